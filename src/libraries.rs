@@ -9,7 +9,7 @@ use training::launch;
 
 const LOCK: &str = include_str!("../Cargo.lock");
 
-/// The crate that bundles libjpeg-turbo, the version of the crate, and the version of the library, which cannot be
+/// The crate that contains libjpeg-turbo, the version of the crate, and the version of libjpeg-turbo, which cannot be
 /// queried at run time.
 const JPEG: (&str, &str, &str) = ("turbojpeg-sys", "1.2.0", "3.1.0");
 
@@ -21,7 +21,7 @@ pub fn lines() -> Vec<String> {
     let mut lines = vec![
         format!("MPI: {mpi}"),
         format!(
-            "{} (writes model files; reads files of other programs only in a child process)",
+            "{} (writes model files; reads files from other programs only in a child process)",
             checkpoint::library()
         ),
         format!("libjpeg-turbo {jpeg}, built in ({of} {version})"),
@@ -68,7 +68,7 @@ mod tests {
         assert!(lines.lines().any(|line| line.starts_with("loaded: ") && line.contains("libmpi")), "{lines}");
     }
 
-    /// The constant must match the sources that were built.
+    /// The constant must match the crate that was built.
     #[test]
     fn the_bundled_version_matches_the_sources() {
         let (of, version, library) = JPEG;

@@ -49,7 +49,7 @@ fn usage(error: &clap::Error, line: &[String]) -> ExitCode {
             screen::say(&format!("\n{tip}"));
         }
     } else {
-        // A launcher ends all ranks when the first one exits, so rank 0 needs time to print its message.
+        // When the first rank exits, launchers end all ranks, so rank 0 needs time to print its message.
         std::thread::sleep(TIME_TO_SPEAK);
     }
     ExitCode::from(error.exit_code() as u8)

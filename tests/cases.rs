@@ -1,6 +1,6 @@
 //! Runs the real binary on small inputs that once failed (`tests/cases`) and checks the result.
 //!
-//! Each case represents a fault class. Thorough tests are next to the code, and this file checks only the reported input.
+//! Each input stands for a class of faults. The tests next to the code are thorough. This file checks only the inputs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -244,7 +244,8 @@ fn names_in_files_cannot_begin_a_line_of_the_output() {
     }
 }
 
-/// Values in other files are never read, a long list of arrays is an error, and so are images that must be decompressed again and again.
+/// Values in other files are never read. A file is refused if its list of arrays is too long, or if so many images are
+/// compressed together that each image would need a large chunk to be decompressed again.
 #[test]
 fn hostile_hdf5_files_are_refused() {
     use hdf5_metno::File;
@@ -267,7 +268,7 @@ fn hostile_hdf5_files_are_refused() {
         let file = labelled("virtual.h5", 4);
         let seen = file.new_dataset::<u16>().virtual_map("other.h5", "x", (4, 5, 6), .., (4, 5, 6), ..);
         seen.shape((4, 5, 6)).create("seen").unwrap();
-        // 300 names of 60,000 letters do not fit into the line that lists them.
+        // 300 names of 60,000 letters do not fit into the 1 MiB limit for the list of arrays.
         let names = labelled("names.h5", 4);
         for number in 0..300 {
             let name = format!("{number:03}{}", "a".repeat(60_000));
@@ -332,7 +333,7 @@ fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
     }
     says(&convert("deep/scans", "deep/floats", "floats"), 1, &["deep/floats", "expected integers"]);
     says(&convert("deep/scans", "deep/flags", "flags"), 0, &["train 4 in 1 shard", "2 classes"]);
-    // A table with a file per image.
+    // A CSV file that names an HDF5 file for each image.
     {
         let one = File::create(path("one.h5")).unwrap();
         one.new_dataset::<f32>()

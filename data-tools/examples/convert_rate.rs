@@ -27,8 +27,8 @@ type Result<T> = std::result::Result<T, Box<dyn error::Error + Send + Sync>>;
 /// Number of pixel bytes that are read and written at a time.
 const BLOCK: u64 = 1 << 18;
 const PAGE: usize = 1 << 12;
-/// The loop decodes one of this many files at full size and the others at 1/8. A conversion also measures the mean on a
-/// subset: with 8,000 photos, about one in 31.
+/// The loop decodes one in this many files at full size and the others at 1/8. A conversion of 8,000 photos measures the
+/// mean on about as many files at full size.
 const WHOLE: usize = 31;
 
 /// A part of the source that one thread reads.
@@ -46,7 +46,7 @@ enum Part {
 }
 
 impl Part {
-    /// Returns how many bytes of pixels it contains that are written unchanged.
+    /// Returns how many bytes of pixels the part contains that are written unchanged.
     fn pixels(&self) -> u64 {
         match self {
             Part::Pixels(_, _, length) => *length,
@@ -151,7 +151,7 @@ struct Worker<'a> {
     buffer: Vec<u8>,
     seen: usize,
     output: Output<'a>,
-    /// Number of bytes other than pixels (names, labels, checksums) that a conversion writes per byte of pixels.
+    /// Number of bytes that a conversion writes for names, labels and checksums per byte of pixels.
     extra: f64,
 }
 

@@ -4,7 +4,7 @@
 //! Each command is a function. Its result implements `Display` for people and has `to_json()` for scripts. Only
 //! progress is printed, to standard error. For example, [`convert()`] writes shards from a source, [`info()`] describes
 //! a data set, [`verify()`] checks every record, [`stats()`] measures pixels and labels, [`show()`] writes a contact
-//! sheet, and [`index()`] makes TFRecords of other programs readable. The `loaders` crate defines the formats of
+//! sheet, and [`index()`] makes TFRecords from other programs readable. The `loaders` crate defines the formats of
 //! records, shards and `dataset.json`.
 
 mod convert;

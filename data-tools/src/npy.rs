@@ -11,8 +11,8 @@ const MAX_HEADER: usize = 1 << 16;
 /// How many bytes to read from a file so that they include any header up to [`MAX_HEADER`] bytes.
 pub(crate) const MAX_VALUES_START: usize = MAX_HEADER + 12;
 
-/// The start of an image header. NumPy writes this key last, and readers must accept any order. So the program
-/// recognizes its own files and knows their axis order, whatever the axis lengths are.
+/// The start of an image header that trireme writes. NumPy writes the key `shape` last, and readers must accept any
+/// order. So this start identifies trireme's own files, whose axes are (H, W, C) whatever their lengths are.
 const OWN_IMAGE: &str = "{'shape'";
 
 /// Header length in bytes of a written file, including padding. The format requires a multiple of 64.
@@ -79,7 +79,7 @@ pub(crate) fn image_file(dtype: Dtype, spec: ImageSpec, values: &[u8]) -> Vec<u8
     [&padded(&text), values].concat()
 }
 
-/// Returns the [`HEADER_BYTES`] bytes before an array's values.
+/// Returns the [`HEADER_BYTES`] bytes before an array's values. `text` is the header's dictionary.
 fn padded(text: &str) -> Vec<u8> {
     let mut head = [MAGIC, &[1, 0]].concat();
     head.extend(((HEADER_BYTES - 10) as u16).to_le_bytes());

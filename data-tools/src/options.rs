@@ -185,7 +185,8 @@ impl ConvertOptions {
         }
     }
 
-    /// Returns an error if an option is set that does not apply to raw pixels. Only classes and splits can be set.
+    /// Returns an error if an option is set that does not apply to arrays of pixels. Only `classes` and `split_map` may
+    /// be set, and `labels` for HDF5.
     pub(crate) fn check_pixels(&self, kind: &str) -> Result<(), Error> {
         let is_accepted =
             |name: &str| ["classes", "targets", SPLIT_MAP].contains(&name) || name == "labels" && kind == "hdf5";

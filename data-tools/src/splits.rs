@@ -252,7 +252,7 @@ impl SplitAssigner<'_> {
     }
 }
 
-/// Returns the canonical name as a constant.
+/// Returns the constant that equals `split`, which must be `train`, `validation` or `test`.
 fn split_name(split: &str) -> &'static str {
     match split {
         VALIDATION => VALIDATION,

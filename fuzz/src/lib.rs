@@ -15,10 +15,15 @@ unsafe extern "C" {
     fn __sanitizer_get_allocated_size(memory: *const c_void) -> usize;
 }
 
-/// Bytes that Rust and C code have allocated.
+/// The constant part of the memory limit for functions of `data_tools::fuzzing`, for [`read`]. They read with a limit of
+/// 32 MiB. This is twice as much plus 1 MiB, because the address sanitizer grows a buffer by copying it to new memory,
+/// and both copies exist for a moment.
+pub const MEMORY: usize = 65 << 20;
+
+/// Bytes that Rust and C code have allocated and not yet freed.
 static HELD: AtomicI64 = AtomicI64::new(0);
 
-/// The maximum of [`HELD`] since the input began.
+/// The maximum of [`HELD`] since [`read`] began to read the current input.
 static PEAK: AtomicI64 = AtomicI64::new(0);
 
 extern "C" fn allocated(_: *const c_void, bytes: usize) {
@@ -32,8 +37,8 @@ extern "C" fn freed(memory: *const c_void) {
     HELD.fetch_sub(bytes as i64, Ordering::Relaxed);
 }
 
-/// Lets panics of other crates unwind to where our readers catch them. libFuzzer's hook would end the process at every
-/// panic. A panic in our own code is a bug, even if it is caught.
+/// Lets panics in dependencies unwind to the reader that catches them. libFuzzer's hook would end the process at every
+/// panic. A panic in the code of this repository is a bug, even if it is caught.
 fn let_expected_panics_pass() {
     let end = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -44,7 +49,8 @@ fn let_expected_panics_pass() {
     }));
 }
 
-/// Reads an input of `length` bytes.
+/// Calls `read` for an input of `length` bytes, and checks how much memory it takes. `beside` is the constant part of the
+/// limit, in bytes.
 ///
 /// # Panics
 ///

@@ -18,7 +18,7 @@ use std::{fs, process};
 use error::Error;
 use reader::{Group, group};
 
-/// Groups of both layouts that contain lists of names or only attributes.
+/// Groups that contain lists of names or only attributes, in the layouts of model files and of checkpoints.
 const GROUPS: [&str; 11] = [
     "model_weights",
     "trireme",
@@ -58,8 +58,8 @@ pub fn h5(bytes: &[u8]) {
     assert!(4 * values <= bytes.len(), "{values} values in a file of {} bytes", bytes.len());
 }
 
-/// Reads the arrays that a group's lists name, and the members of groups that they name. Returns the total number of
-/// values.
+/// Reads the arrays that a group's lists name. If a list names a group, reads that group's members too, up to `deeper`
+/// levels. Returns the total number of values.
 fn members(group: &Group, deeper: usize) -> usize {
     let mut values = 0;
     for name in LISTS.iter().filter_map(|list| group.texts(list).ok()).flatten() {

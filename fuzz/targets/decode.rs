@@ -9,7 +9,7 @@ use loaders::{Example, Format, Images, Limits, Manifest};
 /// A small limit, because the fuzzer runs many inputs.
 const LIMITS: Limits = Limits::with_memory(32 << 20);
 
-/// The decoder's memory plus a constant part that all images share.
+/// The memory of [`LIMITS`] plus 1 MiB that decoding takes for every image.
 const MEMORY: usize = 33 << 20;
 
 fuzz_target!(|data: &[u8]| {
@@ -58,7 +58,7 @@ fuzz_target!(|data: &[u8]| {
         let made = trireme_fuzz::read(data.len(), MEMORY, || {
             pipeline.run(&example, 0, 0, &mut Scratch::new(LIMITS), &mut [0.0; 192])
         });
-        // decodes the same with entry points, then with wrong entry points that have the right checksum
+        // decodes the same image with entry points, then with wrong entry points that have the right checksum
         if let Some(points) = decode::entry_points(data) {
             let with = Example { entry_points: &points, ..example };
             let (mut out, mut same) = ([0.0; 192], [0.0; 192]);

@@ -2,8 +2,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-
-/// Twice the limit, because the sanitizer moves a growing buffer and briefly keeps the old one.
-const MEMORY: usize = 65 << 20;
+use trireme_fuzz::MEMORY;
 
 fuzz_target!(|data: &[u8]| trireme_fuzz::read(data.len(), MEMORY, || data_tools::fuzzing::npz(data)));

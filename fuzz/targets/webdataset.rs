@@ -2,8 +2,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use trireme_fuzz::MEMORY;
 
-fuzz_target!(|data: &[u8]| trireme_fuzz::read(data.len(), 65 << 20, || data_tools::fuzzing::source(
-    "webdataset",
-    data
-)));
+fuzz_target!(|data: &[u8]| trireme_fuzz::read(data.len(), MEMORY, || data_tools::fuzzing::source("webdataset", data)));

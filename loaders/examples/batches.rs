@@ -3,8 +3,8 @@
 //!     cargo run --release -p loaders --example batches -- DIR SEED BATCH STEPS MIXUP [TRANSFORM...]
 //!
 //! Each batch contains these fields. All numbers are little-endian.
-//! - the number n, as `u32`
-//! - the weight for each image's own pixels and label, as `f32` (1 without mixup)
+//! - n, the number of images, as `u32`
+//! - the mixup weight w of each image's own pixels and label, as `f32`: the other image has weight 1 - w, and w = 1 without mixup
 //! - the pixels, as `f32` (n, channels, height, width)
 //! - the labels, as `u32` (n)
 //!

@@ -98,7 +98,7 @@ fn make(spec: ImageSpec, dtype: Dtype, count: u64) -> Result<PathBuf, Box<dyn Er
         for id in number * count / SHARDS..(number + 1) * count / SHARDS {
             let mut draws = Draws::new(1, id, 0, 0);
             match dtype {
-                // Random bytes can form a float that is NaN.
+                // Draw floats, because random bytes could be NaN.
                 Dtype::F32 => {
                     pixels.as_chunks_mut().0.iter_mut().for_each(|value| *value = draws.unit().to_le_bytes());
                 }

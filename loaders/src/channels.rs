@@ -74,8 +74,8 @@ fn interleave_rounded_loop(planes: &[f32], pixels: &mut [[u8; 3]]) {
     }
 }
 
-/// Rounds a value from 0 to 255 to a byte. Halves are rounded up. This is `(value + 0.5) as u8`, which compilers do not
-/// vectorise.
+/// Rounds a value from 0 to 255 to a byte. Halves are rounded up. The result is that of `(value + 0.5) as u8`, which
+/// compilers do not vectorise.
 #[inline(always)]
 #[expect(clippy::manual_clamp, reason = "clamp leaves NaN as it is")]
 pub(crate) fn rounded(value: f32) -> u8 {

@@ -46,7 +46,7 @@ pub enum Error {
         /// Bytes that can be written there.
         free: u64,
     },
-    /// Other users could have changed the directory for copies.
+    /// The directory for copies is not private: another user owns it, or may be able to read or change it.
     #[error("{}: {problem}; choose another --stage folder, or omit --stage", line(dir.display()))]
     NotPrivate { dir: PathBuf, problem: String },
     /// A copy differs from its source. `expected` is the CRC-32C of the source, and `got` the CRC-32C of the copy.
@@ -59,7 +59,7 @@ pub enum Error {
     /// The request needs more memory than the machine has. Both numbers are in bytes.
     #[error("{what} would take {}, but this machine has {}; try {cure}", size(*needed), size(*memory))]
     Memory {
-        /// Subject of the message, such as "the memory of the loader".
+        /// Subject of the message, such as "the loader".
         what: String,
         needed: u64,
         memory: u64,
@@ -68,8 +68,9 @@ pub enum Error {
     },
     /// The images have another channel count than `dataset.json` says.
     #[error(
-        "the images have {got} channels, but dataset.json says {expected}; convert them again, or use the dataset.json that \
-         belongs to the shards"
+        "the images have {}, but dataset.json says {expected}; convert them again, or use the dataset.json that belongs to \
+         the shards",
+        plural(got, "channel")
     )]
     Channels { expected: u32, got: u32 },
     /// Batches of bytes were requested, but the stored values are not bytes.
@@ -166,7 +167,7 @@ pub enum Error {
         len: u64,
     },
     /// The list of transforms cannot be used.
-    #[error("transform {index} `{text}`: {problem}")]
+    #[error("transform `{text}`: {problem}")]
     Transform {
         /// Position in the list, from 0.
         index: usize,

@@ -135,7 +135,8 @@ pub enum Fault {
     Dtype { expected: Dtype, got: Dtype },
     /// The entry points of a JPEG are wrong.
     #[error(
-        "`image/jpeg/entry_points`: {0}; convert the images anew (`trireme data convert --entry-points`), or write records without this key"
+        "`image/jpeg/entry_points`: {0}; convert the images again (`trireme data convert --entry-points`), or write records \
+         without this key"
     )]
     EntryPoints(String),
     /// A PNG or JPEG file cannot be decoded.
@@ -153,7 +154,7 @@ pub enum RecordFault {
     /// The file ends before the record does.
     #[error("the record needs {need} bytes but the file has {have} left; the file was cut short")]
     Truncated {
-        /// Number of bytes of the record, as far as is known.
+        /// Size of the record in bytes, or the size of an empty record if the file ends within the header.
         need: u64,
         /// Number of bytes from the record's start to the end of the file.
         have: u64,

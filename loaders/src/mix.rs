@@ -95,7 +95,7 @@ fn beta(a: f64, draws: &mut Draws) -> f64 {
         return x / (x + y);
     }
     loop {
-        // Logarithms of u^(1/a), because f64 may not be able to hold the powers.
+        // Computes the logarithms of u^(1/a), because the powers may be too small for f64.
         let (x, y) = (uniform(draws).ln() / a, uniform(draws).ln() / a);
         if x.exp() + y.exp() <= 1.0 {
             return 1.0 / (1.0 + (y - x).exp());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_a_cut_is_that_of_its_pixels() {
+    fn share_of_a_cut_matches_its_pixels() {
         let mixes = draws(MixSettings { mixup: 0.0, ..BOTH }, 500);
         for Mix { share, area } in mixes.into_iter().flatten() {
             let Area { top, bottom, left, right } = area.expect("only CutMix");

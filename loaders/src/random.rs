@@ -218,7 +218,7 @@ mod tests {
         }
         // The standard error of the mean is 0.289 / sqrt(20000) = 0.002.
         assert!((sum / n as f64 - 0.5).abs() < 0.01);
-        // Each count is expected to be 2222 +- 44.
+        // Each count is expected to be 2222, with a standard deviation of 44.
         assert!(counts.iter().all(|&c| (2000..2450).contains(&c)));
     }
 }

@@ -65,7 +65,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns this thread's entry in the list. Returns `None` if the system does not tell the thread's number.
+/// Returns this thread's entry in the list, and adds it on the first call. Returns `None` if `/proc/thread-self` does not
+/// exist or the thread is ending.
 fn own_worker() -> Option<Arc<Worker>> {
     let entry = |own: &RefCell<Option<RegisteredWorker>>| {
         let mut own = own.borrow_mut();
@@ -298,7 +299,7 @@ mod tests {
             let _ = reader.join();
         });
         assert!(lines.first().is_some_and(|line| line.starts_with("warning: reading pipe: ")), "{lines:?}");
-        // Work, and waits outside any work, are not stalls.
+        // Neither computing inside of `during` nor waiting outside of it is a stall.
         let lines = said(limits, || {
             during("reading", Path::new("d"), || {
                 let end = Instant::now() + Duration::from_millis(500);

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, scope};
 
-/// Calls `work` for each of the parts on `threads` threads, including the calling thread. Uses fewer threads if the
+/// Calls `work` for each item of `parts` on `threads` threads, including the calling thread. Uses fewer threads if the
 /// system does not start more.
 pub fn on_threads<P>(threads: usize, parts: impl Iterator<Item = P> + Send, work: impl Fn(P) + Sync) {
     let parts = Mutex::new(parts);

@@ -1,4 +1,4 @@
-//! In the steady state a loader does not allocate memory, regardless of the number of samples.
+//! Tests that a loader in its steady state does not allocate memory, regardless of the number of samples.
 
 #[path = "loaders/common/mod.rs"]
 mod common;
@@ -130,7 +130,8 @@ fn none_per_sample_or_batch() {
         &["scale_jitter(17, 24)", "random_crop(12x16)", "auto_augment", "normalize"],
     ] {
         let calls = steady(&data, data.pipeline(ops, Images::Varied { channels: 3 }));
-        // As above. In addition, each thread's few buffers grow once more when a part is larger than all parts before.
+        // As above. In addition, the few buffers of a thread grow once more when a decoded part of an image is larger than
+        // all earlier ones.
         assert!(calls <= 24, "{calls} allocations: {ops:?}");
     }
 }

@@ -291,7 +291,7 @@ fn step(args: &Step, started: Instant) -> Result<(), Failure> {
     print(json)
 }
 
-/// Converts an error. A name that does not exist is a usage error.
+/// Converts an error of the loader. For example, a name that does not exist is a usage error.
 fn failure(error: loaders::Error) -> Failure {
     if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
 }
@@ -359,7 +359,8 @@ pub(super) fn roofline_json(roofline: &Roofline) -> Value {
     })
 }
 
-/// Checks before measuring that a forecast for `cores` cores can be made from this number of threads.
+/// Returns an error unless a forecast for `cores` cores is possible with `threads` measured threads. Called before the
+/// measurement.
 pub(super) fn check_forecast(cores: usize, threads: usize) -> Result<(), Failure> {
     if threads < 2 {
         return Err(one_thread(cores));
@@ -376,7 +377,7 @@ fn one_thread(cores: usize) -> Failure {
     Error::Usage(format!("--cores {cores}: {why}")).into()
 }
 
-/// Forecasts the time of a step with this batch on more cores, prints it, and returns it as JSON.
+/// Forecasts the time of a step with `batch` images on more cores, prints it, and returns it as JSON.
 pub(super) fn roofline_forecast(
     roofline: &Roofline,
     cores: usize,

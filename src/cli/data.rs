@@ -62,7 +62,7 @@ pub enum What {
     Show(Show),
     /// Write one image as a picture file
     Extract(Extract),
-    /// Make TFRecords of other programs readable: write dataset.json and missing or wrong .idx files
+    /// Make TFRecords from other programs readable: write dataset.json and correct .idx files
     #[command(
         after_help = "Example:\n  trireme data index /scratch/imagenet-tfrecords\n  trireme data index flowers --split-map a=none"
     )]
@@ -396,7 +396,7 @@ pub struct Convert {
     pub json: bool,
 }
 
-/// Band numbers in a single option value.
+/// The band numbers in one option value, such as `3,2,1`.
 #[derive(Clone, Debug)]
 pub struct Bands(Vec<u32>);
 
@@ -470,7 +470,7 @@ mod tests {
         let folder = dir.display();
         assert_eq!(code(&format!("info {folder}/missing")), FAILED);
         assert_eq!(code(&format!("verify {folder}")), FAILED);
-        // This is checked before anything is read.
+        // this error comes before anything is read
         assert_eq!(code(&format!("verify {folder} --duplicates {folder}/taken")), USAGE);
         assert_eq!(code(&format!("stats {folder}")), FAILED);
         assert_eq!(code(&format!("index {folder}")), FAILED);

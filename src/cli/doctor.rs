@@ -25,7 +25,7 @@ pub struct Args {
     pub share_gpu: bool,
 }
 
-/// Prints the report on rank 0. Returns an error if there are problems.
+/// Prints the report on rank 0. Returns an error if the report contains problems.
 pub fn run(args: &Args) -> Result<(), Failure> {
     if args.cuda_aware {
         return match launch::try_cuda_aware(args.share_gpu)? {

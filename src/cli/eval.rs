@@ -188,7 +188,7 @@ fn data(args: &Args) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Prints the scores with further details.
+/// Prints the scores and the requested details.
 fn show(args: &Args, model: &Path, scored: &SplitScore) -> Result<(), Failure> {
     let SplitScore { score, split, network, epoch, step, .. } = scored;
     if args.json {

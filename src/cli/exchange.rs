@@ -1,6 +1,6 @@
-//! Exchange with other programs. `trireme export` writes a model in the format of another program. `trireme import`
-//! makes a model from the weights of another program. `trireme rewrite-model` is a child process of these commands that
-//! reads a file with libhdf5. It is not in the help.
+//! Exchange of models with other programs. `trireme export` writes a model in the format of another program. `trireme
+//! import` makes a model from the weights of another program. These commands start `trireme rewrite-model` as a child
+//! process to read a file with libhdf5. The help does not list it.
 
 use std::io;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ Example:
       --transform 'center_crop(224)' --transform 'normalize(0.5,0.5)' -o net.h5
 
 The file must contain every tensor of the network, with the same name and shape. The section \"Weights of other programs\" of \
-docs/formats.md lists the formats. A run can also start directly from such a file, with init.from in its recipe.")]
+docs/finetune.md lists the formats. A run can also start directly from such a file, with init.from in its recipe.")]
 pub struct ImportArgs {
     /// File with weights: .safetensors, PyTorch's .pth, Keras's .h5 or .weights.h5, or ONNX
     #[arg(value_name = "FILE")]
@@ -158,7 +158,7 @@ pub fn export(args: &ExportArgs) -> Result<(), Failure> {
 }
 
 // `trireme rewrite-model`: a child process that reads a file with libhdf5, for commands that read models and weights.
-// It is not in the help.
+// The help does not list it.
 
 /// Arguments of `trireme rewrite-model`.
 #[derive(Clone, Debug, clap::Args)]
@@ -179,8 +179,8 @@ pub fn rewrite(args: &RewriteArgs) -> Result<(), Failure> {
     model::serve(&args.model, args.weights).map_err(Failure::failed)
 }
 
-// `trireme read-arrays`: a child process that reads arrays of images with libhdf5, for `trireme data convert`. It is not
-// in the help.
+// `trireme read-arrays`: a child process that reads arrays of images with libhdf5, for `trireme data convert`. The help
+// does not list it.
 
 /// Arguments of `trireme read-arrays`.
 #[derive(Clone, Debug, clap::Args)]

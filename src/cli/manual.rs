@@ -1,11 +1,11 @@
-//! `trireme manual`: prints man pages and shell completions. `make install` uses it. It is not in the help.
+//! `trireme manual`: prints man pages and shell completions for `make install`. The help does not list it.
 
 use super::output::{Failure, print};
 use clap::Command;
 use clap_complete::{Shell, generate};
 use std::io;
 
-/// The path that each shell searches, below a folder such as `/usr/local/share`.
+/// Where each shell searches for its completions, relative to a folder such as `/usr/local/share`.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions/trireme"),
     (Shell::Zsh, "zsh/site-functions/_trireme"),
@@ -24,7 +24,7 @@ pub struct Args {
     pub file: Option<String>,
 }
 
-/// A file with its path below `share` and its text.
+/// A file to install: its path relative to `share`, and its text.
 struct Page {
     path: String,
     text: Vec<u8>,

@@ -124,7 +124,7 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
     }
 }
 
-/// Returns the name of a command that does not use ranks.
+/// Returns the name of the command if it does not use ranks, otherwise `None`.
 fn single_process_command(command: &Command) -> Option<&'static str> {
     match command {
         // With a table to write, the ranks share the images.
@@ -137,7 +137,7 @@ fn single_process_command(command: &Command) -> Option<&'static str> {
         Command::Export(_) => Some("export"),
         Command::Import(_) => Some("import"),
         Command::Data(_) => Some("data"),
-        // A child process of a command that may be a rank.
+        // The first two are child processes of commands that may be ranks, and inherit the launcher's variables.
         Command::RewriteModel(_) | Command::ReadArrays(_) | Command::Manual(_) => None,
         Command::Train(_) | Command::Eval(_) | Command::Bench(_) | Command::Doctor(_) => None,
     }

@@ -22,9 +22,9 @@ Example:
   trireme bench ops --shape 3,64,64,56,56 --shape 3,16,16,32,32 --batch 32
   trireme bench ops --model resnet20,vgg16 --most-gflop 10 --table zen4.txt
 
-All implementations that this processor supports are measured in turn, for each pass, on random images. Figures are medians of at least \
-three rounds. The first implementation of an operation is the one that training uses. Convolutions are in f32, without their ReLU. GFLOP/s \
-count the multiplications and additions of the direct algorithm, so they can exceed the processor's peak."
+All implementations that this processor supports are measured for each pass, in alternation, on random images. Figures are medians of \
+at least three rounds. The first implementation of an operation is the one that training uses. Convolutions are in f32, without their ReLU. \
+GFLOP/s count the multiplications and additions of the direct algorithm, so they can exceed the processor's peak."
 )]
 pub struct Args {
     /// Networks to measure: their convolutions and linear layers. Separate names by commas [default: resnet20, without

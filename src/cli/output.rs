@@ -15,8 +15,8 @@ pub fn print(text: impl Display) -> Result<(), Failure> {
     write(&mut io::stdout().lock(), text)
 }
 
-/// Returns true if the output goes to a terminal, not to a program or a file. Open MPI gives every rank its own
-/// terminal, so under a launcher the launcher's output decides.
+/// Returns true if the output goes to a terminal, not to a program or a file. Open MPI gives every rank a
+/// pseudo-terminal, so under a launcher the launcher's own output decides.
 pub fn is_read_by_people() -> bool {
     let of_launcher = || std::fs::read_link(format!("/proc/{}/fd/1", parent_id())).unwrap_or_default();
     io::stdout().is_terminal() && (!launch::has_launcher() || is_terminal(&of_launcher()))

@@ -192,7 +192,7 @@ fn check_outputs(args: &Args, images: &[PathBuf]) -> Result<(), Failure> {
 struct Output<'a> {
     args: &'a Args,
     sheet: Option<ContactSheet>,
-    /// Created with the first image, because its features determine the number of columns.
+    /// The table of features. Created with the first image, because its features determine the number of columns.
     table: Option<NpyWriter>,
 }
 
@@ -239,7 +239,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes the files that are complete only at the end. Writes nothing if no image could be read.
+    /// Writes the files that need all images. Writes nothing if no image could be read.
     fn finish(self) -> Result<(), Failure> {
         if let Some(sheet) = self.sheet.filter(|sheet| !sheet.is_empty()) {
             sheet.write().map_err(Failure::failed)?;

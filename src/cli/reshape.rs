@@ -22,7 +22,7 @@ pub struct WriteOptions {
     pub json: bool,
 }
 
-/// The number of images of each class.
+/// How many images to take from each class.
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 pub struct Amount {
@@ -168,8 +168,8 @@ fn failure(error: data_tools::Error) -> Failure {
     if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
 }
 
-/// Runs a copy. Records are read from mapped files, so this installs the handler for a shard that is truncated
-/// meanwhile.
+/// Runs `make`, which copies a data set, and prints its result. Records are read from mapped files, so this first
+/// installs the handler for a shard that is truncated during the copy.
 fn run_copy(
     how: &WriteOptions,
     make: impl FnOnce(&ReshapeOptions) -> Result<ReshapeSummary, data_tools::Error>,

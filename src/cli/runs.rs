@@ -37,7 +37,7 @@ pub struct Args {
 pub enum Order {
     /// By folder name.
     Name,
-    /// By the time of the last write.
+    /// By the time of the last write to the log.
     Date,
     /// By best score.
     Best,
@@ -289,10 +289,10 @@ pub struct ReportArgs {
     pub every: Option<usize>,
 }
 
-/// Writes the page, once or until all runs have ended.
+/// Writes the page once, or with `--follow` repeatedly until all runs have ended.
 pub fn report(args: &ReportArgs) -> Result<(), Failure> {
     let out = args.out.clone().unwrap_or_else(|| args.runs[0].join(page::NAME));
-    // Checked first, because its errors are clearer than those about the output file.
+    // Open the runs first, because these errors are clearer than an error about the output file.
     args.runs.iter().try_for_each(|folder| open(folder).map(drop))?;
     overwrite::check(&out, &page::PAGE, &[]).map_err(Failure::usage)?;
     let every = args.every.map_or(EVERY, |seconds| u32::try_from(seconds).unwrap_or(u32::MAX));

@@ -23,7 +23,7 @@ Example:
   mpirun -n 2 trireme bench scale --model resnet20 --batch 64 \\
       --link 100Gb/s,2us --ranks 8,64
 
-A forecast is a range. At best, every node computes as fast as one rank here and nobody waits. At worst, ranks slow each other down as \
+A forecast is a range. At best, every node computes as fast as one rank alone and no rank waits. At worst, ranks slow each other down as \
 much as measured. With at least three numbers of ranks (1, 2 and 4), the largest is also predicted from the others, to check the method."
 )]
 pub struct Args {
@@ -60,7 +60,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Measures, and prints a table on a terminal, otherwise one JSON line per number of ranks.
+/// Runs the measurements. Prints a table if stdout is a terminal, otherwise one JSON line per number of ranks.
 pub fn run(args: &Args) -> Result<(), Failure> {
     set_wait_policy()?;
     let request = ScaleRequest {

@@ -115,11 +115,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.table { Ok(()) } else { conclude(&outcomes, points.len()) }
 }
 
-/// Returns an error with the exit code and the remaining work.
+/// Returns an error with the exit code and a message, unless all trainings are done.
 fn conclude(outcomes: &[Outcome], all: usize) -> Result<(), Failure> {
     let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
     let (done, failed) = (count(Outcome::Done), count(Outcome::Failed));
-    // If there are fewer outcomes than combinations, the others were not begun.
+    // If there are fewer outcomes than combinations, the sweep was stopped before the others.
     if outcomes.len() < all || count(Outcome::Stopped) > 0 {
         let message = format!("stopped: {done} of {all} trainings are done; run the same command again to continue");
         return Err(Failure { code: RESUMABLE, message });

@@ -8,7 +8,7 @@ use recipe::hint::Equivalent;
 
 use super::Cli;
 
-/// Values that other programs use: the argument, the values, and a tip with the equivalent in trireme.
+/// Values that other programs use: the option, the values, and a tip with the equivalent in trireme.
 const VALUES: [(&str, &[&str], &str); 5] = [
     (
         "--device",
@@ -50,7 +50,7 @@ pub fn for_error(error: &clap::Error, line: &[String]) -> Option<String> {
     Some(format!("  tip: this is a key of the recipe; use --set {key}={}", value.unwrap_or("VALUE")))
 }
 
-/// Returns the tip for an unknown value, if another program uses that value.
+/// Returns the tip for a value that clap rejected, if another program uses this value.
 fn of_value(error: &clap::Error) -> Option<&'static str> {
     if error.kind() != ErrorKind::InvalidValue {
         return None;

@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long, value_name = "auto|PATH")]
     pub resume: Option<Resume>,
     /// Continue for more epochs than planned, given by --set epochs=N. The schedules cosine, polynomial and one_cycle
-    /// are stretched from here to N, others stay the same. Not for runs with a length in steps
+    /// are stretched from the checkpoint to N, others stay the same. Not for runs with a length in steps
     #[arg(long, requires = "resume")]
     pub extend_epochs: bool,
     /// Use --out although a run on another host has locked it, if you know that this run has ended

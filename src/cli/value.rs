@@ -179,7 +179,7 @@ pub struct Patience(pub Option<Duration>);
 /// Parses a time such as 90s or 1h30m, or `off`.
 pub(super) fn patience(text: &str) -> Result<Patience, String> {
     let time = (text != "off").then(|| duration_of(text)).transpose();
-    time.map(Patience).map_err(|text| format!("{text}; write off for no limit"))
+    time.map(Patience).map_err(|text| format!("{text}; write `off` for no limit"))
 }
 
 /// Options for commands that detect hanging waits.

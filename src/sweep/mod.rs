@@ -23,7 +23,7 @@ pub struct Grid(Vec<(String, Vec<String>)>);
 /// One combination of the values in the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Name of its folder. It does not depend on other values in the grid.
+    /// Name of the training's output folder. It does not depend on the other combinations in the grid.
     pub name: String,
     /// Keys and values, in the order of the grid.
     pub values: Vec<(String, String)>,
@@ -62,7 +62,7 @@ impl Grid {
         Ok(Self(axes))
     }
 
-    /// Returns the last parts of the keys, or the whole keys where these would be ambiguous.
+    /// Returns the last part of each key, or the whole key if another key has the same last part.
     pub fn titles(&self) -> Vec<String> {
         let short = |key: &str| key.rsplit('.').next().unwrap_or(key).to_string();
         let alike = |name: &str| self.0.iter().filter(|(key, _)| short(key) == name).count() > 1;
@@ -117,13 +117,13 @@ fn plain(value: &str) -> String {
 /// The current state of a training.
 pub struct TrainingState {
     pub point: Point,
-    /// How it ended, if this process ran it.
+    /// How the training ended, if this process ran it.
     pub outcome: Option<Outcome>,
-    /// Its output folder, if the training has begun.
+    /// The output folder of the training, if it has begun.
     pub run: Option<Run>,
 }
 
-/// Reads the current state of all trainings. `outcomes` belong to the first ones.
+/// Reads the current state of all trainings. `outcomes` are those of the first trainings, which this process ran.
 pub fn read_states(sweep: &Sweep, points: &[Point], outcomes: &[Outcome]) -> Vec<TrainingState> {
     let outcome = |index: usize| outcomes.get(index).copied();
     let of = |(index, point): (usize, &Point)| {
@@ -223,12 +223,12 @@ mod tests {
         assert_eq!(points.len(), 4);
         assert_eq!(points[1].sets(), ["augment.train=[\"flip\", \"normalize\"]", "shuffle=window(2)"]);
         assert_eq!(points[1].name, "train=flip____normalize_1c962e06,shuffle=window_2_406049de");
-        // The names of two kinds are distinct, and so are similar values.
+        // Keys with the same last part give different names, and so do values that differ only in replaced characters.
         let alike = self::grid(&["optimizer.kind=sgd", "schedule.kind=step,cosine"]).unwrap();
         assert_eq!(alike.points()[0].name, "optimizer.kind=sgd,schedule.kind=step");
         let alike = self::grid(&["data=a/b,a_b"]).unwrap().points();
         assert_eq!([&alike[0].name, &alike[1].name], ["data=a_b_fb0b40a3", "data=a_b"]);
-        // This holds for any number and order of values.
+        // The name does not depend on the number and order of the other values.
         let others = self::grid(&["data=a_b,c,a/b"]).unwrap().points();
         assert_eq!([&others[2].name, &others[0].name], [&alike[0].name, &alike[1].name]);
     }

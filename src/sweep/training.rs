@@ -1,9 +1,9 @@
 //! Runs the trainings of a sweep one after another. Each is a process that resumes from its checkpoint, so that an
 //! interrupted sweep can be continued.
 //!
-//! A signal ends the sweep, whatever the current training does. The sweep then sends SIGUSR1 to the training, which
-//! launchers forward to their ranks. It sends the signal repeatedly, because the training may not handle it yet. A
-//! second Ctrl-C interrupts the training. Trainings are in their own process groups, because a terminal's Ctrl-C would
+//! A signal ends the sweep. The sweep then sends SIGUSR1 to the current training, and launchers forward it to their
+//! ranks. The signal is sent repeatedly, because the training may not have installed its handler yet. A second Ctrl-C
+//! sends SIGINT to the training. Each training has its own process group, because otherwise Ctrl-C in a terminal would
 //! end a launcher and its ranks at once.
 
 use std::cell::Cell;
@@ -88,8 +88,8 @@ impl Sweep {
         words
     }
 
-    /// Runs the trainings and prints a line for each. Ends after a training that was stopped, or after the current
-    /// training if a signal arrived. Returns the outcomes of the trainings that ran.
+    /// Runs the trainings one after another and prints a line for each. Returns early if a training stopped early or a
+    /// signal arrived. Returns the outcomes of the trainings that ran.
     ///
     /// # Errors
     ///
@@ -144,15 +144,15 @@ impl Sweep {
     }
 }
 
-/// Formats an error in a recipe of the grid. The error names the `--set` of the training, which the user gave as
-/// `--grid`.
+/// Formats an error in the recipe of a combination. If the error names a `--set` of this combination, replaces it by
+/// `--grid`, which is what the user gave.
 fn of_grid(point: &Point, why: &str) -> String {
     let own =
         point.sets().into_iter().find_map(|set| Some((why.strip_prefix(&format!("--set {set}"))?.to_string(), set)));
     own.map_or_else(|| format!("{}: {why}", point.name), |(rest, set)| format!("--grid {set}{rest}"))
 }
 
-/// The requests that signals have made.
+/// What signals have requested so far.
 struct StopRequests {
     signal: Arc<AtomicBool>,
     interrupt: Arc<AtomicBool>,
@@ -170,7 +170,7 @@ impl StopRequests {
         signals::requests()
             .filter(|signal| *signal != SIGINT)
             .try_for_each(|signal| listen(signal, &stop_requests.signal).map(drop))?;
-        // Ctrl-\ in a terminal. It too would end the sweep but not its training.
+        // Ctrl-\ in a terminal sends SIGQUIT, which would also end the sweep but not its training.
         listen(SIGQUIT, &stop_requests.signal)?;
         Ok(stop_requests)
     }

@@ -10,8 +10,8 @@ use support::program::{self, events, start};
 use support::setting::Setting;
 use support::small_run::poke;
 
-/// Batch normalisation, weight averages and two workers on the rank. The last batch of an epoch has 3 images instead of
-/// 8.
+/// A recipe with batch normalisation, weight averages and two workers on the rank. The last batch of an epoch has 3
+/// images instead of 8.
 const RESNET: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -46,7 +46,7 @@ fn train(setting: &Setting, out: &str, more: &[&str]) {
     gpu::train(setting, out, 1, more, &[]).succeeded();
 }
 
-/// Returns the values of these keys for each line of the event. The keys exclude times.
+/// Returns the values of `keys` in each line of this event. `keys` must not include times, which differ between runs.
 fn said(setting: &Setting, out: &str, event: &str, keys: &[&str]) -> Vec<String> {
     let lines = events(&setting.out(out), event);
     lines.iter().map(|line| keys.iter().map(|key| format!("{key} {} ", line[*key])).collect()).collect()
@@ -65,7 +65,7 @@ fn assert_same(setting: &Setting, got: &str, want: &str) {
 }
 
 #[test]
-fn steps_ahead_are_those_that_are_read_at_once() {
+fn enqueued_steps_match_steps_read_at_once() {
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);
     let trace = setting.out("trace.json");
     for (sets, name) in [
@@ -86,8 +86,8 @@ fn steps_ahead_are_those_that_are_read_at_once() {
     }
 }
 
-/// The class weights' sum over two ranks is known before the pass has ended. With an integer codec, it has the same bits
-/// as on a single rank.
+/// The ranks sum the class weights of their images before the pass has ended. With an integer codec, two ranks have the
+/// same results as one.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn weights_are_summed_over_gpus() {
@@ -108,7 +108,7 @@ fn weights_are_summed_over_gpus() {
 
 /// A checkpoint contains all results of its own step and none of a later step.
 #[test]
-fn checkpoints_are_those_of_their_steps() {
+fn checkpoints_contain_results_of_their_own_step() {
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);
     train(&setting, "whole", &["--max-steps", "7"]);
     train(&setting, "stopped", &["--max-steps", "4", "--set", "checkpoint.every=3 steps"]);
@@ -119,8 +119,8 @@ fn checkpoints_are_those_of_their_steps() {
     assert_same(&setting, "stopped", "whole");
 }
 
-/// If the loader skips a record, the gradients are rescaled by the number of images, so the step must wait for its
-/// sums.
+/// If the loader skips a record, the gradients are rescaled by the number of images, so the host must wait for the sums
+/// of that step.
 #[test]
 fn records_that_are_left_out_change_what_they_change_at_once() {
     let setting = Setting::with(RESNET, |dir| Images::new(dir, IMAGE, 43, 16));
@@ -155,15 +155,15 @@ fn a_loss_that_is_not_finite_ends_the_run_by_its_own_step() {
     assert_eq!(run("ahead", &[]), at_once);
 }
 
-/// The work of a rank that the emulated GPU has recorded.
+/// The trace of one rank, which the emulated GPU has written.
 struct Recorded {
     lines: Vec<(String, usize, String)>,
-    /// Indices of the lines that begin a pass.
+    /// Indices in `lines` at which a pass begins.
     passes: Vec<usize>,
 }
 
 impl Recorded {
-    /// Reads what every rank has recorded.
+    /// Reads the traces of all ranks.
     fn of(setting: &Setting, trace: &str) -> Vec<Self> {
         let files = program::files(&setting.folder.at(""));
         files
@@ -213,7 +213,7 @@ fn the_host_is_ahead_of_gpus_that_sum() {
     let record = |out: &str, ranks: usize, more: &[&str]| {
         let path = setting.out(&format!("{out} trace"));
         let variables = [("TRIREME_EMULATED_DEVICES", "2"), ("TRIREME_EMULATED_TRACE", path.as_str())];
-        // the host reads the norm of the gradients later
+        // clipping needs the norm of the gradients, but the host reads it only after it has enqueued the next step
         let same =
             ["--max-steps", "5", "--set", "reduce.codec=float", "--set", "optimizer.clip_norm=0.5", "--threads", "1"];
         gpu::train(&setting, out, ranks, &[&same[..], more].concat(), &variables).succeeded();

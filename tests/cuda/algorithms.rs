@@ -1,7 +1,7 @@
-//! All ranks and all starts of a run use the algorithms of NVIDIA's libraries that rank 0 chose. If this is not
-//! possible, a note says so.
+//! All ranks of a run use the algorithms of NVIDIA's libraries that rank 0 chose, also after a resume. If this is not
+//! possible, the program prints a note.
 //!
-//! A variable makes the emulated libraries prefer other algorithms, whose results differ in the last bit.
+//! An environment variable makes the emulated libraries prefer other algorithms, whose results differ in the last bit.
 
 use formats::checkpoint::StateFile;
 use loaders::ImageSpec;
@@ -43,7 +43,8 @@ fn setting() -> Setting {
 
 const OTHER: &str = "TRIREME_EMULATED_PREFERENCE=reverse";
 
-/// Trains on one rank per element of `ranks`, which is an environment variable for that rank. Returns the digest.
+/// Trains on one rank per element of `ranks`, which is an environment variable for that rank. Returns the digest of the
+/// trained model.
 #[track_caller]
 fn train(setting: &Setting, out: &str, ranks: &[&str], more: &[&str]) -> (String, ProgramOutput) {
     let ended = run(setting, out, ranks, more).succeeded();
@@ -68,7 +69,7 @@ fn notes(ended: &ProgramOutput) -> Vec<&str> {
     ended.stderr.lines().filter(|line| line.starts_with("note: ") && line.contains("algorithms")).collect()
 }
 
-/// Returns where the algorithms of the last start into the output folder came from.
+/// Returns where the most recent run into the output folder `out` got its algorithms from, according to its log.
 fn whose(setting: &Setting, out: &str) -> String {
     let starts = events(&setting.folder.at(out), "start");
     let said = starts.last().expect("a start")["facts"]["algorithms"].as_str().unwrap_or_default();
@@ -113,8 +114,9 @@ fn timed_choices_are_shared_by_all_ranks_and_starts() {
     let (_, ended) = train(&setting, "out", &[&first, OTHER], &[&timed[..], &["--max-steps", "2"]].concat());
     assert_eq!(notes(&ended), [""; 0]);
     let chosen = algorithms(2);
-    // two layers of each kind, forward and both gradients; the gradient of the images is not computed, and the weight
-    // gradient of the last convolution is a kernel of our own because the layer has few weights
+    // two convolutions and two linear layers, each with a forward pass and two gradients, except that the gradient of the
+    // images is not computed, and that trireme's own kernel computes the weight gradient of the last convolution because
+    // this layer has few weights
     let lines = |what: &str| chosen.lines().filter(|line| line.contains(what) && !line.ends_with(" images")).count();
     assert_eq!((lines(", cuDNN "), lines("\tconvolution "), lines("\tlinear ")), (1, 5, 4), "{chosen}");
     let more = [&timed[..], &["--resume", "auto", "--max-steps", "3"]].concat();
@@ -133,7 +135,7 @@ fn another_gpu_goes_on_and_says_what_no_longer_holds() {
     let (_, ended) = train(&setting, "parts", &[wide, wide], &["--max-steps", "3", "--resume", "auto"]);
     let said = notes(&ended);
     assert_eq!(said.len(), 1, "{}", ended.stderr);
-    mentions(said[0], &["rank 1 ", "own algorithms", "Emulated GPU 0", "not for Emulated GPU 1", "bit-identical"]);
+    mentions(said[0], &["rank 1 ", "cannot use", "Emulated GPU 0", "not for Emulated GPU 1", "bit-identical"]);
     let mut alone = setting.command("parts", 1, &["--device", "cuda", "--resume", "auto"]);
     alone.envs([("TRIREME_EMULATED_DEVICES", "2"), ("CUDA_VISIBLE_DEVICES", "1")]);
     let ended = gpu::run(alone).succeeded();

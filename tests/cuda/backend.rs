@@ -81,7 +81,7 @@ fn operations_in_16_bits_are_near_those_in_32() {
             // values that both types hold exactly, so that maxima and signs at ReLU are the same
             let exact = |v: &mut Vec<f32>| v.iter_mut().for_each(|v| *v = bf16(v));
             case.x.iter_mut().chain(&mut case.params).chain(&mut case.dy).for_each(exact);
-            // rounding may move a value near 0 to the other side of ReLU, and its gradient with it
+            // rounding may change the sign of a value near 0, and then ReLU would treat its gradient differently
             let corners = on_reference(&Case { dy: None, ..case.without_relu() }).y;
             let dy = case.dy.iter_mut().flatten().zip(corners);
             dy.filter(|(_, y)| y.abs() < 0.05).for_each(|(dy, _)| *dy = 0.0);
@@ -196,7 +196,7 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     let pixels: Vec<u8> = (0..n * shape.elems()).map(|i| (i * 37 % 256) as u8).collect();
     let tables: Vec<[f32; 256]> =
         (0..3).map(|c| std::array::from_fn(|b| (b as f32 / 255.0 - 0.3) / (0.2 + c as f32))).collect();
-    // computed on the host, in NCHW
+    // the expected images, computed on the host in NCHW
     let mut want = vec![0.0; n * shape.elems()];
     for (i, &byte) in pixels.iter().enumerate() {
         let (row, p, c) = (i / shape.elems(), i / 3 % shape.plane(), i % 3);
@@ -221,7 +221,8 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     let view = |picture, top, left, mirrored| CropRect { picture, top, left, mirrored };
     let views = [view(0, 0, 0, 0), view(1, 0, 0, 0), view(2, 0, 0, 0)];
     assert_eq!(feed(Input::Kept { views: &views, tables: &tables, mix: None }, false), bits(&want));
-    // mirrored, shifted up by one row and left by two columns, shifted down and right and mirrored
+    // the first view is mirrored, the second is shifted by -1 rows and -2 columns, the third is shifted by 1 row and 2
+    // columns and mirrored
     let views = [view(2, 0, 0, 1), view(1, -1, -2, 0), view(0, 1, 2, 1)];
     let got = feed(Input::Kept { views: &views, tables: &tables, mix: None }, false);
     for (row, v) in views.iter().enumerate() {

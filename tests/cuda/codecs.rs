@@ -1,4 +1,4 @@
-//! The codecs on a GPU compared with those on the host: scales, codes and sums are equal bit for bit.
+//! The gradient codecs on a GPU compared with those on the host: scales, encoded gradients and sums are bit-identical.
 
 use backend::cuda::{Cuda, CudaBuf, Precision};
 use backend::{Backend, Buffer, CodeFormat, CodeSpec, Collective, DeviceMemory, Draw, Queue};
@@ -14,8 +14,8 @@ fn tensor(parameter: u16, start: usize, elems: usize, exempt: bool) -> Tensor {
     Tensor { name: format!("p{parameter}"), parameter, range: start..start + elems, elems, exempt }
 }
 
-/// Returns a bucket with tensors of many lengths and gaps between them: parts of a block of lanes, whole blocks, single
-/// elements, a tensor of zeros, an exempt tensor, and one that ends in padding.
+/// Returns a bucket with gaps between tensors of many lengths: shorter than a block of packed codes, whole blocks, single
+/// elements, a tensor of zeros, a tensor that is exempt from the codec, and one that ends in padding.
 fn bucket() -> Bucket {
     let tensors = vec![
         tensor(3, 0, 5_000, false),
@@ -49,7 +49,7 @@ fn gradients(worker: usize, step: u64) -> Vec<f32> {
     g
 }
 
-/// Runs one step on the host. Returns the scales and the sum.
+/// Encodes, sums and decodes the workers' gradients on the host. Returns the scales and the decoded sum.
 fn on_host(
     codec: &mut dyn Codec,
     bucket: &Bucket,
@@ -85,7 +85,8 @@ fn same(what: &str, got: &[f32], want: &[f32]) {
     assert_eq!(wrong.map(|i| (i, got[i], want[i])), None, "{what}");
 }
 
-/// Decodes the elements in lanes from the words alone, in the order that [`CodeSpec`] documents.
+/// Decodes the packed elements from the summed words, in the order that [`CodeSpec`] documents, without the code under
+/// test.
 fn unpacked(spec: &CodeSpec, words: &[u64], workers: usize, scales: &[u32], into: &mut [f32]) {
     let CodeFormat::Integers(whole) = &spec.format else { return };
     let mut words = words;
@@ -122,7 +123,7 @@ const CASES: [Case; 12] = [
     ("ternary", 17, 2.5, true),
 ];
 
-/// Compares scales, lanes, sums and residuals with the host over several steps.
+/// Compares scales, packed words, sums and residuals with the host over several steps.
 fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
     let (bucket, entry) = (bucket(), codec::find(name).expect("a codec"));
     let what = format!("{name}, {workers} workers, clip {clip}, feedback {error_feedback}");
@@ -184,7 +185,7 @@ fn a_gpu_codes_as_the_host_does() {
     CASES.into_iter().for_each(|case| assert_same_codes(&cuda, case));
 }
 
-/// Returns a group with this GPU only.
+/// Creates an NCCL group with this GPU only.
 fn group(cuda: &Cuda) -> Box<dyn Collective<Cuda>> {
     let ready = cuda.collectives().expect("NCCL").ready().unwrap();
     let id = ready.new_id().unwrap();
@@ -195,10 +196,10 @@ fn group(cuda: &Cuda) -> Box<dyn Collective<Cuda>> {
     group
 }
 
-/// In a group of GPUs, nothing comes to the host.
+/// If NCCL sums the encoded gradients, they are never copied to the host.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs NCCL")]
-fn codes_that_a_group_adds_are_those_of_the_host() {
+fn codes_added_by_a_group_match_the_host() {
     let _alone = alone();
     let cuda = cuda(Precision::F32);
     let (mut group, bucket) = (group(&cuda), bucket());
@@ -219,7 +220,7 @@ fn codes_that_a_group_adds_are_those_of_the_host() {
             assert_eq!(coder.scales(key.step).unwrap(), scales, "{what}");
         }
     }
-    // a tensor whose scale is not finite becomes NaN, and no other one
+    // only the tensors whose scale is not finite become NaN
     let mut values = [gradients(0, 0)];
     values[0][6_401] = f32::INFINITY;
     values[0][19_998] = f32::NAN;

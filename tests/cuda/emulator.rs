@@ -76,7 +76,7 @@ impl Gpu {
         self.module.load_function(name).expect(name)
     }
 
-    /// Launches a kernel with the parameters (pointer, count) on a stream.
+    /// Launches a kernel that has the parameters (pointer, count) on `stream`.
     fn over(&self, name: &str, stream: &CudaStream, at: sys::CUdeviceptr, count: i32) {
         let function = self.function(name);
         let mut launch = stream.launch_builder(&function);
@@ -120,7 +120,7 @@ fn barriers_shuffles_and_ballots() {
     let warps = gpu.function("warps");
     let mut launch = gpu.stream.launch_builder(&warps);
     launch.arg(&mut ballot).arg(&mut up).arg(&mut from);
-    // SAFETY: as above
+    // SAFETY: the kernel has these parameters
     unsafe { launch.launch(config(1, 40)) }.expect("a launch");
     let (ballot, up) = (gpu.stream.clone_dtoh(&ballot).expect("b"), gpu.stream.clone_dtoh(&up).expect("u"));
     let from = gpu.stream.clone_dtoh(&from).expect("f");

@@ -1,5 +1,5 @@
-//! Effects of the limited range of f16 on a GPU run. Skipped steps are the same on all ranks and are logged, and a run
-//! that fails says why.
+//! Effects of the limited range of f16 on a GPU run. All ranks skip the same steps, the log reports these steps, and the
+//! error message of a run that fails says why.
 
 use std::path::Path;
 
@@ -52,12 +52,13 @@ fn a_step_that_f16_cannot_hold_is_left_out_on_all_ranks() {
             gpu::train(&setting, out, ranks, &[&["--share-gpu"], more].concat(), &[]).succeeded();
             setting.digest(out)
         };
-        // skipped: a rate ten times as high makes no difference
+        // the first step is skipped, so a learning rate ten times as high makes no difference
         let first = ["--max-steps", "1"];
         let higher = [&first[..], &["--set", "schedule.base_lr=1e-3"]].concat();
         assert_eq!(train("first", 1, &first), train("higher", 1, &higher), "the first step was not skipped");
         assert_eq!(train("first of 2", 2, &first), train("first of 1", 1, &first));
-        // once the scale fits, the rate makes a difference, and the bits do not depend on the number of ranks
+        // once the loss scale is small enough, the learning rate makes a difference, and the results do not depend on the
+        // number of ranks
         let later = ["--max-steps", later];
         let one = train("one", 1, &later);
         assert_eq!(train("two", 2, &later), one);
@@ -66,7 +67,7 @@ fn a_step_that_f16_cannot_hold_is_left_out_on_all_ranks() {
     }
 }
 
-/// Each step's log line has its loss scale and the number of skipped steps before it. A resumed run continues the
+/// The log line of each step has the loss scale and the number of steps skipped so far. A resumed run continues the
 /// count. The log reports each of the first skipped steps once.
 #[test]
 fn steps_skipped_in_f16_are_logged() {
@@ -97,11 +98,11 @@ fn steps_skipped_in_f16_are_logged() {
     assert!(line.get("loss_scale").is_none() && line.get("lost_steps").is_none(), "{line}");
 }
 
-/// The host reads the scale of each step although it has enqueued later ones, with and without NCCL. A traced run reads
-/// each step at once.
+/// The host enqueues later steps before it reads the loss scale of a step, with and without NCCL. The results are the same
+/// as in a traced run, which reads each step at once.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
-fn skipped_steps_are_those_that_are_read_at_once() {
+fn skipped_steps_match_steps_read_at_once() {
     let setting = sized(LENET, 8);
     let trace = setting.out("trace.json");
     let float = ["--set", "reduce.codec=float"];
@@ -151,7 +152,7 @@ fn a_scale_that_is_halved_in_vain_ends_the_run() {
         gpu::train(&setting, &out, ranks, &[&more[..], &["--max-steps", "1"]].concat(), &[]).succeeded();
         poison(&setting.folder.path().join(&out).join("checkpoints/step-00000001.h5"));
         let ended = gpu::train(&setting, &out, ranks, &[&more[..], &["--resume", "auto"]].concat(), &[]);
-        // 27 halvings lead from 2^16 below 2^-10
+        // after 27 halvings, the loss scale 2^16 is below the minimum of 2^-10
         let parts = ["27 steps in a row", "Inf or NaN", "precision = \"bf16\"", "schedule.base_lr", "data stats"];
         let said = ended.failed(1, &parts).stderr;
         assert!(!said.contains("is not finite"), "{said}");
@@ -164,7 +165,7 @@ fn a_scale_that_is_halved_in_vain_ends_the_run() {
     }
 }
 
-/// No loss scale helps against an overflow in the forward pass.
+/// If the forward pass overflows, no loss scale helps, and the error message names f16 as the cause.
 #[test]
 fn a_loss_that_is_lost_in_f16_says_so() {
     let lists = ["train", "eval"].map(|list| format!("augment.{list}=[\"normalize(0.5, 1e-6)\"]"));

@@ -1,5 +1,5 @@
-//! Failures that leave a GPU unusable. The first call that meets one reports it, and the program tries nothing else on
-//! the GPU. Dropping buffers, queues and libraries afterwards does not fail.
+//! Failures that leave a GPU unusable. The first call that detects the failure reports it, and the program then makes no
+//! further calls to the GPU. Dropping buffers, queues and libraries afterwards does not fail.
 
 use backend::cuda::{Cuda, Precision, Settings};
 use backend::{Backend, Buffer, DeviceMemory, Error, PlanRequest, Planned, Queue, Reduction};
@@ -53,7 +53,7 @@ fn a_kernel_that_fails_ends_the_use_of_the_gpu() {
         mentions(line, &[what, name, "last checkpoint", "TRIREME_CUDA_SYNC=1", "compute-sanitizer"]);
         assert!(said.contains("all was dropped"), "{said}");
     }
-    // an error that does not make the GPU unusable is reported as another kind
+    // an error that does not make the GPU unusable is not reported as a lost GPU
     let said = said("a_kernel_fails", &[("TRIREME_EMULATED_FAULT", "kernel arena_scale:1")]);
     assert!(said.contains("lost false") && said.contains("CUDA_ERROR_INVALID_VALUE"), "{said}");
 }
@@ -95,7 +95,7 @@ fn an_algorithm_that_kills_the_gpu_ends_the_choice() {
     for (i, work) in ["cuDNN's convolution:700", "cuDNN's gradient of filters:716"].into_iter().enumerate() {
         let cache = folder.at(&i.to_string());
         let said = said("algorithms_are_timed", &[("TRIREME_EMULATED_FAULT", work), ("TRIREME_CACHE", &cache)]);
-        // reported by the first call that meets the error, not by a call for the next candidate
+        // the call that waits for the failed algorithm reports the error, not a call for the next algorithm
         let told = said.lines().find(|line| line.starts_with("lost true: ") && line.contains("kernel has failed"));
         let told = told.unwrap_or_else(|| panic!("{work}:\n{said}"));
         mentions(told, &["cuStreamSynchronize", "the work before"]);
@@ -115,7 +115,7 @@ fn algorithms_are_timed_as_they_will_run() {
         let said = said("algorithms_are_timed", &variables);
         assert!(said.contains(&format!("cuDNN engines {fast}, ")), "{slow} is slow:\n{said}");
         assert!(said.contains("of zeros 0,") && !said.contains(" 0 graphs"), "{said}");
-        // an algorithm that cannot be recorded is not chosen; if none can, cuDNN's first proposal is
+        // an algorithm that cannot be recorded as a CUDA graph is not chosen; here none can, so cuDNN's first proposal is chosen
         let cache = folder.at(&format!("{slow} again"));
         let refused = [variables[0], ("TRIREME_CACHE", &cache), (gpu::REFUSAL, "call")];
         let said = self::said("algorithms_are_timed", &refused);
@@ -159,14 +159,14 @@ fn nccl_fails() {
     println!("all was dropped");
 }
 
-/// Without its numerical notes it is not known how an engine changes results, so the engine is skipped and the others
-/// are used.
+/// cuDNN's numerical notes of an engine say how it may change results. An engine without these notes is skipped, and the
+/// others are used.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn an_engine_without_notes_is_passed_over() {
     let _alone = alone();
     let folder = Folder::new();
-    // engine 0 has no notes; it would be the faster one
+    // engine 0 has no notes, and would otherwise be chosen because it is faster
     let variables = [("TRIREME_EMULATED_SILENT", "0"), ("TRIREME_EMULATED_SLOW", "1")];
     let cache = folder.at("cache");
     let said = said("algorithms_are_timed", &[&variables[..], &[("TRIREME_CACHE", &cache)]].concat());

@@ -46,7 +46,7 @@ fn folded_convolutions_are_the_references() {
         let cuda = cuda_with(Settings { precision, allow_tf32: true, ..Settings::default() });
         for (k, (conv, shape)) in (0..).zip(convolutions()) {
             let mut case = Case { first: true, ..Case::random(Op::Conv(conv), 3, shape, 60 + k) };
-            // no gradient where rounding could move a value to the other side of ReLU
+            // set the gradient to zero where rounding could move a value to the other side of ReLU
             let before = on_reference(&Case { dy: None, ..case.without_relu() }).y;
             case.dy.iter_mut().flatten().zip(before).filter(|(_, y)| y.abs() < 0.05).for_each(|(dy, _)| *dy = 0.0);
             let factors = case.x.iter_mut().chain(&mut case.params).chain(&mut case.dy).flatten();
@@ -95,7 +95,8 @@ fn steps_follow_each_other_as_on_the_cpu() {
     got.iter().zip(&want).for_each(|(got, want)| assert_near("loss", *got, *want, 1e-2));
 }
 
-/// A convolution is not folded if the image's gradient is wanted, without a stride, with many channels, or in f32.
+/// A convolution is not folded if the image's gradient is needed, if its stride is 1, if it has many input channels, or
+/// in f32.
 #[test]
 fn other_convolutions_are_not_folded() {
     let _alone = alone();

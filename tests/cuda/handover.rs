@@ -28,8 +28,8 @@ fn assert_all(what: &str, values: &[f32], want: f32) {
     assert_eq!(wrong.map(|i| (i, values[i])), None, "{what}: expected {want} in every element");
 }
 
-/// A mark inside a pass is an event that each replay records. A queue that waits for it gets the values of this replay,
-/// not of the previous one, and does not wait for later work.
+/// If a pass marks a buffer, each replay of the pass records an event. A queue that waits for the event gets the values
+/// of this replay, not of the previous one, and does not wait for later work.
 #[test]
 fn a_mark_within_a_replayed_pass_holds_other_queues_back() {
     let _alone = alone();
@@ -46,7 +46,7 @@ fn a_mark_within_a_replayed_pass_holds_other_queues_back() {
         })
         .unwrap();
         let want = (round * passes) as f32;
-        // in another thread, as in the thread that owns MPI
+        // read the buffer in another thread, as the thread that owns MPI does
         let mut handed = std::mem::take(&mut sum);
         sum = std::thread::scope(|scope| {
             let took = scope.spawn(move || {
@@ -136,7 +136,7 @@ fn what_returns_does_not_wait_for_what_is_fetched() {
     let before = emulator::calls("ran kernel arena_add");
     first.staged().unwrap().fill(7.0);
     first.unstage().unwrap();
-    // waits until the elements are on the GPU again
+    // waits until the copy to the GPU has finished
     first.staged().unwrap();
     assert_eq!(emulator::calls("ran kernel arena_add"), before, "the return of the first bucket waited for the second");
     assert_all("the second bucket", second.staged().unwrap(), passes as f32);

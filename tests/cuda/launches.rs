@@ -55,7 +55,7 @@ fn optimizer(graph: &Graph<Cuda>) -> Optimizer<Cuda> {
 fn a_step_needs_at_most_this_many_launches() {
     let _alone = alone();
     for (model, most) in [("resnet20", 139), ("resnet50", 385)] {
-        // the first call loads the emulated libraries, which count
+        // there is no count before the first network has loaded the emulated libraries
         let before = emulator::calls("cuGraphLaunch").unwrap_or(0);
         let counts = launches(model);
         let replayed = emulator::calls("cuGraphLaunch").map(|now| now - before);
@@ -64,7 +64,8 @@ fn a_step_needs_at_most_this_many_launches() {
         // a call of the real cuDNN may launch more than one kernel: 388 for ResNet-50 on an H100
         let most = if emulator::real_gpu() { most * 11 / 10 } else { most };
         assert!(last <= most, "{model}: {last} launches, expected at most {most}: {counts:?}");
-        // there are two buffers of sums: the steps are enqueued first, then recorded and replayed, then replayed
+        // steps alternate between two buffers of sums; the first step with each buffer is enqueued, and each later step
+        // launches a CUDA graph
         assert!(replayed.is_none_or(|graphs| graphs == STEPS as u64 - 2), "{replayed:?}");
     }
 }

@@ -11,7 +11,7 @@ use support::program::{Folder, ProgramOutput, start, trireme};
 const WHEELS: [(&str, &[&str]); 3] =
     [("cu13", &["libnvrtc.so.13", "libcublasLt.so.13"]), ("cudnn", &["libcudnn.so.9"]), ("nccl", &["libnccl.so.2"])];
 
-/// Copies libraries. A link would lead back to the folder with all of them.
+/// Copies libraries. A link would lead the program to the folder that has all emulated libraries.
 fn copy(names: &[&str], to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     for name in names {
@@ -78,7 +78,7 @@ fn a_folder_that_was_chosen_comes_first_if_the_driver_can_use_it() {
     copy(&["libcudnn.so.9"], &chosen);
     let line = machine.doctor(&[&chosen], "libcudnn");
     assert!(line.ends_with(&chosen.join("libcudnn.so.9").display().to_string()), "{line}");
-    // a library of a CUDA version that the driver does not support, under the name that the dynamic loader tries first
+    // this folder has a library of a CUDA version that the driver does not support, under the name that is tried first
     let newer = machine.0.path().join("newer");
     copy(&["libnvrtc.so.13"], &newer);
     fs::rename(newer.join("libnvrtc.so.13"), newer.join("libnvrtc.so.14")).expect("renamed");

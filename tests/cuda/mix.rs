@@ -1,5 +1,5 @@
-//! Images mixed on the GPU have the same bits as images mixed by the loader threads, and runs with mixing keep the
-//! laws.
+//! Images mixed on the GPU are bit-identical to images mixed by the loader threads, and runs with mixing give the same
+//! results on any number of ranks.
 
 use backend::cuda::Precision;
 use backend::{Backend, CropRect, DeviceMemory, DrawKey, Input, PassInput, Queue};
@@ -20,7 +20,7 @@ fn bytes_and_kept_pictures_are_mixed_to_the_hosts_bits() {
     for rows in [2, 3, 6] {
         let desc = cuda.input(rows, shape);
         let pixels: Vec<u8> = (0..rows * shape.elems()).map(|i| (i * 37 % 256) as u8).collect();
-        // computed on the host, in NCHW
+        // the expected images before mixing, computed on the host in NCHW
         let mut plain = vec![0.0; pixels.len()];
         for (i, &byte) in pixels.iter().enumerate() {
             let (row, p, c) = (i / shape.elems(), i / 3 % shape.plane(), i % 3);

@@ -1,4 +1,4 @@
-//! Multi-label runs keep the laws on a GPU and agree with the CPU.
+//! Multi-label runs on a GPU give the same results on any number of ranks, and agree with the CPU.
 
 use loaders::ImageSpec;
 use support::gpu;
@@ -6,8 +6,8 @@ use support::images::Images;
 use support::program::events;
 use support::setting::Setting;
 
-/// With this seed no value is so near 0 at a ReLU that rounding decides its sign. Otherwise the gradients of the two
-/// devices would differ by some thousandths.
+/// With this seed no input of a ReLU is so near 0 that rounding decides its sign. Otherwise the gradients of GPU and CPU
+/// would differ by some thousandths.
 const RECIPE: &str = r#"
 model = "resnet20"
 data = "given with --data"

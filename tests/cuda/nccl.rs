@@ -28,7 +28,7 @@ fn train(setting: &Setting, out: &str, ranks: usize, fault: &str, more: &[&str])
 /// With two ranks there is only one order of addition. With more ranks NCCL adds in another order than MPI.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
-fn sums_of_nccl_are_those_on_the_host() {
+fn nccl_sums_match_the_host() {
     let setting = setting();
     for ranks in [2, 3, 4] {
         let outs = [format!("staged {ranks}"), format!("nccl {ranks}")];
@@ -40,7 +40,7 @@ fn sums_of_nccl_are_those_on_the_host() {
                 "{}",
                 ended.stderr
             );
-            // then the ranks do not work ahead
+            // if ranks have different numbers of workers, a note says that they do not enqueue steps ahead
             let uneven = ended.stderr.contains("numbers of workers");
             assert_eq!(uneven, ranks == 3 && path == NCCL, "{}", ended.stderr);
         }
@@ -54,7 +54,7 @@ fn sums_of_nccl_are_those_on_the_host() {
     }
 }
 
-/// Integer sums do not depend on their order. Any number of GPUs gives the same bits as one rank without NCCL.
+/// Integer sums do not depend on their order. Any number of GPUs gives the same results as one rank without NCCL.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn exact_gives_one_digest_on_any_number_of_gpus() {
@@ -64,17 +64,18 @@ fn exact_gives_one_digest_on_any_number_of_gpus() {
     for ranks in [2, 3, 4] {
         let out = format!("nccl {ranks}");
         let ended = train(&setting, &out, ranks, "", &exact).succeeded();
-        ended.says(&["path ", "nccl: ", "encodes for exact", "NCCL 2.27.3", "sums are right"]);
+        ended.says(&["path ", "nccl: ", "encodes gradients with exact", "NCCL 2.27.3", "sums are right"]);
         assert_eq!(setting.digest(&out), setting.digest("one"), "{ranks} ranks");
     }
     train(&setting, "staged", 2, "", &[&exact[..], &["--set", "reduce.path=staged"]].concat()).succeeded();
     assert_eq!(setting.digest("staged"), setting.digest("one"), "staged");
 }
 
-/// Scales, codes and residuals stay on the GPU. Two ranks add bf16 in only one order.
+/// NCCL sums encoded gradients on the GPU, with the same results as MPI on the host. This also holds for bf16, because
+/// there is only one order of adding the values of two ranks.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
-fn codes_that_nccl_adds_are_those_that_mpi_adds() {
+fn codes_added_by_nccl_match_mpi() {
     let setting = setting();
     for sets in [
         &["reduce.codec=int8"][..],
@@ -92,12 +93,13 @@ fn codes_that_nccl_adds_are_those_that_mpi_adds() {
             assert_eq!(ended.stderr.contains("nccl: the device"), name == "nccl", "{}", ended.stderr);
             setting.digest(&out)
         };
-        // parts of a GPU do not use NCCL
+        // ranks on MIG instances do not use NCCL, so MPI sums their gradients
         assert_eq!(digest("nccl", &[]), digest("coded", &[("TRIREME_EMULATED_MIG", "1")]), "{sets:?}");
     }
 }
 
-/// The host sees the infinite gradient only when it reads the step. The message is the same as for sums on the host.
+/// The host detects the infinite gradient only when it reads the results of the step. The message is the same as for sums
+/// on the host.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_gradient_that_codes_cannot_hold_ends_the_run_by_name() {
@@ -112,7 +114,7 @@ fn a_gradient_that_codes_cannot_hold_ends_the_run_by_name() {
     assert_eq!(said("reduce.path=auto"), said("reduce.path=staged"));
 }
 
-/// The parts have different ids, so only their PCI address shows that NCCL would refuse them.
+/// MIG instances of one GPU have different ids, so only their common PCI address shows that NCCL would refuse them.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn nccl_is_not_tried_between_parts_of_a_gpu() {
@@ -139,7 +141,7 @@ fn a_rank_that_cannot_join_is_named() {
     train(&setting, "late", 2, "1:join:300ms", &["--set", NCCL, "--max-steps", "1"]).succeeded();
 }
 
-/// This sum comes after those that test the transport.
+/// Number of the sum that fails. The sums before it are those with which the ranks test NCCL.
 const SUM: &str = "20";
 
 #[test]
@@ -158,7 +160,7 @@ fn a_sum_that_fails_or_hangs_ends_the_run() {
     sum("10ms", &["--max-steps", "2"]).succeeded();
 }
 
-/// The kernels of rank 1 stop, so rank 0 waits in the sum for rank 1's part.
+/// The kernels of rank 1 hang, so rank 0 waits in the sum for rank 1's gradients.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_gpu_that_hangs_in_a_pass_is_named() {
@@ -176,13 +178,13 @@ fn a_gpu_that_hangs_in_a_pass_is_named() {
     command.args(stall).env("TRIREME_EMULATED_DEVICES", "2");
     let why = ["1 of 2 ranks", "rank 1 on ", "compute step 1 on ", "Emulated GPU 1", "--stall-abort"];
     gpu::run(command).failed(1, &why);
-    // without other ranks
+    // a single rank
     let hangs = [("TRIREME_EMULATED_FAULT", "kernel cross_entropy:hang")];
     let why = ["this rank", "compute step 1 on ", "Emulated GPU 0", "--stall-abort"];
     gpu::train(&setting, "one", 1, &stall[2..6], &hangs).failed(1, &why);
 }
 
-/// Rank 0 waits on its GPU for the part of a rank that is gone or stopped.
+/// Rank 0 waits on its GPU for the gradients of a rank that is gone or stopped.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_rank_that_is_killed_or_stopped_while_gpus_sum_is_named() {

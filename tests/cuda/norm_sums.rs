@@ -41,7 +41,7 @@ impl Order {
         THREADS * self.pack / self.width
     }
 
-    /// Adds the rows of one thread, which start at `first`: runs in f32, the sum of the runs in f64.
+    /// Adds the rows of one thread, which start at `first`: [`RUN`] rows at a time in f32, and these sums in f64.
     fn thread(&self, first: usize, add: &impl Fn(f32, usize) -> f32) -> f64 {
         let rows: Vec<usize> = (first..self.rows).step_by(self.splits * self.lines()).collect();
         rows.chunks(RUN)
@@ -49,8 +49,8 @@ impl Order {
             .fold(0.0, |sum, run| sum + f64::from(run))
     }
 
-    /// Adds values as a block does: each thread adds its share of the values in turn, then the threads add their sums
-    /// in a tree.
+    /// Adds values as a block does: each thread adds its share of the values one after another, then the threads add
+    /// their sums in a tree.
     fn shared(&self, items: usize, values: &[f64]) -> f64 {
         let groups = THREADS / items;
         let share = |group: usize| values.iter().skip(group).step_by(groups).fold(0.0, |sum, v| sum + v);
@@ -63,7 +63,7 @@ impl Order {
         sums[0]
     }
 
-    /// Returns one of the two sums over all rows. `add(sum, row)` adds a row.
+    /// Returns a sum over all rows, in the order in which the kernels add. `add(sum, row)` adds the term of a row.
     fn sum(&self, add: impl Fn(f32, usize) -> f32) -> f64 {
         let (items, lines) = (2 * self.width, self.lines());
         let block = |block: usize| {
@@ -111,7 +111,7 @@ fn channel(order: &Order, case: &Case, norm: &Norm, c: usize) -> Channel {
     Channel { mean, m2, dgamma: (sx / (m2 / n + f64::from(norm.eps)).sqrt()) as f32, dbeta: s as f32 }
 }
 
-/// Truncates values to 16 bits.
+/// Truncates values to bf16.
 fn short(values: &mut [f32]) {
     values.iter_mut().for_each(|v| *v = f32::from_bits(v.to_bits() & 0xffff_0000));
 }
@@ -142,7 +142,7 @@ fn check(cuda: &Cuda, bytes: usize, norm: &Norm, n: usize, shape: Shape) -> Outc
     let out = case.run(cuda, 0, false);
     for c in 0..shape.c {
         let want = channel(&order, &case, norm, c);
-        // the running statistics are zero
+        // the running means are zero, so the kernel returns the sums of x and of x^2
         let pooled = [rows * want.mean, rows * (want.m2 / rows + want.mean * want.mean)];
         let got = [out.statistics.0[c], out.statistics.0[shape.c + c]];
         let what = format!("{norm:?} of {n} x {shape} in {bytes} bytes, {} splits, channel {c}", order.splits);

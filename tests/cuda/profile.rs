@@ -63,7 +63,7 @@ fn layers_run_while_their_pass_does() {
         pass(&mut graph);
         let end = Instant::now();
         let spans = graph.take_spans();
-        // one layer only renames its input
+        // the flatten layer only renames its input and has no passes
         assert_eq!(spans.len(), 2 * (graph.net().nodes.len() - 1));
         // allowed difference between the clocks of GPU and host; on the emulated GPU a busy machine delays threads
         let near = Duration::from_micros(if emulator::real_gpu() { 200 } else { 5_000 });

@@ -42,7 +42,7 @@ fn an_error_within_a_recorded_pass_is_returned_and_ends_the_recording() {
     let (mut x, mut y) = (cuda.alloc(100).unwrap(), cuda.alloc(100).unwrap());
     x.write(0, &[1.0; 100]).unwrap();
     let mut values = [0.0; 100];
-    // enqueued, fails while it is recorded, enqueued again, recorded, replayed
+    // in five rounds, the pass is enqueued, fails while it is recorded, is enqueued again, recorded, and replayed
     for round in 0..5 {
         let mut calls = 0;
         let ended = cuda.repeat("the test's pass", 1, &mut || {
@@ -57,7 +57,7 @@ fn an_error_within_a_recorded_pass_is_returned_and_ends_the_recording() {
             ended => assert!(ended.is_ok() && round != 1, "round {round}: {ended:?}"),
         }
         y.read(0, &mut values).unwrap();
-        // the recording that failed has not run
+        // round 1 has not added anything, because its recording failed
         let want = if round == 0 { 1.0 } else { round as f32 };
         assert_eq!(values, [want; 100], "round {round}");
     }
@@ -84,7 +84,7 @@ fn a_failed_recording_is_reported_once_and_changes_nothing() {
         }
         assert_eq!(setting.digest(part), setting.digest("recorded"), "{part}");
     }
-    // other subcommands that use the GPU, and other ranks
+    // `eval` on two ranks prints the note once per rank
     let args = ["eval", &setting.folder.at("recorded/model.h5"), "--data", &setting.data, "--batch", "1"];
     let mut eval = support::program::trireme(2, &[&args[..], &["--device", "cuda", "--share-gpu"]].concat());
     let scored = gpu::run({

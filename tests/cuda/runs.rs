@@ -1,7 +1,8 @@
 //! Whole runs of the real binary with `--device cuda`, on this machine's GPU with the feature `real-gpu`, otherwise on the
 //! emulated GPU.
 //!
-//! The laws hold, the GPU's order of execution changes nothing, and messages name whatever is missing or broken.
+//! The results do not depend on the number of ranks, on where a run was stopped, or on the GPU's order of execution.
+//! Messages name whatever is missing or broken.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -50,8 +51,7 @@ fn ranks_that_share_a_gpu_give_the_same_bits() {
 }
 
 /// Layer statistics are computed on the device at the measured steps. They are equal on any number of ranks, include
-/// the codes made on the device, and change nothing else, even for a single rank that would otherwise enqueue steps
-/// ahead.
+/// the encoded gradients, and change nothing else, even for a single rank that would otherwise enqueue steps ahead.
 #[test]
 fn layers_are_measured_on_the_device() {
     let setting = setting();
@@ -77,7 +77,8 @@ fn layers_are_measured_on_the_device() {
     assert!(setting.model("alone") == setting.model("ahead"), "measuring changes the model");
 }
 
-/// Changes a checkpoint's parameters as rounding might. The longest sums of the network are in its last convolutions.
+/// Adds random errors to a checkpoint's parameters, as large as the rounding errors of the network's longest sums, which
+/// are in its last convolutions.
 fn shake(checkpoint: &Path, k: u64) {
     let mut state = StateFile::read(checkpoint).unwrap_or_else(|e| panic!("{e}"));
     let layers = state.model.layers.iter_mut().flat_map(|layer| &mut layer.tensors);
@@ -342,7 +343,7 @@ fn a_gpu_that_falls_off_ends_all_ranks() {
 
 /// Compares two ranks with half the batch each on one GPU with one rank that has the whole batch.
 #[test]
-fn batch_norm_over_ranks_is_that_of_the_whole_batch() {
+fn batch_norm_over_ranks_matches_the_whole_batch() {
     let setting = setting();
     // such a small rate that rounding errors do not grow from step to step
     let more = ["--set", "sync_bn=true", "--set", "schedule.base_lr=0.0002", "--share-gpu", "--max-steps", "4"];

@@ -1,4 +1,5 @@
-//! The script for the first minutes on a machine with a GPU, run on the emulated GPU with small limits.
+//! `tests/gpu/first.sh`, the script for the first minutes on a machine with a GPU, run on the emulated GPU with small
+//! limits.
 //!
 //! It must write one line of JSON per stage, whatever fails, and leave no more files than its limit. Cargo and python3
 //! are replaced by scripts, some of which fail on purpose.
@@ -87,7 +88,7 @@ fn a_stage_that_fails_stops_no_other() {
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn figures_of_a_step_are_in_its_line() {
     let folder = Folder::new();
-    // only the stages, with a step that finishes in time
+    // runs only two stages: one that finishes in time, and one for which no time is left
     let lines = r#"set -uo pipefail; . tests/gpu/stages.sh; ours lenet 60 --model lenet --batch 2 --seconds 0.01; TOTAL=1; SECONDS=1
         stage late 5 true"#;
     let mut command = gpu::find(Command::new("bash"));

@@ -17,8 +17,8 @@ fn input() -> Shape {
     Shape::image(3, 9, 14)
 }
 
-/// Creates a network of two blocks that halve the plane. The norm before the first block has no residual, the norm
-/// before the second has one.
+/// Creates a network of two blocks that halve height and width. The norm before the first block has no residual, the
+/// norm before the second has one.
 ///
 /// If `apart` is set, a layer that changes nothing separates each shortcut from the following norm.
 fn net(widths: [usize; 3], apart: bool) -> NetSpec {
@@ -47,7 +47,7 @@ fn block(net: &mut NetSpec, x: Id, width: usize, apart: bool) -> Id {
 }
 
 struct Ran {
-    /// Bits of all gradients after a few passes, and of the scores with running statistics.
+    /// For each pass, the bits of all gradients, followed by the bits of the scores in evaluation.
     bits: Vec<u32>,
     /// The implementation of each shortcut.
     shortcuts: Vec<String>,
@@ -97,7 +97,7 @@ fn what_whole_packs_do_not_make_up_is_not_read_through() {
     }
 }
 
-/// The output of a shortcut that is read through is never computed.
+/// If batch normalisation reads through a shortcut, the shortcut's output is never computed and cannot be read.
 #[test]
 fn the_output_of_a_shortcut_without_a_pass_is_refused() {
     let _alone = alone();

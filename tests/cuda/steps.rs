@@ -39,7 +39,7 @@ pub fn optimizer(graph: &Graph<Cuda>, spec: &OptimizerSpec) -> Optimizer<Cuda> {
 }
 
 pub fn set_gradients(graph: &mut Graph<Cuda>, step: usize) {
-    // some exceed the limits, some do not
+    // the gradients of every third step exceed the clipping limits
     let size = if step.is_multiple_of(3) { 3.0 } else { 0.01 };
     for (i, bucket) in graph.to_update().2.buckets.iter_mut().enumerate() {
         bucket.write(0, &noise(bucket.len(), (20 * step + i) as u64, size)).unwrap();
@@ -177,7 +177,8 @@ fn limits_come_after_the_scale_of_the_losses() {
     }
 }
 
-/// Without replay, a step costs one launch for every pass over every bucket, and small networks wait for the host.
+/// A step that is not replayed launches a kernel for every operation on every bucket, and small networks wait for the
+/// host. A replayed step is a single launch.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "only the emulated GPU counts calls")]
 fn a_replayed_step_is_one_call() {

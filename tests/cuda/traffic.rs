@@ -19,8 +19,8 @@ fn batch_norm_of_resnet50_moves_what_its_passes_need() {
     let input = models::input("resnet50").expect("a size");
     let net = models::build("resnet50", input, 1000).expect("a network");
     let shapes = net.shapes().expect("shapes");
-    // elements per image without and with a residual; only the last block's result has a single reader, and so a single
-    // gradient
+    // elements per image of the norms without and with a residual; only the output of the last block has a single reader,
+    // and so a single gradient
     let (mut plain, mut residual, mut last) = (0, 0, 0);
     for (node, shape) in net.nodes.iter().zip(&shapes[1..]) {
         match &node.op {

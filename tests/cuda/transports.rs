@@ -1,5 +1,5 @@
-//! The transports of images and gradients to and from a GPU that ranks share. The bits do not depend on the transport
-//! or on where the run was stopped.
+//! The transports of images and gradients to and from a GPU that ranks share. The results do not depend on the
+//! transport or on where the run was stopped.
 
 use support::emulator;
 use support::gpu;
@@ -43,7 +43,7 @@ fn ranks_stops_and_transports_change_nothing_on_a_gpu() {
     assert_eq!(digest(&setting, "f16 parts", 2, &[&half[..], &["--resume", "auto"]].concat()), whole, "f16, resumed");
 }
 
-/// With two ranks there is only one order of addition, so MPI's choice of algorithm changes no bit.
+/// With two ranks there is only one order of addition, so the results do not depend on MPI's choice of algorithm.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn sums_in_gpu_memory_are_those_on_the_host() {
@@ -62,9 +62,10 @@ fn sums_in_gpu_memory_are_those_on_the_host() {
     assert!(!program::files(&setting.folder.at("aware")).iter().any(|file| file.contains("trial")));
 }
 
-/// Codes made on the GPU equal the host's codes, so the choice changes no bit. The log says which device encodes.
+/// Gradients that the GPU encodes equal gradients that the host encodes, so the choice does not change the results. The
+/// log says which device encodes.
 #[test]
-fn codes_of_the_gpu_are_those_of_the_host() {
+fn gpu_codes_match_the_host() {
     let setting = setting();
     let fed_back = "reduce.error_feedback=true";
     for (codec, more) in [
@@ -85,14 +86,14 @@ fn codes_of_the_gpu_are_those_of_the_host() {
             (setting.digest(&out), ended.stderr)
         };
         let (staged, said) = train("staged", "reduce.path=staged");
-        mentions(said, &[&format!("staged: {codec} "), "on the host"]);
+        mentions(said, &["staged: the host encodes ", &format!("with {codec}")]);
         let (coded, said) = train("coded", "reduce.path=auto");
         assert_eq!(coded, staged, "{codec} {more}");
-        mentions(said, &["coded: ", &format!("encodes for {codec}")]);
+        mentions(said, &["coded: ", &format!("encodes gradients with {codec}")]);
     }
 }
 
-/// The memory plan counts the codes where they are made.
+/// `--dry-run` counts the memory for encoded gradients on the device that encodes them.
 #[test]
 fn dry_runs_count_codes_where_they_are_made() {
     let setting = setting();
@@ -111,7 +112,7 @@ fn dry_runs_count_codes_where_they_are_made() {
     assert_eq!(codec("staged", &[]), None);
     let coded = codec("auto", &[]).expect("a row of codes");
     assert!((2.0 * elements..2.1 * elements).contains(&coded), "codes take {coded} MB for parameters of {elements} MB");
-    // residuals of four workers, and almost no memory for codes
+    // residuals of four workers, and almost no memory for encoded gradients
     let fed_back = ["--set", "reduce.codec=ternary", "--set", "reduce.error_feedback=true"];
     for path in ["staged", "auto"] {
         let both = codec(path, &fed_back).expect("a row of codes and residuals");
@@ -122,7 +123,7 @@ fn dry_runs_count_codes_where_they_are_made() {
     }
 }
 
-/// The residuals of error feedback survive a stop, on any number of ranks and on either encoder.
+/// The residuals of error feedback survive a stop, on any number of ranks, and whether GPU or host encodes.
 #[test]
 fn what_is_carried_over_outlives_a_stop() {
     let setting = setting();
@@ -153,8 +154,8 @@ fn liar() -> (&'static str, String) {
     ("LD_PRELOAD", library.display().to_string())
 }
 
-/// The trial of the false claim kills the program with a signal. The file that it leaves in the output folder prevents
-/// a second trial.
+/// When the program tests the false claim, a signal kills it. The file that it leaves in the output folder prevents a
+/// second test.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn an_mpi_that_lies_of_device_memory_is_believed_once() {
@@ -242,7 +243,7 @@ fn ranks_join_nccl_only_if_all_can() {
 
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
-fn doctor_tries_device_memory_in_a_job_of_its_own() {
+fn doctor_tests_device_memory_in_a_separate_job() {
     let doctor = |more: &[&str], variables: &[(&str, &str)]| {
         let mut program = trireme(2, &[&["doctor", "--cuda-aware"], more].concat());
         program.envs(variables.iter().copied());

@@ -144,7 +144,7 @@ fn ranks_with_different_data() {
     let mut program = trireme(1, &setting.args(&[]));
     let second = ["train", &setting.recipe, "--data", &other, "--out", &setting.out, "--threads", "1"];
     program.args([":", "-n", "1"]).arg(env!("CARGO_BIN_EXE_trireme")).args(second);
-    // the recipe's `data` differs too, which all ranks must share
+    // `data` also differs between the ranks, but the message must name the difference of the data sets
     start(program).wait(PATIENCE).failed(1, &["rank 1: ", "data set differs", "rank 0"]);
     assert!(!Path::new(&setting.out).exists());
 }

@@ -1,5 +1,5 @@
-//! MPI changes the environment while it starts on its thread. Calling glibc's getenv(3) at the same time is undefined
-//! behaviour, so no other thread may read the environment then.
+//! While MPI starts on its own thread, it changes the environment. Calling glibc's getenv(3) at the same time is undefined
+//! behaviour, so no other thread may read the environment during that time.
 //!
 //! The test preloads a library that logs all accesses.
 
@@ -21,7 +21,7 @@ struct EnvironmentAccess {
 }
 
 impl EnvironmentAccess {
-    /// Returns true if the call comes from our code or a library that we use, and not from one of MPI's own threads.
+    /// Returns true if the caller is the main thread, trireme or a library that trireme loads, and not a thread of MPI.
     fn is_ours(&self) -> bool {
         let file = Path::new(&self.from).file_name().unwrap_or_default().to_string_lossy();
         self.thread == self.process
@@ -38,7 +38,8 @@ fn accesses(log: &str) -> Vec<EnvironmentAccess> {
     fs::read_to_string(log).unwrap().lines().map(access).collect()
 }
 
-/// Returns what other threads read while MPI starts, over all processes, and how many changes there were in that time.
+/// Returns each access to an environment variable by other threads while MPI starts, in all processes, and the number of
+/// changes by any thread in that time.
 fn read_meanwhile(accesses: &[EnvironmentAccess]) -> (Vec<String>, usize) {
     let (mut found, mut changes) = (Vec::new(), 0);
     for (at, begin) in accesses.iter().enumerate().filter(|(_, access)| access.what == "start") {
@@ -64,7 +65,7 @@ fn build_shim(folder: &Path) -> String {
 }
 
 #[test]
-fn nobody_reads_the_environment_while_mpi_starts() {
+fn no_thread_reads_the_environment_while_mpi_starts() {
     let (setting, _images) = SmallRun::new();
     let library = build_shim(setting.folder.path());
     for (ranks, more) in

@@ -125,7 +125,7 @@ impl Fault {
                 &["rank 0: ", "checkpoints", "folder was removed", "--out"]
             }
             Self::Fill => {
-                // a checkpoint that is being written frees its space when it fails
+                // a checkpoint that fails frees its space, so the disk is filled again and again
                 for _ in 0..10 {
                     disk.iter().for_each(|disk| drop(disk.top_up()));
                     std::thread::sleep(Duration::from_millis(100));
@@ -147,7 +147,7 @@ impl Fault {
 
 #[test]
 #[ignore = "minutes: make test-faults"]
-fn the_sweep() {
+fn every_fault_ends_a_run_that_can_resume() {
     use Fault::*;
     let early = [0, 100, 200, 350, 600, 1000].into_iter().flat_map(|ms| [KillAfter(0, ms), KillAfter(1, ms)]);
     let killed = [Kill(0), Kill(1), Kill(2), KillWriting, KillWriting, KillWriting, Stop(0), Stop(2), InterruptTwice];
@@ -164,7 +164,7 @@ fn the_sweep_of_full_disks() {
     });
 }
 
-/// Tries a fault in a run of its own and then resumes the run.
+/// Tries a fault in a separate run and then resumes the run.
 fn try_fault(fault: Fault) {
     use Fault::*;
     let mut case = Case::new();
@@ -177,7 +177,7 @@ fn try_fault(fault: Fault) {
     let ranks = all_there(&mut running);
     let parts = fault.strike(&case, &mut running, disk.as_ref());
     let since = Instant::now();
-    // this run continues to its last step first
+    // a run whose disk is too full only for the model continues to its last step before it fails
     let ended = running.wait(if matches!(fault, FillForTheModel) { PATIENCE } else { IN_TIME });
     let took = since.elapsed();
     // two interrupts in quick succession may arrive as one, which stops the run regularly
@@ -195,7 +195,7 @@ fn try_fault(fault: Fault) {
     eprintln!("{fault:?}: ended after {:.1} s, all files complete, resumed. {message}", took.as_secs_f64());
 }
 
-/// Returns the process ids of the ranks when the launcher has started all of them.
+/// Waits until the launcher has started all ranks and returns their process ids.
 fn all_there(running: &mut Running) -> Vec<u32> {
     let since = Instant::now();
     loop {

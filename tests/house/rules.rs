@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::sources::{Source, all};
 
-/// Each crate and the crates of this workspace that it may depend on. Cargo enforces the rest.
+/// Each crate and the crates of this workspace that its Cargo.toml must list as dependencies.
 const CRATES: &[(&str, &[&str])] = &[
     ("crates/base", &[]),
     ("loaders", &["base"]),
@@ -82,7 +82,7 @@ const MAY_CREATE: &[(&str, &str, usize)] = &[
     ("loaders/src/file/safe_create.rs", ". create_new ( true", 9),
     ("loaders/src/file/safe_create.rs", ". write ( true", 9),
     ("loaders/src/file/safe_create.rs", ". append ( true", 9),
-    // HDF5's own option, and the name of a new file for it
+    // `with_fcpl` sets a property of the HDF5 file; `create` overwrites a new file that `safe_create` has made
     ("crates/formats/src/checkpoint/h5.rs", ". with_fcpl", 1),
     ("crates/formats/src/checkpoint/h5.rs", "H5File :: create", 1),
     // standard output, which the parent process has redirected to a new file

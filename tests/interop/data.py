@@ -44,6 +44,19 @@ def records(folder, split):
     return found
 
 
+def bands(folder, split, dtype):
+    """Returns (label, pixels) of each RAW record, parsed as docs/formats.md says."""
+    about = json.loads((folder / "dataset.json").read_text())
+    files = [str(folder / shard["file"]) for shard in about["splits"][split]["shards"]]
+    found = []
+    for payload in tf.data.TFRecordDataset(files):
+        keys = {"encoded": tf.string, "height": tf.int64, "width": tf.int64, "channels": tf.int64, "class/label": tf.int64}
+        e = tf.io.parse_single_example(payload, {f"image/{k}": tf.io.FixedLenFeature([], t) for k, t in keys.items()})
+        image = tf.reshape(tf.io.decode_raw(e["image/encoded"], dtype), [e[f"image/{k}"] for k in ("height", "width", "channels")])
+        found.append((int(e["image/class/label"]), image.numpy()))
+    return found
+
+
 def main(trireme, folder, mxnet=None):
     def run(*arguments):
         subprocess.run([trireme, "data", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
@@ -105,6 +118,20 @@ def main(trireme, folder, mxnet=None):
     files = sorted(str(path) for path in (folder / "npz-tars").glob("*.tar"))
     read = wds.WebDataset(files, shardshuffle=False, empty_check=False).decode("rgb8").to_tuple("cls", "png")
     same("numpy to trireme to webdataset", [(int(number), pixels) for number, pixels in read])
+
+    # images of five bands that are not bytes
+    generator = np.random.default_rng(1)
+    for dtype in [np.uint16, np.int16, np.float32]:
+        name = np.dtype(dtype).name
+        images = generator.integers(-30_000 if dtype != np.uint16 else 0, 30_000, (COUNT, 6, 4, 5)).astype(dtype)
+        labels = np.array([label(s) for s in range(COUNT)])
+        np.savez(folder / f"{name}.npz", x_train=images, y_train=labels)
+        run("convert", "npz", folder / f"{name}.npz", folder / name, "--layout", "NHWC", "--shards", 3)
+        found = bands(folder / name, "train", tf.as_dtype(dtype))
+        expected = {image.tobytes(): int(number) for image, number in zip(images, labels)}
+        assert len(found) == COUNT and {image.tobytes(): number for number, image in found} == expected, name
+        assert all(image.dtype == dtype and image.shape == (6, 4, 5) for _, image in found), name
+        print(f"trireme to tensorflow, {name}: {COUNT} images of 5 bands are equal")
 
     if mxnet:
         source = folder / "mxnet"

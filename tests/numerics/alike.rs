@@ -1,5 +1,5 @@
-//! Results that must be the same on every backend, beyond the values of formulas: which of equal maxima gets the
-//! gradient, pooled statistics, random draws, and functions of very large or infinite values.
+//! Results that must be the same on every backend although a formula alone does not determine them: which of equal
+//! maxima gets the gradient, pooled statistics, random draws, and functions of very large or infinite values.
 
 use backend::Backend;
 use backend::reference::Reference;
@@ -41,7 +41,7 @@ fn check_statistics<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
 }
 
 #[test]
-fn pooled_statistics_are_those_of_the_formula() {
+fn pooled_statistics_match_the_formula() {
     on_every_backend!(check_statistics());
 }
 

@@ -45,7 +45,7 @@ struct Net {
     #[serde(default)]
     lr: f64,
     losses: Vec<f64>,
-    /// How much rounding alone changes PyTorch's own gradients, if that is much.
+    /// Relative change of PyTorch's gradients because of rounding alone. 0 if it is small.
     #[serde(default)]
     spread: f64,
     gradients: BTreeMap<String, f64>,

@@ -42,7 +42,8 @@ fn net(smooth: bool) -> NetSpec {
     net
 }
 
-/// Branches, products and concatenations, the other operations with parameters, and an auxiliary classifier.
+/// Returns a network with branches, products, concatenations, an auxiliary classifier, and the operations with
+/// parameters that `net` does not have.
 fn branches() -> NetSpec {
     let mut net = NetSpec::new("branches", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(16, 3).pad(1)), net.image());
@@ -118,14 +119,15 @@ fn assert_gradients<B: Backend>(what: &str, graph: &Graph<B>, want: &[(String, V
     }
 }
 
-/// Layers without batch normalisation, at the beginning, in the middle and at the end.
+/// Sets of layers to freeze, without batch normalisation: at the beginning, in the middle and at the end.
 const PLAIN: [&[&str]; 5] = [&["c1"], &["c2"], &["c1", "c2", "c3"], &["fc1", "c3"], &["fc2"]];
 
 fn check_plain<B: Backend>(backend: impl Fn() -> B, name: &str) {
     check(backend, name, &net(false), &PLAIN);
 }
 
-/// Single operations with parameters, one branch, a stem, each classifier, and all layers except one classifier.
+/// Sets of layers of `branches` to freeze: single operations with parameters, one branch, a stem, each classifier, and
+/// all layers except one classifier.
 const BRANCHES: [&[&str]; 11] = [
     &["dw"],
     &["ln"],
@@ -190,7 +192,8 @@ fn branches_and_auxiliary_classifiers_may_be_frozen() {
     everywhere!(check_branches);
 }
 
-/// Layers with batch normalisation. If only `n2` is frozen, gradients still flow through it to `c1` and `c2`.
+/// Sets of layers to freeze, with batch normalisation. If only `n2` is frozen, gradients still flow through it to `c1`
+/// and `c2`.
 const NORMS: [&[&str]; 3] = [&["n2"], &["n1", "n2", "n3"], &["c1", "n1", "c2", "n2"]];
 
 fn check_norms<B: Backend>(backend: impl Fn() -> B, name: &str) {
@@ -302,7 +305,7 @@ const GROUPS: &str = "[[groups]]\nmatch = [\"fc2.*\"]\nlr = 4\n\
                       [[groups]]\nmatch = [\"fc?.*\", \"c1.weight\"]\nlr = 0.5\nweight_decay = 0.0\n";
 
 fn check_groups<B: Backend>(backend: impl Fn() -> B, name: &str) {
-    // with clipping and LARS, the factors must also be applied where norms are computed
+    // with clipping and LARS, the groups' factors of the learning rate must also be applied where norms are computed
     for kind in ["kind = \"sgd\"", "kind = \"sgd\"\nclip_norm = 0.05", "kind = \"adam\"", "kind = \"lars\"\neta = 0.1"]
     {
         let plain = moved(backend(), &format!("{kind}\n"));

@@ -96,7 +96,7 @@ fn assert_as_near(what: &str, [fused, apart]: [&[(String, Vec<f32>)]; 2], oracle
     }
 }
 
-/// Returns how the named layers are computed, or `None` if the processor cannot run our Winograd kernels.
+/// Returns how the named layers are computed, or `None` if the processor cannot run trireme's Winograd kernels.
 fn by(backend: Cpu, net: &NetSpec, names: &[&str]) -> Option<Vec<String>> {
     let graph = graph(backend, net, 2);
     let at = |name: &&str| net.nodes.iter().position(|node| node.name == *name).expect("a layer");
@@ -105,7 +105,7 @@ fn by(backend: Cpu, net: &NetSpec, names: &[&str]) -> Option<Vec<String>> {
 }
 
 /// Tests planes of whole and partial tiles, channels that fill neither a block nor a group of columns, more channels
-/// than the grid holds at once, both kernel sizes, and threads without samples.
+/// than the buffer of transformed inputs holds at once, both kernel sizes, and threads without samples.
 #[test]
 fn fused_operations_equal_separate_operations() {
     let shapes = [

@@ -43,8 +43,8 @@ struct Net {
     losses_float64: Vec<f64>,
     logits_float64: Vec<f64>,
     gradient_norms_float64: BTreeMap<String, f64>,
-    /// The gradient norms if activations within float32's rounding error of zero fall on the other side of ReLU, for
-    /// each combination.
+    /// Some activations are so near zero that rounding in float32 may change their sign before ReLU. These are the
+    /// gradient norms for each combination of such signs.
     #[serde(default)]
     gradient_norms_sided_float64: Vec<BTreeMap<String, f64>>,
     parameter_norms_after_float64: BTreeMap<String, f64>,
@@ -83,7 +83,7 @@ impl Net {
     }
 
     /// Returns the tolerance of later steps. Small errors of batch norm grow about tenfold in three steps. On AVX2, 5x5
-    /// convolutions lose a digit to F(2x2, 5x5), which grows to 1.3e-5 in ten steps.
+    /// convolutions use Winograd's F(2x2, 5x5), which is less exact by a digit. This error grows to 1.3e-5 in ten steps.
     fn later(&self) -> f64 {
         if self.statistics_after_1_float64.is_some() { 1e-3 } else { 1e-4 }
     }
@@ -95,8 +95,8 @@ struct Run<'a, B: Backend> {
     graph: Graph<B>,
     optimizer: Optimizer<B>,
     file: &'a Nets,
-    /// In the graph's order. PyTorch lists a projection after its branch, but the graph runs it before the end of the
-    /// branch.
+    /// The recorded parameters, in the graph's order. PyTorch lists a projection after its branch, but the graph runs it
+    /// before the end of the branch.
     params: Vec<&'a Named>,
     images: Vec<f32>,
     ids: Vec<u64>,

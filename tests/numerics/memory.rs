@@ -38,7 +38,7 @@ fn families() -> Vec<NetSpec> {
     small.into_iter().chain(large.map(|(name, size)| network(name, size))).collect()
 }
 
-/// The memory as a list of places with the values in them.
+/// The simulated contents of the memory: ranges, each with the number of the value that is stored there.
 #[derive(Default)]
 struct MemoryContents(Vec<(Range<usize>, usize)>);
 
@@ -134,7 +134,7 @@ fn recomputed_outputs_take_no_memory_before_backward() {
     for (net, rows) in [(network("resnet20", 32), 8), (network("resnet50", 64), 2), (network("densenet121", 64), 2)] {
         let memory = |cpu: Cpu| estimate::memory(&cpu, &net, rows).unwrap().1;
         let [anew, kept] = [cpu(1), cpu(1).without_recomputation()].map(|cpu| memory(cpu.unfused()));
-        // what a convolution computes from the input of a norm is neither kept nor recomputed
+        // if a norm is fused into the next convolution, its output is neither kept nor recomputed
         let fused = memory(cpu(1));
         assert!(fused.elems <= anew.elems && fused.backward_steps.len() <= anew.backward_steps.len(), "{}", net.name);
         let made = anew.backward_steps.iter().filter(|step| matches!(step, BackwardStep::Recompute { .. })).count();
@@ -156,7 +156,8 @@ fn large_networks_stay_within_their_bounds() {
     }
 }
 
-/// Values written to a part are still there when the part is taken again. Taking a part that overlaps one in use fails.
+/// Values written to a part of a region are still there when the part is taken again. Taking a part that overlaps another
+/// part in use fails.
 fn check_parts<D: DeviceMemory>(device: &D, shared: bool) {
     let parts = [0..64, 64..192, 32..96];
     let region = device.region(192, &parts).unwrap();

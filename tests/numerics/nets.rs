@@ -9,8 +9,8 @@ use net::{Id, NetSpec};
 pub const IMAGE: Shape = Shape::image(3, 7, 6);
 pub const CLASSES: usize = 5;
 
-/// Tensors with up to three readers of different sizes, both kinds of aliased gradients, and every operation with two
-/// inputs. With `smooth`, the network has no ReLU, so that the loss has no kinks.
+/// Returns a network with tensors that up to three layers of different sizes read, both kinds of aliased gradients, and
+/// every operation with two inputs. With `smooth`, the network has no ReLU, so that the loss has no kinks.
 pub fn branching(smooth: bool) -> NetSpec {
     let mut net = NetSpec::new("branching", IMAGE);
     let conv = |c| Op::Conv(Conv::new(c, 3).pad(1).bias(0.0));
@@ -80,8 +80,8 @@ pub fn finish(mut net: NetSpec, x: Id) -> NetSpec {
     net
 }
 
-/// Concatenations of earlier outputs, as in DenseNet: a tensor with five readers, and one that is concatenated with
-/// itself.
+/// Returns a network that concatenates earlier outputs, as DenseNet does. A tensor has five readers, and another one is
+/// concatenated with itself.
 pub fn dense() -> NetSpec {
     let mut net = NetSpec::new("dense", IMAGE);
     let conv = |c| Conv::new(c, 3).pad(1);
@@ -123,8 +123,8 @@ pub fn attentive() -> NetSpec {
     finish(net, x)
 }
 
-/// Outputs of linear layers that multiply images, are added to them or concatenated with them. The channels fill no
-/// block.
+/// Returns a network in which outputs of linear layers multiply images, are added to them or concatenated with them. The
+/// numbers of channels do not fill blocks.
 pub fn gated() -> NetSpec {
     let mut net = NetSpec::new("gated", IMAGE);
     let start = net.add("c1", Conv::new(12, 3).pad(1).bias(0.0), net.image());
@@ -141,7 +141,7 @@ pub fn gated() -> NetSpec {
     finish(net, x)
 }
 
-/// Patches, layer and group normalisation, layer scale and DropPath, as in ConvNeXt.
+/// Returns a network with patches, layer and group normalisation, layer scale and DropPath, as in ConvNeXt.
 pub fn patches() -> NetSpec {
     let mut net = NetSpec::new("patches", IMAGE);
     let x = net.add("stem", Conv::new(12, 2).stride(2).bias(0.0), net.image());

@@ -170,7 +170,7 @@ fn networks_come_back_from_their_own_export() {
             tensors.iter().map(|(name, shape, _)| (name.clone(), shape.clone())).collect();
         assert_eq!(names, serving(&net), "{name}");
         assert_near(name, &scores(&mut filled(back.clone(), &tensors), &images), &wanted, 1e-5);
-        // and again through the text format of networks
+        // writing the network as TOML and reading it gives the same network
         let text = net_toml::write(&back, classes, net_toml::Classes::Number);
         let read = net_toml::Definition::read(&text, "net.toml").unwrap().build(&back.name, back.input, classes);
         assert_eq!(read.as_ref(), Ok(&back), "{name}");

@@ -97,7 +97,7 @@ impl Config {
 }
 
 impl Golden {
-    /// Returns the operation. Leaves out the ReLU of `add_relu`, which no operation of ours fuses.
+    /// Returns the operation. For `add_relu`, this is only the addition, because no operation fuses it with the ReLU.
     fn op(&self) -> Op {
         let c = &self.config;
         match self.op.as_str() {
@@ -329,8 +329,8 @@ fn check_nan<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     }
 }
 
-/// The ReLU that oneDNN fuses into a convolution or linear layer is an exception: max(NaN, 0) is 0 there. Layers that
-/// compute scores have no ReLU.
+/// A NaN in the input reaches the output of every operation. The ReLU that oneDNN fuses into a convolution or linear layer
+/// is an exception: max(NaN, 0) is 0 there. Layers that compute scores have no ReLU.
 #[test]
 fn a_nan_is_not_hidden() {
     on_every_backend!(check_nan());

@@ -1,5 +1,5 @@
 //! Every optimizer compared with ten recorded steps of its original (`golden/optim.json`), including clipping and
-//! averages. Also tests long ranges on more than one thread, padding, bits and slots.
+//! averages. Also tests long ranges on more than one thread, padding, and optimizers that are restored from their slots.
 
 use std::collections::BTreeMap;
 

@@ -106,8 +106,8 @@ fn widely_padded_convolutions_use_no_plain_loops() {
     }
 }
 
-/// Tests 3x3 convolutions with stride 1 on Winograd's grid: the smallest images, remaining rows and columns, few
-/// channels, and more channels than the grid holds at once.
+/// Tests 3x3 convolutions with stride 1 that use Winograd's algorithm: the smallest images, partial tiles, few channels,
+/// and more channels than the buffer of transformed inputs holds at once.
 #[test]
 fn padding_of_less_than_three_agrees() {
     let blocks = |n, x| TensorDesc { block: cpu_block(), ..TensorDesc::plain(n, x) };

@@ -59,7 +59,7 @@ fn channels_last() -> Option<Cpu> {
     cpu
 }
 
-/// Compares every implementation of the backend.
+/// Compares the results of every implementation that the backend has with `want`.
 fn assert_agrees<B: Backend>(backend: &B, name: &str, block: usize, case: &Case, want: &Outcome) {
     for number in 0.. {
         let what = format!("{:?} of {} x {} in blocks of {block} on {name}, {number}", case.op, case.n, case.shape);
@@ -156,8 +156,8 @@ fn same_sized_3x3_and_5x5_convolutions_agree() {
     assert_parity(cases);
 }
 
-/// Tests cases in which threads share output channels: more than one strip of tiles, more channels than the grid holds
-/// at once, channels that fill neither a block nor a group of columns, a bias and ReLU.
+/// Tests cases in which threads share output channels: more than one strip of tiles, more channels than the buffer of
+/// transformed inputs holds at once, channels that fill neither a block nor a group of columns, a bias and ReLU.
 #[test]
 fn same_sized_convolutions_of_many_channels_agree() {
     let conv = |outputs, kernel: usize| Conv::new(outputs, kernel).pad(kernel / 2);
@@ -195,7 +195,7 @@ fn strided_3x3_convolutions_agree() {
     // the first convolution of a network
     assert_parity_in(&[1, cpu_block()], vec![case(8, 1, Shape::image(3, 224, 224), 0)]);
     let large = vec![
-        // threads share output channels; more tiles than the grid holds at once
+        // threads share output channels; more tiles than the buffer of transformed inputs holds at once
         case(20, 9, Shape::image(300, 7, 7), 2),
         case(280, 3, Shape::image(12, 14, 13), 3),
         case(32, 4, Shape::image(260, 40, 56), 4),
@@ -248,7 +248,7 @@ fn single_positions_and_single_rows_agree() {
     assert_parity(cases);
 }
 
-/// Sizes for which our own matrix products are used, and sizes for which they are not.
+/// Tests sizes for which the CPU backend uses its own matrix products, and sizes for which it uses oneDNN.
 #[test]
 fn large_linear_layers_agree() {
     let image = |c| Shape::image(c, 3, 5);
@@ -337,7 +337,8 @@ fn normalisations_of_samples_agree() {
         ];
         cases.extend(ops.into_iter().map(|op| Case::random(op, n, shape, k)));
     }
-    // as wide as in ConvNeXt, with a mean far above the spread; sets of values that a block of threads shares
+    // a layer norm as wide as in ConvNeXt, with a mean that is much larger than the spread, and a group norm with groups
+    // that are so large that a block of GPU threads shares each
     let mut far = Case::random(Op::from(LayerNorm::new()), 2, Shape::image(384, 5, 5), 1330);
     far.x[0].iter_mut().for_each(|x| *x += 8.0);
     let large = Case::random(Op::from(GroupNorm::new(2)), 2, Shape::image(64, 13, 13), 1331);
@@ -386,7 +387,8 @@ fn convolutions_of_known_networks_use_no_plain_loops() {
         let request = PlanRequest::alone("conv", &op, &shapes, &x);
         let plan = cpu(1).plan(&request).unwrap_or_else(|e| panic!("{op:?}: {e}")).implementation();
         assert!(!plan.contains("ref"), "{op:?}: {plan}");
-        // spreading weights among zeros costs multiplications, which depthwise convolutions do not need
+        // "spread" means weights with zeros between them, for a kernel without groups or dilation; depthwise convolutions have
+        // faster kernels
         assert!(groups < inputs || !plan.contains("spread"), "{op:?}: {plan}");
     }
 }

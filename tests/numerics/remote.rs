@@ -1,5 +1,5 @@
-//! Training on a device with memory that the host cannot read and with delayed operations. The bits equal those of the
-//! reference backend, step by step.
+//! Training on a device with memory that the host cannot read and with delayed operations. After each step, the results
+//! are bit-identical to those of the reference backend.
 
 use backend::reference::Reference;
 use backend::{Backend, Buffer, Input, LossSums};

@@ -114,7 +114,7 @@ fn places(n: usize, shape: Shape) -> impl Iterator<Item = (usize, usize, [usize;
 
 /// Inputs are outputs of a ReLU. The sizes give whole tiles, tiles at the edges, and channels shared among threads.
 #[test]
-fn errors_of_convolutions_are_at_most_twice_those_of_the_direct_form() {
+fn convolution_errors_are_at_most_twice_the_direct_form() {
     for (stride, inputs, outputs, size, n) in [
         (1, 16, 16, 16, 2),
         (1, 64, 64, 14, 1),

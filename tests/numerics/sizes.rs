@@ -17,8 +17,8 @@ const FULL: Shape = Shape::image(3, 16, 14);
 /// With the smallest size, the last convolution sees 2 x 2 pixels.
 const SIZES: [Shape; 3] = [Shape::image(3, 12, 10), FULL, Shape::image(3, 8, 7)];
 
-/// Convolutions with different fast implementations, with and without groups, a norm, a pool, and a global pool at the
-/// end.
+/// Returns a network of convolutions with different fast implementations, with and without groups, a norm, a pool, and a
+/// global pool at the end.
 fn net(input: Shape) -> NetSpec {
     let mut net = NetSpec::new("sizes", input);
     let x = net.add("c1", Op::Conv(Conv::new(32, 3).pad(1).bias(0.0).relu()), net.image());
@@ -100,7 +100,7 @@ fn check_net<B: Backend, R: Backend>(
         all.add_size(size, ROWS).unwrap_or_else(|e| panic!("{name}: {e}"));
     }
     let before = passes(&mut all, FULL, ROWS);
-    // alternate between sizes, so that a device records and replays each
+    // alternate between sizes, so that a device records and replays the passes of each size
     for (turn, size) in sizes.into_iter().cycle().take(4 * sizes.len()).enumerate() {
         all.set_size(size).unwrap();
         assert_eq!(all.input(), size);

@@ -274,7 +274,7 @@ fn gradients_are_the_slopes_of_the_losses() {
             let moved = |step: f32| {
                 let mut other = case.clone();
                 other.x[i] += step;
-                // the actual step in f32
+                // returns the changed value too, because rounding to f32 changes the step
                 (other.run(&Reference).unwrap().sums.loss, f64::from(other.x[i]))
             };
             let ((up, above), (down, below)) = (moved(STEP), moved(-STEP));

@@ -1,5 +1,5 @@
-//! Stochastic weight averaging, and epochs with exact gradients between ternary ones: their results on any number of
-//! ranks and after a stop.
+//! Tests averages of the weights (`ema.swa_start`, lookahead) and `reduce.floating_grad_epoch`, with which every n-th
+//! epoch exchanges exact gradients instead of ternary ones. Results are equal on any number of ranks and after a stop.
 
 use std::fs;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn model(out: &str) -> ModelFile {
     ModelFile::read(&Path::new(out).join("model.h5")).unwrap()
 }
 
-/// The end of the run is no multiple of the period, and the stop is between two multiples.
+/// Neither the last step of the run nor the step of the stop is a multiple of the lookahead period.
 #[test]
 fn lookahead_ends_with_the_averages_on_any_number_of_ranks_and_after_a_stop() {
     let setting = setting();
@@ -67,7 +67,7 @@ fn lookahead_ends_with_the_averages_on_any_number_of_ranks_and_after_a_stop() {
     assert!(setting.model("whole") == setting.model("parts"), "model.h5 differs after a stop on 2 and 3 ranks");
 }
 
-/// The averages equal the mean of the weights after epochs 2, 3 and 4, which shorter runs produce.
+/// The averages equal the mean of the weights after epochs 2, 3 and 4. Shorter runs produce these weights.
 #[test]
 fn weights_are_averaged_from_an_epoch_on() {
     let setting = setting();
@@ -97,8 +97,7 @@ fn weights_are_averaged_from_an_epoch_on() {
     assert_eq!((&last["ema"], &last["loss"]), (&true.into(), &score["loss"]));
 }
 
-/// With ternary gradients every second epoch is exact. It starts from the same weights as the ternary epoch and makes
-/// the step that the exact codec would make.
+/// With `reduce.floating_grad_epoch=2`, every second epoch exchanges exact gradients instead of ternary ones.
 #[test]
 fn every_other_epoch_is_exact() {
     let setting = setting();
@@ -120,7 +119,7 @@ fn every_other_epoch_is_exact() {
     assert_eq!(losses("all"), losses("exact"));
     setting.trained("none", 2, &sets(&["reduce.codec=ternary", "reduce.min_elements=0"]));
     assert_eq!(losses("none")[..6], losses("whole")[..6], "the first epoch must be ternary");
-    // the first exact step starts from the same weights, the next step from different ones
+    // step 6 is the first with exact gradients: its loss is computed before its update, so only later losses differ
     assert_eq!(losses("none")[6], losses("whole")[6]);
     assert_ne!(losses("none")[7..12], losses("whole")[7..12]);
     let refused = sets(&["reduce.floating_grad_epoch=2"]);

@@ -1,6 +1,6 @@
-//! Tests the real binary on images with more than three bands and with 16-bit or float values. A run's bits do not
-//! depend on the ranks or on a stop. The network can use information that is only in a single band or in the lowest
-//! bits. A model refuses data sets that do not match its training data.
+//! Tests the real binary on images with more than three bands and with 16-bit or float values. The result of a run does
+//! not depend on the number of ranks or on a stop. The network can use information that is only in a single band or in
+//! the lowest bits of the values. A model refuses data sets that do not match its training data.
 
 use std::path::Path;
 
@@ -90,7 +90,7 @@ fn what_only_band_nine_shows_is_learned() {
     let [train, eval] = ["train", "eval"].map(|key| format!("augment.{key}={list}"));
     let cut = setting.trained("rgb", 0, &["--set", &train, "--set", &eval, "--set", "epochs=1"]);
     assert!((0.35..0.65).contains(&top1(&cut)), "{}", top1(&cut));
-    // The model knows the bands that it keeps, and eval computes the same score.
+    // the model stores which bands it uses, so eval computes the score of the training run
     for (out, expected) in [(&all, top1(&all)), (&cut, top1(&cut))] {
         let model = format!("{out}/model.h5");
         let scored = run(0, &["eval", &model, "--data", &setting.data, "--threads", "1", "--json"]).succeeded();
@@ -230,7 +230,7 @@ fn files_of_bands_are_classified_and_models_exported() {
     assert!(bytes.windows(17).any(|part| part == b"\"dtype\":\"uint16\","), "the metadata tell the type");
 }
 
-/// Starts a network for 13 bands from weights for three bands.
+/// Starts training on 13 bands from the weights of a model for three bands.
 #[test]
 fn the_first_layer_of_other_weights_is_spread_over_the_bands() {
     let value = |at: At, draws: &mut Draws| band_nine(At { band: 9, ..at }, draws);
@@ -240,7 +240,7 @@ fn the_first_layer_of_other_weights_is_spread_over_the_bands() {
     images(&bands, (MULTISPECTRAL, Dtype::U16), [60, 20], value);
     let (data, from) = (bands.display().to_string(), format!("init.from={source}"));
     let args = ["--data", &data, "--set", &from, "--set", "schedule.base_lr=1e-30", "--max-steps", "1"];
-    setting.train("refused", 0, &args).failed(2, &["images of 3 channels", "have 13", "init.stem = \"repeat\""]);
+    setting.train("refused", 0, &args).failed(2, &["images with 3 channels", "have 13", "init.stem = \"repeat\""]);
     let started = setting.train("started", 0, &[&args[..], &["--set", "init.stem=repeat"]].concat()).succeeded();
     assert!(started.stderr.contains("13 instead of 3 channels, scaled by 3/13"), "{}", started.stderr);
     let first = |out: &str| {
@@ -258,7 +258,7 @@ fn the_first_layer_of_other_weights_is_spread_over_the_bands() {
     setting.train("fresh", 0, &[&args[..], &["--set", "init.stem=fresh"]].concat()).succeeded();
     let (_, shape, fresh) = first("fresh");
     assert!(shape[1] == 13 && fresh.iter().zip(&spread).any(|(a, b)| (a - b).abs() > 0.01), "the filters are random");
-    // Another program's mean and deviation do not fit these bands, so plain `normalize` is accepted.
+    // The mean and deviation of the foreign model do not fit these bands, so plain `normalize` is accepted.
     let foreign = setting.folder.at("foreign.safetensors");
     run(0, &["export", &source, "--to", "safetensors", "-o", &foreign]).succeeded();
     let from = format!("init.from={foreign}");

@@ -1,5 +1,5 @@
-//! Model files on a real disk. Files read back as they were written, equal models have equal bytes, and damaged content
-//! leads to an error and nothing worse.
+//! Model files on a real disk. Files read back as they were written, equal models have equal bytes, and damaged files are
+//! errors that change nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -233,7 +233,7 @@ fn what_cannot_be_read_back_is_not_written() {
     assert!(matches!(&error, Error::Hdf5 { action, .. } if action.ends_with("/trireme/recipe")), "{error}");
 }
 
-/// A limit on the file size simulates a full disk. In both cases a write fails with a system error.
+/// A limit on the file size has the same effect as a full disk: a write fails with a system error.
 #[test]
 fn a_full_disk_leaves_nothing_behind() {
     const PATH: &str = "TRIREME_TEST_MODEL";

@@ -1,5 +1,5 @@
-//! Distillation with the real binary. A student approaches its teacher, has the same bits on any number of ranks and
-//! after a stop, and unsuitable teachers are refused.
+//! Distillation with the real binary. A student approaches its teacher, its result is bit-identical on any number of
+//! ranks and after a stop, and unsuitable teachers are refused.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! The results of an evaluation besides its score. They are the same on any number of ranks and consistent with the
-//! table of images. Also tests the evaluation that a run keeps.
+//! Tests what an evaluation reports in addition to its score. The report is the same on any number of ranks and
+//! consistent with the table of images that `eval --csv` writes. Also tests the evaluation.json of a run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ fn json(ended: &ProgramOutput) -> Value {
     serde_json::from_str(&ended.stdout).unwrap()
 }
 
-/// A line of the table of images.
+/// A line of the table that `eval --csv` writes, with the results for one image.
 struct Row {
     label: usize,
     predicted: usize,

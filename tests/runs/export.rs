@@ -33,7 +33,7 @@ fn every_format_is_written_and_equal_models_are_equal_bytes() {
             assert_eq!(printed.stdout, expected);
             assert!(printed.stderr.contains(&format!("model: {}/model.h5", setting.out)), "{}", printed.stderr);
             let first = fs::read(&out).unwrap();
-            // archives store times in units of two seconds
+            // wait until the time would be different in a .keras archive, which stores times in units of two seconds
             std::thread::sleep(std::time::Duration::from_millis(if to == "keras" { 2_100 } else { 0 }));
             run(0, &args).succeeded();
             assert!(first == fs::read(&out).unwrap(), "{name}");
@@ -43,7 +43,7 @@ fn every_format_is_written_and_equal_models_are_equal_bytes() {
 }
 
 #[test]
-fn weights_of_safetensors_are_those_of_the_model() {
+fn safetensors_weights_match_the_model() {
     let (setting, folder) = model(&[]);
     let out = folder.at("net.safetensors");
     run(0, &["export", &setting.out, "--to", "safetensors", "-o", &out]).succeeded();

@@ -1,4 +1,4 @@
-//! A program built for one MPI, started with the mpirun of another. It detects this before MPI starts.
+//! A program built for one MPI, started with the mpirun of another. The program detects this before MPI starts.
 
 use std::time::Duration;
 

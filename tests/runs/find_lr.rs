@@ -1,5 +1,5 @@
-//! `trireme train --find-lr` tries the same rates with the same losses on any number of ranks and does not touch the
-//! run's folder.
+//! `trireme train --find-lr` tries the same learning rates and gets the same losses on any number of ranks. It does not
+//! touch the run's folder.
 
 use std::fs;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn the_same_rate_is_found_on_any_number_of_ranks() {
     assert!((1e-5..1.0).contains(&found), "{rate}");
     assert!(picture.contains("<polyline") && picture.contains("stroke-dasharray"));
     assert_eq!(find("two", 2, &[]), (rate.clone(), picture));
-    // the recipe's rate applies to a reference batch
+    // with `schedule.reference_batch`, the printed rate is the one for that batch size
     let (scaled, _) = find("scaled", 0, &["--set", "schedule.reference_batch=2"]);
     let scaled: f64 = scaled.strip_prefix("schedule.base_lr = ").unwrap().parse().unwrap();
     assert!((scaled - found / 4.0).abs() < 0.06 * found, "{scaled} and {found}");

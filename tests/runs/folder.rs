@@ -95,7 +95,7 @@ fn only_one_of_two_simultaneous_runs_starts() {
         assert!(good >= 1, "{said:?}");
         for refused in ended.iter().filter(|ended| !ended.status.success()) {
             assert_eq!(refused.status.code(), Some(2), "{said:?}");
-            // or it looks for a checkpoint before there is one, and for a model when there is one
+            // the second run may also find the model of the first run although it found no checkpoint a moment before
             let reasons = [" in use by ", "but no checkpoint"];
             assert!(reasons.iter().any(|reason| refused.stderr.contains(reason)), "{said:?}");
         }
@@ -156,7 +156,7 @@ fn a_folder_of_other_files_is_not_changed() {
     assert_eq!(["recipe.toml", "metrics.jsonl"].map(before), kept);
     let all: Vec<_> = fs::read_dir(&mine).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(all.len(), 2, "{all:?}");
-    // files of other programs in the folder are not changed
+    // files that other programs have put into the folder are not changed
     let logs = setting.out("logs");
     fs::create_dir(&logs).unwrap();
     fs::write(Path::new(&logs).join("job.log"), "started\n").unwrap();

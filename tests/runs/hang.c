@@ -1,5 +1,5 @@
-// Simulates a hanging file system with LD_PRELOAD. Calls that open, read, write or sync a file never return if its path contains the value
-// in HANG. HANG_ON selects the call: open or sync.
+// Simulates a hanging file system with LD_PRELOAD. Calls that open or sync a file never return if its path contains the value in HANG.
+// HANG_ON selects the call: open or sync.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-//! `trireme import`: weights of other programs become a model with the same predictions. Incomplete models are refused.
+//! `trireme import`: weights that other programs wrote become a model with the same predictions. Incomplete models are refused.
 
 use std::fs;
 use std::path::Path;
@@ -147,8 +147,8 @@ fn incomplete_models_are_refused() {
     assert!(!ended.stdout.contains("executed") && !Path::new(&out).exists());
 }
 
-/// Weights that were exported to Keras can be imported, with another order of values and names without dots. This
-/// covers a whole model and the weights inside an archive.
+/// Weights that were exported to Keras can be imported, although Keras stores values in another order and under names
+/// without dots. Tests a file with a whole model and the weights inside an archive.
 #[test]
 fn files_of_keras_come_back() {
     let (setting, weights) = trained();

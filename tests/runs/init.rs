@@ -56,7 +56,7 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
     safetensors(&foreign, &want, |name, _| Some(format!("net.{name}")));
     let rule = set("init.match", r#"[["net\\.(.*)", "$1"]]"#);
     let cases = [
-        // a run's folder, its last checkpoint, and the weights in another program's format
+        // a run's folder, its last checkpoint, and its weights in a .safetensors file
         (vec![set("init.from", &source)], "model.h5 (trireme)"),
         (vec![set("init.from", &format!("{source}/checkpoints/step-00000012.h5"))], "step-00000012.h5 (trireme)"),
         (vec![set("init.from", &foreign.display().to_string()), rule], "lenet.safetensors (safetensors)"),
@@ -82,7 +82,7 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
         // a bias of 0 changes even at this rate
         assert!(values.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-20), "{name}");
     }
-    // the bits of a real training run do not depend on the number of ranks or on a stop
+    // with a normal rate, the result does not depend on the number of ranks or on a stop
     let from = [set("init.from", &source)];
     for ranks in [1, 2, 3] {
         setting.trained(&format!("ranks-{ranks}"), ranks, &args(&from, &[]));
@@ -284,7 +284,7 @@ fn frozen_parameters_keep_their_bits_on_any_number_of_ranks() {
             let held =
                 ["conv1.", "bn1.", "layer1.", "layer2.", "layer3.1.bn1."].iter().any(|start| name.starts_with(start));
             let (moved, running) = (values != &start[name], name.contains("running"));
-            // the first step has already changed the statistics of the trained layers
+            // the weights in `start` are those before training, but its statistics have seen one step
             assert!(moved != held || (running && !held), "{name}: {moved}");
         }
     }
@@ -305,7 +305,7 @@ fn frozen_parameters_are_not_exchanged() {
     assert!(all >= 4 * 431_080 && (4 * 5010..4 * 8500).contains(&part), "bytes {all} without freezing, {part} with it");
 }
 
-/// The first epoch trains with frozen layers, the second without. The bits are the same on any number of ranks and
+/// The first epoch trains with frozen layers, the second without. The result is bit-identical on any number of ranks and
 /// after stops before and after the change.
 #[test]
 fn a_stop_during_freeze_epochs_changes_no_bit() {

@@ -1,6 +1,6 @@
-//! The laws about ranks, checked with the real binary under `mpirun`. The number of ranks changes the run time, never
-//! the result. Every sample counts once in training and evaluation. There is one model, and it does not depend on the
-//! ranks.
+//! The guarantees about ranks, checked with the real binary under `mpirun`. The number of ranks changes the run time,
+//! never the result. Every sample counts once in training and evaluation. A run writes one model, which does not depend
+//! on the ranks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use support::images::{DIGITS, THINGS};
 use support::program::{events, files, run};
 use support::setting::Setting;
 
-/// Dropout without batch normalisation.
+/// A recipe with dropout and without batch normalisation.
 const LENET: &str = r#"
 model = "lenet"
 data = "given with --data"
@@ -36,7 +36,7 @@ train = ["normalize"]
 eval = ["normalize"]
 "#;
 
-/// Batch normalisation, random transforms, and a learning rate with warm-up and decay.
+/// A recipe with batch normalisation, random transforms, and a learning rate with warm-up and decay.
 const RESNET: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -203,7 +203,7 @@ fn workers_may_be_divided_unevenly() {
 /// Without batch normalisation, a step's gradient does not depend on how its batch is divided. Compares two workers on
 /// two ranks with one worker that has the whole batch.
 #[test]
-fn gradients_of_two_ranks_are_those_of_one_with_the_double_batch() {
+fn gradients_of_two_ranks_match_one_rank_with_double_batch() {
     let plain = LENET.replace("momentum = 0.9", "momentum = 0.0").replace("weight_decay = 1e-4", "weight_decay = 0.0");
     let recipe = plain.replace("batch = 8", "batch = 16");
     let setting = Setting::new(&recipe, DIGITS, [64, 8]);
@@ -253,8 +253,8 @@ fn every_number_of_ranks_prints_the_same_score() {
     }
 }
 
-/// The number of workers is then fixed: later runs on any number of ranks read it from the run's recipe.toml and from
-/// model.h5.
+/// Without `workers` in the recipe, the number of ranks at the first start becomes the number of workers. Later runs on
+/// any number of ranks read it from the run's recipe.toml and from model.h5.
 #[test]
 fn without_workers_in_the_recipe_there_is_one_per_rank() {
     let setting = Setting::new(&LENET.replace("workers = 4\n", ""), DIGITS, [40, 9]);

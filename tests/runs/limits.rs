@@ -129,7 +129,7 @@ fn every_limit_does_what_the_table_says() {
     }
     let ended = limited(&setting, "t", "-t 3", &[]);
     ended.failed(75, &["stopped after step", "CPU time", "ulimit -t", "--resume auto"]);
-    // in KiB: enough for MPI's files in /tmp and the log, but too small for a 26 MB checkpoint
+    // the limit is in KiB: enough for MPI's files in /tmp and the log, but too small for a 26 MB checkpoint
     let ended = limited(&setting, "f", "-f 20000", &[&short[..], &["--set", "model=lenet"]].concat());
     ended.says(&["warning: ", "no checkpoint", "step-00000010.h5", "`ulimit -f`"]);
     for (option, limits) in [("-v", [150_000, 250_000, 350_000, 450_000]), ("-d", [20_000, 60_000, 100_000, 140_000])] {
@@ -242,7 +242,7 @@ fn scores_that_are_not_finite_are_no_success() {
     ended.failed(1, &["a.png", "scores", "not finite"]);
 }
 
-/// A run notices if the file system hangs while a rank accesses this file, during any operation.
+/// A run notices if the file system hangs while a rank opens or syncs one of these files.
 #[test]
 fn files_that_hang_are_noticed_wherever_they_are_used() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);

@@ -119,7 +119,7 @@ fn skipped_records_are_counted_and_do_not_depend_on_ranks() {
         assert_eq!(computed(&out), computed(&one), "{ranks} ranks");
         assert!(events(&out, "epoch").iter().all(|epoch| epoch["loader"]["skipped"] == 4));
     }
-    // also in an interrupted epoch
+    // an epoch that was interrupted and resumed counts all of its skipped records
     train(&setting, "parts", 3, &[&skip[..], &["--max-steps", "14"]].concat()).1.succeeded();
     let (out, ended) = train(&setting, "parts", 1, &[&skip[..], &["--resume", "auto"]].concat());
     ended.succeeded();

@@ -205,7 +205,7 @@ fn missing_parts_of_a_log_are_reported() {
         }
     }
     fs::remove_file(Path::new(&out).join("recipe.toml")).unwrap();
-    // a truncated evaluation.json, too
+    // the page also reports a truncated evaluation.json
     fs::write(Path::new(&out).join("evaluation.json"), "{\"version\":1,").unwrap();
     run(0, &["report", &out]).succeeded();
     let page = fs::read_to_string(Path::new(&out).join("report.html")).unwrap();
@@ -216,7 +216,7 @@ fn missing_parts_of_a_log_are_reported() {
     assert!(run(0, &["runs", &out]).succeeded().stdout.contains("step 1 of 3"));
 }
 
-/// Class names with markup, quotes, scripts or text direction marks, a thousand classes, and runs with different
+/// Tests class names with markup, quotes, scripts or text direction marks, a thousand classes, and runs with different
 /// classes.
 #[test]
 fn a_page_accepts_any_class_names() {
@@ -245,7 +245,7 @@ fn a_page_accepts_any_class_names() {
     let runs = &data_of(&page)["runs"];
     assert_eq!((&runs[0]["evaluation"], &runs[1]["evaluation"]), (&found, &others));
     assert!(!page.contains("<img") && page.matches("</script>").count() == 2 && page.len() < 400_000);
-    // an evaluation of a later step than the log has belongs to steps that were undone
+    // evaluation.json is of a later step than the log, so the step was undone and the page ignores the evaluation
     let log = Path::new(&one).join("metrics.jsonl");
     fs::write(&log, "{\"event\":\"start\",\"step\":2,\"last_step\":3}\n").unwrap();
     run(0, &["report", &one]).succeeded();

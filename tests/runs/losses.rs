@@ -1,5 +1,5 @@
-//! Losses other than the cross-entropy, with the real binary. Each can be learnt, has the same bits on any number of
-//! ranks and after a stop, and appears in the log. Unsuitable keys are refused.
+//! Losses other than the cross-entropy, with the real binary. A network learns with each of them, the result is
+//! bit-identical on any number of ranks and after a stop, and the log names the loss. Unsuitable keys are refused.
 
 use std::fs;
 
@@ -34,7 +34,7 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// A loss's recipe section, and parts that its description in the log must contain.
+/// Recipe sections for each loss, and parts of the description that the log must contain.
 const LOSSES: &[(&str, &[&str])] = &[
     ("kind = \"bce\"\nover_classes = \"sum\"", &["binary cross-entropy", "sum over classes"]),
     ("kind = \"bce\"\nover_classes = \"sum\"\nthreshold = 0.2\n[mix]\nmixup = 0.2", &["binary cross-entropy"]),

@@ -59,7 +59,7 @@ fn a_missing_model_is_reported_with_models_nearby() {
 #[test]
 fn a_missing_model_is_reported_without_others_nearby() {
     let folder = setting();
-    // only a circular link
+    // the current folder contains only a circular link
     symlink(".", folder.at("empty/circle")).unwrap();
     for args in commands("nowhere.h5") {
         let mut command = trireme(0, &args);

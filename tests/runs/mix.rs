@@ -1,5 +1,5 @@
-//! Mixup and CutMix with the real binary: the same bits on any number of ranks and after a stop in the middle of an
-//! epoch, the loss of mixed labels, and invalid settings.
+//! Mixup and CutMix with the real binary: bit-identical results on any number of ranks and after a stop in the middle of
+//! an epoch, the loss of mixed labels, and invalid settings.
 
 use std::fs;
 
@@ -49,7 +49,7 @@ fn ranks_and_stops_change_no_bit() {
         assert_eq!(setting.losses(&out), setting.losses("1"), "{ranks} ranks");
         assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: model.h5 differs");
     }
-    // stopped in the middle of each epoch
+    // the run is stopped in the middle of each epoch
     let parts = setting.trained("parts", 2, &["--max-steps", "4"]);
     fs::remove_file(format!("{parts}/model.h5")).unwrap();
     setting.train("parts", 1, &["--resume", "auto", "--max-steps", "10"]).succeeded();

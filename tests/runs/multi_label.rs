@@ -1,5 +1,5 @@
-//! Multi-label images with the real binary: equal bits on any number of ranks and after a stop, scores by their
-//! definitions, predictions and exports. Also tests which settings are refused.
+//! Multi-label images with the real binary: bit-identical results on any number of ranks and after a stop, scores that
+//! match their definitions, predictions and exports. Also tests which settings are refused.
 
 use std::fs;
 use std::path::Path;
@@ -195,7 +195,7 @@ fn scores_are_what_the_definitions_say() {
     let top = |p: &[f64]| (0..p.len()).reduce(|best, c| if p[c] > p[best] { c } else { best }).unwrap();
     let hits = truth.iter().zip(&p).filter(|(own, p)| own[top(p)]).count();
     near(&found["top1"], hits as f64 / 40.0, "top1");
-    // model.h5 has the scores, too
+    // model.h5 contains the same scores
     let model = formats::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
     assert!(model.multi_label);
     near(&found["map"], model.scores["test/map"], "model.h5");
@@ -226,7 +226,7 @@ fn the_best_by_mean_average_precision_is_kept() {
 #[test]
 fn tables_sheets_and_predictions() {
     let setting = setting();
-    // stopped so early that the model makes mistakes
+    // the run is so short that the model still makes mistakes
     let out = setting.trained("out", 0, &["--max-steps", "9"]);
     let [csv, sheet] = ["each.csv", "errors.png"].map(|name| setting.folder.at(name));
     let text = run(0, &["eval", &out, "--csv", &csv, "--errors", &sheet]).succeeded().stdout;

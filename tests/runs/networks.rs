@@ -1,5 +1,5 @@
-//! The user's own networks with the real binary: TOML and ONNX files as `model`, and everything that a run needs of
-//! them later.
+//! The user's own networks with the real binary: TOML and ONNX files as `model`. Later commands use the copies in the
+//! output folder and do not need these files.
 
 use std::fs;
 use std::path::Path;

@@ -47,7 +47,7 @@ fn layers_have_a_roofline_and_more_cores_a_forecast() {
     assert_eq!(forecast["gb_per_s"][0], 100.0);
     mentions(&text, &["not measured", "64 cores"]);
     assert!(text.contains("regions") && text.contains("GFLOP/s"), "{text}");
-    // refused before anything is measured
+    // these requests are refused before anything is measured
     for (threads, cores, why) in [("1", "64", "--threads 2"), ("2", "2", "2 measured threads")] {
         let bench = ["bench", "step", "--device", "cpu", "--model", "lenet", "--roofline", "--seconds", "0.1"];
         let ended = run(0, &[&bench[..], &["--threads", threads, "--cores", cores]].concat());
@@ -59,7 +59,7 @@ fn layers_have_a_roofline_and_more_cores_a_forecast() {
 /// In bf16, tensors between convolutions and batch norms take half the bytes that they take in f32. The test turns AMX off,
 /// because with AMX convolutions read and write f32 tensors.
 #[test]
-fn bytes_of_a_layer_are_those_that_its_tensors_have_in_memory() {
+fn bytes_of_a_layer_match_its_tensors_in_memory() {
     if let Err(why) = Cpu::bf16() {
         return support::skip(&why.to_string());
     }

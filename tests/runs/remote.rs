@@ -1,5 +1,5 @@
 //! Whole runs under `mpirun` on a test device with memory that the host cannot read and with delayed operations. The
-//! laws hold there, too.
+//! guarantees of laws.rs hold on this device, too.
 //!
 //! Each test starts this test binary again, with the kind of device on which its ranks train.
 
@@ -142,7 +142,7 @@ fn ranks_change_nothing() {
     }
 }
 
-/// The tests above transfer images as bytes. Here the device keeps them.
+/// The tests above transfer the images of each step as bytes. In this test, the device keeps the images.
 #[test]
 fn images_that_the_device_keeps_change_nothing() {
     let setting = setting();

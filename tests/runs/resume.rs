@@ -168,7 +168,7 @@ fn auto_without_a_checkpoint_starts_at_the_beginning() {
     let setting = plain();
     setting.train("out", 2, &["--resume", "auto", "--max-steps", "2"]).succeeded();
     assert_eq!(events(&setting.out("out"), "start")[0]["step"], 0);
-    // like a run that was killed before its first checkpoint
+    // the folder is now like that of a run that was killed before its first checkpoint
     fs::remove_dir_all(setting.out("out/checkpoints")).unwrap();
     setting.train("out", 2, &["--resume", "auto"]).failed(2, &["a model", "no checkpoint", "--out"]);
     fs::remove_file(setting.out("out/model.h5")).unwrap();
@@ -177,7 +177,7 @@ fn auto_without_a_checkpoint_starts_at_the_beginning() {
 }
 
 #[test]
-fn steps_keep_and_the_best() {
+fn checkpoints_are_kept_by_step_count_and_best_score() {
     let setting = plain();
     let more = ["--set", "checkpoint.every=2 steps", "--set", "checkpoint.keep=2"];
     setting.train("out", 0, &more).succeeded();
@@ -258,7 +258,7 @@ fn damaged_checkpoints_are_skipped_by_name() {
     setting.train("out", 2, &["--resume", &named]).failed(1, &[&named, "is damaged"]);
 }
 
-/// Files with a correct checksum but invalid content, and a FIFO. All are newer than the valid checkpoint.
+/// Tests files with a correct checksum but invalid content, and a FIFO. All are newer than the valid checkpoint.
 #[test]
 fn forged_checkpoints_are_skipped_for_older_ones() {
     let setting = plain();
@@ -332,18 +332,18 @@ fn a_named_checkpoint() {
     let setting = plain();
     setting.train("out", 0, &["--set", "checkpoint.every=3 steps"]).succeeded();
     let out = setting.out("out");
-    // a checkpoint that is due while another is being written is written later
+    // a checkpoint that becomes due while another is being written is written later, so the steps of checkpoints vary
     let at = checkpoints(&out).into_iter().filter(|step| *step < 12).max().unwrap();
     let (next, named) = ((at + 1).to_string(), checkpoint(&out, at).display().to_string());
     let model = fs::read(setting.out("out/model.h5")).unwrap();
-    // into a new output folder
+    // a named checkpoint can be resumed into a new output folder
     setting.train("fresh", 2, &["--resume", &named]).succeeded();
     assert!(fs::read(setting.out("fresh/model.h5")).unwrap() == model);
     assert_eq!(events(&setting.out("fresh"), "step")[0]["step"], at + 1);
-    // not into the folder of another run
+    // but not into the folder of another run
     setting.train("other", 0, &["--max-steps", "1"]).succeeded();
     setting.train("other", 2, &["--resume", &named]).failed(2, &["is not empty", &named, "its checkpoints"]);
-    // in the same folder: later checkpoints get the prefix `aside-`
+    // in the folder of the same run, later checkpoints get the prefix `aside-`
     setting.train("out", 2, &["--resume", &named, "--max-steps", &next]).succeeded();
     assert_eq!(events(&out, "step").last().unwrap()["step"], at + 1);
     assert!(checkpoints(&out).iter().all(|step| *step <= at + 1), "{:?}", files(&out));

@@ -1,5 +1,5 @@
-//! Sharpness-aware minimisation (SAM): one step compared with the same step made of plain steps, and equal bits on any
-//! number of ranks and after a stop.
+//! Sharpness-aware minimisation (SAM): a step equals the same step made of plain training steps, and results are
+//! bit-identical on any number of ranks and after a stop.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// The norm of the climb.
+/// `optimizer.sam_rho`: the length of the step towards a higher loss.
 const RHO: f64 = 0.5;
 
 fn model(out: &str) -> ModelFile {
@@ -98,7 +98,8 @@ fn any_number_of_ranks_and_a_stop_leave_the_same_bits() {
     }
 }
 
-/// A climb of almost zero does not change the gradient, but its rounding uses different random draws.
+/// With a tiny `sam_rho`, both gradients of a step are equal. The second is rounded with other random draws than a plain
+/// step, so the results are equal only with the exact codec.
 #[test]
 fn both_gradients_are_rounded_with_their_own_draws() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);

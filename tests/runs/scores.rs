@@ -103,7 +103,7 @@ fn the_best_by_any_score_is_kept_and_found() {
     run(0, &["eval", &out, "--best"]).failed(1, &["--best", "has no checkpoints"]);
 }
 
-/// Which epochs are evaluated, on how many images, and the evaluation of averages.
+/// Tests which epochs are evaluated, on how many images, and whether the averages are evaluated, too.
 #[test]
 fn scorings_follow_the_eval_settings() {
     let setting = setting();
@@ -199,12 +199,12 @@ fn a_target_ends_a_run_and_its_time_is_logged() {
     let out = setting.trained("never", 0, &[&never[..], &["--max-steps", "9"]].concat());
     assert!(end(&out)["ended"].is_null() && end(&out)["seconds_to_target"].is_null());
     fs::remove_file(format!("{out}/model.h5")).unwrap();
-    // the time of the first part counts
+    // the logged time to the target includes the first part of the run
     let easy = sets(&["stop.target=1000", "stop.score=loss", "epochs=2"]);
     let last = setting.train("never", 0, &[&easy[..], &["--resume", "auto"]].concat()).succeeded();
     assert!(last.stderr.contains("target: loss") && last.stderr.contains("as in MLPerf"), "{}", last.stderr);
     assert_eq!(end(&out)["step"], 12);
-    // the time of a part without a target was not recorded
+    // the first part has no target and does not record its time, so no time to the target is logged
     let out = setting.trained("untimed", 0, &["--set", "epochs=2", "--max-steps", "6"]);
     fs::remove_file(format!("{out}/model.h5")).unwrap();
     let any = sets(&["stop.target=0", "epochs=2"]);

@@ -96,10 +96,10 @@ fn the_trace_holds_all_ranks_and_every_part_of_the_first_steps() {
             };
             let forward = layers("forward");
             assert!(forward.contains("conv1") && forward.contains("fc"), "{forward:?}");
-            // two workers per rank, three steps
+            // two workers per rank and three steps make six passes
             assert_eq!(count("forward"), 6 * forward.len());
             assert_eq!(layers("backward"), forward);
-            // a norm whose output backward needs recomputes it there, as a separate event
+            // if backward needs the output of a norm, it recomputes it, which is a separate event
             let norms = forward.iter().filter(|name| name.contains("bn")).count();
             let anew = count("backward") - count("forward");
             assert!(anew > 0 && anew <= 6 * norms && anew.is_multiple_of(6), "{anew} recomputations, {norms} norms");
@@ -155,7 +155,7 @@ fn scaling_is_measured_on_the_ranks_there_are_and_forecast_for_others() {
         assert!((number(&line["efficiency"]) / (alone / step) - 1.0).abs() < 1e-9, "{line}");
     }
     assert!(number(&lines[1]["allreduce_gb_per_s"]) > 0.0, "{}", lines[1]);
-    // the worst case of a forecast is not faster than two ranks were here
+    // in the worst case of a forecast, a step takes at least as long as the computation that was measured on two ranks
     let here = number(&lines[1]["step_ms"]) - number(&lines[1]["comm_ms"]);
     for line in &lines[2..] {
         let [best, worst] = [0, 1].map(|end| number(&line["step_ms"][end]));
@@ -163,7 +163,7 @@ fn scaling_is_measured_on_the_ranks_there_are_and_forecast_for_others() {
         assert!(number(&line["efficiency"][1]) <= number(&line["efficiency"][0]), "{line}");
         assert!(line["assumes"][0].as_str().unwrap().starts_with("at best: "), "{line}");
     }
-    // 2 * 63/64 of all bytes at 12.5 GB/s, and 12 latencies per bucket
+    // on 64 ranks, a ring sends 2 * 63/64 of all bytes at 12.5 GB/s, and each bucket adds 12 latencies
     let bytes = number(&lines[3]["gradient_bytes"]);
     let wire = 2.0 * 63.0 / 64.0 * bytes / 12.5e9 * 1e3;
     let latencies = (number(&lines[3]["comm_ms"][0]) - wire) / (12.0 * 2e-3);
@@ -188,7 +188,7 @@ fn reductions_are_compared_with_plain_ones_for_every_codec() {
 }
 
 #[test]
-fn settings_that_never_act_are_warned_of() {
+fn settings_without_effect_cause_a_warning() {
     let setting = setting();
     let set = ["schedule.kind=step", "schedule.milestones=[82, 123]", "batch=32"].map(|key| ["--set", key]).concat();
     for more in [&["--dry-run"][..], &["--max-steps", "1"]] {

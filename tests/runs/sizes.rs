@@ -56,7 +56,7 @@ fn growing_images_are_the_same_on_any_ranks_and_after_any_stop() {
         assert_eq!(setting.losses(&out), setting.losses("1"), "{ranks} ranks");
         assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: model.h5 differs");
     }
-    // in the middle of a size, at the end of one, and in the last
+    // stops within a size, at the end of a size, and within the last size
     for stop in ["3", "5", "8", "15", "17"] {
         let out = format!("stop-{stop}");
         let parts = setting.trained(&out, 2, &["--max-steps", stop]);
@@ -77,7 +77,7 @@ fn growing_images_are_the_same_on_any_ranks_and_after_any_stop() {
 
 /// Each size gives the same images as a run with only this size.
 #[test]
-fn the_images_are_those_of_the_size() {
+fn images_match_a_run_of_that_size() {
     let setting = setting();
     let steps = ["--max-steps", "3"];
     let grows = setting.trained("grows", 0, &steps);
@@ -156,7 +156,7 @@ fn a_run_may_be_trained_at_one_size_and_scored_at_another() {
         })
     );
     setting.trained("taught", 2, &[&keys[..], &["--set", &teacher, "--max-steps", "7"]].concat());
-    // evaluation at a smaller size than training
+    // this run evaluates at a smaller size than it trains
     let eval = "augment.eval=[\"resize(9)\", \"center_crop(8)\", \"normalize\"]";
     let keys = [&sets(&[eval, "epochs=1"])[..], &["--unset", "augment.sizes"]].concat();
     let out = setting.trained("down", 2, &keys);

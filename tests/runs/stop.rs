@@ -74,7 +74,7 @@ fn usr1_to_mpirun_stops_and_the_run_resumes_to_the_same_bits() {
             running.wait(Duration::from_secs(15)).failed(75, &["stopped after step", name, "--resume auto", "step-"]);
         let step = stopped_at(&out);
         assert!(step > before as u64 && step < 400, "{step}\n{}", ended.stderr);
-        // listed as stopped at once, not only when the log is old
+        // `trireme runs` lists the run as stopped at once, not only when its log is old
         let listed = run(0, &["runs", &out]).succeeded().stdout;
         assert!(listed.contains(&format!("stopped, step {step} of 400")), "{listed}");
     }
@@ -181,7 +181,7 @@ fn a_signal_during_the_evaluation() {
     assert_eq!(events(&setting.out("out0"), "epoch").len(), 1);
 }
 
-/// The signals arrive in the middle of a step that takes some seconds. The first SIGINT would let it finish.
+/// The signals arrive in the middle of a step that takes some seconds. A single SIGINT would let the step finish.
 #[test]
 fn a_second_interrupt_leaves_at_once() {
     let setting = Setting::new(RECIPE, DIGITS, [6_000, 20]);

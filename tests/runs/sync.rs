@@ -47,8 +47,9 @@ fn numbers(out: &str, event: &str, key: &str) -> Vec<f64> {
     events(out, event).iter().map(|line| line[key].as_f64().unwrap_or_else(|| panic!("no {key} in {line}"))).collect()
 }
 
-/// With 180 images, all shares of all steps are equal. The optimizer's slots are averaged with the parameters, so
-/// synchronising in every step equals the allreduce of gradients, but synchronising only at the end does not.
+/// With 180 images, every rank has the same number of images in every step. The optimizer's slots are averaged with the
+/// parameters, so synchronising in every step equals the allreduce of gradients, but synchronising only at the end does
+/// not.
 #[test]
 fn local_1_is_allreduce_to_rounding() {
     let setting = Setting::new(RECIPE, DIGITS, [180, 61]);
@@ -69,7 +70,8 @@ fn local_1_is_allreduce_to_rounding() {
     }
 }
 
-/// With 203 images and three ranks, the last batch has 11 images, so shares differ. The periods do not divide an epoch.
+/// With 203 images and three ranks, the last batch has 11 images, so the ranks have different numbers of images. The
+/// periods do not divide an epoch.
 #[test]
 fn ranks_that_synchronise_periodically_end_with_one_model() {
     let setting = Setting::new(RECIPE, DIGITS, [203, 61]);
@@ -105,8 +107,8 @@ fn ranks_that_synchronise_periodically_end_with_one_model() {
     }
 }
 
-/// Local SGD with batch norm: the ranks combine their running statistics for the saved model. One rank has no samples
-/// in the last batch.
+/// Local SGD with batch norm: the running statistics of the ranks are merged for the saved model. In the last batch, one
+/// rank has no samples.
 #[test]
 fn batch_norm_and_an_empty_share() {
     let recipe = RECIPE.replace("lenet", "resnet20").replace("epochs = 3", "epochs = 1");
@@ -118,8 +120,8 @@ fn batch_norm_and_an_empty_share() {
     assert_eq!(numbers(&out, "eval", "count"), [61.0]);
 }
 
-/// If the numbers of one rank become infinite between synchronisations, all ranks end at the next one, and one message
-/// says so.
+/// If the weights of one rank become infinite or NaN between two synchronisations, all ranks end at the next
+/// synchronisation, and one message says so.
 #[test]
 fn a_rank_that_diverges_ends_all() {
     let setting = Setting::new(RECIPE, DIGITS, [203, 61]);

@@ -1,4 +1,4 @@
-//! What a run prints: a status block on a terminal, plain lines elsewhere, and few facts, all facts or none.
+//! What a run prints: a status block on a terminal, plain lines elsewhere, and more or fewer facts with `-v` and `--quiet`.
 
 use std::fs;
 use std::path::Path;

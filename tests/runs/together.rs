@@ -1,5 +1,5 @@
 //! Combinations of features in one recipe: early stopping, averages, optimizers and schedules with mixing, weights,
-//! teachers and repeats. Each recipe gives the same bits on 1 to 4 ranks and after a stop in the middle of an epoch.
+//! teachers and repeats. Results are bit-identical on 1 to 4 ranks and after a stop in the middle of an epoch.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Rare classes with the real binary. Class weights and balanced sampling give the same bits on any number of ranks and
-//! after a stop, and the losses of a step are divided by its sum of weights. Also tests invalid settings.
+//! Rare classes with the real binary. With class weights and balanced sampling, results are bit-identical on any number
+//! of ranks and after a stop, and the loss of a step is divided by the sum of its weights. Also tests invalid settings.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn uneven(more: &str) -> Setting {
     })
 }
 
-/// Checks that the bits are the same on 1 to 4 ranks and after a stop in the middle of each epoch.
+/// Checks that the result is bit-identical on 1 to 4 ranks and after a stop in the middle of each epoch.
 #[track_caller]
 fn assert_ranks_and_stops_change_nothing(setting: &Setting, more: &[&str]) {
     setting.trained("1", 1, more);
@@ -132,8 +132,9 @@ fn weights_that_do_not_fit_are_refused() {
     small.train(2, &[&balanced[..], &["--set", "loader.on_corrupt=skip"]].concat()).succeeded();
 }
 
-/// If a channel has a single value in a step, the running variance stays unchanged, regardless which worker has the image. A warning is
-/// printed before the first step. Two workers with a value each produce the same variance as a worker with both values.
+/// If a channel has a single value in a step, the running variance stays unchanged, regardless of which worker has the
+/// image. A warning is printed before the first step. Two workers with one value each produce the same variance as one
+/// worker with both values.
 #[test]
 fn one_value_per_channel_leaves_the_running_variance() {
     const NET: &str = r#"

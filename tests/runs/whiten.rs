@@ -34,7 +34,7 @@ codec = "exact"
 "#;
 
 #[test]
-fn filters_are_those_of_the_images_on_any_number_of_ranks() {
+fn whitening_filters_are_equal_on_any_number_of_ranks() {
     let setting = Setting::new(RECIPE, THINGS, [30, 10]);
     let begun = tensors(&setting.trained("begun", 0, &["--max-steps", "0", "--set", "ema.decay=0.9"]));
     let filters = &begun["whiten.weight"].1;

@@ -153,7 +153,7 @@ diagnose() {
 
 test_doctor() {
     diagnose 'srun started 2 tasks without any PMI.*--mpi=pmix' --mpi=none "$TRIREME"
-    diagnose 'rank 0 shares its core\(s\) \[0\].*--cpus-per-task' --mpi=pmix taskset --cpu-list 0 "$TRIREME"
+    diagnose 'rank 0 shares its core \[0\].*--cpus-per-task' --mpi=pmix taskset --cpu-list 0 "$TRIREME"
     diagnose '2 ranks on .* share 1 GPU.*--gpu-bind=none' --mpi=pmix --gres=gpu:1 "$TRIREME"
     diagnose 'OMP_PROC_BIND=close' --mpi=pmix --export=ALL,OMP_PROC_BIND=close "$TRIREME"
     srun --ntasks=2 --mpi=pmix --gpus-per-task=1 "$TRIREME" doctor >good.log 2>&1 || fail "doctor: $(cat good.log)"

@@ -7,7 +7,7 @@
 //! - [`steady`]: one training run with only faults that it must survive. Its memory must not grow by more than 1 %, and
 //!   descriptors and threads must not grow at all.
 //!
-//! It prints a line for each fault and a table at the end. The environment variables MINUTES and SEED are read, and the
+//! The test prints a line for each fault and a table at the end. The environment variables MINUTES and SEED are read, and the
 //! seed is printed.
 
 mod diary;

@@ -13,7 +13,7 @@ pub struct Place {
     pub data: String,
     /// The output folder.
     pub out: String,
-    /// Controls slow and failing access to the files of both.
+    /// Controls slow and failing access to the files of the data set and of the output folder.
     pub preload: Preload,
     /// Folders for MPI's temporary files, which killed processes leave behind.
     temporary: [PathBuf; 2],

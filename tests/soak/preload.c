@@ -1,4 +1,4 @@
-/* Preloaded into a training to imitate slow and full disks. While a control file requests it, reads below one folder and writes below
+/* Preloaded into a training run to imitate slow and full disks. While a control file requests it, reads below one folder and writes below
    another are delayed, or writes fail with ENOSPC. */
 
 #define _GNU_SOURCE
@@ -42,7 +42,7 @@ static void wait_ms(uint32_t ms) {
     while (nanosleep(&rest, &rest) && errno == EINTR) {}
 }
 
-/* Returns whether the descriptor refers to a path that begins with `folder` and contains `part`. */
+/* Returns 1 if the descriptor refers to a path that begins with `folder` and contains `part`. */
 static int below(int fd, const char *folder, const char *part) {
     char link[32], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);

@@ -1,5 +1,5 @@
-//! Slow and failing files: the library that is preloaded into a training run (`preload.c`), and the file that controls
-//! it.
+//! Slow and failing file access: the library `preload.c`, which is preloaded into a training run, and the file that
+//! controls it.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -29,7 +29,7 @@ pub struct Process {
     running: Option<Running>,
     options: LaunchOptions,
     begun: SystemTime,
-    /// The last fault that it survived.
+    /// The last fault that the process survived.
     survived: Option<Fault>,
     /// Process ids of all ranks seen so far.
     processes: Vec<u32>,

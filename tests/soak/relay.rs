@@ -1,5 +1,5 @@
-//! Training runs that faults end and that resume, each time on a random number of ranks, until the model is complete.
-//! It must equal the reference byte for byte. Then the next run begins, until the soak test ends.
+//! A series of training runs that faults end. Each run resumes on a random number of ranks until its model is complete.
+//! The model must equal the reference byte for byte. Then the next run begins, until the soak test ends.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,10 +27,10 @@ const SERIES: &str = "relay";
 /// Numbers of ranks to choose from. 0 means without mpirun.
 const RANKS: [usize; 5] = [0, 1, 2, 3, 4];
 
-/// Size of the disk with the output folder: a few times what a run keeps there.
+/// Size of the disk with the output folder: a few times the size of what a run keeps in this folder.
 const DISK: &str = "64m";
 
-/// Age of a process from which its samples count.
+/// The samples of a process count from this time after its start.
 const WARM: Duration = Duration::from_secs(5);
 
 /// The series of training runs.
@@ -43,7 +43,7 @@ pub struct Relay<'a> {
     out: String,
     /// Number of random choices so far. Each has its own random draws.
     choices: u64,
-    /// When the next fault is due, in the diary's time.
+    /// When the next fault is due, as the time since the diary was created.
     due: Duration,
     /// The process with the longest series of samples.
     longest: Option<(String, Meter)>,
@@ -134,7 +134,7 @@ impl<'a> Relay<'a> {
                 break self.finish(lap);
             }
             process = self.resume(lap, options);
-            // a start takes long on a busy machine, so give the run time for some steps
+            // a start takes long on a busy machine, so the next fault waits until the run has done some steps
             self.due = self.due.max(self.diary.time() + PERIOD / 2);
         }
     }
@@ -165,7 +165,7 @@ impl<'a> Relay<'a> {
         self.keep_longest(&mut process);
         let fault = process.last_survived();
         let ended = process.end();
-        // the model may still have found no space, although that fault is over
+        // the fault is over, but the model may have been written while there was no space
         let no_room = fault == Some(Fault::NoRoomForCheckpoints) && ended.stderr.contains("o space left");
         assert!(ended.status.success() || no_room, "after {fault:?}: {}\n{}", ended.status, ended.stderr);
         if ended.status.success() { AfterFault::Finished } else { AfterFault::Ended }

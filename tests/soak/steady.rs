@@ -21,8 +21,8 @@ use support::program::signal;
 
 const SERIES: &str = "steady";
 
-/// Epochs until memory is constant. Threads are started in each epoch and use malloc's arenas in turn until each arena
-/// has grown.
+/// Epochs until memory is constant. Each epoch starts new threads, which malloc assigns to its arenas one after the other.
+/// Memory grows until every arena has been used.
 const WARM: usize = 80;
 
 /// Time after a fault until samples count again.
@@ -40,7 +40,7 @@ fn train(settings: &Settings, diary: &Diary, training: &Training, place: &Place)
     process.until("first step", |process| process.steps());
     let ranks = process.ranks();
     diary.say(SERIES, &format!("{}, processes {ranks:?}", process.options().text()));
-    // halfway between the faults of the other series
+    // these faults occur halfway between those of the relay
     let (mut due, mut calm, mut number) = (diary.time() + PERIOD / 2, settings.warm_up(), 0);
     let mut warm = false;
     while diary.time() < settings.length {

@@ -7,7 +7,7 @@ use loaders::{Bands, Draws, Dtype, ImageSpec, LabelKind, Manifest};
 
 use super::images::{Images, Record, split};
 
-/// An image value that a test writes.
+/// The position of a value in an image: row, column and band, and the label of the image.
 #[derive(Clone, Copy)]
 pub struct At {
     pub y: u32,

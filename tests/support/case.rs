@@ -32,7 +32,7 @@ train = ["normalize"]
 eval = ["normalize"]
 "#;
 
-/// A recipe and a data set in a folder of their own.
+/// A recipe and a data set in a temporary folder.
 pub struct Case {
     pub folder: Folder,
     pub images: Images,
@@ -72,7 +72,7 @@ impl Case {
         text.matches("\"event\":\"step\"").count()
     }
 
-    /// Checks that every HDF5 file in the output folder can be read and that the run has not ended regularly.
+    /// Checks that every HDF5 file in the output folder can be evaluated, and that the log has no `end` event.
     #[track_caller]
     pub fn assert_whole(&self) {
         for file in files(&self.out).iter().filter(|f| f.ends_with(".h5") && !f.contains("/.")) {

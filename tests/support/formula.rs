@@ -12,7 +12,7 @@ pub struct Formula {
     pub k: u64,
     /// Half the width of the interval that the values fill.
     pub scale: f64,
-    /// The middle of this interval.
+    /// The middle of the interval.
     pub shift: f64,
 }
 
@@ -26,7 +26,7 @@ pub struct Example {
 }
 
 impl Example {
-    /// Compares the recorded values with those of `f(formula, elements)`.
+    /// Compares the recorded values with the results of `f(formula, elements)`.
     pub fn check(&self, f: impl Fn(&Formula, usize) -> Vec<f32>) {
         let got = f(&self.formula, self.at.iter().max().unwrap() + 1);
         for (&i, want) in self.at.iter().zip(&self.values) {

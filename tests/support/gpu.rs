@@ -17,7 +17,7 @@ use super::setting::Setting;
 /// at the first start.
 pub const PATIENCE: Duration = Duration::from_secs(400);
 
-/// Locks the GPU for one test in this process. One of the tests counts calls of the driver.
+/// Locks the GPU for one test of this process, so that other tests do not disturb a test that counts driver calls.
 pub fn alone() -> MutexGuard<'static, ()> {
     static GPU: Mutex<()> = Mutex::new(());
     GPU.lock().unwrap_or_else(PoisonError::into_inner)

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 const ROOT: &[&str] = &["--mount"];
 const USER: &[&str] = &["--mount", "--user", "--map-root-user"];
 
-/// Set for a test that runs in a user namespace.
+/// Environment variable that is set while a test runs in a user namespace.
 const INSIDE: &str = "TRIREME_TEST_MAY_MOUNT";
 
 fn unshare(options: &[&str], command: &[&str]) -> Output {

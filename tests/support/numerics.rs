@@ -299,8 +299,9 @@ fn read<B: Backend>(backend: &B, desc: &TensorDesc, from: &B::Buf, what: &str) -
     plain
 }
 
-/// Returns the running means, then variances, after a step with these pooled statistics: mean = r + S(nd)/n, var =
-/// (S(M2 + nd^2)/n - (S(nd)/n)^2) n / (n - 1), each blended in with weight `momentum`.
+/// Returns the running means, then the running variances, after a step. `sums` and `count` (n) come from
+/// `pool_statistics`: S1 = S(n d) and S2 = S(M2 + n d^2) per channel. The new mean r + S1/n and the new variance
+/// (S2/n - (S1/n)^2) n / (n - 1) are blended into the running values r with weight `momentum`.
 pub fn blend(running: &[f32], sums: &[f64], count: f64, momentum: f64) -> Vec<f32> {
     let c = running.len() / 2;
     let old = |i: usize| f64::from(running[i]);

@@ -1,7 +1,7 @@
 //! Reports tests that cannot run on this machine.
 //!
-//! libtest counts a test that returns early as passed. So that nobody takes it for that, `make test` prints these
-//! reports after all results. Unit tests of other crates include this file, so it uses nothing but std.
+//! libtest counts a test that returns early as passed, so `make test` prints these reports after all results. Unit tests
+//! of other crates include this file, so it uses nothing but std.
 
 use std::fs::File;
 use std::io::Write;

@@ -39,7 +39,7 @@ impl SmallRun {
         Self::of(|dir| Images::new(dir, DIGITS, 48, 10))
     }
 
-    /// Creates a run with other images.
+    /// Creates a run with the images that `images` writes to the given folder.
     pub fn of(images: impl Fn(&Path) -> Images) -> (Self, Images) {
         let folder = Folder::new();
         let images = images(&folder.path().join("data"));

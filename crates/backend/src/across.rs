@@ -8,12 +8,13 @@ pub trait Across {
     /// Replaces `values` by their sums over all ranks.
     fn sum(&self, values: &mut [f64]) -> Result<(), Error>;
 
-    /// Takes part in a forward pass's statistics over `channels` channels on a rank without samples.
+    /// Contributes zeros to the sum of a forward pass's statistics over `channels` channels. A rank without samples
+    /// calls this.
     fn no_statistics(&self, channels: usize) -> Result<(), Error> {
         self.sum(&mut vec![0.0; 1 + 2 * channels])
     }
 
-    /// Takes part in a backward pass's sums on a rank without samples.
+    /// Contributes zeros to the sums of a backward pass. A rank without samples calls this.
     fn no_gradients(&self, channels: usize) -> Result<(), Error> {
         self.sum(&mut vec![0.0; 2 * channels])
     }
@@ -46,8 +47,8 @@ pub(super) fn statistics(
     Ok(n)
 }
 
-/// Adds both sums of the backward pass over all ranks, for each of `channels` channels. The arguments may have padding
-/// after them.
+/// Replaces both sums of the backward pass by their sums over all ranks, for each of `channels` channels. The arguments
+/// may have padding after them.
 pub(super) fn gradients(across: &dyn Across, channels: usize, s: &mut [f64], sx: &mut [f64]) -> Result<(), Error> {
     let mut values = [&s[..channels], &sx[..channels]].concat();
     across.sum(&mut values)?;

@@ -80,8 +80,9 @@ pub trait Implementations<B: DeviceMemory> {
     /// divided by the time of the fastest other one. Returns `None` for an operation without a choice.
     fn row(&self, request: &PlanRequest<'_, B>, by: &str, ratios: &[f64]) -> Option<String>;
 
-    /// Returns the table's text after replacing the rows that have the same sizes as `rows`. `taken` describes the
-    /// measurement and `batches` its numbers of images. The error names a line of `before` that is not a row.
+    /// Returns the text of the table `before` with `rows` added or replaced. Rows are for the same operation if their
+    /// sizes are equal. `taken` describes the measurement, and `batches` are the measured numbers of images. The error
+    /// names a line of `before` that is not a row.
     fn table(&self, before: &str, taken: &str, batches: &[usize], rows: &[String]) -> Result<String, String>;
 }
 

@@ -13,9 +13,9 @@ pub struct DeviceSettings {
     /// This rank's number among the ranks of its node. It selects the GPU.
     pub node_rank: usize,
     pub precision: Precision,
-    /// Whether products of f32 may use TF32.
+    /// True if products of f32 may use TF32.
     pub tf32: bool,
-    /// Whether to use only reproducible algorithms.
+    /// True if only reproducible algorithms may be used.
     pub deterministic: bool,
 }
 
@@ -37,7 +37,7 @@ pub struct Gpu {
 pub struct Unavailable {
     /// The reason, and what to try.
     pub why: String,
-    /// Whether this machine has such a device. `--device auto` then reports that it does not use it.
+    /// True if this machine has such a device. `--device auto` then reports that it does not use the device.
     pub present: bool,
 }
 
@@ -51,10 +51,10 @@ pub trait DeviceKind: Sized {
     /// A line of help for `--device`.
     const ABOUT: &'static str;
 
-    /// Whether individual devices of this kind can fail, so that an error must name the device.
+    /// True if individual devices of this kind can fail, so that an error must name the device.
     const REMOVABLE: bool;
 
-    /// Whether the device computes with threads of this process. Otherwise, one thread enqueues work and waits for it.
+    /// True if the device computes with threads of this process. Otherwise, one thread enqueues work and waits for it.
     const USES_CORES: bool;
 
     /// Advice for ranks that have planned different memory layouts.
@@ -90,9 +90,9 @@ pub trait DeviceKind: Sized {
 pub enum Precision {
     #[default]
     F32,
-    /// 8 bits of exponent, 8 bits of mantissa.
+    /// 8 bits of exponent, 8 significant bits.
     Bf16,
-    /// 5 bits of exponent, 11 bits of mantissa. Losses are scaled so that small gradients do not underflow.
+    /// 5 bits of exponent, 11 significant bits. Losses are scaled so that small gradients do not underflow.
     F16,
 }
 

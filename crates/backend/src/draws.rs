@@ -35,8 +35,8 @@ struct DrawCounter {
     op: u16,
 }
 
-/// Blocks computed together. The number is a power of two up to 2^16, so that the blocks' numbers differ only in their
-/// low 16 bits.
+/// Number of Philox blocks that are computed together. It is a power of two up to 2^16, so that the blocks' numbers
+/// differ only in their low 16 bits.
 const LANES: usize = 16;
 
 simd! {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn factors_are_those_of_the_draws_one_by_one() {
+    fn factors_match_single_draws() {
         for (p, elems) in [(0.5, 1), (0.3, 4 * LANES * 3 + 5), (0.9, (1 << 18) + 70)] {
             let key = DrawKey { seed: 0x1_2345_6789, epoch: 7, ids: &[3, 0xab_0000_0005] };
             let mut got = vec![7.0; elems];

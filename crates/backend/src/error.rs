@@ -8,10 +8,7 @@ pub(crate) const READS_FLATTENED: &str = "it reads a flattened image, which has 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A call of a library failed.
-    #[error(
-        "{library}: {call} for {op} returned {status}; try a smaller batch, or report this with the output of \
-         `trireme doctor`"
-    )]
+    #[error("{library}: {call} for {op} returned {status}. {}", foreign_cure(library))]
     Foreign {
         library: &'static str,
         /// Name of the library's function.
@@ -43,7 +40,7 @@ pub enum Error {
         why: String,
     },
     /// This process can no longer use the device: every further call fails too.
-    #[error("{what}: {call} for {op} returned {status}; {cure}")]
+    #[error("{what}: {call} for {op} returned {status}. {cure}")]
     Lost {
         what: &'static str,
         /// The function that reported it. An earlier call may be the cause.
@@ -75,6 +72,17 @@ pub enum Error {
         expected: String,
         got: String,
     },
+}
+
+/// Returns the advice for a failed call of a library. Calls that allocate memory can succeed with a smaller batch.
+fn foreign_cure(library: &str) -> &'static str {
+    match library {
+        "NCCL" => "Set NCCL_DEBUG=INFO to see what NCCL tried, or use reduce.path = \"staged\"",
+        "CUDA driver" | "cuDNN" | "cuBLASLt" | "oneDNN" => {
+            "Try a smaller batch, or report this with the output of `trireme doctor`"
+        }
+        _ => "Please report this with the output of `trireme doctor`",
+    }
 }
 
 impl Error {

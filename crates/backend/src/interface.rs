@@ -65,15 +65,15 @@ pub trait Backend: DeviceMemory {
         Ok(())
     }
 
-    /// Updates such copies for a second network that is not trained, such as averaged weights. Must be called before
-    /// its next pass whenever its parameters have changed.
+    /// Works like [`Backend::weights_changed`], for a second network that is not trained, such as averaged weights.
+    /// Must be called before its next pass whenever its parameters have changed.
     fn untrained_weights_changed(&self, _weights: &Arena<Self>) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Completes a bucket of gradients when all operations that write it are done or enqueued. Until then they may be
-    /// stored elsewhere. The call may be skipped if [`Backend::update`] is next and nothing else reads the gradients.
-    /// They are undefined after that.
+    /// Completes a bucket of gradients when all operations that write it are done or enqueued. Until this call, the
+    /// device may store the gradients elsewhere. The call may be skipped if [`Backend::update`] is next and nothing
+    /// else reads the gradients. After that update, the gradients are undefined.
     fn gradients_done(&self, _bucket: usize, _gradients: &mut Self::Buf) -> Result<(), Error> {
         Ok(())
     }

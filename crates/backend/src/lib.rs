@@ -1,6 +1,6 @@
-//! The interface of a device, independent of any particular one: memory, planned operations, passes over flat arenas.
-//! And three devices: [`mod@reference`] has plain loops for tests, [`cpu`] uses oneDNN, and [`cuda`] uses cuDNN and its
-//! own kernels. The crate `engine` decides what runs when.
+//! The interface that all devices implement: memory, planned operations, operations on flat arenas. There are three
+//! devices: [`mod@reference`] has plain loops for tests, [`cpu`] uses oneDNN, and [`cuda`] uses cuDNN and its own
+//! kernels. The crate `engine` decides what runs when.
 
 mod across;
 mod algorithms;

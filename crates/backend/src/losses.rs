@@ -13,7 +13,7 @@ pub struct CrossEntropy<'a> {
     pub smoothing: f32,
     /// Factor on the gradient: 1 / (actual number of samples in the whole step).
     pub scale: f32,
-    /// Another factor on the gradient, used if several losses are added.
+    /// The weight of this loss if several losses are added. It multiplies the gradient, like `scale`.
     pub weight: f32,
 }
 
@@ -51,7 +51,7 @@ pub struct Objective {
     /// Exponent that reduces the weight of classes that are already correct. 0 means plain cross-entropy, and any form
     /// without probabilities.
     pub gamma: f32,
-    /// The weight of a teacher, if there is one.
+    /// How a teacher's scores enter the loss, if there is a teacher.
     pub teacher: Option<Teaching>,
 }
 
@@ -65,7 +65,7 @@ pub enum LossForm {
         /// Weight of classes that are present. Other classes have weight 1 - alpha. `None` means that both have weight
         /// 1.
         alpha: Option<f32>,
-        /// Whether a row's loss is the mean over its classes instead of their sum.
+        /// True if a row's loss is the mean over its classes, false if it is their sum.
         mean: bool,
     },
     /// A number for each class, which is compared with its target (regression).
@@ -124,7 +124,7 @@ pub struct SoftLoss<'a> {
     pub objective: Objective,
     /// Factor on the gradient: 1 / (actual number of samples in the whole step).
     pub scale: f32,
-    /// Another factor on the gradient, used if several losses are added.
+    /// The weight of this loss if several losses are added. It multiplies the gradient, like `scale`.
     pub weight: f32,
 }
 

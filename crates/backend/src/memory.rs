@@ -193,7 +193,7 @@ impl<Memory> Drop for Part<Memory> {
     }
 }
 
-/// A region in which each part has its own memory, so that nothing is shared.
+/// A region in which each part has its own memory, for devices whose buffers cannot share memory.
 pub(super) struct SeparateBuffers<Buf> {
     elems: usize,
     taken: UsedRanges,
@@ -235,7 +235,7 @@ impl<Buf: Buffer> Region<Buf> for SeparateBuffers<Buf> {
 
 // The memory of a device, and passes over flat f32 arrays.
 
-/// A device's memory. The buffers of a binary pass must have equal lengths.
+/// A device's memory. Operations on two buffers require equal lengths.
 pub trait DeviceMemory: Sized + 'static {
     /// An array of f32 in this memory.
     type Buf: Buffer;
@@ -306,7 +306,7 @@ pub struct TensorDesc {
     pub shape: Shape,
     /// Number of adjacent channels in a block.
     pub block: usize,
-    /// Whether the elements are bf16. Otherwise they are f32, or the device's type for all activations.
+    /// True if the elements are bf16. Otherwise they are f32, or the device's type for all activations.
     pub bf16: bool,
 }
 
@@ -351,7 +351,7 @@ impl TensorDesc {
         ((c / self.block) * self.shape.plane() + p) * self.block + c % self.block
     }
 
-    /// Returns true if the memory order is NCHW. This includes blocks of single positions.
+    /// Returns true if the memory order is NCHW. This includes vectors that fill their blocks.
     pub fn is_plain(&self) -> bool {
         self.block == 1 || (self.shape.plane() == 1 && self.shape.c.is_multiple_of(self.block))
     }
@@ -384,8 +384,8 @@ impl TensorDesc {
     }
 }
 
-/// The memory order of a parameter. Conversions run on the host, on any thread. [`Arena`](super::Arena) does the
-/// copies.
+/// The memory order of a parameter. Conversions run on the host, on any thread. [`Arena`](super::Arena) copies the
+/// parameter to and from the device.
 pub trait ParamFormat: Clone + PartialEq + Debug + Send + 'static {
     /// Returns the elements in memory, including padding.
     fn elems(&self) -> usize;

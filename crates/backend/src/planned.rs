@@ -17,11 +17,11 @@ pub struct Pass<'a, B: DeviceMemory> {
     pub slots: &'a [Slot],
     /// This operation's running means, then its running variances.
     pub running: &'a [f32],
-    /// Index of the first one in [`PassInput::running`](super::PassInput::running).
+    /// Index of this operation's first running mean in [`PassInput::running`](super::PassInput::running).
     pub running_at: usize,
     /// True: batch statistics and dropout. False: running statistics, no dropout.
     pub training: bool,
-    /// Whether this operation's parameters are frozen. Then backward does not write their gradients, and batch
+    /// True if this operation's parameters are frozen. Then backward does not write their gradients, and batch
     /// normalisation uses running statistics.
     pub frozen: bool,
     pub key: DrawKey<'a>,
@@ -36,7 +36,7 @@ impl<B: DeviceMemory> Pass<'_, B> {
     }
 }
 
-/// Forward tensors that backward reads. All others may be freed before.
+/// The tensors of a forward pass that backward reads. All others may be freed before backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keeps {
     /// Number of inputs, counted from the first.
@@ -56,7 +56,7 @@ impl Keeps {
 pub struct Gradients<'a, B: DeviceMemory> {
     /// Inputs of the forward pass. An input is empty if [`Planned::keeps`] does not include it.
     pub x: &'a [&'a B::Buf],
-    /// Output of the forward pass, or empty as for `x`.
+    /// Output of the forward pass, or empty if [`Planned::keeps`] does not include it.
     pub y: &'a B::Buf,
     /// Gradient with respect to `y`. It may be overwritten, see [`Planned::alias`].
     pub dy: &'a mut B::Buf,
@@ -169,9 +169,9 @@ pub struct ShapedShortcut {
 /// [`Backend::reads_through`](super::Backend::reads_through).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadThrough {
-    /// The residual that is passed is the input of this shortcut.
+    /// The shortcut whose input is passed as the residual.
     pub residual: Option<ShapedShortcut>,
-    /// The second gradient that is passed is the gradient of this shortcut's output.
+    /// The shortcut whose output's gradient is passed as the second gradient.
     pub second: Option<ShapedShortcut>,
 }
 
@@ -183,19 +183,19 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     pub shapes: &'a [Shape],
     /// Memory layouts of the inputs.
     pub x: &'a [TensorDesc],
-    /// Used only by batch normalisation.
+    /// Shortcuts that this operation reads through. Used only by batch normalisation.
     pub through: ReadThrough,
     /// State shared with the operation that produces the first input. Present only if this operation is the input's
     /// only reader and nothing reads it after the pass.
     pub before: Option<&'a B::Fusion>,
     /// State shared with the reader of the output, under the same conditions.
     pub behind: Option<&'a B::Fusion>,
-    /// Whether all readers of the output accept bf16, see [`Backend::reads_bf16`](super::Backend::reads_bf16), and
-    /// nothing reads it after the pass.
+    /// True if all readers of the output accept bf16, see [`Backend::reads_bf16`](super::Backend::reads_bf16), and
+    /// nothing reads the output after the pass.
     pub may_write_bf16: bool,
-    /// Whether `backward` will be called.
+    /// True if `backward` will be called.
     pub train: bool,
-    /// Whether the gradient of the first input is needed.
+    /// True if the gradient of the first input is needed.
     pub wants_dx: bool,
     /// Formats that the parameters already have. `None` lets the operation choose.
     pub formats: Option<&'a [B::Format]>,
@@ -265,7 +265,7 @@ impl Input<'_> {
 }
 
 /// Everything that differs between passes of the same kind. A device with a queue copies what its operations need to
-/// fixed addresses, because [`Queue::repeat`](super::Queue::repeat) replays them.
+/// fixed addresses, because [`Queue::repeat`](super::Queue::repeat) replays the operations with the same addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct PassInput<'a> {
     /// One image per row.
@@ -278,7 +278,7 @@ pub struct PassInput<'a> {
     pub targets: Option<SoftTargets<'a>>,
     /// Running means and variances of all batch normalisations, see [`Pass::running_at`](super::Pass::running_at).
     pub running: &'a [f32],
-    /// Whether every batch normalisation uses the statistics of this batch, so that `running` is not read.
+    /// True if every batch normalisation uses the statistics of this batch, so that `running` is not read.
     pub training: bool,
 }
 

@@ -21,8 +21,8 @@ pub trait Queue<D: DeviceMemory> {
     /// they do not fit.
     fn keep(&self, pictures: &[u8], height: usize, width: usize) -> Result<bool, Error>;
 
-    /// Runs `work`, or replays what it enqueued before under the same `key`. `name` is used in the log. Equal keys must
-    /// mean the same memory. Everything else that `work` reads must have been passed to
+    /// Runs `work`, or replays what it enqueued before under the same `key`. `name` is used in the log. Calls with the
+    /// same key must use the same memory. Everything else that `work` reads must have been passed to
     /// [`Backend::begin`](super::Backend::begin) or [`Queue::begin_update`]. `work` is called at most once, or twice if
     /// it cannot be captured.
     fn repeat(&self, name: &str, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error>;
@@ -105,7 +105,7 @@ pub trait Ready<D: DeviceMemory> {
     fn join(self: Box<Self>, id: &[u8], rank: usize, ranks: usize) -> Result<Box<dyn Collective<D>>, Error>;
 }
 
-/// How the elements of all ranks are combined.
+/// The operation of a reduction over ranks, and the type of its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     SumF32,
@@ -130,7 +130,8 @@ pub trait Collective<D: DeviceMemory>: Send {
     fn describe(&self) -> String;
 }
 
-// The phases of a gradient codec on a device, so that only codes are copied to the host.
+// The phases of a gradient codec on a device. If the device encodes, only encoded gradients (codes) are copied to the
+// host.
 
 /// A bucket's codec. It can be used on any thread. Each step calls its methods in the order given here, with the same
 /// shares: one buffer for each worker of this rank.
@@ -148,15 +149,16 @@ pub trait DeviceCodec<D: DeviceMemory>: Send {
     /// Returns the codes on the host.
     fn codes(&mut self) -> Codes<'_>;
 
-    /// Starts to convert the codes to gradients, without waiting. The device's later work on the buffer waits for the
-    /// result.
+    /// Starts to convert the codes to gradients and returns without waiting. The device's later work on the buffer
+    /// waits for the gradients.
     fn decode(&mut self, into: &mut D::Buf) -> Result<(), Error>;
 
-    /// Enqueues all phases, without waiting. `group` combines the ranks' scales and codes. Returns the bytes that this rank
-    /// gives to the group. If a scale is not finite, its tensor becomes NaN.
+    /// Enqueues all phases and returns without waiting. `group` reduces the scales and codes over the ranks. Returns
+    /// the number of bytes that this rank passes to the group. If a scale is not finite, its tensor becomes NaN.
     fn sum_in(&mut self, group: &mut dyn Collective<D>, shares: &mut [D::Buf], draw: Draw) -> Result<usize, Error>;
 
-    /// Waits for the scales of [`DeviceCodec::sum_in`] in this step or the one before.
+    /// Waits for the scales that [`DeviceCodec::sum_in`] has computed in step `step`, and returns them. This must be
+    /// the last step or the one before.
     fn scales(&mut self, step: u64) -> Result<&[u32], Error>;
 
     /// Returns this worker's residual in the bucket's layout. Returns `None` without error feedback, and for workers of

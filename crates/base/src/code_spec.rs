@@ -7,7 +7,7 @@ use std::ops::Range;
 pub struct CodeSpec {
     /// Number of elements in the bucket.
     pub len: usize,
-    /// Whether the encoding error of a worker's gradient is added to its next gradient (error feedback).
+    /// True if the encoding error of a worker's gradient is added to its next gradient (error feedback).
     pub feedback: bool,
     pub format: CodeFormat,
 }
@@ -24,7 +24,7 @@ pub enum CodeFormat {
 /// Parameters of an integer encoding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IntegerCodes {
-    /// The tensors, in the order of their scales.
+    /// The tensors of the bucket. Their scales have the same order.
     pub parts: Vec<CodedTensor>,
     /// Number of workers over all ranks.
     pub workers: usize,
@@ -36,7 +36,8 @@ pub struct IntegerCodes {
     pub per_word: usize,
     /// Words per block. Lane l of word j holds element l w + j, where w is this number.
     pub block: usize,
-    /// The largest code in a lane, used for |g| = scale. It is added to every code, so that no code is negative.
+    /// The code of a gradient with |g| = scale, which is the largest code. This number is added to every code in a
+    /// lane, so that no code is negative.
     pub steps: u32,
     /// The scale of a tensor in lanes, as a number of standard deviations of the worker's gradient. With 0 the scale is
     /// the largest |g|, as for tensors that are not in lanes.
@@ -72,7 +73,7 @@ pub struct Draw {
 /// fused multiply-add gives the same result.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Moments {
-    /// The largest |g| as bits. The bits order NaN > infinity > finite.
+    /// The bits of the largest |g|. Compared as integers, the bits of NaN are the largest, followed by infinity.
     pub largest: u32,
     pub sum: f64,
     /// Sum of the squares of all elements.
@@ -92,8 +93,8 @@ impl Moments {
         self.squares += block.squares;
     }
 
-    /// Returns the bits of the worker's scale: `clip` times the standard deviation of `elems` elements. Returns the
-    /// largest |g| if `clip` is 0 or all elements are equal. Infinity and NaN are passed through.
+    /// Returns the worker's scale as the bits of an f32: `clip` times the standard deviation of `elems` elements.
+    /// Returns the largest |g| if `clip` is 0 or all elements are equal. Infinity and NaN are passed through.
     pub fn scale(&self, elems: usize, clip: f32) -> u32 {
         let most = f32::from_bits(self.largest);
         if clip == 0.0 || !most.is_finite() {
@@ -108,7 +109,7 @@ impl Moments {
     }
 }
 
-/// Buffers of codes in host memory. MPI replaces the codes by their sums over all ranks.
+/// Buffers of encoded gradients (codes) in host memory. MPI replaces the codes by their sums over all ranks.
 #[derive(Debug)]
 pub struct Codes<'a> {
     /// Codes in 32-bit fixed point.

@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 pub struct PlateauState {
     #[serde(with = "bits")]
     pub best: f64,
-    /// Scorings without improvement since the best score or the last reduction. Scorings in a cooldown do not count.
+    /// Evaluations without improvement since the best score or the last reduction of the rate. Evaluations in a
+    /// cooldown do not count.
     pub since: u32,
-    /// How often the rate was lowered.
+    /// How often the schedule has lowered the learning rate.
     pub drops: u32,
-    /// Remaining scorings of the cooldown.
+    /// Number of evaluations that are left in the cooldown.
     pub cooldown: u32,
 }
 
@@ -21,7 +22,8 @@ pub struct LossScale {
     pub scale: f32,
     /// Steps without Inf or NaN since the scale last grew.
     pub good: u32,
-    /// Consecutive steps, including the last one, that were skipped because of Inf or NaN. A checkpoint does not store it.
+    /// Consecutive steps, up to the last one, that were skipped because of Inf or NaN. A checkpoint does not store this
+    /// number.
     #[serde(skip)]
     pub bad: u32,
     /// Number of skipped steps since the run began.
@@ -29,7 +31,7 @@ pub struct LossScale {
 }
 
 impl LossScale {
-    /// Below this, reducing the scale has not helped: the values themselves are not finite.
+    /// If the scale is smaller than this, reducing it has not helped: the gradients themselves are not finite.
     pub const LEAST: f32 = 1.0 / 1024.0;
 }
 

@@ -103,7 +103,7 @@ pub fn say(text: &str) {
     write(&format!("{erased}{text}\n{}", block.drawn()));
 }
 
-/// Draws the block and erases the previous one. No line may be longer than the terminal is wide.
+/// Replaces the status block by these lines. No line may be longer than the terminal is wide.
 pub fn show(lines: Vec<String>) {
     let mut block = block();
     let erased = block.erased(columns());

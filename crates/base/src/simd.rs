@@ -24,8 +24,9 @@ pub fn level() -> Level {
     })
 }
 
-/// Returns the nearest integer, ties to even, and 0 for NaN and values of 2^31 or more. In a [`simd!`](crate::simd!) loop this takes a few
-/// instructions per vector. `as i32` saturates instead, which costs a branch per element.
+/// Returns the nearest integer, ties to even. Returns 0 for NaN and for values whose magnitude is 2^31 or more. In a
+/// [`simd!`](crate::simd!) loop this takes a few instructions per vector. `as i32` saturates instead, which costs a
+/// branch per element.
 #[inline(always)]
 pub fn nearest(x: f32) -> i32 {
     let x = if x.abs() < 2_147_483_648.0 { x.round_ties_even() } else { 0.0 };

@@ -32,7 +32,7 @@ pub fn die(code: i32, message: &str) -> ! {
         static HERE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     }
     if HERE.replace(true) {
-        // A failure inside `die` on the same thread. No other thread would end this process.
+        // `die` itself failed on this thread and called `die` again. No other thread would end this process.
         sys::exit_now(code);
     }
     if DYING.swap(true, Ordering::SeqCst) {

@@ -53,7 +53,7 @@ pub enum Error {
     #[error("{what}: a value from another rank cannot be read: {why}. Do all ranks run the same build of trireme?")]
     Value { what: &'static str, why: String },
     /// Another rank announced more bytes than this machine can allocate.
-    #[error("broadcast of {bytes} bytes from rank {root}: not enough memory here to receive them")]
+    #[error("broadcast of {bytes} bytes from rank {root}: this rank has not enough memory to receive them")]
     Memory { bytes: u64, root: usize },
     /// The root of a broadcast is not a valid rank.
     #[error("broadcast from rank {root}, but there are only ranks 0 to {}", .size - 1)]
@@ -65,7 +65,7 @@ pub enum Error {
     #[error("MPI was already launched in this process")]
     Twice,
     /// An operation was started after [`Comm::finish`](super::Comm::finish).
-    #[error("MPI is already finished: {what} came too late")]
+    #[error("{what}: MPI was already shut down")]
     Finished { what: &'static str },
     /// An operation was waited for from inside another operation. This would deadlock.
     #[error("{what}: cannot wait for this inside another MPI operation, because that would block forever")]

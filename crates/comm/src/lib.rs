@@ -11,7 +11,7 @@
 //!   whether it accepts GPU memory
 //! - [`mod@known_answer`]: a test of the MPI library at the start of a run
 //! - [`mod@launcher`]: how the ranks were started, and whether MPI sees the same ranks
-//! - [`mod@network`]: connections and networks of this node that do not work, for messages
+//! - [`mod@network`]: finds connections and networks of this node that do not work, for error messages
 //! - [`mod@die`]: how a failure ends all ranks
 //!
 //! The training loop (`train`) decides what is reduced and when.

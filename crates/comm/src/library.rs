@@ -58,20 +58,20 @@ fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<
         return None;
     }
     Some(format!(
-        "{name} started {ranks} ranks, but this trireme was built for {ours} and compatible MPI libraries (here {library}), so the \
+        "{name} started {ranks} ranks, but this trireme was built for {ours} and compatible MPI libraries (found: {library}), so the \
          ranks could not find each other. Start with the mpirun of that MPI, use the trireme for {}, or rebuild with \
          MPICC=/path/to/mpicc of this mpirun's MPI",
         family.name()
     ))
 }
 
-// The MPI library's answer about GPU memory. It comes from a flag set at build or start time and has been wrong before,
-// so only a correct sum proves it.
+// The MPI library's answer about GPU memory. The answer comes from a flag set at build or start time and has been wrong
+// before, so only a correct sum of GPU memory proves support.
 
 /// The library's answer about GPU memory, and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Whether the library accepts device memory. `None` if it does not say.
+    /// True if the library says that it accepts device memory, `None` if it does not say anything.
     pub yes: Option<bool>,
     /// The function or variable that the answer comes from, or what is missing.
     pub by: String,

@@ -50,7 +50,7 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Returns `None` for other lines, listening sockets and connections within this node.
+    /// Parses a line. Returns `None` for the header, listening sockets and connections within this node.
     fn parse(line: &'a str) -> Option<Self> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [_, own, peer, _, _, _, retransmissions, _, _, inode, ..] = fields[..] else { return None };
@@ -188,7 +188,7 @@ mod tests {
         assert!(places.iter().all(|place| text.contains(place)), "{text}");
         // this node is not part of the third network, so Open MPI does not use it
         assert_eq!(advice(&networks, &all, |address| address.ip().to_string() != "192.168.5.1"), None);
-        // a firewall says nothing about a single network
+        // if no address answers, a firewall may block all of them, so there is no advice about a network
         assert_eq!(advice(&networks, &all, |_| false), None);
     }
 }

@@ -36,7 +36,7 @@ pub struct Comm {
 struct Shared {
     /// This rank's identity, or the error that kept MPI from starting.
     info: OnceLock<Result<WorldInfo, Error>>,
-    /// Used by the operation that is being served. `None` before the start and after the end of MPI.
+    /// The ranks, locked by the operation whose turn it is. `None` before the start and after the end of MPI.
     world: Mutex<Option<World>>,
     turns: Turns,
     progress: Mutex<Progress>,
@@ -130,7 +130,7 @@ impl Comm {
         let job: Job = Box::new(move |world| {
             let result = world.and_then(f);
             shared.ended();
-            // Sending fails only if the receiver was dropped. Then nobody waits for the result.
+            // Sending fails only if the receiver was dropped. Then no thread waits for the result.
             let _ = sender.send(result);
         });
         // If the queue refuses the work, the work and its sender are dropped, and `wait` returns an error.
@@ -264,7 +264,7 @@ fn ends_all_on_panic<R>(shared: &Shared, f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Runs the MPI thread: initialises MPI, works off the queue, finalises MPI.
+/// Runs the MPI thread: initialises MPI, runs the queued work, finalises MPI.
 fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
     if let Some(text) = launcher::foresee(launcher::variable, &sys::library_version()) {
         screen::say(&format!("warning: {text}"));
@@ -290,7 +290,7 @@ fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
                 let closed = within(FINISH, || world.and_then(World::close));
                 die::enter(Phase::Ended);
                 shared.turns.next();
-                // Sending fails only if the receiver was dropped. Then nobody waits for the result.
+                // Sending fails only if the receiver was dropped. Then no thread waits for the result.
                 let _ = answer.send(closed);
                 return;
             }

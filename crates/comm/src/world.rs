@@ -35,11 +35,12 @@ impl WorldInfo {
     }
 }
 
-/// All ranks. [`Comm::run`](super::Comm::run) and [`Comm::start`](super::Comm::start) pass it to their closures.
+/// The ranks that communicate: all of them, or those of one side of [`World::split`]. [`Comm::run`](super::Comm::run)
+/// and [`Comm::start`](super::Comm::start) pass a `World` of all ranks to their closures.
 pub struct World {
     communicator: Communicator,
     limit: Cell<usize>,
-    /// The sum that MPI knows for bf16, registered on first use.
+    /// The operation that sums bf16 numbers, registered with MPI on first use.
     sum_bf16: Cell<Option<OwnOp>>,
     traffic: Cell<Traffic>,
 }
@@ -54,7 +55,7 @@ pub struct Traffic {
 }
 
 impl World {
-    /// Initialises MPI on this thread and finds out which rank this is.
+    /// Initialises MPI on this thread and returns all ranks and this rank's identity.
     pub(super) fn open() -> Result<(Self, WorldInfo), Error> {
         let thread_level = sys::initialize()?;
         let library = library_line(&sys::library_version());

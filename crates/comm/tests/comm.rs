@@ -103,7 +103,7 @@ fn sums(world: &World) -> Result<(), Error> {
         let mut lanes: Vec<u64> = (0..length as u64).map(|i| (1 << 60) + i * (rank as u64 + 1)).collect();
         world.sum_u64(&mut lanes)?;
         assert!(lanes.iter().enumerate().all(|(i, &v)| v == ((size as u64) << 60) + (i * ranks_sum) as u64));
-        // 1.5 and integers below 2^7 as bf16. Sums of four ranks are exact.
+        // Multiples of 1.5, 3 and -8. They and their sums over four ranks are exact in bf16.
         let bf16 = |x: f32| (x.to_bits() >> 16) as u16;
         let mut halves: Vec<u16> = (0..length).map(|i| bf16((rank + 1) as f32 * [1.5, 3.0, -8.0][i % 3])).collect();
         let before = world.traffic();

@@ -2,18 +2,19 @@
 //! MPI libraries add the ranks in the same order (recursive doubling). So the same workers on another number of ranks
 //! mostly lead to the same float additions. For k workers, about log2(k) arenas hold sums at the same time.
 //!
-//! If sums must have the same bits for any number of ranks, nothing is added here. Each worker's gradients go to the
-//! exchange in their own arena.
+//! With [`Gather::PerWorker`], which makes the sums bit-identical for any number of ranks, nothing is added here. Each
+//! worker's gradients stay in their own arena until the ranks exchange them.
 
 use std::ops::Range;
 
 use backend::{Arena, Backend, Buffer, Error};
 
-/// One worker's part of a step on this rank.
+/// Identifies one of this rank's workers. Each worker computes a part of the training step's batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MicroBatch {
     pub worker: usize,
-    /// Whether this is the rank's last worker of the step. The sum over all its workers is then handed to the exchange.
+    /// True for the rank's last worker of the step. After its pass, the sum over all workers is handed to the gradient
+    /// exchange between the ranks.
     pub last: bool,
 }
 
@@ -22,7 +23,7 @@ impl MicroBatch {
     pub const ONLY: MicroBatch = MicroBatch { worker: 0, last: true };
 }
 
-/// How the gradients of a rank's workers reach the exchange.
+/// How the gradients of a rank's workers are passed to the exchange between the ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gather {
     /// A single sum over all workers of the rank.
@@ -32,14 +33,15 @@ pub enum Gather {
     PerWorker,
 }
 
-/// The sum over `2^level` workers. Workers of other ranks are missing. `first` is the lowest worker number.
+/// The sum of the gradients of `2^level` consecutive workers. `first` is the lowest worker number.
 struct Branch<B: Backend> {
     first: usize,
     level: u32,
     sum: Arena<B>,
 }
 
-/// The incomplete branches of the tree, and free arenas.
+/// The sums that still wait for their sibling in the tree (with [`Gather::PerWorker`]: each worker's gradients), and
+/// free arenas.
 pub(super) struct Accumulator<B: Backend> {
     gather: Gather,
     branches: Vec<Branch<B>>,
@@ -51,7 +53,8 @@ impl<B: Backend> Accumulator<B> {
         Self { gather: Gather::Summed, branches: Vec::new(), spare: Vec::new() }
     }
 
-    /// Allocates the arenas that these workers of a rank will need.
+    /// Allocates the arenas that the gradients of these workers of a rank need, in addition to the graph's own gradient
+    /// arena.
     pub fn prepare(
         &mut self,
         backend: &B,
@@ -70,17 +73,18 @@ impl<B: Backend> Accumulator<B> {
         Ok(())
     }
 
-    /// Returns the number of arenas, without the last worker's.
+    /// Returns the number of allocated arenas. The graph's own arena, which the last worker uses, is not counted.
     pub fn kept(&self) -> usize {
         self.spare.len() + self.branches.len()
     }
 
-    /// Returns an arena for a worker that is not the last.
+    /// Returns an arena for the gradients of a worker other than the last. Allocates one if none is free.
     pub fn take(&mut self, backend: &B, buckets: &[usize]) -> Result<Arena<B>, Error> {
         self.spare.pop().map_or_else(|| Arena::new(backend, buckets), Ok)
     }
 
-    /// Adds a worker's gradients and merges complete branches. Skips buckets for which `trains` returns false.
+    /// Stores a worker's gradients. With [`Gather::Summed`], also merges sibling sums. Buckets for which `trains`
+    /// returns false are not added.
     pub fn push(
         &mut self,
         backend: &B,
@@ -128,7 +132,7 @@ impl<B: Backend> Accumulator<B> {
         apart.map(|branch| std::mem::take(&mut branch.sum.buckets[bucket])).chain(std::iter::once(last)).collect()
     }
 
-    /// Stores a buffer that the exchange returned. Any worker may use it from now on.
+    /// Puts a buffer that the exchange returned into any arena whose buffer for this bucket is missing.
     pub fn give_back(&mut self, bucket: usize, gradients: B::Buf) {
         let arenas = self.branches.iter_mut().map(|b| &mut b.sum).chain(&mut self.spare);
         if let Some(hole) = arenas.map(|arena| &mut arena.buckets[bucket]).find(|c| c.is_empty()) {
@@ -136,13 +140,14 @@ impl<B: Backend> Accumulator<B> {
         }
     }
 
-    /// Frees all arenas. Must be called after the last bucket was handed out.
+    /// Marks all arenas as free. Must be called after the last bucket was handed out.
     pub fn clear(&mut self) {
         self.spare.extend(self.branches.drain(..).map(|b| b.sum));
     }
 }
 
-/// Returns true if the branch of this level that starts at `first` is a left child.
+/// Returns true if the sum at this level that starts at worker `first` is a left child, so that its right sibling is
+/// added to it.
 fn joins(first: usize, level: u32) -> bool {
     first.is_multiple_of(2 << level)
 }
@@ -166,7 +171,7 @@ mod tests {
     use super::*;
     use backend::reference::{HostBuf, Reference};
 
-    /// Pushes workers with values that show the order of f32 additions, and returns the sum.
+    /// Accumulates the gradient `value(worker)` of each worker and returns the sum.
     fn sum(workers: Range<usize>, value: impl Fn(usize) -> f32) -> f32 {
         let mut tree = Accumulator::<Reference>::new();
         let arena = |w: usize| Arena { buckets: vec![HostBuf(vec![value(w)])] };

@@ -8,7 +8,7 @@ use super::graph::BuildError;
 use super::memory::{Memory, Need, NodeFacts};
 use super::plan::{facts, make_plan};
 
-/// A layer of a network, as tables show it.
+/// A row of the layer table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
     pub name: String,
@@ -17,7 +17,7 @@ pub struct Layer {
     pub output: Shape,
     /// Number of parameter elements.
     pub parameters: usize,
-    /// Whether the layer has parameters and all of them are frozen.
+    /// True if the layer has parameters and all of them are frozen.
     pub frozen: bool,
     /// Multiply-adds in the forward pass of one sample.
     pub macs: u64,
@@ -41,12 +41,13 @@ pub fn layers(net: &NetSpec) -> Result<Vec<Layer>, SpecError> {
     Ok(net.nodes.iter().enumerate().map(layer).collect())
 }
 
-/// Returns the memory plan for training with `rows` rows, and the facts about each node that the plan uses.
+/// Returns the memory plan for training with batches of `rows` images, and the facts about each node that the plan
+/// uses.
 pub fn memory<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<NodeFacts>, Memory), BuildError> {
     planned(backend, net, rows).map(|(facts, memory, _)| (facts, memory))
 }
 
-/// Returns the same, and the bytes of the operations' private memory.
+/// Like [`memory`], but also returns the bytes that the operations allocate for themselves.
 fn planned<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<NodeFacts>, Memory, usize), BuildError> {
     let (plan, descs) = make_plan(backend, net, &net.shapes()?, rows, None, true)?;
     let facts: Vec<NodeFacts> = plan.iter().zip(&descs[1..]).map(|(p, d)| facts(backend, p.as_deref(), d)).collect();
@@ -55,8 +56,8 @@ fn planned<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<N
     Ok((facts, memory, state))
 }
 
-/// Returns the bytes for training with `rows` rows: parameters, activations and their gradients, without the
-/// optimizer's slots.
+/// Returns the bytes for training with batches of `rows` images: parameters, activations and their gradients, without
+/// the optimizer's slots.
 pub fn training<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<Need, BuildError> {
     let (_, memory, state) = planned(backend, net, rows)?;
     Ok(Need::new(backend.parameter_bytes().saturating_mul(net.param_count()?), true, &memory, state))

@@ -26,10 +26,10 @@ pub enum Purpose {
     Infer,
 }
 
-/// A pass with loss sums that were not read yet.
+/// A pass whose loss sums were not read yet.
 pub(super) struct UnreadPass {
     pub rows: usize,
-    /// `None` if the device has a queue. The queue then provides the sums.
+    /// `None` if the device has a queue and works asynchronously. The queue then provides the sums.
     pub sums: Option<LossSums>,
 }
 
@@ -39,12 +39,12 @@ pub(super) struct CurrentPass<B: Backend> {
     pub rows: usize,
     /// The oldest pass comes first.
     pub unread: VecDeque<UnreadPass>,
-    /// Rows of the pass for which [`Graph::sums`] was called last.
+    /// Number of images in the pass for which [`Graph::sums`] was called last.
     pub rows_read: usize,
     pub clock: Clock,
 }
 
-/// The loss and the targets if training does not use labels.
+/// What training needs if it compares the scores with soft targets instead of labels.
 pub(super) struct SoftTargetLoss<B: Backend> {
     pub(super) objective: Objective,
     /// The next pass's targets, see [`SoftTargets::table`](backend::SoftTargets::table).
@@ -62,10 +62,10 @@ pub struct Graph<B: Backend> {
     pub(super) others: Vec<SizePlans<B>>,
     pub(super) parameters: Parameters<B>,
     pub(super) pass: CurrentPass<B>,
-    /// Whether this network was created with [`Graph::inference_graph`]. It only runs inference, and another network
+    /// True if this network was created with [`Graph::inference_graph`]. It only runs inference, and another network
     /// trains on the same device.
     pub(super) shares_device: bool,
-    /// The ranks that compute batch statistics together, if batch normalisation spans them.
+    /// The connection to the other ranks for batch statistics, if batch normalisation spans all ranks.
     pub(super) across: Option<Box<dyn Across>>,
     /// Present if training uses soft targets instead of labels.
     pub(super) soft: Option<SoftTargetLoss<B>>,
@@ -80,7 +80,7 @@ pub enum BuildError {
 }
 
 impl<B: Backend> Graph<B> {
-    /// Plans `net` for batches of up to `batch` rows and draws the initial parameters from `seed`.
+    /// Plans `net` for batches of up to `batch` images and draws the initial parameters from `seed`.
     pub fn new(backend: B, net: NetSpec, batch: usize, purpose: Purpose, seed: u64) -> Result<Self, BuildError> {
         Self::build(Rc::new(backend), net, batch, purpose, seed)
     }
@@ -228,8 +228,8 @@ impl<B: Backend> Graph<B> {
         self.to_update()
     }
 
-    /// Returns the same for the optimizer. The optimizer changes parameters only with [`Backend::update`]. This also
-    /// updates the device copies.
+    /// Like [`Graph::arenas`], but does not mark the parameters as changed. The optimizer changes them only with
+    /// [`Backend::update`], which also updates the device copies.
     pub fn to_update(&mut self) -> (&B, &mut Arena<B>, &mut Arena<B>) {
         (&self.backend, &mut self.parameters.weights, &mut self.parameters.gradients)
     }
@@ -238,7 +238,7 @@ impl<B: Backend> Graph<B> {
         &self.parameters.weights
     }
 
-    /// Exchanges all parameters and running statistics with others of the same layout, for example with moving
+    /// Exchanges all parameters and running statistics with other values of the same layout, for example with moving
     /// averages.
     pub fn swap_weights(&mut self, weights: &mut Arena<B>, running: &mut [f32]) {
         self.parameters.changed = true;
@@ -246,19 +246,19 @@ impl<B: Backend> Graph<B> {
         self.parameters.running.swap_with_slice(running);
     }
 
-    /// Returns the backend and the parameters, for replacing the parameters.
+    /// Returns the backend and the parameters, so that the caller can replace the parameters.
     pub fn weights_mut(&mut self) -> (&B, &mut Arena<B>) {
         self.parameters.changed = true;
         (&self.backend, &mut self.parameters.weights)
     }
 
-    /// Returns the buffers of a gradient bucket to the graph. The last buffer must contain the sum that the optimizer
-    /// reads.
+    /// Puts the buffers of a gradient bucket back into the graph. The last buffer must contain the sum that the
+    /// optimizer reads.
     pub fn put(&mut self, bucket: usize, gradients: Vec<B::Buf>) {
         self.parameters.put(bucket, gradients);
     }
 
-    /// Returns the number of gradient arenas, without the arena that the optimizer reads. They hold sums over workers,
+    /// Returns the number of gradient arenas besides the arena that the optimizer reads. They hold sums over workers,
     /// or a single worker's gradients.
     pub fn gathered_arenas(&self) -> usize {
         self.parameters.earlier.kept()
@@ -268,18 +268,18 @@ impl<B: Backend> Graph<B> {
         std::mem::take(&mut self.parameters.gradients.buckets[bucket])
     }
 
-    /// Returns a parameter as a plain tensor.
+    /// Returns a parameter's values in PyTorch's layout.
     pub fn param(&self, index: usize) -> Result<Vec<f32>, Error> {
         self.unpack(index, &self.parameters.weights)
     }
 
-    /// Returns the gradient of a parameter as a plain tensor.
+    /// Returns the gradient of a parameter in PyTorch's layout.
     pub fn gradient(&self, index: usize) -> Result<Vec<f32>, Error> {
         self.unpack(index, &self.parameters.gradients)
     }
 
-    /// Returns a parameter's values in any arena with the parameters' layout, such as gradients or an optimizer slot,
-    /// as a plain tensor.
+    /// Returns a parameter's values in PyTorch's layout. They come from any arena with the parameters' layout, such as
+    /// the gradients or an optimizer slot.
     pub fn unpack(&self, index: usize, arena: &Arena<B>) -> Result<Vec<f32>, Error> {
         let p = &self.params()[index];
         let mut plain = vec![0.0; p.spec.elems()];
@@ -287,13 +287,13 @@ impl<B: Backend> Graph<B> {
         Ok(plain)
     }
 
-    /// Sets a parameter from a plain tensor.
+    /// Sets a parameter from values in PyTorch's layout.
     pub fn set_param(&mut self, index: usize, plain: &[f32]) -> Result<(), Error> {
         self.parameters.changed = true;
         pack(&self.plan.layout.params[index], plain, &mut self.parameters.weights)
     }
 
-    /// Sets a parameter's values in any arena with the parameters' layout from a plain tensor.
+    /// Sets a parameter's values in any arena with the parameters' layout. `plain` has PyTorch's layout.
     pub fn pack(&self, index: usize, plain: &[f32], arena: &mut Arena<B>) -> Result<(), Error> {
         pack(&self.params()[index], plain, arena)
     }
@@ -317,9 +317,9 @@ impl<B: Backend> Graph<B> {
         &mut self.parameters.running
     }
 
-    /// For each batch normalisation, adds statistics of the pass for which [`Graph::sums`] was called last. `sums` gets
-    /// `n d` and `M2 + n d^2` in the layout of [`NormPlace`], see [`Planned::pool_statistics`]. `counts` gets the
-    /// number of values per channel.
+    /// For each batch normalisation, adds the batch statistics of the pass for which [`Graph::sums`] was called last.
+    /// `sums` gets `n d` and `M2 + n d^2` in the layout of [`NormPlace`]. [`Planned::pool_statistics`] explains the
+    /// symbols. `counts` gets the number of values per channel.
     pub fn pool_statistics(&self, sums: &mut [f64], counts: &mut [f64]) {
         let Some(operations) = self.now.operations.get(&self.pass.rows_read) else { return };
         for (place, count) in self.norms().iter().zip(counts).filter(|(place, _)| !self.holds(place.node)) {
@@ -334,7 +334,7 @@ impl<B: Backend> Graph<B> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the tensor is never written, because the next layer computes it while reading.
+    /// Returns an error if the tensor is never stored, because the layer that reads it computes it from its own input.
     pub fn output(&self, tensor: usize) -> Result<Vec<f32>, Error> {
         let unmade =
             |node: usize| !self.net().nodes[node].op.renames() && self.operation(node).is_none_or(|op| !op.writes());
@@ -351,7 +351,7 @@ impl<B: Backend> Graph<B> {
         if self.now.descs[tensor].bf16 { 2 } else { 4 }
     }
 
-    /// Returns the names of the primitives that compute a node, for the largest batch.
+    /// Returns the names of the primitives that compute a node for the largest batch.
     pub fn implementation(&self, node: usize) -> String {
         match self.operation(node) {
             Some(planned) => planned.implementation(),
@@ -365,14 +365,14 @@ impl<B: Backend> Graph<B> {
         self.now.largest().and_then(|operations| operations[node].as_deref())
     }
 
-    /// Returns the private memory of all plans in bytes.
+    /// Returns the bytes that all planned operations allocated for themselves.
     pub fn state_bytes(&self) -> usize {
         let sizes = std::iter::once(&self.now).chain(&self.others);
         sizes.flat_map(|size| size.operations.values()).flatten().flatten().map(|op| op.state_bytes()).sum()
     }
 
-    /// Formats the memory format of each parameter as a line. All ranks must have equal lines, because otherwise sums
-    /// of gradients would mix different elements.
+    /// Describes the memory format of each parameter in one line. All ranks must have equal lines, because otherwise
+    /// sums of gradients would mix different elements.
     pub fn format_lines(&self) -> String {
         let line = |p: &Param<B>| {
             let (bucket, at, format) = (p.slot.bucket, p.slot.range(), p.format.describe());

@@ -5,14 +5,15 @@ use loaders::on_threads;
 use loaders::random::Draws;
 use net::{Init, ParamSpec};
 
-/// Epoch number of these draws. Draws for samples count epochs from 0, so they never use it.
+/// Epoch number for the random draws of initial values. Draws for samples count epochs from 0, so they never use this
+/// number.
 const EPOCH: u32 = u32::MAX;
 
-/// Number of elements that share one counter id. It is small enough to use many threads and to need fewer than 2^18
-/// draws, including repeated ones.
+/// Number of elements that share one stream of random numbers. It is small enough to use many threads, and to need
+/// fewer than 2^18 draws per stream even though [`truncated`] repeats draws.
 const RUN: usize = 1 << 14;
 
-/// Returns parameter number `index` as a plain tensor.
+/// Returns the initial values of parameter number `index` in PyTorch's layout.
 pub fn values(spec: &ParamSpec, index: usize, seed: u64) -> Vec<f32> {
     let receptive: usize = spec.shape.iter().skip(2).product();
     let fan_in = spec.shape.get(1).copied().unwrap_or(1) * receptive;
@@ -33,7 +34,8 @@ pub fn values(spec: &ParamSpec, index: usize, seed: u64) -> Vec<f32> {
     }
 }
 
-/// Makes each of the first filters return one input channel unchanged.
+/// Makes filter `i` return input channel `i` unchanged. If there are more filters than channels, the others keep their
+/// values.
 fn dirac(spec: &ParamSpec, mut values: Vec<f32>) -> Vec<f32> {
     let &[out, channels, h, w] = spec.shape.as_slice() else { return values };
     for channel in 0..channels.min(out) {
@@ -44,7 +46,8 @@ fn dirac(spec: &ParamSpec, mut values: Vec<f32>) -> Vec<f32> {
     values
 }
 
-/// Fills a tensor with threads. Each run has its own draws, so the number of threads does not change the values.
+/// Fills a tensor in parallel. Each chunk of [`RUN`] elements has its own random numbers, so the number of threads does
+/// not change the values.
 fn fill(spec: &ParamSpec, index: usize, seed: u64, draw: impl Fn(&mut Draws) -> f64 + Sync) -> Vec<f32> {
     let mut values = vec![0.0; spec.elems()];
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -62,7 +65,7 @@ fn gauss(d: &mut Draws) -> f64 {
     (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
 }
 
-/// Draws from the standard normal distribution, limited to two standard deviations.
+/// Draws from the standard normal distribution until the value is within two standard deviations.
 fn truncated(d: &mut Draws) -> f64 {
     loop {
         let v = gauss(d);
@@ -96,7 +99,8 @@ mod tests {
             (Init::Uniform(0.3), 0.3 / 3f64.sqrt()),
             (Init::Normal(0.01), 0.01),
             (Init::HeUniformFanIn, (2.0f64 / (64.0 * 9.0)).sqrt()),
-            // a normal distribution that is cut at two standard deviations keeps 0.87963 of its standard deviation
+            // a normal distribution that is truncated at two standard deviations keeps 0.87963 of its standard
+            // deviation
             (Init::TruncatedNormal(0.05), 0.05 * 0.879_63),
         ];
         for (init, sd) in cases {

@@ -6,14 +6,14 @@ use super::graph::Graph;
 use super::memory::BackwardStep;
 use super::profile::{NodeCost, NodeSpan};
 
-/// Memory traffic, summed over all operations with this kind.
+/// Memory traffic of all operations of one kind, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct TrafficShare {
     pub kind: &'static str,
     pub traffic: Traffic,
 }
 
-/// Adds the traffic of a node to its kind.
+/// Adds the traffic of a node to the share of its kind.
 fn add(shares: &mut Vec<TrafficShare>, kind: &'static str, traffic: Traffic) {
     match shares.iter_mut().find(|share| share.kind == kind) {
         Some(share) => {
@@ -25,12 +25,12 @@ fn add(shares: &mut Vec<TrafficShare>, kind: &'static str, traffic: Traffic) {
 }
 
 impl<B: Backend> Graph<B> {
-    /// Starts or ends timing every node. Returns the costs measured so far.
+    /// If `on` is true, starts timing every node, otherwise ends it. Returns the costs measured so far.
     pub fn profile(&mut self, on: bool) -> Vec<NodeCost> {
         self.pass.clock.profile(on.then_some(self.plan.net.nodes.len()))
     }
 
-    /// Starts or ends recording when each node runs.
+    /// If `on` is true, starts recording when each node runs, otherwise ends it.
     pub fn follow(&mut self, on: bool) {
         self.pass.clock.follow(on);
     }
@@ -40,8 +40,8 @@ impl<B: Backend> Graph<B> {
         self.pass.clock.take_spans()
     }
 
-    /// Returns the memory traffic of forward and backward for the largest batch, without loss and optimizer. Empty if
-    /// the backend does not count it.
+    /// Returns the memory traffic of the forward and backward passes for the largest batch, by kind of operation. Loss
+    /// and optimizer are not included. Empty if the backend does not count traffic.
     pub fn traffic(&self) -> Vec<TrafficShare> {
         let (Some(operations), plan) = (self.now.largest(), &self.plan) else { return Vec::new() };
         let mut shares = Vec::new();

@@ -1,6 +1,7 @@
 //! Plans which tensors share memory. Activations and their gradients get their places once, for the largest batch.
 //!
 //! A value is a piece of this memory during part of a training step: an activation, a gradient, or a recomputed output.
+//! Values are identified by their index in [`Memory::places`].
 
 use std::ops::Range;
 
@@ -12,17 +13,17 @@ use net::{NetSpec, Op};
 pub struct NodeFacts {
     /// Size of the output in f32 words.
     pub elems: usize,
-    /// Whether the node has no pass. Readers of its output then read its input.
+    /// True if the node has no pass. Readers of its output then read its input.
     pub has_no_pass: bool,
-    /// Whether its pass writes no output. The reader then computes the output from the node's first input.
+    /// True if the node's pass writes no output. The reader then computes the output from the node's first input.
     pub writes_no_output: bool,
-    /// Index of an input. Its gradient is written over the output's gradient.
+    /// Index of the input whose gradient the backward pass writes over the output's gradient, if it works in place.
     pub alias: Option<usize>,
-    /// Whether its backward pass adds a second gradient itself.
+    /// True if its backward pass accepts two buffers for the output's gradient and adds them itself.
     pub adds: bool,
     /// The forward tensors that its backward pass reads.
     pub keeps: Keeps,
-    /// Whether backward can compute its output again.
+    /// True if backward can recompute the node's output, so that it need not be kept.
     pub recomputes: bool,
 }
 
@@ -42,27 +43,28 @@ impl NodeFacts {
 /// A step of the backward pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackwardStep {
-    /// Recomputes the output of a node, because backward reads it and it was not kept.
+    /// Recomputes the output of a node, because a later backward step reads it and it was not kept.
     Recompute {
         node: usize,
-        /// The value that receives the output.
+        /// Index of the value that receives the output.
         to: usize,
     },
     /// Adds `from` to `to`. Both are parts of a tensor's gradient.
     Add {
         tensor: usize,
-        /// The value that receives the sum.
+        /// Index of the value that receives the sum.
         to: usize,
         from: usize,
     },
     /// Runs the backward pass of a node.
     Node {
         node: usize,
-        /// The gradient of the output.
+        /// Index of the value with the gradient of the output.
         dy: usize,
-        /// A second part of the output's gradient. The node adds it.
+        /// A second part of the output's gradient, if there is one. The node's backward pass adds it to `dy`.
         second: Option<usize>,
-        /// The gradient of each input. `None` for the aliased input and for the network's input.
+        /// For each input, the index of the value that receives its gradient. `None` for the aliased input and for the
+        /// network's input.
         dx: Vec<Option<usize>>,
     },
 }
@@ -72,22 +74,23 @@ pub enum BackwardStep {
 pub struct Memory {
     /// Size of the shared memory in f32 words.
     pub elems: usize,
-    /// Range of elements of each value.
+    /// The range of each value in the shared memory, in f32 words.
     pub places: Vec<Range<usize>>,
     /// For each tensor, the value that stores it in the forward pass. The input comes first.
     pub tensors: Vec<usize>,
-    /// For each tensor, the value that stores it in backward. Only tensors named by [`NodeFacts::keeps`] are available
-    /// there.
+    /// For each tensor, the value that stores it in backward. Only the tensors that [`NodeFacts::keeps`] names are
+    /// available in backward.
     pub kept: Vec<usize>,
     /// The steps of backward in order. Empty for inference.
     pub backward_steps: Vec<BackwardStep>,
-    /// Values for the gradients of the losses: first the network's scores, then the auxiliary classifiers.
+    /// Values for the gradients that the losses write: first for the network's scores, then for the auxiliary
+    /// classifiers.
     pub losses: Vec<usize>,
-    /// Number of elements in use at the end of the forward pass.
+    /// Number of elements in use at the end of the forward pass, in f32 words.
     pub activation_elems: usize,
 }
 
-/// A moment after all passes, for values that are read later.
+/// A moment after the last step of a pass, for values that are read after it.
 const ALWAYS: usize = usize::MAX;
 
 /// Values with their lifetimes. Node i runs at moment i. The losses follow at moment n, and backward step m at moment n
@@ -112,13 +115,14 @@ fn resolve(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
     through(net, |node| facts[node].has_no_pass)
 }
 
-/// For each tensor, returns the tensor that holds its data. In addition to [`resolve`], an unwritten output is computed
-/// from its first input.
+/// For each tensor, returns the tensor that holds its data. Like [`resolve`], but also skips nodes that write no
+/// output, because the reader computes that output from the node's first input.
 fn holders(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
     through(net, |node| facts[node].has_no_pass || facts[node].writes_no_output)
 }
 
-/// For each tensor, follows first inputs backwards over all nodes for which `passed` is true.
+/// For each tensor, follows first inputs backwards over all nodes for which `passed` is true, and returns where this
+/// ends.
 fn through(net: &NetSpec, passed: impl Fn(usize) -> bool) -> Vec<usize> {
     let mut behind = vec![0];
     for (i, node) in net.nodes.iter().enumerate() {
@@ -127,12 +131,13 @@ fn through(net: &NetSpec, passed: impl Fn(usize) -> bool) -> Vec<usize> {
     behind
 }
 
-/// The parts of a tensor's gradient.
+/// The parts of a tensor's gradient that are not added up yet.
 #[derive(Clone, Debug, Default)]
 struct GradientParts {
-    /// Values in the tensor's own layout.
+    /// Parts in the tensor's own layout. The gradient is the sum of all parts.
     whole: Vec<usize>,
-    /// A value in the layout of a shortcut's output. The node that computed the tensor reads it through this shortcut.
+    /// Another part, in the layout of a shortcut's output. The node that computed the tensor reads this part through
+    /// the shortcut.
     through: Option<usize>,
 }
 
@@ -140,7 +145,7 @@ struct GradientParts {
 #[derive(Clone, Copy, Debug)]
 struct Source {
     tensor: usize,
-    /// Whether the node reads the tensor through a shortcut that has no pass of its own.
+    /// True if the node reads the tensor through a shortcut that has no pass of its own.
     through_shortcut: bool,
 }
 
@@ -163,14 +168,14 @@ impl Backward<'_> {
         self.net.nodes.len() + 1 + self.backward_steps.len()
     }
 
-    /// Notes a part of a tensor's gradient. Parts that the tensor's node does not add itself are added immediately, so
-    /// that a tensor with many readers needs no more memory than a tensor with two.
+    /// Records a part of a tensor's gradient. Parts that the tensor's node does not add itself are added immediately,
+    /// so that a tensor with many readers needs no more memory than a tensor with two.
     fn add_part(&mut self, tensor: usize, value: usize) {
         self.pending[tensor].whole.push(value);
         self.add(tensor);
     }
 
-    /// Notes a part that the tensor's node reads through a shortcut.
+    /// Records a part of a tensor's gradient that the tensor's node reads through a shortcut.
     fn add_part_through(&mut self, tensor: usize, value: usize) {
         self.pending[tensor].through = Some(value);
         self.add(tensor);
@@ -260,7 +265,8 @@ fn forward(net: &NetSpec, input: usize, facts: &[NodeFacts], runs: &[bool]) -> (
 }
 
 impl Memory {
-    /// Plans the memory for training. Tensors that backward reads are kept, or recomputed if that is cheap.
+    /// Plans the memory for training. Tensors that backward reads are kept, or recomputed if their operation can do
+    /// this cheaply.
     pub fn train(net: &NetSpec, input: usize, facts: &[NodeFacts]) -> Self {
         let (real, holders, n) = (resolve(net, facts), holders(net, facts), net.nodes.len());
         let (mut values, tensors) = forward(net, input, facts, &vec![true; n]);
@@ -292,7 +298,7 @@ impl Memory {
     /// its tensor.
     pub fn infer(net: &NetSpec, input: usize, facts: &[NodeFacts]) -> Self {
         let (mut values, tensors) = forward(net, input, facts, &net.serving());
-        // the scores are read after the pass, and sometimes the features
+        // the scores are read after the pass, and sometimes also the features
         [net.nodes.len(), net.features().0].into_iter().for_each(|tensor| values.used(tensors[tensor], ALWAYS));
         Self { kept: tensors.clone(), tensors, ..Self::packed(&values, net.nodes.len()) }
     }
@@ -310,12 +316,13 @@ impl Memory {
 pub struct Need {
     pub parameters: usize,
     pub activations: usize,
-    /// Work space and private memory of the operations. They are already allocated.
+    /// Memory that the operations allocate for themselves. It is already allocated when [`Need::check`] runs.
     pub workspace: usize,
 }
 
 impl Need {
-    /// Calculates the bytes of a graph from the bytes of its parameters and its memory plan.
+    /// Calculates the bytes of a graph from the bytes of its parameters and its memory plan. If `train` is set,
+    /// `parameters` of the result includes the gradients, which need as many bytes.
     pub fn new(parameters: usize, train: bool, memory: &Memory, workspace: usize) -> Self {
         let parameters = parameters.saturating_mul(1 + usize::from(train));
         let activations = memory.elems.saturating_mul(4);
@@ -323,7 +330,7 @@ impl Need {
     }
 
     /// Returns an error if the device has fewer bytes free than parameters and activations of `batch` rows need. The
-    /// error says what would fit.
+    /// error estimates how many rows would fit.
     pub fn check(&self, net: &NetSpec, batch: usize, free: Option<usize>) -> Result<(), Error> {
         let need = self.parameters.saturating_add(self.activations);
         let Some(free) = free.filter(|free| *free < need) else { return Ok(()) };
@@ -332,7 +339,10 @@ impl Need {
         let fits = batch as f64 * free.saturating_sub(self.parameters) as f64 / self.activations.max(1) as f64;
         let advice = match fits as usize {
             0 => "not even one image per rank would fit".into(),
-            rows => format!("about {rows} images per rank would fit; try a smaller batch, more workers or more ranks"),
+            rows => format!(
+                "about {} per rank would fit; try a smaller batch, more workers or more ranks",
+                base::text::plural(rows, "image")
+            ),
         };
         Err(Error::DeviceMemory {
             what: format!("{} at {batch} images", net.name),
@@ -395,7 +405,7 @@ fn room(life: &Lifetime) -> usize {
     life.elems.next_multiple_of(UNIT)
 }
 
-/// Returns the peak memory use, in elements.
+/// Returns the most elements that are in use at the same moment. No packing needs less memory.
 pub(super) fn most_at_once(lives: &[Lifetime]) -> usize {
     let at = |moment: usize| lives.iter().filter(|life| life.from <= moment && moment <= life.to).map(room).sum();
     // the maximum is reached at a moment at which some value begins
@@ -407,7 +417,7 @@ pub(super) fn most_at_once(lives: &[Lifetime]) -> usize {
 
 fn place(lives: &[Lifetime], order: &[usize]) -> (Vec<Range<usize>>, usize) {
     let mut places = vec![0..0; lives.len()];
-    // sorted by their places
+    // indices of the values that have a place, sorted by place
     let mut placed: Vec<usize> = Vec::new();
     let mut elems = 0;
     for &i in order {
@@ -489,14 +499,14 @@ mod packing_tests {
         assert_eq!(checked(&[]), 0);
         assert_eq!(checked(&[life(64, 0, 1), life(64, 2, 3), life(128, 4, 4)]), 128);
         assert_eq!(checked(&[life(64, 0, 2), life(64, 2, 3)]), 128, "both are in use at moment 2");
-        // two small values replace a large value
+        // two small values use the place of a large value that is no longer needed
         assert_eq!(checked(&[life(640, 0, 3), life(320, 4, 9), life(320, 5, 8), life(64, 0, 9)]), 704);
         assert_eq!(checked(&[life(1, 0, 0), life(65, 0, 0)]), 192, "places begin at multiples of the unit");
     }
 
     #[test]
     fn a_stack_of_values_takes_what_is_alive_at_its_top() {
-        // Like activations and their gradients, values begin in turn and end in the opposite order.
+        // Like activations and their gradients, values begin one after another and end in the opposite order.
         let n = 40;
         let kept = (0..n).map(|i| life(1000 + 64 * i * i % 7777, i, 2 * n - i));
         let passing = (0..n).map(|i| life(1000 + 64 * (n - i) * (n - i) % 7777, n + i, n + i + 1));

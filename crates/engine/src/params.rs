@@ -1,5 +1,5 @@
-//! The parameters of a graph with their gradients: names, plain shapes, formats and places in the flat arenas. Also
-//! places of running statistics, and frozen parameters.
+//! The parameters of a graph with their gradients: names, plain shapes, formats and places in the flat arenas. Also the
+//! places of running statistics, and what changes while parameters are frozen.
 
 use backend::{Arena, Backend, Error, ParamFormat, Slot};
 use net::{NetSpec, ParamSpec};
@@ -8,14 +8,14 @@ use super::accumulate::{Accumulator, Gather};
 use super::memory::{BackwardStep, Memory};
 use super::request::{PassGradients, Ready};
 
-/// Slots start at cache lines. This is the number of elements in a cache line.
+/// Number of elements per cache line. Every parameter starts at a cache line.
 const ALIGN: usize = 16;
 
 #[derive(Clone, Debug)]
 pub struct Param<B: Backend> {
     /// `<layer>.<field>`, the name in checkpoints and patterns.
     pub name: String,
-    /// Plain shape and initial values.
+    /// Shape in PyTorch's layout, and initial values.
     pub spec: ParamSpec,
     pub node: usize,
     pub format: B::Format,
@@ -29,13 +29,13 @@ pub struct Layout<B: Backend> {
     pub buckets: Vec<usize>,
     /// For each bucket, the node that completes it in the backward pass.
     pub finished_by: Vec<usize>,
-    /// Whether each bucket holds frozen parameters. No bucket holds both kinds.
+    /// For each bucket, true if its parameters are frozen. No bucket mixes frozen and trained parameters.
     pub frozen: Vec<bool>,
 }
 
 impl<B: Backend> Layout<B> {
-    /// Packs parameters from the last node to the first. When a bucket reaches `bucket_bytes`, the next node starts
-    /// another bucket. `formats[node]` has the formats of a node's parameters.
+    /// Lays out the parameters from the last node to the first. When a bucket reaches `bucket_bytes`, the next node
+    /// starts another bucket. `formats[node]` has the formats of a node's parameters.
     pub fn new(net: &NetSpec, specs: &[Vec<ParamSpec>], formats: &[Vec<B::Format>], bucket_bytes: usize) -> Self {
         let mut layout = Self { params: Vec::new(), buckets: Vec::new(), finished_by: Vec::new(), frozen: Vec::new() };
         // The open buckets: the first takes trained parameters and the second takes frozen parameters.
@@ -65,8 +65,8 @@ impl<B: Backend> Layout<B> {
         self.buckets.len() - 1
     }
 
-    /// Numbers the buckets in the order in which backward finishes them. The bucket for frozen parameters and the one
-    /// for all others are filled at the same time, so they may finish in another order than they were created.
+    /// Numbers the buckets in the order in which backward finishes them. Buckets of frozen and of trained parameters
+    /// are filled at the same time, so they may finish in a different order than they were created.
     fn sort_buckets(&mut self) {
         let mut order: Vec<usize> = (0..self.buckets.len()).collect();
         order.sort_by_key(|&bucket| std::cmp::Reverse(self.finished_by[bucket]));
@@ -97,14 +97,14 @@ pub struct NormPlace {
 
 pub(super) struct Parameters<B: Backend> {
     pub weights: Arena<B>,
-    /// Whether the host changed the weights after the device's copies were last updated.
+    /// True if the host changed the weights after the device's copies were last updated.
     pub changed: bool,
     pub gradients: Arena<B>,
     /// The gradients of this rank's workers, except the last worker's.
     pub earlier: Accumulator<B>,
     /// Running statistics in the layout of [`NormPlace`].
     pub running: Vec<f32>,
-    /// Whether the network's frozen parameters are currently not trained.
+    /// True while the network's frozen parameters are not trained.
     pub frozen: bool,
 }
 
@@ -114,8 +114,9 @@ impl<B: Backend> Parameters<B> {
         !(self.frozen && layout.frozen[bucket])
     }
 
-    /// Completes the buckets, beginning with `next`, that are finished after the backward pass of `node`. Hands them
-    /// over unless the device has a queue. Returns the first bucket that is not finished.
+    /// Completes the buckets, beginning with bucket `next`, that are finished after the backward pass of `node`. For
+    /// the rank's last worker, hands them to `ready` unless the device has a queue. Returns the first bucket that is
+    /// not finished.
     pub fn finish_buckets<E: From<Error>>(
         &mut self,
         (backend, layout): (&B, &Layout<B>),
@@ -148,7 +149,7 @@ impl<B: Backend> Parameters<B> {
         Ok(end)
     }
 
-    /// Hands over all buckets that are currently trained.
+    /// Hands all buckets that are currently trained to `ready`.
     pub fn hand_over_all<E: From<Error>>(
         &mut self,
         layout: &Layout<B>,
@@ -168,23 +169,23 @@ impl<B: Backend> Parameters<B> {
         Ok(())
     }
 
-    /// Returns the buffers of a bucket to their arenas. The last buffer must contain the sum that the optimizer reads.
+    /// Puts the buffers of a bucket back into their arenas. The last buffer must contain the sum that the optimizer
+    /// reads.
     pub fn put(&mut self, bucket: usize, mut gradients: Vec<B::Buf>) {
         self.gradients.buckets[bucket] = gradients.pop().unwrap_or_default();
         gradients.into_iter().for_each(|earlier| self.earlier.give_back(bucket, earlier));
     }
 }
 
-// Frozen parameters: the layers without trained parameters, and a backward pass without gradients that only these
-// layers need.
+// Frozen parameters: which layers have no trained parameters, and a backward pass that leaves out gradients that only
+// these layers need.
 
-/// The differences in a graph while its network's [`frozen`](NetSpec::frozen) parameters are not trained.
+/// What changes in a graph while its network's [`frozen`](NetSpec::frozen) parameters are not trained.
 #[derive(Default)]
 pub(super) struct FrozenPlan {
-    /// For each node, whether it has parameters and all of them are frozen.
+    /// For each node, true if it has parameters and all of them are frozen.
     nodes: Vec<bool>,
-    /// The backward pass while they are frozen. It stops after the first node with a gradient that trained parameters
-    /// need.
+    /// The backward pass while the parameters are frozen. It leaves out the gradients that no trained parameter needs.
     pub backward_steps: Vec<BackwardStep>,
 }
 
@@ -211,13 +212,13 @@ impl FrozenPlan {
     }
 }
 
-/// Returns the backward pass without the gradients that nobody needs. `needed` says for each tensor whether its
-/// gradient is needed.
+/// Returns the steps of the backward pass without the gradients that no trained parameter needs. `needed` says for each
+/// tensor whether its gradient is needed.
 fn prune_backward(net: &NetSpec, memory: &Memory, needed: &[bool]) -> Vec<BackwardStep> {
     let of_inputs = |node: usize, dx: &[Option<usize>]| {
         net.nodes[node].inputs.iter().zip(dx).map(|(id, buffer)| buffer.filter(|_| needed[id.0])).collect()
     };
-    // values that later steps may read
+    // values that later backward steps read (this loop goes from the last step to the first)
     let mut read = vec![false; memory.places.len()];
     let mut backward_steps = Vec::new();
     for step in memory.backward_steps.iter().rev() {

@@ -1,5 +1,6 @@
-//! Passes over a planned network: forward, loss, backward, and the hand-over of finished gradients. On a device with a
-//! queue, the whole pass is enqueued before anything is handed over or read, and equal passes are replayed.
+//! Passes over a planned network: forward, loss, backward, and the hand-over of finished gradients. On an asynchronous
+//! device, which has a queue, the whole pass is enqueued before anything is handed over or read, and equal passes are
+//! replayed.
 
 use backend::{
     Across, Arena, Backend, CrossEntropy, Error, Gradients, Input, Keeps, LossSums, Pass, PassInput, Planned,
@@ -15,7 +16,8 @@ use super::request::{Batch, Kind, Loss, PassGradients, Ready};
 use super::tensors::{Tensors, ValueGuards};
 
 impl<B: Backend> Graph<B> {
-    /// Evaluates a batch with running statistics and returns the sums of losses and hits.
+    /// Evaluates a batch with running statistics and returns the sum of the losses and the numbers of correct
+    /// predictions.
     pub fn evaluate(&mut self, batch: Batch<'_>, smoothing: f32) -> Result<LossSums, Error> {
         let loss = Loss { smoothing, scale: 0.0 };
         self.begin(&batch, Some(loss), false)?;
@@ -76,8 +78,8 @@ impl<B: Backend> Graph<B> {
         Ok(earlier.push(&self.backend, micro_batch.worker, own, trains)?)
     }
 
-    /// Waits for the oldest pass with unread sums and returns its loss and hits. When a pass begins, at most
-    /// [`Queue::passes_ahead`](backend::Queue::passes_ahead) earlier passes may be unread.
+    /// Waits for the oldest pass with unread sums and returns its loss and numbers of correct predictions. When a pass
+    /// begins, at most [`Queue::passes_ahead`](backend::Queue::passes_ahead) earlier passes may be unread.
     pub fn sums(&mut self) -> Result<LossSums, Error> {
         let oldest = self.pass.unread.pop_front();
         self.pass.rows_read = oldest.as_ref().map_or(self.pass.rows, |pass| pass.rows);
@@ -89,8 +91,9 @@ impl<B: Backend> Graph<B> {
         Ok(sums)
     }
 
-    /// Waits until the oldest pass with unread sums has computed its gradients. [`Graph::sums`] also waits for the sums
-    /// over the ranks and the update that were enqueued after it. Does nothing if the device has no queue.
+    /// Waits until the oldest pass with unread sums has computed its gradients. In contrast to [`Graph::sums`], does
+    /// not wait for the sums over the ranks and the update that were enqueued after the pass. Does nothing if the
+    /// device has no queue.
     pub fn wait_for_pass(&self) -> Result<(), Error> {
         let computes = self.pass.unread.front().is_some_and(|pass| pass.sums.is_none());
         self.backend.queue().filter(|_| computes).map_or(Ok(()), |queue| queue.wait_for_pass())
@@ -101,7 +104,7 @@ impl<B: Backend> Graph<B> {
         self.backend.queue().map_or(Ok(()), |queue| queue.prefetch(&images))
     }
 
-    /// Returns new log lines about deviations from the plan since the last call.
+    /// Returns new log lines about passes that could not be run as planned, since the last call.
     pub fn take_notes(&self) -> Vec<String> {
         self.backend.queue().map_or_else(Vec::new, |queue| queue.take_notes())
     }
@@ -111,7 +114,7 @@ impl<B: Backend> Graph<B> {
         self.parameters.gradients.buckets.iter_mut().try_for_each(|bucket| self.backend.scale(bucket, factor))
     }
 
-    /// Computes the gradients of this batch, bucket by bucket.
+    /// Computes the gradients of this batch, and hands over each bucket when it is finished.
     fn gradients<E: From<Error>>(
         &mut self,
         batch: &Batch<'_>,
@@ -171,8 +174,8 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Produces zero gradients for a worker without samples. If batch normalisation spans the ranks, takes part in
-    /// their sums in the same order.
+    /// Produces zero gradients for a worker without samples. If batch normalisation spans the ranks, takes part in the
+    /// sums of the other ranks in the same order.
     fn no_samples<E: From<Error>>(
         &mut self,
         wanted: PassGradients,
@@ -187,7 +190,7 @@ impl<B: Backend> Graph<B> {
             let norms: Vec<&NormPlace> = plan.norms.iter().filter(|norm| !held(norm)).collect();
             norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
             for norm in norms.iter().rev() {
-                // Before the norm's own sum, hand over the finished buckets of the layers above it, as the other ranks
+                // Before the norm's own sum, hand over the finished buckets of the layers after it, as the other ranks
                 // do.
                 next = parameters.finish_buckets(device, next, norm.node + 1, wanted, &mut ready)?;
                 across.no_gradients(norm.channels)?;
@@ -259,8 +262,8 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Computes the loss of the scores. With `gradient`, also computes the losses of the auxiliary classifiers. Their
-    /// sums are not used.
+    /// Computes the loss of the scores. With `gradient`, also computes the losses of the auxiliary classifiers, but
+    /// only for their gradients.
     fn loss<E: From<Error>>(&mut self, batch: &Batch<'_>, loss: Loss, gradient: bool) -> Result<(), E> {
         if gradient {
             for (head, at) in self.plan.net.heads.clone().into_iter().zip(1..) {
@@ -291,7 +294,7 @@ impl<B: Backend> Graph<B> {
     }
 }
 
-/// Everything that the operations of a pass share.
+/// Everything that the operations of a pass need.
 struct Context<'a, B: Backend> {
     backend: &'a B,
     plan: &'a NetworkPlan<B>,
@@ -322,7 +325,8 @@ impl<B: Backend> Context<'_, B> {
         }
     }
 
-    /// Takes the first `count` inputs of a node. `values` maps tensors to values. The other inputs are empty buffers.
+    /// Takes the buffers of the first `count` inputs of a node. `values` maps tensors to values. For the remaining
+    /// inputs, the buffers are empty.
     fn inputs(&self, node: usize, values: &[usize], count: usize) -> Result<ValueGuards<'_, B>, Error> {
         let inputs = self.plan.net.nodes[node].inputs.iter().enumerate();
         self.tensors.take_all(inputs.map(|(i, id)| (i < count).then(|| values[id.0])))

@@ -1,5 +1,5 @@
-//! Plans the operations of a network for one batch size, and derives facts from its description before memory is
-//! allocated.
+//! Plans the operations of a network for one batch size. Also finds properties of the network that can be known before
+//! memory is allocated, such as tensors that are read only once.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +13,22 @@ use super::request::Batch;
 /// The parts of a network's plan that never change after the start.
 pub(super) struct NetworkPlan<B: Backend> {
     pub net: NetSpec,
-    /// For each node, whether the network's scores depend on it.
+    /// For each node, true if the network's scores depend on it.
     pub serving: Vec<bool>,
     pub seed: u64,
-    /// Whether the plan includes backward passes.
+    /// True if the plan includes backward passes.
     pub trains: bool,
     pub layout: Layout<B>,
-    /// The slots of each node's parameters.
+    /// The places of each node's parameters in the arenas.
     pub slots: Vec<Vec<Slot>>,
     pub norms: Vec<NormPlace>,
     pub memory: Memory,
-    /// The nodes without trained parameters, and a shorter backward pass, while some parameters are frozen.
+    /// What changes while the network's frozen parameters are not trained.
     pub freeze: FrozenPlan,
 }
 
 impl<B: Backend> NetworkPlan<B> {
-    /// Returns the steps of the backward pass. If `frozen` is set, some parameters are currently not trained.
+    /// Returns the steps of the backward pass. `frozen` is true while the network's frozen parameters are not trained.
     pub fn backward_steps(&self, frozen: bool) -> &[BackwardStep] {
         if frozen { &self.freeze.backward_steps } else { &self.memory.backward_steps }
     }
@@ -58,12 +58,12 @@ pub(super) struct SizePlans<B: Backend> {
     pub shapes: Vec<Shape>,
     /// Memory layout of every tensor. The input comes first.
     pub descs: Vec<TensorDesc>,
-    /// Operations by number of rows.
+    /// Operations by batch size.
     pub operations: BTreeMap<usize, Operations<B>>,
 }
 
 impl<B: Backend> SizePlans<B> {
-    /// Returns the memory layout of a tensor with this many rows.
+    /// Returns the memory layout of a tensor for a batch of `rows` images.
     pub fn desc(&self, tensor: usize, rows: usize) -> TensorDesc {
         TensorDesc { n: rows, ..self.descs[tensor] }
     }
@@ -112,7 +112,7 @@ pub(super) fn initial_running(norms: &[NormPlace]) -> Vec<f32> {
     norms.iter().flat_map(|n| [vec![0.0; n.channels], vec![1.0; n.channels]].concat()).collect()
 }
 
-/// Adds the names of layer, operation and device to an error that says the backend does not support something. Returns
+/// Adds the names of layer, operation and device to an error about something that the backend does not support. Returns
 /// other errors unchanged.
 fn refused<B: Backend>(backend: &B, node: &Node, error: Error) -> Error {
     let Error::Unsupported { op, why } = error else { return error };
@@ -126,7 +126,7 @@ fn refused<B: Backend>(backend: &B, node: &Node, error: Error) -> Error {
 /// every tensor.
 pub(super) type FirstPlan<'a, F> = (&'a [Vec<F>], &'a [TensorDesc]);
 
-/// Plans every node for `batch` rows. Also returns the layout of every tensor, beginning with the input.
+/// Plans every node for a batch of `rows` images. Also returns the layout of every tensor, beginning with the input.
 pub(super) fn make_plan<B: Backend>(
     backend: &B,
     net: &NetSpec,
@@ -138,8 +138,8 @@ pub(super) fn make_plan<B: Backend>(
     let mut descs = vec![backend.input(batch, shapes[0])];
     let mut plan: Operations<B> = Vec::new();
     let shortcuts = Shortcuts::new(backend, net, shapes);
-    // All plans use bf16 for the same tensors as the first one, because sums of gradients and downloads use the first
-    // plan's layouts.
+    // All plans use bf16 for the same tensors as the first one, because sums of gradients and copies to the host use
+    // the first plan's layouts.
     let narrow = match first {
         Some((_, descs)) => descs.iter().map(|desc| desc.bf16).collect(),
         None => read_in_bf16(backend, net),
@@ -176,8 +176,8 @@ pub(super) fn make_plan<B: Backend>(
 
 // Fusions. An operation may share work with the only reader of its output, or write bf16 if all readers accept it.
 
-/// For each tensor, beginning with the input: returns true if exactly one operation reads it, as its first input, and
-/// nothing reads it after the pass.
+/// For each tensor, beginning with the input: true if exactly one operation reads it, as its first input, and nothing
+/// reads it after the pass.
 pub(super) fn read_once(net: &NetSpec) -> Vec<bool> {
     let after: Vec<usize> = net.scores().chain([net.features().0]).collect();
     let once = |tensor: usize| {
@@ -188,8 +188,8 @@ pub(super) fn read_once(net: &NetSpec) -> Vec<bool> {
     (0..=net.nodes.len()).map(once).collect()
 }
 
-/// For each tensor, beginning with the input: returns true if all operations that read it accept bf16 and nothing reads
-/// it after the pass.
+/// For each tensor, beginning with the input: true if all operations that read it accept bf16 and nothing reads it
+/// after the pass.
 pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> {
     let after: Vec<usize> = net.scores().chain([net.features().0]).collect();
     let all = |tensor: usize| {
@@ -208,7 +208,7 @@ pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> 
 pub(super) struct Shortcuts {
     /// The shortcuts that each node reads through.
     pub through: Vec<ReadThrough>,
-    /// For each node, whether it is a shortcut without a pass of its own.
+    /// For each node, true if it is a shortcut without a pass of its own.
     pub passed_over: Vec<bool>,
 }
 
@@ -302,13 +302,13 @@ mod shortcuts_tests {
         use net::Id;
         assert_eq!(block(|_| ()), Some((1, 4)));
         assert_eq!(block(|net| _ = net.add("conv3", Conv::new(4, 1), Id(2))), Some((1, 4)));
-        // another node reads the shortcut's output, or two shortcuts read its input
+        // another node reads the shortcut's output, or a second shortcut reads the same norm
         assert_eq!(block(|net| net.nodes[4].inputs[0] = Id(4)), None);
         assert_eq!(block(|net| _ = net.add("shortcut2", Shortcut { out_channels: 16, stride: 2 }, Id(2))), None);
-        // the node before or after it is not a norm
+        // the node before or after the shortcut is not a norm
         assert_eq!(block(|net| net.nodes[3].inputs[0] = Id(1)), None);
         assert_eq!(block(|net| net.nodes[4].op = net::Add.into()), None);
-        // the only other reader is another shortcut
+        // the norm's output has no reader besides shortcuts
         assert_eq!(block(|net| net.nodes[2].op = Shortcut { out_channels: 32, stride: 2 }.into()), None);
     }
 }

@@ -10,7 +10,7 @@ pub type NodeTime = [Duration; 2];
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeCost {
     pub time: NodeTime,
-    /// Its parallel regions, if the device computes with threads of this process.
+    /// Number of parallel regions that the node ran, if the device computes with threads of this process.
     pub regions: Regions,
 }
 
@@ -33,13 +33,14 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Starts timing every one of `nodes` nodes, or ends it for `None`. Returns the costs measured so far.
+    /// If `nodes` is given, starts timing each of this many nodes, otherwise ends it. Returns the costs measured so
+    /// far.
     pub fn profile(&mut self, nodes: Option<usize>) -> Vec<NodeCost> {
         let fresh = nodes.map(|nodes| vec![NodeCost::default(); nodes]);
         std::mem::replace(&mut self.profile, fresh).unwrap_or_default()
     }
 
-    /// Starts or ends recording when each node runs.
+    /// If `on` is true, starts recording when each node runs, otherwise ends it.
     pub fn follow(&mut self, on: bool) {
         self.spans = on.then(Vec::new);
     }
@@ -64,7 +65,7 @@ impl Clock {
         Ok(Some((Instant::now(), regions)))
     }
 
-    /// Notes that a pass of `node` ended. `way` is 0 for forward and 1 for backward. `begin` is the result of
+    /// Records that a pass of `node` ended. `way` is 0 for forward and 1 for backward. `begin` is the result of
     /// [`Clock::start`].
     pub fn stop<B: Backend>(
         &mut self,
@@ -87,7 +88,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Notes the times of the passes that a device with a queue has finished. Waits for the device if there are any.
+    /// Records the times of the passes that a device with a queue has finished. Waits for the device if there are any.
     pub fn read<B: Backend>(&mut self, backend: &B) -> Result<(), Error> {
         let Some(queue) = backend.queue().filter(|_| !self.stamped.is_empty()) else { return Ok(()) };
         let times = queue.take_stamps()?;

@@ -12,8 +12,8 @@ use super::params::Parameters;
 use super::request::{Batch, Kind, Loss, PassGradients};
 
 impl<B: Backend> Graph<B> {
-    /// Runs a pass. A device with a queue replays it if possible. Passes with sums over ranks in between, and passes
-    /// with timed layers, are enqueued each time.
+    /// Runs a pass. A device with a queue replays it if possible. Passes that contain sums over ranks, and passes with
+    /// timed layers, are enqueued each time instead.
     pub(super) fn enqueue(
         &mut self,
         kind: Kind,
@@ -22,7 +22,7 @@ impl<B: Backend> Graph<B> {
         self.enqueue_as(kind.name(), self.digest(kind), work)
     }
 
-    /// Does the same with a name for the log and a key that identifies all memory that the work uses.
+    /// Like [`Graph::enqueue`], with a name for the log and a key that identifies all memory that the work uses.
     pub(super) fn enqueue_as(
         &mut self,
         name: &str,
@@ -36,7 +36,7 @@ impl<B: Backend> Graph<B> {
         }
     }
 
-    /// Hashes the kind of a pass and all addresses that may differ between such passes.
+    /// Returns a hash of the kind of a pass and of all addresses that may differ between passes of this kind.
     pub(super) fn digest(&self, kind: Kind) -> u64 {
         let mut hasher = DefaultHasher::new();
         let Shape { c, h, w } = self.input();
@@ -48,13 +48,13 @@ impl<B: Backend> Graph<B> {
     }
 }
 
-// A pass followed by the optimizer step. If gradients stay on this rank, the host does nothing between the two.
+// A pass followed by the optimizer step. If gradients stay on this rank, the host has nothing to do between the two.
 
 /// The work that follows a pass: changes of the parameters, and a key for all other memory that it uses.
 pub struct FollowUp<'a, B: Backend> {
     /// See [`Queue::repeat`](backend::Queue::repeat).
     pub key: u64,
-    /// Whether only [`Backend::update`] reads the gradients. Then they need not be completed, see
+    /// True if nothing but [`Backend::update`] reads the gradients. Then the gradients need not be completed, see
     /// [`Backend::gradients_done`].
     pub only_updates: bool,
     /// Called at most once, or twice if it cannot be captured.

@@ -5,9 +5,9 @@ use backend::{DeviceMemory, Input};
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     pub images: Input<'a>,
-    /// Class of each row. Empty if only the scores are needed.
+    /// Class of each image. Empty if only the scores are needed.
     pub labels: &'a [u32],
-    /// Sample id of each row, for random draws.
+    /// Sample id of each image, for random draws.
     pub ids: &'a [u64],
     pub epoch: u32,
 }
@@ -38,8 +38,8 @@ pub(super) enum PassGradients {
     Own,
     /// The sum over all workers of this rank.
     Sum,
-    /// The same sum, but only for the update that follows. The device may store the gradients in any form that its
-    /// update can read.
+    /// The sum over all workers of this rank, but only for the update that follows. The device may store it in any form
+    /// that its update can read.
     ForUpdate,
 }
 

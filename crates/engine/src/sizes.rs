@@ -33,7 +33,7 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Plans other numbers of rows or another image size over the same memory and parameters.
+    /// Plans another batch size or image size over the same memory and parameters.
     fn plan_again(
         &self,
         net: &NetSpec,
@@ -106,8 +106,8 @@ impl<B: Backend> Graph<B> {
         })
     }
 
-    /// Returns an error if the plans need more memory than the graph has, share memory in another way, or order
-    /// parameters in another way.
+    /// Returns an error if the plans need more memory than the graph has, or if they share memory or order parameters
+    /// differently.
     fn fits(&self, operations: &Operations<B>, descs: &[TensorDesc]) -> Result<(), Error> {
         let Some(own) = self.now.largest() else { return Ok(()) };
         let of = |operations: &Operations<B>, descs: &[TensorDesc], node: usize| {
@@ -159,7 +159,8 @@ fn alike<F: ParamFormat>(one: &F, other: &F, elems: usize) -> Result<bool, Error
 mod tests {
     use super::*;
 
-    /// Rows of this many elements. The last row is padded.
+    /// Stores rows of `self.0` elements, each padded to 6. The second field only makes two equal layouts unequal
+    /// values.
     #[derive(Clone, Debug, PartialEq)]
     struct Rows(usize, bool);
 

@@ -26,7 +26,7 @@ impl<B: Backend> SoftTargetLoss<B> {
         backend.soft_loss(desc, soft, x, scores.as_deref(), dx)
     }
 
-    /// Computes the teacher's scores for the batch of the pass.
+    /// Computes the teacher's scores for this batch.
     pub(super) fn run_teacher(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
         let Some(teacher) = &mut self.teacher else { return Ok(()) };
         teacher.begin(batch, None, false)?;
@@ -59,7 +59,7 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Returns the bytes of the teacher's parameters, activations and private memory.
+    /// Returns the bytes of the teacher's parameters and activations, and of the memory that its operations allocate.
     pub fn teacher_bytes(&self) -> usize {
         let teacher = self.soft.as_ref().and_then(|soft| soft.teacher.as_ref());
         teacher.map_or(0, |t| 4 * (t.memory().elems + t.layout().buckets.iter().sum::<usize>()) + t.state_bytes())

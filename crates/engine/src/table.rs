@@ -14,12 +14,12 @@ pub fn layers(net: &NetSpec) -> Result<String, SpecError> {
     with_last(net, None)
 }
 
-/// Returns the same with the implementation that computes each layer in training.
+/// Like [`layers`], and also shows the implementation that computes each layer in training.
 pub fn planned_layers<B: Backend>(graph: &Graph<B>) -> Result<String, SpecError> {
     with_last(graph.net(), Some(&|node| graph.implementation(node)))
 }
 
-/// Returns the table with a last column that `by` computes for each node.
+/// Returns the layer table. If `by` is given, it computes an additional last column for each node.
 fn with_last(net: &NetSpec, by: Option<&dyn Fn(usize) -> String>) -> Result<String, SpecError> {
     let layers = estimate::layers(net)?;
     let width = layers.iter().map(|layer| base::text::shown(&layer.name).chars().count()).max().unwrap_or(0).max(24);
@@ -40,7 +40,8 @@ fn with_last(net: &NetSpec, by: Option<&dyn Fn(usize) -> String>) -> Result<Stri
     Ok(text)
 }
 
-/// Returns a table of this rank's memory. `slots` is the number of optimizer values per parameter.
+/// Returns a table of this rank's memory. `slots` is the number of optimizer values per parameter, and `others` has
+/// further rows (name and bytes).
 pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: &[(&str, usize)]) -> String {
     let memory = graph.memory();
     let params: usize = graph.layout().buckets.iter().sum();

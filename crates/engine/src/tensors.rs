@@ -13,7 +13,7 @@ pub(super) struct Tensors<B: Backend> {
     places: Vec<Range<usize>>,
 }
 
-/// A value in use. Dropping it returns it.
+/// A value that an operation uses. Dropping the guard returns the value.
 pub(super) struct ValueGuard<'a, B: Backend> {
     of: &'a Tensors<B>,
     value: usize,
@@ -31,7 +31,7 @@ impl<B: Backend> Tensors<B> {
         Ok(ValueGuard { of: self, value, buf: self.region.take(&self.places[value])? })
     }
 
-    /// Takes values for reading. A value may appear more than once. `None` becomes an empty buffer.
+    /// Takes values for reading, in this order. A value may appear more than once. `None` becomes an empty buffer.
     pub fn take_all(&self, values: impl Iterator<Item = Option<usize>>) -> Result<ValueGuards<'_, B>, Error> {
         let (mut taken, mut order): (Vec<ValueGuard<'_, B>>, Vec<Option<usize>>) = Default::default();
         for value in values {

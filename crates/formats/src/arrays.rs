@@ -3,9 +3,10 @@
 //! libhdf5 crashes on some malicious files, so this code runs in a separate process, `trireme read-arrays`, with
 //! limited memory and time. It follows only hard links, and refuses values that are stored in other files.
 //!
-//! The process writes a line of JSON that lists the arrays. Then each line of its input, `ARRAY FIRST COUNT`, asks for
-//! entries along the first axis of an array. The answer is their byte size as a 64-bit number, and the
-//! little-endian values. If they cannot be read, the number is [`FAILED`], and the size and text of a message follow.
+//! The process first writes a line of JSON that lists the arrays. Then it reads requests. Each line `ARRAY FIRST COUNT`
+//! asks for `COUNT` entries of an array along its first axis, beginning with entry `FIRST`. The answer is the byte size
+//! of the values as a 64-bit number, followed by the little-endian values. If the values cannot be read, the number is
+//! [`FAILED`], followed by the size and text of a message.
 
 use std::io::{self, BufRead, Write};
 use std::path::Path;
@@ -30,9 +31,10 @@ const MAX_DEPTH: usize = 8;
 const MAX_ARRAYS: usize = 10_000;
 /// Maximum length of all array names together.
 const MAX_NAMES: usize = 1 << 20;
-/// CPU time to answer a request.
+/// CPU time to answer one request.
 const REQUEST_SECONDS: u64 = 120;
-/// Memory for decompressed chunks. If entries are read singly, their chunk is still decompressed only once.
+/// Memory for decompressed chunks in bytes. It lets a chunk be decompressed only once even if its entries are read one
+/// by one.
 const CHUNK_CACHE: usize = 64 << 20;
 
 /// Answers requests from `input` about the file at `path` until the input ends, as it does when the parent dies.
@@ -79,7 +81,7 @@ pub fn serve(path: &Path, input: impl BufRead, mut output: impl Write) -> io::Re
     Ok(())
 }
 
-/// Raises this process's CPU time limit.
+/// Raises this process's CPU time limit to allow one more request.
 fn limit_time() -> io::Result<()> {
     let used = clock_gettime(ClockId::ProcessCPUTime).tv_sec.max(0) as u64;
     let Rlimit { maximum, .. } = getrlimit(Resource::Cpu);
@@ -97,7 +99,7 @@ struct Found {
 }
 
 impl Found {
-    /// Adds the arrays below a group.
+    /// Adds the arrays in a group and in the groups below it.
     fn add(&mut self, group: &Group, path: &str, depth: usize) -> hdf5::Result<()> {
         for name in links(group)? {
             let full = format!("{path}{name}");
@@ -121,20 +123,21 @@ impl Found {
     }
 }
 
-/// Returns true if the values are in the file itself. The shape of a virtual data set must not be queried before: libhdf5 opens other
-/// files for it.
+/// Returns true if the values are in the file itself. The shape of a virtual data set must not be queried before this
+/// check, because libhdf5 opens other files for it.
 fn is_inside(array: &Dataset) -> bool {
     matches!(array.layout(), Layout::Compact | Layout::Contiguous | Layout::Chunked)
         && array.dcpl().and_then(|list| list.get_external()).is_ok_and(|files| files.is_empty())
 }
 
-/// Describes an array. An image may span chunks that it shares with other images. Chunks without filters are read in part, so they do
-/// not count.
+/// Describes an array, including its compressed chunks: how many entries a chunk spans, and how many values must be
+/// decompressed to read them. Chunks without filters are described like no chunks, because they can be read in part.
 fn describe(name: &str, array: &Dataset) -> Value {
     let shape = array.shape();
     let chunk = array.chunk().filter(|chunk| !array.filters().is_empty() && chunk.len() == shape.len());
     let (rows, values, group) = chunk.filter(|chunk| !chunk.is_empty()).map_or((1, 0, 0), |chunk| {
-        // The chunks that an entry along the first axis needs.
+        // An entry along the first axis needs all chunks across the other axes. These sizes are rounded up to whole
+        // chunks.
         let needed = |(&length, &side): (&usize, &usize)| length.div_ceil(side.max(1)).saturating_mul(side);
         let across = shape.iter().zip(&chunk).skip(1).map(needed);
         (chunk[0], product(chunk.iter().copied()), product(across).saturating_mul(chunk[0]))
@@ -147,7 +150,8 @@ fn product(numbers: impl Iterator<Item = usize>) -> usize {
     numbers.fold(1, usize::saturating_mul)
 }
 
-/// Returns the type as NumPy writes it for little-endian values, or HDF5's description of another type.
+/// Returns NumPy's name of the values' type in little-endian order, such as `<f4`. For a type without such a name,
+/// returns HDF5's description.
 fn numpy_type(array: &Dataset) -> String {
     let descriptor = array.dtype().and_then(|dtype| dtype.to_descriptor());
     match descriptor {
@@ -175,7 +179,7 @@ fn read(array: &Dataset, first: usize, count: usize) -> Result<Vec<u8>, String> 
         TypeDescriptor::Integer(IntSize::U4) => entries(array, first, count, i32::to_le_bytes),
         TypeDescriptor::Integer(IntSize::U8) => entries(array, first, count, i64::to_le_bytes),
         TypeDescriptor::Float(FloatSize::U4) => entries(array, first, count, f32::to_le_bytes),
-        // The file may have other values than 0 and 1, which `bool` must not have.
+        // Read as bytes, because the file may have other values than 0 and 1, which are not valid for `bool`.
         TypeDescriptor::Boolean => entries(array, first, count, u8::to_le_bytes),
         other => Err(format!("values of the type {other} are not read")),
     }

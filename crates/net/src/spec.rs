@@ -17,7 +17,7 @@ pub struct Node {
     /// PyTorch's module path, such as `layer1.0.conv1`. The parameters are `<name>.weight` and so on.
     pub name: String,
     pub op: Op,
-    /// The tensors that it reads. They all come earlier.
+    /// The tensors that the node reads: the network's input or outputs of earlier nodes.
     pub inputs: Vec<Id>,
 }
 
@@ -25,7 +25,7 @@ pub struct Node {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Head {
     pub output: Id,
-    /// Factor on their loss in the total loss.
+    /// Factor on the loss of these scores in the total loss.
     pub weight: f32,
 }
 
@@ -36,7 +36,7 @@ pub struct NetSpec {
     pub input: Shape,
     /// The layers in the order of execution.
     pub nodes: Vec<Node>,
-    /// Names of the parameters that are currently not trained.
+    /// Names of the parameters that are not trained, in the whole run or in its first epochs.
     pub frozen: BTreeSet<String>,
     /// Auxiliary classifiers (Szegedy et al. 2014, arXiv 1409.4842, section 5).
     pub heads: Vec<Head>,
@@ -91,7 +91,7 @@ impl NetSpec {
         Id(self.nodes.len())
     }
 
-    /// Makes these scores an auxiliary classifier.
+    /// Makes the tensor `output` the scores of an auxiliary classifier.
     pub fn head(&mut self, output: Id, weight: f32) {
         self.heads.push(Head { output, weight });
     }
@@ -143,7 +143,7 @@ impl NetSpec {
         None
     }
 
-    /// Returns, for each node, whether the network's scores depend on it. False for nodes that only auxiliary
+    /// For each node, returns true if the network's scores depend on it. False for nodes that only auxiliary
     /// classifiers need.
     pub fn serving(&self) -> Vec<bool> {
         let mut needed = vec![false; self.nodes.len() + 1];

@@ -11,7 +11,7 @@ use super::error::{Error, Origin};
 use super::keys::{self, KEYS, Key};
 use super::sections::Recipe;
 
-/// Changes to the keys of a recipe file. `unsets` are applied first, then `sets` in order.
+/// Changes to the keys of a recipe file. All `unsets` are applied before the `sets`, and the `sets` in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Arguments of the form `KEY=VALUE`.
@@ -33,15 +33,15 @@ pub(super) fn unset(table: &mut Table, path: &str) -> Result<(), Error> {
     }
     let key = keys::find(path).ok_or_else(|| Error::UnknownKey { place: place(), hint: super::hint::of_key(path) })?;
     if key.field.required() {
-        let why = format!("every recipe needs it; give --set {path}=VALUE instead");
+        let why = format!("every recipe needs it; use --set {path}=VALUE instead");
         return Err(Error::Value { place: place(), why });
     }
     remove(table, path);
     Ok(())
 }
 
-/// If a `--set` changed the kind of a section, or an `--unset` reset it, removes the keys of the file that only other
-/// kinds have. Returns a line of text about each change.
+/// Removes keys of the recipe file that do not fit a changed kind. If a `--set` changed the kind of a section, or an
+/// `--unset` reset it, these are the keys that only other kinds have. Returns a line of text about each change.
 pub(super) fn leave_out_other_kinds(table: &mut Table, unsets: &[String], origin: &Origin) -> Vec<String> {
     let is_choice = |path: &&String| path.ends_with(".kind") || *path == "reduce.codec";
     let set = origin.sets.keys().filter(is_choice).map(|path| (path, origin.of(path)));
@@ -50,8 +50,8 @@ pub(super) fn leave_out_other_kinds(table: &mut Table, unsets: &[String], origin
     chosen.filter_map(|(path, by)| leave_out(table, path, &by, origin)).collect()
 }
 
-/// If a `--set` gave the length of the run in steps or in epochs, removes the other key of the file. Returns a line of
-/// text about the change.
+/// If a `--set` gave the length of the run in steps, removes the file's `epochs`, and the other way round. Returns a
+/// line of text about the change.
 pub(super) fn leave_out_other_length(table: &mut Table, origin: &Origin) -> Option<String> {
     let pairs = [("steps", "epochs"), ("epochs", "steps")];
     let (given, other) = pairs
@@ -80,7 +80,7 @@ fn leave_out(table: &mut Table, choice: &str, by: &str, origin: &Origin) -> Opti
     (!left.is_empty()).then(|| format!("{by}: ignores keys of another kind in {file}: {}", left.join(", ")))
 }
 
-/// Returns the default of a key if it is a string.
+/// Returns the default of a key if the default is a string.
 fn default_word(path: &str) -> Option<String> {
     let DefaultValue::Value(default) = keys::find(path)?.field.default else { return None };
     let table: Table = format!("value = {}", default()).parse().ok()?;
@@ -124,7 +124,8 @@ const TRANSFORMS: [&str; 2] = ["augment.train", "augment.eval"];
 
 impl Recipe {
     /// Lists the keys that make `self` compute something different from `old`, each with both values, like `epochs: 5
-    /// there, 6 here`. An absent key is equal to its default, and different spellings of a transform are equal.
+    /// in the checkpoint, 6 in this run`. An absent key is equal to its default, and different spellings of a transform
+    /// are equal.
     pub fn differences(&self, old: &Recipe) -> Result<Vec<String>, Error> {
         let table = |recipe: &Recipe| {
             let text = recipe.to_toml()?;
@@ -135,12 +136,15 @@ impl Recipe {
         let paths = KEYS.iter().filter(|key| !key.field.changeable).map(|key| key.path.as_str());
         let mut shown_paths = BTreeSet::new();
         let paths = paths.filter(|path| shown_paths.insert(*path));
-        // If both recipes lack a key, its default can differ only through the kind, which is a key itself.
+        // If both recipes lack a key, they can only have different defaults if the kinds differ. The kind itself is
+        // then listed.
         let differ = |path: &&str| {
             lookup(&old, path) != lookup(&new, path) && value_or_default(&old, path) != value_or_default(&new, path)
         };
         let different = paths.filter(differ);
-        Ok(different.map(|path| format!("{path}: {} there, {} here", shown(&old, path), shown(&new, path))).collect())
+        Ok(different
+            .map(|path| format!("{path}: {} in the checkpoint, {} in this run", shown(&old, path), shown(&new, path)))
+            .collect())
     }
 }
 
@@ -156,8 +160,8 @@ fn value_or_default(table: &Table, path: &str) -> Option<Value> {
     }
 }
 
-/// Returns the default of a key for the kind of its section, or `None` if it has no single value. Defaults described in
-/// words are not TOML, except for an empty list.
+/// Returns the default of a key for the kind of its section, or `None` if it has no single value. Some defaults are
+/// descriptions in words. These are not valid TOML, except for the empty list.
 fn default_of(table: &Table, path: &str) -> Option<Value> {
     let section = path.split_once('.').map_or("", |(section, _)| section);
     let kind = lookup(table, &keys::choice_of(section)).and_then(Value::as_str);
@@ -222,7 +226,7 @@ mod tests {
         let Loaded { recipe, notes, .. } = changed(focal, &["loss.kind=sigmoid_focal"], &["loss.kind"]).unwrap();
         assert_eq!((recipe.loss.gamma, notes.len()), (Some(3.0), 0));
         assert_eq!(changed("epochs = 3", &[], &["loss.kind", "reduce.codec"]).unwrap().notes, Vec::<String>::new());
-        // Keys given on the command line are never removed, and keys without a default stay.
+        // Keys given on the command line are never removed. Kinds without a default cannot be reset.
         let given = changed(focal, &["loss.gamma=1"], &["loss.kind"]).unwrap_err();
         invalid(&given, "--set loss.gamma=1", &["\"focal\"", "\"sigmoid_focal\"", "\"cross_entropy\""]);
         for kind in ["optimizer.kind", "schedule.kind"] {

@@ -1,4 +1,5 @@
-//! Checks beyond the schema: names that must exist, and keys that must fit together. Each error says what to try.
+//! Checks of a recipe beyond the schema: names that must exist, and keys that must fit together. Each error says what
+//! to try.
 
 use base::text::{did_you_mean, plural};
 use comm::codec::Entry;
@@ -22,13 +23,14 @@ pub struct KnownNames<'a> {
     pub transforms: &'a [&'a str],
 }
 
-/// Checks a whole recipe and returns the first error.
+/// Checks a whole recipe. Returns the first error that it finds.
 pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
     check_model(recipe, known).or_else(|why| refuse("model", why))?;
     check_length(recipe, origin)?;
     if let Some(workers) = recipe.workers {
-        batch_holds_workers(recipe.batch, workers).or_else(|why| refuse("batch", why))?;
+        let key = if origin.sets.contains_key("workers") { "workers" } else { "batch" };
+        batch_holds_workers(recipe.batch, workers).or_else(|why| refuse(key, why))?;
     }
     recipe.optimizer.check().or_else(|e| refuse(&format!("optimizer.{}", e.key), e.why))?;
     check_codec(recipe, origin)?;
@@ -55,7 +57,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
     }
     check_scores(recipe, origin)?;
     if recipe.data.is_empty() {
-        return refuse("data", "is empty; give a folder, or use --data DIR".into());
+        return refuse("data", "is empty; name a folder, or use --data DIR".into());
     }
     for (key, list) in [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)] {
         check_transforms(list, known).or_else(|why| refuse(key, why))?;
@@ -73,7 +75,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
     recipe.schedule.check(epochs).or_else(|e| refuse(&format!("schedule.{}", e.key), e.why))
 }
 
-/// Checks that the optimizer has a momentum if the schedule changes it.
+/// Checks that the optimizer has a momentum if the schedule changes the momentum.
 fn check_cycle(recipe: &Recipe) -> Result<(), String> {
     let ScheduleKind::OneCycle(cycle) = &recipe.schedule.kind else { return Ok(()) };
     let kind = &recipe.optimizer.kind;
@@ -83,8 +85,8 @@ fn check_cycle(recipe: &Recipe) -> Result<(), String> {
     Err(format!("optimizer.kind = \"{}\" has no momentum; remove this key", kind.name()))
 }
 
-/// Checks the settings that sharpness-aware minimisation cannot be combined with. It computes the gradient of all ranks
-/// twice per step.
+/// Checks that sharpness-aware minimisation, which computes two gradients over all ranks per step, is not combined with
+/// settings that do not allow this.
 fn check_sam(recipe: &Recipe) -> Result<(), String> {
     match recipe.optimizer.sam_rho {
         None => Ok(()),
@@ -198,13 +200,14 @@ fn codec_holds_workers(codec: &Entry, workers: usize) -> Result<(), String> {
     ))
 }
 
-/// Checks that every worker gets an image of every full batch.
+/// Checks that every worker gets at least one image of a full batch.
 fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), String> {
     if batch >= workers {
         return Ok(());
     }
     Err(format!(
-        "{batch} images cannot be divided among {workers} workers; use a batch of at least {workers} or fewer workers"
+        "{} cannot be divided among {workers} workers; use a batch of at least {workers} or fewer workers",
+        plural(batch, "image")
     ))
 }
 
@@ -237,7 +240,7 @@ fn refuse(key: &str, why: String) -> Result<(), Error> {
     Err(Error::Value { place: key.into(), why })
 }
 
-/// Checks settings that need one worker per rank.
+/// Checks settings that need exactly one worker per rank.
 fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<(), Error> {
     let cure = format!(
         "needs one worker per rank, got {} on {}; start {}, or remove `workers` from the recipe",
@@ -258,8 +261,8 @@ fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<()
     easgd_is_stable(recipe.sync, ranks)
 }
 
-/// Rejects settings that make no sense if ranks exchange parameters from time to time instead of gradients in every
-/// step.
+/// Rejects settings that need gradient sums in every step, for strategies that synchronise the ranks' parameters only
+/// from time to time.
 fn without_gradients(recipe: &Recipe) -> Result<(), Error> {
     let sync = recipe.sync;
     if recipe.sync_bn {
@@ -286,7 +289,7 @@ fn without_gradients(recipe: &Recipe) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rejects an alpha that moves the centre beyond the mean of the ranks.
+/// Rejects an elastic averaging `alpha` so large that the centre would move beyond the mean of the ranks.
 fn easgd_is_stable(sync: Sync, ranks: usize) -> Result<(), Error> {
     match sync {
         Sync::Easgd { alpha, .. } if alpha * ranks as f64 > 1.0 => {
@@ -349,7 +352,8 @@ impl Recipe {
         self.ema.is_kept() && self.eval.ema()
     }
 
-    /// Checks that the averages begin before the end of the run. This needs the number of steps per epoch.
+    /// Checks that averaging (`ema.swa_start`) begins before the end of the run. This needs the number of steps per
+    /// epoch.
     ///
     /// # Errors
     ///
@@ -359,8 +363,8 @@ impl Recipe {
         match self.ema.swa_start {
             Some(start) if u64::from(start).saturating_mul(steps_per_epoch) > total => {
                 let why = format!(
-                    "the run has {total} steps with {steps_per_epoch} per epoch, so nothing would be averaged after epoch {start}; give \
-                     more steps, or an earlier epoch"
+                    "the run has {total} steps with {steps_per_epoch} per epoch, so nothing would be averaged after epoch {start}; use \
+                     more epochs or steps, or an earlier swa_start"
                 );
                 Err(Error::Value { place: "ema.swa_start".into(), why })
             }
@@ -407,7 +411,7 @@ pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error
     Ok(())
 }
 
-/// Checks that there is only one kind of averages and that it begins within the run.
+/// Checks that only one kind of weight averaging is used, and that it begins within the run.
 fn check_averages(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     let ema = &recipe.ema;
     match (ema.swa_start, recipe.epochs) {
@@ -488,7 +492,7 @@ mod tests {
         let mut recipe = read("[ema]\nswa_start = 3").unwrap();
         (recipe.epochs, recipe.steps) = (None, Some(260));
         invalid(&recipe.averages_begin(100).unwrap_err(), "ema.swa_start", &["260 steps", "100 per epoch", "epoch 3"]);
-        // The weights of the last step are averaged.
+        // The averages may begin with the last step: then only its weights are averaged.
         recipe.steps = Some(300);
         assert!(recipe.averages_begin(100).is_ok());
         recipe.ema.swa_start = Some(u32::MAX);

@@ -1,4 +1,4 @@
-//! Errors of a recipe, and the place where each key was given: in the file or in a `--set`.
+//! Errors of a recipe, and the origin of each key: the file or a `--set`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub enum Error {
     },
     #[error("{place}: unknown key{hint}")]
     UnknownKey {
-        /// File and key, or the `--set`.
+        /// The file and the key, or the `--set` argument.
         place: String,
         /// `; did you mean ...?`, or where to find the list of keys.
         hint: String,
@@ -39,7 +39,7 @@ pub enum Error {
     /// The value has the wrong type.
     #[error("{place}: expected {expected}, got {got}")]
     Type {
-        /// File and key, or the `--set`.
+        /// The file and the key, or the `--set` argument.
         place: String,
         expected: String,
         got: String,
@@ -49,7 +49,7 @@ pub enum Error {
     /// The value has the right type but is not allowed.
     #[error("{place}: {why}")]
     Value {
-        /// File and key, or the `--set`.
+        /// The file and the key, or the `--set` argument.
         place: String,
         /// Expected and actual value, and a suggestion.
         why: String,
@@ -65,7 +65,7 @@ pub enum Error {
     Write { why: String },
 }
 
-/// The places where the keys of a recipe were given.
+/// Where the keys of a recipe were given: in a file, some of them overwritten by `--set`.
 pub(super) struct Origin<'a> {
     pub file: &'a str,
     /// Maps the path of a key to the `--set` argument that gave it.
@@ -73,7 +73,7 @@ pub(super) struct Origin<'a> {
 }
 
 impl Origin<'_> {
-    /// Returns the place for messages, like `recipes/a.toml: schedule.gamma` or `--set schedule.gamma=x`.
+    /// Returns where a key was given, for messages, like `recipes/a.toml: schedule.gamma` or `--set schedule.gamma=x`.
     pub fn of(&self, key: &str) -> String {
         match self.sets.get(key) {
             Some(set) => format!("--set {set}"),

@@ -12,11 +12,11 @@ pub enum Equivalent {
     Sentence(&'static str),
 }
 
-/// Returns a hint for an unknown key. Tries these in order: the equivalent of another program's setting, the same key in another section,
-/// the most similar path, and a path with a similar last word.
+/// Returns a hint for an unknown key. Uses the first that exists of: the equivalent of another program's setting, a key with the same last
+/// word in another section, the most similar path, and a path with a similar last word.
 pub fn of_key(path: &str) -> String {
     match equivalent(path) {
-        Some(Equivalent::Key(ours)) => return format!("; here it is \"{ours}\""),
+        Some(Equivalent::Key(ours)) => return format!("; trireme calls it \"{ours}\""),
         Some(Equivalent::Sentence(text)) => return format!("; {text}"),
         None => {}
     }
@@ -30,7 +30,7 @@ pub fn of_key(path: &str) -> String {
     }
     let lasts: Vec<&str> = KEYS.iter().map(|key| key.field.name).collect();
     let word = path.rsplit('.').next().unwrap_or(path);
-    // For a word of up to three letters, `nearest` accepts two wrong letters, which is too much for a typo.
+    // For a word of up to three letters, `nearest` accepts two wrong letters. Such a word is probably not a typo.
     nearest(word, &lasts)
         .filter(|_| word.chars().count() > 3)
         .and_then(|found| KEYS.iter().find(|key| key.field.name == found))
@@ -44,7 +44,7 @@ fn of_same_name(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| plain(key.field.name) == word)
 }
 
-/// Returns the equivalent of an unknown key, if another program has this key.
+/// Returns the equivalent of an unknown key if it is a setting of another program.
 pub fn equivalent(path: &str) -> Option<Equivalent> {
     let whole = plain(path);
     let of_path = PATHS.iter().find(|(theirs, _)| plain(theirs) == whole).map(|(_, ours)| *ours);
@@ -60,7 +60,7 @@ pub fn equivalent(path: &str) -> Option<Equivalent> {
 /// Returns the equivalent of an unknown command-line option. For `--lr` it is the key `schedule.base_lr`.
 pub fn of_option(option: &str) -> Option<Equivalent> {
     let word = option.trim_start_matches('-').replace('-', "_");
-    // in other programs these options set the number of processes that load images
+    // in other programs the options `--workers` and `-j` set the number of processes that load images
     if ["workers", "j"].contains(&word.as_str()) {
         return Some(Equivalent::Key("loader.threads"));
     }
@@ -71,7 +71,7 @@ pub fn of_option(option: &str) -> Option<Equivalent> {
 /// Returns a hint for an unknown transform.
 pub fn of_transform(name: &str, known: &[&str]) -> String {
     match translated(name, TRANSFORMS) {
-        Some(ours) => format!("; here it is \"{ours}\""),
+        Some(ours) => format!("; trireme calls it \"{ours}\""),
         None => did_you_mean(name, known),
     }
 }
@@ -95,8 +95,8 @@ fn plain(word: &str) -> String {
     word.to_lowercase().replace(['-', '_'], "")
 }
 
-// Names in PyTorch, torchvision's reference script, timm, Keras and Lightning, and their equivalents here. Matching ignores case, `-` and
-// `_`.
+// Names of settings in PyTorch, torchvision's reference script, timm, Keras and Lightning, with their equivalents in trireme. Matching
+// ignores case, `-` and `_`.
 
 /// Other programs' names and spellings of settings, with the equivalent recipe key.
 pub(super) const FOREIGN_KEYS: &[(&str, &str)] = &[
@@ -256,7 +256,7 @@ pub(super) const FOREIGN_KEYS: &[(&str, &str)] = &[
     ("swa_lrs", "ema.swa_start"),
 ];
 
-/// Other programs' names of transforms, with the equivalent here.
+/// Names of transforms in other programs, with the equivalent in trireme.
 pub(super) const TRANSFORMS: &[(&str, &str)] = &[
     ("horizontal_flip", "flip"),
     ("random_horizontal_flip", "flip"),
@@ -285,7 +285,7 @@ pub(super) const TRANSFORMS: &[(&str, &str)] = &[
     ("standardize", "normalize"),
 ];
 
-/// Schedules and optimizers of other programs, with the most similar kind here.
+/// Names of schedules and optimizers in other programs, with the most similar kind in trireme.
 pub(super) const KINDS: &[(&str, &str)] = &[
     ("multistep", "step"),
     ("multi_step_lr", "step"),
@@ -315,7 +315,7 @@ pub(super) const KINDS: &[(&str, &str)] = &[
 /// Exceptions from [`FOREIGN_KEYS`]: names that mean something else in a section or as an option.
 pub(super) const PATHS: &[(&str, &str)] = &[("loader.workers", "loader.threads"), ("data.workers", "loader.threads")];
 
-/// The setting's names, separated by spaces, and the sentence.
+/// Settings that have no equivalent key: their names in other programs, separated by spaces, and a sentence for the user.
 pub(super) const SENTENCES: &[(&str, &str)] = &[
     (
         "norm_weight_decay bias_weight_decay no_weight_decay",
@@ -451,7 +451,7 @@ mod tests {
     use crate::keys;
     use support::mentions;
 
-    /// Tests that the keys and options that hints suggest exist.
+    /// Every key and option that a hint suggests must exist.
     #[test]
     fn suggested_names_exist() {
         for (theirs, ours) in FOREIGN_KEYS.iter().chain(PATHS) {
@@ -544,7 +544,7 @@ mod tests {
         use_distributed_sampler profiler detect_anomaly barebones plugins sync_batchnorm reload_dataloaders_every_n_epochs \
         default_root_dir ckpt_path auto_lr_find auto_scale_batch_size stopping_threshold";
 
-    /// Every option of these programs matches a key or has a sentence.
+    /// Every option of these programs is a key or has a sentence.
     #[test]
     fn every_option_of_other_programs_has_an_answer() {
         let all = [TORCHVISION, TIMM, KERAS, LIGHTNING].into_iter().flat_map(str::split_whitespace);

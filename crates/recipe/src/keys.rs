@@ -13,7 +13,7 @@ use super::sections::Recipe;
 pub struct Key {
     /// The path as in `--set`, such as `optimizer.momentum`.
     pub path: String,
-    /// The kinds (or codecs) that have the key. Empty if the key does not depend on the kind.
+    /// The kinds or codecs that have the key. Empty if all have it.
     pub owners: Vec<&'static str>,
     pub field: &'static Field,
 }
@@ -49,7 +49,8 @@ fn key(section: &str, field: &'static Field) -> Key {
     Key { path, owners, field }
 }
 
-/// Returns a section's keys: `kind`, then the keys for its kinds and its own keys, in the schema's order.
+/// Returns a section's keys: `kind`, then the keys that some kinds have and the keys that all kinds have. `kind.first` says
+/// which of these two groups comes first.
 fn of_section(name: &str, schema: &'static Schema) -> Vec<Key> {
     let mut own: Vec<Key> = schema.fields.iter().map(|field| key(name, field)).collect();
     let Some(kind) = &schema.kind else { return own };
@@ -70,7 +71,7 @@ fn of_section(name: &str, schema: &'static Schema) -> Vec<Key> {
 }
 
 impl Key {
-    /// Formats meaning, allowed values and default on one line.
+    /// Formats meaning, allowed values and default of the key on one line.
     pub fn text(&self) -> String {
         let allowed = match (self.field.value_type.words(), self.field.range.text()) {
             (Some(words), _) => format!(": {words}"),
@@ -88,7 +89,7 @@ pub fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
 }
 
-/// Returns true if this value, as TOML, is the default of a key for every kind that has the key.
+/// Returns true if `value`, as TOML, is the default of a key for every kind that has the key.
 pub fn is_default(path: &str, value: &str) -> bool {
     let mut keys = KEYS.iter().filter(|key| key.path == path).peekable();
     keys.peek().is_some() && keys.all(|key| matches!(key.field.default, DefaultValue::Value(text) if text() == value))

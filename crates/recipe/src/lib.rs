@@ -1,8 +1,8 @@
 //! The recipe: a TOML file that defines everything that a run computes. It does not say how the run is started (ranks,
 //! devices).
 //!
-//! Each key is one line of a [`section!`](schema). The sections are in `sections`. Optimizers and schedules have theirs
-//! in [`engine::optim`]. `load` reads a recipe, `keys` has the list of all keys.
+//! Each key is one line of a [`section!`](schema). The sections are in `sections`, except those of optimizers and
+//! schedules, which are in [`engine::optim`]. `load` reads a recipe, and `keys` has the list of all keys.
 
 mod changes;
 mod check;

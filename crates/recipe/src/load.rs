@@ -22,12 +22,12 @@ use super::sections::Recipe;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
     pub recipe: Recipe,
-    /// Consequences of changes on the command line, one line each.
+    /// Notes about the effects of changes on the command line, one line each.
     pub notes: Vec<String>,
-    /// The file that describes the network, if the network is not in the catalogue. The recipe contains only the file
-    /// name, because a copy of the file is stored next to the recipe in the output folder.
+    /// Path of the file that describes the network. `None` if the network is in the catalogue. The recipe contains only the file name,
+    /// because a copy of the file is stored next to the recipe in the output folder.
     pub network: Option<PathBuf>,
-    /// The path of the data set next to the recipe, if the data set exists neither there nor in the current directory.
+    /// Set if the data set exists neither next to the recipe nor in the current directory: its path next to the recipe.
     pub data_beside: Option<PathBuf>,
 }
 
@@ -73,8 +73,8 @@ impl Recipe {
     }
 }
 
-/// Returns the two possible paths of a file or folder in a recipe, most likely first. A path in the recipe file is relative to the file's
-/// folder. A path on the command line is relative to the current directory. The other directory is tried second.
+/// Returns the two possible paths of a file or folder in a recipe. The first is relative to the recipe's folder if the recipe file contains
+/// the path, and to the current directory if it was given on the command line. The second is relative to the other one of these.
 fn places(key: &str, path: &str, origin: &Origin) -> [PathBuf; 2] {
     let beside = Path::new(origin.file).parent().unwrap_or(Path::new("")).join(path);
     match origin.sets.contains_key(key) {
@@ -83,7 +83,8 @@ fn places(key: &str, path: &str, origin: &Origin) -> [PathBuf; 2] {
     }
 }
 
-/// Makes the data set's path relative to the current directory. If the data set does not exist, returns its path next to the recipe file.
+/// Finds the data set and sets its path relative to the current directory. If the data set does not exist, returns its path next to the
+/// recipe file.
 fn find_data(recipe: &mut Recipe, origin: &Origin) -> Option<PathBuf> {
     let [first, second] = places("data", &recipe.data, origin);
     // a data set given on the command line is never searched next to the recipe
@@ -97,7 +98,7 @@ fn find_data(recipe: &mut Recipe, origin: &Origin) -> Option<PathBuf> {
     None
 }
 
-/// Returns the path of the network file, and leaves only its file name in the recipe.
+/// Finds the network's file and returns its path. Keeps only the file name in the recipe.
 fn network_file(recipe: &mut Recipe, origin: &Origin) -> Option<PathBuf> {
     let [first, second] = check::is_file(&recipe.model).then(|| places("model", &recipe.model, origin))?;
     let path = if second.exists() && !first.exists() { second } else { first };
@@ -131,7 +132,7 @@ fn check_by_schema(section: &str, schema: &Schema, table: &Table, origin: &Origi
     })
 }
 
-/// Rejects unknown keys in the table and its sections.
+/// Returns an error if the table or one of its sections has an unknown key.
 fn check_keys(table: &Table, section: &str, origin: &Origin) -> Result<(), Error> {
     for (name, value) in table {
         let path = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
@@ -153,7 +154,7 @@ fn check_keys(table: &Table, section: &str, origin: &Origin) -> Result<(), Error
     Ok(())
 }
 
-/// Splits `key.path=value`. If the value is not valid TOML, it is a string without quotes.
+/// Splits `key.path=value`. If the value is not valid TOML, takes it as a string without quotes.
 fn parse_set(set: &str) -> Result<(&'static Key, Value), Error> {
     let (path, text) = set.split_once('=').ok_or_else(|| Error::Set { set: set.into() })?;
     let (path, text) = (path.trim(), text.trim());
@@ -261,8 +262,7 @@ pub(super) fn syntax(file: &str, error: toml::de::Error) -> Error {
     Error::Syntax { file: file.into(), why: error.to_string() }
 }
 
-/// Returns the integer with more than 64 bits that the parser rejected. Its own message only has the name of a Rust
-/// type.
+/// Returns the integer that the parser rejected because it has more than 64 bits. The parser's own message only names a Rust type.
 fn beyond_integers(error: &toml::de::Error) -> Option<String> {
     let (_, rest) = error.message().split_once("integer `")?;
     let (number, rest) = rest.split_once("` as ")?;
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(load("lenet", "nowhere", &[]), ("nowhere".into(), None, Some(beside("nowhere"))));
         let given = load("lenet", "data", &["data=src", "model=Cargo.toml"]);
         assert_eq!(given, (PathBuf::from("src"), Some("Cargo.toml".into()), None));
-        // a network given on the command line may be next to the recipe, as in earlier versions, but a data set may not
+        // a network given on the command line is also searched next to the recipe, as in earlier versions, but a data set is not
         let given = load("lenet", "src", &["data=data", "model=net.toml"]);
         assert_eq!(given, (PathBuf::from("data"), Some(beside("net.toml")), None));
         fs::remove_dir_all(&root).unwrap();
@@ -328,7 +328,7 @@ mod absent_tests {
         for name in ["mnist-lenet.toml", "notes.txt", "cifar10-resnet20.toml"] {
             fs::write(below.join(name), RECIPE).unwrap();
         }
-        // TOML, but not a recipe.
+        // This file is TOML, but not a recipe.
         fs::write(dir.join("rustfmt.toml"), "max_width = 120\n").unwrap();
         assert_eq!(named("mnist_lenet.toml"), ["recipes/mnist-lenet.toml"]);
         assert_eq!(named("else"), ["recipes/cifar10-resnet20.toml", "recipes/mnist-lenet.toml"]);

@@ -10,11 +10,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// The value of `reduce.path`: how gradients get from a device to the other ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportSetting {
-    /// The fastest path that works.
+    /// The fastest transport that works.
     Auto,
-    /// Passes device memory to MPI.
+    /// MPI reads and writes device memory.
     CudaAware,
-    /// Copies through host memory.
+    /// Gradients are copied through host memory.
     Staged,
     Nccl,
 }
@@ -58,7 +58,7 @@ words! { OnCorrupt { Fail = "fail", Skip = "skip" } }
 /// The value of `reduce.overlap`: whether gradients are reduced during the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlap {
-    /// Overlaps if a CPU core is idle.
+    /// Gradients are reduced during the backward pass if a CPU core is left for it, or if the device computes asynchronously.
     Auto,
     On,
     Off,
@@ -105,7 +105,7 @@ impl Codec {
     }
 }
 
-/// The first codec of the catalogue, which sends f32 values.
+/// The default is the first codec of the catalogue, `float`, which sends f32 values.
 impl Default for Codec {
     fn default() -> Self {
         Self(&codec::CATALOGUE[0])
@@ -158,12 +158,12 @@ pub enum Sync {
     /// Local SGD: each rank trains independently. After this number of steps, all ranks continue from the mean of their
     /// models.
     Local(u64),
-    /// Elastic averaging: each rank trains independently. Every `period` steps, the rank and a shared centre move
+    /// Elastic averaging: each rank trains independently. Every `period` steps, each rank and a shared centre move
     /// towards each other.
     Easgd {
         /// tau, the number of steps between two synchronisations.
         period: u64,
-        /// alpha: the rank and the centre each move by this fraction of their distance.
+        /// alpha: the fraction of the distance between rank and centre by which each of them moves.
         alpha: f64,
     },
 }

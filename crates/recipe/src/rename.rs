@@ -24,7 +24,8 @@ impl Rename {
     /// Returns the problem with the expression, or a group in the replacement that the expression does not have.
     pub fn new([pattern, replacement]: &[String; 2]) -> Result<Self, String> {
         let whole = RegexBuilder::new(&format!("^(?:{pattern})$")).size_limit(LARGEST).build();
-        // The library's message draws the expression over several lines. Only its last line has the reason.
+        // The regex library's message shows the expression in several lines. Only the last line of the message has the
+        // reason.
         let whole =
             whole.map_err(|e| format!("{pattern:?} is not a regular expression: {}", last_line(&e.to_string())))?;
         if let Some(group) = groups(replacement).into_iter().find(|group| !has(&whole, group)) {
@@ -57,8 +58,8 @@ fn has(whole: &Regex, group: &str) -> bool {
     }
 }
 
-/// Returns the groups in a replacement as the regex library parses them: `$` and the longest run of letters, digits and
-/// `_`, or the content of `${}`.
+/// Returns the groups that a replacement refers to. As in the regex library, a reference is `$` and the longest run of
+/// letters, digits and `_`, or `${}` with any content.
 fn groups(replacement: &str) -> Vec<String> {
     let (mut found, mut rest) = (Vec::new(), replacement);
     while let Some(at) = rest.find('$') {

@@ -1,5 +1,5 @@
-//! The sections `[eval]` and `[stop]`: when a run evaluates itself, which splits it evaluates, how often it saves a
-//! checkpoint, and when it ends early.
+//! The sections `[eval]` and `[stop]`, and the interval in `[checkpoint]`: when and on which splits a run is evaluated, how often it saves
+//! a checkpoint, and when it ends early.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -64,15 +64,15 @@ impl Stop {
 /// The splits that a run evaluates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScoredSplits {
-    /// The split that is scored during training. The best checkpoint, `[stop]` and the plateau schedule follow its scores.
+    /// The split that is scored during training. Its scores select the best checkpoint and drive `[stop]` and the plateau schedule.
     pub watched: Option<String>,
-    /// The split that is scored only once, at the end of the run. Its scores stay unbiased, because nothing was selected by them.
+    /// The split that is scored only once, at the end of the run. Nothing was selected by its scores, so they are unbiased.
     pub at_end: Option<String>,
 }
 
 impl ScoredSplits {
-    /// Selects the splits for a run. `wanted` is watched if the recipe names a split, otherwise `validation`, otherwise `test`. If
-    /// `validation` is watched, `test` is scored at the end.
+    /// Selects the splits for a run. The first split is `wanted` if the recipe names a split, otherwise `validation`, otherwise `test`. If
+    /// it is `validation`, `test` is scored at the end.
     ///
     /// # Errors
     /// Fails if `wanted` does not exist.

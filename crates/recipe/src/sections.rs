@@ -21,12 +21,12 @@ section! {
     /// Averages of the weights over the steps.
     pub struct Ema {
         /// Largest decay of the exponential moving average. The decay at step t is min(decay, (1 + t) / (10 + t)). With
-        /// lookahead, the part that the averages keep.
+        /// lookahead, the fraction of the averages that stays when they move towards the weights.
         absent decay: f64 = "no averages", in Range::OpenFraction(0.999);
         /// Lookahead: the number of steps after which the averages move towards the weights and then replace them. The
         /// run ends with the averages.
         absent lookahead: u64 = "no lookahead", in Range::AtLeast(1.0);
-        /// With lookahead: the part that the averages keep at step t of T is decay times (t / T) to this power.
+        /// With lookahead: the fraction of the averages that stays at step t of T is decay times (t / T) to this power.
         optional lookahead_power: f64 = 0.0, in Range::AtLeast(0.0);
         /// Stochastic weight averaging, instead of decay: the mean of the weights after this epoch, counted from 1, and
         /// after later epochs.
@@ -68,9 +68,9 @@ section! {
         /// channels in order, give each channel their "mean", or start at random ("fresh"). "repeat" and "mean" multiply
         /// the weights by the file's number of channels divided by the number of the images'. For files of three
         /// channels, "repeat" is timm's rule.
-        absent stem: Stem = "another number is refused";
-        /// Name of a small convolution of the images whose weights start as a whitening of training image patches. The
-        /// images are prepared as in augment.eval. Freeze the weights to keep them.
+        absent stem: Stem = "a different number of channels is an error";
+        /// Name of a small convolution that reads the images. Its initial weights are computed from training images so
+        /// that they whiten small patches. The images are prepared as in augment.eval. Freeze the weights to keep them.
         absent whiten: String = "none";
     }
 }
@@ -192,7 +192,7 @@ impl Ema {
         self.decay.is_some() || self.swa_start.is_some()
     }
 
-    /// Returns how the weights are averaged, for this number of steps per epoch and in the whole run.
+    /// Returns how the weights are averaged, or `None` if they are not. `total` is the number of steps in the run.
     pub fn averaging(&self, steps_per_epoch: u64, total: u64) -> Option<Averaging> {
         let steps = |epochs: u32| u64::from(epochs) * steps_per_epoch;
         if let Some(start) = self.swa_start {

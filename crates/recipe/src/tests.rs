@@ -313,7 +313,7 @@ fn bad_values_are_named() {
         invalid_last(sets, parts);
     }
     // The batch is smaller than the number of workers.
-    invalid(&refusal(&["workers=129"]), "small.toml: batch", &["128 images", "129 workers"]);
+    invalid(&refusal(&["workers=129"]), "--set workers=129", &["128 images", "129 workers"]);
 }
 
 #[test]
@@ -422,7 +422,7 @@ fn weight_decay_spares_by_pattern() {
     assert!(optimizer.adapts("fc.bias", &[10]), "only lars has exceptions");
 }
 
-/// Biases and batch norm are exempt unless patterns say otherwise.
+/// Parameters with one dimension, such as biases, are exempt unless patterns select others.
 #[test]
 fn lars_leaves_out_parameters_with_one_dimension() {
     let lars = |no_adapt| OptimizerKind::Lars(Lars { no_adapt, ..Lars::default() });

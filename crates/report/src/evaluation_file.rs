@@ -23,40 +23,40 @@ const WORST: usize = 32;
 const MOST_TARGETS: usize = 64;
 const MOST_POINTS: usize = 20_000;
 const RESIDUAL_BINS: usize = 41;
-/// Maximum size of a file to read, in bytes. Files of ours have at most 2 MB.
+/// Maximum size of a file to read, in bytes. The files that trireme writes have at most 2 MB.
 const LONGEST: u64 = 8 << 20;
 
 /// The contents of evaluation.json.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationFile {
     pub version: u32,
-    /// Optimizer steps done before the evaluation.
+    /// Number of optimizer steps that were done before the evaluation.
     pub step: u64,
     pub epoch: u32,
     pub split: String,
     pub classes: Vec<String>,
     /// Number of images in each class.
     pub images: Vec<u64>,
-    /// Images predicted as each class.
+    /// Number of images predicted as each class.
     pub predicted: Vec<u64>,
-    /// Correctly predicted images in each class.
+    /// Number of correctly predicted images in each class.
     pub right: Vec<u64>,
     /// Mean F1 score of the classes.
     pub macro_f1: Option<f64>,
     pub ece: Option<f64>,
     /// Bins of confidence in ascending order.
     pub calibration: Vec<CalibrationBin>,
-    /// The cells that are not 0, as [class, predicted class, images].
+    /// The cells of the confusion matrix that are not 0, as [class, predicted class, images].
     pub confusion: Vec<[u64; 3]>,
-    /// Cells that were left out because there are too many.
+    /// Number of cells that were left out because there are too many.
     pub confusion_left_out: u64,
-    /// Images predicted as a wrong class.
+    /// Number of images that were predicted as a wrong class.
     pub mistakes: u64,
     /// The mistakes with the highest loss.
     pub worst: Vec<Mistake>,
     /// Training images after the transforms.
     pub augmented: Vec<Picture>,
-    /// Set for a multi-label split. Then there are no mistakes, confusion matrix and calibration.
+    /// Present for a multi-label split. The file then has no mistakes, confusion matrix and calibration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub several: Option<MultiLabelScores>,
     /// What the plots of each target need, if labels are numbers. Then there are no fields about classes.
@@ -85,7 +85,7 @@ pub struct MultiLabelScores {
     pub images: u64,
     /// Mean of the classes' average precisions.
     pub map: Option<f64>,
-    /// F1 score over all pairs of image and label.
+    /// F1 score over all pairs of image and class.
     pub micro_f1: Option<f64>,
     /// The average precision of each class.
     pub average_precision: Vec<Option<f64>>,
@@ -108,7 +108,7 @@ pub struct Mistake {
     pub id: u64,
     /// The true class, as an index into `classes`.
     pub label: u32,
-    /// Rank of the true class among all classes by score, from 1.
+    /// Position of the true class if the classes are sorted by score, from 1.
     pub place: u32,
     pub loss: Option<f64>,
     /// The most probable classes with their probabilities.
@@ -124,11 +124,11 @@ pub struct Mistake {
 pub struct Picture {
     /// Index of the image in its split.
     pub id: u64,
-    /// The class of the image. The first one if it has more than one label.
+    /// The class of the image, or its first class if it has several labels.
     pub label: u32,
     /// The image as a `data:` URL.
     pub picture: Option<String>,
-    /// The class names of a multi-label image.
+    /// The class names of a multi-label image. Empty for other images.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub words: String,
 }
@@ -138,7 +138,8 @@ fn known(number: f64) -> Option<f64> {
 }
 
 impl EvaluationFile {
-    /// Creates the file for a split, without pictures. `step` and `epoch` are the numbers done so far.
+    /// Creates the file for a single-label split, without pictures. `step` and `epoch` are the numbers of steps and
+    /// epochs that are done.
     pub fn new(step: u64, epoch: u32, split: &str, classes: &[String], predictions: &Predictions) -> Self {
         let scores = predictions.per_class();
         let bins = calibration(predictions.outcomes());

@@ -47,7 +47,7 @@ pub struct Start {
     pub images: u64,
     /// Images per step over all ranks.
     pub batch: usize,
-    /// Number of logical parts of the batch.
+    /// Number of workers among which each batch is divided.
     pub workers: usize,
     pub ranks: usize,
     /// Further facts by name: device, MPI library, threads, schedule, memory ...
@@ -57,7 +57,7 @@ pub struct Start {
 /// One optimizer step. Values are over all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Step {
-    /// Optimizer steps done, including this one. The first step is 1.
+    /// Number of optimizer steps that are done, including this one. The first step is 1.
     pub step: u64,
     /// The epoch of this step, from 0.
     pub epoch: u32,
@@ -70,7 +70,7 @@ pub struct Step {
     pub img_per_s: f64,
     /// Milliseconds that the slowest rank waited for its loader.
     pub data_wait_ms: f64,
-    /// Milliseconds that the longest waiting rank waited for the other ranks in the previous step.
+    /// Milliseconds that a rank waited for other ranks in the previous step. This is the maximum over the ranks.
     pub comm_wait_ms: f64,
     /// Duration of the step in milliseconds.
     pub step_ms: f64,
@@ -80,15 +80,15 @@ pub struct Step {
     pub comm_wait_ranks: [f64; 3],
     /// Minimum, median and maximum over the ranks of the duration of the previous step.
     pub step_ranks: [f64; 3],
-    /// Hash of the assignment of samples to workers and positions. It does not depend on the number of ranks.
+    /// Hash of the samples in the step, with their workers and positions. It does not depend on the number of ranks.
     pub samples: u64,
-    /// Norm of the whole gradient before clipping. Only with `optimizer.clip_norm`.
+    /// Norm of the gradient of all parameters together, before clipping. Only with `optimizer.clip_norm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grad_norm: Option<f64>,
     /// Loss scale of this step on rank 0. Only with `precision = "f16"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<f32>,
-    /// Number of earlier steps that were skipped because a gradient was infinite or NaN. Only with `loss_scale`.
+    /// Number of steps before this one that were skipped because a gradient was infinite or NaN. Only with `loss_scale`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_steps: Option<u32>,
 }
@@ -99,7 +99,8 @@ pub struct Epoch {
     pub step: u64,
     /// The epoch that ended, from 0.
     pub epoch: u32,
-    /// If the run ended during this epoch: the number of finished steps and of all steps. Only for printed output.
+    /// If the run ended during this epoch: the number of steps done, and the number of steps in a whole epoch. Only for
+    /// printed output.
     #[serde(skip)]
     pub part: Option<(u64, u64)>,
     /// Mean training loss over the epoch's images.
@@ -173,11 +174,11 @@ pub struct Layers {
 pub struct TensorSpread {
     pub name: String,
     pub elements: u64,
-    /// Statistics before the step.
+    /// Statistics of the parameter before the update.
     pub weight: Spread,
-    /// Statistics of the gradient before clipping. The gradient is for the mean loss.
+    /// Statistics of the gradient of the mean loss, before clipping.
     pub gradient: Spread,
-    /// Share of zeros among the workers' codes. Only for codecs that use such codes and for parameters that are not
+    /// Share of encoded gradients that are zero. Only for codecs that can count them, and for parameters that are not
     /// exempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zero_codes: Option<f64>,
@@ -198,7 +199,7 @@ pub struct Eval {
     /// Mean F1 score of the classes. Only if the run selects checkpoints by it, or for multi-label data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub macro_f1: Option<f64>,
-    /// F1 score over all pairs of image and label. Only for multi-label data.
+    /// F1 score over all pairs of image and class. Only for multi-label data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub micro_f1: Option<f64>,
     /// Mean of the classes' average precisions. Only if the run selects checkpoints by it, or for multi-label data.
@@ -259,10 +260,10 @@ pub struct End {
     /// Name, value and step of the score that selected the best checkpoint. Only for printed output.
     #[serde(skip)]
     pub best: Option<(String, f64, u64)>,
-    /// CRC-32C of the parameters, running statistics, and the optimizer's values and averages, in hexadecimal separated
-    /// by dashes. Equal if two runs computed the same bits.
+    /// CRC-32C of the parameters, of the running statistics, and of the optimizer's state with the averages, in
+    /// hexadecimal and separated by dashes. Equal if two runs computed bit-identical results.
     pub digest: String,
-    /// Why a score ended the run early: `target` or `patience`.
+    /// Why the run ended early because of a score: `target` or `patience`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
     /// Seconds from the first image to the evaluation that reached `stop.target`.
@@ -317,7 +318,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Computes the statistics of `factor * element` in f64, in element order.
+    /// Computes the statistics of the elements, multiplied by `factor`. Sums are in f64 and in element order.
     pub fn of(elements: &[f32], factor: f64) -> Self {
         let values = || elements.iter().map(|element| f64::from(*element) * factor);
         let count = elements.len() as f64;

@@ -1,5 +1,5 @@
-//! Writes metrics.jsonl for programs to read: one JSON object per line, never a partial line. If somebody removes the
-//! file during the run, it is created again.
+//! Writes metrics.jsonl for programs to read: one JSON object per line, never a partial line. If the file is removed during the run, it is
+//! created again.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Seek, Write};
@@ -36,8 +36,7 @@ struct TimedEvent<'a> {
 }
 
 impl Jsonl {
-    /// Creates the file or empties it. Of the step events, only every `every`-th is written; all other events are
-    /// written always.
+    /// Creates the file or empties it. Of the step events, only every `every`-th is written. All other events are always written.
     pub fn create(path: &Path, every: u64, started: Instant) -> Result<Self, Error> {
         let log = Self::append(path, every, started)?;
         log.file.file().set_len(0).map_err(|source| Error { path: path.into(), source })?;
@@ -71,8 +70,7 @@ impl Jsonl {
     }
 }
 
-/// Appends a line to a file in one write. If that fails, for example because the disk is full, the part that was
-/// written is removed.
+/// Appends a line to a file with a single write. If that fails, for example because the disk is full, removes the part that was written.
 pub fn write_whole(mut file: &File, line: &[u8]) -> io::Result<()> {
     let before = file.metadata()?;
     file.write_all(line).inspect_err(|_| {
@@ -90,7 +88,7 @@ fn sync(file: &File) -> io::Result<()> {
 
 impl Sink for Jsonl {
     fn event(&mut self, event: &Event) -> Result<(), Error> {
-        // If the loss is not finite, the run ends with this step, so the line is always written.
+        // A step with a loss that is not finite is always written, because the run ends with it.
         if matches!(event, Event::Step(step) if step.loss.is_finite() && !step.step.is_multiple_of(self.every)) {
             return Ok(());
         }
@@ -131,8 +129,9 @@ impl LogFile {
         &self.file
     }
 
-    /// Checks that the path still refers to the open file. If the file was removed, creates a new file and copies all lines into it. If it
-    /// was replaced, later lines go to the replacement. Does nothing if the folder was removed: other code then ends the run.
+    /// Checks that the path still refers to the open file. If the file was removed, creates a new file and copies all lines into it. If
+    /// another file has its name, writes later lines to that file. Does nothing if the folder was removed, because other code then ends the
+    /// run.
     pub fn check(&mut self) {
         if self.last_check.elapsed() >= CHECK_INTERVAL {
             self.last_check = Instant::now();

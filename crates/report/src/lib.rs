@@ -16,7 +16,7 @@ mod terminal;
 mod text;
 
 pub use evaluation_file::EvaluationFile;
-/// The fact in [`Start`] with the best score from an earlier part of the run.
+/// Name of the fact in [`Start`] that tells the best score of an earlier part of the run.
 pub const BEST: &str = "best";
 
 pub use event::{Checkpoint, End, Epoch, Eval, Event, Exchange, Layers, Loading, Spread, Start, Step, TensorSpread};

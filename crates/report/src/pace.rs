@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Step;
 
-/// The steps since the last output.
+/// Sums over the steps since the last output.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     steps: u64,
@@ -13,7 +13,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Adds one step. Its number, epoch and learning rate become the window's.
+    /// Adds a step. The window takes its number, epoch and learning rate.
     pub fn add(&mut self, step: &Step) {
         self.steps += 1;
         self.images += step.img_per_s * step.step_ms / 1e3;
@@ -28,8 +28,8 @@ impl Window {
         };
     }
 
-    /// Returns the means and empties the window, or returns `None` if it is empty. The speed is images divided by time,
-    /// not a mean of speeds.
+    /// Returns the means over the steps and empties the window. Returns `None` if the window is empty. The speed is the
+    /// number of images divided by their time, not a mean of speeds.
     pub fn take(&mut self) -> Option<Step> {
         let Window { steps, images, sum } = std::mem::take(self);
         let mean = |total: f64| total / steps as f64;
@@ -49,13 +49,13 @@ impl Window {
 /// Estimates the remaining time from the pace of this process.
 #[derive(Debug, Default)]
 pub(super) struct TimeLeft {
-    /// Time and number of this process's first step.
+    /// Time and number of the first step that was reported.
     from: Option<(Instant, u64)>,
 }
 
 impl TimeLeft {
-    /// Returns the estimated time from step `step`, which was done at `now`, to step `last`. Returns `None` after the
-    /// first step.
+    /// Returns the estimated time until step `last`, if step `step` was done at `now`. Returns `None` at the first step
+    /// of this process.
     pub fn after(&mut self, step: u64, last: u64, now: Instant) -> Option<Duration> {
         let (since, first) = *self.from.get_or_insert((now, step));
         let done = step.checked_sub(first).filter(|done| *done > 0)?;
@@ -100,7 +100,7 @@ mod time_left_tests {
     use super::*;
 
     #[test]
-    fn the_pace_is_that_of_this_process() {
+    fn pace_counts_only_steps_of_this_process() {
         let (mut left, begin) = (TimeLeft::default(), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
         // A run that was resumed at step 500.

@@ -17,15 +17,15 @@ const SCRIPT: &str = concat!(
 /// Name of the page in a run's folder.
 pub const NAME: &str = "report.html";
 
-/// Recognises an HTML page. A page may overwrite only such a file.
+/// The kind of file that a page may overwrite: an HTML page.
 pub const PAGE: Content = Content { name: "an HTML page", begins: |head| head.starts_with(b"<!DOCTYPE html>") };
 
-/// Maximum number of points in all curves together. This is more than a screen can show, and little enough that a page
-/// opens at once.
+/// Maximum number of points in all curves together. A screen cannot show more, and a page with this number opens at
+/// once.
 const POINTS: usize = 16_000;
 
-/// Renders the page for these runs. With `reload`, browsers reload the page after that number of seconds. `is_default`
-/// returns true if a recipe key has the given default value (as TOML); the page hides such keys at first.
+/// Renders the page for these runs. With `reload`, browsers reload the page every `reload` seconds. The page hides
+/// recipe keys with default values at first. `is_default(key, value)` returns true if `value`, as TOML, is the default.
 pub fn render(runs: &[Run], reload: Option<u32>, is_default: fn(&str, &str) -> bool) -> String {
     let points = (POINTS / runs.len().max(1) / CURVES).max(100);
     let all: Vec<Value> = runs.iter().map(|run| run_data(run, points, is_default)).collect();
@@ -125,16 +125,16 @@ fn evals<'a>(all: impl Iterator<Item = &'a EvalLine>) -> Value {
     all.map(row).collect()
 }
 
-/// Returns the mean images per second since the last start. If that part has not ended or had no steps left, returns
-/// the mean over all logged steps.
+/// Returns the images per second that the end event has. If it is missing or its part of the run had no steps, computes
+/// them from the mean time of all logged steps.
 fn rate(log: &Log) -> Option<f64> {
     let told = log.end.as_ref().map(|end| end.img_per_s).filter(|rate| *rate > 0.0);
     let batch = log.starts.last().map(|start| start.batch as f64);
     told.or_else(|| Some(1e3 * batch? / time(log)["step_ms"].as_f64()?))
 }
 
-/// Returns means over all steps except the first, which includes preparations: the parts of a step's time, and the
-/// differences between ranks.
+/// Returns means over all logged steps except the first, which includes preparations: the time of a step, its parts,
+/// and the differences between ranks.
 fn time(log: &Log) -> Value {
     let steps = log.steps.get(1..).unwrap_or_default();
     let mean = |value: &dyn Fn(&StepLine) -> f64| {
@@ -162,9 +162,9 @@ fn time(log: &Log) -> Value {
     })
 }
 
-/// Approximate limit on how many numbers the page contains for the statistics of all layers and steps.
+/// Approximate maximum number of values in the page for the statistics of all layers and steps.
 const MOST: usize = 40_000;
-/// Numbers per tensor and step.
+/// Number of values per tensor and step.
 const EACH: usize = 5;
 
 /// Converts the statistics of the layers to JSON: for each parameter, its values over the steps. Returns null if the
@@ -175,7 +175,7 @@ fn layer_data(log: &Log) -> Value {
     let room = (MOST / EACH / last.tensors.len().max(1)).max(2);
     let lines: Vec<&LayersLine> = match lines.len() <= room {
         true => lines,
-        // Evenly spaced lines, including the first and the last.
+        // Take evenly spaced lines, including the first and the last.
         false => (0..room).map(|k| lines[k * (lines.len() - 1) / (room - 1)]).collect(),
     };
     let tensors = last.tensors.iter().enumerate().map(|(index, tensor)| {
@@ -199,13 +199,13 @@ fn layer_data(log: &Log) -> Value {
     json!({ "steps": lines.iter().map(|line| line.step).collect::<Vec<_>>(), "tensors": tensors.collect::<Vec<_>>() })
 }
 
-/// Returns all statistics of the last line.
+/// Returns all statistics in the line.
 fn whole(spread: &SpreadLine) -> Value {
     let SpreadLine { mean, deviation, least, most, zeros } = spread;
     json!({ "mean": mean, "deviation": deviation, "least": least, "most": most, "zeros": zeros })
 }
 
-/// Number of curves per run with one value per step.
+/// Number of curves per run that have one value per step.
 const CURVES: usize = 7;
 
 /// Returns `{x, y}` of a curve. If it has more than `most` points, adjacent points are replaced by their mean, with
@@ -229,14 +229,14 @@ fn thin_out(points: impl Iterator<Item = (u64, f64)>, most: usize) -> Value {
     })
 }
 
-/// Returns the k-th of `parts` parts. Their lengths differ by at most one.
+/// Returns the k-th of `parts` parts of the points. Their lengths differ by at most one.
 fn group(points: &[(u64, f64)], k: usize, parts: usize) -> &[(u64, f64)] {
     &points[k * points.len() / parts..(k + 1) * points.len() / parts]
 }
 
-/// Adjacent points combined into one.
+/// The statistics of adjacent points that are shown as one point.
 struct Group {
-    /// The last step of the group.
+    /// Step number of the last point.
     x: u64,
     mean: f64,
     least: f64,
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_are_those_of_the_log() {
+    fn numbers_match_the_log() {
         let lines = "{\"event\":\"step\",\"step\":1,\"loss\":2.3115731142461312,\"lr\":0.1}\n\
                      {\"event\":\"step\",\"step\":2,\"loss\":null,\"lr\":0.05}\n\
                      {\"event\":\"eval\",\"step\":2,\"split\":\"test\",\"top1\":0.1188,\"top5\":0.5,\"loss\":2.2,\"count\":10}\n";
@@ -289,7 +289,7 @@ mod tests {
         assert!(render(&[], Some(5), |_, _| false).contains("<meta http-equiv=\"refresh\" content=\"5\">"));
     }
 
-    /// The last start had no steps left and only evaluated.
+    /// If the last part of a run had no steps and only evaluated, the rate is that of the steps before.
     #[test]
     fn a_start_without_steps_has_the_rate_of_those_before() {
         let steps: String =

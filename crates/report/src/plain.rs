@@ -9,11 +9,11 @@ use super::pace::TimeLeft;
 use super::pace::Window;
 use super::{Error, Event, Sink, Start, Verbosity, text};
 
-/// Steps between two progress lines, within the limits below.
+/// Number of steps between two progress lines, if the time between them is within the limits below.
 const STEPS: u64 = 50;
-/// Minimum time between two progress lines, however fast the steps are.
+/// Minimum time between two progress lines.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Maximum time between two progress lines, however slow the steps are.
+/// Maximum time between two progress lines.
 const LONGEST: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +42,12 @@ pub struct Plain<W> {
 }
 
 impl<W: Write> Plain<W> {
-    /// Writes to `out` for a user who watches the run.
+    /// Writes to `out` for a user who watches the run. `verbosity` selects what is written.
     pub fn new(out: W, verbosity: Verbosity) -> Self {
         Self::stamped(out, Stamp::Clock, verbosity)
     }
 
-    /// Writes everything to `out`, for reading later.
+    /// Writes everything to `out`, with date and time, as a log.
     pub fn log(out: W) -> Self {
         Self::stamped(out, Stamp::Date, Verbosity::Verbose)
     }
@@ -74,7 +74,7 @@ impl<W: Write> Plain<W> {
         let _ = self.out.write_all(text.as_bytes());
     }
 
-    /// Returns true if a progress line is due: after the first step, then by steps and time.
+    /// Returns true if a progress line is due. The first step has one, and later lines depend on steps and time.
     fn due(&self) -> bool {
         let Some(shown) = self.shown else { return true };
         let passed = shown.elapsed();

@@ -1,5 +1,4 @@
-//! The result of a search for a learning rate: losses at increasing rates, smoothed losses, a suggestion, and a
-//! picture.
+//! The result of a learning rate search: losses at increasing rates, smoothed losses, a suggested rate, and a plot.
 
 use super::text::rate;
 
@@ -7,7 +6,7 @@ use super::text::rate;
 const SMOOTHING: f64 = 0.98;
 /// The search ends when the smoothed loss is this many times its minimum.
 const WORSE: f64 = 4.0;
-/// The first steps cannot be suggested, because their smoothed losses average too few values.
+/// The first steps are never suggested, because their smoothed losses average too few values.
 const SKIPPED: usize = 10;
 
 /// The losses of a search, one per step.
@@ -33,7 +32,7 @@ pub struct Suggestion {
 }
 
 impl RateSearch {
-    /// Adds a step. Returns false if the loss has grown so much that the search can end.
+    /// Adds a step. Returns false if the smoothed loss has grown so much that the search can end.
     pub fn add(&mut self, lr: f64, loss: f64) -> bool {
         self.mean = SMOOTHING * self.mean + (1.0 - SMOOTHING) * loss;
         let smooth = self.mean / (1.0 - SMOOTHING.powi(self.points.len() as i32 + 1));
@@ -82,14 +81,14 @@ impl RateSearch {
     }
 }
 
-/// Size of the picture in pixels, and space for axis labels.
+/// Size of the picture in pixels, and the margins for axis labels.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 60.0;
 const BELOW: f64 = 46.0;
 const EDGE: f64 = 16.0;
 
-/// Maps rates and losses to positions in the picture.
+/// Maps rates and losses to pixel positions in the plot.
 struct Plot {
     /// Decimal logarithms of the smallest and largest rate.
     rates: [f64; 2],
@@ -97,7 +96,7 @@ struct Plot {
 }
 
 impl Plot {
-    /// Covers all rates, and losses up to 1.5 times the first. Higher losses are cut off.
+    /// Covers all rates, and losses up to 1.5 times the first smoothed loss. Higher losses are drawn at the upper edge.
     fn of(points: &[Point]) -> Self {
         let first = points.first().map_or(1.0, |point| point.smooth);
         let ends = [points.first(), points.last()].map(|point| point.map_or(1.0, |point| point.lr).log10());
@@ -162,7 +161,8 @@ impl Plot {
 mod tests {
     use super::*;
 
-    /// Returns a search with a loss that is constant first, falls around 1e-2, and grows above 1.
+    /// Returns a search in which the loss is at first constant, falls around a rate of 1e-2, and grows above a rate of
+    /// 1.
     fn search() -> (RateSearch, bool) {
         let (mut search, mut goes_on) = (RateSearch::default(), true);
         for k in 0..200 {
@@ -179,7 +179,7 @@ mod tests {
     fn the_steepest_fall_is_suggested() {
         let (search, goes_on) = search();
         let Suggestion { steepest, tenth } = search.suggestion().unwrap();
-        // Smoothing lags, so the minimum slope is above 1e-2.
+        // Smoothing delays the curve, so its steepest point is above 1e-2.
         assert!((5e-3..1e-1).contains(&steepest), "{steepest}");
         assert!((1e-2..1.0).contains(&tenth) && steepest < 10.0 * tenth, "{tenth}");
         assert!(!goes_on && search.steps() < 200 && search.grows(), "the search ends when the loss grows");

@@ -1,4 +1,4 @@
-//! The reporter of rank 0, which passes events to sinks, the trait for sinks, and the verbosity.
+//! Passes the events of a run to sinks. Defines the reporter, the trait for sinks, and the verbosity.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ impl Reporter {
         Reporter::default()
     }
 
-    /// Creates the reporter of rank 0. It writes to the screen, everything to `out/run.log`, and to `out/metrics.jsonl` with a step line
-    /// every `every` steps. With `goes_on`, both files are appended to. `started` is the start time of the process, `apart` the time
+    /// Creates the reporter of rank 0. It writes to the screen, to `out/run.log` with full detail, and to `out/metrics.jsonl` with a step
+    /// line every `every` steps. With `goes_on`, appends to both files. `started` is the start time of the process, and `apart` the time
     /// between progress lines.
     pub fn new(
         out: &Path,
@@ -109,7 +109,7 @@ impl Reporter {
         if advice.pressing { self.note(&advice.text) } else { self.fact(&advice.text) }
     }
 
-    /// Passes lines of text that few readers need to all sinks.
+    /// Passes lines of text to all sinks that are shown only with full verbosity.
     pub fn fact(&mut self, text: &str) {
         self.sinks.iter_mut().for_each(|sink| sink.fact(text));
     }
@@ -137,7 +137,7 @@ pub struct Error {
 pub trait Sink {
     fn event(&mut self, event: &Event) -> Result<(), Error>;
 
-    /// Handles the details of an evaluation. Not called for every evaluation.
+    /// Handles the details of an evaluation. Some evaluations are skipped.
     fn evaluation(&mut self, _evaluation: &EvaluationFile) -> Result<(), Error> {
         Ok(())
     }
@@ -152,10 +152,10 @@ pub trait Sink {
         false
     }
 
-    /// Handles one line of plain text, such as a warning. Metrics files ignore it.
+    /// Handles one line of text, such as a warning. Sinks for metrics ignore it.
     fn note(&mut self, _text: &str) {}
 
-    /// Handles lines of plain text that few readers need, about the environment of the run and where its time goes.
+    /// Handles lines of text about the environment of the run and where its time goes. They are shown only with full verbosity.
     fn fact(&mut self, _text: &str) {}
 }
 
@@ -173,7 +173,7 @@ pub enum Verbosity {
 }
 
 impl Verbosity {
-    /// Returns true if a line that is not a fact is shown.
+    /// Returns true if a note is shown at this verbosity. Quiet runs show only warnings.
     pub(super) fn shows(self, text: &str) -> bool {
         self > Verbosity::Quiet || text.starts_with("warning")
     }

@@ -14,7 +14,8 @@ use super::event::Spread;
 use super::pace::Window;
 use super::{Error, EvaluationFile, Event, Layers, Sink, Start};
 
-/// Time between two points of the curves over the steps. TensorBoard itself keeps about a thousand points per curve.
+/// Minimum time between two points of a curve over the steps. TensorBoard itself keeps about a thousand points per
+/// curve.
 const POINTS_EVERY: Duration = Duration::from_secs(1);
 
 pub struct Tensorboard {
@@ -32,8 +33,8 @@ impl Tensorboard {
         Self { file: EventFile::new(out), recipe, window: Window::default(), written: None }
     }
 
-    /// Starts a session. TensorBoard then discards points of later steps, which exist if the run was resumed from an
-    /// earlier checkpoint.
+    /// Starts a session. If the run was resumed from an earlier checkpoint, the folder may have points of later steps,
+    /// which TensorBoard then discards.
     fn begin(&mut self, start: &Start) -> io::Result<()> {
         self.file.open()?;
         // session_log (7): status (1) START
@@ -70,7 +71,7 @@ impl Tensorboard {
         )
     }
 
-    /// Writes histograms of parameters and gradients, and the share of zero codes.
+    /// Writes histograms of parameters and gradients, and the share of encoded gradients that are zero.
     fn layers(&mut self, layers: &Layers) -> io::Result<()> {
         let mut values = Vec::new();
         for tensor in &layers.tensors {
@@ -149,9 +150,9 @@ impl Sink for Tensorboard {
     }
 }
 
-/// Up to this number of classes, the whole confusion matrix is drawn.
+/// If there are at most this many classes, the whole confusion matrix is drawn.
 const MOST: usize = 512;
-/// With more classes, this number of classes with the most mistakes is drawn.
+/// If there are more classes, only this number of classes is drawn: those with the most mistakes.
 const WORST: usize = 50;
 
 /// Draws the confusion matrix. Returns `None` for multi-label data and numbers, or if drawing fails.
@@ -175,7 +176,7 @@ fn picture(evaluation: &EvaluationFile) -> Option<Message> {
     Some(images(&format!("{}/confusion", evaluation.split), (width, height), &[&file]))
 }
 
-/// Returns the classes to draw in ascending order.
+/// Returns the classes to draw, in ascending order.
 fn order(evaluation: &EvaluationFile) -> Vec<usize> {
     let count = evaluation.classes.len();
     let mut order: Vec<usize> = (0..count).collect();
@@ -195,7 +196,7 @@ fn order(evaluation: &EvaluationFile) -> Vec<usize> {
     order
 }
 
-/// An event file in a folder. It is created when it is opened.
+/// An event file for TensorBoard. The file is created by [`EventFile::open`].
 struct EventFile {
     out: PathBuf,
     file: Option<(RecordWriter<File>, PathBuf)>,
@@ -228,7 +229,7 @@ impl EventFile {
         self.write(step, Message::new().message(5, summary))
     }
 
-    /// Returns the path of the file, or the beginning of its name if it is not open.
+    /// Returns the path of the file. Before it is created, returns the path without the unique end of the name.
     pub fn path(&self) -> PathBuf {
         self.file.as_ref().map_or_else(|| self.out.join("events.out.tfevents"), |(_, path)| path.clone())
     }
@@ -368,7 +369,7 @@ mod tests {
         sink.event(&Epoch { step: 42, ..Epoch::default() }.into()).unwrap();
         sink.event(&Eval { step: 42, split: "test".into(), top1: 0.5, ..Eval::default() }.into()).unwrap();
         let all = payloads(&folder);
-        // Version, session, facts, recipe, the points of steps 41 and 42, epoch, score.
+        // The events are: version, session, facts, recipe, the points of steps 41 and 42, epoch, score.
         assert_eq!(all.len(), 8);
         assert!(all.iter().all(|event| event[0] == 0x09), "each begins with the wall time");
         assert!(all[0].ends_with(b"\x1a\x0dbrain.Event:2"));

@@ -76,15 +76,15 @@ impl Sink for Terminal {
 }
 
 impl Drop for Terminal {
-    /// Removes the status block, so that a run that ends early can print its last messages.
+    /// Removes the status block, so that the last messages of a run that ends early are not printed below it.
     fn drop(&mut self) {
         screen::clear();
     }
 }
 
-/// Wider lines are hard to read.
+/// Maximum width of a line. Wider lines are hard to read.
 const WIDEST: usize = 200;
-/// A shorter bar would show too little.
+/// Minimum width of the progress bar. A shorter bar would show too little.
 const SHORTEST_BAR: usize = 10;
 
 /// The content of the status block.

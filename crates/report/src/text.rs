@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Checkpoint, End, Epoch, Eval, Event, Exchange, Start, Step, Verbosity, pace};
 
-/// A wait is shown if it is at least this share of the step.
+/// A wait is shown if it is at least this fraction of the step's time.
 const LARGE: f64 = 0.1;
 
 /// Formats an event other than a step. Returns `None` if the event is not shown at this verbosity.
@@ -56,7 +56,7 @@ fn start(start: &Start) -> String {
     lines.join("\n")
 }
 
-/// Formats the steps of this run.
+/// Formats the range of steps that this process will train.
 fn range(start: &Start) -> String {
     format!("{} to {}", grouped(start.step + 1), grouped(start.last_step))
 }
@@ -81,7 +81,7 @@ pub(super) fn numbers(step: &Step) -> Vec<String> {
     words
 }
 
-/// Formats the line of a step for plain output. Verbose output includes the parts of its time.
+/// Formats the progress line of a step for plain output. Verbose output includes the parts of its time.
 pub(super) fn step(start: &Start, step: &Step, left: Option<Duration>, verbosity: Verbosity) -> String {
     let Step { data_wait_ms, comm_wait_ms, step_ms, .. } = step;
     let mut words =
@@ -113,7 +113,7 @@ fn epoch(epoch: &Epoch) -> String {
     )
 }
 
-/// How many times longer the wire takes than the codec on a network that limits the exchange.
+/// If MPI needs at least this many times the time of the codec, the network limits the exchange.
 const SLOW_WIRE: f64 = 10.0;
 
 /// Formats the cost of the exchange, compares it with `float`, and makes a suggestion.
@@ -173,7 +173,7 @@ pub fn best(by: &str, score: f64, step: u64) -> String {
     format!("{by} {score} (step {})", grouped(step))
 }
 
-/// Formats the score of an evaluation that is the best so far.
+/// Formats the score if the evaluation is the best so far. Returns `None` otherwise.
 pub(super) fn best_of(eval: &Eval) -> Option<String> {
     let by = eval.best.as_deref()?;
     let score = match by.trim_start_matches("ema.") {
@@ -203,7 +203,7 @@ fn end(end: &End) -> String {
     let new = step.saturating_sub(*before);
     let steps = if *before == 0 { format!("{step} steps") } else { format!("{step} steps, {new} of them") };
     let since = if *before == 0 { "" } else { " since the last start" };
-    // Without steps there is no rate.
+    // Without steps in this process there is no rate.
     let rate = if new == 0 { String::new() } else { format!(", {} img/s", grouped(img_per_s.round() as u64)) };
     let best = match &end.best {
         Some((by, score, at)) if at == step => format!("; {}, the last step, is the best", best(by, *score, *at)),

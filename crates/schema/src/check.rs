@@ -66,7 +66,7 @@ fn check_kind(key: &KindField, table: &Table) -> Result<&'static [Field], Fault>
 fn check_field(field: &Field, value: Option<&Value>) -> Result<(), Fault> {
     let fault = |problem| Err(Fault { key: field.name, problem });
     let expected = || match (&field.value_type, field.range) {
-        // report the range at once, not only the type
+        // also name the range, so that the user learns about type and range from one message
         (KeyType::Count(_), Range::AtLeast(_)) => format!("an integer {}", field.range.text()),
         (value_type, _) => value_type.expected(),
     };

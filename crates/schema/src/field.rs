@@ -5,14 +5,14 @@ pub enum KeyType {
     Text,
     /// One of these strings.
     Choice(&'static [&'static str]),
-    /// A string with its own notation.
+    /// A string in a notation of its own, such as `window(8)`.
     Parsed {
         /// Description of the notation for error messages.
         expected: &'static str,
         /// Checks a string. The error says what was expected and what was found.
         parse: fn(&str) -> Result<(), String>,
     },
-    /// A string, which must be one of these.
+    /// A string in a notation of its own, or a list of numbers.
     ParsedOrNumbers {
         /// Description of the notation for error messages.
         expected: &'static str,
@@ -55,7 +55,7 @@ pub struct Field {
     pub value_type: KeyType,
     pub default: DefaultValue,
     pub range: Range,
-    /// Whether a resumed run may change it, because it does not affect results.
+    /// True if a resumed run may change the key, because it does not affect results.
     pub changeable: bool,
     /// Meaning and unit, from the doc comment of the Rust field.
     pub doc: &'static str,
@@ -65,7 +65,7 @@ pub struct Field {
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub name: &'static str,
-    /// Description, from the doc comment of its settings.
+    /// Description, from the doc comment of the kind's settings.
     pub doc: &'static str,
     /// The keys that it adds to the section's own keys.
     pub fields: &'static [Field],
@@ -76,15 +76,15 @@ pub struct Kind {
 pub struct KindField {
     pub field: Field,
     pub kinds: &'static [Kind],
-    /// Whether the kind's keys come before the section's own keys.
+    /// True if the kind's keys come before the section's own keys.
     pub first: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Schema {
-    /// Description, from the doc comment of its struct.
+    /// Description, from the doc comment of the section's struct.
     pub doc: &'static str,
-    /// Its key `kind`, if it has one.
+    /// The section's key `kind`, if it has one.
     pub kind: Option<KindField>,
     pub fields: &'static [Field],
 }

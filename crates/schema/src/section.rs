@@ -131,7 +131,7 @@ macro_rules! section {
             const TYPE: $crate::KeyType =
                 $crate::KeyType::Section(&<Self as $crate::Section>::SCHEMA);
 
-            /// Returns true if there is nothing to write.
+            /// Returns true if all keys of the section are absent, so that there is nothing to write.
             fn is_absent(&self) -> bool {
                 !$crate::is_given!($($kind)?) $(&& $crate::KeyValue::is_absent(&self.$field))*
             }
@@ -158,7 +158,7 @@ macro_rules! field_type {
     (section $type:ty) => { $type };
 }
 
-/// The value of the field if the key is omitted.
+/// Expands to the value that the struct's field has if the key is omitted.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! default_of {
@@ -192,7 +192,7 @@ macro_rules! accessor {
     ($mode:ident $($rest:tt)*) => {};
 }
 
-/// The default for the documentation.
+/// Expands to the key's [`DefaultValue`](crate::DefaultValue).
 #[doc(hidden)]
 #[macro_export]
 macro_rules! default_text {
@@ -221,7 +221,7 @@ macro_rules! range_of {
     };
 }
 
-/// Whether the key has the flag `changeable`.
+/// Expands to `true` if the key has the flag `changeable`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! changeable {

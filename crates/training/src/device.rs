@@ -1,5 +1,5 @@
-//! The choice of a device, and the threads of a rank that uses it. Only [`launch`](crate::launch) names concrete
-//! devices. All other code is generic over [`Device`].
+//! The choice of a device, and the division of a rank's cores among its threads. Only [`launch`](crate::launch) names
+//! concrete devices. All other code is generic over [`Device`].
 
 use base::cores::{self, Cores};
 use recipe::Overlap;
@@ -33,7 +33,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Divides the cores of a rank. `sums` is true if another thread sums gradients with MPI.
+    /// Divides the cores of a rank. `sums` is true if an additional thread sums gradients with MPI.
     ///
     /// If the device computes on cores, there is a compute thread per core by default. The loader gets the remaining
     /// cores, except one for MPI. On other devices one thread enqueues work and mostly sleeps, as does MPI's thread, so
@@ -51,7 +51,7 @@ impl Resources {
     }
 
     /// Returns true if buckets are summed during backward. By default this is the case if MPI has a core of its own, or
-    /// if the device has a queue, so that the compute thread is idle.
+    /// if the device has a queue (`queues`), because the compute thread is then mostly idle.
     pub fn overlap(&self, wish: Overlap, queues: bool) -> bool {
         match wish {
             Overlap::On => true,

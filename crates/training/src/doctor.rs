@@ -22,8 +22,8 @@ pub struct Report {
     pub problems: usize,
 }
 
-/// Examines the machines of all ranks. `verbose` also lists where libraries were searched. Returns `None` on all ranks
-/// except 0. When it returns, the sums that check MPI against known results have passed.
+/// Examines the machines of all ranks. `verbose` also lists where libraries were searched. Returns `None` on all ranks except 0. If it
+/// returns `Ok`, MPI has also passed the test with sums whose results are known.
 pub fn examine(verbose: bool) -> Result<Option<Report>, Error> {
     let comm = Comm::launch();
     let _answered = expect_answer(&comm);
@@ -68,10 +68,11 @@ fn report(session: &mut Session, mut findings: Vec<String>, verbose: bool) -> Re
     Ok(session.is_root().then_some(Report { text, problems: findings.len() }))
 }
 
-/// Wait for other ranks after which [`examine`] looks for a reason.
+/// How long an MPI operation may take before [`examine`] looks for a reason.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Ends all ranks, or prints a note, if the ranks do not answer each other before the returned sender is dropped. MPI itself waits forever.
+/// Starts a thread that reports an MPI operation without an answer, because MPI itself waits forever. If a network problem explains the
+/// wait, the thread ends all ranks, otherwise it prints a note. Dropping the returned sender stops the thread.
 fn expect_answer(comm: &Comm) -> Sender<()> {
     let (comm, (answered, end)) = (comm.clone(), mpsc::channel());
     let wait = move || {
@@ -88,7 +89,7 @@ fn expect_answer(comm: &Comm) -> Sender<()> {
             }
         }
     };
-    // without this thread, doctor may only hang longer
+    // if the thread cannot start, a wait is just not explained
     let _ = std::thread::Builder::new().name("doctor".into()).spawn(wait);
     answered
 }

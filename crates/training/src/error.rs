@@ -12,7 +12,7 @@ pub enum Error {
     /// The request cannot be carried out, for example because of a wrong option or recipe key. The exit code is 2.
     #[error("{0}")]
     Usage(String),
-    /// A failure without a variant of its own. The text is the whole message.
+    /// Any other failure. The text is the whole message.
     #[error("{0}")]
     Failed(String),
     /// The ranks were not started correctly. The text includes a remedy.
@@ -58,7 +58,9 @@ pub enum Error {
         what: String,
     },
     /// The loader returned a batch that does not belong to the step. This is a bug.
-    #[error("expected a batch of {expected}, got {got}")]
+    #[error(
+        "the loader returned a wrong batch: expected {expected}, got {got}; this is a bug in trireme, please report it"
+    )]
     Batch {
         /// Epoch, step and worker of the pass that needs the batch.
         expected: String,
@@ -93,12 +95,12 @@ pub enum Error {
     NotFinite {
         /// Number of the step, starting at 1.
         step: u64,
-        /// Whether the loss is not finite. Otherwise, it is a parameter or a running statistic.
+        /// True if the loss is not finite, false if a parameter or a running statistic is not finite.
         in_loss: bool,
         /// The ranks with the value that is not finite, as text.
         origin: String,
         lr: f64,
-        /// Whether activations are f16.
+        /// True if activations are f16.
         f16: bool,
     },
     /// A parameter is not finite, so no model file may be written.

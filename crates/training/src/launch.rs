@@ -78,7 +78,7 @@ fn choose(choice: DeviceChoice) -> FoundDevice {
 }
 
 /// Ends all ranks because this rank has no device of the requested kind. If no rank has such a device, the message is
-/// this rank's error. Otherwise it names the ranks that differ.
+/// `error`. Otherwise it names the ranks that differ.
 fn refused<T>(error: Error) -> Result<T, Error> {
     let session = Session::join(Comm::launch())?;
     let together = || {
@@ -155,7 +155,7 @@ pub fn cuda_lines(verbose: bool) -> Vec<String> {
     lines
 }
 
-/// Tests whether MPI can sum in GPU memory. Returns the findings on rank 0. Collective. It needs a job of its own,
+/// Tests whether MPI can sum in GPU memory. Returns the findings on rank 0. Collective. It must run in a separate job,
 /// because an MPI library that wrongly claims support crashes the process.
 pub fn try_cuda_aware(share_gpu: bool) -> Result<Option<String>, Error> {
     let device = match choose(DeviceChoice::Kind(CudaDevice::NAME)) {
@@ -238,7 +238,7 @@ pub fn has_launcher() -> bool {
     comm::launcher().is_some()
 }
 
-/// Returns true if this process is rank 0 of several ranks, so that it prints the messages.
+/// Returns true if there are several ranks and this process is rank 0, which prints messages for all ranks.
 pub fn is_first_of_several() -> bool {
     comm::rank_prefix() == "rank 0: "
 }
@@ -255,7 +255,8 @@ mod tests {
     use super::*;
     use crate::device::{RequestedThreads, Resources};
 
-    /// Returns compute and loader threads of each rank on a node with these cores, without binding.
+    /// Returns the numbers of compute and loader threads per rank on a node with `cores` cores and ranks that are not
+    /// bound to cores.
     fn threads<D: Device>(cores: usize, ranks: usize, requested: RequestedThreads) -> (usize, usize) {
         let masks = vec![Mask { host: "node".into(), cpus: (0..cores).collect() }; ranks];
         let resources = Resources::new::<D>(share(&masks, 0), requested, ranks > 1);
@@ -278,7 +279,7 @@ mod tests {
     fn threads_that_the_user_sets_do_not_take_cores_from_the_loader_of_a_gpu() {
         let compute = RequestedThreads { compute: Some(6), loader: None };
         assert_eq!(threads::<CpuDevice>(16, 1, compute), (6, 10));
-        // one core is for MPI
+        // one core is left for MPI
         assert_eq!(threads::<CpuDevice>(64, 4, compute), (6, 9));
         assert_eq!(threads::<CudaDevice>(16, 1, compute), (1, 15));
         let loader = RequestedThreads { compute: None, loader: Some(5) };

@@ -1,4 +1,4 @@
-//! Signals that ask a program to end, and SIGXFSZ, which must not end it. docs/cluster.md lists all signals.
+//! Signals that ask a program to end. Also handles SIGXFSZ, which must not end it. docs/cluster.md lists all signals.
 
 use std::io;
 use std::sync::Arc;

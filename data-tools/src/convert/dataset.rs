@@ -24,7 +24,7 @@ pub(super) struct ConvertedDataset {
     pub manifest: Manifest,
     /// A message for each sample that was left out.
     pub skipped: Vec<String>,
-    /// A message per ignored file property.
+    /// Messages about properties of TIFF files that the conversion ignored, such as further pages.
     pub notes: Vec<String>,
 }
 
@@ -98,7 +98,7 @@ impl ConvertedDataset {
     }
 }
 
-/// Returns the error for a band that is nodata everywhere.
+/// Returns the error for a band without data: all of its pixels have the nodata value.
 pub(super) fn without_data(split: &str, band: usize) -> Error {
     let what = format!(
         "band {band} has no pixel with data in this split, only the nodata value; leave it out with --bands, or correct --nodata"

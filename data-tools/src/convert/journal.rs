@@ -103,7 +103,7 @@ impl Journal {
     fn restart(&self, lines: &[u8]) -> Result<(), Error> {
         let emptied = self.file.lock().unwrap_or_else(PoisonError::into_inner).set_len(0);
         emptied.map_err(|e| Error::io("write", &self.path, e))?;
-        // The size of the data set is estimated later.
+        // The size of the data set is not known yet.
         self.write(lines, None)
     }
 

@@ -30,7 +30,7 @@ pub(super) struct Windows {
 
 struct Block {
     first: u64,
-    /// Number of samples in the preceding blocks of its window.
+    /// Number of samples in the blocks before this one in the same window.
     before: u64,
 }
 
@@ -154,7 +154,7 @@ mod tests {
             sorted.sort_unstable();
             assert_eq!(sorted, (0..len).collect::<Vec<_>>());
             assert!(!got.is_sorted());
-            // Each block is read completely before the window after the next one begins.
+            // All samples of a block are in the same window, which has at most 12 * `together` samples.
             let block = |sample: u64| firsts.partition_point(|&first| first <= sample) - 1;
             for (number, _) in lengths.iter().enumerate() {
                 let places: Vec<usize> = (0..got.len()).filter(|&i| block(got[i]) == number).collect();

@@ -17,7 +17,7 @@ use loaders::guarded_with;
 use crate::error::Error;
 use crate::pool;
 
-/// The highest number of shards that are closed together. Their files stay open until then.
+/// The highest number of complete shards that wait to be synced together. Their files stay open while they wait.
 const MAX_CLOSED_TOGETHER: usize = 24;
 /// The longest time that a complete shard waits for others to be closed with it.
 const GATHERING: Duration = Duration::from_secs(1);
@@ -248,7 +248,7 @@ impl<W: Work> Default for ShardQueue<W> {
 
 impl<W: Work> ShardQueue<W> {
     /// Adds a chunk to the queue. If no other thread is appending, appends the chunks that are next in order. Returns
-    /// the shard after its last chunk.
+    /// the shard when its last chunk has been appended.
     fn append(&self, work: &W, number: usize, prepared: Prepared<W::Chunk>) -> Result<Option<W::Shard>, Error> {
         let mut waiting = lock(&self.waiting);
         waiting.chunks.insert(prepared.number, prepared);

@@ -1,6 +1,6 @@
 //! The temporary folder for an output, next to its final path. It is renamed when the output is complete and removed
-//! after an error, unless its finished shards are kept. Folders left by killed processes are removed when the same
-//! output is started again.
+//! after an error, unless its finished shards are kept. Folders left by killed processes are removed when a command
+//! writes to the same output again.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -207,8 +207,8 @@ impl Drop for Staging {
     }
 }
 
-/// Resolves links in OUT, so that a link to an empty folder is accepted. Returns an error for anything else that
-/// exists.
+/// Resolves links in OUT, so that a link to an empty folder is accepted. Returns an error if OUT exists and is not an
+/// empty folder.
 fn resolve(out: &Path) -> Result<PathBuf, Error> {
     let meta = match fs::metadata(out) {
         Ok(meta) => meta,
@@ -270,7 +270,7 @@ pub(super) fn remove_lock(dir: &Path) {
 pub(super) fn remove_abandoned(out: &Path) {
     let Some(name) = out.file_name() else { return };
     for entry in fs::read_dir(folder_of(out)).into_iter().flatten().flatten() {
-        // Ignores links to folders.
+        // This ignores links to folders, because `file_type` does not follow links.
         if is_temporary(&entry.file_name(), name) && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             remove_if_abandoned(&entry.path());
         }
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn two_at_once_never_mix() {
+    fn two_temporary_folders_never_mix() {
         let out = scratch("race");
         let (first, second) = (Staging::new(&out).unwrap(), Staging::new(&out).unwrap());
         assert_ne!(first.dir(), second.dir());
@@ -382,13 +382,13 @@ mod claim_tests {
             drop(lock_folder(&folder(name)).unwrap());
         }
         let held = lock_folder(&folder("out.tmp-13")).unwrap();
-        // No lock file, another output, other name patterns, a folder inside, and a link.
+        // Folders without a lock file, of another output, with other names or with a folder inside stay. So do links.
         folder("out.tmp-14");
         for name in ["other.tmp-12", "out.tmp-12x", "out.tmp-", "out.tmp-1-2-3", "out.tmp-15"] {
             drop(lock_folder(&folder(name)).unwrap());
         }
         folder("out.tmp-15/inner");
-        // Lock file of another host.
+        // The lock file of this folder names another host, so the folder stays.
         drop(lock_folder(&folder("out.tmp-17")).unwrap());
         fs::write(root.join("out.tmp-17").join(LOCK), "elsewhere\n").unwrap();
         std::os::unix::fs::symlink(root.join("other.tmp-12"), root.join("out.tmp-16")).unwrap();

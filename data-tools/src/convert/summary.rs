@@ -28,13 +28,13 @@ pub struct ConvertSummary {
     pub manifest: Manifest,
     /// Total size of the shards in bytes.
     pub bytes: u64,
-    /// The requested number of shards, if there were too few samples for it.
+    /// The requested number of shards if `train` has fewer samples and therefore fewer shards, otherwise `None`.
     pub fewer_shards_than: Option<usize>,
     /// Number of finished shards kept from an earlier attempt.
     pub resumed: usize,
     /// A message for each image that was left out because it is unusable.
     pub skipped: Vec<String>,
-    /// A message for each other part of the source that was left out.
+    /// Other messages, such as about a folder that was left out or a file property that was ignored.
     pub notes: Vec<String>,
     /// Working time, summed over all threads.
     pub spent: ThreadTimes,
@@ -126,7 +126,7 @@ impl ConvertSummary {
     }
 }
 
-/// Statistics for a set of samples. Merges are exact except for float values, so they follow the sample order.
+/// Statistics for a set of samples. Merging is exact except for float values, so statistics are merged in sample order.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct SampleStats {
     /// Pixel sums of the measured images.
@@ -188,7 +188,7 @@ impl SampleStats {
         Ok(())
     }
 
-    /// Returns a message per ignored file property.
+    /// Returns messages about TIFF pages and nodata values that were ignored.
     pub(super) fn notes(&self) -> Vec<String> {
         let files = |count: u64| text::plural(count, "TIFF file");
         let pages = (self.more_pages > 0).then(|| {
@@ -315,7 +315,7 @@ mod spent_tests {
     }
 
     #[test]
-    fn what_some_samples_took_stands_for_all() {
+    fn measured_times_are_scaled_to_the_whole_time() {
         let ms = Duration::from_millis;
         let some = ThreadTimes { reading: ms(1), decoding: ms(3), writing: ms(4), syncing: ms(5) };
         let all = some.extended_to(ms(80));

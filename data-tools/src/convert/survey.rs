@@ -22,9 +22,9 @@ use crate::{pool, text};
 const INDEX_LINE: u64 = 16;
 /// Number of samples per split that are converted beforehand.
 const SURVEY_SAMPLES: u64 = 16;
-/// If images must be decoded to measure the mean and standard deviation, about this number of pixels is measured ...
+/// If images must be decoded to measure the mean and standard deviation, about this number of pixels is measured.
 const MEASURED_PIXELS: u64 = 1 << 25;
-/// ... but at least this number of images.
+/// If images must be decoded to be measured, at least this number of images is measured, whatever their size.
 const MEASURED_IMAGES: u64 = 256;
 /// When the mean that replaces nodata values is measured, each thread measures this number of parts before they are
 /// merged.
@@ -106,7 +106,7 @@ impl Kind {
         };
         match found.nodata {
             Some(nodata) if self.nodata.map(f64::to_bits) != Some(nodata.to_bits()) => Err(format!(
-                "found {}, but {} has {}; give the value for all images with --nodata",
+                "found {}, but {} has {}; set the value for all images with --nodata",
                 word(found.nodata),
                 self.nodata_file,
                 word(self.nodata)
@@ -172,8 +172,9 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// Returns the error for the first unusable sample, unless such samples are skipped. If an image changes later, the
-    /// mean changes too, and finished shards would contain a different value.
+    /// Returns an error if no image can be used or a band has no data. Also returns the error for the first unusable
+    /// sample, unless such samples are skipped: repairing it later would change the mean, and finished shards would
+    /// contain the old value.
     pub fn fill(&mut self, source: &dyn Source, target: Target<'_>, options: &ConvertOptions) -> Result<&[f64], Error> {
         if self.fill.is_none() {
             self.fill = Some(self.measure_fill(source, target, options)?);

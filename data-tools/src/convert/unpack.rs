@@ -1,4 +1,4 @@
-//! Converts TFRecords of another program. Copies the records of each shard unchanged, decompresses them if necessary,
+//! Converts TFRecords that other programs wrote. Copies the records of each shard unchanged, decompresses them if necessary,
 //! and then indexes the shards. The order of the records does not change.
 
 use std::fs;

@@ -151,8 +151,8 @@ impl BandStats {
         }
         if (self.dtype, self.bands.len()) != (other.dtype, other.bands.len()) {
             let what = format!(
-                "images of {} bands of {}, but other images have {} of {}",
-                other.bands.len(),
+                "images with {} of {}, but other images have {} of {}",
+                text::plural(other.bands.len() as u64, "band"),
                 other.dtype,
                 self.bands.len(),
                 self.dtype
@@ -173,7 +173,7 @@ impl BandStats {
     ///
     /// # Errors
     ///
-    /// Returns a band that has no values, counted from 1.
+    /// Returns the number of a band that has no values, counted from 1.
     pub fn means(&self) -> Result<Vec<f64>, usize> {
         let mean = |(number, band): (usize, &Band)| Ok(band.measured(self.dtype).ok_or(number + 1)?.mean);
         self.bands.iter().enumerate().map(mean).collect()
@@ -184,7 +184,7 @@ impl BandStats {
     ///
     /// # Errors
     ///
-    /// Returns a band that has no values, counted from 1.
+    /// Returns the number of a band that has no values, counted from 1.
     pub fn finish(&self, bands: &mut Bands) -> Result<(Vec<f64>, Vec<f64>), usize> {
         let measured = self.bands.iter().enumerate().map(|(number, band)| band.measured(self.dtype).ok_or(number + 1));
         let measured = measured.collect::<Result<Vec<Measured>, usize>>()?;
@@ -215,7 +215,7 @@ pub(crate) struct Histograms {
 }
 
 impl Histograms {
-    /// Moves the histograms from `stats` here. Its other fields stay.
+    /// Adds the histograms of `stats` to the sum and removes them from `stats`, which keeps its other fields.
     ///
     /// # Errors
     ///
@@ -391,10 +391,10 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Returns the lists as an object, for `--json`.
+/// Returns the description and statistics of the bands as a JSON object, for `--json`.
 pub(crate) fn to_json(bands: &Bands) -> serde_json::Value {
     let percentiles: &BTreeMap<String, Vec<f64>> = &bands.percentiles;
-    // NaN is a text.
+    // Taken from the serialized form, which writes a NaN nodata value as a string.
     let stored = serde_json::to_value(bands).unwrap_or_default();
     serde_json::json!({
         "dtype": bands.dtype.name(),
@@ -445,7 +445,7 @@ mod tests {
         assert!(percentiles.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{percentiles:?}");
         let (bands, mean, std) = measured(Dtype::U8, 2, &[vec![0, 7, 255, 9]], None);
         assert_eq!((mean[0], std[0], bands.max), (0.5, 0.5, vec![255.0, 9.0]));
-        // These bands are not described in dataset.json.
+        // dataset.json has no statistics for bands of 8-bit grey or RGB images.
         let (bands, mean, _) = measured(Dtype::U8, 1, &[vec![0, 255, 7]], Some(7.0));
         assert_eq!((mean[0], bands.max, bands.percentiles.len()), (0.5, vec![], 0));
     }

@@ -35,7 +35,8 @@ impl FalseColours {
         }
         if let Some(band) = chosen.iter().find(|&&band| band > channels) {
             return Err(format!(
-                "band {band} was requested, but the images have {channels} bands (--bands counts from 1)"
+                "band {band} was requested, but the images have {} (--bands counts from 1)",
+                base::text::plural(channels, "band")
             ));
         }
         let [low, high] = RANGE.map(|key| bands.percentiles.get(key).map_or(&[][..], Vec::as_slice));

@@ -79,7 +79,7 @@ impl ForeignFormat {
             To8Bit::Range(min, max) => Some((min, max)),
         });
         let mut cost = self.cost(ImageSpec::new(height, width, 3), decoder.total_bytes());
-        // Applying a range needs a copy in f32.
+        // Mapping a range to 8 bits needs a copy of the pixels in f32.
         let floats = if range.is_some() { 12 * u64::from(height) * u64::from(width) } else { 0 };
         cost.memory = cost.memory.saturating_add(floats);
         limits.check(self.name, length, &cost).map_err(|fault| fault.to_string())?;
@@ -169,10 +169,10 @@ const YCBCR: u16 = 6;
 const LAB: u16 = 8;
 const ICC_LAB: u16 = 9;
 const ITU_LAB: u16 = 10;
-/// Values that mark the fourth band as opacity.
+/// Values of the ExtraSamples tag that mark an extra band as opacity.
 const ALPHA: [u16; 2] = [1, 2];
 
-/// Rejects unsupported variants. Also rejects extra bands unless `may_lose` allows dropping them.
+/// Rejects TIFF variants that cannot be decoded. Also rejects extra bands unless `may_lose` allows dropping them.
 pub(super) fn check(file: &[u8], may_lose: bool) -> Result<(), String> {
     // Files that cannot be opened are reported when they are decoded.
     let Ok(mut tiff) = Decoder::new(Cursor::new(file)) else { return Ok(()) };

@@ -91,7 +91,8 @@ impl Moments {
         }
         if self.sum.len() != channels {
             return Err(format!(
-                "{channels} channels, but other images have {}; all images need the same number of channels",
+                "{}, but other images have {}; all images need the same number of channels",
+                text::plural(channels as u64, "channel"),
                 self.sum.len()
             ));
         }

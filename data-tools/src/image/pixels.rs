@@ -65,7 +65,7 @@ impl PixelDecoder {
             let (height, width) = (spec.height as usize, spec.width as usize);
             return Ok(Reduced { height, width, channels: spec.channels as usize, bytes: example.encoded });
         }
-        // Decoding luma only also reads all of the data.
+        // Even if only the luma is decoded, all data of the file is read.
         let channels = if stored.planes().is_some() { 1 } else { spec.channels };
         let enough = |reduction: &u32| spec.height.min(spec.width).div_ceil(*reduction) >= REDUCED;
         let reduction = [8, 4, 2].into_iter().find(enough).unwrap_or(1);

@@ -1,8 +1,8 @@
 //! Converts an image file to the content of its record: the unchanged file, a smaller JPEG, or pixels. The decoder is
 //! the one that training uses, so every converted file can be trained on. Files in other formats become PNGs or JPEGs.
 //!
-//! An unchanged file keeps its EXIF orientation, and its boxes are not changed: readers turn both. If pixels are
-//! decoded, the orientation is applied to the pixels and to the boxes.
+//! An unchanged file keeps its EXIF orientation, and its boxes are not changed: readers apply the orientation to both. If
+//! pixels are decoded, the orientation is applied to the pixels and to the boxes.
 
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
@@ -89,7 +89,8 @@ impl<'a> Recoder<'a> {
     }
 
     /// Replaces the file in `sample` by the content of its record and sets format, size and, if requested, entry
-    /// points. In RAW samples and files of bands, only bands are selected. Grey files are recorded as RGB.
+    /// points. Samples that are already RAW and files with raw images keep their values, apart from bands that are not
+    /// selected. Grey files are recorded as RGB.
     ///
     /// # Errors
     ///
@@ -163,8 +164,9 @@ impl<'a> Recoder<'a> {
         }
         if let Some(name) = self.target.for_photos().filter(|_| !is_bytes) {
             return Err(format!(
-                "--{name} applies to grey and RGB images of bytes, but this one has {} bands of {}; the transforms of training resize it",
-                image.channels, image.dtype
+                "--{name} applies to grey and RGB images of bytes, but this one has {} of {}; training can resize it with a transform",
+                crate::text::plural(image.channels.into(), "band"),
+                image.dtype
             ));
         }
         let bytes = (image.bytes.len() as u64).saturating_mul(COPIES);
@@ -359,7 +361,7 @@ fn reduction(stored: Size, wanted: Option<Size>) -> u32 {
     [8, 4, 2].into_iter().find(enough).unwrap_or(1)
 }
 
-/// The casts cannot overflow: `loaders` limits the number of pixels.
+/// Sets the size of a sample. The casts cannot overflow, because `loaders` limits the number of pixels.
 fn set_size(sample: &mut Sample, size: Size) {
     (sample.height, sample.width) = (size.height as u32, size.width as u32);
 }
@@ -448,7 +450,7 @@ pub(crate) struct Target<'a> {
     quality: Option<u8>,
     /// True if pixels are stored instead of files.
     pub(super) raw: bool,
-    /// How to convert images with more than 8 bits or three bands. `None` rejects them.
+    /// How to convert images with more than 8 bits or more than three bands. `None` rejects them.
     pub(super) to_8bit: Option<To8Bit>,
     /// How to read raw images.
     pub(super) bands: &'a RawOptions,

@@ -358,7 +358,7 @@ static COSINES: LazyLock<[[f32; SIDE]; WAVES]> = LazyLock::new(|| {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct GreyThumbnail([u8; AREA]);
 
-/// The part of a row or column of pixels that falls into a cell.
+/// The overlap of a pixel with a cell along one axis. `weight` is the length of the overlap in cells.
 struct Share {
     cell: usize,
     weight: f32,

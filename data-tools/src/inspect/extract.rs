@@ -148,8 +148,10 @@ const MARK: &[u8] = b"contact sheet of trireme";
 const PNG_HEAD: usize = 33;
 
 /// Recognises a contact sheet. Writing a sheet never overwrites any other picture.
-pub const SHEET: Content =
-    Content { name: "a sheet that trireme drew", begins: |head| head.windows(MARK.len()).any(|part| part == MARK) };
+pub const SHEET: Content = Content {
+    name: "a contact sheet that trireme wrote",
+    begins: |head| head.windows(MARK.len()).any(|part| part == MARK),
+};
 
 /// Returns the image format for the ending of a file name.
 ///

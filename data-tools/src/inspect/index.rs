@@ -1,4 +1,4 @@
-//! Makes TFRecords of other programs readable. Writes an index for each shard and a `dataset.json` if there is none.
+//! Makes TFRecords that other programs wrote readable. Writes an index for each shard and a `dataset.json` if there is none.
 //!
 //! Shards are named `SPLIT-00000-of-01024`, with or without `.tfrecord`, or `SPLIT.tfrecord`, or as TensorFlow Datasets
 //! names them. Their records use the keys of TensorFlow's ImageNet scripts or of TensorFlow Datasets.

@@ -49,8 +49,10 @@ pub(super) fn check_bands(example: &Example<'_>, manifest: &Manifest) -> Result<
     let (dtype, channels) = (bands.dtype, bands.channels.unwrap_or(example.channels));
     if example.format != Format::Raw || (example.dtype, example.channels) != (dtype, channels) {
         return Err(format!(
-            "the image has {} bands of {} ({}), but according to dataset.json all images have {channels} of {dtype} (RAW)",
-            example.channels, example.dtype, example.format
+            "the image has {} of {} ({}), but according to dataset.json all images have {channels} of {dtype} (RAW)",
+            text::plural(example.channels.into(), "band"),
+            example.dtype,
+            example.format
         ));
     }
     let values = Values::of(example);
@@ -184,7 +186,7 @@ fn names_by_label<'a>(
                 match first {
                     None => *first = Some((shard, name.clone())),
                     Some((_, first)) if first.is_same(&name.text, &name.synset) => {
-                        // Merge both records, because either may lack a field.
+                        // Merge the names of both records, because either may lack a field.
                         let fill = |own: &mut String, other: &String| {
                             if own.is_empty() {
                                 own.clone_from(other)

@@ -167,7 +167,7 @@ impl Stats {
         manifest.bands.clone_from(&self.bands);
         manifest.mean.clone_from(&self.mean);
         manifest.std.clone_from(&self.std);
-        // The new values were not measured on any other split.
+        // The new mean was measured on this split only, so the other splits have no number of measured images.
         for (name, split) in &mut manifest.splits {
             split.measured = Some(self.count).filter(|&count| *name == self.split && count < split.count);
         }
@@ -393,7 +393,7 @@ impl Measurement {
         Ok(())
     }
 
-    /// Adds the statistics of another shard. The error says how their images differ.
+    /// Adds the statistics of another shard. Returns a message if its images have a different number of channels.
     pub fn merge(&mut self, other: Self) -> Result<(), String> {
         self.grey.merge(&other.grey)?;
         self.colour.merge(&other.colour)?;

@@ -183,7 +183,7 @@ pub(super) struct Check<'a> {
     path: PathBuf,
     /// The shard's entry in `dataset.json`.
     expected: &'a ShardManifest,
-    /// The entry of its split in `dataset.json`.
+    /// The entry of the shard's split in `dataset.json`.
     split: &'a SplitManifest,
     manifest: &'a Manifest,
     /// Number of records, including bad ones.
@@ -193,7 +193,7 @@ pub(super) struct Check<'a> {
     pub bad: Vec<ShardFault>,
     /// For each class, the number of records and the position of the first one.
     pub classes: BTreeMap<usize, (u64, Position)>,
-    /// Its good images, or `None` if images are not compared.
+    /// The good images of the shard, or `None` if images are not compared.
     pub pictures: Option<Vec<Picture>>,
 }
 

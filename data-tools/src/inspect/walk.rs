@@ -195,7 +195,8 @@ pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
         if example.dtype != Dtype::U8 {
             let Example { channels, dtype, .. } = example;
             let what = format!(
-                "the image has {channels} bands of {dtype}; such a data set needs the dataset.json of its conversion"
+                "the image has {} of {dtype}; such a data set needs the dataset.json that its conversion wrote",
+                crate::text::plural(channels.into(), "band")
             );
             return Err(failed(what));
         }

@@ -35,7 +35,7 @@ const CURE: &str = "paths are relative to the table's folder";
 
 fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
     match src.try_exists() {
-        // Special files are rejected when they are opened.
+        // Special files such as FIFOs pass this check. They are rejected when they are opened.
         Ok(true) if !src.is_dir() => {}
         Ok(true) => {
             return Err(Error::Missing { path: src.join("labels.csv"), hint: format!("SRC is a folder; {HINT}") });
@@ -146,8 +146,8 @@ fn read(list: &Path, options: &ConvertOptions) -> Result<Lines, Error> {
     Ok(table::read(list, &TableOptions { options, several: true })?.lines)
 }
 
-/// Returns the folders of `src` that are splits. As for folders of classes, one of them must mean `train`. Otherwise
-/// returns an empty set.
+/// Returns the folders of `src` that are splits. If none of them means `train`, returns an empty set, because the folders
+/// are then not treated as splits.
 fn split_folders(src: &Path) -> Result<BTreeSet<String>, Error> {
     let found: BTreeSet<String> = folders(src)?.into_iter().filter(|name| splits::is_split(name)).collect();
     let has_train = found.iter().any(|name| splits::is_train(name));

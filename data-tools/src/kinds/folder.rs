@@ -25,7 +25,7 @@ pub(super) const FOLDER: Kind = Kind {
 const HINT: &str = "expected a folder that contains a folder of images for each class, or train and val (or validation, test) with such \
                     folders";
 
-/// How many levels to search for splits below folders that contain only one folder.
+/// How many levels below SRC to look for splits that are one or more levels too deep.
 const MAX_DEPTH: usize = 4;
 /// Label tables in Hugging Face's imagefolder format.
 const METADATA: [&str; 3] = ["metadata.jsonl", "metadata.csv", "metadata.parquet"];
@@ -166,7 +166,8 @@ impl Finder<'_> {
         Ok(found)
     }
 
-    /// Rejects a folder with splits a few levels down. Otherwise each split would become a class.
+    /// Returns an error if a folder in `found` contains splits, directly or a few levels down. Otherwise each split would
+    /// become a class.
     fn check_level(&self, found: &[String]) -> Result<(), Error> {
         for name in found {
             let mut path = self.src.join(name);
@@ -216,7 +217,7 @@ impl Finder<'_> {
         }
         self.notes.push(format!("left out: {what}"));
         let names: Vec<String> = names.iter().zip(&counts).filter(|(_, n)| **n > 0).map(|(n, _)| n.clone()).collect();
-        // Listing again would repeat the notes.
+        // Listing again adds the notes of the first listing once more, so these are removed.
         let notes = self.notes.len();
         let listing = self.split(split, &names)?;
         self.notes.truncate(notes);
@@ -299,7 +300,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Handles folders of images that are not a class: returns an error or adds a note.
+    /// Handles folders in `root` whose names are not classes: returns an error or adds a note.
     fn check_unknown(&mut self, root: &Path, unknown: &[String]) -> Result<(), Error> {
         if unknown.is_empty() {
             return Ok(());

@@ -13,14 +13,14 @@ use std::process;
 /// Memory limit for reading a source, in addition to four times its size.
 const MEMORY: u64 = 32 << 20;
 
-/// Writes the bytes to a temporary file. The fuzzing script puts that folder into memory.
+/// Writes the bytes to a file in the folder for temporary files, which the fuzzing script puts on a RAM disk.
 fn file(bytes: &[u8]) -> Option<PathBuf> {
     let path = temp_dir().join(format!("trireme-fuzz-{}", process::id()));
     fs::write(&path, bytes).ok()?;
     Some(path)
 }
 
-/// Reads an IDX file of images and of labels, plain or gzip-compressed.
+/// Reads the bytes as an IDX file with images and as one with labels, plain or gzip-compressed.
 pub fn idx(bytes: &[u8]) {
     let Some(path) = file(bytes) else { return };
     let budget = || Budget::new(Limits::with_memory(MEMORY));
@@ -47,7 +47,7 @@ pub fn tar_index(bytes: &[u8]) {
     }
 }
 
-/// Lists a RecordIO file. All records must be within the file.
+/// Lists a RecordIO file, and joins its parts to one image. All records must be within the file.
 pub fn recordio(bytes: &[u8]) {
     let Some(path) = file(bytes) else { return };
     if let Ok(found) = records::list(&path, &Limits::with_memory(MEMORY)) {
@@ -60,7 +60,7 @@ pub fn recordio(bytes: &[u8]) {
     }
 }
 
-/// Opens a file as this source kind and reads all samples.
+/// Opens a file as this source kind and reads up to 1000 samples of each split.
 pub fn source(kind: &str, bytes: &[u8]) {
     let Some(path) = file(bytes) else { return };
     let options = ConvertOptions { jobs: 1, limits: Limits::with_memory(MEMORY), ..ConvertOptions::default() };

@@ -182,7 +182,7 @@ impl Opener<'_> {
         not_empty(path, listing)
     }
 
-    /// Checks that each image has a line in the ground truth, and that the numbers agree.
+    /// Checks that each image has a line in the ground truth, and that there are as many images as lines.
     fn check_truth(&mut self, path: &Path, group: &Group, kit: &Devkit) -> Result<(), Error> {
         let names = group.members.iter().map(|m| m.name.as_str());
         let unlabelled: Vec<&str> = names.filter(|name| kit.truth_of(name).is_none()).collect();
@@ -232,7 +232,7 @@ impl Source for ImageNet {
     }
 
     fn fingerprint(&self) -> Option<u32> {
-        // Adding or removing boxes changes the records.
+        // Adding or removing the archives with boxes changes the records.
         let boxes = |crc| crc32c_append(crc, &(self.boxes.len() as u64).to_le_bytes());
         self.files.fingerprint().map(|crc| if self.boxes.is_empty() { crc } else { boxes(crc) })
     }

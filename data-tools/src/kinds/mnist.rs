@@ -37,7 +37,7 @@ struct Part {
     file: PathBuf,
     images: arrays::Images,
     labels: Vec<u8>,
-    /// The published name of that file.
+    /// The published name of the file with the images.
     name: &'static str,
 }
 

@@ -26,7 +26,7 @@ type Opened = Result<Box<dyn Source>, Error>;
 enum Open {
     /// A published data set with fixed images, classes and splits.
     Fixed(fn(&Path, &ConvertOptions) -> Opened),
-    /// A source of pixels with fixed images. The user may name its classes and splits.
+    /// A source of pixel arrays. Options may name its classes and splits, but not change its images.
     Pixels(fn(&Path, &ConvertOptions) -> Opened),
     /// TFRecords, which are copied unchanged, shard by shard.
     Records,
@@ -77,8 +77,8 @@ pub const KINDS: &[(&str, &str)] = &{
     kinds
 };
 
-/// Returns true if every folder in a source of this kind is significant, so that the output must not be written into
-/// the source.
+/// Returns true if a source of this kind treats every folder in it as a class or split. The output must then not be
+/// inside the source.
 pub fn reads_folders(kind: &str) -> bool {
     kind == "folder"
 }

@@ -34,13 +34,14 @@ pub(super) const HDF5: Kind = Kind {
 };
 
 const HINT: &str = "expected arrays such as x_train and y_train, train_images and train_labels, or images and labels";
-/// Number of compressed HDF5 values that are read together. The reading process can keep 64 MiB of decompressed values.
+/// Number of values in the compressed HDF5 chunks over which samples are shuffled together. These chunks fit in the 64 MiB
+/// cache of the process that reads HDF5 files.
 const GROUP_VALUES: usize = 8 << 20;
 /// Words for images and for labels in array names.
 const IMAGES: &[&str] = &["x", "image", "images", "img", "imgs", "data", "arr_0"];
 const LABELS: &[&str] = &["y", "label", "labels", "target", "targets", "arr_1"];
 
-/// Images and labels of a split.
+/// The usable images and the labels of a split.
 struct Part {
     images: Array,
     stored: StoredType,
@@ -48,7 +49,7 @@ struct Part {
     labels: Vec<u32>,
     /// Each image's numbers, if images have numbers instead of classes.
     targets: Vec<f32>,
-    /// Each image's index in the array.
+    /// The index of each usable image in the array.
     numbers: Vec<u64>,
 }
 
@@ -62,7 +63,7 @@ struct Npz {
     skipped: Vec<String>,
 }
 
-/// A split's images and labels.
+/// The arrays found for a split.
 #[derive(Default)]
 struct Pair {
     images: Option<Array>,
@@ -83,7 +84,7 @@ fn open_npz(src: &Path, options: &ConvertOptions) -> Opened {
     }
     let mut found = Vec::new();
     for entry in dir::entries(src)? {
-        // Other arrays need not be readable.
+        // Files with other names are not opened, so they need not be readable.
         if !entry.is_dir && entry.name.strip_suffix(".npy").is_some_and(has_known_word) {
             found.push(arrays::open_npy(&src.join(entry.name), &mut budget)?);
         }
@@ -182,8 +183,8 @@ fn open(src: &Path, options: &ConvertOptions, arrays: Vec<Array>) -> Opened {
     build(src, options, by_split)
 }
 
-/// Splits an array name into the data set part and the kind. The flag is true for images and false for labels. The part is `train` if the
-/// name has no other word.
+/// Splits an array name into the split and the content: true for images, false for labels. The split is `train` if the
+/// name has no other word. Returns `None` if the array has neither images nor labels.
 fn classify_array(array: &Array) -> Option<(String, bool)> {
     let (rest, part): (Vec<&str>, Vec<&str>) =
         words(&array.name).into_iter().partition(|word| is_in(IMAGES, word) || is_in(LABELS, word));
@@ -191,7 +192,7 @@ fn classify_array(array: &Array) -> Option<(String, bool)> {
     let is_images = is_in(IMAGES, word);
     let part = part.join("_");
     let is_known = part.is_empty() || splits::mentions_split(&part);
-    // Arrays with other names must have the shape of images or single labels.
+    // An array with an unknown word in its name only counts if it has the shape of images, or of one label per image.
     let fits = if is_images { array.shape.len() > 2 } else { array.shape.len() < 3 };
     (is_known || fits).then(|| (if part.is_empty() { TRAIN.to_string() } else { part }, is_images))
 }

@@ -38,11 +38,11 @@ const KEPT: u64 = 256 << 20;
 struct Part {
     groups: Vec<Group>,
     labels: Vec<u32>,
-    /// Each row's index in its file.
+    /// For each usable row, its index in its file.
     rows: Vec<u64>,
 }
 
-/// A row group, and the split's first row at or after its start.
+/// A row group with usable rows. `start` is the index, within the split, of its first usable row.
 struct Group {
     table: usize,
     number: usize,

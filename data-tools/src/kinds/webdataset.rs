@@ -325,7 +325,7 @@ impl Reader<'_> {
                     self.group.names = names;
                     self.group.label = self.group.label.take().or(Some(label));
                 }
-                // The label may be in a following member.
+                // Not an error yet: a following member may contain the label.
                 Err(what) => self.group.json = Some(format!("{}: {what}", printable(name))),
             }
         }

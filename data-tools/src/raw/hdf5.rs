@@ -236,7 +236,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It has no files to finish.
+        // The process only reads, so it can be killed at any time.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -40,7 +40,7 @@ pub struct RawImage {
 /// Which page of a TIFF to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
-    /// This page, from 1.
+    /// The page with this number, counted from 1.
     Number(u32),
     /// The bands of all pages, except smaller copies and masks.
     All,
@@ -115,8 +115,8 @@ impl RawOptions {
         self.set().next().map(|(name, _)| name)
     }
 
-    /// Returns true if 8-bit grey and RGB TIFFs are stored as values, because the photo decoder does not support these
-    /// options.
+    /// Returns true if an option is set that the photo decoder does not support. 8-bit grey and RGB TIFFs are then read
+    /// as raw images.
     pub(crate) fn need_values(&self) -> bool {
         self.set().any(|(name, _)| OF_VALUES.contains(&name) || name == "page")
     }
@@ -130,7 +130,7 @@ impl RawOptions {
     }
 }
 
-/// The options for all raw images.
+/// The options that apply to raw images of every format.
 const OF_VALUES: [&str; 3] = ["bands", "nodata", "nan"];
 
 /// Returns true if the file is a TIFF with more pages than the first, apart from smaller copies and masks.
@@ -244,7 +244,8 @@ impl RawImage {
             let (channels, size) = (self.channels, self.dtype.bytes());
             if let Some(band) = options.bands.iter().find(|&&band| band > channels) {
                 return Err(format!(
-                    "band {band} was requested, but the image has {channels} bands (--bands counts from 1)"
+                    "band {band} was requested, but the image has {} (--bands counts from 1)",
+                    base::text::plural(channels, "band")
                 ));
             }
             let mut bytes = Vec::with_capacity(self.bytes.len() / channels as usize * options.bands.len());
@@ -265,6 +266,6 @@ impl RawImage {
 fn check_bands(bands: usize) -> Result<(), String> {
     match bands > 0 && bands <= MAX_CHANNELS as usize {
         true => Ok(()),
-        false => Err(format!("an image of {bands} bands; expected 1 to {MAX_CHANNELS}")),
+        false => Err(format!("an image has {bands} bands; expected 1 to {MAX_CHANNELS}")),
     }
 }

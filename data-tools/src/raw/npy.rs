@@ -51,7 +51,7 @@ pub(super) fn decode(file: &[u8], layout: Option<Layout>, limits: &Limits) -> Re
     let Header { descr, shape, fortran_order, start, is_own_image } = Header::read(file)?;
     let stored = StoredType::parse(descr)?;
     let layout = layout.or(is_own_image.then_some(Layout::Interleaved));
-    // An array with one image.
+    // A first axis of length 1 is the number of images.
     let image = if shape.len() == 4 && shape[0] == 1 { &shape[1..] } else { &shape[..] };
     let axes = Axes::find(image, layout)?;
     let size = stored.dtype.bytes();

@@ -103,8 +103,8 @@ struct Layout {
     nodata: Option<f64>,
 }
 
-/// Returns true if the `image` crate can decode the first page: 8 bits, one or three bands, and perhaps opacity.
-/// Returns false if the page cannot be read.
+/// Returns true if the `image` crate can decode the first page: 8 bits, one or three bands, and perhaps opacity. Also
+/// returns true if the file cannot be opened, so that the error of the `image` crate is reported.
 pub(super) fn is_ordinary(file: &[u8]) -> bool {
     let Ok(mut decoder) = Decoder::new(Cursor::new(file)) else { return true };
     let mut numbers = |tag| decoder.find_tag_unsigned_vec::<u16>(tag).ok().flatten();
@@ -116,9 +116,9 @@ pub(super) fn is_ordinary(file: &[u8]) -> bool {
     let opacity = extra.iter().filter(|kind| [1, 2].contains(*kind)).count() as u16;
     let own = match colours {
         Some(0 | 1) => 1,
-        // A palette, the parts of YCbCr and inks are converted to RGB or refused by name.
+        // The `image` crate converts the four inks of CMYK to RGB.
         Some(INKS) => 4,
-        // The `image` crate converts these to RGB, or they are refused by name.
+        // The `image` crate converts these to RGB, or a later check rejects them with a message that names the format.
         Some(PALETTE | MASK | YCBCR | 8..=10) => return true,
         _ => 3,
     };
@@ -203,7 +203,7 @@ impl Layout {
             places: offsets.into_iter().zip(sizes).collect(),
             nodata,
         };
-        // The crate has checked this for each page that it opened.
+        // Decoding relies on this number. The `tiff` crate has also checked it for each page that it opened.
         match layout.places.len() == layout.chunks_per_plane() * if is_planar { bands } else { 1 } {
             true => Ok(layout),
             false => Err("a TIFF with too few or too many strips or tiles for its size; save it again".into()),
@@ -364,7 +364,7 @@ impl Layout {
         self.check_window(stored, rows as u64 * width as u64 * bands as u64 * 4)?;
         let head = self.strip_header([rows as u32, width as u32, bands as u32], kind, stored.len() as u32);
         let decoder = Decoder::new(Cursor::new([&head, stored].concat())).map_err(fault)?;
-        // The size was checked against the conversion's limits.
+        // The strip's size has already been checked against the limits of the conversion.
         decoder.with_limits(tiff::decoder::Limits::unlimited()).read_chunk(0).map_err(fault)
     }
 
@@ -417,9 +417,7 @@ fn parse_nodata(text: &str) -> Result<Option<f64>, String> {
         Err(_) if text.is_empty() => Ok(None),
         Err(_) if has("nan") || has("#ind") => Ok(Some(f64::NAN)),
         Err(_) if has("#inf") => Ok(Some(if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY })),
-        Err(_) => {
-            Err(format!("a TIFF whose nodata value `{}` is not a number; give it with --nodata", printable(text)))
-        }
+        Err(_) => Err(format!("a TIFF whose nodata value `{}` is not a number; set it with --nodata", printable(text))),
     }
 }
 

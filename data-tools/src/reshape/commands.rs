@@ -117,7 +117,7 @@ fn check_same_bands(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Error>
     let word = |set: &SourceDataset| {
         let (has_bands, dtype, channels, names, nodata) = kind(set);
         let images = match has_bands {
-            true if names.is_empty() => format!("{} bands of {dtype}", channels.unwrap_or(0)),
+            true if names.is_empty() => format!("{} of {dtype}", base::text::plural(channels.unwrap_or(0), "band")),
             true => format!("{dtype} bands {}", names.join(", ")),
             false => "grey or RGB images of bytes".to_string(),
         };

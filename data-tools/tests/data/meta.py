@@ -1,4 +1,7 @@
-"""Writes meta.mat with SciPy (1.x): a struct array with the same layout as the file of ILSVRC2012. Our reader must read it."""
+"""Writes meta.mat with SciPy (1.x): a struct array with the same layout as the file of ILSVRC2012.
+
+A test of data-tools reads it.
+"""
 
 import numpy as np
 import scipy.io

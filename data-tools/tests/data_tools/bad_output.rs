@@ -18,7 +18,7 @@ fn failed(temp: &Temp, out: &Path, options: &ConvertOptions) -> Error {
     convert("mnist", &source(temp), out, options).unwrap_err()
 }
 
-/// Asserts that `out` is taken, and that the message describes it with `expected`.
+/// Asserts that the error says that `out` already exists, and that it describes the existing output with `expected`.
 #[track_caller]
 fn assert_taken(error: &Error, out: &Path, expected: &str) {
     assert!(
@@ -80,8 +80,8 @@ fn an_output_that_cannot_be_made() {
     assert_taken(&failed(&temp, Path::new("/"), &ConvertOptions::default()), Path::new("/"), " files");
 }
 
-/// The next conversion would take the output for a class. This does not matter for kinds that read files with fixed
-/// names.
+/// An output inside the source is rejected, because the next conversion would take it for a class. Kinds that read only
+/// files with fixed names accept such an output.
 #[test]
 fn an_output_in_the_folder_that_is_read() {
     let temp = Temp::new();
@@ -101,7 +101,7 @@ fn an_output_in_the_folder_that_is_read() {
         );
     }
     fs::remove_dir(photos.join("empty")).unwrap();
-    // Outputs next to the source, through a path with `..`, and with the source's name as a prefix.
+    // Outputs outside the source are accepted: next to it, through a path with `..`, and with its name as a prefix.
     for (number, outside) in [out, photos.join("../other"), temp.path("photos-256")].iter().enumerate() {
         convert("folder", &photos, outside, &options).unwrap_or_else(|e| panic!("{number}: {e}"));
     }

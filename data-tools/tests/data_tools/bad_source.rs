@@ -109,7 +109,7 @@ fn gzip_damaged() {
 }
 
 #[test]
-fn cifar_damaged() {
+fn damaged_cifar_files_are_refused() {
     let temp = Temp::new();
     let with = |name: &str, data: Vec<u8>, parts: &[&str]| {
         let src = temp.path("src");
@@ -138,7 +138,7 @@ fn the_python_version_is_recognised() {
 }
 
 #[test]
-fn archives_damaged() {
+fn damaged_archives_are_refused() {
     let temp = Temp::new();
     let archive = tar("cifar-10-batches-bin", &cifar10_files());
     let packed = gz(&archive);

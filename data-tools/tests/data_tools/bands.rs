@@ -219,7 +219,7 @@ fn values_that_are_not_finite_are_named() {
     let masked = with(RawOptions { nodata: Some(f64::NAN), ..RawOptions::default() });
     let made = convert("folder", &temp.path("src"), &temp.path("out"), &masked).unwrap().manifest;
     assert_eq!(made.mean, [2.0]);
-    // JSON has no NaN.
+    // JSON has no NaN, so dataset.json stores NaN as a text.
     assert!(Manifest::read(&temp.path("out")).unwrap().bands.nodata.unwrap().is_nan());
     assert!(verify(&temp.path("out"), 1).unwrap().is_ok());
     let measured = stats(&temp.path("out"), "train", 1).unwrap();
@@ -271,7 +271,7 @@ fn arrays_of_any_type_are_taken() {
     write(&temp.path("src/y_train.npy"), &npy("<f4", "4", &[0; 16]));
     let error = convert("npz", &temp.path("src"), &temp.path("two"), &one_shard).unwrap_err().to_string();
     assert!(error.contains("y_train") && error.contains("expected integers"), "{error}");
-    // Single images in a table.
+    // A table can list single images in `.npy` files.
     write(&temp.path("list/one.npy"), &npy("<i2", "2, 3", &[1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0]));
     write(&temp.path("list/labels.csv"), b"path,label\none.npy,a\n");
     let bytes = ConvertOptions { to_8bit: Some(To8Bit::Whole), ..one_shard.clone() };
@@ -304,7 +304,7 @@ fn data_sets_of_bytes_stay_as_they_were() {
 #[test]
 fn bytes_without_data_are_masked() {
     let temp = Temp::new();
-    // RGB. The value 0 marks missing data.
+    // The images are RGB. The value 0 marks missing data.
     let images = [[1, 10, 100, 0, 20, 100], [3, 0, 0, 5, 60, 250]];
     for (number, image) in images.iter().enumerate() {
         let tags =
@@ -322,7 +322,7 @@ fn bytes_without_data_are_masked() {
     let made = convert("folder", &temp.path("src"), &temp.path("out"), &masked).unwrap();
     let manifest = made.manifest;
     assert_eq!((manifest.version, manifest.bands.nodata, made.notes.len()), (1, Some(0.0), 0));
-    // The values are 1, 3, 5, then 10, 20, 60, then 100, 100, 250.
+    // Without missing data, the bands have the values 1, 3, 5, then 10, 20, 60, then 100, 100, 250.
     assert_eq!(manifest.mean, [3.0 / 255.0, 30.0 / 255.0, 150.0 / 255.0]);
     let deviation = [(8.0f64 / 3.0).sqrt(), (1400.0f64 / 3.0).sqrt(), 5000f64.sqrt()];
     assert!(manifest.std.iter().zip(deviation).all(|(found, std)| (found - std / 255.0).abs() < 1e-12));
@@ -336,7 +336,7 @@ fn bytes_without_data_are_masked() {
         &["value 0", "convert the images again"],
     );
 
-    // Commands that measure again do not know the missing pixels.
+    // Commands that measure the pixels again cannot tell missing values from real ones.
     let copy = ReshapeOptions { shards: 1, jobs: 1, progress: false, ..ReshapeOptions::default() };
     let [out, photos, both] = ["out", "photos", "both"].map(|name| temp.path(name));
     let copied = reshard(&out, &temp.path("copy"), false, &copy).unwrap();

@@ -102,7 +102,7 @@ fn mnist_comes_back_sample_by_sample() {
 }
 
 #[test]
-fn mean_and_std_are_those_of_the_train_split() {
+fn mean_and_std_are_measured_on_the_train_split() {
     let temp = Temp::new();
     write_files(&temp.path("src"), &cifar10_files());
     let made = convert("cifar10", &temp.path("src"), &temp.path("out"), &options(2, 0)).unwrap();

@@ -78,7 +78,7 @@ fn jpegs_keep_their_bytes_and_get_entry_points() {
 
 /// JPEGs that the conversion encodes have entry points too.
 #[test]
-fn resized_images_have_them() {
+fn resized_images_have_entry_points() {
     let temp = Temp::new();
     let src = temp.path("src");
     (0..3).for_each(|i| write(&src.join(format!("cat/{i}.jpg")), &photo(300, 400, i, i == 1)));
@@ -89,7 +89,7 @@ fn resized_images_have_them() {
 }
 
 #[test]
-fn copies_of_records_keep_them() {
+fn copied_records_keep_entry_points() {
     let temp = Temp::new();
     let dir = temp.path("data");
     convert("folder", &source(&temp), &dir, &options(true)).unwrap();
@@ -123,7 +123,7 @@ fn rewrite(dir: &Path, change: impl Fn(usize, &[u8]) -> Vec<u8>) {
 /// Entry points may belong to a different file, be truncated or have a changed byte. `verify` reports each fault with
 /// its record.
 #[test]
-fn verify_names_wrong_ones() {
+fn verify_names_wrong_entry_points() {
     let temp = Temp::new();
     let (src, dir) = (temp.path("src"), temp.path("data"));
     (0..4).for_each(|i| write(&src.join(format!("cat/{i}.jpg")), &photo(120, 161, i, false)));

@@ -18,7 +18,7 @@ fn fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// Returns the message of `run`. Fails if it does not end soon.
+/// Asserts that `run` returns soon, with a message that mentions the FIFO.
 #[track_caller]
 fn message(run: impl FnOnce() -> String + Send + 'static) {
     let (sender, receiver) = channel();

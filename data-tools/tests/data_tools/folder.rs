@@ -143,7 +143,7 @@ fn folders_one_level_too_high() {
         convert("folder", &src.join("f"), &temp.path("f"), &options()).unwrap().manifest.classes,
         ["car", "train"]
     );
-    // Names with years, in CamelCase, and `eval`.
+    // Names of splits may have years and CamelCase, or be `eval`.
     ["g/train2017", "g/ValSet", "g/eval"].iter().for_each(|split| class(split, 40));
     let made = convert("folder", &src.join("g"), &temp.path("g"), &options()).unwrap();
     assert_eq!(made.manifest.splits.keys().collect::<Vec<_>>(), ["test", "train", "validation"]);
@@ -177,7 +177,7 @@ fn folders_of_splits_by_other_words() {
     fs::create_dir(src.join("dev")).unwrap();
     let error = convert("folder", &src, &temp.path("b"), &options()).unwrap_err();
     mentions(error, &["dev and valid", "split validation", "--split-map NAME=none"]);
-    // Without a word for `train`, the folders are classes.
+    // Without a folder for `train`, all folders are classes.
     ["dev", "Training"].iter().for_each(|name| fs::remove_dir_all(src.join(name)).unwrap());
     let made = convert("folder", &src, &temp.path("c"), &options()).unwrap();
     assert_eq!(made.manifest.classes, ["Testing", "valid"]);
@@ -188,7 +188,7 @@ fn a_list_of_classes_gives_the_labels() {
     let temp = Temp::new();
     small(&temp.path("src"));
     write(&temp.path("src/emu/1.jpg"), &jpeg(9, 9, 1));
-    // With the byte order mark that some editors write.
+    // The list begins with the byte order mark that some editors write.
     fs::write(temp.path("labels.txt"), "\u{feff}dog\ncat\n").unwrap();
     let options = ConvertOptions { classes: Some(temp.path("labels.txt")), ..options() };
     let made = convert("folder", &temp.path("src"), &temp.path("out"), &options).unwrap();
@@ -241,8 +241,8 @@ fn classes_that_cannot_be() {
     refused(&["more than 32 levels"]);
 }
 
-/// Images next to the class folders would be missing from the data set. An archive there is probably where the folders
-/// came from.
+/// Images next to the class folders are an error, because they would be missing from the data set. A ZIP archive there is
+/// only noted: the folders were probably unpacked from it.
 #[test]
 fn images_beside_the_folders() {
     let temp = Temp::new();

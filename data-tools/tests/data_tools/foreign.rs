@@ -45,7 +45,7 @@ fn far(a: &[u8], b: &[u8]) -> f64 {
 }
 
 #[test]
-fn their_pixels_stay_and_photos_stay_photos() {
+fn foreign_formats_keep_their_pixels_and_photos_become_jpegs() {
     let temp = Temp::new();
     let (src, out) = (temp.path("src"), temp.path("out"));
     small(&src);
@@ -70,7 +70,7 @@ fn their_pixels_stay_and_photos_stay_photos() {
 }
 
 #[test]
-fn options_hold_for_them_too() {
+fn options_apply_to_foreign_formats() {
     let temp = Temp::new();
     small(&temp.path("src"));
     let smaller = ConvertOptions { resize: Some(10), ..options() };
@@ -88,7 +88,7 @@ fn options_hold_for_them_too() {
 }
 
 #[test]
-fn damaged_ones_are_named() {
+fn damaged_foreign_files_are_named() {
     let temp = Temp::new();
     let src = temp.path("src");
     for ending in ENDINGS {

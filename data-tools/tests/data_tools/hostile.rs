@@ -151,7 +151,7 @@ fn a_table_of_no_fields_without_end() {
 #[test]
 fn a_packed_table() {
     bomb("hostile::a_packed_table", "imagenet", "--limit-memory", |dir| {
-        // 10 million records of 8 bytes.
+        // The array has 10 million records of 8 bytes.
         let mut packer = ZlibEncoder::new(Vec::new(), Compression::fast());
         packer.write_all(&structs(b"ILSVRC20", &[14, 0, 0, 0, 0, 0, 0, 0].repeat(10 << 20))).unwrap();
         let packed = packer.finish().unwrap();
@@ -192,7 +192,7 @@ fn a_png_with_a_large_profile() {
         let mut crc = flate2::Crc::new();
         crc.update(&body);
         let chunk = [&(body.len() as u32 - 4).to_be_bytes(), &body[..], &crc.sum().to_be_bytes()].concat();
-        // After the header.
+        // The chunk follows the PNG header.
         write(&dir.join("a/x.png"), &[&file[..33], &chunk, &file[33..]].concat());
     });
 }
@@ -231,7 +231,7 @@ fn progressive(side: u16) -> Vec<u8> {
 /// Raised limits apply: a source beyond the default limits is converted, but an image that training could not decode is
 /// rejected.
 #[test]
-fn raised_limits_are_raised() {
+fn raised_limits_apply() {
     let temp = Temp::new();
     write(&temp.path("src/a/x.png"), &png(300, 300, 1));
     let with = |limits: Limits, resize: Option<u32>| {

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use support::mentions;
 
-/// Number, WordNet id and words, sorted by number. The ids have a different order. The last synset has children.
+/// Number, WordNet id, words and number of children of each synset, sorted by number. Sorting by id gives another order.
 const SYNSETS: [(f64, &str, &str, f64); 5] = [
     (1.0, "n02119789", "kit fox, Vulpes macrotis", 0.0),
     (2.0, "n02100735", "English setter", 0.0),
@@ -200,7 +200,7 @@ fn archives_cut_off() {
         fs::write(&train_path, &train[..cut]).unwrap();
         refused(&temp, &["ILSVRC2012_img_train.tar", "cut short", "fetch"]);
     }
-    // A truncated inner archive in an intact outer one.
+    // An inner archive is truncated, although the outer archive is intact.
     let inner = flat_tar(&class(0));
     fs::write(&train_path, flat_tar(&[("n01440764.tar".into(), inner[..inner.len() / 2].to_vec())])).unwrap();
     refused(&temp, &["ILSVRC2012_img_train.tar/n01440764.tar", "cut short"]);

@@ -58,7 +58,7 @@ fn resized_images_look_like_the_originals() {
 fn turned_photos_become_upright() {
     let temp = Temp::new();
     let (src, file) = (temp.path("src"), jpeg(60, 90, 1));
-    // Rotated clockwise by 90 degrees: little-endian TIFF with one entry.
+    // The EXIF data is a little-endian TIFF with one entry: the picture must be rotated clockwise by 90 degrees.
     let exif = b"\xff\xe1\x00\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
     let turned = [&file[..2], exif, &file[2..]].concat();
     write(&src.join("a/turned.jpg"), &turned);
@@ -103,8 +103,8 @@ fn large_images_are_decoded_at_a_fraction() {
     assert!(psnr > 38.0, "{psnr} dB");
 }
 
-/// A smaller JPEG is made from the planes of its source, with any chroma resolution and odd sizes. It must be close to
-/// a full decode that another library resizes in RGB and the same library encodes.
+/// A smaller JPEG is made from the planes of its source, with any chroma resolution and odd sizes. It must be close to a
+/// reference: the fully decoded RGB image, resized with another library and encoded with the same encoder.
 #[test]
 fn planes_and_rgb_give_the_same_picture() {
     use turbojpeg::Subsamp;

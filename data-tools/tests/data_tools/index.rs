@@ -1,4 +1,4 @@
-//! Tests foreign TFRecords: ImageNet's names and keys, PNG and JPEG, labels from 1.
+//! Tests TFRecords that other programs wrote: ImageNet's names and keys, PNG and JPEG, labels from 1.
 
 use crate::common::foreign::{Foreign, write_shard};
 use crate::common::*;
@@ -65,7 +65,7 @@ fn imagenet_shards_become_a_data_set() {
     assert_eq!(measured.mean, indexed.manifest.mean);
     assert_eq!(measured.mean.len(), 3);
 
-    // Again: a missing index is written again, and the manifest stays.
+    // A second run writes a missing index again and keeps the manifest.
     let before = contents(&dir);
     fs::remove_file(index_path(&dir.join("train-00001-of-00002"))).unwrap();
     assert!(!index(&dir).unwrap().made_manifest);
@@ -86,7 +86,7 @@ fn indexes_that_are_right_stay() {
     let again = index(&dir).unwrap();
     assert_eq!((again.shards, again.written, inode()), (3, 0, before));
     mentions(&again, &["all indexes"]);
-    // The same content with the line endings of another program.
+    // The same content with the line endings of Windows.
     fs::write(&path, text.trim_end().replace('\n', "\r\n")).unwrap();
     assert_eq!((index(&dir).unwrap().written, inode()), (0, before));
     let (first, second) = text.split_once('\n').unwrap();
@@ -175,7 +175,7 @@ fn what_cannot_be_indexed() {
         &["checksum", "payload"],
     );
     let mixed = [photo(Format::Png, 3, 0, 0, ""), Foreign::raw(0)];
-    let error = refused(|d| write_shard(&d.join(shard), &mixed), &["1 channels", "have 3"]);
+    let error = refused(|d| write_shard(&d.join(shard), &mixed), &["images of 1 channel,", "have 3"]);
     assert!(matches!(error, Error::Record { record: 1, .. }), "{error}");
     let nowhere = Path::new("/nowhere/at/all");
     let error = index(nowhere).unwrap_err();

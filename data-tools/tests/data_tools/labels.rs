@@ -54,7 +54,7 @@ fn each_file_of_parquet_names_its_own_labels() {
     let made = convert("parquet", &src, &temp.path("out"), &options()).unwrap();
     assert_eq!(made.manifest.classes, ["a", "b", "c"]);
     ["train", "validation"].iter().for_each(|split| colours_fit(&temp.path("out"), split));
-    // A list in a different order.
+    // A list in a different order only changes the numbers of the classes.
     let list = temp.path("list.txt");
     fs::write(&list, "c\nb\na\n").unwrap();
     for (name, src) in [("both", src.clone()), ("one", src.join("train.parquet"))] {
@@ -62,7 +62,7 @@ fn each_file_of_parquet_names_its_own_labels() {
         assert_eq!(made.manifest.classes, ["c", "b", "a"]);
         colours_fit(&temp.path(name), "train");
     }
-    // A list that renames the classes, and a list that lacks some.
+    // A list with other names renames the classes. Labels are errors if the list lacks their classes.
     fs::write(&list, "red\ngreen\nblue\n").unwrap();
     let made = convert("parquet", &src.join("train.parquet"), &temp.path("renamed"), &listing(list.clone())).unwrap();
     assert_eq!(made.notes.len(), 1, "{made}");
@@ -96,7 +96,7 @@ fn json_names_its_labels() {
     fs::write(temp.path("list.txt"), "fox\ncat\n").unwrap();
     let made = convert("webdataset", &src, &temp.path("listed"), &listing(temp.path("list.txt"))).unwrap();
     assert_eq!((made.manifest.classes.len(), images(&temp.path("listed"), "validation")[0].class.as_str()), (2, "fox"));
-    // A list next to the archives that contradicts their names.
+    // The list next to the archives contradicts the names in the archives.
     fs::write(src.join("classes.txt"), "fox\ndog\ncat\n").unwrap();
     refused("webdataset", &src, &options(), &["label 0 ", "`cat` in s/1.png", "`fox` in classes.txt"]);
     fs::remove_file(src.join("classes.txt")).unwrap();
@@ -127,7 +127,7 @@ fn tables_name_their_labels() {
         let error = refused("csv", &table(&temp, text), &options(), &[]);
         assert_bad_lines(&error, "t.csv", "1 line", &[&["line 2: ", "more fields"]]);
     }
-    // Trailing separators, Windows paths, fastai's column, and JSON.
+    // Lines may have trailing separators, Windows paths and fastai's `is_valid` column. JSON Lines are read, too.
     let text = "path,label,is_valid\n..\\t\\0.png,a,False,\n1.png,a,True,,\n";
     let made = convert("csv", &table(&temp, text), &temp.path("c"), &options()).unwrap();
     assert_eq!((made.manifest.splits["train"].count, made.manifest.splits["validation"].count), (1, 1));
@@ -246,7 +246,7 @@ fn classes_that_only_the_test_split_has() {
     let made = convert("csv", &src, &temp.path("csv"), &skipping()).unwrap();
     assert_eq!((made.manifest.classes.len(), made.skipped.len()), (2, 1));
     assert!(fs::read_to_string(temp.path("csv/skipped.txt")).unwrap().contains("line 4: label `z`"));
-    // Even if a list contains the class.
+    // This is an error even if a list contains the class.
     fs::write(temp.path("list.txt"), "a\nb\nz\n").unwrap();
     refused("csv", &src, &listing(temp.path("list.txt")), &["line 4: label `z`", "no image"]);
     let tars = temp.path("tars");

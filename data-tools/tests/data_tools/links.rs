@@ -47,7 +47,7 @@ fn temporary_names_lead_nowhere() {
     assert!(dir.join("train-00001-of-00002.tfrecord.idx").is_file());
 }
 
-/// A finished data set that happens to have the name of the temporary folder, directly or through a link.
+/// A finished data set happens to have the name of the temporary folder, directly or through a link.
 #[test]
 fn a_finished_data_set_is_not_an_unfinished_conversion() {
     let temp = Temp::new();

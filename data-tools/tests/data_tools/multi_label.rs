@@ -69,9 +69,9 @@ fn a_table_with_a_column_of_labels() {
     assert!(text.contains("\"version\": 2") && text.contains("\"multi_label\": true"), "{text}");
 }
 
-/// If each row has one label, the records have the same bytes as before, and `dataset.json` is in the old format.
+/// A `labels` column with one label per row gives the same records as a `label` column. Only `dataset.json` differs.
 #[test]
-fn one_label_stays_as_it_was() {
+fn a_labels_column_with_one_label_gives_the_same_records() {
     let temp = Temp::new();
     let src = pictures(&temp, &["a.png", "b.png"]);
     for (column, out) in [("label", "one"), ("labels", "several")] {
@@ -97,7 +97,7 @@ fn a_separator_makes_several_labels_of_any_column() {
     assert_eq!(names(&temp.path("a"), "train"), ["a.png: haze primary", "b.png: primary water"]);
     convert("csv", &table, &temp.path("b"), &options()).unwrap();
     assert_eq!(Manifest::read(&temp.path("b")).unwrap().classes, ["haze primary", "primary water"]);
-    // Numbers of given classes.
+    // The labels are indices into a given list of classes.
     write(&src.join("classes.txt"), b"haze\nprimary\nwater\n");
     write(&table, b"image,labels\na.png,0|2\nb.png,\n");
     let given = ConvertOptions { classes: Some(src.join("classes.txt")), ..options() };
@@ -121,7 +121,7 @@ fn a_folder_with_a_table_or_a_json_file() {
         assert_eq!(names(&out, "validation"), ["val/c.png: dog"]);
     }
     assert_eq!(contents(&temp.path("csv")), contents(&temp.path("json")));
-    // Other words for the splits.
+    // The same folders with other names for the splits.
     fs::rename(src.join("train"), src.join("Train")).unwrap();
     fs::rename(src.join("val"), src.join("dev")).unwrap();
     write(&table, b"file,tags\nTrain/a.png,cat;dog\nTrain/x/b.png,\ndev/c.png,dog\n");
@@ -159,7 +159,7 @@ fn bad_lines_are_all_listed() {
     assert_bad_lines(&error, "labels.csv", "6 lines", &expected);
     let skip = ConvertOptions { on_bad: OnBad::Skip, ..with };
     refused("csv", &list, &skip, &["labels.csv: none"]);
-    // All images of a folder, including one without an entry.
+    // All images of a folder are converted, including one that the list does not contain.
     let json = temp.path("labels.json");
     write(&json, b"{\"a.png\": [\"cat\"],\n\"a.png\": [\"dog\"],\n\"b.png\": [true],\n\"gone.png\": []}");
     let with = ConvertOptions { labels: Some(json.clone()), ..options() };
@@ -223,13 +223,13 @@ fn records_that_contradict_the_manifest_are_named() {
     let out = temp.path("out");
     convert("csv", &source(&temp), &out, &options()).unwrap();
     let mut manifest = Manifest::read(&out).unwrap();
-    // One class fewer than the records use.
+    // dataset.json lists one class fewer than the records use.
     manifest.classes.pop();
     manifest.write(&out).unwrap();
     let report = verify(&out, 1).unwrap();
     assert_eq!(report.bad.len(), 2, "{report}");
     report.bad.iter().for_each(|bad| mentions(&bad.what, &["label 2 ", "0 to 1"]));
-    // Declared as a data set with one label per image.
+    // dataset.json declares one label per image.
     manifest.classes.push("fox".into());
     (manifest.version, manifest.multi_label) = (1, false);
     manifest.write(&out).unwrap();
@@ -238,7 +238,7 @@ fn records_that_contradict_the_manifest_are_named() {
     let errors: Vec<String> =
         (0..4).filter_map(|id| split.record(id, &mut Vec::new()).err()).map(|e| e.to_string()).collect();
     assert!(errors.len() == 3 && errors.iter().any(|e| e.contains("2 labels")), "{errors:?}");
-    // Contradicting versions.
+    // `version` contradicts `multi_label` or is unknown.
     for (version, several, part) in [
         (1, true, "`version` is 1"),
         (2, false, "`version` is 2"),
@@ -250,7 +250,7 @@ fn records_that_contradict_the_manifest_are_named() {
         let error = Manifest::read(&out).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
-    // Without it, the list of classes is unknown.
+    // Without `dataset.json`, the list of classes is unknown.
     fs::remove_file(out.join("dataset.json")).unwrap();
     mentions(index(&out).unwrap_err(), &["several labels", "dataset.json"]);
 }

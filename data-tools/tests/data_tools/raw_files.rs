@@ -81,12 +81,12 @@ fn hostile_files_are_refused() {
     };
     let short = |value: &'static [u16]| Tag::Short(value);
     let base = || vec![(258, short(&[16])), (262, short(&[1])), (277, short(&[1])), (278, Tag::Long(&[4_000_000_000]))];
-    // A small file that claims 10^15 pixels.
+    // The file is small but claims 10^15 pixels.
     let mut bomb = base();
     bomb.extend([(256, Tag::Long(&[4_000_000])), (257, Tag::Long(&[300_000_000])), (259, short(&[8]))]);
     let error = one("bomb.tif", &page(&bomb, 10), &RawOptions::default()).unwrap_err();
     assert!(error.contains("limit"), "{error}");
-    // One pixel in a tile with 10^15 pixels.
+    // The image has one pixel, but its tile has 10^15 pixels.
     let tile: Vec<(u16, Tag<'static>)> = vec![
         (256, Tag::Long(&[1])),
         (257, Tag::Long(&[1])),
@@ -227,6 +227,6 @@ fn strips_that_share_bytes_count_each_time() {
         let at = file.windows(before.len()).position(|part| part == before).unwrap();
         file[at..at + after.len()].copy_from_slice(&after);
     }
-    // Six hundred million bytes to read.
+    // The 3,000 strips share the same 200,000 bytes, so 600 million bytes would be read.
     mentions(one("x.tif", &file, &RawOptions::default()).unwrap_err(), &["limit"]);
 }

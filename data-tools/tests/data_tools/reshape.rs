@@ -80,7 +80,7 @@ fn reshard_copies_records_to_the_byte() {
 }
 
 #[test]
-fn merge_unites_classes_by_name() {
+fn merge_joins_classes_by_name() {
     let temp = Temp::new();
     let dir = photos(&temp);
     for (i, class) in ["ant", "dog", "dog"].iter().enumerate() {
@@ -144,7 +144,7 @@ fn sample_keeps_the_classes() {
     assert_eq!(counts(&temp.path("a"), "train"), pairs(&[("cat", 6), ("dog", 4)]));
     sample(&dir, &temp.path("b"), Share::PerClass(1), &options()).unwrap();
     assert_eq!(counts(&temp.path("b"), "train"), pairs(&[("cat", 1), ("dog", 1)]));
-    // At least one image of each class.
+    // At least one image of each class is kept.
     sample(&dir, &temp.path("c"), Share::Fraction(0.01), &options()).unwrap();
     assert_eq!(counts(&temp.path("c"), "train"), pairs(&[("cat", 1), ("dog", 1)]));
     let all = records(&dir, "train");
@@ -169,7 +169,7 @@ fn archives_come_back_as_the_same_data_set() {
         files
     };
     assert_eq!(files(&back), files(&dir));
-    // RAW becomes PNG.
+    // RAW images are exported as PNGs.
     mnist(&temp.path("mnist-src"), false, false);
     convert("mnist", &temp.path("mnist-src"), &temp.path("mnist"), &ConvertOptions::default()).unwrap();
     export_webdataset(&temp.path("mnist"), &temp.path("mnist-tars"), 1, false).unwrap();

@@ -21,7 +21,7 @@ fn source(src: &Path) {
 fn stopped(temp: &Temp) -> std::path::PathBuf {
     source(&temp.path("src"));
     convert("folder", &temp.path("src"), &temp.path("whole"), &options()).unwrap();
-    // Damage the image in the middle of the fourth shard. The finished data set tells its name.
+    // Damage the image in the middle of the fourth shard. Its name is in the finished data set.
     let data = loaders::Dataset::open(temp.path("whole")).unwrap().split("train").unwrap();
     let bad = temp.path("src").join(data.record(35, &mut Vec::new()).unwrap().0.filename);
     let good = fs::read(&bad).unwrap();
@@ -123,7 +123,7 @@ fn an_image_with_another_time_costs_its_shard() {
     assert_eq!(contents(&temp.path("out")), contents(&temp.path("whole")));
 }
 
-/// An archive is compared as a whole.
+/// An archive is compared as a whole, so no shard is kept if it changes.
 #[test]
 fn another_archive_is_another_request() {
     let temp = Temp::new();
@@ -186,7 +186,7 @@ fn an_unrelated_folder_of_that_name_is_left_alone() {
 }
 
 #[test]
-fn two_at_once_do_not_mix() {
+fn a_second_conversion_at_the_same_time_is_refused() {
     let temp = Temp::new();
     stopped(&temp);
     let lock = fs::File::options().append(true).open(temp.path("out.partial/finished.jsonl")).unwrap();

@@ -43,7 +43,7 @@ fn at(sheet: &RgbImage, column: u32, row: u32, x: u32) -> Rgb<u8> {
 }
 
 #[test]
-fn pictures_stand_as_stored_or_as_the_network_sees_them() {
+fn pictures_are_shown_as_stored_or_as_the_network_sees_them() {
     let temp = Temp::new();
     let (dir, out) = (temp.path("d"), temp.path("sheet.png"));
     let records = [raw(0, [64, 64, 3]), raw(1, [64, 64, 3])];
@@ -144,7 +144,7 @@ fn a_photo_is_not_written_over() {
         let before = fs::read(&photo).unwrap();
         let error = show(&dir, &photo, &options(1, &[], 1)).unwrap_err();
         assert!(error.is_usage(), "{error}");
-        mentions(&error, &[name, "trireme drew"]);
+        mentions(&error, &[name, "trireme wrote"]);
         assert_eq!(fs::read(&photo).unwrap(), before);
         let drawn = temp.path(&format!("sheet-of-{name}"));
         for _ in 0..2 {

@@ -47,7 +47,7 @@ fn archives_of_webdataset() {
     assert_eq!(images(&out, "train"), expected(|i| format!("train/{i:04}.png"), ["0", "1", "2"], 7));
     assert_eq!(images(&out, "validation"), expected(|i| format!("val/{i:04}.png"), ["0", "1", "2"], 3));
     assert!(verify(&out, 1).unwrap().is_ok());
-    // With class names next to the archives, and from a single archive.
+    // Class names may be in a file next to the archives, and SRC may be a single archive.
     write(&src.join("classes.txt"), b"cat\ndog\nfox\n");
     convert("webdataset", &src, &temp.path("names"), &options()).unwrap();
     assert_eq!(images(&temp.path("names"), "train"), expected(|i| format!("train/{i:04}.png"), CLASSES, 7));
@@ -177,12 +177,12 @@ fn tables() {
     let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
     assert_eq!(found("a", "train"), [pair("a.png", "cat"), pair("c.png", "dog")]);
     assert_eq!(found("a", "validation"), [pair("b.png", "dog")]);
-    // No header, tabs, and numbers as labels.
+    // A table may have no header, tabs as separators, and numbers as labels.
     let src = table(&temp, "a.png\t1\nb.png\t0\nc.png\t1\n");
     let made = convert("csv", &src, &temp.path("b"), &options()).unwrap();
     assert_eq!(made.manifest.classes, ["0", "1"]);
     assert_eq!(found("b", "train")[0], pair("a.png", "1"));
-    // With a validation split, and options for image files.
+    // A validation split can be drawn, and options for image files apply.
     let more = ConvertOptions { validation_fraction: Some(0.5), resize: Some(4), ..options() };
     let src = table(&temp, "path;class\na.png;x\nb.png;x\n");
     assert_eq!(convert("csv", &src, &temp.path("c"), &more).unwrap().manifest.splits.len(), 2);
@@ -229,7 +229,7 @@ fn bad_lines_of_a_table_are_all_named() {
     assert_eq!((made.manifest.splits["train"].count, made.skipped.len()), (2, 5), "{made}");
     refused("csv", &table(&temp, "image_path,caption\na.png,hello\n"), &["no column `label`", "caption"]);
     refused("csv", &table(&temp, ""), &["labels.csv: ", "empty"]);
-    // Everything after the quote would be one field.
+    // An unclosed quote would make everything after it one field.
     for (line, open) in [(3, "b.png,\"dog\na.png,cat\n"), (4, "a.png,\"cat\"\n\"b.png,dog\n")] {
         let text = format!("path,label\na.png,cat\n{open}");
         refused("csv", &table(&temp, &text), &[&format!("line {line}: "), "never closed"]);
@@ -237,7 +237,7 @@ fn bad_lines_of_a_table_are_all_named() {
     // The quote is closed by the next one, many lines below.
     let swallows = "path,label\na.png,\"cat\nb.png,\"dog\"\na.png,cat\n";
     refused("csv", &table(&temp, swallows), &["line 2: ", "\"cat\"", "next line"]);
-    // A quoted line break in a column that is not read.
+    // A quoted line break is allowed in a column that is not read.
     let captions = table(&temp, "path,label,caption\na.png,cat,\"two\nlines\"\nb.png,dog,one\n");
     assert_eq!(
         convert("csv", &captions, &temp.path("captions"), &options()).unwrap().manifest.splits["train"].count,
@@ -258,7 +258,7 @@ fn lists_that_would_take_too_much_memory() {
         mentions(convert(kind, src, &temp.path("out"), options).unwrap_err(), parts);
     };
     let limit = ["(1 MiB plus four times", "size", "--limit-memory"];
-    // Lines with little content, labels that occur only once, and messages about skipped lines.
+    // The limit applies to lines with little content, labels that occur only once, and messages about skipped lines.
     let text = |line: &dyn Fn(usize) -> String| (0..60_000).map(line).collect::<String>();
     refused("csv", &table(&temp, &text(&|_| "a.png,x\n".into())), &little, &limit);
     refused(
@@ -288,7 +288,7 @@ fn lists_that_would_take_too_much_memory() {
     refused("folder", &images, &labels(format!("{{\"a.png\": [{}0]}}", "0,".repeat(600_000))), &["a list of 12"]);
     let many = (0..60_000).map(|_| "\"a.png\":1".to_string()).collect::<Vec<_>>().join(",");
     refused("folder", &images, &labels(format!("{{{many}}}")), &limit);
-    // Members of an archive with a hundred thousand labels each.
+    // Each member of this archive has a hundred thousand labels.
     let json = format!("{{\"labels\": [{}0]}}", "0,".repeat(100_000));
     let png = fs::read(images.join("a.png")).unwrap();
     let members =

@@ -19,7 +19,7 @@ const OUT: &str = "STALLS_OUT";
 
 /// A user-space file system with a server that never answers. Dropping it makes all calls fail.
 struct Hung {
-    /// The connection. Closing it ends the file system.
+    /// The connection to the kernel. Closing it ends the file system.
     _server: File,
     dir: PathBuf,
 }

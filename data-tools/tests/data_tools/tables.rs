@@ -74,7 +74,7 @@ fn bad_tables_are_named() {
     mentions(&error, &["trireme data split"]);
 }
 
-/// No changed byte and no truncation may cause a panic. Most of them are detected.
+/// A changed byte or a truncation must not cause a panic. Most of them are detected as errors.
 #[test]
 fn damaged_tables_and_records_are_errors() {
     let temp = Temp::new();
@@ -127,7 +127,7 @@ fn bad_records_name_number_byte_and_cure() {
     with(&without, &["record 5 at byte 1112: ", "last part", "at byte 1196"]);
     with(&whole[508..], &["record 0 at byte 0: ", "later part"]);
     with(&whole[4..], &["record 0 at byte 0: ", "0xced7230a", "not RecordIO"]);
-    // The label of record 0.
+    // Changes the label of record 0.
     let label = |value: f32| {
         let mut bytes = whole.clone();
         bytes[12..16].copy_from_slice(&value.to_le_bytes());

@@ -1,5 +1,5 @@
-//! Tests TFRecords of other programs. Compressed ones are unpacked, and those of TensorFlow Datasets are read with
-//! their own keys and names.
+//! Tests TFRecords that other programs wrote. Compressed files are unpacked. Files of TensorFlow Datasets have their own
+//! file names and record keys.
 
 use crate::common::foreign::{Foreign, write_shard};
 use crate::common::pictures::{jpeg, write};
@@ -43,7 +43,7 @@ fn compressed_shards_become_the_same_as_plain_ones() {
     let shards = plain(&temp.path("plain"));
     let src = temp.path("src");
     for (at, (name, bytes)) in shards.iter().enumerate() {
-        // GZIP with one member and with two, ZLIB, and uncompressed.
+        // The shards are compressed with GZIP in one member, GZIP in two members and ZLIB. The last one is uncompressed.
         let packed = match at {
             0 => gz(bytes),
             1 => [gz(&bytes[..100]), gz(&bytes[100..])].concat(),

@@ -34,7 +34,7 @@ pub fn spec_as(example: &Example<'_>, exif: Exif) -> Result<ImageSpec, Fault> {
     Ok(decoder.open(example)?.spec())
 }
 
-/// Decodes the image to H*W*C bytes. It is an error if its shape is not `expected`.
+/// Decodes the image to H*W*C bytes. Returns an error if its shape is not `expected`.
 ///
 /// RAW bytes are borrowed from the record. PNG and JPEG are decoded into `scratch`, which can be reused.
 pub fn decode<'a>(example: &Example<'a>, expected: ImageSpec, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], Fault> {
@@ -46,8 +46,8 @@ pub fn decode<'a>(example: &Example<'a>, expected: ImageSpec, scratch: &'a mut V
 #[derive(Debug, Default)]
 pub struct Decoder {
     limits: Limits,
-    /// Created for the first JPEG, and again after each JPEG that could not be decoded, because libjpeg-turbo keeps the
-    /// state of that file.
+    /// Created for the first JPEG, and again after each JPEG that could not be decoded, because libjpeg-turbo would
+    /// keep state of the failed file.
     jpeg: Option<Jpeg>,
     /// Used by [`Decoder::check`].
     check_buffer: Vec<u8>,
@@ -83,7 +83,7 @@ impl OpenedImage<'_> {
         }
     }
 
-    /// Returns how the shown image is obtained from the file's image.
+    /// Returns the orientation that turns the image in the file into the image to show.
     pub fn turn(&self) -> ExifOrientation {
         self.turn
     }
@@ -123,8 +123,8 @@ impl OpenedImage<'_> {
         }
     }
 
-    /// Returns the shape to decode to if `images` are expected. An 8-bit grey image becomes RGB if RGB is expected. If it
-    /// is RAW and the size is fixed, this needs `as_rgb`.
+    /// Returns the shape to decode to if `images` are expected, or an error if this image is not one of them. An 8-bit
+    /// grey image becomes RGB if RGB is expected, but a RAW image of a fixed size only if `as_rgb` is set.
     pub(crate) fn accept(&self, images: Images, as_rgb: bool) -> Result<ImageSpec, Fault> {
         let got = self.spec();
         let repeated = got.channels == 1
@@ -214,7 +214,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes the image to H*W*C bytes. It is an error if its shape is not `expected`. RAW bytes are borrowed from the
+    /// Decodes the image to H*W*C bytes. Returns an error if its shape is not `expected`. RAW bytes are borrowed from the
     /// record, and other formats are decoded into `scratch`.
     ///
     /// # Errors
@@ -235,7 +235,7 @@ impl Decoder {
         Ok(&decoded.bytes[..expected.values()])
     }
 
-    /// Decodes the part `need` of an image to `channels`, which [`OpenedImage::accept`] returned.
+    /// Decodes the part `need` of an image. `channels` is the channel count that [`OpenedImage::accept`] returned.
     pub(crate) fn decode<'a>(
         &mut self,
         stored: OpenedImage<'a>,
@@ -335,7 +335,7 @@ impl Decoder {
         }
     }
 
-    /// Returns `turn`, which a file's EXIF data request, or no turn if this decoder ignores EXIF.
+    /// Returns `turn`, the orientation in a file's EXIF data, or the identity if this decoder ignores EXIF.
     fn turn(&self, turn: ExifOrientation) -> ExifOrientation {
         match self.exif {
             Exif::Applied => turn,
@@ -415,7 +415,7 @@ pub enum OtherFormat {
 }
 
 impl fmt::Display for OtherFormat {
-    /// Writes the name with its article.
+    /// Writes the name with an article, for example "a GIF file".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::WebP => "a WebP file",

@@ -14,9 +14,9 @@ use crate::spec::ImageSpec;
 const EXTRAS: u64 = 16 << 20;
 /// The last chunk of a file, starting with its name.
 const END: &[u8] = b"IEND\xaeB\x60\x82";
-/// Number of bytes at the end of a file in which that chunk is searched. Some files have trailing bytes after it.
+/// Number of bytes at the end of a file in which the `IEND` chunk is searched. Some files have other bytes after it.
 const TAIL: usize = 1 << 16;
-/// Minimum number of pixel bytes that are unpacked per second.
+/// A lower bound on how many pixel bytes are unpacked per second, for estimating the CPU time.
 const BYTES_PER_SECOND: f64 = 2e8;
 
 /// A PNG file with a parsed header.

@@ -19,8 +19,8 @@ pub(crate) struct Region {
 pub(crate) struct Need {
     /// Rows and columns that must be decoded, in full-size image coordinates.
     pub region: Region,
-    /// The image is later reduced by this factor in both directions. From 2, it may be decoded at 1/2 of its size,
-    /// and from 4 at 1/4.
+    /// A transform later reduces the image by this factor in both directions. If it is at least 2, the image may be
+    /// decoded at 1/2 of its size, and if it is at least 4, at 1/4.
     pub shrink: f64,
 }
 
@@ -94,9 +94,9 @@ pub enum Exif {
 pub struct ExifOrientation {
     /// Exchanges rows and columns.
     transposed: bool,
-    /// Then mirrors left and right.
+    /// After the transposition, mirrors left and right.
     flipped: bool,
-    /// Then mirrors top and bottom.
+    /// After the transposition, mirrors top and bottom.
     flipped_vertically: bool,
 }
 
@@ -128,7 +128,7 @@ impl ExifOrientation {
         Self { transposed, flipped, flipped_vertically }
     }
 
-    /// Returns true if it does not change images.
+    /// Returns true if this orientation leaves images unchanged.
     pub fn is_none(self) -> bool {
         self == Self::default()
     }
@@ -222,8 +222,8 @@ fn tiles(rows: usize, columns: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..rows).step_by(TILE).flat_map(move |top| (0..columns).step_by(TILE).map(move |left| (top, left)))
 }
 
-/// Returns the maximum reduction of an image if a side of this length is mirrored. A reduced image begins with a whole
-/// pixel, so if it is mirrored, it must also end with one.
+/// Returns an upper bound for [`Need::shrink`] if a side of this length is mirrored. A reduced image begins with a
+/// whole pixel. If it is mirrored, it must also end with one.
 fn most_shrink(side: usize) -> f64 {
     match side {
         side if side.is_multiple_of(4) => f64::INFINITY,

@@ -19,7 +19,7 @@ const HEAD: u64 = 256;
 /// The type of content that a file should have.
 #[derive(Debug)]
 pub struct Content {
-    /// For messages, for example `a table of NumPy`.
+    /// For messages, for example `a NumPy array (.npy)`.
     pub name: &'static str,
     /// Returns true if a file that starts with these bytes has this type.
     pub begins: fn(&[u8]) -> bool,

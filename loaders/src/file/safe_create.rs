@@ -3,8 +3,8 @@
 //!
 //! All crates create their files with these functions, which is why they are in the crate that all other crates depend
 //! on. A [`NewFile`] has a random name in the directory of its target until it is complete. [`to_append`] and
-//! [`to_update`] open logs that grow in place and files that are locked. They accept a regular file with a single name,
-//! or create one.
+//! [`to_update`] open logs that grow in place and lock files. They accept a regular file without other hard links, or
+//! create one.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -67,8 +67,8 @@ impl NewFile {
         self.file.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Returns a path for libraries that open files by name. It refers to the open file itself, so nobody can replace
-    /// it. Without `/proc`, it is the temporary name.
+    /// Returns a path for libraries that open files by name. It refers to the open file itself, so other users cannot
+    /// replace the file. Without `/proc`, it is the temporary name.
     pub fn name(&self) -> PathBuf {
         let open = self.file.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
         open.filter(|path| path.exists()).unwrap_or_else(|| self.temporary.clone())
@@ -112,7 +112,8 @@ pub fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(PRIVATE).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
-/// Opens an existing file of ours for reading and writing. Returns `None` if it does not exist.
+/// Opens a file that an earlier run of trireme may have written, for reading and writing. Returns `None` if it does
+/// not exist.
 ///
 /// # Errors
 ///
@@ -123,7 +124,7 @@ pub fn open_own(path: &Path) -> io::Result<Option<File>> {
     open_checked(OpenOptions::new().read(true).write(true), path)
 }
 
-/// Opens a file of ours for appending, or creates it.
+/// Opens a file for appending, or creates it.
 ///
 /// # Errors
 ///
@@ -132,7 +133,7 @@ pub fn to_append(path: &Path) -> io::Result<File> {
     open_or_create(path, || open_checked(OpenOptions::new().read(true).append(true), path), create_new)
 }
 
-/// Opens a file of ours for changes in place, or creates it.
+/// Opens a file for reading and for changes in place, or creates it.
 ///
 /// # Errors
 ///
@@ -160,7 +161,7 @@ fn open_or_create(
             return Ok(file);
         }
         match create(path) {
-            // The next iteration opens the new file with `open`, which sets the access mode and checks the file.
+            // The next iteration opens the new file with `open`, which checks it and may open it for appending.
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
@@ -182,7 +183,7 @@ fn open_checked(options: &mut OpenOptions, path: &Path) -> io::Result<Option<Fil
     let meta = file.metadata()?;
     match (meta.is_file(), meta.nlink()) {
         (false, _) => refuse("it is not a regular file".into()),
-        // It was removed after it was opened.
+        // The file was removed after it was opened.
         (true, 0) => Ok(None),
         (true, 1) => Ok(Some(file)),
         (true, names) => refuse(format!(

@@ -16,7 +16,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// Includes pipes and devices, for which the call fails.
+    /// Also tests pipes and devices, for which the system call fails.
     #[test]
     fn the_content_stays_whatever_the_file_is() {
         let path = std::env::temp_dir().join(format!("loaders-write-back-{}", std::process::id()));

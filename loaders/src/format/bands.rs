@@ -16,7 +16,7 @@ pub struct Reading {
     /// The value of `--bands`: the bands that were kept, from 1, in this order. Empty if all were kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bands: Vec<u32>,
-    /// The value of `--page`. Empty by default, like the following values.
+    /// The value of `--page`. Like the values below, empty if the option was not given.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub page: String,
     /// The value of `--layout`.
@@ -37,13 +37,14 @@ pub struct Bands {
     /// The stored values' type.
     #[serde(default, skip_serializing_if = "is_bytes")]
     pub dtype: Dtype,
-    /// The band count. Known if [`Bands::need_version`] is true.
+    /// The number of bands. Always `Some` if [`Bands::need_version`] is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channels: Option<u32>,
     /// The bands' names. Empty if they have no names.
     #[serde(default, rename = "bands", skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// How image files were read, if not by default. `predict` reads files in the same way.
+    /// The options with which `data convert` read the image files. `None` if all options had their defaults. `predict`
+    /// reads files with the same options.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<Reading>,
     /// Each band's smallest value. Empty if not measured, like the following statistics.
@@ -103,7 +104,7 @@ impl Bands {
         self.dtype != Dtype::U8 || self.channels.is_some_and(|channels| channels != 1 && channels != 3)
     }
 
-    /// Returns the statistics that are lists with a value for each band.
+    /// Iterates over all statistics: lists with one value per band.
     pub(crate) fn lists(&mut self) -> impl Iterator<Item = &mut Vec<f64>> {
         [&mut self.min, &mut self.max].into_iter().chain(self.percentiles.values_mut())
     }

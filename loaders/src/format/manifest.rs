@@ -202,8 +202,8 @@ impl Manifest {
         replace(&path, self.text(&path)?.as_bytes())
     }
 
-    /// Works like [`Manifest::write`], in a directory without a manifest that nobody reads yet. The content is durable,
-    /// and the name becomes durable when the directory is synced.
+    /// Works like [`Manifest::write`], for a new directory that has no manifest and that no program reads yet. The content
+    /// is synced to disk. The caller must sync the directory to make the name durable.
     pub fn create(&self, dir: &Path) -> Result<(), Error> {
         let path = dir.join(MANIFEST);
         let text = self.text(&path)?;
@@ -234,7 +234,7 @@ impl Manifest {
         if self.version != expected {
             let (version, several) = (self.version, self.multi_label);
             let images = match (self.bands.dtype, self.bands.channels) {
-                (dtype, Some(channels)) => format!("{dtype} with {channels} channels"),
+                (dtype, Some(channels)) => format!("{dtype} with {}", base::text::plural(channels, "channel")),
                 (dtype, None) => dtype.to_string(),
             };
             return Err(format!(

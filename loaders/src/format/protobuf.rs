@@ -250,7 +250,7 @@ mod tests {
 
     /// protoc wrote the expected bytes.
     #[test]
-    fn written_fields_are_those_of_protobuf() {
+    fn written_fields_match_protobuf() {
         let inner = Message::new().int(1, 150).text(2, "testing");
         assert_eq!(inner.bytes(), [&[0x08, 0x96, 0x01, 0x12, 0x07][..], b"testing"].concat());
         let outer = Message::new().message(20, &inner).int(1, -1).float(2, 1.0).ints(3, &[1, 300]);

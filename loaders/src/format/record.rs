@@ -23,8 +23,8 @@ pub fn masked_crc32c(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(MASK_DELTA)
 }
 
-/// Appends a record to `out` and returns its size including framing. `write` appends the payload and must not do more.
-/// No byte is copied twice.
+/// Appends a record to `out` and returns its size including framing. `write` must append the payload to the buffer and
+/// must not change the bytes before it. The payload is not copied again.
 pub fn append_record(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> u64 {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER]);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn appended_records_are_those_that_are_written() {
+    fn appended_records_match_written_records() {
         let payloads: [&[u8]; 3] = [b"abc", b"", &[7; 5000]];
         let mut out = Vec::new();
         let sizes = payloads.map(|payload| append_record(&mut out, |out| out.extend_from_slice(payload)));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::order::job::{Job, Order};
 use crate::order::permutation::Permutation;
 
-/// Draws samples of all classes in turn. An epoch has as many draws as there are samples, and the numbers of draws per
-/// class differ by at most one.
+/// Draws samples of every class equally often. An epoch has as many draws as there are samples, and the numbers of
+/// draws per class differ by at most one.
 ///
 /// Each class uses one permutation of its samples after another. A rare class uses more than one permutation per epoch.
 /// A frequent class continues where the previous epoch stopped. A draw is a function of seed, epoch and position.
@@ -58,14 +58,14 @@ impl Balanced {
         let number = u64::from(epoch) * each + draw;
         let ids = &self.classes[class as usize];
         let (turn, at) = (number / ids.len() as u64, number % ids.len() as u64);
-        // Domain 0 is the permutation of the draws.
+        // Domain 0 is used for the permutation of the epoch's draws.
         let permutation = Permutation::for_domain(self.seed, turn as u32, 1 + class as u32, ids.len() as u64);
         ids[permutation.get(at) as usize]
     }
 }
 
-/// The evaluation order. Logical batches follow the sample ids, and ranks get whole batches in turn (round-robin), so
-/// the batches are the same for any number of ranks. `step` is the batch's number. Epoch and worker are 0.
+/// The evaluation order. Batches follow the sample ids, and ranks get whole batches round-robin, so the batches are the
+/// same for any number of ranks. [`Job::step`] is the batch's number. Epoch and worker are 0.
 #[derive(Debug, Clone)]
 pub struct EvalOrder {
     n: u64,
@@ -188,7 +188,7 @@ mod tests {
         for number in 0..34 {
             epoch(&balanced, number).iter().for_each(|id| *seen.entry(*id).or_insert(0u32) += 1);
         }
-        // 34 epochs: 714, 680 and 680 draws.
+        // In 34 epochs, the three classes have 714, 680 and 680 draws.
         let range = |ids: std::ops::Range<u64>| {
             let counts: Vec<u32> = ids.map(|id| seen.get(&id).copied().unwrap_or(0)).collect();
             (*counts.iter().min().unwrap(), *counts.iter().max().unwrap())
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_and_seeds_mix_anew() {
+    fn epochs_and_seeds_change_the_order() {
         let balanced = Balanced::new(9, &labels());
         assert_ne!(epoch(&balanced, 0), epoch(&balanced, 1));
         assert_ne!(epoch(&balanced, 0), epoch(&Balanced::new(10, &labels()), 0));

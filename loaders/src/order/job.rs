@@ -21,12 +21,12 @@ pub struct Job {
     pub ahead: Vec<usize>,
 }
 
-/// Number of bits for a sample's id. The bits above contain the number of the copy.
+/// Number of bits for a sample's id in [`Job::key`]. The bits above contain the number of the copy.
 const ID_BITS: u32 = 48;
 
 impl Job {
     /// Returns the key of the random draws of the sample at `index`: its id, and the number of its copy in this epoch.
-    /// The job's samples must be complete.
+    /// `first` must be the position of `ids[0]`.
     pub fn key(&self, index: usize) -> u64 {
         let copy = match self.repeats {
             0 | 1 => 0,

@@ -105,8 +105,8 @@ impl Permutation {
         x0
     }
 
-    /// Even rounds change the high half by the low half, and odd rounds the other way. Each round is its own inverse,
-    /// so the whole is a bijection for any widths of the halves.
+    /// Even rounds xor a function of the low half into the high half, and odd rounds the other way round. Each round is
+    /// its own inverse, so all rounds together are a bijection for any widths of the halves.
     fn encrypt(&self, value: u64) -> u64 {
         let mask = |bits: u32| (1u64 << bits) - 1;
         let mut high = value >> self.low_bits;
@@ -187,7 +187,7 @@ mod tests {
         let distance: u64 = one.windows(2).map(|w| w[0].abs_diff(w[1])).sum();
         let mean = distance as f64 / (n - 1) as f64 / n as f64;
         assert!((mean - 1.0 / 3.0).abs() < 0.015, "{mean}");
-        // The first tenth has members of each tenth: 100 +- 10 each.
+        // The first tenth of the positions has 100 values of each tenth of the range, with a standard deviation of 10.
         let mut tenths = [0; 10];
         for &value in &one[..1000] {
             tenths[(value / 1000) as usize] += 1;

@@ -41,7 +41,7 @@ pub(crate) struct Windows {
     /// The epoch after `current`. It is planned when its first shards should be read ahead.
     next: Option<Epoch>,
     /// For each worker of the rank, true until its first batch is requested. The shards of its first window are
-    /// announced with that batch.
+    /// added to that batch's [`Job::ahead`].
     fresh: Vec<bool>,
 }
 
@@ -95,7 +95,8 @@ impl Windows {
         }
     }
 
-    /// Adds the shards of the window that starts with piece `from`, or of the next epoch's first window.
+    /// Adds to `ahead` the shards of the window that starts with piece `from` of a worker's run. If the run has no such
+    /// piece, adds those of the next epoch's first window.
     fn announce(&mut self, place: usize, from: usize, ahead: &mut Vec<usize>) {
         let next = self.current.epoch + 1;
         let run = &self.current.runs[place];
@@ -177,12 +178,12 @@ impl Run {
         first..self.pieces.len().min(first + k)
     }
 
-    /// Returns the range of samples in these pieces.
+    /// Returns the positions in the run of the samples in these pieces.
     pub fn samples(&self, pieces: &Range<usize>) -> Range<u64> {
         self.pieces[pieces.start].before..self.pieces.get(pieces.end).map_or(self.len, |piece| piece.before)
     }
 
-    /// Returns the id of sample `at`, which must be in one of these pieces.
+    /// Returns the id of the sample at position `at` of the run, which must be in one of these pieces.
     pub fn id(&self, pieces: &Range<usize>, at: u64) -> u64 {
         let pieces = &self.pieces[pieces.clone()];
         let piece = pieces[pieces.partition_point(|piece| piece.before <= at) - 1];

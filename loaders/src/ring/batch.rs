@@ -95,8 +95,8 @@ impl Batch {
         (self.slot.label_kind == LabelKind::Numbers).then_some(&self.slot.samples.targets)
     }
 
-    /// Returns how the images are mixed with each other. Floats are mixed already. For other formats, the consumer must
-    /// do it.
+    /// Returns how the images are mixed with each other. Floats are mixed already. In other formats, the consumer must
+    /// mix the images.
     pub fn mix(&self) -> Option<Mix> {
         self.slot.mix
     }

@@ -173,7 +173,7 @@ fn median(rates: &mut [f64]) -> f64 {
 const NEGLIGIBLE: f64 = 0.02;
 /// If the consumer waited for more than this fraction of the time, it has no other work.
 const IDLE: f64 = 0.95;
-/// Bytes per second and thread that only memory delivers, not a disk.
+/// If a thread reads more bytes per second than this, the records are assumed to be in memory, not on a disk.
 const MEMORY: f64 = 1e9;
 
 impl LoaderStats {

@@ -18,7 +18,7 @@ use crate::transform::{Pipeline, Scratch};
 #[derive(Default)]
 pub(crate) struct ThreadState {
     scratch: Scratch,
-    /// The current record, if its shard is mapped.
+    /// Buffer for a copy of the current record, which is needed if the shard is mapped.
     record: Vec<u8>,
     held: HeldShards,
     tally: Tally,
@@ -39,7 +39,7 @@ pub(crate) enum Outcome {
 struct SampleKey {
     index: usize,
     id: u64,
-    /// Together with the epoch, the key of the random draws.
+    /// The key of the random draws, together with `epoch`.
     key: u64,
     epoch: u32,
 }

@@ -32,7 +32,7 @@ pub struct Loader {
     shared: Arc<Shared>,
     output: ImageSpec,
     slots: usize,
-    /// Returns the slots of dropped batches.
+    /// Each batch gets a clone, which returns the batch's slot when the batch is dropped.
     home: SlotReturn,
     ready: Receiver<BatchMessage>,
     threads: Vec<JoinHandle<()>>,

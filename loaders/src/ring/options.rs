@@ -124,7 +124,7 @@ impl Footprint {
         };
         let cure =
             format!("{slots}smaller images in the list of transforms, a smaller batch, or more ranks on other nodes");
-        memory::check("the memory of the loader", self.bytes(), &cure)
+        memory::check("the loader", self.bytes(), &cure)
     }
 
     pub fn bytes(&self) -> u64 {

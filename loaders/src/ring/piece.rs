@@ -9,7 +9,7 @@ use crate::ring::slot::{Filling, Samples, Slot};
 use crate::storage::fetch::Fetch;
 use crate::storage::mapping::populate_fresh;
 
-/// Number of values to populate at a time: 1 MiB. Meanwhile no other thread can map memory.
+/// Number of values to populate at a time: 1 MiB. While the kernel populates pages, no other thread can map memory.
 const STEP: usize = 1 << 18;
 
 /// A part of a buffer, lent to one thread.
@@ -61,7 +61,7 @@ impl<T> Part<T> {
     /// Refers to these values of a buffer. The range is clipped to the buffer's length.
     fn of(buffer: &mut Vec<T>, values: Range<usize>) -> Self {
         let (start, end) = (values.start.min(buffer.len()), values.end.min(buffer.len()));
-        // Without a slice in between: a mutable slice would also cover the parts that other threads are writing.
+        // Do not create a mutable slice of the whole buffer: it would also cover the parts that other threads write.
         Self { start: buffer.as_mut_ptr().wrapping_add(start), length: end.saturating_sub(start) }
     }
 
@@ -69,7 +69,7 @@ impl<T> Part<T> {
     ///
     /// # Safety
     ///
-    /// The buffer must not have moved, and nobody else may use these values at the same time.
+    /// The buffer must not have moved, and no other thread may use these values at the same time.
     unsafe fn as_mut(&mut self) -> &mut [T] {
         // SAFETY: the range is inside the buffer, which the caller keeps alive.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }

@@ -24,7 +24,7 @@ pub(crate) fn run(shards: &OpenShards, nice: i32, requests: &Receiver<ReadReques
     }
     while let Ok(request) = requests.recv() {
         match request {
-            // If records are read individually, their shard is opened when an extent is read.
+            // If records are read individually, the shard is opened for the first read of its records, not earlier.
             ReadRequest::Shard(_) if shards.plan().fetches() => {}
             ReadRequest::Shard(number) => shards.prefetch(number),
             ReadRequest::Extent(extent) => extent.read(|number| shards.open(number)),

@@ -64,7 +64,7 @@ impl Shared {
         }
         let mut slot = self.free.take();
         let Some(number) = jobs.take(&mut slot.job) else {
-            // The token of this slot tells another waiting thread about the end.
+            // The token for this slot wakes another waiting thread, which then also finds that the order has ended.
             self.free.add(slot, tokens);
             return false;
         };

@@ -61,9 +61,9 @@ impl Samples {
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub job: Job,
-    /// (N, C, H, W). At least as long as the job needs, if images are floats.
+    /// The images as (N, C, H, W), if they are floats. May be longer than the job needs.
     pub images: Vec<f32>,
-    /// (N, H, W, C). At least as long as the job needs, if images are bytes.
+    /// The images as (N, H, W, C), if they are bytes. May be longer than the job needs.
     pub pixels: Vec<u8>,
     /// True if the pages of `images` are populated.
     pub populated: bool,

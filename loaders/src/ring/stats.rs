@@ -26,7 +26,7 @@ pub struct LoaderStats {
     pub wait: Duration,
     /// Number of images delivered.
     pub images: u64,
-    /// Size of their records in bytes, including framing.
+    /// Size of the records of these images in bytes, including framing.
     pub bytes: u64,
     /// Number of samples that were left out because they could not be used.
     pub skipped: u64,
@@ -81,7 +81,8 @@ pub(crate) struct Totals {
     slots: AtomicU64,
 }
 
-/// One thread's times since it last added them to the totals. They cover only timed images. `count` is never reset.
+/// The times of one thread since it last added them to the totals. Except for `waited`, they cover only timed images.
+/// `count` is never reset.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Number of images since the thread started.
@@ -155,7 +156,7 @@ mod tests {
         let mut tally = Tally { images: 10, ..Tally::default() };
         totals.add(&mut tally);
         assert_eq!((totals.stages(), tally.images), (Stages::default(), 10));
-        // With 40 images in pieces of 8, images 1, 17 and 33 are timed.
+        // Of 40 images, every 16th is timed.
         assert_eq!((0..40).filter(|_| tally.begin()).collect::<Vec<_>>(), [0, 16, 32]);
         tally = Tally { images: 32, timed: 2, decode: Duration::from_micros(30), ..tally };
         totals.add(&mut tally);

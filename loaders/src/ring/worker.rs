@@ -16,7 +16,7 @@ use crate::sync::{Receiver, Sender};
 
 /// A message from a thread to the consumer.
 pub(crate) struct BatchMessage {
-    /// Position in the order. `None` for an error outside any job.
+    /// Position in the order. `None` for an error that does not belong to a job.
     pub number: Option<u64>,
     pub result: Result<Slot, Error>,
 }
@@ -55,7 +55,7 @@ impl Worker {
         }
     }
 
-    /// Sends an error outside any job to the consumer.
+    /// Sends the consumer an error that does not belong to a job.
     fn fail(&self, error: Error) {
         // Sending fails only if the consumer is gone.
         let _ = self.ready.send(BatchMessage { number: None, result: Err(error) });

@@ -25,7 +25,7 @@ struct ByteRange {
 
 /// The records of a batch. `begin` requests them, and they are available after `finish`.
 pub(crate) struct Fetch {
-    /// Where each record is, in batch order.
+    /// The shard and byte range of each record, in batch order.
     records: Vec<ByteRange>,
     /// Indices into `records`, sorted by shard and position.
     sorted: Vec<usize>,

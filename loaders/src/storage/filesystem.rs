@@ -46,7 +46,7 @@ const LOCAL: &[(u32, &str)] = &[
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSystem {
-    /// For example "NFS" or "ext4". For an unknown type, this is its number.
+    /// The name of its type, for example "NFS" or "ext4". For an unknown type, this contains the type's number.
     pub name: String,
     /// True if the files are known to be on another machine.
     pub remote: bool,

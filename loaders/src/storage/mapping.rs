@@ -79,7 +79,7 @@ impl Mapping {
     }
 
     /// Loads these bytes into the CPU caches without waiting, as far as they are inside the mapping. This is only a
-    /// hint. Bytes that are not in memory stay where they are.
+    /// hint, and does not read from the disk.
     pub fn prefetch(&self, offset: u64, length: u64) {
         #[cfg(target_arch = "x86_64")]
         {

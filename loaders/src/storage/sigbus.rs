@@ -21,7 +21,7 @@ pub fn set_rank(rank: u32) {
 }
 
 /// Installs the handler for the whole process. Further calls do nothing. Call it before any thread reads a shard. If
-/// another handler was installed before, it still receives the faults outside our mappings.
+/// another handler was installed before, it still receives the faults outside of registered mappings.
 pub fn install() -> io::Result<()> {
     static INSTALLING: Mutex<()> = Mutex::new(());
     let _guard = INSTALLING.lock().unwrap_or_else(|e| e.into_inner());
@@ -35,7 +35,7 @@ pub fn install() -> io::Result<()> {
         if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut previous) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // Store this before our handler is installed, because the handler may run at once.
+        // Store this before the handler is installed, because the handler may run at once and read it.
         PREVIOUS.get_or_init(|| previous);
         let mut ours: libc::sigaction = std::mem::zeroed();
         ours.sa_sigaction = on_sigbus as *const () as usize;
@@ -109,7 +109,7 @@ fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// Passes a fault outside our mappings to the action that was set before `install`.
+/// Passes a fault outside of registered mappings to the action that was set before [`install`].
 fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let previous = PREVIOUS.get();
     let action = previous.map_or(libc::SIG_DFL, |previous| previous.sa_sigaction);

@@ -33,7 +33,7 @@ pub struct StageSummary {
     pub dir: PathBuf,
     /// Number of bytes that were copied.
     pub copied: u64,
-    /// Number of bytes that were already there.
+    /// Number of bytes in copies of earlier runs that are still valid.
     pub reused: u64,
 }
 
@@ -148,7 +148,7 @@ impl Copies {
             safe_create::remove_leftovers(dir).map_err(Error::io("remove incomplete files in", dir))?;
         }
         let mut text = String::new();
-        // If the file is not valid text, it is not our list, and everything is copied.
+        // If the file is not valid UTF-8, trireme did not write it. Then everything is copied.
         let _ = list.read_to_string(&mut text);
         let known = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         Ok(Self { dir: dir.to_owned(), list, known })
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn data_sets_of_one_name_have_different_folders_below_that_of_the_user() {
+    fn data_sets_with_equal_names_get_different_folders_per_user() {
         let (a, b) = (place(Path::new("/x/cifar10"), Path::new("/t")), place(Path::new("/y/cifar10"), Path::new("/t")));
         assert_ne!(a, b);
         let user = rustix::process::geteuid().as_raw();

@@ -201,7 +201,7 @@ pub(super) fn no_arguments(arguments: &[f64]) -> Result<(), String> {
 pub(super) fn only_rgb(input: ImageSpec) -> Result<(), String> {
     match input.channels {
         3 => Ok(()),
-        n => Err(format!("expected images of 3 channels, got {n}")),
+        n => Err(format!("expected images with 3 channels, got {n}")),
     }
 }
 

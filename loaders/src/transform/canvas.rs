@@ -1,6 +1,6 @@
 //! An image on its way through the transforms. Geometric transforms at the start of a list do not read pixels. The
 //! first transform that changes values converts the stored values to planes in a single pass. The planes are floats, or
-//! bytes where torchvision works on bytes. Other values never become bytes.
+//! bytes where torchvision works on bytes. Stored values that are not bytes always become floats.
 
 use std::time::Instant;
 
@@ -34,7 +34,7 @@ pub struct Canvas<'a> {
 /// The form in which the image currently exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// In `decoded`, viewed through `geometry`.
+    /// The pixels are in `decoded`. `geometry` says which of them are visible, and where.
     Stored,
     /// The pixels are bytes in `work.bytes`.
     Bytes,
@@ -43,8 +43,8 @@ enum Form {
 }
 
 impl<'a> Canvas<'a> {
-    /// Creates a whole image of shape `spec` without bytes. `values` must have room for the floats of the largest shape
-    /// that occurs.
+    /// Creates the canvas of a whole image of shape `spec`. Its pixels are loaded later with [`Canvas::load`]. `values`
+    /// must have room for the floats of the largest shape that occurs.
     pub(super) fn new(spec: ImageSpec, values: &'a mut [f32], work: &'a mut Work) -> Self {
         let decoded = Decoded { bytes: &[], dtype: Dtype::U8, columns: 0, origin: (0, 0), reduction: 1 };
         let (boxes, turn) = (Boxes::default(), ExifOrientation::default());
@@ -56,7 +56,8 @@ impl<'a> Canvas<'a> {
         (self.boxes, self.turn) = (boxes, turn);
     }
 
-    /// Returns the bounding boxes of the objects. Only for the first transform of a list.
+    /// Returns the bounding boxes of the objects in the whole image. Only the first transform of a list may call this,
+    /// because later ones may have cropped the image.
     pub(super) fn boxes(&self) -> impl Iterator<Item = BoundingBox> + use<'a> {
         let turn = self.turn;
         self.boxes.iter().map(move |found| turn.turn_box(found))
@@ -277,8 +278,8 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Converts bytes to floats. Resizing, window, mirroring, scales and the change from interleaved to planar happen
-    /// in a single pass.
+    /// Converts bytes to floats. A single pass resizes, crops, mirrors, applies the scales, and changes the layout from
+    /// interleaved to planar.
     fn paint(&mut self, scales: &[Scale]) {
         let Self { geometry, decoded, values, work, .. } = self;
         match geometry.resize {

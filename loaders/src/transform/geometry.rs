@@ -36,14 +36,15 @@ pub(super) struct Resize {
 pub(super) struct VisiblePart {
     /// In the coordinates of [`Geometry::window`].
     pub window: Window,
-    /// Number of padding rows above it in the output.
+    /// Number of padding rows above this part in the output.
     pub above: usize,
-    /// Number of padding columns to its left in the output. If flipped, these are on the right in the stored image.
+    /// Number of padding columns to the left of this part in the output. If flipped, these are on the right in the
+    /// stored image.
     pub ahead: usize,
 }
 
 impl Geometry {
-    /// Shows the whole image of shape `spec`.
+    /// Creates the geometry that shows a whole image of shape `spec` without changes.
     pub fn new(spec: ImageSpec) -> Self {
         let whole = Window::whole(spec.height, spec.width);
         Self {

@@ -10,17 +10,18 @@ use crate::transform::op::{Context, Misfit, Sizes, Transform, Varied};
 use crate::transform::statistics::Statistics;
 use crate::transform::{call, ops};
 
-/// First in a list: ignore the EXIF orientation.
+/// A word at the start of a list: ignore the EXIF orientation.
 pub const IGNORE_EXIF: &str = "ignore_exif";
 
-/// First in a list: a JPEG that a resize shrinks to half or less may be decoded at 1/2 or 1/4 scale. This is faster, but the result differs
-/// slightly.
+/// A word at the start of a list: a JPEG that a resize shrinks to half or less may be decoded at 1/2 or 1/4 scale. This
+/// is faster, but the result differs slightly.
 pub const FAST_DECODE: &str = "fast_decode";
 
-/// First in a list: convert grey images to RGB with three equal channels, for networks that were trained on colour images.
+/// A word at the start of a list: convert grey images to RGB with three equal channels, for networks that were trained
+/// on colour images.
 pub const RGB: &str = "rgb";
 
-/// Words that may come first in a list. They configure decoding and are not transforms.
+/// The words that may come before the transforms in a list. They configure decoding and are not transforms.
 pub const HEAD_WORDS: [&str; 3] = [IGNORE_EXIF, FAST_DECODE, RGB];
 
 /// Decoding settings from the words at the start of a list.

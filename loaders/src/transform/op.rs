@@ -24,38 +24,38 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
         Err(Misfit::VariousSizes)
     }
 
-    /// Returns true if it resizes the image. A [`Canvas`] can do that once, and only as the first transform.
+    /// Returns true if the transform resizes the image. Only the first transform of a list can do that.
     fn resizes(&self) -> bool {
         false
     }
 
-    /// Returns true if its results have various sizes even for images of the same size.
+    /// Returns true if the transform's results have various sizes even for images of the same size.
     fn varies(&self) -> bool {
         false
     }
 
-    /// Returns true if it only moves pixels. This costs nothing before the pixels are converted to floats.
+    /// Returns true if the transform only moves pixels. This costs nothing before the pixels are converted to floats.
     fn is_geometric(&self) -> bool {
         false
     }
 
-    /// Returns true if it may mirror top and bottom.
+    /// Returns true if the transform may mirror top and bottom.
     fn flips_vertically(&self) -> bool {
         false
     }
 
-    /// Returns true if its result may contain pixels from outside the image.
+    /// Returns true if the transform's result may contain pixels from outside the image.
     fn pads(&self) -> bool {
         false
     }
 
-    /// Returns true if it reads and writes bytes where images are bytes. It must then come before `normalize` and
-    /// `standardize`.
+    /// Returns true if the transform reads and writes bytes where images are bytes. It must then come before `normalize`
+    /// and `standardize`.
     fn keeps_bytes(&self) -> bool {
         false
     }
 
-    /// Returns true if its results are no longer on the scale 0 to 255.
+    /// Returns true if the transform's results are no longer on the scale 0 to 255.
     fn rescales(&self) -> bool {
         false
     }
@@ -65,12 +65,14 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
         None
     }
 
-    /// Returns the bands that it keeps, in order, if it selects bands. They are selected when an image is decoded.
+    /// Returns the bands that the transform keeps, in order, if it selects bands. They are selected when an image is
+    /// decoded.
     fn selection(&self) -> Option<&[usize]> {
         None
     }
 
-    /// Updates the statistics, which describe its input, so that they describe its results. By default they do not change.
+    /// Updates `statistics`, which describe the transform's input, so that they describe its results. By default they do
+    /// not change.
     fn restate(&self, _statistics: &mut Statistics) {}
 
     /// Changes the image. All randomness comes from `draws`.

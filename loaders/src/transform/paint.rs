@@ -24,8 +24,8 @@ pub(super) struct Area {
 }
 
 impl Area {
-    /// Writes RGB pixels as floats with vector instructions. Returns false without writing anything if that is not
-    /// possible. The caller must then write each row with the tables.
+    /// Writes RGB pixels as floats with vector instructions. Returns false without writing anything if a table is not
+    /// linear, if a row is too short, or if the CPU does not have AVX2. The caller must then write each row with the tables.
     pub fn paint_rgb(self, pixels: Pixels<'_>, scales: &[Scale], values: &mut [f32]) -> bool {
         let Area { height, width, above, ahead, rows } = self;
         let scale = |channel: usize| &scales[channel % scales.len()];
@@ -341,7 +341,7 @@ pub(super) const FEWEST: usize = LOAD.div_ceil(3);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pixels<'a> {
-    /// From the first pixel of the first row to the last pixel of the last row.
+    /// The bytes from the first pixel of the first row to the last pixel of the last row.
     pub bytes: &'a [u8],
     /// Distance between rows in bytes.
     pub stride: usize,
@@ -361,7 +361,7 @@ pub(super) fn is_supported() -> bool {
 
 /// The destination of a channel: rows that are `width` values apart. The gaps between them are filled with `padding`.
 pub(super) struct Target<'a> {
-    /// From the first written value to the last.
+    /// The part of a plane from the first value that is written to the last.
     pub values: &'a mut [f32],
     pub width: usize,
     pub padding: f32,

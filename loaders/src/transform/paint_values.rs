@@ -8,7 +8,7 @@ use crate::transform::paint::pixels;
 use crate::transform::resample::{AxisRequest, Mirror, Planes, Resampler, Rows, Span};
 
 /// Writes an image's window as planar floats. Maps each value with the function that `of` returns for its channel.
-/// Padding is 0 before this function.
+/// Padding pixels are 0 and are mapped too.
 pub(super) fn paint_values<F: Fn(f32) -> f32>(
     geometry: &Geometry,
     image: &Decoded<'_>,

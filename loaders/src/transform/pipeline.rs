@@ -65,7 +65,7 @@ impl Pipeline {
         self.list.input
     }
 
-    /// Returns which stored type the pipeline accepts.
+    /// Returns the type of stored values that the pipeline accepts.
     pub fn dtype(&self) -> Dtype {
         self.list.dtype
     }
@@ -180,7 +180,7 @@ impl Pipeline {
     ) -> Result<(), Fault> {
         self.with_canvas(example, id, epoch, scratch, values, |canvas| {
             self.apply_range(canvas, self.list.geometric..self.list.transforms.len(), id, epoch);
-            // A list with only geometric transforms leaves bytes.
+            // If all transforms are geometric, the image is still bytes.
             canvas.floats();
         })
     }
@@ -276,8 +276,8 @@ impl Pipeline {
         Err(Error::Transform { index, text, problem: problem.into(), is_about_sizes: false })
     }
 
-    /// Returns true if [`Pipeline::crop_rect`] and [`Pipeline::tables`] describe everything the list does: it does not
-    /// resize, does not mirror top and bottom, and does not pad after a crop.
+    /// Returns true if [`Pipeline::crop_rect`] and [`Pipeline::tables`] describe everything that the list does to images of
+    /// a fixed shape: it does not resize, mirror top and bottom, pad after another transform, change bytes or select bands.
     pub fn only_crops(&self) -> bool {
         let mut geometry = self.list().geometry().iter().enumerate();
         let simple = geometry.all(|(i, transform)| {

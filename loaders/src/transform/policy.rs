@@ -20,7 +20,7 @@ pub(in crate::transform) enum Magnitudes {
     OfWidth(f64),
     /// From 0 to this fraction of the image's height, with either sign.
     OfHeight(f64),
-    /// Number of bits: starts at the first number and decreases by the second number in total.
+    /// A number of bits that falls from the first value (weakest) by the second value: `Bits(8.0, 4.0)` goes from 8 to 4.
     Bits(f32, f64),
     /// A threshold that falls from 1 to 0.
     Threshold,
@@ -201,7 +201,7 @@ fn translate(image: &mut ByteImage, by: (f64, f64), sampling: Sampling) {
 // AutoAugment's policies (Cubuk et al. 2018), learned on ImageNet, CIFAR-10 and SVHN. Each has 25 pairs of operations.
 // Each operation has a probability and the number of one of ten magnitudes (0 if it has no magnitude).
 
-/// For each image, one of these pairs is drawn.
+/// The pairs of operations of a policy. One pair is drawn for each image.
 pub(in crate::transform) type Policy = [[Step; 2]; 25];
 
 /// An operation that is applied with a given probability.

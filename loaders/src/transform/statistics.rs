@@ -1,4 +1,5 @@
-//! Statistics for a data set's values before a transform. The transform may depend on them.
+//! Statistics of the values that a transform receives, such as their mean. They come from `dataset.json` and are updated
+//! for each earlier transform in the list. Some transforms compute their parameters from them.
 
 use crate::format::bands::Bands;
 use crate::format::manifest::Manifest;

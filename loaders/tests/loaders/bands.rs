@@ -103,7 +103,8 @@ struct Case {
     values: Vec<f32>,
 }
 
-/// The largest distances are relative to the largest value. Values are not rounded to 8 bits and not clamped.
+/// Compares all results with torchvision's. The error is relative to the case's largest value. Values are not rounded to
+/// 8 bits and not clamped.
 #[test]
 fn torchvision_on_float_tensors() {
     let golden: Golden = serde_json::from_str(include_str!("../golden/bands.json")).unwrap();
@@ -316,7 +317,7 @@ fn a_rotation_by_nothing_rounds_resized_bytes() {
     }
 }
 
-/// A 16-bit grey image does not become RGB, because its bytes are not values.
+/// Only 8-bit grey images become RGB. A 16-bit grey image is refused.
 #[test]
 fn only_bytes_become_rgb() {
     let (grey, rgb) = (ImageSpec::new(4, 4, 1), ImageSpec::new(4, 4, 3));

@@ -121,7 +121,7 @@ fn labels_are_read_without_images() {
 }
 
 #[test]
-fn labels_and_pixels_are_those_of_the_ids() {
+fn labels_and_pixels_match_the_ids() {
     let data = TestData::noise(50, 4, SPEC);
     let pipeline = data.pipeline(&[], SPEC);
     let order = EvalOrder::new(50, 16, 0, 1);

@@ -88,7 +88,7 @@ fn a_record_keeps_them() {
     let mut payload = Vec::new();
     example::encode(&example(&file, &points), &mut payload);
     assert_eq!(example::parse(&payload).unwrap(), example(&file, &points));
-    // Less than 2 % more, including the key.
+    // Entry points with their key add less than 2 % of the file's size.
     let mut plain = Vec::new();
     example::encode(&example(&file, &[]), &mut plain);
     assert!(payload.len() > plain.len() && payload.len() - plain.len() < file.len() / 50);

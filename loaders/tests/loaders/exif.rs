@@ -1,4 +1,5 @@
-//! EXIF orientation: whole images and parts are turned accordingly, unless the list begins with `ignore_exif`.
+//! Whole images and parts of images are turned as the EXIF orientation says, unless the list of transforms begins with
+//! `ignore_exif`.
 
 use crate::common::{self, TestData, transform_problem};
 use loaders::decode::{Decoder, decode, spec};
@@ -84,7 +85,7 @@ fn whole_images_are_turned_as_the_standard_says() {
 /// Tests sides divisible by 4, sides divisible only by 2, and odd sides. With `fast_decode`, images that shrink are decoded at 1/2 or 1/4
 /// scale.
 #[test]
-fn parts_of_turned_images_are_those_of_the_whole() {
+fn crops_of_rotated_images_match_the_whole_image() {
     let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
     let mut scratch = Scratch::default();
     for (height, width) in [(96, 128), (98, 134), (97, 131)] {

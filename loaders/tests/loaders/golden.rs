@@ -20,17 +20,17 @@ struct Golden {
 struct Case {
     op: String,
     sample: u64,
-    /// Height, width, channels.
+    /// Height, width and channels of the image.
     shape: [u32; 3],
-    /// Planar (C, H, W).
+    /// The expected floats (C, H, W).
     #[serde(default)]
     values: Vec<f32>,
-    /// Planar bytes in hexadecimal, instead of `values`.
+    /// The expected bytes (C, H, W) in hexadecimal, instead of `values`.
     #[serde(default)]
     bytes: String,
 }
 
-/// Greys, full colours and ties. Noise follows them.
+/// The first bytes of each image: greys, full colours, and colours with two equal channels. The rest is noise.
 const CORNERS: [u8; 24] =
     [0, 0, 0, 255, 255, 255, 128, 128, 128, 200, 200, 10, 10, 200, 200, 200, 10, 200, 0, 0, 7, 255, 0, 0];
 
@@ -56,7 +56,7 @@ fn distance(case: &Case) -> f32 {
     };
     assert_eq!(out.len(), expected.len());
     pipeline.apply(&image(case, spec), spec, case.sample, 0, &mut Scratch::default(), &mut out).unwrap();
-    // This comparison treats NaN as the largest value.
+    // `total_cmp` treats NaN as the largest value, so a NaN cannot hide.
     out.iter().zip(&expected).map(|(a, b)| (a - b).abs()).max_by(f32::total_cmp).unwrap()
 }
 
@@ -154,7 +154,7 @@ fn differences(out: &[f32], expected: &[u8]) -> (f32, f32) {
 /// With `fast_decode`, a JPEG that shrinks to half or less is decoded at 1/2 or 1/4 scale, which keeps slightly more
 /// detail. On these noisy pictures the mean difference stays below 3.5. On photos it is about 1.
 #[test]
-fn pixels_are_those_of_pil() {
+fn pixels_match_pil() {
     let mut scratch = Scratch::default();
     let cases = cases();
     assert_eq!(cases.len(), 67);

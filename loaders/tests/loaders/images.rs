@@ -102,9 +102,9 @@ fn cmyk_with_and_without_adobes_marker() {
         let far = got.iter().zip(expected.iter().cycle()).find(|(a, b)| a.abs_diff(**b) > 3);
         assert!(far.is_none(), "{:?}, expected {expected:?}", &got[..3]);
     };
-    // turbojpeg writes it as YCCK, which only Adobe's marker can declare.
+    // turbojpeg writes CMYK as YCCK, which only Adobe's marker can declare.
     near(&file, [200, 100, 50]);
-    // With transform 0 in the marker, the same planes are inks.
+    // If the marker's transform is changed to 0 (CMYK), the decoder takes the planes of the file as inks.
     let plain = |file: &[u8], marked: bool| {
         let mut file = file.to_vec();
         file[marker + 15] = 0;

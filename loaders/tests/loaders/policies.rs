@@ -220,7 +220,7 @@ fn repeated(data: &TestData, ranks: usize, start: (u32, u64)) -> BTreeMap<(u32, 
 }
 
 #[test]
-fn repeated_samples_are_transformed_anew_each_time() {
+fn repeated_samples_get_new_transforms_each_time() {
     let data = TestData::noise(29, 2, SPEC);
     let whole = repeated(&data, 1, (0, 0));
     for epoch in 0..2 {

@@ -71,7 +71,7 @@ fn read_a_source_cut_short() {
     println!("still here");
 }
 
-/// Truncates a shard that a loader thread has mapped, and loads on.
+/// Truncates a shard that a loader thread has mapped, and continues to load batches.
 fn load_a_shard_cut_short() {
     loaders::sigbus::install().unwrap();
     let data = TestData::noise(4000, 1, SPEC);
@@ -86,13 +86,13 @@ fn load_a_shard_cut_short() {
 }
 
 fn read_a_foreign_mapping_cut_short() {
-    // A shard is mapped too. The fault must not be attributed to it.
+    // A shard is mapped too. The message must not name the shard.
     let data = TestData::noise(40, 1, SPEC);
     let _split = data.split().unwrap();
     let path = data.dir.join("foreign");
     std::fs::write(&path, vec![1; 10_000]).unwrap();
     let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    // SAFETY: reading it is meant to fault.
+    // SAFETY: the file is truncated below, because the test needs a SIGBUS.
     let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
     file.set_len(0).unwrap();
     println!("read {}", std::hint::black_box(map[5000]));

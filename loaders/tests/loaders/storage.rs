@@ -1,5 +1,5 @@
-//! The way of reading (mappings, whole shards, single records) changes the speed but never the batches. Also tests
-//! files that have changed.
+//! Tests that the way of reading (mappings, whole shards, single records) never changes the batches. Also tests files
+//! that have changed.
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
@@ -64,7 +64,7 @@ fn the_way_is_named() {
     assert_mentions(&access(Io::Read, Shuffle::Window(2), 0), &["read", "record by record"]);
 }
 
-/// Counts the data set's files in a list from the kernel.
+/// Counts the lines of `list` that contain a file of the data set.
 fn listed(data: &TestData, list: &str) -> usize {
     let dir = data.dir.display().to_string();
     list.lines().filter(|line| line.contains(&dir)).count()

@@ -43,8 +43,8 @@ fn pipeline(ops: &[&str], images: impl Into<Images>) -> Pipeline {
 
 const VARIED: Images = Images::Varied { channels: 3 };
 
-/// The decoded part has the same bytes as the whole image, for each chroma subsampling. No image here shrinks to half
-/// its size, because decoding may then shrink it too.
+/// The decoded part has the same bytes as the whole image, for each chroma subsampling. No transform here shrinks an
+/// image to half its size, because the image could then be decoded at 1/2 scale.
 #[test]
 fn a_part_of_a_jpeg_equals_the_part_of_the_whole() {
     let samplings = [Subsamp::None, Subsamp::Sub2x1, Subsamp::Sub2x2, Subsamp::Sub1x2, Subsamp::Sub4x1, Subsamp::Gray];
@@ -142,8 +142,8 @@ fn lists_that_leave_various_sizes_are_refused_with_the_transforms_that_help() {
     }
 }
 
-/// The error names an image but has no advice for it, because the list of transforms must be changed, or may already be
-/// right.
+/// The error names the image with a different size but does not suggest transforms. The caller knows the list of
+/// transforms and adds the advice.
 #[test]
 fn the_first_odd_image_is_named_without_advice() {
     let payload = |id: u64, height: u32| {

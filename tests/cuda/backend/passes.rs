@@ -13,8 +13,8 @@ fn train<B: Backend>(graph: &mut Graph<B>, batch: &Batch<'_>, loss: Loss) -> Vec
     std::iter::once(vec![sums.loss as f32]).chain(each).collect()
 }
 
-/// Creates a graph on the reference backend. If `k` is set, the parameters have random errors from draw `k`, as of sums
-/// of `longest` products.
+/// Creates a graph on the reference backend. If `k` is set, random errors are added to the parameters. They are as large
+/// as the rounding errors of a sum of `longest` products, and `k` selects the draw.
 fn oracle(net: &NetSpec, rows: usize, longest: usize, k: Option<u64>) -> Graph<Reference> {
     let mut graph = Graph::new(Reference, net.clone(), rows, Purpose::Train { bucket_bytes: 4_000 }, 3).unwrap();
     for i in 0..graph.params().len() {
@@ -111,7 +111,7 @@ fn what_changes_between_replayed_passes_reaches_them() {
     assert_recorded(graph.backend());
 }
 
-/// Sums over two ranks that have the same values.
+/// Stands for the sum over two ranks that have the same values.
 struct Twice;
 
 impl Across for Twice {

@@ -1,4 +1,4 @@
-//! The part of crossbeam's channels that we use, implemented with loom's mutex and condition variable.
+//! The part of crossbeam's channels that the tested code uses, implemented with loom's mutex and condition variable.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
@@ -141,7 +141,7 @@ impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.receivers -= 1;
-        // with the last receiver, the values that nobody will receive are dropped
+        // if this was the last receiver, drop the values that are left in the queue
         let rest = if state.receivers == 0 { std::mem::take(&mut state.queue) } else { VecDeque::new() };
         drop(state);
         drop(rest);

@@ -195,7 +195,7 @@ pub mod fill {
 
     pub fn fill(shared: &Shared, piece: &mut Piece, _: &mut ThreadState) -> Result<Outcome, Error> {
         let Piece { job, memory, samples, index, .. } = piece;
-        // as in the loader, before each sample
+        // like the loader, check before each sample whether to stop
         for (at, id) in job.ids.iter().enumerate() {
             match *id {
                 _ if shared.stops() => return Ok(Outcome::Stopped),

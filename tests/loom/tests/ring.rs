@@ -106,7 +106,8 @@ fn pieces_of_a_batch_by_two_threads() {
     });
 }
 
-/// The other pieces of the batch are still made, by one thread or two, and each error is returned.
+/// If both pieces of a batch fail, whether one thread or two make them, the consumer gets one error at the position of
+/// the batch.
 #[test]
 fn errors_of_pieces_come_once_in_their_turn() {
     for threads in [1, 2] {

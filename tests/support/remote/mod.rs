@@ -1,4 +1,4 @@
-//! A test device with memory that the host cannot read directly. It runs the reference backend in a thread of its own.
+//! A test device with memory that the host cannot read directly. It runs the reference backend in a separate thread.
 //!
 //! This thread executes enqueued operations in order and with a delay. Copies to the host run in other threads and wait
 //! only for marked buffers. A pass that is enqueued for the third time under the same key is replayed from a recording,
@@ -58,7 +58,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Enqueues a change of `to` that reads `from`.
+    /// Enqueues an operation that reads `from` and changes `to`.
     fn combine(
         &self,
         to: &mut RemoteBuf,
@@ -88,7 +88,7 @@ fn place_of(images: &Input<'_>) -> usize {
     }
 }
 
-/// Converts the images that the host passes to plain values. Kept pictures are taken from `device`.
+/// Converts the images that the host passes to plain values. Images that the device keeps are taken from `device`.
 fn values(images: &Input<'_>, device: Option<(&[u8], usize, usize)>, shape: (usize, usize, usize)) -> Vec<f32> {
     let (c, h, w) = shape;
     let plain = |n: usize, at: &dyn Fn(usize, usize, usize, usize) -> f32| {
@@ -358,7 +358,7 @@ impl Backend for Remote {
             let mut slots: Vec<&mut HostBuf> = held.iter_mut().map(|slot| &mut **slot).collect();
             let update = device.update.expect("an update was begun").0;
             assert_eq!(discriminant(&update.rule), discriminant(&rule));
-            // the second pass of a rule is recognised by its kernel and reads the same numbers
+            // a replay uses the current rule of the device, not the recorded one; the kernel's name tells which pass it is
             let second = update.rule.second_pass().filter(|second| second.kernel().name == rule.kernel().name);
             let update = Update { rule: second.unwrap_or(update.rule), ..update };
             let finite = Reference.update(&update, &groups, &rates.lock(), &mut w.lock(), &g.lock(), &mut slots)?;

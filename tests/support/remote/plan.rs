@@ -1,4 +1,4 @@
-//! Operations that are planned on the remote device. The host keeps only their outlines.
+//! Operations that are planned on the remote device. The host keeps only a handle to each plan.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use net::{Op, Shape};
 use super::queue::{Memory, Queues, Task};
 use super::{Remote, RemoteBuf};
 
-/// The host's outline of a plan.
+/// The host's handle to a plan.
 pub struct RemotePlan {
     queues: Rc<Queues>,
     number: u64,

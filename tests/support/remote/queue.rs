@@ -54,7 +54,7 @@ impl Event {
     }
 }
 
-/// The values with which a pass was begun.
+/// The inputs of the current pass.
 #[derive(Clone, Default)]
 pub struct PassInputs {
     pub seed: u64,
@@ -81,14 +81,14 @@ impl PassInputs {
 pub struct Device {
     pub plans: HashMap<u64, Box<dyn Planned<Reference>>>,
     pub now: PassInputs,
-    /// The update with which an optimizer step was begun, and the weight of its averages.
+    /// The update of the current optimizer step, and the weight for the weight averages.
     pub update: Option<(Update, f32)>,
     pub sums: Option<LossSums>,
     /// Time stamps since they were last taken.
     pub stamps: Vec<Instant>,
     /// True if an update has produced a parameter that is not finite.
     pub broken: bool,
-    /// Pictures, height, width.
+    /// The images that the device keeps during a run, and their height and width.
     pub kept: (Vec<u8>, usize, usize),
     /// The message of the first operation that failed.
     failed: Option<String>,
@@ -171,7 +171,7 @@ impl Queues {
         }
     }
 
-    /// From now on, operations are recorded instead of executed.
+    /// Starts a recording: until [`Queues::recorded`], operations are recorded instead of executed.
     pub fn record(&self) {
         *self.tape.borrow_mut() = Some(Vec::new());
     }

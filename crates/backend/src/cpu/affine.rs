@@ -41,7 +41,7 @@ pub(super) struct Plan {
     forward: Product,
     backward_weights: Option<WeightGradient>,
     backward_data: Option<Product>,
-    /// The factors rounded to bf16, or `None` if the layer computes in f32.
+    /// Buffers for the layer's tensors and weights rounded to bf16, or `None` if the layer computes in f32.
     rounded: Option<Rounded>,
     scratch: Rc<Scratch>,
     /// A copy of the input in plain order. Used if the input has padding channels, because the primitive cannot skip
@@ -153,8 +153,8 @@ impl Plan {
         Ok(plan.weights.over_image([c, h, w])?.map(|weights| Self { weights, ..plan }))
     }
 
-    /// Plans a layer with factors in the backend's precision, or in f32 if oneDNN has no fast primitive for that
-    /// precision.
+    /// Plans a layer whose inputs, gradients and weights are rounded to the backend's precision, or that stays in f32
+    /// if oneDNN has no fast primitive for that precision.
     fn new(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, g: &Geometry, y: TensorDesc) -> Result<Self, Error> {
         match cpu.bf16.and_then(|bf16| Self::with_factors(cpu, r, g, y, Some(bf16)).ok()) {
             Some(plan) if !plan.is_slow() => Ok(plan),
@@ -196,7 +196,8 @@ impl Plan {
             Some(Format::Plain(_)) => in_plain()?,
             _ => {
                 let (primitive, own) = layer(Direction::Forward, any)?;
-                // oneDNN 3.x can choose layouts that have no name. They cannot be converted to f32.
+                // oneDNN 3.x can choose layouts that have no name. They cannot be converted to f32, so use plain order
+                // instead.
                 own.in_f32().map_or_else(|_| in_plain(), |weights| Ok((Product::new(primitive), weights)))?
             }
         };
@@ -232,14 +233,14 @@ impl Plan {
         self.backward_weights.is_some()
     }
 
-    /// Returns true if a pass uses oneDNN's plain loops.
+    /// Returns true if a pass uses oneDNN's plain loops, which are slow.
     pub fn is_slow(&self) -> bool {
         let weights = matches!(&self.backward_weights, Some(WeightGradient::Primitive(p)) if p.is_slow());
         weights || self.forward.is_slow() || self.backward_data.as_ref().is_some_and(Product::is_slow)
     }
 }
 
-/// Creates the buffers for the rounded factors of a layer.
+/// Creates the buffers for a layer's tensors and weights rounded to bf16.
 fn rounded(
     cpu: &Cpu,
     r: &PlanRequest<'_, Cpu>,

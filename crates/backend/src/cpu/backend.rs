@@ -14,11 +14,11 @@ use crate::{
     PlanRequest, Planned, SoftLoss, TensorDesc, Update,
 };
 
-/// Returns the layouts of the inputs as the operation must see them: a flattened image in plain order becomes a vector.
+/// Returns the layouts in which the operation reads its inputs. A flattened image in plain order becomes a vector.
 fn layouts(r: &PlanRequest<'_, Cpu>) -> Vec<TensorDesc> {
     let block = r.x[0].block;
     let seen = |(d, s): (&TensorDesc, &Shape)| match d.is_plain() {
-        // A vector of whole blocks has the same order in both layouts.
+        // A vector that fills its channel blocks has the same order in both layouts.
         true if s.plane() == 1 && s.c.is_multiple_of(block) => TensorDesc { shape: *s, block, ..*d },
         true => TensorDesc { shape: *s, ..*d },
         false => *d,

@@ -92,7 +92,7 @@ impl Drop for AlignedBuf {
     }
 }
 
-/// Memory that is divided into parts.
+/// Memory from which buffers are handed out as parts.
 pub(super) struct Region(Arc<Whole<AlignedBuf>>);
 
 impl Region {
@@ -122,9 +122,9 @@ pub(super) fn as_u16_mut(words: &mut [f32]) -> &mut [u16] {
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 2) }
 }
 
-/// Works like [`halves`], for reading.
+/// Works like [`as_u16_mut`], for reading.
 pub(super) fn as_u16(words: &[f32]) -> &[u16] {
-    // SAFETY: as in `halves`.
+    // SAFETY: as in `as_u16_mut`.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 2) }
 }
 

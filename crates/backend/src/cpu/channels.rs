@@ -13,9 +13,9 @@ struct Plan {
     threads: Threads,
     x: TensorDesc,
     y: TensorDesc,
-    /// Where each y channel begins in an x sample.
+    /// For each channel of y, the offset of the channel that it copies in a sample of x.
     forward: Vec<Option<usize>>,
-    /// Where the gradient for each x channel begins in a dy sample. `None` if y does not have the channel.
+    /// For each channel of x, the offset of its gradient in a sample of dy. `None` if y does not have the channel.
     backward: Vec<Option<usize>>,
 }
 
@@ -30,8 +30,8 @@ pub(super) fn plan(cpu: &Cpu, op: &Channels, r: &PlanRequest<'_, Cpu>) -> Result
     Ok(Box::new(Plan { threads: cpu.threads, x, y, forward, backward }))
 }
 
-/// Writes all samples in `to` with all channels, padding included. `places` says where each channel begins in a `from`
-/// sample. A channel without a place becomes zero.
+/// Writes all channels of all samples in `to`, including padding channels. `places` has the offset of each channel in a
+/// sample of `from`. A channel without an offset becomes zero.
 fn gather(
     threads: Threads,
     places: &[Option<usize>],

@@ -93,7 +93,7 @@ impl Table {
 
 // The text of a table: lines that begin with # are comments, and each other line is a row for a size.
 
-/// Start of the line that says where and how the rows were measured. It is replaced whenever rows are added.
+/// Start of the line that says where and how the rows were measured. The line is replaced whenever rows are added.
 const MEASURED: &str = "# Measured ";
 
 /// The first lines of a new table.
@@ -125,8 +125,8 @@ impl Kernels {
     }
 }
 
-/// The sizes that a choice depends on: kernel, channels in and out, height, width, stride. It does not depend on the
-/// number of images.
+/// The sizes that a choice depends on: kernel, channels in and out, height, width, stride. The choice does not depend
+/// on the number of images.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Sizes([usize; 6]);
 
@@ -144,7 +144,7 @@ impl fmt::Display for Sizes {
     }
 }
 
-/// The kernels that are selected for a size.
+/// A row of a table: the kernels that are selected for a size.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub sizes: Sizes,
@@ -181,9 +181,8 @@ impl FromStr for Row {
             *size = word.parse().map_err(|_| format!("expected a number, got {word:?}"))?;
         }
         if ![[3, 1], [5, 1], [3, 2]].contains(&[sizes[0], sizes[5]]) {
-            let got = format!("got kernel {kernel} at stride {stride}");
             return Err(format!(
-                "expected kernel 3 or 5 at stride 1, or kernel 3 at stride 2, {got}: a table has only these"
+                "a table can only have kernel 3 or 5 with stride 1, or kernel 3 with stride 2; got kernel {kernel} with stride {stride}"
             ));
         }
         let by = Kernels::named(by).ok_or_else(|| format!("expected onednn or winograd, got {by:?}"))?;

@@ -1,5 +1,5 @@
 //! Concatenation of tensors along the channels. Whole blocks are copied where the blocks of input and output line up.
-//! Otherwise, it copies stretches of channels that are contiguous in both.
+//! Otherwise, channels that are contiguous in both are copied together.
 
 use net::Concat;
 

@@ -4,8 +4,8 @@
 //!    images channels last. All other implementations use channel blocks.
 //! 2. Winograd kernels, if they are chosen for the sizes.
 //! 3. oneDNN. If it has no fast primitive for the original weights, `spread` merges groups or makes the kernel dense.
-//! 4. If oneDNN has only plain loops, perhaps because of the padding, the same without padding on images copied into
-//!    frames of zeros.
+//! 4. If oneDNN has only plain loops, perhaps because of the padding: the same choices for a convolution without
+//!    padding, on images that are copied into frames of zeros.
 
 use net::{Conv, Shape};
 
@@ -24,13 +24,15 @@ pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box
 }
 
 /// Plans the operation without a frame. If `on_grid` is false, Winograd kernels are not used. They cannot be used
-/// inside a frame: their weights are in plain order, and a plan for a smaller batch would take this as the mark of
-/// spread weights.
+/// inside a frame. Their weights are in plain order, from which a plan for a smaller batch would conclude that
+/// [`spread`] computes the convolution.
 fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: bool) -> Result<RatedPlan, Error> {
-    // Weights in plain order show that the plan for the largest batch spreads them. A smaller batch must do the same.
+    // If the weights are in plain order, the plan for the largest batch uses `spread`. A smaller batch must do the
+    // same.
     let spread = matches!(r.formats.and_then(|formats| formats.first()), Some(Format::Plain(_)));
     if cpu.channels_last && op.groups == 1 && !spread {
-        // A 1x1 kernel without padding skips the pixels between the steps of the stride, so they are not copied.
+        // A 1x1 kernel without padding reads only every `stride`-th pixel. Only these pixels are copied, for a
+        // convolution with stride 1.
         let (step, stride) = match op.kernel == [1, 1] && op.pads == [0; 4] {
             true => (op.stride, [1, 1]),
             false => ([1, 1], op.stride),
@@ -60,8 +62,8 @@ fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: b
     Ok((plan, is_slow))
 }
 
-/// Plans the operation for channel blocks in f32. `spread` tells whether the plan for the largest batch spreads its
-/// weights.
+/// Plans the operation for channel blocks in f32. The flag `spread` is true if the plan for the largest batch uses
+/// [`spread`].
 fn in_blocks(
     cpu: &Cpu,
     op: &Conv,
@@ -99,15 +101,16 @@ pub(super) fn needs_winograd(r: &PlanRequest<'_, Cpu>, direct: &affine::Plan) ->
 /// also compute convolutions for which [oneDNN has only plain loops](needs_winograd).
 pub(super) fn choose_kernels(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Kernels {
     let by = |winograd: bool| if winograd { Kernels::Winograd } else { Kernels::OneDnn };
-    // Smaller batches and images use the same kernels as the largest, whose weights are in plain order for Winograd.
+    // A plan for a smaller batch or image uses the same kernels as the plan for the largest: Winograd if its weights
+    // are in plain order.
     if let Some(format) = r.formats.and_then(|formats| formats.first()) {
         return by(matches!(format, Format::Plain(_)));
     }
     let shape = r.x[0].shape;
     let rule = || match op.stride {
         [1, 1] => shape.plane() >= 16,
-        // At stride 2 there are a quarter of the outputs, and with few channels the transforms cost more compared with
-        // the products.
+        // A convolution with stride 2 has only a quarter of the outputs. With few channels, the transforms cost too
+        // much compared with the products.
         _ => shape.plane() >= 64 && shape.c.min(op.out_channels) >= 64 && shape.c.max(op.out_channels) >= 128,
     };
     cpu.table.borrow().choice(&Sizes::of(shape, op)).unwrap_or_else(|| by(rule()))

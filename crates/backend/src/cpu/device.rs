@@ -38,13 +38,13 @@ pub struct Cpu {
     pub(super) block: usize,
     /// How factors of products are rounded to bf16, or `None` for f32.
     pub(super) bf16: Option<Bf16>,
-    /// Whether convolutions with tile primitives read and write images channels last.
+    /// True if convolutions with tile primitives read and write images channels last.
     pub(super) channels_last: bool,
-    /// Whether operations may write their outputs in bf16 if all readers round them anyway.
+    /// True if operations may write their outputs in bf16 when all readers round them anyway.
     pub(super) writes_bf16: bool,
-    /// Whether operations offer to recompute outputs that are cheap to compute.
+    /// True if operations offer to recompute outputs that are cheap to compute.
     pub(super) recomputes: bool,
-    /// Whether operations may be fused with their neighbours.
+    /// True if operations may be fused with their neighbours.
     pub(super) fuses: bool,
 }
 
@@ -194,7 +194,7 @@ pub struct CpuDevice {
 }
 
 impl CpuDevice {
-    /// `variable` is the value of [`VARIABLE`], or `None` if it is not set.
+    /// Creates the device kind. `variable` is the value of [`VARIABLE`], or `None` if it is not set.
     fn new(notes: Vec<String>, variable: Option<OsString>) -> Result<Self, Unavailable> {
         let named = |value: OsString| {
             let name = value.to_string_lossy();

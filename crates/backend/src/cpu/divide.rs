@@ -111,7 +111,8 @@ impl<'a, T> Matrix<'a, T> {
         Self { slice: SharedSlice::new(slice), stride, rows, columns: 0..stride }
     }
 
-    /// Returns some columns of a row. Both are counted in the whole matrix. Panics if they are outside this part.
+    /// Returns some columns of a row. Row and columns are indices in the whole matrix. Panics if they are outside this
+    /// part.
     #[inline(always)]
     pub fn row(&mut self, row: usize, columns: Range<usize>) -> &mut [T] {
         let has_row = self.rows.start <= row && row < self.rows.end;

@@ -1,5 +1,5 @@
-//! State that an operation shares with the only reader of its output. Planning decides which of the two does which
-//! work. During a pass, they exchange sums and constants through it.
+//! State that an operation shares with the only reader of its output, so that one of them can do work of the other.
+//! Planning decides which of the two does the work. During a pass, they exchange sums and constants.
 
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::rc::Rc;
@@ -9,14 +9,15 @@ use super::flat;
 use super::moments::OutputMoments;
 use super::threads::Threads;
 
-/// The offers of the operation that produces a tensor. A cell is empty if there is no such offer.
+/// Work that the producer of a tensor and the tensor's only reader can take over from each other. A cell is empty if
+/// neither has offered it.
 #[derive(Default)]
 pub struct Fusion {
     /// The moments that the convolution before a norm offers to compute.
     pub(super) moments: OnceCell<Rc<OutputMoments>>,
     /// The batch norm that the following convolution may compute.
     pub(super) norm: OnceCell<Rc<FusedNorm>>,
-    /// Offered by a convolution or linear layer that ends with ReLU.
+    /// The ReLU at the end of a convolution or linear layer. The reader may offer to compute its gradient.
     pub(super) relu: OnceCell<Rc<OfferedRelu>>,
 }
 
@@ -58,7 +59,7 @@ impl Relu {
         self.present
     }
 
-    /// Returns true if the backward pass reads the output.
+    /// Returns true if the backward pass reads the output, to compute ReLU's mask.
     pub fn reads_output(&self) -> bool {
         self.present && !self.offered.as_ref().is_some_and(|relu| relu.accepted.get())
     }

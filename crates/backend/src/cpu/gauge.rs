@@ -15,11 +15,11 @@ use super::threads::Threads;
 use super::vector::{Avx2, Avx512, Avx512Bf16, Job, MOST_LANES, Vectors, store};
 use crate::{Cores, Error, Regions};
 
-/// Number of times that each loop is measured. The fastest counts, because other activity on the machine can only slow
-/// it down.
+/// Number of times that each loop is measured. The result is the fastest time, because other activity on the machine
+/// can only slow a loop down.
 const REPEATS: usize = 7;
 
-/// Number of empty regions per repeat.
+/// Number of empty parallel regions per repeat.
 const EMPTY: u32 = 3000;
 
 /// Number of rounds per repeat, which takes some milliseconds.
@@ -28,12 +28,12 @@ const ROUNDS: usize = 1_000_000;
 /// Elements in each of the three arrays. An array has 128 MB, more than a rank's share of a socket's caches.
 const ARRAY: usize = 1 << 25;
 
-/// Adds products to `N` independent sums, [`ROUNDS`] times. `N` is large enough to hide the latency of two units and
-/// small enough for the registers.
+/// Adds products to `N` independent sums, [`ROUNDS`] times. `N` is large enough to hide the latency of two multiply-add
+/// units, and small enough for the registers.
 struct Products<const N: usize>;
 
 impl<const N: usize> Job for Products<N> {
-    /// Multiplications and additions per thread.
+    /// Number of multiplications and additions that the thread has done.
     type Output = usize;
 
     #[inline(always)]

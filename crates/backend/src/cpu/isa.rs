@@ -55,7 +55,7 @@ impl Isa {
         self >= Self::Amx
     }
 
-    /// Returns an error that says why if products of bf16 factors are not faster than f32 products.
+    /// Returns an error with the reason if products of bf16 factors are not faster than f32 products.
     pub fn bf16(self) -> Result<(), String> {
         if self >= Self::Avx512Bf16 {
             return Ok(());
@@ -65,8 +65,8 @@ impl Isa {
         #[cfg(not(target_arch = "x86_64"))]
         let has = false;
         Err(format!(
-            "products of bf16 factors need AVX512-BF16 (Intel's Cooper Lake, and Xeons since Sapphire Rapids; AMD's since Zen 4), and \
-             {} uses {} here{}; without it, they are slower than f32 products",
+            "bf16 is faster than f32 only with AVX512-BF16 (Intel: Cooper Lake, and Xeons since Sapphire Rapids; AMD: since Zen 4), \
+             but {} uses {} on this machine{}",
             onednn::version(),
             self.name(),
             if has { ", although the processor has it: unset ONEDNN_MAX_CPU_ISA" } else { "" },
@@ -94,6 +94,6 @@ mod tests {
             assert_eq!((Isa::of(theirs), isa.block(), isa.bf16().is_ok()), (isa, block, takes), "{theirs:#x}");
         }
         let why = Isa::Avx512.bf16().unwrap_err();
-        assert!(why.contains("need AVX512-BF16") && why.contains("uses avx512 here"), "{why}");
+        assert!(why.contains("AVX512-BF16") && why.contains("uses avx512 on this machine"), "{why}");
     }
 }

@@ -16,7 +16,7 @@ use super::moments::ChannelSums;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Elements of a tile in a channel block.
+/// Number of elements that a tile has in each channel block.
 const TILE: usize = 512;
 
 /// A number for each element of a tile.
@@ -54,7 +54,7 @@ simd! {
     }
 }
 
-/// The statistics for each element of a tile, and a block's weights.
+/// The statistics for each element of a tile, and the weights of a block's channels.
 struct TileConstants<'a> {
     mean: &'a Tile,
     inverse: &'a Tile,
@@ -131,7 +131,7 @@ impl Plan {
         })
     }
 
-    /// Returns the elements of a tile in each channel block.
+    /// Returns the elements of a tile in each channel block, as ranges of a sample.
     fn blocks(&self, tile: &TilePositions) -> impl Iterator<Item = Range<usize>> + use<> {
         let (row, first, len) = (self.x.shape.plane() * self.x.block, tile.first, tile.len);
         (0..self.x.blocks()).map(move |block| first + block * row..first + block * row + len)

@@ -1,5 +1,5 @@
 //! Memory layouts in oneDNN's description, layouts of parameters, and copies to and from plain order. These copies are
-//! our own loops, because some threads only read weights that a training thread has left, and they need no oneDNN.
+//! our own loops, so that threads that only read weights need no oneDNN engine.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ use super::sys;
 use super::version::Descriptor;
 use crate::{Error, ParamFormat};
 
-/// Pairs of layouts with the same element order: weights over images, and matrices.
+/// Pairs of layouts with the same order of elements: of weights (outputs, C, H, W), and of the same weights as a
+/// matrix.
 const BLOCKED_MATRICES: [[sys::dnnl_format_tag_t; 2]; 3] = [
     [sys::dnnl_ABcd16b64a, sys::dnnl_AB16b64a],
     [sys::dnnl_ABcd16b32a, sys::dnnl_AB16b32a],
@@ -35,7 +36,7 @@ impl Md {
         Self::tagged(dims, tag)
     }
 
-    /// Dimensions N, C, H, W with blocks of 1, 8 or 16 channels. Any other block size means channels last.
+    /// Describes dimensions N, C, H, W with blocks of 1, 8 or 16 channels. Any other block size means channels last.
     pub fn activation(dims: &[usize; 4], block: usize) -> Result<Self, Error> {
         let tag = match block {
             1 => sys::dnnl_abcd,
@@ -46,7 +47,7 @@ impl Md {
         Self::tagged(dims, tag)
     }
 
-    /// Dimensions N, C, H, W with all channels of a pixel next to each other.
+    /// Describes dimensions N, C, H, W with all channels of a pixel next to each other.
     pub fn channels_last(dims: &[usize; 4]) -> Result<Self, Error> {
         Self::tagged(dims, sys::dnnl_acdb)
     }
@@ -72,7 +73,7 @@ impl Md {
         Self::same_place(self, pairs, &dims, &[&[outputs][..], &image].concat())
     }
 
-    /// Finds the pair with the first layout `self` and returns its second layout, with the dimensions `to`.
+    /// Finds the pair whose first layout is `self` and returns the pair's second layout, with the dimensions `to`.
     fn same_place(
         &self,
         pairs: [[sys::dnnl_format_tag_t; 2]; 3],
@@ -264,7 +265,7 @@ mod tests {
 
     /// Compares with oneDNN's own reorder, for grouped weights and for blocks in two dimensions, with padding in both.
     #[test]
-    fn copies_are_those_of_the_library() {
+    fn copies_match_onednn_reorders() {
         let engine = Engine::new(1).unwrap();
         let (two, grouped) = (sys::dnnl_ABcd8b8a, sys::dnnl_aBCde8c8b);
         for (dims, tag) in [(vec![20, 13, 3, 5], two), (vec![2, 9, 17, 3, 3], grouped), (vec![7, 30], sys::dnnl_ba)] {
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_over_blocked_images_lie_as_those_of_vectors() {
+    fn weights_over_blocked_images_match_flattened_weights() {
         let (outputs, [c, h, w]) = (70, [32, 3, 2]);
         let places = |md: &Md| {
             let mut places = vec![0; md.plain_elems()];

@@ -3,7 +3,8 @@
 
 use crate::{CrossEntropy, Distance, Error, LossForm, LossSums, Objective, SoftLoss, Teaching, TensorDesc};
 
-/// See [`crate::Backend::cross_entropy`]. The target of class c is (1 - s) [c = label] + s / K.
+/// See [`crate::Backend::cross_entropy`]. The target of class c is (1 - s) [c = label] + s / K, with smoothing s and K
+/// classes.
 pub(super) fn cross_entropy(
     desc: &TensorDesc,
     args: CrossEntropy<'_>,

@@ -19,7 +19,7 @@ struct Column {
     /// Number of channels without padding. The rest of the last block is zero.
     real: usize,
     x: Vec<f32>,
-    /// k + alpha * sum of squares, for each channel.
+    /// k + alpha * (sum of squares in the channel's window), for each channel.
     base: Vec<f32>,
     /// base^-beta, for each channel.
     power: Vec<f32>,

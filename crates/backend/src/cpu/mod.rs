@@ -1,6 +1,6 @@
 //! The CPU backend. oneDNN or our own kernels compute convolutions and matrix products, in blocked layouts from the
 //! first convolution to the last pool. The operations between them (batch norm with residual and ReLU, pooling, LRN,
-//! optimizer) are loops of our own on oneDNN's thread pool. They read memory once.
+//! optimizer) are loops of our own on oneDNN's thread pool.
 //!
 //! The file of an operation has the same name as in [`net::op`].
 

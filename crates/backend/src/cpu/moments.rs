@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::divide::{Divide, PerThread};
 use super::threads::Threads;
 
-/// Sums of (x - near) and of its square over some values of a channel. `near` is the mean of a few values, so the sums
+/// Sums of (x - near) and (x - near)^2 over some values x of a channel. `near` is the mean of a few values, so the sums
 /// are accurate even if all values are far from zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moments {

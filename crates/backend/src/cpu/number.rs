@@ -134,13 +134,14 @@ impl Bf16 {
     }
 }
 
-/// The rounded factors of a layer. During a pass, they are in the shared workspace: first x or dy, then the weights.
+/// A layer's tensors and weights rounded to bf16. During a pass, they are in the shared workspace: first x or dy, then
+/// the weights.
 pub(super) struct Rounded {
     bf16: Bf16,
     threads: Threads,
     /// Number of elements of x, w and y.
     elems: [usize; 3],
-    /// Whether x is already bf16, and whether y and its gradient are.
+    /// True if x is already bf16, and true if y and its gradient are.
     narrow: [bool; 2],
     /// The rounded x, kept from the forward pass for backward. Empty in evaluation and if x is already bf16.
     x: AlignedBuf,
@@ -211,8 +212,8 @@ mod tests {
     use super::super::onednn::{Data, Engine, arg, reorder};
     use super::*;
 
-    /// Returns values that test ties, signs, and tiny, huge and infinite numbers. They are enough for more than a range
-    /// per thread, with an incomplete range at the end.
+    /// Returns values that test ties, signs, and tiny, huge and infinite numbers. There are enough for several units of
+    /// work, of which the last is incomplete.
     fn values() -> Vec<f32> {
         let special = [0.0, -0.0, 1e-42, f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE];
         let spread = (0..3000u32).map(|i| f32::from_bits(i.wrapping_mul(0x9e37_79b9))).filter(|x| !x.is_nan());

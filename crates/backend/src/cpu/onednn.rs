@@ -254,7 +254,7 @@ impl Primitive {
 pub struct Window {
     /// Vertical and horizontal step.
     pub stride: [usize; 2],
-    /// Vertical and horizontal distance between the kernel's cells.
+    /// Vertical and horizontal distance between the kernel's taps.
     pub dilation: [usize; 2],
     /// Zeros at the top, left, bottom and right.
     pub pads: [usize; 4],
@@ -271,7 +271,7 @@ struct Spatial {
 impl Spatial {
     fn new(Window { stride, dilation: [down, across], pads: [top, left, bottom, right] }: Window) -> Self {
         let dims = |values: [usize; 2]| values.map(|value| value as i64);
-        // oneDNN counts the cells between two cells of the kernel.
+        // oneDNN describes dilation by the number of pixels between two taps
         let gaps = dims([down - 1, across - 1]);
         Self { stride: dims(stride), gaps, before: dims([top, left]), after: dims([bottom, right]) }
     }
@@ -289,7 +289,7 @@ pub struct Layer<'a> {
     /// y or dy.
     pub y: Md,
     pub window: Option<Window>,
-    /// Whether the forward pass applies ReLU.
+    /// True if the forward pass applies ReLU.
     pub relu: bool,
 }
 

@@ -21,8 +21,8 @@ pub(super) trait OwnGradient {
 
 // Plain images with few channels, such as grey images. oneDNN's own primitive takes 100 times as long.
 
-/// Number of kernel taps with sums in registers. Nine keep two multipliers with a latency of four cycles busy, and
-/// leave few unused for 3x3 and 5x5.
+/// Number of kernel taps with sums in registers. Nine keep two multiply-add units with a latency of four cycles busy,
+/// and few of them are unused for 3x3 and 5x5 kernels.
 const TAPS: usize = 9;
 
 /// The gradient for plain images with few channels.
@@ -101,7 +101,7 @@ impl FewChannels {
         })
     }
 
-    /// Writes the weight gradient to `dw` of the struct, and the bias gradient to `db`.
+    /// Writes the weight gradient to `self.dw`, and the bias gradient to `db`.
     fn run_blocks<const B: usize>(&mut self, x: &[f32], dy: &[f32], db: Option<&mut [f32]>) {
         let threads = self.threads;
         let (count, blocks, row) = (self.taps.len(), self.y.blocks(), self.y.shape.plane() * B);
@@ -198,10 +198,10 @@ struct Grid {
 }
 
 struct Tap {
-    /// Rows and columns of the outputs for which this cell is inside the image.
+    /// Rows and columns of the outputs for which this tap is inside the image.
     rows: std::ops::Range<usize>,
     columns: std::ops::Range<usize>,
-    /// Row and column in the image where this cell is, for the first such output.
+    /// Row and column in the image that this tap reads for the first of these outputs.
     first: [usize; 2],
 }
 
@@ -228,8 +228,8 @@ simd! {
     }
 }
 
-/// Returns the outputs for which a cell is inside the image, and the cell's position for the first such output.
-/// `offset` is the cell's distance from the start of its window.
+/// Returns the outputs for which a tap is inside the image, and the tap's position for the first of them, along one
+/// axis. `offset` is the tap's distance from the start of its window.
 fn inside(offset: usize, pad: usize, stride: usize, size: usize, outputs: usize) -> (std::ops::Range<usize>, usize) {
     let from = pad.saturating_sub(offset).div_ceil(stride).min(outputs);
     let to = (size + pad).saturating_sub(offset).div_ceil(stride).min(outputs);

@@ -17,7 +17,8 @@ use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 /// Stands for the winner of a window that passes no gradient.
 const NONE: u32 = u32::MAX;
 
-/// A pooling planned for a fixed batch size. Max pooling remembers which cell of each window has won.
+/// A pooling planned for a fixed batch size. Max pooling remembers which cell of each window had the maximum (the
+/// winner).
 pub(super) struct Plan {
     threads: Threads,
     kind: PoolKind,
@@ -36,7 +37,7 @@ struct Grid {
     width: usize,
     /// Number of columns in the widest window. It is used to number the cells of a window.
     stride: usize,
-    /// Whether each pixel is in exactly one window, so that gradients need not be added.
+    /// True if each pixel is in exactly one window, so that gradients need not be added.
     partition: bool,
 }
 
@@ -47,7 +48,7 @@ fn is_partition(windows: &[Window], pixels: usize) -> bool {
 }
 
 simd! {
-    /// If `masks_relu` is set, windows with a maximum of at most 0 have no winner.
+    /// Computes max pooling of a plane. If `masks_relu` is set, windows with a maximum of at most 0 have no winner.
     fn max_plane<B: usize>(g: &Grid, step: usize, masks_relu: bool, x: &[f32], y: &mut [f32], winners: &mut [u32]) {
         let mut out = 0;
         for r in &g.rows {

@@ -1,8 +1,8 @@
-//! Operations that run with copies of their inputs, because these have another layout than the operation reads:
+//! Operations that run with copies of their inputs, because the inputs have another layout than the operation reads:
 //!
 //! - images with channels last, for operations that only have loops for channel blocks, and the reverse
-//! - the network's own image next to the output of a convolution
-//! - a flattened image if its features are read separately
+//! - the network's input image in plain order, if another input of the operation is in channel blocks
+//! - a flattened image, if the operation cannot read its elements in the image's memory order
 //! - convolutions that read only some pixels, or images with zeros around them
 //! - f32 copies of bf16 inputs, and the reverse
 
@@ -21,7 +21,7 @@ struct Plan {
     threads: Threads,
     inner: Box<dyn Planned<Cpu>>,
     inputs: Vec<Input>,
-    /// Appended to the names of primitives.
+    /// Text that is appended to the names of primitives in tables.
     how: &'static str,
 }
 
@@ -67,7 +67,7 @@ impl View {
         Self { images: *images, first: [0, 0], step, extent: [h.div_ceil(step[0]), w.div_ceil(step[1])] }
     }
 
-    /// Returns true if it leaves out some pixels.
+    /// Returns true if the view leaves out some pixels.
     fn has_holes(&self) -> bool {
         self.extent != [self.images.shape.h, self.images.shape.w]
     }
@@ -95,7 +95,7 @@ pub(super) fn channels_last(x: &TensorDesc) -> TensorDesc {
     TensorDesc { block: x.shape.c, ..*x }
 }
 
-/// Returns the layout for an output that consists of channels of `x`.
+/// Returns the layout of an output that consists of channels of `x`. It is channels last or in blocks, like `x`.
 pub(super) fn output_layout(cpu: &Cpu, x: &TensorDesc, shape: Shape) -> TensorDesc {
     let y = x.with_shape(shape);
     if cpu.channels_last && x.block == x.shape.c { channels_last(&y) } else { y }
@@ -186,7 +186,7 @@ pub(super) fn plan(
     // Nothing can be fused with neighbouring operations, because they use the original tensors instead of the copies.
     let inner = of(&PlanRequest { x: required, before: None, behind: None, ..*r })?;
     let input = |(i, (given, required)): (usize, (&TensorDesc, &TensorDesc))| -> Result<Input, Error> {
-        // The gradient of the aliased input is in dy.
+        // The gradient of the aliased input is in dy, so it needs no copy.
         let has_gradient = r.train && (i > 0 || r.wants_dx) && inner.alias() != Some(i);
         let vector = required.block == 1 && required.shape == Shape::vector(given.shape.elems());
         let required = if vector { required.with_shape(given.shape) } else { *required };
@@ -196,8 +196,8 @@ pub(super) fn plan(
     Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "with copies" }))
 }
 
-/// Wraps an operation that was planned for the images of `frame`. The input's images are copied into them at row and
-/// column `first`, with zeros around.
+/// Wraps an operation that was planned for the images of `frame`. The input's images are copied into these frames at
+/// row and column `first`, with zeros around.
 pub(super) fn in_frame(
     cpu: &Cpu,
     r: &PlanRequest<'_, Cpu>,
@@ -211,7 +211,8 @@ pub(super) fn in_frame(
     Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "in a frame" }))
 }
 
-/// Copies pixels between layouts. Pixels between and around them and padding channels become zero.
+/// Copies pixels between layouts. Pixels that lie between and around the copied ones become zero, as do padding
+/// channels.
 fn copy(threads: Threads, from: &View, x: &[f32], to: &View, y: &mut [f32]) {
     by_numbers!(from.images.bf16, to.images.bf16, copy_in(threads, from, x, to, y));
 }
@@ -276,7 +277,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn keeps(&self) -> Keeps {
-        // This includes inputs that are copied, because the batch size may decide which are.
+        // Inputs that are copied are kept too, because the batch size may decide which inputs are copied.
         self.inner.keeps()
     }
 

@@ -1,5 +1,5 @@
-//! The shortcut without parameters. It copies stretches of channels that are contiguous both in the input and in the
-//! output.
+//! The parameter-free shortcut of a residual block. Channels that are contiguous both in the input and in the output
+//! are copied together.
 
 use net::Shortcut;
 

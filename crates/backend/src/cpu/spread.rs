@@ -1,5 +1,5 @@
-//! Convolutions for which oneDNN has only plain loops, computed as larger ones with zeros among their weights. Groups
-//! that do not fill channel blocks are merged until they do, and dilated kernels become dense.
+//! Convolutions for which oneDNN has only plain loops. They are computed as larger convolutions with zeros among their
+//! weights. Groups that do not fill channel blocks are merged until they do, and dilated kernels become dense.
 
 use net::Conv;
 
@@ -24,9 +24,9 @@ struct Plan {
 /// How a convolution is enlarged.
 #[derive(Clone, Copy)]
 struct Enlargement {
-    /// Number of groups that are merged into a group.
+    /// Number of groups that are merged into one.
     merged: usize,
-    /// Whether the gaps of a dilated kernel become weights.
+    /// True if a dilated kernel becomes dense, with zero weights in its gaps.
     dense: bool,
 }
 

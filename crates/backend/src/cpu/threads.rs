@@ -110,8 +110,9 @@ pub fn regions() -> Regions {
     SO_FAR.get()
 }
 
-// Threads that run oneDNN block signals. oneDNN's generated matrix kernels use the stack pointer as an additional
-// register that points into a buffer. The frame of a signal handler would overwrite the memory in front of it.
+// All threads that call oneDNN must block signals that have handlers. oneDNN's generated matrix kernels use the stack
+// pointer as an additional register that points into a buffer. The frame of a signal handler would overwrite the memory
+// in front of it.
 
 /// Signals that an instruction of the thread itself raises. No other thread can receive them.
 const FAULTS: [i32; 7] =

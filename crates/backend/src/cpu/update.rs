@@ -19,7 +19,8 @@ const LANES: usize = 16;
 const UNIT: usize = 4096;
 
 simd! {
-    /// `one(w, g, slots)` returns the new parameter. Returns zero, or NaN if any new parameter is NaN or infinite.
+    /// Applies `one` to all elements. `one(w, g, slots)` returns the new parameter. The result is zero, or NaN if any
+    /// new parameter is NaN or infinite.
     fn sweep [F: Fn(f32, f32, [&mut f32; S]) -> f32, const S: usize] (
         w: &mut [f32], g: &[f32], slots: [&mut [f32]; S], one: F
     ) -> f32 {
@@ -108,7 +109,7 @@ pub(super) fn update<'a>(
 }
 
 simd! {
-    /// Sums in f64, where the square of an f32 is exact.
+    /// Returns the sum of squares. Sums in f64, where the square of an f32 is exact.
     fn square_sum(x: &[f32]) -> f64 {
         let mut sums = [0f64; LANES];
         let (groups, rest) = x.as_chunks::<LANES>();

@@ -7,8 +7,8 @@ use std::f32::consts::LOG2_E;
 /// An instruction set with fused multiply-add. A value of the type exists only if the processor supports the set, which
 /// makes its operations safe to call.
 ///
-/// They become single instructions only in code that [`Self::run`] compiles for the set. So every function that takes a
-/// set must be `#[inline(always)]`.
+/// An operation becomes a single instruction only in code that [`Self::run`] compiles for the set. So every function
+/// that takes a set must be `#[inline(always)]`.
 pub trait Vectors: Copy + Send + Sync {
     type Lanes: Copy;
     /// Floats per register, and channels per block.
@@ -263,7 +263,7 @@ fn pairs(lanes: x86::__m512) -> x86::__m512bh {
 
 // The exponential in f32. The compiler vectorises all its operations.
 
-/// Adding it to a number below 2^22 leaves the rounded integer in the lowest bits.
+/// Adding this to a number below 2^22 leaves the rounded integer in the lowest bits.
 const ROUNDER: f32 = 12_582_912.0;
 
 /// ln 2 in two parts. The first has so few bits that its products with small integers are exact.

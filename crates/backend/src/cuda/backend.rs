@@ -1,5 +1,5 @@
-//! Implements the backend traits: memory, passes over flat arrays, plans for operations, beginning a pass, the loss and
-//! the optimizer.
+//! Implements the backend traits for [`Cuda`]: memory, arithmetic on whole buffers, planning of operations, the start
+//! of a pass, the loss and the optimizer.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -288,7 +288,7 @@ impl Queue<Cuda> for Cuda {
     }
 
     fn repeat(&self, name: &str, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
-        // a pass at the other place writes its sums to other memory
+        // the two places of the outbox have different addresses, so each of them needs its own captured pass
         let place = self.shared.blocks.borrow().outbox.now() as u64;
         self.records.run(&self.shared, name, key ^ place, work)
     }

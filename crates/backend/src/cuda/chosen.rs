@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use crate::Algorithms;
 
-/// The algorithms of NVIDIA's libraries that are in use, and those that another rank or an earlier run wants to be
+/// The algorithms of NVIDIA's libraries that are in use, and requested ones, which another rank or an earlier run has
 /// used.
 pub struct ChosenAlgorithms {
     wanted: RefCell<Algorithms>,
@@ -30,9 +30,10 @@ impl ChosenAlgorithms {
         self.used.borrow().clone()
     }
 
-    /// Returns an operation's algorithm: first the algorithm in use, then the requested one, then a new choice. All
-    /// numbers of images share it. If it does not run for `n` images, that number gets its own algorithm. `prepare`
-    /// prepares an algorithm and returns `None` if it does not run. An error of `prepare` ends the search.
+    /// Returns the algorithm of operation `of`: the one in use, otherwise the requested one, otherwise the result of
+    /// `choose`. All batch sizes share it, except that a batch size `n` for which it does not run gets its own.
+    /// `prepare` makes an algorithm ready to run, or returns `None` if it does not run. An error of `prepare` ends the
+    /// search.
     pub fn get<T, E>(
         &self,
         of: &str,
@@ -75,12 +76,12 @@ mod tests {
         chosen.adopt(&wanted("gpu"));
         assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
         assert_eq!(get(&chosen, "a", 5, &["fifth"]), "fifth");
-        // if it does not run for 3 images, only this number gets another algorithm
+        // the shared algorithm does not run for 3 images, so only this batch size gets another one
         assert_eq!(get(&chosen, "a", 3, &[]), "own");
         assert_eq!(get(&chosen, "a", 3, &["own"]), "own");
         assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
         assert_eq!(wanted("gpu").differs(&chosen.used()), None);
-        // if it never runs, another algorithm is used from then on
+        // the requested algorithm of `b` never runs, so another one takes its place
         assert_eq!(get(&chosen, "b", 9, &[]), "own");
         assert_eq!(get(&chosen, "b", 3, &["own"]), "own");
         assert_eq!(wanted("gpu").differs(&chosen.used()), Some(("b", 1)));

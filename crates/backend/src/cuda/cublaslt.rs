@@ -78,7 +78,7 @@ impl fmt::Display for Epilogue {
 pub struct ProductRequest<'a> {
     /// The factors a and b.
     pub factors: [Factor; 2],
-    /// Whether c is f32 in every precision.
+    /// True if c is f32 in every precision.
     pub wide: bool,
     pub epilogue: Epilogue,
     /// Key under which the chosen algorithm is stored, together with `n`, the number of images.
@@ -104,7 +104,7 @@ pub struct Product {
     layouts: [Layout; 3],
     algorithm: Algorithm,
     sizes: Sizes,
-    /// Address of the bias in the last run. The descriptor is updated only if it changes.
+    /// Address of the bias that the descriptor has. It is set again only if the address changes.
     bias: Cell<u64>,
     name: String,
 }
@@ -131,7 +131,7 @@ impl Product {
         let kind = data_type(settings.precision);
         let out = if request.wide { Precision::F32 } else { settings.precision };
         let descriptor = product(settings)?;
-        // c' = b' a': the second factor comes first
+        // c^T = b^T a^T: the second factor comes first
         descriptor.describe(ProductAttribute::CUBLASLT_MATMUL_DESC_TRANSA, i32::from(b.transposed))?;
         descriptor.describe(ProductAttribute::CUBLASLT_MATMUL_DESC_TRANSB, i32::from(a.transposed))?;
         descriptor.describe(ProductAttribute::CUBLASLT_MATMUL_DESC_EPILOGUE, request.epilogue.raw())?;
@@ -299,7 +299,7 @@ impl Problem<'_> {
 
 // Objects of cuBLASLt. Dropping one destroys it.
 
-/// Alignment in bytes that every matrix has at least. Slots in the 16-bit copy of an arena have it.
+/// Minimum alignment of a matrix in bytes. Parameters in the 16-bit copy of an arena have only this alignment.
 const ALIGNMENT: u32 = 32;
 
 /// Mask of the reduction schemes for split products that are reproducible: COMPUTE_TYPE (2) and OUTPUT_TYPE (4). The

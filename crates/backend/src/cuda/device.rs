@@ -86,7 +86,7 @@ impl DeviceKind for CudaDevice {
     fn open(&self, settings: &DeviceSettings) -> Result<Cuda, Error> {
         let DeviceSettings { precision, tf32, deterministic, node_rank, .. } = *settings;
         let settings = Settings { precision, allow_tf32: tf32, deterministic, ..Settings::default() };
-        // some launchers show each rank only its own GPU. Otherwise each rank takes the GPU with its node rank.
+        // some launchers show each rank only one GPU, so the node rank can exceed the number of GPUs
         let gpus = gpu_count()?.max(1);
         Cuda::open(node_rank % gpus, settings)
     }

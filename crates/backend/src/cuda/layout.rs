@@ -17,8 +17,8 @@ fn is_channels_last(desc: &TensorDesc) -> bool {
     desc.block == desc.shape.c || desc.shape.plane() == 1 || desc.shape.c == 1
 }
 
-/// Returns the layouts of the inputs as the operation sees them. An input that is a vector to the operation gets the
-/// layout of a vector.
+/// Returns the layout in which the operation reads each input. Returns an error if it cannot read an input in the order
+/// in which it is stored.
 pub fn layouts(r: &PlanRequest<'_, Cuda>) -> Result<Vec<TensorDesc>, Error> {
     let unfit = |why: &str| Error::Unsupported { op: r.name.into(), why: why.into() };
     let by_channel = r.op.reads() == Reads::Channels;
@@ -29,7 +29,8 @@ pub fn layouts(r: &PlanRequest<'_, Cuda>) -> Result<Vec<TensorDesc>, Error> {
     if flattened && (by_channel || r.x.len() > 1) {
         return Err(unfit(READS_FLATTENED));
     }
-    // a linear layer, and an operation that only passes its input on, sees a flattened image as an image
+    // a linear layer, or an operation that works element by element, reads a flattened image in the image's memory
+    // order
     let seen = |(d, s): (&TensorDesc, &Shape)| if flattened { *d } else { channels_last(d.n, *s) };
     Ok(r.x.iter().zip(r.shapes).map(seen).collect())
 }

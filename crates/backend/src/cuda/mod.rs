@@ -1,6 +1,7 @@
-//! The CUDA backend. cuDNN computes convolutions, cuBLASLt computes matrix products, and our own kernels compute
-//! the rest. NVRTC compiles them for the GPU at hand. Images are stored channels last. Passes and updates share a
-//! stream. Copies and codecs have their own streams, see `Queues`. The host waits only for a pass's sums.
+//! The CUDA backend. cuDNN computes convolutions, cuBLASLt computes matrix products, and our own kernels compute the
+//! rest. NVRTC compiles these kernels for the GPU at hand. Images are stored channels last. Passes and updates share a
+//! stream. Copies and gradient codecs have their own streams, see `Queues`. The host waits only for the sums of a
+//! pass's loss.
 //!
 //! NVIDIA's libraries are loaded when a GPU is requested, so the same binary runs with and without them.
 

@@ -133,7 +133,7 @@ pub struct Entry {
 impl Entry {
     /// Returns an error if the library is missing.
     pub fn new(cuda: &Cuda) -> Result<Self, Error> {
-        // sums must not wait until the computing stream leaves multiprocessors free
+        // on a stream with normal priority, sums would wait until computation leaves multiprocessors free
         Ok(Self { library: library()?, stream: Stream::urgent(cuda.shared.context())? })
     }
 }
@@ -176,10 +176,11 @@ struct Ring {
 // SAFETY: any thread may use a communicator, but only one at a time. `&mut self` guarantees that.
 unsafe impl Send for Ring {}
 
-/// Time between two looks at a call that has not ended.
+/// Pause between two polls of a call that is in progress.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Maximum time that the last sums may take when the communicator is dropped. Other ranks need this rank's part in them.
+/// Maximum time to wait for the last sums when the communicator is dropped. Other ranks need this rank's contribution
+/// to them.
 const LAST_SUMS: Duration = Duration::from_secs(10);
 
 impl Ring {
@@ -193,7 +194,7 @@ impl Ring {
         // is enqueued later is ordered by the waits between the streams.
         let status = unsafe { allreduce(pointer, pointer, elements, numbers, op, self.handle, stream) };
         if status == IN_PROGRESS {
-            // nothing is enqueued before this has ended, and the watchdog sees a wait that takes too long
+            // wait until NCCL has enqueued the sum. If this takes too long, the watchdog reports it.
             while !self.is_ready()? {
                 sleep(PAUSE);
             }
@@ -217,7 +218,7 @@ impl Ring {
 impl Collective<Cuda> for Ring {
     fn is_ready(&mut self) -> Result<bool, Error> {
         if self.handle.is_null() {
-            // the call that failed has returned the error
+            // an earlier call failed, returned the error and left the communicator
             return Ok(false);
         }
         let mut state = SUCCESS;

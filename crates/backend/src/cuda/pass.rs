@@ -1,5 +1,5 @@
-//! Inputs of a pass besides tensors and parameters, and its results for the host. They stay at fixed addresses, because
-//! a captured pass uses these addresses again.
+//! Inputs of a pass besides tensors and parameters (such as labels), and its results for the host (such as the loss).
+//! They stay at fixed addresses, because a captured pass uses the same addresses in each replay.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,11 +19,11 @@ pub const FIRST_SCALE: f32 = 65_536.0;
 /// Number of steps without Inf or NaN after which the loss scale doubles.
 pub const GROWTH_INTERVAL: u32 = 2_000;
 
-/// Inputs of a pass besides tensors and parameters, and its results for the host.
+/// Memory for a pass's inputs besides tensors and parameters, and for its results for the host.
 pub struct PassBlocks {
-    /// Labels, ids, epoch, and the numbers of the loss and the optimizer.
+    /// Labels, sample ids, epoch, and the arguments of the loss and the optimizer.
     pub inbox: Inbox,
-    /// Whether the inbox has the labels of the current pass.
+    /// True if the inbox has the labels of the current pass.
     pub labelled: bool,
     pub running: Inlet<f32>,
     /// Each row's weight and targets, for a loss with soft targets.
@@ -33,15 +33,16 @@ pub struct PassBlocks {
     /// Loss and correct predictions of each row.
     pub losses: CudaBuf,
     pub hits: CudaBuf,
-    /// Number of blocks that have finished the loss kernel.
+    /// Number of thread blocks that have finished the loss kernel.
     pub arrivals: CudaBuf,
     /// Nonzero if an update has produced a parameter that is not finite.
     pub not_finite: CudaBuf,
-    /// The loss scale, and its inverse for the current gradients.
+    /// The loss scale, and the inverse of the scale with which the current gradients were computed.
     pub scale: CudaBuf,
     /// See `scale_settle` in kernels/arena.cu.
     pub scale_state: CudaBuf,
-    /// The host's copies of the scale after the last [`SCALES_KEPT`] updates, which `scale_settle` writes in turn.
+    /// Host memory with the scales after each of the last [`SCALES_KEPT`] updates. `scale_settle` writes them
+    /// round-robin.
     pub scale_seen: Pinned<f32>,
     /// Number of updates since the scale was set.
     pub updates: u64,
@@ -118,20 +119,21 @@ impl PassBlocks {
     }
 }
 
-/// Layout of the inbox in 8-byte words: the optimizer's numbers, the epoch, smoothing and factor of the loss, the rows'
-/// ids, and the rows' labels (two per word).
+/// Offsets in the inbox, in 8-byte words. The inbox has: the optimizer's numbers, the epoch, smoothing and factor of
+/// the loss, the rows' ids, and the rows' labels (two per word).
 const EPOCH: usize = NUMBERS;
 const LOSS: usize = EPOCH + 1;
 const ROWS: usize = LOSS + 1;
 
-/// Values that the host writes before each pass and before an optimizer step. They are one block on the GPU, which the
-/// kernel for the network's input or a copy fills. Its address does not change, so a captured pass finds it again.
+/// Values that the host writes before each pass and before an optimizer step. They are one block on the GPU. It is
+/// filled by a copy or by the kernel that writes the network's input. Its address does not change, so a captured pass
+/// can read it in each replay.
 pub struct Inbox {
     block: Inlet<u64>,
-    /// The words to copy next.
+    /// The host's copy of the block, which the next transfer sends.
     words: Vec<u64>,
     rows: usize,
-    /// Whether the numbers of an optimizer step were stored.
+    /// True once `set_step` has stored the numbers of an optimizer step.
     begun: bool,
 }
 
@@ -142,7 +144,8 @@ impl Inbox {
         Ok(Self { block: Inlet::new(queues, words, "a pass's numbers")?, words: vec![0; words], rows, begun: false })
     }
 
-    /// Returns a larger inbox with the same numbers at another address.
+    /// Returns a larger inbox at another address. It has the same step numbers, epoch and loss arguments, but no ids or
+    /// labels.
     pub fn grown(&self, queues: &Arc<Queues>, rows: usize) -> Result<Self, Error> {
         let mut grown = Self { begun: self.begun, ..Self::new(queues, rows)? };
         grown.words[..ROWS].copy_from_slice(&self.words[..ROWS]);
@@ -230,14 +233,14 @@ impl Inbox {
     }
 }
 
-/// Number of passes whose sums are kept.
+/// Number of passes whose sums are kept until the host reads them.
 pub const PLACES: usize = 2;
-/// How many loss scales are kept. Each update has its own. While the host reads the scale before a pass, the updates
-/// after this pass and the next may already be done.
+/// Number of updates for which the loss scale is kept. When the host reads the scale before a pass, the GPU may already
+/// have done the update after this pass and the update after the next one.
 pub const SCALES_KEPT: usize = PLACES + 1;
 
-/// Results of passes for the host: loss and correct predictions. There are two places, so that the host can enqueue the
-/// next pass before it has read the sums of the previous one. Otherwise the GPU would wait for the host.
+/// Results of passes for the host: loss and correct predictions. There are two places, so that the host can enqueue a
+/// pass before it has read the sums of the previous one. Otherwise the GPU would wait for the host.
 pub struct Outbox {
     places: [Place; PLACES],
     /// Places with unread sums, oldest first.
@@ -255,10 +258,10 @@ struct Place {
     /// Number of rows in the loss.
     rows: u64,
     classes: usize,
-    /// Recorded at the end of the pass if another pass has begun since.
+    /// Recorded when the next pass begins, so it includes the update after this pass. Valid if `marked`.
     end: Event,
     marked: bool,
-    /// Recorded right after the pass, if its end was marked.
+    /// Recorded by [`Outbox::mark`] right after the pass. It counts as done if `mark` is never called.
     computed: Event,
 }
 
@@ -280,7 +283,7 @@ impl Outbox {
         Ok(Self { places: [place()?, place()?], open: VecDeque::new(), now: 0, read: 0 })
     }
 
-    /// Begins a pass after everything enqueued on the stream.
+    /// Records the end of earlier passes on the stream and chooses a place for the sums of a new pass.
     pub fn begin(&mut self, stream: &Stream) -> Result<(), Error> {
         for &open in &self.open {
             let place = &mut self.places[open];
@@ -310,12 +313,12 @@ impl Outbox {
         self.places[self.now].classes = classes;
     }
 
-    /// Returns the place of the last pass that began.
+    /// Returns the index of the place of the last pass that began.
     pub fn now(&self) -> usize {
         self.now
     }
 
-    /// Returns the place from which sums were read last.
+    /// Returns the index of the place from which sums were read last.
     pub fn read(&self) -> usize {
         self.read
     }
@@ -335,8 +338,8 @@ impl Outbox {
         self.open.front().map_or(Ok(()), |&open| self.places[open].computed.wait())
     }
 
-    /// Waits for the end of the oldest pass whose sums were not read yet. Returns false if its end was not recorded.
-    /// Then the caller must wait for the whole stream.
+    /// Waits for the end of the oldest pass with unread sums. Returns false if the end is not recorded, because no
+    /// later pass has begun. Then the caller must wait for the whole stream.
     pub fn wait(&self) -> Result<bool, Error> {
         match self.open.front().map(|&open| &self.places[open]).filter(|place| place.marked) {
             Some(place) => place.end.wait().map(|()| true),

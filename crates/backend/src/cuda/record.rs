@@ -21,7 +21,7 @@ type Work<'a> = &'a mut dyn FnMut() -> Result<(), Error>;
 #[derive(Default)]
 pub struct Records {
     passes: RefCell<HashMap<u64, Record>>,
-    /// Whether the log already has a note about a pass that cannot be captured.
+    /// True if the log already has a note about a pass that cannot be captured.
     told: Cell<bool>,
     notes: RefCell<Vec<String>>,
 }

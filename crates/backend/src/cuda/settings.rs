@@ -1,4 +1,4 @@
-//! How a GPU computes: the settings with which it was opened.
+//! The settings with which a GPU was opened: precision and limits.
 
 use crate::Precision;
 
@@ -13,9 +13,9 @@ impl Precision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub precision: Precision,
-    /// Whether f32 products may use TF32, which rounds the factors to an 11-bit mantissa.
+    /// True if f32 products may use TF32, which rounds the factors to 11 significant bits.
     pub allow_tf32: bool,
-    /// Use only reproducible algorithms, and choose them without timing.
+    /// True if only reproducible algorithms may be used, chosen without timing.
     pub deterministic: bool,
     /// Maximum bytes of workspace per operation.
     pub workspace: usize,

@@ -35,11 +35,11 @@ pub struct Shared {
     pub blocks: RefCell<PassBlocks>,
     pub lists: StepLists,
     pub narrow_params: RefCell<NarrowParams>,
-    /// Whether the computing stream is being captured.
+    /// True while the computing stream is being captured.
     pub recording: Cell<bool>,
-    /// Increased whenever memory moves that a captured pass may use.
+    /// Incremented whenever memory that a captured pass may use is moved or replaced.
     pub moved: Cell<u64>,
-    /// Whether anything was enqueued since the host last waited.
+    /// True if anything was enqueued since the host last waited.
     busy: Cell<bool>,
 }
 
@@ -131,7 +131,7 @@ impl Shared {
         (elems * self.settings.precision.bytes()).div_ceil(4)
     }
 
-    /// Converts activations read and written in both passes to bytes.
+    /// Returns the bytes that the forward and the backward pass read and write, from the numbers of activations.
     pub fn traffic(&self, forward: usize, backward: usize) -> Traffic {
         let bytes = self.settings.precision.bytes();
         Traffic { forward: forward * bytes, backward: backward * bytes }
@@ -148,7 +148,7 @@ impl Shared {
         let words = bytes.div_ceil(4);
         let mut scratch = self.scratch.borrow_mut();
         if scratch.len() < words {
-            // free the old one first
+            // free the old workspace first, so that both need not fit into memory
             *scratch = CudaBuf::default();
             *scratch = CudaBuf::unset(&self.queues, words, &format!("workspace of {what}"))?;
             self.moved.set(self.moved.get() + 1);
@@ -189,7 +189,7 @@ impl Shared {
         self.context().launches.record(on);
     }
 
-    /// Waits until the GPU has finished everything.
+    /// Waits until the GPU has finished all work on the computing stream.
     pub fn settle(&self) -> Result<(), Error> {
         if self.busy.replace(false) {
             self.stream().wait()?;
@@ -207,7 +207,7 @@ fn impossible(what: &str) -> Error {
 #[derive(Default)]
 pub struct NarrowParams {
     pub weights: Vec<NarrowBucket>,
-    /// Copies for networks that are not trained.
+    /// 16-bit weights of networks that are not trained.
     pub untrained: Vec<NarrowBucket>,
     /// One per bucket. Gradients that libraries write here are converted to f32.
     pub gradients: Vec<CudaBuf>,
@@ -239,12 +239,12 @@ pub struct NarrowBucket {
     pub values: CudaBuf,
 }
 
-/// Parameters of a bucket, divided into pieces.
+/// Parameters of a bucket, divided into pieces for the kernel that converts their gradients to f32.
 pub struct CastList {
     /// The parameters that the list was made for.
     pub of: Vec<Slot>,
     pub list: CudaBuf,
     pub count: usize,
-    /// Minimum number of elements in the bucket.
+    /// Number of elements that the bucket must have at least.
     pub end: usize,
 }

@@ -9,7 +9,7 @@ use super::driver::memory::CudaBuf;
 use super::kernels::declarations::Piece;
 use crate::{ParamGroup, Slot};
 
-/// Elements per block of a kernel.
+/// Maximum number of elements in a piece, which is the work of one thread block.
 const PIECE: usize = 4096;
 
 /// Lists and work memory of an optimizer step.
@@ -23,7 +23,7 @@ pub struct StepLists {
     pub units: RefCell<HashMap<u64, UnitList>>,
 }
 
-/// A bucket's units for adaptive clipping.
+/// A bucket's units for adaptive clipping. A unit is the weights of one output of a layer.
 pub struct UnitList {
     pub pieces: CudaBuf,
     pub count: usize,
@@ -44,7 +44,7 @@ pub struct Pieces {
 /// Data for computing the norms of all tensors.
 pub struct NormLists {
     pub buckets: Vec<NormBucket>,
-    /// Weight decay of each tensor, and whether its rate adapts.
+    /// For each tensor, its weight decay and whether its learning rate adapts.
     pub tensors: CudaBuf,
     pub count: usize,
     /// Each piece's sum of squares, in f64, for one bucket at a time.
@@ -57,7 +57,7 @@ pub struct NormBucket {
     pub number: usize,
     pub pieces: CudaBuf,
     pub count: usize,
-    /// Index of each tensor's first piece, and the end.
+    /// Index of each tensor's first piece, then the number of pieces.
     pub first: CudaBuf,
     pub tensors: usize,
     /// The bucket must be at least this long.
@@ -73,11 +73,11 @@ pub fn cut(range: &Range<usize>, decay: f32, rate: usize) -> impl Iterator<Item 
     })
 }
 
-/// A part of a range.
+/// A part of a range whose gradients all have the same type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     pub range: Range<usize>,
-    /// Whether the gradients in this part are stored in 16 bits.
+    /// True if the gradients in this part are stored in 16 bits.
     pub narrow: bool,
 }
 

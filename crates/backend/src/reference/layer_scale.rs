@@ -1,4 +1,4 @@
-//! A learned factor per channel.
+//! Multiplies each channel by a learned factor.
 
 use net::LayerScale;
 

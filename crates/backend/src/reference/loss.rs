@@ -4,7 +4,7 @@
 use crate::{CrossEntropy, Distance, Error, LossForm, LossSums, Objective, SoftLoss, Teaching, TensorDesc};
 
 /// The target of class c is (1 - s) [c = label] + s / K, where s is the smoothing. The gradient of the scores is
-/// softmax - target. A score is the best only if no score with a smaller index is as high, and never if it is NaN.
+/// softmax - target. Of equal scores, the one with the smallest index ranks first. NaN is never the best score.
 pub(super) fn cross_entropy(
     desc: &TensorDesc,
     args: CrossEntropy<'_>,

@@ -1,4 +1,4 @@
-//! The shortcut without parameters.
+//! The parameter-free shortcut of a residual block: every stride-th pixel, with zero channels before and after.
 
 use net::Shortcut;
 

@@ -14,7 +14,7 @@ pub struct NormedTensor {
     pub range: Range<usize>,
     /// The weight decay of its parameter group.
     pub weight_decay: f64,
-    /// Whether the update rule may adapt its learning rate.
+    /// True if the update rule may adapt this tensor's learning rate.
     pub adapts: bool,
     /// Factor on its learning rate.
     pub factor: f32,

@@ -17,7 +17,7 @@ pub struct LambRule {
     pub correction1: f64,
     /// 1 / sqrt(1 - beta2^t) at step t.
     pub correction2: f64,
-    /// Whether this is the second pass, which moves along the direction of the first.
+    /// True for the second pass, which moves the parameters along the direction of the first pass.
     pub second_pass: bool,
 }
 

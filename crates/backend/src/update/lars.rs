@@ -11,7 +11,7 @@ pub struct LarsRule {
     pub eta: f64,
     /// NVCaffe's clipping: a tensor's own rate is at most the learning rate.
     pub larc: bool,
-    /// Whether the learning rate is outside the buffer: `v = m v + lambda g; w -= lr v`, where lambda is the trust
+    /// True if the learning rate is outside the buffer: `v = m v + lambda g; w -= lr v`, where lambda is the trust
     /// ratio.
     pub corrected: bool,
 }

@@ -29,9 +29,9 @@ pub struct RmsPropRule {
     /// Added to the denominator. Must be positive.
     pub eps: f64,
     pub momentum: f64,
-    /// Whether to divide by the standard deviation instead of the root mean square.
+    /// True to divide by the standard deviation instead of the root mean square.
     pub centered: bool,
-    /// For the TensorFlow variant, whether the learning rate stays outside the momentum buffer, as in PyTorch.
+    /// Only for the TensorFlow variant: true if the learning rate stays outside the momentum buffer, as in PyTorch.
     pub corrected: bool,
 }
 
@@ -41,9 +41,9 @@ struct Step<T> {
     lr: T,
     eps: T,
     momentum: T,
-    /// Whether eps is inside the root.
+    /// True for TensorFlow's formula, with eps inside the root.
     tf: bool,
-    /// Whether the learning rate is inside the momentum buffer.
+    /// True if the learning rate is inside the momentum buffer.
     within: bool,
 }
 

@@ -1,4 +1,5 @@
-// A kernel for each update rule, all with the same parameters. They need update.cu before them.
+// A kernel for each update rule, all with the same parameters. They use update.cu, which comes first in the
+// concatenated source.
 
 // numbers[2]: momentum, [3]: nesterov
 extern "C" __global__ void update_sgd(const Piece* pieces, u32 count, const double* numbers, const float* rates, const u32* skip, float* w, const float* g, const T* narrow, float* slot0, float* slot1, float* slot2, T* half, u32* not_finite) {
@@ -41,7 +42,7 @@ extern "C" __global__ void update_rmsprop(const Piece* pieces, u32 count, const 
         if (centred) {
             float mean = fmaf(alpha, slot2[at], rest * g);
             slot2[at] = mean;
-            // rounding may make it slightly negative
+            // rounding may make a variance slightly negative
             square = fmaf(-mean, mean, square);
             square = square < 0.0f ? 0.0f : square;
         }
@@ -101,7 +102,7 @@ extern "C" __global__ void update_lamb(const Piece* pieces, u32 count, const dou
     });
 }
 
-// Moves along the direction that is passed as the gradient.
+// Moves the parameters along the direction, which is passed as the gradient.
 extern "C" __global__ void update_lamb_along(const Piece* pieces, u32 count, const double* numbers, const float* rates, const u32* skip, float* w, const float* g, const T* narrow, float* slot0, float* slot1, float* slot2, T* half, u32* not_finite) {
     update_pieces(pieces, count, numbers, rates, skip, w, g, narrow, half, not_finite, [=](float w, float, float r, float lr, float, u64, float) { return fmaf(-lr, r, w); });
 }

@@ -103,7 +103,7 @@ impl Feedback {
         Self { first: mine.start, residuals }
     }
 
-    /// Iterates over the shares with their residuals. Empty without error feedback.
+    /// Iterates over the workers' shares of the bucket, each with its residual. Empty without error feedback.
     pub fn pairs<'a, 'b>(
         &'a mut self,
         shares: &'a mut [Share<'b>],

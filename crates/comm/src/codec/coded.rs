@@ -1,5 +1,6 @@
-//! The buffers of a codec that rounds. Rounded tensors are stored as codes in lanes of 64-bit words, exempt tensors as
-//! in the codec `exact`. The codec defines the meaning of a code and the scale of a tensor.
+//! The buffers of a codec that rounds. The encoded gradients of a rounded tensor (its codes) are small integers, packed
+//! into lanes of 64-bit words. Exempt tensors are encoded as in the codec `exact`. The codec defines the meaning of a
+//! code and the scale of a tensor.
 
 use super::exact::Exempt;
 use super::packed::{Lanes, Packed};
@@ -15,7 +16,7 @@ pub(super) struct Coded {
 }
 
 impl Coded {
-    /// Allocates the buffers. `most` is the largest code of a worker.
+    /// Allocates the buffers. `most` is the largest code that a worker can produce.
     pub fn new(bucket: &Bucket, workers: usize, most: u64) -> Self {
         let lanes = Lanes::holding(most * workers as u64);
         Self { exempt: Exempt::new(bucket, workers), packed: Packed::new(bucket, lanes) }
@@ -26,12 +27,12 @@ impl Coded {
         self.packed.tensors(bucket)
     }
 
-    /// Returns the number of elements that are coded at a time.
+    /// Returns the number of elements that are encoded at a time.
     pub fn block(&self) -> usize {
         self.packed.block()
     }
 
-    /// Computes the bits of each tensor's scale: the maximum of `scale` over these workers.
+    /// Computes the scale of each tensor as the bits of an f32. It is the maximum of `scale` over these workers.
     pub fn scales(
         &self,
         bucket: &Bucket,
@@ -46,8 +47,8 @@ impl Coded {
         }
     }
 
-    /// Adds up the codes of these workers. `code` gets gradients, an equal number of random words, and the scale. It
-    /// replaces the random words by codes.
+    /// Encodes the gradients of these workers and adds up the codes. `code` gets gradients, an equal number of random
+    /// words, and the scale. It replaces the random words by codes.
     pub fn encode(
         &mut self,
         bucket: &Bucket,
@@ -75,7 +76,7 @@ impl Coded {
     }
 
     /// Writes the sum of the gradients: `(sum of codes - zero) / one * scale`, where `zero` is the sum of all workers'
-    /// offsets.
+    /// offsets and `one` is the code of a gradient that equals the scale.
     pub fn decode(&mut self, bucket: &Bucket, scales: &[u32], (zero, one): (i32, f32), into: &mut [f32]) {
         self.exempt.decode(bucket, scales, into);
         for (number, (index, tensor)) in self.tensors(bucket).enumerate() {

@@ -40,7 +40,7 @@ pub const ENTRY: Entry = Entry {
     spec: |bucket, settings| Some(describe(bucket, settings, None)),
 };
 
-/// With this many workers, 14 bits remain for each gradient.
+/// Largest number of workers. With so many, 14 bits remain for each gradient.
 const MOST_WORKERS: usize = 1 << 16;
 
 /// The largest k for which 2^k is an f32.
@@ -53,14 +53,16 @@ const NORMAL_STEP: i32 = 126;
 const BLOCK: usize = 4096;
 
 simd! {
-    /// Returns the largest |g| as bits. The bits order NaN > infinity > finite.
+    /// Returns the bits of the largest |g|. Compared as integers, the bits of NaN are the largest, followed by
+    /// infinity.
     pub(super) fn largest(gradients: &[f32]) -> u32 {
         gradients.iter().fold(0, |most, g| most.max(g.to_bits() & 0x7fff_ffff))
     }
 }
 
 simd! {
-    /// Replaces each g by the bits of rint(g scale). The scale is the product of both factors.
+    /// Replaces each gradient g by rint(g scale), an i32 stored as the bits of an f32. The scale is the product of both
+    /// factors.
     fn round(gradients: &mut [f32], scale: [f32; 2]) {
         for g in gradients {
             *g = f32::from_bits(nearest(*g * scale[0] * scale[1]) as u32);
@@ -69,7 +71,7 @@ simd! {
 }
 
 simd! {
-    /// `codes += rint(g scale)`. The codes are bits of integers.
+    /// `codes += rint(g scale)`. The codes are i32 values stored as the bits of f32 values.
     fn add(codes: &mut [f32], gradients: &[f32], scale: [f32; 2]) {
         for (code, g) in codes.iter_mut().zip(gradients) {
             let q = nearest(*g * scale[0] * scale[1]);
@@ -79,7 +81,7 @@ simd! {
 }
 
 simd! {
-    /// Replaces the bits of each integer by `integer * step`.
+    /// Replaces each i32, stored as the bits of an f32, by the f32 value `integer * step`.
     fn widen(codes: &mut [f32], step: f32) {
         for code in codes {
             *code = code.to_bits() as i32 as f32 * step;
@@ -101,14 +103,14 @@ fn power(k: i32) -> f64 {
     f64::from_bits(((k + 1023) as u64) << 52)
 }
 
-/// Returns k = 30 - h - e. `largest` has the bits of the tensor's largest |g|.
+/// Returns k = 30 - h - e, where h is `room`, and 2^e is above the tensor's largest |g|, whose bits are `largest`.
 fn exponent(largest: u32, room: u32) -> i32 {
     let e = (f64::from(f32::from_bits(largest)).to_bits() >> 52) as i32 - 1023 + 1;
     30 - room as i32 - e
 }
 
-/// Adds up the integers of this rank's workers for a tensor, and stores their bits in place of the last worker's
-/// gradients. `largest` is the maximum over all workers on all ranks.
+/// Encodes a tensor of this rank's workers as integers and adds them up. The sums replace the last worker's gradients,
+/// as the bits of f32 values. `largest` has the bits of the maximum of |g| over all workers on all ranks.
 pub(super) fn encode<'a>(last: &mut [f32], others: impl Iterator<Item = &'a [f32]> + Clone, largest: u32, room: u32) {
     if largest == 0 {
         // The tensor may contain -0.0, whose bits are not the integer 0.
@@ -122,9 +124,9 @@ pub(super) fn encode<'a>(last: &mut [f32], others: impl Iterator<Item = &'a [f32
     }
 }
 
-/// Replaces the bits of integers by gradients.
+/// Replaces summed integers, stored as the bits of f32 values, by gradients.
 pub(super) fn decode(codes: &mut [f32], largest: u32, room: u32) {
-    // If all gradients are 0, so are all codes, and the bits of 0 are 0.0.
+    // If all gradients are 0, all integers are 0, and their bits are already the f32 value 0.0.
     if largest > 0 {
         match exponent(largest, room) {
             k @ ..=NORMAL_STEP => widen(codes, power(-k) as f32),
@@ -273,7 +275,7 @@ mod tests {
     /// Tests every exponent that a tensor's largest gradient can have, with every smaller or equal exponent of a
     /// gradient: the integers must match the definition.
     #[test]
-    fn integers_are_those_of_f64_for_all_exponents() {
+    fn integers_match_f64_for_all_exponents() {
         for room in [0, 1, 3, 16] {
             for most in 0..255u32 {
                 // The largest number with this exponent field. Denormal numbers have the field 0.
@@ -303,7 +305,7 @@ mod tests {
 
     /// Tests decoding with all steps: it must round once, from the exact product.
     #[test]
-    fn gradients_are_those_of_f64_for_all_exponents() {
+    fn gradients_match_f64_for_all_exponents() {
         let mut integers: Vec<i32> = (0..31).flat_map(|bit| [1 << bit, (1 << bit) - 1, (1 << bit) | 1]).collect();
         integers.extend([0x0155_5555, 0x2aaa_aaab, 0x0100_0001, 0x0180_0001, 0x0300_0002, 0x3fff_ffc0, 0x3fff_ffe0]);
         integers.retain(|q| *q <= 1 << 30);

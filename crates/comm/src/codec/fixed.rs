@@ -10,7 +10,7 @@ use crate::world::World;
 /// The f64 exponent field of infinity and NaN.
 const NOT_FINITE: u32 = 0x7ff;
 
-/// The largest power of two in [`scale`]. Its reciprocal must be a normal number.
+/// The largest k in [`scale`]. 2^-k must be a normal number.
 const MOST: i32 = 1000;
 
 /// Sums vectors element by element over all workers of all ranks. Collective. `summands` is an upper bound on the total
@@ -24,7 +24,7 @@ pub fn sum(world: &World, shares: &[Vec<f64>], summands: usize) -> Result<Vec<f6
     Ok(decode(&codes, &exponents, summands))
 }
 
-/// Returns the largest exponent field of each element.
+/// For each element, returns the largest f64 exponent field in all shares.
 fn largest(shares: &[Vec<f64>]) -> Vec<u32> {
     let mut most = vec![0; shares.first().map_or(0, Vec::len)];
     for share in shares {
@@ -33,7 +33,7 @@ fn largest(shares: &[Vec<f64>]) -> Vec<u32> {
     most
 }
 
-/// Returns 2^k and 2^-k. Numbers below 2^(field - 1022), multiplied by 2^k, add up to at most 2^62.
+/// Returns 2^k and 2^-k. `summands` numbers below 2^(field - 1022), each multiplied by 2^k, add up to at most 2^62.
 #[inline(always)]
 fn scale(field: u32, summands: usize) -> (f64, f64) {
     let k = (62 - head_room(summands) as i32 - (field as i32 - 1022)).min(MOST);
@@ -69,7 +69,7 @@ fn decode(codes: &[i64], exponents: &[u32], summands: usize) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// Sums as if each rank had one of `parts`.
+    /// Sums all vectors in `parts`, where each part simulates one rank.
     fn sum_in(parts: &[&[Vec<f64>]]) -> Vec<f64> {
         let summands = 8;
         let mut exponents = vec![0; parts[0][0].len()];

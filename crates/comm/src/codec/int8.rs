@@ -1,6 +1,6 @@
-//! The codec `int8`. Each worker's gradient g becomes an integer from -127 to 127: g / s * 127, rounded up or down at
-//! random so that the expected value is exact. The scale s is the largest |g| of the tensor over all workers. Codes
-//! plus 127 are sent in lanes of 8 + h bits, with V <= 2^h.
+//! The codec `int8`. Each worker's gradient g becomes an integer from -127 to 127 (its code): g / s * 127, rounded up
+//! or down at random so that the expected value is exact. The scale s is the largest |g| of the tensor over all
+//! workers. For V <= 2^h workers, codes plus 127 are sent in lanes of 8 + h bits.
 
 use base::simd;
 
@@ -27,14 +27,14 @@ pub const ENTRY: Entry = Entry {
     spec: |bucket, settings| Some(exact::describe(bucket, settings, Some((MOST as u32, 0.0)))),
 };
 
-/// With more workers, a lane would need more than 16 bits.
+/// Largest number of workers. With more, a lane would need more than 16 bits.
 const MOST_WORKERS: usize = 256;
 
 /// The largest absolute value of a code.
 const MOST: f32 = 127.0;
 
 simd! {
-    /// Replaces random words by codes plus 127.
+    /// Encodes gradients. `words` contains random words, which are replaced by the codes plus 127.
     pub(super) fn code(gradients: &[f32], words: &mut [u32], scale: f32) {
         for (word, g) in words.iter_mut().zip(gradients) {
             let size = g.abs() / scale * MOST;

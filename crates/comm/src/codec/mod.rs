@@ -53,7 +53,7 @@ pub struct Settings {
     pub workers: usize,
     /// `ternary` clips at this number of standard deviations. 0 means no clipping.
     pub clip: f32,
-    /// Whether the rounding or clipping error is added to the gradient of the next step.
+    /// True if the rounding or clipping error is added to the gradient of the next step.
     pub error_feedback: bool,
 }
 
@@ -68,17 +68,18 @@ impl Settings {
 /// shares. There is one share for each worker of this rank, in order. Codecs that do not keep workers apart get a
 /// single share with the rank's sum.
 pub trait Codec: Send {
-    /// Appends the bits of one number >= 0 per tensor to `scales`. `encode` gets the maximum over all workers. If a
-    /// scale is infinite or NaN, the step is skipped or the run fails. Codecs without scales append nothing.
+    /// Appends one number >= 0 per tensor to `scales`, as the bits of an f32. `encode` gets the maximum over all
+    /// workers. If a scale is infinite or NaN, the step is skipped or the run fails. Codecs without scales append
+    /// nothing.
     fn scales(&mut self, _bucket: &Bucket, _shares: &mut [Share<'_>], _scales: &mut Vec<u32>) {}
 
-    /// Encodes the shares. The codes may overwrite the last share.
+    /// Encodes the shares. The encoded gradients may overwrite the last share.
     fn encode(&mut self, _bucket: &Bucket, _scales: &[u32], _shares: &mut [Share<'_>], _key: Key) {}
 
-    /// Sums the codes over all ranks.
+    /// Sums the encoded gradients over all ranks.
     fn send(&mut self, world: &World, shares: &mut [Share<'_>]) -> Result<(), Error>;
 
-    /// Writes the sum over all workers to `into`, the gradients of the last share.
+    /// Writes the sum over all workers to `into`, which is the buffer of the last share.
     fn decode(&mut self, _bucket: &Bucket, _scales: &[u32], _into: &mut [f32]) {}
 
     /// Returns the bytes that the codec has allocated.
@@ -93,8 +94,8 @@ pub trait Codec: Send {
     }
 }
 
-/// Counts the zero codes of one worker's tensor. The arguments are the tensor, the worker's gradients, the bits of the
-/// scale over all workers, the worker, and the key of the random draws.
+/// Counts how many elements of a worker's tensor are encoded as zero. The arguments are the tensor, the worker's
+/// gradients, the bits of the scale over all workers, the worker, and the key of the random draws.
 pub type ZeroCodes = fn(&Tensor, &[f32], u32, usize, Key) -> u64;
 
 /// An entry of the catalogue of codecs.
@@ -106,21 +107,21 @@ pub struct Entry {
     pub keys: &'static [&'static str],
     /// The largest number of workers. With more, the lanes or integers would be too narrow.
     pub most_workers: usize,
-    /// Whether the codec sums integers, so that the result does not depend on the order. All other sums of a step must
+    /// True if the codec sums integers, so that the result does not depend on the order. All other sums of a step must
     /// then be independent of the order too.
     pub integer: bool,
-    /// Whether rounding or clipping may be biased. Only then does error feedback make sense.
+    /// True if rounding or clipping may be biased. Only then does error feedback make sense.
     pub biased: bool,
     /// Creates the codec for a bucket. The range is the workers of this rank.
     pub make: fn(&Bucket, &Settings, Range<usize>) -> Box<dyn Codec>,
-    /// Counts zero codes. `None` for codecs that do not produce them on purpose.
+    /// Counts elements that are encoded as zero. `None` for codecs that do not produce zeros on purpose.
     pub zeros: Option<ZeroCodes>,
     /// Describes the codec for a device that encodes the gradients itself. Returns `None` if the gradients are sent
     /// unchanged.
     pub spec: fn(&Bucket, &Settings) -> Option<CodeSpec>,
 }
 
-/// The keys of codecs that round and can exempt tensors.
+/// The recipe keys of codecs that round and can exempt tensors.
 const CODED: &[&str] = &["min_elements", "logits", "exempt"];
 
 impl Entry {
@@ -141,7 +142,7 @@ pub struct Tensor {
     pub range: Range<usize>,
     /// Number of elements without padding.
     pub elems: usize,
-    /// Whether the tensor is sent as in `exact` even if the codec rounds.
+    /// True if the tensor is sent as in `exact` even if the codec rounds.
     pub exempt: bool,
 }
 
@@ -150,7 +151,7 @@ pub struct Tensor {
 pub struct Bucket {
     /// Elements in the bucket, including gaps between tensors.
     pub len: usize,
-    /// In ascending order of their ranges.
+    /// The tensors in ascending order of their ranges.
     pub tensors: Vec<Tensor>,
 }
 

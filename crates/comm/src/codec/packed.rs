@@ -1,6 +1,6 @@
-//! Codes of the tensors in a bucket that the codec rounds, packed into lanes of 64-bit words. Codes are never negative,
-//! so no lane borrows from the next. Each rank adds the codes of its workers, then the words are summed over all ranks.
-//! The codec defines the meaning of a code.
+//! The encoded gradients (codes) of the tensors that a codec rounds, packed into lanes of 64-bit words. Codes are never
+//! negative, so no lane borrows from the next. Each rank adds the codes of its workers, then the words are summed over
+//! all ranks. The codec defines the meaning of a code.
 //!
 //! A tensor is cut into blocks. In a block of w words, lane l of word j holds element l w + j, so that loops process
 //! consecutive words and can be vectorised.
@@ -12,7 +12,7 @@ use base::simd;
 use super::philox::Stream;
 use super::{Bucket, Tensor};
 
-/// Words per block. For every lane width, a block holds whole groups of the random generator.
+/// Words per block. For every lane width, a block holds a whole number of the random generator's groups.
 pub(super) const BLOCK: usize = 64;
 
 /// Maximum lanes per word (two bits each).
@@ -30,8 +30,8 @@ simd! {
 }
 
 simd! {
-    /// `into = (lane - zero) / unit * scale`. The difference is below 2^24 in absolute value. Dividing first loses
-    /// nothing even if the scale is the smallest f32.
+    /// `into = (lane - zero) / unit * scale`. The difference `lane - zero` is below 2^24 in absolute value, so it is
+    /// exact in f32. Dividing before multiplying loses nothing even if the scale is the smallest f32.
     fn unpack(words: &[u64], bits: u32, zero: i32, unit: f32, scale: f32, into: &mut [f32]) {
         let mask = (1u64 << bits) - 1;
         for (lane, into) in into.chunks_mut(words.len()).enumerate() {
@@ -43,7 +43,7 @@ simd! {
     }
 }
 
-/// Codes of the tensors that a codec rounds.
+/// The summed codes of the tensors that a codec rounds.
 pub(super) struct Packed {
     lanes: Lanes,
     /// The index of each tensor in the bucket and its range in `words`.
@@ -121,7 +121,7 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Lanes for sums from 0 to `most`.
+    /// Returns lanes that can hold sums from 0 to `most`.
     pub const fn holding(most: u64) -> Self {
         let bits = u64::BITS - most.leading_zeros();
         let bits = if bits == 0 { 1 } else { bits };
@@ -178,7 +178,7 @@ mod lanes_tests {
 
     /// Ternary sums of V workers reach 2 V, int8 sums reach 254 V.
     #[test]
-    fn widths_are_those_of_the_formulas() {
+    fn widths_match_the_formulas() {
         for v in 1..5_000u64 {
             let ternary = Lanes::holding(2 * v);
             assert_eq!(ternary.bits, (2 * v + 1).next_power_of_two().trailing_zeros(), "V = {v}");

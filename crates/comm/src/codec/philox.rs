@@ -49,7 +49,7 @@ simd! {
     }
 }
 
-/// Computes eight blocks. The result has word 0 of all blocks, then word 1, 2 and 3.
+/// Computes the random words of eight consecutive blocks. The result has word 0 of all blocks, then word 1, 2 and 3.
 #[inline(always)]
 fn blocks(stream: Stream, first: u32) -> [u32; GROUP] {
     let mut x = [[stream.worker; LANES], [0; LANES], [stream.step; LANES], [stream.op; LANES]];
@@ -76,7 +76,7 @@ mod tests {
     use loaders::random::philox4x32;
 
     #[test]
-    fn words_are_those_of_the_generator_whatever_the_cut() {
+    fn words_match_the_generator_at_any_offset() {
         let draw = Key { seed: 0x0123_4567_89ab_cdef, step: 41 };
         let stream = Stream::new(draw, 6, 77);
         let mut words = vec![0; 1_000];

@@ -38,13 +38,13 @@ pub const ENTRY: Entry = Entry {
     spec: |bucket, settings| Some(exact::describe(bucket, settings, Some((1, settings.clip)))),
 };
 
-/// With more workers, a lane would need more than 16 bits.
+/// Largest number of workers. With more, a lane would need more than 16 bits.
 const MOST_WORKERS: usize = (1 << 15) - 1;
 
 /// Codes computed at a time to count zeros, in whole groups of the random generator.
 const COUNTED: usize = 1024;
 
-/// Partial sums that fit into vector registers together with their inputs.
+/// Number of partial sums that fit into vector registers together with their inputs.
 const SIDE_BY_SIDE: usize = 16;
 
 simd! {
@@ -80,7 +80,7 @@ simd! {
 }
 
 simd! {
-    /// Replaces random words by codes plus 1.
+    /// Encodes gradients. `words` contains random words, which are replaced by the codes plus 1.
     pub(super) fn code(gradients: &[f32], words: &mut [u32], scale: f32) {
         for (word, g) in words.iter_mut().zip(gradients) {
             let draw = (*word >> 8) as i32 as f32;
@@ -92,7 +92,7 @@ simd! {
 }
 
 simd! {
-    /// Stores the part that clipping removes in `residual`.
+    /// Stores in `residual` what clipping to `scale` removes from the gradients.
     fn cut(gradients: &[f32], residual: &mut [f32], scale: f32) {
         for (r, g) in residual.iter_mut().zip(gradients) {
             *r = *g - g.clamp(-scale, scale);
@@ -100,7 +100,7 @@ simd! {
     }
 }
 
-/// Returns the bits of one worker's scale of a tensor. Infinity and NaN are passed through.
+/// Returns one worker's scale of a tensor, as the bits of an f32. Infinity and NaN are passed through.
 pub(super) fn scale(tensor: &Tensor, gradients: &[f32], clip: f32, block: usize) -> u32 {
     if clip == 0.0 {
         return largest(gradients);
@@ -110,7 +110,7 @@ pub(super) fn scale(tensor: &Tensor, gradients: &[f32], clip: f32, block: usize)
     all.scale(tensor.elems, clip)
 }
 
-/// Counts the codes of a worker's tensor that are 0. Uses the same random draws as [`Codec::encode`].
+/// Counts the elements of a worker's tensor that are encoded as 0. Uses the same random draws as [`Codec::encode`].
 fn zeros(tensor: &Tensor, gradients: &[f32], scale: u32, worker: usize, key: Key) -> u64 {
     if scale == 0 {
         return tensor.elems as u64;

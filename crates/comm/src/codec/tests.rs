@@ -1,4 +1,4 @@
-//! Tests every codec in one process. The ranks are simulated by adding their codes by hand.
+//! Tests every codec in one process. Ranks are simulated: the test adds their encoded gradients itself.
 
 use super::packed::head_room;
 use super::*;
@@ -65,7 +65,7 @@ fn exact_is_exact_to_its_step() {
     }
 }
 
-/// All V workers have the largest gradient, which is the sum closest to an overflow.
+/// All V workers have the largest gradient. This sum is the closest to an overflow.
 #[test]
 fn the_largest_sums_fit() {
     for entry in [&exact::ENTRY, &int8::ENTRY, &ternary::ENTRY] {
@@ -180,7 +180,7 @@ fn padding_does_not_count() {
     assert_eq!(ternary::scale(&bare, &values, 2.5, 64), ternary::scale(&wide, &padded, 2.5, 64));
 }
 
-/// Sums do not depend on which rank has which worker. The codes of the ranks are added by hand.
+/// Sums do not depend on which rank has which worker. The test adds the encoded gradients of the ranks itself.
 #[test]
 fn shares_of_ranks_add_up_to_one_ranks() {
     let workers: Vec<_> = (0..5).map(|w| noise(3_000, 100 + w)).collect();
@@ -254,7 +254,7 @@ fn residuals_belong_to_workers() {
 }
 
 #[test]
-fn names_are_those_of_the_catalogue() {
+fn names_match_the_catalogue() {
     assert_eq!(NAMES, ["float", "exact", "int8", "bf16", "ternary"]);
     assert!(NAMES.iter().all(|name| find(name).is_some_and(|entry| entry.name == *name)) && find("float16").is_none());
     assert_eq!([1, 2, 3, 4, 5, 8, 9, 64].map(head_room), [0, 1, 2, 2, 3, 3, 4, 6]);

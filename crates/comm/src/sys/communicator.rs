@@ -94,7 +94,7 @@ impl Communicator {
     /// library must accept device memory.
     pub(crate) fn allreduce_region(&self, region: &mut DeviceRegion<'_>, part: Range<usize>) -> Result<(), Error> {
         let (count, address) = (count(part.len()), region.address() + 4 * part.start);
-        // SAFETY: the region consists of `len` f32 elements that nobody else accesses meanwhile (the contract of
+        // SAFETY: the region consists of `len` f32 elements that nothing else accesses meanwhile (the contract of
         // `DeviceRegion`), and `part` is inside it. The caller passes a device address only if the library claims or
         // has proved that it accepts one. Otherwise the library would read host memory at that address, and the process
         // would end with a signal.

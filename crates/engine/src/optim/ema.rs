@@ -1,7 +1,10 @@
-//! Averages of the parameters and of batch norm's running statistics. Three kinds exist: exponential moving averages
-//! with TensorFlow's rule, stochastic weight averaging (Izmailov et al. 2018, arXiv 1803.05407), the mean of the
-//! parameters after some epochs, and lookahead (Zhang et al. 2019, arXiv 1907.08610), whose averages replace the
-//! parameters after some steps. All begin with the initial values, and depend only on the step and the averaged values.
+//! Averages of the parameters and of batch norm's running statistics. All kinds start from the initial values, and
+//! depend only on the step and the averaged values:
+//!
+//! * exponential moving averages with TensorFlow's rule,
+//! * the mean of the parameters after some epochs: stochastic weight averaging (Izmailov et al. 2018, arXiv
+//!   1803.05407),
+//! * lookahead (Zhang et al. 2019, arXiv 1907.08610), whose averages replace the parameters after some steps.
 //!
 //! The running statistics are averaged because they belong to the weights. Inception's training script and timm do the
 //! same.
@@ -10,7 +13,7 @@ use backend::{Arena, Backend, Error};
 
 use crate::Graph;
 
-/// The rule for the weight of the values after a step.
+/// How the averages change after a step. A "value" is the current value of a parameter or running statistic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Averaging {
     /// At step t, counted from 1, with d = min(decay, (1 + t) / (10 + t)): average -= (1 - d) (average - value).
@@ -18,21 +21,21 @@ pub enum Averaging {
         /// Upper limit of d, the weight of the old average.
         decay: f64,
     },
-    /// The mean of the values after step `first` and after every `period` further steps. Before that, the values
-    /// themselves.
+    /// The mean of the values after step `first` and after every `period` further steps. Until step `first`, the
+    /// averages are equal to the current values.
     Equal {
-        /// Step with the first values of the mean.
+        /// The step whose values are the first in the mean.
         first: u64,
-        /// Number of steps from one value to the next.
+        /// Number of steps between two values of the mean.
         period: u64,
     },
     /// After every `period` steps t, with d = decay * (t / total)^power: average += (1 - d) (value - average), and then
-    /// the average replaces the values. It also replaces them after step `total`, the last one.
+    /// the average replaces the value. It also replaces the value after the last step, `total`.
     Lookahead { period: u64, decay: f64, power: f64, total: u64 },
 }
 
 impl Averaging {
-    /// Returns the weight of the values after optimizer step `step`, counted from 1.
+    /// Returns the weight of the current values in the averages after optimizer step `step`, counted from 1.
     pub fn weight(self, step: u64) -> f64 {
         match self {
             Averaging::Exponential { decay } => {
@@ -59,7 +62,7 @@ impl Averaging {
 
 pub struct Ema<B: Backend> {
     averaging: Averaging,
-    /// Averages of the parameters, in their layout.
+    /// Averages of the parameters, in the parameters' layout.
     pub weights: Arena<B>,
     /// Averages of the running statistics.
     pub running: Vec<f32>,
@@ -92,8 +95,9 @@ impl<B: Backend> Ema<B> {
         self.averaging.weight(step)
     }
 
-    /// Updates the averages of the running statistics after a step, and replaces the statistics where lookahead does.
-    /// [`Optimizer::step`](super::Optimizer::step) does both for the parameters.
+    /// Updates the averages of the running statistics after a step. If lookahead replaces the parameters after this
+    /// step, also replaces the statistics by their averages. [`Optimizer::step`](super::Optimizer::step) does both for
+    /// the parameters.
     pub fn update_running(&mut self, running: &mut [f32], step: u64) {
         let weight = self.weight(step);
         for (to, from) in self.running.iter_mut().zip(&*running) {
@@ -104,7 +108,7 @@ impl<B: Backend> Ema<B> {
         }
     }
 
-    /// Replaces the graph's parameters by the averages if lookahead does so after this step.
+    /// If lookahead replaces the parameters after this step, replaces the graph's parameters by their averages.
     pub(super) fn replace_weights(&self, graph: &mut Graph<B>, step: u64) -> Result<(), Error> {
         if !self.averaging.replaces(step) {
             return Ok(());
@@ -137,7 +141,7 @@ mod tests {
         assert_eq!(mean, 3.0, "the mean of 1, 2 and 6");
     }
 
-    /// The published airbench94: every 5 steps, decay 0.95^5 (t / T)^3.
+    /// Uses the settings of the published airbench94 script: every 5 steps, decay 0.95^5 (t / T)^3.
     #[test]
     fn lookahead_replaces_after_its_period_and_at_the_end() {
         let rule = Averaging::Lookahead { period: 5, decay: 0.95f64.powi(5), power: 3.0, total: 12 };

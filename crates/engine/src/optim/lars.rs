@@ -1,8 +1,9 @@
 //! LARS (You, Gitman and Ginsburg 2017, arXiv 1708.03888): a learning rate for each tensor, in proportion to |w| / |g|:
 //! lambda = eta |w| / (|g| + wd |w|), v = m v + lr lambda (g + wd w), w -= v.
 //!
-//! The trust ratio is inside the momentum. It is 1 if a norm is 0, and for tensors that match `no_adapt`. LARC (the
-//! clip option of NVCaffe) uses min(lr, lambda) instead of lr lambda.
+//! The momentum buffer v accumulates gradients that are already multiplied by the trust ratio lambda. lambda is 1 if a
+//! norm is 0, and for tensors that match `no_adapt`. LARC (the clip option of NVCaffe) uses min(lr, lambda) instead of
+//! lr lambda.
 
 use backend::Rule;
 use backend::update::LarsRule;

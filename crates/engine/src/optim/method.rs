@@ -1,11 +1,11 @@
-//! The trait that every optimizer implements, its slots, and the error for its settings.
+//! The trait that every optimizer implements, the description of its slots, and the error for invalid settings.
 
 use backend::Rule;
 
-/// A value that an optimizer keeps for each parameter.
+/// A tensor that an optimizer keeps for each parameter, such as a momentum buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlotSpec {
-    /// PyTorch's name. Checkpoints use it too.
+    /// PyTorch's name for the tensor. Checkpoints use the same name.
     pub name: &'static str,
     /// Value before the first step.
     pub start: f32,
@@ -22,11 +22,11 @@ pub trait Method {
     /// Returns the slots in the order that the [`Rule`] expects.
     fn slots(&self) -> Vec<SlotSpec>;
 
-    /// Returns the numbers for optimizer step `step`, counted from 1.
+    /// Returns the update rule with its coefficients for optimizer step `step`, counted from 1.
     fn rule(&self, step: u64) -> Rule;
 
-    /// Returns the same with another momentum (or decay of the mean gradient). Returns `None` for an optimizer without
-    /// it.
+    /// Like [`Method::rule`], but with another momentum (or decay of the mean gradient). Returns `None` if the
+    /// optimizer has no momentum.
     fn rule_with_momentum(&self, _step: u64, _momentum: f64) -> Option<Rule> {
         None
     }
@@ -36,7 +36,8 @@ pub trait Method {
         Ok(())
     }
 
-    /// Returns true if a parameter with this name, shape and weight decay may have an adapted learning rate.
+    /// Returns true if the learning rate of a parameter with this name, shape and weight decay may be scaled by a trust
+    /// ratio.
     fn adapts(&self, _parameter: &str, _shape: &[usize], _weight_decay: f64) -> bool {
         true
     }
@@ -52,6 +53,6 @@ pub trait Method {
 #[error("optimizer.{key}: {why}")]
 pub struct OptimizerError {
     pub key: &'static str,
-    /// Expected, found, and a remedy.
+    /// What was expected, what was found, and what to do.
     pub why: String,
 }

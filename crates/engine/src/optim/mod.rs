@@ -1,8 +1,8 @@
 //! Optimizers over the flat parameter arena, and learning-rate schedules as pure functions of the step.
 //!
-//! Each optimizer has its own file with its settings, which are keys of a recipe, and its numbers for a step.
-//! [`backend::update`] has the update of an element and the list of all optimizers. [`Optimizer`] runs any of them over
-//! a graph.
+//! Each optimizer has its own file. It defines the settings, which are keys of a recipe, and the coefficients of a
+//! step. [`backend::update`] has the formulas for one element and the list of all optimizers. [`Optimizer`] runs any of
+//! them over a graph.
 
 mod ema;
 mod method;

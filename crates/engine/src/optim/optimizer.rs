@@ -10,12 +10,13 @@ use super::ema::Ema;
 use super::method::{Method, SlotSpec};
 use crate::{Batch, FollowUp, Graph, Loss, Param};
 
-/// Weight decay and trust ratios, chosen by the name and shape of a parameter, and clipping of gradients.
+/// Rules that choose weight decay and trust ratios by the name and shape of a parameter, and limits for clipping
+/// gradients.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy<D, A> {
     /// Returns the weight decay for a parameter with this name and unpadded shape.
     pub decay: D,
-    /// Returns whether a parameter may have an adapted learning rate.
+    /// Returns true if the learning rate of this parameter may be scaled by a trust ratio.
     pub adapt: A,
     /// Largest norm of all gradients together.
     pub clip_norm: Option<f64>,
@@ -25,7 +26,7 @@ pub struct Policy<D, A> {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// False if it is already known that a parameter is not finite.
+    /// False if it is already known that a parameter is not finite. A device with a queue may find that out only later.
     pub finite: bool,
     /// Norm of all gradients together before clipping. `None` unless they are clipped by norm.
     pub grad_norm: Option<f64>,
@@ -33,17 +34,18 @@ pub struct StepOutcome {
 
 struct StepNumbers {
     update: Update,
-    /// The update for parameters that were frozen at first. Their steps are counted from their own first step.
+    /// The update for parameters that are frozen at first. Their steps are counted from the first step that trains
+    /// them.
     late: Update,
     average: f32,
 }
 
-/// Data for the second pass of a rule.
+/// Data for rules with two passes, such as LAMB's.
 struct SecondPass<B: Backend> {
     /// The directions that the first pass writes. The rule treats them as its last slot. They are not kept between
     /// steps.
     directions: Arena<B>,
-    /// Same indices as `plans` of the optimizer.
+    /// One plan for all parameters, and one without frozen parameters.
     plans: [StepPlan<B>; 2],
 }
 
@@ -51,19 +53,19 @@ struct SecondPass<B: Backend> {
 pub struct Optimizer<B: Backend> {
     method: Box<dyn Method>,
     clip_value: Option<f64>,
-    /// For each bucket, the units for adaptive clipping. Empty without adaptive clipping.
+    /// For each bucket, the output units whose gradients adaptive clipping limits. Empty without adaptive clipping.
     units: Vec<Units>,
-    /// The first plan has all parameters, the second omits frozen ones.
+    /// The first plan has all parameters, the second omits the frozen ones.
     plans: [StepPlan<B>; 2],
     /// For each bucket, whether its parameters are frozen at first.
     frozen: Vec<bool>,
     slots: Vec<Arena<B>>,
     /// Present if the rule has two passes.
     second: Option<SecondPass<B>>,
-    /// The first factors of the last two steps, on their way to the host. Present if steps limit the norm of all
-    /// gradients together.
+    /// For each of the last two steps, a copy of the first factors of its plan, which include the norm of all
+    /// gradients. The copies to the host are asynchronous. Present if steps limit this norm.
     norms: Option<[B::Buf; 2]>,
-    /// Replaces the momentum of the settings.
+    /// Momentum to use instead of the one in the settings.
     momentum: Option<f64>,
     steps: u64,
     /// The number of steps before the first step of the parameters that are frozen at first.
@@ -93,7 +95,8 @@ impl<B: Backend> Optimizer<B> {
         Self::with_factors(graph, method, policy, |_| 1.0)
     }
 
-    /// Creates an optimizer in which `factor` returns a factor on the learning rate for each parameter name.
+    /// Creates an optimizer for the parameters of `graph`. For each parameter name, `factor` returns a factor on the
+    /// learning rate.
     pub fn with_factors<D, A>(
         graph: &Graph<B>,
         method: Box<dyn Method>,
@@ -161,30 +164,30 @@ impl<B: Backend> Optimizer<B> {
         Ok(())
     }
 
-    /// Sets another momentum from the next step on. `None` means the momentum of the settings.
+    /// Sets the momentum from the next step on. `None` means the momentum of the settings.
     pub fn set_momentum(&mut self, momentum: Option<f64>) {
         self.momentum = momentum;
     }
 
-    /// Counts the steps of initially frozen parameters from this step on, as if they had only then been added to the
-    /// optimizer.
+    /// Counts the steps of initially frozen parameters from this step on, as if they were added to the optimizer in
+    /// this step.
     pub fn begin_frozen_at(&mut self, step: u64) {
         self.late = step;
     }
 
-    /// Returns true if the numbers of a step depend on the number of steps before it.
+    /// Returns true if the coefficients of the update rule differ from step to step, as with Adam's bias corrections.
     pub fn counts_steps(&self) -> bool {
         self.method.rule(1) != self.method.rule(2)
     }
 
-    /// Sends the next step's numbers to the device together with the next pass's inputs, if the device has a queue. With a
-    /// separate copy after the pass, the host would have to wait for this pass before it begins another.
+    /// Sends the coefficients of the next step to the device together with the next pass's inputs, if the device has a
+    /// queue. With a separate copy after the pass, the host would have to wait for the pass before it begins another.
     pub fn announce(&self, graph: &Graph<B>, lr: f64, ema: Option<&Ema<B>>) -> Result<(), Error> {
         let next = self.numbers(self.steps + 1, lr, ema);
         graph.backend().queue().map_or(Ok(()), |queue| queue.announce_update(&next.update, next.average))
     }
 
-    /// Runs [`Optimizer::start_step`] and waits for the norm of the gradients, if it is limited.
+    /// Runs [`Optimizer::start_step`]. If the norm of the gradients is limited, also waits for this norm.
     pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, ema: Option<&mut Ema<B>>) -> Result<StepOutcome, Error> {
         let finite = self.start_step(graph, lr, ema)?;
         Ok(StepOutcome { finite, grad_norm: self.grad_norm(self.steps)? })
@@ -216,8 +219,8 @@ impl<B: Backend> Optimizer<B> {
         Ok(finite)
     }
 
-    /// Runs the pass of a rank's last worker and the optimizer step, without waiting for the host in between. The
-    /// device must have a queue and the gradients must stay on this rank.
+    /// Runs the pass of a rank's last worker and then the optimizer step, without waiting for the host between the two.
+    /// The device must have a queue and the gradients must stay on this rank.
     ///
     /// [`Graph::sums`] returns the sums of the pass. If a parameter is not finite, the sums of the next pass show it.
     /// The gradients in the graph are undefined afterwards.
@@ -245,7 +248,7 @@ impl<B: Backend> Optimizer<B> {
         self.keep_norm(graph.backend(), held)
     }
 
-    /// Returns true if only the update reads the gradients in [`Self::change`].
+    /// Returns true if nothing but the update itself reads the gradients in [`Self::change`].
     fn only_updates(&self, backend: &B, update: &Update) -> bool {
         let plain = self.clip_value.is_none() && self.units.is_empty();
         plain && backend.loss_scaling().is_none() && !self.reads_norms(update)
@@ -256,14 +259,14 @@ impl<B: Backend> Optimizer<B> {
         self.limits_norm() || update.rule.adapts()
     }
 
-    /// Counts a step and returns its numbers.
+    /// Counts a step and returns its coefficients.
     fn advance(&mut self, backend: &B, lr: f64, ema: Option<&Ema<B>>) -> StepNumbers {
         self.steps += 1;
         backend.loss_scaling().into_iter().for_each(LossScaling::count_update);
         self.numbers(self.steps, lr, ema)
     }
 
-    /// Returns the numbers of a step.
+    /// Returns the coefficients of a step.
     fn numbers(&self, step: u64, lr: f64, ema: Option<&Ema<B>>) -> StepNumbers {
         let average = ema.map_or(0.0, |ema| ema.weight(step) as f32);
         let other = |step| self.momentum.and_then(|momentum| self.method.rule_with_momentum(step, momentum));
@@ -272,7 +275,8 @@ impl<B: Backend> Optimizer<B> {
         StepNumbers { update: update(step), late: update(late), average }
     }
 
-    /// Runs all passes of a step. Returns false if it is already known that a parameter is not finite.
+    /// Updates the parameters and then the averages. Returns false if it is already known that a parameter is not
+    /// finite.
     fn enqueue(
         &mut self,
         backend: &B,
@@ -308,7 +312,7 @@ impl<B: Backend> Optimizer<B> {
         grads: &mut Arena<B>,
     ) -> Result<bool, Error> {
         let update = &next.update;
-        // This is first because it undoes the loss scaling, and because clipping would hide values that are not finite.
+        // Undo the loss scaling first. Do it before clipping, because clipping would hide values that are not finite.
         if let Some(scaling) = backend.loss_scaling() {
             scaling.inspect(&grads.buckets)?;
         }
@@ -365,7 +369,8 @@ impl<B: Backend> Optimizer<B> {
         Ok(finite)
     }
 
-    /// Returns a hash of the addresses that a step uses, including slots and rates.
+    /// Returns a hash of the addresses that a step uses, including slots and factors. A recorded step can be replayed
+    /// only while they stay the same.
     fn key<'a>(&'a self, held: bool, others: impl Iterator<Item = &'a Arena<B>>) -> u64 {
         let mut hasher = DefaultHasher::new();
         ("an optimizer step", self.plans[usize::from(held)].rates.place()).hash(&mut hasher);
@@ -375,7 +380,7 @@ impl<B: Backend> Optimizer<B> {
         hasher.finish()
     }
 
-    /// Keeps the norm of the gradients in the step that was just started, because the next step overwrites it.
+    /// Copies the norm of the gradients in the step that was just started, because the next step overwrites it.
     fn keep_norm(&mut self, backend: &B, held: bool) -> Result<(), Error> {
         let Some(norms) = &mut self.norms else { return Ok(()) };
         let (norm, factors) = (&mut norms[(self.steps % 2) as usize], &self.plans[usize::from(held)].rates);
@@ -389,14 +394,14 @@ impl<B: Backend> Optimizer<B> {
         norm.fetch()
     }
 
-    /// Waits for the norm of all gradients in one of the last two steps, before clipping. Returns `None` if the norm is
-    /// not limited.
+    /// Waits for the norm of all gradients in `step`, which must be one of the last two steps, and returns its value
+    /// before clipping. Returns `None` if the norm is not limited.
     pub fn grad_norm(&mut self, step: u64) -> Result<Option<f64>, Error> {
         let Some(norms) = &mut self.norms else { return Ok(None) };
         Ok(Some(f64::from(norms[(step % 2) as usize].staged()?[rates::NORM])))
     }
 
-    /// Returns the bytes of memory that a step needs besides the slots.
+    /// Returns the bytes of memory that a step needs in addition to the slots.
     pub fn work_bytes(&self) -> usize {
         let directions = self.second.iter().flat_map(|second| &second.directions.buckets);
         4 * directions.map(|bucket| bucket.len()).sum::<usize>()
@@ -406,7 +411,7 @@ impl<B: Backend> Optimizer<B> {
         self.steps
     }
 
-    /// Continues after this many steps. Adam's bias corrections depend on the number.
+    /// Sets the number of finished steps, for a resumed run. Adam's bias corrections depend on it.
     pub fn set_steps(&mut self, steps: u64) {
         self.steps = steps;
     }
@@ -422,7 +427,7 @@ impl<B: Backend> Optimizer<B> {
     }
 }
 
-/// The parameters that a step changes, as its passes need them.
+/// Everything that a step needs to know about the parameters that it changes.
 pub(super) struct StepPlan<B: Backend> {
     /// The tensors of each bucket, and the limit for the norm.
     pub norms: Norms,
@@ -433,7 +438,7 @@ pub(super) struct StepPlan<B: Backend> {
 }
 
 impl<B: Backend> StepPlan<B> {
-    /// Creates the plan for these tensors by bucket.
+    /// Creates the plan for these tensors, listed by bucket. `limit` is the largest norm of all gradients together.
     pub fn new(backend: &B, tensors: Vec<Vec<NormedTensor>>, limit: Option<f64>) -> Result<Self, Error> {
         let plain = rates::plain(tensors.iter().flatten().map(|tensor| tensor.factor));
         let mut rates = backend.alloc(plain.len())?;
@@ -442,7 +447,8 @@ impl<B: Backend> StepPlan<B> {
         Ok(Self { norms: Norms { tensors, limit }, groups, rates })
     }
 
-    /// Creates the plan for the second pass of a rule. Its directions already contain the weight decay.
+    /// Creates the plan for the second pass of a rule. Weight decay is 0 in it, because the directions already contain
+    /// it.
     pub fn along(backend: &B, tensors: &[Vec<NormedTensor>]) -> Result<Self, Error> {
         let whole = |of_bucket: &Vec<NormedTensor>| {
             of_bucket.iter().map(|tensor| NormedTensor { weight_decay: 0.0, ..tensor.clone() }).collect()
@@ -451,7 +457,7 @@ impl<B: Backend> StepPlan<B> {
     }
 }
 
-/// Returns the parameter groups of each bucket. Adjacent tensors with the same numbers form one group.
+/// Returns the parameter groups of each bucket. Adjacent tensors with the same weight decay and rate form one group.
 fn groups(tensors: &[Vec<NormedTensor>]) -> Vec<Vec<ParamGroup>> {
     let mut number = 0..;
     let mut of_bucket = |tensors: &Vec<NormedTensor>| {

@@ -51,7 +51,7 @@ impl Measure {
 /// The name of a score: `top1`, or `ema.top1` for the averaged weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScoreName {
-    /// Whether the score belongs to the averages of the weights.
+    /// True for a score of the averaged weights.
     pub ema: bool,
     pub measure: Measure,
 }
@@ -72,7 +72,7 @@ pub struct Scores {
     pub r2: Option<f64>,
 }
 
-/// The results of scoring a split.
+/// The results of evaluating a split of the data set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scoring {
     pub weights: Scores,

@@ -39,7 +39,7 @@ section! {
         /// Maximum magnitude of each element of a gradient. Cannot be combined with clip_norm.
         absent clip_value: f64 = "no limit", in Range::PositiveF32;
         /// Adaptive clipping: maximum norm of an output unit's gradient as a fraction of the norm of its weights, such as 0.01. Cannot be
-        /// combined with the other two.
+        /// combined with clip_norm or clip_value.
         absent clip_agc: f64 = "no limit", in Range::PositiveF32;
         /// Patterns of parameters to which clip_agc does not apply.
         absent no_agc: Vec<String> = "the last layer's";
@@ -84,12 +84,12 @@ impl OptimizerSpec {
         self.kind.boxed()
     }
 
-    /// Returns how many passes over its images each step needs.
+    /// Returns how many forward and backward passes over its images each step needs.
     pub fn passes(&self) -> u64 {
         1 + u64::from(self.sam_rho.is_some())
     }
 
-    /// Returns the parameter's group, if it has one.
+    /// Returns the first group with a pattern that matches the parameter.
     fn group_of(&self, parameter: &str) -> Option<&Group> {
         self.groups.iter().flatten().find(|group| group.names(parameter))
     }
@@ -99,8 +99,8 @@ impl OptimizerSpec {
         self.group_of(parameter).map_or(1.0, |group| group.lr)
     }
 
-    /// Returns the weight decay of the parameter. It comes from its group if that has one. Otherwise it is
-    /// `weight_decay`, or 0 if the parameter matches `no_decay`.
+    /// Returns the weight decay of the parameter. If the parameter's group has a weight decay, it is used. Otherwise,
+    /// returns `weight_decay`, or 0 if the parameter matches `no_decay`.
     pub fn decay_of(&self, parameter: &str, shape: &[usize]) -> f64 {
         if let Some(decay) = self.group_of(parameter).and_then(|group| group.weight_decay) {
             return decay;
@@ -121,7 +121,7 @@ impl OptimizerSpec {
         }
     }
 
-    /// Returns true if the parameter may have an adapted learning rate.
+    /// Returns true if the learning rate of the parameter may be scaled by a trust ratio.
     pub fn adapts(&self, parameter: &str, shape: &[usize]) -> bool {
         self.kind.settings().adapts(parameter, shape, self.decay_of(parameter, shape))
     }

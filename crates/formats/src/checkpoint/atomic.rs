@@ -17,7 +17,7 @@ pub fn check_writable(folder: &Path) -> Result<(), Error> {
     let write = || {
         fs::create_dir_all(folder)?;
         let mut probe = NewFile::beside(&folder.join("writable"))?;
-        // More than some file systems store inside the inode. An empty file would fit even on a full disk.
+        // This is more than some file systems store inside the inode. An empty file would fit even on a full disk.
         probe.file()?.write_all(&[0; 8192])?;
         probe.file()?.sync_all()
     };
@@ -31,7 +31,8 @@ pub fn free_space(folder: &Path) -> Option<u64> {
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Replaces `path` by a new file that `write` fills. [`NewFile::name`] is a path for libraries that need one.
+/// Replaces `path` by a new file that `write` fills. If `write` uses a library that needs a path, it can use
+/// [`NewFile::name`].
 ///
 /// `bytes` is the approximate size, for the message if the disk is full. If anything fails, the new file is removed and
 /// `path` is not changed. Only one process at a time may write to `path`.

@@ -27,9 +27,9 @@ const BLOCK: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct CheckedFile {
     pub(super) file: File,
-    /// Length of the HDF5 data, without the checksum.
+    /// Length of the HDF5 data in bytes, without the checksum.
     pub(super) length: u64,
-    /// True if the file has a checksum. Otherwise another program wrote or changed it.
+    /// True if the file has a checksum. If it has none, another program wrote or changed the file.
     pub(super) sealed: bool,
 }
 
@@ -43,8 +43,8 @@ pub(super) fn append(path: &Path) -> Result<(), Error> {
     write().map_err(|source| Error::Io { action: "write", path: path.to_path_buf(), source })
 }
 
-/// Opens a regular file, which must be HDF5, and verifies its checksum. A file without checksum is accepted if it has
-/// the length in its superblock.
+/// Opens a regular file, which must be HDF5, and verifies its checksum. A file without a checksum is accepted, unless
+/// its superblock records another length.
 ///
 /// # Errors
 ///
@@ -81,14 +81,15 @@ pub(super) fn open(path: &Path) -> Result<CheckedFile, Error> {
     Err(Error::Damaged { path: path.to_path_buf(), expected, got })
 }
 
-/// Returns an error if a file has no checksum. For checkpoints, whose parts have no checksums of their own.
+/// Returns an error if a file has no checksum. This is for checkpoints, because their parts have no checksums of their
+/// own.
 pub(super) fn require_checksum(sealed: bool, path: &Path) -> Result<(), Error> {
     let text = "it is unknown what was changed".to_string();
     if sealed { Ok(()) } else { Err(Error::Unsealed { path: path.to_path_buf(), text }) }
 }
 
-/// Returns the file length that a superblock of version 2 records, or `None` for other versions. A file too short for a
-/// superblock gets the superblock's length.
+/// Returns the file length that a superblock of version 2 records, or `None` for other versions. For a file that is too
+/// short for a superblock, returns the superblock's length.
 fn superblock_length(file: &File, length: u64) -> io::Result<Option<u64>> {
     const SUPERBLOCK: u64 = 48;
     if length < SUPERBLOCK {

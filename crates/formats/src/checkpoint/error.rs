@@ -113,7 +113,7 @@ pub enum Error {
     )]
     Damaged { path: PathBuf, expected: u32, got: u32 },
     /// A part of the file is missing or contradicts other parts.
-    #[error("{}: {text}. The file is damaged or was changed by another program; copy or train it again", .path.display())]
+    #[error("{}: {text}. The file is damaged or was changed by another program; copy it again, or train the model again", .path.display())]
     Content {
         path: PathBuf,
         /// What is wrong, with the expected and actual value.

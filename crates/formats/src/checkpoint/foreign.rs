@@ -1,4 +1,4 @@
-//! Reads HDF5 files of other programs with libhdf5, and rewrites them in the layout that `reader` supports.
+//! Reads HDF5 files that other programs wrote, and rewrites them in the layout that `reader` supports.
 //!
 //! libhdf5 crashes on malicious files, so this code runs in a separate process, `trireme rewrite-model`. It skips soft
 //! and external links, values stored in other files, and unsupported types. The code that reads the result then reports
@@ -25,7 +25,7 @@ use super::keras_weights::{EPSILONS, GROUP, NAMES, TURNED, model_facts};
 /// The groups of a model file that are copied.
 const GROUPS: [&str; 2] = ["model_weights", "trireme"];
 
-/// Maximum nesting of groups, needed for `trireme/ema/L/L`.
+/// Maximum nesting of groups. The deepest group in a model file is `trireme/ema/L/L`, where L is a layer.
 const MAX_DEPTH: usize = 5;
 
 /// Copies the model in the file `from` to the file `to`, which must exist and is overwritten.
@@ -55,7 +55,7 @@ pub fn rewrite(from: &Path, to: &Path) -> Result<(), Error> {
     file.close()
 }
 
-/// Returns the names of the hard links in a group, sorted. Soft and external links are left out.
+/// Returns the sorted names of the hard links in a group. Soft and external links are left out.
 pub(crate) fn links(group: &Group) -> hdf5::Result<Vec<String>> {
     let mut names = Vec::new();
     group.iter_visit_default(|name, info| {
@@ -335,7 +335,7 @@ fn read_texts(attribute: &Attribute) -> hdf5::Result<Vec<String>> {
     fn strings<T: ToString>(texts: Vec<T>) -> Vec<String> {
         texts.iter().map(ToString::to_string).collect()
     }
-    // numpy may give an empty list any type.
+    // numpy may write an empty list with any type, so the type is not checked.
     if attribute.size() == 0 {
         return Ok(Vec::new());
     }
@@ -388,7 +388,7 @@ pub fn rewritten(path: &Path, options: &[&str]) -> Result<NewFile, Failed> {
     let output = copy.file().and_then(|file| file.try_clone()).map_err(Failed::Io)?;
     let this = std::env::current_exe().map_err(Failed::Io)?;
     let mut command = Command::new(this);
-    // Passes on the copy of the environment, because MPI may change the original at any time.
+    // Passes the remembered copy of the environment to the child, because MPI may change the original at any time.
     command.env_clear().envs(environment::remember());
     command.arg("rewrite-model").args(options).arg(path).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
     let ended = command.output().map_err(Failed::Io)?;

@@ -35,8 +35,8 @@ pub(super) struct Group {
 impl H5File {
     /// Creates a file. An existing file is overwritten.
     pub(super) fn create(path: &Path) -> Result<Self, Error> {
-        // Exactly the format of HDF5 1.8, which `reader` supports, whatever later libraries would write by default. The
-        // format before 1.8 limits attributes to 64 KB.
+        // Request exactly the format of HDF5 1.8, because `reader` supports only this format and later libraries may
+        // write others by default. The format before 1.8 limits attributes to 64 KB.
         let file = hdf5::File::with_options()
             .with_fapl(|access| access.libver_bounds(LibraryVersion::V18, LibraryVersion::V18))
             .with_fcpl(|create| create.obj_track_times(false))
@@ -60,7 +60,7 @@ impl H5File {
 
     /// Closes the file after flushing it. All groups must have been dropped.
     pub(super) fn close(self) -> Result<(), Error> {
-        // Flushed separately: if writing fails here, it is an error. If it fails in `close`, the file stays open inside
+        // Flush separately, because an error is reported here. If writing fails in `close`, the file stays open inside
         // HDF5.
         self.flush()?;
         self.file.close().map_err(|e| refusal(&self.path, "close".into(), &e))

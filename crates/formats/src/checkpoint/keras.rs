@@ -1,4 +1,5 @@
-//! Conversion between PyTorch's names and layouts, which trireme uses in memory, and those of Keras in model.h5.
+//! Conversion between the names and layouts of tensors in PyTorch, which trireme uses in memory, and in Keras, which
+//! model.h5 uses.
 //!
 //! | layer | PyTorch | Keras |
 //! |---|---|---|
@@ -189,8 +190,8 @@ impl LayerKind {
         found.map(Self::new).ok_or_else(|| format!("kind must be one of {}, got {kind:?}", known()))
     }
 
-    /// Formats the name of the kind, followed by the image's sizes if the layer follows a flatten, such as `linear 16 5
-    /// 5`.
+    /// Formats the name of the kind. If the layer follows a flatten, appends the image's channels, height and width,
+    /// such as `linear 16 5 5`.
     pub(super) fn to_text(self) -> String {
         match self.flatten {
             Some([c, h, w]) => format!("{} {c} {h} {w}", self.stored.kind),
@@ -266,7 +267,7 @@ mod tests {
         let keras = there_and_back(kind("norm", None), &torch);
         let names: Vec<_> = keras.iter().map(|t| t.0.as_str()).collect();
         assert_eq!(names, ["gamma", "beta", "moving_mean", "moving_variance"]);
-        // Without scale and shift.
+        // A batch norm without scale and shift has only running statistics.
         there_and_back(kind("norm", None), &torch[2..]);
     }
 

@@ -12,7 +12,7 @@ use super::error::Error;
 use super::h5::{self, Group};
 use super::keras::Tensor;
 
-/// A version of Keras with this layout. Without a version, Keras assumes a file of Keras 1.
+/// A version of Keras that uses this layout. If a file has no version, Keras assumes Keras 1.
 pub(super) const KERAS_VERSION: &str = "2.15.0";
 
 /// A model in Keras's representation.
@@ -81,7 +81,7 @@ impl KerasFile {
     }
 
     fn fill_weights(&self, root: &Group, places: &BTreeMap<String, String>) -> Result<(), Error> {
-        // The group for the model's own variables, which is empty. Keras 2 opens the file anyway.
+        // The group for variables of the model itself, which has none. Keras opens the group anyway.
         root.create("vars")?;
         let layers = root.create("layers")?;
         for layer in &self.layers {

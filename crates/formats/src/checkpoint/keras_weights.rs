@@ -14,10 +14,10 @@ use super::reader::group;
 /// The group with the arrays. Their names are indexes.
 pub(super) const GROUP: &str = "weights";
 
-/// Its attribute with the names of the weights.
+/// The attribute of [`GROUP`] with the names of the weights.
 pub(super) const NAMES: &str = "names";
 
-/// Names of the attributes with [`KerasWeights::epsilons`] and [`KerasWeights::turned`].
+/// The attributes of [`GROUP`] with [`KerasWeights::epsilons`] and [`KerasWeights::turned`].
 pub(super) const EPSILONS: &str = "epsilons";
 pub(super) const TURNED: &str = "turned";
 
@@ -31,7 +31,7 @@ pub struct KerasWeights {
     pub turned: Vec<String>,
 }
 
-/// Reads the child's file.
+/// Reads the file that the child process wrote.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ pub fn read_weights(path: &Path) -> Result<KerasWeights, Error> {
 // Facts from the `model_config` of a Keras model: the epsilons of its batch norms, and layers that flatten images in
 // another order than (H, W, C).
 
-/// Classes of layers that do not move values.
+/// Classes of Keras layers whose output has the same order of values as their input.
 const IN_PLACE: [&str; 11] = [
     "Activation",
     "ReLU",
@@ -136,8 +136,8 @@ fn flattens(layer: &Layer<'_>) -> bool {
     layer.class == "Flatten" || (layer.class == "Reshape" && sizes == 1)
 }
 
-/// Returns true if the layer's images are not (H, W, C): either another layer permuted them, or the convolutions use
-/// channels first and this layer does not.
+/// Returns true if the images that the layer reads are not (H, W, C): either another layer permuted them, or a
+/// convolution of the model has another `data_format` than the layer.
 fn is_turned(layer: &Layer<'_>, layers: &BTreeMap<&str, Layer<'_>>) -> bool {
     let format = |layer: &Layer<'_>| layer.config["data_format"].as_str().unwrap_or("channels_last").to_string();
     let own = format(layer);
@@ -147,7 +147,7 @@ fn is_turned(layer: &Layer<'_>, layers: &BTreeMap<&str, Layer<'_>>) -> bool {
     let (mut next, mut seen) = (layer.inputs.clone(), BTreeSet::new());
     while let Some(input) = next.pop() {
         let Some(before) = layers.get(input).filter(|_| seen.insert(input)) else { continue };
-        // This permutation moves the channels to the end, where they belong.
+        // The permutation (2, 3, 1) moves channels from the first to the last dimension, where they belong.
         if before.class == "Permute" && before.config["dims"] != serde_json::json!([2, 3, 1]) {
             return true;
         }
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Returns a sequential model of layers with class and constructor arguments.
+    /// Returns the facts of a sequential model whose layers have these classes and constructor arguments.
     fn sequence(layers: &[(&str, Value)]) -> ModelFacts {
         let layer = |(i, (class, config)): (usize, &(&str, Value))| {
             let mut config = config.clone();
@@ -187,7 +187,8 @@ mod tests {
         assert_eq!(sequence(&[conv(last), permute([3, 1, 2]), ("ReLU", json!({})), flatten(last)]).turned, ["l3"]);
         assert_eq!(sequence(&[permute([3, 1, 2]), ("Reshape", json!({"target_shape": [-1]}))]).turned, ["l1"]);
         assert_eq!(sequence(&[permute([3, 1, 2]), ("Reshape", json!({"target_shape": [1, 1, 9]}))]).turned, none);
-        // A convolution sets its own order. Two opposite permutations cancel out.
+        // The order of a convolution's output does not depend on earlier permutations. Two opposite permutations cancel
+        // out.
         assert_eq!(sequence(&[permute([3, 1, 2]), conv(last), flatten(last)]).turned, none);
         assert_eq!(sequence(&[permute([3, 1, 2]), permute([2, 3, 1]), flatten(last)]).turned, none);
     }

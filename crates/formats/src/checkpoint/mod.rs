@@ -3,13 +3,14 @@
 //! - `model`: a trained network; [`mod@model_file`]: the layout of model files
 //! - [`mod@state_file`]: the layout of checkpoints, from which a run resumes, with the state of rules that depend on
 //!   scores, such as `[stop]`
-//! - [`mod@keras`]: conversion between PyTorch's names and layouts (in memory) and Keras's (in model.h5)
+//! - [`mod@keras`]: conversion between the names and layouts of PyTorch (in memory) and of Keras (in model.h5)
 //! - `h5`: writes groups, attributes and arrays; [`foreign`]: rewrites files of other programs in a child process. Only
 //!   these two use libhdf5
 //! - [`read_weights`]: reads what the child process extracted from a Keras file
-//! - `reader`: reads our files without libhdf5
+//! - `reader`: reads files that trireme wrote, without libhdf5
 //! - [`KerasFile`]: files that only Keras reads; [`Described`]: information about a network for other programs
-//! - `checksum`: a checksum after the HDF5 data; `seal`: checksums of the parts, which survive edits by other programs
+//! - `checksum`: a checksum after the HDF5 data; `seal`: checksums of the parts, which remain if another program edits
+//!   the file
 //! - `atomic`: atomic replacement of files
 //!
 //! Other code decides when to write files, and which tensors a network has.

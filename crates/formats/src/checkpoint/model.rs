@@ -28,11 +28,12 @@ pub struct ModelFile {
     pub targets: Vec<Target>,
     /// True if images may have any number of labels. Each class then has its own probability.
     pub multi_label: bool,
-    /// Transforms from a decoded image to the input, as in the recipe's `augment.eval`.
+    /// Transforms that turn a decoded image into the input, as in the recipe's `augment.eval`.
     pub preprocess: Vec<String>,
     /// Type, names and statistics of the data set's bands, which transforms need.
     pub bands: Bands,
-    /// Mean per channel, which `normalize` subtracts. Bytes are divided by 255 first. Other types have the stored units.
+    /// Mean per channel, which `normalize` subtracts. For images of bytes, it refers to values divided by 255. For
+    /// other types, it has the units of the stored values.
     pub mean: Vec<f64>,
     /// Standard deviation per channel in the same units, by which `normalize` divides.
     pub std: Vec<f64>,
@@ -54,7 +55,7 @@ pub struct LayerWeights {
     /// Name as in PyTorch's state_dict, such as `layer1.0.conv1`.
     pub name: String,
     pub kind: LayerKind,
-    /// Name (`weight`, `bias`, `running_mean`, `running_var`), shape and values in C order. The tensors are in this
+    /// Name (`weight`, `bias`, `running_mean`, `running_var`), shape and values in C order. Tensors are sorted in this
     /// order of names.
     pub tensors: Vec<Tensor>,
 }
@@ -90,7 +91,7 @@ impl ModelFile {
 }
 
 impl ModelFile {
-    /// Returns `bands` as JSON, or `None` if it is the default.
+    /// Returns `bands` as JSON, or `None` if they have the default value.
     pub(crate) fn bands_text(&self) -> Option<String> {
         (self.bands != Bands::default()).then(|| serde_json::json!(self.bands).to_string())
     }

@@ -27,7 +27,7 @@ use super::model::{LayerWeights, ModelFile, parse_chw, read_head};
 use super::reader::{self, group};
 use super::{atomic, checksum, state_file};
 
-/// Attribute that lists layers outside Keras's network.
+/// Attribute that lists layers outside Keras's network, such as auxiliary classifiers.
 const HEADS: &str = "trireme_heads";
 
 /// A model from a file, with a warning if another program changed the file.
@@ -39,7 +39,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Formats the warning as a line about the file `path`.
+    /// Returns the warning as a line about the file `path`.
     pub fn told(&self, path: &Path) -> Option<String> {
         let text = self.warning.as_ref()?;
         Some(format!("warning: another program changed {} after trireme wrote it: {text}", path.display()))
@@ -141,7 +141,8 @@ impl ModelFile {
     }
 }
 
-/// Converts all tensors to Keras's names and layouts. Returns an error for layers that could not be read back.
+/// Converts all tensors to Keras's names and layouts. Returns an error for layers that could not be read back from a
+/// file.
 fn to_keras(layers: &[LayerWeights]) -> Result<Vec<Vec<Tensor>>, Error> {
     let mut seen = BTreeSet::new();
     let convert = |layer: &LayerWeights| {
@@ -183,7 +184,7 @@ fn write_layers(
     each.try_for_each(|((layer, tensors), name)| write_layer(group, name, layer, tensors, described))
 }
 
-/// Returns Keras's names for the layers, or their own names if two would be equal.
+/// Returns the layers' names in Keras. If two of them would be equal, returns the names in the network.
 fn keras_names<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let names: Vec<String> = paths.clone().map(keras::layer_name).collect();
     let different: BTreeSet<&String> = names.iter().collect();
@@ -211,20 +212,16 @@ fn write_layer(
     put_layer(&group, name, tensors, false)
 }
 
-/// Describes the changes of another program.
+/// Describes which parts another program changed.
 fn describe_changes(unsealed: &[String]) -> String {
     /// Maximum number of parts to list.
     const MAX_LISTED: usize = 8;
     match unsealed {
-        [] => "all of its parts are as trireme wrote them".into(),
+        [] => "all parts of the model are unchanged".into(),
         [first @ .., _] if first.len() >= MAX_LISTED => {
-            format!(
-                "not as trireme wrote it: {} and {} more",
-                unsealed[..MAX_LISTED].join(", "),
-                unsealed.len() - MAX_LISTED
-            )
+            format!("changed parts: {} and {} more", unsealed[..MAX_LISTED].join(", "), unsealed.len() - MAX_LISTED)
         }
-        _ => format!("not as trireme wrote it: {}", unsealed.join(", ")),
+        _ => format!("changed parts: {}", unsealed.join(", ")),
     }
 }
 

@@ -25,7 +25,7 @@ impl ModelFile {
     /// Returns the parts of an opened model that do not match their checksums.
     pub(super) fn unsealed(&self, ours: &Group) -> Result<Vec<String>, Error> {
         if !ours.has(NAME) {
-            return Ok(vec!["unknown parts, because the file has no checksums of its parts".into()]);
+            return Ok(vec!["unknown, because the file has no checksums of its parts".into()]);
         }
         let group = ours.open(NAME)?;
         let mut sealed = BTreeMap::new();
@@ -106,7 +106,7 @@ mod tests {
         std::env::temp_dir().join(format!("trireme-seal-{name}-{}.h5", std::process::id()))
     }
 
-    /// Edits a file with libhdf5 like another program, and returns the warning.
+    /// Edits a file with libhdf5, as another program would, and returns the warning about it.
     fn edited(name: &str, edit: impl FnOnce(&hdf5::File) -> hdf5::Result<()>) -> String {
         let path = path(name);
         ModelFile::sample().write(&path).unwrap();
@@ -144,7 +144,7 @@ mod tests {
         assert!(named("unsealed", &unsealed).contains("no checksums"));
     }
 
-    /// Tests the layout that h5py gives new files: superblock 0 and symbol tables.
+    /// Rewrites a model in the layout that h5py gives new files: superblock 0 and symbol tables.
     #[test]
     fn a_rewritten_file_is_read_by_libhdf5() {
         let (whole, other, again) = (path("whole"), path("other"), path("again"));

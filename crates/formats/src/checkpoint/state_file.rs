@@ -21,7 +21,7 @@ use super::{atomic, checksum, h5};
 /// Version of the format. Increased when older programs can no longer read the files.
 pub const VERSION: u64 = 2;
 
-/// Version for checkpoints that older programs can read too. Their best score is top-1, and their rules have no state.
+/// Version for checkpoints that older programs can read too: the best score is top-1, and no rule has a state.
 const COMPATIBLE_VERSION: u64 = 1;
 
 /// Space in bytes that must stay free on the disk for the log.
@@ -42,27 +42,28 @@ pub struct StateFile {
 /// The position of a run. All random draws depend only on the seed and these numbers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// From 0.
+    /// Number of the current epoch, from 0.
     pub epoch: u32,
-    /// Steps done in this epoch. If all are done, the epoch has not been evaluated yet.
+    /// Steps done in this epoch. If it is the whole epoch, the epoch has not been evaluated yet.
     pub step_of_epoch: u64,
     /// Optimizer steps done since the start of the run.
     pub step: u64,
     /// Images used for training since the start of the run.
     pub samples: u64,
-    /// Sums over the images of this epoch so far.
+    /// Loss and correct predictions, summed over the images of this epoch so far.
     pub epoch_sums: Sums,
-    /// The last score, as means over the images of its split.
+    /// The result of the last evaluation, as means over the images of its split.
     pub score: Option<Sums>,
     /// The best score so far, with its step.
     pub best: Option<Best>,
     /// The state of rules that depend on scores.
     pub rules: RuleStates,
-    /// Only for f16.
+    /// The loss scale, if training uses f16.
     pub loss_scale: Option<LossScale>,
     /// The device's choices of algorithms in its own format. Empty if the device makes no choices.
     pub algorithms: String,
-    /// Numbers of images and classes and a checksum of the data set's description. Resuming requires the same text.
+    /// Numbers of images and classes and a checksum of the data set's description, as text. A run resumes only if its
+    /// data set gives the same text.
     pub data: String,
     /// Checksum of the teacher's weights. Empty without a teacher and in older files.
     pub teacher: String,
@@ -75,10 +76,10 @@ pub struct Progress {
 pub struct Sums {
     #[serde(with = "bits")]
     pub loss: f64,
-    /// Images in which the most probable class is correct.
+    /// Number of images whose most probable class is correct, or their share if these are means.
     #[serde(with = "bits")]
     pub top1: f64,
-    /// Images with the true class among the five most probable.
+    /// Number or share of images with the true class among the five most probable.
     #[serde(with = "bits")]
     pub top5: f64,
     pub count: u64,
@@ -139,7 +140,7 @@ pub struct Best {
     pub by: String,
     #[serde(with = "bits")]
     pub score: f64,
-    /// Optimizer steps done when it was reached.
+    /// Optimizer steps done when the score was reached.
     pub step: u64,
 }
 
@@ -190,7 +191,7 @@ impl StateFile {
             let group = root.open("residuals")?;
             let workers: u64 = group.number("workers")?;
             for worker in 0..workers {
-                // If the number of workers is too large, the first missing group is an error.
+                // If this number is larger than the number of groups, the first missing group is an error.
                 residuals.push(read_tensors(&group.open(&worker.to_string())?)?);
             }
         }
@@ -409,19 +410,19 @@ fn read_sums(group: &Group, name: &str) -> Result<Sums, Error> {
 // The state that score-dependent rules keep. It is stored in checkpoints, so that a resumed run behaves like an
 // uninterrupted one.
 
-/// The state that all rules keep. A rule that is not used has no state, and nothing is written for it.
+/// The state of all rules that depend on scores. A rule that is not used has no state, and nothing is written for it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RuleStates {
     /// `None` if the recipe has no `[stop]`.
     pub stop: Option<StopState>,
-    /// `None` for other schedules.
+    /// The state of the plateau schedule. `None` for other schedules.
     pub plateau: Option<PlateauState>,
     /// Seconds from the first image to this checkpoint. `None` if `[stop]` has no target.
     #[serde(with = "bits::optional")]
     pub seconds: Option<f64>,
 }
 
-/// The score that `[stop]` watches.
+/// The state of `[stop]`: what it has seen of the score that it watches.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StopState {
     #[serde(with = "bits")]

@@ -55,8 +55,8 @@ pub fn read_keras(path: &Path) -> Result<Weights, Error> {
     Ok(Weights { path: path.to_path_buf(), format: "Keras", tensors, model: None, warning, keras: true })
 }
 
-/// Returns a warning about ambiguous or unusual batch norms. `one` is the first layer that [`shiftless`] found, and
-/// `epsilons` are the epsilons of all layers.
+/// Returns a warning about ambiguous or unusual batch norms. `one` is the layer that [`shiftless`] found, if any, and
+/// `epsilons` are the distinct epsilons of all layers.
 fn warning(path: &Path, one: Option<String>, epsilons: &[String]) -> Option<String> {
     let path = path.display();
     let numbered = one.map(|layer| {
@@ -132,8 +132,8 @@ fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('/').unwrap_or(("", name))
 }
 
-/// Returns the meaning of a layer's numbered weights, in the order in which Keras's layers create them. `ranks` are
-/// their numbers of dimensions.
+/// Returns PyTorch's names for a layer's numbered weights, in the order in which Keras's layers create them. `ranks`
+/// are the weights' numbers of dimensions.
 fn by_number(ranks: &[usize]) -> &'static [&'static str] {
     match ranks {
         [1, 1, 1, 1] => &["weight", "bias", "running_mean", "running_var"],

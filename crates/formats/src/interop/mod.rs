@@ -1,4 +1,5 @@
-//! Reads and writes weights and networks of other programs. Also reads the weights of trireme's own files.
+//! Reads and writes weights and networks in the formats of other programs. Also reads the weights in files that trireme
+//! wrote.
 //!
 //! - [`read`] recognises a file by its first bytes and reads its tensors. [`FORMATS`] lists the formats.
 //! - `hdf5`: model.h5, checkpoints and Keras files. `safetensors`. `torch`: `.pth` files, with a pickle interpreter
@@ -6,7 +7,7 @@
 //! - `weights`: the result of reading, and the errors. `number`: the types of values.
 //! - [`onnx`]: an ONNX graph as a network with its weights.
 //! - [`export`]: writes a trained network as a file of another program.
-//! - `ops`: the form of each op in other programs.
+//! - `ops`: how each op is written in the formats of other programs.
 //!
 //! A file may come from an untrusted source. Lengths are checked against the file before memory is allocated, nothing
 //! in a file is executed, and an unsupported part is an error that names it. To add a format, write one file here and

@@ -136,7 +136,8 @@ mod tests {
         assert!(is_header(&file(header, &[])) && !is_header(b"PK\x03\x04") && !is_header(&[0; 9]));
     }
 
-    /// Returns the error for two f32 tensors `a` and `b` at these offsets in eight bytes of data.
+    /// Returns the error message for a file with two f32 tensors `a` and `b`, which have these offsets in eight bytes
+    /// of data.
     fn two(a: &str, b: &str) -> String {
         let header = format!(
             r#"{{"a":{{"dtype":"F32","shape":[1],"data_offsets":{a}}},"b":{{"dtype":"F32","shape":[1],"data_offsets":{b}}}}}"#

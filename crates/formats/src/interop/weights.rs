@@ -80,7 +80,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Returns the error for a file with this path.
+    /// Converts the fault to the error for the file at this path.
     pub fn of(self, path: &Path) -> Error {
         let path = path.to_path_buf();
         match self {

@@ -5,8 +5,8 @@ use super::blocks::{max_pool, same};
 use crate::{Concat, Conv, Dropout, Flatten, Id, Init, Linear, Lrn, NetSpec, Pool, Shape};
 
 /// Creates a network with these layers: conv 11x11/4-64, pool, conv 5x5-192, pool, conv 3x3-384, 256, 256, pool,
-/// dropout, fc 4096, dropout, fc 4096, fc. Pools are 3x3/2 without padding. For images of 224 the last pool's output is
-/// 6x6. For other sizes it is averaged to 6x6.
+/// dropout, fc 4096, dropout, fc 4096, fc. Pools are 3x3/2 without padding. For images of 224x224, the last pool's
+/// output is 6x6. For other sizes, its output is averaged to 6x6.
 pub fn torchvision(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let conv = |c, k, stride, pad| {
@@ -70,7 +70,8 @@ pub fn two_columns(name: &str, input: Shape, classes: usize) -> NetSpec {
     net
 }
 
-/// Adds a convolution with SAME padding and ReLU. Weights are initialised around zero, biases to `bias`.
+/// Adds a convolution with SAME padding and ReLU. Weights are initialised with a truncated normal distribution, biases
+/// with the value `bias`.
 fn column_conv(net: &mut NetSpec, name: &str, conv: Conv, bias: f32, x: Id) -> Id {
     let conv = same(net, conv, x).bias(bias).relu().init(Init::TruncatedNormal(0.01));
     net.add(name, conv, x)
@@ -86,7 +87,7 @@ fn lrn_pool(net: &mut NetSpec, layer: usize, column: usize, x: Id) -> Id {
 // OverFeat's fast network (Sermanet et al. 2013, arXiv 1312.6229, table 1).
 
 /// Creates a network with these layers: conv 11x11/4-96, pool, conv 5x5-256, pool, conv 3x3-512, 1024, 1024, pool, fc
-/// 3072, dropout, fc 4096, dropout, fc. For images of 231.
+/// 3072, dropout, fc 4096, dropout, fc. It was designed for images of 231x231.
 pub fn overfeat(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let start = Init::Normal(0.01);

@@ -5,8 +5,8 @@ use crate::{
     Activation, Add, Conv, DropPath, Dropout, Flatten, Id, Init, Linear, Multiply, NetSpec, Norm, Pool, PoolKind,
 };
 
-/// Returns a convolution that keeps the plane's size except for its stride. It has no bias, because a norm follows.
-/// Initialised as in torchvision's residual networks.
+/// Returns a convolution whose padding keeps height and width, which are then divided by the stride. It has no bias,
+/// because a norm follows. It is initialised as in torchvision's residual networks.
 pub fn conv(channels: usize, k: usize, stride: usize) -> Conv {
     Conv::new(channels, k).stride(stride).pad(k / 2).init(Init::HeNormalFanOut)
 }
@@ -69,7 +69,8 @@ impl SqueezeExcite {
     }
 }
 
-/// Adds the end of most networks: the mean of each channel, dropout unless its rate is 0, and scores.
+/// Adds the end of most networks: the mean of each channel, dropout unless its rate is 0, and the linear layer
+/// `scores`.
 pub fn classify(net: &mut NetSpec, name: &str, dropout: f32, scores: Linear, x: Id) -> Id {
     let x = net.add("avgpool", Pool::global(), x);
     let x = net.add("flatten", Flatten, x);
@@ -77,15 +78,16 @@ pub fn classify(net: &mut NetSpec, name: &str, dropout: f32, scores: Linear, x: 
     net.add(name, scores, x)
 }
 
-/// Returns `channels` times a factor, rounded to a multiple of 8 that is at least nine tenths of it (MobileNet's
-/// rounding).
+/// Returns `channels` times a factor, rounded to a multiple of 8 that is at least nine tenths of the exact product
+/// (MobileNet's rounding).
 pub fn scaled(channels: usize, factor: f64) -> usize {
     let exact = channels as f64 * factor;
     let near = (((exact + 4.0) / 8.0) as usize * 8).max(8);
     if (near as f64) < 0.9 * exact { near + 8 } else { near }
 }
 
-/// Ends a residual branch with batch norm: normalises `y`, drops it for some samples at this rate, and adds `x`.
+/// Ends a residual branch with batch norm: normalises `y`, sets it to zero for a fraction `drop` of the samples
+/// (stochastic depth), and adds `x`.
 pub fn norm_add(net: &mut NetSpec, name: &str, norm: Norm, drop: f32, y: Id, x: Id) -> Id {
     if drop == 0.0 {
         return net.join(name, norm.residual(), &[y, x]);
@@ -94,7 +96,7 @@ pub fn norm_add(net: &mut NetSpec, name: &str, norm: Norm, drop: f32, y: Id, x: 
     drop_add(net, name, drop, y, x)
 }
 
-/// Ends a residual branch: drops `y` for some samples at this rate (stochastic depth) and adds `x`.
+/// Ends a residual branch: sets `y` to zero for a fraction `drop` of the samples (stochastic depth), and adds `x`.
 pub fn drop_add(net: &mut NetSpec, name: &str, drop: f32, y: Id, x: Id) -> Id {
     let y = if drop > 0.0 { net.add(&format!("{name}.drop_path"), DropPath(drop), y) } else { y };
     net.join(&format!("{name}.add"), Add, &[y, x])

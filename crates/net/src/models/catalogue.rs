@@ -18,11 +18,11 @@ pub type Build = fn(&str, Shape, usize) -> NetSpec;
 pub struct Network {
     /// The value of `model` in a recipe.
     pub name: &'static str,
-    /// Shape of the images that it was designed for. It accepts other shapes, too.
+    /// Shape of the images that the network was designed for. It accepts other shapes, too.
     pub input: Shape,
-    /// Number of classes that it was designed for.
+    /// Number of classes that the network was designed for.
     pub classes: usize,
-    /// The program or paper that defines it. Parameter names and numbers are the same as there.
+    /// The program or paper that defines the network. Names and numbers of parameters are the same as in it.
     pub origin: &'static str,
     pub build: Build,
 }

@@ -1,5 +1,5 @@
-//! ConvNeXt (Liu et al. 2022, arXiv 2201.03545) as in torchvision. Fully connected layers over channels are 1x1
-//! convolutions here.
+//! ConvNeXt (Liu et al. 2022, arXiv 2201.03545) as in torchvision. Its fully connected layers over channels are written
+//! as 1x1 convolutions.
 
 use super::blocks::drop_add;
 use crate::{Activation, Conv, Flatten, Id, Init, LayerNorm, LayerScale, Linear, NetSpec, Pool, Shape};
@@ -9,7 +9,7 @@ pub struct Size {
     /// The first stage's channels. Each stage has twice as many as the previous one.
     pub channels: usize,
     pub blocks: [usize; 4],
-    /// Rate of stochastic depth in the last block. It grows linearly from 0.
+    /// Rate of stochastic depth in the last block. The rates grow linearly from 0 in the first block.
     pub drop_path: f32,
 }
 
@@ -57,8 +57,8 @@ fn patches(channels: usize, k: usize) -> Conv {
     Conv::new(channels, k).stride(k).bias(0.0).init(START)
 }
 
-/// Adds these layers: 7x7 depthwise, layer norm, 1x1 to four times the channels, GELU, 1x1 back, times a small factor
-/// per channel.
+/// Adds a residual block: a 7x7 depthwise convolution, layer norm, a 1x1 convolution to four times the channels, GELU,
+/// a 1x1 convolution back, and a small learned factor per channel. Then adds the block's input.
 fn add_block(net: &mut NetSpec, path: &str, channels: usize, drop: f32, x: Id) -> Id {
     let full = |channels| Conv::new(channels, 1).linear().bias(0.0).init(START);
     let depthwise = Conv::new(channels, 7).pad(3).groups(channels).bias(0.0).init(START);

@@ -4,8 +4,8 @@
 use super::blocks::{max_pool, norm_act};
 use crate::{Activation, Concat, Conv, Flatten, Id, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
-/// Creates a network. Its blocks have these layer counts. Each layer adds `growth` channels (k in the paper).
-/// Transitions between blocks halve channels and plane (DenseNet-BC).
+/// Creates a network whose four blocks have `blocks` layers each. Each layer adds `growth` channels (k in the paper).
+/// Transitions between blocks halve channels, height and width (DenseNet-BC).
 pub fn torchvision(name: &str, input: Shape, classes: usize, blocks: [usize; 4], growth: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let mut channels = 2 * growth;
@@ -33,8 +33,8 @@ fn norm_relu(net: &mut NetSpec, name: &str, x: Id) -> Id {
     norm_act(net, name, Norm::new(), Some(Activation::Relu), x)
 }
 
-/// Adds norm, ReLU, conv 1x1 to 4 k channels, norm, ReLU, conv 3x3 to k. The result is appended to the existing
-/// channels.
+/// Adds norm, ReLU, conv 1x1 to 4 `growth` channels, norm, ReLU, conv 3x3 to `growth` channels. The result is appended
+/// to the existing channels.
 fn dense_layer(net: &mut NetSpec, path: &str, growth: usize, x: Id) -> Id {
     let y = norm_relu(net, &format!("{path}.norm1"), x);
     let y = net.add(&format!("{path}.conv1"), Conv::new(4 * growth, 1), y);

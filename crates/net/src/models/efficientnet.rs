@@ -1,6 +1,6 @@
 //! EfficientNet (Tan and Le 2019, arXiv 1905.11946): B0 to B7 as in torchvision, and Lite0 to Lite4 as in timm. Lite
-//! networks have TensorFlow's SAME padding and ReLU6, but no squeeze and excitation and no scaled ends. EfficientNetV2
-//! (Tan and Le 2021, arXiv 2104.00298) as in torchvision.
+//! networks have TensorFlow's SAME padding and ReLU6, but no squeeze and excitation, and their first and last layers
+//! are not scaled. EfficientNetV2 (Tan and Le 2021, arXiv 2104.00298) as in torchvision.
 
 use super::blocks::{SqueezeExcite, classify, conv, conv_norm_act, drop_add, norm_add, same, scaled};
 use crate::{Activation, Conv, Id, Init, Linear, NetSpec, Norm, Shape};
@@ -16,7 +16,7 @@ const STAGES: [(usize, usize, usize, usize, usize); 7] = [
     (6, 3, 1, 320, 1),
 ];
 
-/// Rate of stochastic depth in the last block. Earlier blocks have smaller rates.
+/// Upper limit of the rates of stochastic depth. They grow linearly from 0 with the number of the block.
 const DROP_PATH: f32 = 0.2;
 
 /// Size of a network relative to B0.
@@ -31,7 +31,7 @@ pub struct Scale {
 }
 
 /// Creates torchvision's networks, with SiLU, squeeze and excitation, and symmetric padding. From B5 on, batch norm has
-/// other constants.
+/// another eps and momentum.
 pub fn torchvision(name: &str, input: Shape, classes: usize, scale: Scale) -> NetSpec {
     let large = scale.width > 1.5;
     let norm = if large { Norm { eps: 1e-3, momentum: 0.01, ..Norm::new() } } else { Norm::new() };
@@ -43,7 +43,8 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, scale: Scale) -> Ne
 /// An EfficientNetV2 stage with 3x3 convolutions.
 #[derive(Clone, Copy)]
 pub struct V2Stage {
-    /// Whether a widening 3x3 convolution replaces the 1x1 and the depthwise convolution, without squeeze and excitation.
+    /// True if a 3x3 convolution increases the channels, in place of the 1x1 and the depthwise convolution. Such blocks
+    /// have no squeeze and excitation.
     fused: bool,
     expansion: usize,
     stride: usize,
@@ -59,7 +60,7 @@ const fn separate(expansion: usize, stride: usize, out: usize, blocks: usize) ->
     V2Stage { fused: false, expansion, stride, out, blocks }
 }
 
-/// Stages, and dropout before the last layer.
+/// Stages, and the dropout rate before the last layer.
 pub type V2 = (&'static [V2Stage], f32);
 
 pub const S: V2 = (
@@ -193,7 +194,7 @@ impl Scale {
     }
 }
 
-/// Sets the stochastic-depth rates.
+/// Sets the rate of stochastic depth of each block, see [`DROP_PATH`].
 fn with_drop_paths(blocks: &mut [Block]) {
     let all = blocks.len() as f32;
     for (i, block) in blocks.iter_mut().enumerate() {
@@ -202,7 +203,7 @@ fn with_drop_paths(blocks: &mut [Block]) {
 }
 
 impl Block {
-    /// Ends the branch, and adds the block's input if the shape is unchanged.
+    /// Ends the block's branch with a norm. If the branch keeps the shape, also adds the block's input.
     fn end(&self, net: &mut NetSpec, name: &str, norm: Norm, channels: usize, y: Id, x: Id) -> Id {
         match self.stride == 1 && channels == self.out {
             true => norm_add(net, name, norm, self.drop, y, x),
@@ -263,7 +264,7 @@ fn lite_norm() -> Norm {
     Norm { eps: 1e-3, ..Norm::new() }
 }
 
-/// Returns a convolution without padding, which is set later from the input size.
+/// Returns a convolution without padding. The padding is set later, because it depends on the input size.
 fn lite_conv(channels: usize, k: usize, stride: usize) -> Conv {
     Conv::new(channels, k).stride(stride).init(Init::HeNormalFanOut)
 }

@@ -4,12 +4,12 @@
 use super::blocks::{classify, conv_norm_act, max_pool};
 use crate::{Activation, Add, Concat, Conv, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
-/// Returns a convolution that keeps the plane's size.
+/// Returns a convolution that keeps height and width.
 pub fn same(channels: usize, [h, w]: [usize; 2]) -> Conv {
     Conv::new(channels, 1).kernel([h, w]).pads([h / 2, w / 2, h / 2, w / 2])
 }
 
-/// Returns a square convolution that keeps the plane's size.
+/// Returns a square convolution that keeps height and width.
 pub fn square(channels: usize, k: usize) -> Conv {
     same(channels, [k, k])
 }
@@ -26,7 +26,7 @@ pub struct Builder {
     pub norm: Norm,
     /// Initialisation of the convolutions.
     pub init: Init,
-    /// A 3x3 average pool that keeps the plane's size.
+    /// A 3x3 average pool that keeps height and width.
     pub average: Pool,
 }
 
@@ -60,7 +60,7 @@ impl Builder {
         self.net.add(name, pool, x)
     }
 
-    /// Adds the average pool that keeps the plane's size, named `pool`, and a 1x1 unit named `unit`.
+    /// Adds the pool [`Builder::average`] under the name `pool`, and a 1x1 unit under the name `unit`.
     pub fn pooled(&mut self, [pool, unit]: [&str; 2], channels: usize, x: Id) -> Id {
         let average = self.average.clone();
         let x = self.pool(pool, average, x);
@@ -81,8 +81,8 @@ impl Builder {
 pub enum Arrangement {
     /// Average pools count padding, norms have a scale, and dropout is 0.5.
     Torchvision,
-    /// Average pools do not count padding, norms have only a shift, statistics average over 3,333 steps, and dropout is
-    /// 0.2.
+    /// Average pools do not count padding, norms have only a shift, running statistics have a momentum of 0.0003, and
+    /// dropout is 0.2.
     Slim,
 }
 
@@ -370,7 +370,7 @@ fn to_8(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[first, second, third, pool])
 }
 
-/// Adds a block without the ReLU at its end.
+/// Adds a residual block at 8x8. In contrast to the other blocks, no ReLU follows the sum.
 fn block_8(b: &mut Builder, path: &str, scale: f32, x: Id) -> Id {
     let one = b.unit(&format!("{path}.branch0"), square(192, 1), x);
     let three = b.row(&format!("{path}.branch1."), 0, [square(192, 1), same(224, [1, 3]), same(256, [3, 1])], x);

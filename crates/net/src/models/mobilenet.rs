@@ -60,7 +60,7 @@ pub fn v2(name: &str, input: Shape, classes: usize) -> NetSpec {
     net
 }
 
-/// A block that is wide inside and narrow at both ends. The shortcut connects the narrow ends.
+/// A residual block whose inner convolutions have many channels, while its input and output have few.
 struct InvertedResidual {
     channels: usize,
     expansion: usize,
@@ -69,8 +69,8 @@ struct InvertedResidual {
 }
 
 impl InvertedResidual {
-    /// Adds 1x1 to more channels, 3x3 depthwise, 1x1 to few channels without an activation, and the input if the shape
-    /// is unchanged.
+    /// Adds a 1x1 convolution to more channels, a 3x3 depthwise convolution, and a 1x1 convolution to few channels,
+    /// which has no activation. If the shape is unchanged, also adds the block's input.
     fn add(&self, net: &mut NetSpec, path: &str, x: Id) -> Id {
         let wide = self.channels * self.expansion;
         let (mut y, mut at) = (x, 0);
@@ -95,7 +95,7 @@ impl InvertedResidual {
 
 // MobileNet v3 (Howard et al. 2019, arXiv 1905.02244, tables 1 and 2) as in torchvision.
 
-/// A row of the tables: kernel, inner channels, output channels, squeeze and excitation, activation, stride.
+/// A row of the paper's tables: kernel, inner channels, output channels, squeeze and excitation, activation, stride.
 type Row = (usize, usize, usize, bool, Activation, usize);
 
 pub const LARGE: &[Row] = &[
@@ -158,7 +158,8 @@ fn v3_norm() -> Norm {
     Norm { eps: 1e-3, momentum: 0.01, ..Norm::new() }
 }
 
-/// Adds an inverted residual: 1x1 to more channels if the row has more, k x k depthwise, squeeze and excitation, 1x1.
+/// Adds an inverted residual block: a 1x1 convolution to more channels if the row has more, a k x k depthwise
+/// convolution, squeeze and excitation if the row has it, and a 1x1 convolution.
 fn bottleneck(net: &mut NetSpec, path: &str, row: &Row, channels: usize, x: Id) -> Id {
     let &(k, wide, out, squeezes, act, stride) = row;
     let (mut y, mut at) = (x, 0);

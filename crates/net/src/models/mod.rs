@@ -1,4 +1,6 @@
 //! The catalogue of networks. Each network is a function from image shape and number of classes to a [`NetSpec`].
+//! Comments abbreviate layers: `conv 7x7/2-64` is a convolution with 7x7 kernels, stride 2 and 64 output channels, and
+//! `fc 4096` is a fully connected layer with 4096 outputs. `fc` without a number computes the scores.
 //!
 //! A new network needs a file here and a line in [`CATALOGUE`].
 

@@ -11,7 +11,7 @@ pub struct Stages {
     pub channels: [usize; 4],
     /// Channels in each group in the 3x3 convolutions. A stage that has fewer channels has a single group.
     pub group: usize,
-    /// Whether blocks have squeeze and excitation.
+    /// True if blocks have squeeze and excitation.
     pub squeezes: bool,
 }
 
@@ -28,7 +28,7 @@ impl Stages {
 const STEM: usize = 32;
 const RELU: Option<Activation> = Some(Activation::Relu);
 
-/// Creates a network with these layers: conv 3x3/2-32, the stages, mean, fc. Each stage halves the plane.
+/// Creates a network with these layers: conv 3x3/2-32, the stages, mean, fc. Each stage halves height and width.
 pub fn torchvision(name: &str, input: Shape, classes: usize, stages: Stages) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let image = net.image();
@@ -45,9 +45,9 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, stages: Stages) -> 
     net
 }
 
-/// Adds 1x1, 3x3 in groups, squeeze and excitation, 1x1, plus the input. The input is projected if the shape changes.
-/// `ends` are the channel counts at the input and the output. Squeeze and excitation has a quarter as many channels as
-/// the input.
+/// Adds a block: a 1x1 convolution, a 3x3 convolution in groups, squeeze and excitation if the network has it, and a
+/// 1x1 convolution. Then adds the block's input, which is projected if the shape changes. `ends` are the channel counts
+/// at the input and the output. Squeeze and excitation has a quarter as many channels as the input.
 fn add_block(net: &mut NetSpec, path: &str, stages: &Stages, ends: [usize; 2], stride: usize, x: Id) -> Id {
     let name = |part: &str| format!("{path}.{part}");
     let [channels, out] = ends;

@@ -33,7 +33,8 @@ pub fn cifar<const N: usize>(name: &str, input: Shape, classes: usize) -> NetSpe
     net
 }
 
-/// Adds conv, norm, ReLU, conv, norm, + shortcut, ReLU. Halves the plane if the width grows.
+/// Adds conv, norm, ReLU, conv, norm, then the sum with the shortcut, and ReLU. Halves height and width if the number
+/// of channels grows.
 fn basic_block(net: &mut NetSpec, path: &str, x: Id, channels: usize, width: usize) -> Id {
     let stride = if channels == width { 1 } else { 2 };
     let y = net.add(&format!("{path}.conv1"), conv3(width, stride), x);
@@ -49,13 +50,13 @@ fn basic_block(net: &mut NetSpec, path: &str, x: Id, channels: usize, width: usi
 pub enum Kind {
     /// Two 3x3 convolutions with the stage's channels.
     Basic,
-    /// 1x1, 3x3, and 1x1 to four times the stage's channels.
+    /// A 1x1 convolution, a 3x3 convolution, and a 1x1 convolution to four times the stage's channels.
     Bottleneck {
         /// Groups of the 3x3 convolution.
         groups: usize,
         /// Channels per group in the first stage.
         width: usize,
-        /// Whether the branch ends with squeeze and excitation.
+        /// True if the branch ends with squeeze and excitation.
         squeezes: bool,
     },
 }
@@ -108,7 +109,7 @@ impl Block {
         }
     }
 
-    /// Returns the convolutions of the branch.
+    /// Returns the convolutions of the residual branch in order.
     fn branch(&self) -> Vec<Conv> {
         match self.kind {
             Kind::Basic => vec![conv3(self.planes, self.stride), conv3(self.out(), 1)],
@@ -164,8 +165,8 @@ impl Block {
     }
 }
 
-// Residual networks that normalise first (He et al. 2016, arXiv 1603.05027), with the stride in the 3x3 convolution, as
-// in timm. timm's 1x1 convolution to the classes is a linear layer here.
+// Residual networks whose blocks begin with a norm (He et al. 2016, arXiv 1603.05027), with the stride in the 3x3
+// convolution, as in timm. The layer that computes the scores is a linear layer, where timm has a 1x1 convolution.
 
 /// Returns a network with these numbers of bottlenecks in the stages with 256, 512, 1024 and 2048 channels.
 pub fn preactivated(name: &str, input: Shape, classes: usize, blocks: [usize; 4]) -> NetSpec {
@@ -203,8 +204,8 @@ fn norm_conv(net: &mut NetSpec, names: [&str; 2], conv: Conv, x: Id) -> Id {
 
 // Wide residual networks for 32x32 images (Zagoruyko and Komodakis 2016, arXiv 1605.07146), WRN-depth-width.
 
-/// Returns a network with three stages of `(depth - 4) / 6` blocks that normalise first. They have 16, 32 and 64 times
-/// `width` channels.
+/// Returns a network with three stages of `(depth - 4) / 6` blocks that begin with a norm. The stages have 16, 32 and
+/// 64 times `width` channels.
 pub fn wide_cifar(name: &str, input: Shape, classes: usize, depth: usize, width: usize, dropout: f32) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let mut x = net.add("conv1", conv(16, 3, 1), net.image());
@@ -232,7 +233,7 @@ pub fn wide_cifar(name: &str, input: Shape, classes: usize, depth: usize, width:
 struct WideBlock {
     out: usize,
     stride: usize,
-    /// Whether the shortcut is a 1x1 convolution of the first norm's output.
+    /// True if the shortcut is a 1x1 convolution of the first norm's output.
     projects: bool,
     dropout: f32,
     path: String,

@@ -35,12 +35,12 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, widths: Widths) -> 
     net
 }
 
-/// Returns a convolution with PyTorch's own initialisation.
+/// Returns a convolution with PyTorch's default initialisation.
 fn start(channels: usize, k: usize, stride: usize) -> Conv {
     conv(channels, k, stride).init(Init::UniformFanIn)
 }
 
-/// Adds a block that halves the plane: two branches read all channels, and each computes half the output.
+/// Adds a block that halves height and width: two branches read all channels, and each computes half the output.
 fn add_first(net: &mut NetSpec, path: &str, channels: usize, out: usize, x: Id) -> Id {
     let name = |part: &str| format!("{path}.branch1.{part}");
     let depthwise = start(channels, 3, 2).groups(channels);
@@ -50,7 +50,7 @@ fn add_first(net: &mut NetSpec, path: &str, channels: usize, out: usize, x: Id) 
     shuffled(net, path, out, [y, z])
 }
 
-/// Adds a block that keeps the shape: the first half of the channels does not change.
+/// Adds a block that keeps the shape: it copies the first half of the channels and transforms the second half.
 fn add_block(net: &mut NetSpec, path: &str, out: usize, x: Id) -> Id {
     let half = out / 2;
     let kept = net.add(&format!("{path}.first"), Channels::range(0, half), x);
@@ -59,7 +59,7 @@ fn add_block(net: &mut NetSpec, path: &str, out: usize, x: Id) -> Id {
     shuffled(net, path, out, [kept, rest])
 }
 
-/// Adds 1x1, 3x3 depthwise, 1x1.
+/// Adds a branch: a 1x1, a 3x3 depthwise and a 1x1 convolution.
 fn branch(net: &mut NetSpec, path: &str, channels: usize, stride: usize, x: Id) -> Id {
     let name = |part: &str| format!("{path}.branch2.{part}");
     let y = conv_norm_act(net, [&name("0"), &name("1")], start(channels, 1, 1), Norm::new(), RELU, x);

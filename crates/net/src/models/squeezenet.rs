@@ -7,7 +7,7 @@ use crate::{Concat, Conv, Dropout, Flatten, Id, Init, NetSpec, Pool, Shape};
 pub struct Version {
     /// The first convolution's channels and kernel. Its stride is 2.
     first: (usize, usize),
-    /// Indices in `features` of the pools. The other indices from 3 on are fire modules.
+    /// Indices of the pools in `features`. The other indices from 3 on are fire modules.
     pools: [usize; 3],
 }
 
@@ -20,7 +20,8 @@ pub const V1_1: Version = Version { first: (64, 3), pools: [2, 5, 8] };
 const FIRES: [(usize, usize); 8] =
     [(16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256)];
 
-/// Creates a network that ends with a convolution to the classes and their means.
+/// Creates a network. Its last convolution has one output channel per class, and the scores are the means of these
+/// channels.
 pub fn torchvision(name: &str, input: Shape, classes: usize, version: Version) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let (channels, k) = version.first;

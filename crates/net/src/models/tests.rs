@@ -1,6 +1,7 @@
 use super::*;
 
-/// Published sizes: trainable parameters, millions of multiply-adds per image, and how exact the latter are.
+/// Published sizes: number of trainable parameters, millions of multiply-adds per image, and the tolerance for the
+/// latter.
 const SIZES: &[(&str, usize, f64, f64)] = &[
     ("lenet", 3_274_634, 13.88, 0.005),
     ("lenet-caffe", 431_080, 2.29, 0.005),
@@ -142,7 +143,7 @@ fn names_of_layers_are_unique() {
     }
 }
 
-/// Sizes can come from files, so sizes that no image has must return an error.
+/// Sizes can come from files, so a size that the network cannot use must lead to an error.
 #[test]
 fn odd_sizes_do_not_panic() {
     for name in names() {

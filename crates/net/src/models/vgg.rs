@@ -15,8 +15,8 @@ pub const D: Stages = [2, 2, 3, 3, 3];
 /// Configuration E: 19 layers.
 pub const E: Stages = [2, 2, 4, 4, 4];
 
-/// Creates a network of five stages, each of which ends with a 2x2 max pool. Then come three fully connected layers,
-/// and the first of them reads 7x7.
+/// Creates a network of five stages, each of which ends with a 2x2 max pool. Three fully connected layers follow. The
+/// first of them reads 7x7 positions.
 pub fn torchvision(name: &str, input: Shape, classes: usize, stages: Stages, batch_norm: bool) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let mut x = net.image();

@@ -1,4 +1,4 @@
-//! A network file that was read. It builds the network for any image shape and number of classes. The layer that
+//! A network that was read from a file. It can be built for any image shape and number of classes. The layer that
 //! computes the scores depends on the number of classes.
 
 use base::text::did_you_mean;
@@ -85,7 +85,7 @@ impl Definition {
 
 struct Layer {
     op: Op,
-    /// The weight of its loss, if it is an auxiliary classifier's last node.
+    /// The weight of the node's loss, if the node is the last one of an auxiliary classifier.
     head: Option<f32>,
 }
 
@@ -96,7 +96,7 @@ impl Layer {
         let operation = operation(name).ok_or_else(|| {
             let words = words();
             let hint = match operation_elsewhere(name, &words) {
-                Some(ours) => format!("here it is {ours}"),
+                Some(ours) => format!("trireme calls it {ours}"),
                 None if is_attention(name) => "attention is not supported".into(),
                 None => format!("there are {}{}", words.join(", "), did_you_mean(name, &words)),
             };
@@ -117,7 +117,7 @@ impl Layer {
     }
 }
 
-/// Returns an error if no other node reads a node's output.
+/// Returns an error if a node's output is neither read by another node nor used as scores.
 fn read_by_somebody(nodes: &[Flat]) -> Result<(), Fault> {
     let mut read = vec![false; nodes.len() + 1];
     read[nodes.len()] = true;
@@ -181,7 +181,7 @@ pub fn set_classes(net: &mut NetSpec, classes: usize) -> Vec<String> {
     changed
 }
 
-/// An operation as a value, see [`TomlOp`].
+/// The names of an operation in a file, and the function that creates it from such a name, see [`TomlOp`].
 pub(super) struct Operation {
     pub words: &'static [&'static str],
     pub plain: fn(&str) -> Op,
@@ -199,7 +199,7 @@ macro_rules! operations {
             match op { $(Op::$name(op) => op.cure(x),)* }
         }
 
-        /// Connects the keys with the operation's fields.
+        /// Reads the operation's fields from the keys, or writes them to the keys.
         pub(super) fn operation_keys(op: &mut Op, keys: &mut Keys<'_>) {
             match op { $(Op::$name(op) => op.keys(keys),)* }
         }

@@ -15,10 +15,10 @@ use crate::{Id, LONGEST_PATH};
 pub(super) struct Flat {
     /// The full path: the names of all blocks around it, and its own name.
     pub name: String,
-    /// The node's line. For a node of a block, the line inside the block.
+    /// The node's line in the file. For a node of a block, the line in the definition of the block.
     pub line: usize,
     pub inputs: Vec<Id>,
-    /// Its operation and all its numbers.
+    /// The node's keys: its operation and all its numbers.
     pub keys: Table,
 }
 
@@ -149,7 +149,7 @@ fn path(block: &str, name: &str) -> String {
     if block.is_empty() { name.to_string() } else { format!("{block}.{name}") }
 }
 
-/// Returns the inputs of the entry at `at`: the named ones, otherwise the previous entry.
+/// Returns the inputs of the entry at `at`: the inputs that it names, otherwise the previous entry.
 fn inputs(
     entries: &[Entry],
     at: usize,
@@ -180,7 +180,7 @@ fn inputs(
     }
 }
 
-/// Looks up `input`, `input2` and so on, the inputs from outside.
+/// Looks up `input`, `input2` and so on, which are the inputs of the block or of the network.
 fn outer(name: &str, inputs: &[Id]) -> Option<Id> {
     let number = match name.strip_prefix(INPUT)? {
         "" => 1,
@@ -189,7 +189,7 @@ fn outer(name: &str, inputs: &[Id]) -> Option<Id> {
     inputs.get(number - 1).copied()
 }
 
-/// Returns an error if a value is not a parameter of the block.
+/// Returns an error if a key in `given` is not a parameter of the block.
 fn check(name: &str, block: &Block, given: &Table) -> Result<(), Fault> {
     let mut known: Vec<&str> = block.defaults.keys().map(String::as_str).collect();
     block.nodes.iter().for_each(|node| node.keys.values().for_each(|value| named_in(value, &mut known)));
@@ -214,8 +214,8 @@ fn named_in<'a>(value: &'a Value, names: &mut Vec<&'a str>) {
     }
 }
 
-// Replaces `"$name"` by parameters of blocks, within limits: nested blocks can repeat a value so often that it does not
-// fit into memory.
+// Replaces each reference `"$name"` by the value of the block's parameter, within limits: nested blocks can repeat a
+// value so often that it does not fit into memory.
 
 /// Maximum number of values in all nodes together, including their blocks.
 const MOST_VALUES: usize = 1_000_000;
@@ -231,7 +231,7 @@ impl Room {
         Self(MOST_VALUES)
     }
 
-    /// Reserves room for a copy that a line makes.
+    /// Subtracts the size of a copy that an entry in this line needs.
     fn take(&mut self, line: usize, size: usize) -> Result<(), Fault> {
         let left = self.0.checked_sub(size);
         let wrong = || Fault::new(line, format!("more than {MOST_VALUES} values after the expansion of all blocks"));

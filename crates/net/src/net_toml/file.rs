@@ -18,7 +18,7 @@ pub(super) struct File {
     pub blocks: BTreeMap<String, Block>,
 }
 
-/// A node, or an entry that a block replaces by its nodes.
+/// A node, or an entry that stands for the nodes of a block.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub line: usize,
@@ -131,7 +131,7 @@ pub(super) fn only(table: &Table, known: &[&str]) -> Result<(), Fault> {
     match table.iter().find(|(key, _)| !known.contains(&key.as_str())) {
         Some((key, value)) => {
             let known = match did_you_mean(key, known) {
-                near if near.is_empty() => format!("; there are {}", known.join(", ")),
+                near if near.is_empty() => format!("; the keys are {}", known.join(", ")),
                 near => near,
             };
             Err(Fault::new(value.line, format!("unknown key {key}{known}")))

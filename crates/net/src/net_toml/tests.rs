@@ -171,10 +171,10 @@ fn words_that_are_not_known_get_the_nearest() {
         ("GlobalAveragePool", "avgpool"),
     ] {
         let node = format!(r#"{{ name = "a", op = "{theirs}" }},"#);
-        refused(&of(&node), &[&format!("\"{theirs}\""), &format!("it is {ours}")]);
+        refused(&of(&node), &[&format!("\"{theirs}\""), &format!("calls it {ours}")]);
     }
     let keras = r#"{ name = "a", op = "conv", filters = 4, channels = 4, kernel = 3 },"#;
-    refused_at(&of(keras), 4, "a", &["conv", "filters", "it is channels"]);
+    refused_at(&of(keras), 4, "a", &["conv", "filters", "calls it channels"]);
     let init = r#"{ name = "a", op = "conv", channels = 4, kernel = 3, init = "normal" },"#;
     refused(&of(init), &["init: expected", "normal(sd)", "got \"normal\""]);
     refused(&of(r#"{ name = "a", op = "dropout", rate = 1.0 },"#), &["rate", "[0, 1)"]);

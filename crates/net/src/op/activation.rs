@@ -17,13 +17,13 @@ pub enum Activation {
     Sigmoid,
     /// min(max(x / 6 + 1/2, 0), 1) (Howard et al. 2019, arXiv 1905.02244).
     HardSigmoid,
-    /// x times its hard sigmoid (same paper).
+    /// x times its hard sigmoid (Howard et al. 2019, arXiv 1905.02244).
     HardSwish,
     /// x sigmoid(x) = x / (1 + exp(-x)), also called swish (Hendrycks and Gimpel 2016, arXiv 1606.08415).
     Silu,
-    /// x times the normal distribution function of x (same paper).
+    /// x times the normal distribution function of x (Hendrycks and Gimpel 2016, arXiv 1606.08415).
     Gelu,
-    /// GELU's approximation x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) (same paper).
+    /// GELU's approximation x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) (Hendrycks and Gimpel 2016).
     GeluTanh,
 }
 

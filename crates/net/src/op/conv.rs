@@ -17,13 +17,13 @@ pub struct Conv {
     pub stride: [usize; 2],
     /// Padding at top, left, bottom and right.
     pub pads: [usize; 4],
-    /// Vertical and horizontal distance between adjacent cells of the kernel. 1 means that they touch.
+    /// Vertical and horizontal distance between adjacent cells of the kernel. It is 1 for ordinary convolutions.
     pub dilation: [usize; 2],
     pub groups: usize,
     pub bias: bool,
-    /// Whether max(x, 0) follows in the same pass.
+    /// True if max(x, 0) follows in the same pass.
     pub relu: bool,
-    /// Whether this is a fully connected layer over the channels of each pixel (`nn.Linear`) in PyTorch. Files for
+    /// True if PyTorch writes this as a fully connected layer over the channels of each pixel (`nn.Linear`). Files for
     /// PyTorch then have the weight as (out, in). Allowed only for a 1x1 kernel with stride 1, no padding and one
     /// group.
     pub linear: bool,

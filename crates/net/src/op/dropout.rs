@@ -3,7 +3,7 @@
 use super::spec::{OpSpec, Reads};
 use super::toml_keys::{Keys, TomlOp};
 
-/// Inverted dropout. The value is the probability of zero. The identity in evaluation.
+/// Inverted dropout: sets values to zero with this probability and scales up the others. The identity in evaluation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Dropout(pub f32);
 

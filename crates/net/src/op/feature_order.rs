@@ -1,5 +1,5 @@
-//! The order of features after flattening. Keras stores channels last, so there a flattened image has the order (H, W,
-//! C). Here it has the order (C, H, W).
+//! The order of features after flattening. Keras stores channels last, so in Keras a flattened image has the order (H,
+//! W, C). In trireme it has the order (C, H, W).
 
 use super::list::Op;
 use super::shape::Shape;
@@ -8,7 +8,7 @@ use super::spec::Reads;
 /// The order of a tensor's elements in a program that stores channels last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureOrder {
-    /// The same order as here. An image is the same image.
+    /// The same order as in trireme for vectors. For images, the same image.
     Same,
     /// The order of a flattened image with this shape.
     Flattened(Shape),
@@ -21,7 +21,7 @@ impl FeatureOrder {
     pub fn of(op: &Op, inputs: &[Self], x: Shape) -> Self {
         let alike = inputs.iter().all(|order| *order == inputs[0]);
         match op {
-            // its weights already follow the order of its inputs
+            // its weights are stored in the order of its inputs, so its outputs have the same order in both programs
             Op::Linear(_) => Self::Same,
             Op::Flatten(_) => inputs[0].flattened(x),
             Op::Multiply(_) if alike => inputs[0],
@@ -31,7 +31,8 @@ impl FeatureOrder {
         }
     }
 
-    /// Returns true if the elements have the same order as here. With one channel, this is always so.
+    /// Returns true if the elements have the same order as in trireme. This is always so for a flattened image with one
+    /// channel.
     pub fn is_same(&self) -> bool {
         matches!(self, Self::Same | Self::Flattened(Shape { c: 1, .. }))
     }

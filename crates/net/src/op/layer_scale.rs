@@ -6,8 +6,8 @@ use super::spec::{KerasOrder, Stored, StoredTensor};
 use super::spec::{OpSpec, Reads};
 use super::toml_keys::{Keys, TomlOp};
 
-/// y = layer_scale x with a factor per channel. The value is the initial factor (Touvron et al. 2021, arXiv 2103.17239,
-/// section 2.1).
+/// y = layer_scale x, where `layer_scale` has a factor per channel. The value in this struct is the initial factor
+/// (Touvron et al. 2021, arXiv 2103.17239, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerScale(pub f32);
 

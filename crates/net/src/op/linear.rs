@@ -11,7 +11,7 @@ use super::toml_keys::{Keys, TomlOp};
 pub struct Linear {
     pub out_features: usize,
     pub bias: bool,
-    /// Whether max(x, 0) follows in the same pass.
+    /// True if max(x, 0) follows in the same pass.
     pub relu: bool,
     pub init: Init,
     pub bias_init: Init,

@@ -9,8 +9,8 @@ use super::shape::Shape;
 use super::spec::OpSpec;
 use super::spec::Stored;
 
-/// Calls the macro `$then` with a line for each operation: the name of its file, here and in each backend, and its
-/// type. Messages list kinds of layers in this order.
+/// Calls the macro `$then` with a line for each operation: the name of its file (the same in this crate, in each
+/// backend and in `formats`), and its type. Messages list kinds of layers in this order.
 #[macro_export]
 macro_rules! for_each_op {
     ($then:ident) => {

@@ -13,11 +13,11 @@ pub struct Norm {
     pub eps: f32,
     /// Weight of the new statistics in the running statistics, as in PyTorch.
     pub momentum: f32,
-    /// Whether a second input is added before ReLU.
+    /// True if a second input is added before ReLU.
     pub residual: bool,
-    /// Whether max(x, 0) follows in the same pass.
+    /// True if max(x, 0) follows in the same pass.
     pub relu: bool,
-    /// Whether gamma is a parameter. If not, it is always 1.
+    /// True if gamma is a parameter. If not, it is always 1.
     pub scale: bool,
     /// Initial value of gamma for all channels.
     pub gamma: f32,

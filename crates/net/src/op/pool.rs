@@ -8,12 +8,12 @@ use super::toml_keys::{Keys, TomlOp};
 /// How a window is reduced to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolKind {
-    /// The largest cell. Padding never wins.
+    /// The largest cell. Cells of padding are ignored.
     Max,
     /// The mean over the cells inside the image.
     Avg,
-    /// The sum over the cells divided by the window size including padding (but without cells that `ceil` adds beyond
-    /// the padding).
+    /// The sum over the cells divided by the window size, which includes padding but not the cells beyond the padding
+    /// that `ceil` adds.
     AvgCountPad,
 }
 
@@ -27,7 +27,7 @@ pub struct Pool {
     pub stride: [usize; 2],
     /// Padding at top, left, bottom and right.
     pub pads: [usize; 4],
-    /// Whether the number of windows is rounded up. A window that would start beyond image and padding is dropped.
+    /// True if the number of windows is rounded up. A window that would start beyond image and padding is dropped.
     pub ceil: bool,
     /// Fixed number of windows in each direction, independent of the input size. If set, window, stride and pads are
     /// ignored.
@@ -88,7 +88,8 @@ impl Pool {
         let (k, s) = (self.extent(x)[axis], self.stride[axis]);
         let (before, after) = (self.pads[axis], self.pads[axis + 2]);
         let extent = size + before + after;
-        // with rounding up, a partial last step counts, so a window may be larger than image and padding
+        // if the number is rounded up, a last step that is incomplete counts, so a window may be larger than image and
+        // padding
         let rest = if self.ceil { s.saturating_sub(1) } else { 0 };
         let Some(mut steps) = window_steps(extent + rest, k, s) else {
             let ([rows, columns], x) = (self.extent(x), x.with_plane());

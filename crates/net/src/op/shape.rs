@@ -22,7 +22,7 @@ impl Shape {
         Self { c: f, h: 1, w: 1 }
     }
 
-    /// Returns the elements of a sample.
+    /// Returns the number of elements of a sample.
     pub const fn elems(&self) -> usize {
         self.c * self.h * self.w
     }
@@ -41,7 +41,7 @@ impl Shape {
         format!("{}x{}x{}", self.c, self.h, self.w)
     }
 
-    /// Returns the positions of a channel.
+    /// Returns the number of positions in a channel, height times width.
     pub const fn plane(&self) -> usize {
         self.h * self.w
     }

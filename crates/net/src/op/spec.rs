@@ -142,7 +142,7 @@ pub struct StoredTensor {
     pub keras: &'static str,
     /// Keras's element order.
     pub order: KerasOrder,
-    /// Whether it is a running statistic. These have no gradient.
+    /// True for a running statistic, which has no gradient.
     pub running: bool,
 }
 

@@ -1,4 +1,5 @@
-//! The keys of a node and their types. An operation names each of its keys once, and both reading and writing use that.
+//! The keys of a node in a `net.toml` and their types. An operation names each of its keys once. The same code reads
+//! and writes them.
 
 use base::text::did_you_mean;
 
@@ -22,19 +23,19 @@ pub(crate) trait TomlOp {
     /// Returns the operation with this name and default values.
     fn plain(word: &str) -> Self;
 
-    /// Connects the keys with the operation's fields.
+    /// Reads the operation's fields from the keys, or writes them to the keys.
     fn keys(&mut self, _keys: &mut Keys<'_>) {}
 }
 
 /// Advice for a node that joins two inputs which do not fit.
-pub(crate) const JOIN_CURE: &str = "write inputs = [\"one\", \"other\"]; if their shapes differ, add a shortcut or a conv with kernel = 1 \
-                                    and the other's channels and stride";
+pub(crate) const JOIN_CURE: &str = "write inputs = [\"one\", \"other\"]; if their shapes differ, add a shortcut, or a conv with \
+                                    kernel = 1 that makes the shapes equal";
 
 /// The direction: reading or writing a node's keys.
 pub(crate) enum Keys<'a> {
-    /// The operation's keys are removed from the table as it names them.
+    /// When reading, the keys that the operation names are removed from the table.
     Read(Reading<'a>),
-    /// Keys of the operation with their values in TOML.
+    /// When writing, the operation's keys are collected here with their values in TOML.
     Write(Vec<(&'static str, String, Must)>),
 }
 
@@ -51,7 +52,7 @@ pub(crate) struct Reading<'a> {
     pub fault: Option<Fault>,
 }
 
-/// Whether a file must have a key.
+/// When a key must be in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Must {
     Have,
@@ -153,7 +154,7 @@ impl Reading<'_> {
         }
         let Some((key, value)) = self.keys.iter().next() else { return Ok(()) };
         let hint = match (did_you_mean(key, &self.known), elsewhere(key, &self.known)) {
-            (_, Some(ours)) => format!("; here it is {ours}"),
+            (_, Some(ours)) => format!("; trireme calls it {ours}"),
             (near, _) if !near.is_empty() => near,
             _ if self.known.is_empty() => "; its only keys are name, op, inputs and head".into(),
             _ => format!("; it has {}", self.known.join(", ")),
@@ -162,7 +163,7 @@ impl Reading<'_> {
     }
 }
 
-/// Key names in PyTorch, Keras and ONNX, and our names.
+/// Key names in PyTorch, Keras and ONNX, and the names in trireme.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("out_channels", "channels"),
     ("filters", "channels"),
@@ -188,8 +189,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("use_bias", "bias"),
 ];
 
-/// Operations of PyTorch, Keras and ONNX whose names differ from ours by more than the spelling. In lower case, without
-/// `_` and `2d`.
+/// Operations of PyTorch, Keras and ONNX whose names differ from trireme's by more than the spelling. The names are in
+/// lower case, without `_` and `2d`.
 const OPERATIONS: &[(&str, &str)] = &[
     ("depthwiseconv", "conv"),
     ("dense", "linear"),
@@ -211,14 +212,14 @@ const OPERATIONS: &[(&str, &str)] = &[
     ("mul", "multiply"),
 ];
 
-/// Returns our operation for a name in PyTorch, Keras or ONNX, such as `Conv2d`.
+/// Returns trireme's operation for a name in PyTorch, Keras or ONNX, such as `Conv2d`.
 pub fn operation_elsewhere(name: &str, ours: &[&'static str]) -> Option<&'static str> {
     let plain = |word: &str| {
         let small = word.to_lowercase().replace('_', "");
         small.strip_suffix("2d").map_or(small.clone(), String::from)
     };
     let theirs = plain(name);
-    // PyTorch's variants such as `Dropout2d` drop whole channels, and there is no such operation here
+    // PyTorch's variants such as `Dropout2d` drop whole channels, and trireme has no such operation
     if theirs == "dropout" && name.to_lowercase() != "dropout" {
         return None;
     }
@@ -244,7 +245,7 @@ const WIDEST: usize = 1 << 12;
 /// Values that the keys of a node can refer to.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
-    /// Shapes of its inputs, at least one.
+    /// Shapes of the node's inputs, at least one.
     pub x: Vec<Shape>,
     /// Number of classes in the data set.
     pub classes: usize,
@@ -259,7 +260,8 @@ pub(crate) trait Word: Clone + PartialEq {
     fn write(&self) -> String;
 }
 
-/// A count from 1, `"classes"` for the data set's number, or `"channels"` for the channels of the node's first input.
+/// A count of at least 1. `"classes"` stands for the number of classes in the data set, and `"channels"` for the
+/// channels of the node's first input.
 impl Word for usize {
     fn read(value: &Value, context: &Context) -> Result<Self, String> {
         match value.text() {
@@ -332,7 +334,8 @@ impl<T: Word> Word for Option<T> {
     }
 }
 
-/// Padding at top, left, bottom and right: a number for all, two for the two directions, or four.
+/// Padding at top, left, bottom and right, written as one number for all sides, two numbers for the vertical and the
+/// horizontal direction, or four numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pads(pub [usize; 4]);
 

@@ -143,7 +143,7 @@ fn node_text(node: &str) -> String {
     if node.is_empty() { String::new() } else { format!("node {node}: ") }
 }
 
-/// An error in a line, as long as the file name is not known.
+/// An error in a line of a file whose name is not known yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub line: usize,

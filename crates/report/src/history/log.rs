@@ -13,24 +13,25 @@ const LONGEST: usize = 1 << 20;
 /// All events of a run. Each list has the order of the file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Log {
-    /// The first start, and one for each time the run was resumed.
+    /// One line for the start of the run and for each time it was resumed.
     pub starts: Vec<StartLine>,
     /// The logged steps (see `log.every`).
     pub steps: Vec<StepLine>,
     pub epochs: Vec<EpochLine>,
-    /// The cost of the exchange, measured in the last part of the run.
+    /// The cost of the exchange, as measured in the last part of the run that measured it.
     pub exchange: Option<ExchangeLine>,
-    /// Statistics of the layers. Long lists are thinned: only every second, fourth, ... line and the last are kept.
+    /// Statistics of the layers. If there are too many lines, only every second (fourth, ...) line and the last line
+    /// are kept.
     pub layers: Layers,
-    /// Evaluations of the trained weights. Those of the averages are separate.
+    /// Evaluations of the trained weights, on the split that is evaluated during training.
     pub evals: Vec<EvalLine>,
-    /// Scores of the averaged weights (EMA).
+    /// Evaluations of the averaged weights (EMA), on the same split.
     pub averages: Vec<EvalLine>,
-    /// Scores on the split that is evaluated only once, at the end of the run, for the weights and their averages.
+    /// Evaluations on the split that is evaluated only at the end of the run, of the trained and the averaged weights.
     pub at_end: Vec<EvalLine>,
-    /// The end, if the last part of the run reached it.
+    /// The end event, if the last part of the run reached its end.
     pub end: Option<EndLine>,
-    /// The number of lines that could not be read.
+    /// The lines that could not be read.
     pub unread: Unread,
 }
 
@@ -38,7 +39,7 @@ pub struct Log {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Unread {
     pub lines: u64,
-    /// The first such line, counted from 1, or 0 if all lines are valid.
+    /// Number of the first such line, counted from 1. 0 if all lines are valid.
     pub first: u64,
 }
 
@@ -100,7 +101,7 @@ impl Log {
         }
     }
 
-    /// Returns the number of optimizer steps done.
+    /// Returns the number of optimizer steps that are done.
     pub fn step(&self) -> u64 {
         let steps = self.steps.last().map(|step| step.step);
         steps.max(self.starts.last().map(|start| start.step)).max(self.end.as_ref().map(|end| end.step)).unwrap_or(0)
@@ -112,8 +113,8 @@ impl Log {
         losses.into_iter().flatten().any(|loss| !loss.is_finite())
     }
 
-    /// Returns the seconds of all steps without evaluation. A step that `log.every` left out counts as long as the next
-    /// logged step.
+    /// Returns the total seconds of all steps, without evaluations. If `log.every` left out steps, each counts as long
+    /// as the next logged step.
     pub fn seconds_of_steps(&self) -> f64 {
         let mut before = 0;
         let mut sum = 0.0;
@@ -124,8 +125,8 @@ impl Log {
         sum / 1e3
     }
 
-    /// Returns the evaluation that the run marked as best (`checkpoint.best_by`). If none is marked, returns the first
-    /// with the highest [`EvalLine::leading`].
+    /// Returns the last evaluation that the run marked as best (`checkpoint.best_by`). If none is marked, returns the
+    /// first with the highest [`EvalLine::leading`].
     pub fn best(&self) -> Option<&EvalLine> {
         let told = self.evals.iter().chain(&self.averages).filter(|eval| eval.best.is_some());
         let known = self.evals.iter().filter(|eval| eval.leading().is_finite());
@@ -139,14 +140,14 @@ impl Log {
 pub struct Layers {
     kept: Vec<LayersLine>,
     last: Option<LayersLine>,
-    /// Number of lines so far, kept or not.
+    /// Number of lines that were added, whether kept or not.
     seen: usize,
-    /// One out of 2^power lines is kept.
+    /// Every 2^power-th line is kept.
     power: u32,
 }
 
 impl Layers {
-    /// Maximum number of kept lines, not counting the last.
+    /// Maximum number of lines in `kept`.
     const MOST: usize = 256;
 
     fn add(&mut self, line: LayersLine) {
@@ -167,7 +168,7 @@ impl Layers {
         self.last = Some(line);
     }
 
-    /// Returns the kept lines in order.
+    /// Returns the kept lines in order, followed by the last line.
     pub fn lines(&self) -> Vec<&LayersLine> {
         let last = self.last.iter().filter(|last| self.kept.last().is_none_or(|kept| kept.step != last.step));
         self.kept.iter().chain(last).collect()
@@ -220,7 +221,7 @@ fn nans() -> [f64; 3] {
     [f64::NAN; 3]
 }
 
-/// The start of a run or a resumed part, see [`crate::Start`].
+/// The start of a run or of a resumed part of it, see [`crate::Start`].
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct StartLine {
@@ -236,7 +237,7 @@ pub struct StartLine {
     pub workers: u64,
     pub ranks: u64,
     pub facts: BTreeMap<String, String>,
-    /// Date and time as in RFC 3339. `None` in logs of old versions.
+    /// Date and time as in RFC 3339. `None` in logs of versions that did not write it.
     pub utc: Option<String>,
 }
 
@@ -362,7 +363,7 @@ pub struct EvalLine {
 }
 
 impl EvalLine {
-    /// Returns the score for comparing models: the mean average precision for multi-label data, R2 for numbers, otherwise
+    /// Returns the score by which evaluations are compared: the mean average precision for multi-label data, R2 for numbers, otherwise
     /// top-1.
     pub fn leading(&self) -> f64 {
         match (self.has_numbers(), self.has_several()) {
@@ -372,7 +373,7 @@ impl EvalLine {
         }
     }
 
-    /// Formats that score for a table.
+    /// Formats the score of [`EvalLine::leading`] for a table.
     pub fn leading_text(&self) -> String {
         if self.has_numbers() {
             return format!("R2 {:.4}", self.leading());
@@ -450,7 +451,7 @@ mod tests {
         assert!(log.best().is_some_and(|best| best.ema && best.step == 2) && log.evals.len() == 2);
     }
 
-    /// A truncated line, lines that are not events, and events of later versions.
+    /// Incomplete lines, lines that are not events, and events of later versions are counted.
     #[test]
     fn what_is_no_event_is_counted() {
         let log = read(
@@ -478,7 +479,7 @@ mod tests {
         assert_eq!(read(&line(3)).layers.lines().len(), 1);
     }
 
-    /// A resumed run has not ended, even if an earlier part had.
+    /// A resumed run has not ended, even if its earlier part had.
     #[test]
     fn a_new_start_takes_back_the_end() {
         let log = read("{\"event\":\"end\",\"step\":4}\n{\"event\":\"start\",\"step\":4}\n");

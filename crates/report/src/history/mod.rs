@@ -16,11 +16,11 @@ pub use log::{
     Unread,
 };
 
-/// The resolved recipe in the folder of a run.
+/// Name of the resolved recipe in the folder of a run.
 const RECIPE: &str = "recipe.toml";
-/// The log in the folder of a run.
+/// Name of the log in the folder of a run.
 const LOG: &str = "metrics.jsonl";
-/// The lock file in the folder of a run. The process empties it when it ends or stops normally.
+/// Name of the lock file in the folder of a run. The process empties the file at a normal end.
 const LOCK: &str = ".trireme-lock";
 /// If a log has grown within this time, the run may still be running.
 const FRESH: Duration = Duration::from_secs(120);
@@ -51,7 +51,7 @@ pub struct Run {
     pub released: bool,
     /// Details of the last evaluation, if they were stored.
     pub evaluation: Option<EvaluationFile>,
-    /// One line for each file that exists and cannot be used.
+    /// One message for each file that exists but cannot be used.
     pub unusable: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ pub struct Run {
 pub enum State {
     /// The run reached its end with a finite loss.
     Done,
-    /// The log has grown in the last two minutes, and the process has not released the folder.
+    /// The log was written in the last two minutes, and the process has not released the folder.
     Running,
     /// The loss became NaN or infinite.
     Diverged,
@@ -139,7 +139,7 @@ impl Run {
 fn table(path: &Path) -> Result<toml::Table, String> {
     match loaders::regular::read_to_string(path) {
         Ok(text) => text.parse().map_err(|error: toml::de::Error| {
-            // The first line of the error says where it is. The other lines draw the position.
+            // The first line of the error says where the problem is. The other lines show the position in the text.
             let text = error.to_string();
             format!("not valid TOML: {}", text.lines().next().unwrap_or_default())
         }),
@@ -176,7 +176,7 @@ pub fn find(root: &Path) -> Result<Vec<PathBuf>, Error> {
             found.push(folder);
             continue;
         }
-        // Folders that cannot be read are skipped. They are not runs of this user.
+        // Skip folders that cannot be read. Runs in them belong to other users.
         let entries = read(&folder).into_iter().flatten().flatten();
         let folders = entries.filter(|entry| depth < DEPTH && entry.file_type().is_ok_and(|kind| kind.is_dir()));
         open.extend(folders.map(|entry| (entry.path(), depth + 1)));
@@ -185,7 +185,7 @@ pub fn find(root: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(found)
 }
 
-/// If losses differ by more than this relative difference, the runs have really diverged, not just by rounding.
+/// If losses differ by more than this relative difference, the cause is not just rounding.
 const FAR: f64 = 0.01;
 
 /// A key with different values in two runs. `None` means that the run does not have the key.
@@ -196,7 +196,7 @@ pub struct KeyDifference {
     pub second: Option<String>,
 }
 
-/// Where the losses of two runs begin to differ. Only steps that both runs logged are compared.
+/// Tells from which step on the losses of two runs differ. Only steps that both runs logged are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossComparison {
     /// Number of steps that both runs logged.
@@ -240,11 +240,11 @@ impl LossComparison {
 }
 
 impl Run {
-    /// Returns the facts of the last start about machine, ranks and data, and the digest of the end.
+    /// Returns what the last start says about machine, ranks and data, and the digest in the end event.
     pub fn circumstances(&self) -> BTreeMap<String, String> {
         let Some(start) = self.log.starts.last() else { return BTreeMap::new() };
         let mut facts = start.facts.clone();
-        // The output folder is not a difference between runs.
+        // Two runs always have different output folders.
         facts.remove("out");
         facts.insert("ranks".into(), start.ranks.to_string());
         facts.insert("images".into(), start.images.to_string());

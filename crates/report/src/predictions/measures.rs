@@ -1,16 +1,16 @@
 //! Measures over all predictions of a split: average precision, calibration and the confusion matrix.
 //!
-//! Average precision is defined as in scikit-learn's `average_precision_score`: images with equal probabilities share a
-//! rank. The ranks exchange only the probabilities of the correct classes, and counts.
+//! Average precision is defined as in scikit-learn's `average_precision_score`: images with equal probabilities have
+//! the same position in the order. MPI ranks exchange only the probabilities of the correct classes, and counts.
 
 use std::collections::BTreeMap;
 
 use super::Outcome;
 
-/// For each class, the log-probabilities of that class for its own images, in ascending order.
+/// For each class, the log-probabilities of this class for the images that belong to it, in ascending order.
 pub struct Ranking {
     thresholds: Vec<Vec<f64>>,
-    /// Offset of each class in the counts.
+    /// Index of each class's first count in the vector of counts.
     starts: Vec<usize>,
 }
 
@@ -34,12 +34,13 @@ impl Ranking {
         Self { thresholds, starts }
     }
 
-    /// Returns zeros: one count for each gap between the thresholds of each class.
+    /// Returns counts that are all 0. For each class there is one count per gap between its thresholds.
     pub fn counts(&self) -> Vec<u64> {
         vec![0; self.starts.last().copied().unwrap_or(0)]
     }
 
-    /// Counts an image with these log-probabilities, one per class.
+    /// Counts an image with these log-probabilities, one per class. For each class, it counts in the gap that contains
+    /// its value.
     pub fn add(&self, counts: &mut [u64], logs: &[f64]) {
         for ((of_class, start), log) in self.thresholds.iter().zip(&self.starts).zip(logs) {
             if !of_class.is_empty() {
@@ -56,7 +57,7 @@ impl Ranking {
     }
 }
 
-/// Returns the number to rank by. NaN is ranked last.
+/// Returns the value by which images are sorted. NaN is sorted last.
 fn number(log: f64) -> f64 {
     if log.is_nan() { f64::NEG_INFINITY } else { log }
 }
@@ -78,11 +79,11 @@ fn precision(thresholds: &[f64], counts: &[u64]) -> Option<f64> {
 
 const BINS: usize = 15;
 
-/// Images for which the highest probability is in one range.
+/// The images whose highest probability is in one range.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bin {
     pub images: u64,
-    /// Images in which the most probable class is correct.
+    /// Number of images for which the most probable class is correct.
     pub right: u64,
     /// Sum of the highest probabilities.
     pub confidence: f64,
@@ -112,7 +113,7 @@ pub fn expected_error(bins: &[Bin]) -> f64 {
     distance / images as f64
 }
 
-/// Maximum number of classes for a dense matrix. A larger one would be too big for a terminal, a page and a disk.
+/// Maximum number of classes for a dense matrix. A larger matrix would be too big for a page or a file.
 const MOST_DENSE: usize = 4096;
 
 /// The confusion matrix. It counts images for each pair of true and predicted class.
@@ -145,7 +146,7 @@ impl Confusion {
         self.cells.iter().map(|(&(label, taken_for), &images)| Pair { label, taken_for, images })
     }
 
-    /// Returns the wrong pairs of classes, most frequent first.
+    /// Returns the pairs of a true class and another predicted class, most frequent first.
     pub fn pairs(&self) -> Vec<Pair> {
         let mut pairs: Vec<Pair> = self.cells().filter(|pair| pair.label != pair.taken_for).collect();
         pairs.sort_by_key(|pair| (std::cmp::Reverse(pair.images), pair.label, pair.taken_for));
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(average(&[(0, [0.5, 0.5])]), [Some(1.0), None]);
     }
 
-    /// Probabilities that f32 cannot distinguish still have different ranks, as in scikit-learn with f64.
+    /// Probabilities that are equal in f32 still have an order, as in scikit-learn with f64.
     #[test]
     fn close_ones_are_told_apart() {
         let log = -0.7;

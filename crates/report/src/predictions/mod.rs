@@ -13,7 +13,7 @@ const TOP_CLASSES: usize = 5;
 /// Marks unused entries if the network has fewer classes.
 const NONE: u32 = u32::MAX;
 
-/// Computes probabilities from scores, in f64.
+/// The softmax of an image's scores, computed in f64.
 #[derive(Clone, Copy, Debug)]
 pub struct Softmax {
     highest: f64,
@@ -46,8 +46,8 @@ pub struct Outcome {
     /// Index of the image in its split.
     pub id: u64,
     pub label: u32,
-    /// Number of classes ranked before the true class. Classes with equal scores are ranked by index. If the score of
-    /// the true class is NaN, this is the number of classes.
+    /// Position of the true class if the classes are sorted by score, from 0. Classes with equal scores are sorted by
+    /// index. If the score of the true class is NaN, this is the number of classes.
     pub place: u32,
     pub loss: f64,
     guesses: [Guess; TOP_CLASSES],
@@ -206,9 +206,9 @@ fn chunk<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 pub struct ClassScore {
     /// Number of images in the class.
     pub images: u64,
-    /// Images predicted as this class.
+    /// Number of images predicted as this class.
     pub predicted: u64,
-    /// Correctly predicted images.
+    /// Number of correctly predicted images of this class.
     pub right: u64,
     /// Average precision, if it was computed and the class has images.
     pub average_precision: Option<f64>,
@@ -225,7 +225,7 @@ impl ClassScore {
         (self.images > 0).then(|| self.right as f64 / self.images as f64)
     }
 
-    /// Returns the harmonic mean of both, or `None` if the class has neither images nor predictions.
+    /// Returns the harmonic mean of precision and recall, or `None` if the class has neither images nor predictions.
     pub fn f1(&self) -> Option<f64> {
         let all = self.images + self.predicted;
         (all > 0).then(|| 2.0 * self.right as f64 / all as f64)

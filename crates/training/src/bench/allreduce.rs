@@ -1,5 +1,5 @@
-//! Benchmark of the gradient sum over all ranks. It compares three ways: a codec on the calling thread, the same codec
-//! on the MPI thread, and a plain MPI_Allreduce of f32.
+//! Benchmark of the gradient sum over all ranks. It compares three methods: a codec with the calling thread waiting for
+//! each bucket, the same codec with all buckets queued on the MPI thread, and a plain MPI_Allreduce of f32.
 
 use std::time::{Duration, Instant};
 
@@ -21,15 +21,15 @@ pub struct Sums {
     /// Bytes of gradients per bucket.
     pub bucket: usize,
     pub ranks: usize,
-    /// Milliseconds if the compute thread sums the buckets in sequence, without overlap.
+    /// Milliseconds if the calling thread waits for each bucket's sum before it requests the next one.
     pub ms: f64,
     pub ms_best: f64,
-    /// Milliseconds if all buckets are queued on the MPI thread. Nothing else is computed meanwhile.
+    /// Milliseconds if all buckets are queued on the MPI thread at once. Nothing else is computed meanwhile.
     pub queued_ms: f64,
     /// Milliseconds for a plain MPI_Allreduce over the whole f32 buffer.
     pub plain_ms: f64,
     pub plain_ms_best: f64,
-    /// Milliseconds of encoding, MPI and decoding, without overlap.
+    /// Milliseconds for encoding, MPI and decoding, in this order, without overlap.
     pub parts_ms: [f64; 3],
     /// Bytes that this rank passes to MPI for the whole sum.
     pub wire_bytes: u64,
@@ -37,14 +37,14 @@ pub struct Sums {
     pub library: String,
 }
 
-/// Approximate traffic per size in bytes. It determines how many times a sum is repeated.
+/// Approximate number of bytes to sum per size. It determines how many times a sum is repeated.
 const TRAFFIC: usize = 1 << 29;
 
 /// Sums gradients of the given sizes in bytes over all ranks, in buckets of at most `bucket` bytes. The result is empty
 /// on all ranks except 0.
 ///
-/// Each repeat runs all three ways in turn and starts with a different way, so that other load on the machine affects
-/// all of them equally.
+/// Each repeat runs all three methods. The method that runs first changes from repeat to repeat, so that other load on
+/// the machine affects all methods equally.
 pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Error> {
     let entry = codec::find(codec).ok_or_else(|| {
         let (names, hint) = (codec::NAMES.join(", "), did_you_mean(codec, &codec::NAMES));
@@ -112,8 +112,8 @@ fn measure(session: &Session, sizes: &[usize], bucket: usize, codec: &str, entry
     Ok(results)
 }
 
-/// Returns an error if the buffers for `bytes` of gradients do not fit in `memory` bytes. There are four copies:
-/// initial values, buckets, a whole buffer, and codes.
+/// Returns an error if the buffers for `bytes` of gradients do not fit in `memory` bytes. There are four buffers of
+/// this size: initial values, buckets, the whole gradients in one buffer, and encoded gradients.
 fn fits(bytes: usize, memory: u64) -> Result<(), Error> {
     let need = 4 * bytes as u128;
     if need <= u128::from(memory) {
@@ -121,24 +121,24 @@ fn fits(bytes: usize, memory: u64) -> Result<(), Error> {
     }
     let gb = |bytes: f64| format!("{:.1} GB", bytes / 1e9);
     Err(Error::Usage(format!(
-        "--sizes: a sum of {bytes} bytes needs {} of memory per rank, but this machine has {}; give smaller sizes",
+        "--sizes: a sum of {bytes} bytes needs {} of memory per rank, but this machine has {}; use smaller sizes",
         gb(need as f64),
         gb(memory as f64)
     )))
 }
 
-/// The gradients, once cut into buckets as in training and once as a whole.
+/// The same gradients twice: divided into buckets as in training, and as one buffer.
 struct Buckets {
     rank: usize,
     parts: Vec<(Vec<f32>, HostSum)>,
     /// Initial values, copied into the buckets before each sum.
     fresh: Vec<f32>,
     whole: Vec<f32>,
-    /// Costs of the last sum on this thread.
+    /// Costs of the last sum without overlap.
     costs: Costs,
 }
 
-/// The step that all sums belong to: the first one, without loss scaling, comparison with `float` and zero counting.
+/// The step passed to all sums. It has no loss scaling, no comparison with codec `float`, and does not count zeros.
 const STEP: SumStep =
     SumStep { done: 0, key: Key { seed: 1, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
 

@@ -39,9 +39,9 @@ pub struct StepRequest {
     pub tf32: bool,
     /// Compute threads. `None` uses all cores.
     pub threads: Option<usize>,
-    /// Whether to report the time of every layer.
+    /// True if the time of every layer is reported.
     pub profile: bool,
-    /// Whether to compare every layer with the peak rates of the cores and their memory.
+    /// True if every layer is compared with the peak rates of the cores and their memory.
     pub roofline: bool,
     /// How long to measure after the warm-up.
     pub seconds: f64,
@@ -77,11 +77,11 @@ pub struct StepResult {
     pub device: &'static str,
     /// Description of the device and its library.
     pub backend: String,
-    /// Kernels, copies and fills of the last step. `None` on a device without a queue.
+    /// Number of kernels, copies and fills in the last step. `None` on a device without a queue.
     pub launches: Option<u64>,
-    /// Parallel regions of the last step. `None` if the device does not compute on this process's threads.
+    /// Number of parallel regions in the last step. `None` if the device does not compute on this process's threads.
     pub regions: Option<Regions>,
-    /// Microseconds of an empty parallel region. `None` with a single thread.
+    /// Duration of an empty parallel region in microseconds. `None` with a single thread.
     pub barrier_us: Option<f64>,
     /// Table of milliseconds per layer, if requested.
     pub profile: Option<String>,
@@ -96,12 +96,12 @@ const WARM_UP: usize = 3;
 struct StepTimes {
     times: Vec<Duration>,
     first_step_s: f64,
-    /// Kernel launches of the last step.
+    /// Number of kernel launches in the last step.
     launches: Option<u64>,
     regions: Option<Regions>,
 }
 
-/// Measures forward, backward and update. All steps use the same synthetic batch.
+/// Measures training steps (forward, backward and update). All steps use the same synthetic batch.
 pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
     let mut work = Synthetic::new(device, &request.work::<D>())?;
     if request.roofline && work.trainer.graph.backend().cores().is_none() {
@@ -141,7 +141,7 @@ pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> R
     })
 }
 
-/// Runs the warm-up steps and then steps for the requested time. The result does not include the times of the warm-up.
+/// Runs the warm-up steps and then steps for the requested time. `times` in the result leaves out the warm-up steps.
 fn take_steps<B: Backend>(
     work: &mut Synthetic<B>,
     request: &StepRequest,
@@ -203,7 +203,7 @@ pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m.to_string()));
     let model = model.unwrap_or_else(|| "unknown".into());
-    format!("{model}, {} core(s) for this process", cores::affinity().len())
+    format!("{model}, {} for this process", base::text::plural(cores::affinity().len(), "core"))
 }
 
 /// The options of `trireme bench loader+step`.
@@ -238,11 +238,12 @@ pub struct LoaderStepResult {
     pub steps: usize,
     /// Mean over the measured time.
     pub step_ms: f64,
-    /// Mean time per step that the host waits for the loader. It is shorter on a device that works ahead.
+    /// Mean time per step that the host waits for the loader, in milliseconds. A device that works ahead may compute
+    /// during this wait.
     pub data_wait_ms: f64,
     /// Mean number of batches that were ready when a step requested the next.
     pub queue_depth: f64,
-    /// How images reach the device.
+    /// Form in which images are passed to the device, such as `values`.
     pub input: &'static str,
     pub device: &'static str,
     /// Description of the device and its library.
@@ -268,7 +269,7 @@ pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Re
     let Resources { compute: threads, loader: loader_threads, .. } = Resources::of_process::<D>(requested);
     let setting = Setting { batch, threads, precision, tf32, node_rank: 0, exchanged: false };
     let mut trainer = BenchTrainer::new(device, net, &setting)?;
-    // the last batch of an epoch is smaller
+    // plan for the last batch of an epoch too, which is smaller
     trainer.graph.prepare(split.len() as usize % batch)?;
     let mut feed = Feed::new(trainer.graph.backend(), split, &pipeline, batch, (loader_threads, request.io))?;
     let (mut begin, mut before) = (Instant::now(), feed.loader.stats());

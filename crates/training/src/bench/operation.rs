@@ -1,5 +1,5 @@
-//! Operations that `trireme bench ops` measures, with made-up tensors and the time of each single pass. The operations
-//! are convolutions and linear layers of networks, or convolutions of given sizes.
+//! The operations that `trireme bench ops` measures: convolutions and linear layers of networks, or convolutions of
+//! given sizes. Runs single passes of an operation on random tensors and measures their time.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use net::{Conv, Linear, Op, Shape};
 
 use crate::error::Error;
 
-/// Number of random values to draw. Longer tensors repeat them.
+/// Number of random values to draw. Longer tensors repeat these values.
 const DISTINCT_VALUES: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub struct Tensors<'a, B: Backend> {
     backend: &'a B,
     x: B::Buf,
     dx: Option<B::Buf>,
-    /// The output and its gradient, allocated when the first implementation runs.
+    /// The output `y` and its gradient, allocated when the first implementation runs.
     ys: Option<[B::Buf; 2]>,
     ids: Vec<u64>,
 }
@@ -95,7 +95,7 @@ impl<'a, B: Backend> Tensors<'a, B> {
             running: &[],
             running_at: 0,
             training: true,
-            // so that this pass computes only the gradient of the input
+            // with `frozen`, the backward pass computes only the gradient of the input
             frozen: pass == Pass::Input,
             key: DrawKey { seed: 0, epoch: 0, ids: &self.ids },
             across: None,
@@ -122,7 +122,7 @@ fn noise<B: Backend>(backend: &B, elems: usize, scale: f32) -> Result<B::Buf, ba
     Ok(buffer)
 }
 
-/// A convolution given by sizes counts as a network's first layer if it has at most this number of input channels.
+/// A convolution given by its sizes counts as a network's first layer if it has at most this number of input channels.
 const IMAGE: usize = 4;
 
 /// A convolution given by its sizes. It has SAME padding, computed for stride 1.
@@ -165,7 +165,7 @@ pub struct Case {
     pub op: Op,
     /// Shape of one input sample, without the batch dimension.
     pub input: Shape,
-    /// True if the operation reads the network's image, which needs no gradient.
+    /// True if the operation reads the images. Their gradient is not needed.
     pub image: bool,
 }
 
@@ -203,7 +203,8 @@ impl Case {
     }
 }
 
-/// Copies a convolution without the parts that do not affect its time: ReLU, initial values, names in files.
+/// Copies a convolution without the properties that do not affect its time, such as ReLU, initial values, and names in
+/// files.
 fn bare(conv: &Conv) -> Conv {
     let Conv { kernel, stride, pads, dilation, groups, bias, .. } = *conv;
     Conv { kernel, stride, pads, dilation, groups, bias, ..Conv::new(conv.out_channels, 1) }

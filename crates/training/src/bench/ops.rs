@@ -1,5 +1,5 @@
-//! Times every implementation of a network's convolutions and linear layers, in each pass. `trireme bench ops --table`
-//! writes the fastest implementations to a table. A device uses this table to choose, see [`Implementations`].
+//! Times every implementation of a network's convolutions and linear layers, separately for each pass. `trireme bench
+//! ops --table` writes the fastest implementations to a table, from which a device chooses. See [`Implementations`].
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -21,9 +21,9 @@ const MIN_ROUNDS: usize = 3;
 /// An implementation counts as faster only if its time is below this fraction of the current one's time.
 const FASTER_FACTOR: f64 = 0.97;
 
-/// The kind of file that may be overwritten: a table, or rows written by hand. This checks only the beginning of the
-/// file. `run` reads all lines before it measures anything.
-const TABLE: Content = Content { name: "a table of `trireme bench ops`", begins: begins_a_table };
+/// The kind of file that `--table` may overwrite: a table, or rows written by hand. This checks only the beginning of
+/// the file. `run` reads all lines before it measures anything.
+const TABLE: Content = Content { name: "a table that `trireme bench ops` wrote", begins: begins_a_table };
 
 /// Minimum number of images to measure.
 const MIN_IMAGES: usize = 4;
@@ -46,11 +46,11 @@ pub struct OpsRequest {
 
 #[derive(Clone, Debug)]
 pub struct ImplementationTimes {
-    /// Its name in tables. Empty if there is only one implementation.
+    /// Name of the implementation in tables. Empty if there is only one implementation.
     pub name: &'static str,
     /// The primitives that the implementation uses.
     pub by: String,
-    /// Median milliseconds of each pass. The first layer has no pass for the input's gradient.
+    /// Median milliseconds of each pass. If the operation reads the images, there is no pass for the input's gradient.
     pub ms: Vec<(Pass, f64)>,
 }
 
@@ -64,14 +64,14 @@ impl ImplementationTimes {
 /// The times of an operation at a batch size.
 #[derive(Clone, Debug)]
 pub struct OperationTimes {
-    /// The first layer that uses this operation.
+    /// Name of the first layer that uses this operation.
     pub layer: String,
     /// Description of the operation's sizes.
     pub op: String,
     pub batch: usize,
     /// Multiplications and additions of a pass, in 10^9.
     pub gflop: f64,
-    /// All implementations. The first is the one that the device uses now.
+    /// All implementations, starting with the one that the device uses without the new measurement.
     pub timed: Vec<ImplementationTimes>,
 }
 
@@ -106,10 +106,10 @@ pub fn run<D: Device>(
         let text = device.table(&before, &taken, &request.batches, rows);
         text.map_err(|why| Error::Failed(format!("{}: {why}; fix the line, or name another file", path.display())))
     };
-    // report a malformed row before measuring
+    // this reports a malformed row in the existing table before the measurement
     text(&[])?;
     let failed = |source| Error::File { action: "write", path: path.clone(), source };
-    // also check first that the directory is writable, because measuring takes minutes
+    // creating the file early reports a read-only directory before the measurement, which takes minutes
     let mut file = NewFile::beside(path).map_err(failed)?;
     let text = text(&bench.all(&on, show)?)?;
     let written = file.file().and_then(|file| file.write_all(text.as_bytes()));
@@ -125,8 +125,8 @@ fn begins_a_table(head: &[u8]) -> bool {
     lines.all(|line| line.starts_with('#') || line.trim_start().starts_with(|first: char| first.is_ascii_digit()))
 }
 
-/// Returns the best rate within at least a fifth of a second. Cores that were idle take a while to reach their full
-/// speed.
+/// Measures the peak rate repeatedly for at least 0.2 s, because idle cores take a while to reach their full speed.
+/// Returns the highest rate in 10^9 operations per second.
 fn peak_gflops(cores: &dyn Cores) -> f64 {
     let (begin, mut best) = (Instant::now(), 0f64);
     while begin.elapsed().as_secs_f64() < 0.2 {
@@ -143,7 +143,7 @@ fn read(path: &Path) -> Result<String, Error> {
     }
 }
 
-/// Returns how many channels a block has in the output of a convolution.
+/// Returns the channel block size in the layout of convolution outputs.
 fn block<B: Backend>(backend: &B) -> Result<usize, BackendError> {
     let case = Case { op: Op::Conv(Conv::new(16, 1)), input: Shape::image(1, 1, 1), image: true };
     Ok(backend.plan(&case.request(&[TensorDesc::plain(1, case.input)]))?.output().block)
@@ -181,7 +181,8 @@ impl<B: Backend> Bench<'_, B> {
             for &batch in &self.request.batches {
                 let n = self.images(&case, batch);
                 let measured = match all.last() {
-                    // the operation is so large that both batch sizes were reduced to the same number of images
+                    // the operation is so large that this batch size was reduced to the same number of images as the
+                    // previous one
                     Some(last) if last.batch == n => last.clone(),
                     _ => self.measure(&layer, &case, n)?,
                 };
@@ -203,7 +204,7 @@ impl<B: Backend> Bench<'_, B> {
         Ok(all.iter().any(|one| self.device.row(&request, one.name, &[]).is_some()))
     }
 
-    /// Returns the batch size, reduced to the limit on multiplications and additions.
+    /// Returns `batch`, reduced if necessary to respect the limit on multiplications and additions.
     fn images(&self, case: &Case, batch: usize) -> usize {
         let most = self.request.most_gflop * 1e9 / (2 * case.macs()) as f64;
         batch.min((most as usize).max(MIN_IMAGES))
@@ -214,7 +215,7 @@ impl<B: Backend> Bench<'_, B> {
         TensorDesc { n, shape: case.input, block: if case.image || vector { 1 } else { self.block }, bf16: false }
     }
 
-    /// Times all implementations in turn, round after round.
+    /// Times all implementations. Each round runs every implementation once, and the first round is discarded.
     fn measure(&self, layer: &str, case: &Case, n: usize) -> Result<OperationTimes, Error> {
         let x = self.layout(case, n);
         let all = self.device.all(&case.request(&[x]))?;
@@ -253,9 +254,9 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// Returns the implementation with the smallest product of its times over all batch sizes. Also returns, for each batch
-/// size, its time divided by the time of the fastest other implementation. The current implementation is kept unless
-/// another one is faster by the factor [`FASTER_FACTOR`] on average. Returns `None` if there is only one implementation.
+/// Returns the implementation whose times have the smallest product over all batch sizes. Also returns, for each batch
+/// size, this implementation's time divided by the time of the fastest other one. The implementation in use is kept
+/// unless another one is faster by [`FASTER_FACTOR`] on average. Returns `None` if there is only one implementation.
 fn fastest(all: &[OperationTimes]) -> Option<(&'static str, Vec<f64>)> {
     let first = all.first().filter(|measured| measured.timed.len() > 1)?;
     let total = |measured: &OperationTimes, name: &str| {

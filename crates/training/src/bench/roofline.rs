@@ -35,7 +35,7 @@ pub struct Layer {
     pub name: String,
     /// Multiplications and additions.
     pub operations: f64,
-    /// Bytes read and written, counted as described above.
+    /// Bytes read and written, counted as described at the top of this file.
     pub bytes: f64,
     pub seconds: f64,
     /// Number of parallel regions.
@@ -68,11 +68,11 @@ pub struct Forecast {
 }
 
 /// Assumptions of the best case.
-pub const BEST: &str = "each layer reaches the same fraction of its roof as here, memory without --bandwidth scales with the cores, a \
-                        barrier grows with log2 of the cores, everything else is divided among the cores";
+pub const BEST: &str = "each layer reaches the measured fraction of its roof, memory without --bandwidth scales with the cores, the time \
+                        of a barrier grows with log2 of the cores, everything else is divided among the cores";
 /// Assumptions of the worst case.
-pub const WORST: &str = "the same fractions, memory without --bandwidth is as fast as here, a barrier grows with the number of cores, \
-                         everything else takes as long as here";
+pub const WORST: &str = "the same fractions, memory without --bandwidth is as fast as measured, the time of a barrier grows with the \
+                         number of cores, everything else takes as long as measured";
 
 impl Machine {
     /// Measures the peak rates. This takes seconds.
@@ -199,8 +199,8 @@ impl Roofline {
         Some(Forecast { cores, bandwidth: memory, barrier, step: [ends[0].min(ends[1]), ends[0].max(ends[1])] })
     }
 
-    /// Returns the seconds of a layer without its barriers, if it reaches the same fraction of its roof as in the
-    /// measurement.
+    /// Returns the seconds for a layer without its barriers, assuming that it reaches the same fraction of its roof as
+    /// in the measurement.
     fn layer_on(&self, layer: &Layer, cores: usize, bandwidth: f64) -> f64 {
         let here = self.machine.roof(layer, self.machine.threads, self.machine.bandwidth);
         if here == 0.0 {

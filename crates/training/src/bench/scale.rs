@@ -1,5 +1,6 @@
-//! Measures how the time of a training step scales with 1, 2, 4 ... of the started ranks. [`forecast`] predicts larger
-//! numbers of ranks. This is weak scaling: every rank has the same batch size. Gradients are summed after backward.
+//! Measures how the time of a training step changes with the number of ranks: on 1, 2, 4 ... ranks, up to all started
+//! ranks. [`forecast`] predicts larger numbers. This is weak scaling: every rank has the same batch size. Gradients are
+//! summed after backward.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ pub struct ScaleRequest {
     pub batch: usize,
     pub device: DeviceChoice,
     pub precision: Precision,
-    /// Whether ranks may share a GPU.
+    /// True if ranks may share a GPU.
     pub share_gpu: bool,
     /// Compute threads per rank. `None` uses the rank's share of the cores.
     pub threads: Option<usize>,
@@ -33,10 +34,10 @@ pub struct Point {
     pub ranks: usize,
     /// Median step time of the slowest rank, in milliseconds.
     pub step_ms: f64,
-    /// Milliseconds per step for the gradient sum, including the wait for other ranks. The maximum over the ranks'
-    /// medians.
+    /// Milliseconds per step for the gradient sum, including the wait for other ranks: the median of the rank whose
+    /// median is largest.
     pub comm_ms: f64,
-    /// Latency and bandwidth of the sum, fitted to sizes from 4 KB to 4 MB. `None` on a single rank.
+    /// Latency and bandwidth of a sum over these ranks, fitted to sizes from 4 KB to 4 MB. `None` for a single rank.
     pub link: Option<LinearFit>,
 }
 
@@ -54,7 +55,7 @@ pub struct ScaleResult {
     pub points: Vec<Point>,
     /// Bytes of all gradients as f32.
     pub bytes: usize,
-    /// Number of gradient buckets, each with a sum of its own.
+    /// Number of gradient buckets. Each bucket is summed separately.
     pub buckets: usize,
     /// Where the gradients are summed: in host memory, or `staged` if they are copied there from a GPU.
     pub path: &'static str,
@@ -70,7 +71,7 @@ const MIN_STEPS: usize = 5;
 /// Numbers of elements in the sums that [`Point::link`] is fitted to.
 const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 20];
 
-/// Measures all numbers of ranks. Collective. Returns `None` on all ranks except 0.
+/// Measures steps on each number of ranks. Collective. Returns `None` on all ranks except 0.
 pub fn run<D: Device>(device: &D, request: &ScaleRequest) -> Result<Option<ScaleResult>, Error> {
     let mut session = Session::join(Comm::launch())?;
     let result = measure(device, &mut session, request);
@@ -106,7 +107,7 @@ fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest)
                 numbers = [step, comm, fit.latency, fit.rate];
             }
         } else {
-            // sleep instead of waiting in MPI, which would use a core that the other ranks need
+            // sleep, because waiting in MPI would use a core that the measured ranks may need
             std::thread::sleep(Duration::from_secs_f64(request.seconds));
         }
         session.comm.run("maximum of the measured times", |world| world.max_f64(&mut numbers))?;
@@ -126,15 +127,15 @@ fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest)
     Ok(session.is_root().then_some(measured))
 }
 
-/// Returns 1, 2, 4 ... and `ranks`.
+/// Returns the numbers of ranks to measure: the powers of two below `ranks`, and `ranks`.
 fn counts(ranks: usize) -> Vec<usize> {
     let mut counts: Vec<usize> = std::iter::successors(Some(1), |n| Some(2 * n)).take_while(|n| *n < ranks).collect();
     counts.push(ranks);
     counts
 }
 
-/// Returns the median milliseconds for a step and for its sum. Measures for `seconds` if given, otherwise for `steps`
-/// steps. The number of steps must be equal on all ranks.
+/// Returns the median milliseconds for a step and for its gradient sum. Measures for `seconds` if given, otherwise for
+/// `steps` steps. If `part` has several ranks, all of them must make the same number of steps.
 fn time_steps<B: Backend>(
     comm: &Comm,
     part: &World,
@@ -213,10 +214,10 @@ fn fit(points: &[(f64, f64)]) -> LinearFit {
     LinearFit { latency: ((wt - slope * wx) / w).max(0.0), rate: 1.0 / slope }
 }
 
-// Forecasts the time of a training step on more ranks than were measured, with a rank per node. The forecast is a
-// range. In the best case the ranks do not disturb each other. In the worst case they slow each other down as the
-// measured ranks did. If at least three numbers of ranks were measured, the largest is also predicted from the others
-// to test the forecast.
+// A forecast of the time of a training step on more ranks than were measured, with one rank per node. It is a range. In
+// the best case the ranks do not disturb each other. In the worst case they slow each other down as the measured ranks
+// did. If at least three numbers of ranks were measured, the largest is also predicted from the others to test the
+// forecast.
 
 /// The network between two nodes, as the user describes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -230,11 +231,11 @@ pub struct Link {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepTime {
     pub step_ms: f64,
-    /// Time for the gradient sum.
+    /// The part of `step_ms` for the gradient sum.
     pub comm_ms: f64,
 }
 
-/// Milliseconds of the step for the gradient sum.
+/// Predicted times of a step on `ranks` ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
     pub ranks: usize,
@@ -247,7 +248,7 @@ pub struct Forecast {
 /// The largest measured number of ranks, predicted from the smaller ones to check the forecast.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ForecastCheck {
-    /// Prediction with the speed of the link that was measured on fewer ranks.
+    /// Prediction from the smaller numbers of ranks, with the link speed measured on them.
     pub predicted: Forecast,
     pub step_ms: f64,
 }
@@ -256,10 +257,10 @@ pub struct ForecastCheck {
 const WORST_RATE: f64 = 0.5;
 
 /// Assumptions of the best case.
-pub const BEST: &str = "every node computes as fast as one rank here, no rank waits for another, ring allreduce at the link's full rate \
-                        after backward";
+pub const BEST: &str = "every node computes as fast as one rank alone, no rank waits for another, ring allreduce after backward at the \
+                        link's full rate";
 /// Assumptions of the worst case.
-pub const WORST: &str = "ranks slow each other down as they did here, their waits for each other grow with log2 of the number of ranks, \
+pub const WORST: &str = "ranks slow each other down as measured, their waits for each other grow with log2 of the number of ranks, \
                          allreduce at half of the link's rate";
 
 /// Forecasts a step on `ranks` ranks with a rank per node.
@@ -267,8 +268,8 @@ pub fn forecast(measured: &ScaleResult, ranks: usize, link: Link) -> Forecast {
     forecast_from(&measured.points, measured, ranks, link)
 }
 
-/// Returns the minimum and maximum number of messages that a rank sends per step: with recursive halving and doubling,
-/// and with rings.
+/// Returns the minimum and the maximum number of messages that a rank sends per step. The minimum is for recursive
+/// halving and doubling, the maximum for rings.
 pub fn messages(measured: &ScaleResult, ranks: usize) -> [u64; 2] {
     let (sums, ranks) = (measured.buckets as u64, ranks.max(1) as u64);
     [2 * sums * u64::from(ranks.next_power_of_two().ilog2()), 2 * sums * (ranks - 1)]
@@ -280,7 +281,7 @@ pub fn predict_largest(measured: &ScaleResult) -> Option<ForecastCheck> {
     let known = rest.last()?;
     let fit = known.link?;
     let n = known.ranks as f64;
-    // the link on which a ring over the known number of ranks takes the measured time
+    // convert the fit for a whole sum to a link on which a ring over the same ranks takes this time
     let link = Link { rate: 2.0 * (n - 1.0) / n * fit.rate, latency: fit.latency / (2.0 * n.log2().ceil()) };
     Some(ForecastCheck { predicted: forecast_from(rest, measured, last.ranks, link), step_ms: last.step_ms })
 }
@@ -307,7 +308,7 @@ fn forecast_from(points: &[Point], measured: &ScaleResult, ranks: usize, link: L
     Forecast { ranks, best: time(alone, ring), worst: time(compute, ring / WORST_RATE + waits) }
 }
 
-/// Returns how many milliseconds ranks waited for each other, beyond the gradient sum itself.
+/// Returns how many milliseconds of `comm_ms` are waits for other ranks instead of the gradient sum itself.
 fn waited(measured: &ScaleResult, point: &Point) -> f64 {
     let Some(fit) = point.link else { return 0.0 };
     let sum = measured.buckets as f64 * fit.latency + measured.bytes as f64 / fit.rate;
@@ -390,7 +391,7 @@ mod forecast_tests {
         assert_eq!(predict_largest(&two), None);
     }
 
-    /// The forecast is right for ranks that behave like the model, and otherwise reports its error.
+    /// The prediction is right for ranks that behave like the model. For other ranks, its error is reported.
     #[test]
     fn the_largest_count_is_predicted_from_the_others() {
         let of = |last: f64| {

@@ -27,7 +27,7 @@ pub struct Setting {
     pub tf32: bool,
     /// Index of this rank on its node.
     pub node_rank: usize,
-    /// Whether gradients are exchanged with other ranks.
+    /// True if gradients are exchanged with other ranks.
     pub exchanged: bool,
 }
 
@@ -36,9 +36,9 @@ pub struct BenchTrainer<B: Backend> {
     pub graph: Graph<B>,
     pub threads: usize,
     optimizer: Optimizer<B>,
-    /// Number of passes that may be enqueued before the sums of an earlier pass are read.
+    /// Number of passes that may be enqueued before the loss of an earlier pass is read.
     ahead: usize,
-    /// Number of passes with sums that were not read yet.
+    /// Number of passes whose loss was not read yet.
     unread: usize,
 }
 
@@ -85,8 +85,8 @@ impl<B: Backend> BenchTrainer<B> {
         Ok(())
     }
 
-    /// Reads the sums of earlier steps and, if the device does not work ahead, updates the weights. A device that works
-    /// ahead keeps its last passes unread.
+    /// Reads the losses of earlier steps and, if the device does not work ahead, updates the weights. If it works
+    /// ahead, the losses of its last passes stay unread.
     pub fn read(&mut self) -> Result<(), Error> {
         self.read_until(self.ahead)?;
         if self.ahead == 0 {
@@ -124,7 +124,7 @@ fn loss(batch: &Batch<'_>) -> Loss {
 }
 
 // A network that trains on the same random batch in every step. If the device can keep batches, the batch is uploaded
-// once, and no step copies it.
+// only once, before the first step.
 
 /// The network and settings of a benchmark.
 #[derive(Clone, Copy, Debug)]
@@ -143,7 +143,7 @@ pub struct Synthetic<B: Backend> {
 }
 
 struct SyntheticBatch {
-    /// Empty if the device stores the images.
+    /// Empty if the images are already stored on the device.
     images: Vec<f32>,
     labels: Vec<u32>,
     ids: Vec<u64>,

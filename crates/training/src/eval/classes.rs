@@ -19,14 +19,14 @@ pub struct ClassMatch {
     pub note: String,
 }
 
-/// Returns `None` if the classes are equal. If they differ, matches them by name if `by_name` is set, and otherwise
-/// returns an error. Reads the labels of the split if a class has no match.
+/// Matches the classes by name if they differ and `by_name` is set. Returns an error if they differ and it is not set,
+/// and `None` if the classes are equal. Reads the labels of the split if a class of the data set has no match.
 pub fn match_classes(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> Result<Option<ClassMatch>, Error> {
     let Some(difference) = sides.difference(split.class_names()) else { return Ok(None) };
     if !by_name {
         return Err(Error::Failed(format!(
-            "the classes differ: {difference}. Give the data set that the model was trained on or, if equal names mean the same class, \
-             match them by name with --map-classes"
+            "the classes differ: {difference}. Use the data set that the model was trained on (--data) or, if equal names mean the same \
+             class, match them by name with --map-classes"
         )));
     }
     let labels = labels_by_name(sides, split.class_names())?;

@@ -21,8 +21,8 @@ pub struct FoundModel {
     pub note: Option<String>,
 }
 
-/// Finds the requested model file. For the directory of a run this is its model.h5 or, while the run is not finished,
-/// its newest checkpoint. With `request.best` it is the best checkpoint.
+/// Finds the requested model file. For the directory of a run this is its model.h5 or, while the run is not finished, its newest
+/// checkpoint. With `request.best` it is always the best checkpoint.
 ///
 /// # Errors
 ///
@@ -114,7 +114,7 @@ pub fn missing(given: &Path) -> Error {
     Error::Failed(format!("{}: {what}; {}", given.display(), advice(given, &models)))
 }
 
-/// Lists the newest runs below a directory that is not a run itself, as the end of a message.
+/// Lists the newest runs below a directory that is not a run itself. The text is appended to a message.
 pub fn runs_below(folder: &Path) -> String {
     match find_below(folder, false).as_slice() {
         [] => String::new(),
@@ -140,8 +140,8 @@ fn list_newest(models: &[PathBuf]) -> String {
     names.join(", ")
 }
 
-/// Returns what was found below a directory, newest first. With `files` set this is model files without checkpoints,
-/// otherwise output directories of runs.
+/// Searches below a directory and returns what it finds, newest first: model files that are not checkpoints if `files` is set, otherwise
+/// output directories of runs.
 fn find_below(folder: &Path, files: bool) -> Vec<PathBuf> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
     let mut left = MAX_ENTRIES;

@@ -55,7 +55,7 @@ fn multi_label_text(scored: &SplitScore, classes: &[ClassScore], several: &Label
     if absent > 0 {
         let _ = writeln!(
             text,
-            "{absent} of {} classes have no image here, so they have no average precision",
+            "{absent} of {} classes have no image in this split, so they have no average precision",
             classes.len()
         );
     }
@@ -87,8 +87,8 @@ fn name(classes: &[String], class: u32) -> String {
     classes.get(class as usize).map_or_else(|| class.to_string(), |name| shown(name).to_string())
 }
 
-/// Formats a table with a row per class. A large set is cut to the classes with the lowest F1. With `several` set it
-/// also has the average precision.
+/// Formats a table with a row per class. With many classes, only the classes with the lowest F1 are shown. With
+/// `several` set the table also has the average precision.
 fn class_table(classes: &[String], scores: &[ClassScore], several: bool) -> String {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     let mut text = String::new();
@@ -119,7 +119,8 @@ fn pairs(classes: &[String], pairs: &[Pair]) -> String {
     if pairs.is_empty() { "\nno image was predicted as another class".into() } else { text }
 }
 
-/// Returns the JSON members in addition to the score. `top_k` has the accuracies for k from 1 to `top`.
+/// Returns the JSON members that are written in addition to the score. `top_k` has the accuracies for k from 1 to
+/// `top`.
 pub fn json(scored: &SplitScore, top: usize) -> Value {
     if let (Some(classes), Some(several)) = (&scored.per_class, &scored.score.several) {
         return json!({

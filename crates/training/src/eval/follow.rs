@@ -28,7 +28,7 @@ use crate::signals;
 use crate::train::agree::Session;
 use crate::train::observe::watch::Activity;
 
-/// Time between two looks at the directory.
+/// Time between two searches for new files in the directory.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time between two checks for an interrupt while waiting.
@@ -42,14 +42,14 @@ const INTERRUPTED: i32 = 130;
 enum Next {
     Wait,
     Over,
-    /// Score this file. `last` is set if no file can follow.
+    /// Score this file. `last` is true if it is the last file of the run.
     Score {
         file: PathBuf,
         last: bool,
     },
 }
 
-/// Scores the files of `request.file`, which is the output directory of a run or a model file. It does not need to
+/// Scores files as they appear. `request.file` is the output directory of a run or a model file, and does not need to
 /// exist yet. With `once` set, scores only the newest file, which must exist. Rank 0 calls `show` for each score.
 pub fn follow<D: Device>(
     device: &D,
@@ -97,7 +97,7 @@ fn score_all<D: Device>(
             }
             Ok(_) => {}
             Err(error) if !once && can_skip(session, &error, &this.file, last) => {
-                // a model that was put aside will be written again under the same name
+                // a resumed run renames its old final model and later writes a new one with the old name
                 log.seen.retain(|seen| !last || *seen != name(&this.file));
                 if session.is_root() {
                     screen::say(&format!("skipped {}: {error}", this.file.display()));
@@ -111,8 +111,8 @@ fn score_all<D: Device>(
     }
 }
 
-/// Returns true if all ranks know of the failure and the next file may succeed: the trainer may remove old checkpoints
-/// at any time, and a run that continues puts its model aside.
+/// Returns true if all ranks know of the failure and the next file may succeed. The trainer may remove old checkpoints
+/// at any time, and a resumed run renames its final model.
 fn can_skip(session: &Session, error: &Error, file: &Path, last: bool) -> bool {
     match session.world.size {
         1 => !file.exists() || !last && matches!(error, Error::Checkpoint(_)),
@@ -154,7 +154,7 @@ fn next(session: &Session, request: &EvalRequest, once: bool, log: &Log, stop: &
     Ok(session.comm.broadcast("choice of the next file", session.is_root().then_some(&next))?)
 }
 
-/// Returns the oldest file that is not scored yet. With `once` set, returns the newest file of all.
+/// Returns the oldest file that is not scored yet. With `once` set, returns the newest file even if it was scored.
 fn find_unscored(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
     let files = files(run);
     if once {
@@ -170,7 +170,7 @@ fn find_unscored(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
     let fresh = files.iter().find(|file| !log.seen.contains(&name(file)));
     Ok(match fresh {
         Some(file) => Next::Score { file: file.clone(), last: last(file) },
-        // this follower was started again after the end of the run
+        // the final model was already scored by an earlier follower
         None if files.iter().any(last) => Next::Over,
         None => Next::Wait,
     })
@@ -192,7 +192,7 @@ pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
         if !std::mem::replace(&mut told, true) {
             let file = request.file.display();
             screen::say(&format!(
-                "waiting for the recipe of the run in {file}, which names the data set. Give --data to name it now"
+                "waiting for the recipe of the run in {file}, which names the data set. Use --data to name it now"
             ));
         }
         std::thread::sleep(POLL_INTERVAL);
@@ -200,7 +200,7 @@ pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
 }
 
 /// Returns the files that can be scored, oldest first, with the final model at the end. Leaves out unfinished files,
-/// which have hidden names, and files that a resumed run has put aside.
+/// which have hidden names, and files that a resumed run has renamed.
 fn files(run: &Path) -> Vec<PathBuf> {
     if run.is_file() {
         return vec![run.to_path_buf()];
@@ -234,7 +234,7 @@ fn path(run: &Path) -> PathBuf {
 
 /// The scores in metrics-eval.jsonl.
 struct Log {
-    /// Names of the files that need no score any more.
+    /// Names of the files that do not need to be scored any more.
     seen: BTreeSet<String>,
 }
 
@@ -248,8 +248,8 @@ struct Line<'a> {
 }
 
 impl Log {
-    /// Reads the scores of an earlier follower with the same split and weights. A model counts only if it is still at
-    /// the same step, because a run that continued writes a new model under the same name.
+    /// Reads the scores that earlier followers have written for the same split and weights. A score of the final model
+    /// counts only if the model still has the same step, because a resumed run writes a new model under the same name.
     fn open(request: &EvalRequest) -> Self {
         let text = fs::read_to_string(path(&request.file)).unwrap_or_default();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());

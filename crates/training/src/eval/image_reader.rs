@@ -106,22 +106,20 @@ impl ImageReader {
         view.run(example, 0, 0, &mut Scratch::new(self.limits), out)
     }
 
-    /// Reads a file with the conversion's options. Replaces pixels without data by their band's mean.
+    /// Reads a file with the options that were used to convert the data set. Replaces pixels without data by the mean
+    /// of their band.
     fn read(&self, path: &Path, reading: &RawOptions) -> Result<RawImage, Error> {
         let read = raw::read(path, reading, &self.limits);
         let mut image = read.map_err(|error| Error::Failed(error.to_string()))?;
         let (dtype, channels) = (self.model.bands.dtype, self.model.image[0]);
         if (image.dtype, image.channels as usize) != (dtype, channels) {
             return Err(Error::Failed(format!(
-                "{}: expected {channels} bands of {dtype}, as in the images that the model was trained on, got {} of {}{}",
+                "{}: expected {} of {dtype}, as in the images that the model was trained on, got {} of {}{}",
                 printable(&path.to_string_lossy()),
+                base::text::plural(channels, "band"),
                 image.channels,
                 image.dtype,
-                if reading.bands.is_empty() {
-                    ""
-                } else {
-                    "; give the whole file, because the model selects its bands"
-                }
+                if reading.bands.is_empty() { "" } else { "; use the whole file, because the model selects its bands" }
             )));
         }
         let unit = if dtype == Dtype::U8 { 255.0 } else { 1.0 };

@@ -1,5 +1,5 @@
-//! Converts weights of another program to a model file. Tensors are assigned to parameters by the rules of `[init]`, as
-//! for a run that starts from such a file.
+//! Converts a file of weights from another program to a model file. Tensors are assigned to parameters by the rules of
+//! `[init]`, as in a run that starts from this file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let name = name.or(saved.map(|saved| saved.network.clone())).ok_or_else(|| {
         let file = request.file.display();
         Error::Usage(format!(
-            "{file}: the network is not known. Give --model NAME (`trireme models` lists them), or --recipe"
+            "{file}: the network is not known. Add --model NAME (`trireme models` lists them), or --recipe"
         ))
     })?;
     let expected = models::input(&name).ok_or_else(|| unknown(&name))?;
@@ -89,7 +89,7 @@ fn import_graph(
     }
     if let Some(names) = names.as_ref().filter(|names| names.len() != own.classes) {
         return Err(Error::Usage(format!(
-            "{} has scores for {} classes, but --classes names {}; give a file with one name for each class",
+            "{} has scores for {} classes, but --classes names {}; use a file with one name for each class",
             file.display(),
             own.classes,
             names.len()
@@ -108,7 +108,7 @@ fn import_graph(
     Ok(notes)
 }
 
-/// Returns a warning if the weights are from another program and the transforms do not normalize.
+/// Returns a warning if the file was not written by trireme and the transforms do not normalize.
 fn normalization_warning(pipeline: &Pipeline, weights: &Weights) -> Option<String> {
     weights.model.is_none().then(|| table::not_normalised(&pipeline.ops(), &Bands::default(), weights)).flatten()
 }
@@ -119,8 +119,8 @@ fn numbers_as_names(classes: usize, notes: &mut Vec<String>) -> Vec<String> {
     (0..classes).map(|class| class.to_string()).collect()
 }
 
-/// Builds the pipeline from an image file to the network's input, from the given transforms or the transforms in the
-/// file. The network expects images of shape `expected`.
+/// Builds the pipeline from a picture to the network's input. Uses the given transforms or, if there are none, the
+/// transforms in the file. The network expects images of shape `expected`.
 fn pipeline(model: &str, expected: Shape, transforms: Vec<String>, weights: &Weights) -> Result<Pipeline, Error> {
     let saved = weights.model.as_ref().map(|saved| saved.preprocess.clone());
     let ops = if transforms.is_empty() { saved.unwrap_or_default() } else { transforms };
@@ -131,12 +131,12 @@ fn pipeline(model: &str, expected: Shape, transforms: Vec<String>, weights: &Wei
     );
     if ops.is_empty() {
         return Err(Error::Usage(format!(
-            "the transforms from a picture to the input of {model} are not known. Give them, such as {example}, or give --recipe"
+            "the transforms from a picture to the input of {model} are not known. Add them, such as {example}, or add --recipe"
         )));
     }
     if table::takes_the_data_sets(&ops) {
         return Err(Error::Usage(format!(
-            "\"normalize\" uses the mean and standard deviation of a data set, but there is no data set here. State the values that the \
+            "\"normalize\" uses the mean and standard deviation of a data set, but an import has no data set. State the values that the \
              weights of {} were trained with, such as {example}",
             weights.path.display()
         )));
@@ -163,8 +163,8 @@ fn manifest() -> Manifest {
     Manifest { version: 1, ..Manifest::default() }
 }
 
-/// Builds the network and matches the weights to it. The number of classes is `names` if given, otherwise the number in
-/// the file.
+/// Builds the network and matches the weights to it. The number of classes is `names` if given, otherwise it is taken
+/// from the weights.
 fn build_and_match(
     model: &str,
     image: ImageSpec,
@@ -183,7 +183,7 @@ fn build_and_match(
     match (names, there) {
         (None, Some(classes)) => build(classes),
         (Some(names), Some(classes)) => Err(Error::Usage(format!(
-            "{} has scores for {classes} classes, but there are {names} names; give a file with {classes} names with --classes",
+            "{} has scores for {classes} classes, but there are {names} names; use --classes with a file of {classes} names",
             weights.path.display()
         ))),
         (_, None) => Ok((net, fit)),

@@ -25,13 +25,13 @@ pub const INFERENCE_SETTINGS: DeviceSettings =
 
 /// A model that was read from a file.
 pub struct LoadedModel {
-    /// The model with the requested layers.
+    /// The model with the requested layers: last weights or averaged weights.
     pub model: ModelFile,
     /// Messages for the user: the chosen file, and whether another program has written to it.
     pub notes: Vec<String>,
 }
 
-/// Reads the requested model. If `ema` is set, the averaged weights replace the last ones.
+/// Reads the requested model. With `request.ema` set, the averaged weights replace the last weights.
 pub fn read(request: &ModelRequest) -> Result<LoadedModel, Error> {
     let FoundModel { file, note } = &find_model(request)?;
     let mut notes: Vec<String> = note.iter().cloned().collect();
@@ -65,7 +65,7 @@ pub fn read(request: &ModelRequest) -> Result<LoadedModel, Error> {
 pub fn data(request: &ModelRequest) -> Result<PathBuf, Error> {
     let LoadedModel { model, .. } = read(request)?;
     data_in_recipe(&model.recipe).ok_or_else(|| {
-        Error::Usage(format!("{}: the model's recipe names no data set; give one with --data", request.file.display()))
+        Error::Usage(format!("{}: the model's recipe names no data set; add --data", request.file.display()))
     })
 }
 
@@ -81,7 +81,7 @@ pub fn graph<B: Backend>(model: &ModelFile, backend: B, batch: usize, sizes: &[u
     Ok(graph)
 }
 
-/// Returns the size of the images that the model was trained on. A height and width of 0 mean that the sizes varied.
+/// Returns the size of the images that the model was trained on. `h` and `w` are 0 if the images had different sizes.
 pub fn images([c, h, w]: [usize; 3]) -> Images {
     match (h, w) {
         (0, 0) => Images::Varied { channels: c as u32 },
@@ -147,7 +147,7 @@ pub fn number_scale(model: &ModelFile) -> Result<Option<NumberScale>, Error> {
 }
 
 // Model files that another program has rewritten. A child process reads them with libhdf5, which supports all of HDF5
-// but may crash on malicious files.
+// but may crash on a malicious file.
 
 /// Opens a model file that another program has written.
 ///

@@ -1,4 +1,4 @@
-//! Expands names of files, directories and patterns, and `-`, to picture files.
+//! Expands command line arguments to picture files: names of files and directories, patterns, and `-` for standard input.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
@@ -21,9 +21,9 @@ const RAW_ENDINGS: &[&str] = &["tif", "tiff", "npy", "h5", "hdf5", "hdf", "nc", 
 /// Maximum length of a line in bytes. Linux allows paths up to 4,096 bytes.
 const MAX_LINE: u64 = 1 << 16;
 
-/// Expands `given` to picture files, in its order. A file stands for itself. A directory means all pictures at any
-/// depth, sorted by name, with `raw` also TIFF, `.npy` and HDF5 files. A pattern such as `photos/*.jpg` means all matching
-/// files. `-` means the names in `list`, one per line.
+/// Expands each argument in `given` to picture files and keeps their order. A file stands for itself. A directory means all pictures at any
+/// depth, sorted by name, with `raw` also TIFF, `.npy` and HDF5 files. A pattern such as `photos/*.jpg` means all matching files. `-` means
+/// the names in `list`, one per line.
 ///
 /// # Errors
 ///
@@ -88,8 +88,8 @@ fn in_folder(folder: &Path, raw: bool) -> Result<Vec<PathBuf>, Error> {
     }
 }
 
-/// Returns the wanted files below a folder, in any order, without hidden files and folders. Links can form a cycle, so each folder is read
-/// only once, under its real path.
+/// Returns the wanted files below a folder, in any order, without hidden files and folders. Links may form a cycle, so each folder is read
+/// only once, identified by its real path.
 fn walk(folder: &Path, is_wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>, Error> {
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     let (mut folders, mut links) = (vec![folder.to_path_buf()], VecDeque::new());

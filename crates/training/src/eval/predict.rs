@@ -55,8 +55,8 @@ impl ClassSelection {
 
 /// A model that classifies pictures.
 pub trait Predict {
-    /// Returns the likeliest classes for a PNG or JPEG file, as selected by `wanted`. If the model was trained on other
-    /// types or bands, it reads TIFF, 16-bit PNG, `.npy` and HDF5.
+    /// Returns the likeliest classes for an image file, as selected by `wanted`. The file is PNG or JPEG. If the model
+    /// was trained on other value types or bands, it can also be TIFF, 16-bit PNG, `.npy` or HDF5.
     fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error>;
 
     /// Returns what the model predicts.
@@ -68,8 +68,8 @@ pub trait Predict {
     /// Returns true if the model also reads TIFF, `.npy` and HDF5 files.
     fn is_raw(&self) -> bool;
 
-    /// Returns the last layer's input for the previous picture. If it is not a vector, returns the mean of each
-    /// channel.
+    /// Returns the last layer's input for the picture of the last `predict` call. If it is not a vector, returns the
+    /// mean of each channel.
     fn features(&self) -> Result<Vec<f32>, Error>;
 
     /// Returns messages for the user about the model.
@@ -150,9 +150,9 @@ pub(super) fn features<B: Backend>(graph: &Graph<B>) -> Result<Vec<f32>, Error> 
 }
 
 /// Kind of file that a feature table may overwrite.
-pub const NPY: Content = Content { name: "an array of NumPy", begins: |head| head.starts_with(npy::MAGIC) };
+pub const NPY: Content = Content { name: "a NumPy array (.npy)", begins: |head| head.starts_with(npy::MAGIC) };
 
-/// A NumPy array that is written row by row. It gets its name when it is complete.
+/// A NumPy array that is written row by row to a temporary file. `finish` renames the file.
 pub struct NpyWriter {
     path: PathBuf,
     file: NewFile,
@@ -198,7 +198,7 @@ impl NpyWriter {
         Ok(())
     }
 
-    /// Writes the header and gives the file its name.
+    /// Writes the header and renames the temporary file to its final name.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ mod tests {
 
     /// Compares with the header that `numpy.save("x.npy", numpy.zeros((2, 3), "<f4"))` writes.
     #[test]
-    fn the_head_is_that_of_numpy() {
+    fn header_matches_numpy() {
         let expected = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
         let head = npy::f32_header(2, 3);
         assert_eq!(&head[..10], b"\x93NUMPY\x01\x00v\x00");

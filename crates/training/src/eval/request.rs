@@ -1,4 +1,4 @@
-//! Command line options of `trireme eval` and `trireme import`, and of other commands that read a model.
+//! Command line options of `trireme eval`, `trireme import`, and other commands that read a model.
 
 use std::path::PathBuf;
 
@@ -15,11 +15,11 @@ use crate::train::observe::watch;
 pub struct ModelRequest {
     /// The model file, or the directory of a run.
     pub file: PathBuf,
-    /// Whether to use the best checkpoint of a run.
+    /// True if the best checkpoint of a run is used.
     pub best: bool,
-    /// Whether to use the averaged weights.
+    /// True if the averaged weights are used.
     pub ema: bool,
-    /// Whether to reject a file that another program has written to.
+    /// True if a file that another program has written to is rejected.
     pub sealed: bool,
 }
 
@@ -28,25 +28,24 @@ pub struct ModelRequest {
 pub struct EvalRequest {
     /// The model file, or the directory of a run.
     pub file: PathBuf,
-    /// Whether to score the best checkpoint of a run.
+    /// True if the best checkpoint of a run is scored.
     pub best: bool,
-    /// Whether to score the averaged weights.
+    /// True if the averaged weights are scored.
     pub ema: bool,
-    /// Whether to reject a file that another program has written to.
+    /// True if a file that another program has written to is rejected.
     pub sealed: bool,
-    /// Whether to match classes by name if the data set's classes differ from the model's.
+    /// True if classes are matched by name when the data set's classes differ from the model's.
     pub map_classes: bool,
     /// Which views of an image are scored and averaged.
     pub test_time: TestTime,
     pub data: PathBuf,
-    /// True if the command names no data set, so that `data` is the one in the model's recipe. The output then has a
-    /// note about it.
+    /// True if no data set was given, so that `data` comes from the model's recipe. The output then has a note about it.
     pub recorded: bool,
     /// Name of the split. `None` selects the test split, or the validation split if there is no test split.
     pub split: Option<String>,
     pub batch: usize,
     pub device: DeviceChoice,
-    /// Whether ranks may share a GPU.
+    /// True if ranks may share a GPU.
     pub share_gpu: bool,
     /// Compute threads. `None` uses all cores of this rank.
     pub threads: Option<usize>,
@@ -54,9 +53,9 @@ pub struct EvalRequest {
     pub loader_threads: Option<usize>,
     /// How the loader reads records.
     pub io: Io,
-    /// Directory on each node's own disk for a copy of the split.
+    /// Directory on each node's local disk, for a copy of the split. `None` reads the original.
     pub stage: Option<PathBuf>,
-    /// Limits of a wait for files or other ranks: when to report it and when to end the program.
+    /// How long to wait for files or other ranks before printing a warning and before ending the program.
     pub stall: watch::Limits,
     /// Files to write at the end, with their content types.
     pub outputs: Vec<(PathBuf, &'static Content)>,
@@ -129,6 +128,6 @@ pub struct ImportRequest {
     /// Key of the dictionary in a .pth file.
     pub key: Option<String>,
     pub out: PathBuf,
-    /// Whether to replace an existing file.
+    /// True if an existing file is replaced.
     pub force: bool,
 }

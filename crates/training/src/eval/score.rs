@@ -56,7 +56,7 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<SplitScore,
     watch.set_activity(Activity::Starting);
     let mut session = Session::join_watched(comm, watch)?;
     let result = session.same_start(D::NAME, &request.compared("eval")).and_then(|()| {
-        // check before copying the split
+        // check the output files before the split is copied
         let outputs = if session.is_root() { request.check_outputs() } else { Ok(()) };
         let opened = session.agree(outputs).and_then(|()| opened.unwrap_or_else(|| open_staged(&session, request)));
         score_on(device, &mut session, opened, request, Detail::Precisions)
@@ -64,10 +64,10 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<SplitScore,
     session.conclude(result)
 }
 
-/// Starts a watchdog that reports waits for files and other ranks.
+/// Starts a watchdog that reports long waits for files and other ranks.
 pub(super) fn start_watchdog(comm: &Comm, request: &EvalRequest) -> Watch {
     let watch = Watch::start(comm, request.stall);
-    // there is no first step to wait for
+    // there is no first training step, so no message about a late first step is needed
     watch.stepped();
     watch
 }
@@ -117,7 +117,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     };
     if !fits {
         return Err(Error::Failed(format!(
-            "{} was trained on images of {expected}, but {} has images of {given}; give the data set that it was trained on",
+            "{} was trained on images of {expected}, but {} has images of {given}; use the data set that it was trained on",
             file.display(),
             data.display()
         )));
@@ -136,7 +136,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
         evaluation.selection = Some(matched.selection);
         notes.push(matched.note);
     }
-    // a larger batch would be planned for images that do not exist
+    // no batch is larger than the number of images, so plan only for that many
     evaluation.batch = batch.min(evaluation.images().max(1) as usize);
     Ok(ScoringInput { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation, notes })
 }
@@ -147,14 +147,14 @@ fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
     let (file, data, expected, given) = (request.file.display(), request.data.display(), &model.bands, &manifest.bands);
     if expected.dtype != given.dtype {
         return Err(Error::Failed(format!(
-            "{file} was trained on images of {}, but the images of {data} are {}; give the data set that it was trained on",
+            "{file} was trained on images of {}, but the images of {data} are {}; use the data set that it was trained on",
             expected.dtype, given.dtype
         )));
     }
     let different = expected.names.iter().zip(&given.names).position(|(expected, given)| expected != given);
     match different {
         Some(band) => Err(Error::Failed(format!(
-            "band {} is \"{}\" in the images that {file} was trained on, but \"{}\" in {data}; give a data set with the same \
+            "band {} is \"{}\" in the images that {file} was trained on, but \"{}\" in {data}; use a data set with the same \
              bands in the same order",
             band + 1,
             printable(&expected.names[band]),
@@ -177,7 +177,7 @@ fn check_label_kinds(model: &ModelFile, manifest: &Manifest, request: &EvalReque
     let (expected, given) = (model.label_kind(), manifest.label_kind());
     match (expected, given) {
         (LabelKind::Classes, LabelKind::Classes) if request.map_classes => Err(Error::Usage(format!(
-            "--map-classes works only for images with one label, but images of {data} may have several; give the data set that {file} \
+            "--map-classes works only for images with one label, but images of {data} may have several; use the data set that {file} \
              was trained on"
         ))),
         (LabelKind::Numbers, LabelKind::Numbers) if request.map_classes => Err(Error::Usage(format!(
@@ -245,7 +245,7 @@ pub(super) fn divide_cores(session: &mut Session) -> Result<cores::Cores, Error>
     Ok(cores)
 }
 
-/// Scores a file on ranks that have already joined. Computes the score without details.
+/// Scores a file on ranks that have already joined a session. Computes no per-image details.
 pub(super) fn score_with<D: Device>(
     device: &D,
     session: &Session,

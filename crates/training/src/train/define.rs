@@ -1,5 +1,5 @@
-//! Distributes a network from a file to all ranks. Only rank 0 reads the file and broadcasts its description. The
-//! weights of an ONNX file stay on rank 0 until they are in its parameters, which are then broadcast.
+//! Distributes a network from a file to all ranks. Only rank 0 reads the file and broadcasts its description. If it is
+//! an ONNX file with weights, rank 0 later copies the weights to its parameters, which are then broadcast.
 
 use backend::Backend;
 
@@ -30,7 +30,7 @@ pub fn share(session: &Session, source: &mut Source) -> Result<(), Error> {
     session.agree(adopted)
 }
 
-/// Copies the weights in the network's file to the parameters on all ranks, if the run starts from them. Collective.
+/// Sets the parameters on all ranks to the weights in the network's file, if the run starts from them. Collective.
 pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Error> {
     let start = run
         .source

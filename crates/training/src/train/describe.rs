@@ -19,7 +19,7 @@ use crate::train::plan::run::{Footprints, Run};
 use crate::train::plan::targets;
 use crate::train::scoring;
 
-/// Formats recipe, layers and memory for `--dry-run`. `init` is the table of first weights if they come from a file,
+/// Formats recipe, layers and memory for `--dry-run`. `init` is the table of initial weights if they come from a file,
 /// otherwise empty.
 pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
     let Footprints { training, scoring } = run.footprints()?;
@@ -48,7 +48,7 @@ pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
     ))
 }
 
-/// Describes which parameters are frozen, and how long.
+/// Describes which parameters are frozen, and for how long.
 fn frozen<B: Backend>(run: &Run<B>) -> Option<String> {
     let net = run.graph.net();
     let count = |frozen: bool| {
@@ -108,7 +108,7 @@ fn exchange<B: Backend>(world: &WorldInfo, run: &Run<B>, overlap: bool) -> Strin
     }
 }
 
-/// Describes additions to the optimizer's rule, such as clipping.
+/// Describes settings in addition to the optimizer's update rule, such as clipping.
 fn step(recipe: &Recipe) -> Option<String> {
     let sam = recipe.optimizer.sam_rho.map(|rho| format!("sharpness-aware, rho {rho}: each batch twice"));
     let agc = recipe.optimizer.clip_agc.map(|part| format!("gradients of each unit clipped to {part} of its norm"));
@@ -116,7 +116,7 @@ fn step(recipe: &Recipe) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// Describes the averages of the weights.
+/// Describes how weights are averaged (EMA and SWA).
 fn averages(recipe: &Recipe) -> Option<String> {
     let ema = &recipe.ema;
     let every = match ema.swa_every() {

@@ -13,7 +13,7 @@ use loaders::{Batch, Dtype, EvalOrder, Images, LabelSets, Loader, Options, Order
 
 use crate::error::Error;
 
-/// Splits with more bytes are not stored on the device.
+/// Maximum size of a split that is stored on the device, in bytes.
 const MOST: usize = 8 << 30;
 
 /// Number of pictures per batch while the split is copied to the device.
@@ -86,7 +86,7 @@ impl DeviceInput {
         Ok(Loader::start_as(self.form.clone(), split.clone(), pipeline.clone(), order, options)?)
     }
 
-    /// Returns true if batches are copied to the device, so that the copy may begin early.
+    /// Returns true if batches are copied to the device, so that a copy may begin before the step that needs it.
     pub fn travels(&self) -> bool {
         !matches!(self.form, PixelFormat::CropRects { .. })
     }

@@ -1,5 +1,5 @@
 //! Learning rate range test (Smith 2017, arXiv 1506.01186): trains for some steps with an exponentially rising rate.
-//! Writes a picture next to the output directory, which stays unchanged.
+//! Writes a plot of the losses next to the output directory, which stays unchanged.
 
 use std::path::{Path, PathBuf};
 
@@ -57,7 +57,7 @@ pub fn find<B: Backend>(
     session.agree(told(run, found, &picture))
 }
 
-/// Extracts the operating system's error.
+/// Returns the operating system's error inside a loader error.
 fn cause(error: loaders::Error) -> std::io::Error {
     match error {
         loaders::Error::Io { source, .. } => source,
@@ -88,7 +88,7 @@ struct Search<'a, B: Backend> {
 }
 
 impl<B: Backend> Search<'_, B> {
-    /// Trains until step `last`, or until the loss has grown too far. All ranks see the same loss, so they stop
+    /// Trains until step `last`, or until the loss has become too large. All ranks see the same loss, so they stop
     /// together.
     fn run_to(&mut self, last: u64) -> Result<(), Error> {
         while self.at.step < last {

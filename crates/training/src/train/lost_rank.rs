@@ -1,6 +1,6 @@
-//! The last message of a run that its launcher kills because a rank is gone. It names the lost rank and says how to
-//! resume. Launchers send SIGTERM to the remaining ranks and kill them soon after. Until then these ranks wait in MPI
-//! for the lost rank and cannot end by themselves.
+//! The last message of a run that is killed by its launcher because a rank is gone. It names the lost rank and says how
+//! to resume. Launchers send SIGTERM to the remaining ranks and kill them soon after. Until then these ranks wait in
+//! MPI for the lost rank and cannot end by themselves.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use signal_hook::iterator::Signals;
 use crate::train::observe::watch::Watch;
 use crate::train::save::output;
 
-/// Time for a run to end by itself after SIGTERM before it looks for a lost rank.
+/// How long a run may take after SIGTERM to end by itself. After this time it looks for a lost rank.
 const GRACE_TIME: Duration = Duration::from_millis(200);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// If no process is known to be gone, a rank counts as lost after a wait of this length.
+/// If no process on this node is gone, an MPI operation that takes this long also counts as the sign of a lost rank.
 const LONG_WAIT: Duration = Duration::from_millis(500);
 /// Open MPI sends SIGKILL one second after SIGTERM. A run that is still alive after this time is not being killed.
 const TIME_TO_KILL: Duration = Duration::from_millis(950);
 
-/// Waits for SIGTERM and then prints the message. Dropping it cancels the message, because the run has ended by itself.
+/// Prints the message after SIGTERM, unless it was dropped. It is dropped when the run ends by itself.
 pub(super) struct LostRankMessage(Arc<AtomicBool>);
 
 impl LostRankMessage {
-    /// Starts a thread that waits for SIGTERM. Errors are ignored, because the run does not depend on it.
+    /// Starts a thread that waits for SIGTERM. If it cannot start, the run continues without the message.
     pub fn prepare(watch: &Watch, out: &Path) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let listener = Listener { watch: watch.clone(), out: out.to_path_buf(), over: over.clone() };

@@ -1,4 +1,4 @@
-//! Forward and backward passes of this rank's workers, in sequence.
+//! Runs the forward and backward passes of this rank's workers, one after the other.
 
 use std::time::Instant;
 
@@ -19,30 +19,30 @@ use crate::train::plan::targets::Targets;
 use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::{StepMetrics, digest};
 
-/// Moves this rank's batches to the device.
+/// Provides this rank's batches to the device and starts the passes.
 pub struct MicroBatches {
     input: DeviceInput,
     /// The batch whose copy to the device has already begun.
     next: Option<loaders::Batch>,
     smoothing: f32,
-    /// Present if labels alone are not enough for the loss.
+    /// The target probabilities, if labels alone are not enough for the loss.
     targets: Option<Targets>,
-    /// Whether copies may begin early.
+    /// True if the copy of the next batch may begin while the device still computes.
     early: bool,
 }
 
-/// A pass with sums that were not read yet.
+/// An enqueued pass whose loss and hits were not read yet.
 pub struct UnreadPass {
     digest: u64,
-    /// Sum of the weights of its images. `None` without class weights.
+    /// Sum of the weights of the images. `None` without class weights.
     pub weight: Option<f64>,
-    /// Whether it is this rank's last pass in its step.
+    /// True if this is the last pass of this rank in the step.
     pub last: bool,
 }
 
 impl UnreadPass {
-    /// Waits for the sums of the graph's oldest unread pass, which must be this one, and adds them to `metrics`. The pass
-    /// belongs to the step with number `step`.
+    /// Waits for loss and hits of the graph's oldest unread pass, which must be this pass, and adds them to `metrics`. The pass belongs to
+    /// the step with number `step`.
     pub fn read<B: Backend>(
         &self,
         run: &mut Run<B>,
@@ -59,8 +59,8 @@ impl UnreadPass {
     }
 }
 
-/// Waits until the device has computed the oldest pass with unread sums, which belongs to the step with number `step`. The
-/// watchdog then knows what this rank waits for: first for its own pass, then for sums over the ranks.
+/// Waits until the device has computed the oldest unread pass, which belongs to the step with number `step`. Then tells the watchdog that
+/// this rank now waits for sums over the ranks.
 pub fn wait_for_pass<B: Backend>(run: &Run<B>, step: u64, session: &Session) -> Result<(), Error> {
     if run.graph.backend().queue().is_some() {
         session.watch.set_activity(Activity::Device { step });
@@ -72,7 +72,7 @@ pub fn wait_for_pass<B: Backend>(run: &Run<B>, step: u64, session: &Session) -> 
     Ok(())
 }
 
-/// Where the passes report skipped records, waits for data and the rank's activity.
+/// The observers of the passes: notices of skipped records, the trace, and the watchdog.
 pub struct Observers<'a> {
     pub notices: &'a mut Notices,
     pub trace: &'a Trace,
@@ -81,18 +81,19 @@ pub struct Observers<'a> {
 }
 
 impl MicroBatches {
-    /// Creates the passes of this rank's workers. `input` moves batches to the device. The loss uses `smoothing` or
+    /// Creates the passes of this rank's workers. `input` converts batches to the device's input. The loss uses `smoothing` or, if present,
     /// `targets`.
     pub fn new(input: DeviceInput, smoothing: f32, targets: Option<Targets>) -> Self {
         Self { input, next: None, smoothing, targets, early: true }
     }
 
-    /// Allows or forbids early copies. They must be forbidden if passes with other batches may come first.
+    /// Sets whether the next batch may be copied early. This must be false if another pass may run before that batch, as in sharpness-aware
+    /// minimisation.
     pub fn send_early(&mut self, early: bool) {
         self.early = early;
     }
 
-    /// Starts the forward and backward pass of one worker in the step after `at`. At the last worker's pass, `reduction` receives each
+    /// Starts the forward and backward pass of one worker in the step after `at`. In the last worker's pass, `reduction` receives each
     /// bucket of gradients as soon as backward has finished it.
     pub fn start<B: Backend>(
         &mut self,
@@ -111,7 +112,7 @@ impl MicroBatches {
         Ok(self.unread(batch, turn))
     }
 
-    /// Returns the facts about a pass with this batch that the metrics need when its sums are read.
+    /// Returns the data about a pass with this batch that the metrics need when the loss is read.
     pub fn unread(&self, batch: &loaders::Batch, turn: MicroBatch) -> UnreadPass {
         let weight = self.targets.as_ref().and_then(Targets::weight);
         UnreadPass { digest: digest(turn.worker, batch.ids()), weight, last: turn.last }
@@ -131,9 +132,9 @@ impl MicroBatches {
         at: &Progress,
         session: &Session,
     ) -> Result<Batch<'a>, Error> {
-        // plans only after records were skipped, because all regular sizes are already planned
+        // all regular batch sizes are already planned, so this plans only if records were skipped
         run.graph.prepare(batch.len())?;
-        // the host only enqueues the pass. If that takes long, it waits for the device
+        // the host only enqueues the pass. If this takes long, the host waits for the device
         let step = at.step + 1;
         let queues = run.graph.backend().queue().is_some();
         session.watch.set_activity(if queues { Activity::Device { step } } else { Activity::Computing { step } });
@@ -178,7 +179,7 @@ impl MicroBatches {
         Ok(batch)
     }
 
-    /// Starts to copy the batch after that of `turn` while the device still computes, if the batch is ready.
+    /// If the batch after the current one (`turn`) is ready, starts to copy it to the device while the device still computes.
     pub fn send_ahead<B: Backend>(
         &mut self,
         run: &Run<B>,
@@ -186,7 +187,7 @@ impl MicroBatches {
         at: &Progress,
         turn: MicroBatch,
     ) -> Result<(), Error> {
-        // not at the end of an epoch, because an evaluation may use the device first
+        // not after the last step of an epoch, because an evaluation may use the device before the next batch
         let follows = !turn.last || at.step_of_epoch + 1 < run.division.steps_per_epoch;
         let sends = self.early && run.graph.backend().queue().is_some() && self.input.travels();
         if follows && sends && loader.is_ready() {

@@ -1,12 +1,13 @@
-//! Training: the loop, and the folders with its parts.
+//! Training: the loop, and the modules that it uses.
 //!
 //! - [`start`] starts a run. [`plan`] plans it from a request, without communication. [`agree`] checks that all ranks
 //!   are equal.
 //! - `find_lr` searches a learning rate.
-//! - `step` runs a step: `micro_batches` runs the passes, `sam` a second gradient if requested, [`reduce`] sums over the
-//!   ranks, and [`strategy`] decides when ranks synchronise.
-//! - [`init`] reads first weights from a file. [`mod@evaluate`] computes scores, and `scoring` decides when and what
-//!   follows from them. [`save`] writes checkpoints and the final model. [`observe`] watches the run and reports.
+//! `step` runs a step: `micro_batches` runs the passes, `sam` computes a second gradient if requested, [`reduce`] sums
+//! over the ranks, and [`strategy`] decides when ranks synchronise.
+//! [`init`] reads initial weights from a file. [`mod@evaluate`] computes scores, and `scoring` decides when to evaluate
+//! and what to do with the scores. [`save`] writes checkpoints and the final model. [`observe`] watches the run and
+//! reports.
 
 pub mod agree;
 mod define;
@@ -36,7 +37,7 @@ pub mod observe {
     pub mod watch;
 }
 
-/// Plans a run from a request. This code does not communicate with other ranks.
+/// Plans a run from a request. These modules do not communicate with other ranks.
 pub mod plan {
     pub mod build;
     pub mod division;
@@ -90,7 +91,7 @@ use step::Stepper;
 
 use crate::error::Error;
 
-/// The environment of a run: its ranks, its options, and requests to stop it.
+/// What training needs in addition to the planned run: the ranks, the command line options, and requests to stop.
 #[derive(Clone, Copy)]
 pub struct RunContext<'a> {
     pub session: &'a Session,
@@ -100,7 +101,7 @@ pub struct RunContext<'a> {
     pub stop: &'a Stop,
     /// Start time of this process, not of the whole run.
     pub started: Instant,
-    /// Rank 0's lock on the output directory.
+    /// The lock on the output directory. Only rank 0 has it.
     pub lock: Option<&'a OutLock>,
 }
 
@@ -109,9 +110,9 @@ struct Training<'a, B: Backend> {
     context: RunContext<'a>,
     run: Run<B>,
     at: Progress,
-    /// Progress at which this process began.
+    /// The progress when this process started: 0, or that of the checkpoint.
     begun: Progress,
-    /// Step at which the run ends.
+    /// Number of the last step of the run.
     last: u64,
     loader: Loader,
     stepper: Stepper<'a, B>,
@@ -119,21 +120,22 @@ struct Training<'a, B: Backend> {
     trace: Trace,
     report: Reporter,
     page_data: PageData,
-    /// Total time of the training steps.
+    /// Total time of the training steps in this process.
     training_time: Duration,
     /// Approximate time when this process read its first image.
     first_image: Instant,
-    /// The last step that was reported to the log.
+    /// Number of the last step that was reported to the log.
     reported: u64,
-    /// Scores for the split that is evaluated at the end. `None` before that.
+    /// Scores on the split that is evaluated only at the end. `None` until then.
     score_at_end: Option<Sums>,
-    /// The reason why the run ends early, if it does.
+    /// The reason why the run ends early because of a score. `None` if it does not.
     ended: Option<Ending>,
-    /// Time from the first image to the score that reached the target.
+    /// Seconds from the first image to the score that reached the target.
     seconds_to_target: Option<f64>,
 }
 
-/// Runs a planned training from `at` to its end: all epochs, the requested step, or a request to stop on any rank.
+/// Runs a planned training from `at` to its end, which is the last epoch, the requested step, or a request to stop on
+/// any rank.
 pub fn train<B: Backend>(
     context: RunContext<'_>,
     run: Run<B>,
@@ -147,15 +149,15 @@ pub fn train<B: Backend>(
     let ended = training.run_to_end();
     let within = training.at.step_of_epoch < training.run.division.steps_per_epoch && training.at.step < training.last;
     if let (Err(Error::NotFinite { .. } | Error::Diverged { .. }), true) = (&ended, within) {
-        // the device may be ahead of the reported steps
+        // the device may already compute a later step, so use the last reported one
         let (step, epoch) = (training.reported + 1, training.at.epoch);
-        // readers of metrics.jsonl recognize a diverged run by a last step whose loss is null
+        // programs that read metrics.jsonl recognize a diverged run by a last step whose loss is null
         let lr = training.run.schedule.lr(training.reported);
         let lost = Step { step, epoch, lr, loss: f64::NAN, top1: f64::NAN, ..Step::default() };
         // the run has already failed with its own error, so this error is ignored
         let _ = training.report.event(lost);
     }
-    // then all ranks are here
+    // if there is no error or all ranks know it, all ranks get here, so this collective call cannot hang
     if ended.as_ref().err().is_none_or(Error::is_agreed) {
         training.stepper.reduction().retire()?;
     }
@@ -227,8 +229,8 @@ impl<'a, B: Backend> Training<'a, B> {
         self.finish()
     }
 
-    /// Returns true if an epoch must be trained or scored. A checkpoint of the last step may be in the middle of an
-    /// epoch, which still needs a score.
+    /// Returns true if an epoch must be trained or scored. A run that resumes at its last step may still have to score
+    /// that epoch.
     fn continues(&self) -> bool {
         self.at.epoch < self.run.epochs() && (self.at.step < self.last || self.at.step_of_epoch > 0)
     }
@@ -250,8 +252,8 @@ impl<'a, B: Backend> Training<'a, B> {
         if let Some(slowest) = self.stepper.take_slowest() {
             self.report.advice(&slowest);
         }
-        // If ranks step independently, a request to stop may become known only here. Such a stop lets the resumed run
-        // score the epoch.
+        // If ranks step independently, they may learn of a request to stop only at this synchronisation. If the run
+        // stops here, the resumed run scores the epoch.
         if self.stepper.agreed().stop && self.at.step < self.last {
             let (saver, mut now, report) = self.between_steps();
             saver.stop(&mut now, report)?;
@@ -269,7 +271,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let (saver, mut now, report) = self.between_steps();
         saver.epoch_done(&mut now, scored == ScoringResult::Best, report)?;
         self.trace.span("files", "checkpoint", Lane::Compute, begin, begin.elapsed());
-        // the final model must be the synchronised one
+        // the final model must contain the synchronised weights, not those of this rank
         if self.at.step < self.last {
             self.run.strategy.swap_out(&mut self.run.graph);
         }
@@ -309,16 +311,16 @@ impl<'a, B: Backend> Training<'a, B> {
         saver.step_done(&mut now, begin.elapsed(), report)
     }
 
-    /// Prints the notices since the last call.
+    /// Prints the notices that were added since the last call.
     fn print_notices(&mut self) {
         for notice in self.stepper.take_notices(&self.run) {
-            // the reporters of other ranks are silent, so these ranks print their own notices
+            // the reporters of other ranks are silent, so these ranks print their notices directly
             if self.context.session.is_root() { self.report.note(&notice) } else { screen::say(&notice) }
         }
     }
 
-    /// Reports an epoch that ended, or the last part of an epoch. `before` has the numbers of images and steps when
-    /// this process began it, and `time` its duration.
+    /// Reports the end of an epoch, or of the part of it that this run trains. `before` has the numbers of images and
+    /// steps when this process began the epoch, and `time` is the time since then.
     fn report_epoch(&mut self, before: (u64, u64), loaded: LoaderStats, time: Duration) -> Result<(), Error> {
         let (at, d) = (&self.at, &self.run.division);
         let (images, steps) = (at.samples - before.0, at.step - before.1);
@@ -337,10 +339,10 @@ impl<'a, B: Backend> Training<'a, B> {
         Ok(())
     }
 
-    /// Returns the seconds from the first image until now, over all parts of the run up to their checkpoints. Returns
-    /// `None` unless all parts had a target.
+    /// Returns the seconds from the first image until now. After a resume this includes the time before the checkpoint.
+    /// Returns `None` unless all parts of the run had a target.
     fn seconds_so_far(&self) -> Option<f64> {
-        // the time of a part without a target is unknown
+        // if the part of the run before the checkpoint had no target, its time is unknown
         let before = if self.begun.step == 0 { 0.0 } else { self.begun.rules.seconds? };
         self.run.recipe.stop.target.map(|_| before + self.first_image.elapsed().as_secs_f64())
     }
@@ -353,8 +355,8 @@ impl<'a, B: Backend> Training<'a, B> {
         (saver, Moment { run, reduction: stepper.reduction(), at, agreed }, report)
     }
 
-    /// Writes the last checkpoint, the model, the last event and then the trace. The run counts as complete without the
-    /// trace.
+    /// Writes the last checkpoint, the model, the end event and finally the trace. The run counts as complete even if
+    /// the trace cannot be written.
     fn finish(&mut self) -> Result<(), Error> {
         let RunContext { session, request, started, .. } = self.context;
         session.watch.set_activity(Activity::Writing { step: self.at.step });
@@ -393,11 +395,11 @@ impl<'a, B: Backend> Training<'a, B> {
         self.trace.write(&session.comm, &session.world, path, &mut self.report)
     }
 
-    /// Switches to the image size of the current epoch (progressive resizing). Nothing else changes.
+    /// Switches to the image size of the current epoch (progressive resizing). Does nothing if the size stays the same.
     fn resize(&mut self) -> Result<(), Error> {
         let epoch = self.at.epoch;
         self.run.resize(epoch)?;
-        // this process already started with the image size of its first epoch
+        // this process already started with the image size of the epoch in which it began
         if epoch == self.begun.epoch || !self.run.source.phases.begins(epoch) {
             return Ok(());
         }

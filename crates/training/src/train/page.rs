@@ -1,4 +1,4 @@
-//! The data of report.html that rank 0 collects during a run: predictions of the last evaluation, pictures of training
+//! Collects the data for report.html on rank 0 during a run: predictions of the last evaluation, pictures of training
 //! images, and statistics of the layers. A run does not fail if a picture or the page cannot be made.
 
 use std::path::Path;
@@ -23,22 +23,22 @@ use crate::train::reduce::gradients::GradientSum;
 
 /// Number of training images to show.
 const SAMPLES: u64 = 8;
-/// How many epochs to show each image for.
+/// Number of epochs for which each image is shown with its augmentation.
 const EPOCHS: u32 = 3;
-/// Minimum time between two pictures of the confusion matrix in event files.
+/// Minimum time between two evaluations that are sent to the outputs during training.
 const APART: Duration = Duration::from_secs(30);
 
 /// Data for report.html in addition to the log.
 #[derive(Default)]
 pub(super) struct PageData {
-    /// Whether report.html will be written.
+    /// True if report.html will be written.
     page: bool,
-    /// Whether any output needs this data.
+    /// True if any output needs this data.
     wanted: bool,
     root: bool,
     last: Option<EvaluationFile>,
     augmented: Option<Vec<Thumbnail>>,
-    /// Time of the last evaluation that was sent to the outputs, and its step.
+    /// Time and step of the last evaluation that was sent to the outputs.
     last_sent: Option<(Instant, u64)>,
 }
 
@@ -49,7 +49,7 @@ impl PageData {
         Self { page, wanted: page || events, root, ..Self::default() }
     }
 
-    /// Returns the detail that evaluations must have. Equal on every rank.
+    /// Returns which results evaluations must collect for the page. Equal on every rank.
     pub fn detail(&self) -> Detail {
         if self.wanted { Detail::Outcomes } else { Detail::Score }
     }
@@ -128,8 +128,8 @@ impl PageData {
         Ok(report.evaluation(last)?)
     }
 
-    /// Ends the run, or this part of it: sends the last evaluation to the outputs and writes evaluation.json. Logs a
-    /// warning if that fails.
+    /// Called at the end of the run or of this part of it. Sends the last evaluation to the outputs and writes
+    /// evaluation.json. Logs a warning if that fails.
     pub fn finish<B: Backend>(&mut self, out: &Path, run: &Run<B>, report: &mut Reporter) {
         if !self.root || !self.wanted {
             return;
@@ -157,7 +157,7 @@ impl PageData {
     }
 }
 
-/// Returns training images as they look in the first epochs. Omits images that cannot be read.
+/// Returns training images with the augmentation of the first epochs. Omits images that cannot be read.
 fn augmented(source: &Source) -> Vec<Thumbnail> {
     let (train, ops) = (&source.train, source.augment.ops());
     let viewer = ThumbnailMaker::transformed(&source.manifest, train, &ops, source.recipe.seed);
@@ -184,16 +184,16 @@ pub(super) fn write(out: &Path) {
     }
 }
 
-// `log.histograms`: all ranks have the same gradients after the sum, so the statistics of rank 0 do not depend on the
-// number of ranks.
+// `log.histograms`: the statistics of weights and gradients. After the sum all ranks have the same gradients, so the
+// statistics on rank 0 do not depend on the number of ranks.
 
-/// Returns true if the step after `at` is measured.
+/// Returns true if weights and gradients are measured in the step after `at`.
 pub(super) fn due<B: Backend>(run: &Run<B>, at: &Progress) -> bool {
     run.recipe.log.histograms.is_some_and(|every| (at.step + 1).is_multiple_of(every))
 }
 
-/// Measures the step after `at`. Its gradients must be summed but not used yet. They are divided by the loss scale.
-/// Returns `None` on all ranks except 0. Collective.
+/// Measures weights and gradients of the step after `at`. Call this after the gradients are summed and before the
+/// optimizer uses them. Gradients are divided by the loss scale. Returns `None` on all ranks except 0. Collective.
 pub(super) fn measure<B: Backend>(
     session: &Session,
     run: &Run<B>,

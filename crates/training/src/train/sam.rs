@@ -1,6 +1,7 @@
-//! Sharpness-aware minimisation (Foret et al. 2021, arXiv 2010.01412). Each step moves the parameters along the gradient that is summed
-//! over all ranks, scaled to a norm of rho, computes the gradient of the same images there, and applies it at the original parameters. The
-//! move is the same on all ranks, so the step is the same on any number of ranks. A second loader reads the images of the second pass.
+//! Sharpness-aware minimisation (Foret et al. 2021, arXiv 2010.01412). Each step moves the parameters along the gradient, scaled to a norm
+//! of rho. It then computes the gradient of the same images at the moved parameters and applies it at the original parameters. Both
+//! gradients are summed over all ranks, so the result does not depend on the number of ranks. A second loader reads the images for the
+//! second gradient.
 
 use backend::update::{NormedTensor, SgdRule, rates};
 use backend::{Arena, Backend, Buffer, Norms, Rule, Update};
@@ -16,16 +17,16 @@ use crate::train::plan::targets::Targets;
 use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::StepMetrics;
 
-/// Added to the norm before rho is divided by it.
+/// Added to the norm of the gradient, so that rho is never divided by 0.
 const TINY: f64 = 1e-12;
 
 /// State for the second pass of each step.
 pub struct Sam<B: Backend> {
     rho: f64,
     batches: MicroBatches,
-    /// Reads the same images in the same order.
+    /// Reads the same images in the same order as the loader of the first pass.
     pub loader: Loader,
-    /// The parameters before the move.
+    /// Copy of the parameters before the move.
     before: Arena<B>,
     norms: Norms,
     rates: B::Buf,

@@ -1,4 +1,4 @@
-//! The evaluation at the end of an epoch: when it is due, which weights it scores, and which decisions follow.
+//! Evaluations during a run: when they are due, which weights they score, and which decisions follow from the scores.
 
 use backend::Backend;
 use engine::optim::schedule::ScheduleKind;
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::observe::notices;
 
-/// The scores of a model. On rank 0 also the prediction for each image, if requested.
+/// The scores of one set of weights. On rank 0 also the prediction for each image, if requested.
 struct ModelScores {
     eval: Eval,
     predictions: Option<Predictions>,
@@ -22,12 +22,12 @@ struct ModelScores {
     per_class: Option<Vec<ClassScore>>,
     /// Scores of each target, if labels are numbers. On rank 0 also the predictions, if requested.
     numbers: Option<NumberResults>,
-    /// The scores that are stored in files of the run.
+    /// The scores that checkpoints and the model file contain.
     sums: Sums,
 }
 
-/// A run with a larger final loss ends with an error. This is the square root of the largest f32, so squares of scores
-/// do not overflow.
+/// If the loss at the end of the run is larger, the run ends with an error. This is the square root of the largest f32, so that squares of
+/// the network's outputs do not overflow.
 const LARGEST_LOSS: f64 = 1.8e19;
 
 /// Selects the split to score.
@@ -47,7 +47,8 @@ impl ModelScores {
 }
 
 impl<B: Backend> Training<'_, B> {
-    /// Scores the watched split if the data set has one and this epoch is to be scored. Applies the rules that depend on the scores.
+    /// Scores the split that is evaluated after each epoch, if there is one and the evaluation is due. Then applies the rules that depend
+    /// on the scores.
     pub(super) fn score(&mut self) -> Result<ScoringResult, Error> {
         let epoch = self.at.epoch + 1;
         let due = self.at.step >= self.last || self.run.recipe.eval.scores(epoch);
@@ -58,8 +59,8 @@ impl<B: Backend> Training<'_, B> {
             return Ok(ScoringResult::Stopped);
         };
         self.at.score = Some(weights.sums);
-        // --max-steps can add this evaluation or end its epoch early. The score may be the best, but [stop] and the plateau schedule skip
-        // it. So the continued run is the same as one without --max-steps.
+        // --max-steps can add an evaluation that is not planned, or end an epoch early. Such a score may be the best, but `[stop]` and the
+        // plateau schedule ignore it. So the run computes the same when it is continued without --max-steps.
         let planned = self.run.recipe.eval.scores(epoch) || self.at.step >= self.run.schedule.total_steps();
         let whole = planned && self.run.ends_epoch(&self.at);
         let scoring = Scoring { weights: weights.scores(), ema: ema.as_ref().map(ModelScores::scores) };
@@ -113,7 +114,7 @@ impl<B: Backend> Training<'_, B> {
         Some(notices::scored(&self.context.session.world, whose, &eval.split, self.at.step, eval.loss))
     }
 
-    /// Scores the weights and, if the recipe wants it, their averages. Returns `None` if a rank received a request to stop.
+    /// Scores the weights and, if the recipe requests it, the averaged weights. Returns `None` if a rank received a request to stop.
     fn evaluate_all(&mut self, which: ScoredSplit) -> Result<Option<(ModelScores, Option<ModelScores>)>, Error> {
         let Some(weights) = self.evaluate(which, false)? else { return Ok(None) };
         if !self.run.recipe.scores_averages() || !self.run.strategy.sums_gradients() {
@@ -122,7 +123,7 @@ impl<B: Backend> Training<'_, B> {
         Ok(self.evaluate(which, true)?.map(|averages| (weights, Some(averages))))
     }
 
-    /// Scores the weights, or with `ema` their averages. Returns `None` if a rank received a request to stop.
+    /// Scores the weights, or the averaged weights if `ema` is set. Returns `None` if a rank received a request to stop.
     fn evaluate(&mut self, which: ScoredSplit, ema: bool) -> Result<Option<ModelScores>, Error> {
         let used = |measure| self.run.recipe.scores_used().iter().any(|(_, n)| n.ema == ema && n.measure == measure);
         let detail = match (used(Measure::Map), used(Measure::MacroF1), ema) {
@@ -140,7 +141,7 @@ impl<B: Backend> Training<'_, B> {
             ScoredSplit::AtEnd => &run.evaluation_at_end,
         };
         let Some(evaluation) = evaluation else { return Ok(None) };
-        // for multi-label images, the score alone contains everything that is needed
+        // for multi-label images, `Detail::Score` already includes the scores over classes
         let detail = if evaluation.split.multi_label() { Detail::Score } else { detail };
         let evaluated = match run.ema.as_mut().filter(|_| ema) {
             Some(averages) => averages.with(&mut run.graph, |graph| evaluation.run(session, graph, stop, detail))?,
@@ -154,7 +155,7 @@ impl<B: Backend> Training<'_, B> {
             Some(LabelScores { macro_f1, map, .. }) => [Some(macro_f1), Some(map)],
             None => over_classes(session, goes_by, predictions.as_ref())?,
         };
-        // the final evaluation comes after the epoch was counted, unless --max-steps ended it early
+        // the evaluation at the end comes after the epoch was counted, unless --max-steps ended the epoch early
         let epoch = self.at.epoch + u32::from(which == ScoredSplit::Watched || self.at.step_of_epoch > 0);
         let eval = Eval {
             step: self.at.step,
@@ -179,8 +180,8 @@ impl<B: Backend> Training<'_, B> {
         Ok(Some(ModelScores { eval, predictions, per_class, numbers: results, sums }))
     }
 
-    /// Updates the best score with the scores of an epoch. If the epoch is `whole`, updates the rules of the run, too. Returns true if the
-    /// new score is the best so far.
+    /// Updates the best score with the scores after an epoch. If `whole` is set, also updates the state of `[stop]` and of the plateau
+    /// schedule. Returns true if the new score is the best so far.
     fn take(&mut self, scoring: &Scoring, whole: bool) -> bool {
         let warm = self.at.step >= self.run.schedule.warmup_steps();
         if whole {
@@ -189,7 +190,7 @@ impl<B: Backend> Training<'_, B> {
         take_best(&self.run.recipe, &mut self.at, scoring)
     }
 
-    /// Applies the decisions that follow from the scores so far.
+    /// Lowers the learning rate or ends the run, if the scores so far require it.
     fn follow(&mut self) {
         let at = &self.at;
         let before = self.run.schedule.drops();
@@ -209,8 +210,8 @@ impl<B: Backend> Training<'_, B> {
     }
 }
 
-/// Returns the mean F1 and the mean average precision for single-label images, if a rule of the run needs them. Only
-/// rank 0 can compute them. It broadcasts the bits.
+/// Returns the mean F1 and the mean average precision for single-label images, if a rule of the run needs them. Rank 0 computes and
+/// broadcasts them, because only it has the predictions.
 fn over_classes(
     session: &Session,
     goes_by: [bool; 2],
@@ -224,13 +225,13 @@ fn over_classes(
     Ok(std::array::from_fn(|i| goes_by[i].then(|| f64::from_bits(all[i]))))
 }
 
-// Decisions that follow from the scores of a run: which checkpoint is the best, whether the run ends, whether the
-// plateau schedule lowers the rate. All ranks have the same scores, so they decide alike.
+// Decisions that depend on the scores of a run: which checkpoint is the best, whether the run ends, and whether the plateau schedule lowers
+// the rate. All ranks have the same scores, so all ranks make the same decisions.
 
 /// The outcome of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScoringResult {
-    /// A rank received a request to stop before the end.
+    /// A rank received a request to stop before the evaluation was complete.
     Stopped,
     /// The score is the best so far.
     Best,
@@ -268,14 +269,14 @@ pub fn remember(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: boo
 pub fn take_best(recipe: &Recipe, at: &mut Progress, scoring: &Scoring) -> bool {
     let name = recipe.best_by();
     let Some(score) = scoring.get(name) else { return false };
-    // a value of another score cannot be compared
+    // the best score so far is of another kind, so it cannot be compared
     let before = at.best.take().filter(|best| best.by == name.to_string());
     let better = before.as_ref().is_none_or(|best| name.better(score, best.score, 0.0));
     at.best = if better { Some(Best { by: name.to_string(), score, step: at.step }) } else { before };
     better
 }
 
-/// Returns the state of `[stop]` after a score.
+/// Returns the state of `[stop]` after the new score `score`.
 fn watch(recipe: &Recipe, before: Option<StopState>, score: f64) -> StopState {
     let (name, by) = (recipe.stop.score().value(), recipe.stop.min_delta());
     match before {
@@ -297,12 +298,12 @@ pub fn describe(recipe: &Recipe) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// Returns the ending of a run that was resumed with this recipe and has already ended.
+/// Returns why a resumed run has already ended by the rules of this recipe, or `None` if it can continue.
 pub fn over(recipe: &Recipe, at: &Progress) -> Option<Ending> {
     ending(recipe, at).filter(|_| at.step_of_epoch == 0)
 }
 
-/// Returns the ending if the scores so far end the run.
+/// Returns why the scores so far end the run, or `None` if they do not.
 pub fn ending(recipe: &Recipe, at: &Progress) -> Option<Ending> {
     let StopState { best, last, since } = at.rules.stop?;
     let name = recipe.stop.score().value();
@@ -324,12 +325,12 @@ impl Ending {
     /// Returns advice on how to continue the run.
     pub fn cure(&self) -> &'static str {
         match self {
-            Ending::Target { .. } => " It has reached stop.target; to continue, give another target",
-            Ending::Patience { .. } => " It has reached stop.patience; to continue, give more patience",
+            Ending::Target { .. } => " It has reached stop.target; to continue, set another target",
+            Ending::Patience { .. } => " It has reached stop.patience; to continue, set a larger stop.patience",
         }
     }
 
-    /// Returns the message after step `step`. `seconds` is the time from the first image to this score.
+    /// Returns the message that the run ends after step `step`. `seconds` is the time from the first image to the score that ends it.
     pub fn text(&self, step: u64, seconds: Option<f64>) -> String {
         match *self {
             Ending::Target { name, score, target } => {
@@ -369,7 +370,7 @@ mod tests {
         take_best(recipe, at, scoring)
     }
 
-    /// Adds the scores in order. Returns the steps of the best scores, and the step at which the run ends.
+    /// Applies the scores in order, one per step. Returns the steps with a new best score, and the step at which the run ends.
     fn run(recipe: &Recipe, shares: &[f64]) -> (Vec<u64>, Option<u64>) {
         let (mut at, mut best) = (Progress::default(), Vec::new());
         for share in shares {
@@ -392,7 +393,7 @@ mod tests {
         assert_eq!(run(&recipe("[stop]\npatience = 2", kind), &shares).1, Some(4));
         assert_eq!(run(&recipe("[stop]\npatience = 3", kind), &shares).1, Some(8));
         assert_eq!(run(&recipe("[stop]\npatience = 2\nscore = \"loss\"", kind), &shares).1, Some(4));
-        // 0.31 exceeds 0.3 by less than 0.05
+        // 0.31 is better than 0.3 by less than `min_delta`, so it does not count
         assert_eq!(run(&recipe("[stop]\npatience = 3\nmin_delta = 0.05", kind), &shares).1, Some(5));
         assert_eq!(run(&recipe("[stop]\ntarget = 0.3", kind), &shares).1, Some(2));
     }

@@ -1,4 +1,5 @@
-//! Starts a run, from the request to the first step: ranks, resources, device, plan, agreement.
+//! Starts a run. It goes from the request to the first step: joins the ranks, divides the cores, opens the device, plans, and compares the
+//! plans of all ranks.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -39,11 +40,11 @@ struct PlannedRun<B: Backend> {
     run: Run<B>,
     resources: Resources,
     resume: Option<Resume>,
-    /// Rank 0's lock, if OUT was locked before its checkpoints were read.
+    /// The lock on OUT, if it was taken before the checkpoints were read. `None` on ranks other than 0.
     lock: Option<OutLock>,
 }
 
-/// The options of a run, requests to stop it, and the start time of the process.
+/// How the run was started: its options, requests to stop it, and the start time of the process.
 #[derive(Clone, Copy)]
 struct Invocation<'a> {
     request: &'a TrainRequest,
@@ -58,7 +59,7 @@ pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> R
     let stop = if request.dry_run { Stop::default() } else { Stop::listen(request.time_limit, started)? };
     // without a launcher there is only one rank, so planning does not need to wait for MPI
     let alone = comm::launcher().is_none();
-    // MPI changes environment variables while it starts, so libraries must read theirs before or wait
+    // MPI changes environment variables while it starts. So libraries must either read theirs before that, or load after it
     let early = alone && device.read_environment()?;
     let comm = Comm::launch();
     let watch = Watch::start(&comm, request.stall);
@@ -84,7 +85,7 @@ pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> R
     session.conclude(result)
 }
 
-/// Opens this rank's device and makes it use the algorithms of the checkpoint.
+/// Opens this rank's device. For a resumed run, makes it use the algorithms in the checkpoint.
 fn open_device<D: Device>(
     device: &D,
     recipe: &Recipe,
@@ -108,15 +109,15 @@ fn open_device<D: Device>(
     Ok(backend)
 }
 
-/// Locks the output directory of an earlier run before its checkpoints are read, so that no other run changes them
-/// meanwhile. If it has no lock file, it is locked later, once it is known to be the output of a run.
+/// Locks the output directory of a run to resume before its checkpoints are read, so that no other run changes them in the meantime. If the
+/// directory has no lock file, it is locked later, once it is certain that a run wrote it.
 fn lock_early(request: &TrainRequest) -> Result<Option<OutLock>, Error> {
     check_resumed(request)?;
     let resumes = request.resume || request.resume_from.is_some();
     if resumes && !request.dry_run { OutLock::take_if_there(&request.out, request.steal_lock) } else { Ok(None) }
 }
 
-/// Plans as the only rank, possibly before MPI is up.
+/// Plans a run with a single rank, possibly before MPI is up.
 fn plan_alone<D: Device>(
     device: &D,
     request: &TrainRequest,
@@ -139,7 +140,7 @@ fn plan_alone<D: Device>(
     Ok(PlannedRun { run: build(source, backend, place)?, resources, resume, lock })
 }
 
-/// Plans together with other ranks.
+/// Plans a run together with the other ranks.
 fn plan_together<D: Device>(
     device: &D,
     session: &mut Session,
@@ -148,7 +149,7 @@ fn plan_together<D: Device>(
 ) -> Result<PlannedRun<D::Backend>, Error> {
     let mut source = session.agree(source(session))?;
     source.recipe.adapt_to(D::NAME);
-    // the following steps depend on the recipe
+    // from here on, all ranks need the same recipe, so compare it first
     session.same("the recipe or the data set", &source.digest()?, "start all ranks with the same files")?;
     session.watch.set_activity(Activity::Reading);
     let lock = session.agree(if session.is_root() { lock_early(request) } else { Ok(None) })?;
@@ -187,8 +188,8 @@ fn begin<D: Device>(
         .map_err(|error| gpus::located(device, error, &host, gpu.as_ref()))
 }
 
-/// Runs a planned training on this GPU, if it is one. `layout_cure` is the advice if the ranks have different memory
-/// layouts.
+/// Runs a planned training. `gpu` is this rank's GPU, if it computes on one. `layout_cure` is the advice for the user if ranks have
+/// different memory layouts.
 fn start<B: Backend>(
     session: &mut Session,
     planned: PlannedRun<B>,
@@ -207,7 +208,7 @@ fn start<B: Backend>(
     let own = run.source.notes.iter().cloned().chain(define::notes(&run.source, resume.is_none()));
     let warnings = own.chain(run.warnings(request)).chain(taught.map(|taught| taught.note));
     let warnings: Vec<String> = warnings.collect();
-    // a resumed run already has its weights
+    // a resumed run gets its weights from the checkpoint instead
     session.watch.set_activity(Activity::Reading);
     let begin = if resume.is_none() { initial_weights::prepare(session, &run)? } else { None };
     session.watch.set_activity(Activity::Starting);
@@ -251,15 +252,15 @@ fn start<B: Backend>(
     trained.map(|()| None)
 }
 
-/// Facts that the choice of a transport depends on, in addition to the run.
+/// What the choice of a transport depends on, in addition to the run.
 struct TransportPlace {
-    /// Whether buckets are summed during backward.
+    /// True if buckets are summed during backward.
     overlap: bool,
     /// The reason why NCCL must not be tried, if there is one.
     no_nccl: Option<String>,
 }
 
-/// Searches a learning rate instead of training.
+/// Runs a learning rate search instead of the training.
 fn search<B: Backend>(
     session: &mut Session,
     mut run: Run<B>,
@@ -272,7 +273,7 @@ fn search<B: Backend>(
         session.notes.iter().for_each(|note| screen::say(note));
     }
     weights(session, &mut run, begin)?;
-    // a trial with device memory would create a file in OUT
+    // staged needs no test sums. A test in device memory would create a file in OUT, which the search must not change
     run.recipe.reduce.path = TransportSetting::Staged;
     let Choice { transport, .. } = choose_transport(session, &run, request, place.no_nccl.as_deref())?;
     let plan = TransportPlan { overlap: place.overlap, transport };
@@ -281,7 +282,7 @@ fn search<B: Backend>(
     Ok(session.is_root().then_some(found))
 }
 
-/// Returns the message for a run that is already finished. The result is the same on all ranks. Collective.
+/// Returns the message for a run that is already finished, or `None`. The result is the same on all ranks. Collective.
 fn finished_message<B: Backend>(
     session: &Session,
     run: &Run<B>,
@@ -304,7 +305,7 @@ fn finished_message<B: Backend>(
 
 /// The opened output directory.
 struct Output {
-    /// The lock on the directory, only on rank 0.
+    /// The lock on the directory. `None` on ranks other than 0.
     lock: Option<OutLock>,
     report: Reporter,
 }
@@ -383,8 +384,8 @@ fn choose_transport<B: Backend>(
     transport::choose(session, run.graph.backend(), &wanted)
 }
 
-/// Opens the recipe and the data set. With `--stage`, the ranks of the `session` first copy the data set together. Without a session, this
-/// is the only rank.
+/// Opens the recipe and the data set. With `--stage`, the ranks of `session` first copy the data set to their nodes. Without a session,
+/// this is the only rank.
 pub(super) fn open(request: &TrainRequest, session: Option<&Session>, watch: &Watch) -> Result<Source, Error> {
     watch.set_activity(Activity::Reading);
     let opened = open_files(request, session, watch);
@@ -417,9 +418,8 @@ fn open_files(request: &TrainRequest, session: Option<&Session>, watch: &Watch) 
 /// Advice about the value of `--resume`.
 const CURE: &str = "name a file in the folder checkpoints of a run, or write `auto` for the newest checkpoint in --out";
 
-/// Returns an error if `--resume` does not name a file. If it names a directory, the error suggests the newest
-/// checkpoint in it. If nothing has the name, it suggests the newest one in `--out`. Only the rank that reads the file
-/// calls this.
+/// Returns an error if `--resume` does not name a file. If it names a directory, the error suggests the newest checkpoint in it. If nothing
+/// has this name, the error suggests the newest checkpoint in `--out`. Only the rank that reads the file calls this.
 pub(super) fn check_resumed(request: &TrainRequest) -> Result<(), Error> {
     let Some(path) = &request.resume_from else { return Ok(()) };
     let what = match path.metadata() {
@@ -436,13 +436,13 @@ pub(super) fn check_resumed(request: &TrainRequest) -> Result<(), Error> {
     Err(Error::Usage(format!("--resume {}: {}", path.display(), with_advice(&what, CURE))))
 }
 
-/// Names a run's newest checkpoint. Empty if the run has no checkpoint.
+/// Returns text that names a run's newest checkpoint. Empty if the run has no checkpoint.
 fn newest(run: &Path) -> String {
     let found = output::newest(&run.join("checkpoints")).or_else(|| output::newest(run));
     found.map_or_else(String::new, |path| format!("the newest checkpoint in {} is {}", run.display(), path.display()))
 }
 
-/// Sets the first weights of a new run and returns its progress. Collective.
+/// Sets the initial weights of a new run and returns its progress. Collective.
 pub fn start_new_run<B: Backend>(
     session: &Session,
     run: &mut Run<B>,
@@ -452,7 +452,7 @@ pub fn start_new_run<B: Backend>(
     Ok(Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() })
 }
 
-/// Restores a run that continues in `out`. Also returns a note if its best checkpoint is gone. Collective.
+/// Restores a run that continues in `out`, and returns its progress. Also returns a note if its best checkpoint is missing. Collective.
 pub fn restore_run<B: Backend>(
     session: &Session,
     run: &mut Run<B>,
@@ -463,7 +463,7 @@ pub fn restore_run<B: Backend>(
     Ok((Progress { best, ..resume.restore(session, run)? }, note))
 }
 
-/// Replaces random weights by weights from the network's file, then by weights from `[init]`. Collective.
+/// Replaces random weights by weights from the network's file, then by those that `[init]` requests. Collective.
 pub fn weights<B: Backend>(session: &Session, run: &mut Run<B>, begin: Option<InitialWeights>) -> Result<(), Error> {
     define::begin(session, run)?;
     begin.map_or(Ok(()), |begin| begin.apply(session, run))?;

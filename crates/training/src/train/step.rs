@@ -1,14 +1,14 @@
-//! An optimizer step, as in Goyal et al. 2017 (arXiv 1706.02677): the gradient of each worker, the sum over all ranks,
-//! a single update.
+//! An optimizer step, as in Goyal et al. 2017 (arXiv 1706.02677): each worker computes a gradient, the gradients are summed over all ranks,
+//! and the optimizer updates the weights once.
 //!
-//! Steps are kept in a queue from their first pass until their sums are read. If the device computes asynchronously, the
-//! update of a step can be enqueued before its sums are read. The host then enqueues the next step first, so the device
-//! never waits for the host. Records, running statistics and the end of a run with a loss that is not finite come
-//! later. Their values are the same as without working ahead. All ranks read the sums of the same steps in the same order.
+//! A step stays in a queue from its first pass until the sums of its last pass (loss and hits) are read. If the device computes
+//! asynchronously, the host enqueues the update of a step and the passes of the next one before it reads the sums, so the device never
+//! waits for the host. Records, running statistics, and the error about a loss that is not finite then come some passes later, with
+//! unchanged values. All ranks read the sums of the same steps in the same order.
 //!
-//! Ranks that step independently between synchronisations (see [`strategy`](super::strategy)) sum only over their own
-//! workers. They do not communicate between two synchronisations. So the records of these steps are summed over the
-//! ranks and returned together when the ranks synchronise.
+//! If ranks step independently between synchronisations (see [`strategy`](super::strategy)), each rank sums only over its own workers. The
+//! ranks do not communicate in these steps. When they synchronise, the records of these steps are summed over the ranks and returned
+//! together.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -39,7 +39,7 @@ use crate::train::sam::Sam;
 pub struct Stepper<'a, B: Backend> {
     session: &'a Session,
     batches: MicroBatches,
-    /// Present for sharpness-aware minimisation, which computes two gradients per step.
+    /// State for sharpness-aware minimisation, which computes two gradients per step. `None` without it.
     sam: Option<Sam<B>>,
     reduction: GradientSum<B>,
     layout: MetricsLayout,
@@ -49,63 +49,63 @@ pub struct Stepper<'a, B: Backend> {
     before: RankTiming,
     timing: EpochTiming,
     trace: Trace,
-    /// Time in the sums of batch norm over all ranks.
+    /// Time that batch norm over all ranks has spent in its sums.
     sync_bn: Waited,
-    /// Number of passes that may be enqueued before the sums of an earlier one are read.
+    /// Number of passes that may be enqueued before the sums (loss and hits) of an earlier pass are read.
     passes_ahead: usize,
-    /// Passes with unread sums, oldest first.
+    /// Passes whose sums are unread, oldest first.
     unread: VecDeque<UnreadPass>,
-    /// The steps of these passes, oldest first.
+    /// The steps that the unread passes belong to, oldest first.
     in_flight: VecDeque<StepInFlight>,
-    /// Time when the sums of the last step were read.
+    /// Time when the host finished reading the sums of the last step.
     read: Option<Instant>,
-    /// Steps whose sums were read since the last synchronisation.
+    /// Steps whose sums were read, but whose records were not yet returned.
     pending: Vec<PendingStep>,
     agreed: Requests,
     notices: Notices,
     /// Loss scale after the last step.
     scale: Option<LossScale>,
-    /// Statistics of the last step, if it was measured.
+    /// Statistics of the layers in the last step, if they were measured.
     layers: Option<report::Layers>,
 }
 
-/// A step with sums that were not all read yet.
+/// A step in which the sums of at least one pass are unread.
 struct StepInFlight {
-    /// Metrics of the passes that were read.
+    /// Metrics of the passes whose sums were read.
     metrics: StepMetrics,
-    /// The record, without the values that depend on the sums.
+    /// The record of the step. The values that depend on the sums are added later.
     record: StepRecord,
     start: Instant,
-    /// Whether this rank has images in the step.
+    /// True if this rank has images in the step.
     has_images: bool,
-    /// The summed image weights for each pass. Empty without class weights.
+    /// The sum of the image weights in each pass. Empty without class weights.
     weights: Vec<f64>,
-    /// Result of an update that was enqueued before the sums were read: whether the parameters are finite. `None`
-    /// without such an update.
+    /// Result of an update that was enqueued before the sums were read: false if a parameter is known not to be finite. `None` if the
+    /// update was not enqueued yet.
     updated: Option<bool>,
 }
 
-/// Returns how many passes may be enqueued before the sums of an earlier one are read. Returns 0 if the host must do
-/// something between a pass and the update. The number is the same on all ranks.
+/// Returns the number of passes that may be enqueued before the sums of an earlier pass are read. It is 0 if the host must do something
+/// between a pass and the update. All ranks return the same number.
 fn passes_ahead<B: Backend>(run: &Run<B>, ranks: usize, transport: &Transport<B>, traced: bool) -> usize {
     let backend = run.graph.backend();
     let ahead = backend.queue().map_or(0, Queue::passes_ahead);
-    // with equal numbers of passes, all ranks sum a step's metrics between the same two passes
+    // all ranks must have the same number of passes, so that they sum a step's metrics between the same two passes
     let even = run.division.workers.is_multiple_of(ranks) && !(run.recipe.sync_bn && ranks > 1);
-    // codes that MPI sums are read by the host
+    // if MPI sums encoded gradients, the host must read them before the update
     let enqueued = run.reduction.gather() == Gather::Summed || matches!(transport, Transport::Nccl(_));
-    // traced layers and measured gradients are read after each step
+    // traced layer times and measured gradients are read after each step
     let measured = run.recipe.log.histograms.is_some() || run.recipe.optimizer.sam_rho.is_some();
     if even && enqueued && run.strategy.sums_gradients() && !(traced || measured) { ahead } else { 0 }
 }
 
-/// A step with a record that was not returned yet.
+/// A step whose sums were read, but whose record was not yet returned.
 struct PendingStep {
-    /// Summed over the ranks that step together.
+    /// The metrics, summed over the ranks that step together.
     metrics: StepMetrics,
-    /// This rank's part of the loss.
+    /// This rank's part of the loss, for the message about a loss that is not finite.
     own_loss: f64,
-    /// The times are added when the metrics have been summed over all ranks.
+    /// The record of the step. The ranks' times are added when the metrics are summed over all ranks.
     record: StepRecord,
 }
 
@@ -153,9 +153,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         })
     }
 
-    /// Runs or enqueues the step after `at` and advances `at`. Returns the record of each step whose metrics are summed over
-    /// all ranks by now. This is a single record unless steps are in flight or ranks step independently. `requests` are
-    /// this rank's requests.
+    /// Runs or enqueues the step after `at` and advances `at`. Returns the records of the steps whose metrics are now summed over all
+    /// ranks. This is one record per call, unless the device works ahead or ranks step independently. `requests` are this rank's requests.
     pub fn step(
         &mut self,
         run: &mut Run<B>,
@@ -188,7 +187,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             weights: Vec::new(),
             updated: None,
         });
-        // a checkpoint must include the whole step, and the first step is reported when it is done
+        // wait for the sums if a checkpoint must include this step, or if it is the first step, whose time is reported
         self.run_passes(run, loader, at, self.read.is_none() || requests.stop || requests.save)?;
         let records = if run.strategy.synchronises(at.step) { self.synchronise(run, at)? } else { Vec::new() };
         self.before.step = start.elapsed().as_secs_f64() * 1e3;
@@ -196,8 +195,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(records)
     }
 
-    /// Runs the passes of this rank's workers, and starts the sums of their gradients. Leaves the sums of passes unread as
-    /// far as the host may work ahead. Reads all of them if the step `waits` for its sums on any rank.
+    /// Runs the passes of this rank's workers and starts the sums of their gradients. Up to `passes_ahead` passes stay unread. Reads the
+    /// sums of all passes if `waits` is set on any rank.
     fn run_passes(
         &mut self,
         run: &mut Run<B>,
@@ -206,7 +205,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         mut waits: bool,
     ) -> Result<(), Error> {
         let (waited, mine, travels) = (loader.stats().wait, run.division.mine.clone(), self.reduction.travels());
-        // the host must do something between the last pass and the update: enqueue sums, or divide by summed weights
+        // true if the host must do something between the last pass and the update: enqueue sums, or divide by summed weights
         let apart = travels || run.recipe.loss.class_weights.is_some();
         let (mut images, mut updates) = (0, false);
         for worker in mine.clone() {
@@ -219,7 +218,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             let turn = MicroBatch { worker, last: worker + 1 == mine.end };
             if turn.last && self.passes_ahead > 0 {
                 (images, waits) = self.over_ranks(images, waits)?;
-                // if records were skipped, the gradients must be rescaled before the update
+                // enqueue the update early only if no record was skipped, because otherwise the gradients must be rescaled first
                 updates = images == run.samples(at.step_of_epoch) && (travels || !batch.is_empty());
             }
             let data = (loader.stats().wait - waited).as_secs_f64() * 1e3 + self.before.data;
@@ -230,7 +229,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             let pass = match updates && !apart {
                 true => self.start_with_update(run, &batch, at, turn)?,
                 false => {
-                    // a rank without images has no pass that could bring the numbers
+                    // send the update's numbers, such as the rate, together with the pass's inputs; without images there is no pass
                     if updates && !batch.is_empty() {
                         run.optimizer.set_momentum(run.schedule.momentum(at.step));
                         run.optimizer.announce(&run.graph, run.schedule.lr(at.step), run.ema.as_ref())?;
@@ -244,7 +243,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
             self.unread.push_back(pass);
             self.batches.send_ahead(run, loader, at, turn)?;
             if updates && apart {
-                // the first update copies its lists to the device and waits for that, so wait for the pass by name before
+                // the first update waits until its lists are copied to the device. Wait for the pass before it, so that the watchdog
+                // reports the right reason
                 if self.read.is_none() {
                     micro_batches::wait_for_pass(run, at.step + 1, self.session)?;
                 }
@@ -256,7 +256,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Returns the number of images in a step of all ranks, and whether any rank waits for its sums. Collective.
+    /// Sums the numbers of images in a step over all ranks. Also returns whether any rank must wait for the step's sums. Collective.
     fn over_ranks(&self, images: usize, waits: bool) -> Result<(usize, bool), Error> {
         let mut sums = [images as u64, u64::from(waits)];
         if self.session.world.size > 1 {
@@ -265,7 +265,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok((sums[0] as usize, sums[1] > 0))
     }
 
-    /// Starts the last pass of a step whose gradients stay on this rank, together with the optimizer's step.
+    /// Starts the last pass of a step together with the optimizer's update, for a step whose gradients do not leave this rank.
     fn start_with_update(
         &mut self,
         run: &mut Run<B>,
@@ -283,7 +283,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(self.batches.unread(batch, turn))
     }
 
-    /// Finishes the gradients in the step after `at` and enqueues its update, before the host reads its passes' sums.
+    /// Enqueues the gradient sums and the update of the step after `at` before the host reads the sums of its passes.
     fn update_early(&mut self, run: &mut Run<B>, at: &Progress) -> Result<(), Error> {
         let Some(step) = self.in_flight.back_mut() else { return Ok(()) };
         self.reduction.finish_gradients(&mut run.graph, step.metrics.own_loss())?;
@@ -294,8 +294,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Reads the sums of passes until only `stays` passes are unread, and finishes complete steps. The newest step may
-    /// be the one after `at`.
+    /// Reads the sums of passes until only `stays` passes are unread. Finishes each step whose last pass was read. The newest step in
+    /// flight may be the one after `at`.
     fn read_passes(&mut self, run: &mut Run<B>, at: &Progress, stays: usize) -> Result<(), Error> {
         while self.unread.len() > stays
             && let (Some(pass), Some(step)) = (self.unread.pop_front(), self.in_flight.front_mut())
@@ -310,9 +310,9 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Finishes a step after its last sums were read. Sums metrics over the ranks that step together. Updates the
-    /// parameters, unless that was done early, and the running statistics. The gradients are already means, because
-    /// each loss was multiplied by 1 / images.
+    /// Finishes a step after the sums of its last pass were read. Sums the metrics over the ranks that step together. Updates the running
+    /// statistics, and the parameters unless their update was enqueued early. The gradients are already means, because each loss was
+    /// multiplied by 1 / images.
     fn finish_step(&mut self, run: &mut Run<B>, at: &Progress, step: StepInFlight) -> Result<(), Error> {
         let StepInFlight { metrics, record, start, has_images, updated, .. } = step;
         let later = [updated].into_iter().chain(self.in_flight.iter().map(|step| step.updated)).flatten().count();
@@ -338,8 +338,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Does everything between the gradients of the step after `at` and its update: rescaling, the second gradient of
-    /// sharpness-aware minimisation, measurements, and the strategy's part.
+    /// Does what must happen between the gradient sums of the step after `at` and its update: rescaling, the second gradient of
+    /// sharpness-aware minimisation, measurements, and the first part of the strategy's synchronisation.
     fn before_update(&mut self, run: &mut Run<B>, at: &Progress, step: &PendingStep) -> Result<(), Error> {
         run.rescale(at.step_of_epoch, step.metrics.total())?;
         self.step_up(run, at)?;
@@ -354,7 +354,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Switches to images from `input`, starting at the given epoch and step of the epoch.
+    /// From now on takes images from `input`, starting at the given epoch and step of the epoch.
     pub fn feed(&mut self, run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<(), Error> {
         self.batches = MicroBatches::new(input.clone(), run.recipe.label_smoothing as f32, Targets::from_run(run));
         self.look_twice(run, input, at)
@@ -368,8 +368,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// For sharpness-aware minimisation, replaces the gradients by gradients of the same images at the moved
-    /// parameters.
+    /// With sharpness-aware minimisation, replaces the gradients by the gradients of the same images at the moved parameters. Otherwise
+    /// does nothing.
     fn step_up(&mut self, run: &mut Run<B>, at: &Progress) -> Result<(), Error> {
         let Some(mut sam) = self.sam.take() else { return Ok(()) };
         sam.climb(run)?;
@@ -378,7 +378,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let mut observers = Observers { notices: &mut seen, trace: &self.trace, session: self.session };
         let waited = sam.loader.stats().wait;
         sam.passes(run, at, &mut self.reduction, &mut metrics, &mut observers)?;
-        // counted in the next step, like its communication
+        // the time is reported with the next step, as is the time for communication
         self.before.data = (sam.loader.stats().wait - waited).as_secs_f64() * 1e3;
         self.reduction.finish_gradients(&mut run.graph, metrics.own_loss())?;
         let metrics = self.reduction.sum_metrics(&metrics)?;
@@ -388,11 +388,11 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Reads the loss scale as it was after step `done`. Updates for `later` more steps are already enqueued. Adds a
-    /// notice if the device skipped step `done`. Returns an error if halving the scale has not helped.
+    /// Reads the loss scale after step `done`, although the updates of `later` more steps may already be enqueued. Adds a notice if the
+    /// device skipped that step. Returns an error if the scale has reached its minimum and gradients are still not finite.
     fn check_loss_scale(&mut self, run: &Run<B>, done: u64, later: u64, has_images: bool) -> Result<(), Error> {
         let Some(scaling) = run.graph.backend().loss_scaling() else { return Ok(()) };
-        // with images, the host has already read a pass that follows the update in step `done`
+        // with images, the host has read a pass that was enqueued after the update of step `done`, so the scale is already known
         if !has_images {
             scaling.scale()?;
         }
@@ -404,14 +404,14 @@ impl<'a, B: Backend> Stepper<'a, B> {
         notices::underflow(&self.session.world, &now, !run.strategy.sums_gradients()).map_or(Ok(()), Err)
     }
 
-    /// Runs the optimizer unless that was done early, and updates running statistics and averages. If a loss, parameter
-    /// or statistic is not finite, sets the loss in the metrics to NaN, which informs all ranks.
+    /// Runs the optimizer, unless its update was enqueued early. Then updates the running statistics and their average. If a parameter or a
+    /// statistic is not finite, sets the loss in the metrics to NaN, which informs all ranks.
     fn update(&mut self, run: &mut Run<B>, step: &mut PendingStep, updated: Option<bool>) -> Result<(), Error> {
         let together = run.strategy.sums_gradients();
-        // A loss that is not finite ends the run in `records`, on all ranks together. A rank without samples in a short
-        // batch has no gradient.
+        // If the loss is not finite, do not update: `records` then ends the run on all ranks together. A rank that steps independently and
+        // has no samples in a short batch has no gradient to apply.
         if (together && !step.metrics.loss().is_finite()) || (!together && step.record.loss.count == 0) {
-            // the step counts anyway, because the slots will be averaged with other ranks' slots
+            // count the step anyway, because all ranks must have the same step count when their optimizer state is averaged
             run.optimizer.set_steps(step.record.step);
             return Ok(());
         }
@@ -431,7 +431,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Returns the records of all pending steps, and synchronises the ranks' models.
+    /// Returns the records of all pending steps. If ranks step independently, also synchronises their models.
     fn synchronise(&mut self, run: &mut Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
         let begin = Instant::now();
         let records = self.records(run, at)?;
@@ -443,7 +443,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(records)
     }
 
-    /// Counts the time since `begin` as a wait for other ranks, if they synchronise their models.
+    /// If ranks step independently, counts the time since `begin` as a wait for other ranks.
     fn synchronised(&mut self, run: &Run<B>, begin: Instant) {
         if !run.strategy.sums_gradients() {
             self.before.comm += begin.elapsed().as_secs_f64() * 1e3;
@@ -451,13 +451,13 @@ impl<'a, B: Backend> Stepper<'a, B> {
         }
     }
 
-    /// Returns the remaining records, at the end of an epoch or run. Adds their sums to `at`.
+    /// Reads all unread passes and returns the remaining records, at the end of an epoch or run. Adds their sums to `at`.
     pub fn finish_pending(&mut self, run: &mut Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
         self.read_passes(run, at, 0)?;
         self.records(run, at)
     }
 
-    /// Returns the records of all pending steps, summed over all ranks.
+    /// Returns the records of all pending steps, summed over all ranks. Adds their sums to `at`.
     fn records(&mut self, run: &Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
         let mut pending = std::mem::take(&mut self.pending);
         if !run.strategy.sums_gradients() {
@@ -465,7 +465,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         }
         let mut records = Vec::new();
         for PendingStep { metrics, own_loss, record } in pending {
-            // all ranks have the same sums, so all of them return here together
+            // all ranks have the same sums, so all of them return the error together
             if !metrics.loss().is_finite() {
                 return Err(not_finite(&self.session.comm, self.precision, record.step - 1, record.lr, own_loss));
             }
@@ -483,7 +483,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(records)
     }
 
-    /// Sums the metrics of steps that each rank made independently.
+    /// Sums the metrics of steps over all ranks, if the ranks made these steps independently.
     fn sum_over_ranks(&self, pending: &mut [PendingStep]) -> Result<(), Error> {
         let own: Vec<Vec<f64>> = pending.iter().map(|step| step.metrics.to_vectors().concat()).collect();
         let Some(each) = own.first().map(Vec::len) else { return Ok(()) };
@@ -499,7 +499,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         MpiRanks::new(self.session)
     }
 
-    /// Passes the layers' times in step `done` to the trace.
+    /// Adds the layers' times in step `done` to the trace.
     fn trace_layers(&self, run: &mut Run<B>, done: u64) {
         if !self.trace.follows_steps() {
             return;
@@ -515,12 +515,12 @@ impl<'a, B: Backend> Stepper<'a, B> {
         }
     }
 
-    /// Returns the requests of any rank, as known after the last step.
+    /// Returns what any rank has requested, as known after the last step.
     pub fn agreed(&self) -> Requests {
         self.agreed
     }
 
-    /// Returns the gradient sums, which have the residuals.
+    /// Returns the gradient sums. They have the residuals of error feedback.
     pub fn reduction(&mut self) -> &mut GradientSum<B> {
         &mut self.reduction
     }
@@ -535,12 +535,12 @@ impl<'a, B: Backend> Stepper<'a, B> {
         self.layers.take()
     }
 
-    /// Returns which rank was the slowest since the last call.
+    /// Returns advice about the rank that was the slowest since the last call.
     pub fn take_slowest(&mut self) -> Option<report::Advice> {
         std::mem::take(&mut self.timing).slowest()
     }
 
-    /// Returns notices since the last call: skipped records, skipped steps, notes from the device.
+    /// Returns the notices since the last call: skipped records, skipped steps, and notes from the device.
     pub fn take_notices(&mut self, run: &Run<B>) -> Vec<String> {
         self.notices.device(run.graph.take_notes(), &self.session.world);
         self.notices.take()

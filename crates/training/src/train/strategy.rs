@@ -14,28 +14,28 @@ use engine::Graph;
 
 use crate::train::reduce::ranks::RankSum;
 
-/// A rule that keeps the models of the ranks together. All ranks call each method in the same steps, so a method may
-/// sum over them.
+/// Decides when ranks exchange data, and keeps their models together. All ranks call each method in the same steps, so a method may sum
+/// over the ranks.
 pub trait Strategy<B: Backend> {
     /// Returns true if every step sums its gradients over all ranks. Otherwise each rank uses the gradient of its own
     /// workers.
     fn sums_gradients(&self) -> bool;
 
-    /// Returns true if the ranks synchronise in the step after `done` earlier ones.
+    /// Returns true if the ranks synchronise in the step that follows `done` steps.
     fn synchronises(&self, done: u64) -> bool;
 
-    /// Returns how many steps can pass until the ranks communicate again, not counting the current step. 0 means that
-    /// they communicate in every step.
+    /// Returns the maximum number of steps after the current step until the ranks communicate again. 0 means that they communicate in every
+    /// step.
     fn steps_apart(&self) -> u64 {
         0
     }
 
-    /// The trainer calls this before the update in a step that synchronises.
+    /// Called before the update in a step that synchronises.
     fn before_update(&mut self, _weights: &Arena<B>, _ranks: &mut dyn RankSum) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The trainer calls this after the update in a step that synchronises. `slots` are the optimizer's slots.
+    /// Called after the update in a step that synchronises. `slots` is the optimizer's state.
     fn after_update(
         &mut self,
         _weights: &mut Arena<B>,
@@ -45,26 +45,26 @@ pub trait Strategy<B: Backend> {
         Ok(())
     }
 
-    /// Puts the synchronised model into the graph, for evaluation and saving. Returns false if it is already there.
+    /// Puts the synchronised model into the graph, for evaluation and saving. Returns false if the graph already has it.
     fn swap_in(&mut self, _graph: &mut Graph<B>, _ranks: &mut dyn RankSum) -> Result<bool, Error> {
         Ok(false)
     }
 
-    /// Puts this rank's own model back. Does nothing if it is already there.
+    /// Puts this rank's own model back into the graph. Does nothing if it is already there.
     fn swap_out(&mut self, _graph: &mut Graph<B>) {}
 
-    /// Restarts from these weights, which are the same on all ranks.
+    /// Forgets the previous state and continues from these weights, which are the same on all ranks.
     fn restart(&mut self, _backend: &B, _weights: &Arena<B>) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Describes for the log what ranks exchange and when. `None` if it is the sum of gradients.
+    /// Describes for the log what ranks exchange, and when. `None` if they sum gradients in every step.
     fn describe(&self) -> Option<String> {
         None
     }
 }
 
-// Synchronous SGD: gradients are summed over all ranks in every step (Goyal et al. 2017, arXiv 1706.02677). All ranks always hold the same
+// Synchronous SGD: gradients are summed over all ranks in every step (Goyal et al. 2017, arXiv 1706.02677). All ranks always have the same
 // model, so there is nothing else to synchronise.
 
 #[derive(Clone, Copy, Debug)]
@@ -80,17 +80,18 @@ impl<B: Backend> Strategy<B> for Allreduce {
     }
 }
 
-// Means over the ranks, and swapping a rank's own model with the synchronised one. Each rank has its own running
-// statistics of batch norm. They are pooled for the synchronised model.
+// Computes means over the ranks, and exchanges a rank's own model with the synchronised model. Each rank has its own running statistics of
+// batch norm. The synchronised model has the statistics of all ranks together.
 
-/// A rank's own weights and running statistics while the synchronised model is in the graph.
+/// A rank's own weights and running statistics, kept while the graph has the synchronised model.
 pub struct OwnModel<B: Backend> {
     weights: Arena<B>,
     running: Vec<f32>,
 }
 
 impl<B: Backend> OwnModel<B> {
-    /// Puts `weights` and the pooled running statistics into the graph and returns the previous ones. Collective.
+    /// Puts `weights` and the pooled running statistics into the graph. Returns the weights and statistics that were in the graph.
+    /// Collective.
     pub fn replace(graph: &mut Graph<B>, weights: Arena<B>, ranks: &mut dyn RankSum) -> Result<Self, Error> {
         let running = graph.running().to_vec();
         let places: Vec<_> = graph.norms().iter().map(|n| (n.offset, n.channels)).collect();
@@ -105,7 +106,7 @@ impl<B: Backend> OwnModel<B> {
     }
 }
 
-/// Replaces an arena by its mean over the ranks.
+/// Replaces the values of an arena by their means over the ranks. Collective.
 pub fn mean<B: Backend>(arena: &mut Arena<B>, ranks: &mut dyn RankSum) -> Result<(), Error> {
     let share = 1.0 / ranks.ranks() as f32;
     arena.buckets.iter_mut().try_for_each(|bucket| {
@@ -117,9 +118,9 @@ pub fn mean<B: Backend>(arena: &mut Arena<B>, ranks: &mut dyn RankSum) -> Result
     })
 }
 
-/// Pools running means m and variances v over all ranks, with equal weight per rank. `places` has an offset and a
-/// number of channels for each batch norm. With M = mean(m), the results are M and mean(v + m^2) - M^2. The variance is
-/// computed from m - M to avoid cancellation.
+/// Replaces running statistics by those of all ranks together, with equal weight per rank. `places` has the offset and the number of
+/// channels of each batch norm. From means m and variances v this computes M = mean(m) and mean(v + m^2) - M^2. The variance is computed
+/// from m - M to avoid cancellation. Collective.
 pub fn pool(running: &mut [f32], places: &[(usize, usize)], ranks: &mut dyn RankSum) -> Result<(), Error> {
     let share = 1.0 / ranks.ranks() as f64;
     let mut means: Vec<f64> = running.iter().map(|v| f64::from(*v)).collect();
@@ -141,7 +142,7 @@ pub fn pool(running: &mut [f32], places: &[(usize, usize)], ranks: &mut dyn Rank
     Ok(())
 }
 
-/// Returns a copy in newly allocated memory.
+/// Copies an arena to newly allocated memory.
 pub fn copy<B: Backend>(backend: &B, from: &Arena<B>) -> Result<Arena<B>, Error> {
     let lengths: Vec<usize> = from.buckets.iter().map(Buffer::len).collect();
     let mut arena = Arena::new(backend, &lengths)?;
@@ -151,20 +152,20 @@ pub fn copy<B: Backend>(backend: &B, from: &Arena<B>) -> Result<Arena<B>, Error>
     Ok(arena)
 }
 
-// Synchronous elastic averaging, `sync = "easgd(tau, alpha)"` (Zhang, Choromanska and LeCun 2015, arXiv 1412.6651, equations 3 and 4):
-// in the first step and every tau-th after it, with the parameters x_i and the centre c from before it, x_i <- (step of x_i) - alpha
-// (x_i - c) and c <- c + alpha sum_i (x_i - c). Optimizer slots stay each rank's own; with Nesterov's momentum this is EAMSGD. The
-// centre is the synchronised model.
+// Synchronous elastic averaging, `sync = "easgd(tau, alpha)"` (Zhang, Choromanska and LeCun 2015, arXiv 1412.6651, equations 3 and 4). The
+// ranks have parameters x_i, and they share a centre c. The first step and every tau-th step after it synchronises: x_i <- (update of x_i)
+// - alpha (x_i - c) and c <- c + alpha sum_i (x_i - c), where x_i - c is the difference before the step. Each rank keeps its own optimizer
+// state. With Nesterov's momentum this is EAMSGD. The synchronised model is the centre.
 
 /// A rank's state for elastic averaging.
 pub struct Easgd<B: Backend> {
-    /// Period tau: number of steps between synchronisations.
+    /// Period tau: the first step and every tau-th step after it synchronises.
     period: u64,
     /// Fraction of the distance to the centre that a synchronisation removes.
     alpha: f32,
-    /// The centre c, which is equal on all ranks.
+    /// The centre c. Equal on all ranks.
     centre: Arena<B>,
-    /// The difference x_i - c before the current step.
+    /// The difference x_i - c from before the current step.
     distance: Arena<B>,
     own: Option<OwnModel<B>>,
 }
@@ -190,7 +191,7 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
         self.period.saturating_sub(1)
     }
 
-    /// Stores the distance to the centre, and moves the centre.
+    /// Stores this rank's difference from the centre, and then moves the centre.
     fn before_update(&mut self, weights: &Arena<B>, ranks: &mut dyn RankSum) -> Result<(), Error> {
         let mut total = Vec::new();
         for ((centre, distance), own) in
@@ -210,7 +211,7 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
         Ok(())
     }
 
-    /// Moves this rank towards the previous centre.
+    /// Moves this rank's parameters towards the centre, by the difference that `before_update` stored.
     fn after_update(
         &mut self,
         weights: &mut Arena<B>,
@@ -252,13 +253,13 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
     }
 }
 
-// Local SGD, `sync = "local(H)"`: after every H-th step all ranks continue with the mean of their parameters and
-// optimizer slots. Because slots are averaged too, `local(1)` equals allreduce up to rounding, and convergence with
-// momentum is proven (Yu, Jin and Yang 2019, arXiv 1905.03817).
+// Local SGD, `sync = "local(H)"`: after every H-th step all ranks continue with the means of their parameters and optimizer state. Because
+// the state is averaged too, `local(1)` equals allreduce except for rounding, and convergence with momentum is proven (Yu, Jin and Yang
+// 2019, arXiv 1905.03817).
 
 /// A rank's state for local SGD.
 pub struct LocalSgd<B: Backend> {
-    /// Period H: number of steps between synchronisations.
+    /// Period H: the ranks synchronise after every H-th step.
     period: u64,
     own: Option<OwnModel<B>>,
 }

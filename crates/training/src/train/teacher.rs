@@ -1,5 +1,5 @@
-//! The teacher of distillation: a trained network that scores each batch in addition to the network in training. Every
-//! rank reads it from the same file and plans it before the first step on its own device.
+//! The teacher of distillation: a trained network that scores each training batch in addition to the network in training. Every rank reads
+//! it from the same file and plans it on its own device before the first step.
 
 use std::path::{Path, PathBuf};
 
@@ -21,11 +21,11 @@ use crate::train::save::model;
 use crate::train::save::output::ClassSources;
 use crate::train::save::resume::Head;
 
-/// Facts about the loaded teacher.
+/// What is known about the loaded teacher.
 pub struct LoadedTeacher {
     /// The line for the log that describes the teacher.
     pub note: String,
-    /// Checksum of the weights, to detect that the file has changed.
+    /// Checksum of the teacher's weights. A resumed run uses it to detect another teacher.
     pub checksum: String,
 }
 
@@ -44,19 +44,19 @@ pub fn begin<B: Backend>(
     let path = file(Path::new(teacher));
     let model = session.agree(read(&path, run))?;
     let checksum = checksum(&model);
-    session.same("the teacher of distill.teacher", &checksum, "start all ranks with the same file")?;
+    session.same("the file of distill.teacher", &checksum, "start all ranks with the same file")?;
     session.agree(from.map_or(Ok(()), |head| unchanged(head, &path, &checksum)))?;
     session.agree(plan(run, &model))?;
     let other = other_values(&model, run).map(|text| format!("; warning: {text}")).unwrap_or_default();
     let note =
-        format!("teacher: {} of {}, step {}, checksum {checksum}{other}", model.network, path.display(), model.step);
+        format!("teacher: {} from {}, step {}, checksum {checksum}{other}", model.network, path.display(), model.step);
     Ok(Some(LoadedTeacher { note, checksum }))
 }
 
 /// Returns an error if the teacher has changed since the run began.
 fn unchanged(head: &Head, path: &Path, checksum: &str) -> Result<(), Error> {
     let before = &head.progress.teacher;
-    // checkpoints of earlier versions have no checksum
+    // a checkpoint of an earlier version has no checksum of the teacher, so there is nothing to compare
     if before.is_empty() || before == checksum {
         return Ok(());
     }
@@ -68,7 +68,7 @@ fn unchanged(head: &Head, path: &Path, checksum: &str) -> Result<(), Error> {
     )))
 }
 
-/// Returns the model file. For the directory of a run this is its model.h5.
+/// Returns the path of the teacher's model file. For the directory of a run this is its model.h5.
 fn file(given: &Path) -> PathBuf {
     if given.is_dir() { given.join("model.h5") } else { given.to_path_buf() }
 }
@@ -78,14 +78,16 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
     let model = ModelFile::read(path).map_err(|error| Error::Failed(format!("distill.teacher: {error}")))?;
     if model.label_kind() != LabelKind::OneClass {
         return Err(Error::Usage(format!(
-            "distill.teacher: {} is a model for images with several labels or with numbers; give a teacher for images with one label",
+            "distill.teacher: {} is a model for images with several labels or with numbers; use a teacher for images with one label",
             path.display()
         )));
     }
     let data = Path::new(&run.recipe.data);
     let sides = ClassSources { model: &model.classes, file: path, data };
     if let Some(difference) = sides.difference(run.source.train.class_names()) {
-        let why = format!("distill.teacher: the classes differ: {difference}; give a teacher of this data set");
+        let why = format!(
+            "distill.teacher: the classes differ: {difference}; use a teacher that was trained on this data set"
+        );
         return Err(Error::Usage(why));
     }
     let input = shape_of(run.source.augment.output());
@@ -116,7 +118,7 @@ fn check_bands(model: &ModelFile, source: &Source, path: &Path) -> Result<(), Er
     let (there, here) = (&model.bands, &source.manifest.bands);
     if there.dtype != here.dtype {
         return refuse(format!(
-            "images of {}, but this data set has {}; give a teacher of this data set",
+            "images of {}, but this data set has {}; use a teacher that was trained on this data set",
             there.dtype, here.dtype
         ));
     }
@@ -148,11 +150,11 @@ fn check_bands(model: &ModelFile, source: &Source, path: &Path) -> Result<(), Er
     }
 }
 
-/// Returns the value range in this run's images after the teacher's transforms and after this run's transforms.
+/// Returns the values of this run's images after the teacher's transforms, and after this run's transforms.
 fn pixel_values(model: &ModelFile, source: &Source) -> (PixelValues, PixelValues) {
     let (bands, own) = (&source.manifest.bands, source.augment.ops());
     let selects = |op: &&String| op.starts_with("select_bands");
-    // the teacher's data set may number its bands differently
+    // take the band selection from this run, because the teacher's data set may number its bands differently
     let theirs: Vec<String> =
         own.iter().filter(selects).chain(model.preprocess.iter().filter(|op| !selects(op))).cloned().collect();
     (PixelValues::from_transforms(&theirs, bands), PixelValues::from_transforms(&own, bands))
@@ -174,7 +176,7 @@ fn checksum(model: &ModelFile) -> String {
 fn plan<B: Backend>(run: &mut Run<B>, model: &ModelFile) -> Result<(), Error> {
     let net = of_model(model)?;
     model::check(model, &model.layers, &net)?;
-    // the teacher needs a plan for every image size
+    // the teacher is planned for every image size of the run
     let largest = run.division.largest();
     let mut teacher = run.graph.inference_graph(NetSpec { input: run.source.largest_input(), ..net }, largest)?;
     let [train, scored] = [&run.source.augment, &run.source.preprocess].map(|pipeline| shape_of(pipeline.output()));

@@ -95,7 +95,7 @@ const QUALITY: u8 = 85;
 pub struct Thumbnail {
     /// Index of the image in its split.
     pub id: u64,
-    /// Its class, or the first class if it has several.
+    /// The class of the image, or the first class if it has several.
     pub label: u32,
     /// The names of its classes, or its numbers. Empty if images have one class each.
     pub words: String,

@@ -262,7 +262,7 @@ mod font_tests {
     }
 
     #[test]
-    fn letters_stand_where_they_belong() {
+    fn letters_have_the_right_pixels() {
         assert_eq!(drawn('T'), "##### ..#.. ..#.. ..#.. ..#.. ..#.. ..#.. ..... .....");
         assert_eq!(drawn('7'), "##### ....# ...#. ..#.. .#... .#... .#... ..... .....");
         assert_eq!(drawn(' '), "..... ..... ..... ..... ..... ..... ..... ..... .....");
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_stand_in_rows_with_their_words_below() {
+    fn cells_are_laid_out_in_rows_with_captions() {
         let ink = Rgb([200, 0, 0]);
         let cell = |w, h| Cell { picture: RgbImage::from_pixel(w, h, ink), words: "I".into() };
         let sheet = lay_out(&[cell(132, 20), cell(100, 10), cell(4, 4)], 2);

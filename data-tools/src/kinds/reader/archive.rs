@@ -87,7 +87,7 @@ impl WantedFiles<'_> {
 
 struct Found {
     members: Vec<Option<Member>>,
-    /// True if the file of a different version exists.
+    /// True if the file that identifies a different version of the data set exists.
     has_other: bool,
 }
 

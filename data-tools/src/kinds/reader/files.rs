@@ -92,7 +92,7 @@ impl Files {
         })
     }
 
-    /// Records the skipped samples.
+    /// Stores the messages about skipped samples.
     pub fn without(mut self, skipped: Vec<String>) -> Self {
         self.skipped = skipped;
         self

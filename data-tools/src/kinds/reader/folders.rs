@@ -149,7 +149,8 @@ impl Group {
         Ok(Group { name, members, place: Place::Archive { path: path.to_path_buf(), file: Some(Arc::new(file)) } })
     }
 
-    /// Adds the members that have a label, sorted by name, so that archives and folders result in the same data set.
+    /// Adds the members for which `label` returns a class to `listing`, sorted by name, so that archives and folders give
+    /// the same data set.
     pub fn add_to(self, listing: &mut Listing, label: impl Fn(&str) -> Option<u32>) {
         listing.place(self.place);
         let mut members = self.members;

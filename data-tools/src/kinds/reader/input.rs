@@ -111,7 +111,7 @@ pub(crate) fn read_rest(
     let got = data.len() as u64;
     budget.take(path, got)?;
     let mut extra = [0u8; 1];
-    // If the data is truncated, this reads nothing.
+    // If the data is truncated, the stream has ended and this reads nothing.
     let more = stream.read(&mut extra).map_err(|e| read_error(path, budget, e))?;
     check_length(path, got + more as u64, expected, what)?;
     Ok(data)
@@ -242,7 +242,7 @@ impl Store {
         mut take: impl FnMut(usize, u8) -> Result<(), E>,
     ) -> Result<(), E> {
         let records = (self.len() / size as u64) as usize;
-        // A file is read in large blocks. Otherwise only these bytes are read.
+        // An unmapped file is read in large blocks. Otherwise only the wanted byte of each record is read.
         let most = if matches!(self, Store::File { .. }) { (BLOCK / size).max(1) } else { 1 };
         let mut block = Vec::new();
         for first in (0..records).step_by(most) {

@@ -27,7 +27,7 @@ const MESSAGE: u64 = 160;
 /// Marks a position that is not set.
 const NONE: u32 = u32::MAX;
 
-/// How the lines of a list are checked.
+/// Settings for checking the lines of a list.
 pub(crate) struct List<'a> {
     /// The folder to which paths are relative.
     pub folder: &'a Path,
@@ -81,7 +81,7 @@ pub(crate) fn use_slashes(folder: &Path, lines: &mut Lines) -> Result<(), Error>
     lines.replace_paths(|path| (path.contains('\\') && !folder.join(path).exists()).then(|| path.replace('\\', "/")))
 }
 
-/// Replaces each line's split word with the split's name and drops lines in unwanted splits.
+/// Replaces each line's split word with the split's name and removes lines whose split is to be skipped.
 ///
 /// # Errors
 /// Returns an error if some words are known split names and others are not.
@@ -97,7 +97,7 @@ pub(crate) fn prepare(src: &Path, folder: &Path, lines: &mut Lines, options: &Co
     lines.rename_splits(|word| splits.get(word).cloned().unwrap_or_else(|| Some(word.to_string())))
 }
 
-/// Returns the classes that the lines use.
+/// Creates the classes from the options, the source's list or the labels of the lines.
 pub(crate) fn classes(
     src: &Path,
     lines: &Lines,
@@ -126,8 +126,8 @@ impl List<'_> {
     /// Returns an error if the messages use more memory than the limits allow.
     pub(crate) fn check_lines(&self, lines: &mut Lines, on_bad: OnBad) -> Result<CheckedList, Error> {
         let (mut found, mut bad, mut repeats, mut bytes) = (BTreeMap::new(), BadLines::new(on_bad), 0, 0);
-        // `images` has the first line with the same image for each line. `firsts` has the first usable line of each
-        // image.
+        // `images` maps each line to the first line with the same image, and `firsts` maps that line to the first usable
+        // line with the image.
         let images = first_of_image(lines);
         let mut firsts = vec![NONE; images.len()];
         let mut known = BTreeMap::new();
@@ -149,8 +149,8 @@ impl List<'_> {
                 }
                 Err(what) => what,
             };
-            // This line should have contained all labels of its image, so later lines of the image are compared with
-            // it.
+            // With several labels per image, the first line of an image must list all of them. So later lines of the same
+            // image are reported as repetitions even if the first line is unusable.
             if self.kind == LabelKind::Classes && *first == NONE {
                 *first = at as u32;
             }
@@ -277,7 +277,7 @@ type ClassCache = BTreeMap<(u32, u32), Result<Rc<[u32]>, String>>;
 /// The content of a usable line.
 struct UsableLine {
     classes: Rc<[u32]>,
-    /// Size of its file. `None` if an earlier line has the same image.
+    /// Size of the image file. `None` if an earlier line has the same image, so that a file counts once.
     length: Option<u64>,
 }
 
@@ -341,7 +341,7 @@ pub(crate) fn check(src: &Path, bad: BadLines, cure: &str) -> Result<Vec<String>
 struct Members<'a> {
     text: &'a str,
     lines: &'a mut Lines,
-    /// Receives an error of the lines, because errors of a JSON parser can only carry a text.
+    /// Receives an error of `lines`, because the error type of the JSON parser can only hold a text.
     failed: &'a mut Option<Error>,
 }
 
@@ -450,7 +450,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_parted() {
+    fn labels_are_split_at_separators() {
         let texts = |text: &str, separator| {
             let labels = split_labels(text, separator);
             labels.iter().map(|label| format!("{label:?}")).collect::<Vec<_>>().join(" ")
@@ -483,7 +483,7 @@ mod label_json_tests {
     }
 
     #[test]
-    fn members_have_their_lines() {
+    fn members_keep_their_line_numbers() {
         let text = "{\"a.jpg\": [\"cat\", 2],\n\n \"b.jpg\":\n[],\n\"a.jpg\": \"dog\",\n\"c.jpg\": [true]}";
         let lines = of(text).unwrap();
         let name = |text: &str| Label::Name(text.into());

@@ -89,7 +89,7 @@ fn parse_number(text: &str) -> Option<i64> {
     text.trim().parse().ok()
 }
 
-/// A source's classes. Maps labels to them.
+/// The classes of a source. Labels are mapped to them.
 #[derive(Debug)]
 pub(crate) struct Classes {
     pub names: Vec<String>,
@@ -136,7 +136,7 @@ impl Classes {
         Ok(classes)
     }
 
-    /// Works like [`Self::from_labels`], for multi-label images. There, it is normal that only one split has a class.
+    /// Works like [`Self::from_labels`], for multi-label images. Any split may then have classes that `train` lacks.
     pub(crate) fn from_multi_labels(
         src: &Path,
         options: &ConvertOptions,
@@ -146,7 +146,7 @@ impl Classes {
         Classes::new(src, options, listed, labels, labels)
     }
 
-    /// Creates the classes from `counted`, a subset of `labels`.
+    /// Creates the classes. Without a class list, they are derived from `counted`, which is a subset of `labels`.
     fn new(
         src: &Path,
         options: &ConvertOptions,

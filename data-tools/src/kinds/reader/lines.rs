@@ -23,11 +23,11 @@ pub(crate) struct LineContent<'a> {
     pub number: u64,
     /// The image, relative to the image folder.
     pub path: &'a str,
-    /// Any number of labels, if the list allows that.
+    /// The labels. There may be none or several if the list allows that.
     pub labels: Vec<Label>,
     /// One number for each target, if the list has targets.
     pub numbers: &'a [f32],
-    /// The word for its split, or an empty text.
+    /// The word in the split column, or an empty text.
     pub split: &'a str,
     /// The reason why its labels are invalid, if they are.
     pub fault: Option<String>,

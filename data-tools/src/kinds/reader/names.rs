@@ -69,10 +69,10 @@ pub(crate) fn check(path: &Path, names: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-// Reads the names that a source assigns to its label numbers, from a file's metadata or from each record or line.
+// Handles names that a source assigns to its label numbers, in a file's metadata or in each record or line.
 //
-// Named numbers are matched to classes by name. The number is used as a position only if a class list renames the classes. A list renames
-// them if no name appears at a different position.
+// If a class list contains these names, a number gets the class with its name, wherever the name is in the list. If no
+// name is at another position in the list than its number, the list renames the classes: each number is an index into it.
 
 /// Makes the names unique. If numbers share a name, such as ImageNet's two `crane` classes, the number is appended.
 pub(crate) fn unique<'a>(names: impl Iterator<Item = (i64, &'a str)> + Clone) -> BTreeMap<i64, String> {
@@ -84,8 +84,8 @@ pub(crate) fn unique<'a>(names: impl Iterator<Item = (i64, &'a str)> + Clone) ->
     names.map(name).collect()
 }
 
-/// Returns the first number that is past the end of `list` or has its name at a different position. Returns `None` if the list renames the
-/// numbers.
+/// Returns the first number whose name is at a different position in `list`, or whose name is not in the list and that
+/// is past its end. Returns `None` if there is no such number, so that the list renames the numbers.
 pub(crate) fn first_moved(names: &BTreeMap<i64, String>, list: &[String]) -> Option<i64> {
     let positions: BTreeMap<&str, i64> = (0..).zip(list).map(|(at, name)| (name.as_str(), at)).collect();
     let is_moved = |number: i64, name: &str| match positions.get(name) {

@@ -317,7 +317,7 @@ fn read_rows<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Resu
     if read != rows {
         return Err(ParquetError::General(format!("expected {rows} rows, got {read}")));
     }
-    // Without levels every row has a value.
+    // A column without definition levels has a value in every row.
     let most = levels.iter().copied().max().unwrap_or(0);
     if levels.is_empty() || values.len() == rows {
         return Ok(values.into_iter().map(Some).collect());
@@ -369,7 +369,7 @@ impl RowGroups {
     /// Returns over how many row groups samples may be shuffled without reading a row group twice. Returns `None` if
     /// all fit.
     pub(crate) fn together(&self) -> Option<usize> {
-        // While one window ends, the next one has already begun, so both must fit.
+        // Reading of a window overlaps with the next window, so the row groups of both must fit in memory.
         if self.fit { None } else { Some((self.most / 2).max(1)) }
     }
 

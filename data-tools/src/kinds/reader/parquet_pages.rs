@@ -49,7 +49,7 @@ pub(super) fn check_footer(file: &SizedFile) -> Result<()> {
     let Some(at) = file.len().checked_sub(8) else { return Ok(()) };
     let tail = file.get_bytes(at, 8)?;
     let length = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
-    // The crate reports all other errors.
+    // The crate reports other faults of the footer.
     let Some(start) = at.checked_sub(length).filter(|_| tail.ends_with(b"PAR1")) else { return Ok(()) };
     Thrift::new(file.get_read(start)?, length).structure().map_err(|e| failed(e.to_string()))?;
     Ok(())
@@ -251,7 +251,7 @@ impl<R: Read> Thrift<R> {
         Ok(bytes)
     }
 
-    /// Reserves bytes before reading them.
+    /// Counts bytes that will be read next. Returns an error if they exceed the limit.
     fn take(&mut self, count: u64) -> io::Result<()> {
         if count > self.most - self.read {
             return Err(io::ErrorKind::UnexpectedEof.into());

@@ -112,7 +112,7 @@ struct TableBuilder<'a> {
 }
 
 impl TableBuilder<'_> {
-    /// Adds a row. A single label may contain any character.
+    /// Adds a row. If images have one label each, a label may contain any character.
     fn push(&mut self, record: &StringRecord, line: u64, columns: &Columns) -> Result<(), Error> {
         self.several |= columns.several;
         let Row { line: number, path, label, targets, split, name, is_longer } = row(self.path, record, line, columns)?;
@@ -136,7 +136,7 @@ impl TableBuilder<'_> {
         let labels = match (self.several, label.is_empty()) {
             (true, _) => labelled::split_labels(&label, self.options.label_separator),
             (false, true) => Vec::new(),
-            // A number that has a class name is not used as the name.
+            // The name comes from its own column, so a number in the label column stays a number.
             (false, false) if !name.is_empty() => vec![Label::from_file(&label)],
             (false, false) => vec![Label::from_field(&label)],
         };
@@ -391,6 +391,7 @@ fn header(path: &Path, record: &StringRecord, targets: &[String]) -> Result<Opti
 
 fn failed(path: &Path, file: &[u8], error: ::csv::Error) -> Error {
     let line = line_of(error.position(), file);
+    let words = error.to_string();
     match error.into_kind() {
         ErrorKind::Io(source) => Error::io("read", path, source),
         ErrorKind::Utf8 { err, .. } => {
@@ -399,6 +400,6 @@ fn failed(path: &Path, file: &[u8], error: ::csv::Error) -> Error {
         ErrorKind::UnequalLengths { expected_len, len, .. } => {
             Error::input(path, format!("line {line}: expected {expected_len} fields, got {len}"))
         }
-        other => Error::input(path, format!("line {line}: the CSV parser failed ({other:?})")),
+        _ => Error::input(path, format!("line {line}: the CSV parser failed ({words})")),
     }
 }

@@ -14,7 +14,8 @@ const SECONDS_PER_ENTRY: f64 = 1e-7;
 /// NewSubfileType bits for a page that is a smaller copy or a mask.
 const COPY_OR_MASK: u32 = 0b101;
 
-/// Returns true if there are more pages than the first, apart from smaller copies and masks. Examines only a few.
+/// Returns true if there are more pages than the first, apart from smaller copies and masks. Only examines the next
+/// `COPIES` pages.
 pub fn has_more_pages(file: &[u8], limits: &Limits) -> bool {
     /// More copies than any program writes: each copy is half as large as the copy before it.
     const COPIES: usize = 32;

@@ -159,7 +159,7 @@ pub fn records(out: &Path, split: &str) -> BTreeMap<String, (u32, Format, u32, u
     (0..split.len()).map(record).collect()
 }
 
-// The pictures in those files of `tests/data` that other programs wrote. See `sources.py` there.
+// The pictures in the files of `tests/data`, which other programs wrote. `tests/data/sources.py` makes the files.
 
 pub const HEIGHT: usize = 24;
 pub const WIDTH: usize = 20;

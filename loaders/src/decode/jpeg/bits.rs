@@ -5,7 +5,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Position {
     pub byte: usize,
-    /// Number of bits before it in its byte, 0 to 7.
+    /// Number of bits of the same byte that precede this bit, 0 to 7.
     pub bit: u32,
 }
 
@@ -90,7 +90,7 @@ impl<'a> BitReader<'a> {
         Position { byte, bit: (8 - self.loaded % 8) % 8 }
     }
 
-    /// Returns the data after the last byte if only padding is left before it: fewer than 8 bits, all of them ones.
+    /// Returns the data from the next marker on, if only padding is left before it: fewer than 8 bits, all of them ones.
     pub fn end(&mut self) -> Option<&'a [u8]> {
         self.load();
         let padding = self.loaded < 8 && self.window >> (64 - 8) >> (8 - self.loaded) == (1 << self.loaded) - 1;
@@ -136,8 +136,8 @@ impl<'a> BitWriter<'a> {
         self.pending &= (1 << self.count) - 1;
     }
 
-    /// Appends the bits of `data` between two positions. The bit offset of `from` must be equal to the number of
-    /// pending bits here. Returns `None` if the positions are in the wrong order or beyond the data.
+    /// Appends the bits of `data` between two positions. The bit offset of `from` must be equal to this writer's
+    /// [`phase`](Self::phase). Returns `None` if the positions are in the wrong order or beyond the data.
     pub fn copy(&mut self, data: &[u8], from: Position, to: Position) -> Option<()> {
         debug_assert_eq!(self.count, from.bit);
         if from.byte == to.byte {
@@ -206,7 +206,7 @@ impl<'a> HuffmanTable<'a> {
         Some(Self { counts, symbols })
     }
 
-    /// Calls `visit` for each symbol and its code, in order.
+    /// Calls `visit` for each symbol and its code, from the shortest code to the longest.
     fn each(&self, mut visit: impl FnMut(u8, Code)) {
         let (mut bits, mut symbols) = (0u16, self.symbols.iter());
         for (length, &count) in (1..).zip(self.counts) {
@@ -229,7 +229,7 @@ impl<'a> HuffmanTable<'a> {
 pub(super) struct HuffmanDecoder {
     /// Symbol and code length, indexed by the next bits. The length is 0 if the code is longer than the index.
     short: Vec<(u8, u8)>,
-    /// The longer codes, in ascending order.
+    /// Codes with more than `LOOKUP` bits and their symbols, in ascending order.
     long: Vec<(Code, u8)>,
 }
 

@@ -18,7 +18,7 @@ use crate::fault::Fault;
 use crate::format::example::Example;
 use crate::format::protobuf::{put_varint, varint};
 
-/// Size of checksum and step in bytes.
+/// Size in bytes of the checksum and of the number of MCUs between entry points.
 const HEAD: usize = 6;
 /// The entry points, including their key in the record, take less than 1 / `SHARE` of the file's size.
 const SHARE: usize = 50;
@@ -32,9 +32,9 @@ const DC_BITS: u8 = 11;
 /// The position at which an MCU begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Point {
-    /// Number of bits before it in the data, as in `Position`.
+    /// Number of bits before the MCU in the data, as returned by `Position::bits`.
     pub bits: u64,
-    /// The last DC coefficient of each component before it.
+    /// The last DC coefficient of each component before the MCU.
     pub dc: [i16; COMPONENTS],
 }
 
@@ -45,7 +45,7 @@ pub(super) struct EntryPoints {
     pub step: usize,
     /// Number of entry points per row.
     columns: usize,
-    /// The last point is the end of the data.
+    /// All entry points, row by row, followed by the position of the end of the data.
     points: Vec<Point>,
 }
 
@@ -56,7 +56,8 @@ impl EntryPoints {
         self.points.get(row * self.columns + column)
     }
 
-    /// Reads verified `bytes` for a file, and reuses its memory. Returns `None` if they do not match the file.
+    /// Replaces the entry points by those in `bytes`, whose checksum must have been verified. Returns `None` if they do
+    /// not have the form that this file needs.
     pub fn read(&mut self, bytes: &[u8], file: &SequentialJpeg<'_>) -> Option<()> {
         let (head, mut rest) = bytes.split_first_chunk::<HEAD>()?;
         let (across, down) = file.mcus();
@@ -158,7 +159,7 @@ pub fn check_entry_points(example: &Example<'_>) -> Result<(), Fault> {
     if expected == bytes { Ok(()) } else { wrong("their positions do not match the data of the file") }
 }
 
-/// Writes one out of `every` points in each row of `columns` points, and the end.
+/// Writes the points 0, `every`, 2 * `every`, ... of each row of `columns` points, and the end of the data.
 fn write(points: &[Point], columns: usize, every: usize, components: usize, bytes: &mut Vec<u8>) {
     let (mut last, end) = (Point::default(), points.len() - 1);
     let kept = (0..end).filter(|at| (at % columns).is_multiple_of(every)).chain([end]);
@@ -172,7 +173,8 @@ fn write(points: &[Point], columns: usize, every: usize, components: usize, byte
     }
 }
 
-/// Reads all data of a file. Returns the positions of the MCUs 0, `step`, 2 * `step`, ... of each row, and the end.
+/// Reads all data of a file. Returns the positions of the MCUs 0, `step`, 2 * `step`, ... of each row, and the end of
+/// the data.
 fn walk(file: &SequentialJpeg<'_>, step: usize) -> Option<Vec<Point>> {
     if file.blocks() > BLOCKS {
         return None;
@@ -350,8 +352,8 @@ mod tests {
         assert!(with_points > 3 * SUBSAMPLINGS.len(), "{with_points}");
     }
 
-    /// An optimised file has codes only for the differences that occur in it. More than one may be needed to reach the
-    /// values at the start of a row.
+    /// A file with optimised Huffman tables has codes only for the DC differences that occur in it. So an excerpt may need
+    /// several differences to reach the DC coefficients at the start of a row.
     #[test]
     fn few_codes_are_enough() {
         // A single slope without edges. The difference between its end and its beginning is large.
@@ -410,8 +412,8 @@ mod tests {
         assert!((0..points.len()).all(|length| !entry_points::match_file(&points[..length], &file)));
     }
 
-    /// For arbitrary content with a valid checksum, the result is an image or a fault, and the decoder still works for
-    /// the next image.
+    /// For arbitrary entry points with a valid checksum, the result is an image or a fault, and the decoder still works
+    /// for the next image.
     #[test]
     fn wrong_ones_with_a_right_checksum_do_no_harm() {
         let file = encoded(150, 203, 60, Subsamp::Sub2x2, false);

@@ -14,8 +14,8 @@ use super::sequential::{COMPONENTS, SequentialJpeg};
 const MAX_LEADING: usize = 8;
 /// The AC symbol for the end of a block.
 const END_OF_BLOCK: usize = 0;
-/// Number of zero bytes after the end for each block of an MCU. libjpeg-turbo's fast Huffman decoder stops when at most
-/// this many bytes are left.
+/// Number of zero bytes to append to an excerpt, per block of an MCU. libjpeg-turbo switches from its fast Huffman
+/// decoder to a slow one when fewer bytes are left.
 const PADDING: usize = 512;
 /// Maximum side length of an image in libjpeg.
 const MAX_SIDE: usize = 65_500;
@@ -65,9 +65,11 @@ impl Excerpts {
         &self.file
     }
 
-    /// Makes a file with the pixels in `need` from a file with these `entry_points`, which must belong to it. Returns
-    /// `None` if decoding the whole file with skipping would not read more, if the entry points do not match the file,
-    /// or if its Huffman tables do not have the codes for the leading MCUs.
+    /// Makes a file with the pixels in `need` from a file with these `entry_points`, which must belong to it.
+    ///
+    /// Returns `None` if the excerpt would start at the first row and have all columns, if the image is only one MCU wide,
+    /// or if the entry points do not match the file. Also returns `None` if the file's Huffman tables do not have the codes
+    /// for the leading MCUs, or if the excerpt would need too many of them or be too wide.
     pub fn make(&mut self, file: &[u8], entry_points: &[u8], need: Bounds) -> Option<ExcerptPosition> {
         let image = SequentialJpeg::parse(file, &mut self.file)?;
         let (across, down) = image.mcus();
@@ -114,8 +116,8 @@ impl Excerpts {
         Some((begin, *self.points.get(row, mcus.right.div_ceil(step))?))
     }
 
-    /// Returns the difference between the DC coefficients before a row and the coefficients at the end of the previous
-    /// row of the excerpt.
+    /// Returns, for each component, the change from the DC coefficient at the end of the excerpt's previous row to the
+    /// DC coefficient that the first MCU of this row refers to.
     fn changes(&self, mcus: Bounds, row: usize) -> Option<[i32; COMPONENTS]> {
         let before = if row == mcus.top { Point::default() } else { self.ends(mcus, row - 1)?.1 };
         let (begin, _) = self.ends(mcus, row)?;
@@ -182,7 +184,7 @@ impl Excerpts {
     }
 }
 
-/// AC coefficients that take a certain number of bits.
+/// A sequence of equal AC coefficients that fills a certain number of bits.
 #[derive(Debug, Clone, Copy)]
 struct Filler {
     /// The code for the run of zeros and the number of extra bits.
@@ -221,7 +223,7 @@ impl ComponentCodes {
             if code.length == 0 || extra == 0 {
                 continue;
             }
-            // A block has 63 of them.
+            // A block has 63 AC coefficients.
             for count in 1..=(63 / (run + 1)).min(7) as u8 {
                 let place = &mut fillers[usize::from(count * (code.length + extra) % 8)];
                 let is_fewer = place.is_none_or(|old: Filler| count < old.count);

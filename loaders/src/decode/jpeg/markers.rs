@@ -12,8 +12,8 @@ use crate::spec::ImageSpec;
 const COMPONENTS: usize = 4;
 /// Bytes per coefficient block: 64 coefficients with 2 bytes each.
 const BLOCK: u64 = 128;
-/// Minimum number of blocks per second for a scan with almost no information. (Data with more information is long, and
-/// its length bounds the time.)
+/// A lower bound on how many blocks per second libjpeg decodes in a scan with almost no data per block. (Other scans
+/// have more bytes, and the size of the file limits their time.)
 const BLOCKS_PER_SECOND: f64 = 5e7;
 
 const SOI: u8 = 0xd8;
@@ -33,7 +33,8 @@ pub(super) struct MarkerSummary {
     pub precision: u8,
     pub lossless: bool,
     pub scans: u32,
-    /// Number of bytes that must be kept until the last scan has been read. 0 if rows are decoded as they are read.
+    /// Bytes of memory for the coefficients that libjpeg must keep until the last scan has been read. 0 if it decodes
+    /// each row as it reads it.
     kept: u64,
     /// Total number of blocks that all scans go through.
     blocks: u64,
@@ -140,7 +141,7 @@ impl<'a> MarkerReader<'a> {
 #[derive(Clone, Copy, Default)]
 struct Component {
     id: u8,
-    /// Its sampling factors. The finest component has the largest.
+    /// Horizontal sampling factor. The components with the highest resolution have the largest factors.
     across: u64,
     down: u64,
     /// For each coefficient, the bits that no scan has sent yet.
@@ -214,7 +215,7 @@ impl Frame {
         u64::from(self.width).div_ceil(across * unit) * u64::from(self.height).div_ceil(down * unit)
     }
 
-    /// Creates the survey at the first scan. `whole` means that this scan has all components.
+    /// Creates the summary at the first scan. `whole` is true if this scan has all components.
     fn survey(&self, whole: bool) -> MarkerSummary {
         let Self { height, width, precision, lossless, .. } = *self;
         let squares: u64 = self.components().iter().map(|c| self.mcus() * c.across * c.down).sum();
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(progressive.cost(spec, 3).memory, progressive.kept + spec.values() as u64);
     }
 
-    /// This includes files that have an end marker but are missing whole scans.
+    /// This also tests files that have an end marker but lack whole scans.
     #[test]
     fn every_cut_is_noticed() {
         for file in [BASELINE, PROGRESSIVE] {

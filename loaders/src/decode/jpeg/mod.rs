@@ -187,7 +187,7 @@ impl Jpeg {
         Ok(part)
     }
 
-    /// Decodes a part of a file with entry points from an excerpt. Returns false if that would not be faster.
+    /// Decodes a part of a file with entry points by way of an excerpt. Returns false if [`Excerpts::make`] makes none.
     fn decode_excerpt(
         &mut self,
         excerpts: &mut Excerpts,
@@ -284,8 +284,8 @@ impl Jpeg {
         let (source, length) = (file.as_ptr(), file.len() as _);
         let pitch = (columns * bytes) as i32;
         // SAFETY: the handle is alive. `pixels` has `rows` rows of `pitch` bytes, and with the region and scale that
-        // were set, the library writes exactly these. `file` is memory of this process that nobody changes, so its size
-        // is still as in the header.
+        // were set, the library writes exactly these. Nothing changes the bytes of `file`, so the image size in its
+        // header is still the size that was read before.
         let status = unsafe { raw::tj3Decompress8(self.handle, source, length, pixels.as_mut_ptr(), pitch, format) };
         self.check(status)?;
         if header.is_cmyk() {
@@ -303,7 +303,7 @@ impl Jpeg {
     /// Sets the scale, the region and the memory limit of the next decode. Without a frame, the region is the whole
     /// image.
     fn set_frame(&mut self, header: Header, frame: Option<&Frame>, reduction: u32) -> Result<(), Fault> {
-        // For images with more than one scan, which libjpeg keeps in memory.
+        // The limit affects images with more than one scan, because libjpeg keeps their coefficients in memory.
         let mib = header.cost.memory.div_ceil(1 << 20) + 64;
         self.set(raw::TJPARAM_TJPARAM_MAXMEMORY, mib.try_into().unwrap_or(i32::MAX))?;
         let scale = raw::tjscalingfactor { num: 1, denom: reduction as i32 };

@@ -95,7 +95,7 @@ impl<'a> SequentialJpeg<'a> {
         (self.width.div_ceil(self.mcu.0), self.height.div_ceil(self.mcu.1))
     }
 
-    /// Returns the blocks per MCU, summed over all components.
+    /// Returns the number of blocks per MCU, summed over all components.
     pub fn blocks(&self) -> usize {
         self.components().map(|component| component.blocks).sum()
     }

@@ -2,8 +2,8 @@
 //! harmless.
 //!
 //! libjpeg calls a function of its error manager for each warning. A TurboJPEG instance that can also transform begins
-//! with the pointer to that manager. [`listen`] replaces the function by our own, which then calls the original. The
-//! manager's layout is part of libjpeg's interface and has not changed since version 6.
+//! with the pointer to that manager. [`listen`] replaces the function by [`on_message`], which also calls the original.
+//! The manager's layout is part of libjpeg's interface and has not changed since version 6.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_long};
@@ -62,7 +62,7 @@ struct Common {
 
 type EmitMessage = unsafe extern "C" fn(*mut Common, c_int);
 
-/// TurboJPEG's own function. It is the same for all decompressors.
+/// TurboJPEG's own `emit_message` function. It is the same for all decompressors.
 static ORIGINAL: OnceLock<EmitMessage> = OnceLock::new();
 
 thread_local! {
@@ -103,7 +103,7 @@ pub(super) fn take() -> Warnings {
     WARNINGS.replace(NONE)
 }
 
-/// Replaces TurboJPEG's function. A level below 0 is a warning.
+/// libjpeg calls this instead of TurboJPEG's `emit_message`. A level below 0 is a warning.
 unsafe extern "C" fn on_message(common: *mut Common, level: c_int) {
     if level < 0 {
         let mut text: Message = [0; LENGTH];

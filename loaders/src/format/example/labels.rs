@@ -109,7 +109,7 @@ impl LabelList {
         self.first
     }
 
-    /// Returns the labels in the form that an example has.
+    /// Returns the labels in the form of [`Example::labels`](super::Example::labels).
     pub fn labels(&self) -> Labels<'_> {
         Labels(Some(self.bytes.as_slice()).filter(|_| self.count != 1))
     }
@@ -120,12 +120,13 @@ impl LabelList {
     }
 }
 
-/// The tag for field 1, length-delimited. It precedes an example's features, and each entry in them.
+/// The tag of a length-delimited field 1. It precedes the features of an example, and each map entry in the features.
 const FIRST_FIELD: u64 = 1 << 3 | 2;
 
-/// Returns the label if `head` contains its whole entry. `head` may end anywhere.
+/// Returns the label of a payload that starts with `head`, if `head` contains the whole map entry of the label. `head`
+/// may end anywhere.
 pub(crate) fn label(mut head: &[u8]) -> Option<i64> {
-    // Only read the length of the features, because they may extend beyond `head`.
+    // Skip the tag and the length of the features. The length is not checked, because they may extend beyond `head`.
     length(&mut head)?;
     loop {
         let size = usize::try_from(length(&mut head)?).ok()?;

@@ -142,8 +142,8 @@ fn required_entries<'a>(e: &Example<'a>) -> [Entry<'a>; 8] {
     ]
 }
 
-/// Appends a message that has only these entries. The calls are not in a loop, so that the compiler knows each key and
-/// copies it without a function call.
+/// Appends a message that has only these entries. There is no loop over the entries, so that the compiler knows each
+/// key and copies it without a function call.
 #[inline(always)]
 fn write_required([a, b, c, d, e, f, g, h]: &[Entry<'_>; 8], out: &mut Vec<u8>) {
     let features = length(a) + length(b) + length(c) + length(d) + length(e) + length(f) + length(g) + length(h);
@@ -199,7 +199,7 @@ enum Item<'a> {
 }
 
 impl Item<'_> {
-    /// Returns the length of its list in bytes.
+    /// Returns the length in bytes of the encoded list.
     #[inline(always)]
     fn list_length(&self) -> usize {
         match self {
@@ -209,7 +209,7 @@ impl Item<'_> {
         }
     }
 
-    /// Returns the number of the field of `Feature` for such a list.
+    /// Returns the field number that `Feature` has for this type of list.
     #[inline(always)]
     fn feature_field(&self) -> u8 {
         match self {
@@ -255,7 +255,7 @@ mod tests {
         encode(&example, &mut plain);
         encode_with(&example, &[("z", "")], &mut more);
         assert_eq!((parse(&plain), parse(&more)), (Ok(example), Ok(example)));
-        // The additional entry is the last one, and the header of the message has the same length in both.
+        // The additional entry is the last one, and the header has the same length in both messages.
         let last = length(&("z", Item::Bytes(b"")));
         let header = plain.len() - own.iter().map(length).sum::<usize>();
         assert_eq!(plain[header..], more[header..more.len() - last]);

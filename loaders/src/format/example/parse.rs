@@ -198,7 +198,8 @@ fn first_int(feature: &[u8], key: &'static str) -> Result<i64, ExampleFault> {
     Err(ExampleFault::WrongType { key, expected: "64-bit integer" })
 }
 
-// Reads an image's WordNet id. TensorFlow's ImageNet scripts use it to distinguish classes with equal names.
+// The key of the WordNet id of an image's class. TensorFlow's ImageNet scripts write it to distinguish classes with equal
+// names.
 
 const SYNSET: &[u8] = b"image/class/synset";
 
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_tensorflow_datasets_stand_in_for_those_of_its_scripts() {
+    fn keys_of_tensorflow_datasets_are_accepted_too() {
         let bytes_list = |b: &[u8]| field(1, &field(1, b));
         let number = |n: u8| field(3, &field(1, &[n]));
         let jpeg = [0xff, 0xd8, 0xff];

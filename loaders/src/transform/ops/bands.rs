@@ -50,7 +50,7 @@ fn band(word: &str, names: &[String], channels: u32) -> Result<usize, String> {
     }
     if names.is_empty() {
         return Err(format!(
-            "the bands have no names in dataset.json; give numbers from 1 to {channels}, got \"{}\"",
+            "the bands have no names in dataset.json; write numbers from 1 to {channels}, got \"{}\"",
             word.escape_debug()
         ));
     }

@@ -310,7 +310,7 @@ mod random_crop_tests {
                 [first, first + 1.0, first + 3.0, first + 4.0]
             );
         }
-        // Expected: 100 +- 8.7 each.
+        // Each count is expected to be 100, with a standard deviation of 8.7.
         assert!(seen.iter().all(|n| (60..140).contains(n)), "{seen:?}");
     }
 }
@@ -335,7 +335,7 @@ mod pad_crop_tests {
                 [padded[y][x], padded[y][x + 1], padded[y + 1][x], padded[y + 1][x + 1]]
             );
         }
-        // Expected: 100 +- 9.4 each.
+        // Each count is expected to be 100, with a standard deviation of 9.4.
         assert!(seen.iter().all(|n| (60..140).contains(n)), "{seen:?}");
     }
 

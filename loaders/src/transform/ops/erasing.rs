@@ -158,7 +158,7 @@ mod tests {
                 assert_eq!(*value, if inside { 0.0 } else { 9.0 }, "{id}: {row} {column}");
             }
         }
-        // Expected: 100 +- 10 each.
+        // Each count is expected to be 100, with a standard deviation of 10.
         assert!(seen.iter().all(|n| (55..145).contains(n)), "{seen:?}");
     }
 }
@@ -182,7 +182,8 @@ mod random_erasing_tests {
                 assert!((15..=410).contains(&zeros), "{zeros}");
             }
         }
-        // Expected: 500 +- 19. The mean area is 0.175, minus the effect of failed attempts.
+        // The count is expected to be 500, with a standard deviation of 19. The mean area is 0.175, minus the effect of
+        // failed attempts.
         assert!((430..570).contains(&erased), "{erased}");
         assert!((0.15..0.19).contains(&(area / f64::from(erased))), "{area}");
     }

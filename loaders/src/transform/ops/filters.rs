@@ -1,3 +1,5 @@
+//! Transforms that blur or sharpen an image.
+
 use std::fmt;
 
 use crate::random::Draws;

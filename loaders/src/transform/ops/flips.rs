@@ -1,3 +1,5 @@
+//! Transforms that mirror an image.
+
 use std::fmt;
 
 use crate::random::Draws;
@@ -127,7 +129,7 @@ mod tests {
                 assert_eq!(out, [1.0, 2.0, 3.0]);
             }
         }
-        // Expected: 500 +- 16.
+        // The count is expected to be 500, with a standard deviation of 16.
         assert!((430..570).contains(&flipped), "{flipped}");
     }
 
@@ -135,7 +137,7 @@ mod tests {
     fn by_a_probability_of_ones_own() {
         let spec = ImageSpec::new(1, 2, 1);
         let flipped = (0..1000).filter(|id| run(build_flip, "flip(0.1)", spec, &[1, 2], *id)[0] == 2.0).count();
-        // Expected: 100 +- 9.5.
+        // The count is expected to be 100, with a standard deviation of 9.5.
         assert!((60..140).contains(&flipped), "{flipped}");
     }
 }
@@ -159,7 +161,7 @@ mod vertical_flip_tests {
                 assert_eq!(out, [1.0, 2.0, 3.0]);
             }
         }
-        // Expected: 500 +- 16.
+        // The count is expected to be 500, with a standard deviation of 16.
         assert!((430..570).contains(&flipped), "{flipped}");
     }
 
@@ -168,7 +170,7 @@ mod vertical_flip_tests {
         let spec = ImageSpec::new(2, 1, 1);
         let flipped =
             (0..1000).filter(|id| run(build_vertical_flip, "vertical_flip(0.1)", spec, &[1, 2], *id)[0] == 2.0).count();
-        // Expected: 100 +- 9.5.
+        // The count is expected to be 100, with a standard deviation of 9.5.
         assert!((60..140).contains(&flipped), "{flipped}");
     }
 }
@@ -204,7 +206,7 @@ mod alternating_flip_tests {
             flipped += usize::from(first == [2.0, 1.0]);
             assert!((1..6).all(|epoch| (of(epoch) == first) == (epoch % 2 == 0)), "sample {id}");
         }
-        // Expected: 500 +- 16.
+        // The count is expected to be 500, with a standard deviation of 16.
         assert!((430..570).contains(&flipped), "{flipped}");
     }
 }

@@ -24,7 +24,7 @@ use crate::transform::call;
 use crate::transform::op::Build::{Any, Numbers, Texts};
 use crate::transform::op::{Build, BuildResult, Context};
 
-/// Name, usage in a recipe, and the function that builds it.
+/// For each transform: its name, its usage in a recipe, and the function that builds it.
 const CATALOGUE: &[(&str, &str, Build)] = &[
     (
         "affine",
@@ -177,7 +177,8 @@ pub(super) fn parse(text: &str, context: Context<'_>) -> BuildResult {
     if let Some((name, instead)) = BYTES_ONLY.iter().find(|(name, _)| other && *name == called) {
         let needed = if any { "" } else { " with 1 or 3 channels" };
         return Err(format!(
-            "{name} needs images of uint8{needed}, but these are {dtype} with {channels} channels; write {instead} instead"
+            "{name} needs images of uint8{needed}, but these are {dtype} with {}; write {instead} instead",
+            base::text::plural(channels, "channel")
         ));
     }
     build.run(&words, context).map_err(|problem| with_advice(&problem, &format!("write {usage}")))

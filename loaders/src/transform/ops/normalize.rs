@@ -31,7 +31,7 @@ pub(super) fn build_normalize(arguments: &[f64], context: Context<'_>) -> Result
         0 if channels == 1 && is_grey(mean) && is_grey(std) => (&mean[..1], &std[..1]),
         0 if let Some(transform) = context.statistics.forgotten => {
             return Err(format!(
-                "the mean and std of dataset.json do not hold after {transform}; give your own numbers, or write standardize"
+                "the mean and std of dataset.json do not hold after {transform}; write normalize with your own numbers, or standardize"
             ));
         }
         0 => {

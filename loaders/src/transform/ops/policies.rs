@@ -113,7 +113,7 @@ impl Transform for RandAugment {
         true
     }
 
-    /// For each operation, draws which one it is, and its sign if it has one.
+    /// Draws each operation, and its sign if it has one.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let image = image.byte_image();
         for _ in 0..self.operations {
@@ -240,8 +240,7 @@ impl Transform for AugMix {
         true
     }
 
-    /// Draws the weights. Then, for each chain, draws its depth, and for each operation which one it is, its magnitude
-    /// and its sign.
+    /// Draws the weights. Then, for each chain, draws its depth, and then each operation with its magnitude and its sign.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let (image, sums) = image.byte_image_and_floats();
         let (own, shares) = self.draw_shares(draws);
@@ -307,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_flat_image_that_no_operation_moves_stays_near_itself() {
-        // One chain with one operation. The image has a weight of its own.
+        // The result is a weighted sum of the image and one chain with one operation.
         let spec = ImageSpec::new(4, 4, 1);
         let mut moved = 0;
         for id in 0..200 {
@@ -315,8 +314,8 @@ mod tests {
             assert!(out.iter().all(|value| (0.0..=255.0).contains(value) && value.fract() == 0.0));
             moved += usize::from(out.iter().any(|value| (value - 100.0).abs() > 1.0));
         }
-        // With the weakest magnitudes, posterize to 4 bits produces 96, and the other operations do not change such an
-        // image.
+        // With the weakest magnitudes, posterize to 4 bits turns 100 into 96. The other operations do not change an image with
+        // equal pixels.
         assert!((1..60).contains(&moved), "{moved}");
     }
 }
@@ -353,7 +352,7 @@ mod dirichlet_tests {
             assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12 && shares.iter().all(|share| *share >= 0.0));
             sums.iter_mut().zip(shares).for_each(|(sum, share)| *sum += share);
         }
-        // Expected: 2000 +- 23.
+        // Each sum is expected to be 2000, with a standard deviation of 23.
         assert!(sums.iter().all(|sum| (1880.0..2120.0).contains(sum)), "{sums:?}");
     }
 }

@@ -258,7 +258,7 @@ fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> 
         rows += i64::from(uniform.below((highest - rows + 1) as u32));
     }
     let mut columns = beside(rows);
-    // Rounding may have left the allowed range of areas by one row.
+    // Because of rounding, the area may be outside of the allowed range. One row less or more corrects this.
     if ((rows * columns) as f32) < least {
         rows += 1;
         columns = beside(rows);
@@ -285,7 +285,7 @@ mod tests {
 
     /// Compares with torchvision's crops for the same draws. `tests/golden/crops.py` records them.
     #[test]
-    fn parts_are_those_of_torchvision() {
+    fn parts_match_torchvision() {
         type Row = (f64, u32, u32, u64, u32, u32, u32, u32);
         let rows: Vec<Row> = serde_json::from_str(include_str!("../../../tests/golden/crops.json")).unwrap();
         assert_eq!(rows.len(), 800);

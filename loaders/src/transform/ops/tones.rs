@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(run(build_invert, "invert(1)", spec, &[0, 200], 3), [255.0, 55.0]);
         assert_eq!(run(build_invert, "invert(0)", spec, &[0, 200], 3), [0.0, 200.0]);
         let inverted = (0..1000).filter(|id| run(build_invert, "invert(0.2)", spec, &[0, 200], *id)[0] > 0.0).count();
-        // Expected: 200 +- 13.
+        // The count is expected to be 200, with a standard deviation of 13.
         assert!((150..250).contains(&inverted), "{inverted}");
     }
 }

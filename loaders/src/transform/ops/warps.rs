@@ -19,7 +19,7 @@ struct Affine {
     shares: [f64; 2],
     /// Minimum and maximum of the scale.
     scale: [f64; 2],
-    /// Maximum in x and y, in degrees.
+    /// Maximum shear angles in x and y, in degrees.
     shear: [f64; 2],
     sampling: Sampling,
 }

@@ -73,7 +73,7 @@ pub(super) const ONE: i32 = 1 << 14;
 /// The weights of the inputs for each output along one axis.
 #[derive(Debug, Default)]
 pub(crate) struct Axis {
-    /// Inputs per output, including those with weight 0.
+    /// Number of inputs per output, including inputs with weight 0.
     pub taps: usize,
     /// First input of each output.
     pub first: Vec<usize>,

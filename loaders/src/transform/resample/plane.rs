@@ -11,7 +11,7 @@ use super::filter::{Axis, GROUP, ONE, Span};
 const HALF: i32 = ONE / 2;
 /// Number of fraction bits of [`ONE`].
 const BITS: u32 = ONE.trailing_zeros();
-/// Bytes per load. The first taps of each half of a group must be this close together.
+/// Bytes per load. A single load must contain the first input pairs of all outputs in half of a group.
 const LOAD: usize = 16;
 
 /// A plane of bytes. Rows are stored without gaps. Height and width are at least 1.

@@ -14,7 +14,7 @@ use super::super::vector::{Avx2, Grid, GridMut, Job, Vectors};
 /// next weights, and the same number of values from a few samples.
 pub const DEPTH: usize = 128;
 
-/// Inputs with gradients that are computed at a time: the width of three panels.
+/// Number of inputs whose gradients are computed at a time: the width of three panels.
 pub const GROUP: usize = 3 * PANEL;
 
 /// Samples, inputs and outputs of a layer.
@@ -35,17 +35,17 @@ impl Sizes {
         panel * PANEL..((panel + 1) * PANEL).min(self.outputs)
     }
 
-    /// Returns the size of all samples' outputs, stored in panels.
+    /// Returns the number of floats of all samples' outputs, stored in panels.
     pub fn in_panels(&self) -> usize {
         self.panels() * self.n * PANEL
     }
 
-    /// Returns the size of a thread's workspace for the input gradient: transposed weights and sums.
+    /// Returns the floats of a thread's workspace for the input gradient: transposed weights and sums.
     pub fn input_gradient_workspace(&self) -> usize {
         GROUP * (DEPTH + self.n)
     }
 
-    /// Returns the size of the workspace for any pass.
+    /// Returns the floats of the workspace for any pass.
     pub fn workspace(&self, threads: Threads) -> usize {
         let weights = self.in_panels() + threads.0 * self.n * GROUP;
         weights.max(threads.0 * self.input_gradient_workspace())
@@ -62,7 +62,7 @@ pub struct Forward<'a> {
 }
 
 impl Forward<'_> {
-    /// `work` receives the outputs in panels.
+    /// Computes `y`. `workspace` receives the outputs in panels.
     pub fn run(&self, set: Avx2, threads: Threads, workspace: &mut [f32], y: &mut [f32]) {
         let sizes = self.sizes;
         let each = sizes.n * PANEL;
@@ -151,7 +151,7 @@ pub struct InputGradient<'a> {
 }
 
 impl InputGradient<'_> {
-    /// `work` has a part for each thread.
+    /// Computes `dx`. `workspace` is divided into a part for each thread.
     pub fn run(&self, set: Avx2, threads: Threads, workspace: &mut [f32], dx: &mut [f32]) {
         let Sizes { inputs, .. } = self.sizes;
         let parts = (
@@ -244,7 +244,7 @@ pub struct WeightGradient<'a> {
 }
 
 impl WeightGradient<'_> {
-    /// `work` receives dy in panels and each thread's group of inputs.
+    /// Computes `dw` and `db`. `workspace` receives dy in panels and each thread's group of inputs.
     pub fn run(&self, set: Avx2, threads: Threads, workspace: &mut [f32], dw: &mut [f32], db: Option<&mut [f32]>) {
         let Sizes { n, inputs, .. } = self.sizes;
         let (dy, groups) = workspace.split_at_mut(self.sizes.in_panels());

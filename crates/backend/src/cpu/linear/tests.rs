@@ -74,7 +74,7 @@ fn plain(Sizes { n, inputs, outputs }: Sizes, relu: bool) -> [Vec<f64>; 4] {
 }
 
 #[test]
-fn products_are_those_of_plain_loops() {
+fn products_match_plain_loops() {
     let Some(set) = Avx2::detect() else { return crate::skip::skip("the processor has no AVX2") };
     for ([n, inputs, outputs], relu) in SIZES.into_iter().zip([false, true].into_iter().cycle()) {
         let sizes = Sizes { n, inputs, outputs };

@@ -135,7 +135,7 @@ impl Batch {
         sums.iter().map(|sum| (sum / self.x.shape.plane() as f64) as f32).collect()
     }
 
-    /// Computes the statistics of a block's channels from the sums of (x - near) and its square.
+    /// Computes the statistics of a block's channels from the sums of (x - near) and (x - near)^2.
     pub fn set_statistics(&self, block: usize, near: &[f32], sums: &[f64], channels: &mut [Channel]) {
         let (s, q) = sums.split_at(self.channels());
         for ((channel, near), i) in channels.iter_mut().zip(near).zip(self.block(block)) {
@@ -157,7 +157,7 @@ impl Batch {
         }
     }
 
-    /// Adds the sums of (x - near) and its square over some samples of a block.
+    /// Adds the sums of (x - near) and (x - near)^2 over some samples of a block.
     pub fn add_moments<X: Number>(&self, x: &[X], block: usize, samples: Range<usize>, near: &[f32], sums: &mut [f64]) {
         let near = self.lanes(near, |v| *v);
         self.add(block, samples, sums, |n, s, q| rows::moments(&x[self.row(n, block)], &near, s, q));
@@ -211,7 +211,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// `s` and `q` are the sums of (x - near) and its square over `n` values.
+    /// Sets mean and m2. `s` and `q` are the sums of (x - near) and (x - near)^2 over `n` values.
     pub fn set_statistics(&mut self, near: f32, [s, q]: [f64; 2], n: f64) {
         let offset = s / n;
         self.mean = f64::from(near) + offset;
@@ -242,7 +242,7 @@ pub struct Tensors<'a, X, Y> {
     pub bits: &'a [Bits],
     /// A second gradient of y to add, or empty.
     pub second: &'a [Y],
-    /// Whether dx overwrites dy. This requires the same type and no residual, because dy is also the gradient of the
+    /// True if dx overwrites dy. This requires the same type and no residual, because dy is also the gradient of the
     /// residual.
     pub in_place: bool,
 }
@@ -261,9 +261,9 @@ pub struct Backward<'a, X, Y> {
     pub batch: &'a Batch,
     pub channels: &'a [Channel],
     pub n: f64,
-    /// Whether the statistics do not depend on x. Then dx is g times the scale.
+    /// True if the statistics do not depend on x. Then dx is g times the scale.
     pub frozen: bool,
-    /// Whether ReLU's mask has already been applied to dy.
+    /// True if ReLU's mask has already been applied to dy.
     pub masked: bool,
     pub tensors: Tensors<'a, X, Y>,
 }
@@ -298,7 +298,8 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         });
     }
 
-    /// Computes the sums and dx, block by block. Returns the sums.
+    /// Computes the sums and then dx, one channel block at a time, so that dx finds the block's data in the cache.
+    /// Returns the sums.
     pub fn by_blocks(
         &self,
         InputGradients { dy, dx }: InputGradients<&mut [Y], &mut [X]>,
@@ -360,7 +361,7 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         Row { x: &self.tensors.x[row], bits, second, constants }
     }
 
-    /// Adds both sums over some samples of a block.
+    /// Adds the sums of g and g (x - mean) over some samples of a block.
     fn add(
         &self,
         block: usize,

@@ -41,11 +41,12 @@ struct Plan {
     sums: ChannelSums,
     /// Moments from the convolution that produces x, if this norm is its only reader.
     moments: Option<Rc<OutputMoments>>,
-    /// The offer to the convolution that is the only reader of the output. It may compute the output.
+    /// State shared with the only reader of the output. If the reader is a convolution, it may compute the output instead
+    /// of this norm. `None` with a residual, with several readers, or without fusion.
     norm: Option<Rc<FusedNorm>>,
     /// The bits of the values that ReLU passed in the last training pass. Empty unless ReLU follows a residual.
     bits: Vec<Bits>,
-    /// Whether backward may recompute the output.
+    /// True if backward may recompute the output.
     recomputes: bool,
 }
 
@@ -99,7 +100,7 @@ impl Plan {
         true
     }
 
-    /// Combines the ranks' statistics.
+    /// Replaces this rank's statistics by those of the whole batch.
     fn share(&mut self, ranks: &dyn Across, running: &[f32]) -> Result<(), Error> {
         let mut mean: Vec<f64> = self.channels.iter().map(|c| c.mean).collect();
         let mut m2: Vec<f64> = self.channels.iter().map(|c| c.m2).collect();

@@ -9,7 +9,7 @@ use base::simd;
 use crate::cpu::lanes::{LANES, Lanes, group};
 use crate::cpu::number::Number;
 
-/// These constants are the bits of a mode. With this bit, ReLU is applied to the sum.
+/// The following constants are the bits of a mode. With this bit, ReLU is applied to the result.
 pub const RELU: usize = 1;
 /// With this bit, a residual input is added.
 pub const RESIDUAL: usize = 2;
@@ -34,7 +34,7 @@ pub fn words(elems: usize) -> usize {
     elems.div_ceil(LANES * TOGETHER) * LANES
 }
 
-/// Returns the words of a group, and its bit in each of them.
+/// Returns the range of words that belong to a group, and the group's bit in each of them.
 #[inline(always)]
 fn place(group: usize) -> (std::ops::Range<usize>, Bits) {
     let at = group / TOGETHER * LANES;
@@ -103,7 +103,7 @@ simd! {
     }
 }
 
-/// Computes a part of a row. `bits` belongs to the whole row, and the part begins with its group `first`.
+/// Computes y for a part of a row. `bits` belongs to the whole row, and the part begins with its group `first`.
 #[inline(always)]
 fn normalise_part<X: Number, Y: Number, const M: usize>(
     (x, residual): (&[X], &[Y]),
@@ -183,7 +183,7 @@ simd! {
     }
 }
 
-/// Sums a part of a row. `bits` belongs to the whole row, and the part begins with its group `first`.
+/// Adds the sums over a part of a row. `bits` belongs to the whole row, and the part begins with its group `first`.
 #[inline(always)]
 fn add_gradients<X: Number, Y: Number, const M: usize>(
     k: &Constants,

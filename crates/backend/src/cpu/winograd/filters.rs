@@ -1,5 +1,6 @@
-//! Transforms between plain OIHW filters and the A x B grid, with the matrices G of F(2x4, 3x3) and F(2x2, 5x5). They
-//! process as many filters at a time as a register has lanes. The threads divide the groups of columns.
+//! Transforms plain OIHW filters to A x B values each (G g G^T), and their gradients back, with the matrices G of
+//! F(2x4, 3x3) and F(2x2, 5x5). They process as many filters at a time as a register has lanes. The threads divide the
+//! groups of columns.
 
 use super::super::divide::{Divide, DividedMatrix, Matrix};
 use super::super::threads::Threads;
@@ -14,7 +15,7 @@ use super::transform::{FAR, NEAR, kernel};
 /// Side of the largest filters.
 const SIDE: usize = 5;
 
-/// Returns G g for a column or row of a filter. `stride` is the convolution's stride.
+/// Returns G g for a column or row g of a filter. `stride` is the convolution's stride.
 #[inline(always)]
 fn line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, g: [S::Lanes; SIDE]) -> [S::Lanes; A] {
     if stride == 2 {
@@ -51,12 +52,13 @@ fn line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, g: [S
     u
 }
 
-/// Returns the points of an axis for phases. [`LINE`] filters in a line identify columns, other lengths rows.
+/// Returns the points along an axis for stride 2. An axis with [`LINE`] values has the points for columns, any other
+/// length those for rows.
 fn axis<const A: usize>() -> Points {
     if A == LINE { COLUMNS } else { ROWS }
 }
 
-/// Returns G^T u for a column or row.
+/// Returns G^T u for a column or row u of a transformed filter's gradient.
 #[inline(always)]
 fn inverse_line<S: Vectors, const A: usize, const M: usize>(
     set: S,
@@ -98,34 +100,35 @@ fn inverse_line<S: Vectors, const A: usize, const M: usize>(
     ]
 }
 
-/// Layout of a filter grid. Filters are in groups of `width` columns. The other fields are distances in floats: from
-/// group to group, from row to row in a group, from line to line in the grid, and from place to place in a line.
+/// Layout of transformed filters. Each filter has A x B values: A lines with B places each. Filters are in groups of
+/// `width` columns. The other fields are distances in floats: from group to group, from row to row in a group, from
+/// line to line, and from place to place in a line.
 #[derive(Clone, Copy)]
 struct Layout {
     width: usize,
     group: usize,
     row: usize,
-    /// Floats between lines if each group of columns has a separate grid. `None` if each place is a matrix with all
-    /// groups.
+    /// Floats between lines if each group of columns is stored separately. `None` if each place is a matrix with the
+    /// values of all groups.
     line: Option<usize>,
     place: usize,
 }
 
 impl Layout {
-    /// Returns row and column of a place in the matrix `grid`, for a register at offset `at` of the first place. The
-    /// matrix has a row for each place if places are matrices, otherwise a single row.
+    /// Returns row and column in the matrix `grid` for place (r, c) of a register at offset `at`. The matrix has a row
+    /// for each place if each place is a matrix of its own, otherwise a single row.
     #[inline(always)]
     fn position<const B: usize>(&self, at: usize, (r, c): (usize, usize)) -> (usize, usize) {
         self.line.map_or((B * r + c, at), |line| (0, at + r * line + c * self.place))
     }
 
-    /// Returns the floats per row of the matrix `grid`.
+    /// Returns the floats per row of the matrix `grid`, see [`Self::position`].
     fn stride(&self, grid: &[f32]) -> usize {
         if self.line.is_some() { grid.len() } else { self.place }
     }
 }
 
-/// A register of filters: their row, their first column, and their offset at the grid's first place.
+/// A register of filters: their row, their first column, and the offset of their value at the first place.
 #[derive(Clone, Copy)]
 struct Register {
     row: usize,
@@ -140,9 +143,9 @@ pub struct Filters {
     /// Floats from row to row, and from column to column.
     row_step: usize,
     column_step: usize,
-    /// Whether filters are rotated by 180 degrees.
+    /// True if filters are rotated by 180 degrees.
     rotated: bool,
-    /// The convolution's stride. At stride 2, filters are transformed by phases.
+    /// The convolution's stride. At stride 2, the transform is that of [`phases`](super::phases).
     stride: usize,
 }
 
@@ -161,13 +164,13 @@ impl Filters {
         Self { rows: co, columns: ci, row_step: ci * taps, column_step: taps, rotated: true, stride: 1 }
     }
 
-    /// Returns the same layout for stride-2 filters. These are transformed by phases.
+    /// Returns the same layout for filters of a stride-2 convolution, see [`phases`](super::phases).
     pub fn of_phases(self) -> Self {
         Self { stride: 2, ..self }
     }
 
-    /// Returns the layout for `columns` columns, or for their gradient, in the products of [`strip`](super::strip):
-    /// each place is a matrix.
+    /// Returns the layout for the products of [`strip`](super::strip), for `columns` columns of filters or their
+    /// gradient: each of the A x B places has a matrix.
     fn by_place<S: Vectors, const B: usize>(&self, columns: usize) -> Layout {
         let (rows, width) = (padded(self.rows), width::<S>(columns));
         let place = rows * padded(columns);
@@ -210,7 +213,8 @@ impl Filters {
         });
     }
 
-    /// Divides plain filters of a forward pass by groups of `width` columns. The matrix has a row for each column.
+    /// Divides plain filters in the order of the forward pass by groups of `width` columns. The matrix has a row for
+    /// each column.
     pub fn by_columns<'a>(&self, w: &'a mut [f32], width: usize) -> DividedMatrix<'a, f32> {
         DividedMatrix::by_rows(w, self.column_step, width)
     }
@@ -232,8 +236,8 @@ impl Filters {
         });
     }
 
-    /// Does the same for group `group` of [`PAD`] columns, in a separate grid for the products of
-    /// [`strip`](super::strip).
+    /// Works like [`Self::transform`] for a single group of [`PAD`] columns. `grid` receives only this group, in the
+    /// layout for the products of [`strip`](super::strip).
     pub fn transform_group<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -258,7 +262,8 @@ impl Filters {
         load(set, &values, 0)
     }
 
-    /// Adds the threads' gradients on the grid in order and transforms them to plain filters.
+    /// Adds the threads' gradients of the transformed filters in order and transforms the sum to gradients of plain
+    /// filters.
     pub fn gradient<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -278,8 +283,8 @@ impl Filters {
         });
     }
 
-    /// Transforms the gradient of group `group` of [`PAD`] columns, in a separate grid, and adds it to plain filters
-    /// that [`Self::by_columns`] has divided.
+    /// Transforms the gradient of a single group of [`PAD`] columns, which is stored separately, and adds it to plain
+    /// filters that [`Self::by_columns`] has divided.
     pub fn add_group<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -299,7 +304,8 @@ impl Filters {
         });
     }
 
-    /// Calls `f(the tap's gradient in dw, its value from the grid)` for all taps of the filters in a register.
+    /// Calls `f(the tap's gradient in dw, its value computed from the transformed gradient)` for all taps of the
+    /// filters in a register.
     fn taps<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -321,7 +327,7 @@ impl Filters {
     }
 }
 
-/// Computes G g G^T at every place for the filters in a register.
+/// Computes G g G^T for the filters in a register, at all places.
 struct Transform<'a, const A: usize, const B: usize, const M: usize> {
     filters: &'a Filters,
     w: &'a [f32],
@@ -357,8 +363,8 @@ impl<const A: usize, const B: usize, const M: usize> Job for Transform<'_, A, B,
     }
 }
 
-/// Computes G^T u G for the filters in a register, where u is the sum of `count` grids. The result has the dimensions
-/// row, column, lane.
+/// Computes G^T u G for the filters in a register, where u is the sum of `count` transformed gradients. The result has
+/// the dimensions row, column, lane.
 struct InverseTransform<'a, const A: usize, const B: usize, const M: usize> {
     grids: &'a [f32],
     place: usize,

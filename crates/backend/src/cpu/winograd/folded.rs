@@ -1,6 +1,6 @@
-//! Outputs of F(2x4, 3x3) that are folded before the products leave the registers, line by line of the grid. The grid
-//! of products, which is three times as large as the outputs, is never written. Instruction sets need enough registers
-//! for these sums.
+//! Computes F(2x4, 3x3) with output transforms in registers. The 4 x 6 products of a tile are computed line by line,
+//! and each line is added to the tile's 2 x 4 outputs at once. So the products, which are three times as large as the
+//! outputs, are never written. Instruction sets need enough registers for these sums.
 
 use super::super::vector::{GridMut, Job, Vectors};
 use super::outputs::{self, Convolution, Finish, Output};
@@ -10,23 +10,24 @@ use super::strip::{Order, Run, tiles};
 use super::transform::PassInput;
 use super::transform::output_line;
 
-/// Sizes of F(2x4, 3x3): lines of the grid, places per line, and output columns per tile.
+/// Sizes of F(2x4, 3x3): a transformed tile has A lines of B places, and a tile has M output columns.
 const A: usize = 4;
 const B: usize = 6;
 const M: usize = 4;
 /// Number of tiles at a time. Their 24 sums leave registers for the factors.
 const TILES: usize = 4;
-/// Minimum number of registers.
+/// Minimum number of vector registers of an instruction set.
 const REGISTERS: usize = 32;
-/// Tiles per strip. Their grid stays in the caches.
+/// Tiles per strip. Their transformed inputs stay in the caches.
 const STRIP: usize = 16;
 /// With more channels, filters are read from memory for each strip, so longer strips are better.
 const MOST_CHANNELS: usize = 256;
-/// The order in which lines are added. The second and third contribute to both rows of outputs, the first and last to a
-/// single row.
+/// The order in which the lines of products are added. The second and third line contribute to both rows of outputs,
+/// the first and last to a single row.
 const LINES: [usize; A] = [1, 2, 0, 3];
 
-/// Returns true if a convolution on a grid with `a` lines is computed in this way. `ci` and `co` are padded channels.
+/// Returns true if a convolution whose transformed tiles have `a` lines is computed in this way. `ci` and `co` are
+/// padded channels.
 pub fn suits<S: Vectors>(a: usize, ci: usize, co: usize) -> bool {
     S::REGISTERS >= REGISTERS && a == A && ci.max(co) <= MOST_CHANNELS
 }
@@ -36,14 +37,14 @@ fn orders<S: Vectors>(ci: usize, co: usize) -> (Order, Order) {
     (Order::by_tile::<S>(ci, A * B, M), Order::by_tile::<S>(co, 2 * M, M))
 }
 
-/// Returns the floats of a strip.
+/// Returns the floats of a strip's inputs and outputs.
 pub fn workspace<S: Vectors>(ci: usize, co: usize) -> usize {
     let (v, m) = orders::<S>(ci, co);
     STRIP * (v.tile + m.tile)
 }
 
-/// A line of the grid for T tiles and a register of output channels. `u` has the line's filters (input channel, place,
-/// lane), `m` the 2 x 4 outputs of each tile.
+/// A line of a transformed tile, for T tiles and a register of output channels. `u` has the line's filters (input
+/// channel, place, lane), and `m` the 2 x 4 outputs of each tile.
 struct Line<'a> {
     v: &'a [f32],
     v_order: Order,
@@ -61,7 +62,7 @@ impl Line<'_> {
         for (t, sums) in sums.into_iter().enumerate() {
             let mut m = GridMut::<S, 2, M>::new(set, &mut m[t * m_order.tile..], [M * S::LANES, S::LANES]);
             for (c, sum) in output_line::<S, B, M>(set, sums).into_iter().enumerate() {
-                // A^T has the rows 1 1 1 0 and 0 1 -1 -1. The second line of the grid is processed first.
+                // A^T has the rows 1 1 1 0 and 0 1 -1 -1. Line 1 comes first, so it is stored instead of added.
                 match line {
                     0 => m.put(0, c, set.add(m.get(0, c), sum)),
                     1 => m.put(1, c, sum),

@@ -17,13 +17,13 @@ use crate::TensorDesc;
 pub const MOST_CHANNELS: usize = 256;
 /// Maximum number of tiles per strip.
 const STRIP: usize = 64;
-/// Number of tiles on the grid at a time, rounded up to strips. It is large enough that transforming the filters costs
-/// little compared with the products, and small enough for the caches.
+/// Number of tiles that are transformed at a time, rounded up to strips. It is large enough that transforming the
+/// filters costs little compared with the products, and small enough for the caches.
 const TILES: usize = 256;
 
-/// Returns the number of channels above which the filter gradient uses this method. The limit is lower with more than
-/// one thread. If threads divided the samples, each would need a grid for the gradient, and these grids fill the caches
-/// sooner.
+/// Returns the number of channels above which the filter gradient uses this method. It is lower with more than one
+/// thread: if threads divided the samples, each would need a gradient of all transformed filters, and these gradients
+/// fill the caches sooner.
 pub fn max_gradient_channels(threads: Threads) -> usize {
     if threads.0 > 1 { 128 } else { MOST_CHANNELS }
 }
@@ -34,20 +34,20 @@ pub fn suits(ci: usize, co: usize, most: usize, threads: Threads) -> bool {
     ci.max(co) > most && threads.are_busy(ci.min(co) / PAD)
 }
 
-/// Returns the number of tiles per strip. It is a multiple of the kernel's rows, and small enough that there are strips
-/// for all threads if possible.
+/// Returns the number of tiles per strip. It is a multiple of the `rows` that the product kernel computes at a time,
+/// and small enough that there are strips for all threads if possible.
 pub fn strip_len(rows: usize, tiles: usize, threads: Threads) -> usize {
     let most = (TILES / threads.0).clamp(1, STRIP);
     tiles.div_ceil(tiles.div_ceil(most).max(1)).max(1).next_multiple_of(rows)
 }
 
-/// How the workspace of a pass is divided.
+/// Sizes of the parts of a pass's workspace, in floats.
 struct Workspace {
-    /// Floats for a strip's inputs.
+    /// Size of a strip's transformed inputs.
     strip: usize,
-    /// Number of strips at a time.
+    /// Number of strips that are transformed at a time.
     strips: usize,
-    /// Floats for the filters of [`PAD`] output channels, and for these channels in a strip.
+    /// Size of the transformed filters of [`PAD`] output channels, and of these channels in a strip.
     filters: usize,
     outputs: usize,
 }
@@ -94,7 +94,7 @@ pub struct ManyChannels<'a, S> {
     pub strip: usize,
 }
 
-/// Strips with their inputs on the grid: their runs of tiles, and `len` floats of inputs for each.
+/// Strips of transformed inputs: the tiles of each strip, and `len` floats of inputs for each strip.
 struct Strips<'a> {
     runs: &'a [Run],
     order: Order,

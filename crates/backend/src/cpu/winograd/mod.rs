@@ -3,9 +3,10 @@
 //! three passes.
 //!
 //! An image is divided into tiles of 2 x M outputs, which read A x B inputs: M = 4, A = 4, B = 6 for 3x3 kernels, M =
-//! 2, A = B = 6 for 5x5 kernels. Tiles and filters are transformed to an A x B grid. At each place of the grid, the
-//! channels form a matrix product. Inputs, outputs and gradients stay in channel blocks of a register's length: 8 with
-//! AVX2, 16 with AVX-512. [`phases`] computes 3x3 convolutions at stride 2.
+//! 2, A = B = 6 for 5x5 kernels. Tiles and filters are transformed to a grid of A x B values (A lines of B places). At
+//! each place of the grid, the product over the channels is a matrix product. Inputs, outputs and gradients stay in
+//! channel blocks of a register's length: 8 with AVX2, 16 with AVX-512. [`phases`] computes 3x3 convolutions at stride
+//! 2.
 
 mod outputs;
 mod strip;
@@ -41,7 +42,7 @@ use super::threads::Threads;
 use super::vector::{Avx2, Avx512, Vectors};
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// A convolution planned for a fixed batch size, on an A x B grid with tiles of 2 x M outputs.
+/// A convolution planned for a fixed batch size. Transformed tiles have A x B values, and tiles have 2 x M outputs.
 struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     set: S,
     threads: Threads,
@@ -60,13 +61,13 @@ struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     norm: Option<Rc<FusedNorm>>,
     /// The moments of the output for the next batch norm, which may request them.
     moments: Option<Rc<OutputMoments>>,
-    /// Workspace for a pass: filters on the grid or each thread's gradient of them, then each thread's transformed
+    /// Workspace for a pass: the transformed filters or each thread's gradient of them, then each thread's transformed
     /// inputs and outputs of a strip. Other operations use the same memory.
     scratch: Rc<Scratch>,
 }
 
-/// Returns true if these kernels support the convolution. They need f32, because bf16 would be rounded on the grid, and
-/// channel blocks of a register's length.
+/// Returns true if these kernels support the convolution. They need f32, because bf16 would round the transformed
+/// values, and channel blocks of a register's length.
 pub(super) fn fits(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> bool {
     let [k, pad] = [op.kernel[0], op.pads[0]];
     let square = op.kernel == [k; 2] && op.pads == [pad; 4] && op.dilation == [1, 1] && op.groups == 1;
@@ -78,7 +79,7 @@ pub(super) fn fits(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> bool {
     square && has_grid && cpu.bf16.is_none() && r.x[0].block == cpu.block && cpu.isa >= Isa::Avx2
 }
 
-/// Plans a convolution that [`fits`], on the grid for its kernel.
+/// Plans a convolution that [`fits`], with the tile size for its kernel.
 pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Option<Result<Box<dyn Planned<Cpu>>, Error>> {
     match cpu.block {
         Avx2::LANES => on(Avx2::detect()?, cpu, r, op),
@@ -137,7 +138,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         (padded(self.x.shape.c), padded(self.y.shape.c))
     }
 
-    /// Returns the floats in a filter grid.
+    /// Returns the number of floats of the transformed filters.
     fn grid(&self) -> usize {
         let (ci, co) = self.channels();
         A * B * ci * co
@@ -202,7 +203,8 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         self.moments.as_deref().filter(|moments| moments.are_requested())
     }
 
-    /// Describes how inputs are computed from the input of the previous batch norm. Returns `None` without constants.
+    /// Describes how to compute the inputs from the input of the previous batch norm, if this convolution computes that
+    /// norm. Returns `None` without constants.
     fn normalised<'a>(&self, constants: &'a Option<Ref<'_, Constants>>) -> Option<InputNorm<'a>> {
         let relu = self.norm.as_ref().is_some_and(|norm| norm.relu);
         constants.as_deref().map(|constants| InputNorm { constants, relu })

@@ -1,5 +1,5 @@
-//! Transforms the products on the grid back to images (A^T m A) and processes the outputs before they are written:
-//! bias, ReLU, a norm's mask, sums.
+//! Transforms products back to images (A^T m A) and processes the outputs before they are written: bias, ReLU, the ReLU
+//! mask of a batch norm, sums.
 
 use std::ops::Range;
 
@@ -35,13 +35,13 @@ pub struct Finish<'a> {
     /// The bias of every channel, including padding.
     pub bias: Option<&'a [f32]>,
     pub relu: bool,
-    /// Whether to sum the moments of all channels.
+    /// True if the moments of all channels are summed.
     pub moments: bool,
     /// If set, the outputs are the gradient of a norm, and the other fields are not used.
     pub gradient: Option<NormGradient<'a>>,
 }
 
-/// The norm that the convolution computes. Its gradient is masked by the norm's ReLU, which gives g.
+/// The batch norm whose output this convolution computes. The norm's ReLU masks the gradient, which gives g.
 #[derive(Clone, Copy)]
 pub struct NormGradient<'a> {
     pub norm: InputNorm<'a>,
@@ -53,7 +53,7 @@ impl Finish<'_> {
     /// Writes the outputs unchanged.
     pub const PLAIN: Self = Self { bias: None, relu: false, moments: false, gradient: None };
 
-    /// Skips the samples before `first`. `to` is the layout of the outputs.
+    /// Returns the processing for outputs without the samples before `first`. `to` is the layout of the outputs.
     pub fn skip(self, to: &TensorDesc, first: usize) -> Self {
         let gradient =
             self.gradient.map(|gradient| NormGradient { x: &gradient.x[first * to.sample_elems()..], ..gradient });
@@ -169,7 +169,7 @@ impl<S: Vectors> Epilogue<S> for MomentsEpilogue<S::Lanes> {
     }
 }
 
-/// Masks the gradient with a norm's ReLU and sums it. There are two sums of each kind.
+/// Masks the gradient with a norm's ReLU and sums it. Each sum is split in two, as in [`MomentsEpilogue`].
 struct NormGradientEpilogue<'a, L> {
     norm: InputNormBlock<L>,
     /// The norm's input in this channel block of this sample.
@@ -190,7 +190,7 @@ impl<S: Vectors> Epilogue<S> for NormGradientEpilogue<'_, S::Lanes> {
     }
 }
 
-/// Returns A^T m A of a tile. Its places are `place` floats apart.
+/// Returns A^T m A of a tile. Its A x B products are `place` floats apart.
 #[inline(always)]
 fn output_tile<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
@@ -210,7 +210,7 @@ fn output_tile<S: Vectors, const A: usize, const B: usize, const M: usize>(
     [output_line::<S, B, M>(set, upper), output_line::<S, B, M>(set, lower)]
 }
 
-/// Loads two rows of M outputs that have already been transformed.
+/// Loads a tile's two rows of M outputs, which [`folded`](super::folded) has already transformed.
 #[inline(always)]
 fn folded_tile<S: Vectors, const M: usize>(set: S, m: &[f32]) -> [[S::Lanes; M]; 2] {
     let mut y = [[set.zero(); M]; 2];
@@ -305,8 +305,8 @@ impl<const A: usize, const B: usize, const M: usize> Block<'_, A, B, M> {
     }
 }
 
-/// Transforms the products of a run of tiles, in some channel blocks, to pixels. The products are on an A x B grid. If
-/// A is 0, they have already been folded to outputs.
+/// Transforms the products of a run of tiles, in some channel blocks, to pixels. A tile has A x B products. If A is 0,
+/// the products are already outputs, see [`folded`](super::folded).
 #[inline(always)]
 pub fn outputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
@@ -339,7 +339,7 @@ pub struct BiasRelu {
     threads: Threads,
     y: TensorDesc,
     pub relu: Relu,
-    /// Padded with zeros. Empty if there is no bias.
+    /// The bias, padded with zeros. Empty if there is no bias.
     bias: Vec<f32>,
 }
 

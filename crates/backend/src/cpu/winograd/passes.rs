@@ -12,7 +12,7 @@ use super::transform::PassInput;
 
 /// Returns the number of tiles per strip. It is large enough that reading the filters costs no more than reading the
 /// tiles, and small enough that the tiles stay in the caches. Strips have nearly equal lengths, and the result is a
-/// multiple of the kernel's rows.
+/// multiple of the `rows` that the product kernel computes at a time.
 pub fn strip_len(a: usize, rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
     let [least, most] = if a == 4 { [32, 256] } else { [12, 128] };
     let wanted = (ci * co / (ci + co)).clamp(least, most);
@@ -97,7 +97,7 @@ pub struct Correlation<'a> {
 }
 
 impl Correlation<'_> {
-    /// Sums the gradient over all tiles. Each thread has a separate grid.
+    /// Sums the gradient of the transformed filters over all tiles. Each thread has its own sum.
     pub fn run<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -113,8 +113,8 @@ impl Correlation<'_> {
         });
     }
 
-    /// Calls `f(x, dy, number of samples, workspace, gradient)` on each thread, with x and dy from its first sample on.
-    /// Gradients start as zeros.
+    /// Calls `f(x, dy, number of samples, workspace, gradient)` on each thread. x and dy start at the thread's first
+    /// sample. Gradients start as zeros.
     pub fn each_thread(
         &self,
         threads: Threads,

@@ -1,5 +1,5 @@
-//! Strips: the tiles that go through all stages together, their layout in the workspace, and the matrix products at a
-//! place of the grid.
+//! Strips: the tiles that go through all stages together, their layout in the workspace, and the matrix products for
+//! one place of the transformed tiles.
 
 use super::super::register_tile::{UNROLLED, by_rows, outer, rows};
 use super::super::vector::Vectors;
@@ -10,8 +10,8 @@ pub fn tiles(d: &TensorDesc, tile_columns: usize) -> usize {
     d.shape.h.div_ceil(2) * d.shape.w.div_ceil(tile_columns)
 }
 
-/// Layout of tiles with `tile_columns` output columns: the floats from tile to tile, from channel block to channel
-/// block, and from place to place of the grid.
+/// Layout of transformed tiles with `tile_columns` output columns: the floats from tile to tile, from channel block to
+/// channel block, and from place to place.
 #[derive(Clone, Copy)]
 pub struct Order {
     pub tile_columns: usize,
@@ -22,14 +22,14 @@ pub struct Order {
 
 impl Order {
     /// Returns a layout with a matrix for each place, in which the channels of a tile are contiguous. A matrix has room
-    /// for `len` tiles and an additional cache line. A tile is written to all places, and without the additional line
-    /// these addresses would conflict in the cache.
+    /// for `len` tiles and an additional cache line. Transforming a tile writes to all matrices, and without the
+    /// additional line these addresses would conflict in the cache.
     pub fn by_place<S: Vectors>(channels: usize, len: usize, tile_columns: usize) -> Self {
         Self { tile_columns, tile: step(channels), block: S::LANES, place: len * step(channels) + PAD }
     }
 
-    /// Zeroes the channels after the last channel block at `places` places, because no plane writes them. For
-    /// [`Self::by_place`].
+    /// Zeroes the channels after the last channel block in the first `places` matrices, because the transforms do not
+    /// write them. Use it with [`Self::by_place`].
     pub fn clear_rest(self, desc: &TensorDesc, channels: usize, places: usize, v: &mut [f32]) {
         let have = desc.blocks() * desc.block;
         if have < channels {
@@ -47,7 +47,7 @@ impl Order {
     }
 }
 
-/// Tiles `first .. first + count` of consecutive samples.
+/// Tiles `first .. first + count`, counted over consecutive samples.
 #[derive(Clone, Copy)]
 pub struct Run {
     pub first: usize,
@@ -156,8 +156,8 @@ pub fn padded(channels: usize) -> usize {
     channels.next_multiple_of(PAD)
 }
 
-/// Returns the floats from tile to tile in a strip. Channels that fill more than two cache lines get an additional
-/// line, because tiles at a distance of a power of two would conflict in the cache.
+/// Returns the distance between tiles in a strip, in floats. Channels that fill more than two cache lines get an
+/// additional line, because tiles at a distance of a power of two would conflict in the cache.
 pub const fn step(channels: usize) -> usize {
     if channels <= 2 * PAD { channels } else { channels + PAD }
 }

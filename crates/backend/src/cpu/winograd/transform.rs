@@ -1,5 +1,5 @@
-//! Transforms from images to the grid: B^T d B of inputs, A y A^T of the output gradient. The matrices are those of
-//! F(2, 3), F(2, 5) and F(4, 3).
+//! Transforms from images to tiles of A x B values: B^T d B of inputs, A y A^T of the output gradient. The matrices are
+//! those of F(2, 3), F(2, 5) and F(4, 3).
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::TensorDesc;
 pub struct PassInput<'a> {
     pub desc: TensorDesc,
     pub data: &'a [f32],
-    /// Rows and columns of zeros before each image. The first window starts there.
+    /// Rows and columns of zeros before each image. The first window starts at the first of them.
     pub pad: usize,
     /// A norm to apply to each value when it is read.
     pub norm: Option<InputNorm<'a>>,
@@ -31,7 +31,7 @@ pub fn transpose<T: Copy, const R: usize, const C: usize>(columns: [[T; R]; C]) 
     rows
 }
 
-/// Stores a grid. The first place is at `at`, and places are `place` floats apart.
+/// Stores the values of a transformed tile. The first value is at `at`, and values are `place` floats apart.
 #[inline(always)]
 fn scatter<S: Vectors, const A: usize, const B: usize>(
     set: S,
@@ -80,8 +80,8 @@ struct Pixels<P> {
 }
 
 impl<P> Pixels<P> {
-    /// Returns B^T d of a column of A pixels. `left` is counted from `pad` before the image. If `inner` is set, all
-    /// pixels must be inside.
+    /// Returns B^T d of a column d of A pixels. `left` is the column's index plus `pad`. If `inner` is set, all pixels
+    /// must be inside the image.
     #[inline(always)]
     fn column<S: Vectors, const A: usize>(self, set: S, left: usize, inner: bool) -> [S::Lanes; A]
     where
@@ -164,7 +164,7 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     }
 }
 
-/// Computes A y A^T for a strip of a channel block.
+/// Computes A y A^T of the output gradient for a strip of a channel block.
 #[inline(always)]
 fn gradient_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
@@ -197,12 +197,12 @@ fn gradient_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
 }
 
 impl<'a> PassInput<'a> {
-    /// Creates a side without padding and without a norm.
+    /// Creates an input without padding and without a norm.
     pub fn new(desc: TensorDesc, data: &'a [f32]) -> Self {
         Self { desc, data, pad: 0, norm: None }
     }
 
-    /// Skips the samples before `n`.
+    /// Returns the input without the samples before `n`.
     pub fn skip(self, n: usize) -> Self {
         Self { data: &self.data[n * self.desc.sample_elems()..], ..self }
     }
@@ -260,7 +260,7 @@ impl<'a> PassInput<'a> {
 pub const NEAR: f32 = 0.75;
 pub const FAR: f32 = 1.5;
 
-/// Returns the side of the filters for a grid with `a` lines.
+/// Returns the side of the filters for transformed tiles with `a` lines.
 pub const fn kernel(a: usize) -> usize {
     a - 1
 }

@@ -23,12 +23,12 @@ pub struct PreparedAlgorithm {
     plan: Descriptor,
     _config: (Descriptor, Vec<Descriptor>),
     _graph: Rc<Graph>,
-    /// Identifies the algorithm in another process.
+    /// Engine and knobs, from which another process can prepare the same algorithm.
     pub algorithm: ConvAlgorithm,
     /// Bytes of the graph's tensors, indexed like [`Tensor`].
     sizes: [usize; 4],
     pub workspace: usize,
-    /// Addresses of the last run and the variant pack made for them.
+    /// The tensors' addresses in the last run, and the variant pack for them.
     pack: RefCell<Option<(Vec<u64>, Descriptor)>>,
 }
 
@@ -186,8 +186,9 @@ pub fn candidates(
     if found.is_empty() {
         let Rejections { forbidden, large, failed } = rejections;
         let why = format!(
-            "cuDNN has no algorithm for {what} ({direction}) over {} images: the settings forbid {forbidden} of its \
-             engines, {large} need more than {} MB of workspace, {failed} do not run on this GPU",
+            "cuDNN has no algorithm for {what} ({direction}) with {} images. Of its engines, the settings forbid \
+             {forbidden}, {large} would need more than {} MB of workspace, and {failed} cannot run on this GPU. Try \
+             another batch or precision",
             what.n,
             settings.workspace >> 20
         );
@@ -248,7 +249,8 @@ impl PreparedAlgorithm {
     }
 }
 
-/// Room for an engine's knobs. cuDNN does not tell their number before it gets room for them. cuDNN 9.26 has 46 kinds.
+/// Length of the array for an engine's knobs. cuDNN reports their number only when it fills the array. cuDNN 9.26 has
+/// 46 kinds.
 const KNOBS: usize = 128;
 
 /// A cuDNN engine: its number and its knobs as (kind, value).
@@ -259,7 +261,7 @@ pub struct ConvAlgorithm {
 }
 
 impl ConvAlgorithm {
-    /// Reads algorithm and engine of a configuration that a heuristic proposed.
+    /// Returns the algorithm and the engine of a configuration that a heuristic proposed.
     pub fn from_config(config: &Descriptor) -> Result<Option<(Self, Descriptor)>, Error> {
         let engine =
             config.get_all(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, Some(1))?.pop();

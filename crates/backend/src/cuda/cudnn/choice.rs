@@ -22,8 +22,8 @@ use crate::cuda::shared::Shared;
 /// Maximum number of algorithms to time.
 const MAX_CANDIDATES: usize = 12;
 
-/// Prepares a convolution with the algorithm in use for its shape. The number of images does not matter, so that all
-/// parts of a batch are computed with the same algorithm.
+/// Prepares a convolution with the algorithm in use for its shape. All batch sizes for which it runs share it, so that
+/// all parts of a batch are computed with the same algorithm.
 pub fn choose(shared: &Shared, what: &Convolution, direction: Direction) -> Result<PreparedAlgorithm, Error> {
     let (handle, settings) = (shared.cudnn()?, &shared.settings);
     let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };
@@ -54,7 +54,7 @@ fn choose_by_timing(
 ) -> Result<PreparedAlgorithm, Error> {
     let handle = shared.cudnn()?;
     let mut found = candidates(&Device::Gpu(handle), what, direction, &shared.settings, MAX_CANDIDATES)?;
-    // without memory for the timing, use cuDNN's first proposal and time again at the next start
+    // if there is no memory for timing, use cuDNN's first proposal for now, and time again at the next start
     let place = match found.len() {
         1 => Some(0),
         _ => attempted(fastest(shared, what, direction, &found))?,
@@ -76,18 +76,18 @@ const SHORT: Duration = Duration::from_micros(250);
 /// Runs per measurement for fast algorithms.
 const TOGETHER: u32 = 8;
 
-/// Measurements per algorithm. The median counts.
+/// Measurements per algorithm. Their median is the result.
 const SAMPLES: usize = 5;
 
 /// Total measured time after which no further measurements of an algorithm are made.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Words (4 bytes) of noise. Larger tensors repeat them.
+/// Number of random 4-byte words. Larger tensors repeat them.
 const NOISE: usize = 1 << 16;
 
 const NAME: &str = "timing convolutions";
 
-/// Buffers of the convolution's sizes, and the events around its runs.
+/// Buffers of the convolution's sizes, and the events before and after its runs.
 struct Trial<'a> {
     shared: &'a Shared,
     direction: Direction,
@@ -181,7 +181,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Creates a tensor of noise in [-1, 1). `k` is the random stream.
+/// Creates a tensor of noise in [-1, 1). `k` selects the random stream.
 fn noise(shared: &Shared, k: u64, elems: usize) -> Result<CudaBuf, Error> {
     let buffer = CudaBuf::unset(&shared.queues, shared.words(elems), NAME)?;
     let first = NOISE.min(shared.words(elems));

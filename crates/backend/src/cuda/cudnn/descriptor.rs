@@ -95,13 +95,14 @@ impl Descriptor {
         self.set(name, &raw)
     }
 
-    /// Finishes the descriptor. cuDNN checks its attributes here.
+    /// Finishes the descriptor. This call also checks its attributes.
     pub fn finalize(&self, what: &str) -> Result<(), Error> {
         // SAFETY: the descriptor is alive.
         cudnn(unsafe { sys::cudnnBackendFinalize(self.0) }, "cudnnBackendFinalize", what)
     }
 
-    /// Reads an attribute into `values`. Returns the number of values that cuDNN has, or has written.
+    /// Reads an attribute into `values` and returns the number of values. If `values` is empty, only returns how many
+    /// values the attribute has.
     pub fn get<T: Attribute>(&self, name: Name, values: &mut [T]) -> Result<usize, Error> {
         let mut count = 0;
         // SAFETY: the descriptor is alive, and there is room for `values.len()` values of the type.
@@ -113,8 +114,7 @@ impl Descriptor {
         Ok(count.max(0) as usize)
     }
 
-    /// Lets cuDNN fill descriptors of this kind from an attribute and returns the filled ones. `most` limits their
-    /// number.
+    /// Returns an attribute whose values are descriptors of this kind. Returns at most `most` of them.
     pub fn get_all(&self, name: Name, kind: Kind, most: Option<usize>) -> Result<Vec<Descriptor>, Error> {
         let there = match most {
             Some(n) => n,

@@ -83,10 +83,15 @@ impl Program {
         let pointers: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
         // SAFETY: the program is valid, and `options` has as many strings as the call is told.
         let status = unsafe { sys::nvrtcCompileProgram(self.raw, pointers.len() as i32, pointers.as_ptr()) };
-        if status != nvrtcResult::NVRTC_SUCCESS {
-            nvrtc(status, "nvrtcCompileProgram", &format!("{}: {}", self.name, self.log()?))?;
+        let log = if status == nvrtcResult::NVRTC_SUCCESS { String::new() } else { self.log()? };
+        if log.is_empty() {
+            return nvrtc(status, "nvrtcCompileProgram", &self.name);
         }
-        Ok(())
+        let why = format!(
+            "NVRTC cannot compile them. If TRIREME_KERNELS replaces sources, correct these; otherwise please report this with the \
+             output of `trireme doctor`. The compiler's log:\n{log}"
+        );
+        Err(Error::Unsupported { op: self.name.clone(), why })
     }
 
     fn read(&self, size_of: SizeOf, fill: Fill) -> Result<Vec<u8>, Error> {

@@ -130,8 +130,8 @@ impl Context {
         Ok(())
     }
 
-    /// Waits for all work on all streams. Returns false if the GPU has failed. Memory must not be freed before: the driver
-    /// does not promise to wait for the work that uses it.
+    /// Waits for all work on all streams. Returns false if the GPU has failed. Call this before freeing memory, because
+    /// the driver does not promise to wait for the work that uses the memory.
     pub fn is_idle_after_waiting(&self) -> bool {
         self.bind().is_ok() && result::ctx::synchronize().is_ok()
     }

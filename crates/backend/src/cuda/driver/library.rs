@@ -111,7 +111,7 @@ pub fn nccl_version() -> Result<String, Error> {
             status: status.to_string(),
         });
     }
-    // from 2.9 on, the number has two more digits for the minor version
+    // from 2.9 on, the minor version has two digits instead of one
     let parts = if version < 10_000 { (1_000, 100) } else { (10_000, 100) };
     Ok(format!("{}.{}.{}", version / parts.0, version % parts.0 / parts.1, version % parts.1))
 }

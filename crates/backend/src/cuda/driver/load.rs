@@ -34,7 +34,7 @@ pub fn load(library: Library, driver: u32) -> Result<Loaded, Vec<String>> {
     if library != Library::Driver {
         return Ok(Loaded { handle, file, companions });
     }
-    // the library that cudarc will open, by the names that cudarc tries
+    // cudarc opens the driver by its own list of names, so report the file that cudarc gets
     let names = cudarc::get_lib_name_candidates(library.stem());
     let taken = names.iter().find_map(|name| open(name.as_ref(), 0).ok());
     let taken = taken.ok_or_else(Vec::new)?;

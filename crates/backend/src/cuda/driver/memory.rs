@@ -19,11 +19,11 @@ pub struct CudaBuf {
     address: sys::CUdeviceptr,
     len: usize,
     queues: Option<Arc<Queues>>,
-    /// The copy on the host, once something was staged.
+    /// The host's copy in page-locked memory. `None` until the buffer is first copied through it.
     host: Option<Pinned<f32>>,
-    /// The end of the work that fills this buffer, once it was marked.
+    /// The point after the work that fills this buffer. `None` until it is marked.
     filled: Option<Event>,
-    /// The end of the last copy to or from the host.
+    /// The point after the last copy to or from the host.
     copied: Option<Event>,
     /// Set if the buffer is a part of a region.
     part: Option<Part<Mutex<CudaBuf>>>,
@@ -155,7 +155,7 @@ impl CudaBuf {
         Err(Error::Size { op: "a buffer on the GPU".into(), expected, got: self.len.to_string() })
     }
 
-    /// Marks the end of the work that fills this buffer.
+    /// Marks the point after all work enqueued so far. `recording` is true if the computing stream is being captured.
     pub fn mark(&mut self, recording: bool) -> Result<(), Error> {
         let Some(queues) = &self.queues else { return Ok(()) };
         let event = match self.filled.take() {
@@ -167,7 +167,7 @@ impl CudaBuf {
         Ok(())
     }
 
-    /// Makes a stream wait for all work enqueued so far that changes this buffer.
+    /// Makes a stream wait until this buffer is filled: for the work before its mark and for its last copy.
     pub fn wait_on(&self, stream: &Stream) -> Result<(), Error> {
         self.follow(self.queues()?, stream)
     }
@@ -185,7 +185,7 @@ impl CudaBuf {
         Ok(())
     }
 
-    /// Makes a stream wait for the work that fills the buffer and for its last copy.
+    /// Makes a stream wait for the work before the buffer's mark and for the buffer's last copy.
     fn follow(&self, queues: &Queues, stream: &Stream) -> Result<(), Error> {
         match &self.filled {
             Some(filled) => stream.wait_for(filled)?,
@@ -195,9 +195,9 @@ impl CudaBuf {
         self.copied.as_ref().map_or(Ok(()), |copied| stream.wait_for(copied))
     }
 
-    /// Works like `follow`, for a copy that the calling thread waits for. The owner of the queues may have changed the
-    /// buffer since it marked it, so the copy waits for everything that it has enqueued. Other threads only wait for
-    /// the mark, so that they do not wait for later work.
+    /// Works like `follow`, for a copy that the calling thread waits for. If the calling thread is the one that
+    /// enqueues computation, it may have changed the buffer after the mark, so the copy waits for all its work. Other
+    /// threads wait only for the mark, so that later work does not delay them.
     fn follow_changes(&self, queues: &Queues, stream: &Stream) -> Result<(), Error> {
         if self.filled.is_some() && queues.is_owner() {
             queues.after_all(stream)?;
@@ -205,7 +205,7 @@ impl CudaBuf {
         self.follow(queues, stream)
     }
 
-    /// Records the copy that was just enqueued as this buffer's last one. Later computations wait for it.
+    /// Records that a copy of this buffer was just enqueued. Later computations wait for it.
     fn copied_by(&mut self, queues: &Queues, copies: &Stream) -> Result<(), Error> {
         let copied = match self.copied.take() {
             Some(event) => event,
@@ -276,7 +276,7 @@ impl Buffer for CudaBuf {
         let (Some(queues), Some(host)) = (self.queues.clone(), &self.host) else { return Ok(()) };
         self.follow(&queues, &queues.up)?;
         host.send(self.slice(), &queues.up)?;
-        // after this copy the host may write to its copy again
+        // the host may write to its copy again when this transfer is done
         self.copied_by(&queues, &queues.up)
     }
 
@@ -330,7 +330,7 @@ impl Drop for CudaBuf {
     }
 }
 
-/// Elements stored both on the GPU and on the host. The codes' queue copies them in either direction.
+/// Elements stored both on the GPU and on the host. The `codes` stream copies them in either direction.
 pub struct Mirrored<T> {
     device: CudaBuf,
     host: Pinned<T>,
@@ -436,7 +436,7 @@ impl<T: Plain> Inlet<T> {
             let (expected, got) = (format!("at most {} values", self.room()), values.len().to_string());
             return Err(Error::Size { op: "a block for the GPU".into(), expected, got });
         }
-        // the previous values must have been copied
+        // wait until the previous values have been copied
         self.sent.wait()?;
         self.host.as_mut_slice()[..values.len()].copy_from_slice(values);
         Ok(())

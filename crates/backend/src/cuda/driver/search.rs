@@ -71,8 +71,7 @@ impl Library {
         }
     }
 
-    /// Returns the names under which the dynamic loader is asked for it: names that suit the driver, newest first, then
-    /// the others.
+    /// Returns the file names to pass to the dynamic loader: names that suit the driver, newest first, then the others.
     pub fn names(self, driver: u32) -> Vec<String> {
         let file = |major: u32| format!("lib{}.so.{major}", self.stem());
         let bare = format!("lib{}.so", self.stem());
@@ -159,7 +158,8 @@ fn wheels(variable: Variable<'_>) -> Place {
     wheels.map(|wheel| wheel.join("lib")).collect()
 }
 
-/// Returns the prefixes of the first python3 on PATH, before and after following the link.
+/// Returns the installation prefixes of the first python3 on PATH: of the path as found, and with symbolic links
+/// resolved.
 fn python(variable: Variable<'_>) -> Vec<PathBuf> {
     let programs = paths(variable, "PATH").into_iter().map(|folder| folder.join("python3"));
     let Some(program) = programs.into_iter().find(|program| program.is_file()) else { return Vec::new() };
@@ -216,7 +216,7 @@ fn version_of_file(stem: &str, file: &Path) -> Option<Vec<u32>> {
 /// Returns the major CUDA version that a file of a Python package is for. It is part of the package name, such as
 /// `nvidia_cudnn_cu13`.
 pub fn cuda_of_package(stem: &str, file: &Path) -> Option<u32> {
-    // packages/nvidia/cudnn/lib/libcudnn.so.9
+    // for example packages/nvidia/cudnn/lib/libcudnn.so.9
     let packages = file.ancestors().nth(4)?;
     let prefix = format!("nvidia_{stem}_cu");
     let name = children(packages, &prefix).pop()?;

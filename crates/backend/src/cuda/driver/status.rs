@@ -46,7 +46,7 @@ fn sticky(status: CUresult) -> Option<(&'static str, &'static str)> {
         | CUDA_ERROR_HARDWARE_STACK_ERROR
         | CUDA_ERROR_ASSERT
         | CUDA_ERROR_LAUNCH_TIMEOUT => Some((KERNEL, KERNEL_CURE)),
-        // the last two also occur when a GPU drops off the bus while a kernel runs
+        // CUDA_ERROR_LAUNCH_FAILED and CUDA_ERROR_UNKNOWN also occur when a GPU drops off the bus while a kernel runs
         CUDA_ERROR_DEVICE_UNAVAILABLE
         | CUDA_ERROR_ECC_UNCORRECTABLE
         | CUDA_ERROR_NVLINK_UNCORRECTABLE
@@ -59,19 +59,19 @@ fn sticky(status: CUresult) -> Option<(&'static str, &'static str)> {
 }
 
 const KERNEL: &str = "a kernel has failed on the GPU, and this process can no longer use the GPU";
-const KERNEL_CURE: &str = "the failed kernel ran before this call; to find it, run again with TRIREME_CUDA_SYNC=1, \
-                           which names the operation, or under `compute-sanitizer`, which names kernel and address; \
-                           please report it with the output of `trireme doctor`; the last checkpoint is intact";
+const KERNEL_CURE: &str = "The failed kernel ran before this call. To find it, run again with TRIREME_CUDA_SYNC=1, \
+                           which names the operation, or under `compute-sanitizer`, which names kernel and address. \
+                           Please report it with the output of `trireme doctor`. The last checkpoint is intact";
 const GONE: &str = "the GPU is gone";
-const GONE_CURE: &str = "check `nvidia-smi` and `dmesg | grep -i xid` on this node, and resume from the last \
-                         checkpoint; if it happens again on a healthy GPU, run with TRIREME_CUDA_SYNC=1, which names \
+const GONE_CURE: &str = "Check `nvidia-smi` and `dmesg | grep -i xid` on this node, and resume from the last \
+                         checkpoint. If it happens again on a healthy GPU, run with TRIREME_CUDA_SYNC=1, which names \
                          the operation, or under `compute-sanitizer`";
 
 /// Returns the GPU's own error if it is the reason why a call of another library failed. Waits for the GPU, so that its
 /// failure shows. See `Stream::lost` for a check that does not wait.
 pub fn lost(call: &'static str, op: &str) -> Option<Error> {
     require(Library::Driver).ok()?;
-    // without a context, the call reports that
+    // without a context, this call fails with a status that is not fatal
     checked(ctx::synchronize(), call, op).err().and_then(Error::fatal)
 }
 

@@ -148,8 +148,8 @@ impl Event {
         Ok(Self { handle: Raw(event), context: context.clone() })
     }
 
-    /// Records everything enqueued on the stream so far. If the stream is being captured (`recording`), the record
-    /// becomes a part of the captured graph.
+    /// Records the event after everything enqueued on the stream so far. If the stream is being captured (`recording`),
+    /// the record becomes a part of the captured graph.
     pub fn record(&self, stream: &Stream, recording: bool) -> Result<(), Error> {
         self.context.bind()?;
         let external = sys::CUevent_record_flags_enum::CU_EVENT_RECORD_EXTERNAL as u32;
@@ -190,17 +190,18 @@ impl Drop for Event {
     }
 }
 
-/// A backend's streams. Computation, copies to the host, copies to the GPU, and codes have separate streams, so that
-/// none of them waits for another.
+/// A backend's streams. Computation, copies to the host, copies to the GPU, and gradient codecs have separate streams,
+/// so that none of them waits for another.
 pub struct Queues {
     pub compute: Stream,
     /// Copies from the GPU to the host.
     pub down: Stream,
     /// Copies from the host to the GPU.
     pub up: Stream,
-    /// Encoding and decoding, and the copies of codes in both directions, because each step needs the previous one.
+    /// Encoding and decoding of gradients, and the copies of encoded gradients in both directions. They share a stream
+    /// because each step needs the previous one.
     pub codes: Stream,
-    /// Only waits for work that other threads have enqueued on other streams and that the next computation needs.
+    /// Collects the events of other streams for which the next computation must wait. Nothing else is enqueued on it.
     beside: Stream,
     /// True if `beside` has a new event to wait for.
     late: AtomicBool,

@@ -8,7 +8,7 @@ extern "C" __global__ void arena_scale(float* to, float factor, u64 n) {
     for (u64 i = thread_index(); i < n; i += thread_count()) to[i] *= factor;
 }
 
-// NaN stays NaN.
+// Clamps each value to [-limit, limit]. NaN stays NaN.
 extern "C" __global__ void arena_clamp(float* to, float limit, u64 n) {
     for (u64 i = thread_index(); i < n; i += thread_count()) {
         float v = to[i];
@@ -40,7 +40,7 @@ struct alignas(16) Floats {
 extern "C" __global__ void __launch_bounds__(256) cast_gradients(const Piece* pieces, u32 count, const T* from, float* to) {
     for (u32 p = blockIdx.x; p < count; p += gridDim.x) {
         Piece piece = pieces[p];
-        // use 16-byte accesses if the piece begins at a multiple of them
+        // use 16-byte accesses if the piece begins at a multiple of 16 bytes
         u32 packs = piece.from % WIDE == 0 ? piece.len / WIDE : 0;
         for (u32 i = threadIdx.x; i < packs; i += blockDim.x) {
             float v[WIDE];
@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(256) cast_gradients(const Piece* pi
     }
 }
 
-// Sums the squares in each piece.
+// Computes the sum of squares of each piece.
 extern "C" __global__ void __launch_bounds__(256) squares_of_pieces(const float* x, const Piece* pieces, u32 count, double* sums) {
     __shared__ double room[SUMMERS];
     for (u32 p = blockIdx.x; p < count; p += gridDim.x) {
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(256) squares_of_pieces(const float*
     }
 }
 
-// Adds the pieces of each range in order. Range i has the pieces first[i] to first[i + 1].
+// Adds the sums of each range's pieces in order. Range i has the pieces first[i] to first[i + 1].
 extern "C" __global__ void sums_of_ranges(const double* pieces, const u32* first, u32 ranges, double* sums) {
     for (u64 i = thread_index(); i < ranges; i += thread_count()) {
         double sum = 0.0;
@@ -87,8 +87,8 @@ extern "C" __global__ void scale_found(const float* g, u64 n, u32* state) {
 
 // PyTorch's rule. After a step with Inf or NaN the scale is halved and the update skipped. After `interval` good steps
 // in a row the scale is doubled, unless it would become infinite, because halving cannot undo that. `seen` is host
-// memory with `kept` places of four numbers: the scale, the steps since it last grew, consecutive skipped steps, and all
-// skipped steps. Steps take the places in turn, because the host may read the place of an earlier step at this moment.
+// memory with `kept` places of four numbers: the scale, the steps since it last grew, consecutive skipped steps, and
+// all skipped steps. Each step writes the next place, because the host may be reading the place of an earlier step.
 extern "C" __global__ void scale_settle(float* scale, u32* state, u32 interval, float* seen, u32 kept) {
     if (thread_index() == 0) {
         bool bad = state[3] != 0;

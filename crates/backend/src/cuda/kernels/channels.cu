@@ -1,4 +1,4 @@
-// The shortcut without parameters, as a separate operation.
+// The parameter-free shortcut of a residual block, computed as a separate operation.
 
 extern "C" __global__ void shortcut_forward(const T* x, T* y, const Shortcut* shortcut, u64 n) {
     Shortcut s = *shortcut;
@@ -36,7 +36,8 @@ extern "C" __global__ void copy_columns(const T* from, T* to, u32 rows, u32 colu
     }
 }
 
-// A channel range with interleaved groups, and its gradient. Each pixel is a row.
+// Copies a range of channels and interleaves their groups (channel shuffle), and computes the gradient. Each pixel is a
+// row.
 
 // Output channel j is input channel first + j % groups * (count / groups) + j / groups.
 extern "C" __global__ void channels_forward(const T* x, T* y, u32 rows, u32 width, u32 first, u32 count, u32 groups) {

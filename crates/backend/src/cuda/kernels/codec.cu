@@ -1,7 +1,7 @@
 // The codecs of crates/comm/src/codec on the GPU. They produce the same bits as on the host.
 
-// A part of a tensor. Its elements start at `from` in the bucket, its codes at `place`, and it is preceded by `first`
-// elements of the same tensor.
+// A range of consecutive elements of a tensor. The range starts at `from` in the bucket and at `place` in the array of
+// encoded gradients. `first` elements of the tensor come before it.
 struct Run {
     u64 from;
     u64 place;
@@ -15,7 +15,7 @@ struct Run {
 // Adding this to a number below 2^31 leaves the nearest integer, with ties to even, in the low bits of the sum.
 constexpr double RINT = 6755399441055744.0;
 
-// Words per block of packed codes (lanes).
+// Words in a block of packed codes. Each word has several codes (lanes).
 constexpr u32 WORDS = 64;
 
 // Returns the exponent of the scale for the codec `exact`. The scale is 2^30 divided by the next power of two above the
@@ -27,9 +27,10 @@ __device__ inline int scale_exponent(u32 largest, u32 room) {
 
 __device__ inline double power_of_two(int k) { return __longlong_as_double((long long)(k + 1023) << 52); }
 
-// Measures each run, because its tensor's scale depends on it: the largest |g| as bits (NaN > infinity > finite) and,
-// unless `moments` is null, sum and sum of squares. They are added in the order of crates/base/src/code_spec.rs, with a
-// lane of the warp for each partial sum. The residual is added to g first.
+// Measures each run: the largest |g| as bits (NaN > infinity > finite) and, unless `moments` is null, the sum of g and
+// of its squares. The scale of the run's tensor is computed from these values. Each lane of the warp computes one of
+// the partial sums of crates/base/src/code_spec.rs, and they are added in the order given there. If there is a
+// residual, it is added to g first.
 extern "C" __global__ void codec_measure(float* g, const Run* runs, u32 count, const float* residual, u32* largest, double* moments) {
     u32 lane = threadIdx.x % 32;
     for (u32 p = warp_index(); p < count; p += warp_count()) {
@@ -66,7 +67,8 @@ extern "C" __global__ void codec_measure(float* g, const Run* runs, u32 count, c
     }
 }
 
-// The tensor's runs begin at `first`. `clip` is 0 if its scale is its largest |g|.
+// A tensor. Its runs begin at index `first`. Its scale is `clip` standard deviations, or its largest |g| if `clip` is
+// 0.
 struct Span {
     double elems;
     u32 first;
@@ -77,7 +79,7 @@ struct Span {
 
 constexpr u32 INFINITE = 0x7f800000u, NOT_A_NUMBER = 0x7fc00000u;
 
-// `Moments::scale` in crates/base/src/code_spec.rs
+// The same as `Moments::scale` in crates/base/src/code_spec.rs.
 __device__ inline u32 scale_bits(u32 largest, double sum, double squares, double elems, float clip) {
     if (clip == 0.0f || largest >= INFINITE) return largest;
     double mean = sum / elems, variance = __dsub_rn(squares / elems, __dmul_rn(mean, mean));
@@ -86,8 +88,8 @@ __device__ inline u32 scale_bits(u32 largest, double sum, double squares, double
     return __float_as_uint(fminf((float)((double)clip * deviation), 3.402823466e38f));
 }
 
-// The largest scale of each tensor over `shares` workers, which have `count` measured runs each. A warp per tensor. The
-// moments are added in order.
+// Computes each tensor's largest scale over `shares` workers, which have `count` measured runs each. One warp handles a
+// tensor and adds the moments in the order of the runs.
 extern "C" __global__ void codec_scales(const u32* largest, const double* moments, const Span* spans, u32 tensors, u32 count, u32 shares, u32* scales) {
     u32 lane = threadIdx.x % 32;
     for (u32 t = warp_index(); t < tensors; t += warp_count()) {
@@ -115,7 +117,7 @@ extern "C" __global__ void codec_scales(const u32* largest, const double* moment
     }
 }
 
-// codes (+)= rint(g scale)
+// Computes codes = rint(g scale), or adds rint(g scale) to the codes if `add` is set.
 extern "C" __global__ void codec_integers(const float* g, const Run* runs, u32 count, const u32* scales, u32 room, u32 add, u32* codes) {
     for (u32 p = blockIdx.x; p < count; p += gridDim.x) {
         Run run = runs[p];
@@ -141,9 +143,9 @@ extern "C" __global__ void codec_integers_back(const int* codes, const Run* runs
     }
 }
 
-// words (+)= packed codes: |g| / scale in `steps` steps, rounded stochastically, with its sign, plus `steps`. The
-// random draws are those of crates/comm/src/codec/philox.rs. Unless `residual` is null, it receives the part beyond the
-// scale.
+// Computes packed codes: |g| / scale in `steps` steps, rounded stochastically, with the sign of g, plus `steps`. Adds
+// them to `words` if `add` is set. The random draws are those of crates/comm/src/codec/philox.rs. Unless `residual` is
+// null, it receives the part of g beyond the scale.
 extern "C" __global__ void codec_lanes(const float* g, const Run* runs, u32 count, const u32* scales, u32 bits, u32 per_word, u32 steps, u32 worker, u32 step, u64 seed, u32 op, float* residual, u32 add, u64* words) {
     for (u64 t = thread_index(); t < (u64)count * WORDS; t += thread_count()) {
         Run run = runs[t / WORDS];
@@ -201,8 +203,8 @@ extern "C" __global__ void codec_halves(const float* g, u64 n, u16* halves) {
     for (u64 i = thread_index(); i < n; i += thread_count()) halves[i] = (u16)nearest_half(g[i]);
 }
 
-// Rounds gradient plus residual. The residual becomes the rounding error, but keeps its value if the result is not
-// finite.
+// Rounds gradient plus residual to bf16. The residual becomes the rounding error, but keeps its value if the result is
+// not finite.
 extern "C" __global__ void codec_halves_split(float* g, u64 n, float* residual) {
     for (u64 i = thread_index(); i < n; i += thread_count()) {
         float v = g[i] + residual[i], rounded = __uint_as_float(nearest_half(v) << 16);

@@ -7,7 +7,7 @@
 constexpr int RUN = 16;
 
 struct Place {
-    // first channel of this thread, and whether it has any
+    // first channel of this thread. `inside` is false if the thread has no channels.
     u32 channel;
     bool inside;
     // first row of this thread, and the distance to its next row
@@ -113,8 +113,8 @@ __device__ inline void item_sums(u32 items, u32 count, double* room, F value) {
     __syncthreads();
 }
 
-// Returns true in the tile's last block to get here. Only this block can see the parts that all blocks of the tile have
-// written. `arrivals` has a counter per tile, which is zero between launches.
+// Returns true in the block of a tile that calls this last. Only this block is sure to see the partial sums of all
+// blocks of the tile. `arrivals` has a counter per tile, which is zero between launches.
 __device__ inline bool last_of_tile(u32* arrivals) {
     __threadfence();
     __syncthreads();
@@ -134,14 +134,14 @@ struct RunSums {
     float of[K][V];
 };
 
-// Computes K sums per channel over this thread's rows and leaves them in `room`. f(batch, run) adds a batch to the sums
-// of its run.
+// Computes K sums per channel over this thread's rows and leaves them in `room`. A run is RUN of these rows, and
+// f(batch, run) adds a batch of rows to the sums of its run.
 template <int V, int K, int U, class F>
 __device__ inline void row_sums(const Place& p, u32 rows, Room<K>& room, F f) {
     // volatile, because otherwise the compiler keeps these 2 * K * V words in registers
     volatile double* own = room + threadIdx.x;
     for (int i = 0; i < K * V; i++) own[i * SUMMERS] = 0.0;
-    // run by run. The last run may be shorter.
+    // the last run may be shorter
     for (u32 row = p.inside ? p.row : rows; row < rows;) {
         RunSums<K, V> run = {};
         u32 next = row + RUN * p.step;
@@ -151,9 +151,9 @@ __device__ inline void row_sums(const Place& p, u32 rows, Room<K>& room, F f) {
     }
 }
 
-// Adds the results of row_sums over all rows. The tile's last block to end adds the parts from all blocks in grid
-// order. One of its threads calls finish(channel, sums) for each channel. `partial` has room for K * width sums per
-// block.
+// Adds the results of row_sums over all rows. The last block of a tile to finish adds the sums of all blocks of the
+// tile in grid order. One of its threads calls finish(channel, sums) for each channel. `partial` has room for K * width
+// sums per block.
 template <int K, class G>
 __device__ inline void tile_sums(u32 channels, u32 width, double* partial, u32* arrivals, Room<K>& room, G finish) {
     u32 pack = channels % WIDE == 0 ? WIDE : 1, tile = width / pack, items = K * width;

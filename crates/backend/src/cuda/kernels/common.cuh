@@ -109,7 +109,7 @@ __device__ inline void store(T* to, const float (&from)[V]) {
     *reinterpret_cast<Pack<V>*>(to) = packed;
 }
 
-// Loads the values of V channels, starting at `channel`.
+// Loads V f32 values, starting at `channel`.
 template <int V>
 __device__ inline void take(const float* from, u32 channel, float (&to)[V]) {
     for (int i = 0; i < V; i++) to[i] = from[channel + i];
@@ -192,6 +192,6 @@ __device__ inline float warp_max(float v) {
     return v;
 }
 
-// Returns the index of this thread's warp, and number of warps in the grid.
+// The index of this thread's warp, and the number of warps in the grid.
 __device__ inline u32 warp_index() { return (u32)(thread_index() / 32); }
 __device__ inline u32 warp_count() { return (u32)(thread_count() / 32); }

@@ -37,11 +37,11 @@ pub struct ShortcutSizes {
 
 plain! { ShortcutSizes = "Shortcut" }
 
-/// Words per block of packed codes (lanes).
+/// Words in a block of packed codes. Each word has several codes (lanes).
 pub const WORDS: usize = 64;
 
-/// A part of a tensor. Its elements start at `from` in the bucket, its codes at `place`, and it is preceded by `first`
-/// elements of the same tensor.
+/// A range of consecutive elements of a tensor. The range starts at `from` in the bucket and at `place` in the array of
+/// encoded gradients. `first` elements of the tensor come before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Run {
@@ -56,7 +56,8 @@ pub struct Run {
 
 plain! { Run = "Run" }
 
-/// A tensor in a codec, and its runs. `clip` is a number of standard deviations.
+/// A tensor of a codec, with its range of runs. Its scale is `clip` standard deviations, or its largest |g| if `clip`
+/// is 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Span {
@@ -120,17 +121,17 @@ kernels! {
     /// to += average (from - to)
     arena_lerp: ArenaLerp over threads(n) { to: [f32; n], from: [f32; n], average: [f64; 1], n: u64 }
 
-    /// Converts gradients from the activations' type to f32. The pieces end at `end`.
+    /// Converts gradients from the activations' type to f32. All pieces are inside the first `end` elements.
     cast_gradients: CastGradients over blocks(count) given(end) {
         pieces: [Piece; count], count: u32, from: [Activation; end], to: [f32; end],
     }
 
-    /// Sums the squares in each piece. The pieces end at `end`.
+    /// Computes the sum of squares of each piece. All pieces are inside the first `end` elements.
     squares_of_pieces: SquaresOfPieces over blocks(count) given(end) {
         x: [f32; end], pieces: [Piece; count], count: u32, sums: [f64; count],
     }
 
-    /// Adds the pieces of each range. There are `end` pieces.
+    /// Adds the sums of each range's pieces. There are `end` pieces.
     sums_of_ranges: SumsOfRanges over threads(ranges) given(end) {
         pieces: [f64; end], first: [u32; ranges + 1], ranges: u32, sums: [f64; ranges],
     }
@@ -146,9 +147,10 @@ kernels! {
     /// Divides gradients by the loss scale.
     scale_undo: ScaleUndo over threads(n) { g: [f32; n], scale: [f32; 2], n: u64 }
 
-    // input.cu. Each kernel also copies the pass's `words` numbers from host memory to the inbox.
+    // input.cu. The kernels that read a batch also copy the `words` words of the pass's inbox from host memory to the
+    // GPU.
 
-    /// Reads values in (n, c, h, w) order.
+    /// Reads f32 values in (n, c, h, w) order.
     input_values: InputValues over threads(rows * plane) {
         images: [f32; rows * channels * plane],
         to: [Activation; rows * channels * plane],
@@ -207,7 +209,7 @@ kernels! {
     // loss.cu
 
     /// Computes loss and correctness of each row and, unless dx is null, the gradient of the scores. Then sums the
-    /// loss, the rows that are correct at one and at five, and the rows with an invalid label.
+    /// loss, and counts the rows whose class has the best score, has one of the best five scores, or is invalid.
     cross_entropy: CrossEntropy over threads(32 * rows) {
         x: [Activation; rows * classes],
         dx: (null or [Activation; rows * classes]),
@@ -224,7 +226,7 @@ kernels! {
         sums: [f64; 4],
     }
 
-    // soft_loss.cu
+    // loss.cu, losses with soft targets
 
     /// Like `cross_entropy`, with targets for all classes. Each row of targets begins with its weight.
     soft_loss: SoftLossKernel over threads(32 * rows) {
@@ -254,8 +256,8 @@ kernels! {
     // norm.cu. A byte of the mask covers `pack` channels. `residual_elems` and `second_elems` are the sizes of x or,
     // with a shortcut, of the tensor read through it.
 
-    /// Sums offsets and their squares. From these sums it computes the batch's statistics and the affine map of the
-    /// forward pass.
+    /// Sums each value's offset from the first row, and the offset's square. From these sums it computes the batch's
+    /// statistics and the affine map of the forward pass.
     norm_moments: NormMoments over columns(rows, channels) as grid {
         x: [Activation; rows.max(1) * channels],
         partial: [f64; 2 * grid.x * grid.y * width],
@@ -298,8 +300,8 @@ kernels! {
         mode: i32,
     }
 
-    /// Sums the gradient and its product with the offsets. From these sums it computes the parameters' gradients and
-    /// the coefficients of dx.
+    /// Sums the gradient and its product with x - mean. From these sums it computes the parameters' gradients and the
+    /// coefficients of dx.
     norm_gradients: NormGradients over columns(rows, channels) as grid given(pack, second_elems) {
         x: [Activation; rows * channels],
         second: (null or [Activation; second_elems]),
@@ -346,7 +348,7 @@ kernels! {
         mode: i32,
     }
 
-    // shortcut.cu
+    // channels.cu
 
     /// Copies every `stride`-th pixel of x to y, with x's channels starting at channel `before` and zeros in the other
     /// channels. x has `from` elements.

@@ -14,7 +14,7 @@ extern "C" __global__ void copy_tensor(const T* x, T* y, u64 n) {
 }
 
 // Activation functions. `value` computes y from x. `gradient` computes dx from dy and either x or, if that is enough,
-// y. The host knows which of them the function needs. `a` is the function's parameter.
+// y. The host passes the one that the function needs. `a` is the function's parameter.
 
 struct Identity {
     __device__ float value(float x) const { return x; }
@@ -167,7 +167,7 @@ extern "C" __global__ void multiply_backward(const T* x, const T* s, T* dy, T* d
     }
 }
 
-// A learned factor per channel of a (rows, channels) matrix.
+// Multiplies each channel of a (rows, channels) matrix by a learned factor.
 
 extern "C" __global__ void layer_scale_forward(const T* x, const float* factors, T* y, u32 rows, u32 channels) {
     u64 count = (u64)rows * channels;
@@ -241,7 +241,8 @@ extern "C" __global__ void dropout(const T* from, T* to, u32 rows, u32 channels,
     }
 }
 
-// Computes stochastic depth. The first word of a sample's first block decides for all its elements. `to` may be `from`.
+// Computes stochastic depth. The first random word of a sample's first block decides for all its elements. `to` may be
+// `from`.
 extern "C" __global__ void drop_path(const T* from, T* to, u32 rows, u64 elems, u64 seed, const u32* epoch, const u64* ids, u32 op, float p) {
     u64 count = (u64)rows * elems;
     float kept = 1.0f / (1.0f - p);

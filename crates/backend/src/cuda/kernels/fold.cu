@@ -8,8 +8,8 @@ struct Fold {
     u32 fold_h, fold_w, fold_c, fold_kernel_h, fold_kernel_w;
 };
 
-// Computes folded (n, fold_h, fold_w, fold_c) from x (n, h, w, c). A thread writes 16 bytes at a time. fold_c is a
-// multiple of that.
+// Computes folded (n, fold_h, fold_w, fold_c) from x (n, h, w, c). A thread writes packs of 16 bytes. fold_c is a
+// multiple of the channels in a pack.
 extern "C" __global__ void fold_image(const T* x, T* folded, const Fold* fold, u64 n) {
     Fold f = *fold;
     u32 packs = f.fold_c / WIDE, each = f.stride_w * f.c, filled = f.stride_h * each;

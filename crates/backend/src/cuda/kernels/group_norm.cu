@@ -2,7 +2,7 @@
 // group of adjacent channels. There are `groups` groups. Layer normalisation uses a single row and a single group per
 // set. `statistics` has each set's mean, then each set's 1 / standard deviation.
 
-// The position of a set's values.
+// The location of a set's values in the matrix.
 struct Set {
     u64 first;
     u32 channel, width, channels, values;
@@ -37,7 +37,7 @@ struct Block {
     __device__ double sum(double v) const { return block_sum(v, room); }
 };
 
-// Number of values from which a block handles a set.
+// Minimum number of values of a set that is handled by a block instead of a warp.
 constexpr u32 LARGE = 4096;
 
 template <class F>

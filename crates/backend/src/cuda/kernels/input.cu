@@ -1,6 +1,6 @@
 // Writes the network's input (n, h, w, c) from a batch of the host or from pictures on the GPU. The value of a byte
-// comes from a table (c, 256) of the host, so it has the same bits as on the host. These kernels are the first of every
-// pass and also copy its numbers. `numbers` is host memory.
+// comes from a table (c, 256) of the host, so it has the same bits as on the host. One of these kernels is the first of
+// every pass. It also copies `numbers`, the pass's other inputs, from host memory to `inbox`.
 
 __device__ inline void bring_numbers(const u64* numbers, u64* inbox, u32 words) {
     for (u64 i = thread_index(); i < words; i += thread_count()) inbox[i] = numbers[i];
@@ -46,8 +46,8 @@ extern "C" __global__ void input_views(const u8* pictures, u32 from_h, u32 from_
     }
 }
 
-// Mixes row i of n with row n - 1 - i, in both directions. Exchanges the pixels inside the area. If bottom is 0, each
-// value becomes share * own + (1 - share) * other instead, with the same bits as on the host.
+// Mixes row i of n with row n - 1 - i, and vice versa. Exchanges the pixels inside the area. If bottom is 0, each value
+// becomes share * own + (1 - share) * other instead, with the same bits as on the host.
 extern "C" __global__ void mix_rows(T* x, u32 rows, u32 h, u32 w, u32 channels, float share, u32 top, u32 bottom, u32 left, u32 right) {
     u64 each = (u64)h * w * channels, count = (rows / 2) * each;
     float rest = 1.0f - share;

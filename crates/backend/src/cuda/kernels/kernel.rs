@@ -9,11 +9,11 @@ pub const THREADS: u32 = 256;
 /// Maximum number of blocks per multiprocessor. Every kernel loops over the remaining work.
 const BLOCKS: u32 = 8;
 
-/// Blocks per multiprocessor for large inputs of the kernels in columns.cuh: the number that run there at the same
-/// time.
+/// Blocks per multiprocessor for large inputs of the kernels in columns.cuh: the number that can run on a
+/// multiprocessor at the same time.
 const RESIDENT: usize = 3;
 
-/// Blocks per multiprocessor for small inputs, where each thread has fewer rows than a batch.
+/// Blocks per multiprocessor for small inputs, where a thread has fewer than `BATCH` rows.
 const FEWEST: usize = 2;
 
 /// Rows that a thread loads together (`OF_ONE` in norm.cu).
@@ -83,9 +83,9 @@ impl Geometry {
         if channels.is_multiple_of(wide) { wide } else { 1 }
     }
 
-    /// Partitions a (rows, channels) matrix. A tile is 128 bytes of a row, a full cache line. In small matrices the
-    /// last block would spend more time on adding the sums of a tile's blocks than on its rows. There a tile is 32
-    /// bytes, the smallest part of a line.
+    /// Partitions a (rows, channels) matrix. A tile is 128 bytes of a row, a full cache line. For a small matrix, the
+    /// last block of a tile would then spend more time on adding the sums of the tile's blocks than on its rows. So a
+    /// tile of a small matrix is 32 bytes, the smallest part of a cache line.
     pub fn tiling(&self, rows: usize, channels: usize) -> Tiling {
         let (pack, threads, gpus) = (self.pack(channels), THREADS as usize, self.multiprocessors as usize);
         let columns = channels.div_ceil(pack);

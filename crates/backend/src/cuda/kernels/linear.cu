@@ -52,11 +52,12 @@ extern "C" __global__ void __launch_bounds__(256, 3) bias_backward(const T* __re
 // are sums over the batch, and the gradient of the input is a sum over the outputs. The order of each sum depends only
 // on the sizes.
 
-// Weights of an output that a block computes at a time, and threads that share the rows of each.
+// Number of weights of an output whose gradients a block computes at a time, and number of threads that share the rows
+// of each.
 constexpr u32 LANES = 32, SHARES = SUMMERS / LANES;
 
-// Returns the sum of a * b over first, first + step, ... below `end`. factors(i, a, b) sets both factors. Runs are
-// added in f32, and their sums in f64.
+// Returns the sum of a * b over first, first + step, ... below `end`. factors(i, a, b) sets both factors. Groups of RUN
+// products are added in f32, and the sums of the groups in f64.
 template <class F>
 __device__ inline double product_sum(u32 first, u32 end, u32 step, F factors) {
     double sum = 0.0;

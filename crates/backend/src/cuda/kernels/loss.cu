@@ -1,6 +1,6 @@
 // Softmax cross-entropy in f64, with one warp per row.
 
-// Returns true in the last block of the grid to get here, which then sees everything that the others have written.
+// Returns true in the block that calls this last. This block sees everything that the other blocks have written.
 // `arrivals` is zero between launches.
 __device__ inline bool last_block(u32* arrivals) {
     __shared__ bool last;
@@ -15,13 +15,14 @@ __device__ inline bool last_block(u32* arrivals) {
     return last;
 }
 
-// Run by one block: sums[0] = loss, sums[1] and sums[2] = correct rows at one and at five, sums[3] = rows with an
-// invalid label. `sums` is host memory. If an update has produced a parameter that is not finite, the loss is NaN.
+// Computes the sums over all rows in one block: sums[0] = loss, sums[1] and sums[2] = correct rows at top 1 and top 5,
+// sums[3] = rows with an invalid label. `sums` is host memory. If an update has produced a parameter that is not
+// finite, the loss is NaN.
 __device__ inline void loss_sums(const double* losses, const u32* hits, u32 rows, const u32* not_finite, double* sums) {
     __shared__ double room[SUMMERS];
     double loss = 0.0, top1 = 0.0, top5 = 0.0, wrong = 0.0;
     for (u32 row = threadIdx.x; row < rows; row += SUMMERS) {
-        // written by other blocks
+        // other blocks have written these values, so they must not come from the L1 cache
         u32 hit = __ldcg(&hits[row]);
         loss += __ldcg(&losses[row]);
         top1 += (double)(hit & 1);
@@ -41,8 +42,8 @@ __device__ inline void loss_sums(const double* losses, const u32* hits, u32 rows
 }
 
 // The target of class c is (1 - s) [c = label] + s / K with s = factors[0]. The gradient of the scores is (softmax -
-// target) * factors[1] * weight * *loss_scale. A score is the best only if no score with a smaller index is as high,
-// and never if it is NaN.
+// target) * factors[1] * weight * *loss_scale. Of equal scores, the one with the smallest index ranks first. NaN is
+// never the best score.
 //
 // The last block sums losses[row] and hits[row] (bit 0: best, bit 1: among the best five, bit 2: invalid label). dx may
 // be null.

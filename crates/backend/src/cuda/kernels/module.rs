@@ -1,4 +1,4 @@
-//! The module with our kernels on a GPU, and the only place that launches them.
+//! The CUDA module with our kernels, loaded on a GPU. Only this file launches them.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};

@@ -6,13 +6,13 @@
 //
 // Three blocks share a multiprocessor: 80 registers per thread, and 32 KiB of shared memory for the sums.
 
-// With NORM_THROUGH the forward pass reads the residual through a shortcut, and the backward pass reads the second
-// gradient through it.
+// Bits of `mode`. With NORM_THROUGH the forward pass reads the residual from a shortcut's input, and the backward pass
+// reads the second gradient from the gradient of a shortcut's output.
 constexpr int NORM_RELU = 1, NORM_RESIDUAL = 2, NORM_SECOND = 4, NORM_THROUGH = 8;
 
-// Rows per batch, which determine the 16-byte loads in flight: four from a single tensor, or two from each of several
-// tensors. With three tensors it is only one from each if registers are scarce: when the kernel computes ReLU's mask
-// again, and in f16, where conversions need more registers.
+// Rows that a thread loads together. More rows keep more 16-byte loads in flight but need more registers. A thread
+// loads four from a single tensor, or two from each of several tensors. With three tensors it loads only one from each
+// if registers are scarce: when the kernel recomputes ReLU's mask, reads through a shortcut, or converts f16.
 constexpr int OF_ONE = 4, OF_TWO = 2, OF_THREE = 1;
 
 __device__ inline void set_affine(float* affine, u32 channels, u32 c, double mean, double variance, float eps, float gamma, float beta) {
@@ -23,8 +23,9 @@ __device__ inline void set_affine(float* affine, u32 channels, u32 c, double mea
     affine[2 * channels + c] = (float)fma(-(mean - (double)near), scale, (double)beta);
 }
 
-// Sums offsets from the first row, and their squares. The first row is within the range of the data, so there is no
-// cancellation. Computes the statistics, also in host memory (`seen`), and the affine map of the forward pass.
+// Sums each value's offset from the first row, and the offset's square. The first row is within the range of the data,
+// so there is no cancellation. Computes the affine map of the forward pass and the statistics, with a copy in host
+// memory (`seen`).
 extern "C" __global__ void __launch_bounds__(256, 3) norm_moments(const T* __restrict__ x, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, const float* gamma, const float* beta, float eps, double* statistics, double* seen, float* affine) {
     __shared__ Room<2> shared;
     Room<2>& room = shared;
@@ -59,8 +60,8 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_moments(const T* __res
     });
 }
 
-// Computes the factors and offsets from existing statistics of n values. n = 0 selects the running means and variances
-// in `running`.
+// Computes `affine` from existing statistics of n values per channel or, if n is 0, from the means and variances in
+// `running`.
 extern "C" __global__ void norm_affine(const double* statistics, const float* running, double n, u32 channels, const float* gamma, const float* beta, float eps, float* affine) {
     for (u64 i = thread_index(); i < channels; i += thread_count()) {
         u32 c = (u32)i;
@@ -115,7 +116,7 @@ __device__ inline void fetch_through(const T* from, const Shortcut& shortcut, co
     }
 }
 
-// Goes backward over the rows, because norm_moments has read the last ones most recently.
+// Computes y. Goes backward over the rows, because norm_moments has read the last ones most recently.
 extern "C" __global__ void __launch_bounds__(256, 3) norm_forward(const T* __restrict__ x, const T* __restrict__ residual, T* __restrict__ y, u8* __restrict__ mask, const float* __restrict__ affine, const Shortcut* shortcut, u32 rows, u32 channels, u32 width, int mode) {
     with_pack(channels, [&](auto pack_of) {
         with_residual(mode, [&](auto has_residual) {
@@ -157,8 +158,8 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_forward(const T* __res
     });
 }
 
-// a = scale, b = -scale S(g (x - mean)) / (n sigma^2), c = -scale S(g) / n. The means in `affine` are rounded, and c
-// corrects for that.
+// b = -scale S(g (x - mean)) / (n sigma^2) and c = -scale S(g) / n, where S is the sum over n values. The means in
+// `affine` are rounded, and c corrects for that.
 __device__ inline void set_slopes(float* slopes, const float* affine, u32 channels, u32 c, double s, double sx, double mean, double variance, double n) {
     double scale = (double)affine[channels + c];
     double b = -scale * sx / (n * variance);
@@ -179,10 +180,11 @@ __device__ inline void with_tensors(int mode, F f) {
     }
 }
 
-// Sums g and g (x - mean), where g = dy plus the second gradient wherever ReLU let the value through. That is read from
-// the mask or computed from x with the formula of the forward pass, which avoids reading y. With a residual or a second
-// gradient, g replaces dy in memory. Otherwise the next pass computes g again. From the sums it computes the
-// parameters' gradients, the sums themselves (`sums`), and the coefficients of dx.
+// Sums g and g (x - mean). g is dy plus the second gradient where ReLU let the value through, and 0 elsewhere. With a
+// residual, the mask tells where ReLU let it through. Otherwise this is computed from x with the formula of the forward
+// pass, which avoids reading y. With a residual or a second gradient, g replaces dy in memory. Otherwise the next pass
+// computes g again. From the sums, this kernel computes the parameters' gradients, the sums themselves (`sums`), and
+// the coefficients of dx.
 extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __restrict__ x, const T* __restrict__ second, const u8* __restrict__ mask, T* __restrict__ dy, const float* affine, const Shortcut* shortcut, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, int mode, const double* statistics, double n, float eps, float* dgamma, float* dbeta, double* sums, float* slopes) {
     __shared__ Room<2> shared;
     Room<2>& room = shared;
@@ -196,7 +198,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __r
                 constexpr int N = decltype(batch)::count;
                 Pack<V> xs[N], dys[N], seconds[N];
                 u32 bits[N];
-                // first, while registers are free
+                // load these first, while registers are free
                 if (THROUGH) fetch_through(second, *shortcut, batch, p.channel, seconds, shortcut_target<u32>);
                 fetch(x, batch, channels, p.channel, xs);
                 fetch((const T*)dy, batch, channels, p.channel, dys);
@@ -244,7 +246,7 @@ extern "C" __global__ void norm_slopes(const double* sums, const double* statist
 }
 
 // Computes dx from dy (dx may be dy). Goes backward over the rows, because norm_gradients has read the last ones most
-// recently. `mode` tells what is missing in the gradient in memory: ReLU's mask, or nothing.
+// recently. If `mode` has NORM_RELU, dy does not include ReLU's mask yet.
 extern "C" __global__ void __launch_bounds__(256, 3) norm_backward(const T* __restrict__ x, const T* dy, T* dx, const float* __restrict__ affine, const float* __restrict__ slopes, u32 rows, u32 channels, u32 width, int mode) {
     with_pack(channels, [&](auto pack) {
         constexpr int V = decltype(pack)::value;

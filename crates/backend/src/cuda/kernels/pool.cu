@@ -1,6 +1,6 @@
-// Pooling of (n, h, w, c) images. For each axis, the host passes tables of windows. Output i has its cells [from, to)
-// and its number of cells with padding at entry 3 i. Input cell i has the outputs [first, last) with windows that
-// contain it at entry 2 i.
+// Pooling of (n, h, w, c) images. For each axis, the host passes two tables. In the first, three entries describe the
+// window of each output: its first input cell, the end, and the number of cells including padding. In the second, two
+// entries describe the windows that contain an input cell: the first such output, and the end.
 
 struct Images {
     u32 n, h, w, c, out_h, out_w;
@@ -120,9 +120,9 @@ extern "C" __global__ void pool_backward(const T* dy, T* dx, const u8* best, int
     }
 }
 
-// Blurred downsampling for (n, h, w, c) images, forward and backward. Each position in `to` gathers positions in `from`.
-// The host passes a list with rows in `from` and their weights, and where each `to` row begins in this list. It passes
-// the same for columns.
+// Blurred downsampling for (n, h, w, c) images, forward and backward. Each position in `to` is a weighted sum of
+// positions in `from`. For each row of `to`, the host passes a list of rows in `from` and their weights. The lists are
+// concatenated, and `row_first` has the start of each. Columns are passed in the same way.
 
 extern "C" __global__ void blur_gather(const T* from, T* to, const u32* row_first, const u32* rows, const float* row_weights, const u32* column_first, const u32* columns, const float* column_weights, u32 n, u32 h, u32 w, u32 c, u32 to_h, u32 to_w) {
     u64 count = (u64)n * to_h * to_w * c;

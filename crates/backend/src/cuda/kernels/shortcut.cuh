@@ -1,11 +1,11 @@
-// The shortcut without parameters, from (n, h, w, c) to (n, out_h, out_w, out_c): every stride-th pixel, with zero
-// channels before and after. Pixels are numbered consecutively over all images.
+// The parameter-free shortcut of a residual block, from x (n, h, w, c) to y (n, out_h, out_w, out_c). It copies every
+// stride-th pixel and adds zero channels before and after. Pixels are numbered consecutively over all images.
 
 struct Shortcut {
     u32 h, w, c, out_h, out_w, out_c, stride, before;
 };
 
-// Returns where in x this channel of a y pixel comes from, or a negative number if it is zero.
+// Returns the index in x of the value for this channel of a y pixel, or a negative number if the channel is zero.
 template <class I>
 __device__ inline i64 shortcut_source(const Shortcut& s, I pixel, u32 channel) {
     if (channel < s.before || channel - s.before >= s.c) return -1;
@@ -13,7 +13,7 @@ __device__ inline i64 shortcut_source(const Shortcut& s, I pixel, u32 channel) {
     return (((i64)image * s.h + row * s.stride) * s.w + column * s.stride) * s.c + (channel - s.before);
 }
 
-// Returns where in y this channel of an x pixel is copied to, or a negative number if it is not copied.
+// Returns the index in y to which this channel of an x pixel is copied, or a negative number if it is not copied.
 template <class I>
 __device__ inline i64 shortcut_target(const Shortcut& s, I pixel, u32 channel) {
     I line = pixel / s.w, column = pixel % s.w, image = line / s.h, row = line % s.h;

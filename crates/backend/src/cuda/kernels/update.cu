@@ -1,14 +1,14 @@
 // Code that all optimizer steps share. The kernel of each update rule is next to the rule, in backend/update/.
-// `numbers` is in device memory: 0: lr, 1: weight of the averages, then the rule's own. `rates` are computed from
-// norms. A step that loss scaling skips (*skip) changes nothing. If a piece is marked `narrow`, its gradients are in
-// `narrow` instead of `g`. `half` (or null) receives the parameters in the activations' type, in which the next pass
-// reads them.
+// `numbers` is in device memory: 0: lr, 1: weight of the averages, then the rule's own. `rates` are factors that
+// `step_rates` computes from norms. A step that loss scaling skips (*skip) changes nothing. If a piece is marked
+// `narrow`, its gradients are in `narrow` instead of `g`. `half` (or null) receives the parameters in the activations'
+// type, in which the next pass reads them.
 
-// Indices in `rates` (backend/update/rates.rs) and in `numbers`. ETA and LARC belong to LARS.
+// Indices in `rates` (backend/update/mod.rs) and in `numbers`. ETA and LARC belong to LARS.
 constexpr u32 GRADIENT = 0, NORM = 1, PLAIN = 2, FIRST = 3;
 constexpr u32 LR = 0, ETA = 3, LARC = 4;
 
-// A tensor's values for the rates.
+// The values of a tensor on which its rate depends.
 struct NormedTensor {
     double decay;
     u32 adapts;
@@ -43,7 +43,8 @@ extern "C" __global__ void __launch_bounds__(256) step_rates(const double* gradi
     }
 }
 
-// Limits each unit's gradient so that its norm is at most `part` times the weights' norm. One block per unit.
+// Scales each unit's gradient down so that its norm is at most `part` times the weights' norm, which counts as at least
+// `least`. One block handles a unit.
 extern "C" __global__ void __launch_bounds__(256) limit_units(const Piece* units, u32 count, const float* w, float* g, double part, double least, double tiny) {
     __shared__ double room[SUMMERS];
     for (u32 u = blockIdx.x; u < count; u += gridDim.x) {

@@ -5,7 +5,8 @@ use super::kernel::{Geometry, Grid, Kernel, kernels};
 use crate::Error;
 use crate::cuda::driver::slice::{Activation, plain};
 
-/// A tensor's values for the rates: its weight decay, whether its learning rate adapts, and the factor on its rate.
+/// The values of a tensor on which its rate depends: its weight decay, whether its learning rate adapts, and the factor
+/// on its rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct NormedTensor {
@@ -16,7 +17,7 @@ pub struct NormedTensor {
 
 plain! { NormedTensor = "NormedTensor" }
 
-/// Number of f64 values that a step has, see update.cu.
+/// Number of f64 values that an optimizer step passes to its kernels, see update.cu.
 pub const NUMBERS: usize = 10;
 
 /// Number of rates that come before the tensors' rates.
@@ -34,7 +35,7 @@ kernels! {
         rates: [f32; FIRST + count],
     }
 
-    /// Clips each unit's gradient relative to the norm of its weights. The units end at `end`.
+    /// Clips each unit's gradient relative to the norm of its weights. All units are inside the first `end` elements.
     limit_units: LimitUnits over blocks(count) given(end) {
         units: [Piece; count],
         count: u32,
@@ -45,7 +46,8 @@ kernels! {
         tiny: f64,
     }
 
-    /// Performs a step of an update rule on pieces. The pieces end at `end` and use the first `factors` rates.
+    /// Performs a step of an update rule on pieces. All pieces are inside the first `end` elements and use the first
+    /// `factors` rates.
     update_sgd: UpdateArguments over blocks(count) given(end, factors) {
         pieces: [Piece; count],
         count: u32,

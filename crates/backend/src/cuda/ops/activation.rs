@@ -26,7 +26,7 @@ kernels! {
 struct Function {
     number: i32,
     a: f32,
-    /// Backward reads x instead of y.
+    /// True if the gradient is computed from x, false if from y.
     from_x: bool,
 }
 

@@ -13,7 +13,7 @@ pub struct Output<'a> {
     pub y: Slice<'a, Activation>,
     pub rows: usize,
     pub channels: usize,
-    /// Whether ReLU follows the bias.
+    /// True if ReLU follows the bias.
     pub relu: bool,
 }
 

@@ -15,7 +15,7 @@ use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 // `rows` and `columns` contain positions inside an image only. `row_first` and `column_first` contain offsets up to
 // the length of these lists.
 kernels! {
-    /// For each position in `to`, adds weighted positions in `from`.
+    /// Computes each position in `to` as a weighted sum of positions in `from`.
     blur_gather: BlurGather over threads(n * to_h * to_w * c) {
         from: [Activation; n * h * w * c],
         to: [Activation; n * to_h * to_w * c],

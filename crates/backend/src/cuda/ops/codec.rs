@@ -1,5 +1,5 @@
-//! Gradient codecs as kernels on their own stream. Gradients and residuals stay on the GPU. If MPI adds the codes, only they
-//! and each tensor's scale are copied to the host.
+//! Gradient codecs as kernels on their own stream. Gradients and residuals stay on the GPU. If MPI sums the encoded
+//! gradients, only these and each tensor's scale are copied to the host.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::cuda::kernels::module::Kernels;
 use crate::cuda::shared::Shared;
 use crate::{Collective, Reduction};
 
-/// How many runs of one kind there are, how many codes they contain, and where the last run ends.
+/// For the runs of one kind: their number, the number of their codes, and the end of the last run in the bucket.
 #[derive(Clone, Copy, Default)]
 struct RunTotals {
     runs: usize,
@@ -55,11 +55,11 @@ pub struct GpuCodec {
     largest: CudaBuf,
     /// For each worker and run, the sum and the sum of squares. Empty if the scales do not need them.
     moments: CudaBuf,
-    /// One per worker if error feedback is used.
+    /// Encoding error of each worker, which is added to its next gradients. Empty without error feedback.
     residuals: Vec<CudaBuf>,
     scales: Mirrored<u32>,
-    /// Host copies for the scales, for sums over a group. Even steps use the first, odd steps the second. The event marks
-    /// when the copy ends.
+    /// Host copies of the scales, used if a group of GPUs computes the sums. Even steps use the first, odd steps the
+    /// second. The event marks the end of the copy.
     seen: [(Pinned<u32>, Event); 2],
     integers: Mirrored<i32>,
     words: Mirrored<u64>,
@@ -119,7 +119,7 @@ impl GpuCodec {
         Ok(coder)
     }
 
-    /// Waits for everything enqueued on the codes' stream.
+    /// Waits for everything enqueued on the `codes` stream.
     fn reach(&self) -> Result<(), Error> {
         self.reached.record(&self.queues.codes, false)?;
         self.reached.wait()
@@ -163,7 +163,7 @@ impl GpuCodec {
         })
     }
 
-    /// Enqueues the largest scale of each tensor over the shares.
+    /// Enqueues the kernels that compute each tensor's largest scale over the shares.
     fn measure_all(&self, whole: &IntegerCodes, shares: &[CudaBuf]) -> Result<(), Error> {
         shares.iter().enumerate().try_for_each(|(index, share)| self.measure_one(share, index))?;
         let (count, tensors, shares) = (self.count(), whole.parts.len(), shares.len());
@@ -265,7 +265,8 @@ impl GpuCodec {
     }
 }
 
-/// Lets a group combine a buffer between two pieces of work on the codes' stream.
+/// Enqueues a reduction of the buffer over all ranks. It waits for earlier work on the `codes` stream, and later work
+/// there waits for it.
 fn combine(
     queues: &Queues,
     group: &mut dyn Collective<Cuda>,
@@ -280,7 +281,7 @@ fn combine(
     buffer.wait_on(&queues.codes)
 }
 
-/// Returns the runs of each tensor.
+/// Returns the range of runs of each tensor.
 fn spans(format: &CodeFormat, tensors: &[usize]) -> Vec<Span> {
     let CodeFormat::Integers(whole) = format else { return Vec::new() };
     let span = |(index, part): (usize, &CodedTensor)| {
@@ -293,7 +294,7 @@ fn spans(format: &CodeFormat, tensors: &[usize]) -> Vec<Span> {
 }
 
 impl GpuCodec {
-    /// Makes the codes' stream wait for the shares.
+    /// Makes the `codes` stream wait until the shares are filled. A share is the gradients of one worker.
     fn follow(&self, shares: &[CudaBuf]) -> Result<(), Error> {
         if shares.len() > self.workers.len() {
             let (expected, got) = (format!("at most {} shares", self.workers.len()), shares.len().to_string());
@@ -306,7 +307,7 @@ impl GpuCodec {
         Ok(())
     }
 
-    /// Enqueues the conversion of the sums to gradients.
+    /// Enqueues the conversion of the summed codes to gradients.
     fn decode_sums(&self, into: &mut CudaBuf) -> Result<(), Error> {
         match &self.spec.format {
             CodeFormat::Bf16 => {
@@ -318,7 +319,7 @@ impl GpuCodec {
         into.come_after(&self.queues.codes)
     }
 
-    /// Enqueues the sum of the shares' codes, with the scales on the GPU.
+    /// Enqueues the encoding of all shares and the sum of their codes. Reads the scales from the GPU.
     fn encode_all(&self, shares: &[CudaBuf], draw: Draw) -> Result<(), Error> {
         match &self.spec.format {
             CodeFormat::Bf16 => {
@@ -332,7 +333,7 @@ impl GpuCodec {
         }
     }
 
-    /// Enqueues the scales over all ranks.
+    /// Enqueues the computation of each tensor's largest scale over all ranks.
     fn scale_in(&mut self, group: &mut dyn Collective<Cuda>, shares: &[CudaBuf], step: u64) -> Result<(), Error> {
         let CodeFormat::Integers(whole) = &self.spec.format else { return Ok(()) };
         self.measure_all(whole, shares)?;

@@ -31,7 +31,7 @@ struct Plan {
     shared: Rc<Shared>,
     x: Vec<TensorDesc>,
     y: TensorDesc,
-    /// Positions per channel: images times pixels.
+    /// Number of positions per channel: images times pixels.
     rows: u32,
 }
 

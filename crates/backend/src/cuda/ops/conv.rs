@@ -30,7 +30,7 @@ pub struct Plan {
     /// The folded convolution that replaces this one, if the gradient of x is not needed and folding is faster.
     fold: Option<Fold>,
     forward: PreparedAlgorithm,
-    /// Whether our own kernel computes bias and ReLU after cuDNN.
+    /// True if our own kernel computes bias and ReLU after cuDNN.
     separate: bool,
     data: Option<PreparedAlgorithm>,
     filter: Option<PreparedAlgorithm>,

@@ -87,7 +87,8 @@ fn folded(of: &Convolution) -> Convolution {
 }
 
 impl Fold {
-    /// Returns `None` if folding is not faster. A folded convolution cannot compute the gradient of x.
+    /// Creates the folded form of a convolution. Returns `None` if folding is not faster. A folded convolution cannot
+    /// compute the gradient of x.
     pub fn new(shared: &Shared, what: &Convolution, name: &str) -> Result<Option<Self>, Error> {
         if !is_faster(what, &shared.settings) {
             return Ok(None);

@@ -1,5 +1,5 @@
 //! Transfer of a batch to the GPU: two slots of page-locked memory, copies on their own stream, and a kernel that
-//! converts the copy to the network's input. The same kernel also copies the pass's numbers.
+//! converts the copy to the network's input. The same kernel also copies the pass's inbox.
 
 use std::cell::RefCell;
 
@@ -107,7 +107,7 @@ impl Feed {
                 }
             }
         };
-        // waits for the copy of two batches ago. The copying stream waits for the kernel that read it.
+        // wait for this slot's previous copy, two batches ago. The copying stream waits for the kernel that reads it.
         slot.arrived.wait()?;
         slot.host.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
         shared.queues.up.wait_for(&slot.used)?;
@@ -119,7 +119,7 @@ impl Feed {
         Ok(i)
     }
 
-    /// Enqueues the kernel that writes the network's input to `to` and copies the pass's numbers. Sends the batch first
+    /// Enqueues the kernel that writes the network's input to `to` and copies the pass's inbox. Sends the batch first
     /// if it has not been sent yet.
     pub fn take(&self, shared: &Shared, images: &Input<'_>, desc: &TensorDesc, to: &CudaBuf) -> Result<(), Error> {
         if let Input::Held(_) = images {
@@ -151,7 +151,7 @@ impl Feed {
         slot.used.record(shared.stream(), false)
     }
 
-    /// Enqueues the kernel that converts a batch on the GPU to the network's input and copies the pass's numbers.
+    /// Enqueues the kernel that converts a batch on the GPU to the network's input and copies the pass's inbox.
     fn convert(
         &self,
         shared: &Shared,

@@ -17,9 +17,9 @@ use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
-/// Number of weights up to which our own kernel computes all gradients. In such layers the launches take longer than
-/// the arithmetic. The number of rows must not matter, so that all parts of a batch are computed with the same
-/// algorithm.
+/// Maximum number of weights of a layer whose gradients are all computed by our own kernel. In such small layers,
+/// launches take longer than the arithmetic. The choice does not depend on the number of rows, so that all parts of a
+/// batch are computed with the same algorithm.
 const FEW: usize = 1 << 14;
 
 kernels! {
@@ -45,9 +45,9 @@ pub struct Plan {
     x: TensorDesc,
     y: TensorDesc,
     forward: Product,
-    /// Whether our own kernel computes the gradients.
+    /// True if our own kernel computes the gradients.
     own: bool,
-    /// Number of times that the backward pass goes through x, w and y.
+    /// Number of times that the backward pass reads x, w and y.
     passes: usize,
     data: Option<Product>,
     filter: Option<Product>,
@@ -77,7 +77,7 @@ impl Plan {
             let request = ProductRequest { factors, wide, epilogue, operation, n, name: r.name };
             Product::new(shared.cublaslt()?, &shared.settings, &shared.chosen, &request)
         };
-        // y = x w'; dw = dy' x; dx = dy w
+        // y = x w^T, dw = dy^T x, dx = dy w
         let (x_rows, dy_rows, w) = (factor(n, inputs), factor(n, outputs), factor(outputs, inputs));
         let turned = |f: Factor| Factor { transposed: true, ..f };
         let forward = product([x_rows, turned(w)], false, epilogue(op), "forward")?;

@@ -70,7 +70,7 @@ impl GlobalStatistics {
     }
 }
 
-/// The tensors of a backward pass and the kernels' mode.
+/// The tensors of a backward pass, and the `mode` argument of its kernels.
 struct Tensors<'a> {
     x: Slice<'a, Activation>,
     dy: Slice<'a, Activation>,
@@ -123,7 +123,7 @@ impl Plan {
         self.second.as_ref().map_or(self.x.elems(), |shortcut| shortcut.y.elems())
     }
 
-    /// Returns the whole batch's statistics if it is distributed, otherwise this rank's.
+    /// Returns the statistics of the whole batch if it is distributed over ranks, otherwise this rank's.
     fn statistics(&self) -> Slice<'_, f64> {
         self.global.as_ref().map_or(self.statistics.slice(), |w| w.statistics.slice())
     }

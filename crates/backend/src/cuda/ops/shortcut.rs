@@ -1,4 +1,5 @@
-//! The shortcut without parameters, as an operation or as batch normalisation reads through it.
+//! The parameter-free shortcut of a residual block: as a separate operation, and its sizes for a batch normalisation
+//! that reads its input directly.
 
 use std::rc::Rc;
 

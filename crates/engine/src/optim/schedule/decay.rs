@@ -1,4 +1,5 @@
-//! Decay of the learning rate after the warm-up: one struct of settings for each kind. Also the start of the warm-up.
+//! Decay of the learning rate after the warm-up: one struct of settings for each kind. Also the rate at which the
+//! warm-up starts.
 
 use std::f64::consts::PI;
 
@@ -14,7 +15,7 @@ use crate::optim::score::ScoreName;
 #[error("schedule.{key}: {why}")]
 pub struct ScheduleError {
     pub key: &'static str,
-    /// Expected, found, and a remedy.
+    /// What was expected, what was found, and what to do.
     pub why: String,
 }
 
@@ -24,7 +25,7 @@ pub struct AfterWarmup {
     pub step: u64,
     /// Steps since the end of the warm-up.
     pub since: u64,
-    /// The finished fraction of the steps after the warm-up, from 0 to 1.
+    /// The fraction of the steps after the warm-up that is finished, from 0 to 1.
     pub part: f64,
     /// Number of steps after the warm-up, at least 1. If the run was extended, the number in the original plan.
     pub length: u64,
@@ -41,7 +42,7 @@ pub trait Decay {
     /// Returns the learning rate of a step.
     fn rate(&self, at: AfterWarmup) -> f64;
 
-    /// Returns the momentum of a step if it changes with the rate.
+    /// Returns the momentum of a step if the schedule changes the momentum together with the rate.
     fn momentum(&self, _at: AfterWarmup) -> Option<f64> {
         None
     }
@@ -307,18 +308,18 @@ section! {
     }
 }
 
-/// The values at the start and at the end of a phase.
+/// The values at the start and at the end of a phase of the one-cycle schedule.
 type Ends = [f64; 2];
 
 impl OneCycle {
-    /// Returns the value at a step. `first`, `middle` and `last` are the ends of the phases. `middle` is used only with
-    /// three phases.
+    /// Returns the rate or momentum at a step. `first`, `middle` and `last` are the values at the ends of the phases.
+    /// `middle` is used only with three phases.
     fn value(&self, at: AfterWarmup, [first, middle, last]: [Ends; 3]) -> f64 {
         let (steps, up) = (at.length as f64, self.pct_start() * at.length as f64);
         let mut phases = vec![(up - 1.0, first)];
         phases.extend(self.three_phase().then_some((2.0 * up - 2.0, middle)));
         phases.push((steps - 1.0, last));
-        // An extended run passes through the rest more slowly. After the end, the last value stays.
+        // An extended run goes through the remaining phases more slowly. After its end, the last value stays.
         let (step, mut start) = ((at.part * steps).min(steps - 1.0), 0.0);
         let whole = phases.len() - 1;
         let place = phases.iter().position(|(end, _)| step <= *end).unwrap_or(whole);
@@ -326,7 +327,7 @@ impl OneCycle {
             start = *end;
         }
         let (end, [from, to]) = phases[place];
-        // In a very short run, a phase may have no length. Then use its end.
+        // In a very short run, a phase may have no steps. Then use the value at its end.
         let part = if end > start { (step - start) / (end - start) } else { 1.0 };
         match self.anneal() {
             Anneal::Cosine => to + (from - to) / 2.0 * (1.0 + (PI * part).cos()),
@@ -428,7 +429,7 @@ impl Decay for Plateau {
     fn describe(&self, scale: f64) -> String {
         let (gamma, score, patience) = (self.gamma(), self.score().value(), self.patience());
         let end = rounded(self.end_lr() * scale);
-        format!(", x{gamma} after {} scorings without a better {score}, down to {end}", patience + 1)
+        format!(", x{gamma} after {} evaluations without a better {score}, down to {end}", patience + 1)
     }
 }
 

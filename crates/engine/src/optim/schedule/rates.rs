@@ -1,5 +1,5 @@
 //! The learning rates of a run. They depend only on the step. The plateau schedule also depends on how often the rate
-//! was lowered. Checkpoints contain this number. So a resumed run has the same rates as an uninterrupted run.
+//! was lowered. Because checkpoints contain this number, a resumed run has the same rates as an uninterrupted run.
 
 use base::text::plural;
 use schema::{Range, Section, check_section, kinds, number_text, section};
@@ -156,9 +156,9 @@ pub struct Extension {
     pub steps_per_epoch: u64,
     /// Number of images per step.
     pub batch: usize,
-    /// Planned number of epochs before the extension.
+    /// Number of epochs that the run had planned before the extension.
     pub before: u32,
-    /// Number of epochs after the extension.
+    /// Number of epochs that the run has in total after the extension.
     pub epochs: u32,
     /// How often the plateau schedule has lowered the rate.
     pub drops: u32,
@@ -213,13 +213,14 @@ struct Stretch {
 pub(super) struct Stretches(Vec<Stretch>);
 
 impl Stretches {
-    /// Converts pairs of epochs from `schedule.stretched`.
+    /// Converts `schedule.stretched`, which has pairs of epochs.
     pub fn new(epochs: &[f64], steps_per_epoch: u64) -> Self {
         let steps = |epochs: f64| (epochs * steps_per_epoch as f64).round() as u64;
         Self(epochs.chunks_exact(2).map(|pair| Stretch { at: steps(pair[0]), end: steps(pair[1]) }).collect())
     }
 
-    /// Returns the last step of the run as it was planned when the decay at `step` began. `end` is the current plan.
+    /// Returns the last step of the run, as planned when the decay that is active at `step` began. `end` is the last
+    /// step of the current plan.
     pub fn planned(&self, step: u64, end: u64) -> u64 {
         let (stretches, end) = self.extensions_at(step, end);
         stretches.first().map_or(end, |first| first.end)
@@ -233,7 +234,7 @@ impl Stretches {
         own.iter().position(over).map_or((own, end), |next| (&own[..next], own[next].end))
     }
 
-    /// Returns the fraction, from 0 to 1, of the decay from step `from` to `end` that is finished at `step`.
+    /// Returns how much of the decay from step `from` to step `end` is finished at `step`, from 0 to 1.
     pub fn part(&self, step: u64, mut from: u64, end: u64) -> f64 {
         let (stretches, end) = self.extensions_at(step, end);
         let mut before = 0.0;

@@ -239,7 +239,7 @@ pub(super) struct Attribute {
 }
 
 pub(in crate::checkpoint) trait Number: Sized {
-    /// The corresponding type in the file.
+    /// The type in the file that corresponds to this Rust type.
     const DATATYPE: Datatype;
 
     /// Converts the bytes of a number.
@@ -307,7 +307,8 @@ impl Attribute {
     fn checked(&self, datatype: Datatype, dimensions: usize) -> Result<&[u8], Fault> {
         let have = self.shape.as_ref().map_or(0, Vec::len);
         expect((self.datatype, have) == (datatype, dimensions), self.at, || {
-            format!("expected {datatype:?} in {}, got {:?} in {have}", plural(dimensions, "dimension"), self.datatype)
+            let (expected, got) = (datatype.name(), self.datatype.name());
+            format!("expected {expected} in {}, got {got} in {have}", plural(dimensions, "dimension"))
         })?;
         Ok(&self.bytes)
     }
@@ -328,7 +329,7 @@ pub(super) fn read_array(source: &Source, address: u64) -> Result<(Vec<usize>, V
     expect(!shape.contains(&0), space.at(), || format!("an array without values, of shape {shape:?}"))?;
     let datatype = one(kind::DATATYPE, "type of values")?;
     let found = object::parse_datatype(datatype.at(), datatype.rest())?;
-    expect(found == Datatype::F32, datatype.at(), || format!("expected an array of F32, got {found:?}"))?;
+    expect(found == Datatype::F32, datatype.at(), || format!("expected an array of F32, got {}", found.name()))?;
     let mut layout = one(kind::LAYOUT, "storage layout")?;
     check_contiguous(&mut layout)?;
     let (at, values, bytes) = (layout.at(), layout.present("the array's values")?, layout.uint(8)?);

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Block, Cursor, Fault, Source, expect};
 
-/// The B-tree of objects that do not fit into the blocks of the heap. A record has address, length and number.
+/// The B-tree of objects that do not fit into the blocks of the heap. A record consists of address, length and number
+/// of an object.
 const HUGE: TreeType = TreeType { number: 1, record: 24 };
 
 /// Bytes before the offset field in an indirect block: signature, version, heap address.
@@ -15,13 +16,13 @@ const BEFORE_OFFSET: u64 = 13;
 /// Maximum depth of indirect blocks.
 const MAX_DEPTH: usize = 8;
 
-/// A child of an indirect block, and a position in it.
+/// The child of an indirect block that contains a certain position.
 struct Child {
     row: u64,
     column: u64,
-    /// In bytes.
+    /// Size of the child in bytes.
     size: u64,
-    /// Offset of the position within the child.
+    /// Offset of the position from the start of the child.
     inside: u64,
 }
 
@@ -152,10 +153,10 @@ impl<'a> Heap<'a> {
 /// Bytes of a node that do not belong to records: signature, version, type, checksum.
 const NODE_OVERHEAD: u64 = 10;
 
-/// Maximum depth. Nodes have dozens of children, so real trees are less deep.
+/// Maximum depth of a B-tree. Nodes have dozens of children, so the trees in valid files are less deep.
 const MAX_TREE_DEPTH: u64 = 8;
 
-/// The type of a B-tree's records.
+/// A type of B-tree, which determines what its records contain.
 #[derive(Clone, Copy)]
 pub(super) struct TreeType {
     /// HDF5's number of the type.
@@ -168,8 +169,8 @@ struct Tree<'a> {
     source: &'a Source,
     kind: TreeType,
     node: u64,
-    /// For each level, starting with the leaves: the width in bytes of a child's record count, and of its total record
-    /// count.
+    /// For each level, starting with the leaves: the width in bytes of two fields, the number of records in a child,
+    /// and the total number of records below it.
     widths: Vec<(u64, u64)>,
     total: u64,
     seen: BTreeSet<u64>,
@@ -201,7 +202,7 @@ pub(super) fn records(source: &Source, address: u64, kind: TreeType) -> Result<V
     Ok(tree.records)
 }
 
-/// Computes [`Tree::widths`]. HDF5 uses as few bytes as the largest possible number needs.
+/// Computes [`Tree::widths`]. HDF5 uses as few bytes as the largest possible value of a field needs.
 fn widths(node: u64, record: u64, depth: u64) -> Vec<(u64, u64)> {
     let bytes = |most: u64| u64::from(most.max(1).ilog2()) / 8 + 1;
     let leaf = (node - NODE_OVERHEAD) / record;
@@ -277,7 +278,7 @@ impl GlobalHeap {
         let found = collections.get(&collection).and_then(|c| c.objects.get(&number));
         let place = found.filter(|(_, have)| length <= *have);
         let &(place, _) = place.ok_or_else(|| {
-            Fault::layout(at, format!("no text {number} of {length} bytes in the collection at {collection}"))
+            Fault::layout(at, format!("no string {number} of {length} bytes in the collection at {collection}"))
         })?;
         source.count_value_bytes(length, at)?;
         source.block(place, length, "a text")?.cursor().text(length)
@@ -286,16 +287,16 @@ impl GlobalHeap {
     /// Lists the objects of a collection. Overlapping collections are rejected, because they would let a small file
     /// create a large table.
     fn open(&self, source: &Source, at: u64) -> Result<(), Fault> {
-        let header = source.block(at, HEADER, "a collection of texts")?;
+        let header = source.block(at, HEADER, "a collection of strings")?;
         let mut cursor = header.cursor();
         cursor.signature(b"GCOL", 1)?;
         cursor.take(3)?;
         let length = cursor.uint(8)?;
         let mut collections = self.collections.borrow_mut();
-        let block = source.block(at, length, "a collection of texts")?;
+        let block = source.block(at, length, "a collection of strings")?;
         let end = at + length;
         let before = collections.range(..end).next_back();
-        expect(before.is_none_or(|(_, other)| other.end <= at), at, || "collections of texts that overlap".into())?;
+        expect(before.is_none_or(|(_, other)| other.end <= at), at, || "collections of strings that overlap".into())?;
         collections.insert(at, Collection { end, objects: objects(source, block.cursor())? });
         Ok(())
     }
@@ -314,8 +315,8 @@ fn objects(source: &Source, mut cursor: Cursor<'_>) -> Result<Objects, Fault> {
         source.count_part(at)?;
         let place = cursor.at();
         let padded = length.checked_next_multiple_of(8);
-        cursor.take(padded.ok_or_else(|| Fault::layout(at, format!("a text of {length} bytes")))?)?;
-        expect(objects.insert(number, (place, length)).is_none(), at, || format!("two texts {number}"))?;
+        cursor.take(padded.ok_or_else(|| Fault::layout(at, format!("a string of {length} bytes")))?)?;
+        expect(objects.insert(number, (place, length)).is_none(), at, || format!("two strings {number}"))?;
     }
     Ok(objects)
 }

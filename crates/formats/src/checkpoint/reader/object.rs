@@ -74,7 +74,8 @@ pub(super) fn messages(source: &Source, address: u64) -> Result<Vec<Message>, Fa
     Ok(messages)
 }
 
-/// Returns the next message of a piece. If the rest is too short for a message, it is a gap.
+/// Returns the next message of a piece, or `None` if the rest is too short for a message. HDF5 leaves such a gap at the
+/// end of a piece.
 fn next_message(cursor: &mut Cursor<'_>) -> Result<Option<Message>, Fault> {
     if cursor.rest().len() < 4 {
         return Ok(None);
@@ -131,7 +132,8 @@ pub(in crate::checkpoint) enum Datatype {
     Text,
 }
 
-/// The encodings with version 0. The version is in the upper half of the first byte, and HDF5 versions differ in it.
+/// How HDF5 encodes the supported types, with the version set to 0. The version is in the upper half of the first byte
+/// and depends on the HDF5 library.
 const ENCODINGS: [(Datatype, &[u8]); 5] = [
     (Datatype::F32, &[1, 0x20, 31, 0, 4, 0, 0, 0, 0, 0, 32, 0, 23, 8, 0, 23, 127, 0, 0, 0]),
     (Datatype::F64, &[1, 0x20, 63, 0, 8, 0, 0, 0, 0, 0, 64, 0, 52, 11, 0, 52, 255, 3, 0, 0]),
@@ -140,7 +142,7 @@ const ENCODINGS: [(Datatype, &[u8]); 5] = [
     (Datatype::Text, &[9, 1, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 8, 0]),
 ];
 
-/// Offsets of versions in an encoding: in the type, and in the base type of a string.
+/// Offsets of the bytes that contain a version: the type's own, and that of the base type of a string.
 const VERSIONS: [usize; 2] = [0, 8];
 
 /// Parses the type encoded at offset `at`.
@@ -156,6 +158,17 @@ pub(super) fn parse_datatype(at: u64, bytes: &[u8]) -> Result<Datatype, Fault> {
 }
 
 impl Datatype {
+    /// Returns the name for messages.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "F32",
+            Self::F64 => "F64",
+            Self::U32 => "U32",
+            Self::U64 => "U64",
+            Self::Text => "strings",
+        }
+    }
+
     /// Returns the size of a value in bytes. For a string, this is the size of the reference.
     pub(super) fn bytes(self) -> u64 {
         match self {

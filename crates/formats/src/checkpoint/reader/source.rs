@@ -33,7 +33,7 @@ pub(super) struct Source {
     parts: Cell<u64>,
 }
 
-/// A copy of a part of the file, so that nobody can change it while it is parsed.
+/// A copy of a part of the file. Other processes cannot change it while it is parsed.
 pub(super) struct Block {
     at: u64,
     bytes: Vec<u8>,
@@ -51,7 +51,7 @@ impl Block {
 }
 
 impl Source {
-    /// Uses the first `length` bytes of an open file.
+    /// Creates a source of the first `length` bytes of an open file.
     pub(super) fn new(file: File, length: u64) -> Self {
         let reads = length.saturating_mul(READ_FACTOR).saturating_add(EXTRA_READS);
         Self { file, length, reads: Cell::new(reads), values: Cell::new(length), parts: Cell::new(MAX_PARTS) }
@@ -83,7 +83,7 @@ impl Source {
         Ok(values)
     }
 
-    /// Counts bytes of values that are returned to a caller.
+    /// Counts bytes of values that are returned to a caller. Returns an error if they exceed the limit.
     pub(super) fn count_value_bytes(&self, bytes: u64, at: u64) -> Result<(), Fault> {
         let left = self.values.get().checked_sub(bytes);
         self.values
@@ -91,7 +91,8 @@ impl Source {
         Ok(())
     }
 
-    /// Counts a group member or a string, which is stored or listed at offset `at`.
+    /// Counts a group member or a string, which is stored or listed at offset `at`. Returns an error if there are too
+    /// many.
     pub(super) fn count_part(&self, at: u64) -> Result<(), Fault> {
         let left = self.parts.get().checked_sub(1);
         self.parts.set(left.ok_or_else(|| Fault::layout(at, format!("the file has more than {MAX_PARTS} parts")))?);
@@ -226,7 +227,7 @@ mod tests {
             assert!(matches!(source.block(at, length, "it"), Err(Fault::Layout { .. })), "{length} bytes at {at}");
         }
         assert_eq!(source.floats(0, 1023).unwrap(), vec![f32::from_bits(0x0101_0101); 1023]);
-        // The values of a file are returned only once.
+        // All values together may be returned only once.
         assert!(source.floats(0, 1).is_ok() && matches!(source.floats(8, 1), Err(Fault::Layout { .. })));
         assert!(source.floats(0, usize::MAX).is_err());
         assert_eq!((0..).take_while(|_| source.count_part(0).is_ok()).count() as u64, MAX_PARTS);

@@ -46,7 +46,7 @@ fn layer(name: String) -> LayerWeights {
     }
 }
 
-/// Creates a model file. With enough layers and classes, lists need trees of two levels and huge objects in heaps.
+/// Creates a model. With many layers and classes, its file has B-trees of two levels and huge objects in heaps.
 fn model(layers: usize, classes: usize) -> ModelFile {
     ModelFile {
         network: "many".into(),
@@ -104,7 +104,7 @@ fn draws(number: u32) -> [usize; 4] {
     philox4x32([number, 0, 0, 0], [13, 1]).map(|word| word as usize)
 }
 
-/// Changes some bytes like an attacker: huge lengths, addresses of other objects, missing ends.
+/// Changes some bytes as an attacker would: huge lengths, addresses of other objects, missing ends.
 fn mutate(bytes: &mut Vec<u8>, number: u32) {
     let [way, first, second, value] = draws(number);
     let end = bytes.len() - 24;
@@ -157,7 +157,7 @@ fn forged_files_end_in_an_error() {
             }
         }
     }
-    // Otherwise the changes would not affect what is parsed.
+    // If fewer files were refused, most changes would not affect what is parsed.
     assert!(refused > tries / 2, "{refused} of {tries} refused");
 }
 
@@ -182,7 +182,7 @@ fn numbers_anywhere_in_a_file_are_checked() {
     std::thread::scope(|scope| [one, other].map(|part| scope.spawn(|| try_all(part))).map(drop));
 }
 
-/// Creates a file like another program, with a valid checksum at the end.
+/// Creates a file as another program would, but with a valid checksum at the end.
 fn foreign(low: LibraryVersion, fill: impl FnOnce(&hdf5::File) -> hdf5::Result<()>) -> Result<Group, Error> {
     let file = Temporary::new();
     let high = LibraryVersion::latest();
@@ -195,7 +195,7 @@ fn foreign(low: LibraryVersion, fill: impl FnOnce(&hdf5::File) -> hdf5::Result<(
     group::open(checksum::open(&file.0).unwrap(), &file.0)
 }
 
-/// Checks that the file contains an object with a layout that trireme does not write. The description must contain
+/// Checks that reading failed because `object` has a layout that trireme does not write. The description must contain
 /// `parts`.
 #[track_caller]
 fn refused<T>(result: Result<T, Error>, object: &str, parts: &[&str]) {
@@ -278,7 +278,7 @@ fn values_cannot_exceed_the_file_size() {
     refused(ModelFile::read(&file.0), "/trireme/classes", &["overlap"]);
 }
 
-/// Each attribute needs eight times its size in memory.
+/// Each attribute needs eight times its size in memory, so the number of attributes is limited.
 #[test]
 fn groups_have_a_limited_number_of_attributes() {
     let message = |kind: u8, content: &[u8]| {

@@ -58,8 +58,8 @@ fn folds(network: &Network, node: &Node) -> bool {
     plain && network.readers(node.inputs[0]) == 1
 }
 
-/// Replaces a merged batch norm by its sum and its ReLU, and returns the new output. The ReLU becomes part of the layer
-/// before if there is no sum.
+/// Removes a merged batch norm. Its sum and ReLU remain: without a sum, the ReLU becomes part of the layer before.
+/// Returns the new output.
 fn replace(net: &mut NetSpec, old: &NetSpec, node: &Node, norm: &Norm, inputs: &[Id]) -> Id {
     let before = &mut net.nodes[inputs[0].0 - 1].op;
     match before {
@@ -124,7 +124,8 @@ mod tests {
     use crate::interop::export::format::Number;
     use net::{Linear, Norm, Shape};
 
-    /// Returns a batch norm of one channel with this running variance, followed by a linear layer with this weight.
+    /// Returns a network with a batch norm of one channel that has this running variance, followed by a linear layer
+    /// with this weight.
     fn trained(variance: f32, weight: f32) -> Trained {
         let mut net = NetSpec::new("two", Shape::image(1, 1, 1));
         let norm = net.add("bn", Norm::new(), net.image());
@@ -149,7 +150,7 @@ mod tests {
         let Error::Half { tensor, value } = &error else { panic!("{error}") };
         assert_eq!((tensor.as_str(), *value), ("fc.weight", -70_000.0));
         assert!(error.to_string().contains("--half"), "{error}");
-        // a weight that is infinite in 32 bits is allowed
+        // a weight that is already infinite in f32 is allowed
         assert!(trained(1.0, f32::INFINITY).fits_half().is_ok());
     }
 

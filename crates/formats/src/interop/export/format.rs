@@ -10,14 +10,15 @@ use loaders::why;
 
 use crate::checkpoint;
 
-/// The file begins with the protobuf tag of the version, field 1.
+/// An ONNX file begins with the protobuf tag of field 1, the version.
 const ONNX: Content = Content { name: "an ONNX file", begins: |head| head.starts_with(&[0x08]) };
-/// The header follows its length, which has 8 bytes.
+/// A safetensors file begins with the length of its JSON header in 8 bytes.
 const SAFETENSORS: Content = Content { name: "a safetensors file", begins: |head| head.get(8) == Some(&b'{') };
-/// The module begins with a docstring.
-const PYTHON: Content = Content { name: "a module of trireme", begins: |head| head.starts_with(b"\"\"\"") };
+/// The exported Python module begins with a docstring.
+const PYTHON: Content =
+    Content { name: "a Python file that trireme wrote", begins: |head| head.starts_with(b"\"\"\"") };
 const KERAS: Content = Content { name: "a .keras file", begins: |head| head.starts_with(b"PK") };
-pub const HDF5: Content = Content { name: "a model in HDF5", begins: |head| head.starts_with(b"\x89HDF\r\n\x1a\n") };
+pub const HDF5: Content = Content { name: "an HDF5 file", begins: |head| head.starts_with(b"\x89HDF\r\n\x1a\n") };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {

@@ -32,7 +32,7 @@ pub struct Exported {
     pub notes: Vec<String>,
 }
 
-/// Checks if `model` may be exported to `out`. Does not read the model.
+/// Checks whether `model` may be exported to `out`. Does not read the model.
 ///
 /// # Errors
 /// Returns [`Error::Name`] if the format does not allow the name, and [`Error::Exists`] if a file exists and `force` is

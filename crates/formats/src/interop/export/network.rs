@@ -103,7 +103,7 @@ pub(crate) enum Windows {
     All,
     /// All windows have the same size.
     Equal(Padded),
-    /// Numbers of bins in each column and row. The bins differ in size.
+    /// Numbers of bins along the height and the width. The bins differ in size.
     Bins([usize; 2]),
 }
 

@@ -34,8 +34,8 @@ mod tests {
     use crate::interop::export::network::Turn;
     use net::{Add, Concat, Conv, Flatten, Id, LayerScale, Linear, Lrn, Multiply, Norm, Pool, Shape};
 
-    /// Computes the channel means of an image, flattens them, and applies a linear layer. `order` selects the inputs of
-    /// `op` from these three tensors.
+    /// Plans a network that computes the channel means of an image, flattens them, and applies a linear layer. `order`
+    /// selects the inputs of the next layer, `op`, from these three tensors.
     fn network(op: impl Into<Op>, order: &[usize]) -> Network {
         let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
         let mean = net.add("mean", Pool::global(), net.image());

@@ -12,7 +12,7 @@ use crate::checkpoint::{LayerWeights, ModelFile};
 
 pub struct Trained {
     pub(crate) network: Network,
-    /// By name.
+    /// The layers' weights by layer name.
     pub(crate) layers: BTreeMap<String, LayerWeights>,
     /// The model file without its weights.
     pub(crate) model: ModelFile,
@@ -22,9 +22,9 @@ pub struct Trained {
 pub(crate) struct Values<'a> {
     /// Name of the tensor in PyTorch, such as `weight`.
     pub field: &'a str,
-    /// In PyTorch's layout.
+    /// The shape in PyTorch's layout.
     pub shape: &'a [usize],
-    /// In C order.
+    /// The values in C order.
     pub values: &'a [f32],
     /// True for a running statistic of a batch norm.
     pub running: bool,

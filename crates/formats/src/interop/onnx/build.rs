@@ -14,7 +14,8 @@ use super::tensor::{Constant, Values};
 /// A tensor of a layer: its field, such as `weight`, its shape and its values.
 pub(crate) type Weight = (&'static str, Vec<usize>, Vec<f32>);
 
-/// Returns true if no value of an op's output is negative. The flags say the same about each input.
+/// Returns true if no value of an op's output is negative. The flags say for each input whether no value of it is
+/// negative.
 pub(crate) type SignRule = fn(&Op, &[bool]) -> bool;
 
 pub(crate) struct Build<'a> {
@@ -43,7 +44,7 @@ pub(crate) struct Build<'a> {
 const ROOM: usize = 640 << 20;
 const ROOM_EACH: usize = 3;
 
-/// What to do about an unsupported function.
+/// Advice for a function that is not supported.
 const REPLACE: &str = "Replace it by one of ReLU, ReLU6, LeakyReLU, Sigmoid, Hardsigmoid, Hardswish, Tanh, SiLU, GELU, or a product with a \
                        number, before the export";
 
@@ -76,7 +77,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Sets the value of a node's output.
+    /// Sets the value of `name`, an output of `node`.
     pub fn set(&mut self, node: &Node<'a>, name: &'a str, value: Value) {
         if let Value::Tensor(view) = value {
             let same = |input: &&&str| matches!(self.values.get(**input), Some(Value::Tensor(x)) if x.id == view.id);
@@ -101,7 +102,7 @@ impl<'a> Build<'a> {
         self.values.contains_key(name)
     }
 
-    /// Returns true if the value comes from an unsupported node.
+    /// Returns true if the value is the output of an unsupported node.
     pub fn is_missing(&self, name: &str) -> bool {
         matches!(self.values.get(name), Some(Value::Missing))
     }
@@ -135,7 +136,7 @@ impl<'a> Build<'a> {
         if Self::has(node, at) { self.constant(node, at).map(Some) } else { Ok(None) }
     }
 
-    /// Returns the integers of an input. Older opsets have them in the attribute `name`.
+    /// Returns the integers of input number `at`. In older opsets, they are in the attribute `name` instead.
     pub fn numbers(&self, node: &Node<'a>, at: usize, name: &str) -> Result<Option<Vec<i64>>, String> {
         let given = self.given(node, at)?.map(|constant| constant.ints());
         Ok(given.or_else(|| node.ints(name).map(<[i64]>::to_vec)))
@@ -253,7 +254,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Adds the layers of `inner` and of `outer` applied to its result.
+    /// Adds the layers of the function `inner`, and a layer that applies `outer` to their result.
     fn outer(&mut self, base: View, inner: &Rc<Function>, outer: Function) -> Result<View, String> {
         let unknown = || {
             let maker = outer.made_by();
@@ -267,7 +268,7 @@ impl<'a> Build<'a> {
         self.layer((None, &outer.name), activation, &[inner.id], Vec::new()).map(|id| View { id, ..base })
     }
 
-    /// Adds the layers of a part of a function, unless they already exist.
+    /// Adds the layers that compute `part`, a function inside another one, unless they already exist.
     fn part(&mut self, base: View, part: &Rc<Function>) -> Result<View, String> {
         let known = self.values.iter().find_map(|(name, value)| match value {
             Value::Function(_, function) if Rc::ptr_eq(function, part) => Some(*name),
@@ -339,8 +340,9 @@ impl<'a> Build<'a> {
         self.layer((None, label), each_channel(channels), &[x.id], weights)
     }
 
-    /// Removes `crop` cells at top, left, bottom and right of each channel, and adds cells of zeros. There is no layer type for this, so a
-    /// depthwise convolution is added. Its kernel has a single one.
+    /// Removes `crop` cells at top, left, bottom and right of each channel, and adds `zeros` cells of zeros there.
+    /// There is no layer type for this, so a depthwise convolution is added. Its kernel has a one in one cell and zeros
+    /// elsewhere.
     pub fn framed(&mut self, label: &str, x: View, crop: [usize; 4], zeros: [usize; 4]) -> Result<Id, String> {
         let channels = self.shapes[x.id.0].c;
         let [top, left, bottom, right] = crop;
@@ -411,15 +413,15 @@ pub(crate) enum Value {
     Function(View, Rc<Function>),
     /// A tensor with cells around it. A convolution or pool includes them in its padding.
     Padded(View, Padding),
-    /// Every n-th row and column of a tensor. A Pad node of channels makes it a shortcut layer.
+    /// Every n-th row and column of a tensor. If a Pad node then adds channels, the result is a shortcut layer.
     Strided(View, usize),
     /// A tensor whose channels a reshape has joined into groups, for an instance normalisation.
     Grouped(View, Groups),
-    /// A tensor reshaped to one dimension (N * F). A Gather splits it into images again.
+    /// A tensor reshaped to one dimension (N * F). A Gather node makes images of it again.
     List(View),
     /// A tensor reshaped to (N, blocks, C / blocks, H, W), as in a channel shuffle.
     Blocks(View, Blocks),
-    /// A part of a layer normalisation that the graph stores as a formula.
+    /// A part of a layer normalisation, which the graph computes step by step with several nodes.
     Moment(View, Moment),
     /// The result of an unsupported node.
     Missing,
@@ -456,7 +458,8 @@ pub(crate) enum Layout {
     Image,
     Last,
     Flat,
-    /// (N, F), flattened from (N, H, W, C) images of this shape. Our layers flatten (C, H, W), so the features must be reordered.
+    /// (N, F), flattened from (N, H, W, C) images of this shape. trireme's layers flatten (C, H, W), so the features
+    /// must be reordered.
     FlatLast(Shape),
 }
 

@@ -68,7 +68,8 @@ fn before<'b>(build: &'b mut Build<'_>, x: View) -> Option<(&'b mut Op, String)>
     Some((&mut layer.op, layer.name.clone()))
 }
 
-/// Multiplies each channel by a constant. Merges the factors into a normalisation before, or adds a layer-scale layer.
+/// Multiplies each channel by a constant. Merges the factors into a normalisation before it, or adds a layer-scale
+/// layer.
 fn scale<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, at: usize, values: Vec<f32>) -> Result<Value, String> {
     let norm = before(build, x).filter(|(op, _)| match op {
         Op::GroupNorm(_) | Op::LayerNorm(_) => true,
@@ -200,7 +201,8 @@ pub(crate) fn cast<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, 
     }
 }
 
-/// Converts a constant to another type with the rounding of the ONNX standard. Shares the values if they do not change.
+/// Converts a constant to another type with the rounding of the ONNX standard. If the values do not change, the result
+/// shares them.
 fn of_constant(build: &mut Build<'_>, constant: &Rc<Constant>, to: Number, kind: i64) -> Result<Value, String> {
     if matches!((&constant.values, to), (Values::Floats(_) | Values::Same(..), Number::F32 | Number::F64)) {
         return Ok(Value::Constant(constant.clone()));
@@ -231,8 +233,8 @@ fn floats(constant: &Constant, round: impl Fn(f32) -> f32) -> Values {
     Values::Floats(constant.floats().into_iter().map(round).collect())
 }
 
-/// Removes the fractions. Fails for numbers outside the range of the type, because the standard leaves their result to
-/// the machine.
+/// Truncates values to integers. Fails for numbers outside the range of the type, because the standard does not define
+/// their result.
 fn whole(constant: &Constant, least: i64, most: i64, kind: i64) -> Result<Values, String> {
     let fits = |n: i128| i64::try_from(n).ok().filter(|n| (least..=most).contains(n));
     let wrong = |shown: String| {
@@ -252,7 +254,7 @@ fn whole(constant: &Constant, least: i64, most: i64, kind: i64) -> Result<Values
 }
 
 // Layer normalisation as a formula, (x - mean) / sqrt(mean((x - mean)²) + eps). Exporters write it for opsets below 17.
-// The division adds the layer.
+// The layer is added when the division is read.
 
 const UNKNOWN: &str = "it computes with means over channels, but is not the formula of a layer normalisation";
 
@@ -306,7 +308,7 @@ pub(crate) fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> 
     Ok(Some(made))
 }
 
-/// Adds the layer. Its scale and shift follow as separate nodes.
+/// Adds a layer normalisation. Its scale and shift follow in the graph as separate nodes, so they are 1 and 0 here.
 fn norm<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, eps: f32) -> Result<Value, String> {
     let channels = build.shapes[x.id.0].c;
     let [scale, bias] = [("weight", 1.0), ("bias", 0.0)].map(|(field, n)| (field, vec![channels], vec![n; channels]));

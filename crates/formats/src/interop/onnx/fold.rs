@@ -78,7 +78,7 @@ pub(super) fn fold<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Option<
     Ok(Some(Value::Constant(Rc::new(constant))))
 }
 
-/// Returns the number of elements of the result, for operators that can have a much larger result than inputs.
+/// Returns the number of elements of the result, for operators whose result can be much larger than their inputs.
 fn elements_made(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Option<usize>, String> {
     Ok(match node.op {
         "Expand" => Some(elements(&sizes(&input(inputs, 1)?.ints())?)?.saturating_mul(first(inputs)?.values.len())),
@@ -98,7 +98,7 @@ fn input(inputs: &[Option<Rc<Constant>>], at: usize) -> Result<&Constant, String
     inputs.get(at).and_then(Option::as_deref).ok_or_else(|| format!("it has no input number {}", at + 1))
 }
 
-/// Returns the integers of an input. Older opsets have them in the attribute `name`.
+/// Returns the integers of input number `at`. In older opsets, they are in the attribute `name` instead.
 fn numbers(node: &Node<'_>, inputs: &[Option<Rc<Constant>>], at: usize, name: &str) -> Option<Vec<i64>> {
     let given = inputs.get(at).and_then(Option::as_deref).map(Constant::ints);
     given.or_else(|| node.ints(name).map(<[i64]>::to_vec))
@@ -140,7 +140,8 @@ fn shaped(constant: &Constant, dims: Vec<usize>) -> Result<Constant, String> {
     }
 }
 
-/// Applies a function to each value. `of_ints` is its exact form for integers, and returns `None` if the result is not one.
+/// Applies a function to each value. `of_ints` computes the function exactly for integers, and returns `None` if the
+/// result is not an i64.
 fn map(x: &Constant, f: impl Fn(f64) -> f64, of_ints: impl Fn(i64) -> Option<i64>) -> Result<Constant, String> {
     let values = match &x.values {
         Values::Floats(values) => Values::Floats(values.iter().map(|x| f(f64::from(*x)) as f32).collect()),
@@ -199,7 +200,7 @@ fn binary(
     of_ints: impl Fn(i64, i64) -> Option<i64>,
 ) -> Result<Constant, String> {
     if inputs.len() != 2 {
-        return Err(format!("it has {} inputs; two are supported", inputs.len()));
+        return Err(format!("it has {}; two are supported", base::text::plural(inputs.len(), "input")));
     }
     let (a, b) = (first(inputs)?, input(inputs, 1)?);
     let dims = broadcast(&a.dims, &b.dims)?;

@@ -73,7 +73,8 @@ const POINTS: std::ops::RangeInclusive<i32> = -144..=144;
 /// Exponents of powers of two at which functions are also compared, with both signs.
 const FAR: std::ops::RangeInclusive<i32> = 4..=24;
 
-/// Functions are also compared at each of their constants times these factors, because a bound has its effect there.
+/// Functions are also compared just below and above each of their constants, because a constant may be a bound. These
+/// are the factors.
 const SIDES: [f64; 2] = [0.99, 1.01];
 
 /// Largest relative difference of equal functions. Exporters round their constants to f32.
@@ -141,8 +142,8 @@ impl Function {
         candidates.into_iter().find(|activation| points.iter().all(|x| self.is_near(*activation, *x)))
     }
 
-    /// Finds an activation f and a factor k such that this function equals f(k x) or f(k x) / k. Other programs use
-    /// other slopes for hard sigmoids.
+    /// Finds an activation f and a factor k such that this function equals f(k x) or f(k x) / k. This covers hard
+    /// sigmoids with other slopes than trireme's.
     pub fn scaled_activation(&self) -> Option<ScaledActivation> {
         let mut slopes = Vec::new();
         self.slopes(&mut slopes);

@@ -16,7 +16,7 @@ pub(super) fn fuse(net: NetSpec) -> NetSpec {
     with_relus(with_sums(keep(net, &kept)))
 }
 
-/// Counts the readers of each tensor. The network's output has one more.
+/// Counts the readers of each tensor. The network's output counts as read once more.
 fn readers(net: &NetSpec) -> Vec<usize> {
     let mut readers = vec![0; net.nodes.len() + 1];
     net.nodes.iter().flat_map(|node| &node.inputs).for_each(|id| readers[id.0] += 1);
@@ -85,7 +85,7 @@ mod tests {
     use net::{Add, Conv, Shape};
 
     #[test]
-    fn a_residual_block_becomes_that_of_the_catalogue() {
+    fn a_residual_block_is_fused_as_in_the_catalogue() {
         let mut net = NetSpec::new("net", Shape::image(3, 8, 8));
         let x = net.add("conv0", Conv::new(4, 3).pad(1), net.image());
         let x = net.add("relu0", Activation::Relu, x);

@@ -101,7 +101,7 @@ mod tests {
 
     /// The bytes were written by protoc.
     #[test]
-    fn fields_are_those_of_protobuf() {
+    fn fields_match_protobuf() {
         let bytes = [&[0x08, 0x96, 0x01, 0x12, 0x07][..], b"testing", &[0x1d, 0, 0, 0x80, 0x3f]].concat();
         let fields = fields(&bytes).unwrap();
         assert_eq!((fields[0].number, fields[0].int()), (1, Ok(150)));

@@ -86,7 +86,7 @@ mod tests {
         assert!(one != other && one.len().max(other.len()) <= LONGEST_PATH, "{one} {other}");
     }
 
-    /// A file may have this many nodes. Counting the suffixes from 1 each time would take minutes.
+    /// Counting the suffixes from 1 for each of so many nodes would take minutes.
     #[test]
     fn nodes_of_one_name_are_told_apart_at_once() {
         let mut names = Names::default();

@@ -222,7 +222,7 @@ fn finish(mut build: Build<'_>) -> Result<Network, String> {
     Ok(Network { net, classes: classes.elems(), tensors, notes: build.notes })
 }
 
-/// Fails if two nodes compute the same value, or if a node reads a value of itself or of a later node.
+/// Fails if two nodes compute the same value, or if a node reads a value that it or a later node computes.
 pub(super) fn check(graph: &Graph<'_>) -> Result<(), String> {
     let mut makers: BTreeMap<&str, usize> = BTreeMap::new();
     for (at, node) in graph.nodes.iter().enumerate() {

@@ -102,7 +102,7 @@ impl<'a> Stored<'a> {
 }
 
 impl Stored<'_> {
-    /// Decodes integer fields. Returns at most one value more than expected.
+    /// Decodes integer fields. Stops after one value more than expected, so that a wrong number of values is noticed.
     fn integers(&self, elements: usize) -> Result<Vec<i64>, String> {
         let mut ints = Vec::new();
         self.ints.iter().try_for_each(|field| field.ints(&mut ints, elements))?;
@@ -170,7 +170,7 @@ fn integers(raw: &[u8]) -> Vec<i64> {
     raw.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()
 }
 
-/// Converts values from integer fields. For 16-bit floats, the integers are their bits.
+/// Converts values from integer fields. For 16-bit floats, each integer has the bits of a float.
 fn of_integers(number: Number, ints: &[i64]) -> Values {
     match number {
         Number::I64 => Values::Ints(ints.to_vec()),
@@ -201,7 +201,7 @@ impl Values {
 }
 
 impl Constant {
-    /// Returns the values as a vector, after the shape of this vector.
+    /// Returns the shape and values of the constant as a vector.
     pub fn vector(&self) -> (Vec<usize>, Vec<f32>) {
         let values = self.floats();
         (vec![values.len()], values)

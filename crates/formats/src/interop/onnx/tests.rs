@@ -297,7 +297,7 @@ fn a_tensor_with_two_names_keeps_its_weights() {
     }
 }
 
-/// Returns the value that the node with this index computes.
+/// Computes the node with this index.
 fn make<'a>(build: &mut Build<'a>, at: usize) -> Result<Value, String> {
     let node = &build.graph.nodes[at];
     match fold(build, node)? {

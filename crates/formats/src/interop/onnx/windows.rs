@@ -61,6 +61,6 @@ pub(crate) fn pads(node: &Node<'_>, x: Shape, sizes: &Sizes) -> Result<[usize; 4
         "VALID" => Ok([0; 4]),
         "SAME_UPPER" => Ok([top, left, bottom, right]),
         "SAME_LOWER" => Ok([bottom, right, top, left]),
-        other => Err(format!("auto_pad \"{other}\" is not known")),
+        other => Err(format!("its auto_pad is \"{other}\", expected NOTSET, VALID, SAME_UPPER or SAME_LOWER")),
     }
 }

@@ -38,8 +38,8 @@ impl OpMapping for Channels {
         }))
     }
 
-    /// Removes channels after a transposition has moved them to the place of the rows, because Keras can only crop rows
-    /// and columns.
+    /// Removes channels with a crop. Keras can crop only rows and columns, so a transposition first moves the channels
+    /// to the place of the rows.
     fn to_keras(&self, layers: &mut Layers, layer: &Layer<'_>, x: &[usize]) -> Result<usize, String> {
         let (Self { first, count, groups }, shape) = (*self, layer.x[0]);
         let mut from = x[0];

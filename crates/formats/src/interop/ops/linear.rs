@@ -76,8 +76,8 @@ fn gemm<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     Ok(Value::Tensor(View { id, layout: Layout::Flat }))
 }
 
-/// Returns an error if C does not have one number per class or a single number. Its first dimension could be the
-/// images.
+/// Returns an error unless C has one number per class or a single number. In other shapes, the first dimension could be
+/// the images.
 fn per_class(bias: &Constant, classes: usize) -> Result<(), String> {
     match bias.dims[..] {
         [] | [1] | [1, 1] => Ok(()),
@@ -124,7 +124,7 @@ fn plain(features: usize) -> Linear {
     Linear { bias: false, ..Linear::new(features) }
 }
 
-/// In row-major order.
+/// A matrix in row-major order.
 struct Matrix {
     rows: usize,
     columns: usize,

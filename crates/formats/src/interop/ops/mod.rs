@@ -1,4 +1,5 @@
-//! The form of each op in files of other programs, one file per op: ONNX import and export, PyTorch code, Keras layers.
+//! How each op is written in the formats of other programs, one file per op: ONNX import and export, PyTorch code,
+//! Keras layers.
 //!
 //! The files and their names come from `net::for_each_op!`, so an op without a file does not compile. ONNX operators
 //! that are not layers of trireme, such as reshapes, are in `interop/onnx/operators`. Mappings destructure attributes
@@ -47,7 +48,7 @@ pub(crate) trait OpMapping {
         x.contains(&true)
     }
 
-    /// Returns the known sign of the output's values.
+    /// Returns what is known about the sign of the output's values.
     fn sign(&self) -> Sign {
         Sign::Any
     }
@@ -66,7 +67,8 @@ impl Sign {
         if condition { Self::NonNegative } else { Self::Any }
     }
 
-    /// Returns true if no value of the output is negative. `inputs` says the same about each input.
+    /// Returns true if no value of the output is negative. `inputs` says for each input whether no value of it is
+    /// negative.
     pub fn is_non_negative(self, mut inputs: impl Iterator<Item = bool>) -> bool {
         match self {
             Self::Any => false,
@@ -76,7 +78,8 @@ impl Sign {
     }
 }
 
-/// Returns true if no value of this op's output is negative. `inputs` says the same about each input.
+/// Returns true if no value of this op's output is negative. `inputs` says for each input whether no value of it is
+/// negative.
 pub(crate) fn is_non_negative(op: &Op, inputs: &[bool]) -> bool {
     mapping(op).sign().is_non_negative(inputs.iter().copied())
 }

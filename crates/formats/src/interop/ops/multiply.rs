@@ -25,8 +25,8 @@ impl OpMapping for Multiply {
         Ok(layers.add(&layer.node.name, "Multiply", json!({}), x))
     }
 
-    /// Returns true if the first input is a vector. The factors take the form of that input, which may have many
-    /// pixels.
+    /// Returns true if the first input is a vector. The factors, which are the second input, are converted to the
+    /// dimensions of the first input. The first input cannot become a vector if it has many pixels.
     fn reads_flat(&self, x: &[bool]) -> bool {
         x[0]
     }

@@ -82,7 +82,7 @@ pub fn read_zip(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
     Ok((tensors, others))
 }
 
-/// Returns the folder of `data.pkl` with a slash at its end.
+/// Returns the path of the folder that contains `data.pkl`, with a slash at its end.
 fn folder(zip: &ZipArchive<File>) -> Result<String, Fault> {
     let names = zip.file_names().filter_map(Result::ok);
     let mut found = names.filter_map(|name| name.strip_suffix("data.pkl").map(str::to_string));

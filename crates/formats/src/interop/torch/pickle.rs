@@ -286,7 +286,7 @@ impl<'a> Machine<'a> {
 // The classes and functions that a pickle may name: those that describe PyTorch's tensors and dictionaries. None of
 // them is called.
 
-/// Module, name and meaning of each.
+/// The module, name and meaning of each allowed class or function.
 const KNOWN: &[(&str, &str, Class)] = &[
     ("collections", "OrderedDict", Class::Dictionary),
     ("torch._utils", "_rebuild_tensor", Class::Tensor),

@@ -127,7 +127,7 @@ pub fn all<'a>(
     if total > most {
         return damaged(format!("its tensors have {total} values together, but the file has only {most} bytes"));
     }
-    // read each storage once, and keep only one in memory
+    // read each storage once, and keep only one storage in memory at a time
     let storage_of = |i: usize| &values.storages[values.views[named[i].view].storage];
     let mut order: Vec<usize> = (0..named.len()).collect();
     order.sort_by_key(|&i| &storage_of(i).key);
@@ -205,8 +205,8 @@ fn gather(view: &View, number: Number, storage: &[u8]) -> Vec<f32> {
 mod tests {
     use super::*;
 
-    /// Returns the names of the tensors that [`find`] finds in a root dictionary. Each key has a dictionary with this
-    /// number of tensors, or a tensor if the number is `None`.
+    /// Runs [`find`] on a root dictionary and returns the names of the tensors that it finds. Each key of the root has
+    /// a dictionary with this number of tensors, or a tensor if the number is `None`.
     fn found(keys: &[(&str, Option<usize>)]) -> Result<Vec<String>, Fault> {
         found_by(keys, None).map(|found| found.0)
     }

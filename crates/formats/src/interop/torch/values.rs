@@ -55,7 +55,7 @@ impl Value {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Storage {
     pub number: Number,
-    /// Name in the file.
+    /// Name of the storage in the file.
     pub key: String,
     pub len: u64,
 }
@@ -64,7 +64,7 @@ pub struct Storage {
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     pub storage: usize,
-    /// Index of the first value.
+    /// Index of the view's first value in the storage.
     pub offset: u64,
     pub size: Vec<u64>,
     /// Distance between neighbours in each dimension, in values.
@@ -111,14 +111,14 @@ impl Values {
     pub fn text(&self, value: Value) -> Result<&str, Fault> {
         match value {
             Value::Text(at) => Ok(&self.texts[at]),
-            other => damaged(format!("expected a string in its pickle, got {other:?}")),
+            other => damaged(format!("expected a string in its pickle, got {}", other.words())),
         }
     }
 
     pub fn list(&self, value: Value) -> Result<&[Value], Fault> {
         match value {
             Value::List(at) => Ok(&self.lists[at]),
-            other => damaged(format!("expected a list or tuple in its pickle, got {other:?}")),
+            other => damaged(format!("expected a list or tuple in its pickle, got {}", other.words())),
         }
     }
 
@@ -158,7 +158,7 @@ impl Values {
             }
         };
         let Value::Class(Class::Storage(number)) = class else {
-            return damaged(format!("expected the type of a storage in its pickle, got {class:?}"));
+            return damaged(format!("expected the type of a storage in its pickle, got {}", class.words()));
         };
         if self.text(what)? != "storage" || more != Value::None {
             return Err(Fault::Unsupported(
@@ -171,14 +171,14 @@ impl Values {
         Ok(Value::Storage(keep(&mut self.storages, storage)))
     }
 
-    /// Returns the mark if `key` is a mark that changes the values of a view.
+    /// If `key` is a mark that changes the values of a view (`neg` or `conj`), returns its name.
     fn mark(&self, key: Value) -> Option<&str> {
         let Value::Text(_) = key else { return None };
         self.text(key).ok().filter(|text| ["neg", "conj"].contains(text))
     }
 
     /// Creates a tensor from the arguments of its rebuild function: storage, offset, sizes, strides and more. Of the
-    /// others, only the last one matters: a dictionary with marks that change the values.
+    /// further arguments, only the last one matters: a dictionary with marks that change the values.
     pub fn tensor(&mut self, arguments: &[Value]) -> Result<Value, Fault> {
         let [Value::Storage(storage), offset, size, stride, ..] = *arguments else {
             return damaged("its pickle has a tensor without storage, offset, sizes and strides");
@@ -206,6 +206,7 @@ impl Values {
 fn count(value: Value) -> Result<u64, Fault> {
     match value {
         Value::Int(number) if number >= 0 => Ok(number as u64),
-        other => damaged(format!("expected a number of at least 0 in its pickle, got {other:?}")),
+        Value::Int(number) => damaged(format!("expected a number of at least 0 in its pickle, got {number}")),
+        other => damaged(format!("expected a number of at least 0 in its pickle, got {}", other.words())),
     }
 }

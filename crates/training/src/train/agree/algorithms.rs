@@ -1,5 +1,5 @@
-//! Makes all ranks and all restarts of a run use the same algorithms: rank 0's choice, or the choice in the checkpoint.
-//! If devices or libraries differ, a note names the ranks that cannot use it.
+//! Makes all ranks use rank 0's algorithms, or the algorithms in the checkpoint if the run is resumed. If a rank's
+//! device or library cannot use them, a note names the rank.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ const CHOICE: &str = "choice of algorithms";
 const REFUSALS: &str = "ranks with other algorithms";
 
 /// Plans on all ranks. If devices choose among algorithms, rank 0 plans first and the other ranks adopt its choices.
-/// `device` returns the device in a plan. On rank 0 the result includes notes about the ranks that could not adopt
-/// them. Collective.
+/// `device` extracts the device from a plan. On rank 0, the result includes notes about the ranks that could not adopt
+/// the algorithms. Collective.
 pub fn plan<B: Backend, T>(
     session: &Session,
     backend: B,
@@ -47,7 +47,7 @@ pub fn plan<B: Backend, T>(
     Ok((planned, Vec::new()))
 }
 
-/// Plans without waiting for rank 0's plan, for devices that know their algorithms before.
+/// Plans on all ranks at the same time, for devices that choose their algorithms before they plan.
 fn at_once<B: Backend, T>(
     session: &Session,
     backend: B,
@@ -62,20 +62,21 @@ fn at_once<B: Backend, T>(
     Ok((planned, notes(reasons.unwrap_or_default())))
 }
 
-/// Adopts rank 0's algorithms. Returns text for a note if this rank's own choice was different.
+/// Adopts rank 0's algorithms. Returns the text of a note if this rank would have chosen others, or cannot use them.
 fn taken(choice: &dyn AlgorithmChoice, given: &Algorithms) -> Option<String> {
     let (own, described) = (choice.used(), choice.describe());
     choice.adopt(given);
     if let Some(reason) = refused(given, &choice.used()) {
         return Some(for_themselves(&reason));
     }
-    let said = || format!("use rank 0's algorithms ({}) instead of their own ({described})", choice.describe());
+    let said =
+        || format!("must use rank 0's algorithms ({}), but would have chosen others ({described})", choice.describe());
     (choice.used() != own).then(said)
 }
 
 fn for_themselves(reason: &str) -> String {
     format!(
-        "choose their own algorithms (rank 0's {reason}), so results on another number of ranks may not be bit-identical"
+        "cannot use all of rank 0's algorithms (rank 0's {reason}), so results on another number of ranks may not be bit-identical"
     )
 }
 
@@ -84,7 +85,7 @@ fn used<B: Backend>(backend: &B) -> Option<Algorithms> {
     backend.algorithm_choice().map(|choice| choice.used())
 }
 
-/// Returns a note for each reason, with the ranks that it applies to.
+/// Formats one note per distinct reason, with the ranks that have this reason. `reasons` has one entry per rank.
 fn notes(reasons: Vec<Option<String>>) -> Vec<String> {
     let mut ranks: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (rank, reason) in reasons.into_iter().enumerate() {
@@ -97,17 +98,21 @@ fn notes(reasons: Vec<Option<String>>) -> Vec<String> {
     ranks.into_iter().map(note).collect()
 }
 
-/// Returns the reason why a device does not use the given algorithms, or `None` if it does.
+/// Compares the given algorithms with the device's. Returns the difference as text, or `None` if the device uses the
+/// given algorithms.
 fn refused(given: &Algorithms, own: &Algorithms) -> Option<String> {
     if given.on != own.on {
         return Some(format!("are for {}, not for {}", given.on, own.on));
     }
     let (first, count) = given.differs(own)?;
-    Some(format!("include {count} that are not used here, such as the one for {first}"))
+    Some(match count {
+        1 => format!("differ for {first}"),
+        _ => format!("differ for {count} operations, such as {first}"),
+    })
 }
 
-/// Returns a note if a resumed run uses other algorithms than `text` from the checkpoint. `text` is empty if there was
-/// no choice.
+/// Returns a note if a resumed run uses other algorithms than the checkpoint. `text` lists the checkpoint's algorithms
+/// and is empty if its device had no choice.
 pub fn changed<B: Backend>(text: &str, backend: &B) -> Option<String> {
     if text.is_empty() {
         return None;
@@ -116,13 +121,13 @@ pub fn changed<B: Backend>(text: &str, backend: &B) -> Option<String> {
     let nothing = || Algorithms { on: backend.describe(), ..Algorithms::default() };
     let reason = refused(&given, &used(backend).unwrap_or_else(nothing))?;
     Some(format!(
-        "note: the run continues with other algorithms (the checkpoint's {reason}). From here on its numbers are the same only up to \
-         rounding, not bit for bit"
+        "note: the run continues with other algorithms than before (the checkpoint's {reason}). From this step on, its results are the \
+         same only up to rounding, not bit for bit"
     ))
 }
 
-/// Returns a line for the log with the algorithms and who chose them, or `None` if there is no choice. `text` is the
-/// same as in [`changed`].
+/// Returns a line for the log with the algorithms and who chose them, or `None` if the device has no choice. `text` is
+/// the same as in [`changed`].
 pub fn describe<B: Backend>(text: &str, backend: &B) -> Option<(String, String)> {
     let choice = backend.algorithm_choice()?;
     let own = choice.used();
@@ -144,7 +149,7 @@ mod tests {
         assert_eq!(refused(&given, &given), None);
         assert_eq!(refused(&given, &of("A100, cuDNN 9.1\n3\tconv1\n5\tconv3\n")), None);
         let why = refused(&given, &of("A100, cuDNN 9.1\n3\tconv1\n5\tconv2\n")).unwrap();
-        mentions(&why, &["include 1 ", "conv2"]);
+        mentions(&why, &["differ for ", "conv2"]);
         assert!(!why.contains("conv1"), "{why}");
         let why = refused(&given, &of("H100, cuDNN 9.1\n")).unwrap();
         let [given, own] = ["A100, cuDNN 9.1", "H100, cuDNN 9.1"].map(|device| why.find(device));

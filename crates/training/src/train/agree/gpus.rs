@@ -54,10 +54,10 @@ fn place(host: &str, gpu: &Gpu) -> String {
     format!("{host}, {} ({})", gpu.name, gpu.uuid)
 }
 
-/// Adds node and GPU to an error of a device that can fail on its own.
+/// Adds node and GPU to an error of a GPU that was lost or failed. Returns all other errors unchanged.
 pub fn located<D: Device>(_: &D, error: Error, host: &str, gpu: Option<&Gpu>) -> Error {
     let error = match error {
-        // an error of the device while a network is built on it
+        // the device failed while a network was built on it
         Error::Build(BuildError::Backend(source)) => Error::Backend(source),
         other => other,
     };
@@ -128,7 +128,8 @@ fn files() -> Vec<String> {
     (0..64).filter(may_open).map(|n| n.to_string()).collect()
 }
 
-/// Selects GPUs as CUDA does: it numbers the devices that it may open from 0 and stops at the first invalid entry.
+/// Selects GPUs as CUDA does with `chosen` (CUDA_VISIBLE_DEVICES): CUDA numbers the devices in `files` from 0 and stops at the first
+/// invalid entry.
 fn choose(chosen: Option<&str>, files: &[String]) -> Vec<String> {
     let Some(chosen) = chosen else { return files.to_vec() };
     let name = |entry: &str| match entry.parse::<usize>() {
@@ -139,8 +140,8 @@ fn choose(chosen: Option<&str>, files: &[String]) -> Vec<String> {
     chosen.split(',').map(|entry| name(entry.trim())).take_while(Option::is_some).flatten().collect()
 }
 
-/// Returns a warning if each rank of a node may open only its own GPU. `ranks` has each rank's node and the devices that
-/// it may open.
+/// Returns a warning if there is a node where each rank may open only one GPU and not all ranks the same. `ranks` has each rank's node and
+/// the devices that the rank may open.
 fn apart<'a>(ranks: impl Iterator<Item = (&'a str, &'a [String])>) -> Option<String> {
     let mut nodes: BTreeMap<&str, Vec<&[String]>> = BTreeMap::new();
     ranks.for_each(|(host, devices)| nodes.entry(host).or_default().push(devices));
@@ -226,7 +227,7 @@ mod tests {
         mentions(&mixed.notes[0], &["2 kinds", "(A100, H200)"]);
     }
 
-    /// Parts of a GPU have different ids but the same PCI address. GPUs in different nodes may also have the same address.
+    /// Parts of a GPU (MIG) have different ids but the same PCI address. GPUs in different nodes may also have the same address.
     #[test]
     fn nccl_cannot_connect_parts_of_a_gpu() {
         let part = |uuid: &str, host: &str| Gpu {

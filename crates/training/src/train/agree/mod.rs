@@ -1,5 +1,5 @@
-//! Checks that all ranks are equal before the first step: program, options, device and data. [`Session`] holds what a
-//! rank needs for this.
+//! Checks before the first step that all ranks have the same program, options, kind of device and data. [`Session`] holds what a rank needs
+//! for this.
 
 pub mod algorithms;
 pub mod gpus;
@@ -133,7 +133,7 @@ impl Session {
     }
 }
 
-/// A rank's error as sent to other ranks.
+/// The error of a rank, as it is sent to the other ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Failure {
     code: u8,
@@ -141,8 +141,8 @@ struct Failure {
     host: String,
 }
 
-/// Returns the failure of the first failing rank, if any. The text names the rank unless all ranks fail alike, and its host unless that is
-/// `here`.
+/// Returns the failure of the first failing rank, if any. The text names this rank unless all ranks have the same failure. It also names
+/// the rank's host unless that is `here`.
 fn first_failure(all: Vec<Option<Failure>>, here: &str) -> Option<Failure> {
     let rank = all.iter().position(Option::is_some)?;
     let alike = |other: &Option<Failure>| {
@@ -154,7 +154,7 @@ fn first_failure(all: Vec<Option<Failure>>, here: &str) -> Option<Failure> {
     Some(if alike { first } else { Failure { text: format!("rank {rank}{place}: {}", first.text), ..first } })
 }
 
-/// Returns an error with the first line in which two texts differ.
+/// Returns an error that shows the first line in which the two texts differ.
 fn difference(what: &str, root: &str, own: &str, cure: &str) -> Error {
     let lines = root.lines().zip(own.lines()).find(|(a, b)| a != b);
     let (expected, got) = lines.unwrap_or(("more or fewer lines", "fewer or more lines"));
@@ -166,8 +166,8 @@ fn difference(what: &str, root: &str, own: &str, cure: &str) -> Error {
     }
 }
 
-/// Copies splits of `data` to a directory below `under`, on the first rank of each node, and returns the copy's
-/// directory. `splits` selects from the names of the data set's splits. Without a `session` this is the only rank.
+/// Copies splits of `data` to a directory below `under` and returns the copy's directory. The first rank of each node makes the copy.
+/// `splits` receives the names of the data set's splits and returns the names to copy. Without a `session` there is only this rank.
 pub fn stage(
     session: Option<&Session>,
     data: &Path,

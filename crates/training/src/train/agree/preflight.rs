@@ -18,7 +18,7 @@ use crate::train::agree::Session;
 /// Maximum number of hosts in the table.
 const HOSTS: usize = 16;
 
-/// A rank's part of the table.
+/// What one rank contributes to the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RankRow {
     rank: usize,
@@ -27,8 +27,8 @@ struct RankRow {
     cpus: Vec<usize>,
 }
 
-/// Returns the table on rank 0 and no lines on other ranks. `device` describes this rank's device. `equal` lists what
-/// was compared on all ranks. Collective.
+/// Returns the table on rank 0, and no lines on other ranks. `device` describes this rank's device. `equal` lists the
+/// things that were found to be equal on all ranks. Collective.
 pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>, Error> {
     let world = &session.world;
     let seat = RankRow { rank: world.rank, host: world.host.clone(), device: device.into(), cpus: affinity() };
@@ -42,11 +42,11 @@ pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>
     Ok(rows)
 }
 
-/// Returns a line about the Slurm job, if this is one.
+/// Returns a line about the Slurm job, or `None` outside Slurm.
 fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String> {
     let job = lookup("SLURM_JOB_ID")?;
     if launcher::is_over(&lookup) {
-        return Some(format!("slurm      job {job} has ended, so the variables that it left here are ignored"));
+        return Some(format!("slurm      job {job} has ended, so its environment variables are ignored"));
     }
     let step = lookup("SLURM_STEP_ID").map_or_else(|| "batch script".into(), |step| format!("step {step}"));
     let tasks = lookup("SLURM_STEP_NUM_TASKS").or_else(|| lookup("SLURM_NTASKS")).unwrap_or_else(|| "?".into());
@@ -85,7 +85,7 @@ fn row(host: &str, seats: &[&RankRow]) -> String {
     format!("{host:<10} {rank} {ranks}; cores {}{cores}; {}", list(all), devices.join(", "))
 }
 
-/// Formats the number, or the range if the numbers differ.
+/// Formats a number that all counts have, such as `4`, or their range, such as `2 to 4`.
 fn each(counts: impl Iterator<Item = usize> + Clone) -> String {
     let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
     if least == most { least.to_string() } else { format!("{least} to {most}") }
@@ -140,7 +140,7 @@ pub fn room(out: &Path, need: DiskNeed) -> Result<(String, Option<String>), Erro
         source,
     })?;
     if disk.size == 0 {
-        // nothing can be stored here, so creating the directory will fail and report the reason
+        // nothing can be stored on this file system, so creating the directory will fail and report the reason
         return Ok(("room       none".into(), None));
     }
     judge(out, &disk.name, disk.free, need)
@@ -154,7 +154,7 @@ fn judge(out: &Path, disk: &str, free: u64, need: DiskNeed) -> Result<(String, O
     }
     let tight = (free < need.most()).then(|| {
         format!(
-            "warning: {} has {} free, but with checkpoint.keep = {} the files of the run need {}. Free some space, or give --set \
+            "warning: {} has {} free, but with checkpoint.keep = {} the files of the run need {}. Free some space, or use --set \
              checkpoint.keep=1",
             out.display(),
             mb(free),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_space_for_a_new_folder_is_that_of_its_parent() {
+    fn free_space_of_a_new_folder_is_read_from_its_parent() {
         let out = std::env::temp_dir().join("trireme-not-there/below/it");
         let (row, _) = room(&out, DiskNeed { checkpoint: 1, model: 1, keep: 1 }).unwrap();
         assert!(row.contains(" MB free ("), "{row}");

@@ -10,7 +10,7 @@ use report::predictions::{
 
 use crate::error::Error;
 
-/// Maximum number of probabilities to keep for average precisions, over all ranks. Needs 1 GiB.
+/// Maximum number of probabilities to keep for average precisions, over all ranks. They take 1 GiB.
 const MAX_VALUES: u64 = 1 << 27;
 
 /// The results of an evaluation that are needed in addition to the score.
@@ -27,12 +27,13 @@ pub enum Detail {
 /// Collects this rank's results for single-label images.
 pub(super) struct Collector {
     classes: usize,
-    /// The outcomes in their binary form, see [`Outcome::write`].
+    /// The outcomes, encoded by [`Outcome::write`].
     outcomes: Vec<u8>,
     logs: Option<ClassValues>,
 }
 
-/// Values that rank the images for each class: a row of log-probabilities or scores per image.
+/// Values by which images are sorted to compute each class's average precision: a row of log-probabilities or scores
+/// per image.
 #[derive(Default)]
 pub(super) struct ClassValues {
     sets: LabelSets,
@@ -98,7 +99,7 @@ impl ClassValues {
         Ok(ranking.precisions(&counts))
     }
 
-    /// Encodes each label of each image with its value.
+    /// Encodes, for each image and each of its labels, the label and its value.
     fn own(&self, classes: usize) -> Vec<u8> {
         let mut own = Vec::new();
         for (labels, row) in self.sets.iter().zip(self.values.chunks_exact(classes.max(1))) {
@@ -110,7 +111,7 @@ impl ClassValues {
         own
     }
 
-    /// Counts the ranks of this rank's images.
+    /// Counts this rank's images between the thresholds in `ranking`, for each class.
     fn counts(&self, ranking: &Ranking, classes: usize) -> Vec<u64> {
         let mut counts = ranking.counts();
         self.values.chunks_exact(classes.max(1)).for_each(|row| ranking.add(&mut counts, row));
@@ -125,7 +126,7 @@ impl ClassValues {
     }
 }
 
-/// Decodes the labels of all images with their values.
+/// Decodes the labels and values of all images from [`ClassValues::own`].
 fn ranking(classes: usize, own: &[u8]) -> Ranking {
     let pair = |bytes: &[u8; 12]| {
         let [a, b, c, d, rest @ ..] = *bytes;
@@ -134,23 +135,24 @@ fn ranking(classes: usize, own: &[u8]) -> Ranking {
     Ranking::new(classes, own.as_chunks().0.iter().map(pair))
 }
 
-/// What a batch adds to the sums of a score.
+/// The sums over the images of a batch, as part of a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct BatchScore {
-    /// Sum over the images of binary cross-entropy, which is a mean over the classes.
+    /// Sum of the images' binary cross-entropies. Each is a mean over the classes.
     pub loss: f64,
-    /// Images for which a label has the highest score.
+    /// Number of images for which one of their labels has the highest score.
     pub top1: u64,
-    /// Images for which a label is among the five highest scores.
+    /// Number of images for which one of their labels is among the five highest scores.
     pub top5: u64,
     pub count: u64,
 }
 
 /// Collects this rank's results for multi-label images.
 pub(super) struct MultiLabelCollector {
-    /// Per class: its images, images with a probability above 0.5, and images with both.
+    /// Per class: the numbers of images with this label, of images with a probability above 0.5, and of images with
+    /// both.
     counts: Vec<[u64; 3]>,
-    /// Present if average precisions can be computed.
+    /// Scores of this rank's images, for average precisions. `None` if they need too much memory.
     ranks: Option<ClassValues>,
     /// Encoded predictions for each image, if requested.
     outcomes: Option<Vec<u8>>,

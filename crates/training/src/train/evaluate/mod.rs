@@ -1,5 +1,5 @@
-//! Scores a split. It is divided into fixed logical batches, and each batch goes to one rank. Every image counts once,
-//! and the results are summed over all ranks.
+//! Scores a split. The split is divided into logical batches, which do not depend on the number of ranks, and each batch goes to one rank.
+//! Every image counts once, and the results are summed over all ranks.
 
 mod collector;
 mod views;
@@ -33,8 +33,8 @@ pub struct Score {
     pub top1: f64,
     /// Fraction of images with a correct class among the best five.
     pub top5: f64,
-    /// Mean loss without label smoothing: cross-entropy, or for multi-label images binary cross-entropy as a mean over
-    /// the classes. For numbers the loss of the training.
+    /// Mean loss without label smoothing: cross-entropy. For multi-label images it is the binary cross-entropy as a mean over the classes, and
+    /// for numbers the loss of the training.
     pub loss: f64,
     pub count: u64,
     /// Further scores of a multi-label model.
@@ -57,9 +57,9 @@ pub struct EvaluationResult {
     pub numbers: Option<NumberResults>,
 }
 
-/// Sums of a score, first over this rank and then over all ranks. Each batch has its own slot for the loss, and the
-/// slots are added in the order of the batches. So the sum is bit-identical however batches are distributed. The counts
-/// are integers, so their sums are exact.
+/// Sums of a score, first over this rank's batches and then over all ranks. Each batch has its own slot for the loss, and the slots are
+/// added in the order of the batches. So the sum is bit-identical for every number of ranks. The counts are integers, so their sums are
+/// exact.
 #[derive(Clone, Debug, Default)]
 struct ScoreSums {
     top1: f64,
@@ -188,7 +188,7 @@ impl Collectors {
 pub struct Selection {
     /// For each class of the data set, the label of the model's class.
     pub labels: Vec<Option<u32>>,
-    /// Ids of the images with a class that the model has. `None` if this is true for all images.
+    /// Ids of the images whose class the model has. `None` if the model has the classes of all images.
     pub images: Option<Arc<[u64]>>,
 }
 
@@ -200,12 +200,12 @@ pub struct Evaluation {
     pub pipeline: Pipeline,
     /// The views of each image in test-time augmentation. Empty if only the plain view is evaluated.
     pub views: Views,
-    /// Images per logical batch. Independent of the number of ranks, because the score must be, too.
+    /// Images per logical batch. It does not depend on the number of ranks, so that the score does not either.
     pub batch: usize,
     pub options: Options,
     /// How outputs become numbers. `None` if labels are classes.
     pub numbers: Option<NumberScale>,
-    /// Set if classes were matched by name or only some images are scored.
+    /// Which images to score, and how labels are converted. Set if classes were matched by name or only some images are scored.
     pub selection: Option<Selection>,
 }
 
@@ -252,8 +252,8 @@ impl Evaluation {
         labels.iter().map(model).collect::<Result<Vec<_>, _>>().map(Cow::Owned)
     }
 
-    /// Scores this rank's batches and sums over all ranks. Returns `None` if any rank received a request to stop before
-    /// its last batch.
+    /// Scores this rank's batches and sums the results over all ranks. Returns `None` if a rank received a request to stop before its last
+    /// batch.
     pub fn run<B: Backend>(
         &self,
         session: &Session,

@@ -103,15 +103,16 @@ pub struct TestTime {
     pub shift: u32,
 }
 
-/// A pipeline for each view, starting with the plain one, with its weight in the mean of the scores. The weights add up
-/// to 1.
+/// The pipeline of each view with its weight in the mean of the scores. The first view is the image without
+/// augmentation. The weights add up to 1.
 pub type Views = Vec<(Pipeline, f32)>;
 
-/// Transforms that determine which bands and which part of the image the network sees. A mirror image is made after them.
+/// Transforms that determine which bands and which part of the image the network sees. The transform for a mirror image
+/// is inserted after them.
 const CROPS: [&str; 5] = ["select_bands", "resize", "center_crop", "corner_crop", "shift"];
 
 impl TestTime {
-    /// Returns true if images have further views.
+    /// Returns true if an image has other views than the plain one.
     pub fn is_on(self) -> bool {
         self.flip || self.corners || self.shift > 0
     }
@@ -125,12 +126,12 @@ impl TestTime {
         let mut lists = vec![(ops.to_vec(), 1.0)];
         if self.corners {
             if self.shift > 0 {
-                return Err("corners and a shift cannot be combined; choose one of the two".into());
+                return Err("eval.corners and eval.shift cannot be combined; choose one of the two".into());
             }
             let centre = ops
                 .iter()
                 .position(|op| name(op) == "center_crop")
-                .ok_or("the corners replace center_crop(size), but augment.eval of this model does not have it")?;
+                .ok_or("the corner views (--corners, or eval.corners) replace center_crop(size), but augment.eval has no center_crop")?;
             let size = ops[centre].trim_start_matches("center_crop").trim_matches(['(', ')']).to_string();
             lists.extend((0..4).map(|corner| {
                 let mut list = ops.to_vec();
@@ -162,7 +163,16 @@ impl TestTime {
     /// Returns an error if a view is not possible for these images.
     pub fn views(self, plain: &Pipeline, images: Images, manifest: &Manifest) -> Result<Views, Error> {
         let lists = self.lists(&plain.ops()).map_err(Error::Usage)?;
-        let pipeline = |(list, weight): &(Vec<String>, f32)| Ok((Pipeline::new(list, images, manifest, 0)?, *weight));
+        let refuse = |error: loaders::Error| match error {
+            loaders::Error::Transform { problem, .. } if self.shift > 0 => Error::Usage(format!(
+                "a shift by {} pixels for test-time augmentation (--shift, or eval.shift): {problem}",
+                self.shift
+            )),
+            error => error.into(),
+        };
+        let pipeline = |(list, weight): &(Vec<String>, f32)| {
+            Pipeline::new(list, images, manifest, 0).map(|pipeline| (pipeline, *weight)).map_err(refuse)
+        };
         std::iter::once(Ok((plain.clone(), lists[0].1))).chain(lists[1..].iter().map(pipeline)).collect()
     }
 }
@@ -171,7 +181,7 @@ fn name(op: &str) -> &str {
     op.split('(').next().unwrap_or(op).trim()
 }
 
-/// Inserts a transform after those that determine the visible part of the image.
+/// Inserts `op` after the transforms that determine the visible part of the image.
 fn with_op(list: &[String], op: String) -> Vec<String> {
     let place =
         list.iter().position(|op| !HEAD_WORDS.contains(&name(op)) && !CROPS.contains(&name(op))).unwrap_or(list.len());
@@ -213,8 +223,8 @@ mod tests {
         assert!(lists(false, true, &["normalize"]).unwrap_err().contains("center_crop"));
     }
 
-    /// As in airbench: half of the weight for the image and its mirror image, the rest for two shifted images and
-    /// theirs.
+    /// As in airbench: half of the weight is for the image and its mirror image, and half is for the two shifted images
+    /// and their mirror images.
     #[test]
     fn shifted_views_have_half_of_the_weight() {
         let lists = weighted(TestTime { flip: true, corners: false, shift: 1 }, &["resize(32)", "normalize"]).unwrap();

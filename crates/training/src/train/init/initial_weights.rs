@@ -32,8 +32,7 @@ struct LoadedWeights {
     notes: Vec<String>,
 }
 
-/// Reads and checks the recipe's file of weights, if there is one. Also checks recipe keys that matter only for a new
-/// run. Collective.
+/// Reads and checks the file in `init.from`, if there is one. Also checks recipe keys that matter only for a new run. Collective.
 ///
 /// # Errors
 ///
@@ -62,7 +61,7 @@ fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<LoadedWeights, Error> {
 }
 
 impl InitialWeights {
-    /// Returns the table for the log and further notes. Empty on all ranks except 0.
+    /// Returns lines for the log: the short table of tensors, and notes. Empty on all ranks except 0.
     pub fn notes(&self) -> Vec<String> {
         let lines =
             |loaded: &LoadedWeights| [table::short(&loaded.fit, &loaded.weights), loaded.notes.clone()].concat();
@@ -94,11 +93,11 @@ fn fill<B: Backend>(run: &mut Run<B>, loaded: &LoadedWeights) -> Result<(), Erro
     model::set_some(&mut run.graph, &taken)
 }
 
-// Converts the order of values from Keras to PyTorch. This needs the layers of the network, to recognise depthwise kernels and images that
-// were flattened.
+// Keras stores values in another order than PyTorch. The conversion needs the network's layers, to recognise depthwise kernels and linear
+// layers that read a flattened image.
 
-/// Converts the values of tensors that the network has to the network's order. Weights that do not come from Keras stay
-/// unchanged.
+/// Converts weights from Keras: for all tensors that the network has, the values are put in the network's order. Weights that do not come
+/// from Keras stay unchanged.
 ///
 /// # Errors
 ///
@@ -129,8 +128,8 @@ pub fn to_network_order(net: &NetSpec, mut weights: Weights, init: &Init) -> Res
     Ok(weights)
 }
 
-/// Returns shape and values of a layer's tensor in PyTorch's order, or `None` if the tensor does not fit the layer. In
-/// that case its shape shows the difference later. `inputs` is the number of channels that each filter reads.
+/// Returns shape and values of a layer's tensor in PyTorch's order, or `None` if the tensor does not fit the layer. In that case the tensor
+/// stays unchanged, and its shape shows the difference later. `inputs` is the number of channels that each filter reads.
 fn in_order(kind: LayerKind, inputs: usize, field: &str, tensor: &Tensor) -> Option<(Vec<usize>, Vec<f32>)> {
     let (_, stored) = kind.stored.by_torch(field)?;
     let (_, shape, values) = tensor;
@@ -182,11 +181,11 @@ mod tests {
         let ordered = to_network_order(&net, weights.clone(), &Init::default()).unwrap();
         let shapes: Vec<&[usize]> = ordered.tensors.iter().map(|tensor| &tensor.1[..]).collect();
         assert_eq!(shapes, [&[2, 3, 3, 3][..], &[2, 1, 3, 3], &[5, 32], &[2], &[2, 3]]);
-        // (out, in, h, w) from (h, w, in, out), and from (h, w, channels, 1)
+        // converted from (h, w, in, out), and for the depthwise kernel from (h, w, channels, 1), to (out, in, h, w)
         let [conv, dw, fc, ..] = &ordered.tensors[..] else { panic!() };
         assert_eq!((conv.2[1], conv.2[9], conv.2[27]), (6.0, 2.0, 1.0));
         assert_eq!((dw.2[1], dw.2[9]), (2.0, 1.0));
-        // the inputs are ordered (c, h, w) here and (h, w, c) in Keras
+        // the linear layer's inputs are ordered (c, h, w) in PyTorch and (h, w, c) in Keras
         assert_eq!((fc.2[1], fc.2[16], fc.2[32]), (2.0 * 5.0, 5.0, 1.0));
         assert_eq!(ordered.tensors[3..], weights.tensors[3..]);
         let other = Weights { keras: false, ..weights };

@@ -1,4 +1,5 @@
-//! Matches tensors in a file to parameters of the network, first by name with the rules in `match`, then by shape.
+//! Matches tensors in a file to parameters of the network by name, after the rules in `match`. Then compares their
+//! shapes.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use recipe::{Init, matches};
 use crate::error::Error;
 use crate::train::plan::network;
 
-/// Suffix of PyTorch's batch counters, which we do not need.
+/// Suffix of PyTorch's batch counters, which trireme does not need.
 const COUNTER: &str = "num_batches_tracked";
 
 /// The result of matching a tensor.
@@ -23,7 +24,7 @@ pub enum MatchResult {
     Excluded,
     /// The tensor belongs to a classifier with another number of classes and starts at random.
     Replaced,
-    /// The tensor has different shapes in the network and the file.
+    /// The tensor has one shape in the network and another one in the file.
     Shape,
     /// The network's tensor is missing in the file.
     Missing,
@@ -31,19 +32,20 @@ pub enum MatchResult {
     Left,
 }
 
-/// A tensor that the network has, or that only the file has.
+/// A tensor of the network, or a tensor that only the file has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorMatch {
     pub result: MatchResult,
-    /// Its name in the network. If only the file has it, its name after the rules of `match`.
+    /// Name of the tensor in the network. If only the file has the tensor, its name after the rules of `match`.
     pub name: String,
-    /// Its shape in the network. `None` if only the file has the tensor.
+    /// Shape of the tensor in the network. `None` if only the file has the tensor.
     pub shape: Option<Vec<usize>>,
-    /// Its index in the file. `None` if only the network has the tensor.
+    /// Index of the tensor in the file. `None` if only the network has the tensor.
     pub found: Option<usize>,
 }
 
-/// The results for all tensors. The network's tensors come first, in its order.
+/// The results for all tensors: first the network's tensors in the network's order, then the tensors that only the file
+/// has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorMatches {
     pub rows: Vec<TensorMatch>,
@@ -51,7 +53,7 @@ pub struct TensorMatches {
     pub classifiers: Vec<String>,
 }
 
-/// Matches a file to the network.
+/// Matches the tensors in a file to the tensors of the network.
 ///
 /// # Errors
 ///
@@ -143,10 +145,10 @@ fn replaces(wanted: &[(String, Vec<usize>)], found: &BTreeMap<String, usize>, we
     own.zip(other).is_some_and(|(own, other)| classes(own, other).is_some_and(|classes| own.first() != Some(&classes)))
 }
 
-/// A tensor of the file that fits the network.
+/// A tensor of the file that has a matching tensor in the network.
 #[derive(Clone, Copy, Debug)]
 pub struct FileTensor<'a> {
-    /// The network's shape. It may differ from the file's shape in dimensions of 1.
+    /// The tensor's shape in the network. The shape in the file may differ in dimensions of 1.
     pub shape: &'a [usize],
     /// The file's values in C order.
     pub values: &'a [f32],
@@ -181,8 +183,8 @@ impl TensorMatches {
     }
 }
 
-/// Returns true if two shapes are equal without dimensions of 1. A linear layer is a 1x1 convolution, and networks use
-/// either.
+/// Returns true if two shapes are equal without their dimensions of 1. Some networks have a 1x1 convolution where
+/// others have an equivalent linear layer.
 pub fn alike(one: &[usize], other: &[usize]) -> bool {
     one.iter().filter(|&&d| d != 1).eq(other.iter().filter(|&&d| d != 1))
 }
@@ -199,9 +201,9 @@ pub fn classes(own: &[usize], other: &[usize]) -> Option<usize> {
     }
 }
 
-/// Returns the message if nothing fits. It suggests a rule if all names have an additional prefix. `alike` is a tensor
-/// that both have, with its shapes in the file and in the network. If present, the message shows it instead of the
-/// first names.
+/// Returns the error message if no tensor fits. It suggests a rule if all names in the file have an additional prefix.
+/// `alike` is a tensor name that both file and network have, with the shapes in the file and in the network. If
+/// present, the message shows this tensor instead of the first names.
 fn nothing_fits<'a>(
     net: &NetSpec,
     weights: &Weights,
@@ -254,7 +256,7 @@ mod tests {
         models::build("resnet20", Shape::image(3, 32, 32), 10).unwrap()
     }
 
-    /// Returns all tensors of the network, with names and shapes changed by `change`.
+    /// Returns a file with all tensors of the network. `change` changes their names and shapes.
     fn weights(change: impl Fn(&str, &mut Vec<usize>) -> Option<String>) -> Weights {
         let spec = net().tensors().unwrap();
         let tensors = spec.parameters.into_iter().chain(spec.running).filter_map(|(name, mut shape)| {
@@ -305,7 +307,7 @@ mod tests {
         mentions(refused, &["a.pth", "network resnet20", r#"init.match = [["module\\.(.*)", "$1"]]"#]);
     }
 
-    /// The weight is stored as a 1x1 convolution, and the bias with a leading dimension of 1.
+    /// The file stores the weight as a 1x1 convolution, and the bias with a leading dimension of 1.
     #[test]
     fn dimensions_of_one_do_not_count_as_classes() {
         for (classes, replaced) in [(5, 2), (10, 0)] {
@@ -395,7 +397,7 @@ mod tests {
         );
     }
 
-    /// torchvision's ConvNeXt has linear layers where our network has 1x1 convolutions.
+    /// torchvision's ConvNeXt has linear layers where trireme's network has 1x1 convolutions.
     #[test]
     fn dimensions_of_one_make_no_difference() {
         let file = weights(|name, shape| {
@@ -425,7 +427,7 @@ mod tests {
         }
     }
 
-    /// All tensors of torchvision's networks match ours.
+    /// All tensors of torchvision's networks have the same names and shapes in trireme.
     #[test]
     fn names_and_shapes_are_torchvisions() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/weights/weights.json");

@@ -8,8 +8,8 @@
 //!   deviation.
 //! - [`whiten`]: computes a first convolution from the training images, by eigenvectors.
 //!
-//! Only rank 0 reads the file, so it does not need to exist on other nodes, and all ranks start from the same bits. A
-//! resumed run does not read the file.
+//! Only rank 0 reads the file, so it does not need to exist on other nodes, and all ranks start from bit-identical weights. A resumed run
+//! does not read the file.
 
 pub mod initial_weights;
 pub mod matching;

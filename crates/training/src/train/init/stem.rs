@@ -1,6 +1,6 @@
 //! Adapts the first convolution in a weight file if the images have a different channel count. If the file has n
-//! channels and the images have m, the file's channels are repeated, or averaged, and multiplied by n / m. For n = 3,
-//! `"repeat"` is timm's rule. For other n, timm accepts only m = 1.
+//! channels and the images have m, the file's channels are repeated or averaged, and then multiplied by n / m. For n =
+//! 3, `"repeat"` computes the same as timm. For other n, timm supports only m = 1.
 
 use engine::graph::BuildError;
 use formats::interop::Weights;
@@ -10,10 +10,10 @@ use recipe::{Init, Stem, matches};
 use super::matching;
 use crate::error::Error;
 
-/// The result from [`adapt`]: weights with a first layer that fits this run's images.
+/// The result of [`adapt`]: weights whose first layer fits this run's images.
 pub struct AdaptedStem {
     pub weights: Weights,
-    /// The recipe's section, with the layers in `exclude` that start at random.
+    /// The recipe's section `[init]`. Layers that must start at random are added to its `exclude`.
     pub init: Init,
     /// The changes, for the log.
     pub notes: Vec<String>,
@@ -45,15 +45,17 @@ pub fn adapt(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Adapted
                 continue;
             }
             return Err(Error::Usage(format!(
-                "init.from: {name} of {} reads images of {given} channels, but the images of this run have {channels}. Set init.stem = \
+                "init.from: {name} of {} reads images with {}, but the images of this run have {channels}. Set init.stem = \
                  \"repeat\" or \"mean\" to use its filters for all channels, or \"fresh\" to start them at random",
-                weights.path.display()
+                weights.path.display(),
+                base::text::plural(given, "channel")
             )));
         };
         if stem == Stem::Fresh {
             init.exclude.get_or_insert_default().push(name.clone());
             notes.push(format!(
-                "init.stem = \"fresh\": {name} starts at random, because the file's reads {given} channels"
+                "init.stem = \"fresh\": {name} starts at random, because in the file it reads {}",
+                base::text::plural(given, "channel")
             ));
             continue;
         }
@@ -66,7 +68,7 @@ pub fn adapt(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Adapted
     Ok(AdaptedStem { weights, init, notes })
 }
 
-/// Converts filters with `given` channels to the shape `own`, (out, in, height, width).
+/// Converts filters that read `given` channels to the shape `own`, which is (out, in, height, width).
 fn spread(values: &[f32], stem: Stem, own: &[usize], given: usize) -> Vec<f32> {
     let (channels, plane) = (own[1], own[2] * own[3]);
     let scale = given as f32 / channels as f32;
@@ -75,7 +77,7 @@ fn spread(values: &[f32], stem: Stem, own: &[usize], given: usize) -> Vec<f32> {
         let mean = |at: usize| filter.iter().skip(at).step_by(plane).sum::<f32>() / given as f32;
         for channel in 0..channels {
             out.extend((0..plane).map(|at| match stem {
-                // For m = 1 this sums all channels, as in timm.
+                // for one channel this is the sum of the file's channels, as in timm
                 Stem::Repeat if channels > 1 => filter[channel % given * plane + at] * scale,
                 _ => mean(at) * scale,
             }));

@@ -1,4 +1,5 @@
-//! Tables of matched weights, and checks whether a run may start from them and what the file was trained on.
+//! Tables that show which tensors of a weight file match the network. Also checks whether a run may start from the
+//! file, and whether the file's classes and normalization differ from the run's.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +14,7 @@ use crate::error::Error;
 use crate::train::plan::source::{Agreement, PixelValues, Source};
 use crate::train::save::output::ClassSources;
 
-/// The words of the table, in its order.
+/// The word for each result, in the order in which the table shows them.
 const WORDS: [(MatchResult, &str); 6] = [
     (MatchResult::Taken, "taken"),
     (MatchResult::Excluded, "excluded"),
@@ -26,7 +27,7 @@ const WORDS: [(MatchResult, &str); 6] = [
 /// Maximum number of names per row in the short table.
 const MOST: usize = 8;
 
-/// Returns a line per kind of result: how many tensors, and which.
+/// Formats a line per kind of result, with the number of tensors and their names.
 pub fn short(fit: &TensorMatches, weights: &Weights) -> Vec<String> {
     let head = format!("init       {} ({})", weights.path.display(), weights.format);
     std::iter::once(head).chain(rows(fit, weights).map(|row| format!("           {row}"))).collect()
@@ -48,12 +49,12 @@ fn listed(rows: &[&TensorMatch], weights: &Weights) -> String {
     format!("{}{more}", rows.iter().take(MOST).map(one).collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the shapes in network and file, if they are the problem.
+/// Formats the shapes in network and file, if they differ. Otherwise returns an empty text.
 fn shapes(row: &TensorMatch, weights: &Weights) -> String {
     let found = row.found.map(|index| &weights.tensors[index].1);
     match (row.result, &row.shape, found) {
         (MatchResult::Shape | MatchResult::Replaced, Some(own), Some(found)) => {
-            format!(" ({own:?} here, {found:?} in the file)")
+            format!(" ({own:?} in the network, {found:?} in the file)")
         }
         _ => String::new(),
     }
@@ -91,7 +92,8 @@ pub fn check(fit: &TensorMatches, weights: &Weights, strict: bool) -> Result<(),
     )))
 }
 
-/// Checks that the weights mean the same here as in the run that they come from. Returns notes for the user.
+/// Checks that the weights have the same meaning in this run as in the run that trained them. Returns notes for the
+/// user.
 ///
 /// # Errors
 ///
@@ -104,7 +106,8 @@ pub fn check_origin(
 ) -> Result<Vec<String>, Error> {
     match &weights.model {
         None => {
-            // other programs' numbers do not fit other types or channels
+            // other programs' mean and std are for 8-bit RGB, so images of other types or channel counts need other
+            // numbers
             if !source.manifest.bands.need_version() && !stem_was_adapted {
                 states_mean_and_std(&source.recipe, weights)?;
             }
@@ -153,11 +156,11 @@ fn replaced(fit: &TensorMatches, difference: Option<String>) -> Vec<String> {
 /// The normalization of images for torchvision's weights.
 pub const TORCHVISION: &str = "normalize(0.485, 0.456, 0.406, 0.229, 0.224, 0.225)";
 
-/// The transform without arguments.
+/// The transform `normalize` without arguments, which uses the data set's mean and standard deviation.
 const BARE: &str = "normalize";
 
-/// Returns an error if the recipe normalizes with the data set's numbers. Weights from other programs need the numbers
-/// of their own training data.
+/// Returns an error if the recipe normalizes with the data set's mean and standard deviation. Weights from other
+/// programs need those of the data that they were trained on.
 fn states_mean_and_std(recipe: &Recipe, weights: &Weights) -> Result<(), Error> {
     let lists = [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)];
     match lists.into_iter().find(|(_, list)| takes_the_data_sets(list)) {
@@ -179,14 +182,14 @@ pub fn takes_the_data_sets(list: &[String]) -> bool {
 fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<String> {
     let bands = &source.manifest.bands;
     if bands.need_version() || model.bands.need_version() {
-        // Other types have no common range.
+        // no common range of values is known for other types
         return None;
     }
     let [there, here] = [&model.preprocess, &source.augment.ops()].map(|ops| PixelValues::from_transforms(ops, bands));
     let far = match there.agreement(&here) {
         Agreement::Same => return None,
         Agreement::OtherNumbers => "",
-        Agreement::FarApart => ", so its weights are useless here",
+        Agreement::FarApart => ", so its weights are useless for this run",
     };
     let list: Vec<&str> = model.preprocess.iter().map(String::as_str).filter(|op| op.contains(BARE)).collect();
     let cure = match list[..] {

@@ -1,8 +1,9 @@
-//! `init.whiten`: a first convolution that whitens small patches of the training images, as in the fastest records on
-//! CIFAR-10 (Page 2018, "How to train your ResNet"; Jordan 2024, arXiv 2404.00498, section 3.1).
+//! `init.whiten`: computes the weights of a first convolution that whitens small patches of the training images, as in
+//! the fastest training programs for CIFAR-10 (Page 2018, "How to train your ResNet"; Jordan 2024, arXiv 2404.00498,
+//! section 3.1).
 //!
 //! The filters are the eigenvectors of the patches' second moments, divided by the square roots of their eigenvalues,
-//! and the negatives of these. So the outputs are uncorrelated and have equal variance.
+//! and the same filters with the opposite sign. So the outputs are uncorrelated and have equal variance.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::train::save::snapshot::share;
 const EPS: f64 = 5e-4;
 /// Maximum number of images to use.
 const IMAGES: u64 = 5000;
-/// Maximum number of multiplications for the second moments. Takes some seconds.
+/// Maximum number of multiplications for the second moments. They take some seconds.
 const WORK: u64 = 4_000_000_000;
 /// Maximum number of values in a patch.
 const PATCH: usize = 64;
@@ -134,8 +135,8 @@ impl Moments {
         images.chunks_exact(self.input.values()).for_each(|image| self.add(image));
     }
 
-    /// Returns filters of shape (O, C, kh, kw). The first half belongs to the largest eigenvalues, the second half is
-    /// its negative. `out_channels` must be even.
+    /// Returns filters of shape (O, C, kh, kw) for O = `out_channels`, which must be even. The first half are the
+    /// filters for the largest eigenvalues, the second half are the same filters with the opposite sign.
     pub fn filters(&self, out_channels: usize) -> Vec<f32> {
         let found = eigen(self.mean(), self.width());
         let half = || found.iter().take(out_channels / 2);

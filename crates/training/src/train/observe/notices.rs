@@ -7,7 +7,7 @@ use crate::error::Error;
 use backend::{LossScale, Precision};
 use comm::{Comm, WorldInfo};
 
-/// A rank prints at most this many lines of each kind.
+/// A rank prints at most this many lines about records, and as many about steps.
 const LINES: usize = 10;
 
 /// A rank's lines about skipped records and steps.
@@ -19,7 +19,7 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Adds the bad records of a batch that this rank found.
+    /// Adds the bad records in a batch of this rank.
     pub fn records(&mut self, faults: &[loaders::Error], world: &WorldInfo) {
         for fault in faults.iter().take(LINES.saturating_sub(self.records)) {
             let who = world.who();
@@ -53,7 +53,7 @@ impl Notices {
         self.lines.extend(notes.into_iter().map(|note| format!("{who}{note}")));
     }
 
-    /// Returns the lines since the last call.
+    /// Returns the lines that were added since the last call.
     pub fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lines)
     }
@@ -61,8 +61,8 @@ impl Notices {
 
 // Errors for values that are no longer finite. Rank 0 reports the error once and names the ranks that it comes from.
 
-/// Returns the error if the loss of step `done + 1`, or a parameter or running statistic after it, is not finite. All
-/// ranks have seen the same sums and call this together. `own` is this rank's part of the loss.
+/// Returns the error if the loss of step `done + 1` is not finite, or a parameter or running statistic after this step. All ranks have seen
+/// the same sums and call this together. `own` is this rank's part of the loss.
 pub fn not_finite(comm: &Comm, precision: Precision, done: u64, lr: f64, own: f64) -> Error {
     match origin(comm, own) {
         Ok(Some(origin)) => {
@@ -119,10 +119,10 @@ pub fn lost_score(whose: &str, split: &str, loss: f64) -> String {
     )
 }
 
-/// The text for a value that is not finite although all losses are finite.
+/// The text for the case that a parameter or statistic is not finite although all losses are finite.
 const ALL_FINITE: &str = "all losses are finite";
 
-/// Returns, on rank 0, which ranks have a loss that is not finite.
+/// Gathers whether the losses are finite. On rank 0, returns the ranks whose loss is not finite, or [`ALL_FINITE`].
 fn origin(comm: &Comm, own: f64) -> Result<Option<String>, comm::Error> {
     let all = comm.gather("search for losses that are not finite", &own.is_finite())?;
     Ok(all.map(|finite| name(&finite)))

@@ -1,8 +1,8 @@
-//! Requests to end a run early: a signal or a time limit. Each rank checks for its own requests. All ranks learn of a request with the
-//! metrics of the next step. If ranks step independently, they learn of it at the next synchronisation and at the end of an epoch.
+//! Requests to end a run early: a signal or a time limit. Each rank checks its own signals and limits. All ranks learn of a request with
+//! the metrics of the next step. If ranks step independently, they learn of it at the next synchronisation or at the end of the epoch.
 //!
 //! A signal that asks for the end (see [`signals`]) only sets a flag. A second SIGINT ends the process at once with exit code 130. If the
-//! environment has the end time of a Slurm job, it is another time limit.
+//! environment has the end time of a Slurm job, this time is another limit.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use signal_hook::flag;
 use crate::error::Error;
 use crate::signals;
 
-/// Exit code after a second SIGINT. Shells use the same code for the first.
+/// Exit code after a second SIGINT. Shells report the same code for a process that SIGINT ended.
 const INTERRUPTED: i32 = 130;
 
-/// Number of steps that must still fit before a limit.
+/// Number of steps that must still fit before a time limit.
 const STEPS: u32 = 3;
 
-/// Time for MPI and the launcher to end.
+/// Time that MPI and the launcher need to end.
 const SPARE: Duration = Duration::from_secs(1);
 
 /// A point in time by which the run must be over.
@@ -38,24 +38,25 @@ struct Limit {
 /// This rank's reasons to stop.
 #[derive(Debug, Default)]
 pub struct Stop {
-    /// Number of the last signal, or 0 before any signal.
+    /// Number of the last signal that was received, or 0.
     signal: Arc<AtomicUsize>,
     limit: Option<Limit>,
     processor: Option<ProcessorLimit>,
     /// Duration of the longest step so far.
     step: Cell<Duration>,
-    /// Number and total time of the steps after the first one, which also prepares things that later steps reuse.
+    /// Number and total time of the steps after the first step. The first step takes longer, because it prepares things that later steps
+    /// reuse.
     later: Cell<(u32, Duration)>,
-    /// Steps that may follow the next step before all ranks know about a request.
+    /// Number of steps after the next step that may pass until all ranks know about a request.
     apart: Cell<u32>,
-    /// Duration of the last checkpoint, from the snapshot to the end of the write.
+    /// Duration of the last checkpoint, from the start of the snapshot to the end of the write.
     checkpoint: Cell<Duration>,
-    /// Whether the output directory is gone.
+    /// True if the output directory is gone.
     folder_gone: Cell<bool>,
 }
 
 impl Stop {
-    /// Installs signal handlers. `limit` counts from `started`.
+    /// Installs signal handlers. The time limit `limit` begins at `started`.
     pub fn listen(limit: Option<Duration>, started: Instant) -> Result<Self, Error> {
         let stop = Self {
             limit: nearest(limit, started, slurm_end()),
@@ -78,7 +79,7 @@ impl Stop {
         self.signal.load(Ordering::Relaxed) != 0 || self.folder_gone.get() || self.is_late()
     }
 
-    /// Returns the reason as text. The reason of another rank is not known here.
+    /// Returns this rank's reason as text. If only another rank has a reason, the text says so without naming it.
     pub fn reason(&self) -> String {
         match (self.signal.load(Ordering::Relaxed) as i32, &self.limit) {
             (signal, _) if signal != 0 => signals::name(signal),
@@ -116,8 +117,8 @@ impl Stop {
         self.checkpoint.set(took);
     }
 
-    /// Returns the time that must be left before the limit: twice the last checkpoint, some steps of maximum length,
-    /// and the mean time until all ranks know about a request.
+    /// Returns the time that must be left before the limit: twice the time of the last checkpoint, some steps of maximum length, and the
+    /// time of the steps until all ranks know about a request.
     fn margin(&self) -> Duration {
         let (steps, time) = self.later.get();
         let apart = time.checked_div(steps).unwrap_or_default().saturating_mul(self.apart.get());
@@ -156,7 +157,8 @@ impl ProcessorLimit {
         Some(Self { most: Duration::from_secs(most), started })
     }
 
-    /// Returns true if the limit may be reached within `time`, if the process keeps using as many cores as before.
+    /// Returns true if the limit may be reached within `time`. Assumes that the process keeps using as many cores as before. `used` is the
+    /// CPU time so far.
     fn is_within(&self, time: Duration, used: Duration) -> bool {
         let elapsed = self.started.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
         let processors = (used.as_secs_f64() / elapsed).max(1.0);
@@ -169,10 +171,11 @@ fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// Tolerance when ranks compare their limits, because each counts from its own start and measures its own steps.
+/// Added to the margin when the reason is formatted. A rank whose limit is nearly reached then names it, although another rank was faster
+/// to request the stop.
 const TOLERANCE: Duration = Duration::from_secs(2);
 
-/// Returns the time until Slurm ends the job. Returns `None` if the job has already ended, because a shell can keep its variables.
+/// Returns the time until Slurm ends the job. Returns `None` if the job has already ended, because a shell can still have its variables.
 fn slurm_end() -> Option<Duration> {
     if launcher::is_over(environment::variable) {
         return None;
@@ -182,7 +185,7 @@ fn slurm_end() -> Option<Duration> {
     Some(Duration::from_secs(end).saturating_sub(now))
 }
 
-/// Returns the earlier of the two limits.
+/// Returns the earlier one of `limit`, which begins at `started`, and the end of the Slurm job.
 fn nearest(limit: Option<Duration>, started: Instant, slurm: Option<Duration>) -> Option<Limit> {
     // ignore a limit that is so late that the clock cannot represent it
     let limit_at = |from: Instant, time: Option<Duration>, name: &str| {
@@ -213,7 +216,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let started = Instant::now().checked_sub(100 * second).unwrap();
         let limit = ProcessorLimit { most: 800 * second, started };
-        // on average four cores were busy, so the remaining 400 s of CPU time last 100 s
+        // on average four cores were busy, so the remaining 400 s of CPU time last for 100 s
         assert!(limit.is_within(101 * second, 400 * second) && !limit.is_within(90 * second, 400 * second));
         assert!(limit.is_within(Duration::ZERO, 900 * second));
     }

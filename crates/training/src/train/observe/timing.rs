@@ -1,4 +1,4 @@
-//! Times of steps and epochs: the slowest rank and the reason, statistics of the loaders, and the record of a step for
+//! Times of steps and epochs: which rank is slowest and why, statistics of the loaders, and the record of a step for
 //! the log.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use report::{Advice, Loading, Step};
 
 use crate::error::Error;
 
-/// Waits of other ranks are reported above this fraction of a step.
+/// The advice about the slowest rank is pressing if another rank waits for more than this fraction of a step.
 const LARGE: f64 = 0.1;
 
 /// A rank's times in milliseconds, for a step or summed over steps.
@@ -24,7 +24,7 @@ pub struct RankTiming {
 }
 
 impl RankTiming {
-    /// Returns the time without the wait for other ranks. The wait for the loader is included.
+    /// Returns the length of the step without the wait for other ranks. The wait for the loader is included.
     fn own(&self) -> f64 {
         (self.step - self.comm).max(0.0)
     }
@@ -58,8 +58,8 @@ impl EpochTiming {
         }
     }
 
-    /// Names the rank with the longest steps, without waits for other ranks, and the reason. Returns `None` for a
-    /// single rank. The advice is pressing if another rank loses a tenth of its time.
+    /// Names the rank with the longest steps, without its waits for other ranks, and the reason. Returns `None` for a
+    /// single rank. The advice is pressing if another rank spends a tenth of its time on waiting.
     pub fn slowest(&self) -> Option<Advice> {
         if self.ranks.len() < 2 || self.steps == 0 {
             return None;
@@ -69,7 +69,8 @@ impl EpochTiming {
         let [_, median, _] = min_median_max(self.ranks.iter().map(|r| a_step(r.own())));
         let [_, data, _] = min_median_max(self.ranks.iter().map(|r| a_step(r.data)));
         let (own, loader) = (a_step(timing.own()), a_step(timing.data));
-        let reason = if loader - data > (own - median) / 2.0 && loader > data { "its loader" } else { "compute" };
+        let reason =
+            if loader - data > (own - median) / 2.0 && loader > data { "its loader" } else { "its computation" };
         let others = min_median_max(self.ranks.iter().map(|r| a_step(r.comm)))[2];
         let longest = min_median_max(self.ranks.iter().map(|r| a_step(r.step)))[2];
         let text = format!(
@@ -92,7 +93,7 @@ pub struct StepRecord {
     pub seconds: f64,
     /// Loss and correct predictions, summed over the images.
     pub loss: LossSums,
-    /// Digest of the samples and their places in the workers' batches.
+    /// Digest of the ids of all samples and of their rows in the workers' batches.
     pub samples: u64,
     /// Norm of the gradients, if clipping by norm is enabled.
     pub grad_norm: Option<f64>,
@@ -128,29 +129,30 @@ impl StepRecord {
     }
 }
 
-/// An epoch as seen by a rank's loader.
+/// Loader statistics of an epoch, on one rank.
 #[derive(Clone, Copy, Debug)]
 pub struct EpochLoading {
     /// Statistics of this rank's loader.
     pub stats: LoaderStats,
-    /// Skipped records on all ranks.
+    /// Number of skipped records on all ranks.
     pub skipped: u64,
     pub time: Duration,
     pub threads: usize,
-    /// Number of steps that this process made in the epoch.
+    /// Number of steps in the epoch that this process trained.
     pub steps: u64,
     /// True if records are mapped from local files.
     pub local: bool,
 }
 
-/// An epoch with fewer steps does not predict the next, because files are read for the first time and caches are empty.
+/// An epoch with fewer steps gets no advice, because it does not predict the next one: files are read for the first
+/// time, and caches are empty.
 const LEAST_STEPS: u64 = 50;
 
-/// Waiting for data is pressing above this fraction of an epoch.
+/// The advice about the loader is pressing if a rank waits for data longer than this fraction of an epoch.
 const LOADING_LARGE: f64 = 0.1;
 
-/// Returns the statistics of the loader that its rank waited longest for, and advice unless the epoch was too short.
-/// Collective.
+/// Returns the statistics of the loader for which its rank waited longest. Also returns advice, unless the epoch was
+/// too short. Collective.
 pub fn gather(comm: &Comm, world: &WorldInfo, epoch: EpochLoading) -> Result<(Loading, Option<Advice>), Error> {
     let ranks = world.size;
     let all = match ranks {
@@ -234,7 +236,7 @@ mod loading_tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_an_image() {
+    fn times_are_per_image() {
         let ms = Duration::from_millis;
         let stages = Stages { read: ms(10), decode: ms(2000), transform: ms(30), slots: ms(4) };
         let stats =

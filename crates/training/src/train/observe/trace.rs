@@ -2,8 +2,8 @@
 //! chrome://tracing.
 //!
 //! Format: "Trace Event Format", complete events (`ph: X`). `ts` and `dur` are in microseconds, `pid` is the rank and
-//! `tid` the thread. All clocks start at a barrier. Memory is bounded: layers, data and sums are recorded only in the
-//! first steps, and each rank records at most `MOST` spans.
+//! `tid` the thread. The clocks of all ranks start at a barrier. The memory is limited: layers, data and sums are
+//! recorded only in the first steps, and each rank records at most `MOST` spans.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,8 +27,9 @@ const HEAD: &str = "{\"displayTimeUnit\":";
 /// The kind of file that a trace may overwrite.
 const TRACE: Content = Content { name: "a trace", begins: |head| head.starts_with(HEAD.as_bytes()) };
 
-/// Checks that the trace can be written and does not overwrite a file that the run reads. The rank that writes the
-/// trace calls this before the first step. A trace in `out` needs no check if that directory does not exist yet.
+/// Checks that the trace can be written and does not overwrite a file that the run reads. Rank 0, which writes the
+/// trace, calls this before the first step. If the trace is in `out` and that directory does not exist yet, there is
+/// nothing to check.
 pub fn check(path: Option<&Path>, recipe: &Path, out: &Path) -> Result<(), Error> {
     let path = path.filter(|path| out.exists() || folder_of(path) != out);
     path.map_or(Ok(()), |path| overwrite::check(path, &TRACE, &[recipe])).map_err(Error::Usage)
@@ -63,13 +64,13 @@ impl Lane {
     }
 }
 
-/// A recorder, or nothing if `--trace` is not given. Clones share the same recorder.
+/// A recorder of spans. Does nothing if `--trace` is not given. Clones share the same recorder.
 #[derive(Clone, Default)]
 pub struct Trace(Option<Arc<Mutex<Recorder>>>);
 
 struct Recorder {
     zero: Instant,
-    /// Number of steps to record in detail, and number of steps so far.
+    /// Number of steps to record in detail.
     steps: u64,
     done: u64,
     spans: Vec<Span>,
@@ -102,12 +103,12 @@ impl Trace {
         self.recorder().is_some_and(|r| r.done < r.steps)
     }
 
-    /// Sets the number of steps so far.
+    /// Sets the number of steps that are done.
     pub fn done(&self, steps: u64) {
         self.recorder().iter_mut().for_each(|r| r.done = steps);
     }
 
-    /// Records a part of a step, while steps are recorded in detail.
+    /// Records a part of a step. Does nothing if the detailed steps are over.
     pub fn part(&self, kind: &'static str, name: impl Into<String>, lane: Lane, start: Instant, took: Duration) {
         if self.follows_steps() {
             self.span(kind, name, lane, start, took);

@@ -1,5 +1,5 @@
-//! Plans a run: network, memory, reduction, optimizer and loaders. Afterwards no step can fail because of shapes or a
-//! lack of memory.
+//! Plans a run: network, memory, reduction, optimizer and loaders. After this, no step can fail because of wrong shapes or a lack of
+//! memory.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ use crate::train::plan::run::Run;
 use crate::train::reduce::plan::ReducePlan;
 use crate::train::strategy::{Allreduce, Easgd, LocalSgd, Strategy};
 
-/// Lowest priority, so that loader threads do not delay compute threads, which wait for the slowest at barriers.
+/// Nice value of loader threads: the lowest priority. Otherwise they would delay compute threads, and all compute threads wait for the
+/// slowest one at each barrier.
 pub const LOADER_NICE: i32 = 19;
 
 /// The rank that a run is planned for.
@@ -96,7 +97,7 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     })
 }
 
-/// Returns the order in which every class has an equal share of an epoch, if the recipe requests it.
+/// Returns an order of the images in which every class has an equal share of an epoch, if the recipe requests it.
 fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, Error> {
     let Some(train_labels) = source.train_labels.as_ref().filter(|_| recipe.balanced()) else { return Ok(None) };
     let balanced = Balanced::new(recipe.seed, &train_labels.labels);
@@ -107,8 +108,8 @@ fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, E
     Ok(Some(Arc::new(balanced)))
 }
 
-/// Returns the size of gradient buckets in bytes. On a GPU without an exchange all parameters share a single bucket,
-/// because each further bucket costs another launch of every kernel that processes parameters or gradients.
+/// Returns the size of gradient buckets in bytes. On a single GPU without a codec, all parameters share one bucket, because each further
+/// bucket costs another launch of every kernel that processes parameters or gradients.
 fn bucket_bytes<B: Backend>(recipe: &Recipe, backend: &B, ranks: usize) -> usize {
     let alone = ranks == 1 && recipe.reduce.codec.name == Codec::default().name;
     if alone && backend.queue().is_some() { usize::MAX } else { (recipe.reduce.bucket_mb * 1e6) as usize }
@@ -126,8 +127,8 @@ fn loader_options(recipe: &Recipe, division: &Division, threads: usize) -> Optio
     }
 }
 
-/// Plans the evaluation after each epoch and at the end of the run. A bad record is an error here, because a score over fewer images cannot
-/// be compared.
+/// Plans the evaluation after each epoch and the evaluation at the end of the run. A bad record is an error in both, because scores over
+/// different images cannot be compared.
 fn evaluations(source: &Source, division: &Division, options: Options) -> Result<[Option<Evaluation>; 2], Error> {
     if source.eval.is_none() {
         return source.recipe.scores_used().first().map_or(Ok([None, None]), |(key, name)| {
@@ -153,14 +154,14 @@ fn evaluations(source: &Source, division: &Division, options: Options) -> Result
     Ok([watched, source.eval_at_end.as_ref().map(of)])
 }
 
-/// Returns the parameters in the form that patterns are matched against.
+/// Returns the names of the parameters, with the properties that the keywords of patterns refer to.
 fn parameters<B: Backend>(graph: &Graph<B>) -> Vec<Parameter<'_>> {
     let norm = |node: usize| matches!(graph.net().nodes[node].op, Op::Norm(_) | Op::LayerNorm(_) | Op::GroupNorm(_));
     graph.params().iter().map(|p| Parameter { name: &p.name, norm: norm(p.node) }).collect()
 }
 
-/// Replaces the patterns in all lists of the optimizer and the codec. Returns notes with the number of parameters that each pattern
-/// selects, and about patterns that match nothing.
+/// Replaces the keywords in all pattern lists of the optimizer and the codec with parameter names. Returns notes: how many parameters each
+/// pattern selects, and which patterns match nothing.
 fn name_parameters<B: Backend>(recipe: &mut Recipe, graph: &Graph<B>) -> Vec<String> {
     let all = parameters(graph);
     let names: Vec<&str> = all.iter().map(|one| one.name).collect();
@@ -208,20 +209,20 @@ fn optimizer<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Result<Optimizer<
     Ok(optimizer)
 }
 
-/// Returns an error if frozen parameters are trained later and would then need a different step count in the optimizer.
-/// A device with a queue has a single count for all parameters.
+/// Returns an error if parameters that are frozen for some epochs would later need their own step count in the optimizer. A device with a
+/// queue has only one count for all parameters.
 fn check_thaw<B: Backend>(graph: &Graph<B>, optimizer: &Optimizer<B>) -> Result<(), Error> {
     if graph.backend().queue().is_none() || !optimizer.counts_steps() {
         return Ok(());
     }
     Err(Error::Usage(
         "freeze.epochs: this optimizer corrects its averages by the number of steps, which would differ between parameters, but this \
-         device supports only one number for all. Freeze for the whole run, use sgd, rmsprop or lars, or give --device cpu"
+         device supports only one number for all. Freeze for the whole run, use sgd, rmsprop or lars, or use --device cpu"
             .into(),
     ))
 }
 
-/// Creates the strategy of the recipe. A single rank has nothing to synchronise.
+/// Creates the strategy that the recipe selects. A single rank does not need to synchronise.
 fn strategy<B: Backend>(sync: Sync, ranks: usize, graph: &Graph<B>) -> Result<Box<dyn Strategy<B>>, Error> {
     Ok(match sync {
         Sync::Local(period) if ranks > 1 => Box::new(LocalSgd::new(period)),

@@ -8,7 +8,7 @@ pub struct Division {
     /// Images in the training split.
     pub images: u64,
     pub batch: usize,
-    /// Number of workers. Each step is divided among them.
+    /// Number of workers. The images of each step are divided among them.
     pub workers: usize,
     /// Indexes of this rank's workers.
     pub mine: std::ops::Range<usize>,
@@ -28,7 +28,8 @@ impl Division {
         (self.images - step * self.batch as u64).min(self.batch as u64) as usize
     }
 
-    /// Returns the largest batch of any worker on any rank. All layouts are planned for this size.
+    /// Returns the largest number of images that any worker gets in a step. All layouts are planned for this batch
+    /// size.
     pub fn largest(&self) -> usize {
         self.images_of(0).div_ceil(self.workers)
     }

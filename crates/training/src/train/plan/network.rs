@@ -1,4 +1,4 @@
-//! The network of a run, from the catalogue, a file or a model file, and the patterns of a recipe that select
+//! Builds the network of a run from the catalogue, a network file or a model file. Also matches the recipe's patterns that select
 //! parameters.
 //!
 //! A run reads a network's file only once. Afterwards it uses a complete description in text form, which checkpoints
@@ -24,11 +24,11 @@ use crate::error::Error;
 #[derive(Clone, Debug)]
 pub struct FileNetwork {
     pub net: NetSpec,
-    /// The complete description as text.
+    /// The complete description of the network as text. Checkpoints store it.
     pub text: String,
     /// Content of the file, to be copied to the output directory. `None` if the network comes from a checkpoint.
     pub copy: Option<Vec<u8>>,
-    /// Initial weights from an ONNX file.
+    /// Initial weights from an ONNX file. Empty if there are none.
     pub start: Vec<Tensor>,
     /// Messages for the user, one per line.
     pub notes: Vec<String>,
@@ -57,7 +57,7 @@ pub fn build_checked(model: &str, image: ImageSpec, classes: usize) -> Result<Ne
              images (`trireme models`)",
             error.layer, error.why
         ))),
-        // the graph reports all other errors
+        // building the graph reports all other errors
         _ => Ok(net),
     }
 }
@@ -133,7 +133,7 @@ impl FileNetwork {
             ));
         }
         let there = std::mem::replace(&mut net.input, input);
-        // checks the network as if it came from any other file
+        // write and read the network as TOML, so that it is checked like a network file
         let text = net_toml::write(&net, classes, net_toml::Classes::Number);
         let net = of_text(&text, name, input, classes)?;
         let fit = fits(&net, &tensors);
@@ -171,8 +171,8 @@ pub fn shape_of(image: ImageSpec) -> Shape {
     Shape::image(image.channels as usize, image.height as usize, image.width as usize)
 }
 
-// Patterns of a recipe that name parameters of the network. A pattern that matches nothing is an error. In lists that may serve several
-// networks, such as `optimizer.no_decay`, it gets a note instead.
+// Patterns in a recipe that select parameters by name. In most lists, a pattern that matches nothing is an error. Lists such as
+// `optimizer.no_decay` may serve several networks, so there it only gets a note.
 
 /// A parameter that patterns are matched against.
 #[derive(Clone, Copy, Debug)]
@@ -184,7 +184,7 @@ pub struct Parameter<'a> {
 }
 
 impl Parameter<'_> {
-    /// Returns true if a keyword of pattern lists includes this parameter. The keyword "norm" includes all parameters of normalization
+    /// Returns true if `word` is a keyword that includes this parameter. The keyword "norm" includes all parameters of normalization
     /// layers, and "bias" includes all biases.
     fn is_of_kind(&self, word: &str) -> bool {
         match word {
@@ -219,8 +219,8 @@ pub fn describe_matches(key: &str, list: &[String], parameters: &[Parameter<'_>]
 /// Maximum number of names in a message.
 const MOST: usize = 12;
 
-/// Returns an error if a pattern in the list `key` does not match any of `names`. `of` describes the owner of the
-/// names.
+/// Returns an error if a pattern in the list `key` matches none of `names`. `of` says in the message what `names` belong to, such as a
+/// network.
 pub fn check_patterns(key: &str, patterns: &[String], names: &[&str], of: &str) -> Result<(), Error> {
     let odd = patterns.iter().find(|pattern| !names.iter().any(|name| matches(pattern, name)));
     odd.map_or(Ok(()), |pattern| {
@@ -228,7 +228,7 @@ pub fn check_patterns(key: &str, patterns: &[String], names: &[&str], of: &str) 
     })
 }
 
-/// Returns warnings about patterns in the list `key` that do not match any of `names`.
+/// Returns warnings about patterns in the list `key` that match none of `names`.
 pub fn notes(key: &str, patterns: &[String], names: &[&str], of: &str) -> Vec<String> {
     let each =
         patterns.iter().filter_map(|pattern| check_patterns(key, std::slice::from_ref(pattern), names, of).err());
@@ -280,12 +280,12 @@ pub fn frozen(net: &NetSpec, patterns: &[String]) -> Result<BTreeSet<String>, Er
     )))
 }
 
-/// Checks that a path exists. Other problems are found when the file is read. `cannot` is the beginning of the message
-/// and names the recipe key. `cure` says what to name instead.
+/// Checks that a path exists. Other problems are found when the file is read. The message begins with `cannot`, which includes the recipe
+/// key. `cure` says what to do instead.
 ///
 /// # Errors
 ///
-/// Returns an error with a similar name if the path does not exist.
+/// Returns an error if the path does not exist. It suggests a similar name.
 pub fn check_exists(cannot: &str, path: &Path, cure: &str) -> Result<(), Error> {
     match fs::metadata(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -321,7 +321,7 @@ mod patterns_tests {
     const NAMES: [&str; 6] =
         ["conv1.weight", "bn1.weight", "bn1.bias", "layer1.0.conv1.weight", "layer2.0.conv1.weight", "fc.weight"];
 
-    /// Asserts that a pattern matches nothing, and that the error suggests these names.
+    /// Asserts that a pattern matches nothing, and that the error contains `suggestion`.
     #[track_caller]
     fn refused(pattern: &str, suggestion: &str) {
         let error = check_patterns("freeze.patterns", &[pattern.to_string()], &NAMES, "network x").unwrap_err();

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::train::plan::division::Division;
 use crate::train::plan::network::shape_of;
 
-/// A part of a run with a fixed size of training images.
+/// A range of epochs in which the training images have the same size.
 pub struct Phase {
     /// First epoch of the phase, starting at 0.
     pub from: u32,
@@ -19,13 +19,14 @@ pub struct Phase {
     pub augment: Pipeline,
 }
 
-/// All phases in order. Empty if the size never changes.
+/// All phases in the order of their epochs. Empty if the size never changes.
 #[derive(Default)]
 pub struct Phases(Vec<Phase>);
 
 impl Phases {
     /// Creates the phases. `sizes` has pairs of a first epoch and the shorter side of the images, as in
-    /// `augment.sizes`. `list` has the transforms of `full`, and `make` builds a pipeline from a list.
+    /// `augment.sizes`. `full` is the pipeline at full size and `list` has its transforms. `make` builds a pipeline
+    /// from a list.
     ///
     /// # Errors
     ///
@@ -41,8 +42,8 @@ impl Phases {
         let phase = |&[from, side]: &[u32; 2]| {
             if side > whole {
                 return Err(refuse(format!(
-                    "the transforms in augment.train make images of {}, which are smaller than {side} pixels; give at most {whole}, or \
-                     larger sizes in augment.train and augment.eval",
+                    "the transforms in augment.train make images of {}, which are smaller than {side} pixels; use sizes of at most {whole}, \
+                     or larger sizes in augment.train and augment.eval",
                     full.output()
                 )));
             }
@@ -85,7 +86,7 @@ impl Phases {
         self.0.iter().map(|phase| phase.from).find(|from| *from > epoch)
     }
 
-    /// Plans a graph for the images of all phases. Its current size does not change.
+    /// Plans the graph for the image sizes of all phases. Its current size does not change.
     pub fn plan<B: Backend>(&self, graph: &mut Graph<B>, division: &Division) -> Result<(), Error> {
         let (largest, sizes) = (division.largest(), division.sizes());
         self.0.iter().try_for_each(|phase| plan_size(graph, phase.input(), largest, sizes.clone(), named))
@@ -98,8 +99,8 @@ impl Phases {
     }
 }
 
-/// Plans the graph for another image size and these batch sizes, up to `largest`. The graph's current size does not
-/// change. `named` adds the recipe key to an error.
+/// Plans the graph for another image size and these batch sizes, of which `largest` is the maximum. The graph's current
+/// size does not change. `named` adds the recipe key to an error.
 ///
 /// # Errors
 ///

@@ -17,28 +17,28 @@ pub struct TrainRequest {
     /// Changes to the recipe from the command line.
     pub changes: Changes,
     pub out: PathBuf,
-    /// Whether to resume from the newest checkpoint, if there is one.
+    /// True if the run resumes from the newest checkpoint, if there is one.
     pub resume: bool,
-    /// A specific checkpoint to resume from.
+    /// A specific checkpoint to resume from, instead of the newest one.
     pub resume_from: Option<PathBuf>,
-    /// Whether a resumed run may have more epochs than before.
+    /// True if a resumed run may have more epochs than before.
     pub extend_epochs: bool,
-    /// Whether to take over the output directory from a run on another host that cannot be reached.
+    /// True if the output directory may be taken from a run on another host that cannot be checked.
     pub steal_lock: bool,
     pub device: DeviceChoice,
-    /// Whether ranks may share a GPU.
+    /// True if ranks may share a GPU.
     pub share_gpu: bool,
     /// Maximum duration of the run, from program start.
     pub time_limit: Option<Duration>,
     /// Compute threads. `None` uses all cores of this rank.
     pub threads: Option<usize>,
-    /// Step at which the run ends early.
+    /// Step at which the run ends early. `None` runs to the end.
     pub max_steps: Option<u64>,
     /// Number of steps for a learning rate search, which replaces the training.
     pub find_lr: Option<u64>,
-    /// Whether to print the plan and stop.
+    /// True if the program only prints the plan and then stops.
     pub dry_run: bool,
-    /// Directory on each node's own disk for a copy of the data set.
+    /// Directory on each node's local disk, for a copy of the data set. `None` reads the original.
     pub stage: Option<PathBuf>,
     /// File for the timeline of all ranks.
     pub trace: Option<PathBuf>,
@@ -46,7 +46,7 @@ pub struct TrainRequest {
     pub trace_steps: u64,
     /// Amount of output on stderr.
     pub verbosity: Verbosity,
-    /// Waits after which the watchdog warns or ends the run.
+    /// How long to wait for files or other ranks before the watchdog prints a warning or ends the run.
     pub stall: watch::Limits,
 }
 
@@ -54,7 +54,7 @@ impl TrainRequest {
     /// Returns the options that must be equal on all ranks, one per line. Decide for each new option whether it belongs here.
     pub fn compared(&self) -> String {
         let Self {
-            // the contents are compared, not the path
+            // the contents of the recipe are compared, not its path
             recipe: _,
             changes: _,
             // only rank 0 uses these
@@ -73,13 +73,13 @@ impl TrainRequest {
             stage,
             trace,
             trace_steps,
-            // may differ: a rank that reaches its time limit tells the others, and nodes may have different numbers of cores
+            // may differ: if one rank reaches its time limit, all ranks stop, and nodes may have different numbers of cores
             time_limit: _,
             threads: _,
             stall: _,
         } = self;
         let given = |is_given: bool| if is_given { "given" } else { "not given" };
-        // every node may use a different directory or file
+        // only whether they are given must be equal, because every node may use a different path
         let (stage, trace) = (given(stage.is_some()), given(trace.is_some()));
         let (resume, dry_run, share_gpu) =
             (given(*resume || resume_from.is_some()), given(*dry_run), given(*share_gpu));

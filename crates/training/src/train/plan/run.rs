@@ -1,4 +1,4 @@
-//! A planned run on a rank. [`build`](super::build) makes it.
+//! The planned run of one rank. [`build`](super::build) creates it.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::train::strategy::Strategy;
 pub struct Run<B: Backend> {
     /// The recipe with all defaults filled in.
     pub recipe: Recipe,
-    /// Recipe, data and transforms.
+    /// The data set, the transforms, and the recipe as read.
     pub source: Source,
     /// The division of the data among steps, workers and ranks.
     pub division: Division,
@@ -44,7 +44,7 @@ pub struct Run<B: Backend> {
     pub evaluation_at_end: Option<Evaluation>,
     /// Decides when ranks synchronise their models.
     pub strategy: Box<dyn Strategy<B>>,
-    /// The order in which every class has the same share of an epoch, if requested.
+    /// An order of the images in which every class has the same share of an epoch, if requested.
     pub balanced: Option<Arc<Balanced>>,
     /// Options of the training loader.
     pub options: Options,
@@ -53,29 +53,30 @@ pub struct Run<B: Backend> {
 /// Memory that the loaders need.
 pub struct Footprints {
     pub training: Footprint,
-    /// Memory for evaluations. If two splits are scored, this is the larger amount.
+    /// Memory for evaluations. If two splits are scored, this is the memory of the larger loader.
     pub scoring: Option<Footprint>,
 }
 
 impl<B: Backend> Run<B> {
-    /// Returns the number of epochs. The last one may end early.
+    /// Returns the number of epochs. The last epoch may have fewer steps.
     pub fn epochs(&self) -> u32 {
         self.schedule.total_steps().div_ceil(self.division.steps_per_epoch.max(1)) as u32
     }
 
-    /// Returns true if the epoch or the run has no more steps.
+    /// Returns true if the epoch or the run has no more steps after `at`.
     pub fn ends_epoch(&self, at: &Progress) -> bool {
         at.step_of_epoch >= self.division.steps_per_epoch || at.step >= self.schedule.total_steps()
     }
 
-    /// Returns the step at which the run ends: its last one, or `max_steps` if that is earlier.
+    /// Returns the number of the step at which the run ends: its last step, or `max_steps` if that is earlier.
     pub fn last_step(&self, max_steps: Option<u64>) -> u64 {
         max_steps.unwrap_or(u64::MAX).min(self.schedule.total_steps())
     }
 
-    /// Rescales the gradients of a step from the planned number of samples to `total`, which is the true number or the
-    /// sum of sample weights. `step` counts within the epoch. They differ if records were skipped or classes have
-    /// weights. `total` is known only after the reduction.
+    /// Rescales the gradients of a step, which are means over the planned number of samples, to means over `total`.
+    /// `total` is the true number of samples or the sum of their weights, so it differs from the planned number if
+    /// records were skipped or classes have weights. It is known only after the reduction. `step` counts within the
+    /// epoch.
     pub fn rescale(&mut self, step: u64, total: f64) -> Result<(), Error> {
         let planned = self.samples(step) as f64;
         if total != planned && total > 0.0 {
@@ -109,7 +110,7 @@ impl<B: Backend> Run<B> {
         Ok(self.graph.set_size(shape_of(self.source.preprocess.output()))?)
     }
 
-    /// Returns this rank's training order, starting at the given epoch and step. It ends where the image size changes.
+    /// Returns this rank's training order, starting at the given epoch and step. It ends before the image size changes.
     pub fn order(&self, epoch: u32, step: u64) -> TrainOrder {
         let d = &self.division;
         let counts: Vec<u64> = self.source.train.shards().iter().map(|shard| shard.count).collect();
@@ -161,7 +162,7 @@ impl<B: Backend> Run<B> {
             let input = DeviceInput::new(self.graph.backend(), pipeline);
             Footprint::new(split, options, batch, pipeline.output().values(), input.format())
         };
-        // take the maximum, because the splits are read one after the other
+        // take the larger amount, because the splits are read one after the other
         let scorings = self.evaluation.iter().chain(&self.evaluation_at_end);
         let scorings: Vec<Footprint> =
             scorings.map(|e| of(&e.split, &e.pipeline, &e.options)).collect::<Result<_, _>>()?;

@@ -13,13 +13,13 @@ use super::division::Division;
 use crate::error::Error;
 use crate::train::evaluate::precisions_fit;
 
-/// A learning rate this many times the base rate needs a warm-up.
+/// If the batch size scales the learning rate by more than this factor, it needs a warm-up.
 const STEEP: f64 = 10.0;
-/// Networks do not learn with a larger rate.
+/// If the batch size scales the learning rate to more than this, networks do not learn.
 const WILD: f64 = 10.0;
-/// With fewer steps per epoch, the batch is a large part of the data.
+/// If an epoch has fewer steps, the batch is too large a part of the data.
 const FEW: u64 = 3;
-/// A step needs more different images than this.
+/// With repeated augmentation, a step needs more than this number of different images.
 const FEW_IMAGES: usize = 2;
 
 /// Facts about a run that are not in its recipe.
@@ -29,11 +29,11 @@ pub struct RunFacts {
     pub images: u64,
     /// Step at which the run ends early, if requested.
     pub max_steps: Option<u64>,
-    /// True if a split is scored during training, or if no scores are needed.
+    /// True if a split is scored during training, or if the run needs no scores.
     pub scored: bool,
 }
 
-/// Returns a warning for each setting that has no effect, or not the intended one.
+/// Returns a warning for each setting that has no effect, or not the expected one.
 pub fn warnings(recipe: &Recipe, net: &NetSpec, schedule: &Schedule, facts: RunFacts) -> Vec<String> {
     let found = [
         milestones(recipe, schedule),
@@ -71,10 +71,10 @@ fn milestones(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let all = &step.milestones;
     let late: Vec<String> = all.iter().filter(|at| **at >= epochs).map(f64::to_string).collect();
     let last = all.last().filter(|_| !late.is_empty())?;
-    // suggest milestones in the same proportions, the last one at three quarters of the run
+    // suggest milestones in the same proportions, with the last one at three quarters of the run
     let scaled: Vec<String> = all.iter().map(|at| format!("{:.1}", 0.75 * epochs * at / last)).collect();
     Some(format!(
-        "the learning rate never falls at epoch {}, because the run has only {}: give --set schedule.milestones=[{}], or more \
+        "the learning rate never falls at epoch {}, because the run has only {}: use --set schedule.milestones=[{}], or more \
         epochs",
         late.join(", "),
         plural(epochs, "epoch"),
@@ -82,26 +82,26 @@ fn milestones(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     ))
 }
 
-/// Warns if `--max-steps` ends the run during its warm-up. If the epochs end there, the recipe is an error.
+/// Warns if `--max-steps` ends the run during its warm-up. If the number of epochs does, reading the recipe already fails.
 fn warm_up(schedule: &Schedule, facts: RunFacts) -> Option<String> {
     let (steps, warmup) = (facts.max_steps?, schedule.warmup_steps());
     (steps < warmup).then(|| {
         format!(
             "the learning rate never reaches {}: --max-steps {steps} ends the run in its warm-up of {warmup} steps; allow more steps, or \
-             give a shorter schedule.warmup_epochs",
+             use a shorter schedule.warmup_epochs",
             schedule.target()
         )
     })
 }
 
-/// Warns about a batch that is a large part of the data.
+/// Warns if the batch is a large part of the data.
 fn batch(recipe: &Recipe, facts: RunFacts) -> Option<String> {
     let RunFacts { images, .. } = facts;
     let steps = images.div_ceil(recipe.batch as u64);
     (recipe.batch as u64 * FEW > images).then(|| {
         let plural = if steps == 1 { "" } else { "s" };
         format!(
-            "batch = {} is more than a third of the {images} training images, so an epoch has only {steps} step{plural}: give a smaller \
+            "batch = {} is more than a third of the {images} training images, so an epoch has only {steps} step{plural}: use a smaller \
              batch, such as --set batch={}",
             recipe.batch,
             (images / 32).max(1)
@@ -109,19 +109,19 @@ fn batch(recipe: &Recipe, facts: RunFacts) -> Option<String> {
     })
 }
 
-/// Warns about a rate that scaling with the batch size has made too high.
+/// Warns if scaling with the batch size has made the learning rate too high.
 fn rate(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let (target, scale) = (schedule.target(), schedule.scale());
     let base = recipe.schedule.base_lr;
     let why = || format!("base_lr {base} x batch {} / reference_batch", recipe.batch);
     match (target > WILD && scale > 1.0, scale > STEEP && schedule.warmup_steps() == 0) {
         (true, _) => Some(format!(
-            "the learning rate is scaled to {target} ({}), which is too high for networks to learn: give a smaller batch or base_lr, or \
-             leave schedule.reference_batch out",
+            "the learning rate is scaled to {target} ({}), which is too high for networks to learn: use a smaller batch or base_lr, or \
+             remove schedule.reference_batch",
             why()
         )),
         (false, true) => Some(format!(
-            "the learning rate is scaled to {target}, {scale:.0} times the base ({}), from the first step on: give --set \
+            "the learning rate is scaled to {target}, {scale:.0} times the base ({}), from the first step on: use --set \
              schedule.warmup_epochs=5, or a smaller batch",
             why()
         )),
@@ -129,7 +129,7 @@ fn rate(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     }
 }
 
-/// Warns about image sizes that begin after the end of the run.
+/// Warns about image sizes in `augment.sizes` that begin after the end of the run.
 fn sizes(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let epochs = schedule.epochs();
     let [from, side] = *recipe.augment.sizes.iter().flatten().find(|[from, _]| f64::from(*from) >= epochs)?;
@@ -139,22 +139,22 @@ fn sizes(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     ))
 }
 
-/// Warns about early stopping without a criterion.
+/// Warns if early stopping is configured but has no criterion.
 fn stop(recipe: &Recipe) -> Option<String> {
     let stop = &recipe.stop;
     let given = [("stop.score", stop.score.is_some()), ("stop.min_delta", stop.min_delta.is_some())];
     let (key, _) = given.into_iter().find(|(_, given)| *given && !stop.is_set())?;
-    Some(format!("{key} has no effect without stop.patience or stop.target; give one of them, or leave it out"))
+    Some(format!("{key} has no effect without stop.patience or stop.target; add one of them, or remove this key"))
 }
 
-/// Warns about steps with hardly any different images.
+/// Warns if repeated augmentation leaves only one or two different images in a step.
 fn repeats(recipe: &Recipe) -> Option<String> {
     let (repeats, batch) = (recipe.augment.repeats(), recipe.batch);
     let different = batch.div_ceil(repeats as usize);
     (repeats > 1 && batch > FEW_IMAGES && different <= FEW_IMAGES).then(|| {
         let plural = if different == 1 { "" } else { "s" };
         format!(
-            "augment.repeats = {repeats} leaves {different} different image{plural} in a step of {batch}: give fewer repeats, or a larger \
+            "augment.repeats = {repeats} leaves {different} different image{plural} in a step of {batch}: use fewer repeats, or a larger \
              batch"
         )
     })
@@ -172,10 +172,11 @@ fn unscored(recipe: &Recipe, facts: RunFacts) -> Option<String> {
     })
 }
 
-// Warns if a batch norm will see a single value per channel, for example one image with 1x1 maps. Its output is then its bias, for any
-// image, and the variance cannot be estimated. PyTorch refuses such batches.
+// Warns if a batch norm will see a single value per channel, for example one image with 1x1 maps. Its output is then only its bias and does
+// not depend on the image, and the variance cannot be estimated. PyTorch rejects such batches.
 
-/// Returns the warning if a worker gets only one image in some step. `across`: batch norm uses the images of all workers together.
+/// Returns the warning if a worker gets only one image in some step. With `across` set, batch norm uses the images of all workers together,
+/// so the warning is about steps with one image.
 pub fn single_value_warning(net: &NetSpec, division: &Division, across: bool) -> Option<String> {
     let least = |step: u64| {
         let images = division.images_of(step);
@@ -199,12 +200,12 @@ pub fn single_value_warning(net: &NetSpec, division: &Division, across: bool) ->
     };
     let Division { images, batch, workers, .. } = division;
     let (when, cure) = match first {
-        1 => ("in each step a worker has 1 image".to_string(), "give fewer workers or a larger batch"),
+        1 => ("in each step a worker has 1 image".to_string(), "use fewer workers or a larger batch"),
         _ => (
             format!(
                 "in the last step of each epoch a worker has 1 image ({images} images, batch = {batch}, workers = {workers})"
             ),
-            "give another batch",
+            "use another batch size",
         ),
     };
     Some(format!(
@@ -229,12 +230,12 @@ pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
         LabelKind::Classes => (
             "may have several labels",
             matches!(kind, LossKind::Bce | LossKind::SigmoidFocal),
-            "Write kind = \"bce\" under [loss] in the recipe, or give --set loss.kind=bce (\"sigmoid_focal\" works, too)",
+            "Write kind = \"bce\" under [loss] in the recipe, or use --set loss.kind=bce (\"sigmoid_focal\" works, too)",
         ),
         LabelKind::Numbers => (
             "have numbers instead of classes",
             kind.is_regression(),
-            "Write kind = \"mse\" under [loss] in the recipe, or give --set loss.kind=mse (\"l1\" and \"huber\" work, too)",
+            "Write kind = \"mse\" under [loss] in the recipe, or use --set loss.kind=mse (\"l1\" and \"huber\" work, too)",
         ),
     };
     let images = format!("images of {} {images}", recipe.data);
@@ -324,7 +325,7 @@ mod tests {
         assert_eq!(found("epochs = 3\nbatch = 10", step, None), [""; 0]);
         let warm = "kind = \"cosine\"\nbase_lr = 0.1\nreference_batch = 10\nwarmup_epochs = 2";
         assert_eq!(found("epochs = 3\nbatch = 320", warm, Some(8)), [""; 0]);
-        // a rate without scaling is what the author wants
+        // without `reference_batch` the rate is exactly what the user set, so there is no warning
         assert_eq!(found("epochs = 3\nbatch = 10", "kind = \"constant\"\nbase_lr = 11", None), [""; 0]);
         assert_eq!(found("epochs = 3\nbatch = 333", "kind = \"constant\"\nbase_lr = 0.1", None), [""; 0]);
     }

@@ -1,9 +1,10 @@
-//! The recipe, its data set, and the pipelines from a record to an input. Equal on every rank.
+//! The input of a run: recipe, data set, and the pipelines from a record to the network's input. Equal on every rank.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base::text::plural;
 use loaders::transform::{exif_of, selected_bands};
 use loaders::{Bands, Dataset, Dtype, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
 use net::{NetSpec, Shape, models};
@@ -18,13 +19,13 @@ use crate::error::Error;
 
 /// The recipe and its data. Equal on every rank.
 pub struct Source {
-    /// The recipe as read. `workers` may be unset.
+    /// The recipe as read, in which `workers` may be unset. [`Run::recipe`](super::run::Run::recipe) has all defaults filled in.
     pub recipe: Recipe,
     /// Consequences of command line changes, one per line.
     pub notes: Vec<String>,
-    /// The network's file, if the network is not from the catalogue.
+    /// Path of the network's file. `None` if the network is from the catalogue.
     pub file: Option<PathBuf>,
-    /// The network that the file describes. Set by [`Source::define`].
+    /// The network from this file. Set by [`Source::define`].
     pub file_network: Option<FileNetwork>,
     pub manifest: Manifest,
     pub train: Arc<Split>,
@@ -36,13 +37,13 @@ pub struct Source {
     pub eval_at_end: Option<Arc<Split>>,
     /// Transforms for training, at the image size that the network is built for.
     pub augment: Pipeline,
-    /// The epochs in which training images have other sizes.
+    /// Phases with other sizes of training images.
     pub phases: Phases,
     /// Transforms for evaluation and prediction.
     pub preprocess: Pipeline,
 }
 
-/// Returns the names of all transforms without arguments.
+/// Returns the names of all transforms, without their arguments.
 pub fn transform_names() -> Vec<&'static str> {
     loaders::transform::names()
 }
@@ -121,8 +122,8 @@ impl Source {
         self.phases.augment(epoch).unwrap_or(&self.augment)
     }
 
-    /// Reads the network's file, if there is one. A resumed run has the network from its checkpoint, and the file may
-    /// be gone. If the file has changed, a note tells the user.
+    /// Reads the network's file, if there is one. A resumed run takes the network from its checkpoint instead, so the file may be missing.
+    /// If the file has changed since then, a note tells the user.
     ///
     /// # Errors
     ///
@@ -196,7 +197,7 @@ impl Source {
         Ok(net)
     }
 
-    /// Returns the larger shape of training and evaluation images.
+    /// Returns the shape of training images or evaluation images, whichever has more pixels.
     pub fn largest_input(&self) -> Shape {
         let [train, eval] = [&self.augment, &self.preprocess].map(|pipeline| shape_of(pipeline.output()));
         if train.plane() > eval.plane() { train } else { eval }
@@ -210,13 +211,13 @@ impl Source {
         Ok(format!("{images} images in {classes} {outputs}, checksum {checksum:08x}"))
     }
 
-    /// Returns text that must be equal on all ranks: the recipe and the description of the data set.
+    /// Returns a text that must be equal on all ranks: the recipe and the description of the data set.
     pub fn digest(&self) -> Result<String, Error> {
         Ok(format!("{}\n{}", self.recipe.to_toml()?, digest(&self.manifest)?))
     }
 }
 
-/// Opens the split that the run watches, and the split that is scored at the end. Empty splits are omitted.
+/// Opens the split that is scored after each epoch, and the split that is scored at the end. Empty splits are omitted.
 fn scored_splits(recipe: &Recipe, dataset: &Dataset) -> Result<[Option<Arc<Split>>; 2], Error> {
     let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
     let ScoredSplits { watched, at_end } = ScoredSplits::of_run(recipe.eval_split.as_deref(), &splits)?;
@@ -235,14 +236,15 @@ fn check_class_weights(recipe: &Recipe, train: &Split) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "loss.class_weights: {given} weights for {classes} classes; give one weight for each class of {}, in the order of its \
-         dataset.json, or \"auto\"",
+        "loss.class_weights: {} for {}; state one weight for each class of {}, in the order of its dataset.json, or \"auto\"",
+        plural(given, "weight"),
+        plural(classes, "class"),
         recipe.data
     )))
 }
 
-/// Returns the error for transforms that do not fit the images. If the cause is that sizes vary, the message adds the
-/// first image that differs.
+/// Returns the error for transforms that do not fit the images. If the problem is that image sizes differ, the message adds the first image
+/// with another size.
 fn unfit(error: &loaders::Error, problem: &str, split: &Split) -> Error {
     let odd = error.is_about_sizes().then(|| split.one_size().err()).flatten();
     Error::Usage(odd.map_or_else(|| problem.to_owned(), |odd| format!("{problem}; {odd}")))
@@ -264,7 +266,7 @@ pub fn check_data_exists(dir: &Path, beside: Option<&Path>) -> Result<(), Error>
     )))
 }
 
-/// Returns an error if the list accepts a single image size and the split's images differ from those of `train`, which are `images`.
+/// Returns an error if `preprocess` needs images of one size and the split's images differ from `images`, those of split `train`.
 pub fn check_one_size(data: &str, split: &Split, preprocess: &Pipeline, images: Images) -> Result<(), Error> {
     let (name, other) = (split.name(), split.images_as(preprocess.exif())?);
     if !matches!(preprocess.input(), Images::Fixed(_)) || other == images {
@@ -277,8 +279,8 @@ pub fn check_one_size(data: &str, split: &Split, preprocess: &Pipeline, images: 
     Err(Error::DataSet { data: data.into(), what })
 }
 
-/// Returns an error if the lists produce different numbers of channels, or if neither size contains the other. Otherwise returns a note if
-/// the sizes differ.
+/// Returns an error if the outputs of the pipelines have different numbers of channels, or if neither image size contains the other.
+/// Otherwise returns a note if the sizes differ.
 pub fn check_output_sizes(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
     let [train, eval] = [augment, preprocess].map(Pipeline::output);
     if train == eval {
@@ -294,15 +296,15 @@ pub fn check_output_sizes(augment: &Pipeline, preprocess: &Pipeline) -> Result<O
     Ok(Some(format!("sizes: trained on images of {train}, scored on {eval}")))
 }
 
-/// Returns an error if only a single list normalizes, because the scores would be meaningless. Returns a warning if both normalize
-/// differently.
+/// Returns an error if the pipelines produce values in very different ranges, because the scores would be meaningless. This happens if only
+/// one of them normalizes. Returns a warning if the ranges differ slightly.
 pub fn check_pixel_values(augment: &Pipeline, preprocess: &Pipeline, bands: &Bands) -> Result<Option<String>, Error> {
     let [train, eval] = [augment, preprocess].map(|pipeline| PixelValues::from_transforms(&pipeline.ops(), bands));
     let what = format!("augment.train makes {train}, but augment.eval makes {eval}");
     match train.agreement(&eval) {
         Agreement::Same => Ok(None),
         Agreement::OtherNumbers => Ok(Some(format!(
-            "warning: {what}, so the network is scored on values that it was not trained on; give the same normalize in both"
+            "warning: {what}, so the network is scored on values that it was not trained on; use the same normalize in both"
         ))),
         Agreement::FarApart => {
             Err(Error::Usage(format!("{what}; end both with the same normalize, or leave it out of both")))
@@ -310,12 +312,13 @@ pub fn check_pixel_values(augment: &Pipeline, preprocess: &Pipeline, bands: &Ban
     }
 }
 
-// Computes the values of black and white pixels after a list of transforms. Without `normalize` values range from 0 to 255. With it they
-// range from about -2 to 2. If two lists or models disagree, the network gets values that it was not trained on.
+// Computes the values of black and white pixels after a list of transforms. Without `normalize`, 8-bit values range from 0 to 255. With it,
+// they range from about -2 to 2. If two lists differ, the network gets values that it was not trained on.
 
 /// `standardize` gives each image mean 0 and standard deviation 1, so nearly all of its values are in this range.
 const PER_IMAGE: [f64; 2] = [-2.0, 2.0];
-/// Two ranges are [`Agreement::FarApart`] if their widths differ by more than this factor, or if they are more than this many widths apart.
+/// Two ranges are [`Agreement::FarApart`] if their widths differ by more than this factor, or if their ends differ by more than this many
+/// widths.
 const FAR: f64 = 8.0;
 /// Largest difference between two roundings of the same mean and standard deviation, as a fraction of the range's width.
 const ROUNDING: f64 = 0.02;
@@ -323,23 +326,23 @@ const ROUNDING: f64 = 0.02;
 /// Values of black and white pixels after a list of transforms. Color and geometry transforms are ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PixelValues {
-    /// Each channel's black and white values, or a single entry if all channels are equal. If values are not bytes, their
-    /// minimum and maximum count as black and white.
+    /// The values of black and white, per channel, or one pair for all channels. For images that are not 8-bit, the minimum and maximum of
+    /// each band count as black and white.
     channels: Vec<[f64; 2]>,
-    /// The number by which `normalize` divides values before it subtracts the mean.
+    /// The number by which `normalize` divides values before it subtracts the mean: 255 for bytes, otherwise 1.
     unit: f64,
     /// True if each image is normalized with its own mean and deviation.
     per_image: bool,
 }
 
-/// Result of comparing two lists.
+/// The result of comparing the values after two lists of transforms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
     /// The numbers are equal except for rounding.
     Same,
     /// Different, but similar in magnitude.
     OtherNumbers,
-    /// So different that a network trained with one list is useless with the other.
+    /// So different that a network trained with one list cannot be used with the other.
     FarApart,
 }
 
@@ -416,7 +419,7 @@ impl PixelValues {
         found
     }
 
-    /// Returns true if the values still range from 0 to 255.
+    /// Returns true if the values still range from 0 to 255, so the transforms did not normalize them.
     pub fn are_bytes(&self) -> bool {
         self.channels == [[0.0, 255.0]]
     }
@@ -469,12 +472,12 @@ mod tests {
         }
         assert_eq!(agreement(&["resize(8)"], &["center_crop(4)"]), Same);
         assert!(values(&["resize(8)"]).are_bytes() && !values(&[IMAGENET]).are_bytes());
-        // the mean is given in bytes, not as a fraction
+        // the mean must be a fraction, but here it was given in bytes
         assert_eq!(agreement(&["normalize(127.5, 0.5)"], half), FarApart);
     }
 
     #[test]
-    fn values_of_bands_are_those_of_the_data_set() {
+    fn band_values_come_from_the_data_set() {
         let bands = Bands { dtype: Dtype::U16, min: vec![0.0, 1000.0], max: vec![4000.0, 3000.0], ..Bands::default() };
         let values = |ops: &[&str]| {
             let ops: Vec<String> = ops.iter().map(|op| op.to_string()).collect();

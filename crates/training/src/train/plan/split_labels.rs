@@ -13,7 +13,7 @@ const THREADS: usize = 8;
 /// The labels of a split and their counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SplitLabels {
-    /// Labels by image id. `None` for a record that is skipped.
+    /// The label of each image, indexed by image id. `None` for a bad record that is skipped.
     pub labels: Vec<Option<u32>>,
     /// Number of images per class.
     pub counts: Vec<u64>,
@@ -38,7 +38,8 @@ impl SplitLabels {
         Self { labels, counts }
     }
 
-    /// Returns the weight of each class. The mean over classes with images is 1. A class without images has weight 0.
+    /// Returns the weight of each class by `rule`. The mean over classes with images is 1. A class without images has
+    /// weight 0.
     pub fn weights(&self, rule: &ClassWeights) -> Vec<f64> {
         let weight = |n: u64| match rule {
             _ if n == 0 => 0.0,
@@ -98,7 +99,7 @@ mod tests {
         for (got, want) in effective.iter().zip([of(8), 0.0, of(2), of(4)]) {
             assert!((got - want / mean).abs() < 1e-12, "{got} for {want}");
         }
-        // beta near 1 is the inverse frequency
+        // for beta near 1, weights are proportional to the inverse frequency
         for (got, want) in split_labels.weights(&ClassWeights::Effective(1.0 - 1e-12)).iter().zip(&inverse) {
             assert!((got - want).abs() < 1e-9, "{got} for {want}");
         }

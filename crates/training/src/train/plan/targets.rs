@@ -1,4 +1,5 @@
-//! Targets for the loss if one label per row is not enough: a table over all classes with mixed and smoothed labels.
+//! Computes the targets of the loss if a label per row is not enough: a table over all classes with mixed and smoothed
+//! labels.
 
 use backend::{Backend, Distance, LossForm, Objective, SoftTargets, Teaching};
 use loaders::{LabelSets, Mix, Target};
@@ -57,7 +58,7 @@ pub fn describe(recipe: &Recipe) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// Computes the targets of one pass after another.
+/// Fills the target table for each pass.
 pub struct Targets {
     classes: usize,
     smoothing: f64,
@@ -65,14 +66,14 @@ pub struct Targets {
     threshold: Option<f64>,
     /// Weight of each class. `None` if all are equal.
     weights: Option<Vec<f64>>,
-    /// Whether to multiply the targets by the weights. Otherwise, if each class has its own loss, the rows have weights
-    /// instead.
+    /// True for softmax losses: each target is multiplied by the weight of its class. Otherwise each class has its own
+    /// loss, and only the weight of the whole row applies.
     folded: bool,
     /// The scale of each target, if labels are numbers.
     numbers: Vec<Target>,
     /// For each row, the class that counts as a correct prediction.
     labels: Vec<u32>,
-    /// Sum of the rows' weights in the last table that was filled.
+    /// Sum of the rows' weights in the table that was filled last.
     total: f64,
 }
 
@@ -87,8 +88,8 @@ impl Targets {
     }
 
     /// Fills the `table` of a pass (see [`SoftTargets::table`](backend::SoftTargets::table)) from the images' labels
-    /// and their mixing. Returns for each row the class that counts as a correct prediction, which is the one with the
-    /// larger share.
+    /// and their mixing. Returns, for each row, the class that counts as a correct prediction. For a mixed image this
+    /// is the class with the larger share.
     ///
     /// With smoothing s and K classes, the target of class c is s / K + (1 - s) (share [c = own] + (1 - share) [c =
     /// partner's]).
@@ -124,9 +125,9 @@ impl Targets {
         &self.labels
     }
 
-    /// Fills the table for multi-label images. If an image has share p of a class, the target with smoothing s is (1 -
-    /// s) p + s / 2, as Keras smooths a binary cross-entropy. Any class with a target above 0.5 counts as a correct
-    /// prediction.
+    /// Fills the table for multi-label images. If an image has share p of a class, its target with smoothing s is (1 -
+    /// s) p + s / 2, as Keras smooths a binary cross-entropy. A prediction counts as correct if it is any class with a
+    /// target above 0.5.
     pub fn fill_sets(&mut self, sets: &LabelSets, mix: Option<Mix>, table: &mut Vec<f32>) -> &[u32] {
         let (rows, stride) = (sets.len(), 1 + self.classes);
         let share = mix.map_or(1.0, |mix| f64::from(mix.share));
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_those_of_timm() {
+    fn targets_match_timm() {
         // timm 1.0.31: mixup_target(torch.tensor([0, 2, 2]), 4, lam, smoothing), by tests/golden/soft_loss.py
         let mix = |share| Some(Mix { share, area: None });
         let rows = |table: &[f32]| table.chunks(5).map(|row| row[1..].to_vec()).collect::<Vec<_>>();
@@ -250,7 +251,7 @@ mod tests {
             assert!((f64::from(*got) - want).abs() < 1e-6, "{table:?}");
         }
         assert_eq!(folded.weight(), Some(4.5));
-        // a mixed row has the weighted mean of two class weights
+        // the weight of a mixed row is the mean of both class weights, weighted by the shares
         folded.fill(&[3, 0], Some(Mix { share: 0.75, area: None }), &mut table);
         assert_eq!((table[0], table[5], folded.weight()), (3.125, 1.375, Some(4.5)));
         let mut rows = Targets { folded: false, ..folded };

@@ -1,5 +1,5 @@
-//! The sum of a bucket over the ranks: the trait that every transport and codec implements, a sum in progress, and its
-//! costs.
+//! The sum of one gradient bucket over the ranks: the trait that every transport and codec implements, a sum in
+//! progress, and its costs.
 
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -21,47 +21,47 @@ pub struct SumStep {
     pub done: u64,
     /// Key of the codec's random draws.
     pub key: Key,
-    /// The worker that the first buffer belongs to.
+    /// Index of the worker whose gradients are in the first buffer.
     pub worker: usize,
     /// If set, a gradient that is not finite makes the result NaN, so that the device skips the step. Otherwise it is
     /// an error.
     pub scaled: bool,
-    /// Whether to also time a plain f32 sum of the same length.
+    /// True if a plain f32 sum of the same length is also timed.
     pub compare: bool,
-    /// Whether to count codes that are 0, if the codec produces any.
+    /// True if encoded gradients that are 0 are counted, if the codec can count them.
     pub count: bool,
 }
 
-/// Sums a bucket of gradients over the workers on all ranks, in every step. `start` begins a sum and
-/// [`Pending::finish`] ends it. An implementation provides the part between.
+/// Sums a bucket of gradients over the workers on all ranks, in every step. `start` begins a sum, and
+/// [`Pending::finish`] waits for it. They call `prepare` and `sum`, which do the work.
 pub trait BucketSum<B: Backend>: Send {
-    /// Starts to copy the gradients to where they are summed. Called on the compute thread.
+    /// Starts to copy the gradients to the memory in which they are summed. Called on the compute thread.
     fn prepare(&mut self, _gradients: &mut [B::Buf]) -> Result<(), backend::Error> {
         Ok(())
     }
 
-    /// Writes the sum to the last buffer. There is a buffer per worker of this rank, or a single buffer with their sum.
-    /// Collective, called inside an operation of [`Comm`].
+    /// Writes the sum to the last of the buffers `gradients`. There is one buffer per worker of this rank, or a single
+    /// buffer with the sum of these workers. Collective, called inside an operation of [`Comm`].
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error>;
 
-    /// Moves this sum from MPI to a group of devices.
+    /// Returns an object that sums the same bucket with a group of devices instead of MPI.
     fn join(self: Box<Self>, group: &Arc<Group<B>>) -> Box<dyn BucketSum<B>> {
         Box::new(NcclSum(group.clone()))
     }
 
-    /// Returns the error of the sum in the step after `step` earlier ones, if the device has only enqueued it. All ranks
-    /// return the same.
+    /// Returns the error of a sum that the device only enqueued, in the step after `step` earlier ones. All ranks
+    /// return the same result.
     fn check(&mut self, _step: u64) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Returns true if the device encodes the gradients, so that only codes are copied to the host.
+    /// Returns true if the device encodes the gradients, so that only encoded gradients are copied to the host.
     fn codes_on_device(&self) -> bool {
         false
     }
 
-    /// Returns the residual of a worker, which error feedback adds in the next step, in the gradients' own layout.
-    /// Returns `None` for workers of other ranks.
+    /// Returns the residual of a worker, in the layout of the gradients. Error feedback adds it to the gradients of the
+    /// next step. Returns `None` for workers of other ranks.
     fn residual(&mut self, _worker: usize) -> Result<Option<Vec<f32>>, backend::Error> {
         Ok(None)
     }
@@ -71,15 +71,15 @@ pub trait BucketSum<B: Backend>: Send {
         Ok(())
     }
 
-    /// Returns the memory in bytes, including residuals.
+    /// Returns the host memory that this object uses, in bytes, including residuals.
     fn memory(&self) -> usize {
         0
     }
 }
 
 impl<B: Backend> dyn BucketSum<B> {
-    /// Starts the sum of these gradients. With `overlap` it runs on the MPI thread in parallel to the caller. Otherwise
-    /// it runs in [`Pending::finish`], on the calling thread, which has the gradients in its cache.
+    /// Starts the sum of these gradients. With `overlap` the sum runs on the MPI thread in parallel to the caller.
+    /// Otherwise it runs later in [`Pending::finish`] on the calling thread, which has the gradients in its cache.
     pub fn start(
         mut self: Box<Self>,
         comm: &Comm,
@@ -96,7 +96,7 @@ impl<B: Backend> dyn BucketSum<B> {
     }
 }
 
-/// A bucket and everything that its sum needs, on any thread.
+/// A bucket and everything that is needed to sum it. It can be sent to another thread.
 pub struct Work<B: Backend> {
     sum: Box<dyn BucketSum<B>>,
     gradients: Vec<B::Buf>,
@@ -119,15 +119,15 @@ pub enum Pending<B: Backend> {
 }
 
 pub struct Summed<B: Backend> {
-    /// The buffers. The last buffer has the sum.
+    /// The buffers that were passed to the sum. The last buffer contains the result.
     pub gradients: Vec<B::Buf>,
-    /// The object for the next step's sum.
+    /// The object that sums this bucket in the next step.
     pub sum: Box<dyn BucketSum<B>>,
     pub timed: Timed,
 }
 
 impl<B: Backend> Pending<B> {
-    /// Waits for the sum, or runs it.
+    /// Waits for the sum if it is queued, or runs it on this thread.
     pub fn finish(self, comm: &Comm) -> Result<Summed<B>, Error> {
         match self {
             Pending::Queued(pending) => pending.wait()?,
@@ -143,13 +143,13 @@ pub struct Costs {
     pub bytes: u64,
     /// Bytes that plain f32 would have needed.
     pub float_bytes: u64,
-    /// Time to convert gradients to codes.
+    /// Time to encode gradients.
     pub encode: Duration,
     /// Time inside MPI.
     pub wire: Duration,
-    /// Time to convert codes to gradients.
+    /// Time to decode the sum.
     pub decode: Duration,
-    /// Time inside MPI for the same buckets as f32, if measured.
+    /// Time inside MPI for a plain f32 sum of the same buckets, if measured.
     pub float_wire: Duration,
 }
 
@@ -170,11 +170,11 @@ pub struct Timed {
     /// Time when the gradients were ready and the sum began.
     pub start: Instant,
     pub costs: Costs,
-    /// How many codes of this rank's workers are 0, if counted.
+    /// Per parameter, how many encoded gradients of this rank's workers are 0. Empty if they were not counted.
     pub zeros: Vec<ZeroCount>,
 }
 
-/// How many of a parameter's codes are 0.
+/// How many encoded gradients of a parameter are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZeroCount {
     /// Index of the parameter in the network.
@@ -200,7 +200,7 @@ pub enum Error {
     Device(#[from] backend::Error),
     #[error(transparent)]
     Comm(#[from] comm::Error),
-    /// A gradient that the codec cannot represent. All ranks have seen the same scales, so all know this error.
+    /// The codec cannot represent a gradient. All ranks have seen the same scales, so they all know this error.
     #[error(
         "the gradient of parameter {parameter} contains {what}, which an integer codec cannot represent (reduce.codec = \"{codec}\"). \
          Try a smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with `trireme data stats`"
@@ -234,7 +234,7 @@ pub fn from_bytes(bytes: &[u8], values: &mut [f32]) {
     values.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
 }
 
-/// An f32 sum by a group of devices. It is only enqueued.
+/// An f32 sum by a group of devices. The host only enqueues it.
 pub struct NcclSum<B: Backend>(pub Arc<Group<B>>);
 
 impl<B: Backend> BucketSum<B> for NcclSum<B> {

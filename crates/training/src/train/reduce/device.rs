@@ -11,11 +11,11 @@ use crate::train::reduce::bucket_sum::{BucketSum, Costs, Error, SumStep, Timed, 
 use crate::train::reduce::group::Group;
 use crate::train::reduce::host::{self, Phases, Protocol};
 
-/// A bucket and its codec on the device. The codec keeps residuals from step to step.
+/// A bucket with a codec on the device. The codec keeps the residuals of error feedback from step to step.
 pub struct DeviceSum<B: Backend> {
     protocol: Protocol,
     codec: Box<dyn DeviceCodec<B>>,
-    /// The devices that add the codes. `None` if MPI adds them.
+    /// The group of devices that sum the encoded gradients. `None` if MPI sums them.
     group: Option<Arc<Group<B>>>,
 }
 
@@ -25,7 +25,7 @@ impl<B: Backend> DeviceSum<B> {
         Self { protocol: Protocol::new(entry, bucket), codec, group: None }
     }
 
-    /// Sets all parameters to NaN.
+    /// Sets the sums of all parameters to NaN, so that the device skips the step.
     fn spoil(&self, gradients: &mut [B::Buf]) -> Result<(), backend::Error> {
         let Some(last) = gradients.last_mut() else { return Ok(()) };
         let values = last.staged()?;
@@ -41,7 +41,7 @@ impl<B: Backend> BucketSum<B> for DeviceSum<B> {
     }
 
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error> {
-        // only the host counts codes
+        // zeros are counted on the host, so a step that counts them does not use the group
         if let Some(group) = self.group.as_ref().filter(|_| !step.count) {
             let (start, draw) = (Instant::now(), Draw { seed: step.key.seed, step: step.key.step });
             let bytes = self.codec.sum_in(group.lock().as_mut(), gradients, draw)? as u64;
@@ -53,7 +53,7 @@ impl<B: Backend> BucketSum<B> for DeviceSum<B> {
         let start = Instant::now();
         let mut phases = OnDevice { codec: self.codec.as_mut(), gradients, worker: step.worker };
         let costs = match self.protocol.run(world, &mut phases, step) {
-            // all ranks have seen the same scales, so all skip the step
+            // all ranks have seen the same scales, so all of them skip the step
             Err(Error::NotFinite { .. }) if step.scaled => {
                 self.spoil(gradients)?;
                 Costs::default()
@@ -94,7 +94,7 @@ pub fn elements<B: Buffer>(buffer: &B) -> Result<Vec<f32>, backend::Error> {
 struct OnDevice<'a, B: Backend> {
     codec: &'a mut dyn DeviceCodec<B>,
     gradients: &'a mut [B::Buf],
-    /// The worker that the first buffer belongs to.
+    /// Index of the worker whose gradients are in the first buffer.
     worker: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The sums of a step over all ranks: gradients, bucket by bucket as backward completes them, and metrics.
+//! Sums the gradients and metrics of a step over all ranks. Each bucket of gradients is summed as soon as backward has completed it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::train::reduce::metrics::StepMetrics;
 use crate::train::reduce::plan::{MEASURED, Measured, ReducePlan};
 use crate::train::reduce::transport::{Transport, TransportPlan};
 
-/// Added to the step in the key of random draws for a step's second gradient.
+/// Added to the step number in the key of random draws, for the second gradient of a step.
 const AGAIN: u64 = 1 << 31;
 
 const METRICS: &str = "sum of losses and statistics";
@@ -28,7 +28,7 @@ const METRICS: &str = "sum of losses and statistics";
 pub struct GradientSum<B: Backend> {
     comm: Comm,
     ranks: usize,
-    /// This rank's workers.
+    /// Indexes of this rank's workers.
     mine: Range<usize>,
     workers: usize,
     codec: &'static str,
@@ -37,34 +37,34 @@ pub struct GradientSum<B: Backend> {
     feedback: bool,
     gather: Gather,
     seed: u64,
-    /// If set, a bucket that is not finite stays so, and the device skips the step.
+    /// If set, a bucket with values that are not finite becomes NaN, and the device skips the step. Otherwise this is an error.
     scaled: bool,
     /// True if buckets are summed during backward. Otherwise they are summed after it, because no core is free for MPI.
     overlap: bool,
-    /// One per bucket. `None` while the sum is in progress.
+    /// The sum of each bucket. `None` while it is in progress.
     sums: Vec<Option<Box<dyn BucketSum<B>>>>,
     /// Number of steps before this one.
     step: u64,
-    /// True during the second gradient of a step.
+    /// True while the second gradient of a step is computed.
     again: bool,
-    /// This rank's part of the loss.
+    /// This rank's part of the loss in the current step.
     loss: f64,
-    /// Whether to count codes that are 0 in this step, and their number per parameter over this rank's workers.
+    /// True if encoded gradients that are 0 are counted in this step. `zeros` has their number per parameter, over this rank's workers.
     counts: bool,
     zeros: BTreeMap<u16, u64>,
-    /// Complete buckets, if no sum over ranks is needed.
+    /// Complete buckets that do not need to be summed over ranks.
     local: Vec<(usize, Vec<B::Buf>)>,
     pending: Vec<(usize, Pending<B>)>,
     waited: Duration,
     costs: Costs,
     measured: Measured,
     trace: Trace,
-    /// The group in which the devices compute the sums, if they do.
+    /// The group of devices that sum the buckets. `None` if MPI sums them.
     group: Option<Arc<Group<B>>>,
 }
 
 impl<B: Backend> GradientSum<B> {
-    /// Creates the sums as planned, for the rank with the workers `mine`.
+    /// Creates the planned sums. `mine` are the indexes of this rank's workers.
     pub fn new(
         comm: Comm,
         ranks: usize,
@@ -83,7 +83,7 @@ impl<B: Backend> GradientSum<B> {
             gather: plan.gather(),
             seed: plan.seed,
             scaled: plan.scaled,
-            // sums by the devices are enqueued at once, so there is no work for another thread
+            // sums by the devices are enqueued at once, so another thread would have no work
             overlap: overlap && !matches!(transport, Transport::Nccl(_)),
             group: transport.group(),
             sums: transport.carry(std::mem::take(&mut plan.sums)).into_iter().map(Some).collect(),
@@ -101,32 +101,32 @@ impl<B: Backend> GradientSum<B> {
         }
     }
 
-    /// Records the sum of each bucket in the trace.
+    /// From now on, records the sum of each bucket in `trace`.
     pub fn follow(&mut self, trace: &Trace) {
         self.trace = trace.clone();
     }
 
-    /// Begins the step after `done` earlier ones. With `counts` set, counts codes that are 0.
+    /// Begins the step after `done` earlier ones. With `counts` set, counts encoded gradients that are 0.
     pub fn begin(&mut self, done: u64, counts: bool) {
         (self.step, self.again, self.counts) = (done, false, counts);
         self.costs = Costs::default();
     }
 
-    /// Begins the second gradient of the same step. It needs its own random draws. It depends on the first gradient, so
-    /// with the same draws its rounding would be biased.
+    /// Begins the second gradient of the same step. It uses other random draws, because it depends on the first gradient. With the same
+    /// draws, its rounding would be biased.
     pub fn begin_again(&mut self) {
         self.again = true;
-        // only the codes of the second gradient count
+        // only the second gradient is counted
         self.zeros.clear();
     }
 
-    /// Returns, for each parameter, the fraction of codes that were 0 in the step that counted them. Parameters without
-    /// codes, which are the same on all ranks, have `None`. `elements` has the length of each parameter. Collective.
+    /// Returns, for each parameter, the fraction of encoded gradients that were 0 in the step that counted them. It is `None` for
+    /// parameters that are not encoded. All ranks have the same such parameters. `elements` has the length of each parameter. Collective.
     pub fn zero_codes(&mut self, elements: &[usize]) -> Result<Vec<Option<f64>>, Error> {
         let own = std::mem::take(&mut self.zeros);
         let mut sums: Vec<u64> = (0..elements.len()).map(|k| own.get(&(k as u16)).copied().unwrap_or(0)).collect();
         if self.ranks > 1 {
-            self.comm.run("sum of codes that are 0", |world| world.sum_u64(&mut sums))?;
+            self.comm.run("sum of the numbers of gradients encoded as 0", |world| world.sum_u64(&mut sums))?;
         }
         let share = |(k, sum): (usize, u64)| {
             let codes = elements[k] as f64 * self.workers as f64;
@@ -135,12 +135,12 @@ impl<B: Backend> GradientSum<B> {
         Ok(sums.into_iter().enumerate().map(share).collect())
     }
 
-    /// Returns true if buckets go through the codec. Codec `float` has nothing to do on one rank.
+    /// Returns true if buckets go through the codec. On one rank, codec `float` has nothing to do.
     pub fn travels(&self) -> bool {
         self.ranks > 1 || self.gather == Gather::PerWorker
     }
 
-    /// Starts the sum of a complete gradient bucket.
+    /// Starts the sum of a bucket whose gradients are complete.
     pub fn ready(&mut self, bucket: usize, gradients: Vec<B::Buf>) -> Result<(), Error> {
         if !self.travels() {
             self.local.push((bucket, gradients));
@@ -160,8 +160,8 @@ impl<B: Backend> GradientSum<B> {
         Ok(())
     }
 
-    /// Finishes the sums of the step's gradients and gives the gradients back to the graph. `own_loss` is this rank's part of the loss, for
-    /// the message about a gradient that is not finite.
+    /// Waits for the sums of the step's gradients and gives the gradients back to the graph. `own_loss` is this rank's part of the loss,
+    /// for the message about a gradient that is not finite.
     pub fn finish_gradients(&mut self, graph: &mut Graph<B>, own_loss: f64) -> Result<(), Error> {
         let start = Instant::now();
         self.loss = own_loss;
@@ -179,9 +179,8 @@ impl<B: Backend> GradientSum<B> {
         Ok(())
     }
 
-    /// Returns the error of a sum that the devices have only enqueued in the step after `done` earlier ones, if any. The
-    /// device must have finished the step. The result is the same on all ranks, which call this together. `own_loss` is as
-    /// for [`GradientSum::finish_gradients`].
+    /// Returns the error, if any, of a sum that was only enqueued, in the step after `done` earlier ones. The device must have finished
+    /// this step. All ranks get the same result and call this together. `own_loss` is as for [`GradientSum::finish_gradients`].
     pub fn check(&mut self, done: u64, own_loss: f64) -> Result<(), Error> {
         // values that are not finite only make the device skip the step
         let failed = self.sums.iter_mut().flatten().find_map(|sum| sum.check(done).err()).filter(|_| !self.scaled);
@@ -191,7 +190,7 @@ impl<B: Backend> GradientSum<B> {
         }
     }
 
-    /// Sums a step's metrics over the ranks. The step may be older than the last gradients, but must be of the same age on all ranks.
+    /// Sums a step's metrics over the ranks. The step may be older than the last gradients. All ranks must pass metrics of the same step.
     pub fn sum_metrics(&mut self, metrics: &StepMetrics) -> Result<StepMetrics, Error> {
         let wait = Instant::now();
         let sums = self.sum(metrics.to_vectors())?;
@@ -200,8 +199,8 @@ impl<B: Backend> GradientSum<B> {
         Ok(StepMetrics::from_values(metrics.layout(), &sums))
     }
 
-    /// Sums the image weights in a step over the ranks. `own` has a value for each pass on this rank. With an integer
-    /// codec, this sum and the sum in the metrics have the same bits.
+    /// Sums the image weights in a step over the ranks. `own` has a value for each pass on this rank. With an integer codec, the result is
+    /// bit-identical to the sum of weights in the metrics.
     pub fn sum_weights(&mut self, own: &[f64]) -> Result<f64, Error> {
         let wait = Instant::now();
         let vectors = std::iter::once(0.0).chain(own.iter().copied()).map(|weight| vec![weight]).collect();
@@ -210,7 +209,7 @@ impl<B: Backend> GradientSum<B> {
         Ok(sums.first().copied().unwrap_or_default())
     }
 
-    /// Stores the result of a bucket's sum.
+    /// Gives the summed bucket back to the graph and adds its costs. If the sum failed, returns the error.
     fn summed(
         &mut self,
         graph: &mut Graph<B>,
@@ -236,8 +235,8 @@ impl<B: Backend> GradientSum<B> {
         Ok(())
     }
 
-    /// Returns the sums over all ranks. With an integer codec they must not depend on the order either. Each rank's own
-    /// vector counts as another worker.
+    /// Returns the sums of the vectors over all ranks. With an integer codec the sums must not depend on the order of addition. The first
+    /// vector of each rank is its own and counts as an additional worker.
     fn sum(&self, vectors: Vec<Vec<f64>>) -> Result<Vec<f64>, comm::Error> {
         if self.integer {
             return self.comm.run(METRICS, |world| fixed::sum(world, &vectors, 2 * self.workers));
@@ -251,8 +250,8 @@ impl<B: Backend> GradientSum<B> {
         Ok(sum)
     }
 
-    /// Gathers the residuals of error feedback. On rank 0 the result has a vector per rank, which contains its workers'
-    /// buckets, worker by worker. Empty without error feedback. Collective.
+    /// Gathers the residuals of error feedback. The result on rank 0 has the bytes of each rank: the residuals of its workers' buckets,
+    /// worker by worker. Empty without error feedback. Collective.
     pub fn gather_residuals(&mut self) -> Result<Vec<Vec<u8>>, Error> {
         if !self.feedback {
             return Ok(Vec::new());
@@ -269,17 +268,17 @@ impl<B: Backend> GradientSum<B> {
         Ok(self.comm.run("gathering of residuals", move |world| world.gather(&own))?.unwrap_or_default())
     }
 
-    /// Declares that no gradients follow. Collective.
+    /// Declares that no more gradients will be summed. Collective.
     pub fn retire(&self) -> Result<(), Error> {
         Ok(self.group.as_ref().map_or(Ok(()), |group| group.retire(&self.comm))?)
     }
 
-    /// Returns how long this rank has waited for other ranks since the last call.
+    /// Returns how long this rank has waited for other ranks since the last call of this function.
     pub fn take_wait(&mut self) -> Duration {
         std::mem::take(&mut self.waited)
     }
 
-    /// Returns what the gradient sum costs this rank, after the last measured step.
+    /// Returns what the gradient sum costs this rank, once the last measured step is done. Returns `None` in all other steps.
     pub fn take_report(&mut self) -> Option<report::Exchange> {
         self.measured.add(self.step, std::mem::take(&mut self.costs), self.codec)
     }

@@ -1,5 +1,4 @@
-//! The group in which the ranks' devices sum buckets themselves: how all ranks join it, and a thread that looks for its
-//! failures.
+//! The group of devices that sum buckets without MPI: how all ranks join it, and a thread that checks it for failures.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,27 +17,28 @@ use crate::train::observe::watch::Watch;
 const JOINING: Duration = Duration::from_secs(120);
 /// Time between two exchanges of the ranks' states while they join.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Time between two looks at the state of the group.
+/// Time between two checks of the group's state.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A group of devices, shared by all buckets.
 pub struct Group<B: Backend> {
     collective: Mutex<Box<dyn Collective<B>>>,
-    /// Whether a failure ends the run.
+    /// True if a failure of the group ends the run.
     watched: AtomicBool,
 }
 
 /// A rank's state while the ranks join.
 #[derive(Serialize, Deserialize)]
 struct Joining {
-    /// Whether the rank has joined, or the reason why it cannot.
+    /// True if the rank has joined, false if it is still joining, or the reason why it cannot join.
     joined: Result<bool, String>,
-    /// Whether this takes too long.
+    /// True if joining takes too long on this rank.
     late: bool,
     host: String,
 }
 
-/// Returns what follows from the states of all ranks: true if all have joined, or the reason why the group will not form.
+/// Judges the states of all ranks. Returns true if all have joined, false if some are still joining, or the reason why the group cannot be
+/// formed.
 fn judge(all: &[Joining]) -> Result<bool, String> {
     let failures: Vec<Option<&String>> = all.iter().map(|rank| rank.joined.as_ref().err()).collect();
     if let Some(why) = first_reason(&failures) {
@@ -57,7 +57,7 @@ fn judge(all: &[Joining]) -> Result<bool, String> {
     }
 }
 
-/// Returns the first rank's reason, if any. The text has the rank's number unless all ranks have the same reason.
+/// Returns the reason of the first rank that has one. The text names this rank unless all ranks have the same reason.
 pub fn first_reason<S: AsRef<str> + PartialEq>(all: &[Option<S>]) -> Option<String> {
     let rank = all.iter().position(Option::is_some)?;
     let alike = all.iter().all(|other| *other == all[rank]);
@@ -66,8 +66,8 @@ pub fn first_reason<S: AsRef<str> + PartialEq>(all: &[Option<S>]) -> Option<Stri
 }
 
 impl<B: Backend> Group<B> {
-    /// Joins the devices of all ranks. The inner error is the reason why this is impossible, the same on all ranks.
-    /// Collective. No rank waits inside the library, so a rank that fails ends the attempt on all ranks.
+    /// Joins the devices of all ranks. The inner error is the reason why this is impossible, and is the same on all ranks. Collective. No
+    /// rank blocks inside the library, so if one rank fails, all ranks stop trying.
     pub fn join(session: &Session, backend: &B) -> Result<Result<Arc<Self>, String>, Error> {
         let (comm, world) = (&session.comm, &session.world);
         let Some(devices) = backend.collectives() else {
@@ -103,13 +103,13 @@ impl<B: Backend> Group<B> {
         self.collective.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a thread that ends the run if the group fails. The device may then never finish its work, so the thread that
-    /// waits for the device cannot do it.
+    /// Starts a thread that ends the run if the group fails. After a failure the device may never finish its work, so the thread that waits
+    /// for the device cannot report it.
     pub fn watch(self: &Arc<Self>, watch: &Watch) {
         let (group, watch) = (Arc::downgrade(self), watch.clone());
         let look = move || {
             while let Some(group) = group.upgrade().filter(|group| group.watched.load(Ordering::Relaxed)) {
-                // a call that has the group returns its own error
+                // if another thread has the lock, its call to the library returns the error itself
                 let failed = group.collective.try_lock().ok().and_then(|mut collective| collective.is_ready().err());
                 if let Some(error) = failed.filter(|_| group.watched.load(Ordering::Relaxed)) {
                     let gone = watch.lost(Duration::MAX).map_or(String::new(), |why| format!("; {why} has ended"));
@@ -120,12 +120,11 @@ impl<B: Backend> Group<B> {
                 sleep(LOOK);
             }
         };
-        // without this thread, the watchdog reports the waits that follow from a failure
+        // if the thread cannot start, a failure is still noticed: the watchdog reports the ranks that wait
         let _ = Builder::new().name("nccl".into()).spawn(look);
     }
 
-    /// Ends the watch over the group after the last sum, so that a rank that leaves the group is not reported as a failure.
-    /// Collective.
+    /// Stops checking the group after the last sum, so that a rank that leaves the group is not reported as a failure. Collective.
     pub fn retire(&self, comm: &Comm) -> Result<(), comm::Error> {
         self.watched.store(false, Ordering::Relaxed);
         comm.run("end of NCCL", World::barrier)

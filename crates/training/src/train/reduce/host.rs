@@ -11,20 +11,20 @@ use comm::codec::{Bucket, Codec, Entry, Key, Settings, Share, Tensor, ZeroCodes}
 use crate::train::reduce::bucket_sum::{BucketSum, Costs, Error, SumStep, Timed, ZeroCount};
 use crate::train::reduce::group::Group;
 
-/// A bucket and its codec on the host. The codec keeps residuals from step to step.
+/// A bucket with a codec on the host. The codec keeps the residuals of error feedback from step to step.
 pub struct HostSum {
     protocol: Protocol,
     codec: Box<dyn Codec>,
 }
 
 impl HostSum {
-    /// Creates the sum of a bucket, on the rank with the workers `mine`.
+    /// Creates the sum of a bucket. `mine` are the indexes of this rank's workers.
     pub fn new(entry: &Entry, bucket: Bucket, settings: &Settings, mine: Range<usize>) -> Self {
         let codec = (entry.make)(&bucket, settings, mine);
         Self { protocol: Protocol::new(entry, bucket), codec }
     }
 
-    /// Writes the sum over all workers of all ranks to the last share. Collective.
+    /// Writes the sum over all workers of all ranks to the gradients of the last share. Collective.
     pub fn reduce(&mut self, world: &World, shares: &mut [Share<'_>], step: &SumStep) -> Result<Costs, Error> {
         self.protocol.run(world, &mut OnHost { codec: self.codec.as_mut(), shares }, step)
     }
@@ -41,7 +41,7 @@ impl<B: Backend> BucketSum<B> for HostSum {
         let mut shares = shares.collect::<Result<Vec<_>, backend::Error>>()?;
         let start = Instant::now();
         let costs = match self.reduce(world, &mut shares, step) {
-            // all ranks have seen the same scales, so all skip the step
+            // all ranks have seen the same scales, so all of them skip the step
             Err(Error::NotFinite { .. }) if step.scaled => {
                 shares.iter_mut().for_each(|share| self.protocol.spoil(share.gradients));
                 Costs::default()
@@ -107,24 +107,24 @@ impl Phases for OnHost<'_, '_> {
     }
 }
 
-/// The epochs that use `exact`.
+/// The epochs whose gradients are summed by codec `exact`, without rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExactEpochs {
-    /// Period k. The epochs k, 2 k, ... are exact, counted from 1.
+    /// Period k: the epochs k, 2 k, ... are exact. Epochs are counted from 1.
     pub every: u32,
     pub steps_per_epoch: u64,
 }
 
 impl ExactEpochs {
-    /// Returns true if the step after `done` earlier ones is exact.
+    /// Returns true if the step after `done` earlier ones is in an exact epoch.
     fn has(self, done: u64) -> bool {
         (done / self.steps_per_epoch.max(1) + 1).is_multiple_of(u64::from(self.every))
     }
 }
 
-/// The rounding and the exact sum of a bucket, and when to use which.
+/// The sum of a bucket that uses a rounding codec in most epochs and codec `exact` in the others.
 pub struct Alternating<B: Backend> {
-    /// Sum by the codec that rounds.
+    /// The sum with the rounding codec.
     pub coded: Box<dyn BucketSum<B>>,
     pub exact: Box<dyn BucketSum<B>>,
     pub epochs: ExactEpochs,
@@ -143,7 +143,7 @@ impl<B: Backend> BucketSum<B> for Alternating<B> {
 
     fn prepare(&mut self, gradients: &mut [B::Buf]) -> Result<(), backend::Error> {
         self.coded.prepare(gradients)?;
-        // one codec may run on the device and the other on the host
+        // if only one of the codecs runs on the device, the other one needs the gradients in host memory
         if self.coded.codes_on_device() != self.exact.codes_on_device() {
             self.exact.prepare(gradients)
         } else {
@@ -173,20 +173,21 @@ impl<B: Backend> BucketSum<B> for Alternating<B> {
     }
 }
 
-// The protocol of every codec, on the host and on devices. Each rank computes scales, and the ranks take their maximum.
-// Then each rank encodes its gradients, the ranks sum the codes, and each rank decodes the sum.
+// The protocol of every codec, on the host and on devices. Each rank computes a scale per tensor, and the ranks take
+// the maximum of each scale. Then each rank encodes its gradients, MPI or NCCL sums the encoded gradients, and each
+// rank decodes the sum.
 
 const INFINITY: u32 = 0x7f80_0000;
 
-/// The phases of a codec in a step, for a bucket of gradients.
+/// The phases of a codec in one step, for one bucket of gradients.
 pub trait Phases {
     /// Writes this rank's scale of each tensor. Writes nothing if the codec needs no scales.
     fn scales(&mut self, bucket: &Bucket, scales: &mut Vec<u32>) -> Result<(), backend::Error>;
 
-    /// Encodes the gradients with the maximum scales of all ranks.
+    /// Encodes the gradients. `scales` are the maxima over all ranks.
     fn encode(&mut self, bucket: &Bucket, scales: &[u32], key: Key) -> Result<(), backend::Error>;
 
-    /// Counts the codes of this rank's workers that will be 0. Called before `encode`.
+    /// Counts how many gradients of this rank's workers `encode` will turn into 0. Called before `encode`.
     fn zeros(
         &mut self,
         _bucket: &Bucket,
@@ -197,14 +198,14 @@ pub trait Phases {
         Ok(Vec::new())
     }
 
-    /// Sums the codes over all ranks.
+    /// Sums the encoded gradients over all ranks.
     fn send(&mut self, world: &World) -> Result<(), comm::Error>;
 
-    /// Decodes the sum to the last buffer.
+    /// Decodes the sum and writes it to the last buffer.
     fn decode(&mut self, bucket: &Bucket, scales: &[u32]) -> Result<(), backend::Error>;
 }
 
-/// Counts the codes that are 0. `workers` has the number of each worker and its gradients of the bucket.
+/// Counts the encoded gradients that are 0. `workers` has the index of each worker and its gradients of the bucket.
 pub fn count<'a>(
     bucket: &Bucket,
     scales: &[u32],
@@ -222,14 +223,14 @@ pub fn count<'a>(
     coded.map(of).collect()
 }
 
-/// The protocol for a bucket.
+/// Runs the protocol for one bucket.
 pub struct Protocol {
     bucket: Bucket,
     codec: &'static str,
     scales: Vec<u32>,
-    /// Function that counts the codec's zeros.
+    /// Function that counts encoded gradients that are 0. `None` if the codec has no such function.
     counts: Option<ZeroCodes>,
-    /// The last count.
+    /// Result of the last count.
     zeros: Vec<ZeroCount>,
 }
 
@@ -239,13 +240,13 @@ impl Protocol {
         Self { bucket, codec: entry.name, scales: Vec::new(), counts: entry.zeros, zeros: Vec::new() }
     }
 
-    /// Returns the number of zeros in the last step that counted them.
+    /// Returns the result of the last count. Empty if it was already taken.
     pub fn take_zeros(&mut self) -> Vec<ZeroCount> {
         std::mem::take(&mut self.zeros)
     }
 
-    /// Runs the phases and the MPI calls between them. Collective. With `step.compare`, also times a sum of the same
-    /// number of f32 values. Barriers make all ranks start both sums together.
+    /// Runs the phases and the MPI calls between them. Collective. With `step.compare`, also times a plain sum of the
+    /// same number of f32 values. Before each of the two sums, a barrier makes all ranks start together.
     pub fn run(&mut self, world: &World, phases: &mut dyn Phases, step: &SumStep) -> Result<Costs, Error> {
         let SumStep { key, compare, count, .. } = *step;
         let mut costs = Costs { float_bytes: 4 * self.bucket.len as u64, ..Costs::default() };
@@ -289,7 +290,8 @@ impl Protocol {
         Ok(start.elapsed())
     }
 
-    /// Sets all parameters of a bucket to NaN. Padding stays unchanged, otherwise all later steps would be NaN, too.
+    /// Sets the gradients of all parameters in a bucket to NaN. Padding stays unchanged, because NaN there would never
+    /// go away.
     pub fn spoil(&self, values: &mut [f32]) {
         self.bucket.tensors.iter().for_each(|tensor| values[tensor.range.clone()].fill(f32::NAN));
     }

@@ -1,6 +1,6 @@
-//! The metrics of a step, summed over all ranks together with the gradients: loss, correct predictions, batch-norm
-//! statistics, requests, and the times of each rank. They need a single small allreduce of f64. With an integer codec
-//! they are 64-bit integers, and the workers' metrics stay separate until the sum.
+//! The metrics of a step, which are summed over all ranks together with the gradients: loss, correct predictions, batch-norm statistics,
+//! requests, and the times of each rank. The sum is one small allreduce of f64. With an integer codec, each worker's metrics are converted
+//! to 64-bit integers before they are added, so that the sum does not depend on the order.
 
 use backend::{Backend, LossSums};
 use engine::{Gather, Graph};
@@ -8,7 +8,7 @@ use loaders::random::philox4x32;
 
 use crate::train::observe::timing::RankTiming;
 
-/// What a rank requests at the end of a step. After the sum, what any rank requests.
+/// What a rank requests at the end of a step. After the sum over the ranks, what any rank requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// End the run early.
@@ -27,14 +27,14 @@ impl Requests {
 /// Lengths of the sections in a metrics vector.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricsLayout {
-    /// Number of running statistics, two per channel.
+    /// Number of running statistics: mean and variance of each channel.
     statistics: usize,
     /// Number of batch norms.
     norms: usize,
     /// 1 if images have weights, otherwise 0.
     weights: usize,
     ranks: usize,
-    /// Whether the metrics of a rank's workers are added or stay separate.
+    /// Selects whether the metrics of a rank's workers are added, or stay separate until the sum over the ranks.
     gather: Gather,
 }
 
@@ -45,24 +45,24 @@ struct Metrics {
     top1: f64,
     top5: f64,
     count: f64,
-    /// Digest of the samples and their places in the workers' batches.
+    /// Digest of the ids of all samples and of their rows in the workers' batches.
     samples: f64,
     /// Number of ranks that request a stop.
     stop: f64,
     /// Number of ranks that request a checkpoint.
     save: f64,
-    /// Pooled batch statistics in the layout of the running ones.
+    /// Batch statistics, summed over the workers, in the layout of the running statistics.
     statistics: Vec<f64>,
-    /// Number of elements that each batch norm's statistics cover.
+    /// For each batch norm, the number of values per channel that its statistics cover.
     norms: Vec<f64>,
     /// Sum of the images' weights. Empty if they have no weights.
     weights: Vec<f64>,
-    /// One per rank. Each rank writes only its own.
+    /// The times of each rank. Before the sum, a rank sets only its own entry.
     timings: Vec<RankTiming>,
 }
 
 impl Metrics {
-    /// Number of values before the statistics.
+    /// Number of values in a vector before the statistics.
     const SCALARS: usize = 7;
 
     fn zero(layout: &MetricsLayout) -> Self {
@@ -100,13 +100,13 @@ impl Metrics {
     }
 }
 
-/// The metrics of a step. They belong to this rank at first, and later hold the sums over all ranks.
+/// The metrics of a step. Before the sum they are those of this rank, after the sum those of all ranks.
 #[derive(Clone, Debug)]
 pub struct StepMetrics {
     layout: MetricsLayout,
-    /// This rank's own metrics, which include its workers unless they stay separate. After the sum, the sums.
+    /// This rank's own metrics. They include those of its workers, unless these stay separate. After the sum, the sums over all ranks.
     first: Metrics,
-    /// One per worker, if they stay separate.
+    /// The metrics of each worker, if they stay separate.
     workers: Vec<Metrics>,
 }
 
@@ -116,7 +116,7 @@ impl MetricsLayout {
         Self { statistics: graph.running().len(), norms: graph.norms().len(), weights: 0, ranks, gather }
     }
 
-    /// Sets whether images have weights.
+    /// Sets whether images have weights, so that the vector contains the sum of the weights.
     pub fn weighted(self, weighted: bool) -> Self {
         Self { weights: usize::from(weighted), ..self }
     }
@@ -133,7 +133,7 @@ impl StepMetrics {
         Self { layout, first: Metrics::from_slots(&layout, values), workers: Vec::new() }
     }
 
-    /// Returns the vectors to sum: a single vector, or a vector for this rank and for each worker.
+    /// Returns the vectors to sum: this rank's own vector, and a vector for each worker if they stay separate.
     pub fn to_vectors(&self) -> Vec<Vec<f64>> {
         std::iter::once(&self.first).chain(&self.workers).map(Metrics::to_slots).collect()
     }
@@ -142,7 +142,7 @@ impl StepMetrics {
         self.layout
     }
 
-    /// Adds a worker's loss sums, its batch statistics, and the [`digest`] of its samples.
+    /// Adds the loss and correct predictions of a worker, its batch statistics, and the [`digest`] of its samples.
     pub fn add<B: Backend>(&mut self, graph: &Graph<B>, sums: LossSums, digest: u64) {
         if self.layout.gather == Gather::PerWorker {
             self.workers.push(Metrics::zero(&self.layout));
@@ -158,18 +158,18 @@ impl StepMetrics {
         }
     }
 
-    /// Adds the image weight of the last added worker, if images have weights.
+    /// Adds the sum of the image weights for the worker that was added last, if images have weights.
     pub fn add_weight(&mut self, weight: Option<f64>) {
         let metrics = self.workers.last_mut().unwrap_or(&mut self.first);
         metrics.weights.iter_mut().zip(weight).for_each(|(sum, weight)| *sum += weight);
     }
 
-    /// Returns the loss divisor: the number of images, or the sum of their weights.
+    /// Returns the number that the loss is divided by: the number of images, or the sum of their weights.
     pub fn total(&self) -> f64 {
         self.first.weights.first().copied().unwrap_or(self.first.count)
     }
 
-    /// Sets this rank's times. The wait for the loader belongs to this step, the other times to the step before.
+    /// Sets this rank's times. The wait for the loader is that of this step. The other times are those of the step before.
     pub fn set_timing(&mut self, rank: usize, timing: RankTiming) {
         self.first.timings[rank] = timing;
     }
@@ -192,7 +192,7 @@ impl StepMetrics {
         self.first.loss
     }
 
-    /// Returns the sum of this rank's own losses, before the sum over all ranks.
+    /// Returns the loss of this rank, before the sum over all ranks.
     pub fn own_loss(&self) -> f64 {
         std::iter::once(&self.first).chain(&self.workers).map(|metrics| metrics.loss).sum()
     }
@@ -202,8 +202,8 @@ impl StepMetrics {
         self.first.loss = f64::NAN;
     }
 
-    /// Returns loss, correct predictions and number of images. If images have weights, the loss is their weighted mean
-    /// times their number.
+    /// Returns loss, correct predictions and number of images. If images have weights, the loss is their weighted mean times the number of
+    /// images.
     pub fn loss_sums(&self) -> LossSums {
         let Metrics { loss, top1, top5, count, ref weights, .. } = self.first;
         let weighted = |loss: f64, total: &f64| if *total > 0.0 { loss * count / total } else { loss };
@@ -215,9 +215,11 @@ impl StepMetrics {
         self.first.samples as u64
     }
 
-    /// Moves the running statistics towards the pooled statistics of this step. With d = worker mean - running mean r:
-    /// mean = r + S(n d)/S(n), var = S(M2 + n d^2)/S(n) - (S(n d)/S(n))^2, times n/(n-1) with n = S(n).
-    /// For one worker this equals PyTorch. Offsets from r keep precision if |mean| is much larger than the deviation. A channel with a
+    /// Moves the running statistics towards the statistics of this step over all workers. S is a sum over workers, r the running mean, and
+    /// a worker has n values with mean r + d and sum of squared deviations M2. Then the mean is r + S(n d)/S(n), and the variance is S(M2 +
+    /// n d^2)/S(n) - (S(n d)/S(n))^2, times N/(N-1) with N = S(n).
+    ///
+    /// For one worker this equals PyTorch. The offsets from r keep precision if |mean| is much larger than the deviation. A channel with a
     /// single value in the whole step has no variance, so its running variance does not change. Returns true if all statistics are finite.
     pub fn update_running<B: Backend>(&self, graph: &mut Graph<B>) -> bool {
         let norms = graph.norms().to_vec();

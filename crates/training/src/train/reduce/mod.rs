@@ -1,8 +1,8 @@
 //! The sums of a step over all ranks: gradients, bucket by bucket, and metrics.
 //!
-//! [`bucket_sum`] has the trait for the sum of one bucket. It is implemented in [`host`] (a codec on the host) and
-//! [`device`] (a codec on the device, MPI in device memory, NCCL). [`plan`] creates the buckets, [`transport`] chooses
-//! the path between ranks, and [`gradients`] runs a step.
+//! [`bucket_sum`] has the trait for the sum of one bucket. [`host`] implements it with a codec on the host, and
+//! [`device`] with a codec on the device, MPI in device memory, or NCCL. [`plan`] creates the buckets, [`transport`]
+//! chooses how gradients get from rank to rank, and [`gradients`] sums the gradients of a step.
 
 pub mod bucket_sum;
 pub mod device;

@@ -1,10 +1,11 @@
 //! Plans the gradient sums of a run: the codec, the buckets, and the recipe's settings for each tensor. The plan is
-//! made before the first step and allocates all memory. [`gradients`](super::gradients) runs it.
+//! made before the first step and allocates all memory. [`gradients`](super::gradients) uses it in every step.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use backend::{Backend, Precision};
+use base::text::plural;
 use comm::codec::{Bucket, EXACT, Entry, Settings, Tensor};
 use engine::{Gather, Graph};
 use recipe::{Recipe, Reduce, TransportSetting, matches};
@@ -22,16 +23,18 @@ pub struct ReducePlan<B: Backend> {
     pub seed: u64,
     /// True if the device scales the losses and skips steps with gradients that are not finite.
     pub scaled: bool,
-    /// One per bucket of the gradient arena. Empty once [`GradientSum`](super::gradients::GradientSum) has taken them.
+    /// The sum of each bucket of the gradient arena. Empty after [`GradientSum`](super::gradients::GradientSum) has
+    /// taken them.
     pub sums: Vec<Box<dyn BucketSum<B>>>,
-    /// Parameters that use `exact` although the codec rounds.
+    /// The parameters that the recipe exempts from rounding.
     exempt: Exempt,
-    /// Epochs without rounding, if any.
+    /// The epochs without rounding, if any.
     exact_epochs: Option<ExactEpochs>,
 }
 
 impl<B: Backend> ReducePlan<B> {
-    /// Plans the sums for the buckets of `graph`. `workers` is the number of workers V, and `mine` is this rank's range.
+    /// Plans the sums for the buckets of `graph`. `workers` is the number of all workers. `mine` are the indexes of
+    /// this rank's workers.
     pub fn new(
         recipe: &Recipe,
         graph: &Graph<B>,
@@ -80,7 +83,7 @@ impl<B: Backend> ReducePlan<B> {
         if self.entry.integer { Gather::PerWorker } else { Gather::Summed }
     }
 
-    /// Returns the memory of all sums in bytes, including residuals.
+    /// Returns the host memory of all sums in bytes, including residuals.
     pub fn memory(&self) -> usize {
         self.sums.iter().map(|sum| sum.memory()).sum()
     }
@@ -90,10 +93,14 @@ impl<B: Backend> ReducePlan<B> {
         let mut text = format!("{}: {}", self.entry.name, self.entry.about);
         let Exempt { tensors, elements } = self.exempt;
         if tensors > 0 {
-            text += &format!("; {tensors} tensors with {elements} elements use exact");
+            let (tensors, elements) = (plural(tensors, "tensor"), plural(elements, "element"));
+            text += &format!("; {tensors} with {elements} use exact");
         }
         if let Some(epochs) = self.exact_epochs {
-            text += &format!("; every {}. epoch exact", epochs.every);
+            text += &match epochs.every {
+                1 => "; exact in every epoch".to_string(),
+                every => format!("; exact in one of {every} epochs"),
+            };
         }
         if self.settings.error_feedback {
             text += "; with error feedback";
@@ -102,14 +109,14 @@ impl<B: Backend> ReducePlan<B> {
     }
 }
 
-/// Tensors that the codec does not round.
+/// How many tensors and elements the codec does not round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Exempt {
     tensors: usize,
     elements: usize,
 }
 
-/// Creates a bucket's sum, with a codec on `device` if possible, otherwise on the host.
+/// Creates the sum of one bucket, with a codec on `device` if the device has it, otherwise on the host.
 fn bucket_sum<B: Backend>(
     entry: &Entry,
     bucket: Bucket,
@@ -145,7 +152,7 @@ fn buckets<B: Backend>(graph: &Graph<B>, reduce: &Reduce, entry: &Entry) -> Resu
     Ok(buckets)
 }
 
-/// Steps to measure, by the number of earlier steps. The very first steps are slower.
+/// The steps to measure, given by the number of earlier steps. It leaves out the first steps, which are slower.
 pub const MEASURED: std::ops::Range<u64> = 3..11;
 
 /// Sums of the costs over the measured steps.
@@ -156,7 +163,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Adds a step. After the last measured step, returns the means.
+    /// Adds the costs of a step. After the last measured step, returns the means over the measured steps.
     pub fn add(&mut self, done: u64, costs: Costs, codec: &str) -> Option<report::Exchange> {
         if !MEASURED.contains(&done) || costs.float_bytes == 0 {
             return None;

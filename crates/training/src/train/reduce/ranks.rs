@@ -1,5 +1,5 @@
-//! Sums over the ranks for the strategies and for batch norm over all ranks. They are operations of [`Comm`] like the
-//! gradient sums, so their order is the same on all ranks.
+//! Sums over the ranks, for the strategies and for batch norm over all ranks. They are operations of [`Comm`], as the
+//! gradient sums are, so that all ranks run them in the same order.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -52,8 +52,8 @@ fn failed(error: comm::Error) -> Error {
     Error::Across { why: error.to_string() }
 }
 
-// Batch norm over all ranks. Its sums are operations of [`Comm`] like the gradient sums, so their order is the same on
-// all ranks.
+// Batch norm over all ranks. Its sums are operations of [`Comm`], as the gradient sums are, so that all ranks run them
+// in the same order.
 
 /// Sums batch statistics over all ranks.
 pub struct AllRanks {
@@ -61,7 +61,7 @@ pub struct AllRanks {
     waited: Waited,
 }
 
-/// This rank's time in these sums since it was last read.
+/// How long this rank has spent in these sums since the value was last read.
 pub type Waited = Rc<Cell<Duration>>;
 
 impl AllRanks {

@@ -1,5 +1,6 @@
-//! Chooses the path of gradients between the devices of the ranks. Each possible path is tested with sums whose results
-//! are known, in the bucket sizes. It is timed if the choice cannot change any bit.
+//! Chooses how gradients get from the devices of one rank to those of the others. Each possible transport is tested
+//! with sums whose results are known, for the sizes of the run's buckets. Transports are compared by time only if the
+//! choice cannot change any result.
 
 use std::path::{Path, PathBuf};
 use std::slice::from_mut;
@@ -20,19 +21,19 @@ use crate::train::reduce::device::MpiSum;
 use crate::train::reduce::group::{Group, first_reason};
 use crate::train::reduce::host::HostSum;
 
-/// A path for buckets.
+/// A way to sum buckets over the ranks.
 pub enum Transport<B: Backend> {
-    /// Copied to the host as f32 or as codes, summed there by MPI, and copied back.
+    /// Buckets are copied to the host, as f32 or encoded, summed there by MPI, and copied back.
     Host,
-    /// Summed by MPI in device memory.
+    /// MPI sums buckets in device memory.
     Mpi,
-    /// Summed by the devices with NCCL.
+    /// The devices sum buckets with NCCL.
     Nccl(Arc<Group<B>>),
 }
 
-/// The chosen transport and when it is used.
+/// The chosen transport, and whether sums run during backward.
 pub struct TransportPlan<B: Backend> {
-    /// Whether buckets are summed during backward.
+    /// True if buckets are summed during backward.
     pub overlap: bool,
     pub transport: Transport<B>,
 }
@@ -47,12 +48,12 @@ impl<B: Backend> Transport<B> {
         }
     }
 
-    /// Returns the group in which the devices compute the sums, if they do.
+    /// Returns the group of devices that sum buckets, if this transport has one.
     pub fn group(&self) -> Option<Arc<Group<B>>> {
         if let Transport::Nccl(group) = self { Some(group.clone()) } else { None }
     }
 
-    /// Returns the planned sums, or replaces them by sums in device memory.
+    /// Returns the sums to use with this transport: the planned sums, or sums in device memory.
     pub fn carry(&self, planned: Vec<Box<dyn BucketSum<B>>>) -> Vec<Box<dyn BucketSum<B>>> {
         match self {
             Transport::Host => planned,
@@ -84,46 +85,46 @@ pub fn check(transport: TransportSetting, codec: &str, queues: bool) -> Result<(
     let forced = matches!(transport, TransportSetting::CudaAware | TransportSetting::Nccl);
     if forced && !queues {
         return Err(Error::Usage(format!(
-            "reduce.path = \"{transport}\" works only on GPUs; leave it out, or compute with --device cuda"
+            "reduce.path = \"{transport}\" works only on GPUs; remove it, or compute with --device cuda"
         )));
     }
-    // NCCL also sums the codes of a device
+    // NCCL is not refused, because it also sums gradients that a device has encoded
     if transport == TransportSetting::CudaAware && codec != FLOAT.name {
         return Err(Error::Usage(format!(
-            "reduce.path = \"{transport}\" sums f32 in place, but reduce.codec = \"{codec}\" sends other numbers; leave reduce.path \
-             out, or use reduce.codec = \"{}\"",
+            "reduce.path = \"{transport}\" sums only f32 gradients, but reduce.codec = \"{codec}\" encodes them; remove reduce.path, \
+             or use reduce.codec = \"{}\"",
             FLOAT.name
         )));
     }
     Ok(())
 }
 
-// Chooses the transport of gradients at the start of a run. If a codec converts the gradients, they go through host
-// memory. An MPI library that wrongly claims to support device memory crashes the process. Therefore a file in OUT
-// marks a trial in progress, and a start that finds this file does not repeat the trial.
+// Chooses the transport of gradients at the start of a run. If a codec on the host encodes the gradients, they must go
+// through host memory. An MPI library that wrongly claims to support device memory crashes the process. Therefore a
+// file in OUT marks a trial in progress. A start that finds this file does not repeat the trial.
 
 /// The chosen transport and the reason.
 pub struct Choice<B: Backend> {
     pub transport: Transport<B>,
-    /// Text for the log: the name, and the findings about each transport.
+    /// Text for the log: the name of the transport, and what was found about each transport.
     pub why: String,
 }
 
-/// The facts that a choice depends on.
+/// The properties of a run that the choice depends on.
 pub struct TransportRequest<'a> {
     /// Value of `reduce.path`.
     pub path: TransportSetting,
     pub codec: &'a str,
-    /// Whether gradients are summed over ranks.
+    /// True if gradients are summed over ranks.
     pub allreduce: bool,
     /// The reason why NCCL must not be tried, if there is one.
     pub no_nccl: Option<&'a str>,
     pub out: &'a Path,
-    /// Elements per bucket.
+    /// Number of elements in each bucket.
     pub buckets: &'a [usize],
-    /// Whether the device encodes the gradients.
+    /// True if the device encodes the gradients.
     pub coded: bool,
-    /// Whether all ranks have the same number of workers.
+    /// True if all ranks have the same number of workers.
     pub even: bool,
 }
 
@@ -136,10 +137,10 @@ pub fn choose<B: Backend>(session: &Session, backend: &B, request: &TransportReq
     if !why.is_empty() {
         why += match &transport {
             Transport::Host | Transport::Mpi => {
-                "; the host takes part in each sum, so the device waits for it in each step"
+                "; the host takes part in each sum, so the device waits for the host in each step"
             }
             Transport::Nccl(_) if !request.even => {
-                "; the host reads each step before it enqueues the next one, because ranks have different numbers of workers"
+                "; the host reads the losses of each step before it enqueues the next step, because ranks have different numbers of workers"
             }
             Transport::Nccl(_) => "",
         };
@@ -157,7 +158,7 @@ fn choose_path<B: Backend>(session: &Session, backend: &B, request: &TransportRe
         return staged(String::new());
     }
     if request.codec != FLOAT.name {
-        return staged(format!("staged: {} sums its codes on the host", request.codec));
+        return staged(format!("staged: the host encodes and sums gradients with {}", request.codec));
     }
     let trial = Trial { session, backend, buckets: request.buckets };
     let (mut transports, mut found) = (vec![Transport::Host], Vec::new());
@@ -180,20 +181,21 @@ fn choose_path<B: Backend>(session: &Session, backend: &B, request: &TransportRe
     pick(&trial, request, transports, &found)
 }
 
-/// Chooses between NCCL and MPI for codes that the device makes. Integer codes give the same bits either way.
+/// Chooses between NCCL and MPI if the device encodes the gradients. The codes are integers, so the results are
+/// bit-identical.
 fn choose_for_codes<B: Backend>(
     session: &Session,
     backend: &B,
     request: &TransportRequest<'_>,
 ) -> Result<Choice<B>, Error> {
     let codec = request.codec;
-    let coded = format!("coded: the device encodes for {codec}, and only codes come to the host");
+    let coded = format!("coded: the device encodes gradients with {codec}, and only codes are copied to the host");
     if session.world.size == 1 || !request.allreduce || request.path == TransportSetting::Staged {
         return Ok(Choice { transport: Transport::Host, why: coded });
     }
     match (Trial { session, backend, buckets: request.buckets }.nccl(request.no_nccl)?, request.path) {
         (Ok(WorkingTransport { transport, why }), _) => {
-            Ok(Choice { transport, why: format!("nccl: the device encodes for {codec} ({why})") })
+            Ok(Choice { transport, why: format!("nccl: the device encodes gradients with {codec} ({why})") })
         }
         (Err(why), TransportSetting::Nccl) => {
             session.agree(Err(Error::Transport { transport: "reduce.path = \"nccl\"".into(), why }))
@@ -218,7 +220,7 @@ fn try_mpi<B: Backend>(
     if !trial.all(!crashed)? && !forced {
         let shown = marker.display();
         return Ok(Err(format!(
-            "the trial of an earlier start did not return ({shown} still exists; remove it to try again)"
+            "its test in an earlier start did not finish and may have ended the process ({shown} still exists; remove it to test again)"
         )));
     }
     session.agree(if session.is_root() { mark(&marker) } else { Ok(()) })?;
@@ -230,9 +232,9 @@ fn try_mpi<B: Backend>(
         .map(|()| WorkingTransport { transport: Transport::Mpi, why: format!("{}, and its sums are right", claim.by) }))
 }
 
-/// On two ranks, chooses the fastest transport, because the order of addition is always the same. With more ranks each
-/// transport adds in its own order, and the time must not decide about bits. Then it chooses the last candidate, which
-/// leaves most work to the devices.
+/// On two ranks, chooses the fastest transport. All transports give the same result there, because a sum of two values
+/// has only one order. On more ranks each transport adds in its own order, so choosing by time could change the results
+/// from start to start. There it chooses the last candidate, which needs the host least.
 fn pick<B: Backend>(
     trial: &Trial<'_, B>,
     request: &TransportRequest<'_>,
@@ -256,8 +258,8 @@ fn pick<B: Backend>(
     Ok(Choice { transport, why })
 }
 
-/// Tests sums in device memory by MPI, with sizes from 4 KB to 64 MB, whatever the library claims. Returns the findings
-/// on rank 0. Collective.
+/// Tests sums in device memory by MPI, with sizes from 4 KB to 64 MB, even if the library does not claim to support
+/// them. Returns the findings on rank 0. Collective.
 pub fn try_aware<B: Backend>(session: &Session, backend: &B) -> Result<Option<String>, Error> {
     let claim = library::claim();
     if session.is_root() {
@@ -289,17 +291,17 @@ fn mark(marker: &Path) -> Result<(), Error> {
     Ok(formats::checkpoint::write_text(marker, text)?)
 }
 
-/// How many times a timing is repeated. The fastest counts.
+/// How many times a timing is repeated. The shortest time is used.
 const ROUNDS: usize = 3;
 
-/// The parameters of a trial's sums. Sums of f32 do not depend on them.
+/// The parameters of test sums. Sums of f32 do not depend on them.
 const STEP: SumStep =
     SumStep { done: 0, key: Key { seed: 0, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
 
 /// A transport that works on all ranks.
 pub struct WorkingTransport<B: Backend> {
     pub transport: Transport<B>,
-    /// The reason why this transport can be used.
+    /// What was found when the transport was tested.
     pub why: String,
 }
 
@@ -307,7 +309,7 @@ pub struct WorkingTransport<B: Backend> {
 pub struct Trial<'a, B: Backend> {
     pub session: &'a Session,
     pub backend: &'a B,
-    /// Elements per bucket.
+    /// Number of elements in each bucket.
     pub buckets: &'a [usize],
 }
 
@@ -317,7 +319,8 @@ impl<B: Backend> Trial<'_, B> {
         Ok(self.session.comm.all("agreement on a transport", yes)?)
     }
 
-    /// Returns the first rank's reason why a transport is not possible, if any. Collective.
+    /// Gathers each rank's reason why a transport is not possible. Returns the reason of the first rank that has one.
+    /// Collective.
     fn obstacle(&self, own: Option<String>) -> Result<Option<String>, Error> {
         Ok(first_reason(&self.session.comm.gather_all("agreement on a transport", &own)?))
     }
@@ -337,7 +340,7 @@ impl<B: Backend> Trial<'_, B> {
         Ok(self.known_answer(&transport)?.map(|()| WorkingTransport { transport, why }))
     }
 
-    /// Returns a bucket with this rank's part of a sum with known result.
+    /// Returns a bucket with this rank's values for a sum whose result is known.
     fn bucket(&self, elems: usize) -> Result<B::Buf, backend::Error> {
         let rank = self.session.world.rank;
         let values: Vec<f32> = (0..elems).map(|i| known_answer::value(rank, i) as f32).collect();
@@ -347,7 +350,7 @@ impl<B: Backend> Trial<'_, B> {
         Ok(bucket)
     }
 
-    /// Tests sums of the buckets' sizes. The inner error describes the first wrong result.
+    /// Tests sums of all bucket sizes. The inner error describes the first wrong result.
     pub fn known_answer(&self, transport: &Transport<B>) -> Result<Result<(), String>, Error> {
         let mut sizes = self.buckets.to_vec();
         sizes.sort_unstable();
@@ -359,7 +362,7 @@ impl<B: Backend> Trial<'_, B> {
         Ok(self.obstacle(wrong)?.map_or(Ok(()), Err))
     }
 
-    /// Tests a sum. Returns a description of the difference if the result is wrong.
+    /// Tests a sum of `elems` values. Returns a description of the difference if the result is wrong.
     fn wrong_sum(&self, transport: &Transport<B>, elems: usize) -> Result<Option<String>, Error> {
         let mut bucket = self.session.agree(self.bucket(elems).map_err(Error::from))?;
         let mut sum = transport.float_sum(elems);

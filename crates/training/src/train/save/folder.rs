@@ -1,4 +1,4 @@
-//! The output directory: whether a run may use it, how much space it needs, the marker of a run's output, and whether
+//! The output directory: whether a run may use it, how much space it needs, the marker file that shows that a run wrote it, and whether
 //! that run is finished.
 
 use std::fs;
@@ -33,7 +33,7 @@ pub fn need<B: Backend>(run: &Run<B>) -> DiskNeed {
     DiskNeed { checkpoint: model + weights * others as u64, model, keep: run.recipe.checkpoint.keep as u64 }
 }
 
-/// A copy of the network's file for the output directory, where the recipe refers to it.
+/// A copy of the network's file, to be written to the output directory under the name that the recipe there uses.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkCopy<'a> {
     pub name: &'a str,
@@ -65,9 +65,9 @@ impl NetworkCopy<'_> {
     }
 }
 
-/// Creates the output directory, checks that it is writable, locks it and writes the recipe. It must be new or empty,
-/// unless the run resumes in it: from the checkpoint `from`, or without a checkpoint if there is none yet. `lock` is
-/// the lock if it is already locked.
+/// Creates the output directory, checks that it is writable, locks it and writes the recipe. The directory must be new or empty, unless the
+/// run resumes in it. A resumed run continues from the checkpoint `from`, or from the beginning if there is no checkpoint yet. `lock` is
+/// given if the directory is already locked.
 pub fn claim_output(
     request: &TrainRequest,
     from: Option<&Head>,
@@ -79,7 +79,7 @@ pub fn claim_output(
     check(request, from)?;
     checkpoint::check_writable(out)?;
     let lock = lock.map_or_else(|| OutLock::take(out, request.steal_lock), Ok)?;
-    // another run may have used the directory before it was locked
+    // another run may have used the directory between the first check and the lock
     check(request, from)?;
     set(out)?;
     checkpoint::check_writable(&checkpoints)?;
@@ -93,11 +93,11 @@ pub fn claim_output(
     Ok(lock)
 }
 
-/// Checks whether the run may use the output directory, without changes. If it contains files that the run would
-/// overwrite, it must be a run's output. The proof is a marker or, for earlier versions, a checkpoint.
+/// Checks whether the run may use the output directory. Changes nothing. If the directory contains files that the run would overwrite, a
+/// run must have written it. The proof is a marker file or, for earlier versions, a checkpoint.
 fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
     let out = &request.out;
-    // unfinished files of a killed run are hidden and do not count
+    // hidden files do not count, for example unfinished files of a killed run
     let visible = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|e| !e.file_name().to_string_lossy().starts_with('.'))
     };
@@ -122,7 +122,7 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
                 "contains {name}, but nothing proves that it is the output of a run (no .trireme-run, no checkpoint), so nothing in it \
                  was changed; choose another --out"
             ),
-            // other files, such as a job's log
+            // the other files, such as a job's log, are not overwritten
             None => return Ok(()),
         },
         _ => return Ok(()),
@@ -130,8 +130,8 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
     Err(Error::Usage(format!("{shown} {why}")))
 }
 
-// OUT/.trireme-run marks a directory as the output of a run and contains the run's id. Without it or a checkpoint,
-// files in the directory are not touched.
+// The marker file OUT/.trireme-run shows that a run wrote the directory. It contains the run's id. In a directory without it and without a
+// checkpoint, no file is changed.
 
 /// Content of the marker file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,7 +160,7 @@ pub fn is_marked(out: &Path) -> bool {
 pub fn read(out: &Path) -> Result<Option<Marker>, Error> {
     let path = path(out);
     let refuse = |source| Error::File { action: "read", path: path.clone(), source };
-    // the directory may not exist yet
+    // this also covers a directory that does not exist
     if fs::symlink_metadata(&path).is_err() {
         return Ok(None);
     }
@@ -184,19 +184,19 @@ pub fn set(out: &Path) -> Result<Marker, Error> {
     Ok(marker)
 }
 
-/// Number of bytes at the end of a log that contain its last line.
+/// Number of bytes to read from the end of a log. They contain its last line.
 const TAIL: u64 = 65_536;
 
-/// Facts for the message about a finished run.
+/// What the message about a finished run needs to know.
 #[derive(Clone, Copy, Debug)]
 pub struct EndOfRun {
     pub last: u64,
-    /// Text about how to continue the run.
+    /// Text that says how to continue the run.
     pub more: &'static str,
 }
 
-/// Returns the message for a finished run: its checkpoint is at the last step, its model is written, and its log has the end event. Returns
-/// `None` for a run that can continue. Changes no file.
+/// Returns the message for a finished run, or `None` if the run can continue. A run is finished if its checkpoint is at step `last`, its
+/// model is written, and its log ends with the end event. Changes no file.
 pub fn told(out: &Path, head: &Head, over: EndOfRun) -> Option<String> {
     let EndOfRun { last, more } = over;
     let step = head.progress.step;

@@ -1,11 +1,11 @@
-//! Jobs for a thread, one at a time. The caller continues and looks for the answer later. `tests/loom` tests all
-//! interleavings of the two threads.
+//! Runs jobs on another thread, one at a time. The caller continues and asks for the answer later. `tests/loom` tests
+//! all interleavings of the two threads.
 
 use std::io;
 
 use base::sync::{Builder, JoinHandle, Receiver, Sender, bounded};
 
-/// The thread and the channels to it.
+/// A thread that runs jobs, with the channels to it.
 pub struct HandOver<J, A> {
     jobs: Option<Sender<J>>,
     answers: Receiver<A>,
@@ -13,7 +13,7 @@ pub struct HandOver<J, A> {
     under_way: bool,
 }
 
-/// The error if the thread has ended.
+/// The error of [`HandOver::give`] if the thread has ended.
 pub struct ThreadEnded;
 
 impl<J: Send + 'static, A: Send + 'static> HandOver<J, A> {
@@ -27,7 +27,7 @@ impl<J: Send + 'static, A: Send + 'static> HandOver<J, A> {
         let life = move || {
             begin();
             while let Ok(job) = queue.recv() {
-                // this fails only if nobody waits for answers any more
+                // this fails only if the receiver was dropped, and then the answer is not needed
                 let _ = answer.send(work(job));
             }
         };

@@ -1,10 +1,10 @@
-//! The lock on an output directory. OUT/.trireme-lock names the run that uses the directory. Only rank 0 takes the
-//! lock.
+//! The lock on an output directory. The file OUT/.trireme-lock describes the process that uses the directory. Only rank
+//! 0 takes the lock.
 //!
 //! It is a POSIX byte-range lock (fcntl). NFS and Lustre share these locks between hosts, and the kernel releases them
-//! when the process ends. The name in the file is for messages, and for file systems without locks or with locks that
-//! are local to a host. A normal end empties the file. The file itself is not removed, because then two runs could lock
-//! two different files of this name.
+//! when the process ends. The description in the file is used for messages, and on file systems that have no locks or
+//! do not share them between hosts. At a normal end the process empties the file. It does not remove the file, because
+//! then two runs could lock two different files of this name.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -21,10 +21,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// How many times to check a lock without a name. Its holder may be about to write the name, or to replace the lock.
+/// How many times to check a lock file without a description. Its holder may be about to write it, or to replace the
+/// file.
 const START_TRIES: u32 = 20;
-/// How many times to check a lock whose holder was killed. The holder keeps the lock until its last thread has ended,
-/// which needs seconds on a busy machine.
+/// How many times to check a lock whose holder was killed. The kernel keeps the lock until the last thread of the
+/// holder has ended, which takes seconds on a busy machine.
 const END_TRIES: u32 = 600;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Advice for the user if another run uses the directory.
@@ -35,25 +36,26 @@ const MOST: u64 = 4096;
 /// The lock on an output directory. Dropping it releases the directory.
 #[derive(Debug)]
 pub struct OutLock {
-    /// Must stay the only handle of this process to the file, because closing any other handle would release the lock.
+    /// Must be the only open handle of this process to the file. POSIX releases the lock when the process closes any
+    /// handle to the file.
     file: File,
     path: PathBuf,
 }
 
-/// Result of checking the lock file.
+/// Result of one attempt to lock the file.
 enum LockState {
     Locked(OutLock),
-    /// The holder has ended, or the user forces this.
+    /// The lock file may be replaced, because its holder has ended or the user requests it.
     Replace(PathBuf),
-    /// Another process is creating, naming or replacing the file right now. Check again later.
+    /// Another process is just creating, replacing or describing the lock. Check again later.
     Again,
-    /// The holder is about to end. If it does not, this is the error.
+    /// The holder was killed and is about to end. Return this error if it does not end in time.
     Ending(Error),
 }
 
 impl OutLock {
-    /// Locks the existing directory `out`. With `steal` set, also takes it from a run on another host that cannot be
-    /// checked.
+    /// Locks the directory `out`, which must exist. With `steal` set, also takes the directory from a run on another
+    /// host whose state cannot be checked.
     ///
     /// # Errors
     ///
@@ -91,10 +93,10 @@ impl OutLock {
         there.then(|| Self::take(out, steal)).transpose()
     }
 
-    /// Replaces the lock file of a holder that has ended.
+    /// Replaces the lock file by a new file that this process has locked.
     fn replace(path: PathBuf, me: &Holder) -> std::io::Result<Self> {
         let mut new = NewFile::private(&path)?;
-        // the result does not matter: a file system without locks was detected before
+        // the result is ignored, because the attempt before has already shown whether the file system supports locks
         let _ = answer(new.file()?);
         let text = serde_json::to_vec(me)?;
         new.file()?.write_all(&text)?;
@@ -107,8 +109,8 @@ impl OutLock {
         self.file.sync_all()
     }
 
-    /// Returns an error if another run has taken the directory, so that this one must not write there any more. If the
-    /// directory itself is gone ([`OutLock::is_gone`]), the next write reports it.
+    /// Returns an error if another run has taken the directory, so that this run must not write there any more. Returns
+    /// no error if the directory itself is gone (see [`OutLock::is_gone`]), because the next write then fails.
     pub fn check(&self) -> Result<(), Error> {
         if is_at(&self.file, &self.path) || fs::symlink_metadata(&self.path).is_err() {
             return Ok(());
@@ -139,7 +141,7 @@ impl Drop for OutLock {
     }
 }
 
-/// Checks the lock file once. Creates it if it is missing.
+/// Tries to lock the file once. Creates the file if it is missing.
 fn try_lock(out: &Path, path: &Path, me: &Holder, steal: bool) -> Result<LockState, Error> {
     let refuse = |source| Error::File { action: "lock", path: path.to_path_buf(), source };
     let mut file = safe_create::to_update_private(path).map_err(refuse)?;
@@ -172,7 +174,7 @@ fn in_use_error(out: &Path, who: &str, cure: &str) -> Error {
     Error::Usage(format!("{} is in use by {who}; {cure}", out.display()))
 }
 
-/// Tries to lock a file without waiting.
+/// Requests a lock on an open file, without waiting.
 fn answer(file: &File) -> Result<Answer, Errno> {
     match fcntl_lock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Answer::Granted),
@@ -196,7 +198,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     file.metadata().ok().zip(fs::symlink_metadata(path).ok()).is_some_and(same)
 }
 
-/// A process that uses an output directory.
+/// A process that uses an output directory. The lock file contains this description.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     pub host: String,
@@ -205,16 +207,16 @@ pub struct Holder {
     pub process: u32,
     /// Start time of the process in kernel ticks after boot. Distinguishes processes with the same id.
     pub ticks: u64,
-    /// Time when it took the directory, in seconds since 1970.
+    /// Time when the process took the directory, in seconds since 1970.
     pub since: u64,
-    /// Its Slurm job, if it runs in one.
+    /// The Slurm job of the process, if it runs in one.
     pub job: Option<Job>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     pub id: String,
-    /// How many times it was restarted with this id.
+    /// How many times Slurm has restarted the job with this id.
     pub restarts: u64,
 }
 
@@ -225,16 +227,16 @@ pub enum Answer {
     Granted,
     /// Another process has the lock.
     Refused,
-    /// This file system has no locks.
+    /// This file system does not support locks.
     None,
 }
 
-/// Whether a directory may be taken.
+/// Result of judging whether a directory may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// No running process uses the directory.
     Free,
-    /// The holder has ended, but its lock still exists.
+    /// The holder has ended, but the file system still has its lock.
     Left,
     /// The holder is still running.
     Held,
@@ -258,16 +260,16 @@ impl Holder {
         }
     }
 
-    /// Decides whether this process (`self`) may take the directory of `holder`. `answer` is the result of trying to
-    /// lock the file. `everywhere` is true if the file system applies its locks to all hosts.
+    /// Decides whether this process (`self`) may take the directory from `holder`. `answer` is the result of requesting
+    /// a lock. `everywhere` is true if the file system applies locks to all hosts.
     pub fn judge(&self, holder: &Holder, answer: Answer, everywhere: bool) -> Claim {
         let same_boot = self.boot == holder.boot;
         let here = same_boot && self.host == holder.host;
         let rebooted = !same_boot && self.host == holder.host;
-        // Slurm restarts a job only after the whole job has ended
+        // Slurm restarts a job only after all of its processes have ended
         let requeued = self.job.as_ref().zip(holder.job.as_ref()).is_some_and(|(me, it)| me.comes_after(it));
         match answer {
-            // the kernel knows all of its processes, even in other containers
+            // within one boot, the kernel sees the locks of all processes, even in other containers
             Answer::Granted if same_boot || rebooted || requeued || everywhere => Claim::Free,
             Answer::Granted => Claim::Unknown,
             Answer::Refused if same_boot => Claim::Held,
@@ -285,13 +287,14 @@ impl Holder {
         }
     }
 
-    /// Returns true if the holder is a process on this host that is running.
+    /// Returns true if the described process is running on this host. The start time excludes a later process with the
+    /// same id.
     fn is_alive(&self) -> bool {
         ticks(self.process) == Some(self.ticks)
     }
 
-    /// Returns true if the holder's first thread has ended because it was killed. The other threads will end soon and
-    /// release its locks.
+    /// Returns true if the holder's first thread has ended because the process was killed. Its other threads will end
+    /// soon, and then the kernel releases the lock.
     pub fn is_ending(&self) -> bool {
         self.is_alive() && field(self.process, 3).is_some_and(|state| state == "Z" || state == "X")
     }
@@ -325,7 +328,8 @@ fn ticks(process: u32) -> Option<u64> {
     field(process, 22)?.parse().ok()
 }
 
-/// Returns a field of /proc/N/stat after the process name, which is the second field and may contain any character.
+/// Returns the field with this number, counted from 1, in /proc/PROCESS/stat. The second field is the process name,
+/// which may contain any character, so the fields after it are counted from its end. `number` must be at least 3.
 fn field(process: u32, number: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     Some(stat.rsplit_once(')')?.1.split_whitespace().nth(number.checked_sub(3)?)?.to_string())
@@ -341,7 +345,7 @@ mod tests {
         out
     }
 
-    /// tests/runs tests the lock between processes with the real program.
+    /// The lock between two processes is tested in tests/runs with the real program.
     #[test]
     fn a_lock_names_its_holder_and_forgets_it_at_the_end() {
         let out = folder("name");
@@ -397,7 +401,7 @@ mod holder_tests {
             let judge = |holder: &Holder, answer| me.judge(holder, answer, everywhere);
             assert_eq!(judge(&me, Granted), Claim::Free, "killed");
             assert_eq!(judge(&me, Refused), Claim::Held);
-            // a container has its own host name
+            // a container has its own host name, but the same boot id
             assert_eq!(judge(&on("c1", "b1", None), Refused), Claim::Held);
             assert_eq!(judge(&on("n1", "b0", None), Granted), Claim::Free, "the host has restarted");
             // there is no process with this id
@@ -425,7 +429,7 @@ mod holder_tests {
             assert_eq!(again.judge(&before, Granted, everywhere), Claim::Free);
             assert_eq!(again.judge(&before, Refused, everywhere), Claim::Left);
             assert_eq!(again.judge(&before, NoLocks, everywhere), Claim::Free);
-            // another step of the same job, and another job
+            // the same job without a restart, and another job
             for me in [on("n1", "b1", Some(("77", 0))), on("n1", "b1", Some(("78", 1)))] {
                 assert_eq!(me.judge(&before, Refused, everywhere), Claim::Unknown);
             }

@@ -1,5 +1,5 @@
-//! Converts a graph's parameters to the layers of a model file and back. Also converts flat memory to plain tensors, so
-//! that another thread can write them while training continues.
+//! Converts a graph's parameters to the layers of a model file and back. Files have plain tensors, without a device's padding and
+//! reordering. [`Exporter`] converts copies of the parameters, so that another thread can write a file while training continues.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use net::{FeatureOrder, NetSpec, Node, Shape, Tensors};
 
 use crate::error::Error;
 
-/// Returns plain copies of all layers with weights, in network order. Returns an error if any value is not finite.
+/// Returns copies of all layers with weights in plain layout, in network order. Returns an error if a value is not finite.
 pub fn layers<B: Backend>(graph: &Graph<B>) -> Result<Vec<LayerWeights>, Error> {
     Exporter::new(graph).layers(graph.weights(), graph.running())
 }
 
-/// Returns an error if the weights do not fit `net`. Called before memory for it is allocated.
+/// Returns an error if the tensors in `layers` do not fit `net`. Called before the graph is built, so that a wrong file costs no memory.
 pub fn check(file: &ModelFile, layers: &[LayerWeights], net: &NetSpec) -> Result<(), Error> {
     let have: BTreeMap<String, &[usize]> =
         layers.iter().flat_map(of_layer).map(|(name, (shape, _))| (name, shape)).collect();
@@ -45,14 +45,15 @@ fn of_layer(layer: &LayerWeights) -> impl Iterator<Item = (String, Plain<'_>)> {
     layer.tensors.iter().map(move |tensor| (named(tensor), (tensor.1.as_slice(), tensor.2.as_slice())))
 }
 
-/// Fills a graph from a model file. It must have exactly the parameters of the graph, with the same shapes.
+/// Sets the parameters and running statistics of a graph from a model file. The file must have exactly the graph's tensors, with the same
+/// shapes.
 pub fn restore<B: Backend>(graph: &mut Graph<B>, file: &ModelFile) -> Result<(), Error> {
     check(file, &file.layers, graph.net())?;
     let tensors: BTreeMap<String, Plain<'_>> = file.layers.iter().flat_map(of_layer).collect();
     set_some(graph, &tensors.iter().map(|(name, (_, values))| (name.as_str(), *values)).collect())
 }
 
-/// Sets the parameters and running statistics that have values under their names. The rest do not change.
+/// Sets the parameters and running statistics whose names are in `values`. All others stay unchanged.
 pub fn set_some<B: Backend>(graph: &mut Graph<B>, values: &BTreeMap<&str, &[f32]>) -> Result<(), Error> {
     for i in 0..graph.params().len() {
         if let Some(values) = values.get(graph.params()[i].name.as_str()) {
@@ -80,8 +81,8 @@ fn mismatch(file: &ModelFile, name: &str, expected: &str, got: &str) -> Error {
     }
 }
 
-/// Returns for each node how files store its layer, or `None` if it has no tensors. `shapes` has the shapes of all
-/// tensors of the network.
+/// Returns, for each node, how files store the tensors of its layer. `None` if it has no tensors. `shapes` has the shapes of all tensors of
+/// the network.
 pub fn layer_kinds(net: &NetSpec, shapes: &[Shape]) -> Vec<Option<LayerKind>> {
     let orders = net.feature_orders(shapes);
     let kind = |node: &Node| {
@@ -98,10 +99,10 @@ pub fn layer_kinds(net: &NetSpec, shapes: &[Shape]) -> Vec<Option<LayerKind>> {
     net.nodes.iter().map(kind).collect()
 }
 
-// Converts flat memory to plain tensors with the names, shapes and layouts of a network. It does not need the graph, so that another
-// thread can do the work while training continues.
+// Converts copies of a graph's memory to plain tensors with names and shapes. The conversion does not need the graph, so another thread can
+// do it while training continues.
 
-/// A layer with weights, and where its values are in an arena.
+/// A layer with weights, and the places of its values in memory.
 struct Layer<B: Backend> {
     name: String,
     kind: LayerKind,
@@ -109,7 +110,7 @@ struct Layer<B: Backend> {
     norm: Option<NormPlace>,
 }
 
-/// The layers with weights, in the order of the network.
+/// Converts copies of a graph's memory. It has the layers with weights, in network order.
 pub struct Exporter<B: Backend> {
     layers: Vec<Layer<B>>,
 }
@@ -126,8 +127,8 @@ impl<B: Backend> Exporter<B> {
         Self { layers: graph.net().nodes.iter().enumerate().filter_map(layer).collect() }
     }
 
-    /// Returns plain copies of all layers from an arena in the parameters' layout and running statistics. Returns an
-    /// error if any value is not finite, because such a file would replace a good file.
+    /// Returns all layers as plain tensors. `weights` has the layout of the graph's parameters, and `running` that of its running
+    /// statistics. Returns an error if a value is not finite, because such a file would replace a good one.
     pub fn layers(&self, weights: &Arena<B>, running: &[f32]) -> Result<Vec<LayerWeights>, Error> {
         let mut layers: Vec<LayerWeights> = Vec::new();
         for layer in &self.layers {
@@ -148,7 +149,7 @@ impl<B: Backend> Exporter<B> {
         Ok(layers)
     }
 
-    /// Returns plain tensors with the parameters' names from flat host buckets in the parameters' layout.
+    /// Converts host buckets with the layout of the parameters to plain tensors with the parameters' names.
     pub fn tensors_of(&self, buckets: &[Vec<f32>]) -> Result<Vec<Tensor>, Error> {
         let params = self.layers.iter().flat_map(|layer| &layer.params);
         let plain = |p: &Param<B>| {
@@ -159,8 +160,8 @@ impl<B: Backend> Exporter<B> {
         params.map(plain).collect()
     }
 
-    /// Unpacks device memory that has the parameters' layout, such as the averaged weights, into host tensors with the
-    /// parameters' names and shapes.
+    /// Converts device memory with the layout of the parameters, such as optimizer state, to plain tensors with the parameters' names and
+    /// shapes.
     pub fn tensors(&self, arena: &Arena<B>) -> Result<Vec<Tensor>, Error> {
         let params = self.layers.iter().flat_map(|layer| &layer.params);
         params.map(|p| Ok((p.name.clone(), p.spec.shape.clone(), unpack(p, arena)?))).collect()
@@ -182,8 +183,8 @@ mod tests {
     use super::*;
     use net::{Activation, Add, Concat, Conv, Flatten, Id, Linear, Norm};
 
-    /// Returns `flatten` of a linear layer after two flattened images, which `join` combines. Each has three channels
-    /// of 2 x 2 pixels.
+    /// Returns how a linear layer reads its flattened input. The input is made from two images by `join`, each with three channels of 2 x 2
+    /// pixels.
     fn flatten(join: fn(&mut NetSpec, [Id; 2])) -> Option<[usize; 3]> {
         let mut net = NetSpec::new("x", Shape::image(1, 2, 2));
         let branches = ["a", "b"].map(|name| {
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_that_are_mixed_are_those_of_the_network() {
+    fn mixed_orders_keep_the_network_order() {
         let joined = flatten(|net, both| {
             net.join("all", Concat, &both);
         });

@@ -1,4 +1,4 @@
-//! What a run's model files contain, the final model, and checkpoint names. Only rank 0 writes.
+//! Writes the final model, and defines the content of model files and the names of checkpoints. Only rank 0 writes.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -25,7 +25,7 @@ pub fn model_path(out: &Path) -> PathBuf {
 
 /// Writes the final model. Does nothing on ranks other than 0.
 ///
-/// `at_end` are the scores of the split that is evaluated at the end of the run.
+/// `at_end` has the scores on the split that is evaluated only at the end of the run.
 pub fn model<B: Backend>(
     session: &Session,
     run: &mut Run<B>,
@@ -46,8 +46,8 @@ pub fn model<B: Backend>(
     Ok(file.write_described(path, &keras::describe(run.graph.net(), run.source.manifest.label_kind())?)?)
 }
 
-/// Writes the model at the end of a run. If OUT cannot be written, saves the model to a new private folder in TMPDIR or in the current
-/// folder. The error then names this folder.
+/// Writes the model at the end of a run. If OUT cannot be written, writes the model to a new private folder in TMPDIR or in the current
+/// directory. The error then names this folder.
 pub fn last_model<B: Backend>(
     session: &Session,
     run: &mut Run<B>,
@@ -64,13 +64,13 @@ pub fn last_model<B: Backend>(
         if made.is_ok() && model(session, run, at, at_end, &elsewhere).is_ok() {
             return Err(Error::Failed(format!("{error}. The model is in {} instead", elsewhere.display())));
         }
-        // removes the directory if it is empty
+        // remove the folder, which fails harmlessly if it is not empty
         let _ = std::fs::remove_dir(&folder);
     }
     Err(error)
 }
 
-/// Returns the last scores of the watched split. The keys contain the split and the name of the score.
+/// Returns the last scores on the split that is evaluated after each epoch. The keys are SPLIT/SCORE.
 pub fn scores<B: Backend>(run: &Run<B>, at: &Progress) -> BTreeMap<String, f64> {
     named(run.evaluation.as_ref().map(|evaluation| evaluation.split.name()), at.score.as_ref())
 }
@@ -85,7 +85,7 @@ fn named(split: Option<&str>, score: Option<&Sums>) -> BTreeMap<String, f64> {
     all.map(|(name, value)| (format!("{split}/{name}"), value)).collect()
 }
 
-/// Returns a model file without weights, scores and steps. It does not depend on ranks, hosts, times or speeds.
+/// Returns a model file without weights, scores and steps. Its content does not depend on ranks, hosts or times.
 pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
     let input = shape_of(run.source.preprocess.output());
     let image = match run.source.preprocess.input() {
@@ -93,7 +93,7 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
         Images::Varied { channels } => [channels, 0, 0],
     };
     let mut recipe = run.recipe.clone();
-    // these settings do not affect the result
+    // remove settings that do not affect the trained weights
     recipe.loader = recipe::Loader { on_corrupt: recipe.loader.on_corrupt, ..Default::default() };
     (recipe.log, recipe.checkpoint) = Default::default();
     Ok(ModelFile {
@@ -117,8 +117,8 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
     })
 }
 
-// Checks that a data set has the classes that a model was trained on: the same names in the same order, because a label is an index into
-// that list.
+// Checks that a data set has the same classes as the data that a model was trained on: the same names in the same order, because a label is
+// an index into this list.
 
 /// The classes of a model, and the paths of model and data set for messages.
 pub struct ClassSources<'a> {
@@ -129,7 +129,7 @@ pub struct ClassSources<'a> {
 }
 
 impl ClassSources<'_> {
-    /// Describes the first class that differs from the data set's classes. Returns `None` if all are equal.
+    /// Describes the first class in which model and data set differ. Returns `None` if all classes are equal.
     pub fn difference(&self, data: &[String]) -> Option<String> {
         let (file, folder) = (self.file.display(), self.data.display());
         let count = self.model.len().max(data.len());

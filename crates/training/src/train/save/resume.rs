@@ -1,5 +1,5 @@
-//! Resuming from a checkpoint: finds it, checks that the run may continue from it, and restores its state. Only rank 0
-//! reads the file. The other ranks get the necessary parts from it.
+//! Resumes from a checkpoint: finds it, checks that the run may continue from it, and restores its state. Only rank 0
+//! reads the file and broadcasts what the other ranks need.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
@@ -28,30 +28,30 @@ use crate::train::save::output::ClassSources;
 use crate::train::save::snapshot::{broadcast_arena, broadcast_values};
 use crate::train::save::{model, output};
 
-/// The part of the checkpoint that all ranks know.
+/// The part of a checkpoint that is broadcast to all ranks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Head {
     pub path: PathBuf,
-    /// The recipe in the file, as TOML.
+    /// The recipe in the checkpoint, as TOML.
     recipe: String,
-    /// Description of the network. Empty if it is from the catalogue.
+    /// Description of the network in the checkpoint. Empty if the network is from the catalogue.
     network: String,
     classes: Vec<String>,
     pub progress: Progress,
-    /// Notes about files that were skipped.
+    /// Notes about newer checkpoints that were skipped because they are damaged.
     pub notes: Vec<String>,
 }
 
 /// A checkpoint to resume from.
 pub struct Resume {
-    /// The part that all ranks know.
+    /// The part that was broadcast to all ranks.
     pub head: Head,
-    /// The full content, only on rank 0.
+    /// The full content of the checkpoint. `None` on ranks other than 0.
     state: Option<StateFile>,
 }
 
-/// Finds the requested checkpoint: the newest good one in OUT, or the given file. Returns `None` without `--resume`,
-/// and for `--resume auto` if there is none.
+/// Finds the requested checkpoint: the newest good one in OUT, or the given file. Returns `None` if no checkpoint is
+/// requested, and for `--resume auto` if OUT has none.
 pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
     if let Some(path) = &request.resume_from {
         return Ok(Some(Resume::new(path.clone(), read_found(path)?, Vec::new())));
@@ -94,7 +94,8 @@ pub fn share(session: &Session, request: &TrainRequest) -> Result<Option<Resume>
 }
 
 impl Head {
-    /// Copies the number of workers from the checkpoint. Returns an error if the run would compute something different.
+    /// Checks that the run can continue from the checkpoint with this recipe, data set and number of ranks. Sets the
+    /// number of workers to that of the checkpoint. Returns an error if the run would compute something different.
     pub fn settle(&self, source: &mut Source, request: &TrainRequest, ranks: usize) -> Result<(), Error> {
         let (file, progress) = (self.path.display(), &self.progress);
         let old = Recipe::from_toml(&self.recipe)?;
@@ -103,12 +104,12 @@ impl Head {
         let differences = source.recipe.differences(&compared)?;
         if !differences.is_empty() {
             let longer = match source.recipe.epochs > old.epochs && !request.extend_epochs {
-                true => ", with --extend-epochs for more epochs,",
+                true => " (for more epochs, add --extend-epochs)",
                 false => "",
             };
             return Err(Error::Usage(format!(
-                "--resume: the recipe differs from the recipe in {file} in {}; continue with the same recipe{longer} or give another \
-                 --out",
+                "--resume: the recipe differs from the recipe in {file}. Different keys: {}. Use the same recipe{longer}, or start a \
+                 new run in another --out",
                 differences.join("; ")
             )));
         }
@@ -126,20 +127,20 @@ impl Head {
         let sides = ClassSources { model: &self.classes, file: &self.path, data: Path::new(&source.recipe.data) };
         if let Some(difference) = sides.difference(source.train.class_names()) {
             return Err(Error::Usage(format!(
-                "--resume: the classes differ: {difference}; give the data set that the run began with"
+                "--resume: the classes differ: {difference}; use the data set that the run began with"
             )));
         }
         let data = source.identity()?;
         if data != progress.data {
             return Err(Error::Usage(format!(
-                "--resume: {file} is from a run on another data set: expected {}, got {data} in {}; give the data set that the run \
+                "--resume: {file} is from a run on another data set: expected {}, got {data} in {}; use the data set that the run \
                  began with",
                 progress.data, source.recipe.data
             )));
         }
         match request.max_steps {
             Some(last) if last < progress.step => Err(Error::Usage(format!(
-                "--max-steps {last}: {file} is already at step {}; give more steps, or an earlier checkpoint",
+                "--max-steps {last}: {file} is already at step {}; use a larger --max-steps, or an earlier checkpoint",
                 progress.step
             ))),
             _ => Ok(()),
@@ -155,8 +156,8 @@ impl Head {
         Self { path, recipe, network, classes: Vec::new(), progress, notes: Vec::new() }
     }
 
-    /// Returns the checkpoint's recipe `old` in the form to compare with the run's. For an extended run, it has the new
-    /// length.
+    /// Returns the checkpoint's recipe `old`, changed so that only forbidden differences from the run's recipe remain.
+    /// With `--extend-epochs`, it gets the new number of epochs.
     fn compared(&self, source: &mut Source, request: &TrainRequest, old: &Recipe) -> Result<Recipe, Error> {
         let recipe = &mut source.recipe;
         if request.extend_epochs || recipe.schedule.stretched.is_none() {
@@ -165,7 +166,7 @@ impl Head {
         if !request.extend_epochs {
             return Ok(old.clone());
         }
-        // report other differences before the changes to the learning rates
+        // if there are other differences, report only those and do not change the learning rates
         let mut compared = Recipe { epochs: recipe.epochs, ..old.clone() };
         if recipe.differences(&compared)?.is_empty() {
             source.notes.extend(extend(recipe, old, &self.progress, source.train.len())?);
@@ -182,7 +183,7 @@ impl Resume {
         Self { head: Head { path, recipe, network, classes, progress, notes }, state: Some(state) }
     }
 
-    /// Makes a device use the same algorithms as before. Must be called before planning.
+    /// Makes a device use the algorithms in the checkpoint. Must be called before the network is planned.
     pub fn adopt<B: Backend>(&self, backend: &B) {
         if let Some(choice) = backend.algorithm_choice() {
             choice.adopt(&Algorithms::parse(&self.head.progress.algorithms));
@@ -198,7 +199,7 @@ impl Resume {
         run.optimizer.set_steps(head.progress.step);
         let scaling = run.graph.backend().loss_scaling();
         if let Some((scaling, kept)) = scaling.zip(head.progress.loss_scale) {
-            // a smaller scale would end the run again before its first step
+            // a smaller scale would end the run with an error before its first step
             scaling.set_scale(LossScale { scale: kept.scale.max(LossScale::LEAST), bad: 0, ..kept })?;
         }
         broadcast_arena(session, run.graph.arenas().1)?;
@@ -217,7 +218,8 @@ impl Resume {
     }
 }
 
-/// Restores rank 0's own memory. Only checks the number of residuals.
+/// Restores the parameters, running statistics and optimizer state on rank 0. Of the residuals it only checks the
+/// number.
 fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(), Error> {
     let other = |what: &str, expected: String, got: String| {
         let cure = "it is for another version of this network".into();
@@ -243,7 +245,7 @@ fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(
     Ok(())
 }
 
-/// Packs plain tensors by name. The error has the expected and the found value.
+/// Writes tensors to the parameters' places in `arena`. The error has the expected and the found value.
 fn pack<B: Backend>(graph: &Graph<B>, tensors: &[Tensor], arena: &mut Arena<B>) -> Result<(), (String, String)> {
     let params = graph.params();
     if tensors.len() != params.len() {
@@ -262,7 +264,8 @@ fn pack<B: Backend>(graph: &Graph<B>, tensors: &[Tensor], arena: &mut Arena<B>) 
     Ok(())
 }
 
-/// Broadcasts each worker's residuals and stores them on the rank that now runs the worker.
+/// Restores the residuals of error feedback. Each worker's residuals are broadcast, and the rank that now runs the
+/// worker stores them.
 fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals: &[Vec<Tensor>]) -> Result<(), Error> {
     let layout = run.graph.layout();
     for worker in 0..run.division.workers {
@@ -282,8 +285,8 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
     Ok(())
 }
 
-/// Truncates the log to the checkpoint, and renames newer checkpoints and the model of an earlier end. So until the run
-/// ends again, its newest checkpoint counts as its model.
+/// Truncates the log to the checkpoint. Renames newer checkpoints, and the model if the run had already ended. Until
+/// the run ends again, its newest checkpoint is then used as its model.
 pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
     cut_log(&out.join("metrics.jsonl"), &head.progress)?;
     let model = output::model_path(out);
@@ -295,7 +298,7 @@ pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
     }
     let folder = out.join("checkpoints");
     let aside = |source| Error::File { action: "tidy up", path: folder.clone(), source };
-    // removes unfinished files that a killed run of an earlier version has left
+    // remove unfinished files that a killed run of an earlier version has left
     for entry in std::fs::read_dir(&folder).map_err(aside)? {
         let path = entry.map_err(aside)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -312,7 +315,7 @@ pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
     Ok(())
 }
 
-/// Keeps only the lines of the log that the run had written at the checkpoint.
+/// Keeps only the lines of the log that were written before the checkpoint.
 fn cut_log(path: &Path, progress: &Progress) -> Result<(), Error> {
     let refuse = |source| Error::File { action: "cut", path: path.into(), source };
     let Some(mut file) = safe_create::open_own(path).map_err(refuse)? else { return Ok(()) };
@@ -323,8 +326,8 @@ fn cut_log(path: &Path, progress: &Progress) -> Result<(), Error> {
     Ok(checkpoint::write_text(path, &kept)?)
 }
 
-/// Returns true if a line was written before the checkpoint. In the same step, scores come before it only at the end of
-/// an epoch.
+/// Returns true if a line was written before the checkpoint. Lines about an epoch or its scores with the same step
+/// number come before it only if the checkpoint is at the end of an epoch.
 fn stays(line: &str, progress: &Progress) -> bool {
     let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return false };
     let (Some(step), Some(event)) = (line["step"].as_u64(), line["event"].as_str()) else { return false };
@@ -344,13 +347,13 @@ pub fn read_found(path: &Path) -> Result<StateFile, Error> {
     Ok(state)
 }
 
-/// Returns true if the file itself caused an error of [`read_found`], so that an older checkpoint may work. Returns
-/// false for errors of the disk or this program.
+/// Returns true if the cause of an error of [`read_found`] is the file itself, so that an older checkpoint may work.
+/// Returns false for a failing disk and for files of a newer version.
 pub fn is_to_blame(error: &Error) -> bool {
     match error {
-        // passing over a newer version's file would silently lose its work
+        // skipping a file of a newer version would silently lose its training steps
         Error::Checkpoint(checkpoint::Error::Newer { .. }) => false,
-        // not a regular file, truncated while it was read, or a dangling link
+        // the file is not a regular file, was truncated while it was read, or is a dangling link
         Error::Checkpoint(checkpoint::Error::Io { source, .. }) => {
             matches!(source.kind(), ErrorKind::InvalidInput | ErrorKind::UnexpectedEof | ErrorKind::NotFound)
         }
@@ -364,7 +367,7 @@ pub fn named(path: &Path, error: &Error) -> String {
     if text.contains(&path) { text } else { format!("{path}: {text}") }
 }
 
-/// Returns an error if the tensors are not those of the network that the file names.
+/// Returns an error if the tensors in the checkpoint do not fit the network that it names.
 fn fits(state: &StateFile) -> Result<(), Error> {
     let file = &state.model;
     let net = of_model(file)?;
@@ -395,8 +398,9 @@ fn odd(file: &ModelFile, group: &str, expected: usize, got: usize) -> Error {
     }
 }
 
-/// Extends the recipe of a resumed run to more epochs than `old` has, starting at its current step. Returns a note
-/// about the change of the learning rates. Does nothing if the number of epochs is unchanged.
+/// Extends the recipe of a resumed run if it has more epochs than the checkpoint's recipe `old`, starting at the
+/// current step. Returns a note about the change of the learning rates. Does nothing if the number of epochs is
+/// unchanged.
 ///
 /// # Errors
 ///
@@ -409,7 +413,7 @@ pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, at: &Progress, images: u
     };
     if epochs < before {
         return Err(Error::Usage(format!(
-            "--extend-epochs: the run already has {before} epochs, got {epochs}; give more, such as --set epochs={}",
+            "--extend-epochs: the run already has {before} epochs, got {epochs}; use more, such as --set epochs={}",
             before + 1
         )));
     }

@@ -30,7 +30,7 @@ use crate::train::save::snapshot::{CheckpointJob, Snapshot, Writer, WrittenCheck
 /// Exit code of a run that stopped early and can be resumed.
 pub const RESUMABLE: u8 = 75;
 
-/// Assumed speed of a disk in bytes per second until a checkpoint was measured.
+/// Assumed disk speed in bytes per second, used until a checkpoint was measured.
 const DISK: f64 = 100e6;
 
 /// Time between two checks of the output directory.
@@ -51,35 +51,36 @@ pub struct Saver<'a, B: Backend> {
     writer: Option<Writer<B>>,
     head: ModelFile,
     last_snapshot: Instant,
-    /// Step at which this process took its last snapshot.
+    /// Step of the last snapshot that this process took.
     taken: Option<u64>,
     /// True if a checkpoint was due while the previous checkpoint was still being written.
     late: bool,
     /// True once the user was told about the late checkpoint.
     late_told: bool,
-    /// True if all ranks have agreed on a checkpoint at the end of the epoch.
+    /// True if all ranks have agreed to write a checkpoint at the end of the epoch.
     due: bool,
-    /// The best checkpoint that was written. A better model may exist for which there was no disk space.
+    /// The best model whose checkpoint was written. There may be a better model whose checkpoint could not be written.
     best: Option<Best>,
-    /// The error of the last write, if it failed.
+    /// The error of the last write. `None` if it succeeded.
     last_error: Option<Error>,
 }
 
 /// The state of a run between two steps.
 pub struct Moment<'a, B: Backend> {
     pub run: &'a mut Run<B>,
-    /// The gradient sums, which have the residuals.
+    /// The gradient sums. They have the residuals of error feedback.
     pub reduction: &'a mut GradientSum<B>,
     pub at: &'a mut Progress,
-    /// Requests of any rank in the last step.
+    /// What any rank requested in the last step.
     pub agreed: Requests,
 }
 
-/// Returns the best checkpoint that exists once the current checkpoint is written. `before` is the best that exists so
-/// far. A better checkpoint between them may have failed to be written.
+/// Returns the best model whose checkpoint exists once the current checkpoint is written. `before` is the best model
+/// whose checkpoint exists now. It may be older than the best model in `at`, if that model's checkpoint could not be
+/// written.
 fn best_after_write(at: &Progress, before: Option<&Best>) -> Option<Best> {
     let best = at.best.as_ref()?;
-    // a best model by another score does not count
+    // ignore a best model that was chosen by another kind of score
     let before = before.filter(|before| before.by == best.by);
     Some(best).filter(|best| best.step == at.step).or(before).cloned()
 }
@@ -96,7 +97,7 @@ impl<'a, B: Backend> Saver<'a, B> {
     ) -> Result<Self, Error> {
         let root = session.is_root();
         stop.note_checkpoint(Duration::from_secs_f64(Snapshot::bytes_of(run) as f64 / DISK));
-        // ranks also synchronise at the end of an epoch
+        // ranks synchronise at the end of an epoch, even if that is sooner
         stop.note_apart(run.strategy.steps_apart().min(run.division.steps_per_epoch));
         Ok(Self {
             session,
@@ -118,18 +119,18 @@ impl<'a, B: Backend> Saver<'a, B> {
         })
     }
 
-    /// Returns the best checkpoint that was written. Only rank 0 knows it.
+    /// Returns the best model whose checkpoint was written. Correct only on rank 0.
     pub fn best(&self) -> Option<&Best> {
         self.best.as_ref()
     }
 
-    /// Returns this rank's requests for the step that comes next.
+    /// Returns this rank's requests for the step after `at`.
     pub fn requests(&mut self, at: &Progress) -> Requests {
         self.check_folder();
         Requests { stop: self.stop.requested(), save: self.wants(at.step + 1) }
     }
 
-    /// Requests a stop if the output directory is gone, because the results could not be stored.
+    /// Requests a stop if the output directory is gone, because no results could be stored there.
     fn check_folder(&mut self) {
         if let Some(lock) = self.lock
             && self.last_check.elapsed() >= FOLDER_CHECK_INTERVAL
@@ -150,7 +151,8 @@ impl<'a, B: Backend> Saver<'a, B> {
         due && !writer.is_busy()
     }
 
-    /// Runs after each step, which took `took`. Writes a checkpoint or stops the run if the ranks have agreed on it.
+    /// Called after each step, which took `took`. Writes a checkpoint or stops the run if the ranks have agreed to do
+    /// so.
     pub fn step_done(&mut self, now: &mut Moment<'_, B>, took: Duration, report: &mut Reporter) -> Result<(), Error> {
         self.stop.note_step(took);
         self.poll(false, report)?;
@@ -166,15 +168,15 @@ impl<'a, B: Backend> Saver<'a, B> {
             return self.stop(now, report);
         }
         self.due |= now.agreed.save;
-        // at the end of an epoch, score before saving
+        // at the end of an epoch, the checkpoint is written after the evaluation
         if self.due && !now.run.ends_epoch(now.at) {
             self.save(now, report)?;
         }
         Ok(())
     }
 
-    /// Ends an epoch that was trained and scored. Does nothing if the run ends in the middle of it. `best` is true if
-    /// no earlier score was better.
+    /// Called after an epoch was trained and scored. Moves the progress to the next epoch and writes a checkpoint if it
+    /// is due. Does nothing if the run ended in the middle of the epoch. `best` is true if no earlier score was better.
     pub fn epoch_done(&mut self, now: &mut Moment<'_, B>, best: bool, report: &mut Reporter) -> Result<(), Error> {
         let Moment { run, at, agreed, .. } = now;
         if !run.ends_epoch(at) {
@@ -202,7 +204,7 @@ impl<'a, B: Backend> Saver<'a, B> {
             Some(error) => Err(error),
             None => Ok(()),
         };
-        // no rank may exit before the file is complete, because launchers kill the other ranks then
+        // all ranks wait until the file is complete, because launchers kill all ranks when one of them exits
         self.session.agree(written)?;
         if !self.session.is_root() {
             return Err(Error::OtherRank { code: RESUMABLE });
@@ -222,9 +224,10 @@ impl<'a, B: Backend> Saver<'a, B> {
         self.session.watch.set_activity(Activity::Writing { step: now.at.step });
         (self.due, self.taken) = (false, Some(now.at.step));
         let residuals = now.reduction.gather_residuals()?;
-        // a write may still be in progress here only for checkpoints that cannot be delayed
+        // if the previous write is still in progress, wait for it: a checkpoint at an end or at the end of an epoch
+        // cannot be delayed
         self.poll(true, report)?;
-        // swap in the synchronised model, which is current here even if ranks step independently
+        // save the synchronised model, which is up to date here even if ranks step independently
         let mut ranks = MpiRanks::new(self.session);
         let run = &mut *now.run;
         self.keep_folder(report);
@@ -236,7 +239,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         handed
     }
 
-    /// Creates the checkpoint folder again if only that folder was removed.
+    /// Creates the directory for checkpoints again if only this directory was removed.
     fn keep_folder(&self, report: &mut Reporter) {
         let is_lost = self.writer.is_some() && !self.folder.exists() && !self.is_out_gone();
         if is_lost && std::fs::create_dir(&self.folder).is_ok() {
@@ -297,7 +300,7 @@ impl<'a, B: Backend> Saver<'a, B> {
                 report.event(report::Checkpoint { bytes, ..event })?;
                 self.prune(&progress, report);
             }
-            // the output directory is gone, so all later files would be lost, too
+            // without the output directory, all later writes would fail too
             Err(error) if self.is_out_gone() => {
                 return Err(Error::OutputGone { source: Box::new(error) });
             }
@@ -309,7 +312,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         Ok(())
     }
 
-    /// Removes old checkpoints, except the newest and the best.
+    /// Removes old checkpoints. Keeps the newest ones and the best one.
     fn prune(&self, progress: &Progress, report: &mut Reporter) {
         let best = progress.best.as_ref().map(|best| best.step);
         let old = list(&self.folder).unwrap_or_default().into_iter().skip(self.keep);
@@ -321,8 +324,9 @@ impl<'a, B: Backend> Saver<'a, B> {
     }
 }
 
-/// Returns the best model so far if its checkpoint is in OUT. Rank 0 copies it there if it is next to the checkpoint
-/// that the run resumes from. Otherwise returns `None` and a note, and the next score counts as the best. Collective.
+/// Returns the best model of the resumed run if its checkpoint is in OUT. If it is only next to the checkpoint that the
+/// run resumes from, rank 0 copies it to OUT. Otherwise returns `None` and a note, and the next score counts as the
+/// best. Collective.
 pub fn carry_best(session: &Session, out: &Path, head: &Head) -> Result<(Option<Best>, Option<String>), Error> {
     let Some(best) = &head.progress.best else { return Ok((None, None)) };
     let taken = if session.is_root() { copy_best(out, head, best.step) } else { Ok(()) };
@@ -337,7 +341,7 @@ pub fn carry_best(session: &Session, out: &Path, head: &Head) -> Result<(Option<
     Ok((note.is_none().then(|| best.clone()), note))
 }
 
-/// Makes sure that the checkpoint of this step is in OUT. The error says why it is not.
+/// Makes sure that the checkpoint of step `step` is in OUT. The error says why it is not.
 fn copy_best(out: &Path, head: &Head, step: u64) -> Result<(), String> {
     let path = path_of(&out.join("checkpoints"), step);
     if path.exists() {
@@ -365,10 +369,10 @@ mod tests {
         let scored = |step| Some(Best { by: "loss".into(), score: 1.0 / step as f64, step });
         let mut before = None;
         let mut there = Vec::new();
-        // a best model by another score does not count
+        // a best model that was chosen by another kind of score is ignored
         let other = Best { by: "top1".into(), score: 0.9, step: 2 };
         assert_eq!(best_after_write(&Progress { step: 9, best: scored(6), ..Progress::default() }, Some(&other)), None);
-        // no best model yet, the first one, a better one that is not written, no better one, another better one
+        // in order: no best model, the first one, a better one whose write fails, no better one, another better one
         for (step, best, written) in
             [(3, None, true), (6, Some(6), true), (12, Some(12), false), (18, Some(12), true), (24, Some(24), true)]
         {
@@ -404,7 +408,7 @@ mod best_tests {
         assert_eq!((taken(15), content(15)), (false, None));
         std::fs::remove_file(path_of(&old, 10)).unwrap();
         assert!(taken(10), "the copy exists already");
-        // a file has the name of the required directory
+        // a file has the name of the directory that would have to be created
         let why = copy_best(&root.join("old/checkpoints/step-00000020.h5"), &head, 20).unwrap_err();
         assert!(why.starts_with("cannot copy "), "{why}");
         std::fs::remove_dir_all(&root).unwrap();

@@ -1,5 +1,5 @@
-//! Copies of everything that training changes, taken between two steps, and the thread that writes them to files.
-//! Training waits only for copies of flat memory.
+//! Snapshots of a run's state, taken between two steps, and the thread that writes them to checkpoint files. Training
+//! waits only until the memory is copied.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ const TASK: &str = "writes checkpoints";
 /// Maximum number of threads that copy. More threads do not increase the bandwidth of the memory.
 const COPIERS: usize = 4;
 
-/// Flat memory of a run. It is reused, because fresh pages would cost more than the copy.
+/// Memory for a copy of a run's state. It is reused for all snapshots, because allocating it again would take longer
+/// than the copy.
 pub struct Snapshot<B: Backend> {
     weights: Arena<B>,
     running: Vec<f32>,
@@ -65,7 +66,8 @@ impl<B: Backend> Snapshot<B> {
         Ok(())
     }
 
-    /// Writes to every page of host memory, so that the first copy does not need to allocate them.
+    /// Writes to every page of the memory on the host, so that the system allocates the pages before the first
+    /// snapshot.
     fn touch(&mut self) -> Result<(), backend::Error> {
         let slots = self.slots.iter_mut().map(|slot| &mut slot.1);
         let arenas = std::iter::once(&mut self.weights).chain(slots).chain(self.ema.as_mut().map(|ema| &mut ema.0));
@@ -74,10 +76,11 @@ impl<B: Backend> Snapshot<B> {
     }
 }
 
-/// Destinations and sources of copies.
+/// Pairs of a destination and a source.
 type Pairs<'a> = Vec<(&'a mut [f32], &'a [f32])>;
 
-/// Adds the copies that the host must make to `pairs`. A device copies its own memory asynchronously.
+/// Copies `from` to `to`. Device memory is copied asynchronously. For host memory, only adds the copies to make to
+/// `pairs`.
 fn pair<'a, B: Backend>(
     backend: &B,
     to: &'a mut Arena<B>,
@@ -112,13 +115,13 @@ fn copy(pairs: Pairs<'_>) {
     });
 }
 
-/// A checkpoint to write, with everything that the thread needs for it.
+/// A checkpoint to write, with everything that the writer thread needs.
 pub struct CheckpointJob<B: Backend> {
     pub snapshot: Snapshot<B>,
     /// The model file without weights.
     pub head: ModelFile,
     pub progress: Progress,
-    /// Residuals of each rank's workers as flat bytes, worker by worker. Empty without error feedback.
+    /// For each rank, the bytes of its workers' residuals, worker by worker. Empty without error feedback.
     pub residuals: Vec<Vec<u8>>,
     pub path: PathBuf,
     /// How long training waited for the copy.
@@ -127,7 +130,7 @@ pub struct CheckpointJob<B: Backend> {
 
 /// The result of writing a checkpoint.
 pub struct WrittenCheckpoint<B: Backend> {
-    /// The memory, to be reused for the next snapshot.
+    /// The memory of the snapshot, to be reused for the next one.
     pub snapshot: Snapshot<B>,
     pub progress: Progress,
     pub path: PathBuf,
@@ -140,13 +143,13 @@ pub struct WrittenCheckpoint<B: Backend> {
 /// The thread that writes checkpoints.
 pub struct Writer<B: Backend> {
     thread: HandOver<CheckpointJob<B>, WrittenCheckpoint<B>>,
-    /// Receives the first snapshot's memory when the thread has touched its pages.
+    /// Receives the memory for the first snapshot after the thread has touched its pages.
     fresh: Receiver<Result<Snapshot<B>, backend::Error>>,
     idle: Option<Snapshot<B>>,
 }
 
 impl<B: Backend> Writer<B> {
-    /// Starts the thread for checkpoints of `run`.
+    /// Starts the thread that writes the checkpoints of `run`.
     pub fn start(run: &Run<B>) -> Result<Self, Error> {
         let exporter = Exporter::new(&run.graph);
         let buckets: Arc<[usize]> = run.graph.layout().buckets.as_slice().into();
@@ -154,7 +157,7 @@ impl<B: Backend> Writer<B> {
         let (fresh_in, fresh) = bounded(1);
         let touch = move || {
             let touched = first.touch();
-            // the receiver may be gone
+            // this fails only if the receiver was dropped, and then the memory is not needed
             let _ = fresh_in.send(touched.map(|()| first));
         };
         let work = move |job: CheckpointJob<B>| {
@@ -177,12 +180,12 @@ impl<B: Backend> Writer<B> {
         self.thread.poll(wait)
     }
 
-    /// Returns memory for the next job. No job may be in progress.
+    /// Returns memory for the next snapshot. No job may be in progress.
     pub fn snapshot(&mut self) -> Result<Snapshot<B>, Error> {
         self.idle.take().map_or_else(|| Ok(self.fresh.recv().map_err(|_| gone())??), Ok)
     }
 
-    /// Returns the memory for reuse.
+    /// Takes back the memory of a written snapshot.
     pub fn give_back(&mut self, snapshot: Snapshot<B>) {
         self.idle = Some(snapshot);
     }
@@ -210,7 +213,7 @@ fn write<B: Backend>(job: &CheckpointJob<B>, exporter: &Exporter<B>, buckets: &[
     Ok(state.write(&job.path)?)
 }
 
-/// Converts the flat bytes to the residuals of each worker.
+/// Converts the bytes of each rank to the residuals of each worker.
 fn residuals<B: Backend>(
     exporter: &Exporter<B>,
     buckets: &[usize],
@@ -230,8 +233,8 @@ fn residuals<B: Backend>(
     Ok(workers)
 }
 
-/// Returns three CRC-32C digests: one for parameters, one for running statistics, one for optimizer slots and averages.
-/// They cover tensor names and values in plain layout.
+/// Returns three CRC-32C digests: of the parameters, of the running statistics, and of the optimizer state with the
+/// averaged weights. They cover names and values of tensors in plain layout.
 pub fn state<B: Backend>(run: &Run<B>) -> Result<String, Error> {
     let graph = &run.graph;
     let (mut parameters, mut optimizer) = (0, 0);
@@ -262,7 +265,8 @@ pub fn broadcast_arena<B: Backend>(session: &Session, arena: &mut Arena<B>) -> R
     })
 }
 
-/// Broadcasts rank 0's weights and running statistics. Averages and the strategy restart from them. Collective.
+/// Broadcasts rank 0's weights and running statistics. Restarts the averaged weights and the strategy from them.
+/// Collective.
 pub fn share<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Error> {
     broadcast_arena(session, run.graph.arenas().1)?;
     broadcast_values(session, run.graph.running_mut())?;

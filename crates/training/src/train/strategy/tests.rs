@@ -1,5 +1,5 @@
-//! Tests on several ranks with the functions f_i(x) = a/2 (x - c_i)^2, for which the trajectories are known. Each rank
-//! is a thread, and a barrier replaces MPI.
+//! Tests of the strategies on several ranks with known trajectories. Rank i minimises f_i(x) = a/2 (x - c_i)^2. Each
+//! rank is a thread, and a barrier replaces MPI.
 
 use std::sync::{Arc, Barrier, Mutex};
 
@@ -9,7 +9,7 @@ use backend::{Arena, Error};
 use super::{Easgd, LocalSgd, Strategy, pool};
 use crate::train::reduce::ranks::RankSum;
 
-/// The ranks of a test, one per thread.
+/// Sums over ranks that are threads of this test.
 #[derive(Clone)]
 struct Threads {
     sums: Arc<Mutex<Vec<f64>>>,
@@ -52,14 +52,14 @@ const MOMENTUM: f32 = 0.9;
 const MINIMA: [f32; 3] = [1.0, -2.0, 4.0];
 const START: f32 = 10.0;
 
-/// A rank after a step: its x, its momentum, and the centre of elastic averaging.
+/// The state of a rank after a step: its parameter x, its momentum, and the centre of elastic averaging.
 struct State {
     x: f32,
     momentum: f32,
     centre: f32,
 }
 
-/// A strategy with a readable centre.
+/// A strategy whose centre the tests can read. Local SGD has no centre.
 trait Tested: Strategy<Reference> {
     fn centre(&self) -> f32;
 }
@@ -125,8 +125,9 @@ fn mean_minimum() -> f64 {
     MINIMA.iter().map(|c| f64::from(*c)).sum::<f64>() / MINIMA.len() as f64
 }
 
-/// Without momentum, x_i = c_i + (1 - rate a)^k (x - c_i) after k steps from x. The curvatures are equal, so for any H
-/// the means approach the mean of the minima by the factor (1 - rate a)^t.
+/// Without momentum, k steps lead from x to x_i = c_i + (1 - rate a)^k (x - c_i). All ranks have the same curvature a.
+/// So for every H, after t steps the distance between the mean of the ranks and the mean of the minima has shrunk by
+/// the factor (1 - rate a)^t.
 #[test]
 fn local_sgd_follows_the_closed_form() {
     let shrink = 1.0 - f64::from(RATE * CURVE);
@@ -142,7 +143,8 @@ fn local_sgd_follows_the_closed_form() {
     }
 }
 
-/// If the ranks also average the slots in every step, the result is momentum descent on the mean of the functions.
+/// If the ranks also average the optimizer state in every step, the result is momentum descent on the mean of the
+/// functions.
 #[test]
 fn local_1_with_momentum_is_allreduce() {
     let (mut x, mut m) = (f64::from(START), 0.0);
@@ -157,7 +159,7 @@ fn local_1_with_momentum_is_allreduce() {
     }
 }
 
-/// Computes the paper's equations directly, with all values on the right side from before the step.
+/// Computes the paper's equations directly. All values on their right sides are from before the step.
 #[test]
 fn elastic_averaging_follows_its_recursion() {
     for (period, momentum) in [(1, 0.0), (3, 0.0), (3, MOMENTUM)] {
@@ -187,7 +189,7 @@ fn elastic_averaging_comes_to_rest_at_the_mean_of_the_minima() {
     for (states, minimum) in ranks.iter().zip(MINIMA) {
         let State { x, centre, .. } = states[399];
         assert_near(centre, mean_minimum());
-        // rate a (x - c_i) + alpha (x - centre) = 0
+        // at rest, rate a (x - c_i) + alpha (x - centre) = 0
         let (spring, slope) = (0.3, f64::from(RATE * CURVE));
         assert_near(x, (slope * f64::from(minimum) + spring * mean_minimum()) / (slope + spring));
     }

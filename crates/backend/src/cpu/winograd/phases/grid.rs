@@ -1,31 +1,33 @@
-//! The grid of a tile with up to 2 x 4 outputs. Products are added in its cells. A cell has a place for each
-//! combination of row and column phase. Tiles at the lower and right edge have fewer rows or columns and fewer cells.
+//! The values of a transformed tile with up to 2 x 4 outputs. Odd and even pixels (the phases) are transformed
+//! separately. A place is a value of one row phase and one column phase. A cell is the sum of the products at up to
+//! four places, one for each pair of phases. Tiles at the lower and right edge have fewer rows or columns and fewer
+//! cells.
 
 use super::super::super::vector::Vectors;
 use super::super::strip::{Order, PixelPrefetcher, Run, tiles};
 use crate::TensorDesc;
 
-/// Rows and columns of outputs in a whole tile. Each of them adds a finite point.
+/// Rows and columns of outputs in a whole tile. Each row or column adds a finite point.
 pub const TILE_ROWS: usize = 2;
 pub const TILE_COLUMNS: usize = FINITE;
 
-/// Rows and columns of cells: the finite points, then infinity.
+/// Rows and columns of cells: one for each finite point, then one for infinity.
 pub const CELL_ROWS: usize = TILE_ROWS + 1;
 pub const CELL_COLUMNS: usize = TILE_COLUMNS + 1;
 pub const CELLS: usize = CELL_ROWS * CELL_COLUMNS;
 
-/// Columns of places: first the odd phase's cells, then the even phase's, which has no infinity. Rows have the same
-/// order.
+/// Columns of places: first the odd phase's points, then the even phase's points, which do not include infinity. Rows
+/// have the same order.
 pub const PLACE_COLUMNS: usize = CELL_COLUMNS + TILE_COLUMNS;
 pub const PLACES: usize = (CELL_ROWS + TILE_ROWS) * PLACE_COLUMNS;
 
-/// Number of lines of filters, and their length. The odd phase has a filter for each point. The even phase has the same
-/// filter for all points.
+/// Size of a transformed filter: lines, and values per line. The odd phase has a value for each point. The even phase
+/// has the same value for all points.
 pub const LINES: usize = CELL_ROWS + 1;
 pub const LINE: usize = CELL_COLUMNS + 1;
 pub const FILTERS: usize = LINES * LINE;
 
-/// Returns the place for each phase in a cell, and the index of its filter.
+/// Returns the places whose products are added in a cell, each with the index of its filter value.
 pub fn phases(cell: usize) -> impl Iterator<Item = (usize, usize)> {
     let [r, c] = [cell / CELL_COLUMNS, cell % CELL_COLUMNS];
     let rows = [(r, r), (CELL_ROWS + r, CELL_ROWS)].into_iter().take(if r < TILE_ROWS { 2 } else { 1 });
@@ -35,7 +37,7 @@ pub fn phases(cell: usize) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// Returns true if a tile with these numbers of rows and columns has the cell.
+/// Returns true if a tile of this size has the cell. Smaller tiles lack the cells of some points.
 fn has([rows, columns]: [usize; 2], cell: usize) -> bool {
     let [r, c] = [cell / CELL_COLUMNS, cell % CELL_COLUMNS];
     (r == TILE_ROWS || r < rows) && (c == TILE_COLUMNS || c < columns)
@@ -78,7 +80,8 @@ impl Tile {
     }
 }
 
-/// The tiles of a run. The matrix of a cell has only the tiles with this cell, ordered by kind.
+/// The tiles of a run, and the cells that they have. The matrix of a cell has only the tiles with this cell, ordered by
+/// kind.
 pub struct Tiles {
     /// Layout of the outputs, which defines the tiles.
     of: TensorDesc,
@@ -107,13 +110,13 @@ impl Tiles {
         Self { of: *of, run, first, count }
     }
 
-    /// Prefetches the pixels of the next run in a tensor, in as many calls as there are products.
+    /// Creates a prefetcher for the pixels of the next run in a tensor. Each product calls it once.
     pub fn ahead(&self, desc: &TensorDesc, data: *const f32) -> PixelPrefetcher {
         PixelPrefetcher::new(desc, data, (self.run, tiles(&self.of, TILE_COLUMNS)), 0, PLACES)
     }
 
-    /// Returns the rows of tiles in the run. A row has neighbouring tiles, each with its row in the matrix of each
-    /// cell. The value has no meaning for cells that the tile does not have.
+    /// Returns the rows of tiles in the run. A row yields neighbouring tiles, each with its row number in the matrix of
+    /// every cell. The number is meaningless for cells that the tile does not have.
     pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
         let first = Tile::of(&self.of, self.run.first);
         let mut rest = Row { of: &self.of, tile: first, left: self.run.count, next: self.first };
@@ -152,7 +155,7 @@ impl Iterator for Row<'_> {
     }
 }
 
-/// Offsets of a tile's values in a strip. Each place of the grid has a matrix with a row per tile.
+/// Offsets of a tile's values in a strip. Each place or cell has a matrix with a row per tile.
 #[derive(Clone, Copy)]
 pub struct TileOffsets {
     rows: [usize; CELLS],
@@ -187,7 +190,7 @@ impl TileOffsets {
     }
 }
 
-/// The registers with a tile's values in a strip.
+/// The transformed values of a tile in a strip, read a register at a time.
 pub struct Grid<'a, S> {
     set: S,
     offsets: &'a TileOffsets,
@@ -253,9 +256,9 @@ macro_rules! by_size {
 }
 pub(super) use by_size;
 
-// The matrices of F(s, 2) for the phases of an axis, with s = 1 to 4 outputs. There are s finite points and infinity.
-// Tiles with fewer outputs use the first of the same points, so tiles of all sizes share the transformed filters. The
-// even phase has a single tap and needs only the finite points.
+// The matrices of F(s, 2) for an axis with s = 1 to 4 outputs. There are s finite points and infinity. Tiles with fewer
+// outputs use the first of the same points, so tiles of all sizes share the transformed filters. The even phase has a
+// single tap and needs only the finite points.
 
 /// The points of an axis: near, -near, far, -far, infinity.
 #[derive(Clone, Copy)]
@@ -269,7 +272,7 @@ pub struct Points {
 pub const ROWS: Points = Points { near: 0.75, far: 1.5 };
 pub const COLUMNS: Points = Points { near: 0.5, far: 1.5 };
 
-/// Maximum number of finite points.
+/// Maximum number of finite points along an axis.
 pub const FINITE: usize = 4;
 
 impl Points {

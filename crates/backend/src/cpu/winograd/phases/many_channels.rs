@@ -1,4 +1,4 @@
-//! Convolutions by phases with so many channels that the transformed filters, or their gradient, do not fit into the
+//! Convolutions at stride 2 with so many channels that the transformed filters, or their gradient, do not fit into the
 //! caches. As in [`many_channels`](super::super::many_channels), the transformed inputs of many tiles are kept, and
 //! each thread computes a few output channels for all of these tiles at a time.
 
@@ -17,7 +17,7 @@ use super::transform::PassOutput;
 use super::transform::gradients;
 use crate::TensorDesc;
 
-/// Number of tiles with inputs on the grid at a time, rounded up to strips.
+/// Number of tiles that are transformed at a time, rounded up to strips.
 pub const TILES: usize = 128;
 
 /// Floats per thread: for the filters of [`PAD`] output channels, and for the products of these channels in a strip.
@@ -62,7 +62,7 @@ pub struct ManyChannels<'a, S> {
     pub strip: usize,
 }
 
-/// A strip with its inputs on the grid.
+/// A strip of transformed inputs.
 struct Strip<'a> {
     tiles: &'a Tiles,
     order: Order,

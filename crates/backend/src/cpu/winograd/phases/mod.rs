@@ -1,7 +1,7 @@
-//! 3x3 convolutions at stride 2 with minimal filtering of phases. Along an axis y[i] = x[2i - 1] w[0] + x[2i] w[1] +
-//! x[2i + 1] w[2]. The odd pixels are convolved with two taps at stride 1, the even pixels with one. So s outputs need
-//! s + 1 and s products instead of 3 s. A tile of 2 x 4 outputs needs 45 products instead of 72, which is 1.6 times
-//! fewer, in all three passes.
+//! 3x3 convolutions at stride 2 with minimal filtering of phases: the odd and the even pixels. Along an axis y[i] =
+//! x[2i - 1] w[0] + x[2i] w[1] + x[2i + 1] w[2]. The odd pixels are convolved with two taps at stride 1, the even
+//! pixels with one. So s outputs need s + 1 products for the odd pixels and s for the even ones, instead of 3 s. A tile
+//! of 2 x 4 outputs needs 45 products instead of 72, which is 1.6 times fewer, in all three passes.
 //!
 //! Both phases have the same points, so their products are added in the same 3 x 5 cells. Smaller tiles at the lower
 //! and right edge use fewer points of the same filters, so nothing is computed outside the image.
@@ -44,9 +44,9 @@ pub struct Plan<S: Vectors> {
     wants_dx: bool,
     /// Number of tiles per strip. A thread takes a strip through all stages before it begins the next.
     strip: usize,
-    /// Whether threads divide the output channels instead of the samples.
+    /// True if threads divide the output channels, false if they divide the samples.
     many_channels: bool,
-    /// Workspace for a pass: filters on the grid or each thread's gradient of them, then each thread's transformed
+    /// Workspace for a pass: the transformed filters or each thread's gradient of them, then each thread's transformed
     /// inputs and outputs of a strip. Other operations use the same memory.
     scratch: Rc<Scratch>,
 }
@@ -82,7 +82,7 @@ impl<S: Vectors> Plan<S> {
         [padded(self.x.shape.c), padded(self.y.shape.c)]
     }
 
-    /// Returns the floats in a filter grid.
+    /// Returns the number of floats of the transformed filters.
     fn grid(&self) -> usize {
         FILTERS * self.channels().into_iter().product::<usize>()
     }

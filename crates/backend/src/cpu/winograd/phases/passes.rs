@@ -1,5 +1,5 @@
-//! The three passes for phases, strip by strip: outputs from inputs, the input gradient from the output gradient, and
-//! the filter gradient from both.
+//! The three passes of a stride-2 convolution, strip by strip: outputs from inputs, the input gradient from the output
+//! gradient, and the filter gradient from both.
 
 use super::super::super::divide::{Items, Matrix, PerThread};
 use super::super::super::threads::Threads;
@@ -17,7 +17,7 @@ use crate::TensorDesc;
 
 /// Returns the number of tiles per strip. It is large enough that reading the filters costs no more than reading the
 /// tiles, and small enough that the tiles stay in the caches. Strips have nearly equal lengths, and the result is a
-/// multiple of the kernel's rows.
+/// multiple of the `rows` that the product kernel computes at a time.
 pub fn strip_len(rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
     let wanted = (ci * co / (ci + co)).clamp(32, 64);
     let strips = tiles.div_ceil(wanted).max(1);
@@ -85,7 +85,7 @@ impl Job for ConvolvedStrip<'_> {
     }
 }
 
-/// Sums the filter gradient over all tiles. Each thread has a separate grid.
+/// Sums the gradient of the transformed filters over all tiles. Each thread has its own sum.
 pub fn correlate<S: Vectors>(
     of: Correlation<'_>,
     set: S,
@@ -129,9 +129,9 @@ impl Job for CorrelatedStrip<'_> {
     }
 }
 
-// The two directions between images, and the products on the grid. Each place has a filter and belongs to a cell. In the
-// forward direction, a cell is the sum of the products over all its places. In the backward direction, each place is the
-// product of its cell and its filter.
+// The two directions between images, and the products of transformed values. Each place has a filter value and belongs
+// to a cell, see `grid`. In the forward direction, a cell is the sum of the products of all its places. In the backward
+// direction, each place is the product of its cell and its filter value.
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -142,7 +142,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Returns the number of places or cells that are read, and the number that are computed.
+    /// Returns how many matrices (places or cells) are read, and how many are computed.
     pub fn grid_sizes(self) -> [usize; 2] {
         match self {
             Self::Forward => [PLACES, CELLS],
@@ -150,7 +150,7 @@ impl Direction {
         }
     }
 
-    /// Transforms the pass's input to the grid, with zeros in the padding channels.
+    /// Transforms the pass's input from images, with zeros in the padding channels.
     #[inline(always)]
     pub fn inputs<S: Vectors>(self, set: S, from: PassInput<'_>, tiles: &Tiles, order: Order, v: &mut [f32]) {
         let of = (tiles, 0..from.desc.blocks());
@@ -161,7 +161,7 @@ impl Direction {
         }
     }
 
-    /// Transforms the products on the grid to images.
+    /// Transforms the products back to images.
     #[inline(always)]
     pub fn outputs<S: Vectors>(self, set: S, to: PassOutput<'_>, tiles: &Tiles, m: &[f32], y: Matrix<'_, f32>) {
         match self {
@@ -171,7 +171,8 @@ impl Direction {
     }
 }
 
-/// Computes all products of a run of tiles: `m` from `v` and the filters `u`. Prefetches pixels meanwhile.
+/// Computes all products of a run of tiles: `m` from the transformed inputs `v` and the transformed filters `u`.
+/// Prefetches pixels meanwhile.
 #[inline(always)]
 pub fn multiply<S: Vectors>(
     set: S,
@@ -187,15 +188,16 @@ pub fn multiply<S: Vectors>(
             let [from, to] = if direction == Direction::Forward { [place, cell] } else { [cell, place] };
             let u = &u[filter * ci * co..][..ci * co];
             let (v, m) = (&v[from * v_order.place..], &mut m[to * m_order.place..]);
-            // Each phase is summed separately and then added, because shorter sums have smaller rounding errors.
+            // Each phase is summed separately, and the sums are added, because shorter sums have smaller rounding
+            // errors.
             strip::multiply(set, tiles.count[cell], v, u, (ci, co), m, direction == Direction::Forward && i > 0);
             ahead.iter_mut().for_each(|ahead| ahead.fetch(set));
         }
     }
 }
 
-/// Adds the contribution of some tiles to the gradient `du` of the filters. `v` are the inputs and `d` the output
-/// gradient.
+/// Adds the contribution of some tiles to the gradient `du` of the transformed filters. `v` are the transformed inputs
+/// and `d` the transformed output gradient.
 #[inline(always)]
 pub fn accumulate<S: Vectors>(
     set: S,

@@ -1,5 +1,6 @@
-//! Transforms of the phases between images and the grid, for tiles of H x W outputs. B^T d B transforms inputs and the
-//! output gradient, A y A^T the output gradient, and A^T m A returns outputs and the input gradient.
+//! Transforms between images and transformed tiles of a stride-2 convolution, for tiles of H x W outputs. B^T d B
+//! transforms inputs and the output gradient, A y A^T the output gradient, and A^T m A returns outputs and the input
+//! gradient.
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use super::grid::{COLUMNS, FINITE, ROWS};
 use super::grid::{Grid, GridMut, TileOffsets, by_size, has_place};
 use crate::TensorDesc;
 
-/// Pixels of a plane from a row and column on. Pixels outside the plane are zero.
+/// Pixels of a plane that begin at row and column `at`. Pixels outside the plane are zero.
 #[derive(Clone, Copy)]
 struct Patch<'a> {
     plane: &'a [f32],
@@ -183,19 +184,19 @@ macro_rules! transform {
 }
 
 transform!(
-    /// Transforms the inputs to all places.
+    /// Transforms the inputs to values at all places.
     inputs, place_inputs, PLACES, 2, 1, [2 * TILE_ROWS + 1, 2 * TILE_COLUMNS + 1]
 );
 transform!(
-    /// Transforms the output gradient to all cells, for the input gradient.
+    /// Transforms the output gradient to values in all cells, for the input gradient.
     cells, place_cells, CELLS, 1, 0, [TILE_ROWS + 1, TILE_COLUMNS + 1]
 );
 transform!(
-    /// Transforms the output gradient to all cells, for the filter gradient.
+    /// Transforms the output gradient to values in all cells, for the filter gradient.
     gradients, place_gradients, CELLS, 1, 0, [TILE_ROWS, TILE_COLUMNS]
 );
 
-// Transforms from the grid to images.
+// Transforms from cells and places to images.
 
 /// Returns A^T m A of a tile's cells.
 #[inline(always)]
@@ -226,7 +227,7 @@ fn outputs_of<S: Vectors, const H: usize, const W: usize>(
     y
 }
 
-/// Returns A^T m A for all phases of a tile: pixels of the input gradient.
+/// Returns A^T m A of a tile for odd and even rows and columns: pixels of the input gradient.
 #[inline(always)]
 fn pixels_of<S: Vectors, const H: usize, const W: usize>(
     set: S,

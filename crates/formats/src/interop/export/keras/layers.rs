@@ -34,7 +34,6 @@ impl Layers {
         layers
     }
 
-    /// Returns the index of the input layer.
     pub fn input(&self) -> usize {
         0
     }
@@ -50,8 +49,8 @@ impl Layers {
         self.list.len() - 1
     }
 
-    /// Adds a layer with weights and returns its index. Its name must not change, because the weights are stored under
-    /// it.
+    /// Adds a layer with weights and returns its index. In contrast to [`Layers::add`], its name is never changed,
+    /// because the weights are stored under this name.
     ///
     /// # Errors
     /// Fails if another layer has this name or if the name has a slash.
@@ -71,7 +70,7 @@ impl Layers {
     }
 
     /// Ends the model with an `activation` that turns the scores of layer `output` into probabilities. If `dense` is
-    /// set, that layer can apply the activation itself.
+    /// true, this layer is a Dense layer, which applies the activation itself. Otherwise an activation layer is added.
     pub fn finish(&mut self, output: usize, dense: bool, activation: &'static str) {
         self.output = match dense {
             true => {
@@ -107,8 +106,8 @@ impl Layers {
 
     /// Returns all layers in the order of `model.layers` in the loaded model. Keras matches weights by this order.
     ///
-    /// Layers with a longer longest path to the output come first. If the lengths are equal, the layer that a
-    /// depth-first search from the output along the listed inputs visits first comes first.
+    /// Layers whose longest path to the output is longer come first. Layers with equal lengths are in the order in
+    /// which a depth-first search from the output visits them.
     pub fn in_order(&self) -> impl Iterator<Item = &LayerConfig> {
         let met = self.met();
         let mut depth = vec![0; self.list.len()];
@@ -136,7 +135,8 @@ impl Layers {
     }
 }
 
-/// Converts input number `index` of a layer to the number of dimensions that the layer reads.
+/// Adds a layer that converts input number `index` of a layer to the number of dimensions that the layer reads. Returns
+/// the converted input, or `input` itself if its dimensions are right.
 pub(super) fn turned(layers: &mut Layers, layer: &Layer<'_>, index: usize, input: usize) -> usize {
     match layer.turns[index] {
         None => input,

@@ -25,7 +25,7 @@ use super::trained::{Trained, about};
 use crate::checkpoint::{Described, KerasFile, KerasLayer, keras};
 use crate::interop::ops::mapping;
 
-/// The error message if Keras would order the features in a layer's output or weights differently.
+/// The reason for rejecting a layer if Keras would order its features or the inputs of its weights differently.
 const MIXED: &str =
     "it reads a flattened image, and Keras flattens images in another order. Use --to onnx or safetensors";
 
@@ -106,7 +106,7 @@ fn build(network: &Network, labels: LabelKind) -> Result<Layers, Error> {
     Ok(layers)
 }
 
-/// The Keras version that introduced this layout.
+/// The Keras version that introduced the layout of `.keras` files.
 const KERAS: &str = "3.0.0";
 
 fn write_archive(layers: &Layers, file: &KerasFile, path: &Path) -> Result<(), Error> {
@@ -137,15 +137,15 @@ fn write_archive(layers: &Layers, file: &KerasFile, path: &Path) -> Result<(), E
 /// Returns the config in the form of `.keras` files.
 fn config(file: &KerasFile) -> std::io::Result<String> {
     let mut config: serde_json::Value = serde_json::from_str(&file.config)?;
-    // both versions know the class under this name
+    // Keras 2 and 3 both know the class under this name
     config["class_name"] = "Model".into();
     config["module"] = "keras".into();
     config["registered_name"] = serde_json::Value::Null;
     Ok(config.to_string())
 }
 
-/// Returns the group with the weights of each layer. A group is named by the layer's class and numbered in the order of
-/// the model's layers.
+/// For each layer with weights, returns the name of its group in the archive. A group is named after the layer's class,
+/// with a number in the order of the model's layers.
 fn places(layers: &Layers) -> BTreeMap<String, String> {
     let mut used: BTreeMap<String, usize> = BTreeMap::new();
     let mut place = |class: &str| {
@@ -228,7 +228,7 @@ mod tests {
     fn features_that_keras_has_in_an_order_that_nobody_can_undo_are_refused() {
         assert!(has_form(2, Add));
         assert!(!has_form(2, Concat) && !has_form(2, Norm::new()));
-        // an image with one pixel or one channel has the same order everywhere
+        // if there is one pixel or one channel, (C, H, W) and (H, W, C) are the same order
         assert!(has_form(1, Add) && has_form(1, Concat) && has_form(1, Norm::new()));
         let mut grey = NetSpec::new("x", Shape::image(1, 2, 2));
         let flat = grey.add("flat", Flatten, grey.image());

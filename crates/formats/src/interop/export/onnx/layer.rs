@@ -14,7 +14,7 @@ pub(crate) struct LayerWriter<'a> {
 }
 
 impl LayerWriter<'_> {
-    /// Returns a name inside the layer's namespace.
+    /// Returns `LAYER.what`, a name for a helper node or constant of the layer.
     fn inner(&self, what: &str) -> String {
         format!("{}.{what}", self.layer.node.name)
     }

@@ -72,8 +72,9 @@ pub(super) fn write(trained: &Trained, path: &Path, settings: &Settings) -> Resu
     Ok(notes)
 }
 
-/// Returns a name for the output of each layer. It is the layer's name, or this name with a number if the graph's
-/// input, its output or a weight has it. These have fixed names because other programs look them up.
+/// Returns a name for the output of each layer: the layer's name, with a number if the graph's input, its output or a
+/// weight has the same name. The graph's input, output and weights keep their names, because other programs look them
+/// up.
 fn outputs(graph: &mut Graph, trained: &Trained, input: &str) -> Vec<String> {
     let network = &trained.network;
     [input, OUTPUT].into_iter().for_each(|name| graph.keep(name));

@@ -11,11 +11,11 @@ use crate::interop::export::trained::Trained;
 
 pub(super) const INPUT: &str = "image";
 
-/// The result of [`add_before`].
+/// What [`add_before`] added.
 pub(super) struct Before {
     /// Name of the transformed images.
     pub output: String,
-    /// What the graph reads, for the user.
+    /// A sentence for the user that says which values the graph reads.
     pub note: String,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before,
     Ok(Before { output, note: format!("input \"{INPUT}\": {dtype} (N, {h}, {w}, {c}), {stored}{before}") })
 }
 
-/// Loader transforms that change values.
+/// Transforms of the loader that change the values of pixels. ONNX graphs cannot contain them.
 const VALUES: [&str; 3] = ["clip_percentile", "log1p", "scale("];
 
 /// Computes `(x / unit - mean) / std` as a product and a sum per channel.

@@ -3,11 +3,11 @@
 use crate::interop::export::network::Turn;
 
 pub(crate) struct Code {
-    /// The expression that creates its module, if it has one.
+    /// The expression that creates the layer's module, if it has one.
     pub module: Option<String>,
-    /// The expression that creates a parameter outside of any module.
+    /// The expression that creates the layer's parameter, if the parameter is not part of a module.
     pub parameter: Option<String>,
-    /// The expression that computes its output from the variables of its inputs.
+    /// The expression that computes the layer's output from the variables of its inputs.
     pub value: String,
 }
 

@@ -37,7 +37,7 @@ pub(super) fn write(trained: &Trained, weights: &Path, code: &Path, number: Numb
     publish(second, code)
 }
 
-/// Modules that the Python file imports. A file with such a name would import itself.
+/// Modules that the Python file imports. If it had the name of one of them, it would import itself.
 const IMPORTED: [&str; 4] = ["json", "pathlib", "struct", "torch"];
 
 /// Returns a note if Python cannot import the file under its name.

@@ -12,7 +12,7 @@ use super::super::trained::Trained;
 use super::code::turned;
 use crate::interop::ops::mapping;
 
-/// Modules by name. A leaf is the code of a module, a group has its members in the order of the network.
+/// Modules by name. A leaf is the Python code of a module. A group has its members in the order of the network.
 enum Tree {
     Leaf(String),
     Group(Vec<(String, Tree)>),
@@ -22,7 +22,7 @@ enum Tree {
 struct Parameter {
     layer: String,
     place: String,
-    /// The expression that creates it.
+    /// The expression that creates the parameter.
     code: String,
 }
 
@@ -77,7 +77,7 @@ fn group(tree: &mut Vec<(String, Tree)>, name: &str) {
     }
 }
 
-/// Adds a module under a name with dots.
+/// Adds a module under a name whose parts are separated by dots.
 fn insert(tree: &mut Vec<(String, Tree)>, name: &str, module: String) -> Result<(), String> {
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     let found = tree.iter().position(|(known, _)| known == first);
@@ -196,7 +196,7 @@ const WORDS: &[&str] = &[
     "pass", "raise", "return", "True", "try", "while", "with", "yield",
 ];
 
-/// Attributes that every `nn.Module` has.
+/// Attributes that every `nn.Module` has. No module of a network may have one of these names.
 const TAKEN: &[&str] = &[
     "apply",
     "bfloat16",

@@ -1,5 +1,5 @@
-//! ONNX operators that are not layers of trireme. The handlers of the others are in `interop/ops`. An operator without
-//! a handler is not supported, and the error names it.
+//! ONNX operators that are not layers of trireme. The operators that are layers have their handlers in `interop/ops`.
+//! An operator without a handler is not supported, and the error names it.
 
 pub(crate) mod element;
 mod pass;

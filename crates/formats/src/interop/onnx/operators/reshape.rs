@@ -194,7 +194,7 @@ fn shape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     Ok(Value::sizes(all[part].to_vec()))
 }
 
-/// Gathers one or more sizes of a shape.
+/// Selects one or more sizes from the result of a Shape node. Also reads the Gather nodes that [`parted`] describes.
 fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
     let sizes = match build.value(node, 0)? {
@@ -215,7 +215,8 @@ fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     })
 }
 
-/// Splits a one-dimensional tensor into images again, if the indices keep the order of the features.
+/// Reads a Gather node that turns a one-dimensional tensor into images again, if the indices keep the order of the
+/// features.
 fn parted<'a>(build: &Build<'a>, node: &Node<'a>, view: View) -> Result<Value, String> {
     let at = build.constant(node, 1)?;
     let features = build.shapes[view.id.0].c;

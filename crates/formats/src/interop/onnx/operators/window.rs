@@ -13,7 +13,8 @@ pub(super) const OPERATORS: &[Operator] = &[("Pad", 4, pad), ("Slice", 5, slice)
 /// Largest number of cells on one side.
 const MOST: i64 = 1 << 12;
 
-/// Spreads the numbers for some axes over all four dimensions. The remaining dimensions get their number in `usual`.
+/// Returns one number per dimension: the numbers in `given` for the dimensions in `axes`, and those in `usual` for the
+/// others.
 fn each(given: Option<Vec<i64>>, axes: &[i64], usual: [i64; 4]) -> Result<[i64; 4], String> {
     let Some(given) = given else { return Ok(usual) };
     let mut all = usual;
@@ -94,7 +95,7 @@ fn cropped<'a>(
     Ok(Value::Tensor(View { id, ..x }))
 }
 
-/// Returns a range of the sizes of a tensor.
+/// Reads a slice of a tensor's sizes.
 fn of_sizes<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Option<i64>]) -> Result<Value, String> {
     let one = |at: usize, name: &str| match build.numbers(node, at, name)?.as_deref() {
         Some([number]) => Ok(*number),

@@ -142,7 +142,7 @@ fn sums_and_means_of_several_tensors_are_chains() {
 }
 
 /// No output of a ReLU is below zero, so zero padding does not change the maximum. This also holds for a sum of such
-/// outputs. Elsewhere the zeros need a layer of their own.
+/// outputs. After other layers, a separate layer must add the zeros.
 #[test]
 fn zeros_around_a_max_pool_are_its_own_cells_behind_a_relu() {
     let cells = [ints("cells", &[0, 0, 1, 2, 0, 0, 0, 1])];
@@ -165,7 +165,7 @@ fn zeros_around_a_max_pool_are_its_own_cells_behind_a_relu() {
     assert!(notes.iter().any(|note| note.contains("depthwise") && note.contains("`freeze.patterns`")), "{notes:?}");
 }
 
-/// No value is lower than -infinity, so these cells are a max pool's own padding.
+/// No value is lower than -infinity, so cells of -infinity are like a max pool's own padding.
 #[test]
 fn cells_of_minus_infinity_are_padding_of_max_pools() {
     let tensors = [ints("cells", &[0, 0, 1, 1, 0, 0, 0, 0]), floats("lowest", &[], &[f32::NEG_INFINITY])];
@@ -182,7 +182,7 @@ fn cells_of_minus_infinity_are_padding_of_max_pools() {
     refused(&with(&[cells, floats("lowest", &[], &[-2.0])], "MaxPool"), &["/p/Pad (Pad)", "-infinity"]);
 }
 
-/// Slices and negative pads crop images. A crop is a convolution that moves them.
+/// Slices and negative pads crop images. A crop becomes a convolution that moves the image.
 #[test]
 fn crops_are_depthwise_convolutions() {
     let tensors = [
@@ -251,7 +251,7 @@ fn a_number_is_added_by_a_convolution_of_each_channel() {
     assert_eq!((values(&bytes, "b.weight"), values(&bytes, "b.bias")), (vec![-0.125; 5], vec![0.25; 5]));
 }
 
-/// tf2onnx lists constants as inputs although it has already computed the nodes that read them.
+/// tf2onnx computes some nodes in advance, but still lists the constants that these nodes read as inputs of the graph.
 #[test]
 fn inputs_that_no_node_reads_are_left_out() {
     let (tensors, nodes) = parts();

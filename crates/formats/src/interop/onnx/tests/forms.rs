@@ -1,4 +1,4 @@
-//! Variants of nodes that the ONNX standard allows. The reader must compute each of them as the standard says, or
+//! Variants of nodes that the ONNX standard allows. The importer must compute each of them as the standard says, or
 //! report that it is not supported.
 
 use net::{Activation, Op};
@@ -65,7 +65,7 @@ fn padded(op: &str, weight: &[&str], auto: &str, stride: i64, cells: &[i64]) -> 
 }
 
 /// `auto_pad` depends on the size after the Pad node. With 4 + 2 rows, stride 2 needs one more row and stride 3 none.
-/// With 4 rows it would be one and two.
+/// If the Pad node were ignored, 4 rows would need one and two more.
 #[test]
 fn auto_pad_counts_the_cells_of_a_pad_node() {
     let both = [0, 0, 1, 1, 0, 0, 1, 1];
@@ -131,7 +131,7 @@ fn pools_that_round_up_keep_the_windows_in_a_pad() {
     refused(&pool(&end, 3, 2, 1), &["/b/AveragePool (AveragePool)", "output 5x3x3", "output 5x2x2", "ceil_mode=False"]);
     assert_eq!(shapes(&pool(&end, 3, 2, 0)), Shape::image(5, 2, 2));
     assert_eq!(shapes(&pool(&end, 3, 3, 1)), Shape::image(5, 2, 2));
-    // here the third window begins in the last row of the image
+    // with padding on all sides, the third window begins in the last row of the image
     assert_eq!(shapes(&pool(&around, 3, 2, 1)), Shape::image(5, 3, 3));
 }
 
@@ -243,7 +243,7 @@ fn unsupported_types_and_domains_are_named_with_a_remedy() {
 }
 
 #[test]
-fn sizes_of_zero_are_those_of_the_input() {
+fn sizes_of_zero_keep_the_input_size() {
     let with = |shape: &[i64], allow: i64| {
         changed(|tensors, own| {
             tensors.push(ints("shape", shape));

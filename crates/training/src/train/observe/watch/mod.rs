@@ -1,10 +1,10 @@
 //! The watchdog: names the ranks that make other ranks wait, and why. It works while MPI and all other threads of a
 //! rank hang.
 //!
-//! Each rank records its activity ([`Watch::set_activity`]), and [`Comm`] numbers its operations. Two threads observe
-//! this. The *status* thread shares it through small files in OUT/.ranks. It cannot use MPI, which may block or allow
-//! only one thread. The *watchdog* thread decides with data in memory only, so that it works even if the file system
-//! hangs. `verdict` has the rules and messages.
+//! Each rank records its activity ([`Watch::set_activity`]), and [`Comm`] numbers its operations. Two threads use these data. The *status*
+//! thread shares them with the other ranks through small files in OUT/.ranks. It cannot use MPI, which may block or may allow only one
+//! thread. The *watchdog* thread decides whether to warn or end the run. It uses only data in memory, so that it works even if the file
+//! system hangs. `verdict` has the rules and messages.
 
 mod status_files;
 mod verdict;
@@ -28,13 +28,13 @@ struct Shared {
     limits: Limits,
     started: Instant,
     activity: Mutex<(Activity, Instant)>,
-    /// Node and GPU of this rank, once it has opened one.
+    /// Node and GPU of this rank. Empty until the rank has opened a GPU.
     place: OnceLock<String>,
-    /// Whether the first step is done.
+    /// True if the first step is done.
     stepped: AtomicBool,
-    /// Status files, once the output directory exists.
+    /// The status files. Empty until the output directory exists.
     status_files: OnceLock<StatusFiles>,
-    /// Whether the status thread should read the other ranks' statuses.
+    /// True if the status thread should read the other ranks' statuses.
     reads_peers: AtomicBool,
     peers: Mutex<Vec<Peer>>,
     ended: Mutex<bool>,
@@ -42,8 +42,8 @@ struct Shared {
 }
 
 impl Watch {
-    /// Starts to watch this rank's operations, including the start of MPI. Returns a handle without a watchdog if there
-    /// are no limits or the thread cannot be started.
+    /// Starts to watch this rank's operations, including the start of MPI. Returns a handle without a watchdog if no limit is set or the
+    /// thread cannot be started.
     pub fn start(comm: &Comm, limits: Limits) -> Self {
         if limits.shortest().is_none() {
             return Self::default();
@@ -66,7 +66,8 @@ impl Watch {
         spawned.map_or_else(|_| Self::default(), |_| Self(Some(shared)))
     }
 
-    /// Starts to share this rank's status in `out`. All ranks call this, rank 0 first. A second call does nothing.
+    /// Starts to share this rank's status in `out`. All ranks call this, and rank 0 calls it first, because it removes old files. A second
+    /// call does nothing.
     pub fn share(&self, out: &Path, rank: usize, ranks: usize) {
         let Some(shared) = self.0.as_ref().filter(|shared| ranks > 1 && shared.status_files.get().is_none()) else {
             return;
@@ -75,12 +76,12 @@ impl Watch {
         *lock(&shared.peers) = vec![Peer::without_status(Instant::now()); ranks];
         if shared.status_files.set(status_files).is_ok() {
             let shared = shared.clone();
-            // if this fails, the other ranks report that this one gives no sign of life
+            // if the thread cannot start, the other ranks report that this rank gives no sign of life
             let _ = std::thread::Builder::new().name("status".into()).spawn(move || share_status(&shared));
         }
     }
 
-    /// Records what this rank does from now on. The lock is never held for long.
+    /// Records what this rank does from now on. This is fast, because no thread holds the lock for long.
     pub fn set_activity(&self, activity: Activity) {
         if let Some(shared) = &self.0 {
             *lock(&shared.activity) = (activity, Instant::now());
@@ -97,7 +98,7 @@ impl Watch {
         Some(self.0.as_ref()?.place.get()?.as_str())
     }
 
-    /// Returns the length of a wait that ends the run.
+    /// Returns how long a rank may wait before the watchdog ends the run. `None` means forever.
     pub fn patience(&self) -> Option<Duration> {
         self.0.as_ref()?.limits.abort
     }
@@ -107,8 +108,8 @@ impl Watch {
         self.0.iter().for_each(|shared| shared.stepped.store(true, Ordering::Relaxed));
     }
 
-    /// Returns the reason why this rank may wait forever: a rank on this host is gone, or this rank has waited in one
-    /// operation for `long`.
+    /// Returns why this rank may wait forever. The reason is that a rank on this host is gone, or that this rank has waited in one
+    /// operation for at least `long`. Returns `None` otherwise.
     pub fn lost(&self, long: Duration) -> Option<String> {
         let shared = self.0.as_ref()?;
         let ranks = lock(&shared.peers).len();
@@ -125,7 +126,7 @@ impl Watch {
         waits.map(|(what, _)| format!("received SIGTERM while waiting in {what}, so the run may be ending"))
     }
 
-    /// Returns true if this rank may print the message when the run is killed.
+    /// Returns true if this rank may print the last message of a run that is killed. Only one rank may.
     pub fn claims_last_message(&self) -> bool {
         self.0.as_ref().and_then(|shared| shared.status_files.get()).is_none_or(StatusFiles::claims_last_message)
     }
@@ -142,14 +143,14 @@ impl Watch {
 }
 
 impl Shared {
-    /// Sleeps for `time`. Returns false once the watchdog was stopped.
+    /// Sleeps for `time`, or until the watchdog is stopped. Returns false if it was stopped.
     fn sleep(&self, time: Duration) -> bool {
         let ended = lock(&self.ended);
         let waiting = self.end.wait_timeout_while(ended, time, |ended| !*ended);
         !*waiting.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Prints what rank 0 does if the first step takes long. Before MPI is up, the rank is known from the launcher's
+    /// On rank 0, prints what this rank does if the first step takes long. Before MPI is up, the rank is known from the launcher's
     /// variables.
     fn report_long_start(&self, first: &mut FirstStep, me: &Status) {
         let prefix = comm::rank_prefix();
@@ -187,7 +188,7 @@ impl Shared {
             silent_addresses: connections.silent,
         };
         match activity {
-            // the devices wait for each other as ranks do in an operation
+            // while the devices sum, a rank is as blocked as in an MPI operation, so report it as the next operation
             Activity::DeviceSums { .. } if !status.inside => Status {
                 operation: status.operation + 1,
                 name: status.activity.clone(),
@@ -235,7 +236,7 @@ fn watch(shared: &Shared) {
     let mut first = FirstStep::default();
     let mut tested: Option<Option<String>> = None;
     while shared.sleep(period) {
-        // time in which this process was stopped does not count as a wait
+        // if this process was suspended, that time does not count as a wait
         if asleep.elapsed() > 3 * period + Duration::from_secs(1) {
             awake = Instant::now();
         }
@@ -271,7 +272,7 @@ fn watch(shared: &Shared) {
     }
 }
 
-/// Returns the verdict for a rank that has waited for `limit`.
+/// Returns the verdict if this rank has waited for `limit`.
 fn judge(shared: &Shared, me: &Status, alone: bool, limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     if alone {
         return Some(verdict::alone(me));
@@ -284,12 +285,12 @@ fn judge(shared: &Shared, me: &Status, alone: bool, limit: Duration, advice: Opt
     }
 }
 
-/// Wait in an operation after which the networks of this node are tested. MPI connects two ranks in less time.
+/// After a wait of this length in an MPI operation, the watchdog tests the networks of this node. MPI needs less time to connect two ranks.
 const CONNECTED: Duration = Duration::from_secs(15);
 
 const CURE: &str = "Look at these ranks, files and nodes. --resume auto continues from the last checkpoint";
 
-/// The last warning: the wait that it was about, and its length.
+/// The wait that the last warning was about, and how long it had lasted.
 struct LastWarning {
     what: String,
     last: Duration,
@@ -299,7 +300,7 @@ fn print(text: &str) {
     screen::say(&format!("{}{text}", comm::rank_prefix()));
 }
 
-/// How long a rank may wait before the watchdog reports it or ends the run.
+/// How long a rank may wait before the watchdog prints a warning or ends the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Wait after which the watchdog prints a warning. It is repeated after twice that time, four times, and so on.
@@ -312,12 +313,12 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Returns one minute for the warning and half an hour for the end. No step, record or file takes that long, and a
-    /// file system that recovers has done so by then.
+    /// Returns one minute for the warning and half an hour for the end of the run. No step, record or file takes that long, and a file
+    /// system that recovers has done so by then.
     ///
-    /// A network gets ten minutes. After about 15 minutes without an answer, Linux itself gives up a TCP connection
-    /// (`net.ipv4.tcp_retries2`), and a run cannot survive that. Until then it tries again every two minutes at least,
-    /// so an outage of up to eight minutes never ends a run.
+    /// For the network the limit is ten minutes. Linux gives up a TCP connection after about 15 minutes without an answer
+    /// (`net.ipv4.tcp_retries2`), which a run cannot survive. Until then it sends again at least every two minutes, so an outage of up to
+    /// eight minutes never ends a run.
     fn default() -> Self {
         let minutes = |n: u64| Some(Duration::from_secs(60 * n));
         Self { warn: minutes(1), abort: minutes(30), network: minutes(10) }
@@ -330,17 +331,17 @@ impl Limits {
         self.warn.into_iter().chain(self.abort).chain(self.network).min()
     }
 
-    /// Returns the wait after which a rank looks for its cause.
+    /// Returns the wait after which a rank starts to look for the cause.
     fn before_warning(&self) -> Duration {
         self.shortest().unwrap_or(Duration::MAX) / 4
     }
 
-    /// Returns the limit after which the run ends.
+    /// Returns the wait after which the run ends. `network` selects the limit for ranks that wait only for the network.
     fn end(&self, network: bool) -> Option<Duration> {
         if network { self.network } else { self.abort }
     }
 
-    /// Returns the verdict that ends the run, and the limit that was reached. `judge` returns the verdict for a limit.
+    /// Returns the verdict that ends the run and the limit that was reached, or `None`. `judge` returns the verdict for a given limit.
     fn ending(&self, judge: impl Fn(Duration) -> Option<Verdict>) -> Option<(Verdict, Duration)> {
         [true, false].into_iter().find_map(|network| {
             let limit = self.end(network)?;
@@ -348,7 +349,7 @@ impl Limits {
         })
     }
 
-    /// Returns the time between two checks and between two status writes. It is long enough for a file system that a
+    /// Returns the time between two checks, which is also the time between two status writes. It is long enough for a file system that a
     /// thousand ranks share.
     fn period(&self) -> Duration {
         let eighth = self.shortest().unwrap_or(Duration::MAX) / 8;
@@ -382,21 +383,21 @@ pub enum Activity {
         /// Number of the step, starting at 1.
         step: u64,
     },
-    /// Waits for sums over the ranks on the devices.
+    /// Waits until the devices of all ranks have summed the gradients.
     DeviceSums {
         /// Number of the step, starting at 1.
         step: u64,
     },
     /// Waits for the loader during an evaluation.
     ScoringData {
-        /// Number of the last logical batch, or 0 before the first.
+        /// Number of the last logical batch that was scored, or 0 before the first.
         after: u64,
     },
     /// Computes one logical batch of an evaluation.
     Scoring {
         /// Number of the logical batch.
         batch: u64,
-        /// Whether this rank waits for a device that computes it.
+        /// True if this rank waits for a device that computes the batch.
         on_device: bool,
     },
     /// Rank 0 writes a model or a checkpoint.
@@ -442,7 +443,7 @@ impl std::fmt::Display for Activity {
     }
 }
 
-/// Time after which a start without a step gets the first message.
+/// Time after which the first message about a long start is printed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Schedules the messages about a long start.
@@ -457,7 +458,7 @@ impl Default for FirstStep {
 }
 
 impl FirstStep {
-    /// Returns the message that is due `elapsed` after the start, or `None`. This rank has the status `me` and does `activity`.
+    /// Returns the message that is due `elapsed` after the start, or `None`. `me` and `activity` say what this rank does.
     fn due(&mut self, elapsed: Duration, activity: Activity, me: &Status) -> Option<String> {
         if elapsed < self.next {
             return None;
@@ -504,7 +505,7 @@ mod tests {
         let text = at(30, Activity::Starting).unwrap();
         mentions(text, &["note: ", "no step", "30 s", "this rank", &Activity::Starting.to_string(), "7 s", "planning"]);
         assert_eq!(at(59, Activity::Starting), None);
-        // a process that was stopped prints only one message
+        // after a suspension only one message is printed, not one for each missed time
         assert!(at(200, Activity::Data { step: 1, worker: 0 }).unwrap().contains("bench loader"));
         assert_eq!(at(239, Activity::Computing { step: 1 }), None);
         assert!(at(240, Activity::Computing { step: 1 }).unwrap().contains("smaller batch"));

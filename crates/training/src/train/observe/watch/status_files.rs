@@ -1,8 +1,8 @@
 //! Status files of the ranks: OUT/.ranks/RANK has a line of JSON, which the rank overwrites every few seconds.
 //!
-//! Each rank has its own file, because network file systems lose writes if several nodes write to one file. All files
-//! have the same fixed length, so a reader never sees half a line. A file is opened and closed for each write, because
-//! NFS then passes the change on. Errors are ignored, because a run must not fail here.
+//! Each rank has its own file, because network file systems lose writes if several nodes write to one file. All files have the same fixed
+//! length, so that a reader never sees half a line. A file is opened and closed for each write, because only then NFS sends the change to
+//! the server. Errors are ignored, because they must not end a run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ const LENGTH: usize = 1024;
 /// Maximum number of addresses in each list of a status.
 const ADDRESSES: usize = 4;
 
-/// The file that marks that a rank has already printed the last message.
+/// The first rank that prints the last message of a killed run creates this file, so that no other rank prints it.
 const LAST: &str = "last-words";
 
 /// Reads and writes the status files.
@@ -31,14 +31,14 @@ pub struct StatusFiles {
 }
 
 impl StatusFiles {
-    /// Creates the directory in the output directory `out`. Rank 0 removes files of an earlier run.
+    /// Creates the directory for the status files in `out`. Rank 0 removes files of an earlier run.
     pub fn new(out: &Path, rank: usize, ranks: usize) -> Self {
         let status_files = Self { folder: out.join(".ranks"), rank, host: host() };
         if rank == 0 {
             (0..ranks).for_each(|rank| drop(fs::remove_file(status_files.file(rank))));
             let _ = fs::remove_file(status_files.folder.join(LAST));
         }
-        // a link would redirect the files
+        // if the directory is a link, files would be written somewhere else
         if fs::symlink_metadata(&status_files.folder).is_ok_and(|meta| meta.is_symlink()) {
             let _ = fs::remove_file(&status_files.folder);
         }
@@ -77,16 +77,16 @@ impl StatusFiles {
         gone.map(|(rank, status)| format!("rank {rank} on {} (process {})", status.host, status.pid)).collect()
     }
 
-    /// Returns true on the first rank that calls this, which may print the last message.
+    /// Returns true if this rank is the first of all ranks to call this. Only that rank may print the last message.
     pub fn claims_last_message(&self) -> bool {
         safe_create::create_new(&self.folder.join(LAST)).is_ok()
     }
 
-    /// Removes this rank's file. The last rank also removes the directory.
+    /// Removes this rank's file. The rank that removes the last file also removes the directory.
     pub fn remove(&self) {
         let _ = fs::remove_file(self.file(self.rank));
         let _ = fs::remove_file(self.folder.join(LAST));
-        // fails while files of other ranks are there
+        // fails as long as other ranks have files in the directory
         let _ = fs::remove_dir(&self.folder);
     }
 }
@@ -106,17 +106,17 @@ fn host() -> String {
     name.trim().chars().take(64).collect()
 }
 
-/// How many times longer work may take than a wait. Planning, a step and the copy of a data set are work.
+/// Work may take this many times longer than a wait. Planning, a step, and the copy of a data set are work.
 pub const SLOWER: u32 = 10;
 
-/// What a rank is doing, as it tells the other ranks.
+/// What a rank is doing. The rank writes this to its status file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Number of the message, so that the reader recognises a new one.
+    /// Number of this status. It changes with each write, so that a reader recognises a new status.
     pub beat: u64,
     pub host: String,
     pub pid: u32,
-    /// Number of the last MPI operation that the rank started. Equal on all ranks that are equally far.
+    /// Number of the last MPI operation that the rank started. All ranks number the same operations in the same order.
     pub operation: u64,
     pub name: String,
     /// True while the operation runs.
@@ -131,15 +131,15 @@ pub struct Status {
     pub waiting: bool,
     /// True if the activity is copying the data set, which may take long.
     pub staging: bool,
-    /// This node's addresses in the TCP connections of the rank. Only known while it waits in an operation.
+    /// This node's addresses in the TCP connections of the rank. Known only while the rank waits in an operation.
     pub own_addresses: BTreeSet<IpAddr>,
     /// Addresses that do not acknowledge the rank's data, see [`comm::network::connections`].
     pub silent_addresses: BTreeSet<IpAddr>,
 }
 
 impl Status {
-    /// Returns what this rank waits for or does, and for how many seconds. Seconds of work are divided by [`SLOWER`]. If `alone` is set,
-    /// waits for other ranks are not considered.
+    /// Returns what this rank waits for or does, and for how many seconds. For work, the seconds are divided by [`SLOWER`]. If `alone` is
+    /// set, there are no other ranks to wait for.
     pub fn waits(&self, alone: bool) -> Option<(String, f64)> {
         match self.inside && !alone {
             true => Some((format!("\"{}\" (operation {})", self.name, self.operation), self.operation_s)),
@@ -151,7 +151,7 @@ impl Status {
         }
     }
 
-    /// Returns the seconds since this rank last began something.
+    /// Returns the seconds since this rank last began an operation or an activity.
     pub(super) fn still(&self) -> f64 {
         if self.inside { self.operation_s } else { self.activity_s.min(self.operation_s) }
     }
@@ -166,21 +166,21 @@ impl Status {
     }
 }
 
-/// Another rank, as seen from this one.
+/// Another rank, as known to this rank.
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub(super) status: Option<Status>,
-    /// When its last message arrived, or when this rank first looked for a message.
+    /// Time when its last new status was read. Without any status, the time when this rank first looked for one.
     pub(super) last_change: Instant,
 }
 
 impl Peer {
-    /// Creates the state of a rank without any message yet.
+    /// Creates the state for a rank of which no status was read yet.
     pub fn without_status(now: Instant) -> Self {
         Self { status: None, last_change: now }
     }
 
-    /// Stores a message. Only a new `beat` counts as a sign of life.
+    /// Stores a status. Only a status with a new `beat` counts as a sign of life.
     pub fn update(&mut self, status: Status, now: Instant) {
         if self.status.as_ref().is_none_or(|old| old.beat != status.beat) {
             *self = Self { status: Some(status), last_change: now };
@@ -208,12 +208,12 @@ mod tests {
             ..Status::default()
         };
         one.write(long.clone());
-        // a shorter line completely replaces a longer one
+        // a shorter line completely replaces a longer one, because the length of the file is fixed
         one.write(Status { beat: 8, activity: "computes step 3".into(), ..long });
         let read = zero.read(1).unwrap();
         assert_eq!((read.beat, read.activity.as_str(), read.silent_addresses.len()), (8, "computes step 3", ADDRESSES));
         assert_eq!(fs::metadata(out.join(".ranks/1")).unwrap().len(), LENGTH as u64);
-        // an incomplete file counts as no message
+        // an incomplete file counts as a missing status
         fs::write(out.join(".ranks/1"), &fs::read(out.join(".ranks/1")).unwrap()[..40]).unwrap();
         assert!(zero.read(1).is_none());
         zero.write(Status { pid: std::process::id(), ..Status::default() });

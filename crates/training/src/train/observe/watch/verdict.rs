@@ -1,5 +1,5 @@
-//! Decides from the ranks' statuses which ranks make other ranks wait, and formats the message. Uses no threads or
-//! files, and the clock only to see how long a rank has been silent.
+//! Decides from the ranks' statuses which ranks make other ranks wait, and formats the message. It starts no threads
+//! and reads no files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub fn alone(me: &Status) -> Verdict {
     Verdict::of_ranks(format!("this rank {}", me.last()))
 }
 
-/// Formats the ranks, or as many as fit in a line, with the verb.
+/// Formats a list of ranks with the verb "is" or "are". A long list is cut.
 pub fn all(ranks: &[String]) -> String {
     match ranks {
         [one] => format!("{one} is"),
@@ -41,7 +41,8 @@ pub fn all(ranks: &[String]) -> String {
     }
 }
 
-/// Returns the verdict if no status of another rank is known yet. `advice` is [`comm::network::unreachable`]'s.
+/// Returns the verdict if no status of another rank is known yet. `advice` is the result of
+/// [`comm::network::unreachable`].
 pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     let (what, waited) = me.waits(false)?;
     if !me.inside {
@@ -50,7 +51,7 @@ pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Ver
     if let Some(advice) = advice {
         return Some(Verdict::of_network(format!("waiting in {what} for {waited:.0} s: {advice}")));
     }
-    // other ranks may be copying the data set to their nodes
+    // a longer wait is normal while other ranks copy the data set to their nodes
     let long = waited >= (limit * SLOWER).as_secs_f64();
     long.then(|| {
         let text = "the missing ranks are not known before the output folder exists";
@@ -58,16 +59,16 @@ pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Ver
     })
 }
 
-/// Returns the verdict of rank `rank` about the ranks in `peers` that it waits for. Returns `None` if all of them have
-/// started something else within `limit` and have given a sign of life within half of it. Only the waiting rank with
-/// the earliest operation reports, and among equals the lowest, because the other ranks are further ahead and know
-/// less. `advice` is [`comm::network::unreachable`]'s.
+/// Returns the verdict of rank `rank` about the ranks in `peers` that it waits for. Returns `None` while each of these
+/// ranks has started something new within `limit` and has given a sign of life within half of `limit`. If several ranks
+/// wait, only the rank with the earliest operation reports, because the others are further ahead. If operations are
+/// equal, the lowest rank reports. `advice` is the result of [`comm::network::unreachable`].
 pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     let (what, waited) = me.waits(false)?;
     let others = || peers.iter().enumerate().filter(|(other, _)| *other != rank);
     if !me.inside {
-        // A rank that waits in a collective will name this rank, so this rank stays silent. If there is no such rank,
-        // the lowest waiting rank reports for all.
+        // A rank that waits in a collective will name this rank, so this rank stays silent. If no rank waits in a
+        // collective, the lowest rank that waits for files or a device reports for all of them.
         let silent = others().filter_map(|(other, peer)| Some((other, peer.status.as_ref()?)));
         let other_speaks = |(other, status): (usize, &Status)| status.inside || (other < rank && status.waiting);
         return (!silent.clone().any(other_speaks)).then(|| {
@@ -120,7 +121,7 @@ pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: 
     })
 }
 
-/// Names the hosts between which data stays unacknowledged. Returns `None` if there are none.
+/// Names two or more hosts between which TCP data stays unacknowledged. Returns `None` if there are none.
 fn unanswered<'a>(me: &'a Status, peers: impl Iterator<Item = &'a Status> + Clone) -> Option<String> {
     let all = || peers.clone().filter(|status| status.pid != me.pid || status.host != me.host).chain([me]);
     let owners =
@@ -184,10 +185,10 @@ mod tests {
         let text = among(&inside(5), 0, &all, LIMIT).unwrap();
         mentions(&text, &[SUM, "operation 5", "70 s", "1 of 3 ranks", "rank 1 on n1", "process 12", DATA, "69 s"]);
         assert!(!text.contains("rank 2"), "{text}");
-        // rank 2 waits too, but rank 0 reports
+        // rank 2 waits too, but rank 0 reports for both
         let all = peers(&[Some(inside(5)), Some(busy(4, DATA, 69.0)), None], 1);
         assert_eq!(among(&inside(5), 2, &all, LIMIT), None);
-        // rank 0 is ahead, so rank 2 reports, which waits in the operation before
+        // rank 0 is one operation further, so rank 2 reports
         let all = peers(&[Some(inside(6)), Some(busy(4, "computes step 3", 69.0)), Some(inside(5))], 1);
         assert_eq!(among(&inside(6), 0, &all, LIMIT), None);
         mentions(among(&inside(5), 2, &all, LIMIT).unwrap(), &["1 of 3 ranks", "rank 1 on n1"]);
@@ -197,12 +198,12 @@ mod tests {
     fn if_all_ranks_wait_for_data_the_lowest_reports() {
         let waits = Status { waiting: true, ..busy(4, DATA, 65.0) };
         assert_eq!(waits.waits(true).unwrap(), (DATA.into(), 65.0));
-        // seconds of work count a tenth
+        // seconds of work count as a tenth of their number
         assert_eq!(busy(4, "computes step 3", 65.0).waits(false).unwrap().1, 6.5);
         let all = peers(&[Some(waits.clone()), Some(waits.clone()), Some(busy(4, "computes step 3", 65.0))], 1);
         mentions(among(&waits, 0, &all, LIMIT).unwrap(), &["this rank", DATA, "65 s", "1 of 2 other ranks"]);
         assert_eq!(among(&waits, 1, &all, LIMIT), None);
-        // the rank that waits for this one reports
+        // rank 1 waits for this rank in an operation, so rank 1 reports
         assert_eq!(among(&waits, 0, &peers(&[None, Some(inside(5))], 1), LIMIT), None);
     }
 
@@ -215,12 +216,12 @@ mod tests {
         }
         let forever = Status { activity_s: 700.0, operation_s: 700.0, ..copying };
         assert!(among(&inside(5), 0, &peers(&[None, Some(forever)], 1), LIMIT).is_some());
-        // the file system hangs while a rank reads or writes
+        // a rank that has read or written for too long is reported, because its file system hangs
         let writing = Status { waiting: true, ..busy(4, WRITING, 61.0) };
         let text = among(&inside(5), 0, &peers(&[None, Some(writing.clone())], 1), LIMIT).unwrap();
         mentions(text, &["rank 1 on n1", "process 12", WRITING, "61 s"]);
         mentions(unknown(&writing, LIMIT).unwrap(), &["this rank", WRITING, "61 s"]);
-        // a run that is starting has more time
+        // while the run starts, `limit` is ten times longer
         assert_eq!(unknown(&inside(5), LIMIT), None);
         assert!(unknown(&Status { operation_s: 601.0, ..inside(5) }, LIMIT).is_some());
     }
@@ -232,7 +233,7 @@ mod tests {
         let text = among(&inside(5), 0, &peers(&[None, None], 40), LIMIT).unwrap();
         mentions(&text, &["1 of 2 ranks", "rank 1 ", "sign of life"]);
         assert!(!text.contains("process"), "{text}");
-        // the search for messages has only just begun
+        // the other rank has no status yet, but this rank has looked for it only for a second
         assert_eq!(among(&inside(5), 0, &peers(&[None, None], 1), LIMIT), None);
     }
 
@@ -240,10 +241,10 @@ mod tests {
     fn if_all_ranks_have_arrived_the_network_is_the_cause() {
         let text = among(&inside(5), 0, &peers(&[None, Some(inside(5))], 1), LIMIT).unwrap();
         mentions(text, &["all 2 ranks"]);
-        // a rank that has already passed the operation does not excuse the wait
+        // a rank that has already finished the operation, but long ago, does not excuse the wait
         let passed = |s| peers(&[None, Some(Status { operation_s: s, ..busy(6, "computes step 4", s) })], 1);
         mentions(among(&inside(5), 0, &passed(61.0), LIMIT).unwrap(), &["all 2 ranks"]);
-        // the rank that all others waited for has just arrived, or has just left
+        // the rank that all others waited for has just arrived, or has just finished the operation
         assert_eq!(among(&inside(5), 0, &passed(1.0), LIMIT), None);
         let come = Status { operation_s: 1.0, ..inside(5) };
         assert_eq!(among(&inside(5), 0, &peers(&[None, Some(come)], 1), LIMIT), None);
@@ -268,13 +269,13 @@ mod tests {
         let verdict = super::among(&me, 0, &peers(&all, 1), LIMIT, None).unwrap();
         assert!(verdict.network, "{verdict:?}");
         mentions(verdict.text, &[SUM, "operation 5", "70 s", "all 3 ranks", "TCP", "between n2 and 10.0.0.9, n3,"]);
-        // the files of the other nodes cannot be read either, because they are on the same network
+        // the status files of n2 cannot be read either, because the file system is on the same network
         let me = at(1, "n1", &[2]);
         let both = [me.clone(), at(2, "n2", &[1])].map(Some);
         let verdict = super::among(&me, 0, &peers(&both, 40), LIMIT, None).unwrap();
         assert!(verdict.network, "{verdict:?}");
         mentions(verdict.text, &["sign of life", "40 s", "TCP", "between n1 and n2,"]);
-        // without such a connection, the node or its file system may hang
+        // without an unacknowledged connection, the cause may also be the node or its file system
         assert!(!super::among(&at(1, "n1", &[]), 0, &peers(&[None, None], 40), LIMIT, None).unwrap().network);
     }
 
