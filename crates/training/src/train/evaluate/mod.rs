@@ -33,8 +33,8 @@ pub struct Score {
     pub top1: f64,
     /// Fraction of images with a correct class among the best five.
     pub top5: f64,
-    /// Mean loss without label smoothing: cross-entropy. For multi-label images it is the binary cross-entropy as a mean over the classes, and
-    /// for numbers the loss of the training.
+    /// Mean loss without label smoothing: cross-entropy. For multi-label images it is the binary cross-entropy as a
+    /// mean over the classes, and for numbers the loss of the training.
     pub loss: f64,
     pub count: u64,
     /// Further scores of a multi-label model.
