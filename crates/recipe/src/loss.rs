@@ -70,7 +70,7 @@ section! {
         optional gamma: f64 = 2.0, in Range::NonNegativeF32;
         /// Weight of the true classes. All other classes have the weight 1 - alpha.
         optional alpha: f64 = 0.25, in Range::Probability;
-        /// Huber's loss: the error up to which it is squared, in standard deviations of the target.
+        /// The error up to which the loss is squared, in standard deviations of the target.
         optional delta: f64 = 1.0, in Range::PositiveF32;
         /// Weights of the classes. "auto": 1 / n for a class with n training images. "effective(beta)", for example
         /// "effective(0.999)": (1 - beta) / (1 - beta^n). The sum of a step's losses is divided by the sum of its

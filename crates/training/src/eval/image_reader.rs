@@ -106,7 +106,8 @@ impl ImageReader {
         view.run(example, 0, 0, &mut Scratch::new(self.limits), out)
     }
 
-    /// Reads a file with the conversion's options. Replaces pixels without data by their band's mean.
+    /// Reads a file with the options that were used to convert the data set. Replaces pixels without data by the mean
+    /// of their band.
     fn read(&self, path: &Path, reading: &RawOptions) -> Result<RawImage, Error> {
         let read = raw::read(path, reading, &self.limits);
         let mut image = read.map_err(|error| Error::Failed(error.to_string()))?;

@@ -1,7 +1,7 @@
 //! The results of a prediction of many images: one row for each image, written as a journal while the prediction runs and as a
 //! table at its end.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -127,9 +127,8 @@ impl Journal {
         let exists = path.symlink_metadata().is_ok();
         let mut kept = if exists { kept_rows(&path, &head, list.as_deref())? } else { 0 };
         kept -= kept % chunk;
-        let file = open_journal(&path, exists)?;
-        let list =
-            list.map(|path| Ok::<_, Error>((path.clone(), open_journal(&path, path.symlink_metadata().is_ok())?)));
+        let file = open_journal(&path)?;
+        let list = list.map(|path| Ok::<_, Error>((path.clone(), open_journal(&path)?)));
         let mut journal = Self { path, file, features: list.transpose()? };
         journal.keep(kept, &head)?;
         Ok((journal, kept))
@@ -201,16 +200,9 @@ impl Journal {
     }
 }
 
-/// Opens a growing file that nobody else can have replaced by a link.
-fn open_journal(path: &Path, exists: bool) -> Result<File, Error> {
-    match exists {
-        true => {
-            // refuses links and special files
-            drop(regular::open(path).map_err(refused("open", path))?);
-            OpenOptions::new().write(true).open(path).map_err(refused("open", path))
-        }
-        false => safe_create::create_new(path).map_err(refused("create", path)),
-    }
+/// Opens a growing file, or creates it. Refuses links and special files.
+fn open_journal(path: &Path) -> Result<File, Error> {
+    safe_create::to_update(path).map_err(refused("open", path))
 }
 
 /// Returns the number of complete rows in a journal, and in its features if there are any.
