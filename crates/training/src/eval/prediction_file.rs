@@ -213,20 +213,30 @@ fn kept_rows(path: &Path, head: &Head, features: Option<&Path>) -> Result<u64, E
             path.display()
         ))
     };
-    let reader = BufReader::new(regular::open(path).map_err(refused("open", path))?);
-    let mut lines = reader.split(b'\n');
-    let Some(first) = lines.next() else { return Ok(0) };
-    let first = first.map_err(refused("read", path))?;
-    match serde_json::from_slice::<Head>(&first) {
-        Ok(found) if found == *head => {}
+    let mut reader = BufReader::new(regular::open(path).map_err(refused("open", path))?);
+    let mut line = || -> Result<Vec<u8>, Error> {
+        let mut line = Vec::new();
+        reader.read_until(b'\n', &mut line).map_err(refused("read", path))?;
+        Ok(line)
+    };
+    let first = line()?;
+    let Some(whole) = first.strip_suffix(b"\n") else {
         // the program was killed while it wrote the line
-        Err(_) if serde_json::to_vec(head).is_ok_and(|line| line.starts_with(&first)) => return Ok(0),
-        _ => return Err(other()),
+        return if serde_json::to_vec(head).is_ok_and(|line| line.starts_with(&first)) { Ok(0) } else { Err(other()) };
+    };
+    if !serde_json::from_slice::<Head>(whole).is_ok_and(|found| found == *head) {
+        return Err(other());
     }
-    // an incomplete last line is no JSON
-    let is_row =
-        |line: &std::io::Result<Vec<u8>>| line.as_ref().is_ok_and(|line| serde_json::from_slice::<Row>(line).is_ok());
-    let rows = lines.take_while(is_row).count() as u64;
+    let mut rows = 0;
+    loop {
+        let next = line()?;
+        // a line without its end was not written completely, even if it happens to be valid JSON
+        let row = next.strip_suffix(b"\n").filter(|row| serde_json::from_slice::<Row>(row).is_ok());
+        if row.is_none() {
+            break;
+        }
+        rows += 1;
+    }
     let Some(list) = features else { return Ok(rows) };
     let bytes = list.metadata().map_or(0, |file| file.len());
     Ok(rows.min(bytes / (4 * head.features as u64).max(1)))
@@ -421,4 +431,30 @@ impl TableShape {
 /// Returns what a file of features that is replaced must contain.
 pub fn features_content() -> &'static Content {
     &NPY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A killed program may leave a row without its line end. Such a row is written again.
+    #[test]
+    fn a_row_without_a_line_end_is_not_kept() {
+        let folder = std::env::temp_dir().join(format!("trireme-journal-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (out, row) = (folder.join("t.csv"), |name: &str| Row { image: name.into(), ..Row::default() });
+        let line = |name| serde_json::to_string(&row(name)).unwrap();
+        let (mut journal, kept) = Journal::open(&out, None, "request", 1).unwrap();
+        assert_eq!(kept, 0);
+        journal.append(format!("{}\n{}", line("a"), line("b")).as_bytes(), &[]).unwrap();
+        drop(journal);
+        let (mut journal, kept) = Journal::open(&out, None, "request", 1).unwrap();
+        assert_eq!(kept, 1);
+        journal.append(format!("{}\n", line("b")).as_bytes(), &[]).unwrap();
+        drop(journal);
+        let text = fs::read_to_string(partial(&out)).unwrap();
+        assert_eq!(text.lines().skip(1).collect::<Vec<_>>(), [line("a"), line("b")]);
+        assert!(matches!(Journal::open(&out, None, "another", 1), Err(Error::Usage(_))));
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }
