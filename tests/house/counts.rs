@@ -26,8 +26,8 @@ fn numbers_in_the_documents_are_right() {
     for (path, said) in [
         ("README.md", format!("| networks | [{}](docs/models.md)", models::names().len())),
         ("README.md", format!("| transforms | {transforms}, ")),
-        ("docs/numbers.md", format!("`tests/numerics/ops.rs`: {cases} recorded cases")),
-        ("docs/numbers.md", format!("ten steps of {runs} settings")),
+        ("docs/testing.md", format!("`tests/numerics/ops.rs`: {cases} recorded cases")),
+        ("docs/testing.md", format!("ten steps of {runs} settings")),
     ] {
         assert!(text(path).contains(&said), "{path} should say \"{said}\"");
     }
