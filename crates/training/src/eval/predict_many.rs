@@ -162,7 +162,8 @@ fn list_images(
         return session.agree(open_split(request, folder, reader)).map(ImageList::Records);
     }
     if request.split.is_some() {
-        return Err(Error::Usage("--split applies only to the folder of a data set; leave it out".into()));
+        let wrong = "--split applies only to the folder of a data set; leave it out";
+        return session.agree(Err(Error::Usage(wrong.into())));
     }
     let found = match session.is_root() {
         true => Some(pictures(&request.images, reader.is_raw(), list)).transpose(),
