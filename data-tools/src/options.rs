@@ -74,8 +74,8 @@ pub struct ConvertOptions {
     pub entry_points: bool,
     /// Text file with one class name per line. Only these classes are converted, in this order.
     pub classes: Option<PathBuf>,
-    /// Columns of a table that contain numbers to predict, or names for the columns of a label array. Empty if images
-    /// have classes.
+    /// Names of a table's columns that contain numbers to predict, or names for the columns in a label array. Empty if
+    /// images have classes.
     pub targets: Vec<String>,
     /// Table or JSON file with the labels of a folder's images. An image may have any number of labels.
     pub labels: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Writes Parquet tables with columns of texts and numbers that may be missing.
+//! Writes Parquet tables. The columns contain text or numbers, and values may be missing.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 
-/// The type of a column.
+/// A column's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
     Text,
@@ -19,7 +19,7 @@ pub enum Column {
     Float,
 }
 
-/// The values of a column. `None` is a missing value.
+/// A column's values. `None` is a missing value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Values {
     Texts(Vec<Option<String>>),
@@ -56,7 +56,7 @@ impl ParquetTable {
         made().map(Self).map_err(|e| e.to_string())
     }
 
-    /// Appends rows as one group, given the values of each column.
+    /// Appends a row group, given the values for each column.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl ParquetTable {
         add().map_err(|e| e.to_string())
     }
 
-    /// Writes the end of the file.
+    /// Completes the file.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl ParquetTable {
     }
 }
 
-/// Writes the next column of a group.
+/// Writes the next column in a row group.
 fn put<T: DataType>(group: &mut SerializedRowGroupWriter<'_, File>, values: Vec<Option<T::T>>) -> Result<()> {
     let levels: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
     let known: Vec<T::T> = values.into_iter().flatten().collect();

@@ -63,7 +63,7 @@ pub struct Sample {
     pub label: u32,
     /// All classes of the image in ascending order. Used instead of `label` if the source is multi-label.
     pub labels: Vec<u32>,
-    /// One number for each target. Used instead of `label` if the source has targets.
+    /// A number for each target. Used instead of `label` if the source has targets.
     pub targets: FloatList,
     /// The origin of the image, stored with the record for people.
     pub filename: String,
@@ -99,7 +99,7 @@ impl Sample {
         push_decimal(number, &mut self.filename);
     }
 
-    /// Returns the record of a sample with numbers instead of a class.
+    /// Returns the record for a sample with numbers instead of a class.
     pub(crate) fn example_with_targets(&self) -> Example<'_> {
         Example { label: 0, labels: Labels::NONE, targets: self.targets.floats(), ..self.example("", 0) }
     }
@@ -138,12 +138,12 @@ pub trait Source: Sync {
     /// Class names. A label is an index into this list. Empty if the source has targets.
     fn classes(&self) -> &[String];
 
-    /// Names of the numbers that each image has instead of a class, listed in [`Sample::targets`].
+    /// Target names, if each image has numbers instead of a class. They are in the same order as [`Sample::targets`].
     fn targets(&self) -> &[String] {
         &[]
     }
 
-    /// Returns the kind of labels. [`Sample`] has a field for each kind.
+    /// Returns the label kind. [`Sample`] has a field for each kind.
     fn label_kind(&self) -> LabelKind {
         if self.targets().is_empty() { LabelKind::OneClass } else { LabelKind::Numbers }
     }

@@ -39,7 +39,7 @@ pub(crate) fn classes(n: usize) -> String {
     format!("{n} class{}", if n == 1 { "" } else { "es" })
 }
 
-/// Formats the number of classes, or of targets if labels are numbers: `10 classes`, `2 targets`.
+/// Formats the number of classes, or the number of targets if labels are numbers: `10 classes`, `2 targets`.
 pub(crate) fn labels(manifest: &loaders::Manifest) -> String {
     match manifest.targets.len() {
         0 => classes(manifest.classes.len()),

@@ -48,13 +48,13 @@ pub enum Fault {
         /// Number of labels in the record.
         count: usize,
     },
-    /// The record does not have one finite number for each target.
+    /// The record does not have a finite number for each target.
     #[error(
         "`image/targets`: expected {expected} finite numbers, one for each of `targets` in dataset.json, got {got}; convert the images \
          again, or use the dataset.json that belongs to the shards"
     )]
     Targets {
-        /// Number of targets of the data set.
+        /// Number of targets in the data set.
         expected: usize,
         got: String,
     },

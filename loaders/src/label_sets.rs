@@ -1,14 +1,14 @@
-//! The kinds of labels, and the classes of samples that can have any number of classes.
+//! Label kinds, and sets of classes for samples with any number of classes.
 
-/// The kind of labels that images have.
+/// Determines which labels an image has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LabelKind {
-    /// Each image has one class.
+    /// Exactly one class.
     #[default]
     OneClass,
-    /// An image has any number of classes.
+    /// Any number of classes.
     Classes,
-    /// Each image has numbers, one for each target (regression).
+    /// A number for each target (regression).
     Numbers,
 }
 

@@ -50,7 +50,7 @@ fn ranks_that_share_a_gpu_give_the_same_bits() {
     }
 }
 
-/// One pass with groups means the same as a pass per group, on any number of ranks.
+/// A single pass with groups computes the same as a pass per group, on any number of ranks.
 #[test]
 fn batch_norm_in_groups_gives_the_same_bits_and_replaces_workers() {
     let setting = setting();

@@ -266,7 +266,7 @@ fn bench(ranks: usize, args: &[&str], variables: &[(&str, &str)]) -> Vec<serde_j
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
 }
 
-/// `bench scale` uses the transport that a training would choose, also on some of the ranks.
+/// `bench scale` uses the same transport as training would, also if it measures only some ranks.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn benchmarks_sum_as_training_does() {

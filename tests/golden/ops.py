@@ -141,7 +141,7 @@ def norm(name, x, mode="train", relu=False, residual=False, scale=1.0, shift=0.5
     def forward(t):
         y = F.batch_norm(t["x"], t["running_mean"], t["running_var"], t["weight"], t["bias"], mode == "train", momentum, eps)
         if groups > 1:
-            # the running statistics are still those of the whole batch
+            # the running statistics are computed over the whole batch
             parts = [t["x"][a:b] for a, b in zip(cuts, cuts[1:])]
             y = torch.cat([F.batch_norm(part, None, None, t["weight"], t["bias"], True, 0.0, eps) for part in parts])
         return rectify(y + t["residual"] if residual else y, relu, name)

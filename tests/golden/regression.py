@@ -139,7 +139,8 @@ def main():
                 print(json.dumps({"program": program, "loss": kind, "seed": seed, "losses": run[0], **run[1]}), flush=True)
         for what, runs in (("training loss of each epoch", curves), ("RMSE, MAE and R2 of each target", tests)):
             (mean, std), (own, own_std) = spread(runs["pytorch"]), spread(runs["trireme"])
-            # the mean of n seeds varies by std / sqrt(n); the difference of two such means by the root of their sum of squares
+            # a mean over n seeds has the deviation std / sqrt(n), and the variances add up for a difference between two
+            # means
             noise = ((std**2 + own_std**2) / a.seeds).sqrt()
             off = ((own - mean).abs() / noise).tolist()
             print(json.dumps({"loss": kind, "what": what, "pytorch": mean.tolist(), "trireme": own.tolist(), "difference_in_standard_errors": off}), flush=True)

@@ -1,5 +1,5 @@
-//! Ghost batch normalisation (`bn_group`): one pass in which every group of images has statistics of its own, compared
-//! with a pass per group. `ops.rs` and `gradients.rs` test single layers.
+//! Ghost batch normalisation (`bn_group`): a single pass with groups, compared with a separate pass per group. Each
+//! group is normalised with its own statistics. `ops.rs` and `gradients.rs` test single layers.
 
 use backend::cuda::Precision;
 use backend::reference::Reference;
@@ -13,7 +13,7 @@ use support::images::THINGS;
 use support::numerics::{assert_close, cpu, cuda, magnitude};
 use support::setting::Setting;
 
-/// The results of one step.
+/// The results after a step.
 struct Outcome {
     loss: f64,
     gradients: Vec<Vec<f32>>,
@@ -26,7 +26,8 @@ fn graph<B: Backend>(backend: B, bn_groups: usize, batch: usize) -> Graph<B> {
     Graph::new(backend, net, batch, purpose, 7).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Runs one step on `rows` rows, as `passes` passes with `groups` groups each. The graph is planned for `batch` rows.
+/// Runs a step on `rows` rows, divided into `passes` passes with `groups` groups each. The graph is planned for `batch`
+/// rows.
 fn step<B: Backend>(backend: B, batch: usize, rows: usize, passes: usize, groups: usize) -> Outcome {
     let (mut graph, rows) = (graph(backend, groups, batch), Rows::new(rows));
     graph.prepare_accumulation(0..passes, Gather::Summed).unwrap();
@@ -87,7 +88,7 @@ fn statistics_over_all_ranks_exclude_groups() {
     graph(Reference, 1, 4).normalise_across(Box::new(OneRank)).unwrap();
 }
 
-/// 83 images in batches of 16, so the last batch has 3 and some groups have no image.
+/// 83 images in batches of 16, so the last batch has 3 images and some groups are empty.
 const RECIPE: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -123,13 +124,13 @@ fn ranks_and_stops_do_not_change_runs_with_groups() {
     setting.trained("2", 2, &exact);
     assert_eq!(setting.digest("1"), setting.digest("2"));
     assert!(setting.model("1") == setting.model("2"), "model.h5 differs");
-    // stopped after three of six steps
+    // stopped after three steps, while an epoch has six
     setting.trained("parts", 2, &[&exact[..], &["--max-steps", "3"]].concat());
     setting.trained("parts", 1, &[&exact[..], &["--resume", "auto"]].concat());
     assert_eq!(setting.digest("parts"), setting.digest("1"));
 }
 
-/// The meaning of a run with several small workers is kept.
+/// A run with a single worker and groups gives the same result as a run with more and smaller workers.
 #[test]
 fn groups_replace_workers() {
     let setting = setting();

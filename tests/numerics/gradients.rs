@@ -65,7 +65,7 @@ fn every_kind() -> Vec<Case> {
     ];
     let functions = Activation::ALL.map(|function| (Op::Activation(function), image));
     let cases = ops.into_iter().chain(functions).zip(1..).map(|((op, shape), k)| Case::random(op, 3, shape, k));
-    // batch normalisation in groups of unequal size
+    // batch normalisation in groups with unequal sizes
     let norms = [norm().relu(), Norm { scale: false, ..norm() }, norm().residual().relu()];
     let grouped =
         norms.into_iter().zip(61..).map(|(op, k)| Case { bn_groups: 2, ..Case::random(Op::Norm(op), 5, image, k) });

@@ -298,7 +298,7 @@ fn layers_of_any_shape_agree() {
     assert_parity(cases);
 }
 
-/// Groups of equal and unequal size, of any number of channels, with every form of the layer.
+/// Equal and unequal group sizes and different channel counts, with every form of the layer.
 #[test]
 fn batch_norm_in_groups_agrees() {
     let mut c = Chooser(6);
@@ -376,7 +376,7 @@ fn layers_of_sequences_agree() {
         ];
         cases.extend(ops.into_iter().map(|(op, shape)| Case::random(op, n, shape, k)));
     }
-    // products of queries and keys that differ by so much that most weights are 0
+    // products that differ so strongly that most attention weights are 0
     let mut sharp = Case::random(Op::from(Attention { heads: 3 }), 2, Shape::image(576, 1, 197), 1520);
     sharp.x[0].iter_mut().for_each(|x| *x *= 4.0);
     cases.push(sharp);

@@ -222,7 +222,7 @@ fn check_numbers<B: Backend>(backend: &B, name: &str, _: &[usize]) {
             assert_eq!((top1, top5, count), (0, 0, case.labels.len() as u64), "{what} on {name}");
         }
     }
-    // at the target itself, the slope of the absolute distance is 0, as in PyTorch
+    // at the target itself, the absolute distance has the slope 0, as in PyTorch
     let objective = Objective { form: LossForm::Distance(Distance::Absolute), ..Objective::CROSS_ENTROPY };
     let (x, table, labels) = (vec![0.5, -1.0, 2.0], vec![1.0, 0.5, 0.0, 1.5], vec![SoftTargets::ANY]);
     let what = "on the target".to_string();

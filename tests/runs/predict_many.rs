@@ -1,5 +1,5 @@
-//! Predictions of many images on several ranks with the real binary: each image once, in order, equal bytes on any number of
-//! ranks, and after a kill.
+//! Predicts image lists with the real binary. Each image occurs once and in order, and the output bytes do not depend
+//! on the number of ranks or on a kill and restart.
 
 use std::fs;
 use std::io::Write;
@@ -56,7 +56,7 @@ fn the_bytes_are_the_same_on_any_number_of_ranks() {
             }
         }
     }
-    // rows are the predictions of single images
+    // rows must be equal to predictions for single images
     let csv = String::from_utf8(bytes(&setting, "0.csv")).unwrap();
     let lines: Vec<&str> = csv.lines().collect();
     let head = "image,error,label,class,probability,label_2,class_2,probability_2,logit wave 0,";

@@ -1,5 +1,6 @@
-//! Images with numbers as labels, with the real binary: equal bits on any number of ranks and after a stop, scores by their
-//! definitions in the units of the targets, predictions and exports. Also tests which settings are refused.
+//! Runs with numbers as labels, with the real binary. Results are bit-identical on any number of ranks and after a
+//! stop. Scores follow their definitions in the targets' units. Also tests predictions, exports, and settings that are
+//! refused.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +15,7 @@ use support::program::{events, run};
 use support::setting::Setting;
 use support::small_run::SmallRun;
 
-/// Nine steps per epoch. In the short last one, workers have one image or none.
+/// Nine steps per epoch. The last step is short: each worker has at most one image.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -88,7 +89,7 @@ fn equal_bits_on_any_number_of_ranks_and_after_a_stop() {
     mentions(&start, &["mean squared error", "standardised"]);
 }
 
-/// Other losses, mixed images, averages and views are also independent of the number of ranks.
+/// Results do not depend on the number of ranks with other losses, mixed images, averages and views either.
 #[test]
 fn other_settings_combine_with_numbers() {
     let setting = setting();
@@ -108,7 +109,7 @@ fn other_settings_combine_with_numbers() {
     }
 }
 
-/// Extracts the images of the test split and returns what `trireme predict` finds.
+/// Extracts the images in the test split and returns the numbers that `trireme predict` prints for them.
 fn predicted(setting: &Setting, out: &str) -> Vec<[f64; 3]> {
     let photos = setting.folder.path().join("photos");
     fs::create_dir_all(&photos).unwrap();
@@ -215,7 +216,7 @@ fn tables_sheets_and_exports() {
     assert!(csv.lines().count() == 41 && csv.starts_with("image,x,y,radius\n"), "{csv}");
     run(0, &["predict", &out, &photos, "--top", "2"]).failed(2, &["--top", "numbers"]);
     run(0, &["predict", &out, &photos, "--threshold", "0.5"]).failed(2, &["--threshold", "numbers"]);
-    // exported networks predict in the units of the targets
+    // exported networks predict in the targets' units
     let exported = setting.folder.at("net.h5");
     run(0, &["export", &out, "--to", "keras", "-o", &exported]).succeeded();
     for file in [&exported, &format!("{out}/model.h5")] {
@@ -234,7 +235,7 @@ fn tables_sheets_and_exports() {
     mentions(&run(0, &["runs", setting.folder.path().to_str().unwrap()]).succeeded().stdout, &["R2 "]);
 }
 
-/// An imported ONNX file computes what the exported network does, so its outputs must be the predictions.
+/// An imported ONNX file computes the same as the exported network, so its outputs must equal the predictions.
 #[test]
 fn the_scale_is_in_the_last_layer_of_an_export() {
     let setting = setting();

@@ -1,5 +1,5 @@
-//! Small data sets with numbers as labels: each image has a bright blob on a noisy ground. The numbers are the position of
-//! its centre as a fraction of the image, and its radius in thousandths of a pixel.
+//! Small data sets with numbers as labels. Each image has a bright blob on a noisy background. The numbers are the
+//! blob's centre as a fraction of the image, and its radius in thousandths of a pixel.
 
 use std::fs;
 use std::path::Path;
@@ -9,17 +9,17 @@ use loaders::{Draws, Dtype, ImageSpec, LabelKind, Manifest, Target};
 
 use super::images::{Images, Record, split};
 
-/// The names of the numbers.
+/// The target names.
 pub const TARGETS: [&str; 3] = ["x", "y", "radius"];
 
-/// Returns the numbers of sample `id`.
+/// Returns the numbers for sample `id`.
 pub fn numbers(seed: u64, id: u64) -> [f32; 3] {
     let mut draws = Draws::new(seed, id, 0, 0);
     let [x, y] = [0; 2].map(|_| 0.2 + 0.6 * draws.unit());
     [x, y, 1500.0 + 2500.0 * draws.unit()]
 }
 
-/// Returns the pixels of an image with these numbers, which must be grey.
+/// Returns the pixels for sample `id`. The image must be grey.
 pub fn pixels(seed: u64, id: u64, spec: ImageSpec) -> Vec<u8> {
     let ([x, y, radius], mut draws) = (numbers(seed, id), Draws::new(seed, id, 0, 1));
     let (cx, cy, radius) = (x * spec.width as f32, y * spec.height as f32, radius / 1000.0);

@@ -37,7 +37,7 @@ pub struct Record {
     pub label: i64,
     /// All labels of the image, in a multi-label data set.
     pub labels: Option<LabelList>,
-    /// The numbers of the image, in a data set of numbers.
+    /// The image's numbers, if the data set has numbers as labels.
     pub numbers: Option<FloatList>,
 }
 

@@ -68,7 +68,7 @@ pub enum LossForm {
         /// True if a row's loss is the mean over its classes, false if it is their sum.
         mean: bool,
     },
-    /// A number for each class, which is compared with its target (regression).
+    /// The outputs are numbers that are compared with their targets (regression).
     Distance(Distance),
 }
 

@@ -229,8 +229,8 @@ impl<'a, B: DeviceMemory> PlanRequest<'a, B> {
         }
     }
 
-    /// Returns the rows of each group that batch normalisation normalises with statistics of its own. The rows are
-    /// divided as a step is divided among workers. Groups without rows are left out.
+    /// Returns the row range of each group. Batch normalisation computes statistics per group. The rows are divided in
+    /// the same way as a step is divided among workers. Groups without rows are left out.
     pub fn norm_groups(&self) -> impl Iterator<Item = Range<usize>> + use<B> {
         let (rows, groups) = (self.x[0].n, self.bn_groups);
         (0..groups).map(move |group| worker_positions(rows, group, groups)).filter(|rows| !rows.is_empty())

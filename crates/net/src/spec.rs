@@ -12,8 +12,8 @@ pub const LONGEST_PATH: usize = 250;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Id(pub usize);
 
-/// Returns the name that PyTorch's modules use for a tensor, if it is not the layer's name and the field with a dot
-/// between them. A parameter that belongs to no module of its own has only the layer's name (`encoder.pos_embedding`).
+/// Returns the name that PyTorch's modules use for a tensor, or `None` if PyTorch joins the layer's name and the field
+/// with a dot. A parameter without its own module has only the layer's name (`encoder.pos_embedding`).
 /// `nn.MultiheadAttention` has `in_proj_weight` and `in_proj_bias`.
 pub fn torch_name(name: &str) -> Option<String> {
     let (layer, field) = name.rsplit_once('.')?;
@@ -51,8 +51,8 @@ pub struct NetSpec {
     pub nodes: Vec<Node>,
     /// Names of the parameters that are not trained, in the whole run or in its first epochs.
     pub frozen: BTreeSet<String>,
-    /// Number of groups into which batch normalisation divides a batch in training. Each group has statistics of its
-    /// own.
+    /// Number of groups into which batch normalisation divides a batch in training. Each group is normalised
+    /// separately.
     pub bn_groups: usize,
     /// Auxiliary classifiers (Szegedy et al. 2014, arXiv 1409.4842, section 5).
     pub heads: Vec<Head>,

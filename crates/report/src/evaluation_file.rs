@@ -19,7 +19,7 @@ const VERSION: u32 = 1;
 const MOST_CELLS: usize = 60_000;
 /// Number of mistakes that are stored with their pictures.
 const WORST: usize = 32;
-/// Maximum number of targets with plots, and of points in all plots together.
+/// Maximum number of targets with plots, and maximum number of points in all plots together.
 const MOST_TARGETS: usize = 64;
 const MOST_POINTS: usize = 20_000;
 const RESIDUAL_BINS: usize = 41;
@@ -59,21 +59,21 @@ pub struct EvaluationFile {
     /// Present for a multi-label split. The file then has no mistakes, confusion matrix and calibration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub several: Option<MultiLabelScores>,
-    /// What the plots of each target need, if labels are numbers. Then there are no fields about classes.
+    /// Data for the plots, per target. Only if labels are numbers. All fields about classes are then empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numbers: Vec<TargetPlot>,
 }
 
-/// A target's scores and some of its predictions, in the target's units.
+/// A target's scores and some predictions, in the target's units.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetPlot {
     pub name: String,
     pub rmse: Option<f64>,
     pub mae: Option<f64>,
     pub r2: Option<f64>,
-    /// Number and prediction of some images, evenly spread over the split.
+    /// Pairs of number and prediction, from images that are evenly spread over the split.
     pub points: Vec<[f32; 2]>,
-    /// Smallest and largest residual (prediction minus number) of all images.
+    /// Smallest and largest residual (prediction minus number) over all images.
     pub range: [f64; 2],
     /// Images in equally wide bins from the smallest to the largest residual.
     pub residuals: Vec<u64>,
@@ -208,7 +208,7 @@ impl EvaluationFile {
         }
     }
 
-    /// Creates the file for a split whose labels are numbers.
+    /// Creates the contents for a split with numbers as labels.
     pub fn of_numbers(
         (step, epoch): (u64, u32),
         split: &str,

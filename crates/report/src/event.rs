@@ -63,7 +63,7 @@ pub struct Step {
     pub epoch: u32,
     /// Mean loss over the images of the step.
     pub loss: f64,
-    /// Share of correctly classified images, in [0, 1]. NaN (null in JSON) if labels are numbers.
+    /// Fraction of correctly classified images, from 0 to 1. NaN (null in JSON) if labels are numbers.
     pub top1: f64,
     pub lr: f64,
     /// Images per second over all ranks.
@@ -105,7 +105,7 @@ pub struct Epoch {
     pub part: Option<(u64, u64)>,
     /// Mean training loss over the epoch's images.
     pub loss: f64,
-    /// Share of correctly classified images. NaN if labels are numbers.
+    /// Fraction of correctly classified images. NaN if labels are numbers.
     pub top1: f64,
     /// Learning rate of the last step.
     pub lr: f64,
@@ -189,7 +189,8 @@ pub struct Eval {
     pub step: u64,
     pub epoch: u32,
     pub split: String,
-    /// Share of images in which the most probable class is correct, from 0 to 1. NaN if labels are numbers, like `top5`.
+    /// Fraction of images, from 0 to 1, where the most probable class is correct. NaN if labels are numbers, like
+    /// `top5`.
     pub top1: f64,
     /// Share of images with the true class among the five most probable.
     pub top5: f64,
@@ -215,7 +216,7 @@ pub struct Eval {
     /// Coefficient of determination, as a mean over the targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r2: Option<f64>,
-    /// The scores of each target.
+    /// Scores per target.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetScore>,
     /// True if these are the scores of the averaged weights (EMA). Omitted if false.

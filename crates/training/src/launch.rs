@@ -207,7 +207,8 @@ pub fn predictor(
     with_device!(wanted, device => Ok(Box::new(Predictor::open(device, model, reading)?)))
 }
 
-/// Predicts many images on all ranks and writes them to a table. `list` has the names of the images for `-`.
+/// Predicts images on all ranks and writes them to a table. If the request contains `-`, image names are read from
+/// `list`.
 pub fn predict_many(request: &ManyRequest, list: &mut dyn BufRead) -> Result<Option<ManySummary>, Error> {
     with_device!(request.device, device => predict_many::predict(device, request, list))
 }
@@ -233,7 +234,7 @@ pub fn bench_ops(
     with_device!(DeviceChoice::Kind(CpuDevice::NAME), device => bench::ops::run(device, request, show))
 }
 
-/// Measures sums of gradients over all ranks. Collective. The result is empty on all ranks except 0.
+/// Benchmarks gradient sums over all ranks. Collective. The result is empty on all ranks except 0.
 pub fn bench_allreduce(request: &bench::allreduce::AllreduceRequest) -> Result<Vec<bench::allreduce::Sums>, Error> {
     with_device!(request.device, device => bench::allreduce::run(device, request))
 }

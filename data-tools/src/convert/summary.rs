@@ -134,7 +134,7 @@ pub(super) struct SampleStats {
     /// Statistics for raw images. If set, `moments` is empty.
     #[serde(default, skip_serializing_if = "BandStats::is_empty")]
     pub bands: BandStats,
-    /// Moments of each target over all images.
+    /// Statistics per target over all images.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<Floats>,
     /// Number of measured images.

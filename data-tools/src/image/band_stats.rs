@@ -73,7 +73,7 @@ pub(crate) struct Floats {
 }
 
 impl Floats {
-    /// Returns the moments of a single value.
+    /// Returns the moments for a single value.
     pub(crate) fn of(value: f32) -> Self {
         Self { count: 1, mean: value.into(), squares: 0.0, min: value, max: value }
     }
@@ -88,7 +88,7 @@ impl Floats {
         [self.min, self.max]
     }
 
-    /// Adds more values to several sequences: `more` has the moments of the values for each.
+    /// Merges `more` into `all`, element by element. If `more` is longer, its additional elements are appended.
     pub(crate) fn merge_all(all: &mut Vec<Self>, more: impl IntoIterator<Item = Self>) {
         let known = all.len();
         for (at, other) in more.into_iter().enumerate() {

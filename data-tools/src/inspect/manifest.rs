@@ -284,7 +284,7 @@ pub(super) fn compare(dir: &Path, manifest: &Manifest, scanned: &[ScannedShard])
     Ok(())
 }
 
-/// Returns the numbers of a record, one for each target. Empty if the labels are classes.
+/// Returns a record's number for each target. Empty if the labels are classes.
 pub(super) fn targets(example: &Example<'_>, manifest: &Manifest) -> Result<Vec<f32>, String> {
     let found: Vec<f32> = match manifest.label_kind() {
         LabelKind::Numbers => example.targets.values().collect(),
@@ -303,8 +303,8 @@ pub(super) fn targets(example: &Example<'_>, manifest: &Manifest) -> Result<Vec<
     }
 }
 
-/// Returns the classes of a record in ascending order without duplicates. Without multi-label there is exactly one, and
-/// none if the labels are numbers. The error states the valid labels.
+/// Returns a record's classes in ascending order without duplicates. For a single-label data set this is exactly one
+/// class. Empty if the labels are numbers. An error states the valid labels.
 pub(super) fn classes(example: &Example<'_>, manifest: &Manifest) -> Result<Vec<usize>, String> {
     if manifest.label_kind() == LabelKind::Numbers {
         return targets(example, manifest).map(|_| Vec::new());

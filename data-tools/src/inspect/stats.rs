@@ -40,7 +40,7 @@ pub struct Stats {
     pub classes: Vec<(String, u64)>,
     /// Label counts of a multi-label data set.
     pub several: Option<LabelCounts>,
-    /// The targets of a data set whose labels are numbers, with their smallest and largest number.
+    /// The targets with their smallest and largest number. Empty if labels are classes.
     pub targets: Vec<(Target, [f32; 2])>,
     /// Number of unusable records that were left out.
     pub skipped: u64,
@@ -272,7 +272,7 @@ pub(super) struct Measurement {
     pub counts: Vec<u64>,
     /// Number of images without a class.
     pub unlabelled: u64,
-    /// Moments of each target.
+    /// Statistics per target.
     targets: Vec<Floats>,
     pub sizes: Sizes,
     /// Number of unusable records.

@@ -1,4 +1,4 @@
-//! Images with labels in a file: a table (CSV or TSV), or a folder of images with a table or JSON file. The labels are
+//! Images with labels in a file: a CSV or TSV table, or a folder with images and a table or JSON file. The labels are
 //! classes, or with `--targets` the numbers in these columns.
 //!
 //! Each line of a table has a path, a label and optionally a split. Paths are relative to the table's folder.
@@ -119,7 +119,7 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.without(skipped)))
 }
 
-/// Returns the kind of labels in a table. `several`: images may have any number of labels.
+/// Returns the label kind in a table. `several` is true if images may have any number of labels.
 fn label_kind(options: &ConvertOptions, several: bool) -> LabelKind {
     match (options.targets.is_empty(), several) {
         (false, _) => LabelKind::Numbers,

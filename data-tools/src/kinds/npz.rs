@@ -1,6 +1,6 @@
 //! Arrays in a `.npz` file, in a folder of `.npy` files or in an HDF5 file: `x_train`, `y_train`, `x_test`, `y_test` and
 //! similar names. Images have the shape (N, H, W), (N, H, W, C) or (N, C, H, W), in uint8, uint16, int16 or float32. Labels
-//! are integers with the shape (N) or (N, 1), or with `--targets` numbers with the shape (N, number of targets).
+//! are integers with the shape (N) or (N, 1), or with `--targets` numbers with the shape (N, targets).
 
 use super::reader::arrays::{self, Array};
 use super::reader::input::Budget;

@@ -132,7 +132,7 @@ fn check_same_bands(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Error>
     }
 }
 
-/// Returns an error if the labels of the sets are of different kinds, or if they have different targets.
+/// Returns an error if the data sets have different label kinds or different targets.
 fn check_same_labels(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Error> {
     let names = |set: &SourceDataset| set.manifest.targets.iter().map(|target| target.name.clone()).collect::<Vec<_>>();
     let kind = |set: &SourceDataset| (set.manifest.label_kind(), names(set));
@@ -146,7 +146,7 @@ fn check_same_labels(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Error
     )))
 }
 
-/// Describes the labels of a data set's images.
+/// Describes a data set's labels.
 fn label_words(set: &SourceDataset) -> String {
     match set.manifest.label_kind() {
         LabelKind::OneClass => "have one label each".into(),

@@ -40,8 +40,9 @@ struct Task {
 }
 
 /// Writes the data set in `dir` to `out` as WebDataset archives `SPLIT-000000.tar` and so on, and `classes.txt` with
-/// one class per line. If labels are numbers, `targets.txt` has their names. The path `out` must not exist or must be an
-/// empty folder. Uses `jobs` threads (0 means one per core). The output does not depend on their number.
+/// a line per class. If labels are numbers, it writes `targets.txt` with the targets' names instead. The path `out`
+/// must not exist or must be an empty folder. `jobs` is the number of threads (0 means all cores). The output does not
+/// depend on it.
 ///
 /// # Errors
 ///

@@ -56,7 +56,7 @@ impl SourceDataset {
         })
     }
 
-    /// Returns the class of each sample of a split. If images may have multiple classes or have numbers, returns 0 for all.
+    /// Returns the class for each sample in a split. If images have class sets or numbers, returns 0 for each.
     pub(super) fn classes_of(&self, split: usize) -> Result<Vec<u32>, Error> {
         let (split, mut copy) = (&self.splits[split], Vec::new());
         if split.label_kind() != LabelKind::OneClass {
@@ -254,7 +254,7 @@ struct ImageStats {
     sizes: [[u32; 2]; 2],
     /// Number of images with entry points.
     entry_points: u64,
-    /// Moments of each target.
+    /// Statistics per target.
     targets: Vec<Floats>,
 }
 

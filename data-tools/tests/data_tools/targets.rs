@@ -1,5 +1,5 @@
-//! Tests numbers as labels: tables and arrays become records with one number for each target, the statistics of the training
-//! split, and the commands that copy or describe such data sets.
+//! Tests numbers as labels. Tables and arrays become records with a number for each target, `dataset.json` has the
+//! training split's statistics, and the commands that copy or describe data sets support numbers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,7 @@ fn options(targets: &[&str]) -> ConvertOptions {
     ConvertOptions { shards: 3, progress: false, targets, ..ConvertOptions::default() }
 }
 
-/// Writes 40 images for `train` and 8 for `test`, and a table of them. Returns its path.
+/// Writes 40 images for `train` and 8 for `test`, and a table that lists them. Returns the table's path.
 fn table(temp: &Temp) -> PathBuf {
     let src = temp.path("src");
     let mut text = "split,File,\"angle, degrees\",weight\n".to_string();
@@ -38,7 +38,7 @@ fn table(temp: &Temp) -> PathBuf {
     src.join("table.csv")
 }
 
-/// Returns the numbers of each image by name.
+/// Returns each image's numbers, with the image's name as the key.
 fn records(dir: &Path, split: &str) -> BTreeMap<String, Vec<f32>> {
     let split = Dataset::open(dir).unwrap().split(split).unwrap();
     let mut copy = Vec::new();
@@ -50,7 +50,7 @@ fn records(dir: &Path, split: &str) -> BTreeMap<String, Vec<f32>> {
     (0..split.len()).map(record).collect()
 }
 
-/// Checks mean and standard deviation of each target against plain sums.
+/// Checks each target's mean and standard deviation against plain sums.
 fn assert_measured(dir: &Path, ids: impl Iterator<Item = u32> + Clone) {
     for (at, target) in Dataset::open(dir).unwrap().manifest.targets.iter().enumerate() {
         let all: Vec<f64> = ids.clone().map(|id| f64::from(numbers(id)[at])).collect();
@@ -82,12 +82,12 @@ fn a_table_with_columns_of_numbers() {
         assert_eq!(records(&one, name), expected);
     }
     assert!(verify(&one, 2).unwrap().is_ok());
-    // a folder of images with a table beside it
+    // a folder with images, and a table next to it
     let folder = src.parent().unwrap();
     let listed = ConvertOptions { labels: Some(src.clone()), ..options(&targets) };
     convert("folder", folder, &temp.path("folder"), &listed).unwrap();
     assert_eq!(records(&temp.path("folder"), "train"), records(&one, "train"));
-    // a share of all images becomes the validation split
+    // part of the images becomes the validation split
     let drawn = ConvertOptions { validation_fraction: Some(0.25), ..options(&["weight"]) };
     convert("csv", &src, &temp.path("drawn"), &drawn).unwrap();
     assert_eq!(records(&temp.path("drawn"), "validation").len(), 10);
@@ -187,7 +187,7 @@ fn arrays_with_numbers() {
     .unwrap();
     convert_as("whole", &["a"]).unwrap();
     assert_eq!(records(&temp.path("whole"), "train")["x_train#5"], [-5.0]);
-    // without names, floats are refused, and the message says what to do
+    // without names, floats are refused, and the message recommends `--targets`
     fs::write(src.join("y_train.npy"), npy("<f8", "6, 2", &bytes(&all))).unwrap();
     mentions(convert_as("out", &["a"]).unwrap_err(), &["`y_train`", "[6, 2]", "(N) or (N, 1)", "--targets names 1"]);
     fs::write(src.join("y_train.npy"), npy("<f8", "6,", &bytes(&all[..6]))).unwrap();

@@ -39,10 +39,10 @@ pub struct Manifest {
     /// True if an image may have any number of labels, including zero.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multi_label: bool,
-    /// Names of the classes. The index is the label. Empty if the labels are numbers.
+    /// Class names, where the index is the label. Empty if the labels are numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
-    /// What the numbers of an image mean, if the labels are numbers. Empty if they are classes.
+    /// Names and statistics for the numbers that each image has, if the labels are numbers. Empty if they are classes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<Target>,
     /// Subtracted from each stored label. 1 for TensorFlow's ImageNet shards, otherwise 0.
@@ -161,7 +161,7 @@ impl Manifest {
         }
     }
 
-    /// Returns the kind of the images' labels.
+    /// Returns the label kind.
     pub fn label_kind(&self) -> LabelKind {
         match (self.targets.is_empty(), self.multi_label) {
             (false, _) => LabelKind::Numbers,
@@ -170,7 +170,7 @@ impl Manifest {
         }
     }
 
-    /// Returns the names of a network's outputs: the classes, or the targets if the labels are numbers.
+    /// Returns the names for a network's outputs: the classes, or the targets if the labels are numbers.
     pub fn outputs(&self) -> Vec<String> {
         match self.targets.is_empty() {
             true => self.classes.clone(),

@@ -79,8 +79,8 @@ impl Batch {
         &self.slot.samples.crop_rects
     }
 
-    /// Returns one label per sample, below the number of classes. This is the first label if a sample has more than
-    /// one, and 0 if it has no label or numbers.
+    /// Returns a label per sample, below the number of classes. This is the first label if a sample has more than one.
+    /// It is 0 if a sample has no label or has numbers.
     pub fn labels(&self) -> &[u32] {
         &self.slot.samples.labels
     }
@@ -90,7 +90,7 @@ impl Batch {
         (self.slot.label_kind == LabelKind::Classes).then_some(&self.slot.samples.label_sets)
     }
 
-    /// Returns the numbers of each sample in turn if the labels are numbers, otherwise `None`.
+    /// Returns all samples' numbers, sample after sample, or `None` if the labels are classes.
     pub fn targets(&self) -> Option<&[f32]> {
         (self.slot.label_kind == LabelKind::Numbers).then_some(&self.slot.samples.targets)
     }
@@ -153,7 +153,7 @@ pub enum PixelFormat {
         labels: Arc<[u32]>,
         /// All labels of each sample, if the data set is multi-label.
         label_sets: Option<Arc<LabelSets>>,
-        /// The numbers of each sample in turn, if the labels are numbers. Otherwise empty.
+        /// All samples' numbers, sample after sample. Empty if the labels are classes.
         targets: Arc<[f32]>,
         /// The common shape of all images.
         spec: ImageSpec,

@@ -49,7 +49,7 @@ struct SampleInfo {
     label: u32,
     /// All classes, if the data set is multi-label.
     classes: Option<Vec<u32>>,
-    /// One number for each target, if the labels are numbers.
+    /// A number for each target. Empty if the labels are classes.
     targets: Vec<f32>,
     /// Size of the record in bytes, including framing.
     bytes: u64,

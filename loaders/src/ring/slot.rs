@@ -18,7 +18,7 @@ pub(crate) struct Samples {
     pub labels: Vec<u32>,
     /// All labels of each sample, if the data set is multi-label.
     pub label_sets: LabelSets,
-    /// The numbers of each sample in turn, if the labels are numbers.
+    /// All samples' numbers, sample after sample, if the labels are numbers.
     pub targets: Vec<f32>,
     /// One per sample, if images are delivered as crop rectangles.
     pub crop_rects: Vec<CropRect>,
@@ -71,7 +71,7 @@ pub(crate) struct Slot {
     pub samples: Samples,
     /// The samples of each piece, until all pieces are done.
     pub pieces: Vec<Samples>,
-    /// What the labels of the samples are.
+    /// The kind of label that the samples have.
     pub label_kind: LabelKind,
     /// How the images are mixed with each other. `None` if they are not mixed.
     pub mix: Option<Mix>,

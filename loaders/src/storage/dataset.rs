@@ -126,18 +126,17 @@ impl Split {
         }
     }
 
-    /// Returns the number of a network's outputs: classes, or targets if the labels are numbers.
+    /// Returns the number of outputs that a network needs: classes, or targets if the labels are numbers.
     pub fn classes(&self) -> usize {
         self.outputs.len()
     }
 
-    /// Returns the names of the classes, where the index is the label. If the labels are numbers, returns the names of the
-    /// targets.
+    /// Returns the class names, where the index is the label. If the labels are numbers, returns the target names.
     pub fn class_names(&self) -> &[String] {
         &self.outputs
     }
 
-    /// Returns the kind of the images' labels.
+    /// Returns the label kind.
     pub fn label_kind(&self) -> LabelKind {
         self.label_kind
     }
@@ -157,9 +156,9 @@ impl Split {
         Ok((shard, id - self.starts[shard]))
     }
 
-    /// Reads a sample and its label, which is in `0..classes()`. If the image has multiple labels, the first one is
-    /// returned, and 0 if it has no label or numbers (see [`Split::classes_of`]). Verifies the checksums. `copy` is a buffer as
-    /// for [`Shard::record`].
+    /// Reads a sample and its label, which is in `0..classes()`. If the image has multiple labels, the first is
+    /// returned. If it has no label or has numbers, 0 is returned (see [`Split::classes_of`]). Verifies the checksums.
+    /// `copy` is a buffer as for [`Shard::record`].
     pub fn record<'a>(&'a self, id: u64, copy: &'a mut Vec<u8>) -> Result<(Example<'a>, u32), Error> {
         let (shard, number) = self.locate(id)?;
         let shard = self.shard(shard)?;
@@ -182,8 +181,8 @@ impl Split {
         }
     }
 
-    /// Returns the classes of an image in stored order. If the data set has one label per image, this is exactly one class.
-    /// If the labels are numbers, there are no classes.
+    /// Returns an image's classes in stored order: exactly one class for a single-label data set, and no classes if the
+    /// labels are numbers.
     ///
     /// # Errors
     ///
@@ -198,11 +197,11 @@ impl Split {
         }
     }
 
-    /// Returns the numbers of an image, one for each target. Empty if the labels are classes.
+    /// Returns an image's number for each target. Empty if the labels are classes.
     ///
     /// # Errors
     ///
-    /// Returns an error if the record does not have one finite number for each target.
+    /// Returns an error if the record does not have a finite number for each target.
     pub fn targets_of(&self, example: &Example<'_>) -> Result<Vec<f32>, Fault> {
         if self.label_kind != LabelKind::Numbers {
             return Ok(Vec::new());
@@ -217,8 +216,8 @@ impl Split {
         }
     }
 
-    /// Returns an image's labels for display: the names of its classes, or the names and values of its targets, separated
-    /// by "; ". Returns "no label" if there are no classes.
+    /// Returns an image's labels for display: its class names, or the names and values of its targets. They are
+    /// separated by `"; "`. Returns "no label" if there are no classes.
     ///
     /// # Errors
     ///

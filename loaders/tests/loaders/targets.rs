@@ -6,12 +6,12 @@ use crate::common::{SPEC, TestData, assert_mentions, pixels, raw, record_fault};
 use loaders::example::{self, FloatList, Labels};
 use loaders::{Error, EvalOrder, Example, Fault, ImageSpec, Loader, Options, PixelFormat, Target};
 
-/// Returns the numbers of sample `id`.
+/// Returns the numbers for sample `id`.
 fn numbers(id: u64) -> Vec<f32> {
     vec![id as f32 * 0.5, -(id as f32)]
 }
 
-/// Creates records of `count` images. `edit` changes the numbers of each.
+/// Creates records for `count` images. `edit` changes each image's numbers.
 fn data(count: u64, edit: impl Fn(u64, &mut Vec<f32>)) -> TestData {
     let payload = |id| {
         let (mut list, mut numbers, mut out) = (FloatList::default(), numbers(id), Vec::new());

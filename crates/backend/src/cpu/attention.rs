@@ -1,5 +1,5 @@
-//! Multi-head self-attention. A head's queries are processed a few at a time, so that the attention weights of only
-//! these queries are in memory. Backward computes the weights again.
+//! Multi-head self-attention. Queries are processed in small groups, so that only a small part of the attention weights
+//! is in memory. Backward recomputes the weights.
 //!
 //! A head's channels fill whole blocks, so its queries, keys, values and outputs are four contiguous pieces of memory
 //! with the same layout: (blocks, positions, channels in a block).
@@ -19,10 +19,10 @@ use super::threads::Threads;
 use super::vector::{Avx2, Avx512, Job, Portable, Vectors, exp};
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Queries whose attention weights are in memory at a time.
+/// Number of queries that a thread processes together. Only their attention weights are in memory.
 const QUERIES: usize = 32;
 
-/// Positions and channels are padded to a multiple of this number: the columns of the widest panel.
+/// Positions and channels are padded to a multiple of this number, which is the width of the widest panel.
 const WIDEST: usize = 32;
 
 /// Sizes of a head.
@@ -30,14 +30,14 @@ const WIDEST: usize = 32;
 struct Sizes {
     positions: usize,
     channels: usize,
-    /// Channels per block of the tensors.
+    /// Channels per block in all tensors.
     block: usize,
-    /// Factor on the products of queries and keys.
+    /// Factor that multiplies the products of queries and keys.
     scale: f32,
 }
 
 impl Sizes {
-    /// Returns the elements of the head's queries, keys, values or outputs.
+    /// Returns the number of elements in the head's queries, which equals that in its keys, values or outputs.
     fn elems(&self) -> usize {
         self.positions * self.channels
     }
@@ -50,23 +50,24 @@ impl Sizes {
         self.channels.next_multiple_of(WIDEST)
     }
 
-    /// Returns the elements of a padded matrix of positions and channels.
+    /// Returns the number of elements in a padded (positions, channels) matrix.
     fn matrix(&self) -> usize {
         self.padded_positions() * self.padded_channels()
     }
 
-    /// Returns the elements of the attention weights of [`QUERIES`] queries.
+    /// Returns the number of attention weights for [`QUERIES`] queries.
     fn weights(&self) -> usize {
         QUERIES * self.padded_positions()
     }
 
-    /// Returns the elements of a thread's workspace: for [`Forward`], or for [`Backward`] if it is needed.
+    /// Returns the number of elements in a thread's workspace, which must fit [`Forward`], and with `train` also
+    /// [`Backward`].
     fn workspace(&self, train: bool) -> usize {
         let (matrices, weights) = if train { (7, 2) } else { (3, 1) };
         matrices * self.matrix() + weights * self.weights() + QUERIES * self.padded_channels()
     }
 
-    /// Calls `f(position, channel, index)` for every value of a tensor of the head.
+    /// Calls `f(position, channel, index)` for every value in a tensor with the head's layout.
     #[inline(always)]
     fn each(&self, mut f: impl FnMut(usize, usize, usize)) {
         for first in (0..self.channels).step_by(self.block) {
@@ -78,7 +79,7 @@ impl Sizes {
         }
     }
 
-    /// Copies a tensor of the head to rows of padded channels, one row per position.
+    /// Copies a tensor from the head's layout to a row per position, with padded channels.
     #[inline(always)]
     fn to_rows(self, from: &[f32], to: &mut [f32]) {
         let (from, width) = (&from[..self.elems()], self.padded_channels());
@@ -86,7 +87,8 @@ impl Sizes {
         self.each(|position, channel, at| to[position * width + channel] = from[at]);
     }
 
-    /// Copies a tensor of the head to panels of `width` channels. The rows of a panel are the padded positions.
+    /// Copies a tensor from the head's layout to panels that are `width` channels wide. A panel's rows are the padded
+    /// positions.
     #[inline(always)]
     fn to_panels(self, from: &[f32], to: &mut [f32], width: usize) {
         let (from, rows) = (&from[..self.elems()], self.padded_positions());
@@ -94,7 +96,8 @@ impl Sizes {
         self.each(|position, channel, at| to[panel_index(position, channel, width, rows)] = from[at]);
     }
 
-    /// Copies a tensor of the head to panels of `width` positions. A panel has `rows` rows, one per channel.
+    /// Copies a tensor from the head's layout to panels that are `width` positions wide. A panel has `rows` rows, and
+    /// each row is a channel.
     #[inline(always)]
     fn to_transposed_panels(self, from: &[f32], to: &mut [f32], width: usize, rows: usize) {
         let from = &from[..self.elems()];
@@ -102,14 +105,14 @@ impl Sizes {
         self.each(|position, channel, at| to[panel_index(channel, position, width, rows)] = from[at]);
     }
 
-    /// Copies from panels of `width` channels to a tensor of the head.
+    /// Copies from panels that are `width` channels wide to the head's layout.
     #[inline(always)]
     fn store_panels(self, from: &[f32], to: &mut [f32], width: usize) {
         let (to, rows) = (&mut to[..self.elems()], self.padded_positions());
         self.each(|position, channel, at| to[at] = from[panel_index(position, channel, width, rows)]);
     }
 
-    /// Copies rows of padded channels to a tensor of the head. The first row belongs to the position `first`.
+    /// Copies rows with padded channels to the head's layout. The first row belongs to the position `first`.
     #[inline(always)]
     fn store_rows(self, from: &[f32], to: &mut [f32], first: usize) {
         for (row, from) in from.chunks_exact(self.padded_channels()).enumerate() {
@@ -120,13 +123,13 @@ impl Sizes {
     }
 }
 
-/// Returns the index of an element in panels of `width` columns with `rows` rows each.
+/// Returns the index of an element in panels with `width` columns and `rows` rows.
 #[inline(always)]
 fn panel_index(row: usize, column: usize, width: usize, rows: usize) -> usize {
     (column / width * rows + row) * width + column % width
 }
 
-/// The instruction set of the kernels.
+/// The instruction set that the kernels use.
 #[derive(Clone, Copy)]
 enum Set {
     Portable(Portable),
@@ -155,9 +158,10 @@ struct Plan {
     y: TensorDesc,
     heads: usize,
     sizes: Sizes,
-    /// For each query of each head of each sample: its greatest product with a key, and 1 / the sum of the powers.
+    /// For each query (in each sample and head): the greatest product with a key, and 1 / the sum of exponentials in
+    /// the softmax.
     statistics: Vec<[f32; 2]>,
-    /// Elements of a thread's workspace.
+    /// Number of elements in a thread's workspace.
     workspace: usize,
     scratch: Rc<Scratch>,
 }
@@ -186,7 +190,7 @@ pub(super) fn plan(cpu: &Cpu, op: &Attention, r: &PlanRequest<'_, Cpu>) -> Resul
 }
 
 impl Plan {
-    /// Returns the number of heads in all samples.
+    /// Returns the number of heads, counted over all samples.
     fn items(&self) -> usize {
         self.y.n * self.heads
     }
@@ -240,7 +244,7 @@ impl Planned<Cpu> for Plan {
             for item in items {
                 let at = parts(item, heads, &sizes);
                 let inputs = at.map(|at| &x[at..][..sizes.elems()]);
-                // SAFETY: each head of each sample has its own three ranges, and one thread processes it.
+                // SAFETY: each head has its own three ranges in each sample, and only one thread processes a head.
                 let gradients = at.map(|at| unsafe { dx.part(at..at + sizes.elems()) });
                 let dy = &dy[item * sizes.elems()..][..sizes.elems()];
                 let statistics = &statistics[item * sizes.positions..][..sizes.positions];
@@ -251,14 +255,14 @@ impl Planned<Cpu> for Plan {
     }
 }
 
-/// Returns the indices in the input at which the queries, keys and values of a head begin. `item` counts the heads of
-/// all samples.
+/// Returns the input indices where the queries, keys and values of a head begin. `item` counts the heads over all
+/// samples.
 fn parts(item: usize, heads: usize, sizes: &Sizes) -> [usize; 3] {
     let (sample, head) = (item / heads, item % heads);
     [0, 1, 2].map(|part| ((3 * sample + part) * heads + head) * sizes.elems())
 }
 
-/// Computes `to = a u` for `count` rows of `a`. The rows of `a` and `to` have the given distances. The panels `u` have
+/// Computes `to = a u` for `count` rows. `a_step` and `step` are the row strides of `a` and `to`. The panels `u` have
 /// `depth` rows each.
 #[inline(always)]
 fn product<S: Vectors>(
@@ -280,8 +284,7 @@ fn product<S: Vectors>(
     }
 }
 
-/// Adds the product of the transposed `weights` of `count` queries with the rows of `d` to the panels `sums`, which have
-/// a row per key.
+/// Computes `sums += transpose(weights) d` for `count` queries. `sums` consists of panels with a row per key.
 #[inline(always)]
 fn add_outer<S: Vectors>(set: S, sizes: &Sizes, count: usize, weights: &[f32], d: &[f32], sums: &mut [f32]) {
     let (width, positions, channels) = (2 * S::LANES, sizes.padded_positions(), sizes.padded_channels());
@@ -297,8 +300,8 @@ fn add_outer<S: Vectors>(set: S, sizes: &Sizes, count: usize, weights: &[f32], d
     }
 }
 
-/// Replaces the products of a query with all keys by their softmax. Returns the greatest product, and 1 / the sum of the
-/// powers.
+/// Replaces a query's products with all keys by their softmax. Returns the greatest product, and 1 / the sum of
+/// exponentials.
 #[inline(always)]
 fn softmax(row: &mut [f32], sizes: &Sizes) -> [f32; 2] {
     row[sizes.positions..].fill(f32::NEG_INFINITY);
@@ -319,8 +322,8 @@ fn softmax(row: &mut [f32], sizes: &Sizes) -> [f32; 2] {
     [most, inverse]
 }
 
-/// Replaces the products of a query with all keys by the softmax that [`softmax`] computed, and the gradients of the
-/// softmax by those of the products.
+/// Replaces a query's products with all keys by the softmax that [`softmax`] computed, and replaces the gradients with
+/// respect to the softmax by gradients with respect to the products.
 #[inline(always)]
 fn softmax_back(row: &mut [f32], gradients: &mut [f32], [most, inverse]: [f32; 2], sizes: &Sizes) {
     row[sizes.positions..].fill(f32::NEG_INFINITY);
@@ -348,7 +351,7 @@ impl<'a> Workspace<'a> {
     }
 }
 
-/// The forward pass of a head.
+/// A head's forward pass.
 struct Forward<'a> {
     sizes: Sizes,
     /// Queries, keys and values.
@@ -385,14 +388,14 @@ impl Job for Forward<'_> {
     }
 }
 
-/// The backward pass of a head.
+/// A head's backward pass.
 struct Backward<'a> {
     sizes: Sizes,
     /// Queries, keys and values.
     inputs: [&'a [f32]; 3],
     statistics: &'a [[f32; 2]],
     dy: &'a [f32],
-    /// Gradients of queries, keys and values.
+    /// Gradients for queries, keys and values.
     gradients: [&'a mut [f32]; 3],
     workspace: &'a mut [f32],
 }

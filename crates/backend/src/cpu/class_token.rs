@@ -1,4 +1,4 @@
-//! A learned token in front of a sequence.
+//! A learned token before a sequence.
 
 use net::ClassToken;
 
@@ -21,7 +21,7 @@ pub(super) fn plan(cpu: &Cpu, _: &ClassToken, r: &PlanRequest<'_, Cpu>) -> Resul
 }
 
 impl Plan {
-    /// Returns the elements of a channel block: in the input, and in the output.
+    /// Returns the number of elements per channel block, in the input and in the output.
     fn rows(&self) -> [usize; 2] {
         [self.x, self.y].map(|desc| desc.shape.plane() * desc.block)
     }

@@ -1,4 +1,4 @@
-//! A learned vector for each position. The parameter has the channels of a position next to each other.
+//! A learned vector for each position. The parameter has the layout (positions, channels).
 
 use net::PositionEmbedding;
 

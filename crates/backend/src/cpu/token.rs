@@ -1,4 +1,4 @@
-//! A single token of a sequence.
+//! Selects a single token from a sequence.
 
 use net::Token;
 
@@ -19,7 +19,7 @@ pub(super) fn plan(cpu: &Cpu, op: &Token, r: &PlanRequest<'_, Cpu>) -> Result<Bo
 }
 
 impl Plan {
-    /// Returns the index in x of the token's first channel in a channel block. Blocks are counted over all samples.
+    /// Returns the index in x where a channel block of the token begins. Blocks are counted over all samples.
     fn at(&self, block: usize) -> usize {
         (block * self.x.shape.plane() + self.token) * self.x.block
     }

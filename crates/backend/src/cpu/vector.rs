@@ -254,7 +254,7 @@ vectors!(
     |a, b, c| x86::_mm512_dpbf16_ps(c, pairs(a), pairs(b))
 );
 
-/// Eight floats without vector instructions, for processors that have none of the sets above.
+/// Eight floats without vector instructions, for processors that do not support any instruction set above.
 #[derive(Clone, Copy)]
 pub struct Portable;
 

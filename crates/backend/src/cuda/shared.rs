@@ -179,7 +179,7 @@ impl Shared {
         self.kernels.launch(self.stream(), kernel)
     }
 
-    /// Launches a kernel of norm.cu that divides the images into groups.
+    /// Launches a norm.cu kernel that divides the images into groups.
     pub fn launch_grouped(&self, kernel: &impl Kernel) -> Result<(), Error> {
         self.start()?;
         self.grouped()?.launch(self.stream(), kernel)

@@ -16,7 +16,7 @@ pub(super) fn plan(op: &Attention, r: &PlanRequest<'_, Reference>) -> Result<Box
     Ok(Box::new(Plan { op: *op, x: r.x[0], y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }
 
-/// Index of the first value of a head's queries, keys or values.
+/// Index where a head's queries, keys or values begin.
 #[derive(Clone, Copy)]
 struct Head {
     queries: usize,
@@ -26,7 +26,7 @@ struct Head {
 }
 
 impl Plan {
-    /// Returns where the values of each head of each sample begin.
+    /// Returns where each head's values begin, in each sample.
     fn heads(&self) -> Vec<Head> {
         let (d, plane) = (self.op.head_channels(self.x.shape.c) * self.x.shape.plane(), self.y.shape.elems());
         let head = |n: usize, head: usize| {
@@ -36,7 +36,7 @@ impl Plan {
         (0..self.x.n).flat_map(|n| (0..self.op.heads).map(move |h| head(n, h))).collect()
     }
 
-    /// Returns the attention weights of a head's query over all positions.
+    /// Returns a query's attention weights over all positions.
     fn weights(&self, x: &[f32], head: Head, query: usize) -> Vec<f64> {
         let scale = self.op.scale(self.x.shape.c);
         let products: Vec<f64> =
@@ -47,7 +47,7 @@ impl Plan {
         powers.iter().map(|power| power / sum).collect()
     }
 
-    /// Returns the product of two vectors. Each is given by the first value of its head and its position.
+    /// Returns the product of two vectors. Each is identified by its head's first index and its position.
     fn product(&self, a: &[f32], (a_first, p): (usize, usize), b: &[f32], (b_first, q): (usize, usize)) -> f64 {
         let plane = self.plane();
         let channels = self.op.head_channels(self.x.shape.c);

@@ -1,4 +1,4 @@
-//! A learned token in front of a sequence.
+//! A learned token before a sequence.
 
 use net::ClassToken;
 

@@ -43,7 +43,7 @@ impl Group {
         1.0 / (self.m2[c] / self.n + self.op.eps as f64).sqrt()
     }
 
-    /// Computes mean and M2 of the rows, over all ranks if the pass spans them.
+    /// Computes mean and M2 over the rows, and over all ranks if the pass spans them.
     fn statistics(&mut self, pass: &Pass<'_, Reference>, x: &HostBuf) -> Result<(), Error> {
         self.n = self.count();
         for c in 0..self.x.shape.c {
@@ -92,7 +92,7 @@ impl Group {
         }
     }
 
-    /// Writes dx and returns the gradients of gamma and beta for these rows.
+    /// Writes dx and returns these rows' gradients for gamma and beta.
     fn backward(
         &self,
         pass: &Pass<'_, Reference>,
@@ -104,8 +104,8 @@ impl Group {
         let sum = |c: usize, f: &dyn Fn(usize) -> f64| self.channel(c).map(f).sum::<f64>();
         let mut dbeta: Vec<f64> = (0..channels).map(|c| sum(c, &|i| dy[i] as f64)).collect();
         let mut dgamma: Vec<f64> = (0..channels).map(|c| sum(c, &|i| dy[i] as f64 * hat(i, c))).collect();
-        // the parameters' gradients are summed with all other gradients later, but dx needs the sums of the whole batch
-        // now
+        // dgamma and dbeta are summed over the ranks later, with all other gradients, but dx needs the sums over the
+        // whole batch now
         let own = [dgamma.clone(), dbeta.clone()];
         if let Some(ranks) = pass.across {
             across::gradients(ranks, channels, &mut dbeta, &mut dgamma)?;
@@ -187,7 +187,7 @@ impl Planned<Reference> for Plan {
             for i in 0..c {
                 let d = group.mean[i] - running[i] as f64;
                 sums[i] += n * d;
-                // this rank's share of the whole batch's sum
+                // this rank's share in the sum for the whole batch
                 sums[c + i] += n * (group.m2[i] / group.n + d * d);
             }
         }

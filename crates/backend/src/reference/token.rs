@@ -1,4 +1,4 @@
-//! A single token of a sequence.
+//! Selects a single token from a sequence.
 
 use net::Token;
 

@@ -16,11 +16,11 @@ pub enum Measure {
     MacroF1,
     /// Mean over the classes of their average precisions.
     Map,
-    /// Mean over the targets of their root mean squared errors, for numbers.
+    /// Root mean squared error, as a mean over the targets. Only if labels are numbers.
     Rmse,
-    /// Mean over the targets of their mean absolute errors, for numbers.
+    /// Mean absolute error, as a mean over the targets. Only if labels are numbers.
     Mae,
-    /// Mean over the targets of their coefficients of determination, for numbers.
+    /// Coefficient of determination, as a mean over the targets. Only if labels are numbers.
     R2,
 }
 
@@ -33,7 +33,7 @@ impl Measure {
         matches!(self, Self::Loss | Self::Rmse | Self::Mae)
     }
 
-    /// Returns true if the score is a share of images or classes, from 0 to 1.
+    /// Returns true if the score is a fraction from 0 to 1.
     pub fn is_share(self) -> bool {
         matches!(self, Self::Top1 | Self::Top5 | Self::MacroF1 | Self::Map)
     }

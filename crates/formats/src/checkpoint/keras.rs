@@ -92,7 +92,8 @@ fn check_length(name: &str, shape: &[usize], values: &[f32]) -> Result<(), Strin
 
 type Layout = (Vec<usize>, Vec<f32>);
 
-/// Returns shape and values of a tensor that has the same order in both programs. It must have this many dimensions.
+/// Returns the shape and the values of a tensor that PyTorch and Keras store in the same order. Returns an error if it
+/// does not have `dimensions` dimensions.
 fn same_order(name: &str, dimensions: usize, shape: &[usize], values: &[f32]) -> Result<Layout, String> {
     if shape.len() != dimensions {
         let expected = plural(dimensions, "dimension");

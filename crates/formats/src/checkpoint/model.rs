@@ -22,7 +22,7 @@ pub struct ModelFile {
     /// Shape of the data set's images before the transforms: channels, height, width. Height and width are 0 if they
     /// vary.
     pub image: [usize; 3],
-    /// Class names in the order of their labels. If labels are numbers, the names of the targets.
+    /// Class names in label order. If labels are numbers, the names of the targets.
     pub classes: Vec<String>,
     /// The targets if labels are numbers, with the scale that converts outputs to their units. Otherwise empty.
     pub targets: Vec<Target>,
@@ -96,7 +96,7 @@ impl ModelFile {
         (self.bands != Bands::default()).then(|| serde_json::json!(self.bands).to_string())
     }
 
-    /// Returns the kind of the images' labels.
+    /// Returns the kind of label that the model predicts.
     pub fn label_kind(&self) -> LabelKind {
         match (self.targets.is_empty(), self.multi_label) {
             (false, _) => LabelKind::Numbers,
@@ -105,7 +105,7 @@ impl ModelFile {
         }
     }
 
-    /// Returns `targets` as JSON, or `None` if there are none.
+    /// Returns `targets` as JSON, or `None` if `targets` is empty.
     pub(crate) fn targets_text(&self) -> Option<String> {
         (!self.targets.is_empty()).then(|| serde_json::json!(self.targets).to_string())
     }
@@ -190,7 +190,7 @@ pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, 
     })
 }
 
-/// Parses the attribute `targets` of a model whose outputs have these names.
+/// Parses the attribute `targets`. Returns an error if its names differ from `names`.
 fn parse_targets(text: &str, names: &[String]) -> Result<Vec<Target>, String> {
     let targets: Vec<Target> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     Target::check(&targets)?;

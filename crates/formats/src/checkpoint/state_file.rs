@@ -91,17 +91,17 @@ pub struct Sums {
     pub numbers: Option<NumberScores>,
 }
 
-/// Scores for labels that are numbers, in the units of the targets. Means over the targets.
+/// Scores if labels are numbers: means over the targets, in the targets' units.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct NumberScores {
-    /// Root of the mean squared error.
+    /// Root mean squared error.
     #[serde(with = "bits")]
     pub rmse: f64,
     /// Mean absolute error.
     #[serde(with = "bits")]
     pub mae: f64,
-    /// Coefficient of determination: 1 minus the squared errors divided by the squared differences from the mean. NaN if
-    /// all numbers of a target are equal.
+    /// Coefficient of determination: 1 minus the squared errors divided by the squared differences from the mean. NaN
+    /// if a target has the same number in all images.
     #[serde(with = "bits")]
     pub r2: f64,
 }

@@ -11,8 +11,8 @@ pub const MULTI_LABEL_VERSION: u64 = 3;
 /// images wrongly.
 pub const BANDS_VERSION: u64 = 4;
 
-/// Version for labels that are numbers, whatever the images are. Programs that do not know it would take the outputs for
-/// scores of classes.
+/// Version for labels that are numbers, regardless of the image format. Programs that do not know it would mistake the
+/// outputs for class scores.
 pub const TARGETS_VERSION: u64 = 5;
 
 /// The newest version that this program reads.

@@ -20,7 +20,8 @@ pub struct Network {
     pub name: &'static str,
     /// Shape of the images that the network was designed for. It accepts other shapes, too.
     pub input: Shape,
-    /// Height and width of the images must be multiples of this number: the side of a patch, or 1.
+    /// Height and width of an image must be multiples of this number: the patch size, or 1 for networks without
+    /// patches.
     pub patch: usize,
     /// Number of classes that the network was designed for.
     pub classes: usize,
@@ -39,7 +40,7 @@ const fn imagenet(name: &'static str, px: usize, origin: &'static str, build: Bu
     Network { name, input: Shape::image(3, px, px), patch: 1, classes: 1000, origin, build }
 }
 
-/// Returns a vision transformer of torchvision with patches of this size.
+/// Returns torchvision's vision transformer with this patch size.
 const fn transformer(name: &'static str, patch: usize, build: Build) -> Network {
     Network { patch, ..imagenet(name, 224, VISION, build) }
 }

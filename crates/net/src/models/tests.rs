@@ -100,7 +100,7 @@ const SIZES: &[(&str, usize, f64, f64)] = &[
     ("regnet_y_16gf", 83_590_140, 15_912.0, 1.0),
     ("regnet_y_32gf", 145_046_770, 32_280.0, 5.0),
     ("regnet_y_128gf", 644_812_894, 127_460.0, 80.0),
-    // torchvision's list has 632,045,800 parameters for vit_h_14, whose images have 518 x 518 pixels there
+    // torchvision states 632,045,800 parameters for vit_h_14, because it counts them for 518 x 518 pixels
     ("vit_b_16", 86_567_656, 17_564.0, 0.5),
     ("vit_b_32", 88_224_232, 4409.0, 0.5),
     ("vit_l_16", 304_326_632, 61_555.0, 0.5),

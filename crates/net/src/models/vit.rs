@@ -6,15 +6,15 @@ use crate::{
     Shape, Token,
 };
 
-/// Sizes of a vision transformer.
+/// Sizes in a vision transformer.
 pub struct Size {
-    /// Side of the square patches.
+    /// Height and width of a patch.
     pub patch: usize,
     pub layers: usize,
     pub heads: usize,
-    /// Features of a token.
+    /// Features per token.
     pub width: usize,
-    /// Features between the two layers of each perceptron.
+    /// Features between the two linear layers in each perceptron.
     pub hidden: usize,
 }
 
@@ -63,7 +63,7 @@ fn add_layer(net: &mut NetSpec, path: &str, size: &Size, x: Id) -> Id {
     net.join(&format!("{path}.add_2"), Add, &[y, x])
 }
 
-/// Returns the uniform initialisation of Glorot and Bengio 2010, PyTorch's `xavier_uniform_`.
+/// Returns the uniform initialisation from Glorot and Bengio 2010, which is PyTorch's `xavier_uniform_`.
 fn glorot(inputs: usize, outputs: usize) -> Init {
     Init::Uniform((6.0 / (inputs + outputs) as f32).sqrt())
 }

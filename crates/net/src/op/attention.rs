@@ -4,21 +4,21 @@ use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 use super::toml_keys::{Keys, TomlOp};
 
-/// For each head, softmax(Q K^T / sqrt(d)) V over all positions (Vaswani et al. 2017, arXiv 1706.03762, eq. 1). The input
-/// has the channels of all queries, then of all keys, then of all values, as a fused projection computes them. In each
-/// third, the d channels of the first head come first. The output has a third of the input's channels.
+/// For each head, softmax(Q K^T / sqrt(d)) V over all positions (Vaswani et al. 2017, arXiv 1706.03762, eq. 1). The
+/// input has the channels for all queries, then for all keys, then for all values, as a fused projection computes them.
+/// In each third, the first d channels belong to the first head. The output has a third as many channels as the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attention {
     pub heads: usize,
 }
 
 impl Attention {
-    /// Returns the channels of a head's queries for this number of input channels.
+    /// Returns the number of channels in a head's queries, if the input has `channels` channels.
     pub fn head_channels(&self, channels: usize) -> usize {
         channels / 3 / self.heads
     }
 
-    /// Returns the factor on the products of queries and keys.
+    /// Returns the factor that multiplies the products of queries and keys.
     pub fn scale(&self, channels: usize) -> f64 {
         1.0 / (self.head_channels(channels) as f64).sqrt()
     }
@@ -48,7 +48,7 @@ impl OpSpec for Attention {
     }
 
     fn macs(&self, x: Shape) -> u64 {
-        // Q K^T, and the weighted sum of the values
+        // Q K^T, and the product of the softmax and V
         2 * (x.plane() as u64).pow(2) * (x.c / 3) as u64
     }
 }

@@ -1,4 +1,4 @@
-//! A learned token in front of a sequence.
+//! A learned token before a sequence.
 
 use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
@@ -6,9 +6,9 @@ use super::spec::{KerasOrder, Stored, StoredTensor};
 use super::spec::{OpSpec, Reads};
 use super::toml_keys::TomlOp;
 
-/// Turns an image into a sequence with a learned class token in front (Dosovitskiy et al. 2021, arXiv 2010.11929, eq.
-/// 1). Each position becomes a token, in row-major order. A sequence of T tokens with C features is an image with C
-/// channels, one row and T columns. The class token starts at zero.
+/// Turns an image into a sequence and puts a learned class token before it (Dosovitskiy et al. 2021, arXiv 2010.11929,
+/// eq. 1). Each position becomes a token, in row-major order. A sequence with T tokens and C features is stored as an
+/// image with C channels, a single row and T columns. The class token starts at zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassToken;
 

@@ -6,8 +6,8 @@ use super::spec::{KerasOrder, Stored, StoredTensor};
 use super::spec::{OpSpec, Reads};
 use super::toml_keys::TomlOp;
 
-/// Adds a learned vector to each position of a sequence or image (Dosovitskiy et al. 2021, arXiv 2010.11929, eq. 1). The
-/// vectors start normally distributed with standard deviation 0.02, as in torchvision.
+/// Adds a learned vector to each position in a sequence or image (Dosovitskiy et al. 2021, arXiv 2010.11929, eq. 1).
+/// The initial vectors are normally distributed with standard deviation 0.02, as in torchvision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PositionEmbedding;
 

@@ -25,8 +25,8 @@ pub trait OpSpec {
         Vec::new()
     }
 
-    /// Returns the multiply-adds of a sample's forward pass. As is usual, only convolutions, linear layers and the
-    /// products of attention count.
+    /// Returns the multiply-adds in the forward pass for a sample. As is usual, only convolutions, linear layers and
+    /// the matrix products in attention count.
     fn macs(&self, _x: Shape) -> u64 {
         0
     }
@@ -97,7 +97,7 @@ pub enum Init {
 pub struct ParamSpec {
     /// Its name within the layer, such as `weight` or `bias`.
     pub field: &'static str,
-    /// OIHW for a convolution, (O, I) for a linear layer, (positions, C) for a position embedding, (C) for all others.
+    /// OIHW for a convolution, (O, I) for a linear layer, (positions, C) for a position embedding, otherwise (C).
     pub shape: Vec<usize>,
     pub init: Init,
 }

@@ -1,4 +1,4 @@
-//! A single token of a sequence.
+//! Selects a single token from a sequence.
 
 use base::text::plural;
 
@@ -6,8 +6,8 @@ use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 use super::toml_keys::{Keys, TomlOp};
 
-/// Selects one position, such as the class token, which is token 0. The output is a vector of its channels. Positions
-/// are counted in row-major order.
+/// Selects the position with this index, in row-major order. Index 0 is the class token if there is one. The output is
+/// the vector of channels at this position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token(pub usize);
 

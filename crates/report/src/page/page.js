@@ -32,7 +32,7 @@ function duration(seconds) {
 }
 const color = k => `var(--c${k % 6})`;
 const dash = k => DASHES[k % DASHES.length];
-// The main score: R2 if labels are numbers, mAP if images may have several labels, otherwise top-1.
+// The main score: R2 if labels are numbers, mAP for a multi-label data set, otherwise top-1.
 const leading = run => run.evals.some(e => known(e.rmse)) ? 'r2' : run.evals.some(e => known(e.micro_f1)) ? 'map' : 'top1';
 const scoreName = name => ({ top1: 'top-1', map: 'mAP', rmse: 'RMSE', mae: 'MAE', r2: 'R2' })[name] || name;
 // The evaluation that the run marked as best. If none is marked, the first with the highest main score.

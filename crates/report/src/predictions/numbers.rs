@@ -1,8 +1,8 @@
-//! Predictions of numbers (regression) and their scores.
+//! Predicted numbers (regression) and their scores.
 
 use serde::Serialize;
 
-/// The numbers of an image and their predictions, in the units of the targets.
+/// An image's numbers and their predictions, in the targets' units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NumberOutcome {
     /// Index of the image in its split.
@@ -13,7 +13,7 @@ pub struct NumberOutcome {
 }
 
 impl NumberOutcome {
-    /// Returns the prediction of a target minus its number.
+    /// Returns the prediction minus the number, for a target.
     pub fn residual(&self, target: usize) -> f64 {
         f64::from(self.predicted[target]) - f64::from(self.numbers[target])
     }
@@ -25,7 +25,7 @@ impl NumberOutcome {
         self.numbers.iter().chain(&self.predicted).for_each(|value| out.extend(value.to_le_bytes()));
     }
 
-    /// Reads outcomes with this number of targets from their binary form.
+    /// Reads outcomes with `targets` targets from their binary form.
     pub fn read(bytes: &[u8], targets: usize) -> Vec<Self> {
         let one = |bytes: &[u8]| {
             let (id, rest) = bytes.split_first_chunk::<8>()?;
@@ -39,11 +39,11 @@ impl NumberOutcome {
     }
 }
 
-/// The scores of a target, in its units.
+/// A target's scores, in its units.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TargetScore {
     pub name: String,
-    /// Root of the mean squared error.
+    /// Root mean squared error.
     pub rmse: f64,
     /// Mean absolute error.
     pub mae: f64,
@@ -51,8 +51,8 @@ pub struct TargetScore {
     pub r2: f64,
 }
 
-/// Sums over the images of a split for the scores of a target. `e` is the prediction minus the number, and `d` the number
-/// minus a constant that is near the mean, so that sums of squares lose no digits.
+/// Sums over a split's images, from which a target's scores are computed. `e` is the prediction minus the number. `d`
+/// is the number minus a constant that is near the mean, so that sums of squares lose no digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ErrorSums {
     pub squares: f64,
@@ -79,7 +79,7 @@ impl ErrorSums {
         [self.squares, self.absolute, self.offsets, self.squared_offsets]
     }
 
-    /// Returns the scores of `count` images.
+    /// Returns the scores for `count` images.
     pub fn scores(
         [squares, absolute, offsets, squared_offsets]: [f64; Self::WIDTH],
         count: u64,
@@ -103,8 +103,8 @@ mod tests {
         ErrorSums::scores(sums.to_flat(), pairs.len() as u64, "x")
     }
 
-    /// sklearn.metrics of scikit-learn 1.9.1: mean_squared_error ** 0.5, mean_absolute_error and r2_score of
-    /// ([3, -0.5, 2, 7], [2.5, 0, 2, 8]) are 0.6123724356957945, 0.5 and 0.9486081370449679.
+    /// sklearn.metrics in scikit-learn 1.9.1: mean_squared_error ** 0.5, mean_absolute_error and r2_score for ([3,
+    /// -0.5, 2, 7], [2.5, 0, 2, 8]) are 0.6123724356957945, 0.5 and 0.9486081370449679.
     #[test]
     fn the_scores_of_scikit_learn() {
         let pairs = [(3.0, 2.5), (-0.5, 0.0), (2.0, 2.0), (7.0, 8.0)];

@@ -1,6 +1,6 @@
-//! Benchmark of the gradient sum over all ranks. It compares three ways: a codec on the calling thread, the same codec
-//! on the MPI thread, and a plain MPI_Allreduce of f32. On GPUs the first two sum device memory with the transport that
-//! training would use.
+//! Benchmarks gradient sums over all ranks. It compares three methods: a codec on the calling thread, the same codec on
+//! the MPI thread, and a plain MPI_Allreduce with f32. On GPUs the first two sum device memory with the same transport
+//! as in training.
 
 use std::time::{Duration, Instant};
 
@@ -20,15 +20,15 @@ use crate::train::reduce::bucket_sum::{BucketSum, Costs, Pending, Summed};
 use crate::train::reduce::plan::bucket_sum;
 use crate::train::reduce::transport::{self, Choice, Transport, TransportRequest};
 
-/// The arguments of `trireme bench allreduce`.
+/// Arguments for `trireme bench allreduce`.
 pub struct AllreduceRequest {
-    /// Bytes of the gradients to sum.
+    /// Sizes in bytes of the gradients to sum.
     pub sizes: Vec<usize>,
     /// Maximum bytes per bucket.
     pub bucket: usize,
     pub codec: String,
     pub device: DeviceChoice,
-    /// Transport of gradients, as `reduce.path` of a recipe.
+    /// Transport for gradients, with the same values as `reduce.path` in a recipe.
     pub path: TransportSetting,
     /// Whether ranks may share a GPU.
     pub share_gpu: bool,
@@ -44,19 +44,19 @@ pub struct Sums {
     /// Milliseconds if the calling thread waits for each bucket's sum before it requests the next one.
     pub ms: f64,
     pub ms_best: f64,
-    /// Milliseconds if all buckets are queued on the MPI thread or, with NCCL, on the device. Nothing else is computed
-    /// meanwhile.
+    /// Milliseconds if all buckets are queued on the MPI thread or, with NCCL, on the device. No other computation runs
+    /// at the same time.
     pub queued_ms: f64,
     /// Milliseconds for a plain MPI_Allreduce over the whole f32 buffer in host memory.
     pub plain_ms: f64,
     pub plain_ms_best: f64,
-    /// Milliseconds of encoding, MPI and decoding, without overlap. `None` if the device does all of it.
+    /// Milliseconds for encoding, MPI and decoding, without overlap. `None` if the device does all three.
     pub parts_ms: Option<[f64; 3]>,
     /// Bytes that this rank sends for the whole sum.
     pub wire_bytes: u64,
-    /// Transport of the gradients: `host` between CPUs, otherwise a value of `reduce.path`.
+    /// Transport for the gradients: `host` between CPUs, otherwise a value of `reduce.path`.
     pub path: &'static str,
-    /// The findings about the transports of GPUs. Empty if there is no choice.
+    /// Reasons for the choice of transport on GPUs. Empty if there is no choice.
     pub why: String,
     /// Name and version of the MPI library.
     pub library: String,
@@ -65,7 +65,7 @@ pub struct Sums {
 /// Approximate number of bytes to sum per size. It determines how many times a sum is repeated.
 const TRAFFIC: usize = 1 << 29;
 
-/// Sums gradients of the requested sizes over all ranks. The result is empty on all ranks except 0.
+/// Sums gradients with the requested sizes over all ranks. The result is empty on all ranks except 0.
 ///
 /// Each repeat runs all three methods. The method that runs first changes from repeat to repeat, so that other load on
 /// the machine affects all methods equally.
@@ -181,7 +181,7 @@ fn measure<D: Device>(
     Ok(results)
 }
 
-/// Returns the lengths of the buckets that `bytes` of gradients are cut into.
+/// Divides `bytes` bytes of gradients into buckets and returns the buckets' lengths.
 fn parts(bytes: usize, bucket: usize) -> impl Iterator<Item = usize> {
     let (all, each) = (bytes.div_ceil(4), (bucket / 4).max(1));
     (0..all.div_ceil(each)).map(move |part| each.min(all - part * each))

@@ -1,4 +1,4 @@
-//! The gradient sums of a benchmark: over the first ranks, with the transport that training would use.
+//! Gradient sums in a benchmark. Only the first ranks take part. The transport is the same as in training.
 
 use std::slice::from_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,19 +14,19 @@ use crate::error::Error;
 use crate::train::reduce::bucket_sum::{self, BucketSum, Pending, SumStep, Timed};
 use crate::train::reduce::transport::{Transport, TransportPlan};
 
-/// The parameters of all sums: the first step's, without loss scaling, comparison with `float` and zero counting.
-/// `worker` is the rank.
+/// Returns the parameters for every sum: the first step's, without loss scaling, comparison with `float` and zero
+/// counting. `worker` is the rank.
 pub fn sum_step(worker: usize) -> SumStep {
     SumStep { done: 0, key: Key { seed: 1, step: 0 }, worker, scaled: false, compare: false, count: false }
 }
 
-/// Numbers of elements in the sums that the link is fitted to.
+/// Numbers of elements in the sums that measure the link.
 const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 20];
 
-/// The ranks that take part, as a communicator of their own.
+/// The communicator for the ranks that take part.
 type Part = Arc<Mutex<World>>;
 
-/// A sum over only a part of the ranks.
+/// A sum over the ranks in `part`.
 struct PartSum<B: Backend> {
     sum: Box<dyn BucketSum<B>>,
     part: Part,
@@ -46,18 +46,18 @@ impl<B: Backend> BucketSum<B> for PartSum<B> {
     }
 }
 
-/// Sums the gradients of each step over the ranks of `part`, as training does.
+/// Sums each step's gradients over the ranks in `part`, as training does.
 pub struct Exchange<B: Backend> {
     comm: Comm,
     part: Part,
     plan: TransportPlan<B>,
-    /// One per bucket. `None` while the sum is in progress.
+    /// The sum for each bucket. `None` while this sum is in progress.
     sums: Vec<Option<Box<dyn BucketSum<B>>>>,
     pending: Vec<(usize, Pending<B>)>,
 }
 
 impl<B: Backend> Exchange<B> {
-    /// Creates the sums for buckets of these lengths. `part` must be freed with [`Exchange::free`].
+    /// Creates a sum for each bucket, given the buckets' lengths. `part` must be freed with [`Exchange::free`].
     pub fn new(comm: &Comm, part: World, plan: TransportPlan<B>, buckets: &[usize]) -> Self {
         let (comm, part) = (comm.clone(), Arc::new(Mutex::new(part)));
         let mut exchange = Self { comm, part, plan, sums: Vec::new(), pending: Vec::new() };
@@ -69,7 +69,7 @@ impl<B: Backend> Exchange<B> {
         Box::new(PartSum { sum: self.plan.transport.float_sum(len), part: self.part.clone() })
     }
 
-    /// Starts the sum of a complete bucket.
+    /// Starts the sum for a bucket that backward has completed.
     pub fn ready(&mut self, bucket: usize, gradients: Vec<B::Buf>) -> Result<(), Error> {
         let twice = || Error::Failed(format!("gradient bucket {bucket} was handed over twice in one step"));
         let sum = self.sums[bucket].take().ok_or_else(twice)?;
@@ -78,7 +78,7 @@ impl<B: Backend> Exchange<B> {
         Ok(())
     }
 
-    /// Waits for the sums of the step, unless the device computes them, and gives the gradients back to the graph.
+    /// Waits for this step's sums, unless the device computes them, and returns the gradients to the graph.
     pub fn finish(&mut self, graph: &mut Graph<B>) -> Result<(), Error> {
         for (bucket, pending) in std::mem::take(&mut self.pending) {
             let summed = pending.finish(&self.comm)?;
@@ -88,7 +88,7 @@ impl<B: Backend> Exchange<B> {
         Ok(())
     }
 
-    /// Fits latency and rate to sums of several sizes.
+    /// Times sums with different sizes and fits the link's latency and rate to them.
     pub fn measure_link(&self, backend: &B) -> Result<LinearFit, Error> {
         let mut points = Vec::new();
         for elems in SIZES {
@@ -122,7 +122,7 @@ fn free(comm: &Comm, part: Option<Mutex<World>>) -> Result<(), Error> {
     Ok(comm.run("end of the chosen ranks", |_| part.map_or(Ok::<(), CommError>(()), World::free))?)
 }
 
-/// Runs one sum and waits until its result is in the buffer. Returns its costs.
+/// Runs a sum and waits until its result is in the buffer. Returns its costs.
 pub fn time_sum<B: Backend>(
     comm: &Comm,
     sum: &mut dyn BucketSum<B>,

@@ -1,5 +1,5 @@
-//! Measures how the time of a training step scales with 1, 2, 4 ... of the started ranks. [`forecast`] predicts larger
-//! numbers of ranks. This is weak scaling: every rank has the same batch size. Gradients are summed as in training.
+//! Measures how the time per training step scales with 1, 2, 4 ... ranks. [`forecast`] predicts it for larger numbers
+//! of ranks. This is weak scaling: every rank has the same batch size. Gradients are summed as in training.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub struct ScaleRequest {
     pub batch: usize,
     pub device: DeviceChoice,
     pub precision: Precision,
-    /// Transport of gradients, as `reduce.path` of a recipe.
+    /// Transport for gradients, with the same values as `reduce.path` in a recipe.
     pub path: TransportSetting,
     /// Whether ranks may share a GPU.
     pub share_gpu: bool,
@@ -62,9 +62,9 @@ pub struct ScaleResult {
     pub bytes: usize,
     /// Number of gradient buckets. Each bucket is summed separately.
     pub buckets: usize,
-    /// Transport of the gradients: `host` between CPUs, otherwise a value of `reduce.path`.
+    /// Transport for the gradients: `host` between CPUs, otherwise a value of `reduce.path`.
     pub path: &'static str,
-    /// The findings about the transports of GPUs. Empty if there is no choice.
+    /// Reasons for the choice of transport on GPUs. Empty if there is no choice.
     pub why: String,
     /// Whether buckets are summed during backward.
     pub overlap: bool,
@@ -128,7 +128,7 @@ fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest)
         let group = transport.group();
         let mut exchange = Exchange::new(&session.comm, part, TransportPlan { overlap, transport }, &buckets);
         if session.world.rank >= ranks {
-            // sleep instead of waiting in MPI, which would use a core that the other ranks need
+            // sleep instead of waiting in MPI, which would use a core that the measured ranks need
             std::thread::sleep(Duration::from_secs_f64(request.seconds));
         } else if ranks == 1 {
             numbers[0] = time_steps(&mut work, None, steps, Some(request.seconds))?;
@@ -163,8 +163,8 @@ fn counts(ranks: usize) -> Vec<usize> {
     counts
 }
 
-/// Returns the median milliseconds of a step, with the sums of `exchange` if given. Measures for `seconds` if given,
-/// otherwise for `steps` steps. With sums, the number of steps must be equal on all ranks.
+/// Returns the median time per step in milliseconds, with the sums in `exchange` if given. Measures for `seconds`
+/// seconds if given, otherwise for `steps` steps. With sums, the number of steps must be equal on all ranks.
 fn time_steps<B: Backend>(
     work: &mut Synthetic<B>,
     mut exchange: Option<&mut Exchange<B>>,
@@ -203,7 +203,8 @@ impl LinearFit {
         let (wt, wxt) = (sum(&|_, t| t), sum(&|x, t| x * t));
         let slope = (w * wxt - wx * wt) / (w * wxx - wx * wx);
         if slope.partial_cmp(&0.0) != Some(std::cmp::Ordering::Greater) {
-            // times that decrease with the size are noise: use the largest size, which has the smallest relative error
+            // if times decrease with the size, they are noise: use the largest size, because its relative error is the
+            // smallest
             let (bytes, seconds) = points.last().copied().unwrap_or((1.0, f64::INFINITY));
             return Self { latency: 0.0, rate: bytes / seconds };
         }
@@ -253,10 +254,10 @@ pub struct ForecastCheck {
 /// Fraction of the link's rate that the worst case assumes.
 const WORST_RATE: f64 = 0.5;
 
-/// Fraction of a step in which the best case sums buckets next to backward.
+/// The best case sums buckets during backward, which is assumed to last this fraction of a step.
 const BACKWARD: f64 = 2.0 / 3.0;
 
-/// Returns the assumptions of the best case.
+/// Returns a text with the best case's assumptions.
 pub fn best_case(measured: &ScaleResult) -> &'static str {
     match measured.overlap {
         true => {
@@ -410,7 +411,7 @@ mod forecast_tests {
             let overlapped = ScaleResult { overlap: true, ..measured(&[point(1, step_ms, 0.0, None)]) };
             forecast(&overlapped, 8, LINK).best.comm_ms
         };
-        // the ring takes 19 ms in 25 buckets
+        // ring allreduce needs 19 ms for 25 buckets
         assert!((of(15.0) - 9.0).abs() < 1e-9 && (of(100.0) - 19.0 / 25.0).abs() < 1e-9, "{} {}", of(15.0), of(100.0));
     }
 

@@ -62,8 +62,8 @@ impl<B: Backend> BenchTrainer<B> {
         Ok(Self { graph, threads, optimizer, ahead, unread: 0 })
     }
 
-    /// Runs a step whose gradients are summed by `exchange`, in the order of a training. A device that works ahead has
-    /// not finished it on return.
+    /// Runs a step in the same order as training. `exchange` sums the gradients. If the host works ahead of the device,
+    /// the device may still be computing this step on return.
     pub fn step_summed(&mut self, batch: Batch<'_>, exchange: &mut Exchange<B>) -> Result<(), Error> {
         if self.ahead > 0 {
             self.optimizer.announce(&self.graph, RATE, None)?;
@@ -184,7 +184,7 @@ impl<B: Backend> Synthetic<B> {
         Ok(Self { trainer, synthetic_batch: SyntheticBatch { images, labels, ids: (0..batch as u64).collect() } })
     }
 
-    /// Runs a step whose gradients are summed by `exchange`, see [`BenchTrainer::step_summed`].
+    /// Runs a step and sums its gradients with `exchange`, see [`BenchTrainer::step_summed`].
     pub fn step_summed(&mut self, exchange: &mut Exchange<B>) -> Result<(), Error> {
         self.trainer.step_summed(self.synthetic_batch.batch(), exchange)
     }

@@ -65,7 +65,7 @@ fn multi_label_text(scored: &SplitScore, classes: &[ClassScore], several: &Label
     format!("{text}\n{}", class_table(&scored.classes, classes, true).trim_end())
 }
 
-/// Formats a table with the scores of each target, in its units.
+/// Formats a table with each target's scores, in its units.
 fn target_table(targets: &[TargetScore]) -> String {
     let head = ["target", "RMSE", "MAE", "R2"].map(String::from).to_vec();
     let r2 = |r2: f64| if r2.is_nan() { "-".into() } else { format!("{r2:.4}") };
@@ -198,7 +198,7 @@ pub fn csv(scored: &SplitScore, path: &Path) -> Result<(), Error> {
     Ok(replace::replace(path, text.as_bytes())?)
 }
 
-/// Formats the table of a model that predicts numbers: each target is followed by its prediction.
+/// Formats the CSV table for a model that predicts numbers: each target is followed by its prediction.
 fn number_csv(scored: &SplitScore, outcomes: &[NumberOutcome]) -> Result<String, Error> {
     let columns: String =
         scored.classes.iter().map(|name| format!("{},{},", field(name), field(&format!("predicted {name}")))).collect();
@@ -292,7 +292,7 @@ fn with_file(scored: &SplitScore, id: u64, line: String) -> String {
     if file.is_empty() { line } else { format!("{line}\n{}", printable(&file)) }
 }
 
-/// Writes the sheet of a model that predicts numbers: the images with the highest loss.
+/// Writes the contact sheet for a model that predicts numbers: the images with the highest loss.
 fn number_sheet(scored: &SplitScore, outcomes: &[NumberOutcome], path: &Path) -> Result<usize, Error> {
     let mut worst: Vec<&NumberOutcome> = outcomes.iter().filter(|one| one.loss > 0.0).collect();
     worst.sort_by(|a, b| b.loss.total_cmp(&a.loss).then(a.id.cmp(&b.id)));

@@ -1,4 +1,4 @@
-//! Turns image files and records into the inputs of a model, and the model's outputs into predictions.
+//! Turns image files and records into a model's inputs, and the model's outputs into predictions.
 
 use std::io::Read;
 use std::path::Path;
@@ -22,18 +22,18 @@ const TOP: usize = 5;
 /// How images are read.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadingRequest {
-    /// Limits on memory and time for decoding one image.
+    /// Limits on memory and time for decoding an image.
     pub limits: Limits,
-    /// The views of each image.
+    /// The views per image.
     pub test_time: TestTime,
-    /// Axis order of arrays, instead of that of the data set.
+    /// Axis order in arrays. `None` means the order in the model's data set.
     pub layout: Option<Layout>,
 }
 
 /// Reads the images for a model.
 pub(super) struct ImageReader {
     pub model: ModelFile,
-    /// The views of an image, starting with the plain one.
+    /// The views per image. The first is the plain view.
     pub views: Views,
     limits: Limits,
     /// How files are read that are not pictures. `None` if all files are pictures.
@@ -96,7 +96,7 @@ impl ImageReader {
         made.map_err(|fault| refuse(fault).into()).map(|()| None)
     }
 
-    /// Transforms the image of a record and writes the result to `out`.
+    /// Transforms a record's image and writes the result to `out`.
     pub fn transform_record(
         &self,
         example: &Example<'_>,
@@ -127,8 +127,8 @@ impl ImageReader {
         Ok(image)
     }
 
-    /// Converts the scores of an image to the probabilities of its classes, likeliest first. If the model predicts numbers,
-    /// returns all of them in the units and the order of the targets.
+    /// Converts an image's scores to class probabilities, likeliest first. If the model predicts numbers, returns all
+    /// of them in the targets' units and order.
     ///
     /// # Errors
     ///

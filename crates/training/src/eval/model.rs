@@ -126,7 +126,7 @@ fn manifest(model: &ModelFile) -> Manifest {
     }
 }
 
-/// Returns how the model's outputs become numbers. `None` if they are scores of classes.
+/// Returns how to convert the model's outputs to numbers. `None` if the outputs are class scores.
 ///
 /// # Errors
 ///

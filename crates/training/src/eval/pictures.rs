@@ -15,15 +15,15 @@ use crate::error::Error;
 
 /// Extensions of picture files, in lower case.
 const ENDINGS: &[&str] = &["jpg", "jpeg", "png"];
-/// Extensions of other images, which some models read.
+/// Extensions for other image formats, which some models read.
 const RAW_ENDINGS: &[&str] = &["tif", "tiff", "npy", "h5", "hdf5", "hdf", "nc", "nc4"];
 
 /// Maximum length of a line in bytes. Linux allows paths up to 4,096 bytes.
 const MAX_LINE: u64 = 1 << 16;
 
 /// Expands each argument in `given` to picture files and keeps their order. A file stands for itself. A directory means all pictures at any
-/// depth, sorted by name, with `raw` also TIFF, `.npy` and HDF5 files. A pattern such as `photos/*.jpg` means all matching files. `-` means
-/// the names in `list`, one per line.
+/// depth, sorted by name, with `raw` also TIFF, `.npy` and HDF5 files. A pattern such as `photos/*.jpg` means all
+/// matching files. `-` means the names in `list`, which has a name per line.
 ///
 /// # Errors
 ///

@@ -19,10 +19,10 @@ use super::request::ModelRequest;
 use crate::device::{Device, DeviceSettings, RequestedThreads, Resources};
 use crate::error::Error;
 
-/// The likeliest classes of a picture, or its numbers.
+/// A picture's likeliest classes, or its predicted numbers.
 pub struct Prediction {
-    /// Index, name and probability of each class, likeliest first. If the model predicts numbers, each target with its
-    /// number in their order.
+    /// Index, name and probability per class, likeliest first. If the model predicts numbers: index, name and number
+    /// per target, in the targets' order.
     pub classes: Vec<(usize, String, f64)>,
     /// Height and width in the file, if the picture was resized to the fixed size of the data set's images.
     pub resized_from: Option<(u32, u32)>,
@@ -38,7 +38,7 @@ pub struct ClassSelection {
 }
 
 impl ClassSelection {
-    /// Returns an error if a setting does not apply to models that predict this kind of label.
+    /// Returns an error if a setting does not apply to models with this label kind.
     pub fn check(self, kind: LabelKind, model: &Path) -> Result<(), Error> {
         let model = model.display();
         match kind {
@@ -59,10 +59,10 @@ pub trait Predict {
     /// was trained on other value types or bands, it can also be TIFF, 16-bit PNG, `.npy` or HDF5.
     fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error>;
 
-    /// Returns what the model predicts.
+    /// Returns the kind of label that the model predicts.
     fn label_kind(&self) -> LabelKind;
 
-    /// Returns the names of the classes or targets.
+    /// Returns the class names or target names.
     fn names(&self) -> &[String];
 
     /// Returns true if the model also reads TIFF, `.npy` and HDF5 files.
@@ -139,8 +139,8 @@ impl<B: Backend> Predict for Predictor<B> {
     }
 }
 
-/// Returns the last layer's inputs for the images of the previous pass, one after another. If they are not vectors, returns
-/// the mean of each channel.
+/// Returns the last layer's inputs for all images in the previous pass, concatenated. If they are not vectors, returns
+/// their mean per channel.
 pub(super) fn features<B: Backend>(graph: &Graph<B>) -> Result<Vec<f32>, Error> {
     let net = graph.net();
     let (tensor, shapes) = (net.features().0, net.shapes().map_err(BuildError::from)?);

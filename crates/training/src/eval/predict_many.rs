@@ -1,6 +1,6 @@
-//! Predicts many images on all ranks. The images are divided into chunks of one batch. In each round every rank predicts a
-//! chunk, and rank 0 appends the results in the order of the images. So the output does not depend on the number of ranks, and
-//! a stopped prediction continues with the first chunk that is missing.
+//! Predicts a list of images on all ranks. The list is divided into chunks, each with the size of a batch. In each
+//! round every rank predicts a chunk, and rank 0 appends the results in list order. So the output does not depend on
+//! the number of ranks, and a stopped prediction continues with the first missing chunk.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,14 @@ use crate::error::Error;
 use crate::train::agree::{Session, algorithms, gpus};
 use crate::train::observe::watch::{self, Activity, Watch};
 
-/// What to predict and where to write it.
+/// Arguments for `trireme predict --out`.
 #[derive(Clone, Debug)]
 pub struct ManyRequest {
     pub model: ModelRequest,
-    /// Images, folders, patterns and `-`, or the folder of one data set.
+    /// Images, folders, patterns and `-`, or a single folder with a data set.
     pub images: Vec<PathBuf>,
-    /// Split of a data set. `None` predicts the test split, or the validation split if there is no test split.
+    /// Split to predict in a data set. `None` selects the test split, or the validation split if there is no test
+    /// split.
     pub split: Option<String>,
     pub reading: ReadingRequest,
     pub wanted: ClassSelection,
@@ -39,9 +40,9 @@ pub struct ManyRequest {
     pub logits: bool,
     /// The table to write: `.csv`, `.jsonl` or `.parquet`.
     pub out: PathBuf,
-    /// A `.npy` file for the inputs of the last layer.
+    /// A `.npy` file for the last layer's inputs.
     pub features: Option<PathBuf>,
-    /// Images per pass. Equal for every number of ranks.
+    /// Images per pass. Does not depend on the number of ranks.
     pub batch: usize,
     pub device: DeviceChoice,
     pub share_gpu: bool,
@@ -66,13 +67,13 @@ impl ManyRequest {
     }
 }
 
-/// What was done. Only on the rank that prints.
+/// Summary for the user. Only on rank 0.
 #[derive(Debug)]
 pub struct ManySummary {
     pub images: u64,
-    /// Images whose rows an earlier, stopped prediction has written.
+    /// Number of images that an earlier, stopped prediction has already predicted.
     pub kept: u64,
-    /// The errors of images that could not be used.
+    /// Error messages for images that could not be used.
     pub failures: Vec<String>,
 }
 
@@ -106,7 +107,7 @@ impl ImageList {
         }
     }
 
-    /// Reads and transforms an image for each view, and adds the file name of a record to `row`.
+    /// Reads and transforms an image for each view. For a record, also adds its file name to `row`.
     fn prepare(&self, id: u64, reader: &ImageReader, row: &mut Row, views: &mut [&mut [f32]]) -> Result<(), String> {
         let mut copy = Vec::new();
         let example = match self {
@@ -177,7 +178,7 @@ fn list_images(
     Ok(ImageList::Files(named.into_iter().map(path).collect()))
 }
 
-/// Opens the split of a data set and checks its images.
+/// Opens a data set's split and checks its images.
 fn open_split(request: &ManyRequest, folder: &Path, reader: &ImageReader) -> Result<Split, Error> {
     let dataset = Dataset::open(folder)?;
     let names: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
@@ -201,7 +202,8 @@ fn open_split(request: &ManyRequest, folder: &Path, reader: &ImageReader) -> Res
     Ok(split)
 }
 
-/// Returns a text that determines all rows. It identifies the journal of a stopped prediction.
+/// Returns a text that changes if anything changes that determines the rows. It identifies a stopped prediction's
+/// journal.
 fn identity(request: &ManyRequest, reader: &ImageReader, images: &ImageList) -> String {
     let model = &reader.model;
     let mut text = format!("{}\n{}\n{}\n", env!("CARGO_PKG_VERSION"), request.compared(), images.identity());
@@ -261,7 +263,7 @@ fn predict_on<D: Device>(
     Ok(Some(ManySummary { images: work.images.len(), kept, failures }))
 }
 
-/// Opens the journal on rank 0 and tells all ranks how many rows it already has.
+/// Opens the journal on rank 0 and returns the number of rows that are already in it, on all ranks.
 fn open_journal(
     session: &Session,
     request: &ManyRequest,
@@ -298,7 +300,7 @@ struct Prediction<'a, B: Backend> {
 }
 
 impl<B: Backend> Prediction<'_, B> {
-    /// Returns the number of features of an image.
+    /// Returns the number of features per image.
     fn feature_count(&mut self) -> Result<usize, Error> {
         let input = vec![0.0; self.batch * self.reader.views[0].0.output().values()];
         self.graph.scores(&input, self.batch)?;
@@ -325,18 +327,19 @@ impl<B: Backend> Prediction<'_, B> {
         Ok(journal)
     }
 
-    /// Predicts one chunk. Returns its rows, one per line, and its features.
+    /// Predicts a chunk. Returns a JSON line per row, and the rows' features.
     fn chunk(&mut self, session: &Session, number: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
         let (start, values) = (number * self.batch as u64, self.reader.views[0].0.output().values());
         let ids: Vec<u64> = (start..(start + self.batch as u64).min(self.images.len())).collect();
-        // the batch always has its full size, so that an image's result does not depend on how many others there are
+        // the batch always has its full size, so that an image's result does not depend on the number of images in the
+        // chunk
         let mut inputs: Vec<Vec<f32>> = self.reader.views.iter().map(|_| vec![0.0; self.batch * values]).collect();
         let mut rows = self.prepare(&ids, &mut inputs, values);
         session
             .watch
             .set_activity(Activity::Scoring { batch: number, on_device: self.graph.backend().queue().is_some() });
         let mut scores: Vec<f32> = Vec::new();
-        // the plain view is last, so the features are those of the unmodified images
+        // the plain view is computed last, so the features belong to the unmodified images
         for (input, (_, weight)) in inputs.iter().zip(&self.reader.views).rev() {
             let found = self.graph.scores(input, self.batch)?;
             scores.resize(found.len(), 0.0);
@@ -365,7 +368,7 @@ impl<B: Backend> Prediction<'_, B> {
         Ok((lines, self.features(&rows)?))
     }
 
-    /// Returns how many classes a row needs.
+    /// Returns the maximum number of classes per row. `None` means no limit.
     fn wanted_top(&self) -> Option<usize> {
         match self.reader.model.label_kind() {
             LabelKind::OneClass => Some(self.top),
@@ -373,7 +376,8 @@ impl<B: Backend> Prediction<'_, B> {
         }
     }
 
-    /// Reads and transforms images on several threads. Returns a row for each, with the error if it cannot be used.
+    /// Reads and transforms images on multiple threads. Returns a row for each, with an error if the image cannot be
+    /// used.
     fn prepare(&self, ids: &[u64], inputs: &mut [Vec<f32>], values: usize) -> Vec<Row> {
         let mut parts: Vec<Vec<&mut [f32]>> = ids.iter().map(|_| Vec::new()).collect();
         for input in inputs {
@@ -396,7 +400,7 @@ impl<B: Backend> Prediction<'_, B> {
         rows.into_iter().map(|row| row.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
     }
 
-    /// Returns the features of the last pass, NaN for images that could not be used.
+    /// Returns the features from the last pass, with NaN for images that could not be used.
     fn features(&self, rows: &[Row]) -> Result<Vec<u8>, Error> {
         if self.request.features.is_none() {
             return Ok(Vec::new());

@@ -1,5 +1,5 @@
-//! The results of a prediction of many images: one row for each image, written as a journal while the prediction runs and as a
-//! table at its end.
+//! Stores predictions with a row per image. While the prediction runs, rows are appended to a journal. At the end they
+//! become a table.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
@@ -16,10 +16,10 @@ use super::findings::field;
 use super::predict::{NPY, NpyWriter};
 use crate::error::Error;
 
-/// What was found in an image.
+/// Predictions for an image, or an error.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Path of the image, or `SPLIT#ID` of a record.
+    /// Path of the image, or `SPLIT#ID` for a record.
     pub image: String,
     /// File name in the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ pub struct Row {
     pub logits: Vec<f32>,
 }
 
-/// The form of a table, by the ending of its name.
+/// File format of a table. The ending of its name selects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableFormat {
     Csv,
@@ -43,17 +43,17 @@ pub enum TableFormat {
     Parquet,
 }
 
-/// Files that a table of predictions may replace.
+/// Files that a new table may overwrite.
 const CSV: Content = Content { name: "a table of predictions", begins: |head| head.starts_with(b"image,") };
 const JSON_LINES: Content = Content { name: "a table of predictions", begins: |head| head.starts_with(b"{\"image\":") };
 const PARQUET: Content = Content { name: "a Parquet table", begins: |head| head.starts_with(b"PAR1") };
 
 impl TableFormat {
-    /// Returns the form of a file.
+    /// Returns the format for a file name.
     ///
     /// # Errors
     ///
-    /// Returns an error for other endings.
+    /// Returns an error for any other ending.
     pub fn of(path: &Path) -> Result<Self, Error> {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("csv") => Ok(Self::Csv),
@@ -66,7 +66,7 @@ impl TableFormat {
         }
     }
 
-    /// Returns what a file that is replaced must contain.
+    /// Returns the content that an existing file must have, so that the table may overwrite it.
     pub fn content(self) -> &'static Content {
         match self {
             Self::Csv => &CSV,
@@ -76,37 +76,37 @@ impl TableFormat {
     }
 }
 
-/// What the rows of a table have.
+/// Determines a table's columns.
 #[derive(Clone, Debug)]
 pub struct TableShape {
     pub kind: LabelKind,
-    /// Names of the classes or targets.
+    /// Class names or target names.
     pub names: Vec<String>,
-    /// Number of classes of each image, for images with one class.
+    /// Number of classes per row, for a single-label model.
     pub top: usize,
     pub logits: bool,
-    /// True if images are records, which have file names.
+    /// True if images are records. Then rows have file names.
     pub records: bool,
 }
 
-/// The journal of a prediction next to its table: a line that identifies the request, then a line for each row. A second file
-/// has the features of each row as plain f32 values. Only rank 0 has it.
+/// The journal of an unfinished prediction, next to its table. The first line identifies the request. Each further line
+/// is a row. A second file has the rows' features as plain f32 values. Only rank 0 has a journal.
 pub struct Journal {
     path: PathBuf,
     file: File,
     features: Option<(PathBuf, File)>,
 }
 
-/// The first line of a journal.
+/// A journal's first line.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Head {
     /// Identifies everything that determines the rows.
     request: String,
-    /// Number of features of each image.
+    /// Number of features per image.
     features: usize,
 }
 
-/// Returns the name of an unfinished file.
+/// Returns the name that the file has while it is unfinished.
 fn partial(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".partial");
@@ -118,8 +118,8 @@ fn refused(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Erro
 }
 
 impl Journal {
-    /// Opens the journal of the table `out`, or creates it. Returns it with the number of rows that can be kept, which is a
-    /// multiple of `chunk`. A journal of another request is an error.
+    /// Opens or creates the journal for the table `out`. Returns it with the number of rows that are kept. This number
+    /// is a multiple of `chunk`. Returns an error if the journal belongs to another request.
     pub fn open(out: &Path, features: Option<(&Path, usize)>, request: &str, chunk: u64) -> Result<(Self, u64), Error> {
         let head = Head { request: request.into(), features: features.map_or(0, |(_, columns)| columns) };
         let path = partial(out);
@@ -134,7 +134,7 @@ impl Journal {
         Ok((journal, kept))
     }
 
-    /// Shortens the files to this number of rows.
+    /// Truncates the files to this number of rows.
     fn keep(&mut self, rows: u64, head: &Head) -> Result<(), Error> {
         let refuse = refused("write", &self.path);
         let bytes = match rows {
@@ -157,7 +157,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Appends rows, given as one line each, and their features.
+    /// Appends rows, given as JSON lines, and their features.
     pub fn append(&mut self, lines: &[u8], features: &[u8]) -> Result<(), Error> {
         if let Some((path, file)) = &mut self.features {
             file.write_all(features).and_then(|()| file.sync_data()).map_err(refused("write", path))?;
@@ -166,7 +166,7 @@ impl Journal {
         written.map_err(refused("write", &self.path))
     }
 
-    /// Writes the tables and removes the journal. Returns the errors of the images.
+    /// Writes the table and the features, and removes the journal. Returns the error messages in the rows.
     pub fn finish(
         self,
         out: &Path,
@@ -200,12 +200,12 @@ impl Journal {
     }
 }
 
-/// Opens a growing file, or creates it. Refuses links and special files.
+/// Opens a journal for appending, or creates it. Refuses links and special files, which another user could have put there.
 fn open_journal(path: &Path) -> Result<File, Error> {
     safe_create::to_update(path).map_err(refused("open", path))
 }
 
-/// Returns the number of complete rows in a journal, and in its features if there are any.
+/// Returns the number of complete rows. If there are features, a row counts only if its features are complete too.
 fn kept_rows(path: &Path, head: &Head, features: Option<&Path>) -> Result<u64, Error> {
     let other = || {
         Error::Usage(format!(
@@ -270,7 +270,7 @@ fn write_table(
     new.publish().map(drop).map_err(&refuse)
 }
 
-/// Number of rows in a row group of a Parquet file.
+/// Rows per row group in a Parquet file.
 const GROUP: usize = 1 << 16;
 
 fn parquet(
@@ -301,7 +301,7 @@ fn parquet(
     }
 }
 
-/// A field of a row.
+/// A value in a row.
 #[derive(Clone, Debug, PartialEq)]
 enum Cell {
     None,
@@ -340,7 +340,7 @@ impl Cell {
 }
 
 impl TableShape {
-    /// Returns the name and type of each column of a CSV or Parquet table.
+    /// Returns name and type for each column in a CSV or Parquet table.
     fn columns(&self) -> Vec<(String, Column)> {
         let mut columns = vec![("image".to_string(), Column::Text)];
         columns.extend(self.records.then(|| ("file".into(), Column::Text)));
@@ -369,7 +369,7 @@ impl TableShape {
         self.names.get(class as usize).map_or("", String::as_str)
     }
 
-    /// Returns a row's fields in the order of the columns. A row with an error has no others.
+    /// Returns a row's values in column order. If the row has an error, the values after the error are empty.
     fn cells(&self, row: &Row) -> Vec<Cell> {
         let text = |text: &Option<String>| text.clone().map_or(Cell::None, Cell::Text);
         let mut cells = vec![Cell::Text(row.image.clone())];
@@ -428,7 +428,7 @@ impl TableShape {
     }
 }
 
-/// Returns what a file of features that is replaced must contain.
+/// Returns the content that an existing file must have, so that the features may overwrite it.
 pub fn features_content() -> &'static Content {
     &NPY
 }

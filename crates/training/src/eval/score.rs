@@ -39,7 +39,7 @@ pub struct SplitScore {
     pub per_class: Option<Vec<ClassScore>>,
     /// Predictions of a multi-label model, if requested. Only on the rank that prints.
     pub outcomes: Option<Vec<MultiLabelOutcome>>,
-    /// Scores of each target, and predictions if they were requested, if labels are numbers.
+    /// Scores per target, if labels are numbers. Includes predictions if they were requested.
     pub numbers: Option<NumberResults>,
     pub classes: Vec<String>,
     pub images: Arc<Split>,
@@ -171,7 +171,7 @@ fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
     }
 }
 
-/// Returns an error if model and data set have different kinds of labels.
+/// Returns an error if model and data set have different label kinds.
 fn check_label_kinds(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<(), Error> {
     let (file, data) = (request.file.display(), request.data.display());
     let (expected, given) = (model.label_kind(), manifest.label_kind());

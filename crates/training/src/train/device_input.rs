@@ -119,7 +119,7 @@ struct Pictures {
     labels: Vec<u32>,
     /// The labels of a multi-label split.
     label_sets: Option<LabelSets>,
-    /// The numbers of each image in turn, if labels are numbers.
+    /// All images' numbers, image after image, if labels are numbers.
     targets: Vec<f32>,
 }
 

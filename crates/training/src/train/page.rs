@@ -89,7 +89,7 @@ impl PageData {
         self.store(run, at, file, report)
     }
 
-    /// Stores the predictions of numbers, if the evaluation has kept them.
+    /// Stores the predicted numbers, if the evaluation has kept them.
     pub fn store_numbers<B: Backend>(
         &mut self,
         run: &Run<B>,

@@ -20,7 +20,7 @@ struct ModelScores {
     predictions: Option<Predictions>,
     /// Scores of each class, for a multi-label model.
     per_class: Option<Vec<ClassScore>>,
-    /// Scores of each target, if labels are numbers. On rank 0 also the predictions, if requested.
+    /// Scores per target, if labels are numbers. On rank 0 also the predictions, if requested.
     numbers: Option<NumberResults>,
     /// The scores that checkpoints and the model file contain.
     sums: Sums,

@@ -97,7 +97,7 @@ pub struct Thumbnail {
     pub id: u64,
     /// The class of the image, or the first class if it has several.
     pub label: u32,
-    /// The names of its classes, or its numbers. Empty if images have one class each.
+    /// The image's class names, or its numbers. Empty for a single-label data set.
     pub words: String,
     pub width: u32,
     pub height: u32,
@@ -252,7 +252,7 @@ impl<'a> Viewer<'a> {
         self.label
     }
 
-    /// Returns the class names or numbers of the last rendered record, or an empty text if it has exactly one class.
+    /// Returns the class names or numbers for the last rendered record. Empty for a single-label data set.
     pub fn class_names(&self) -> &str {
         if self.split.label_kind() == LabelKind::OneClass { "" } else { &self.words }
     }

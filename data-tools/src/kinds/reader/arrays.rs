@@ -196,7 +196,7 @@ impl Array {
         }
     }
 
-    /// Returns the values as rows of `columns` numbers each.
+    /// Returns all values in row-major order. Returns an error unless each row has `columns` values.
     pub(crate) fn numbers(&self, path: &Path, columns: usize) -> Result<Vec<f32>, Error> {
         let failed = |what: String| Error::input(path, format!("`{}`: {what}", self.name));
         let found = match self.shape[..] {
@@ -243,7 +243,7 @@ impl Array {
         self.integers(path, failed)
     }
 
-    /// Returns the values of an array of integers. `failed` makes the error for other types.
+    /// Returns the values in an array of integers. For other types, `failed` creates the error.
     fn integers(&self, path: &Path, failed: impl Fn(String) -> Error) -> Result<Vec<i64>, Error> {
         fn all<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> i64) -> Vec<i64> {
             bytes.as_chunks::<N>().0.iter().map(|&b| number(b)).collect()

@@ -22,7 +22,7 @@ use crate::text;
 
 pub(crate) struct Files {
     pub classes: Vec<String>,
-    /// Names of the images' numbers, if they have numbers instead of classes.
+    /// The targets' names, if images have numbers instead of classes.
     targets: Vec<String>,
     pub splits: Vec<SourceSplit>,
     pub listings: Vec<Listing>,
@@ -297,7 +297,7 @@ impl Place {
 #[derive(Debug, Clone, Copy)]
 struct Item {
     place: u32,
-    /// The class of the file, or the index in `Listing::sets` or `Listing::numbers`.
+    /// The file's class, or its index in `Listing::sets` or `Listing::numbers`.
     label: u32,
     /// Start and length of its name in `names`.
     name: (u64, u32),
@@ -313,7 +313,7 @@ pub(crate) struct Listing {
     items: Vec<Item>,
     /// The sets of classes, if files may have multiple classes.
     sets: Option<LabelSets>,
-    /// The numbers of each file in turn, and how many each has. Empty if files have no numbers.
+    /// All files' numbers, file after file, and the count per file. Empty and 0 if the labels are classes.
     numbers: Vec<f32>,
     width: usize,
 }
@@ -347,12 +347,12 @@ impl Listing {
         self.push(name, number, range);
     }
 
-    /// Returns the numbers of a file, if files have numbers.
+    /// Returns a file's numbers, or `None` if the labels are classes.
     fn numbers_of(&self, item: &Item) -> Option<&[f32]> {
         (self.width > 0).then(|| &self.numbers[item.label as usize * self.width..][..self.width])
     }
 
-    /// Returns the kind of the files' labels.
+    /// Returns the label kind.
     pub(crate) fn kind(&self) -> LabelKind {
         match (&self.sets, self.width) {
             (Some(_), _) => LabelKind::Classes,
@@ -365,7 +365,7 @@ impl Listing {
         self.items.len() as u64
     }
 
-    /// Returns the class of each file. If files may have multiple classes or have numbers, returns 0 for all.
+    /// Returns each file's class. If files have class sets or numbers, returns 0 for each.
     pub(crate) fn labels(&self) -> impl Iterator<Item = u32> {
         let is_class = self.kind() == LabelKind::OneClass;
         self.items.iter().map(move |i| if is_class { i.label } else { 0 })

@@ -32,7 +32,7 @@ pub(crate) struct List<'a> {
     /// The folder to which paths are relative.
     pub folder: &'a Path,
     pub classes: &'a Classes,
-    /// What the labels are.
+    /// The kind of label in the file.
     pub kind: LabelKind,
     /// True if a line may refer to a file outside the folder.
     pub allow_outside: bool,

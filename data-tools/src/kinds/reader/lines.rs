@@ -25,7 +25,7 @@ pub(crate) struct LineContent<'a> {
     pub path: &'a str,
     /// The labels. There may be none or several if the list allows that.
     pub labels: Vec<Label>,
-    /// One number for each target, if the list has targets.
+    /// A number for each target. Empty if the list has no targets.
     pub numbers: &'a [f32],
     /// The word in the split column, or an empty text.
     pub split: &'a str,
@@ -39,7 +39,7 @@ pub(crate) struct Line {
     pub number: u64,
     start: u64,
     length: u32,
-    /// Position of its first number in `Lines::numbers`, and the count.
+    /// Start and length of its numbers in `Lines::numbers`.
     numbers: (u64, u32),
     pub labels: u32,
     pub split: u32,

@@ -31,7 +31,7 @@ struct Row {
     line: u64,
     path: String,
     label: String,
-    /// The fields of the target columns.
+    /// The fields in the target columns.
     targets: Vec<String>,
     split: String,
     /// The class name that accompanies a label number, or an empty string.
@@ -306,11 +306,11 @@ fn row(path: &Path, record: &StringRecord, line: u64, columns: &Columns) -> Resu
     Ok(Row { line, path: get(columns.path)?, label: get(columns.label)?, targets, split, name, is_longer })
 }
 
-/// The message about a line with too many fields.
+/// Error message for a line with too many fields.
 const LONGER: &str =
     "the line has more fields than the header or the first line; quote fields that contain the separator";
 
-/// Parses the field of a target column.
+/// Parses a field in a target column.
 fn parse_target(column: &str, field: &str) -> Result<f32, String> {
     let column = printable(column);
     match field.trim().parse::<f64>() {

@@ -1,11 +1,11 @@
-//! Lists of floats in a record, such as the numbers that an image has as labels.
+//! Lists of floats in a record, such as an image's numbers.
 
 use crate::format::protobuf::{Fields, Value, put_header};
 
-/// The numbers of an image, one for each target of the data set.
+/// Key for an image's numbers. There is a number for each target in the data set.
 pub(super) const TARGETS: &str = "image/targets";
 
-/// A list of floats in a record: the bytes of a FloatList.
+/// A list of floats in a record, as the encoded FloatList message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Floats<'a>(pub(super) &'a [u8]);
 
@@ -33,7 +33,7 @@ impl<'a> Floats<'a> {
     }
 }
 
-/// A list of floats for writing a record.
+/// A list of floats that can be written to a record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FloatList(Vec<u8>);
 

@@ -14,7 +14,7 @@ pub(super) const TFDS_LABEL: &str = "label";
 pub struct Labels<'a>(pub(super) Option<&'a [u8]>);
 
 impl Labels<'_> {
-    /// The labels of an image without any.
+    /// No labels.
     pub const NONE: Self = Self(Some(&[]));
 }
 

@@ -89,7 +89,7 @@ pub struct Example<'a> {
     pub label: i64,
     /// All labels, if the image has none or more than one. Otherwise only `label` is set.
     pub labels: Labels<'a>,
-    /// The numbers of the image, if it has numbers instead of labels. Empty if missing.
+    /// The image's numbers, if it has numbers instead of classes. Empty if missing.
     pub targets: Floats<'a>,
     /// The name of the class. Empty if missing. Truncated before the first byte that is not UTF-8.
     pub text: &'a str,

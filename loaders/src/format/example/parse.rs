@@ -149,7 +149,7 @@ fn floats<'a>(feature: &'a [u8], key: &'static str) -> Result<Option<Floats<'a>>
     while let Some((number, value)) = fields.next()? {
         match (number, value) {
             (2, Value::Bytes(list)) => found = Some(Floats(list)),
-            // Some writers write an empty list of another type if there are no values.
+            // Some programs write an empty list with another type if there are no values.
             (_, Value::Bytes([])) => {}
             _ => return Err(ExampleFault::WrongType { key, expected: "list of floats" }),
         }

@@ -34,11 +34,11 @@ use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDe
 struct Plan {
     x: TensorDesc,
     y: TensorDesc,
-    /// The samples that are normalised together, usually all of them.
+    /// Groups of samples that are normalised separately. Usually a single group has all samples.
     groups: Vec<Group>,
 }
 
-/// Samples that are normalised together, with the statistics of the last batch.
+/// Samples that are normalised together, with their statistics from the last pass.
 struct Group {
     batch: Batch,
     /// The batch's first sample in this group.
@@ -62,7 +62,7 @@ struct Group {
 }
 
 impl Group {
-    /// Returns this group's samples of a tensor, or nothing if the tensor is absent.
+    /// Returns this group's samples in a tensor, or an empty slice if the tensor is absent.
     fn part<'a, T>(&self, tensor: &'a [T]) -> &'a [T] {
         tensor.get(self.elems()).unwrap_or_default()
     }
@@ -248,7 +248,8 @@ impl Group {
         Ok(())
     }
 
-    /// Adds the gradients for gamma and beta, computed from both sums of all channels. The first group overwrites them.
+    /// Adds this group's gradients for gamma and beta, which are computed from both sums per channel. The first group
+    /// overwrites the previous values instead.
     fn parameters(&self, pass: &Pass<'_, Cpu>, sums: &[f64], gradients: &mut Arena<Cpu>) {
         if pass.frozen {
             return;
@@ -274,8 +275,8 @@ pub(super) fn writes_bf16(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> bool {
 pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let (x, y) = (r.x[0], TensorDesc { bf16: writes_bf16(cpu, r), ..r.x[0] });
     let rows: Vec<_> = r.norm_groups().collect();
-    // A convolution knows only the moments of the whole batch, and applies only one scale per channel. This is the same for
-    // all batch sizes, also if only one group has rows.
+    // A fused convolution computes moments over the whole batch and applies a single scale per channel. So layers with
+    // groups are not fused, whatever the batch size, even if only a single group has rows.
     let shares = r.bn_groups == 1;
     let groups = rows.into_iter().map(|rows| {
         let batch = Batch { threads: cpu.threads, op: op.clone(), x: TensorDesc { n: rows.len(), ..x } };
@@ -363,7 +364,7 @@ impl Planned<Cpu> for Plan {
             for (i, channel) in group.channels[..c].iter().enumerate() {
                 let d = channel.mean - f64::from(running[i]);
                 sums[i] += n * d;
-                // This rank's share of the sum for the whole batch.
+                // this rank's share in the sum for the whole batch
                 sums[c + i] += n * (channel.m2 / group.n + d * d);
             }
         }

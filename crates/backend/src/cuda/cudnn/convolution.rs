@@ -35,7 +35,7 @@ pub struct Convolution {
 }
 
 impl Convolution {
-    /// Returns the sizes of a layer over `n` images. The shapes are those of its input and output.
+    /// Returns the sizes of a layer with input shape `x` and output shape `y` over `n` images.
     pub fn new(op: &Conv, n: usize, [x, y]: [Shape; 2], precision: Precision) -> Self {
         Self {
             n,

@@ -24,11 +24,11 @@ struct Gpu {
     /// Compute capability as in `deviceVer`.
     version: u32,
     multiprocessors: u32,
-    /// Clock rates of the multiprocessors and of the memory in kHz.
+    /// Clock rates in kHz: multiprocessors, memory.
     clocks: [u32; 2],
-    /// Bytes of the L2 cache.
+    /// Size of the L2 cache in bytes.
     cache: u64,
-    /// Maximum bytes of shared memory per block.
+    /// Maximum shared memory per block in bytes.
     shared: u32,
     /// Maximum blocks and threads per multiprocessor.
     resident: [u32; 2],
@@ -198,10 +198,10 @@ fn a_graph_that_makes_no_sense_is_refused_by_cudnn() {
     assert!(candidates(&device, &layer, direction, &Settings::default(), 1).is_err());
 }
 
-/// Images per batch of the catalogue's networks.
+/// Batch size for the catalogue's networks.
 const IMAGES: usize = 32;
 
-/// A layer of some network, and whether its input is the image.
+/// A convolution from some network, and whether its input is the image.
 #[derive(Clone)]
 struct Layer {
     op: Conv,
@@ -209,7 +209,7 @@ struct Layer {
     first: bool,
 }
 
-/// Returns the convolutions of all networks of the catalogue, each once per set of sizes, with the networks that have it.
+/// Returns the distinct convolutions in all catalogue networks, each with the names of the networks that contain it.
 fn catalogue() -> BTreeMap<String, (Layer, BTreeSet<&'static str>)> {
     let mut layers: BTreeMap<String, (Layer, BTreeSet<&'static str>)> = BTreeMap::new();
     for name in models::names() {
@@ -228,7 +228,7 @@ fn catalogue() -> BTreeMap<String, (Layer, BTreeSet<&'static str>)> {
     layers
 }
 
-/// What cuDNN has planned for a layer.
+/// Summary of cuDNN's plans for a layer.
 #[derive(Default)]
 struct Planned {
     graphs: usize,
@@ -266,8 +266,8 @@ fn plan_layer(device: &Device<'_>, layer: &Layer, settings: &Settings) -> Result
     Ok(planned)
 }
 
-/// Plans every convolution of the catalogue for described GPUs, prints a table, and fails if a layer has no algorithm.
-/// TRIREME_PLAN_GPUS and TRIREME_PLAN_NETWORKS select some of them by parts of their names.
+/// Plans every convolution in the catalogue for described GPUs, prints a table, and fails if a layer has no algorithm.
+/// TRIREME_PLAN_GPUS and TRIREME_PLAN_NETWORKS select GPUs and networks by parts of their names.
 #[test]
 #[ignore = "needs cuDNN and takes minutes: make test-cuda-plans"]
 fn every_layer_of_the_catalogue_has_algorithms_on_described_gpus() {

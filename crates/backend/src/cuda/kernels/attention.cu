@@ -1,6 +1,6 @@
 // Sequences and multi-head self-attention. A tensor is a (rows, channels) matrix with a row per position.
 
-// Puts the class token in front of each image's `plane` rows.
+// Copies each image's `plane` rows and puts the class token before them.
 extern "C" __global__ void class_token_forward(const T* x, const float* token, T* y, u32 images, u32 plane, u32 channels) {
     u64 n = (u64)images * (plane + 1) * channels;
     for (u64 i = thread_index(); i < n; i += thread_count()) {
@@ -25,7 +25,7 @@ extern "C" __global__ void add_vectors(const T* x, const float* vectors, T* y, u
     for (u64 i = thread_index(); i < n; i += thread_count()) y[i] = rounded(value(x[i]) + vectors[i % period]);
 }
 
-// Sums the first `count` values of each image's `stride` values over the images.
+// Each image has `stride` values. Sums the first `count` of them over the images.
 extern "C" __global__ void sum_images(const T* dy, float* gradient, u32 images, u32 stride, u32 count) {
     for (u64 i = thread_index(); i < count; i += thread_count()) {
         double sum = 0.0;
@@ -34,7 +34,7 @@ extern "C" __global__ void sum_images(const T* dy, float* gradient, u32 images, 
     }
 }
 
-// Copies the row `token` of each image.
+// Copies row `token` from each image.
 extern "C" __global__ void token_forward(const T* x, T* y, u32 images, u32 plane, u32 channels, u32 token) {
     u64 n = (u64)images * channels;
     for (u64 i = thread_index(); i < n; i += thread_count()) {
@@ -53,16 +53,17 @@ extern "C" __global__ void token_backward(const T* dy, T* dx, u32 images, u32 pl
     }
 }
 
-// Attention. A row of x has the queries of all heads, then the keys, then the values. A warp processes a query, or a key
-// with its value. It takes 32 positions at a time, one per lane, and then each lane sums its own channels over them.
+// Attention. A row of x has all heads' queries, then their keys, then their values. A warp processes a query, or a key
+// with its value. It visits 32 positions at a time: first each lane handles a position, then each lane sums its own
+// channels over these positions.
 
-// Maximum channels of a head, and channels per lane.
+// Maximum channels per head, and channels per lane.
 constexpr u32 HEAD = 128;
 constexpr u32 OWN = HEAD / 32;
 // Warps per block.
 constexpr u32 WARPS = 8;
 
-// A row of attention: the place of a head's vectors in a position's row.
+// Position of a head's vectors in the rows of x and y.
 struct Head {
     u64 first;
     u32 position, head, width, heads, positions;
@@ -73,10 +74,10 @@ struct Head {
         first = item / positions / heads * positions;
     }
 
-    // Returns the index of the queries (0), keys (1) or values (2) of a position.
+    // Returns the index of a position's query (part 0), key (1) or value (2).
     __device__ u64 input(u32 part, u32 p) const { return ((first + p) * 3 + part) * heads * width + head * width; }
     __device__ u64 output(u32 p) const { return (first + p) * heads * width + head * width; }
-    // Returns the index of the statistics of a query.
+    // Returns the index of a query's statistics.
     __device__ u64 statistics(u32 p) const { return (first / positions * heads + head) * positions + p; }
 };
 
@@ -86,13 +87,13 @@ __device__ inline float dot(const float* a, const T* b, u32 width) {
     return sum;
 }
 
-// Loads a vector into the room of this warp, to be read by all lanes.
+// Copies a vector to `room`, which is this warp's shared memory, so that all lanes can read it.
 __device__ inline void fetch_vector(const T* from, float* room, u32 width) {
     for (u32 c = threadIdx.x % 32; c < width; c += 32) room[c] = value(from[c]);
     __syncwarp();
 }
 
-// sums += weight of lane l times row l of `from`, for the lanes that have a position
+// sums += (weight in lane l) times (row l of `from`), for the first `count` lanes
 __device__ inline void add_rows(float (&sums)[OWN], float weight, const T* from, u64 step, u32 count, u32 width) {
     for (u32 l = 0; l < count; l++) {
         float w = __shfl_sync(0xffffffffu, weight, l);
@@ -104,7 +105,7 @@ __device__ inline void store_vector(const float (&sums)[OWN], float factor, T* t
     for (u32 k = 0, c = threadIdx.x % 32; c < width; k++, c += 32) to[c] = rounded(sums[k] * factor);
 }
 
-// Writes y, and for each query the greatest scaled product and 1 / the sum of the powers.
+// Writes y, and for each query the greatest scaled product and 1 / the sum of exponentials.
 extern "C" __global__ void attention_forward(const T* x, T* y, float* statistics, u64 queries, u32 positions, u32 heads, u32 width, float scale) {
     __shared__ float rooms[WARPS * HEAD];
     float* q = rooms + threadIdx.x / 32 * HEAD;
@@ -133,8 +134,8 @@ extern "C" __global__ void attention_forward(const T* x, T* y, float* statistics
     }
 }
 
-// Writes the gradients of the queries, and for each query the product of output and gradient to the last third of the
-// statistics.
+// Writes the gradients for the queries. Also writes the product of each query's output and gradient to the last third
+// of `statistics`.
 extern "C" __global__ void attention_queries(const T* x, const T* y, const T* dy, T* dx, float* statistics, u64 queries, u32 positions, u32 heads, u32 width, float scale) {
     __shared__ float rooms[2 * WARPS * HEAD];
     float* q = rooms + threadIdx.x / 32 * 2 * HEAD;
@@ -164,7 +165,7 @@ extern "C" __global__ void attention_queries(const T* x, const T* y, const T* dy
     }
 }
 
-// Writes the gradients of the keys and values. The statistics are complete.
+// Writes the gradients for the keys and values. The statistics must be complete.
 extern "C" __global__ void attention_keys(const T* x, const T* dy, T* dx, const float* statistics, u64 queries, u32 positions, u32 heads, u32 width, float scale) {
     __shared__ float rooms[2 * WARPS * HEAD];
     float* k = rooms + threadIdx.x / 32 * 2 * HEAD;

@@ -254,8 +254,8 @@ kernels! {
     }
 
     // norm.cu. A byte of the mask covers `pack` channels. `residual_elems` and `second_elems` are the sizes of x or,
-    // with a shortcut, of the tensor read through it. The images are divided into `groups` groups. More than one group
-    // needs the kernels of `Shared::launch_grouped`.
+    // with a shortcut, the sizes of the tensor that is read through the shortcut. The images are divided into `groups`
+    // groups. If there are two or more groups, launch these kernels with `Shared::launch_grouped`.
 
     /// Sums each value's offset from the first row, and the offset's square. From these sums it computes the batch's
     /// statistics and the affine map of the forward pass.
@@ -331,7 +331,7 @@ kernels! {
         slopes: [f32; 2 * channels * groups],
     }
 
-    /// Adds the groups' gradients of gamma and beta.
+    /// Sums the gradients for gamma and beta over the groups.
     norm_add_groups: NormAddGroups over threads(channels) {
         parts: [f32; 2 * groups * channels],
         groups: u32,

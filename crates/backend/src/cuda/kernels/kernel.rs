@@ -107,14 +107,14 @@ impl Geometry {
         Grid { x: tiling.tiles, y: tiling.splits, z: 1 }
     }
 
-    /// Partitions the rows of each group, if the rows are divided into `groups` groups. All groups run at the same time,
-    /// so together they have as many blocks as one matrix.
+    /// Partitions the rows if they are divided into `groups` groups. All groups run at the same time, so each uses
+    /// fewer blocks: together they use the same number as a single matrix.
     pub fn group_tiling(&self, rows: usize, channels: usize, groups: usize) -> Tiling {
         let tiling = self.tiling(rows, channels);
         Tiling { splits: tiling.splits.div_ceil(groups), ..tiling }
     }
 
-    /// Returns a grid over all groups of a (rows, channels) matrix.
+    /// Returns a grid for a (rows, channels) matrix that is divided into groups.
     pub fn groups(&self, rows: usize, channels: usize, groups: usize) -> Grid {
         let tiling = self.group_tiling(rows, channels, groups);
         Grid { x: tiling.tiles, y: tiling.splits, z: groups }

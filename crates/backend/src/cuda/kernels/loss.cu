@@ -121,7 +121,8 @@ __device__ inline Term sigmoid_term(double z, double t, double gamma, double alp
 // How scores and targets become a loss. The last three compare numbers.
 constexpr u32 SOFTMAX = 0, SIGMOID = 1, SQUARED = 2, ABSOLUTE = 3;
 
-// `d` is the difference from the target. `delta` is for Huber's distance, which is any other form.
+// `d` is the prediction minus the target. Every form except SQUARED and ABSOLUTE is Huber's distance, and only this
+// form uses `delta`.
 __device__ inline Term distance_term(double d, u32 form, double delta) {
     double size = fabs(d), sign = d > 0.0 ? 1.0 : d < 0.0 ? -1.0 : d;
     if (form == SQUARED) return {d * d, 2.0 * d};

@@ -6,9 +6,9 @@
 //
 // Three blocks share a multiprocessor: 80 registers per thread, and 32 KiB of shared memory for the sums.
 //
-// With NORM_GROUPS the images are divided into `groups` groups, and the grid has a z index for each. Every group has its
-// own statistics, affine map, sums, slopes and gradients of the parameters, one after another. Without it there is one
-// group, and the compiler removes everything that belongs to groups.
+// With NORM_GROUPS the images are divided into `groups` groups, and each has its own z index in the grid. The
+// statistics, affine maps, sums, slopes and parameter gradients have a consecutive part for each group. Without
+// NORM_GROUPS there is a single group, and the compiler removes all code for groups.
 #ifndef NORM_GROUPS
 #define NORM_GROUPS 0
 #endif
@@ -23,11 +23,11 @@ constexpr int NORM_RELU = 1, NORM_RESIDUAL = 2, NORM_SECOND = 4, NORM_THROUGH = 
 // if registers are scarce: when the kernel recomputes ReLU's mask, reads through a shortcut, or converts f16.
 constexpr int OF_ONE = 4, OF_TWO = 2, OF_THREE = 1;
 
-// The rows of this block's group.
+// The rows in this block's group.
 struct Group {
     // position in arrays with an element per group
     u32 at;
-    // its first image, its first row, and its number of rows
+    // the group's first image, first row and number of rows
     u32 image, row, rows;
 };
 
@@ -45,7 +45,7 @@ __device__ inline E* own_part(E* array, const Group& group, u64 each) {
     return GROUPED && array ? array + group.at * each : array;
 }
 
-// Returns the first element of this block's group in a tensor with `each` elements per row.
+// Returns the first element that belongs to this block's group, in a tensor with `each` elements per row.
 template <class E>
 __device__ inline E* own_rows(E* tensor, const Group& group, u64 each) {
     return GROUPED && tensor ? tensor + group.row * each : tensor;
@@ -310,7 +310,8 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __r
     });
 }
 
-// Adds the groups' gradients of gamma, then of beta, in `parts`. Their order is (parameter, group, channel).
+// Sums the gradients over the groups, first for gamma, then for beta. `parts` has the layout (parameter, group,
+// channel).
 extern "C" __global__ void norm_add_groups(const float* parts, u32 groups, u32 channels, float* dgamma, float* dbeta) {
     for (u64 i = thread_index(); i < channels; i += thread_count()) {
         double sums[2] = {};

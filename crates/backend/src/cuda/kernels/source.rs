@@ -95,10 +95,10 @@ pub fn source() -> Result<String, Error> {
     }
 }
 
-/// The sources of batch normalisation.
+/// The source files for batch normalisation.
 const NORM: [&str; 4] = ["common.cuh", "columns.cuh", "shortcut.cuh", "norm.cu"];
 
-/// Returns the source of batch normalisation in groups, with the same replacements.
+/// Returns the source for batch normalisation in groups, with the same replacements.
 pub fn grouped() -> Result<String, Error> {
     let source = source()?;
     let files = source.split(LINE).filter(|file| NORM.iter().any(|name| file.starts_with(&format!("\"{name}\"\n"))));

@@ -12,12 +12,12 @@ use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
-/// Maximum number of channels of a head (`HEAD` in attention.cu).
+/// Maximum number of channels per head (`HEAD` in attention.cu).
 const MOST_CHANNELS: usize = 128;
 
 // `queries` is images * heads * positions.
 kernels! {
-    /// Computes y and the statistics of each query.
+    /// Computes y and each query's statistics.
     attention_forward: AttentionForward over threads(queries * 32) {
         x: [Activation; 3 * queries * width],
         y: [Activation; queries * width],
@@ -29,7 +29,7 @@ kernels! {
         scale: f32,
     }
 
-    /// Computes the gradients of the queries, and completes the statistics.
+    /// Computes the gradients for the queries, and completes the statistics.
     attention_queries: AttentionQueries over threads(queries * 32) {
         x: [Activation; 3 * queries * width],
         y: [Activation; queries * width],
@@ -43,7 +43,7 @@ kernels! {
         scale: f32,
     }
 
-    /// Computes the gradients of the keys and values.
+    /// Computes the gradients for the keys and values.
     attention_keys: AttentionKeys over threads(queries * 32) {
         x: [Activation; 3 * queries * width],
         dy: [Activation; queries * width],
@@ -64,7 +64,7 @@ struct Plan {
     heads: u32,
     width: u32,
     scale: f32,
-    /// For each query the greatest product, 1 / the sum of the powers, and the product of output and gradient.
+    /// For each query: the greatest product, 1 / the sum of exponentials, and the product of output and gradient.
     statistics: CudaBuf,
 }
 
@@ -82,7 +82,7 @@ pub fn plan(gpu: &Cuda, op: &Attention, r: &PlanRequest<'_, Cuda>) -> Result<Box
 }
 
 impl Plan {
-    /// Returns the queries of all heads in all images, and the positions.
+    /// Returns the number of queries in all heads and images, and the number of positions per image.
     fn sizes(&self) -> (u64, u32) {
         let plane = self.x.shape.plane();
         ((self.x.n * plane) as u64 * u64::from(self.heads), plane as u32)

@@ -73,7 +73,7 @@ impl PartialSums {
         Self::grouped(shared, rows, 1, channels, each, what)
     }
 
-    /// Does the same for passes over the matrix as a whole, and for passes over `groups` groups of its rows.
+    /// Does the same, and also supports passes over `groups` groups of rows.
     pub fn grouped(
         shared: &Shared,
         rows: usize,

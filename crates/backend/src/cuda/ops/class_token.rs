@@ -1,4 +1,4 @@
-//! A learned token in front of a sequence.
+//! A learned token before a sequence.
 
 use std::rc::Rc;
 
@@ -24,7 +24,7 @@ kernels! {
         channels: u32,
     }
 
-    /// Copies the gradients of each image's rows.
+    /// Copies the gradients for each image's rows.
     class_token_backward: ClassTokenBackward over threads(images * plane * channels) {
         dy: [Activation; images * (plane + 1) * channels],
         dx: [Activation; images * plane * channels],
@@ -45,7 +45,7 @@ pub fn plan(gpu: &Cuda, _: &ClassToken, r: &PlanRequest<'_, Cuda>) -> Result<Box
 }
 
 impl Plan {
-    /// Returns images, positions of the input, and channels.
+    /// Returns the number of images, positions in the input, and channels.
     fn sizes(&self) -> [u32; 3] {
         [self.x.n, self.x.shape.plane(), self.x.shape.c].map(|size| size as u32)
     }

@@ -38,7 +38,7 @@ pub struct Plan {
     second: Option<GpuShortcut>,
     /// Memory for the partial results of two sums per channel.
     parts: PartialSums,
-    /// Number of groups of images with statistics of their own, and memory for their gradients of gamma and beta.
+    /// Number of image groups that are normalised separately, and memory for each group's gradients for gamma and beta.
     groups: usize,
     group_gradients: CudaBuf,
     /// Channels that share a byte of the mask.
@@ -123,7 +123,8 @@ impl Plan {
         f64::from(self.parts.rows)
     }
 
-    /// Returns the number of images, and the number of groups in this pass. Running statistics are those of all groups.
+    /// Returns the number of images, and the number of groups in this pass. Without batch statistics there is a single
+    /// group, because all images use the running statistics.
     fn division(&self, pass: &Pass<'_, Cuda>) -> [u32; 2] {
         [self.x.n as u32, if pass.takes_statistics() { self.groups as u32 } else { 1 }]
     }
@@ -386,7 +387,7 @@ impl Planned<Cuda> for Plan {
         for (rows, seen) in groups.zip(self.seen[place].as_slice().chunks_exact(2 * c)) {
             let (mean, m2) = seen.split_at(c);
             let n = (rows.len() * plane) as f64;
-            // with statistics of the whole batch, this is this rank's share of their sum
+            // with statistics over the whole batch, this is only this rank's share in the sum
             let of = if self.global.is_some() { self.n } else { n };
             for i in 0..c {
                 let d = mean[i] - f64::from(running[i]);

@@ -22,7 +22,7 @@ kernels! {
         period: u32,
     }
 
-    /// Sums the first `count` of `stride` values over the images.
+    /// Each image has `stride` values. Sums the first `count` of them over the images.
     sum_images: SumImages over threads(count) {
         dy: [Activation; images.saturating_sub(1) * stride + count],
         gradient: [f32; count],

@@ -1,4 +1,4 @@
-//! A single token of a sequence.
+//! Selects a single token from a sequence.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
-    /// Copies one row of each image.
+    /// Copies row `token` from each image.
     token_forward: TokenForward over threads(images * channels) {
         x: [Activation; images * plane * channels],
         y: [Activation; images * channels],
@@ -47,7 +47,7 @@ pub fn plan(gpu: &Cuda, op: &Token, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn
 }
 
 impl Plan {
-    /// Returns images, positions of the input, and channels.
+    /// Returns the number of images, positions in the input, and channels.
     fn sizes(&self) -> [u32; 3] {
         [self.x.n, self.x.shape.plane(), self.x.shape.c].map(|size| size as u32)
     }

@@ -1,11 +1,11 @@
-//! A learned token in front of a sequence.
+//! A learned token before a sequence.
 
 use net::ClassToken;
 
 use super::{Code, Layer, LayerWriter, Layers, NO_SEQUENCES, OpMapping, Values, parameter};
 
 impl OpMapping for ClassToken {
-    /// Puts zeros in front of the sequence and adds the token to them.
+    /// Pads the sequence with zeros at the front and adds the token to them.
     fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
         let (c, tokens) = (writer.layer.x[0].c, writer.layer.y.plane());
         // size 0 means the batch size

@@ -107,7 +107,8 @@ impl OpMapping for Conv {
     }
 }
 
-/// Returns the code of a layer whose tensors are parameters of the module above it, as in `nn.MultiheadAttention`.
+/// Returns code for a layer without a module. Its tensors are parameters of the enclosing module, as in
+/// `nn.MultiheadAttention`.
 fn projection(op: &Conv, layer: &Layer<'_>, a: &str) -> Result<Code, String> {
     let own = |field| parameter(layer, field).map(|(module, name)| format!("{module}.{name}"));
     let mut parameters = vec![("weight", format!("nn.Parameter(torch.zeros({}, {}))", op.out_channels, layer.x[0].c))];

@@ -256,7 +256,7 @@ fn loss(own: &[u32], scores: &[f32]) -> f64 {
     scores.iter().enumerate().map(each).sum::<f64>() / scores.len().max(1) as f64
 }
 
-/// How a network's outputs become numbers, and how they are compared with the numbers of an image.
+/// Converts a network's outputs to numbers, and compares them with an image's numbers.
 #[derive(Clone, Debug)]
 pub struct NumberScale {
     /// The targets that the network was trained on.
@@ -268,7 +268,7 @@ pub struct NumberScale {
 /// Collects this rank's results for images with numbers.
 pub(super) struct NumberCollector {
     scale: NumberScale,
-    /// Sums of the last batch that was added, one for each target.
+    /// Sums over the batch that was added last, per target.
     sums: Vec<ErrorSums>,
     /// Encoded predictions for each image, if requested.
     outcomes: Option<Vec<u8>>,
@@ -280,7 +280,7 @@ impl NumberCollector {
         Self { sums: Vec::new(), outcomes: each.then(Vec::new), scale }
     }
 
-    /// Adds images with their numbers and a row of outputs per image.
+    /// Adds a batch: the images' ids, their numbers, and their rows in the network's output.
     pub fn add(&mut self, ids: &[u64], numbers: &[f32], outputs: &[f32]) -> BatchScore {
         let Self { scale: NumberScale { targets, distance }, sums, outcomes } = self;
         let mut part = BatchScore::default();
@@ -306,12 +306,12 @@ impl NumberCollector {
         part
     }
 
-    /// Returns the sums of the last batch in their flat form.
+    /// Returns the last batch's sums in their flat form.
     pub fn sums(&self) -> impl Iterator<Item = f64> {
         self.sums.iter().flat_map(|sums| sums.to_flat())
     }
 
-    /// Returns how many sums each batch has.
+    /// Returns the number of sums per batch.
     pub fn width(&self) -> usize {
         self.scale.targets.len() * ErrorSums::WIDTH
     }
@@ -335,17 +335,17 @@ impl NumberCollector {
     }
 }
 
-/// The results of an evaluation of numbers.
+/// The results from an evaluation with numbers.
 #[derive(Clone, Debug)]
 pub struct NumberResults {
-    /// The scores of each target. Equal on every rank.
+    /// Scores per target. Equal on every rank.
     pub per_target: Vec<TargetScore>,
-    /// Predictions for each image in the order of the split, if requested. Only on rank 0.
+    /// Predictions for each image in split order, if requested. Only on rank 0.
     pub outcomes: Option<Vec<NumberOutcome>>,
 }
 
 impl NumberResults {
-    /// Returns the means over the targets. The mean R2 leaves out targets whose numbers are all equal.
+    /// Returns the means over the targets. The mean R2 leaves out a target if all images have the same number.
     pub fn means(&self) -> NumberScores {
         let of = |score: fn(&TargetScore) -> f64| mean(self.per_target.iter().map(score));
         let r2 = mean(self.per_target.iter().map(|score| score.r2).filter(|r2| !r2.is_nan()));
@@ -443,7 +443,7 @@ mod tests {
         let root = |v: f64| v.sqrt();
         assert_eq!((means.rmse, means.mae), ((root(12.5) + root(0.5)) / 2.0, (2.5 + 0.5) / 2.0));
         assert_eq!(means.r2, 1.0 - 25.0 / 200.0, "a constant target has no R2");
-        // the next batch replaces the sums of this one
+        // the next batch replaces these sums
         collector.add(&[5], &[100.0, 0.0], &[0.0, 0.0]);
         assert_eq!(collector.sums().sum::<f64>(), 0.0);
     }

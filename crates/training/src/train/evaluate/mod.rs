@@ -28,13 +28,13 @@ pub use views::{TestTime, Views};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// Fraction of images with a correct best class. For a multi-label image any of its labels is correct. NaN if labels
-    /// are numbers, like `top5`.
+    /// Fraction of images for which the best class is correct. For a multi-label image, any class in its label set is
+    /// correct. NaN if labels are numbers, like `top5`.
     pub top1: f64,
     /// Fraction of images with a correct class among the best five.
     pub top5: f64,
-    /// Mean loss without label smoothing: cross-entropy. For multi-label images it is the binary cross-entropy as a mean
-    /// over the classes. For numbers it is the loss of the training.
+    /// Mean loss without label smoothing: cross-entropy, or binary cross-entropy averaged over the classes for
+    /// multi-label images. For numbers it is the same loss as in training.
     pub loss: f64,
     pub count: u64,
     /// Further scores of a multi-label model.
@@ -53,7 +53,7 @@ pub struct EvaluationResult {
     pub per_class: Option<Vec<ClassScore>>,
     /// Predictions for multi-label images, if average precisions are requested. Only on rank 0.
     pub outcomes: Option<Vec<MultiLabelOutcome>>,
-    /// Scores of each target, and predictions if they were requested, for images with numbers.
+    /// Scores per target, for images with numbers. Includes predictions if they were requested.
     pub numbers: Option<NumberResults>,
 }
 
@@ -68,12 +68,12 @@ struct ScoreSums {
     /// Number of ranks that received a request to stop.
     stop: f64,
     losses: Vec<f64>,
-    /// Sums for the scores of numbers: as many for each batch as a collector has.
+    /// Sums for the scores if labels are numbers: [`NumberCollector::width`] values per batch.
     errors: Vec<f64>,
 }
 
 impl ScoreSums {
-    /// Creates empty sums for this number of batches.
+    /// Creates empty sums for `batches` batches.
     fn new(batches: usize, collectors: &Collectors) -> Self {
         let width = collectors.numbers.as_ref().map_or(0, NumberCollector::width);
         Self { losses: vec![0.0; batches], errors: vec![0.0; width * batches], ..Self::default() }
@@ -99,7 +99,7 @@ impl ScoreSums {
         self.losses[batch as usize] += part.loss;
     }
 
-    /// Adds the sums of the batch that `collector` got last.
+    /// Adds the sums for the batch that was last added to `collector`.
     fn add_errors(&mut self, batch: u64, collector: &NumberCollector) {
         let own = &mut self.errors[batch as usize * collector.width()..];
         own.iter_mut().zip(collector.sums()).for_each(|(sum, value)| *sum += value);
@@ -137,7 +137,7 @@ struct ScoredBatch {
     ids: Vec<u64>,
     labels: Vec<u32>,
     sets: LabelSets,
-    /// The numbers of each image in turn, if labels are numbers.
+    /// All images' numbers, image after image, if labels are numbers.
     numbers: Vec<f32>,
     scores: Vec<f32>,
 }
@@ -169,7 +169,8 @@ impl Collectors {
         }
     }
 
-    /// Adds a batch's scores of numbers or several labels to `sums`. Returns false if images have one label each.
+    /// Adds a batch's scores to `sums` if the images have numbers or label sets. Returns false if images have exactly
+    /// one label.
     fn add(&mut self, step: u64, batch: &ScoredBatch, sums: &mut ScoreSums) -> bool {
         match (&mut self.several, &mut self.numbers) {
             (Some(collector), _) => sums.add(step, collector.add(&batch.ids, &batch.sets, &batch.scores)),

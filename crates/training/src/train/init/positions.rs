@@ -1,4 +1,4 @@
-//! Adapts position embeddings in a weight file to images of another size.
+//! Adapts position embeddings in a weight file to the run's image size.
 
 use engine::graph::BuildError;
 use formats::interop::Weights;
@@ -8,13 +8,13 @@ use recipe::Init;
 use super::matching;
 use crate::error::Error;
 
-/// Interpolates all position embeddings that the file has for another number of positions, as torchvision's
-/// `interpolate_embeddings` does. Class tokens keep their vectors. Returns the changes, for the log. Embeddings whose
-/// positions form no square grid are left as they are.
+/// Interpolates position embeddings if the file has them for another image size, as torchvision's
+/// `interpolate_embeddings` does. The class token's embedding is kept. Leaves embeddings unchanged if their positions
+/// do not form a square grid. Returns a log message for each change.
 ///
 /// # Errors
 ///
-/// Returns the errors of [`matching::renamed`].
+/// Returns the same errors as [`matching::renamed`].
 pub fn adapt(net: &NetSpec, weights: &mut Weights, init: &Init) -> Result<Vec<String>, Error> {
     let (mut notes, found) = (Vec::new(), matching::renamed(weights, init)?);
     let shapes = net.shapes().map_err(BuildError::from)?;
@@ -23,7 +23,7 @@ pub fn adapt(net: &NetSpec, weights: &mut Weights, init: &Init) -> Result<Vec<St
         let index = net::torch_name(&name).and_then(|other| found.get(&other)).or(found.get(&name));
         let Some((_, shape, values)) = index.map(|index| &mut weights.tensors[*index]) else { continue };
         let input = node.inputs[0].0;
-        // the image before the class token, if there is one
+        // the image before the class token, if the network has a class token
         let before = input.checked_sub(1).map(|at| &net.nodes[at]).filter(|node| matches!(node.op, Op::ClassToken(_)));
         let (image, classes) = before.map_or((shapes[input], 0), |node| (shapes[node.inputs[0].0], 1));
         let &[.., given, channels] = &shape[..] else { continue };
@@ -45,8 +45,8 @@ pub fn adapt(net: &NetSpec, weights: &mut Weights, init: &Init) -> Result<Vec<St
     Ok(notes)
 }
 
-/// Resizes a grid of vectors, (rows, columns, channels), with Keys's cubic convolution (a = -0.75). The corners keep their
-/// values. This is PyTorch's `interpolate(mode="bicubic", align_corners=True)`.
+/// Resizes a grid of vectors with layout (rows, columns, channels), with Keys's cubic convolution (a = -0.75). The
+/// corners keep their values. This is PyTorch's `interpolate(mode="bicubic", align_corners=True)`.
 fn bicubic(from: &[f32], size: [usize; 2], to: [usize; 2], channels: usize) -> Vec<f32> {
     let [rows, columns] = [0, 1].map(|axis| (0..to[axis]).map(|at| taps(at, size[axis], to[axis])).collect::<Vec<_>>());
     let mut resized = Vec::with_capacity(to[0] * to[1] * channels);
@@ -62,7 +62,8 @@ fn bicubic(from: &[f32], size: [usize; 2], to: [usize; 2], channels: usize) -> V
     resized
 }
 
-/// Returns the four source positions of a position, and their weights. Positions beyond an edge are those at the edge.
+/// Returns the four source positions that determine a resized position, and their weights. A position outside the grid
+/// is replaced by the nearest position at the edge.
 fn taps(at: usize, from: usize, to: usize) -> [(usize, f64); 4] {
     const A: f64 = -0.75;
     let place = if to > 1 { at as f64 * (from - 1) as f64 / (to - 1) as f64 } else { 0.0 };
@@ -81,7 +82,8 @@ mod tests {
     use super::*;
     use net::{Shape, models};
 
-    /// torch 2.15: `F.interpolate(t, size, mode="bicubic", align_corners=True)` of the numbers 0, 1, 4, 9, ... in a 3x3 grid.
+    /// torch 2.15: `F.interpolate(t, size, mode="bicubic", align_corners=True)` for the numbers 0, 1, 4, 9, ... in a
+    /// 3x3 grid.
     #[test]
     fn values_are_those_of_pytorch() {
         let grid: Vec<f32> = (0..9).map(|i| (i * i) as f32).collect();

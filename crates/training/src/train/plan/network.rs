@@ -39,11 +39,12 @@ pub fn network(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec,
     models::build(model, shape_of(image), classes).ok_or_else(|| Error::Usage(models::unknown(model)))
 }
 
-/// Builds a network and checks that the images are large enough and consist of whole patches.
+/// Builds a network and checks that the images are large enough and can be divided into whole patches.
 ///
 /// # Errors
 ///
-/// Returns an error with the smallest possible size, or the sizes that patches divide, and a remedy.
+/// Returns an error that states the smallest possible size, or the patch size that must divide height and width, and a
+/// remedy.
 pub fn build_checked(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
     let net = network(model, image, classes)?;
     let (ImageSpec { height, width, channels }, usual) = (image, models::input(model).map_or(0, |input| input.h));

@@ -177,8 +177,8 @@ fn unscored(recipe: &Recipe, facts: RunFacts) -> Option<String> {
 // Warns if a batch norm will see a single value per channel, for example one image with 1x1 maps. Its output is then only its bias and does
 // not depend on the image, and the variance cannot be estimated. PyTorch rejects such batches.
 
-/// Returns the warning if a worker, or a group of its images, has only one image in some step. With `across` set, batch norm uses the
-/// images of all workers together, so the warning is about steps with one image.
+/// Returns a warning if a worker, or a batch norm group, has only a single image in some step. With `across` set, batch
+/// norm uses all workers' images together, so the warning is about steps with a single image.
 pub fn single_value_warning(net: &NetSpec, division: &Division, across: bool) -> Option<String> {
     let least = |step: u64| {
         let images = division.images_of(step);
@@ -222,7 +222,7 @@ pub fn single_value_warning(net: &NetSpec, division: &Division, across: bool) ->
     ))
 }
 
-/// Returns an error if a setting does not fit the labels of the data set: one class per image, several classes, or numbers.
+/// Returns an error if a setting does not fit the data set's labels: single classes, sets of classes, or numbers.
 ///
 /// # Errors
 ///

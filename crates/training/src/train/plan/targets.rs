@@ -150,8 +150,9 @@ impl Targets {
         &self.labels
     }
 
-    /// Fills the table for images with numbers, given the numbers of each image in turn. The targets are standardised: minus
-    /// the mean, divided by the deviation. A mixed image has the weighted mean of both images' targets.
+    /// Fills the table for images with numbers. `values` has all images' numbers, image after image. Each number is
+    /// standardised: minus the target's mean, divided by its deviation. A mixed image has the weighted mean of both
+    /// images' targets.
     pub fn fill_numbers(&mut self, values: &[f32], mix: Option<Mix>, table: &mut Vec<f32>) -> &[u32] {
         let rows = values.len() / self.classes.max(1);
         let share = mix.map_or(1.0, |mix| f64::from(mix.share));
@@ -222,7 +223,7 @@ mod tests {
         let numbers = vec![target(10.0, 2.0), target(-1.0, 0.0)];
         let (mut targets, mut table) = (Targets { classes: 2, numbers, ..plain() }, Vec::new());
         let labels = targets.fill_numbers(&[12.0, -1.0, 8.0, 0.5], None, &mut table).to_vec();
-        // a target whose numbers are all equal has the scale 1
+        // a target has the scale 1 if all its numbers are equal
         assert_eq!((table.as_slice(), labels), (&[1.0, 1.0, 0.0, 1.0, -1.0, 1.5][..], vec![SoftTargets::ANY; 2]));
         targets.fill_numbers(&[12.0, -1.0, 8.0, 0.5], Some(Mix { share: 0.75, area: None }), &mut table);
         assert_eq!(table, [1.0, 0.5, 0.375, 1.0, -0.5, 1.125]);

@@ -66,15 +66,15 @@ pub fn first_reason<S: AsRef<str> + PartialEq>(all: &[Option<S>]) -> Option<Stri
 }
 
 impl<B: Backend> Group<B> {
-    /// Joins the devices of all ranks, see [`Group::join_first`].
+    /// Joins the devices on all ranks, see [`Group::join_first`].
     pub fn join(session: &Session, backend: &B) -> Result<Result<Arc<Self>, String>, Error> {
         let joined = Self::join_first(session, backend, session.world.size)?;
         Ok(joined.and_then(|group| group.ok_or_else(|| "this rank is not in the group".into())))
     }
 
-    /// Joins the devices of the ranks below `count`. The other ranks get `None`. The inner error is the reason why this is
-    /// impossible, the same on all ranks. Collective over all ranks. No rank waits inside the library, so a rank that fails
-    /// ends the attempt on all ranks.
+    /// Joins the devices on the ranks below `count`. The remaining ranks get `None`. The inner error says why joining
+    /// is impossible, and is the same on all ranks. Collective over all ranks. No rank blocks inside the library, so if
+    /// a rank fails, the attempt ends on all ranks.
     pub fn join_first(
         session: &Session,
         backend: &B,

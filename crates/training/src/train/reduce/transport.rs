@@ -135,7 +135,7 @@ pub struct TransportRequest<'a> {
     pub allreduce: bool,
     /// The reason why NCCL must not be tried, if there is one.
     pub no_nccl: Option<&'a str>,
-    /// The folder for a file that exists during a test of MPI with device memory. `None` creates no file.
+    /// Folder for a temporary file that exists while MPI is tested with device memory. `None` creates no file.
     pub out: Option<&'a Path>,
     /// Number of elements in each bucket.
     pub buckets: &'a [usize],

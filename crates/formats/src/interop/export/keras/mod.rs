@@ -29,8 +29,8 @@ use crate::interop::ops::mapping;
 const MIXED: &str =
     "it reads a flattened image, and Keras flattens images in another order. Use --to onnx or safetensors";
 
-/// Returns the Keras description of a network for `model.h5`. The kind of labels determines the last activation. If Keras
-/// cannot express the network, `config` is `None`.
+/// Returns a network's Keras description for `model.h5`. The label kind determines the last activation. If Keras cannot
+/// express the network, `config` is `None`.
 ///
 /// # Errors
 /// Returns [`Error::Network`] if the layers do not fit together.

@@ -69,13 +69,13 @@ impl LayerWriter<'_> {
         std::iter::once(x.to_string()).chain(weights).collect()
     }
 
-    /// Returns the values of the layer's tensor with this name in PyTorch. Empty if the layer has no such tensor.
+    /// Returns the values in the layer's tensor with this PyTorch name. Empty if the layer has no such tensor.
     pub fn values(&self, field: &str) -> Vec<f32> {
         let found = self.trained.tensors(self.layer.node).find(|tensor| tensor.field == field);
         found.map_or(Vec::new(), |tensor| tensor.values.to_vec())
     }
 
-    /// Adds a weight with these values under the name of the layer's tensor `field`.
+    /// Adds a weight with these values. It is named after the layer and the tensor `field`.
     pub fn weight(&mut self, field: &str, shape: &[usize], values: &[f32]) -> String {
         let name = self.inner(field);
         self.graph.weight(&name, Values { field, shape, values, running: false })

@@ -6,8 +6,8 @@ use crate::interop::export::network::{Layer, Turn};
 pub(crate) struct Code {
     /// The expression that creates the layer's module, if it has one.
     pub module: Option<String>,
-    /// Parameters that belong to no module of their own: the tensor's name in the layer, and the expression that creates
-    /// it.
+    /// Parameters that the layer needs but that are not inside a module that it creates: the tensor's name in the
+    /// layer, and the expression that creates the parameter.
     pub parameters: Vec<(&'static str, String)>,
     /// The expression that computes the layer's output from the variables of its inputs.
     pub value: String,
@@ -32,7 +32,8 @@ pub(super) fn turned(turn: Option<Turn>, variable: String) -> String {
     }
 }
 
-/// Returns the module that has a parameter of the layer, and the parameter's name in it. Both are Python code.
+/// Returns the module that has the layer's parameter `field`, and the parameter's name in this module. Both are Python
+/// code.
 pub(crate) fn parameter(layer: &Layer<'_>, field: &str) -> Result<(String, String), String> {
     let name = format!("{}.{field}", layer.node.name);
     let name = net::torch_name(&name).unwrap_or(name);

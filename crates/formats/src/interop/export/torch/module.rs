@@ -18,13 +18,13 @@ enum Tree {
     Group(Vec<(String, Tree)>),
 }
 
-/// A parameter that belongs to no module of its own.
+/// A parameter that is set directly on an existing module, see `Code::parameters`.
 struct Parameter {
     /// The layer's name.
     layer: String,
     /// The tensor's name in the layer.
     field: &'static str,
-    /// Python code of the module that gets the parameter, and its name there.
+    /// The module that receives the parameter, as Python code, and the parameter's name in it.
     place: (String, String),
     /// The expression that creates the parameter.
     code: String,
