@@ -179,8 +179,7 @@ impl Journal {
         let mut failures = Vec::new();
         let rows = lines.map(|line| {
             let row: Row = serde_json::from_str(&line.map_err(&refuse)?).map_err(|e| refuse(e.into()))?;
-            let what = row.error.as_ref().map(|error| error.clone());
-            failures.extend(what);
+            failures.extend(row.error.clone());
             Ok(row)
         });
         write_table(out, format, shape, rows)?;

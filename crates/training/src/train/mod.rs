@@ -3,11 +3,11 @@
 //! - [`start`] starts a run. [`plan`] plans it from a request, without communication. [`agree`] checks that all ranks
 //!   are equal.
 //! - `find_lr` searches a learning rate.
-//! `step` runs a step: `micro_batches` runs the passes, `sam` computes a second gradient if requested, [`reduce`] sums
-//! over the ranks, and [`strategy`] decides when ranks synchronise.
-//! [`init`] reads initial weights from a file. [`mod@evaluate`] computes scores, and `scoring` decides when to evaluate
-//! and what to do with the scores. [`save`] writes checkpoints and the final model. [`observe`] watches the run and
-//! reports.
+//! - `step` runs a step: `micro_batches` runs the passes, `sam` computes a second gradient if requested, [`reduce`] sums
+//!   over the ranks, and [`strategy`] decides when ranks synchronise.
+//! - [`init`] reads initial weights from a file. [`mod@evaluate`] computes scores, and `scoring` decides when to evaluate
+//!   and what to do with the scores.
+//! - [`save`] writes checkpoints and the final model. [`observe`] watches the run and reports.
 
 pub mod agree;
 mod define;
