@@ -247,7 +247,7 @@ macro_rules! is_given {
 // Sections with a `kind`: an enum with a settings struct for each kind.
 
 /// Defines the enum for the kinds of a section. Each line has the kind's name, its variant and its settings, a
-/// [`Section`](crate::Section) that implements the given trait.
+/// [`Section`] that implements the given trait.
 #[macro_export]
 macro_rules! kinds {
     ($(#[$meta:meta])* $vis:vis enum $name:ident: $behaviour:path {
