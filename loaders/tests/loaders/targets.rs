@@ -29,7 +29,10 @@ fn data(count: u64, edit: impl Fn(u64, &mut Vec<f32>)) -> TestData {
     data
 }
 
-fn load(data: &TestData, format: PixelFormat, ops: &[&str], skip: bool) -> Result<Vec<(Vec<u64>, Vec<f32>)>, Error> {
+/// The samples of a batch, and their numbers.
+type Batch = (Vec<u64>, Vec<f32>);
+
+fn load(data: &TestData, format: PixelFormat, ops: &[&str], skip: bool) -> Result<Vec<Batch>, Error> {
     let order = Box::new(EvalOrder::new(data.shared().len(), 50, 0, 1));
     let options = Options { threads: 2, skip, ..Options::default() };
     let mut loader = Loader::start_as(format, data.shared(), data.pipeline(ops, SPEC), order, options)?;

@@ -160,7 +160,7 @@ mod tests {
         let mut faults = Vec::new();
         let columns = ARCHITECTURES.each_ref().map(|on| (on, assembly::inspect(precision, on, &tools)));
         println!("{}\n", assembly::table(precision, &columns));
-        for ((on, all), (name, bounds)) in columns.iter().flat_map(|c| source::bounds(&text).map(move |b| (c, b))) {
+        for ((on, all), (name, bounds)) in columns.iter().flat_map(|c| source::bounds(text).map(move |b| (c, b))) {
             let facts = all.get(name).cloned().unwrap_or_default();
             let (major, minor) = on.capability;
             let whole = |fault| format!("{name} in {precision} on sm_{major}{minor} {fault}");
