@@ -257,7 +257,7 @@ mod tests {
         second.merge(&first).unwrap();
         second.merge(&Moments::default()).unwrap();
         assert_eq!(one, second);
-        assert!(one.add(&a, 1).unwrap_err().contains("1 channels"));
+        assert!(one.add(&a, 1).unwrap_err().contains("1 channel"));
     }
 }
 

@@ -243,7 +243,8 @@ fn records_that_contradict_the_manifest_are_named() {
         (1, true, "`version` is 1"),
         (2, false, "`version` is 2"),
         (3, true, "`version` is 3"),
-        (4, true, "1 to 3, got 4"),
+        (4, true, "`version` is 4"),
+        (5, true, "1 to 4, got 5"),
     ] {
         (manifest.version, manifest.multi_label) = (version, several);
         fs::write(out.join("dataset.json"), serde_json::to_string(&manifest).unwrap()).unwrap();

@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(named("mean", &both), "preprocess, scores");
         let beside = |file: &hdf5::File| file.create_group("notes").map(drop);
         let none = edited("beside", beside);
-        assert!(none.starts_with("all of"), "{none}");
+        assert!(none.starts_with("all parts"), "{none}");
         let unsealed = |file: &hdf5::File| file.group("trireme")?.unlink("seal");
         assert!(named("unsealed", &unsealed).contains("no checksums"));
     }
@@ -155,7 +155,7 @@ mod tests {
         rewrite(&other, &again).unwrap();
         let Opened { model: read, warning } = ModelFile::open(&again).unwrap();
         assert_eq!(read, ModelFile::sample());
-        assert!(warning.as_ref().is_some_and(|text| text.starts_with("all of")), "{warning:?}");
+        assert!(warning.as_ref().is_some_and(|text| text.starts_with("all parts")), "{warning:?}");
         [whole, other, again].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
 
