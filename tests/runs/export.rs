@@ -142,7 +142,7 @@ fn a_file_that_is_there_stays() {
     assert_eq!(files(&folder.at("")), ["a.onnx", "a.py"]);
     let force = |to: &str, out: &str| run(0, &["export", &setting.out, "--to", to, "-o", out, "--force"]);
     force("onnx", &onnx).failed(2, &[&onnx, "not an ONNX file"]);
-    force("safetensors", &folder.at("a.safetensors")).failed(2, &[&code, "not a module"]);
+    force("safetensors", &folder.at("a.safetensors")).failed(2, &[&code, "not a Python file"]);
     assert_eq!((fs::read(&onnx).unwrap(), fs::read(&code).unwrap()), (b"precious".to_vec(), b"precious".to_vec()));
     let model = format!("{}/model.h5", setting.out);
     let before = fs::read(&model).unwrap();
