@@ -58,7 +58,7 @@ fn a_student_is_the_same_on_any_ranks_and_after_a_stop() {
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
     assert!(mean(&losses[18..]) < 0.7 * mean(&losses[..4]), "the loss does not fall: {losses:?}");
     let first = setting.train("said", 1, &[&more[..], &["--max-steps", "1"]].concat()).succeeded();
-    assert!(first.stderr.contains("teacher: lenet of "), "{}", first.stderr);
+    assert!(first.stderr.contains("teacher: lenet from "), "{}", first.stderr);
     let scores = events(&one, "eval");
     assert!(scores[3]["loss"].as_f64() < scores[0]["loss"].as_f64(), "{scores:?}");
     // with a share of 0 the teacher changes only rounding errors
