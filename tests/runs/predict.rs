@@ -106,7 +106,7 @@ fn input_files_are_not_overwritten() {
         assert!(ended.stdout.is_empty(), "{}", ended.stdout);
         assert_eq!([&a, &b, &model].map(|file| fs::read(file).unwrap()), kept);
     };
-    refused(&["predict", &model, &b, "--sheet", &a], &[&a, "not a sheet"]);
+    refused(&["predict", &model, &b, "--sheet", &a], &[&a, "not a contact sheet"]);
     refused(&["predict", &model, &a, &b, "--embed", &b], &[&b, "input files"]);
     refused(&["predict", &model, &a, "--embed", &model], &[&model, "input files"]);
     refused(&["predict", &setting.out, &a, "--embed", &model], &[&model, "NumPy"]);
