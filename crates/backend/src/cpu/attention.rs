@@ -166,11 +166,6 @@ struct Plan {
     scratch: Rc<Scratch>,
 }
 
-/// Returns true if a head's channels fill whole blocks.
-pub(super) fn reads_layout(op: &Attention, x: &TensorDesc) -> bool {
-    op.head_channels(x.shape.c).is_multiple_of(x.block)
-}
-
 pub(super) fn plan(cpu: &Cpu, op: &Attention, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let (x, y) = (r.x[0], relayout::output_layout(cpu, &r.x[0], r.output()?));
     let (channels, scale) = (op.head_channels(x.shape.c), op.scale(x.shape.c) as f32);

@@ -8,7 +8,6 @@
 
 use net::{Op, Reads, Shape};
 
-use super::attention;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::layout::Format;
@@ -110,7 +109,8 @@ pub(super) fn required_layouts(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Ve
     }
     let mut wanted = required_order(cpu, r).unwrap_or_else(|| r.x.to_vec());
     if let Op::Attention(op) = r.op
-        && !attention::reads_layout(op, &wanted[0])
+        // attention needs heads whose channels fill whole blocks
+        && !op.head_channels(wanted[0].shape.c).is_multiple_of(wanted[0].block)
     {
         wanted[0].block = 1;
     }

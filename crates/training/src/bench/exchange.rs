@@ -9,7 +9,6 @@ use comm::codec::Key;
 use comm::{Comm, Error as CommError, World};
 use engine::Graph;
 
-use super::scale::LinearFit;
 use crate::error::Error;
 use crate::train::reduce::bucket_sum::{self, BucketSum, Pending, SumStep, Timed};
 use crate::train::reduce::transport::{Transport, TransportPlan};
@@ -133,4 +132,30 @@ pub fn time_sum<B: Backend>(
     let timed = comm.run("timing of a sum", |world| Ok(sum.sum(world, from_mut(buffer), step)))??;
     buffer.read(0, &mut [0.0])?;
     Ok(timed.costs)
+}
+
+/// A linear model of a transfer: time = latency + bytes / rate. The latency is in seconds, the rate in bytes per
+/// second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinearFit {
+    pub latency: f64,
+    pub rate: f64,
+}
+
+impl LinearFit {
+    /// Fits a line to (bytes, seconds). It minimises the squared relative errors, so small sizes count as much as large
+    /// ones.
+    pub fn new(points: &[(f64, f64)]) -> Self {
+        let sum = |f: &dyn Fn(f64, f64) -> f64| points.iter().map(|&(x, t)| f(x, t) / (t * t)).sum::<f64>();
+        let (w, wx, wxx) = (sum(&|_, _| 1.0), sum(&|x, _| x), sum(&|x, _| x * x));
+        let (wt, wxt) = (sum(&|_, t| t), sum(&|x, t| x * t));
+        let slope = (w * wxt - wx * wt) / (w * wxx - wx * wx);
+        if slope.partial_cmp(&0.0) != Some(std::cmp::Ordering::Greater) {
+            // if times decrease with the size, they are noise: use the largest size, because its relative error is the
+            // smallest
+            let (bytes, seconds) = points.last().copied().unwrap_or((1.0, f64::INFINITY));
+            return Self { latency: 0.0, rate: bytes / seconds };
+        }
+        Self { latency: ((wt - slope * wx) / w).max(0.0), rate: 1.0 / slope }
+    }
 }

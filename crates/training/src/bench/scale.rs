@@ -8,7 +8,7 @@ use comm::Comm;
 use comm::codec::FLOAT;
 use recipe::{Overlap, TransportSetting};
 
-use super::exchange::Exchange;
+use super::exchange::{Exchange, LinearFit};
 use super::trainer::{Setting, Synthetic, Workload};
 use crate::device::{Device, DeviceChoice, RequestedThreads, Resources};
 use crate::error::Error;
@@ -44,14 +44,6 @@ pub struct Point {
     pub comm_ms: f64,
     /// Latency and bandwidth of a sum over these ranks, fitted to sizes from 4 KB to 4 MB. `None` for a single rank.
     pub link: Option<LinearFit>,
-}
-
-/// A linear model of a transfer: time = latency + bytes / rate. The latency is in seconds, the rate in bytes per
-/// second.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinearFit {
-    pub latency: f64,
-    pub rate: f64,
 }
 
 /// The result of `trireme bench scale` on rank 0.
@@ -192,24 +184,6 @@ fn time_steps<B: Backend>(
     all.drain(..WARM_UP);
     all.sort_unstable();
     Ok(all[all.len() / 2].as_secs_f64() * 1e3)
-}
-
-impl LinearFit {
-    /// Fits a line to (bytes, seconds). It minimises the squared relative errors, so small sizes count as much as large
-    /// ones.
-    pub fn new(points: &[(f64, f64)]) -> Self {
-        let sum = |f: &dyn Fn(f64, f64) -> f64| points.iter().map(|&(x, t)| f(x, t) / (t * t)).sum::<f64>();
-        let (w, wx, wxx) = (sum(&|_, _| 1.0), sum(&|x, _| x), sum(&|x, _| x * x));
-        let (wt, wxt) = (sum(&|_, t| t), sum(&|x, t| x * t));
-        let slope = (w * wxt - wx * wt) / (w * wxx - wx * wx);
-        if slope.partial_cmp(&0.0) != Some(std::cmp::Ordering::Greater) {
-            // if times decrease with the size, they are noise: use the largest size, because its relative error is the
-            // smallest
-            let (bytes, seconds) = points.last().copied().unwrap_or((1.0, f64::INFINITY));
-            return Self { latency: 0.0, rate: bytes / seconds };
-        }
-        Self { latency: ((wt - slope * wx) / w).max(0.0), rate: 1.0 / slope }
-    }
 }
 
 // A forecast of the time of a training step on more ranks than were measured, with one rank per node. It is a range. In

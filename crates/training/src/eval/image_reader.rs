@@ -11,13 +11,37 @@ use loaders::{Dtype, Example, Format, LabelKind, Limits, Pipeline, picture, regu
 use report::predictions::sigmoid;
 
 use super::model::{LoadedModel, pipeline, read, views};
-use super::predict::ClassSelection;
 use super::request::ModelRequest;
 use crate::error::Error;
 use crate::train::evaluate::{TestTime, Views};
 
 /// Default number of classes for a single-label model.
 const TOP: usize = 5;
+
+/// Selects which classes to report.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ClassSelection {
+    /// Maximum number of classes. `None` means five, or no limit for a multi-label model.
+    pub top: Option<usize>,
+    /// For a multi-label model, the probability that a class must exceed. `None` means 0.5.
+    pub threshold: Option<f64>,
+}
+
+impl ClassSelection {
+    /// Returns an error if a setting does not apply to models with this label kind.
+    pub fn check(self, kind: LabelKind, model: &Path) -> Result<(), Error> {
+        let model = model.display();
+        match kind {
+            LabelKind::OneClass if self.threshold.is_some() => Err(Error::Usage(format!(
+                "--threshold applies only to multi-label models; {model} has one label per image. Leave it out, or use --top"
+            ))),
+            LabelKind::Numbers if self.threshold.is_some() || self.top.is_some() => Err(Error::Usage(format!(
+                "--top and --threshold apply only to models of classes; {model} predicts numbers. Leave them out"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
 
 /// How images are read.
 #[derive(Clone, Copy, Debug)]

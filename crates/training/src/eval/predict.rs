@@ -13,6 +13,7 @@ use loaders::overwrite::Content;
 use loaders::safe_create::NewFile;
 use net::Shape;
 
+pub use super::image_reader::ClassSelection;
 use super::image_reader::{ImageReader, ReadingRequest};
 use super::model::{INFERENCE_SETTINGS, graph};
 use super::request::ModelRequest;
@@ -26,31 +27,6 @@ pub struct Prediction {
     pub classes: Vec<(usize, String, f64)>,
     /// Height and width in the file, if the picture was resized to the fixed size of the data set's images.
     pub resized_from: Option<(u32, u32)>,
-}
-
-/// Selects which classes to report.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ClassSelection {
-    /// Maximum number of classes. `None` means five, or no limit for a multi-label model.
-    pub top: Option<usize>,
-    /// For a multi-label model, the probability that a class must exceed. `None` means 0.5.
-    pub threshold: Option<f64>,
-}
-
-impl ClassSelection {
-    /// Returns an error if a setting does not apply to models with this label kind.
-    pub fn check(self, kind: LabelKind, model: &Path) -> Result<(), Error> {
-        let model = model.display();
-        match kind {
-            LabelKind::OneClass if self.threshold.is_some() => Err(Error::Usage(format!(
-                "--threshold applies only to multi-label models; {model} has one label per image. Leave it out, or use --top"
-            ))),
-            LabelKind::Numbers if self.threshold.is_some() || self.top.is_some() => Err(Error::Usage(format!(
-                "--top and --threshold apply only to models of classes; {model} predicts numbers. Leave them out"
-            ))),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// A model that classifies pictures.

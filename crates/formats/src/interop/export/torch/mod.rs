@@ -45,7 +45,7 @@ pub(super) fn unfit_name(code: &Path) -> Option<String> {
     let stem = code.file_stem()?.to_string_lossy();
     let why = if IMPORTED.contains(&&*stem) {
         format!("would hide the Python module {stem}, which it imports")
-    } else if !module::is_name(&stem) {
+    } else if !code::is_name(&stem) {
         "has a name that Python cannot import".into()
     } else {
         return None;

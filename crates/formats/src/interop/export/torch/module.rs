@@ -9,7 +9,7 @@ use net::NetSpec;
 use super::super::format::Error;
 use super::super::network::Turn;
 use super::super::trained::Trained;
-use super::code::{parameter, turned};
+use super::code::{parameter, path, quoted, turned};
 use crate::interop::ops::mapping;
 
 /// Modules by name. A leaf is the Python code of a module. A group has its members in the order of the network.
@@ -199,74 +199,6 @@ def load(path=Path(__file__).with_name({file})):
     net.load_state_dict(tensors)
     return net.eval(), about
 "#;
-
-const WORDS: &[&str] = &[
-    "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif", "else", "except",
-    "False", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "None", "nonlocal", "not", "or",
-    "pass", "raise", "return", "True", "try", "while", "with", "yield",
-];
-
-/// Attributes that every `nn.Module` has. No module of a network may have one of these names.
-const TAKEN: &[&str] = &[
-    "apply",
-    "bfloat16",
-    "buffers",
-    "children",
-    "compile",
-    "cpu",
-    "cuda",
-    "double",
-    "eval",
-    "float",
-    "forward",
-    "half",
-    "modules",
-    "parameters",
-    "to",
-    "train",
-    "training",
-    "type",
-];
-
-/// Additional attributes of `nn.ModuleDict`.
-const TAKEN_BELOW: &[&str] = &["clear", "items", "keys", "pop", "update", "values"];
-
-/// Returns true if a word is a valid identifier in Python.
-pub(super) fn is_name(word: &str) -> bool {
-    let begins = word.starts_with(|c: char| c == '_' || c.is_alphabetic());
-    begins && word.chars().all(|c| c == '_' || c.is_alphanumeric()) && !WORDS.contains(&word)
-}
-
-/// Returns the Python path of a module: `layer1.0.conv1` becomes `self.layer1["0"]["conv1"]`.
-///
-/// # Errors
-/// Fails if the first part is not a valid identifier, or if a part is an attribute of every module or of every
-/// `nn.ModuleDict`.
-pub(super) fn path(name: &str) -> Result<String, String> {
-    let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
-    let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let proper = first.chars().all(letters) && first.starts_with(|c: char| c.is_ascii_alphabetic());
-    if !proper || WORDS.contains(&first) || TAKEN.contains(&first) {
-        return Err(format!(
-            "its name begins with \"{first}\", which cannot be the name of a layer in Python. Rename it"
-        ));
-    }
-    let keys = rest.into_iter().flat_map(|rest| rest.split('.'));
-    let free = |key| match key {
-        "" => Err("its name has an empty part. Rename it".to_string()),
-        _ if TAKEN.contains(&key) || TAKEN_BELOW.contains(&key) => {
-            Err(format!("\"{key}\" in its name is already an attribute of PyTorch's modules. Rename it"))
-        }
-        _ => Ok(key),
-    };
-    keys.map(free).try_fold(format!("self.{first}"), |path, key| key.map(|key| format!("{path}[{}]", quoted(key))))
-}
-
-/// Returns a Python string literal.
-pub(super) fn quoted(text: &str) -> String {
-    // JSON's escapes are valid in Python
-    serde_json::Value::from(text).to_string()
-}
 
 /// Variable names, in order of use.
 const VARIABLES: &[&str] = &["x", "y", "z", "u", "v", "w"];
