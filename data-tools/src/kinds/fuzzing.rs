@@ -81,6 +81,6 @@ pub fn npz(bytes: &[u8]) {
     let Some(path) = file(bytes) else { return };
     let budget = &mut Budget::new(Limits::with_memory(MEMORY));
     for array in arrays::read_archive(&path, budget).into_iter().flatten() {
-        drop((array.check_bytes(&path), array.whole_numbers(&path)));
+        drop(array.whole_numbers(&path));
     }
 }
