@@ -8,7 +8,8 @@ use comm::Comm;
 use comm::codec::FLOAT;
 use recipe::{Overlap, TransportSetting};
 
-use super::exchange::{Exchange, LinearFit};
+use super::exchange::Exchange;
+pub use super::exchange::LinearFit;
 use super::trainer::{Setting, Synthetic, Workload};
 use crate::device::{Device, DeviceChoice, RequestedThreads, Resources};
 use crate::error::Error;
