@@ -463,7 +463,7 @@ mod tests {
             .map(|text| parsed(text).unwrap());
         let expected = ["-9999", "1000", "NaN", "NaN", "NaN", "NaN", "-inf"].map(|text| Some(text.to_string()));
         assert_eq!((&found[..7], &found[7]), (&expected[..], &None));
-        assert!(parsed("none").unwrap_err().contains("`none` is not a number"));
+        assert!(parsed("none").unwrap_err().contains("nodata value `none`"));
     }
 
     #[test]

@@ -87,7 +87,7 @@ mod tests {
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o777)).unwrap();
         refused(&own, &parent, "everyone can replace");
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o775)).unwrap();
-        refused(&own, &parent, "its group can replace");
+        refused(&own, &parent, "its group can");
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o1777)).unwrap();
         make(&own).unwrap();
         if rustix::process::geteuid().is_root() {

@@ -212,35 +212,36 @@ mod tests {
     #[test]
     fn wrong_keys_are_named() {
         type Spoil = fn(&mut Bands);
-        let cases: [(Spoil, &str); 13] = [
-            (|b| b.channels = None, "`channels` is missing: a data set of uint16 needs it"),
-            (|b| b.channels = Some(0), "`channels`: expected 1 to 1024, got 0"),
-            (|b| b.channels = Some(1025), "`channels`: expected 1 to 1024, got 1025"),
-            (|b| b.names.truncate(1), "`bands` has 1 values, but `channels` is 2"),
-            (|b| b.names[1] = "red".into(), "`bands`: expected different names, got \"red\" twice"),
-            (|b| b.min.push(1.0), "`min` has 3 values, but `channels` is 2"),
-            (|b| b.max[0] = f64::INFINITY, "`max` must be finite"),
-            (|b| b.min[1] = 101.0, "`min` is above `max` for band 2"),
-            (|b| b.names = vec!["a".into(); 1_000_000], "`bands` has 1000000 values, expected at most 1024"),
+        let cases: [(Spoil, &[&str]); 13] = [
+            (|b| b.channels = None, &["`channels` is missing", "uint16"]),
+            (|b| b.channels = Some(0), &["`channels`: ", "1 to 1024", "got 0"]),
+            (|b| b.channels = Some(1025), &["`channels`: ", "1 to 1024", "got 1025"]),
+            (|b| b.names.truncate(1), &["`bands` has 1 values", "`channels` is 2"]),
+            (|b| b.names[1] = "red".into(), &["`bands`: ", "\"red\" twice"]),
+            (|b| b.min.push(1.0), &["`min` has 3 values", "`channels` is 2"]),
+            (|b| b.max[0] = f64::INFINITY, &["`max`", "finite"]),
+            (|b| b.min[1] = 101.0, &["`min`", "above `max`", "band 2"]),
+            (|b| b.names = vec!["a".into(); 1_000_000], &["`bands` has 1000000 values", "at most 1024"]),
             (
                 |b| b.reading = Some(Reading { bands: vec![1; 1025], ..Reading::default() }),
-                "`reading.bands`: expected at most 1024 bands, got 1025",
+                &["`reading.bands`: ", "at most 1024", "got 1025"],
             ),
-            (|b| _ = b.percentiles.insert("5".into(), vec![1.0]), "`percentiles.5` has 1 values, but `channels` is 2"),
+            (|b| _ = b.percentiles.insert("5".into(), vec![1.0]), &["`percentiles.5` has 1 values", "`channels` is 2"]),
             (
                 |b| _ = b.percentiles.insert("101".into(), vec![1.0, 1.0]),
-                "`percentiles`: expected whole numbers from 0 to 100 as keys, got \"101\"",
+                &["`percentiles`: ", "from 0 to 100", "got \"101\""],
             ),
             (
                 |b| _ = b.percentiles.insert("05".into(), vec![1.0, 1.0]),
-                "`percentiles`: expected whole numbers from 0 to 100 as keys, got \"05\"",
+                &["`percentiles`: ", "from 0 to 100", "got \"05\""],
             ),
         ];
         assert_eq!(two_bands().check(), Ok(()));
-        for (spoil, problem) in cases {
+        for (spoil, parts) in cases {
             let mut bands = two_bands();
             spoil(&mut bands);
-            assert_eq!(bands.check(), Err(problem.to_string()));
+            let problem = bands.check().unwrap_err();
+            assert!(parts.iter().all(|part| problem.contains(part)), "{parts:?} in {problem}");
         }
     }
 }

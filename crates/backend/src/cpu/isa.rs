@@ -94,6 +94,6 @@ mod tests {
             assert_eq!((Isa::of(theirs), isa.block(), isa.bf16().is_ok()), (isa, block, takes), "{theirs:#x}");
         }
         let why = Isa::Avx512.bf16().unwrap_err();
-        assert!(why.contains("AVX512-BF16") && why.contains("uses avx512 on this machine"), "{why}");
+        assert!(why.contains("AVX512-BF16") && why.contains("uses avx512 "), "{why}");
     }
 }

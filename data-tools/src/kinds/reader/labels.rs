@@ -383,10 +383,10 @@ mod tests {
         let found = classes(&[name("dog")], None).unwrap();
         assert!(found.unknown(&name("dgo")).contains("did you mean"), "{}", found.unknown(&name("dgo")));
         for (bad, part) in [
-            (&[number(1), name("cat")][..], "such as 1 and `cat`"),
-            (&[field("7"), field("5"), field("cat")], "such as 5 and `cat`"),
+            (&[number(1), name("cat")][..], "1 and `cat`"),
+            (&[field("7"), field("5"), field("cat")], "5 and `cat`"),
             (&[number(-1), number(1)], "from -1 to 1"),
-            (&[name("cat"), name("Cat")], "upper and lower case"),
+            (&[name("cat"), name("Cat")], "`Cat` and `cat`"),
         ] {
             let message = classes(bad, None).unwrap_err().to_string();
             assert!(message.contains(part), "{message}");
