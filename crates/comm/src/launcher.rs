@@ -221,9 +221,9 @@ pub fn check_tasks(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verd
     let by_mpirun = has_mpirun(&lookup);
     match (step_tasks(&lookup), number(&lookup, "SLURM_NTASKS")) {
         (Some(tasks), _) if !by_mpirun && tasks > 1 && size == 1 => Verdict::Fatal(lone_ranks(tasks)),
-        (Some(tasks), _) if !by_mpirun && tasks != size => Verdict::Warning(mismatch("this step of", tasks, size)),
+        (Some(tasks), _) if !by_mpirun && tasks != size => Verdict::Warning(mismatch("step", tasks, size)),
         (Some(_), _) if !by_mpirun => Verdict::Ok,
-        (_, Some(tasks)) if tasks != size => Verdict::Warning(mismatch("the job with", tasks, size)),
+        (_, Some(tasks)) if tasks != size => Verdict::Warning(mismatch("job", tasks, size)),
         _ => Verdict::Ok,
     }
 }
@@ -275,10 +275,11 @@ fn lone_ranks(tasks: usize) -> String {
 }
 
 fn mismatch(what: &str, tasks: usize, size: usize) -> String {
+    let (ranks, tasks_text) = (plural(size, "rank"), plural(tasks, "task"));
     format!(
-        "MPI sees {}, but Slurm started {what} {}; training continues with {size}",
-        plural(size, "rank"),
-        plural(tasks, "task")
+        "MPI sees {ranks}, but the Slurm {what} has {tasks_text}; this program uses {ranks}. If you want {}, start it with \
+         `srun -n {tasks}` or `mpirun -n {tasks}`",
+        plural(tasks, "rank")
     )
 }
 

@@ -201,9 +201,9 @@ pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> 
     (0..=net.nodes.len()).map(all).collect()
 }
 
-// Shortcuts that need no pass of their own because the device's batch normalisation reads through them. The norm after
-// such a shortcut reads its residual from the shortcut's input. The norm before it reads the second part of its
-// gradient from the gradient of the shortcut's output.
+// Shortcuts that need no pass of their own, because the batch norms around them do their work. In the forward pass, the
+// norm after such a shortcut reads its residual directly from the shortcut's input. In the backward pass, the norm
+// before it adds the gradient of the shortcut's output to the gradient of its own output.
 
 /// The shortcuts that norms read through.
 pub(super) struct Shortcuts {

@@ -42,7 +42,7 @@ pub(in crate::transform) fn blend(a: f32, x: f32, b: f32, y: f32) -> f32 {
     fused(b, y, a * x)
 }
 
-/// Returns the grey value of a colour as an integer.
+/// Returns the grey value of a colour, truncated to a whole number, as a float.
 #[inline]
 pub(in crate::transform) fn grey(red: f32, green: f32, blue: f32) -> f32 {
     whole(fused(GREY[2], blue, blend(GREY[0], red, GREY[1], green)))
