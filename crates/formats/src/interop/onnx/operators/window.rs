@@ -132,7 +132,12 @@ fn pad<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         "reflect" => Fill::Mirrored,
         "" | "constant" if value == 0.0 => Fill::Zeros,
         "" | "constant" if value <= f32::MIN.into() => Fill::Lowest,
-        _ => return Err("it pads with values other than zeros, -infinity or mirrored cells".into()),
+        mode => {
+            let mode = if mode.is_empty() { "constant" } else { mode };
+            return Err(format!(
+                "it pads with mode \"{mode}\" and value {value}; expected zeros, -infinity or mirrored cells"
+            ));
+        }
     };
     let added = |cells: i64| cells.max(0) as usize;
     let last = match build.value(node, 0)? {
