@@ -91,7 +91,7 @@ impl ImageList {
         }
     }
 
-    /// Returns text that identifies the images.
+    /// Returns a text that is equal for equal lists: the paths of the files, or the split's name, folder and shards.
     fn identity(&self) -> String {
         match self {
             Self::Files(files) => files.iter().map(|file| format!("{file:?}\n")).collect(),
