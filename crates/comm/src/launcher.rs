@@ -194,7 +194,7 @@ pub fn check_size(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdi
     let announced: Option<usize> = lookup(launcher.size).and_then(|text| text.parse().ok());
     match announced {
         Some(announced) if announced != size && size == 1 => Verdict::Fatal(format!(
-            "{} started {announced} ranks, but MPI sees only one, so each would train on its own. This launcher belongs to another MPI \
+            "{} started {announced} ranks, but MPI sees only one, so each would run on its own. This launcher belongs to another MPI \
              than the one that trireme was built with (`trireme doctor` shows it). Start with the mpirun of that MPI, or rebuild with \
              MPICC=/path/to/mpicc of this launcher's MPI",
             launcher.name
@@ -268,7 +268,7 @@ fn step_tasks(lookup: &impl Fn(&str) -> Option<String>) -> Option<usize> {
 
 fn lone_ranks(tasks: usize) -> String {
     format!(
-        "srun started {tasks} tasks, but MPI sees only one rank, so each would train on its own: srun and this MPI use different PMIs. \
+        "srun started {tasks} tasks, but MPI sees only one rank, so each would run on its own: srun and this MPI use different PMIs. \
          Start with `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH, Intel MPI); `srun --mpi=list` shows what this Slurm \
          supports. Or use mpirun inside the job. To start one rank on purpose: srun -n 1"
     )
