@@ -152,8 +152,8 @@ fn as_rgb(images: Images) -> Images {
     }
 }
 
-/// Builds the transform at `index` in a list and returns its result shapes for images like `now`. `first` is true if it
-/// is the first that moves pixels.
+/// Builds the transform at `index` in a list and returns its result shapes for images like `now`. `first` is true if
+/// all transforms before it only select bands.
 fn step(
     index: usize,
     text: &str,
