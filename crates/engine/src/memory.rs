@@ -175,7 +175,8 @@ impl Backward<'_> {
         self.add(tensor);
     }
 
-    /// Records a part of a tensor's gradient that the tensor's node reads through a shortcut.
+    /// Records a part of a tensor's gradient that a shortcut would compute. The tensor's node computes it instead, from
+    /// the gradient `value` of the shortcut's output.
     fn add_part_through(&mut self, tensor: usize, value: usize) {
         self.pending[tensor].through = Some(value);
         self.add(tensor);

@@ -115,7 +115,7 @@ impl Finder<'_> {
         let splits = self.assign(&parts)?;
         let other: Vec<&str> = other.into_iter().filter(|name| !parts.contains(name)).collect();
         if !other.is_empty() {
-            self.notes.push(format!("left out, because they contain no images: {}", other.join(", ")));
+            self.notes.push(format!("left out, because they contain no images: {}", text::first(&other)));
         }
         // The images of a split are in its folder. Images next to the split folders are probably examples or overviews.
         let Loose { images, zips, metadata } = Loose::find(self.src)?;

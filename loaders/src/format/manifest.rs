@@ -110,8 +110,10 @@ impl Target {
         }
         match all.iter().find(|t| !(t.mean.is_finite() && t.std.is_finite() && t.std >= 0.0)) {
             Some(wrong) => Err(format!(
-                "`targets`: `mean` and `std` of \"{}\" must be finite, `std` not negative",
-                wrong.name.escape_debug()
+                "`targets`: `mean` and `std` of \"{}\" must be finite, `std` not negative; got {} and {}",
+                wrong.name.escape_debug(),
+                wrong.mean,
+                wrong.std
             )),
             None => Ok(()),
         }

@@ -24,7 +24,7 @@ impl Isa {
     }
 
     fn of(isa: sys::dnnl_cpu_isa_t) -> Self {
-        // The value of a set has the bits of all sets that it includes.
+        // The value of an instruction set has the bits of all instruction sets that it includes.
         let has = |set: sys::dnnl_cpu_isa_t| isa & set == set;
         let known = [
             (sys::dnnl_cpu_isa_avx512_core_amx, Self::Amx),

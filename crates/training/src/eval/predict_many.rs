@@ -91,7 +91,7 @@ impl ImageList {
         }
     }
 
-    /// Returns text that identifies the images.
+    /// Returns a text that is equal for equal lists: the paths of the files, or the split's name, folder and shards.
     fn identity(&self) -> String {
         match self {
             Self::Files(files) => files.iter().map(|file| format!("{file:?}\n")).collect(),
@@ -202,8 +202,8 @@ fn open_split(request: &ManyRequest, folder: &Path, reader: &ImageReader) -> Res
     Ok(split)
 }
 
-/// Returns a text that changes if anything changes that determines the rows. It identifies a stopped prediction's
-/// journal.
+/// Returns a fingerprint of everything that the output rows depend on: version, options, list of images, model. A
+/// stopped prediction resumes only if its journal has the same fingerprint.
 fn identity(request: &ManyRequest, reader: &ImageReader, images: &ImageList) -> String {
     let model = &reader.model;
     let mut text = format!("{}\n{}\n{}\n", env!("CARGO_PKG_VERSION"), request.compared(), images.identity());

@@ -249,8 +249,8 @@ impl PreparedAlgorithm {
     }
 }
 
-/// Length of the array for an engine's knobs. cuDNN reports their number only when it fills the array. cuDNN 9.26 has
-/// 46 kinds.
+/// Length of the array for an engine's knobs. cuDNN reports the number of knobs only when it fills the array, so the
+/// array must be long enough for all kinds of knobs. cuDNN 9.26 has 46.
 const KNOBS: usize = 128;
 
 /// A cuDNN engine: its number and its knobs as (kind, value).

@@ -205,7 +205,8 @@ fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let at = build.constant(node, 1)?;
     let one = |at: i64| {
         let from_front = if at < 0 { at.saturating_add(sizes.len() as i64) } else { at };
-        usize::try_from(from_front).ok().and_then(|at| sizes.get(at)).copied().ok_or("its index is out of range")
+        let size = usize::try_from(from_front).ok().and_then(|at| sizes.get(at)).copied();
+        size.ok_or_else(|| format!("its index {at} is out of range: the tensor has {} sizes", sizes.len()))
     };
     let picked = at.ints().into_iter().map(one).collect::<Result<Vec<_>, _>>()?;
     Ok(match (at.dims.as_slice(), picked.as_slice()) {
