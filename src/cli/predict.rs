@@ -175,7 +175,7 @@ fn many(args: &Args, model: ModelRequest, reading: ReadingRequest, out: &Path) -
         return Ok(());
     }
     let more = failures.len().saturating_sub(NAMED);
-    let more = (more > 0).then(|| format!("and {more} more; the column error of the table has all of them"));
+    let more = (more > 0).then(|| format!("and {more} more; the table lists all of them in its column error"));
     let named: Vec<String> = failures.into_iter().take(NAMED).chain(more).collect();
     Err(Failure::failed(named.join("\n")))
 }

@@ -115,7 +115,7 @@ fn errors_are_reported_before_training_and_a_failure_ends_one_run() {
     sweep(&setting, &["--grid", "schedule.base_lr=0.01,-1"]).failed(2, &["base_lr=-1: ", "schedule.base_lr"]);
     sweep(&setting, &["--grid", "shedule.base_lr=0.01"])
         .failed(2, &["--grid shedule.base_lr=0.01", "unknown key", "\"schedule.base_lr\""]);
-    sweep(&setting, &["--grid", "seed=1", "--only", "5"]).failed(2, &["--only 5", "one combination", "number 0"]);
+    sweep(&setting, &["--grid", "seed=1", "--only", "5"]).failed(2, &["--only 5", "one combination", "--only 0"]);
     sweep(&setting, &["--grid", "seed=1,2", "--only", "2"]).failed(2, &["--only 2", "2 combinations", "0 to 1"]);
     assert!(!Path::new(&setting.out("sweep")).exists());
     sweep(&setting, &["--grid", "seed=1", "--launch", "no-such-launcher -n 2"])
