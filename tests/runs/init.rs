@@ -137,7 +137,7 @@ fn different_classes_are_reported() {
     let sets = [from[0].clone(), set("init.exclude", r#"["fc2.*"]"#)];
     setting.trained("excluded", 0, &args(&sets, &["--data", &renamed, "--max-steps", "1"]));
     let ended = setting.train("replaced", 2, &args(&from, &["--data", &more, "--max-steps", "1"])).succeeded();
-    ended.says(&["last layer, fc2,", "at random", "class 10 ", "\"ship\" in"]);
+    ended.says(&["last layer, fc2,", "random weights", "class 10 ", "\"ship\" in"]);
     ended.says(&["replaced: 2 tensors", "fc2.weight ([11, 500] "]);
 }
 

@@ -122,7 +122,7 @@ pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>
         if let Some(other) = found.insert(new.clone(), index) {
             let other = &weights.tensors[other].0;
             return Err(Error::Usage(format!(
-                "{}: {} and {} would both be {}; change init.match",
+                "{}: the rules in init.match rename both {} and {} to {}; change a rule, so that the names differ",
                 weights.path.display(),
                 printable(other),
                 printable(name),
@@ -180,7 +180,8 @@ impl TensorMatches {
             if let Some(odd) = odd {
                 let path = weights.path.display();
                 return Err(Error::Failed(format!(
-                    "{path}: {name} contains {odd}, so no run can start from it; use another file, or leave it out with init.exclude"
+                    "{path}: tensor {name} contains the value {odd}, so no run can start from it; use another file, or leave this tensor \
+                     out with init.exclude"
                 )));
             }
         }
@@ -222,9 +223,11 @@ fn nothing_fits<'a>(
     let begin = beginnings.filter(|(_, rest)| names.contains(rest)).map(|(begin, _)| begin).next();
     let cure = match begin {
         Some(begin) => {
-            format!("init.match = [[\"{}(.*)\", \"$1\"]] would fit", printable(&begin.replace('.', "\\\\.")))
+            format!("init.match = [[\"{}(.*)\", \"$1\"]] would map the names", printable(&begin.replace('.', "\\\\.")))
         }
-        None => "give rules in init.match from its names to the network's, or use another file".into(),
+        None => {
+            "map the names of the file to those of the network with rules in init.match, or use another file".into()
+        }
     };
     let shown = |name: &str| printable(name).to_string();
     let sides = |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x");

@@ -50,7 +50,7 @@ impl NetworkCopy<'_> {
             Ok(_) => {
                 let path = path.display();
                 return Err(Error::Usage(format!(
-                    "{path} already exists and describes another network; choose another --out"
+                    "{path} already exists and describes another network than this run has; choose another --out"
                 )));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -168,7 +168,9 @@ pub fn read(out: &Path) -> Result<Option<Marker>, Error> {
     let mut text = String::new();
     file.take(MOST).read_to_string(&mut text).map_err(refuse)?;
     let odd = |error: serde_json::Error| {
-        refuse(io::Error::other(format!("not a valid marker of a run ({error}); remove it")))
+        refuse(io::Error::other(format!(
+            "not a valid marker file of a run ({error}); if no run uses this folder, remove the file"
+        )))
     };
     serde_json::from_str(&text).map(Some).map_err(odd)
 }
@@ -179,7 +181,8 @@ pub fn set(out: &Path) -> Result<Marker, Error> {
         return Ok(marker);
     }
     let marker = Marker { run: [safe_create::random_digits(), safe_create::random_digits()].concat() };
-    let text = serde_json::to_string(&marker).map_err(|e| Error::Failed(format!("the marker of a run: {e}")))?;
+    let text = serde_json::to_string(&marker)
+        .map_err(|e| Error::Failed(format!("cannot write the marker file .trireme-run: {e}")))?;
     checkpoint::write_text(&path(out), &format!("{text}\n"))?;
     Ok(marker)
 }

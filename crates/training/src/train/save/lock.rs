@@ -118,7 +118,7 @@ impl OutLock {
         let out = self.folder().display();
         let cure = "this run writes nothing more there and ends";
         Err(Error::Failed(format!(
-            "{out} was taken over by another run, with --steal-lock or after its lock file was removed: {cure}"
+            "{out} was taken over by another run, which was started with --steal-lock or after the lock file was removed: {cure}"
         )))
     }
 
