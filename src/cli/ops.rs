@@ -147,7 +147,7 @@ mod tests {
         for (wrong, why) in [
             ("--shape 3,64", "expected KERNEL,IN,OUT,HEIGHT,WIDTH"),
             ("--shape 3,64,64,0,56", "\"0\""),
-            ("--shape 3,64,64,56,56,1,1,1", "STRIDE and GROUPS"),
+            ("--shape 3,64,64,56,56,1,1,1", "at most 7 numbers"),
             ("--shape 3,64,64,56,56,1,7", "groups"),
             ("--most-gflop 0", "number > 0"),
         ] {

@@ -68,14 +68,15 @@ fn best(run: &Path) -> Result<FoundModel, Error> {
     let best = StateFile::read_progress(&newest)?.best;
     let Best { by, score, step } = best.ok_or_else(|| {
         Error::Failed(format!(
-            "--best: no epoch of {folder} has been scored up to {}; leave --best out for the newest model",
+            "--best: {folder} has no scores yet: its newest checkpoint {} records no scored epoch. To use the newest model, leave --best \
+             out",
             newest.display()
         ))
     })?;
     let file = output::path_of(&run.join("checkpoints"), step);
     if !file.exists() {
         return Err(Error::Failed(format!(
-            "--best: {} is missing. It was the checkpoint with the best {by} ({score:.4}). Leave --best out for the newest model",
+            "--best: {} is missing. It was the checkpoint with the best {by} ({score:.4}). To use the newest model, leave --best out",
             file.display()
         )));
     }

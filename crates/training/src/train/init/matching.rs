@@ -122,7 +122,7 @@ pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>
         if let Some(other) = found.insert(new.clone(), index) {
             let other = &weights.tensors[other].0;
             return Err(Error::Usage(format!(
-                "{}: the rules in init.match rename both {} and {} to {}; change a rule, so that the names differ",
+                "{}: {} and {} would both be named {}; change the rules in init.match (trireme import: --match)",
                 weights.path.display(),
                 printable(other),
                 printable(name),
@@ -135,7 +135,7 @@ pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>
         let (text, near) = (&rules[idle].text, network::nearest_name(&rules[idle].text, &names));
         let path = weights.path.display();
         return Err(Error::Usage(format!(
-            "init.match: \"{text}\" matches no name in {path} after the rules before it were applied; {}",
+            "init.match: \"{text}\" matches no name in {path} (after the earlier rules were applied); {}",
             printable(&near)
         )));
     }
@@ -226,7 +226,8 @@ fn nothing_fits<'a>(
             format!("init.match = [[\"{}(.*)\", \"$1\"]] would map the names", printable(&begin.replace('.', "\\\\.")))
         }
         None => {
-            "map the names of the file to those of the network with rules in init.match, or use another file".into()
+            "map the names of the file to those of the network with rules in init.match (trireme import: --match), or use another \
+             file".into()
         }
     };
     let shown = |name: &str| printable(name).to_string();
@@ -393,7 +394,7 @@ mod tests {
             |exclude: &[&str], rules: &[[&str; 2]]| match_tensors(&net(), &file, &init(exclude, rules)).unwrap_err();
         mentions(refused(&["fcc.*"], &[]), &["init.exclude", "\"fcc.*\"", "network resnet20", "\"fc.*\""]);
         mentions(refused(&[], &[["backbone.(.*)", "$1"]]), &["init.match", "\"backbone.(.*)\"", "a.pth"]);
-        mentions(refused(&[], &[["layer1.*", "x"]]), &["a.pth: layer1.0.", "both be x", "init.match"]);
+        mentions(refused(&[], &[["layer1.*", "x"]]), &["a.pth: layer1.0.", "both be named x", "init.match"]);
         let other = weights(|name, shape| {
             shape.push(2);
             Some(name.into())

@@ -76,8 +76,15 @@ pub fn whole(fit: &TensorMatches, weights: &Weights) -> String {
     text
 }
 
-/// Returns an error if `strict` is set and a tensor does not fit.
-pub fn check(fit: &TensorMatches, weights: &Weights, strict: bool) -> Result<(), Error> {
+/// Advice for a training whose weights do not fit.
+pub const TRAINING_CURE: &str = "Exclude tensors with init.exclude (they start with random weights), map names with init.match, or accept \
+                                 all differences with init.strict = false";
+/// Advice for `trireme import` if the weights do not fit.
+pub const IMPORT_CURE: &str =
+    "Ignore tensors of the file with --exclude, map names with --match, or choose another network with --model";
+
+/// Returns an error if `strict` is set and a tensor does not fit. `cure` says what the user can do.
+pub fn check(fit: &TensorMatches, weights: &Weights, strict: bool, cure: &str) -> Result<(), Error> {
     let odd = [MatchResult::Shape, MatchResult::Missing, MatchResult::Left]
         .into_iter()
         .any(|result| fit.with(result).next().is_some());
@@ -85,8 +92,7 @@ pub fn check(fit: &TensorMatches, weights: &Weights, strict: bool) -> Result<(),
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "the weights of {} do not fit the network: {}. Exclude tensors with init.exclude (they start with random weights), map names with \
-         init.match, or accept all differences with init.strict = false",
+        "the weights of {} do not fit the network: {}. {cure}",
         weights.path.display(),
         rows(fit, weights).collect::<Vec<_>>().join("; ")
     )))
