@@ -19,8 +19,8 @@ fn main() -> ExitCode {
     comm::explain_faults();
     if let Err(error) = signals::survive_file_size_limit() {
         screen::say(&format!(
-            "warning: cannot install a handler for SIGXFSZ ({error}), so a write beyond the file size limit (ulimit -f) \
-        will end the program"
+            "warning: cannot install a handler for SIGXFSZ ({error}), so a write beyond the file size limit (ulimit -f) will end the \
+             program"
         ));
     }
     let cli = match Cli::try_parse() {

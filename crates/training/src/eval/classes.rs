@@ -33,8 +33,7 @@ pub fn match_classes(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> 
     let found = labels.iter().flatten().count();
     if found == 0 {
         return Err(Error::Failed(format!(
-            "--map-classes: the data set and the model have no class name in common, so nothing can be \
-        scored: {difference}"
+            "--map-classes: the data set and the model have no class name in common, so nothing can be scored: {difference}"
         )));
     }
     let images = if found < labels.len() { Some(images(split, &labels)?) } else { None };

@@ -391,10 +391,7 @@ impl<B: Backend> Prediction<'_, B> {
             let mut row = images.row(*id);
             let prepare = || images.prepare(*id, reader, &mut row, &mut views);
             let prepared = loaders::guarded_with(prepare, |panic| {
-                format!(
-                    "reading the image failed unexpectedly ({panic}); this is a bug \
-            in trireme, please report it"
-                )
+                format!("reading the image failed unexpectedly ({panic}); this is a bug in trireme, please report it")
             });
             if let Err(what) = prepared {
                 // the network sees zeros instead

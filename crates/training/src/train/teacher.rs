@@ -165,8 +165,7 @@ fn pixel_values(model: &ModelFile, source: &Source) -> (PixelValues, PixelValues
 fn other_values<B: Backend>(model: &ModelFile, run: &Run<B>) -> Option<String> {
     let (there, here) = pixel_values(model, &run.source);
     let what = format!(
-        "was trained on images with {there}, but the transforms of this run make {here}; use the same normalize as the \
-    teacher"
+        "was trained on images with {there}, but the transforms of this run make {here}; use the same normalize as the teacher"
     );
     (there.agreement(&here) != Agreement::Same).then_some(what)
 }

@@ -79,11 +79,7 @@ fn find<'a>(net: &'a NetSpec, layer: &str) -> Result<&'a Conv, Error> {
         ));
     };
     let Op::Conv(conv) = &node.op else {
-        return refuse(
-            "this layer is not a convolution; name the first convolution of the \
-    network"
-                .into(),
-        );
+        return refuse("this layer is not a convolution; name the first convolution of the network".into());
     };
     let width = net.input.c * conv.kernel[0] * conv.kernel[1];
     if !first(&node) {

@@ -27,8 +27,7 @@ impl Notices {
             self.records += 1;
             if self.records == LINES {
                 self.lines.push(format!(
-                    "{who}further skipped records are counted, but not listed; `trireme data verify` lists all bad \
-                records"
+                    "{who}further skipped records are counted, but not listed; `trireme data verify` lists all bad records"
                 ));
             }
         }

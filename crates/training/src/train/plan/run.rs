@@ -164,8 +164,7 @@ impl<B: Backend> Run<B> {
                 )
             }
             false if normalises => {
-                "or set workers to the number of ranks. Batch norm then uses the images of a larger pass, which \
-                                    changes the result"
+                "or set workers to the number of ranks. Batch norm then uses the images of a larger pass, which changes the result"
                     .into()
             }
             false => "or set workers to the number of ranks".into(),
