@@ -106,15 +106,21 @@ impl LossSpec {
                 let owners: Vec<String> = owners.iter().map(|kind| format!("\"{kind}\"")).collect();
                 return Err((
                     key,
-                    format!("belongs to kind {}, but loss.kind = \"{}\"", owners.join(" or "), self.kind()),
+                    format!(
+                        "belongs to kind {}, but loss.kind = \"{}\"; remove this key",
+                        owners.join(" or "),
+                        self.kind()
+                    ),
                 ));
             }
         }
-        match &self.class_weights {
-            Some(ClassWeights::Given(weights)) if weights.iter().any(|w| !(*w > 0.0 && *w <= f64::from(f32::MAX))) => {
-                Err(("loss.class_weights", format!("must be numbers > 0 in the range of f32, got {weights:?}")))
-            }
-            _ => Ok(()),
+        let Some(ClassWeights::Given(weights)) = &self.class_weights else { return Ok(()) };
+        match weights.iter().position(|w| !(*w > 0.0 && *w <= f64::from(f32::MAX))) {
+            Some(class) => Err((
+                "loss.class_weights",
+                format!("must be numbers > 0 in the range of f32, got {:?} for class {class}", weights[class]),
+            )),
+            None => Ok(()),
         }
     }
 }
@@ -245,8 +251,8 @@ impl MixSpec {
         Err((
             key,
             format!(
-                "images are mixed within each worker's part of the batch, but batch = {batch} gives some of the {workers} workers only \
-                 one image; use a batch of at least {least}, or fewer workers"
+                "images are mixed only with images of the same worker, but batch = {batch} gives some of the {workers} workers only one \
+                 image; use a batch of at least {least}, or fewer workers"
             ),
         ))
     }
