@@ -66,7 +66,7 @@ pub struct Args {
     /// Average the scores of the four corners and the centre of each image. With --flip, these are ten crops
     #[arg(long)]
     pub corners: bool,
-    /// Also score two views that are shifted by N pixels along the diagonal. They have half of the weight
+    /// Also score two views that are shifted by N pixels along the diagonal. Together they have half of the weight
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, conflicts_with = "corners")]
     pub shift: u32,
     /// Reject a model file that another program has written to
