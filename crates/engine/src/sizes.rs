@@ -50,7 +50,7 @@ impl<B: Backend> Graph<B> {
     pub fn prepare(&mut self, batch: usize) -> Result<(), Error> {
         let largest = self.now.operations.keys().next_back().copied().unwrap_or(0);
         if batch > largest {
-            let expected = format!("a batch of at most {largest} rows, for which it was planned");
+            let expected = format!("a batch of at most {largest} images, for which the network was planned");
             return Err(Error::Size {
                 op: format!("network {}", self.plan.net.name),
                 expected,
