@@ -36,7 +36,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
     check_codec(recipe, origin)?;
     if recipe.balanced() && recipe.shuffling() != Shuffle::Full {
         let why = "needs all images of the split, but shuffle = \"window(k)\" opens only some shards at a time; use shuffle = \"full\", \
-        or remove this key";
+                   or remove this key";
         return refuse("balanced", why.into());
     }
     recipe.loss.check().or_else(|(key, why)| refuse(key, why))?;
@@ -96,12 +96,12 @@ fn check_sam(recipe: &Recipe) -> Result<(), String> {
         }
         Some(_) if recipe.may_use_f16() => {
             Err("cannot be combined with precision = \"f16\", which multiplies gradients by a scale that changes from step to step; use \
-            precision = \"bf16\""
+                 precision = \"bf16\""
                 .into())
         }
         Some(_) if recipe.reduce.error_feedback() => {
             Err("cannot be combined with reduce.error_feedback, which would add the rounding error of one gradient to the other gradient \
-            of the same step; remove one of the two"
+                 of the same step; remove one of the two"
                 .into())
         }
         Some(_) if recipe.freeze.patterns.is_some() => Err("cannot be combined with freeze.patterns; remove one of the two".into()),
@@ -185,11 +185,11 @@ fn check_codec(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
 fn check_error_feedback(recipe: &Recipe) -> Result<(), String> {
     if recipe.reduce.codec.keys.contains(&"clip") && recipe.reduce.clip() == 0.0 {
         return Err("has no effect with reduce.clip = 0, because without clipping the codec rounds without bias; remove this key, or set \
-        reduce.clip".into());
+                    reduce.clip".into());
     }
     if recipe.may_use_f16() {
         return Err("with precision = \"f16\" gradients are multiplied by a scale that changes from step to step, so the rounding error of \
-        one step cannot be added to the next; use precision = \"bf16\""
+                    one step cannot be added to the next; use precision = \"bf16\""
             .into());
     }
     Ok(())

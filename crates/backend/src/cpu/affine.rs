@@ -90,9 +90,7 @@ impl Plan {
             Ok(plan) if !plan.is_slow() => Ok(Some(plan)),
             _ if x.bf16 => Err(Error::Unsupported {
                 op: r.name.into(),
-                why: "oneDNN has no fast primitive for this convolution in bf16; \
-            use precision = \"f32\""
-                    .into(),
+                why: "oneDNN has no fast primitive for this convolution in bf16; use precision = \"f32\"".into(),
             }),
             _ => Ok(None),
         }

@@ -119,8 +119,7 @@ impl Head {
         let workers = old.workers.unwrap_or(ranks);
         if ranks > workers {
             return Err(Error::Usage(format!(
-                "--resume: {file} is from a run with {}, and each rank needs at least one worker, but there are {ranks} ranks; start at \
-                 most {}",
+                "--resume: {file} is from a run with {}, but there are {ranks} ranks; start at most {}",
                 plural(workers, "worker"),
                 plural(workers, "rank")
             )));

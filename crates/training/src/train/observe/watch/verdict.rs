@@ -55,7 +55,7 @@ pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Ver
     let long = waited >= (limit * SLOWER).as_secs_f64();
     long.then(|| {
         let text = "the ranks that have not arrived cannot be named yet, because ranks exchange their states through the output folder, \
-        which does not exist yet";
+                    which does not exist yet";
         Verdict::of_ranks(format!("waiting in {what} for {waited:.0} s; {text}"))
     })
 }
