@@ -365,7 +365,7 @@ impl<B: Backend> Graph<B> {
         match self.operation(node) {
             Some(planned) => planned.implementation(),
             None if self.net().nodes[node].op.renames() => "renamed".into(),
-            None => "the adjacent norms read through it".into(),
+            None => "fused into the adjacent norms".into(),
         }
     }
 

@@ -102,7 +102,10 @@ impl<B: Backend> Graph<B> {
         let last = net.scores().find(|scores| shapes[*scores] != self.now.shapes[*scores]);
         last.map_or(Ok(()), |scores| {
             let layer = &net.nodes[scores - 1].name;
-            Err(refuse(layer, format!("its output would be {} for images of {}", shapes[scores], net.input)))
+            Err(refuse(
+                layer,
+                format!("the output of this layer would be {} for images of {}", shapes[scores], net.input),
+            ))
         })
     }
 

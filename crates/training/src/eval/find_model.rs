@@ -119,7 +119,7 @@ pub fn missing(given: &Path) -> Error {
 pub fn runs_below(folder: &Path) -> String {
     match find_below(folder, false).as_slice() {
         [] => String::new(),
-        runs => format!(". The newest below it: {}", list_newest(runs)),
+        runs => format!(". The newest runs below this folder: {}", list_newest(runs)),
     }
 }
 
@@ -132,7 +132,7 @@ fn advice(given: &Path, models: &[PathBuf]) -> String {
         None if models.is_empty() => {
             "no model was found nearby; give the output folder of a run, or the model.h5 in it".into()
         }
-        None => format!("the newest runs and models near it: {}", list_newest(models)),
+        None => format!("the newest runs and models nearby: {}", list_newest(models)),
     }
 }
 

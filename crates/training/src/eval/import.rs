@@ -133,7 +133,7 @@ fn pipeline(model: &str, expected: Shape, transforms: Vec<String>, weights: &Wei
     );
     if ops.is_empty() {
         return Err(Error::Usage(format!(
-            "the transforms from a picture to the input of {model} are not known. Add them, such as {example}, or add --recipe"
+            "the transforms from a picture to the input of {model} are not known. Add options such as {example}, or add --recipe"
         )));
     }
     if table::takes_the_data_sets(&ops) {

@@ -192,7 +192,7 @@ fn open_split(request: &ManyRequest, folder: &Path, reader: &ImageReader) -> Res
     if bands.dtype != model.bands.dtype || given.channels() != expected.channels() {
         return Err(Error::Failed(format!(
             "{} was trained on images of {expected} with {} values, but {} has images of {given} with {} values; give images like those \
-             that it was trained on",
+             that the model was trained on",
             request.model.file.display(),
             model.bands.dtype,
             folder.display(),

@@ -117,7 +117,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     };
     if !fits {
         return Err(Error::Failed(format!(
-            "{} was trained on images of {expected}, but {} has images of {given}; use the data set that it was trained on",
+            "{} was trained on images of {expected}, but {} has images of {given}; use the data set that the model was trained on",
             file.display(),
             data.display()
         )));
@@ -147,7 +147,7 @@ fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
     let (file, data, expected, given) = (request.file.display(), request.data.display(), &model.bands, &manifest.bands);
     if expected.dtype != given.dtype {
         return Err(Error::Failed(format!(
-            "{file} was trained on images of {}, but the images of {data} are {}; use the data set that it was trained on",
+            "{file} was trained on images of {}, but the images of {data} are {}; use the data set that the model was trained on",
             expected.dtype, given.dtype
         )));
     }

@@ -109,7 +109,7 @@ impl Session {
         self.same(
             "the kind of device",
             kind,
-            "if only some nodes have a GPU, start on those nodes, or with --device cpu",
+            "if only some nodes have a GPU, start only on these nodes, or use --device cpu",
         )
     }
 

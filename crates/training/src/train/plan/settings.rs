@@ -63,7 +63,8 @@ fn without_layers(recipe: &Recipe, net: &NetSpec) -> Vec<String> {
         ("bn_group", recipe.bn_group.is_some() && !normalises, "no batch normalisation"),
     ];
     let idle = settings.into_iter().filter(|(_, idle, _)| *idle);
-    idle.map(|(key, _, what)| format!("{key} has no effect: {} has {what}; leave it out", net.name)).collect()
+    idle.map(|(key, _, what)| format!("{key} has no effect: network {} has {what}; remove this key", net.name))
+        .collect()
 }
 
 /// Warns about milestones at or after the end of the run.
@@ -166,8 +167,8 @@ fn repeats(recipe: &Recipe) -> Option<String> {
 fn unscored(recipe: &Recipe, facts: RunFacts) -> Option<String> {
     (!facts.scored).then(|| {
         format!(
-            "nothing is scored: {} has no images in {}; split some off with `trireme data split DIR OUT --fraction 0.1`, or convert the \
-             photos again with --validation-fraction 0.1",
+            "nothing is evaluated: {} has no images in {}; to make such a split, use `trireme data split DIR OUT --fraction 0.1`, or \
+             convert the photos again with --validation-fraction 0.1",
             recipe.data,
             recipe.eval_split.as_ref().map_or("a split test or validation".into(), |split| format!("the split {split}"))
         )
@@ -257,14 +258,14 @@ pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
     }
     let (several, numbers) = (manifest.label_kind() == LabelKind::Classes, manifest.label_kind() == LabelKind::Numbers);
     let refused = [
-        ("loss.class_weights", several && recipe.loss.class_weights.is_some(), "weights each image by its only class"),
-        ("balanced", (several || numbers) && recipe.balanced(), "draws each image by its only class"),
+        ("loss.class_weights", several && recipe.loss.class_weights.is_some(), "needs exactly one class per image"),
+        ("balanced", (several || numbers) && recipe.balanced(), "needs exactly one class per image"),
         (
             "distill.teacher",
             (several || numbers) && recipe.distill.teacher.is_some(),
-            "compares probabilities that add up to 1",
+            "needs exactly one class per image",
         ),
-        ("label_smoothing", numbers && recipe.label_smoothing > 0.0, "spreads a label over all classes"),
+        ("label_smoothing", numbers && recipe.label_smoothing > 0.0, "needs images with classes"),
     ];
     match refused.into_iter().find(|(_, given, _)| *given) {
         None => Ok(()),

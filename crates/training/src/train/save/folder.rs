@@ -109,13 +109,15 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
     let why = match from {
         Some(head) if busy(out) && !ours(head) => {
             let file = head.path.display();
-            format!("is not empty, and {file} is not one of its checkpoints; choose another --out, or remove it")
+            format!(
+                "is not empty, and {file} is not a checkpoint of the run in this folder; choose another --out, or remove this folder"
+            )
         }
         None if busy(out) && !request.resume => {
-            "is not empty; choose another --out, or remove it, or continue with --resume auto".into()
+            "is not empty; choose another --out, remove this folder, or continue with --resume auto".into()
         }
         None if out.join("model.h5").exists() => {
-            "contains a model but no checkpoint to continue from; choose another --out, or remove it".into()
+            "contains a model but no checkpoint to continue from; choose another --out, or remove this folder".into()
         }
         None if marker.is_none() => match WRITTEN.into_iter().find(|name| out.join(name).symlink_metadata().is_ok()) {
             Some(name) => format!(

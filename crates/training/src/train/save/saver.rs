@@ -358,7 +358,7 @@ fn copy_best(out: &Path, head: &Head, step: u64) -> Result<(), String> {
     };
     copy().map_err(|error| match error.kind() {
         ErrorKind::NotFound => format!("it is neither in the output folder nor next to {}", head.path.display()),
-        _ => format!("cannot copy {} into OUT: {error}", from.display()),
+        _ => format!("cannot copy {} into the output folder: {error}", from.display()),
     })
 }
 

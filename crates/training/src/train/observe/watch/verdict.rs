@@ -92,7 +92,8 @@ pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: 
             stuck = true;
             let silent = silent.as_secs_f64();
             missing.push(format!(
-                "{who} has given no sign of life for {silent:.0} s (it or its node has stopped, or its file system hangs); when last \
+                "{who} has given no sign of life for {silent:.0} s (the process or its node has stopped, or its file system hangs); when \
+                 last \
                  seen, it {}",
                 status.last()
             ));
