@@ -135,14 +135,17 @@ fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
             ("init.stem", init.stem.is_some()),
         ];
         if let Some((key, _)) = others.into_iter().find(|(_, given)| *given) {
-            return Err((key, "has no meaning without init.from, the file of weights".into()));
+            return Err((
+                key,
+                "has no meaning without init.from, the file of weights; set init.from, or remove this key".into(),
+            ));
         }
     }
     init.rules().map_err(|why| ("init.match", why))?;
     if freeze.patterns.is_none() && freeze.epochs.is_some() {
         return Err((
             "freeze.epochs",
-            "has no meaning without freeze.patterns, the parameters that are not trained".into(),
+            "has no meaning without freeze.patterns, the parameters that are not trained; set freeze.patterns, or remove this key".into(),
         ));
     }
     if freeze.patterns.is_some() && recipe.sync != Sync::Allreduce {
@@ -427,7 +430,10 @@ pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error
         return refuse("eval.offset", format!("must be below eval.every = {}, got {}", eval.every(), eval.offset()));
     }
     if eval.ema == Some(true) && !recipe.ema.is_kept() {
-        return refuse("eval.ema", "has no meaning without ema.decay or ema.swa_start, which keep averages".into());
+        return refuse(
+            "eval.ema",
+            "has no meaning without ema.decay or ema.swa_start; set one of them, or remove this key".into(),
+        );
     }
     check_averages(recipe).or_else(|(key, why)| refuse(key, why))?;
     let share = stop.score().value().measure.is_share();
@@ -466,14 +472,15 @@ fn check_averages(recipe: &Recipe) -> Result<(), (&'static str, String)> {
             ),
         )),
         (None, _) if ema.swa_every.is_some() => {
-            Err(("ema.swa_every", "has no meaning without ema.swa_start, the first epoch that is averaged".into()))
+            Err(("ema.swa_every", "has no meaning without ema.swa_start; set ema.swa_start, or remove this key".into()))
         }
         _ if ema.lookahead.is_some() && ema.decay.is_none() => {
             Err(("ema.lookahead", "needs ema.decay, the part that the averages keep, for example 0.5".into()))
         }
-        _ if ema.lookahead_power.is_some() && ema.lookahead.is_none() => {
-            Err(("ema.lookahead_power", "has no meaning without ema.lookahead, the number of steps".into()))
-        }
+        _ if ema.lookahead_power.is_some() && ema.lookahead.is_none() => Err((
+            "ema.lookahead_power",
+            "has no meaning without ema.lookahead; set ema.lookahead, or remove this key".into(),
+        )),
         _ => Ok(()),
     }
 }

@@ -238,12 +238,19 @@ impl MixSpec {
         let Some(MixSettings { mixup, cutmix, .. }) = self.settings() else {
             let idle = [("mix.switch", self.switch.is_some()), ("mix.prob", self.prob.is_some())];
             return match idle.into_iter().find(|(_, given)| *given) {
-                Some((key, _)) => Err((key, "has no meaning without mix.mixup or mix.cutmix above 0".into())),
+                Some((key, _)) => Err((
+                    key,
+                    "has no meaning without mix.mixup or mix.cutmix above 0; set one of them, or remove this key"
+                        .into(),
+                )),
                 None => Ok(()),
             };
         };
         if self.switch.is_some() && (mixup == 0.0 || cutmix == 0.0) {
-            return Err(("mix.switch", "has no meaning without both mix.mixup and mix.cutmix above 0".into()));
+            return Err((
+                "mix.switch",
+                "has no meaning without both mix.mixup and mix.cutmix above 0; set both, or remove this key".into(),
+            ));
         }
         let Some(workers) = workers.filter(|workers| batch / workers < 2) else { return Ok(()) };
         let key = if mixup > 0.0 { "mix.mixup" } else { "mix.cutmix" };
@@ -281,7 +288,11 @@ impl DistillSpec {
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         let idle = [("distill.share", self.share.is_some()), ("distill.temperature", self.temperature.is_some())];
         match idle.into_iter().find(|(_, given)| *given && self.teacher.is_none()) {
-            Some((key, _)) => Err((key, "has no meaning without distill.teacher, a trained network".into())),
+            Some((key, _)) => Err((
+                key,
+                "has no meaning without distill.teacher, a trained network; set distill.teacher, or remove this key"
+                    .into(),
+            )),
             None => Ok(()),
         }
     }
