@@ -50,7 +50,7 @@ pub fn find_model(request: &ModelRequest) -> Result<FoundModel, Error> {
             runs_below(given)
         ))
     })?;
-    let note = Some(format!("model: {}, the newest checkpoint: the run has no model.h5 yet", file.display()));
+    let note = Some(format!("model: {}, the newest checkpoint, because the run has no model.h5 yet", file.display()));
     Ok(FoundModel { file, note })
 }
 

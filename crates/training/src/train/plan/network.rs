@@ -177,7 +177,9 @@ fn fits(net: &NetSpec, tensors: &[Tensor]) -> Result<(), String> {
     match odd {
         Some((name, shape, _)) => {
             let wanted = own.get(name).map_or("no tensor of that name".to_string(), |shape| format!("{shape:?}"));
-            Err(format!("its tensor {name} has shape {shape:?}, but for this run the network has {wanted}"))
+            Err(format!(
+                "the tensor {name} has shape {shape:?} in the file, but for this run the network needs {wanted}"
+            ))
         }
         None => Ok(()),
     }
