@@ -93,8 +93,7 @@ pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: 
             let silent = silent.as_secs_f64();
             missing.push(format!(
                 "{who} has given no sign of life for {silent:.0} s (the process or its node has stopped, or its file system hangs); when \
-                 last \
-                 seen, it {}",
+                 last seen, it {}",
                 status.last()
             ));
         } else if status.inside && (status.operation, other) < (me.operation, rank) {
