@@ -192,7 +192,7 @@ fn open_split(request: &ManyRequest, folder: &Path, reader: &ImageReader) -> Res
     if bands.dtype != model.bands.dtype || given.channels() != expected.channels() {
         return Err(Error::Failed(format!(
             "{} was trained on images of {expected} with {} values, but {} has images of {given} with {} values; give images like those \
-             that it was trained on",
+             that the model was trained on",
             request.model.file.display(),
             model.bands.dtype,
             folder.display(),
@@ -362,7 +362,8 @@ impl<B: Backend> Prediction<'_, B> {
         }
         let mut lines = Vec::new();
         for row in &rows {
-            serde_json::to_writer(&mut lines, row).map_err(|e| Error::Failed(format!("a row of the output: {e}")))?;
+            serde_json::to_writer(&mut lines, row)
+                .map_err(|e| Error::Failed(format!("cannot encode a row of the output as JSON: {e}")))?;
             lines.push(b'\n');
         }
         Ok((lines, self.features(&rows)?))
@@ -389,7 +390,9 @@ impl<B: Backend> Prediction<'_, B> {
         on_threads(self.loader.min(ids.len()), work, |((id, mut views), place)| {
             let mut row = images.row(*id);
             let prepare = || images.prepare(*id, reader, &mut row, &mut views);
-            let prepared = loaders::guarded_with(prepare, |panic| format!("the reader failed ({panic})"));
+            let prepared = loaders::guarded_with(prepare, |panic| {
+                format!("reading the image failed unexpectedly ({panic}); this is a bug in trireme, please report it")
+            });
             if let Err(what) = prepared {
                 // the network sees zeros instead
                 views.iter_mut().for_each(|view| view.fill(0.0));

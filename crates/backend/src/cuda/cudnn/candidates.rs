@@ -208,7 +208,10 @@ pub fn prepare_known(
     let task = Task::new(device, what, direction, settings)?;
     let prepared = task.prepare(configuration(&algorithm, device, &task.graph)?, algorithm)?;
     if prepared.workspace > settings.workspace {
-        let why = format!("its workspace of {} bytes is too large", prepared.workspace);
+        let why = format!(
+            "this algorithm needs {} bytes of workspace, but at most {} are allowed",
+            prepared.workspace, settings.workspace
+        );
         return Err(Error::Unsupported { op: "convolution".into(), why });
     }
     Ok(prepared)

@@ -46,7 +46,7 @@ pub fn adapt(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Adapted
             }
             return Err(Error::Usage(format!(
                 "init.from: {name} of {} reads images with {}, but the images of this run have {channels}. Set init.stem = \
-                 \"repeat\" or \"mean\" to use its filters for all channels, or \"fresh\" to start them at random",
+                 \"repeat\" or \"mean\" to use the filters of the file for all channels, or \"fresh\" to start with random filters",
                 weights.path.display(),
                 base::text::plural(given, "channel")
             )));
@@ -54,7 +54,7 @@ pub fn adapt(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Adapted
         if stem == Stem::Fresh {
             init.exclude.get_or_insert_default().push(name.clone());
             notes.push(format!(
-                "init.stem = \"fresh\": {name} starts at random, because in the file it reads {}",
+                "init.stem = \"fresh\": {name} starts with random weights, because this layer reads images with {} in the file",
                 base::text::plural(given, "channel")
             ));
             continue;
