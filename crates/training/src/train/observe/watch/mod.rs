@@ -244,7 +244,7 @@ fn watch(shared: &Shared) {
         let alone = shared.comm.known().is_some_and(|world| world.size == 1);
         let waits = me.waits(alone);
         if let Some(old) = warned.take_if(|old| waits.as_ref().is_none_or(|(what, _)| *what != old.what)) {
-            print(&format!("the run continues after a wait of at least {:.0} s: {}", old.last.as_secs_f64(), old.what));
+            print(&format!("the run continues after at least {:.0} s: {}", old.lasted.as_secs_f64(), old.what));
         }
         let waited = waits.as_ref().map_or(0.0, |waits| waits.1);
         let waited = Duration::try_from_secs_f64(waited).unwrap_or_default().min(awake.elapsed());
@@ -256,16 +256,17 @@ fn watch(shared: &Shared) {
         let advice = tested.as_ref().and_then(Option::as_deref);
         let judge = |limit: Duration| (waited >= limit).then(|| judge(shared, &me, alone, limit, advice)).flatten();
         if let Some((verdict, limit)) = limits.ending(judge) {
-            let (text, limit) = (verdict.text, limit.as_secs_f64());
+            let (text, limit) = (verdict.text, (limit * me.patience(alone)).as_secs_f64());
             comm::die(1, &format!("{text}. The run ends, because this lasted {limit:.0} s (--stall-abort). {CURE}"));
         }
         let soon = limits.warn.map(|warn| if advice.is_some() { warn.min(CONNECTED) } else { warn });
         let due = warned.as_ref().map(|old| old.last * 2).or(soon);
         if let (Some(verdict), Some((what, _))) = (due.and_then(judge), waits) {
-            let end =
-                limits.end(verdict.network).map(|limit| format!("; the run ends after {:.0} s", limit.as_secs_f64()));
+            let patience = me.patience(alone);
+            let end = limits.end(verdict.network).map(|limit| (limit * patience).as_secs_f64());
+            let end = end.map(|seconds| format!("; the run ends after {seconds:.0} s"));
             print(&format!("warning: {}{}", verdict.text, end.unwrap_or_default()));
-            warned = Some(LastWarning { what, last: waited });
+            warned = Some(LastWarning { what, last: waited, lasted: waited * patience });
         }
     }
 }
@@ -289,10 +290,13 @@ const CONNECTED: Duration = Duration::from_secs(15);
 const CURE: &str =
     "Check these ranks, files and nodes. A training continues from its last checkpoint with --resume auto";
 
-/// The wait that the last warning was about, and how long it had lasted.
+/// The wait or work that the last warning was about.
 struct LastWarning {
     what: String,
+    /// How long it had lasted, divided by its patience.
     last: Duration,
+    /// How long it had lasted.
+    lasted: Duration,
 }
 
 fn print(text: &str) {

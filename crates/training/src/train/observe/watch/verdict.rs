@@ -200,7 +200,8 @@ mod tests {
         let waits = Status { waiting: true, ..busy(4, DATA, 65.0) };
         assert_eq!(waits.waits(true).unwrap(), (DATA.into(), 65.0));
         // seconds of work count as a tenth of their number
-        assert_eq!(busy(4, "computes step 3", 65.0).waits(false).unwrap().1, 6.5);
+        let work = busy(4, "computes step 3", 65.0);
+        assert_eq!((work.waits(false).unwrap().1, work.patience(false)), (6.5, 10));
         let all = peers(&[Some(waits.clone()), Some(waits.clone()), Some(busy(4, "computes step 3", 65.0))], 1);
         mentions(among(&waits, 0, &all, LIMIT).unwrap(), &["this rank", DATA, "65 s", "1 of 2 other ranks"]);
         assert_eq!(among(&waits, 1, &all, LIMIT), None);
