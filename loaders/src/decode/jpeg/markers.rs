@@ -230,7 +230,7 @@ impl Frame {
 
     /// Records the bits that a scan sends. Returns the number of blocks that it goes through.
     fn scan(&mut self, body: &[u8]) -> Result<u64, String> {
-        let wrong = || String::from("a scan header does not fit its frame");
+        let wrong = || String::from("a scan header does not match the frame header");
         let (&count, rest) = body.split_first().ok_or_else(wrong)?;
         let (selectors, rest) = rest.split_at_checked(2 * usize::from(count)).ok_or_else(wrong)?;
         let &[first, last, bits, ..] = rest else { return Err(wrong()) };
