@@ -145,7 +145,10 @@ impl Matrix {
         let Self { rows, columns, values } = self;
         let plane = shape.plane();
         if columns != shape.elems() {
-            return Err(format!("its weight has {columns} features, but {shape} has {}", shape.elems()));
+            return Err(format!(
+                "its weight has {columns} features, but the flattened image {shape} has {}",
+                shape.elems()
+            ));
         }
         let place = |feature: usize| feature % plane * shape.c + feature / plane;
         let row = |row: usize| (0..columns).map(move |feature| row * columns + place(feature));
