@@ -58,7 +58,9 @@ pub(super) fn check_bands(example: &Example<'_>, manifest: &Manifest) -> Result<
     let values = Values::of(example);
     let count = example.encoded.len() / dtype.bytes();
     match (0..count).find(|&index| dtype == Dtype::F32 && !values.at(example.encoded, index).is_finite()) {
-        Some(index) => Err(format!("value {index} of the image is {}", values.at(example.encoded, index))),
+        Some(index) => {
+            Err(format!("value {index} of the image is {}; expected finite numbers", values.at(example.encoded, index)))
+        }
         None => Ok(()),
     }
 }
