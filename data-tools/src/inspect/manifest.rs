@@ -202,8 +202,8 @@ fn names_by_label<'a>(
                             format!("`{}` {}", printable(&name.text), printable(&name.synset)).trim_end().to_string()
                         };
                         let what = format!(
-                            "label {label} is the class {}, but {} in record {} at byte {} of {}; number the classes of all records \
-                             alike",
+                            "label {label} is the class {}, but {} in record {} at byte {} of {}; use the same class numbers in all \
+                             records",
                             of(name),
                             of(first),
                             first.at.record,
@@ -259,7 +259,7 @@ pub(super) fn missing_in_train(
             range(labels)
         );
         if on_bad == OnBad::Fail {
-            let cure = "number the classes of all splits alike, or continue with `--on-bad skip`";
+            let cure = "use the same class numbers in all splits, or continue with `--on-bad skip`";
             return Err(fault(&dir.join(&shard.file), *at, format!("{what}: {cure}")));
         }
         notes.push(what);

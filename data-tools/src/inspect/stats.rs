@@ -91,9 +91,10 @@ pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
     let mut bands = manifest.bands.clone();
     let (mean, std) = match total.bands.is_empty() {
         true => total.finish(),
-        false => {
-            total.bands.finish(&mut bands).map_err(|band| Error::input(dir, format!("band {band} has no values")))?
-        }
+        false => total
+            .bands
+            .finish(&mut bands)
+            .map_err(|band| Error::input(dir, format!("no image has a value in band {band}")))?,
     };
     Ok(Stats {
         dir: dir.to_path_buf(),
