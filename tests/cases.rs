@@ -279,7 +279,7 @@ fn hostile_hdf5_files_are_refused() {
         images.create("images").unwrap().write_raw(&vec![0u8; 70 << 20]).unwrap();
     }
     says(&convert("virtual.h5", "seen"), 1, &["no array `seen`", "values in other files"]);
-    says(&convert("names.h5", "x"), 1, &["names.h5", "names more than 1048576 bytes"]);
+    says(&convert("names.h5", "x"), 1, &["names.h5", "names have more than 1048576 bytes"]);
     says(&convert("large.h5", "images"), 1, &["large.h5", "70 entries are compressed together", "70.0 MiB"]);
 }
 
