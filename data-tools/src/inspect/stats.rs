@@ -157,8 +157,8 @@ impl Stats {
         }
         if let Some(nodata) = manifest.bands.nodata {
             return Err(Error::Usage(format!(
-                "{}: pixels with the value {nodata} had no data and were stored as the mean of their band, so statistics of the records \
-                 leave them in; convert the images again instead",
+                "{}: pixels with the nodata value {nodata} were stored as the mean of their band, so statistics of the records would \
+                 include them; convert the images again, which measures without them",
                 self.dir.join(MANIFEST).display()
             )));
         }

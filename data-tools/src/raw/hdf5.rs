@@ -191,7 +191,7 @@ impl Process {
         match (read, serde_json::from_str(&line)) {
             (Ok(_), Ok(Opened::Arrays(arrays))) => Ok((process, arrays)),
             (Ok(_), Ok(Opened::Error(what))) => {
-                Err(Error::input(path, format!("not an HDF5 file that can be read: {}", printable(&what))))
+                Err(Error::input(path, format!("the file cannot be read as HDF5: {}", printable(&what))))
             }
             (Err(error), _) => Err(process.ended(path, &error)),
             (Ok(_), Err(_)) if is_cut => Err(process.ended(path, &io::ErrorKind::InvalidData.into())),

@@ -182,7 +182,7 @@ impl<'a> Build<'a> {
                 Ok(view)
             }
             Value::Padded(_, Padding { fill: Fill::Mirrored, .. }) => {
-                Err("it reads a tensor padded with mirrored cells, but only blur pooling may".into())
+                Err("it reads a tensor padded with mirrored cells (mode=reflect), but only blur pooling may".into())
             }
             Value::Padded(_, Padding { fill: Fill::Lowest, .. }) => {
                 Err("it reads a tensor padded with -infinity, but only max pools may".into())

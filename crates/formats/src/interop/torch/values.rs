@@ -193,7 +193,7 @@ impl Values {
             marks.and_then(|number| self.dictionaries[number].iter().find_map(|(key, _)| self.mark(*key)))
         {
             return Err(Fault::Unsupported(format!(
-                "it has a tensor with PyTorch's mark \"{mark}\", whose values differ from the stored ones. Save the state_dict with \
+                "it has a tensor with PyTorch's {mark} bit set, so its values differ from the stored ones. Save the state_dict with \
                  tensor.resolve_neg().resolve_conj() for each tensor"
             )));
         }
