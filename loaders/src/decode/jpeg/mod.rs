@@ -144,7 +144,9 @@ impl Jpeg {
         self.check(status)?;
         let (w, h) = (self.get(raw::TJPARAM_TJPARAM_JPEGWIDTH), self.get(raw::TJPARAM_TJPARAM_JPEGHEIGHT));
         if (u32::try_from(w), u32::try_from(h)) != (Ok(width), Ok(height)) {
-            return Err(fault(format!("its frame header has the size {height} x {width}, but libjpeg-turbo found {h} x {w}")));
+            return Err(fault(format!(
+                "its frame header has the size {height} x {width}, but libjpeg-turbo found {h} x {w}"
+            )));
         }
         let (space, subsampling) = (self.get(raw::TJPARAM_TJPARAM_COLORSPACE), self.get(raw::TJPARAM_TJPARAM_SUBSAMP));
         Ok(Header { width, height, space, subsampling, lossless, cost, turn, has_entry_points })
