@@ -175,8 +175,11 @@ impl Frame {
             return Err("its frame header is too short".into());
         };
         let count = usize::from(count);
-        if !(1..=COMPONENTS).contains(&count) || rest.len() < 3 * count {
+        if !(1..=COMPONENTS).contains(&count) {
             return Err(format!("its frame header names {count} components; expected 1 to {COMPONENTS}"));
+        }
+        if rest.len() < 3 * count {
+            return Err(format!("its frame header is too short for {count} components"));
         }
         let mut components = [Component::default(); COMPONENTS];
         for (component, bytes) in components.iter_mut().zip(rest.as_chunks::<3>().0).take(count) {
