@@ -83,7 +83,7 @@ impl Moments {
 
     fn fit(&mut self, channels: usize) -> Result<(), String> {
         if channels == 0 {
-            return Err("an image without channels".to_string());
+            return Err("0 channels; expected at least 1".to_string());
         }
         if self.sum.is_empty() {
             self.sum.resize(channels, 0);

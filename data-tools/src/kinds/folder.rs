@@ -61,9 +61,9 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     for split in &splits[1..] {
         let (SplitFolder { name, folders }, listing) = (split, finder.split(split, &names)?);
         match listing.len() {
-            0 => {
-                finder.notes.push(format!("split {name} left out: {} contains no image of a class", folders.join(", ")))
-            }
+            0 => finder
+                .notes
+                .push(format!("split {name} left out: no class folder with images in {}", text::first(folders))),
             _ => found.push((name.clone(), listing)),
         }
     }
@@ -311,7 +311,9 @@ impl Finder<'_> {
             return Ok(());
         }
         let word = if unknown.len() == 1 { "a class" } else { "classes" };
-        let what = format!("found {word} that train does not have: {list}; leave them out with `--on-bad skip`");
+        let what = format!(
+            "found {word} that train does not have: {list}; add such images to train, or leave them out with `--on-bad skip`"
+        );
         Err(Error::input(root, what))
     }
 }

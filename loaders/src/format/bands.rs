@@ -116,7 +116,7 @@ impl Bands {
     /// Describes the first wrong key.
     pub fn check(&self) -> Result<(), String> {
         if self.need_version() && self.channels.is_none() {
-            return Err(format!("`channels` is missing: a data set of {} needs it", self.dtype));
+            return Err(format!("`channels` is missing, but a data set with bands of {} needs it", self.dtype));
         }
         if let Some(channels) = self.channels.filter(|channels| !(1..=MAX_CHANNELS).contains(channels)) {
             return Err(format!("`channels`: expected 1 to {MAX_CHANNELS}, got {channels}"));
@@ -142,12 +142,12 @@ impl Bands {
         let lists = [("min".to_string(), &self.min), ("max".to_string(), &self.max)].into_iter().chain(percentiles);
         for (key, values) in lists {
             self.check_length(&key, values.len())?;
-            if !values.iter().all(|value| value.is_finite()) {
-                return Err(format!("`{key}` must be finite"));
+            if let Some(wrong) = values.iter().find(|value| !value.is_finite()) {
+                return Err(format!("`{key}`: expected finite numbers, got {wrong}"));
             }
         }
-        match self.min.iter().zip(&self.max).position(|(min, max)| min > max) {
-            Some(band) => Err(format!("`min` is above `max` for band {}", band + 1)),
+        match self.min.iter().zip(&self.max).zip(1..).find(|((min, max), _)| min > max) {
+            Some(((min, max), band)) => Err(format!("`min` of band {band} is {min}, which is above its `max`, {max}")),
             None => Ok(()),
         }
     }

@@ -229,7 +229,15 @@ fn classes_from_labels(src: &Path, labels: &BTreeSet<Label>, on_bad: OnBad) -> R
         let names = labels.iter().filter(|label| label.number().is_none()).map(Label::text);
         let names: BTreeSet<String> = names.collect();
         return match names.is_empty() && !labels.is_empty() {
-            true => Err(Error::input(src, "no label is a valid class; expected numbers from 0, or names")),
+            true => {
+                let first = labels
+                    .first()
+                    .map_or_else(String::new, |label| format!(", such as `{}`", printable(&label.text())));
+                let what = format!(
+                    "the labels are not valid classes{first}; expected numbers from 0 to {MAX_CLASS}, or names"
+                );
+                Err(Error::input(src, what))
+            }
             false => Ok(names.into_iter().collect()),
         };
     };
@@ -276,7 +284,7 @@ impl NumberNames {
             Some((first, _)) if first == name => {}
             Some((first, earlier)) => {
                 let what = format!(
-                    "label {number} is the class `{}` in {earlier}, but `{}` in {}; number all labels alike",
+                    "label {number} is the class `{}` in {earlier}, but `{}` in {}; use the same number for a class everywhere",
                     printable(first),
                     printable(name),
                     place()
