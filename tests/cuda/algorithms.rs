@@ -160,7 +160,7 @@ fn an_algorithm_that_does_not_run_is_replaced_and_named() {
     let (_, ended) = train(&setting, "out", &["A=1", "A=1"], &["--max-steps", "3", "--resume", "auto"]);
     let said = notes(&ended);
     assert_eq!(said.len(), 1, "{}", ended.stderr);
-    mentions(said[0], &["the checkpoint's include 1 ", operation, "bit for bit"]);
+    mentions(said[0], &["the checkpoint's differ for", operation, "bit for bit"]);
     let later = setting.folder.path().join("out/checkpoints/step-00000003.h5");
     let state = StateFile::read(&later).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(state.progress.algorithms, sound, "the new choice must equal the first one");

@@ -288,7 +288,7 @@ mod tests {
             exchange(&Exchange { codec, bytes, float_bytes: 4000, steps: 20, ..times })
         };
         let slow = text("exact", 4000, 900.0);
-        mentions(&slow, &["Use exact", "reduce.codec = \"float\"", "reduce.codec = \"int8\""]);
+        mentions(&slow, &["Keep exact", "reduce.codec = \"float\"", "reduce.codec = \"int8\""]);
         assert!(!slow.contains("slower links"), "{slow}");
         assert!(!text("exact", 4000, 9.0).contains("int8"));
         let few = text("ternary", 400, 900.0);

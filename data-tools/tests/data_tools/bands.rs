@@ -194,7 +194,7 @@ fn pixels_without_data_become_the_mean() {
         assert_eq!(split.record(id, &mut Vec::new()).unwrap().0.encoded, values(false));
     }
     let error = stats(&temp.path("out"), "train", 1).unwrap().write().unwrap_err();
-    mentions(error, &["dataset.json", "value -9999", "no data"]);
+    mentions(error, &["dataset.json", "value -9999", "convert the images again"]);
     // A different value in one file is an error, unless `--nodata` sets the value for all files.
     write(&temp.path("src/a/2.tif"), &strip(1, 3, 2, 32, 3, &values(false), &[(42113, "0")]));
     let error = convert("folder", &temp.path("src"), &temp.path("two"), &options()).unwrap_err();
@@ -224,7 +224,7 @@ fn values_that_are_not_finite_are_named() {
     assert!(verify(&temp.path("out"), 1).unwrap().is_ok());
     let measured = stats(&temp.path("out"), "train", 1).unwrap();
     assert_eq!(measured.to_json()["bands"]["nodata"], "nan");
-    mentions(measured.write().unwrap_err(), &["dataset.json", "value NaN", "no data"]);
+    mentions(measured.write().unwrap_err(), &["dataset.json", "value NaN", "convert the images again"]);
 }
 
 /// Returns a `.npy` file.
@@ -333,7 +333,7 @@ fn bytes_without_data_are_masked() {
     assert_eq!(stored, [[1, 10, 100, 3, 20, 100], [3, 30, 150, 5, 60, 250]]);
     mentions(
         stats(&temp.path("out"), "train", 1).unwrap().write().unwrap_err(),
-        &["dataset.json", "value 0", "no data"],
+        &["dataset.json", "value 0", "convert the images again"],
     );
 
     // Commands that measure the pixels again cannot tell missing values from real ones.

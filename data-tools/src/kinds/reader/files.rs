@@ -72,8 +72,8 @@ impl Files {
             let drawn = draw_validation(&mut found[0].1, classes.len(), share, options.seed);
             if drawn.len() == 0 {
                 return Err(Error::Usage(format!(
-                    "--validation-fraction {share} selects no image: a class gives one only if it has at least two images, and the number of \
-                     its images x {share} is at least 0.5; use a larger fraction"
+                    "--validation-fraction {share} selects no image: a class gives one only if it has at least two images, and the \
+                     number of its images x {share} is at least 0.5; use a larger fraction"
                 )));
             }
             notes.extend(without_validation(&found[0].1, &drawn, &classes));

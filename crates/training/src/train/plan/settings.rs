@@ -346,7 +346,7 @@ mod tests {
             found("epochs = 3\nbatch = 10", &step("[82, 123]"), None),
             &["epoch 82, 123", "3 epochs", "schedule.milestones=[1.5, 2.2]"],
         );
-        one(found("epochs = 3\nbatch = 10", &step("[1, 3]"), None), &["not be lowered", "epoch 3,"]);
+        one(found("epochs = 3\nbatch = 10", &step("[1, 3]"), None), &["not be lowered", "epoch 3 "]);
     }
 
     #[test]
@@ -422,7 +422,7 @@ mod tests {
                     [schedule]\nkind = \"constant\"\nbase_lr = 0.1";
         let recipe = Recipe::from_toml(text).unwrap();
         let of = |scored| unscored(&recipe, RunFacts { images: 1000, max_steps: None, scored });
-        mentions(of(false).unwrap(), &["scored: d ", "test or validation", "--validation-fraction"]);
+        mentions(of(false).unwrap(), &["d has no images", "test or validation", "--validation-fraction"]);
         assert_eq!(of(true), None);
     }
 

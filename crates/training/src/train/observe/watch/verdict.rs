@@ -203,7 +203,7 @@ mod tests {
         let work = busy(4, "computes step 3", 65.0);
         assert_eq!((work.waits(false).unwrap().1, work.patience(false)), (6.5, 10));
         let all = peers(&[Some(waits.clone()), Some(waits.clone()), Some(busy(4, "computes step 3", 65.0))], 1);
-        mentions(among(&waits, 0, &all, LIMIT).unwrap(), &["this rank", DATA, "65 s", "1 of 2 other ranks"]);
+        mentions(among(&waits, 0, &all, LIMIT).unwrap(), &["this rank", DATA, "65 s", "1 of the 2 other ranks"]);
         assert_eq!(among(&waits, 1, &all, LIMIT), None);
         // rank 1 waits for this rank in an operation, so rank 1 reports
         assert_eq!(among(&waits, 0, &peers(&[None, Some(inside(5))], 1), LIMIT), None);
