@@ -253,7 +253,7 @@ pub(super) fn manufacturer() -> Manufacturer {
 /// AVX-512 since Zen 4, and units of the full width since Zen 5.
 pub(super) fn table(isa: Isa, manufacturer: &Manufacturer) -> &'static str {
     match (isa, manufacturer) {
-        (Isa::Sse41, _) => "none",
+        (Isa::Sse41 | Isa::Neon, _) => "none",
         (Isa::Avx2, _) => "avx2",
         (_, Manufacturer::Amd { family: ..26 }) => "zen4",
         (_, Manufacturer::Amd { .. }) => "zen5",
