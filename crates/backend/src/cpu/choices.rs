@@ -225,6 +225,7 @@ pub(super) fn merged(before: &str, measured: &str, batches: &[usize], new: &[Str
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Manufacturer {
     /// The processor's family: 25 means Zen 3 or 4, 26 means Zen 5.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     Amd {
         family: u32,
     },
