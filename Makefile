@@ -132,7 +132,7 @@ test-sites: ## test the job scripts for PBS, LSF, Flux and ssh with replacements
 test-install: build ## test `make install` and `make uninstall` in temporary folders
 	@tests/sites/install.sh '$(BIN)'
 
-test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume each (minutes)
+test-faults: ## kill and stop runs, damage their files and fill their disks at many moments, and resume them (minutes)
 	@$(CARGO) test --locked --test faults --test runs -- \
 		a_panic a_second_interrupt broken_checkpoints does_not_fit no_number
 	@$(CARGO) test --locked --test faults -- running:: sweep:: --include-ignored --nocapture --test-threads 1 \
@@ -245,7 +245,7 @@ setup-cuda-plans: ## install cuDNN and cuBLASLt (1 GB, from PyPI) into target/cu
 	@$(call pip_folder,tests/gpu/cudnn.txt,$(CUDA_PLANS))
 
 # PLAN_GPUS and PLAN_NETWORKS select some of them, such as PLAN_GPUS=L4 PLAN_NETWORKS=resnet50,vgg16
-test-cuda-plans: setup-cuda-plans ## ask cuDNN for algorithms of all convolutions of the catalogue on described H100, A100 and L4 (minutes); needs no GPU
+test-cuda-plans: setup-cuda-plans ## ask cuDNN for algorithms of all networks' convolutions on H100, A100 and L4, described by recorded properties (minutes); needs no GPU
 	@LD_LIBRARY_PATH="$(abspath $(CUDA_PLANS))/nvidia/cudnn/lib:$(abspath $(CUDA_PLANS))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" \
 		TRIREME_PLAN_GPUS='$(PLAN_GPUS)' TRIREME_PLAN_NETWORKS='$(PLAN_NETWORKS)' \
 		$(CARGO) test --locked --quiet -p backend --lib cuda::cudnn -- --nocapture --include-ignored

@@ -74,7 +74,7 @@ pub enum Error {
     )]
     Channels { expected: u32, got: u32 },
     /// Batches of bytes were requested, but the stored values are not bytes.
-    #[error("batches of bytes: the images have {dtype} values; ask for batches of floats")]
+    #[error("batches of bytes need images of uint8, but these images have {dtype} values; request batches of floats")]
     NoBytes { dtype: Dtype },
     /// The directory is not a data set.
     #[error(

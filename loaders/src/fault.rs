@@ -207,7 +207,7 @@ pub enum ExampleFault {
     #[error("`{0}` is missing or 0, but a RAW image needs it")]
     RawSize(&'static str),
     /// A size is below 0 or above 2^32 - 1.
-    #[error("`{key}`: expected a size, got {value}")]
+    #[error("`{key}`: expected a size from 0 to 4294967295, got {value}")]
     BadSize { key: &'static str, value: i64 },
 }
 

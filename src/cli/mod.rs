@@ -170,12 +170,14 @@ pub fn set_wait_policy() -> Result<(), Failure> {
     if missing.is_empty() {
         return Ok(());
     }
+    let set: Vec<String> = missing.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let set = set.join(" ");
     let program =
-        std::env::current_exe().map_err(|e| Failure::failed(format!("cannot find the program's own file: {e}")))?;
+        std::env::current_exe().map_err(|e| Failure::failed(format!("cannot restart trireme with {set}: {e}")))?;
     // `exec` returns only if it fails.
     let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).envs(missing).exec();
     Err(Failure::failed(format!(
-        "cannot restart the program with OMP_WAIT_POLICY set: {error}. Set it before you start trireme"
+        "cannot restart trireme with {set}: {error}. Set these environment variables before you start trireme"
     )))
 }
 

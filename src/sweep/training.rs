@@ -114,19 +114,21 @@ impl Sweep {
 
     /// Runs one training to its end.
     fn one(&self, point: &Point, stop_requests: &StopRequests) -> Result<Outcome, Error> {
-        let failed = |what: &str, e: std::io::Error| Error::Failed(format!("cannot {what} the training: {e}"));
-        let program = std::env::current_exe().map_err(|e| failed("find the program of", e))?;
+        let failed = |what: &str, e: std::io::Error| Error::Failed(format!("cannot {what}: {e}"));
+        let program =
+            std::env::current_exe().map_err(|e| failed("find the file of this program to start the training", e))?;
         let mut words = self.launcher.iter().map(Into::into).chain([program.into_os_string()]);
         let first: OsString = words.next().unwrap_or_default();
         let mut command = Command::new(&first);
         command.args(words).args(self.arguments(point)).args(["--resume", "auto"]).process_group(0);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(|e| {
-            let first = first.display();
-            Error::Failed(format!("cannot start the training: {first}: {e}"))
+            let (out, first) = (self.folder(point), first.display());
+            let out = out.display();
+            Error::Failed(format!("cannot start the training in {out}: {first}: {e}"))
         })?;
         let mut told: Option<Instant> = None;
         loop {
-            if let Some(status) = child.try_wait().map_err(|e| failed("wait for", e))? {
+            if let Some(status) = child.try_wait().map_err(|e| failed("wait for the training", e))? {
                 return Ok(match outcome(status) {
                     // After a request to stop, any failure counts as stopped.
                     Outcome::Failed if stop_requests.to_stop() => Outcome::Stopped,

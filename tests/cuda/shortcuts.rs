@@ -81,7 +81,7 @@ fn a_shortcut_that_is_read_through_changes_no_bit() {
         let widths = [16, 32, 64];
         let (through, apart) = (run(precision, widths, false), run(precision, widths, true));
         assert_eq!(apart.shortcuts, ["own"; 2], "{precision}");
-        assert!(through.shortcuts.iter().all(|how| how.contains("read through")), "{:?}", through.shortcuts);
+        assert!(through.shortcuts.iter().all(|how| how.contains("fused into")), "{:?}", through.shortcuts);
         let differ = through.bits.iter().zip(&apart.bits).filter(|(a, b)| a != b).count();
         assert_eq!((differ, through.bits.len()), (0, apart.bits.len()), "{precision}");
     }
@@ -97,7 +97,7 @@ fn what_whole_packs_do_not_make_up_is_not_read_through() {
     }
 }
 
-/// If batch normalisation reads through a shortcut, the shortcut's output is never computed and cannot be read.
+/// If batch norms do the work of a shortcut, its output is never computed and cannot be read.
 #[test]
 fn the_output_of_a_shortcut_without_a_pass_is_refused() {
     let _alone = alone();

@@ -86,7 +86,7 @@ fn gpu_codes_match_the_host() {
             (setting.digest(&out), ended.stderr)
         };
         let (staged, said) = train("staged", "reduce.path=staged");
-        mentions(said, &["staged: the host encodes ", &format!("with {codec}")]);
+        mentions(said, &["staged: the host ", &format!("gradients with {codec}")]);
         let (coded, said) = train("coded", "reduce.path=auto");
         assert_eq!(coded, staged, "{codec} {more}");
         mentions(said, &["coded: ", &format!("encodes gradients with {codec}")]);

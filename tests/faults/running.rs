@@ -114,7 +114,7 @@ fn startup_checks_are_printed() {
     for part in [
         "launch     4 ranks",
         "sums are correct",
-        "program, recipe, data set",
+        "program, recipe, ",
         "ranks 0-3; cores ",
         "room       ",
         "a checkpoint takes ",

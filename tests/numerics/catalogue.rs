@@ -85,7 +85,8 @@ fn torch(name: &str) -> String {
     net::torch_name(name).unwrap_or(name.into())
 }
 
-/// Returns the formula of a tensor. `v` is the variance of the input of a batch norm.
+/// Returns the formula that generates a tensor's test values. `v` is the variance of a batch norm's input. It sets the
+/// scale of the running statistics and is not used for parameters.
 fn formula(name: &str, shape: &[usize], v: f64) -> Formula {
     let field = name.rsplit('.').next().unwrap_or(name);
     let (scale, shift) = match field {

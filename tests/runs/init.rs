@@ -137,7 +137,7 @@ fn different_classes_are_reported() {
     let sets = [from[0].clone(), set("init.exclude", r#"["fc2.*"]"#)];
     setting.trained("excluded", 0, &args(&sets, &["--data", &renamed, "--max-steps", "1"]));
     let ended = setting.train("replaced", 2, &args(&from, &["--data", &more, "--max-steps", "1"])).succeeded();
-    ended.says(&["last layer, fc2,", "at random", "class 10 ", "\"ship\" in"]);
+    ended.says(&["last layer, fc2,", "random weights", "class 10 ", "\"ship\" in"]);
     ended.says(&["replaced: 2 tensors", "fc2.weight ([11, 500] "]);
 }
 
@@ -233,7 +233,7 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     refused(2, &["optimizer.groups=[{match=[\"fcc*\"], lr=2}]"], &parts);
     let parts = ["table 1: ", "unknown key rate", "\"match\", \"lr\"", "\"weight_decay\""];
     refused(2, &["optimizer.groups=[{match=[\"fc*\"], rate=2}]"], &parts);
-    refused(2, &["optimizer.groups=[{lr=2}]"], &["table 1: match: missing"]);
+    refused(2, &["optimizer.groups=[{lr=2}]"], &["table 1: match: this required key is missing"]);
     // without init.strict, missing tensors are allowed and reported
     let sets = ["--set", &short, "--set", "init.strict=false", "--max-steps", "1"];
     let ended = run.train(2, &sets).succeeded();

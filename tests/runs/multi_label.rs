@@ -285,7 +285,7 @@ fn single_and_multi_label_models_are_distinguished() {
     let out = several.trained("out", 0, &["--max-steps", "1"]);
     one.train(0, &["--max-steps", "1"]).succeeded();
     let scored = |model: &str, data: &str, more: &[&str]| run(0, &[&["eval", model, "--data", data], more].concat());
-    scored(&out, &one.data, &[]).failed(1, &[&out, "several labels", &one.data, "one each", "convert csv"]);
+    scored(&out, &one.data, &[]).failed(1, &[&out, "several labels", &one.data, "one label each", "convert csv"]);
     scored(&one.out, &several.data, &[]).failed(1, &["one label each", &several.data, "\"bce\""]);
     scored(&out, &several.data, &["--map-classes"]).failed(2, &["--map-classes", "one label", &several.data]);
     let picture = several.folder.at("picture.png");

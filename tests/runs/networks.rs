@@ -98,7 +98,7 @@ fn errors_in_a_network_are_reported_before_anything_is_written() {
     fs::remove_file(setting.folder.at("own.toml")).unwrap();
     setting.refused(2, &[], &["the network", "own.toml", "No such file"]);
     setting.folder.write("recipe.toml", &recipe("own.tml"));
-    setting.refused(2, &[], &["\"own.tml\"", "the catalogue", ".toml or .onnx"]);
+    setting.refused(2, &[], &["\"own.tml\"", "`trireme models`", ".toml or .onnx"]);
     setting.folder.write("own.onnx", "no model");
     setting.folder.write("recipe.toml", &recipe("own.onnx"));
     setting.refused(2, &[], &["own.onnx"]);

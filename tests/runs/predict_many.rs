@@ -115,7 +115,7 @@ fn a_killed_prediction_continues() {
     predict(&setting, 0, "killed.csv", &["--top", "3"])
         .failed(2, &["killed.csv.partial", "another prediction", "remove"]);
     let ended = predict(&setting, 1, "killed.csv", &features).succeeded();
-    assert!(ended.stderr.contains("600 images, ") && ended.stderr.contains("kept from an earlier"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("600 images, ") && ended.stderr.contains(" of them kept "), "{}", ended.stderr);
     assert_eq!(bytes(&setting, "killed.csv"), bytes(&setting, "whole.csv"));
     assert_eq!(bytes(&setting, "killed.npy"), bytes(&setting, "whole.npy"));
     assert!(!Path::new(&journal).exists());

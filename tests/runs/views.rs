@@ -56,7 +56,7 @@ fn averages_of_views_are_the_same_on_any_number_of_ranks() {
             Images::new(dir, THINGS, 16, 8)
         });
     let out = without.trained("out", 0, &[]);
-    run(0, &["eval", &out, "--corners"]).failed(2, &["center_crop(size)", "does not have"]);
+    run(0, &["eval", &out, "--corners"]).failed(2, &["center_crop(size)", "has no center_crop"]);
 }
 
 /// The scores before softmax are averaged, so a picture and its mirror image have the same result.

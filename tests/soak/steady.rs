@@ -97,7 +97,8 @@ fn finish(settings: &Settings, diary: &Diary, training: &Training, place: &Place
     diary.counts().lines += lines;
 }
 
-/// Compares the steps and scores that the reference also has. Returns their number.
+/// Compares this run's log lines of steps and scores with the reference's, up to the reference's last step. Returns the
+/// number of lines compared.
 fn compare(training: &Training, place: &Place) -> Result<u64, String> {
     let log = File::open(place.log()).map_err(|e| format!("{}: {e}", place.log().display()))?;
     let mut lines = 0;

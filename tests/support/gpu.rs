@@ -45,7 +45,7 @@ pub fn see(mut command: Command) -> Command {
 }
 
 /// Part of the warning that appears if the driver does not record a pass.
-pub const NOT_RECORDED: &str = "is not replayed as a CUDA graph";
+pub const NOT_RECORDED: &str = "replayed as a CUDA graph";
 
 /// Runs a program to its end with a GPU.
 ///

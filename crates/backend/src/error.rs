@@ -1,8 +1,8 @@
 //! Errors of devices.
 
 /// The error message for an operation that cannot read a flattened image.
-pub(crate) const READS_FLATTENED: &str = "it reads a flattened image, which has another memory order than a vector; put a linear layer \
-                                          between them";
+pub(crate) const READS_FLATTENED: &str = "this layer reads a flattened image, whose values have another order in memory than those of a \
+                                          vector; put a linear layer between the flattened image and this layer";
 
 /// A failure of a device, or a request that it cannot serve.
 #[derive(Debug, thiserror::Error)]

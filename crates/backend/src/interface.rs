@@ -34,9 +34,9 @@ pub trait Backend: DeviceMemory {
 
     fn plan(&self, request: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error>;
 
-    /// Returns true if the batch norms around this shortcut can compute it while they read. The norm after it then reads
-    /// its residual from the shortcut's input. The norm before it reads a part of its output's gradient from the gradient
-    /// of the shortcut's output. So the shortcut needs no pass of its own.
+    /// Returns true if the batch norms around this shortcut can do its work, so that it needs no pass of its own. In the
+    /// forward pass, the norm after it reads its residual directly from the shortcut's input. In the backward pass, the
+    /// norm before it adds the gradient of the shortcut's output to the gradient of its own output.
     fn reads_through(&self, _shortcut: &ShapedShortcut) -> bool {
         false
     }

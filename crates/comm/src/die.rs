@@ -87,7 +87,8 @@ pub fn install_panic_hook() {
         let name = thread.name().unwrap_or("without a name");
         let text = loaders::panic_text(info.payload());
         let place = info.location().map(|l| format!(" at {l}")).unwrap_or_default();
-        let hint = "This is a bug in trireme. Please report it with the output of RUST_BACKTRACE=1";
+        let hint =
+            "This is a bug in trireme. Please report it with the output of the same command with RUST_BACKTRACE=1";
         die(1, &format!("panic in thread {name}{place}: {text}\n{hint}"));
     }));
 }

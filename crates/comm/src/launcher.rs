@@ -194,7 +194,7 @@ pub fn check_size(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdi
     let announced: Option<usize> = lookup(launcher.size).and_then(|text| text.parse().ok());
     match announced {
         Some(announced) if announced != size && size == 1 => Verdict::Fatal(format!(
-            "{} started {announced} ranks, but MPI sees only one, so each would train on its own. This launcher belongs to another MPI \
+            "{} started {announced} ranks, but MPI sees only one, so each would run on its own. This launcher belongs to another MPI \
              than the one that trireme was built with (`trireme doctor` shows it). Start with the mpirun of that MPI, or rebuild with \
              MPICC=/path/to/mpicc of this launcher's MPI",
             launcher.name
@@ -221,9 +221,9 @@ pub fn check_tasks(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verd
     let by_mpirun = has_mpirun(&lookup);
     match (step_tasks(&lookup), number(&lookup, "SLURM_NTASKS")) {
         (Some(tasks), _) if !by_mpirun && tasks > 1 && size == 1 => Verdict::Fatal(lone_ranks(tasks)),
-        (Some(tasks), _) if !by_mpirun && tasks != size => Verdict::Warning(mismatch("this step of", tasks, size)),
+        (Some(tasks), _) if !by_mpirun && tasks != size => Verdict::Warning(mismatch("step", tasks, size)),
         (Some(_), _) if !by_mpirun => Verdict::Ok,
-        (_, Some(tasks)) if tasks != size => Verdict::Warning(mismatch("the job with", tasks, size)),
+        (_, Some(tasks)) if tasks != size => Verdict::Warning(mismatch("job", tasks, size)),
         _ => Verdict::Ok,
     }
 }
@@ -268,17 +268,18 @@ fn step_tasks(lookup: &impl Fn(&str) -> Option<String>) -> Option<usize> {
 
 fn lone_ranks(tasks: usize) -> String {
     format!(
-        "srun started {tasks} tasks, but MPI sees only one rank, so each would train on its own: srun and this MPI use different PMIs. \
+        "srun started {tasks} tasks, but MPI sees only one rank, so each would run on its own: srun and this MPI use different PMIs. \
          Start with `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH, Intel MPI); `srun --mpi=list` shows what this Slurm \
          supports. Or use mpirun inside the job. To start one rank on purpose: srun -n 1"
     )
 }
 
 fn mismatch(what: &str, tasks: usize, size: usize) -> String {
+    let (ranks, tasks_text) = (plural(size, "rank"), plural(tasks, "task"));
     format!(
-        "MPI sees {}, but Slurm started {what} {}; training continues with {size}",
-        plural(size, "rank"),
-        plural(tasks, "task")
+        "MPI sees {ranks}, but the Slurm {what} has {tasks_text}; this program uses {ranks}. If you want {}, start it with \
+         `srun -n {tasks}` or `mpirun -n {tasks}`",
+        plural(tasks, "rank")
     )
 }
 

@@ -306,7 +306,7 @@ impl<B: Backend> Graph<B> {
     /// Returns an error if batch normalisation divides its batch into groups.
     pub fn normalise_across(&mut self, ranks: Box<dyn Across>) -> Result<(), Error> {
         if self.plan.net.bn_groups > 1 {
-            let why = "statistics over all ranks exclude groups with statistics of their own".into();
+            let why = "sync_bn uses the statistics of the whole batch, but bn_group divides it into groups; remove one of the two".into();
             return Err(Error::Unsupported { op: "batch normalisation".into(), why });
         }
         self.across = Some(ranks);
@@ -348,7 +348,7 @@ impl<B: Backend> Graph<B> {
         let unmade =
             |node: usize| !self.net().nodes[node].op.renames() && self.operation(node).is_none_or(|op| !op.writes());
         if let Some(node) = tensor.checked_sub(1).filter(|&node| unmade(node)) {
-            let why = "its output is not stored, because the next layer computes it from this layer's input".into();
+            let why = "the output of this layer is not stored, because the next layer computes it from the input of this layer".into();
             return Err(Error::Unsupported { op: self.net().nodes[node].name.clone(), why });
         }
         let desc = self.now.desc(tensor, self.pass.rows);
@@ -365,7 +365,7 @@ impl<B: Backend> Graph<B> {
         match self.operation(node) {
             Some(planned) => planned.implementation(),
             None if self.net().nodes[node].op.renames() => "renamed".into(),
-            None => "the adjacent norms read through it".into(),
+            None => "fused into the adjacent norms".into(),
         }
     }
 

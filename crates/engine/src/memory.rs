@@ -175,7 +175,8 @@ impl Backward<'_> {
         self.add(tensor);
     }
 
-    /// Records a part of a tensor's gradient that the tensor's node reads through a shortcut.
+    /// Records a part of a tensor's gradient that a shortcut would compute. The tensor's node computes it instead, from
+    /// the gradient `value` of the shortcut's output.
     fn add_part_through(&mut self, tensor: usize, value: usize) {
         self.pending[tensor].through = Some(value);
         self.add(tensor);
@@ -338,7 +339,7 @@ impl Need {
         // activations grow with the batch, parameters do not
         let fits = batch as f64 * free.saturating_sub(self.parameters) as f64 / self.activations.max(1) as f64;
         let advice = match fits as usize {
-            0 => "not even one image per rank would fit".into(),
+            0 => "not even one image per rank would fit; use a smaller network or smaller images".into(),
             rows => format!(
                 "about {} per rank would fit; try a smaller batch, more workers or more ranks",
                 base::text::plural(rows, "image")

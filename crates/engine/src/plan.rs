@@ -48,8 +48,8 @@ impl<B: Backend> NetworkPlan<B> {
     }
 }
 
-/// The operations for a batch size. Nodes without a pass have `None`: they rename their input, or are shortcuts that
-/// norms read through.
+/// The operations for a batch size. Nodes without a pass have `None`: they rename their input, or are shortcuts whose
+/// work the batch norms around them do.
 pub(super) type Operations<B> = Vec<Option<Box<dyn Planned<B>>>>;
 
 /// The plans for one image size.
@@ -201,13 +201,13 @@ pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> 
     (0..=net.nodes.len()).map(all).collect()
 }
 
-// Shortcuts that need no pass of their own because the device's batch normalisation reads through them. The norm after
-// such a shortcut reads its residual from the shortcut's input. The norm before it reads the second part of its
-// gradient from the gradient of the shortcut's output.
+// Shortcuts that need no pass of their own, because the batch norms around them do their work. In the forward pass, the
+// norm after such a shortcut reads its residual directly from the shortcut's input. In the backward pass, the norm
+// before it adds the gradient of the shortcut's output to the gradient of its own output.
 
-/// The shortcuts that norms read through.
+/// The shortcuts whose work batch norms do.
 pub(super) struct Shortcuts {
-    /// The shortcuts that each node reads through.
+    /// For each node, the shortcuts whose work it does.
     pub through: Vec<ReadThrough>,
     /// For each node, true if it is a shortcut without a pass of its own.
     pub passed_over: Vec<bool>,
@@ -230,7 +230,7 @@ impl Shortcuts {
     }
 }
 
-/// Returns the norms before and after a shortcut, if both can read through it. The norm after it must be its only
+/// Returns the batch norms before and after a shortcut, if both can do its work. The norm after it must be its only
 /// reader and use it as the residual. The output of the norm before it must have another reader, so that its gradient
 /// has a second part.
 fn neighbours(net: &NetSpec, shortcut: usize) -> Option<(usize, usize)> {

@@ -50,7 +50,7 @@ impl<B: Backend> Graph<B> {
     pub fn prepare(&mut self, batch: usize) -> Result<(), Error> {
         let largest = self.now.operations.keys().next_back().copied().unwrap_or(0);
         if batch > largest {
-            let expected = format!("a batch of at most {largest} rows, for which it was planned");
+            let expected = format!("a batch of at most {largest} images, for which the network was planned");
             return Err(Error::Size {
                 op: format!("network {}", self.plan.net.name),
                 expected,
@@ -102,7 +102,10 @@ impl<B: Backend> Graph<B> {
         let last = net.scores().find(|scores| shapes[*scores] != self.now.shapes[*scores]);
         last.map_or(Ok(()), |scores| {
             let layer = &net.nodes[scores - 1].name;
-            Err(refuse(layer, format!("its output would be {} for images of {}", shapes[scores], net.input)))
+            Err(refuse(
+                layer,
+                format!("the output of this layer would be {} for images of {}", shapes[scores], net.input),
+            ))
         })
     }
 

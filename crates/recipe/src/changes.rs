@@ -33,7 +33,7 @@ pub(super) fn unset(table: &mut Table, path: &str) -> Result<(), Error> {
     }
     let key = keys::find(path).ok_or_else(|| Error::UnknownKey { place: place(), hint: super::hint::of_key(path) })?;
     if key.field.required() {
-        let why = format!("every recipe needs it; use --set {path}=VALUE instead");
+        let why = format!("every recipe needs this key; to change its value, use --set {path}=VALUE");
         return Err(Error::Value { place: place(), why });
     }
     remove(table, path);
@@ -58,7 +58,7 @@ pub(super) fn leave_out_other_length(table: &mut Table, origin: &Origin) -> Opti
         .into_iter()
         .find(|(given, other)| origin.sets.contains_key(*given) && !origin.sets.contains_key(*other))?;
     let left = table.remove(other)?;
-    Some(format!("{}: ignores {other} = {} in {}", origin.of(given), text(&left), origin.file))
+    Some(format!("{}: {other} = {} in {} is ignored", origin.of(given), text(&left), origin.file))
 }
 
 /// Removes the keys of the file that do not belong to the kind chosen by `choice`, such as `schedule.kind`. `by` is the
@@ -77,7 +77,7 @@ fn leave_out(table: &mut Table, choice: &str, by: &str, origin: &Origin) -> Opti
     let left: Vec<String> =
         others.filter_map(|path| remove(table, path).map(|value| format!("{path} = {}", text(&value)))).collect();
     let file = origin.file;
-    (!left.is_empty()).then(|| format!("{by}: ignores keys of another kind in {file}: {}", left.join(", ")))
+    (!left.is_empty()).then(|| format!("{by}: keys of another kind in {file} are ignored: {}", left.join(", ")))
 }
 
 /// Returns the default of a key if the default is a string.

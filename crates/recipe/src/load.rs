@@ -199,8 +199,8 @@ pub fn suggest_recipes(path: &Path) -> String {
     let listed: Vec<String> = names.iter().take(LISTED).map(|name| shown(folder, name)).collect();
     match names.len() - listed.len() {
         _ if names.is_empty() => "; recipes are TOML files, and trireme has some in its folder `recipes`".into(),
-        0 => format!("; there are {}", listed.join(", ")),
-        more => format!("; there are {} and {more} more", listed.join(", ")),
+        0 => format!("; the existing recipes are {}", listed.join(", ")),
+        more => format!("; the existing recipes are {} and {more} more", listed.join(", ")),
     }
 }
 

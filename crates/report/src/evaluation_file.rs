@@ -264,7 +264,9 @@ impl EvaluationFile {
         match path.metadata() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
-            Ok(meta) if meta.len() > LONGEST => return Err(io::Error::other("is too large")),
+            Ok(meta) if meta.len() > LONGEST => {
+                return Err(io::Error::other(format!("is larger than {LONGEST} bytes")));
+            }
             Ok(_) => {}
         }
         let mut file: Self = serde_json::from_slice(&regular::read(&path)?)?;

@@ -131,17 +131,17 @@ fn exchange(exchange: &Exchange) -> String {
     );
     let fewer = bytes < float_bytes;
     text += &match float_ms {
-        None => "with one rank, float would send nothing".to_string(),
+        None => "with one rank, reduce.codec = \"float\" would send nothing".to_string(),
         Some(float) if *float <= whole => format!(
-            "float takes {float:.2} ms and is faster by {:.2} ms per step on these ranks. Use {codec} for its results{}, otherwise set \
-             reduce.codec = \"float\"",
+            "float takes {float:.2} ms and is faster by {:.2} ms per step on these ranks. Keep {codec} if you need its results{}, \
+             otherwise set reduce.codec = \"float\"",
             whole - float,
-            if fewer { " or on slower links" } else { "" }
+            if fewer { " or have slower links" } else { "" }
         ),
         Some(float) => format!("float takes {float:.2} ms: {codec} saves {:.2} ms per step", float - whole),
     };
     if float_ms.is_some() && !fewer && *wire_ms > SLOW_WIRE * (encode_ms + decode_ms) {
-        text += ". The network takes nearly all of this time. reduce.codec = \"int8\" sends fewer bytes";
+        text += ". Nearly all of this time is spent in the network; reduce.codec = \"int8\" sends fewer bytes";
     }
     text
 }

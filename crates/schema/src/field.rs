@@ -257,11 +257,11 @@ impl Range {
             }
             _ if !inside => Err(format!("must be {}, got {shown}", self.text())),
             Range::NonNegativeF32 if got > f64::from(f32::MAX) => {
-                Err(format!("must be within the range of f32, got {got:e}"))
+                Err(format!("must be at most {:e}, the largest f32, got {got:e}", f32::MAX))
             }
             // a smaller number would become 0 in f32
             Range::PositiveF32 if !(f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&got) => {
-                Err(format!("must be within the range of f32, got {got:e}"))
+                Err(format!("must be from {:e} to {:e}, the range of f32, got {got:e}", f32::MIN_POSITIVE, f32::MAX))
             }
             _ => Ok(()),
         }

@@ -88,9 +88,10 @@ impl Journal {
         let file = safe_create::to_append(&path).map_err(|e| Error::io("open", &path, e))?;
         match file.try_lock() {
             Ok(()) => Ok(Journal { path, file: Mutex::new(file) }),
-            Err(TryLockError::WouldBlock) => {
-                Err(Error::Usage(format!("{}: another conversion is running in this folder", dir.display())))
-            }
+            Err(TryLockError::WouldBlock) => Err(Error::Usage(format!(
+                "{}: another conversion is running in this folder; wait until it ends, or choose another OUT",
+                dir.display()
+            ))),
             Err(TryLockError::Error(e)) => Err(Error::io("lock", &path, e)),
         }
     }
@@ -144,7 +145,8 @@ fn read_plan(dir: &Path) -> Result<Option<Map<String, Value>>, Error> {
     let path = dir.join(PLAN);
     match fs::read(&path) {
         Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| {
-            Error::input(&path, format!("this file is not the plan of a conversion ({e}); remove this folder"))
+            let what = "the plan of the unfinished conversion cannot be read";
+            Error::input(&path, format!("{what} ({e}); remove the folder of this file to start again"))
         }),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(Error::io("read", &path, e)),

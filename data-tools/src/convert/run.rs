@@ -175,7 +175,8 @@ impl<'a> Attempt<'a> {
         if changed > 0 {
             let shards = text::plural(changed as u64, "finished shard");
             converted.notes.push(format!(
-                "{shards} of an earlier attempt converted again, because images have changed or an earlier version recorded no times"
+                "{shards} of an earlier attempt converted again: their images have changed since, or the version of trireme that wrote \
+                 them did not record when the images were modified"
             ));
         }
         Ok(converted)

@@ -61,9 +61,9 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     for split in &splits[1..] {
         let (SplitFolder { name, folders }, listing) = (split, finder.split(split, &names)?);
         match listing.len() {
-            0 => {
-                finder.notes.push(format!("split {name} left out: {} contains no image of a class", folders.join(", ")))
-            }
+            0 => finder
+                .notes
+                .push(format!("split {name} left out: no class folder with images in {}", text::first(folders))),
             _ => found.push((name.clone(), listing)),
         }
     }
@@ -115,7 +115,7 @@ impl Finder<'_> {
         let splits = self.assign(&parts)?;
         let other: Vec<&str> = other.into_iter().filter(|name| !parts.contains(name)).collect();
         if !other.is_empty() {
-            self.notes.push(format!("left out, because they contain no images: {}", other.join(", ")));
+            self.notes.push(format!("left out, because they contain no images: {}", text::first(&other)));
         }
         // The images of a split are in its folder. Images next to the split folders are probably examples or overviews.
         let Loose { images, zips, metadata } = Loose::find(self.src)?;
@@ -311,7 +311,9 @@ impl Finder<'_> {
             return Ok(());
         }
         let word = if unknown.len() == 1 { "a class" } else { "classes" };
-        let what = format!("found {word} that train does not have: {list}; leave them out with `--on-bad skip`");
+        let what = format!(
+            "found {word} that train does not have: {list}; add such images to train, or leave them out with `--on-bad skip`"
+        );
         Err(Error::input(root, what))
     }
 }

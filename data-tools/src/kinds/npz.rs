@@ -147,9 +147,10 @@ fn open(src: &Path, options: &ConvertOptions, arrays: Vec<Array>) -> Opened {
             Some((part, is_images)) => {
                 let pair = pairs.entry(part.clone()).or_default();
                 let (slot, name) = if is_images { (&mut pair.images, "images") } else { (&mut pair.labels, "labels") };
+                let found = array.name.clone();
                 if let Some(other) = slot.replace(array) {
                     let what = format!(
-                        "found two arrays with the {name} of `{part}`, one of them `{}`; save the file with only one",
+                        "found two arrays with the {name} of `{part}`, `{}` and `{found}`; save the file with only one of them",
                         other.name
                     );
                     return Err(Error::input(src, what));
@@ -164,7 +165,10 @@ fn open(src: &Path, options: &ConvertOptions, arrays: Vec<Array>) -> Opened {
         part == TRAIN || splits::mentions_split(part) || pair.images.is_some() && pair.labels.is_some()
     });
     if pairs.is_empty() {
-        let what = format!("no arrays of images and labels found, only {}; {HINT}", crate::text::first(&others));
+        let what = match others.is_empty() {
+            true => format!("no arrays of images and labels found; {HINT}"),
+            false => format!("no arrays of images and labels found, only {}; {HINT}", crate::text::first(&others)),
+        };
         return Err(Error::input(src, what));
     }
     let names: Vec<&str> = pairs.keys().map(String::as_str).collect();
@@ -175,7 +179,7 @@ fn open(src: &Path, options: &ConvertOptions, arrays: Vec<Array>) -> Opened {
         let Some(split) = split else { continue };
         if by_split.insert((splits::rank(&split), split.clone()), pair).is_some() {
             let what = format!(
-                "`{part}` and another array both mean {split}; assign their splits with --split-map {part}=NAME"
+                "the arrays of `{part}` and of another name both mean the split {split}; choose another split with --split-map {part}=NAME"
             );
             return Err(Error::input(src, what));
         }

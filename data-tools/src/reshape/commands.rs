@@ -118,7 +118,7 @@ fn check_same_bands(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Error>
         let (has_bands, dtype, channels, names, nodata) = kind(set);
         let images = match has_bands {
             true if names.is_empty() => format!("{} of {dtype}", base::text::plural(channels.unwrap_or(0), "band")),
-            true => format!("{dtype} bands {}", names.join(", ")),
+            true => format!("{dtype} bands {}", crate::text::first(&names)),
             false => "grey or RGB images of bytes".to_string(),
         };
         format!("{images}, {nodata}")

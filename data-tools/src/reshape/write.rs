@@ -324,7 +324,7 @@ fn manifest(
                 for (target, measured) in numbers.iter_mut().zip(&learnt.targets) {
                     (target.mean, target.std) = measured.mean_and_std();
                 }
-                let no_values = |band| Error::input(Path::new(name), format!("band {band} has no values"));
+                let no_values = |band| Error::input(Path::new(name), format!("no image has a value in band {band}"));
                 (mean, std) = match bands.need_version() {
                     true => learnt.bands.finish(&mut bands).map_err(no_values)?,
                     false => learnt.moments.finish(),

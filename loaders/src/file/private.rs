@@ -48,7 +48,10 @@ pub(crate) fn make(folder: &Path) -> Result<(), Error> {
     match (meta.uid() == me, meta.mode() & OTHERS) {
         (false, _) => refuse(format!("it belongs to user {}, not to you (user {me})", meta.uid())),
         (true, 0) => Ok(()),
-        (true, _) => refuse(format!("other users can access it (mode {:o}): remove it", meta.mode() & 0o777)),
+        (true, _) => refuse(format!(
+            "other users can access it (mode {:o}), so its content cannot be trusted: remove this folder",
+            meta.mode() & 0o777
+        )),
     }
 }
 
@@ -87,7 +90,7 @@ mod tests {
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o777)).unwrap();
         refused(&own, &parent, "everyone can replace");
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o775)).unwrap();
-        refused(&own, &parent, "its group can replace");
+        refused(&own, &parent, "its group can");
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o1777)).unwrap();
         make(&own).unwrap();
         if rustix::process::geteuid().is_root() {

@@ -56,7 +56,7 @@ pub(crate) fn parse_index(text: &str, file: u64) -> Result<Vec<u64>, String> {
             return Err(format!("line {number}: expected `offset size`, got \"{}\"", begin.escape_debug()));
         };
         if offset != end {
-            return Err(format!("line {number}: expected offset {end}, got {offset}"));
+            return Err(format!("line {number}: expected offset {end}, where the record before it ends, got {offset}"));
         }
         if size < OVERHEAD {
             return Err(format!(
@@ -70,7 +70,7 @@ pub(crate) fn parse_index(text: &str, file: u64) -> Result<Vec<u64>, String> {
         offsets.push(offset);
     }
     if end != file {
-        return Err(format!("it covers {end} bytes, but the shard has {file} bytes"));
+        return Err(format!("it lists records of {end} bytes in total, but the shard has {file} bytes"));
     }
     offsets.push(file);
     Ok(offsets)

@@ -110,8 +110,10 @@ impl Target {
         }
         match all.iter().find(|t| !(t.mean.is_finite() && t.std.is_finite() && t.std >= 0.0)) {
             Some(wrong) => Err(format!(
-                "`targets`: `mean` and `std` of \"{}\" must be finite, `std` not negative",
-                wrong.name.escape_debug()
+                "`targets`: `mean` and `std` of \"{}\" must be finite, `std` not negative; got {} and {}",
+                wrong.name.escape_debug(),
+                wrong.mean,
+                wrong.std
             )),
             None => Ok(()),
         }
@@ -232,15 +234,18 @@ impl Manifest {
         Target::check(&self.targets)?;
         let expected = Self::version_for(self.label_kind(), &self.bands);
         if self.version != expected {
-            let (version, several) = (self.version, self.multi_label);
+            let labels = match (self.targets.is_empty(), self.multi_label) {
+                (false, _) => "`targets`",
+                (true, true) => "`multi_label`",
+                (true, false) => "one label per image",
+            };
             let images = match (self.bands.dtype, self.bands.channels) {
                 (dtype, Some(channels)) => format!("{dtype} with {}", base::text::plural(channels, "channel")),
                 (dtype, None) => dtype.to_string(),
             };
             return Err(format!(
-                "`version` is {version}, `multi_label` {several}, the number of `targets` {} and the images are {images}: expected \
-                 version {expected}",
-                self.targets.len()
+                "`version` is {}, expected {expected} for a data set with {labels} and images of {images}",
+                self.version
             ));
         }
         self.bands.check()?;
@@ -251,8 +256,11 @@ impl Manifest {
             return Err(format!("`mean` has {} values but `std` has {}", self.mean.len(), self.std.len()));
         }
         self.bands.check_length("mean", self.mean.len())?;
-        if !self.mean.iter().all(|m| m.is_finite()) || !self.std.iter().all(|s| s.is_finite() && *s >= 0.0) {
-            return Err("`mean` and `std` must be finite, `std` not negative".into());
+        if let Some(wrong) = self.mean.iter().find(|mean| !mean.is_finite()) {
+            return Err(format!("`mean`: expected finite numbers, got {wrong}"));
+        }
+        if let Some(wrong) = self.std.iter().find(|std| !(std.is_finite() && **std >= 0.0)) {
+            return Err(format!("`std`: expected finite numbers of at least 0, got {wrong}"));
         }
         self.splits.iter().try_for_each(|(name, split)| {
             // Files are named after splits.
@@ -274,7 +282,7 @@ impl SplitManifest {
         }
         match self.shards.iter().find(|shard| !is_file_name(&shard.file)) {
             Some(shard) => Err(format!(
-                "expected the name of a file in the folder of the data set, got \"{}\"",
+                "`file` of a shard: expected the name of a file in the folder of the data set, got \"{}\"",
                 shard.file.escape_debug()
             )),
             None => Ok(()),

@@ -190,7 +190,7 @@ impl LoaderStats {
         let rate = |seconds: f64| with_separators(self.images as f64 / seconds.max(1e-9));
         let speed = match idle {
             true => format!("{} img/s", rate(seconds.time)),
-            false => format!("{} of {} img/s wanted", rate(seconds.time), rate(seconds.time - seconds.wait)),
+            false => format!("{} img/s, but {} are needed", rate(seconds.time), rate(seconds.time - seconds.wait)),
         };
         // Estimates how many threads of this speed would be fast enough. If the consumer has no other work, the
         // required speed is not known.
@@ -230,7 +230,7 @@ impl Seconds {
     fn cure(&self, bytes: u64, threads: &str, local: bool) -> (&'static str, String) {
         let from_storage = bytes as f64 / self.read.max(1e-9);
         if self.decode >= self.read && self.decode >= self.transform {
-            ("decode", format!("convert with --resize 256 (or --raw), or use {threads}"))
+            ("decode", format!("convert the images with --resize 256 (or --raw), or use {threads}"))
         } else if self.transform > self.read {
             ("transform", format!("use {threads}"))
         } else if from_storage > MEMORY {
@@ -238,7 +238,7 @@ impl Seconds {
         } else {
             let rate = from_storage / 1e6;
             let copy = if local { "" } else { "copy to a local disk with --stage, set shuffle = \"window(8)\", or " };
-            ("read", format!("a thread gets {rate:.0} MB/s; {copy}use {threads}"))
+            ("read", format!("each thread reads {rate:.0} MB/s; {copy}use {threads}"))
         }
     }
 }

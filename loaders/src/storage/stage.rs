@@ -187,9 +187,9 @@ impl Copies {
             return Err(Error::BadCopy { path: to, expected: crc, got });
         }
         // Keep the source's time: an index that is older than its shard is checked against more records.
-        let time = source.modified().map_err(Error::io("read the time of", &from))?;
-        target.set_modified(time).map_err(Error::io("finish", &to))?;
-        new.publish_unsynced().map_err(Error::io("rename to", &to))?;
+        let time = source.modified().map_err(Error::io("read the modification time of", &from))?;
+        target.set_modified(time).map_err(Error::io("set the modification time of", &to))?;
+        new.publish_unsynced().map_err(Error::io("rename the new copy to", &to))?;
         self.note(CopyRecord { file, bytes: copied, modified: (source.mtime(), source.mtime_nsec()), crc })
     }
 

@@ -68,10 +68,11 @@ pub(super) struct TransformList {
     /// The bands that each image keeps, in order. `None` if all are kept.
     pub selection: Option<Vec<usize>>,
     pub transforms: Vec<Box<dyn Transform>>,
-    /// Number of geometric transforms at the start of the list. The image is decoded after them.
+    /// Number of geometric transforms at the start of the list. They only choose which part of the image goes where and
+    /// in which size. So they are applied before the image is decoded, and only the pixels that they need are decoded.
     pub geometric: usize,
     /// Number of transforms at the start of the list that can work on bytes: the geometric ones, followed by any mix of
-    /// geometric ones and ones that keep bytes.
+    /// geometric transforms and transforms whose results are bytes again.
     pub bytes: usize,
     /// Number of floats of the largest image after the conversion from bytes to floats.
     pub work: usize,
@@ -151,8 +152,8 @@ fn as_rgb(images: Images) -> Images {
     }
 }
 
-/// Builds the transform at `index` in a list and returns its result shapes for images like `now`. `first` is true if it
-/// is the first that moves pixels.
+/// Builds the transform at `index` in a list and returns its result shapes for images like `now`. `first` is true if
+/// all transforms before it only select bands.
 fn step(
     index: usize,
     text: &str,

@@ -80,7 +80,7 @@ fn read(file: &[u8], spec: ImageSpec, limits: Limits, exif: Exif) -> Result<Pict
         1 => image::GrayImage::from_raw(width, height, pixels).map(DynamicImage::ImageLuma8),
         _ => image::RgbImage::from_raw(width, height, pixels).map(DynamicImage::ImageRgb8),
     };
-    let image = image.ok_or_else(|| format!("fewer pixels than {height} x {width}"))?;
+    let image = image.ok_or_else(|| format!("the decoder returned fewer pixels than {height} x {width}"))?;
     let resized_from = ((height, width) != (spec.height, spec.width)).then_some((height, width));
     let image = match resized_from {
         Some(_) => image.resize_exact(spec.width, spec.height, FilterType::Triangle),

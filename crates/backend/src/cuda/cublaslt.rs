@@ -275,7 +275,10 @@ impl Problem<'_> {
         };
         cublaslt(status, "cublasLtMatmulAlgoGetHeuristic", name)?;
         if count < 1 {
-            let why = format!("cuBLASLt has no algorithm for this product on this GPU, in {}", self.settings.precision);
+            let why = format!(
+                "cuBLASLt has no algorithm for this matrix product on this GPU in {}; try another batch or precision",
+                self.settings.precision
+            );
             return Err(Error::Unsupported { op: name.into(), why });
         }
         Ok(Algorithm { raw: found.algo, workspace: found.workspaceSize })

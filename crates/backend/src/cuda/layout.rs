@@ -23,7 +23,9 @@ pub fn layouts(r: &PlanRequest<'_, Cuda>) -> Result<Vec<TensorDesc>, Error> {
     let unfit = |why: &str| Error::Unsupported { op: r.name.into(), why: why.into() };
     let by_channel = r.op.reads() == Reads::Channels;
     if !r.x.iter().all(is_channels_last) {
-        return Err(unfit("on a GPU its input must be in channels-last order, not in planes"));
+        return Err(unfit(
+            "on a GPU, the input of this layer must be stored in channels-last order, but it is stored as planes",
+        ));
     }
     let flattened = r.x.iter().zip(r.shapes).any(|(d, s)| d.shape != *s && d.shape.plane() > 1 && d.shape.c > 1);
     if flattened && (by_channel || r.x.len() > 1) {

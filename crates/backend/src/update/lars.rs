@@ -37,7 +37,7 @@ impl UpdateRule for LarsRule {
         })
     }
 
-    /// `step_rates` in update.cu reads eta and larc.
+    /// `step_rates` in cuda/kernels/update.cu reads eta and larc.
     fn kernel(&self) -> Kernel {
         Kernel { name: "update_lars", numbers: vec![self.momentum, self.eta, flag(self.larc), flag(self.corrected)] }
     }

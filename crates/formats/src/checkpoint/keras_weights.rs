@@ -11,7 +11,7 @@ use super::error::Error;
 use super::keras::Tensor;
 use super::reader::group;
 
-/// The group with the arrays. Their names are indexes.
+/// The group with the arrays. They are named 0, 1, ...: the positions of their names in [`NAMES`].
 pub(super) const GROUP: &str = "weights";
 
 /// The attribute of [`GROUP`] with the names of the weights.

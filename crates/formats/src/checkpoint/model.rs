@@ -196,7 +196,7 @@ fn parse_targets(text: &str, names: &[String]) -> Result<Vec<Target>, String> {
     Target::check(&targets)?;
     match targets.iter().map(|target| &target.name).eq(names) {
         true => Ok(targets),
-        false => Err(format!("{} targets for the outputs {}", targets.len(), names.join(", "))),
+        false => Err(format!("its {} names differ from the {} names in `classes`", targets.len(), names.len())),
     }
 }
 

@@ -284,7 +284,7 @@ fn read_layers(path: &Path, place: &Group) -> Result<Vec<LayerWeights>, Error> {
     let mut layers = Vec::new();
     let (names, kinds) = (params.texts("layers")?, params.texts("kinds")?);
     if names.len() != kinds.len() {
-        return Err(content(format!("{} layers and {} kinds of layers", names.len(), kinds.len())));
+        return Err(content(format!("params lists {} layers, but {} layer kinds", names.len(), kinds.len())));
     }
     // Each tensor belongs to the layer named before its last dot.
     let mut tensors: BTreeMap<String, Vec<Tensor>> = BTreeMap::new();

@@ -98,7 +98,7 @@ impl Layer {
             let hint = match operation_elsewhere(name, &words) {
                 Some(ours) => format!("trireme calls it {ours}"),
                 None if is_attention(name) => "attention is not supported".into(),
-                None => format!("there are {}{}", words.join(", "), did_you_mean(name, &words)),
+                None => format!("the operations are {}{}", words.join(", "), did_you_mean(name, &words)),
             };
             Fault::new(word.line, format!("unknown operation \"{name}\"; {hint}"))
         })?;
@@ -111,7 +111,10 @@ impl Layer {
         }
         let head = node.keys.get("head").map(|value| {
             let weight = f32::read(value, context).ok().filter(|weight| *weight > 0.0);
-            weight.ok_or_else(|| Fault::new(value.line, "head: expected the weight (> 0) of its loss, such as 0.3"))
+            weight.ok_or_else(|| {
+                let why = format!("head: expected the weight (> 0) of its loss, such as 0.3; got {}", value.shown());
+                Fault::new(value.line, why)
+            })
         });
         Ok(Self { op, head: head.transpose()? })
     }

@@ -84,7 +84,11 @@ impl<'a> Expansion<'a> {
 
     fn node(&mut self, name: String, line: usize, inputs: Vec<Id>, mut keys: Table) -> Result<Id, Fault> {
         if self.flat.len() == MOST_NODES {
-            return Err(Fault::of_node(line, &name, format!("more than {MOST_NODES} nodes")));
+            return Err(Fault::of_node(
+                line,
+                &name,
+                format!("the network has more than {MOST_NODES} nodes, which is the limit"),
+            ));
         }
         // a name with a dot can equal the name of a node in a block
         if let Some(other) = self.lines.insert(name.clone(), line) {
@@ -103,7 +107,10 @@ impl<'a> Expansion<'a> {
         if let Some(odd) =
             first.and_then(|first| first.iter().find(|(key, _)| ["first", "inputs", "repeat"].contains(&key.as_str())))
         {
-            return Err(Fault::new(odd.1.line, format!("{} cannot differ in the first repetition", odd.0)));
+            return Err(Fault::new(
+                odd.1.line,
+                format!("first cannot contain {}, which is the same for all repetitions", odd.0),
+            ));
         }
         for turn in 0..repeat.unwrap_or(1) {
             let mut keys = self.room.copy(line, keys)?;
@@ -123,7 +130,7 @@ impl<'a> Expansion<'a> {
             let has = if names.is_empty() {
                 "the file has no [blocks]".into()
             } else {
-                format!("there are {}", names.join(", "))
+                format!("the blocks are {}", names.join(", "))
             };
             return Err(Fault::new(line, format!("no block \"{word}\": {has}{}", did_you_mean(&word, &names))));
         };

@@ -177,7 +177,10 @@ impl OpSpec for Conv {
             (Some(h), Some(w)) => Ok(Shape::image(self.out_channels, h, w)),
             _ => {
                 let x = x.with_plane();
-                let pads = if self.pads == [0; 4] { String::new() } else { format!(" with pads {:?}", self.pads) };
+                let pads = match self.pads {
+                    [0, 0, 0, 0] => String::new(),
+                    pads => format!(" with pads {pads:?} (top, left, bottom, right)"),
+                };
                 Err(format!("a kernel that spans {kh}x{kw} does not fit into {x}{pads}"))
             }
         }

@@ -117,15 +117,16 @@ impl Op {
         if values == 0 || values > MOST_VALUES {
             return Err(format!("its output has {values} values per image; from 1 to {MOST_VALUES} are possible"));
         }
-        if u128::from(self.macs(x[0])) > MOST_MACS {
-            return Err("it would need too many multiply-adds for its input".into());
+        let macs = u128::from(self.macs(x[0]));
+        if macs > MOST_MACS {
+            return Err(format!("it would need {macs} multiply-adds per image; the limit is {MOST_MACS}"));
         }
         let plane = product(&[y.h, y.w]);
         for parameter in self.params(x[0]) {
             let elements = product(&parameter.shape);
             if elements == 0 || elements > MOST_ELEMENTS || elements.saturating_mul(plane) > MOST_MACS {
                 let (field, shape) = (parameter.field, &parameter.shape);
-                return Err(format!("its {field} would have the shape {shape:?}, which is too large"));
+                return Err(format!("its {field} would have the shape {shape:?}, which is empty or too large"));
             }
         }
         Ok(y)

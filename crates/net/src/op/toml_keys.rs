@@ -107,13 +107,13 @@ impl Keys<'_> {
     /// Reads or writes the rate at which values or samples are dropped.
     pub fn rate(&mut self, name: &'static str, value: &mut f32) {
         self.needed(name, value);
-        self.refuse(name, !(0.0..1.0).contains(&*value), "must be in [0, 1)");
+        self.refuse(name, !(0.0..1.0).contains(&*value), &format!("must be in [0, 1), got {value}"));
     }
 
     /// Reads or writes a positive number that is added to a variance.
     pub fn positive(&mut self, name: &'static str, value: &mut f32) {
         self.key(name, value);
-        self.refuse(name, *value <= 0.0, "must be > 0");
+        self.refuse(name, *value <= 0.0, &format!("must be > 0, got {value}"));
     }
 
     /// Reports an error for a value that has the right type but is not allowed.

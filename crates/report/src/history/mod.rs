@@ -30,7 +30,7 @@ const DEPTH: usize = 4;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The folder is not the output folder of a run.
-    #[error("{}: no metrics.jsonl in it; give the output folder of a run", .0.display())]
+    #[error("{} is not the output folder of a run: it has no metrics.jsonl", .0.display())]
     NoRun(PathBuf),
     /// The operating system cannot read a file or folder.
     #[error("cannot read {}: {}", path.display(), why(path, source))]
@@ -92,7 +92,7 @@ impl Run {
         let mut recipe = BTreeMap::new();
         flatten("", &table, &mut recipe);
         let evaluation = EvaluationFile::read(folder).unwrap_or_else(|e| {
-            unusable.push(format!("{}: {e}", evaluation_file::NAME));
+            unusable.push(format!("{}: {e}; the details of the last evaluation are not shown", evaluation_file::NAME));
             None
         });
         // When a run is resumed from an earlier step, its log is truncated to that step, so the evaluation may be newer

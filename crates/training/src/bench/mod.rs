@@ -106,7 +106,7 @@ struct StepTimes {
 pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
     let mut work = Synthetic::new(device, &request.work::<D>())?;
     if request.roofline && work.trainer.graph.backend().cores().is_none() {
-        let why = format!("--roofline measures CPU cores, but this process computes on {}; add --device cpu", D::NAME);
+        let why = format!("--roofline works only on a CPU, but this process computes on {}; add --device cpu", D::NAME);
         return Err(Error::Usage(why));
     }
     let step_times = take_steps(&mut work, request, started)?;
@@ -286,7 +286,7 @@ pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Re
         Pipeline::new(&request.transforms, split.images_as(exif_of(&request.transforms))?, &dataset.manifest, 1)?;
     let batch = request.batch.min(split.len() as usize);
     if batch == 0 {
-        let what = format!("its split {} has no images", request.split);
+        let what = format!("the split {} has no images; choose another with --split", request.split);
         return Err(Error::DataSet { data: request.dir.display().to_string(), what });
     }
     let net = network(&request.model, pipeline.output(), split.classes())?;

@@ -104,7 +104,7 @@ pub fn run<D: Device>(
     let (before, taken) = (read(path)?, format!("{}, {}", super::processor(), on.backend));
     let text = |rows: &[String]| {
         let text = device.table(&before, &taken, &request.batches, rows);
-        text.map_err(|why| Error::Failed(format!("{}: {why}; fix the line, or name another file", path.display())))
+        text.map_err(|why| Error::Failed(format!("{}: {why}; correct this line, or give another file", path.display())))
     };
     // this reports a malformed row in the existing table before the measurement
     text(&[])?;

@@ -32,7 +32,9 @@ pub fn match_classes(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> 
     let labels = labels_by_name(sides, split.class_names())?;
     let found = labels.iter().flatten().count();
     if found == 0 {
-        return Err(Error::Failed(format!("--map-classes: no class has a name that the model knows: {difference}")));
+        return Err(Error::Failed(format!(
+            "--map-classes: the data set and the model have no class name in common, so nothing can be scored: {difference}"
+        )));
     }
     let images = if found < labels.len() { Some(images(split, &labels)?) } else { None };
     let scored = images.as_ref().map_or(split.len(), |images| images.len() as u64);

@@ -100,7 +100,7 @@ fn score_all<D: Device>(
                 // a resumed run renames its old final model and later writes a new one with the old name
                 log.seen.retain(|seen| !last || *seen != name(&this.file));
                 if session.is_root() {
-                    screen::say(&format!("skipped {}: {error}", this.file.display()));
+                    screen::say(&format!("skipped {}, because it cannot be evaluated: {error}", this.file.display()));
                 }
             }
             Err(error) => return Err(error),

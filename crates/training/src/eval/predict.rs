@@ -160,7 +160,7 @@ impl NpyWriter {
                 what: format!("a row of {}", self.path.display()),
                 expected: format!("{} values", self.columns),
                 got: row.len().to_string(),
-                cure: "this is a bug in trireme".into(),
+                cure: "this is a bug in trireme, please report it".into(),
             });
         }
         let path = &self.path;

@@ -208,7 +208,7 @@ fn open_journal(path: &Path) -> Result<File, Error> {
 fn kept_rows(path: &Path, head: &Head, features: Option<&Path>) -> Result<u64, Error> {
     let other = || {
         Error::Usage(format!(
-            "{} is from another prediction: other images, options or model; remove it, or give another --out",
+            "{} is left from another prediction, which had other images, options or another model; remove it, or give another --out",
             path.display()
         ))
     };

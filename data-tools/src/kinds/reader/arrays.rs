@@ -77,7 +77,10 @@ fn read_arrays(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
         let store = match place {
             Some(start) => {
                 let overlap = || {
-                    Error::input(path, "the members are larger than the file: it is damaged; save or fetch it again")
+                    Error::input(
+                        path,
+                        "the arrays together are larger than the file, so the file is damaged; save or fetch it again",
+                    )
                 };
                 left = left.checked_sub(member.size()).ok_or_else(overlap)?;
                 // Reading to the end verifies the checksum.
@@ -112,7 +115,7 @@ fn parse(name: &str, mut file: Store, budget: &mut Budget) -> Result<Array, Stri
     file.read_at(0, &mut head).map_err(|e| e.to_string())?;
     let Header { descr, shape, fortran_order, start, .. } = Header::read(&head)?;
     let Some(width) = width(descr) else {
-        return Err(format!("the type is {descr}; expected images of numbers and integer labels"));
+        return Err(format!("the values have the type {descr}; expected images of numbers and integer labels"));
     };
     let expected = shape.iter().try_fold(width, |size, &axis| size.checked_mul(axis));
     let mut start = start as u64;

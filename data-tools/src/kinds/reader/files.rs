@@ -72,7 +72,8 @@ impl Files {
             let drawn = draw_validation(&mut found[0].1, classes.len(), share, options.seed);
             if drawn.len() == 0 {
                 return Err(Error::Usage(format!(
-                    "a validation fraction of {share} is less than one image of every class; use a larger fraction"
+                    "--validation-fraction {share} selects no image: a class gives one only if it has at least two images, and the number of \
+                     its images x {share} is at least 0.5; use a larger fraction"
                 )));
             }
             notes.extend(without_validation(&found[0].1, &drawn, &classes));
@@ -116,7 +117,8 @@ fn draw_validation(train: &mut Listing, classes: usize, share: f64, seed: u64) -
     train.split_off(&draw(&labels, classes.max(1), wanted, seed))
 }
 
-/// Names the classes without a validation image. Their share rounds to less than one image, so they get no score.
+/// Names the classes with training images but without a validation image, which get no score. Returns `None` if there are
+/// none, or if an image does not have exactly one class.
 fn without_validation(train: &Listing, drawn: &Listing, classes: &[String]) -> Option<String> {
     if train.kind() != LabelKind::OneClass {
         return None;
@@ -132,7 +134,8 @@ fn without_validation(train: &Listing, drawn: &Listing, classes: &[String]) -> O
     (!names.is_empty()).then(|| {
         let count = text::classes(names.len());
         format!(
-            "{count} without a validation image, because --validation-fraction is less than one image of the class: {}",
+            "{count} without a validation image, because the class has a single image, or the number of its images x \
+             --validation-fraction is less than 0.5: {}",
             text::first(&names)
         )
     })

@@ -211,7 +211,9 @@ impl List<'_> {
             return Err(format!("{path} is already on line {number} with the label `{}`; {cure}", printable(name)));
         }
         if lines.numbers(line) != lines.numbers(first) {
-            return Err(format!("{path} is already on line {number} with other numbers"));
+            return Err(format!(
+                "{path} is already on line {number} with other numbers; list each image with one set of numbers"
+            ));
         }
         if line.split != first.split {
             return Err(format!("{path} is already on line {number} in the split {}", lines.split_word(first)));

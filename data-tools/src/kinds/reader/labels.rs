@@ -229,7 +229,15 @@ fn classes_from_labels(src: &Path, labels: &BTreeSet<Label>, on_bad: OnBad) -> R
         let names = labels.iter().filter(|label| label.number().is_none()).map(Label::text);
         let names: BTreeSet<String> = names.collect();
         return match names.is_empty() && !labels.is_empty() {
-            true => Err(Error::input(src, "no label is a valid class; expected numbers from 0, or names")),
+            true => {
+                let first = labels
+                    .first()
+                    .map_or_else(String::new, |label| format!(", such as `{}`", printable(&label.text())));
+                let what = format!(
+                    "the labels are not valid classes{first}; expected numbers from 0 to {MAX_CLASS}, or names"
+                );
+                Err(Error::input(src, what))
+            }
             false => Ok(names.into_iter().collect()),
         };
     };
@@ -276,7 +284,7 @@ impl NumberNames {
             Some((first, _)) if first == name => {}
             Some((first, earlier)) => {
                 let what = format!(
-                    "label {number} is the class `{}` in {earlier}, but `{}` in {}; number all labels alike",
+                    "label {number} is the class `{}` in {earlier}, but `{}` in {}; use the same number for a class everywhere",
                     printable(first),
                     printable(name),
                     place()
@@ -383,10 +391,10 @@ mod tests {
         let found = classes(&[name("dog")], None).unwrap();
         assert!(found.unknown(&name("dgo")).contains("did you mean"), "{}", found.unknown(&name("dgo")));
         for (bad, part) in [
-            (&[number(1), name("cat")][..], "such as 1 and `cat`"),
-            (&[field("7"), field("5"), field("cat")], "such as 5 and `cat`"),
+            (&[number(1), name("cat")][..], "1 and `cat`"),
+            (&[field("7"), field("5"), field("cat")], "5 and `cat`"),
             (&[number(-1), number(1)], "from -1 to 1"),
-            (&[name("cat"), name("Cat")], "upper and lower case"),
+            (&[name("cat"), name("Cat")], "`Cat` and `cat`"),
         ] {
             let message = classes(bad, None).unwrap_err().to_string();
             assert!(message.contains(part), "{message}");

@@ -141,7 +141,7 @@ pub fn check_entry_points(example: &Example<'_>) -> Result<(), Fault> {
         return Ok(());
     }
     if !match_file(bytes, file) {
-        return wrong("they are damaged, or belong to another file");
+        return wrong("the entry points are damaged, or belong to another file");
     }
     let Some(sequential) = SequentialJpeg::parse(file, &mut Vec::new()) else {
         return wrong("only sequential JPEG files with a single scan can have entry points");
@@ -149,14 +149,14 @@ pub fn check_entry_points(example: &Example<'_>) -> Result<(), Fault> {
     let ((across, _), components) = (sequential.mcus(), sequential.components().count());
     let step = bytes.get(4..HEAD).map_or(0, |step| usize::from(u16::from_le_bytes([step[0], step[1]])));
     if !(1..=across).contains(&step) {
-        return wrong(&format!("their distance is {step} MCUs, expected 1 to {across}"));
+        return wrong(&format!("the distance of the entry points is {step} MCUs, expected 1 to {across}"));
     }
     let Some(points) = walk(&sequential, step) else {
-        return wrong("the file's data is damaged, or does not end with its image");
+        return wrong("the JPEG data is damaged, or more data follows the image");
     };
     let mut expected = bytes[..HEAD].to_vec();
     write(&points, across.div_ceil(step), 1, components, &mut expected);
-    if expected == bytes { Ok(()) } else { wrong("their positions do not match the data of the file") }
+    if expected == bytes { Ok(()) } else { wrong("the entry points do not match the JPEG data") }
 }
 
 /// Writes the points 0, `every`, 2 * `every`, ... of each row of `columns` points, and the end of the data.

@@ -175,8 +175,11 @@ impl Frame {
             return Err("its frame header is too short".into());
         };
         let count = usize::from(count);
-        if !(1..=COMPONENTS).contains(&count) || rest.len() < 3 * count {
+        if !(1..=COMPONENTS).contains(&count) {
             return Err(format!("its frame header names {count} components; expected 1 to {COMPONENTS}"));
+        }
+        if rest.len() < 3 * count {
+            return Err(format!("its frame header is too short for {count} components"));
         }
         let mut components = [Component::default(); COMPONENTS];
         for (component, bytes) in components.iter_mut().zip(rest.as_chunks::<3>().0).take(count) {
@@ -230,7 +233,7 @@ impl Frame {
 
     /// Records the bits that a scan sends. Returns the number of blocks that it goes through.
     fn scan(&mut self, body: &[u8]) -> Result<u64, String> {
-        let wrong = || String::from("a scan header does not fit its frame");
+        let wrong = || String::from("a scan header does not match the frame header");
         let (&count, rest) = body.split_first().ok_or_else(wrong)?;
         let (selectors, rest) = rest.split_at_checked(2 * usize::from(count)).ok_or_else(wrong)?;
         let &[first, last, bits, ..] = rest else { return Err(wrong()) };

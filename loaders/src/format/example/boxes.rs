@@ -19,7 +19,7 @@ pub struct BoundingBox {
     pub xmax: f32,
 }
 
-/// The boxes of the objects in an image. Empty if the record does not have these keys.
+/// The boxes of the objects in an image. Empty if the record has no `image/object/bbox/...` keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Boxes<'a>(pub(super) [Floats<'a>; 4]);
 

@@ -372,7 +372,7 @@ mod tests {
             let read = parse(&payload).unwrap();
             assert_eq!(read, several);
             assert_eq!(read.labels.iter().collect::<Vec<_>>(), labels);
-            // For any damaged data, the result is an example or a fault.
+            // Damaged data must give an example or a fault, but not a panic.
             for at in 0..payload.len().min(200) {
                 let mut damaged = payload.clone();
                 damaged[at] ^= 0xff;

@@ -29,7 +29,7 @@ pub(super) fn build_color_jitter(arguments: &[f64], _context: Context<'_>) -> Re
         return Err(format!("expected 4 arguments, got {}", arguments.len()));
     };
     if let Some(bad) = [brightness, contrast, saturation].iter().find(|x| **x < 0.0) {
-        return Err(format!("expected at least 0, got {bad}"));
+        return Err(format!("expected brightness, contrast and saturation of at least 0, got {bad}"));
     }
     if !(0.0..=0.5).contains(&hue) {
         return Err(format!("expected a hue from 0 to 0.5, got {hue}"));
@@ -178,7 +178,7 @@ pub(super) fn build_lighting(arguments: &[f64], context: Context<'_>) -> Result<
         return Err(format!("expected 1 argument, got {}", arguments.len()));
     };
     if std < 0.0 {
-        return Err(format!("expected at least 0, got {std}"));
+        return Err(format!("expected a std of at least 0, got {std}"));
     }
     only_rgb(context.input)?;
     Ok(Box::new(Lighting { std }))

@@ -76,7 +76,7 @@ pub(super) fn build_random_erasing(arguments: &[f64], _context: Context<'_>) -> 
         return Err(format!("expected a probability from 0 to 1, got {probability}"));
     }
     if noise < 0.0 {
-        return Err(format!("expected a deviation of at least 0, got {noise}"));
+        return Err(format!("expected a noise_deviation of at least 0, got {noise}"));
     }
     if !(0.0 < area[0] && area[0] <= area[1] && area[1] <= 1.0) {
         return Err(format!("expected 0 < min_area <= max_area <= 1, got {} and {}", area[0], area[1]));

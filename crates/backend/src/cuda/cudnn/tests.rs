@@ -96,7 +96,8 @@ impl Gpu {
 /// Maximum number of algorithms to check per graph.
 const MAX_CANDIDATES: usize = 12;
 
-/// Returns a described H100. If cuDNN is missing or cannot plan without a GPU, reports a skipped test.
+/// Returns an H100 that is described by recorded properties. If cuDNN is missing or cannot plan without a GPU, reports
+/// a skipped test.
 #[track_caller]
 fn described() -> Option<Device<'static>> {
     let found = H100.describe();
@@ -266,8 +267,9 @@ fn plan_layer(device: &Device<'_>, layer: &Layer, settings: &Settings) -> Result
     Ok(planned)
 }
 
-/// Plans every convolution in the catalogue for described GPUs, prints a table, and fails if a layer has no algorithm.
-/// TRIREME_PLAN_GPUS and TRIREME_PLAN_NETWORKS select GPUs and networks by parts of their names.
+/// Plans every convolution of the built-in networks for GPUs that are described by recorded properties, prints a table,
+/// and fails if a layer has no algorithm. TRIREME_PLAN_GPUS and TRIREME_PLAN_NETWORKS select GPUs and networks by parts
+/// of their names.
 #[test]
 #[ignore = "needs cuDNN and takes minutes: make test-cuda-plans"]
 fn every_layer_of_the_catalogue_has_algorithms_on_described_gpus() {

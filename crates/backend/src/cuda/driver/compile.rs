@@ -88,8 +88,8 @@ impl Program {
             return nvrtc(status, "nvrtcCompileProgram", &self.name);
         }
         let why = format!(
-            "NVRTC cannot compile them. If TRIREME_KERNELS replaces sources, correct these; otherwise please report this with the \
-             output of `trireme doctor`. The compiler's log:\n{log}"
+            "NVRTC cannot compile the kernel sources. If TRIREME_KERNELS replaces sources, correct those files; otherwise please report \
+             this with the output of `trireme doctor`. The compiler's log:\n{log}"
         );
         Err(Error::Unsupported { op: self.name.clone(), why })
     }

@@ -33,6 +33,17 @@ __device__ inline void with_pack(u32 channels, F f) {
     }
 }
 
+// Calls f(row, channel) for each pack (V channels) of a (rows, channels) matrix.
+template <int V, class F>
+__device__ inline void each_pack(u64 rows, u32 channels, F f) {
+    u32 packs = channels / V;
+    for (u64 i = thread_index(); i < rows * packs; i += thread_count()) {
+        u32 column;
+        u64 row = divided(i, packs, column);
+        f(row, column * V);
+    }
+}
+
 template <int V>
 __device__ inline Place place(u32 channels, u32 width) {
     Place p;

@@ -130,10 +130,18 @@ extern "C" __global__ void activation_backward(const T* seen, T* dy, u64 n, int 
 // Multiplies images (n, plane, channels) by a factor per image and channel.
 
 extern "C" __global__ void multiply_forward(const T* x, const T* s, T* y, u32 n, u32 plane, u32 channels) {
-    u64 image = (u64)plane * channels, count = n * image;
-    for (u64 i = thread_index(); i < count; i += thread_count()) {
-        y[i] = rounded(value(x[i]) * value(s[i / image * channels + i % channels]));
-    }
+    with_pack(channels, [&](auto pack) {
+        constexpr int V = decltype(pack)::value;
+        each_pack<V>((u64)n * plane, channels, [&](u64 row, u32 channel) {
+            u32 place;
+            u64 image = divided(row, plane, place), at = row * channels + channel;
+            float v[V], factor[V];
+            load(x + at, v);
+            load(s + image * channels + channel, factor);
+            for (int j = 0; j < V; j++) v[j] *= factor[j];
+            store(y + at, v);
+        });
+    });
 }
 
 // Channels that a block sums at a time. Each channel's positions are shared among threads.
@@ -170,8 +178,17 @@ extern "C" __global__ void multiply_backward(const T* x, const T* s, T* dy, T* d
 // Multiplies each channel of a (rows, channels) matrix by a learned factor.
 
 extern "C" __global__ void layer_scale_forward(const T* x, const float* factors, T* y, u32 rows, u32 channels) {
-    u64 count = (u64)rows * channels;
-    for (u64 i = thread_index(); i < count; i += thread_count()) y[i] = rounded(value(x[i]) * factors[i % channels]);
+    with_pack(channels, [&](auto pack) {
+        constexpr int V = decltype(pack)::value;
+        each_pack<V>(rows, channels, [&](u64 row, u32 channel) {
+            u64 at = row * channels + channel;
+            float v[V], factor[V];
+            load(x + at, v);
+            take(factors, channel, factor);
+            for (int j = 0; j < V; j++) v[j] *= factor[j];
+            store(y + at, v);
+        });
+    });
 }
 
 // Replaces dy by dx. The factors' gradients are sums of dy x over the rows. The pointer to them may be null.
@@ -223,15 +240,16 @@ __device__ inline void philox(u32 (&x)[4], u32 k0, u32 k1) {
 
 // to = from * (0 or 1 / (1 - p)). Backward repeats the same draws. `to` may be `from`.
 extern "C" __global__ void dropout(const T* from, T* to, u32 rows, u32 channels, u32 plane, u64 seed, const u32* epoch, const u64* ids, u32 op, float p) {
-    u64 elems = (u64)channels * plane, blocks = (elems + 3) / 4, count = blocks * rows;
+    u32 elems = channels * plane, blocks = (elems + 3) / 4;
+    u64 count = (u64)blocks * rows;
     float kept = 1.0f / (1.0f - p);
     for (u64 i = thread_index(); i < count; i += thread_count()) {
-        u64 row = i / blocks, block = i % blocks, id = ids[row];
-        u32 number = (u32)block;
+        u32 number;
+        u64 row = divided(i, blocks, number), id = ids[row];
         u32 words[4] = {(u32)id, (u32)(id >> 32), *epoch ^ __brev(number >> 16), op << 16 | (number & 0xffff)};
         philox(words, (u32)seed, (u32)(seed >> 32));
         for (int j = 0; j < 4; j++) {
-            u64 e = block * 4 + j;
+            u32 e = number * 4 + j;
             if (e < elems) {
                 u64 at = row * elems + e % plane * channels + e / plane;
                 float unit = (float)(words[j] >> 8) * (1.0f / 16777216.0f);
@@ -243,14 +261,18 @@ extern "C" __global__ void dropout(const T* from, T* to, u32 rows, u32 channels,
 
 // Computes stochastic depth. The first random word of a sample's first block decides for all its elements. `to` may be
 // `from`.
-extern "C" __global__ void drop_path(const T* from, T* to, u32 rows, u64 elems, u64 seed, const u32* epoch, const u64* ids, u32 op, float p) {
-    u64 count = (u64)rows * elems;
+extern "C" __global__ void drop_path(const T* from, T* to, u32 rows, u32 elems, u64 seed, const u32* epoch, const u64* ids, u32 op, float p) {
     float kept = 1.0f / (1.0f - p);
-    for (u64 i = thread_index(); i < count; i += thread_count()) {
-        u64 id = ids[i / elems];
-        u32 words[4] = {(u32)id, (u32)(id >> 32), *epoch, op << 16};
-        philox(words, (u32)seed, (u32)(seed >> 32));
-        float unit = (float)(words[0] >> 8) * (1.0f / 16777216.0f);
-        to[i] = rounded(value(from[i]) * (unit < p ? 0.0f : kept));
-    }
+    with_pack(elems, [&](auto pack) {
+        constexpr int V = decltype(pack)::value;
+        each_pack<V>(rows, elems, [&](u64 row, u32 first) {
+            u64 id = ids[row], at = row * elems + first;
+            u32 words[4] = {(u32)id, (u32)(id >> 32), *epoch, op << 16};
+            philox(words, (u32)seed, (u32)(seed >> 32));
+            float factor = (float)(words[0] >> 8) * (1.0f / 16777216.0f) < p ? 0.0f : kept, v[V];
+            load(from + at, v);
+            for (int j = 0; j < V; j++) v[j] *= factor;
+            store(to + at, v);
+        });
+    });
 }

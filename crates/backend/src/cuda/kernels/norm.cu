@@ -185,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_forward(const T* __res
                 Pack<V> packs[N], others[N];
                 fetch(x, batch, channels, p.channel, packs);
                 if (THROUGH) {
-                    fetch_through(residual, *shortcut, batch, p.channel, others, shortcut_source<u32>);
+                    fetch_through(residual, *shortcut, batch, p.channel, others, shortcut_source);
                 } else if (RESIDUAL) {
                     fetch(residual, batch, channels, p.channel, others);
                 }
@@ -273,7 +273,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __r
                 Pack<V> xs[N], dys[N], seconds[N];
                 u32 bits[N];
                 // load these first, while registers are free
-                if (THROUGH) fetch_through(second, *shortcut, batch, p.channel, seconds, shortcut_target<u32>);
+                if (THROUGH) fetch_through(second, *shortcut, batch, p.channel, seconds, shortcut_target);
                 fetch(x, batch, channels, p.channel, xs);
                 fetch((const T*)dy, batch, channels, p.channel, dys);
                 if (SECOND && !THROUGH) fetch(second, batch, channels, p.channel, seconds);

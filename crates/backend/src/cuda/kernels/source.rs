@@ -138,7 +138,11 @@ fn files(folder: &Path) -> Result<BTreeMap<String, PathBuf>, String> {
         found.insert(name, file);
     }
     if found.is_empty() {
-        return Err(format!("{}: the folder has no kernel sources; it may have {}", folder.display(), known()));
+        return Err(format!(
+            "{}: the folder has no kernel sources; expected at least one of {}",
+            folder.display(),
+            known()
+        ));
     }
     Ok(found)
 }

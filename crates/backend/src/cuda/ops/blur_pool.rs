@@ -16,7 +16,7 @@ use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 // the length of these lists.
 kernels! {
     /// Computes each position in `to` as a weighted sum of positions in `from`.
-    blur_gather: BlurGather over threads(n * to_h * to_w * c) {
+    blur_gather: BlurGather over threads((n * to_h * to_w * c).div_ceil(4)) {
         from: [Activation; n * h * w * c],
         to: [Activation; n * to_h * to_w * c],
         row_first: [u32; to_h + 1],

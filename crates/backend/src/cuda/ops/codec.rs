@@ -24,7 +24,8 @@ use crate::cuda::kernels::module::Kernels;
 use crate::cuda::shared::Shared;
 use crate::{Collective, Reduction};
 
-/// For the runs of one kind: their number, the number of their codes, and the end of the last run in the bucket.
+/// For all runs of one kind in a bucket: the number of runs, the number of encoded gradients in them, and the end of
+/// the last run.
 #[derive(Clone, Copy, Default)]
 struct RunTotals {
     runs: usize,

@@ -358,7 +358,7 @@ impl Decay for OneCycle {
         let (first, last) = (self.div_factor(), self.div_factor() * self.final_div_factor());
         let percent = 100.0 * self.pct_start();
         format!(
-            ", one cycle: rises from 1/{} of it in {percent} % of the steps, then falls to 1/{}",
+            ", one cycle: rises from 1/{} of this rate in {percent} % of the steps, then falls to 1/{}",
             rounded(first),
             rounded(last)
         )

@@ -182,7 +182,7 @@ impl<'a> Build<'a> {
                 Ok(view)
             }
             Value::Padded(_, Padding { fill: Fill::Mirrored, .. }) => {
-                Err("it reads a tensor padded with mirrored cells, but only blur pooling may".into())
+                Err("it reads a tensor padded with mirrored cells (mode=reflect), but only blur pooling may".into())
             }
             Value::Padded(_, Padding { fill: Fill::Lowest, .. }) => {
                 Err("it reads a tensor padded with -infinity, but only max pools may".into())
@@ -350,7 +350,8 @@ impl<'a> Build<'a> {
         let mut filter = vec![0.0; height * width];
         filter[top * width + left] = 1.0;
         let conv = Conv::new(channels, 1).depthwise(channels).kernel([height, width]).pads(zeros);
-        let note = "depthwise convolutions with a single one pad or crop images; `freeze.patterns` keeps them from being trained";
+        let note = "depthwise convolutions with a single weight of 1 pad or crop images; list them in `freeze.patterns`, so that they are \
+                    not trained";
         if !self.notes.iter().any(|other| other == note) {
             self.notes.push(note.into());
         }
@@ -379,7 +380,8 @@ impl<'a> Build<'a> {
     /// Counts bytes of weights that are computed from the file. Fails if they exceed the memory limit.
     pub fn take(&mut self, bytes: usize) -> Result<(), String> {
         let left = self.left.checked_sub(bytes);
-        self.left = left.ok_or("the nodes compute so many weights that they do not fit into memory")?;
+        self.left =
+            left.ok_or("the nodes compute more weights than the memory limit for a file of this size allows")?;
         Ok(())
     }
 

@@ -238,7 +238,7 @@ fn floats(constant: &Constant, round: impl Fn(f32) -> f32) -> Values {
 fn whole(constant: &Constant, least: i64, most: i64, kind: i64) -> Result<Values, String> {
     let fits = |n: i128| i64::try_from(n).ok().filter(|n| (least..=most).contains(n));
     let wrong = |shown: String| {
-        format!("it casts {shown} to {}, which does not have this number. Cast to float32", type_name(kind))
+        format!("it casts {shown} to {}, which cannot represent this number. Cast to float32", type_name(kind))
     };
     let values: Result<Vec<i64>, String> = match &constant.values {
         Values::Floats(_) | Values::Same(..) => constant

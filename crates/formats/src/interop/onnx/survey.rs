@@ -153,15 +153,22 @@ fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
 
 const ATTENTION: [&str; 3] = ["Attention", "MultiHeadAttention", "GroupQueryAttention"];
 
+/// Number of inputs that a message lists.
+const MOST_NAMED: usize = 5;
+
 /// Returns the name, the shape and the layout of the input image.
 fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
     let [Input { name, kind, dims }] = &graph.inputs[..] else {
         let names: Vec<&str> = graph.inputs.iter().map(|input| input.name).collect();
+        if names.is_empty() {
+            return Err("no node reads an input of the graph, expected one, the images".into());
+        }
+        let first = names[..names.len().min(MOST_NAMED)].join(", ");
+        let more = if names.len() > MOST_NAMED { ", ..." } else { "" };
         return Err(format!(
-            "the nodes read {} inputs ({}), expected one, the images. Store the values of the others in the file, as \
+            "the nodes read {} inputs ({first}{more}), expected one, the images. Store the values of the others in the file, as \
              tf2onnx.convert.from_keras does",
-            names.len(),
-            names.join(", ")
+            names.len()
         ));
     };
     if *kind != FLOAT {

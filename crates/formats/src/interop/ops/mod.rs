@@ -55,7 +55,8 @@ pub(crate) trait OpMapping {
 }
 
 /// The reason why layers on sequences are not exported to Keras.
-const NO_SEQUENCES: &str = "Keras's layers for sequences have other tensors. Use --to onnx or safetensors";
+const NO_SEQUENCES: &str =
+    "Keras's layers for sequences have other weights than this layer. Use --to onnx or safetensors";
 
 #[derive(Clone, Copy)]
 pub(crate) enum Sign {

@@ -109,8 +109,11 @@ fn entry(zip: &mut ZipArchive<File>, name: &str, most: u64) -> Result<Option<Vec
     if !plain {
         return Err(Fault::Unsupported(format!("{shown} is compressed or encrypted, which torch.save never does")));
     }
-    if size > most || size != packed {
-        return damaged(format!("{shown} has {size} bytes ({packed} in the archive), expected at most {most}"));
+    if size != packed {
+        return damaged(format!("{shown} has {size} bytes, but the archive contains {packed}"));
+    }
+    if size > most {
+        return damaged(format!("{shown} has {size} bytes, expected at most {most}"));
     }
     let mut bytes = Vec::new();
     let file = zip.by_index(index).map_err(refuse)?;
@@ -123,7 +126,7 @@ fn entry_bytes(zip: &mut ZipArchive<File>, folder: &str, storage: &Storage) -> R
     let Storage { number, key, len } = storage;
     let name = format!("{folder}data/{key}");
     let Some(expected) = len.checked_mul(number.bytes() as u64) else {
-        return damaged(format!("a storage has {len} values, which is too large"));
+        return damaged(format!("storage {} has {len} values, more than any file can contain", printable(key)));
     };
     match entry(zip, &name, expected)? {
         Some(bytes) if bytes.len() as u64 == expected => Ok(bytes),
@@ -185,11 +188,12 @@ fn places<'a>(loaded: &'a Loaded, keys: &'a Loaded, mut rest: &'a [u8]) -> Resul
         let bytes = len.checked_mul(number.bytes() as u64).and_then(|bytes| usize::try_from(bytes).ok());
         let values = bytes.and_then(|bytes| rest.get(8..)?.split_at_checked(bytes));
         let (Some((values, left)), true) = (values, count == Some(*len)) else {
-            return damaged(format!(
-                "storage {} should have {len} values, found {}",
-                printable(key),
-                count.map_or("the end of the file".into(), |n| n.to_string())
-            ));
+            let found = match count {
+                None => "the file ends before them".to_string(),
+                Some(count) if count == *len => "the file ends within them".to_string(),
+                Some(count) => format!("the file says {count}"),
+            };
+            return damaged(format!("storage {} should have {len} values, but {found}", printable(key)));
         };
         places.insert(key, values);
         rest = left;

@@ -82,7 +82,7 @@ fn judge(gpus: &[&Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
             return Err(Error::SharedGpu { ranks: [a, b], host: host.clone(), gpu: format!("{name}, {uuid}") });
         }
         notes.push(format!(
-            "note: ranks {a} and {b} share a GPU ({name}, {uuid}), so a step takes longer than on one rank"
+            "note: ranks {a} and {b} share a GPU ({name}, {uuid}), so a step takes longer than with a single rank"
         ));
     }
     let no_nccl = match (shared, pair(&|a, b| (&a.host, &a.bus) == (&b.host, &b.bus))) {
@@ -150,8 +150,9 @@ fn apart<'a>(ranks: impl Iterator<Item = (&'a str, &'a [String])>) -> Option<Str
     };
     let (host, _) = nodes.into_iter().find(|(_, ranks)| hides(ranks))?;
     Some(format!(
-        "each rank on {host} may open only its own GPU, as after sbatch --gpus-per-task=1. NCCL and MPI then cannot copy from GPU \
-         to GPU and are slow or fail. Use --gpus-per-node=N --gpu-bind=none: every rank takes the GPU with its number on the node"
+        "each rank on {host} may open only its own GPU, as after sbatch --gpus-per-task=1. NCCL and MPI then cannot copy from GPU to GPU, \
+         so they are slow or fail. Use --gpus-per-node=N --gpu-bind=none instead: each rank then takes the GPU with the same number as \
+         the rank has on its node"
     ))
 }
 

@@ -325,7 +325,8 @@ impl Evaluation {
 
 fn unmatched(label: u32) -> Error {
     Error::Failed(format!(
-        "an image has class {label}, which the model does not have, although such images were left out; this is a bug in trireme"
+        "an image has class {label}, which the model does not have, although such images are skipped; this is a bug in trireme, please \
+         report it"
     ))
 }
 

@@ -52,8 +52,9 @@ impl Phases {
             let made = augment.output();
             if made.height.min(made.width) != side {
                 return Err(refuse(format!(
-                    "{side} pixels: if every size is multiplied by {side} / {whole}, augment.train makes images of {made}; its last \
-                     transform with a size must set the size of the images"
+                    "for images of {side} pixels, the sizes in augment.train are multiplied by {side} / {whole}, but then augment.train \
+                     makes images of {made}. Give augment.train a last transform that sets the size of the images, such as \
+                     center_crop(size)"
                 )));
             }
             Ok(Phase { from, augment })

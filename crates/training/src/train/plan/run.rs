@@ -164,15 +164,14 @@ impl<B: Backend> Run<B> {
                 )
             }
             false if normalises => {
-                "or set workers to the number of ranks. Batch norm then uses the images of a larger pass, which \
-                                    changes the result"
+                "or set workers to the number of ranks. Batch norm then uses the images of a larger pass, which changes the result"
                     .into()
             }
             false => "or set workers to the number of ranks".into(),
         };
         Some(format!(
-            "note: workers = {workers}, so each GPU runs {passes} passes per step, of {}. Larger passes use a GPU better: start more \
-             ranks, {remedy}",
+            "note: workers = {workers}, so each GPU runs {passes} passes per step, of {}. A GPU computes larger passes more efficiently: \
+             start more ranks, {remedy}",
             plural(images, "image")
         ))
     }

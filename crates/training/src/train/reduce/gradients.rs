@@ -49,7 +49,7 @@ pub struct GradientSum<B: Backend> {
     again: bool,
     /// This rank's part of the loss in the current step.
     loss: f64,
-    /// True if encoded gradients that are 0 are counted in this step. `zeros` has their number per parameter, over this rank's workers.
+    /// True if this step counts how many encoded gradients are 0. `zeros` has the counts by parameter, over this rank's workers.
     counts: bool,
     zeros: BTreeMap<u16, u64>,
     /// Complete buckets that do not need to be summed over ranks.

@@ -238,7 +238,8 @@ fn try_mpi<B: Backend>(
     if !trial.all(!crashed)? && !forced {
         let shown = request.out.map(self::marker).unwrap_or_default();
         return Ok(Err(format!(
-            "its test in an earlier start did not finish and may have ended the process ({} still exists; remove it to test again)",
+            "the test of MPI sums in GPU memory did not finish in an earlier start and may have ended that process, so it is not repeated \
+             (to repeat it, remove {})",
             shown.display()
         )));
     }
@@ -390,7 +391,9 @@ impl<B: Backend> Trial<'_, B> {
         bucket.read(0, &mut got)?;
         let expected = |i| known_answer::sum(self.session.world.size, i);
         let off = (0..elems).find(|&i| got[i] != expected(i) as f32);
-        Ok(off.map(|i| format!("element {i} of a sum of {elems} should be {}, got {}", expected(i), got[i])))
+        Ok(off.map(|i| {
+            format!("element {i} of a test sum of {elems} elements should be {}, got {}", expected(i), got[i])
+        }))
     }
 
     /// Returns the seconds to sum all buckets in sequence.

@@ -62,7 +62,7 @@ pub fn last_model<B: Backend>(
         let elsewhere = model_path(&folder);
         let made = DirBuilder::new().mode(0o700).create(&folder);
         if made.is_ok() && model(session, run, at, at_end, &elsewhere).is_ok() {
-            return Err(Error::Failed(format!("{error}. The model is in {} instead", elsewhere.display())));
+            return Err(Error::Failed(format!("{error}. The model was written to {} instead", elsewhere.display())));
         }
         // remove the folder, which fails harmlessly if it is not empty
         let _ = std::fs::remove_dir(&folder);

@@ -75,7 +75,7 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
         return Ok(None);
     }
     Err(Error::Failed(format!(
-        "--resume auto: no checkpoint in {} is complete; remove OUT to start again. {}",
+        "--resume auto: no checkpoint in {} can be read. To start again, remove the output folder. {}",
         folder.display(),
         notes.join(". ")
     )))
@@ -222,7 +222,7 @@ impl Resume {
 /// number.
 fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(), Error> {
     let other = |what: &str, expected: String, got: String| {
-        let cure = "it is for another version of this network".into();
+        let cure = "the checkpoint is damaged or from another version of this network; use another checkpoint".into();
         Error::Mismatch { what: format!("{file}: {what}"), expected, got, cure }
     };
     model::restore(&mut run.graph, &state.model)?;
@@ -272,8 +272,9 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
         let mut arena = Arena::new(run.graph.backend(), &layout.buckets)?;
         let packed = residuals.get(worker).map_or(Ok(()), |tensors| pack(&run.graph, tensors, &mut arena));
         let odd = |(expected, got)| {
-            let cure = "the checkpoint is for another version of this network".into();
-            Error::Mismatch { what: format!("residuals/{worker}"), expected, got, cure }
+            let cure =
+                "the checkpoint is damaged or from another version of this network; use another checkpoint".into();
+            Error::Mismatch { what: format!("checkpoint: residuals/{worker}"), expected, got, cure }
         };
         session.agree(packed.map_err(odd))?;
         broadcast_arena(session, &mut arena)?;
@@ -392,9 +393,9 @@ fn fits(state: &StateFile) -> Result<(), Error> {
 fn odd(file: &ModelFile, group: &str, expected: usize, got: usize) -> Error {
     Error::Mismatch {
         what: format!("checkpoint of network {}: {group}", file.network),
-        expected: format!("the {expected} parameters with their shapes"),
-        got: format!("{got} tensors that do not match"),
-        cure: "the file was changed, or is for another version of this network".into(),
+        expected: format!("the {expected} parameters of the network with their shapes"),
+        got: format!("{got} tensors, whose names or shapes differ"),
+        cure: "the file was changed, or is from another version of this network; use another checkpoint".into(),
     }
 }
 
@@ -408,12 +409,13 @@ fn odd(file: &ModelFile, group: &str, expected: usize, got: usize) -> Error {
 pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, at: &Progress, images: u64) -> Result<Option<String>, Error> {
     let (Some(before), Some(epochs), batch) = (old.epochs, recipe.epochs, recipe.batch) else {
         return Err(Error::Usage(
-            "--extend-epochs: the recipe gives the length of the run in steps, not in epochs".into(),
+            "--extend-epochs: the length of this run is given in steps, and only the length in epochs can be extended; leave \
+             --extend-epochs out".into(),
         ));
     };
     if epochs < before {
         return Err(Error::Usage(format!(
-            "--extend-epochs: the run already has {before} epochs, got {epochs}; use more, such as --set epochs={}",
+            "--extend-epochs: the run already has {before} epochs, but the recipe gives {epochs}; use more, such as --set epochs={}",
             before + 1
         )));
     }

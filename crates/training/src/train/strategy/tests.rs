@@ -48,7 +48,7 @@ fn arena(values: &[f32]) -> Arena<Reference> {
 const CURVE: f32 = 0.5;
 const RATE: f32 = 0.2;
 const MOMENTUM: f32 = 0.9;
-/// The minimum c_i of each rank's function.
+/// The parameter c_i at which each rank's function is smallest.
 const MINIMA: [f32; 3] = [1.0, -2.0, 4.0];
 const START: f32 = 10.0;
 

@@ -138,15 +138,19 @@ pub struct Status {
 }
 
 impl Status {
-    /// Returns what this rank waits for or does, and for how many seconds. For work, the seconds are divided by [`SLOWER`]. If `alone` is
-    /// set, there are no other ranks to wait for.
+    /// Returns how many times longer than the limits the current operation or activity may take: [`SLOWER`] for work, otherwise 1. If
+    /// `alone` is set, there are no other ranks to wait for.
+    pub(super) fn patience(&self, alone: bool) -> u32 {
+        if self.waiting || (self.inside && !alone) { 1 } else { SLOWER }
+    }
+
+    /// Returns what this rank waits for or does, and for how many seconds, divided by its [patience](Self::patience).
     pub fn waits(&self, alone: bool) -> Option<(String, f64)> {
         match self.inside && !alone {
             true => Some((format!("\"{}\" (operation {})", self.name, self.operation), self.operation_s)),
             false => {
-                let patience = if self.waiting { 1 } else { SLOWER };
                 let known = !self.activity.is_empty();
-                known.then(|| (self.activity.clone(), self.still() / f64::from(patience)))
+                known.then(|| (self.activity.clone(), self.still() / f64::from(self.patience(alone))))
             }
         }
     }
