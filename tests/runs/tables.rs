@@ -20,6 +20,9 @@ const OWN: &str = "# By hand.\n5 32 64 14 14 onednn\n";
 
 /// Returns true if this processor can run both implementations.
 fn has_choice() -> bool {
+    #[cfg(not(target_arch = "x86_64"))]
+    let has = false;
+    #[cfg(target_arch = "x86_64")]
     let has = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
     if !has {
         support::skip("the choice of kernels: the processor has no AVX2 and FMA");

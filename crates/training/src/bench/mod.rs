@@ -199,12 +199,37 @@ pub fn memory_mb() -> f64 {
     (kb("RssAnon:") + kb("RssShmem:")) * 1024.0 / 1e6
 }
 
-/// Describes the processor: the model name from `/proc/cpuinfo` and the number of cores that this process may use.
+/// Describes the processor: its model according to `/proc/cpuinfo` and the number of cores that this process may use.
 pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m.to_string()));
-    let model = model.unwrap_or_else(|| "unknown".into());
+    let model = processor_model(&info).unwrap_or_else(|| "unknown".into());
     format!("{model}, {} for this process", base::text::plural(cores::affinity().len(), "core"))
+}
+
+/// Numbers of implementer and part that ARM processors of servers have in `/proc/cpuinfo`, and their names.
+const ARM: [(&str, &str, &str); 6] = [
+    ("0x41", "0xd0c", "Neoverse N1"),
+    ("0x41", "0xd40", "Neoverse V1"),
+    ("0x41", "0xd49", "Neoverse N2"),
+    ("0x41", "0xd4f", "Neoverse V2"),
+    ("0x41", "0xd84", "Neoverse V3"),
+    ("0x46", "0x001", "A64FX"),
+];
+
+/// Returns the model of the first processor in the text of `/proc/cpuinfo`. On x86 it has a name, on ARM numbers.
+fn processor_model(info: &str) -> Option<String> {
+    let value = |key: &str| {
+        info.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            (name.trim() == key).then(|| value.trim())
+        })
+    };
+    if let Some(name) = value("model name") {
+        return Some(name.into());
+    }
+    let (implementer, part) = (value("CPU implementer")?, value("CPU part")?);
+    let known = ARM.iter().find(|known| (known.0, known.1) == (implementer, part));
+    Some(known.map_or_else(|| format!("ARM, implementer {implementer}, part {part}"), |known| known.2.into()))
 }
 
 /// The options of `trireme bench loader+step`.
@@ -341,5 +366,20 @@ impl Feed {
         }
         trainer.read()?;
         Ok(batch.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::processor_model;
+
+    #[test]
+    fn processors_of_x86_and_arm_are_named() {
+        let arm =
+            |part: &str| format!("processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: {part}\n");
+        assert_eq!(processor_model("processor\t: 0\nmodel name\t: AMD EPYC 9654\n").as_deref(), Some("AMD EPYC 9654"));
+        assert_eq!(processor_model(&arm("0xd4f")).as_deref(), Some("Neoverse V2"));
+        assert_eq!(processor_model(&arm("0xfff")).as_deref(), Some("ARM, implementer 0x41, part 0xfff"));
+        assert_eq!(processor_model(""), None);
     }
 }

@@ -70,6 +70,7 @@ struct Taps {
 
 /// Where a group of outputs finds its inputs.
 #[derive(Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "the plain loops need no groups"))]
 struct Group {
     /// Index of the group's first output.
     start: usize,

@@ -3,7 +3,9 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-use super::filter::{Axis, GROUP, ONE, Span};
+#[cfg(target_arch = "x86_64")]
+use super::filter::GROUP;
+use super::filter::{Axis, ONE, Span};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {

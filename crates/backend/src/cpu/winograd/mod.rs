@@ -35,11 +35,10 @@ use transform::PassInput;
 use super::buf::{AlignedBuf, Scratch};
 use super::device::Cpu;
 use super::fusion::{Constants, FusedNorm};
-use super::isa::Isa;
 use super::layout::Format;
 use super::moments::{Moments, OutputMoments};
 use super::threads::Threads;
-use super::vector::{Avx2, Avx512, Vectors};
+use super::vector::{Eight, Sixteen, Vectors};
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A convolution planned for a fixed batch size. Transformed tiles have A x B values, and tiles have 2 x M outputs.
@@ -76,14 +75,14 @@ pub(super) fn fits(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> bool {
         [2, 2] => [k, pad] == [3, 1],
         _ => false,
     };
-    square && has_grid && cpu.bf16.is_none() && r.x[0].block == cpu.block && cpu.isa >= Isa::Avx2
+    square && has_grid && cpu.bf16.is_none() && r.x[0].block == cpu.block && cpu.isa.has_fma()
 }
 
 /// Plans a convolution that [`fits`], with the tile size for its kernel.
 pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Option<Result<Box<dyn Planned<Cpu>>, Error>> {
     match cpu.block {
-        Avx2::LANES => on(Avx2::detect()?, cpu, r, op),
-        _ => on(Avx512::detect()?, cpu, r, op),
+        Eight::LANES => on(Eight::detect()?, cpu, r, op),
+        _ => on(Sixteen::detect()?, cpu, r, op),
     }
 }
 

@@ -124,9 +124,12 @@ pub fn places(variable: Variable<'_>, root: &Path) -> Vec<Place> {
     chosen.chain([wheels(variable)]).chain(toolkits).chain([standard]).collect()
 }
 
+/// A toolkit's folder for this architecture. NVIDIA calls the one for servers with ARM processors `sbsa`.
+const TARGET: &str = if cfg!(target_arch = "aarch64") { "targets/sbsa-linux/lib" } else { "targets/x86_64-linux/lib" };
+
 /// Returns the library folders of a toolkit.
 fn libraries(toolkit: &Path) -> [PathBuf; 3] {
-    ["lib64", "lib", "targets/x86_64-linux/lib"].map(|folder| toolkit.join(folder))
+    ["lib64", "lib", TARGET].map(|folder| toolkit.join(folder))
 }
 
 fn path(variable: Variable<'_>, name: &str) -> Option<PathBuf> {
@@ -274,7 +277,7 @@ mod tests {
             "base/local/lib/python3.12/dist-packages/nvidia/nccl/lib".to_string(),
             python("home/.local", "9"),
         ];
-        let toolkit = |name: &str| ["lib64", "lib", "targets/x86_64-linux/lib"].map(|lib| format!("{name}/{lib}"));
+        let toolkit = |name: &str| ["lib64", "lib", TARGET].map(|lib| format!("{name}/{lib}"));
         let standard = ["usr/local/cuda", "usr/local/cuda-12.9", "opt/cuda", "opt/nvidia/nccl"].map(toolkit).concat();
         let expected = [
             vec!["second".to_string()],
