@@ -106,7 +106,7 @@ fn classes_and_rules_come_from_file_and_recipe() {
     assert_eq!(model.preprocess, ["normalize(0.4, 0.3)"]);
     import(&[]).failed(2, &["already exists", "--force"]);
     let ten = setting.folder.write("ten.txt", &"name\n".repeat(10));
-    import(&["--force", "--classes", &ten]).failed(2, &["net.safetensors", "11 classes", "10 names"]);
+    import(&["--force", "--classes", &ten]).failed(2, &["net.safetensors", "11 classes", "10 class names"]);
     let empty = setting.folder.write("empty.txt", "a\n\nb\n");
     import(&["--force", "--classes", &empty]).failed(1, &["empty.txt", "line 2 ", "empty"]);
 }

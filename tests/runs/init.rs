@@ -231,7 +231,7 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     refused(2, &["freeze.patterns=[\"conv1.*\"]", "sync=local(2)"], &parts);
     let parts = ["optimizer.groups.match: \"fcc*\"", "matches nothing"];
     refused(2, &["optimizer.groups=[{match=[\"fcc*\"], lr=2}]"], &parts);
-    let parts = ["table 1: ", "unknown key rate", "\"match\", \"lr\"", "\"weight_decay\""];
+    let parts = ["table 1: ", "unknown key \"rate\"", "\"match\", \"lr\"", "\"weight_decay\""];
     refused(2, &["optimizer.groups=[{match=[\"fc*\"], rate=2}]"], &parts);
     refused(2, &["optimizer.groups=[{lr=2}]"], &["table 1: match: this required key is missing"]);
     // without init.strict, missing tensors are allowed and reported

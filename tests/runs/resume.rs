@@ -342,7 +342,7 @@ fn a_named_checkpoint() {
     assert_eq!(events(&setting.out("fresh"), "step")[0]["step"], at + 1);
     // but not into the folder of another run
     setting.train("other", 0, &["--max-steps", "1"]).succeeded();
-    setting.train("other", 2, &["--resume", &named]).failed(2, &["is not empty", &named, "its checkpoints"]);
+    setting.train("other", 2, &["--resume", &named]).failed(2, &["is not empty", &named, "is not a checkpoint"]);
     // in the folder of the same run, later checkpoints get the prefix `aside-`
     setting.train("out", 2, &["--resume", &named, "--max-steps", &next]).succeeded();
     assert_eq!(events(&out, "step").last().unwrap()["step"], at + 1);
