@@ -171,7 +171,8 @@ fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
     assert_eq!(train(&mut large, rows.all(), 0.125, MicroBatch::ONLY), whole, "{name}: the full batch again");
     assert_gradients(&format!("the full batch again on {name}"), &large, &whole_gradients, 0.0);
     let error = large.prepare(9).expect_err("more than was planned");
-    let larger = matches!(&error, Error::Size { expected, got, .. } if expected.contains("at most 8 images") && got == "9");
+    let larger =
+        matches!(&error, Error::Size { expected, got, .. } if expected.contains("at most 8 images") && got == "9");
     assert!(larger, "{name}: {error}");
     let short = Batch { images: Input::Values(&rows.images[1..]), ..rows.all() };
     assert!(large.evaluate(short, 0.0).is_err(), "{name}: an input with a missing value must be an error");
