@@ -36,7 +36,7 @@ pub enum Error {
     #[error("{what}: {why}")]
     Absent {
         what: String,
-        /// The missing part, where it was searched, and what to do.
+        /// The missing part, where trireme searched for it, and what to do.
         why: String,
     },
     /// This process can no longer use the device: every further call fails too.

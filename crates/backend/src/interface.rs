@@ -122,8 +122,8 @@ pub trait Backend: DeviceMemory {
         to: &mut Self::Buf,
     ) -> Result<(), Error>;
 
-    /// Clips a bucket's gradients adaptively. Sums of squares are f64, and their order does not depend on the number of
-    /// threads.
+    /// Applies adaptive gradient clipping to a bucket, see [`Units`]. Sums of squares are f64, and their order does not
+    /// depend on the number of threads.
     fn limit_units(&self, units: &Units, w: &Self::Buf, g: &mut Self::Buf) -> Result<(), Error>;
 
     /// Performs an optimizer step on the parameter groups of a bucket with these [`rates`](super::update::rates).

@@ -48,8 +48,8 @@ pub struct LossSums {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Objective {
     pub form: LossForm,
-    /// Exponent that reduces the weight of classes that are already correct. 0 means plain cross-entropy, and any form
-    /// without probabilities.
+    /// Exponent that reduces the weight of classes that are already correct. It is 0 for plain cross-entropy, and for
+    /// distances, which have no probabilities.
     pub gamma: f32,
     /// How a teacher's scores enter the loss, if there is a teacher.
     pub teacher: Option<Teaching>,
@@ -138,8 +138,8 @@ pub fn place_of_best(own: impl Iterator<Item = usize>, scores: &[f32]) -> Option
 }
 
 impl SoftTargets<'_> {
-    /// Used instead of a row's class: each class with a target above one half counts as correct. If there is no such
-    /// class, the row is never correct.
+    /// Label of a row for which each class with a target above one half counts as correct. If there is no such class,
+    /// no prediction for the row is correct.
     pub const ANY: u32 = u32::MAX;
 
     /// Returns true if this is a valid label of a row with `classes` classes.

@@ -13,9 +13,9 @@ use super::error::Error;
 /// A device buffer of f32 elements. It can move to the thread that owns MPI and back.
 ///
 /// Any thread can copy its elements to and from the host with [`Buffer::fetch`], [`Buffer::staged`] and
-/// [`Buffer::unstage`]. If the host can address the memory, they do not copy. The device orders these copies: its later
-/// work on the buffer waits for them, and they wait for work that was enqueued before the last
-/// [`Queue::mark`](super::Queue::mark).
+/// [`Buffer::unstage`]. If the host can address the memory, these functions do not copy. The device orders the copies:
+/// a copy waits for work that was enqueued before the last [`Queue::mark`](super::Queue::mark), and later work on the
+/// buffer waits for the copy.
 pub trait Buffer: Send + Default + 'static {
     /// Returns the number of elements.
     fn len(&self) -> usize;
@@ -35,8 +35,8 @@ pub trait Buffer: Send + Default + 'static {
         Ok(())
     }
 
-    /// Returns the elements on the host and waits for a [`Buffer::fetch`]. Without a fetch, the content is undefined
-    /// until the first write.
+    /// Returns the elements on the host, after an earlier [`Buffer::fetch`] has finished. If the host cannot address
+    /// the memory and there was no fetch, the content is undefined until the caller writes it.
     fn staged(&mut self) -> Result<&mut [f32], Error>;
 
     /// Starts to copy the elements of [`Buffer::staged`] back to the device, without waiting.

@@ -204,7 +204,7 @@ impl Ring {
         buffer.come_after(&self.stream)
     }
 
-    /// Aborts the communicator without waiting for its sums. If another rank is gone, they would never end otherwise.
+    /// Aborts the communicator without waiting for its sums. If another rank is gone, the sums would never end.
     fn leave(&mut self) {
         let handle = std::mem::replace(&mut self.handle, std::ptr::null_mut());
         // if the GPU has failed, ncclCommAbort may never return

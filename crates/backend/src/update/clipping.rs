@@ -70,7 +70,7 @@ pub struct UnitTensor {
 pub struct Units {
     /// In memory order, without overlaps.
     pub tensors: Vec<UnitTensor>,
-    /// For each tensor, its elements' units. Units are numbered within a tensor.
+    /// For each tensor, the unit of each of its elements. Units are numbered within a tensor.
     index: Vec<Vec<u32>>,
     /// Largest allowed ratio between the norms of gradient and weights.
     pub part: f64,
@@ -79,7 +79,7 @@ pub struct Units {
 impl Units {
     /// Smallest norm of weights that is used, so that weights that are zero can change.
     pub const LEAST: f64 = 1e-3;
-    /// Smallest gradient norm that a limit is divided by.
+    /// Smallest divisor of a limit. It replaces gradient norms that are smaller.
     pub const TINY: f64 = 1e-6;
 
     /// Creates an empty list. `part` must be positive.

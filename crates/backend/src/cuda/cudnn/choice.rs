@@ -82,7 +82,7 @@ const SAMPLES: usize = 5;
 /// Total measured time after which no further measurements of an algorithm are made.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Number of random 4-byte words. Larger tensors repeat them.
+/// Number of random 4-byte words that are generated for a tensor. Larger tensors repeat them.
 const NOISE: usize = 1 << 16;
 
 const NAME: &str = "timing convolutions";

@@ -233,7 +233,7 @@ fn catalogue() -> BTreeMap<String, (Layer, BTreeSet<&'static str>)> {
 #[derive(Default)]
 struct Planned {
     graphs: usize,
-    /// Whether our own kernel must add bias and ReLU.
+    /// True if our own kernel must add bias and ReLU.
     separate: bool,
     largest_workspace: usize,
 }

@@ -172,7 +172,8 @@ impl CudaBuf {
         self.follow(self.queues()?, stream)
     }
 
-    /// Makes later computations and copies wait for the work that another library has enqueued on `stream`.
+    /// Makes later computations, and later copies of this buffer, wait for the work that another library has enqueued
+    /// on `stream`.
     pub fn come_after(&mut self, stream: &Stream) -> Result<(), Error> {
         let queues = self.queues()?.clone();
         let done = match self.filled.take() {

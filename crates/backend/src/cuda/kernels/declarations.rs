@@ -374,7 +374,8 @@ kernels! {
         x: [Activation; from], y: [Activation; n], shortcut: [ShortcutSizes; 1], n: u64,
     }
 
-    /// Copies the gradients of these pixels to dx and sets the rest to zero. dy has `from` elements.
+    /// Copies the gradient of each pixel that `shortcut_forward` copies to dx, and sets the rest of dx to zero. dy has
+    /// `from` elements.
     shortcut_backward: ShortcutBackward over threads(n) given(from) {
         dy: [Activation; from], dx: [Activation; n], shortcut: [ShortcutSizes; 1], n: u64,
     }

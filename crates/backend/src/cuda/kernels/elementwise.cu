@@ -1,6 +1,6 @@
 // Adds two tensors, converts weights to the activations' type, and copies tensors.
 
-// y may be a.
+// y and a may be the same array.
 extern "C" __global__ void sum_of_two(const T* a, const T* b, T* y, u64 n) {
     map(a, b, y, n, [](float v, float w) { return v + w; });
 }
@@ -13,8 +13,8 @@ extern "C" __global__ void copy_tensor(const T* x, T* y, u64 n) {
     map(x, y, n, [](float v) { return v; });
 }
 
-// Activation functions. `value` computes y from x. `gradient` computes dx from dy and either x or, if that is enough,
-// y. The host passes the one that the function needs. `a` is the function's parameter.
+// Activation functions. `value` computes y from x. `gradient` computes dx from dy and a second argument: y if that is
+// enough, otherwise x. The host passes the tensor that the function needs. `a` is the function's parameter.
 
 struct Identity {
     __device__ float value(float x) const { return x; }
@@ -118,7 +118,7 @@ __device__ inline void with_function(int function, float a, F f) {
     }
 }
 
-// y may be x.
+// x and y may be the same array.
 extern "C" __global__ void activation_forward(const T* x, T* y, u64 n, int function, float a) {
     with_function(function, a, [&](auto f) { map(x, y, n, [=](float v) { return f.value(v); }); });
 }

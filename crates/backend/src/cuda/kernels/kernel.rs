@@ -62,12 +62,12 @@ impl Geometry {
         Grid { x: 1, y: 1, z: 1 }
     }
 
-    /// Returns a grid with a block per item.
+    /// Returns a grid with a block per item, but with at most `BLOCKS` blocks per multiprocessor.
     pub fn blocks(&self, items: usize) -> Grid {
         Grid { x: items.min(self.most()), y: 1, z: 1 }
     }
 
-    /// Returns a grid with a thread per item.
+    /// Returns a grid with a thread per item, with the same limit.
     pub fn threads(&self, items: usize) -> Grid {
         self.blocks(items.div_ceil(THREADS as usize))
     }

@@ -40,7 +40,7 @@ pub fn text() -> String {
     all().map(|(name, text)| with_name(name, text)).collect()
 }
 
-/// Begins the directive before each file.
+/// Start of the line directive that precedes each file.
 const LINE: &str = "#line 1 ";
 
 /// Adds a line directive, so that the compiler's messages name the file.
@@ -98,7 +98,7 @@ pub fn source() -> Result<String, Error> {
 /// The source files for batch normalisation.
 const NORM: [&str; 4] = ["common.cuh", "columns.cuh", "shortcut.cuh", "norm.cu"];
 
-/// Returns the source for batch normalisation in groups, with the same replacements.
+/// Returns the source for batch normalisation in groups, in which files in TRIREME_KERNELS also replace built-in ones.
 pub fn grouped() -> Result<String, Error> {
     let source = source()?;
     let files = source.split(LINE).filter(|file| NORM.iter().any(|name| file.starts_with(&format!("\"{name}\"\n"))));

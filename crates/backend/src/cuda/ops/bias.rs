@@ -73,7 +73,7 @@ impl PartialSums {
         Self::grouped(shared, rows, 1, channels, each, what)
     }
 
-    /// Does the same, and also supports passes over `groups` groups of rows.
+    /// Works like [`PartialSums::new`], and also supports passes over `groups` groups of rows.
     pub fn grouped(
         shared: &Shared,
         rows: usize,

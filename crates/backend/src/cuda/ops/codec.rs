@@ -219,8 +219,8 @@ impl GpuCodec {
         })
     }
 
-    /// Adds all workers' gradients into the last one's. With error feedback, first rounds each and keeps the rounding
-    /// error.
+    /// Adds all workers' gradients to those of the last worker. With error feedback, first rounds each worker's
+    /// gradients to bf16 and keeps the rounding errors as residuals.
     fn add_up(&self, shares: &[CudaBuf]) -> Result<(), Error> {
         let Some((last, earlier)) = shares.split_last() else { return Ok(()) };
         let n = self.spec.len as u64;

@@ -107,7 +107,8 @@ impl Feed {
                 }
             }
         };
-        // wait for this slot's previous copy, two batches ago. The copying stream waits for the kernel that reads it.
+        // wait until the batch that was in this slot before has been copied. The copying stream waits for the kernel
+        // that reads that batch.
         slot.arrived.wait()?;
         slot.host.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
         shared.queues.up.wait_for(&slot.used)?;

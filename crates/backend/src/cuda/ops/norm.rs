@@ -387,7 +387,7 @@ impl Planned<Cuda> for Plan {
         for (rows, seen) in groups.zip(self.seen[place].as_slice().chunks_exact(2 * c)) {
             let (mean, m2) = seen.split_at(c);
             let n = (rows.len() * plane) as f64;
-            // with statistics over the whole batch, this is only this rank's share in the sum
+            // if the statistics cover the whole batch, this adds only this rank's share to the sums
             let of = if self.global.is_some() { self.n } else { n };
             for i in 0..c {
                 let d = mean[i] - f64::from(running[i]);

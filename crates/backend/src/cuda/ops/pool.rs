@@ -1,4 +1,5 @@
-//! Pooling. Backward gathers: each input cell adds the gradients of the windows that contain it, in a fixed order.
+//! Pooling. The backward pass gathers: for each input cell it adds the gradients of all windows that contain the cell,
+//! in a fixed order.
 
 use std::rc::Rc;
 
