@@ -110,8 +110,8 @@ impl Normalizer {
     }
 }
 
-/// Returns the loss and writes its gradient with respect to the scores to `slopes`. With h_c = dL / d log p_c, the
-/// gradient of score k is h_k - p_k (sum of h).
+/// Returns the loss L and writes its gradient with respect to the scores to `slopes`. With p = softmax of the scores
+/// and h_c = dL / d log p_c, the gradient of score k is h_k - p_k (sum of h).
 fn softmax(row: &[f32], targets: &[f32], objective: Objective, slopes: &mut [f32]) -> f64 {
     let (normalizer, gamma) = (Normalizer::of(row, 1.0), objective.gamma);
     let (mut loss, mut total) = (0.0, 0.0);

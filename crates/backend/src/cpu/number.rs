@@ -141,7 +141,7 @@ pub(super) struct Rounded {
     threads: Threads,
     /// Number of elements of x, w and y.
     elems: [usize; 3],
-    /// True if x is already bf16, and true if y and its gradient are.
+    /// First: true if x is already bf16. Second: true if y and its gradient are.
     narrow: [bool; 2],
     /// The rounded x, kept from the forward pass for backward. Empty in evaluation and if x is already bf16.
     x: AlignedBuf,

@@ -2,7 +2,8 @@
 
 use super::vector::{Vectors, load, store};
 
-/// Calls a kernel for as many rows at a time as possible, until all rows are done.
+/// Calls a kernel for 1, 2, 4, 6, 8 or 12 rows at a time, as many as possible but at most `$most`, until all rows are
+/// done.
 macro_rules! by_rows {
     ($rows:expr, $most:expr, |$at:ident| $f:ident::<$s:ident, $c:literal>($($arg:expr),*)) => {
         let mut $at = 0;
@@ -20,8 +21,8 @@ macro_rules! by_rows {
 }
 pub(super) use by_rows;
 
-/// Steps of a sum without a test for the loop's end. The test would be a seventh of all instructions, which costs time
-/// if another hyperthread shares the core.
+/// Number of steps of a sum between two tests for the loop's end. A test in each step would be a seventh of all
+/// instructions, which costs time if another hyperthread shares the core.
 pub const UNROLLED: usize = 8;
 
 /// Repeats the body [`UNROLLED`] times. The compiler does not unroll loops that contain

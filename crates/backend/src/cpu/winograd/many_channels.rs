@@ -47,7 +47,8 @@ struct Workspace {
     strip: usize,
     /// Number of strips that are transformed at a time.
     strips: usize,
-    /// Size of the transformed filters of [`PAD`] output channels, and of these channels in a strip.
+    /// Size of the transformed filters of [`PAD`] output channels. `outputs` is the size of a strip's products for
+    /// these channels.
     filters: usize,
     outputs: usize,
 }
@@ -185,7 +186,7 @@ impl<S: Vectors> ManyChannels<'_, S> {
     }
 }
 
-/// Returns the existing channel blocks of a group of [`PAD`] channels.
+/// Returns the channel blocks of a group of [`PAD`] channels, without blocks that are only padding.
 pub fn blocks<S: Vectors>(desc: &TensorDesc, group: usize) -> std::ops::Range<usize> {
     let each = PAD / S::LANES;
     group * each..desc.blocks().min((group + 1) * each)

@@ -41,7 +41,8 @@ pub struct Finish<'a> {
     pub gradient: Option<NormGradient<'a>>,
 }
 
-/// The batch norm whose output this convolution computes. The norm's ReLU masks the gradient, which gives g.
+/// A batch norm whose output this convolution reads. The norm's ReLU masks the gradient of that output. The result is
+/// called g.
 #[derive(Clone, Copy)]
 pub struct NormGradient<'a> {
     pub norm: InputNorm<'a>,
@@ -104,7 +105,7 @@ pub struct BiasEpilogue<L> {
 }
 
 impl<L: Copy> BiasEpilogue<L> {
-    /// `first` is the first channel.
+    /// Loads the bias of the channel block that begins with channel `first`.
     #[inline(always)]
     pub fn new<S: Vectors<Lanes = L>>(set: S, finish: &Finish<'_>, first: usize) -> Self {
         let bias = finish.bias.map_or(set.zero(), |bias| load(set, bias, first));

@@ -19,7 +19,7 @@ pub struct PassInput<'a> {
     pub norm: Option<InputNorm<'a>>,
 }
 
-/// Returns the rows of a grid from its columns.
+/// Transposes a matrix that is given as columns.
 #[inline(always)]
 pub fn transpose<T: Copy, const R: usize, const C: usize>(columns: [[T; R]; C]) -> [[T; C]; R] {
     let mut rows = [[columns[0][0]; C]; R];
@@ -101,7 +101,7 @@ impl<P> Pixels<P> {
         input_line::<S, A, 2>(set, d)
     }
 
-    /// Reads a tile's columns, starting with its column `first`.
+    /// Computes B^T d for the columns d of a tile, from column number `first` on.
     #[inline(always)]
     fn columns<S: Vectors, const A: usize, const B: usize>(
         self,
@@ -207,13 +207,14 @@ impl<'a> PassInput<'a> {
         Self { data: &self.data[n * self.desc.sample_elems()..], ..self }
     }
 
-    /// Returns some channel blocks of sample `n`. They are numbered from 0.
+    /// Returns some channel blocks of sample `n`, each with its number counted from the first of them.
     fn planes(&self, n: usize, blocks: Range<usize>) -> impl Iterator<Item = (usize, &'a [f32])> {
         let (len, all) = (self.desc.shape.plane() * self.desc.block, self.desc.blocks());
         self.data[(n * all + blocks.start) * len..][..blocks.len() * len].chunks_exact(len).enumerate()
     }
 
-    /// Transforms the inputs in all channels for a run of tiles in `outputs`.
+    /// Transforms the inputs in all channels for a run of tiles. `outputs` is the layout of the outputs, which defines
+    /// the tiles.
     #[inline(always)]
     pub fn inputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,

@@ -221,9 +221,9 @@ extern "C" __global__ void __launch_bounds__(256, 3) layer_scale_backward(const 
     tile_sums<1>(channels, width, partial, arrivals, room, [&](u32 c, double (&sums)[1]) { gradient[c] = (float)sums[0]; });
 }
 
-// Inverted dropout with the same draws on every backend. In a sample, element e in (c, h, w) order uses word e mod 4
-// in block e / 4 from Philox4x32-10 with key = seed and counter = (id low, id high, epoch, op << 16 | block mod 2^16).
-// The block number's bits above bit 16 are reversed and xored into the epoch (loaders/src/random.rs).
+// Inverted dropout with the same draws on every backend. In a sample, element e in (c, h, w) order uses word e mod 4 of
+// block e / 4 from Philox4x32-10 with key = seed and counter = (id low, id high, epoch, op << 16 | block mod 2^16). The
+// upper 16 bits of the block number are reversed and xored into the epoch (loaders/src/random.rs).
 
 __device__ inline void philox(u32 (&x)[4], u32 k0, u32 k1) {
     for (int round = 0; round < 10; round++) {
@@ -238,7 +238,8 @@ __device__ inline void philox(u32 (&x)[4], u32 k0, u32 k1) {
     }
 }
 
-// to = from * (0 or 1 / (1 - p)). Backward repeats the same draws. `to` may be `from`.
+// to = from * factor, where an element's factor is 0 with probability p, otherwise 1 / (1 - p). The backward pass
+// repeats the same draws. `to` and `from` may be the same array.
 extern "C" __global__ void dropout(const T* from, T* to, u32 rows, u32 channels, u32 plane, u64 seed, const u32* epoch, const u64* ids, u32 op, float p) {
     u32 elems = channels * plane, blocks = (elems + 3) / 4;
     u64 count = (u64)blocks * rows;
@@ -259,8 +260,8 @@ extern "C" __global__ void dropout(const T* from, T* to, u32 rows, u32 channels,
     }
 }
 
-// Computes stochastic depth. The first random word of a sample's first block decides for all its elements. `to` may be
-// `from`.
+// Computes stochastic depth. The first random word of a sample's first block decides for all its elements. `to` and
+// `from` may be the same array.
 extern "C" __global__ void drop_path(const T* from, T* to, u32 rows, u32 elems, u64 seed, const u32* epoch, const u64* ids, u32 op, float p) {
     float kept = 1.0f / (1.0f - p);
     with_pack(elems, [&](auto pack) {

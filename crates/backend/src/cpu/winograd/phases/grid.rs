@@ -1,17 +1,17 @@
 //! The values of a transformed tile with up to 2 x 4 outputs. Odd and even pixels (the phases) are transformed
-//! separately. A place is a value of one row phase and one column phase. A cell is the sum of the products at up to
-//! four places, one for each pair of phases. Tiles at the lower and right edge have fewer rows or columns and fewer
-//! cells.
+//! separately. A place is the position of a value that belongs to one row phase and one column phase. A cell is the sum
+//! of the products at up to four places, one for each pair of phases. Tiles at the lower and right edge have fewer rows
+//! or columns and fewer cells.
 
 use super::super::super::vector::Vectors;
 use super::super::strip::{Order, PixelPrefetcher, Run, tiles};
 use crate::TensorDesc;
 
-/// Rows and columns of outputs in a whole tile. Each row or column adds a finite point.
+/// Rows and columns of outputs in a whole tile. The transform has a finite interpolation point for each row or column.
 pub const TILE_ROWS: usize = 2;
 pub const TILE_COLUMNS: usize = FINITE;
 
-/// Rows and columns of cells: one for each finite point, then one for infinity.
+/// Rows and columns of cells: one for each finite interpolation point, then one for infinity.
 pub const CELL_ROWS: usize = TILE_ROWS + 1;
 pub const CELL_COLUMNS: usize = TILE_COLUMNS + 1;
 pub const CELLS: usize = CELL_ROWS * CELL_COLUMNS;
@@ -260,7 +260,7 @@ pub(super) use by_size;
 // outputs use the first of the same points, so tiles of all sizes share the transformed filters. The even phase has a
 // single tap and needs only the finite points.
 
-/// The points of an axis: near, -near, far, -far, infinity.
+/// The interpolation points of an axis: near, -near, far, -far, infinity.
 #[derive(Clone, Copy)]
 pub struct Points {
     near: f32,

@@ -20,7 +20,8 @@ use crate::TensorDesc;
 /// Number of tiles that are transformed at a time, rounded up to strips.
 pub const TILES: usize = 128;
 
-/// Floats per thread: for the filters of [`PAD`] output channels, and for the products of these channels in a strip.
+/// Floats per thread: `filters` for the filters of [`PAD`] output channels, and `outputs` for a strip's products for
+/// these channels.
 #[derive(Clone, Copy)]
 struct ThreadWorkspace {
     filters: usize,
