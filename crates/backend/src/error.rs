@@ -43,7 +43,7 @@ pub enum Error {
     #[error("{what}: {call} for {op} returned {status}. {cure}")]
     Lost {
         what: &'static str,
-        /// The function that reported it. An earlier call may be the cause.
+        /// The function that reported the failure. An earlier call may be the cause.
         call: &'static str,
         /// The node's name or the call's purpose.
         op: String,

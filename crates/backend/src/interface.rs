@@ -34,9 +34,10 @@ pub trait Backend: DeviceMemory {
 
     fn plan(&self, request: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error>;
 
-    /// Returns true if the batch norms around this shortcut can do its work, so that it needs no pass of its own. In the
-    /// forward pass, the norm after it reads its residual directly from the shortcut's input. In the backward pass, the
-    /// norm before it adds the gradient of the shortcut's output to the gradient of its own output.
+    /// Returns true if the batch norms around this shortcut can do the shortcut's work, so that it needs no pass of its
+    /// own. In the forward pass, the norm after the shortcut reads its residual directly from the shortcut's input. In
+    /// the backward pass, the norm before the shortcut adds the gradient of the shortcut's output to the gradient of
+    /// its own output.
     fn reads_through(&self, _shortcut: &ShapedShortcut) -> bool {
         false
     }

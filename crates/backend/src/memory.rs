@@ -72,7 +72,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Returns its range in the bucket.
+    /// Returns the slot's range in the bucket.
     pub fn range(&self) -> std::ops::Range<usize> {
         self.offset..self.offset + self.len
     }

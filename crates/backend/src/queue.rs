@@ -157,14 +157,14 @@ pub trait DeviceCodec<D: DeviceMemory>: Send {
     /// the number of bytes that this rank passes to the group. If a scale is not finite, its tensor becomes NaN.
     fn sum_in(&mut self, group: &mut dyn Collective<D>, shares: &mut [D::Buf], draw: Draw) -> Result<usize, Error>;
 
-    /// Waits for the scales that [`DeviceCodec::sum_in`] has computed in step `step`, and returns them. This must be
-    /// the last step or the one before.
+    /// Waits for the scales that [`DeviceCodec::sum_in`] has computed in step `step`, and returns them. `step` must be
+    /// the last step or the step before it.
     fn scales(&mut self, step: u64) -> Result<&[u32], Error>;
 
     /// Returns this worker's residual in the bucket's layout. Returns `None` without error feedback, and for workers of
     /// other ranks.
     fn residual(&mut self, worker: usize) -> Option<&mut D::Buf>;
 
-    /// Returns the bytes of its memory on the device and on the host.
+    /// Returns the bytes of the codec's memory on the device and on the host.
     fn memory(&self) -> usize;
 }

@@ -13,10 +13,10 @@ struct Plan {
     threads: Threads,
     x: TensorDesc,
     y: TensorDesc,
-    /// For each channel of y, the channel of x that is copied to it, as an offset in a sample of x.
+    /// For each channel of y, the offset in a sample of x at which the channel to copy begins.
     forward: Vec<Option<usize>>,
-    /// For each channel of x, the channel of dy that is copied to its gradient, as an offset in a sample of dy. `None`
-    /// if y does not have the channel.
+    /// For each channel of x, the offset in a sample of dy at which the channel's gradient begins. `None` if y does not
+    /// have the channel.
     backward: Vec<Option<usize>>,
 }
 

@@ -145,7 +145,7 @@ impl<'a, T> Matrix<'a, T> {
     }
 }
 
-/// A matrix that is divided by rows or by columns. Each item has `unit` of them.
+/// A matrix that is divided by rows or by columns. Each item has `unit` rows or columns.
 pub struct DividedMatrix<'a, T> {
     matrix: Matrix<'a, T>,
     unit: usize,

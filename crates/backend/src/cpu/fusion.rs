@@ -46,7 +46,7 @@ pub struct Relu {
 }
 
 impl Relu {
-    /// `op_name` is the name of the operation. If the output has a single reader, the ReLU is offered to it.
+    /// Creates the ReLU of the operation `op_name`. If the output has a single reader, offers the ReLU to it.
     pub fn new(present: bool, op_name: &str, reader: Option<&OnceCell<Rc<OfferedRelu>>>) -> Self {
         let offered = reader.filter(|_| present).map(|reader| {
             let offer = || Rc::new(OfferedRelu { op_name: op_name.into(), accepted: Cell::new(false) });

@@ -50,7 +50,8 @@ impl Enlargement {
     }
 }
 
-/// Plans a convolution as a larger one. Returns `None` if oneDNN has no fast primitive for any of them.
+/// Plans a convolution as a larger convolution. Returns `None` if oneDNN has no fast primitive for any of the possible
+/// enlargements.
 pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Option<Box<dyn Planned<Cpu>>>, Error> {
     let inputs = r.x[0].shape.c;
     for enlargement in Enlargement::all(op, inputs, cpu.block) {

@@ -180,7 +180,7 @@ unsafe impl Send for Ring {}
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Maximum time to wait for the last sums when the communicator is dropped. Other ranks need this rank's contribution
-/// to them.
+/// to these sums.
 const LAST_SUMS: Duration = Duration::from_secs(10);
 
 impl Ring {

@@ -10,13 +10,13 @@ use crate::memory::ParamFormat;
 /// A tensor whose norm is needed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormedTensor {
-    /// Its elements in the bucket.
+    /// The tensor's elements in the bucket.
     pub range: Range<usize>,
-    /// The weight decay of its parameter group.
+    /// The weight decay of the tensor's parameter group.
     pub weight_decay: f64,
     /// True if the update rule may adapt this tensor's learning rate.
     pub adapts: bool,
-    /// Factor on its learning rate.
+    /// Factor on the tensor's learning rate.
     pub factor: f32,
 }
 
@@ -60,7 +60,7 @@ const NONE: u32 = u32::MAX;
 /// A parameter that is clipped by units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnitTensor {
-    /// Its elements in the bucket.
+    /// The parameter's elements in the bucket.
     pub range: Range<usize>,
     pub count: usize,
 }

@@ -305,8 +305,8 @@ impl Filters {
         });
     }
 
-    /// Calls `f(the tap's gradient in dw, its value computed from the transformed gradient)` for all taps of the
-    /// filters in a register.
+    /// Calls `f(gradient, value)` for all taps of the filters in a register. `gradient` is the tap's element of dw, and
+    /// `value` the tap's gradient that is computed from the transformed gradient.
     fn taps<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,

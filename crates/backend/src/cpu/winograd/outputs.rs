@@ -122,7 +122,7 @@ impl<S: Vectors> Epilogue<S> for BiasEpilogue<S::Lanes> {
     }
 }
 
-/// Like [`BiasEpilogue`], and sums the moments of the written values. The offsets are from the mean of a tile's first
+/// A [`BiasEpilogue`] that also sums the moments of the written values. The offsets are from the mean of a tile's first
 /// row. Each sum is split in two, so that additions do not wait for each other.
 struct MomentsEpilogue<L> {
     with_bias: BiasEpilogue<L>,

@@ -13,7 +13,7 @@ use crate::TensorDesc;
 pub struct PassInput<'a> {
     pub desc: TensorDesc,
     pub data: &'a [f32],
-    /// Rows and columns of zeros before each image. The first window starts at the first of them.
+    /// Rows and columns of zeros before each image. The first window starts at the first of these rows and columns.
     pub pad: usize,
     /// A norm to apply to each value when it is read.
     pub norm: Option<InputNorm<'a>>,
@@ -130,7 +130,8 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     v: &mut [f32],
 ) {
     let plane = plane[..h * w * S::LANES].as_ptr();
-    // A tile shares all but M of its columns with the next tile. Reusing them pays only if they fit into the registers.
+    // A tile shares all but M of its columns with the next tile. Only with A = 4 do the shared columns fit into the
+    // registers, so that reusing them pays.
     let shared = if A == 4 { B - M } else { 0 };
     let mut i = 0;
     while i < s.count {

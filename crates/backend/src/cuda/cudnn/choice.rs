@@ -22,8 +22,8 @@ use crate::cuda::shared::Shared;
 /// Maximum number of algorithms to time.
 const MAX_CANDIDATES: usize = 12;
 
-/// Prepares a convolution with the algorithm in use for its shape. All batch sizes for which it runs share it, so that
-/// all parts of a batch are computed with the same algorithm.
+/// Prepares a convolution with the algorithm in use for its shape. All batch sizes for which that algorithm runs share
+/// it, so that all parts of a batch are computed with the same algorithm.
 pub fn choose(shared: &Shared, what: &Convolution, direction: Direction) -> Result<PreparedAlgorithm, Error> {
     let (handle, settings) = (shared.cudnn()?, &shared.settings);
     let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };

@@ -69,7 +69,7 @@ const L4: Gpu = Gpu {
 };
 
 impl Gpu {
-    /// Returns cuDNN's description.
+    /// Returns the GPU's properties in the JSON format that cuDNN reads.
     fn json(&self) -> String {
         let Self { name, version, multiprocessors, clocks: [clock, memory_clock], cache, shared, memory, .. } = self;
         let [blocks, threads] = self.resident;

@@ -20,7 +20,7 @@ pub struct Loaded {
     handle: usize,
     /// The file that was loaded.
     pub file: PathBuf,
-    /// Number of libraries that were loaded with it from the same folder.
+    /// Number of libraries that were loaded from the same folder together with this library.
     pub companions: usize,
 }
 

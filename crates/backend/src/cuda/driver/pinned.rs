@@ -16,7 +16,7 @@ use crate::Error;
 pub struct Pinned<T> {
     data: *mut T,
     len: usize,
-    /// The address by which the GPU accesses it.
+    /// The address by which the GPU accesses the memory.
     address: sys::CUdeviceptr,
     context: Arc<Context>,
     own: PhantomData<T>,

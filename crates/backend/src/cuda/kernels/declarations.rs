@@ -228,7 +228,7 @@ kernels! {
 
     // loss.cu, losses with soft targets
 
-    /// Like `cross_entropy`, with targets for all classes. Each row of targets begins with its weight.
+    /// Works like `cross_entropy`, with targets for all classes. Each row of targets begins with the row's weight.
     soft_loss: SoftLossKernel over threads(32 * rows) {
         x: [Activation; rows * classes],
         dx: (null or [Activation; rows * classes]),
@@ -383,8 +383,8 @@ kernels! {
     // codec.cu. A list of runs ends at element `end` of the bucket and at code `codes_end`, and refers to `tensors`
     // tensors.
 
-    /// Adds the residual to g, then computes the largest |g| of each run and, unless `moments` is null, its sum and sum
-    /// of squares.
+    /// Adds the residual to g. Then computes, for each run, the largest |g| and, unless `moments` is null, the sum of g
+    /// and the sum of squares.
     codec_measure: CodecMeasure over threads(32 * count) given(end) {
         g: [f32; end],
         runs: [Run; count],

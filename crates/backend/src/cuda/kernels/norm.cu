@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_moments(const T* __res
     tile_sums<2>(channels, width, partial, arrivals, room, [&](u32 c, double (&sums)[2]) {
         double n = (double)rows, offset = sums[0] / n, mean = (double)value(x[c]) + offset;
         double m2 = fma(-sums[0], offset, sums[1]);
-        // rounding may make it slightly negative, and NaN must stay NaN
+        // rounding may make m2 slightly negative, and NaN must stay NaN
         m2 = m2 < 0.0 ? 0.0 : m2;
         statistics[c] = seen[c] = mean;
         statistics[channels + c] = seen[channels + c] = m2;

@@ -147,8 +147,8 @@ fn files(folder: &Path) -> Result<BTreeMap<String, PathBuf>, String> {
     Ok(found)
 }
 
-/// Returns an error if a kernel is missing or has other parameters, because the host passes the parameters of the
-/// built-in kernel.
+/// Returns an error if a kernel is missing or has other parameters than the built-in kernel, because the host passes
+/// the arguments of the built-in kernel.
 fn check(built_in: &str, text: &str) -> Result<(), String> {
     let plain = |parameters: &str| parameters.split_whitespace().collect::<Vec<_>>().join(" ");
     let own: BTreeMap<&str, String> = kernels(text).map(|(name, given)| (name, plain(given))).collect();
@@ -171,7 +171,7 @@ pub mod signature {
     #[derive(Debug, PartialEq, Eq)]
     pub struct Parameter {
         pub name: &'static str,
-        /// The kernels' name for its type or the type that it points to.
+        /// The kernels' name for the parameter's type, or for the type that it points to.
         pub element: &'static str,
         pub pointer: bool,
     }

@@ -17,7 +17,7 @@ pub struct Output<'a> {
     pub relu: bool,
 }
 
-/// Adds `bias` to y, then applies ReLU if it follows.
+/// Adds `bias` to y, then applies ReLU if `relu` is set.
 pub fn forward(shared: &Shared, output: &Output<'_>, bias: Slice<'_, f32>) -> Result<(), Error> {
     let &Output { y, rows, channels, relu } = output;
     let width = shared.geometry().tiling(rows, channels).width as u32;

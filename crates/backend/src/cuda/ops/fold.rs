@@ -126,7 +126,7 @@ impl Fold {
         Ok(Some(Self { convolution, sizes, from, to, x: room(folded_x)?, w: room(folded_w)? }))
     }
 
-    /// Returns the bytes of its buffers.
+    /// Returns the bytes of the buffers.
     pub fn bytes(&self) -> usize {
         self.sizes.bytes() + self.x.bytes() + self.w.bytes()
     }

@@ -17,7 +17,8 @@ use crate::{Buffer, CropRect, Error, Input, TensorDesc};
 /// Bytes of stored pictures to copy at a time. Limited because page-locked memory is scarce.
 const BLOCK: usize = 64 << 20;
 
-/// The destination of batches on the GPU.
+/// The memory through which batches reach the GPU: two slots for batches from the host, and pictures or a batch that
+/// stay on the GPU.
 #[derive(Default)]
 pub struct Feed {
     slots: RefCell<[Option<Slot>; 2]>,
@@ -41,7 +42,7 @@ struct Slot {
     device: CudaBuf,
     arrived: Event,
     used: Event,
-    /// Host address and length of the batch that it contains.
+    /// Host address and length of the batch that the slot contains.
     holds: Option<(usize, usize)>,
 }
 

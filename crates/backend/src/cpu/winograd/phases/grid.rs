@@ -22,7 +22,7 @@ pub const PLACE_COLUMNS: usize = CELL_COLUMNS + TILE_COLUMNS;
 pub const PLACES: usize = (CELL_ROWS + TILE_ROWS) * PLACE_COLUMNS;
 
 /// Size of a transformed filter: lines, and values per line. The odd phase has a value for each point. The even phase
-/// has the same value for all points.
+/// has a single value, which all points use.
 pub const LINES: usize = CELL_ROWS + 1;
 pub const LINE: usize = CELL_COLUMNS + 1;
 pub const FILTERS: usize = LINES * LINE;
@@ -80,13 +80,13 @@ impl Tile {
     }
 }
 
-/// The tiles of a run, and the cells that they have. The matrix of a cell has only the tiles with this cell, ordered by
-/// kind.
+/// The tiles of a run, and which cells each of them has. The matrix of a cell has a row for each tile that has the
+/// cell, ordered by kind.
 pub struct Tiles {
     /// Layout of the outputs, which defines the tiles.
     of: TensorDesc,
     run: Run,
-    /// For each kind, the row of its first tile in the matrix of each cell.
+    /// For each kind, and for each cell, the row of the kind's first tile in the cell's matrix.
     first: [[usize; CELLS]; 4],
     /// Number of tiles in each cell.
     pub count: [usize; CELLS],
@@ -166,7 +166,8 @@ pub struct TileOffsets {
 }
 
 impl TileOffsets {
-    /// `rows` are the tile's rows in the matrices, `block` its channel block in a strip, `places` the number of places.
+    /// Returns the offsets of a tile. `rows` are the tile's rows in the matrices, `block` is its channel block in a
+    /// strip, and `places` the number of places.
     #[inline(always)]
     pub fn new<S: Vectors>(order: Order, rows: [usize; CELLS], block: usize, places: usize) -> Self {
         let rows = rows.map(|row| row * order.tile + block * order.block);
