@@ -4,7 +4,7 @@
 use base::simd;
 use loaders::random::{self, Draws};
 
-/// The key of a pass's random draws. They depend only on (seed, epoch, sample, op).
+/// The key of a pass's random draws. Each draw depends only on (seed, epoch, sample id, op index).
 #[derive(Clone, Copy, Debug)]
 pub struct DrawKey<'a> {
     pub seed: u64,

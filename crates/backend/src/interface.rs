@@ -150,7 +150,7 @@ pub trait Backend: DeviceMemory {
         None
     }
 
-    /// Returns the device's own sums over ranks, or `None` if MPI must sum.
+    /// Returns the interface for sums over ranks that the devices compute themselves, or `None` if MPI must sum.
     fn collectives(&self) -> Option<&dyn Collectives<Self>> {
         None
     }
@@ -182,7 +182,8 @@ pub trait Backend: DeviceMemory {
 
 // For benchmarks: the cores of a CPU device, and how many parallel regions it has run.
 
-/// Numbers of parallel regions. In a region all threads start, and it ends when the last one is done.
+/// Numbers of parallel regions. In a region, all threads run a loop together. The region ends when the last thread is
+/// done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Regions {
     /// Number of parallel regions of our own loops.
@@ -217,8 +218,8 @@ pub trait Cores {
     /// Returns the number of compute threads.
     fn threads(&self) -> usize;
 
-    /// Returns the calling thread's regions so far. With one thread, returns the regions that several threads would
-    /// have.
+    /// Returns the numbers of regions that the calling thread has started so far. With one thread, counts the regions
+    /// that several threads would run.
     fn regions(&self) -> Regions;
 
     /// Returns the seconds that an empty region takes.

@@ -55,7 +55,7 @@ pub struct Objective {
     pub teacher: Option<Teaching>,
 }
 
-/// How scores become probabilities.
+/// The form of a loss: how scores become probabilities, or that they are compared with their targets as numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LossForm {
     /// A distribution over all classes.
@@ -128,8 +128,8 @@ pub struct SoftLoss<'a> {
     pub weight: f32,
 }
 
-/// Returns the rank of the best class in `own`: the number of classes with a higher score, or with the same score and a
-/// smaller index. Returns `None` if no class of `own` has a score that is a number.
+/// Returns the position of the best class of `own` in the order of all scores: the number of classes with a higher
+/// score, or with the same score and a smaller index. Returns `None` if no class of `own` has a score that is a number.
 pub fn place_of_best(own: impl Iterator<Item = usize>, scores: &[f32]) -> Option<usize> {
     let higher = |a: usize, b: usize| scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
     let known = own.filter(|class| scores.get(*class).is_some_and(|score| !score.is_nan()));

@@ -241,8 +241,8 @@ pub trait DeviceMemory: Sized + 'static {
     type Buf: Buffer;
     /// The memory layout of a parameter.
     type Format: ParamFormat;
-    /// State that two adjacent operations share, so that each can do a part of the other's work. The second must be the
-    /// only reader of the first one's output. The state exists before the first operation is planned.
+    /// State that two adjacent operations share, so that each can do a part of the other's work. The second operation
+    /// must be the only reader of the first one's output. The state exists before the first operation is planned.
     type Fusion: Default;
     /// Name in tables for operations that run the backend's own loops or kernels.
     const LOOPS: &'static str = "own";

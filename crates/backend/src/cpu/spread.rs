@@ -31,8 +31,9 @@ struct Enlargement {
 }
 
 impl Enlargement {
-    /// Returns the possible enlargements, the smallest first: groups as they are, merged until they fill channel
-    /// blocks, and all merged.
+    /// Returns the possible enlargements, the smallest first. Groups stay as they are, are merged until they fill
+    /// channel blocks, or are all merged. Each of these comes without and with a dense kernel. Combinations that change
+    /// nothing are left out.
     fn all(op: &Conv, inputs: usize, block: usize) -> Vec<Self> {
         let each = [inputs / op.groups, op.out_channels / op.groups];
         let fills = |merged: &usize| each.iter().all(|channels| (channels * merged).is_multiple_of(block));

@@ -28,7 +28,7 @@ pub struct PassBlocks {
     pub running: Inlet<f32>,
     /// Each row's weight and targets, for a loss with soft targets.
     pub targets: Inlet<f32>,
-    /// Loss and correct predictions.
+    /// Loss and correct predictions of the last passes, for the host.
     pub outbox: Outbox,
     /// Loss and correct predictions of each row.
     pub losses: CudaBuf,

@@ -29,7 +29,7 @@ pub fn max_gradient_channels(threads: Threads) -> usize {
 }
 
 /// Returns true if a pass uses this method: it has more than `most` channels, and both sides have enough groups of
-/// channels to keep all threads busy. `ci` and `co` are padded channels.
+/// channels to keep all threads busy. `ci` and `co` are the padded numbers of channels.
 pub fn suits(ci: usize, co: usize, most: usize, threads: Threads) -> bool {
     ci.max(co) > most && threads.are_busy(ci.min(co) / PAD)
 }
@@ -69,8 +69,8 @@ impl Workspace {
     }
 }
 
-/// Returns the workspace for all passes in floats. `ci` and `co` are padded channels, and `of` are the numbers of tiles
-/// in a strip and in the batch.
+/// Returns the workspace for all passes in floats. `ci` and `co` are the padded numbers of channels, and `of` are the
+/// numbers of tiles in a strip and in the batch.
 pub fn workspace<S: Vectors>(
     places: usize,
     [ci, co]: [usize; 2],

@@ -364,7 +364,7 @@ pub trait InputMap<S: Vectors>: Copy {
     fn apply(self, set: S, value: S::Lanes) -> S::Lanes;
 }
 
-/// Returns the value unchanged.
+/// An [`InputMap`] that returns the value unchanged.
 #[derive(Clone, Copy)]
 pub struct Unchanged;
 
@@ -375,7 +375,7 @@ impl<S: Vectors> InputMap<S> for Unchanged {
     }
 }
 
-/// Factors and offsets of a norm for all channels.
+/// A norm whose output the convolution reads: the constants for all channels, and whether ReLU follows.
 #[derive(Clone, Copy)]
 pub struct InputNorm<'a> {
     pub constants: &'a Constants,

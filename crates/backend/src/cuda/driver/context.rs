@@ -165,8 +165,8 @@ unsafe impl<T> Sync for Raw<T> {}
 
 // Number of kernels, copies and fills. Each costs the GPU a few microseconds, even if it is small.
 
-/// Counts the launches on a GPU. A call of cuDNN or cuBLASLt counts as one. In a captured pass each of their kernels
-/// counts.
+/// Counts the launches on a GPU. A call of cuDNN or cuBLASLt counts as one launch. In a captured pass, each kernel of
+/// such a call counts.
 #[derive(Default)]
 pub struct Launches {
     made: AtomicU64,

@@ -99,7 +99,7 @@ struct GeluTanh {
     }
 };
 
-// Calls f with the function that has this number on the host.
+// Calls f with the activation function that has the number `function` on the host.
 template <class F>
 __device__ inline void with_function(int function, float a, F f) {
     switch (function) {

@@ -176,10 +176,10 @@ __device__ inline u32 best_hit(const T* scores, const float* targets, u32 classe
     return at;
 }
 
-// targets (rows, 1 + classes) has a row's weight, then its targets. The gradient is multiplied by factors[1] * weight *
-// *loss_scale. `gamma` is the exponent, or Huber's delta. `mean` is a factor on a row's sum over its classes.
-// `teacher` is null, or scores that count with weight `share` at this temperature. losses, hits, arrivals, not_finite
-// and sums are as for cross_entropy. dx may be null.
+// Each row of `targets` (rows, 1 + classes) has the row's weight, then its targets. The gradient is multiplied by
+// factors[1] * weight * *loss_scale. `gamma` is the exponent, or Huber's delta. `mean` is a factor on a row's sum over
+// its classes. If `teacher` is not null, it has a teacher's scores, which enter the loss with weight `share` and
+// `temperature`. losses, hits, arrivals, not_finite and sums are as for cross_entropy. dx may be null.
 extern "C" __global__ void __launch_bounds__(256) soft_loss(const T* x, T* dx, const T* teacher, const u32* labels, const float* targets, const float* factors, const float* loss_scale, float weight, u32 rows, u32 classes, u32 form, float gamma, float alpha, float mean, float share, float temperature, double* losses, u32* hits, u32* arrivals, const u32* not_finite, double* sums) {
     u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
     double scale = (double)factors[1] * (double)weight * (double)*loss_scale, heat = (double)temperature;

@@ -24,7 +24,7 @@ kernels! {
         channels: u32,
     }
 
-    /// Copies the gradients for each image's rows.
+    /// Copies the gradients of each image's rows to dx. The token's gradient is not part of dx.
     class_token_backward: ClassTokenBackward over threads(images * plane * channels) {
         dy: [Activation; images * (plane + 1) * channels],
         dx: [Activation; images * plane * channels],

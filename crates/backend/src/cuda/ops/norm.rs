@@ -308,8 +308,8 @@ impl Planned<Cuda> for Plan {
             None => n,
         };
         let (residual, summand) = (read(self.op.residual, &self.residual), read(second, &self.second));
-        // Forward: moments, then the result. Backward: sums, then dx. With a second gradient or a residual, the pass
-        // that sums also stores the combined gradient.
+        // How often the kernels read or write a tensor of n elements. Forward: moments, then the result. Backward:
+        // sums, then dx. With a second gradient or a residual, the pass that sums also stores the combined gradient.
         let stored = usize::from(second || self.op.residual);
         let Traffic { forward, backward } = self.shared.traffic(3 * n + residual, (5 + stored) * n + summand);
         let mask = self.mask.bytes();

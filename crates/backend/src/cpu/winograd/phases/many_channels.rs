@@ -41,8 +41,8 @@ impl ThreadWorkspace {
     }
 }
 
-/// Returns the workspace for all passes in floats. `ci` and `co` are padded channels, `strip` and `tiles` are the
-/// numbers of tiles in a strip and in the batch.
+/// Returns the workspace for all passes in floats. `ci` and `co` are the padded numbers of channels, `strip` and
+/// `tiles` are the numbers of tiles in a strip and in the batch.
 pub fn workspace<S: Vectors>([ci, co]: [usize; 2], (strip, tiles): (usize, usize), threads: Threads) -> usize {
     let room = |channels: usize, [read, computed]: [usize; 2]| {
         let inputs = read * Order::by_place::<S>(channels, strip, TILE_COLUMNS).place;
