@@ -103,7 +103,7 @@ impl Distance {
 pub struct Teaching {
     /// Weight of the teacher's scores in the loss. The labels have weight 1 - `share`.
     pub share: f32,
-    /// Divides the scores of both networks.
+    /// Divisor of the scores of both the teacher and the trained network.
     pub temperature: f32,
 }
 
@@ -206,8 +206,8 @@ impl Objective {
 
 /// A device that scales its losses.
 pub trait LossScaling<D: DeviceMemory> {
-    /// Divides all gradients of a step by the scale, before the update. If one is Inf or NaN, the device skips the
-    /// update and reduces the scale.
+    /// Divides all gradients of a step by the scale, before the update. If a gradient is Inf or NaN, the device skips
+    /// the update and reduces the scale.
     fn inspect(&self, gradients: &[D::Buf]) -> Result<(), Error>;
 
     /// Counts an update. Must be called once for each update that inspects its gradients, also if the device replays it.

@@ -235,11 +235,11 @@ __device__ inline void with_tensors(int mode, F f) {
     }
 }
 
-// Sums g and g (x - mean), where g is dy plus the second gradient where ReLU let the value through, and 0 elsewhere.
-// With a residual, the mask tells where that is. Without a residual, it is computed from x with the formula of the
-// forward pass, which avoids reading y. With a residual or a second gradient, g replaces dy in memory. Without both,
-// norm_backward computes g again. From the sums, this kernel computes the parameters' gradients, the sums themselves
-// (`sums`), and the coefficients of dx.
+// Sums g and g (x - mean). g is dy plus the second gradient where ReLU let the value through, and 0 elsewhere. With a
+// residual, the mask tells which values ReLU let through. Without a residual, they are computed from x with the formula
+// of the forward pass, which avoids reading y. With a residual or a second gradient, g replaces dy in memory. Without
+// both, norm_backward computes g again. From the sums, this kernel computes the parameters' gradients, the sums
+// themselves (`sums`), and the coefficients of dx.
 extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __restrict__ x, const T* __restrict__ second, const u8* __restrict__ mask, T* __restrict__ dy, const float* affine, const Shortcut* shortcut, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, u32 images, u32 groups, int mode, const double* statistics, double n, float eps, float* dgamma, float* dbeta, double* sums, float* slopes) {
     __shared__ Room<2> shared;
     Room<2>& room = shared;
