@@ -284,7 +284,7 @@ impl OwnGradient for Depthwise {
     }
 }
 
-/// Adds the sums over the plane of a channel block: first for each tap, then the sum of dy.
+/// Adds the sums over the plane of a channel block to `sums`: for each tap the products of dy and x, then dy itself.
 fn sum_plane<const B: usize>(grid: &Grid, x: &[f32], dy: &[f32], sums: &mut [f64]) {
     let [from_width, width] = grid.widths;
     let (of_taps, of_bias) = sums.split_at_mut(grid.taps.len() * B);

@@ -41,7 +41,8 @@ struct Config {
     magic: c_uint,
     version: c_uint,
     blocking: c_int,
-    /// Padding in 2.14, which newer versions read as `cgaClusterSize`. This value means that it is not set.
+    /// Padding in 2.14, which newer versions read as `cgaClusterSize`. It must contain NCCL's marker for a value that
+    /// is not set.
     unset: c_int,
 }
 

@@ -283,8 +283,8 @@ impl<const A: usize, const B: usize, const M: usize> Block<'_, A, B, M> {
         summed.add_to(set, n, moments.row(0, first..first + S::LANES));
     }
 
-    /// Writes the outputs as the gradient after a norm's ReLU and adds its sums. `x` is the norm's input in this block,
-    /// `first` the block's first channel.
+    /// Masks the outputs, which are the gradient of a norm, with the norm's ReLU. Writes them and adds their sums. `x`
+    /// is the norm's input in this block, `first` the block's first channel.
     #[inline(always)]
     fn gradient<S: Vectors>(
         self,

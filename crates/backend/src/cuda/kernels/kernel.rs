@@ -67,7 +67,7 @@ impl Geometry {
         Grid { x: items.min(self.most()), y: 1, z: 1 }
     }
 
-    /// Returns a grid with a thread per item, with the same limit.
+    /// Returns a grid with a thread per item, but with at most `BLOCKS` blocks per multiprocessor.
     pub fn threads(&self, items: usize) -> Grid {
         self.blocks(items.div_ceil(THREADS as usize))
     }
