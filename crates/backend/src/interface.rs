@@ -67,7 +67,7 @@ pub trait Backend: DeviceMemory {
     }
 
     /// Works like [`Backend::weights_changed`], for a second network that is not trained, such as averaged weights.
-    /// Must be called before its next pass whenever its parameters have changed.
+    /// Must be called before that network's next pass whenever its parameters have changed.
     fn untrained_weights_changed(&self, _weights: &Arena<Self>) -> Result<(), Error> {
         Ok(())
     }

@@ -32,7 +32,7 @@ pub(super) fn plan(cpu: &Cpu, op: &Channels, r: &PlanRequest<'_, Cpu>) -> Result
 }
 
 /// Writes all channels of all samples in `to`, including padding channels. For each channel, `places` has the offset of
-/// the channel in a sample of `from` to copy. A channel without an offset becomes zero.
+/// its source within a sample of `from`. A channel without an offset becomes zero.
 fn gather(
     threads: Threads,
     places: &[Option<usize>],

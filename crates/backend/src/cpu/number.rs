@@ -107,7 +107,7 @@ impl Bf16 {
         }
     }
 
-    /// Returns the layout of a factor from its f32 layout.
+    /// Returns the layout of a product's factor. `md` is its layout in f32.
     pub fn factor(bf16: Option<Self>, md: Md) -> Result<Md, Error> {
         match bf16 {
             Some(Self::Native) => md.in_bf16(),

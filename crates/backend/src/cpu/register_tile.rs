@@ -114,7 +114,8 @@ pub fn rows<S: Vectors, const T: usize, const C: usize>(
     }
 }
 
-/// du[t] = sum over tiles of v[tile][t] d[tile], for T rows and a group of columns. If `add` is set, it is added to du.
+/// du[t] = sum over tiles of v[tile][t] d[tile], for T rows and a group of columns. If `add` is set, the sum is added
+/// to du.
 /// `v_step` and `d_step` are the floats from tile to tile.
 #[inline(always)]
 pub fn outer<S: Vectors, const T: usize, const C: usize>(

@@ -1,5 +1,5 @@
-//! Memory layout on the GPU: tensors are channels last, and parameters are f32 arenas with weights in the order in
-//! which the GPU reads them.
+//! Memory layout on the GPU: tensors are channels last, and arenas hold the parameters in f32, with weights in the
+//! order in which the GPU reads them.
 
 use net::{Reads, Shape};
 

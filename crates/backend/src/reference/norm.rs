@@ -43,7 +43,7 @@ impl Group {
         1.0 / (self.m2[c] / self.n + self.op.eps as f64).sqrt()
     }
 
-    /// Computes mean and M2 over the rows, and over all ranks if the pass spans them.
+    /// Computes mean and `m2` over the rows, and over all ranks if the pass spans them.
     fn statistics(&mut self, pass: &Pass<'_, Reference>, x: &HostBuf) -> Result<(), Error> {
         self.n = self.count();
         for c in 0..self.x.shape.c {

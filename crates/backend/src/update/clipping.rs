@@ -77,7 +77,7 @@ pub struct Units {
 }
 
 impl Units {
-    /// Smallest norm of weights that is used, so that weights that are zero can change.
+    /// Smallest norm of weights. It replaces smaller norms, so that weights that are zero can change.
     pub const LEAST: f64 = 1e-3;
     /// Smallest divisor of a limit. It replaces gradient norms that are smaller.
     pub const TINY: f64 = 1e-6;

@@ -13,7 +13,7 @@ pub struct GroupStep {
     pub lr: f64,
     /// Learning rate of the step, without the group's factor.
     pub step_lr: f64,
-    /// Factor of the group, including its trust ratio.
+    /// The group's factor on the learning rate, including the group's trust ratio.
     pub group_factor: f64,
 }
 

@@ -307,8 +307,8 @@ fn input_gradient_part_in_place<X: Number, Y: Number, const M: usize>(
     }
 }
 
-/// y = scale x + shift, plus the residual and with ReLU, depending on `mode`. [`STORES_BITS`] stores which values ReLU
-/// passed. It requires both residual and ReLU.
+/// y = scale x + shift, plus the residual and with ReLU, depending on `mode`. With the mode bit [`STORES_BITS`], also
+/// stores which values ReLU passed. This bit requires a residual and ReLU.
 pub fn normalise<X: Number, Y: Number>(
     mode: usize,
     (x, residual): (&[X], &[Y]),

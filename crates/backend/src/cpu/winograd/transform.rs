@@ -257,8 +257,8 @@ impl<'a> PassInput<'a> {
 // The matrices, applied to a column or row. As in the literature, B is for inputs and A for outputs. The parameter A is
 // the length of a line, and M its number of outputs. `filters` has the filters and their matrix G.
 
-/// The points of F(4, 3) besides 0 and infinity are these and their negatives. They had the least rounding error of all
-/// points that were tried. F(2, 3) uses 0, 1, -1 and infinity. F(2, 5) also uses 2 and -2.
+/// The points of F(4, 3) besides 0 and infinity are NEAR, FAR and their negatives. These points had the least rounding
+/// error of all that were tried. F(2, 3) uses 0, 1, -1 and infinity. F(2, 5) also uses 2 and -2.
 pub const NEAR: f32 = 0.75;
 pub const FAR: f32 = 1.5;
 

@@ -139,8 +139,8 @@ fn file_of(handle: usize, name: &CStr) -> Option<PathBuf> {
 }
 
 /// Loads libraries from the folder of `file` that the library would open later by name, so that all have the same
-/// version. Skips those for attention, which are large. Returns the number of loaded files. If a file does not load,
-/// the library reports the failure itself when it needs the file.
+/// version. Skips cuDNN's libraries for attention, which are large. Returns the number of loaded files. If a file does
+/// not load, the library reports the failure itself when it needs the file.
 fn companions(file: &Path, prefix: &str) -> usize {
     let Some(folder) = file.parent().filter(|folder| folder.is_absolute()) else { return 0 };
     let name = |file: &PathBuf| file.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -197,8 +197,8 @@ impl CudaBuf {
     }
 
     /// Works like `follow`, for a copy that the calling thread waits for. If the calling thread is the one that
-    /// enqueues computation, it may have changed the buffer after the mark, so the copy waits for all its work. Other
-    /// threads wait only for the mark, so that later work does not delay them.
+    /// enqueues computation, it may have changed the buffer after the mark, so the copy waits for all computation that
+    /// is enqueued. Copies of other threads wait only for the mark, so that later work does not delay them.
     fn follow_changes(&self, queues: &Queues, stream: &Stream) -> Result<(), Error> {
         if self.filled.is_some() && queues.is_owner() {
             queues.after_all(stream)?;

@@ -305,8 +305,8 @@ kernels! {
         mode: i32,
     }
 
-    /// Sums the gradient and its product with x - mean. From these sums it computes the parameters' gradients and the
-    /// coefficients of dx.
+    /// Sums the gradient and its product with x - mean. From these sums the kernel computes the parameters' gradients
+    /// and the coefficients of dx.
     norm_gradients: NormGradients over groups(rows, channels, groups) as grid given(pack, second_elems) {
         x: [Activation; rows * channels],
         second: (null or [Activation; second_elems]),

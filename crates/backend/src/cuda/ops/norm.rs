@@ -371,7 +371,7 @@ impl Planned<Cuda> for Plan {
             (true, Some(dx)) => shared.holds(dx, elems)?,
             (false, _) => dy,
         };
-        // in these modes the summing pass has already stored the masked gradient
+        // with a residual or a second gradient, the summing pass has already stored the masked gradient in dy
         let mode = if mode & (RESIDUAL | SECOND) == 0 { mode } else { 0 };
         let (affine, slopes) = (self.affine.slice(), self.slopes.slice());
         let (rows, channels, width) = (self.parts.rows, self.x.shape.c as u32, self.parts.width());

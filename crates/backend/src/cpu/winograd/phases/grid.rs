@@ -110,7 +110,7 @@ impl Tiles {
         Self { of: *of, run, first, count }
     }
 
-    /// Creates a prefetcher for the pixels of the next run in a tensor. Each product calls it once.
+    /// Creates a prefetcher for the pixels of the next run in a tensor. Each product calls its `fetch` once.
     pub fn ahead(&self, desc: &TensorDesc, data: *const f32) -> PixelPrefetcher {
         PixelPrefetcher::new(desc, data, (self.run, tiles(&self.of, TILE_COLUMNS)), 0, PLACES)
     }
