@@ -149,7 +149,7 @@ impl SoftTargets<'_> {
 
     /// Returns the number of classes that rank above the best class that counts as correct in row `row`: those with a
     /// higher score, or with the same score and a smaller index. Returns the number of all classes if none counts as
-    /// correct or its score is NaN, and if the targets are numbers.
+    /// correct, if the best such class has the score NaN, or if the targets are numbers.
     pub fn place(&self, form: LossForm, row: usize, scores: &[f32]) -> usize {
         if let LossForm::Distance(_) = form {
             return scores.len();

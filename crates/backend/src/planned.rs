@@ -191,7 +191,7 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     /// Number of groups into which batch normalisation divides the rows in training, see [`PlanRequest::norm_groups`].
     pub bn_groups: usize,
     /// State shared with the operation that produces the first input. Present only if this operation is the input's
-    /// only reader and nothing reads it after the pass.
+    /// only reader and nothing reads the input after the pass.
     pub before: Option<&'a B::Fusion>,
     /// State shared with the reader of the output, under the same conditions.
     pub behind: Option<&'a B::Fusion>,

@@ -22,8 +22,8 @@ pub struct Fusion {
 }
 
 // ReLU at the end of a convolution or linear layer. If the only reader of the output is a max pooling, the pooling can
-// send no gradient to windows whose maximum is at most 0. Then the gradient that it writes already includes ReLU's
-// mask, and the layer needs no pass over output and gradient to apply the mask.
+// leave out the gradients of windows whose maximum is at most 0. Then the gradient that it writes already includes
+// ReLU's mask, and the layer needs no pass over output and gradient to apply the mask.
 
 /// A ReLU whose gradient the only reader of its output may compute.
 pub struct OfferedRelu {

@@ -152,7 +152,7 @@ pub fn outer<S: Vectors, const T: usize, const C: usize>(
     }
     for _ in 0..tiles % UNROLLED {
         let (v, d) = next();
-        // SAFETY: as above.
+        // SAFETY: the pointers are inside the slices, as in the loop above.
         unsafe { rank_one(set, &mut acc, (v, 1), d) };
     }
     for (acc, du) in acc.into_iter().zip(du.chunks_exact_mut(width)) {

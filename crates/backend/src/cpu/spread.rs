@@ -1,5 +1,5 @@
 //! Convolutions for which oneDNN has only plain loops. They are computed as larger convolutions with zeros among their
-//! weights. Groups that do not fill channel blocks are merged until they do, and dilated kernels become dense.
+//! weights. Groups that do not fill channel blocks are merged into groups that do, and dilated kernels become dense.
 
 use net::Conv;
 

@@ -44,7 +44,7 @@ impl DeviceMemory for Cuda {
     }
 
     fn parameter_bytes(&self) -> usize {
-        // f32 plus a 16-bit copy
+        // with 16-bit activations, a parameter has an f32 value and a 16-bit copy
         if self.shared.settings.precision == Precision::F32 { 4 } else { 6 }
     }
 

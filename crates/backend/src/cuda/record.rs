@@ -191,7 +191,7 @@ fn instantiate(captured: &Captured) -> Result<Recorded, Error> {
     // SAFETY: the graph was just captured.
     let launches = unsafe { launches_of_graph(captured.0) }?;
     let mut graph = std::ptr::null_mut();
-    // SAFETY: as above, and the pointer is valid for the call.
+    // SAFETY: the graph was just captured, and the pointer is valid for the call.
     let made = unsafe { sys::cuGraphInstantiateWithFlags(&mut graph, captured.0, 0) };
     driver(made, "cuGraphInstantiateWithFlags", "a recorded pass")?;
     Ok(Recorded { graph, launches })

@@ -174,7 +174,8 @@ impl Batch {
         at..at + self.words()
     }
 
-    /// Computes y for some samples of a block, in reverse order, from scale and shift of the block's channels.
+    /// Computes y for `samples` of a channel block, last sample first, from the scale and shift of the block's
+    /// channels.
     pub fn normalise<X: Number, Y: Number>(
         &self,
         (x, residual): (&[X], &[Y]),

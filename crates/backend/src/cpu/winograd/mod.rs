@@ -66,8 +66,8 @@ struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     scratch: Rc<Scratch>,
 }
 
-/// Returns true if these kernels support the convolution. They need f32, because bf16 would round the transformed
-/// values, and channel blocks of a register's length.
+/// Returns true if these kernels support the convolution. They need channel blocks of a register's length. They also
+/// need f32, because bf16 would round the transformed values.
 pub(super) fn fits(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> bool {
     let [k, pad] = [op.kernel[0], op.pads[0]];
     let square = op.kernel == [k; 2] && op.pads == [pad; 4] && op.dilation == [1, 1] && op.groups == 1;

@@ -30,7 +30,7 @@ struct Gpu {
     cache: u64,
     /// Maximum shared memory per block in bytes.
     shared: u32,
-    /// Maximum blocks and threads per multiprocessor.
+    /// Maximum numbers of blocks and threads per multiprocessor.
     resident: [u32; 2],
     memory: u64,
 }

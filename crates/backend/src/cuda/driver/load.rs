@@ -160,8 +160,8 @@ fn companions(file: &Path, prefix: &str) -> usize {
 ///
 /// # Errors
 ///
-/// Returns an error if the library is missing. It names the library, the searched places, the files that did not load
-/// and why, and the remedy.
+/// Returns an error if the library is missing. The error names the library, the searched places, the files that did not
+/// load and why, and the remedy.
 pub fn loaded(library: Library) -> Result<&'static Loaded, Error> {
     static FOUND: [OnceLock<Loaded>; 5] = [const { OnceLock::new() }; 5];
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -234,6 +234,6 @@ pub unsafe fn words(text: *const c_char) -> String {
     if text.is_null() {
         return "no name".into();
     }
-    // SAFETY: the caller guarantees it.
+    // SAFETY: `text` is not null, so the caller ensures that it is a C string.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

@@ -70,7 +70,7 @@ fn declarations(source: &str) -> impl Iterator<Item = (&str, &str, &str)> {
 pub struct Bounds {
     /// Maximum threads per block.
     pub threads: Option<u32>,
-    /// Minimum blocks per multiprocessor.
+    /// Minimum number of blocks per multiprocessor.
     pub blocks: Option<u32>,
 }
 

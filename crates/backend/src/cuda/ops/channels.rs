@@ -41,7 +41,7 @@ struct Plan {
     shared: Rc<Shared>,
     x: TensorDesc,
     y: TensorDesc,
-    /// Pixels in all images.
+    /// Number of pixels in all images together.
     rows: u32,
     first: u32,
     groups: u32,

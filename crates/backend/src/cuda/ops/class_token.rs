@@ -14,7 +14,7 @@ use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
-    /// Copies the token, and each image's rows after it.
+    /// Copies the token to the first row of each output image, and the input image's rows to the rows after it.
     class_token_forward: ClassTokenForward over threads(images * (plane + 1) * channels) {
         x: [Activation; images * plane * channels],
         token: [f32; channels],
