@@ -104,7 +104,7 @@ pub struct Product {
     layouts: [Layout; 3],
     algorithm: Algorithm,
     sizes: Sizes,
-    /// Address of the bias that the descriptor has. It is set again only if the address changes.
+    /// Bias address that is set in the descriptor. It is set again only if the address changes.
     bias: Cell<u64>,
     name: String,
 }

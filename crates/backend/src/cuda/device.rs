@@ -143,7 +143,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Waits for the GPU and returns when it reached each point since the last call.
+    /// Waits for the GPU. Returns the times at which the GPU reached the points that were recorded since the last call.
     pub fn take(&self, shared: &Shared) -> Result<Vec<Instant>, Error> {
         shared.settle()?;
         let mut stamps = self.stamps.take();

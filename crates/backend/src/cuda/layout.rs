@@ -1,5 +1,5 @@
-//! Memory layout on the GPU: tensors are channels last, and parameters are f32 arenas with weights in the order in
-//! which the GPU reads them.
+//! Memory layout on the GPU: tensors are channels last, and arenas hold the parameters in f32, with weights in the
+//! order in which the GPU reads them.
 
 use net::{Reads, Shape};
 
@@ -43,7 +43,7 @@ pub enum Format {
     /// PyTorch's order. The value is the number of elements.
     Plain(usize),
     /// Stored as (outer, plane, channels), which is (outer, channels, plane) in PyTorch: the filters of a convolution,
-    /// and the weights of a linear layer after an image.
+    /// and the weights of a linear layer that reads an image.
     ChannelsLast {
         outer: usize,
         /// Number of input channels per group.

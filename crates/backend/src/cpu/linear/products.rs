@@ -10,7 +10,7 @@ use super::super::threads::Threads;
 use super::super::vector::{Eight, Job, SIDE, Vectors, transpose};
 
 /// Steps of a sum that are computed at a time. The first-level cache holds a panel's weights for this many inputs, the
-/// next weights, and the same number of values from a few samples.
+/// weights that are prefetched, and the same number of values from a few samples.
 pub const DEPTH: usize = 128;
 
 /// Number of inputs whose gradients are computed at a time: the width of three panels.
@@ -125,7 +125,8 @@ impl Job for ForwardJob<'_> {
     }
 }
 
-/// Computes the sums of T samples for a panel, and prefetches some of the next weights.
+/// Computes the sums of T samples for a panel, or adds to them if `add` is set. Also prefetches the weights of `each`
+/// more inputs.
 #[inline(always)]
 pub fn tile<S: Vectors, const T: usize, const C: usize>(
     set: S,
@@ -215,8 +216,8 @@ impl Job for InputGradientJob<'_> {
 }
 
 impl InputGradient<'_> {
-    /// Transposes the weights between some outputs and a group of inputs. The outputs are whole panels, except at the
-    /// end. Writes blocks of [`PANEL`] inputs with [`DEPTH`] outputs each.
+    /// Transposes the weights that connect a group of inputs with some outputs. The outputs are whole panels, except at
+    /// the end. Writes blocks of [`PANEL`] inputs with [`DEPTH`] outputs each.
     #[inline(always)]
     fn transpose_group(&self, set: Eight, outputs: Range<usize>, group: Range<usize>, transposed: &mut [f32]) {
         let panels = outputs.start / PANEL..outputs.end.div_ceil(PANEL);
@@ -317,8 +318,9 @@ impl Job for WeightGradientJob<'_> {
     }
 }
 
-/// Computes the weight gradients of T inputs in a panel. If `next` is given, these are the first samples: it overwrites
-/// `dw` and prefetches the rows at `next`. Otherwise it adds to `dw`.
+/// Computes the weight gradients of T inputs in a panel from `count` samples. For the first samples of the batch, the
+/// caller gives `next`. Then the function overwrites `dw` and prefetches the rows at `next`. Otherwise, it adds to
+/// `dw`.
 #[inline(always)]
 fn gradient_tile<S: Vectors, const T: usize, const C: usize>(
     set: S,
@@ -337,8 +339,8 @@ fn gradient_tile<S: Vectors, const T: usize, const C: usize>(
 // Weights for the next products are prefetched during the current ones. The hardware prefetcher does not recognise the
 // pattern, because the pieces are short.
 
-/// Prefetches the weights of some inputs, panel after panel and a few inputs at a time. An input's weights in a panel
-/// fill a cache line.
+/// Prefetches the weights of some inputs, panel after panel, a few inputs per call. An input's weights in a panel fill
+/// a cache line.
 pub struct WeightPrefetcher {
     next: *const f32,
     done: usize,

@@ -50,7 +50,7 @@ fn passes(set: Eight, threads: Threads, sizes: Sizes, relu: bool) -> [Vec<f32>; 
     [y, plain, db, dx]
 }
 
-/// Computes the same with plain loops.
+/// Computes the results of [`passes`] with plain loops.
 fn plain(Sizes { n, inputs, outputs }: Sizes, relu: bool) -> [Vec<f64>; 4] {
     let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect::<Vec<_>>();
     let (x, bias) = (wide(values(n * inputs, 1)), wide(values(outputs, 2)));

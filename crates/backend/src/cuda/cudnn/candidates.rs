@@ -28,7 +28,7 @@ pub struct PreparedAlgorithm {
     /// Bytes of the graph's tensors, indexed like [`Tensor`].
     sizes: [usize; 4],
     pub workspace: usize,
-    /// The tensors' addresses in the last run, and the variant pack for them.
+    /// The tensors' addresses in the last run, and cuDNN's variant pack for these addresses.
     pack: RefCell<Option<(Vec<u64>, Descriptor)>>,
 }
 

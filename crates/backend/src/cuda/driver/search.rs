@@ -16,7 +16,7 @@ pub enum Library {
     Nvrtc,
     CublasLt,
     Cudnn,
-    /// Sums over ranks, if requested.
+    /// Computes sums over ranks. Loaded only on request.
     Nccl,
 }
 
@@ -193,7 +193,7 @@ pub fn candidates(stem: &str, places: &[Place]) -> Vec<Candidate> {
     for place in places {
         let files = place.iter().flat_map(|folder| children(folder, &format!("lib{stem}.so")));
         let mut found: Vec<Candidate> = files.filter_map(|file| candidate(stem, file, &mut seen)).collect();
-        // the sort is stable: of equal versions, the first folder's stays first
+        // the sort is stable: files with equal versions stay in the order of their folders
         found.sort_by(|a, b| b.version.cmp(&a.version));
         all.extend(found);
     }

@@ -145,8 +145,8 @@ struct RunSums {
     float of[K][V];
 };
 
-// Computes K sums per channel over this thread's rows and leaves them in `room`. A run is RUN of these rows, and
-// f(batch, run) adds a batch of rows to the sums of its run.
+// Computes K sums per channel over this thread's rows and leaves them in `room`. A run consists of RUN of these rows,
+// and f(batch, run) adds a batch of rows to the sums of its run.
 template <int V, int K, int U, class F>
 __device__ inline void row_sums(const Place& p, u32 rows, Room<K>& room, F f) {
     // volatile, because otherwise the compiler keeps these 2 * K * V words in registers

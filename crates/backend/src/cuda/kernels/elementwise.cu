@@ -1,6 +1,6 @@
 // Adds two tensors, converts weights to the activations' type, and copies tensors.
 
-// y may be a.
+// y and a may be the same array.
 extern "C" __global__ void sum_of_two(const T* a, const T* b, T* y, u64 n) {
     map(a, b, y, n, [](float v, float w) { return v + w; });
 }
@@ -13,8 +13,8 @@ extern "C" __global__ void copy_tensor(const T* x, T* y, u64 n) {
     map(x, y, n, [](float v) { return v; });
 }
 
-// Activation functions. `value` computes y from x. `gradient` computes dx from dy and either x or, if that is enough,
-// y. The host passes the one that the function needs. `a` is the function's parameter.
+// Activation functions. `value` computes y from x. `gradient` computes dx from dy and a second argument: y if that is
+// enough, otherwise x. The host passes the tensor that the function needs. `a` is the function's parameter.
 
 struct Identity {
     __device__ float value(float x) const { return x; }
@@ -99,7 +99,7 @@ struct GeluTanh {
     }
 };
 
-// Calls f with the function that has this number on the host.
+// Calls f with the activation function that has the number `function` on the host.
 template <class F>
 __device__ inline void with_function(int function, float a, F f) {
     switch (function) {
@@ -118,7 +118,7 @@ __device__ inline void with_function(int function, float a, F f) {
     }
 }
 
-// y may be x.
+// x and y may be the same array.
 extern "C" __global__ void activation_forward(const T* x, T* y, u64 n, int function, float a) {
     with_function(function, a, [&](auto f) { map(x, y, n, [=](float v) { return f.value(v); }); });
 }
@@ -221,9 +221,9 @@ extern "C" __global__ void __launch_bounds__(256, 3) layer_scale_backward(const 
     tile_sums<1>(channels, width, partial, arrivals, room, [&](u32 c, double (&sums)[1]) { gradient[c] = (float)sums[0]; });
 }
 
-// Inverted dropout with the same draws on every backend. In a sample, element e in (c, h, w) order uses word e mod 4
-// in block e / 4 from Philox4x32-10 with key = seed and counter = (id low, id high, epoch, op << 16 | block mod 2^16).
-// The block number's bits above bit 16 are reversed and xored into the epoch (loaders/src/random.rs).
+// Inverted dropout with the same draws on every backend. In a sample, element e in (c, h, w) order uses word e mod 4 of
+// block e / 4 from Philox4x32-10 with key = seed and counter = (id low, id high, epoch, op << 16 | block mod 2^16). The
+// upper 16 bits of the block number are reversed and xored into the epoch (loaders/src/random.rs).
 
 __device__ inline void philox(u32 (&x)[4], u32 k0, u32 k1) {
     for (int round = 0; round < 10; round++) {
@@ -238,7 +238,8 @@ __device__ inline void philox(u32 (&x)[4], u32 k0, u32 k1) {
     }
 }
 
-// to = from * (0 or 1 / (1 - p)). Backward repeats the same draws. `to` may be `from`.
+// to = from * factor, where an element's factor is 0 with probability p, otherwise 1 / (1 - p). The backward pass
+// repeats the same draws. `to` and `from` may be the same array.
 extern "C" __global__ void dropout(const T* from, T* to, u32 rows, u32 channels, u32 plane, u64 seed, const u32* epoch, const u64* ids, u32 op, float p) {
     u32 elems = channels * plane, blocks = (elems + 3) / 4;
     u64 count = (u64)blocks * rows;
@@ -259,8 +260,8 @@ extern "C" __global__ void dropout(const T* from, T* to, u32 rows, u32 channels,
     }
 }
 
-// Computes stochastic depth. The first random word of a sample's first block decides for all its elements. `to` may be
-// `from`.
+// Computes stochastic depth. The first random word of a sample's first block decides for all its elements. `to` and
+// `from` may be the same array.
 extern "C" __global__ void drop_path(const T* from, T* to, u32 rows, u32 elems, u64 seed, const u32* epoch, const u64* ids, u32 op, float p) {
     float kept = 1.0f / (1.0f - p);
     with_pack(elems, [&](auto pack) {

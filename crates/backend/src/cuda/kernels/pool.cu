@@ -1,6 +1,7 @@
 // Pooling of (n, h, w, c) images. For each axis, the host passes two tables. In the first, three entries describe the
-// window of each output: its first input cell, the end, and the number of cells including padding. In the second, two
-// entries describe the windows that contain an input cell: the first such output, and the end.
+// window of each output: its first input cell, the cell after its last one, and the number of cells including padding.
+// In the second, two entries describe the windows that contain an input cell: the first such output, and the output
+// after the last one.
 
 struct Images {
     u32 n, h, w, c, out_h, out_w;

@@ -10,7 +10,7 @@ use crate::draws::FIRST_INDEX;
 use crate::{Error, PlanRequest, Planned};
 
 kernels! {
-    /// to = from times each row's 0 or 1 / (1 - p)
+    /// to = from * factor, where a row's factor is 0 with probability p, otherwise 1 / (1 - p)
     drop_path: DropPathKernel over threads((rows * elems).div_ceil(4)) {
         from: [Activation; rows * elems],
         to: [Activation; rows * elems],

@@ -103,7 +103,7 @@ pub fn soft_loss(
         LossForm::Softmax => (None, false),
         LossForm::Distance(_) => (None, true),
     };
-    // as in loss.cu
+    // the numbers of the forms in loss.cu
     let (form, gamma) = match args.objective.form {
         LossForm::Softmax => (0, gamma),
         LossForm::Sigmoid { .. } => (1, gamma),

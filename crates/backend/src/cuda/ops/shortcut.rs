@@ -18,7 +18,7 @@ pub struct GpuShortcut {
     sizes: CudaBuf,
     pub x: TensorDesc,
     pub y: TensorDesc,
-    /// Number of elements that it copies.
+    /// Number of elements that the shortcut copies.
     pub copied_elems: usize,
 }
 
