@@ -42,7 +42,14 @@ impl OpSpec for Shortcut {
 
 impl TomlOp for Shortcut {
     const WORDS: &'static [&'static str] = &["shortcut"];
-    const CURE: &'static str = "channels must be at least the number of input channels";
+
+    fn cure(&self, inputs: &[Shape]) -> &'static str {
+        match *inputs {
+            [x] if self.out_channels < x.c => "channels must be at least the number of input channels",
+            [_] if self.stride == 0 => "stride must be at least 1",
+            _ => "",
+        }
+    }
 
     fn plain(_: &str) -> Self {
         Self { out_channels: 0, stride: 1 }
