@@ -20,13 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// This process's TCP connections to other nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connections {
-    /// This node's addresses.
+    /// This node's addresses in these connections.
     pub own: BTreeSet<IpAddr>,
     /// Addresses that have not acknowledged data, or a request to connect, although it was sent several times.
     pub silent: BTreeSet<IpAddr>,
 }
 
-/// Looks at the TCP connections of this process.
+/// Returns the addresses at both ends of this process's TCP connections to other nodes.
 pub fn connections() -> Connections {
     let links = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let target = |link: fs::DirEntry| fs::read_link(link.path()).ok()?.to_str().map(String::from);

@@ -36,7 +36,8 @@ pub struct Comm {
 struct Shared {
     /// This rank's identity, or the error that kept MPI from starting.
     info: OnceLock<Result<WorldInfo, Error>>,
-    /// The ranks, locked by the operation whose turn it is. `None` before the start and after the end of MPI.
+    /// All ranks, for collectives. Locked by the operation whose turn it is. `None` before MPI is initialised and after
+    /// it is finalised.
     world: Mutex<Option<World>>,
     turns: Turns,
     progress: Mutex<Progress>,

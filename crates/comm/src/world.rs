@@ -11,7 +11,7 @@ use super::error::{Error, ThreadLevel};
 use super::library::library_line;
 use super::sys::{self, Communicator, Element, Op, OwnOp};
 
-/// This rank's number, node and MPI library.
+/// This rank's number, the number of ranks, and facts about its node and its MPI library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorldInfo {
     pub rank: usize,

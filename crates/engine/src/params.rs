@@ -114,9 +114,9 @@ impl<B: Backend> Parameters<B> {
         !(self.frozen && layout.frozen[bucket])
     }
 
-    /// Completes the buckets, beginning with bucket `next`, that are finished after the backward pass of `node`. For
-    /// the rank's last worker, hands them to `ready` unless the device has a queue. Returns the first bucket that is
-    /// not finished.
+    /// Completes the trained buckets, beginning with bucket `next`, that are finished after the backward pass of
+    /// `node`. For the rank's last worker, hands them to `ready` unless the device has a queue. Returns the number of
+    /// the first bucket that is not finished.
     pub fn finish_buckets<E: From<Error>>(
         &mut self,
         (backend, layout): (&B, &Layout<B>),

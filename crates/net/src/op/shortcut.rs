@@ -1,11 +1,11 @@
-//! The shortcut without parameters.
+//! The shortcut without parameters in residual networks.
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 use super::toml_keys::{Keys, TomlOp};
 
-/// Every `stride`-th pixel, with zero channels on both sides up to `out_channels` (option A of He et al. 2015, section
-/// 4.2).
+/// Selects every `stride`-th pixel in both directions. Adds channels of zeros before and after the input's channels, so
+/// that there are `out_channels` (option A of He et al. 2015, section 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortcut {
     pub out_channels: usize,

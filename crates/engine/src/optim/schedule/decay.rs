@@ -23,11 +23,12 @@ pub struct ScheduleError {
 pub struct AfterWarmup {
     /// The step, counted from the start of the run.
     pub step: u64,
-    /// Steps since the end of the warm-up.
+    /// Steps since the end of the warm-up. Does not grow after the end of the run.
     pub since: u64,
     /// The fraction of the steps after the warm-up that is finished, from 0 to 1.
     pub part: f64,
-    /// Number of steps after the warm-up, at least 1. If the run was extended, the number in the original plan.
+    /// Number of steps after the warm-up, at least 1. If the run was extended during this decay, the number before the
+    /// extension.
     pub length: u64,
     /// How often the plateau schedule has lowered the rate.
     pub drops: u32,
@@ -224,8 +225,8 @@ impl<'de> Deserialize<'de> for WarmupFrom {
     }
 }
 
-// Cosine with warm restarts (Loshchilov and Hutter 2017, arXiv 1608.03983), with PyTorch's cycles, and with timm's
-// factor between cycles.
+// Cosine with warm restarts (Loshchilov and Hutter 2017, arXiv 1608.03983). The cycle lengths are defined as in
+// PyTorch. As in timm, the highest rate can change by a factor from cycle to cycle.
 
 section! {
     /// The rate repeatedly follows half a cosine down to end_lr, as in PyTorch's CosineAnnealingWarmRestarts with an update per step.
