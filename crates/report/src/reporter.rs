@@ -34,8 +34,8 @@ impl Reporter {
     }
 
     /// Creates the reporter of rank 0. It writes to the screen, to `out/run.log` with full detail, and to `out/metrics.jsonl` with a step
-    /// line every `every` steps. With `goes_on`, appends to both files. `started` is the start time of the process, and `apart` the time
-    /// between progress lines.
+    /// line every `every` steps. With `goes_on`, keeps the lines of an existing metrics.jsonl. run.log always keeps its lines. `started` is
+    /// the start time of the process, and `apart` the time between progress lines.
     pub fn new(
         out: &Path,
         every: u64,

@@ -45,7 +45,7 @@ pub(crate) struct Reading<'a> {
     /// The keys that were not read yet.
     pub keys: Table,
     pub context: &'a Context,
-    /// Line of the node, for missing keys.
+    /// Line of the node, for errors about missing keys and values that are not allowed.
     pub line: usize,
     /// All keys that the operation has named.
     pub known: Vec<&'static str>,
@@ -79,7 +79,8 @@ impl Keys<'_> {
         }
     }
 
-    /// Returns the shape of the node's first input. When writing, the result does not matter and is a single value.
+    /// Returns the shape of the node's first input. When writing, the result is not used and is the shape of a single
+    /// value.
     pub fn input(&self) -> Shape {
         match self {
             Self::Read(reading) => reading.context.x[0],
