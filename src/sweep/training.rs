@@ -154,7 +154,7 @@ fn of_grid(point: &Point, why: &str) -> String {
     own.map_or_else(|| format!("{}: {why}", point.name), |(rest, set)| format!("--grid {set}{rest}"))
 }
 
-/// What signals have requested so far.
+/// The requests to stop that signals have made so far.
 struct StopRequests {
     signal: Arc<AtomicBool>,
     interrupt: Arc<AtomicBool>,

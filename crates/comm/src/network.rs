@@ -1,4 +1,5 @@
-//! What the kernel and the launcher know about this node's network, for messages about ranks that wait forever.
+//! Finds problems in this node's network, from what the kernel and the launcher know, for messages about ranks that
+//! wait forever.
 //!
 //! Reads files in /proc. A file that cannot be read counts as empty, because a run does not depend on these messages.
 
@@ -102,8 +103,8 @@ impl fmt::Display for Network {
 }
 
 /// Returns advice if this node can reach the node of Open MPI's `mpirun` on some of their common networks but not on all. Open MPI uses all
-/// of them, and waits forever for a connection on one that leads nowhere. Takes up to two seconds. Returns `None` if the user has chosen
-/// the networks, and on all but the first rank of a node.
+/// of them, and waits forever for a connection on one that leads nowhere. Takes up to two seconds for each address of that node. Returns
+/// `None` if the user has chosen the networks, and on all ranks of a node except the first.
 pub fn unreachable() -> Option<String> {
     let chosen = ["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude"];
     if launcher::is_second_of_node() || chosen.iter().any(|name| variable(name).is_some()) {

@@ -46,7 +46,7 @@ pub(super) struct CurrentPass<B: Backend> {
     pub clock: Clock,
 }
 
-/// What training needs if it compares the scores with soft targets instead of labels.
+/// The data for training that compares the scores with soft targets instead of labels.
 pub(super) struct SoftTargetLoss<B: Backend> {
     pub(super) objective: Objective,
     /// The next pass's targets, see [`SoftTargets::table`](backend::SoftTargets::table).

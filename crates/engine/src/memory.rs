@@ -91,11 +91,11 @@ pub struct Memory {
     pub activation_elems: usize,
 }
 
-/// A moment after the last step of a pass, for values that are read after it.
+/// The moment for reads after the end of a pass. It is later than all other moments, see [`Values`].
 const ALWAYS: usize = usize::MAX;
 
-/// Values with their lifetimes. Node i runs at moment i. The losses follow at moment n, and backward step m at moment n
-/// + 1 + m.
+/// Values with their lifetimes, in moments of a training step. Node i of n nodes runs at moment i in the forward pass.
+/// The losses follow at moment n, and backward step m at moment n + 1 + m.
 #[derive(Default)]
 struct Values(Vec<Lifetime>);
 

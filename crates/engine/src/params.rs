@@ -180,7 +180,7 @@ impl<B: Backend> Parameters<B> {
 // Frozen parameters: which layers have no trained parameters, and a backward pass that leaves out gradients that only
 // these layers need.
 
-/// What changes in a graph while its network's [`frozen`](NetSpec::frozen) parameters are not trained.
+/// The parts of a plan that are different while the network's [`frozen`](NetSpec::frozen) parameters are not trained.
 #[derive(Default)]
 pub(super) struct FrozenPlan {
     /// For each node, true if it has parameters and all of them are frozen.

@@ -23,7 +23,7 @@ pub(super) struct NetworkPlan<B: Backend> {
     pub slots: Vec<Vec<Slot>>,
     pub norms: Vec<NormPlace>,
     pub memory: Memory,
-    /// What changes while the network's frozen parameters are not trained.
+    /// The parts of the plan that are different while the network's frozen parameters are not trained.
     pub freeze: FrozenPlan,
 }
 

@@ -110,7 +110,8 @@ pub struct LogFile {
 impl LogFile {
     /// Opens the file for appending, or creates it.
     ///
-    /// # Errors Returns an error if the file cannot be opened or created.
+    /// # Errors
+    /// Returns an error if the file cannot be opened or created.
     pub fn append(path: &Path) -> io::Result<Self> {
         Ok(Self::from_file(safe_create::to_append(path)?, path))
     }

@@ -109,7 +109,7 @@ impl Reporter {
         if advice.pressing { self.note(&advice.text) } else { self.fact(&advice.text) }
     }
 
-    /// Passes lines of text to all sinks that are shown only with full verbosity.
+    /// Passes lines of text to all sinks. They are shown only with full verbosity.
     pub fn fact(&mut self, text: &str) {
         self.sinks.iter_mut().for_each(|sink| sink.fact(text));
     }

@@ -45,7 +45,7 @@ struct SecondPass<B: Backend> {
     /// The directions that the first pass writes. The rule treats them as its last slot. They are not kept between
     /// steps.
     directions: Arena<B>,
-    /// One plan for all parameters, and one without frozen parameters.
+    /// A plan for all parameters, and one without the parameters that are frozen at first.
     plans: [StepPlan<B>; 2],
 }
 
@@ -55,14 +55,15 @@ pub struct Optimizer<B: Backend> {
     clip_value: Option<f64>,
     /// For each bucket, the output units whose gradients adaptive clipping limits. Empty without adaptive clipping.
     units: Vec<Units>,
-    /// The first plan has all parameters, the second omits the frozen ones.
+    /// The first plan is for all parameters. The second leaves out those that are frozen at first, and is used while
+    /// they are frozen.
     plans: [StepPlan<B>; 2],
     /// For each bucket, whether its parameters are frozen at first.
     frozen: Vec<bool>,
     slots: Vec<Arena<B>>,
     /// Present if the rule has two passes.
     second: Option<SecondPass<B>>,
-    /// For each of the last two steps, a copy of the first factors of its plan, which include the norm of all
+    /// For each of the last two steps, a copy of the first values in [`StepPlan::rates`], which include the norm of all
     /// gradients. The copies to the host are asynchronous. Present if steps limit this norm.
     norms: Option<[B::Buf; 2]>,
     /// Momentum to use instead of the one in the settings.

@@ -18,7 +18,7 @@ pub struct Log {
     /// The logged steps (see `log.every`).
     pub steps: Vec<StepLine>,
     pub epochs: Vec<EpochLine>,
-    /// The cost of the exchange, as measured in the last part of the run that measured it.
+    /// The cost of the gradient exchange. If a resumed run measured it more than once, the last measurement.
     pub exchange: Option<ExchangeLine>,
     /// Statistics of the layers. If there are too many lines, only every second (fourth, ...) line and the last line
     /// are kept.

@@ -72,7 +72,7 @@ section! {
     pub struct Step {
         /// Epochs at which the rate is multiplied by gamma, in ascending order. They are counted from 0 and include the warm-up.
         required milestones: Vec<f64>;
-        /// Factor.
+        /// Factor by which the rate is multiplied.
         optional gamma: f64 = 0.1, in Range::Positive;
     }
 }
@@ -90,7 +90,7 @@ section! {
     pub struct Polynomial {
         /// Final rate, scaled like base_lr.
         optional end_lr: f64 = 0.0, in Range::AtLeast(0.0);
-        /// Exponent.
+        /// Exponent of 1 - u.
         optional power: f64 = 1.0, in Range::Positive;
     }
 }
@@ -98,7 +98,7 @@ section! {
 section! {
     /// The rate is multiplied by gamma every decay_epochs.
     pub struct Exponential {
-        /// Factor.
+        /// Factor by which the rate is multiplied.
         optional gamma: f64 = 0.1, in Range::Positive;
         /// Number of epochs in which the rate falls by the factor gamma.
         optional decay_epochs: f64 = 1.0, in Range::Positive;
@@ -297,7 +297,7 @@ section! {
         optional final_div_factor: f64 = 1e4, in Range::AtLeast(1.0);
         /// Whether the rate follows half a cosine or a straight line.
         optional anneal: Anneal = Anneal::Cosine;
-        /// Whether the rate first falls to the first rate, in as many steps as it rose, and only then below it.
+        /// Whether the rate falls in two phases: to its initial value in as many steps as it rose, and then below this value.
         optional three_phase: bool = false;
         /// Whether the momentum (adam, adamw, lamb, lion: beta1) falls from max_momentum to base_momentum while the rate rises, and then
         /// rises again.
@@ -392,7 +392,7 @@ section! {
     pub struct Plateau {
         /// Score that the schedule follows.
         optional score: Parsed<ScoreName> = Parsed::new("loss", ScoreName::LOSS);
-        /// Factor.
+        /// Factor by which the rate is multiplied.
         optional gamma: f64 = 0.1, in Range::OpenFraction(0.1);
         /// Number of consecutive evaluations without a better score that are tolerated. The rate falls at the next one.
         optional patience: u32 = 10;
