@@ -1,4 +1,4 @@
-//! Estimates the cost of training a network from its description, without allocating memory or drawing parameters.
+//! Estimates the cost of training a network from its description, without allocating parameters or activations.
 
 use backend::Backend;
 use net::Shape;

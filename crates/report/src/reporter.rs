@@ -142,7 +142,7 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Handles training images after the transforms, which were loaded after `step` steps.
+    /// Handles training images as they are after the transforms. They were loaded after `step` steps.
     fn pictures(&mut self, _step: u64, _pictures: &[Thumbnail]) -> Result<(), Error> {
         Ok(())
     }

@@ -114,7 +114,8 @@ impl ParamSpec {
         vec![of("weight", 1.0), of("bias", 0.0)]
     }
 
-    /// Returns the bias for this weight, which is (O, I) or OIHW.
+    /// Returns the bias for this weight, whose layout is (O, I) or OIHW. With [`Init::UniformFanIn`], it uses the
+    /// weight's fan_in.
     pub(super) fn bias(&self, init: Init) -> Self {
         let fan_in: usize = self.shape.iter().skip(1).product();
         let init = if init == Init::UniformFanIn { Init::Uniform(1.0 / (fan_in as f32).sqrt()) } else { init };
