@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::launcher::{self, variable};
 
-/// Retransmissions in a row after which a peer counts as silent. The kernel doubles its patience each time, so this takes more than a
-/// second, and a lost packet is usually sent once.
+/// Retransmissions in a row after which a peer counts as silent. The kernel doubles the waiting time after each of them, so three take more
+/// than a second. After a lost packet, one is usually enough.
 const RETRANSMISSIONS: u32 = 3;
 
 /// Time to connect to an address. Networks in one building answer within a millisecond.

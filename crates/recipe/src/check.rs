@@ -19,7 +19,7 @@ use super::sections::{Recipe, Reduce};
 pub struct KnownNames<'a> {
     /// Names of the networks in the catalogue.
     pub models: &'a [&'a str],
-    /// Transforms without arguments, such as `pad_crop`.
+    /// Names of all transforms, such as `pad_crop`, without the arguments in parentheses.
     pub transforms: &'a [&'a str],
 }
 
@@ -124,7 +124,8 @@ fn check_length(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     }
 }
 
-/// Checks `[init]` and `[freeze]`: keys that need another key, and invalid rules.
+/// Checks `[init]` and `[freeze]`: keys that need another key, renaming rules, and that `sync` allows frozen
+/// parameters.
 fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     let (init, freeze) = (&recipe.init, &recipe.freeze);
     if init.from.is_none() {
@@ -458,7 +459,8 @@ pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error
     Ok(())
 }
 
-/// Checks that only one kind of weight averaging is used, and that it begins within the run.
+/// Checks that only one kind of weight averaging is used, that its keys fit together, and that it begins within the
+/// run.
 fn check_averages(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     let ema = &recipe.ema;
     match (ema.swa_start, recipe.epochs) {

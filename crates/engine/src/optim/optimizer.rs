@@ -220,8 +220,8 @@ impl<B: Backend> Optimizer<B> {
         Ok(finite)
     }
 
-    /// Runs the pass of a rank's last worker and then the optimizer step, without waiting for the host between the two.
-    /// The device must have a queue and the gradients must stay on this rank.
+    /// Runs the pass of a rank's last worker and then the optimizer step. The device does not wait for the host between
+    /// the two. The device must have a queue and the gradients must stay on this rank.
     ///
     /// [`Graph::sums`] returns the sums of the pass. If a parameter is not finite, the sums of the next pass show it.
     /// The gradients in the graph may be undefined afterwards.
