@@ -178,7 +178,8 @@ fn finite(model: &Path, scored: &SplitScore) -> Result<(), Failure> {
     }
 }
 
-/// Returns the given data set, otherwise the data set of the recipe.
+/// Returns the given data set, otherwise the data set in the model's recipe. With `--follow` but not `--once`, waits
+/// until the run has written a model or its recipe.
 fn data(args: &Args) -> Result<PathBuf, Failure> {
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: false, sealed: args.sealed };
     match &args.data {

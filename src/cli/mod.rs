@@ -124,7 +124,8 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
     }
 }
 
-/// Returns the name of the command if it does not use ranks, otherwise `None`.
+/// Returns the name of a command that users should start without mpirun, because it does not divide its work among
+/// ranks. Returns `None` for all other commands.
 fn single_process_command(command: &Command) -> Option<&'static str> {
     match command {
         // With a table to write, the ranks share the images.
@@ -137,7 +138,8 @@ fn single_process_command(command: &Command) -> Option<&'static str> {
         Command::Export(_) => Some("export"),
         Command::Import(_) => Some("import"),
         Command::Data(_) => Some("data"),
-        // The first two are child processes of commands that may be ranks, and inherit the launcher's variables.
+        // Other commands, which may run as ranks, start the first two as child processes. These inherit the launcher's
+        // variables, so a warning would be wrong.
         Command::RewriteModel(_) | Command::ReadArrays(_) | Command::Manual(_) => None,
         Command::Train(_) | Command::Eval(_) | Command::Bench(_) | Command::Doctor(_) => None,
     }

@@ -64,7 +64,8 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Runs the measurements. Prints a table if stdout is a terminal, otherwise one JSON line per number of ranks.
+/// Runs the measurements. Prints a table if stdout is a terminal and `--json` is not given, otherwise one JSON line per
+/// number of ranks.
 pub fn run(args: &Args) -> Result<(), Failure> {
     set_wait_policy()?;
     let request = ScaleRequest {

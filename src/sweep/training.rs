@@ -64,7 +64,7 @@ impl Sweep {
     ///
     /// # Errors
     ///
-    /// Returns the combination and its problem.
+    /// Returns an error that names the first combination with an invalid recipe, and its problem.
     pub fn check(&self, points: &[Point]) -> Result<(), Error> {
         let (models, transforms) = (models::names(), transform_names());
         let known = KnownNames { models: &models, transforms: &transforms };
@@ -76,7 +76,7 @@ impl Sweep {
         })
     }
 
-    /// Returns the arguments of `trireme` for a training.
+    /// Returns the arguments of `trireme` for a training. A sweep adds `--resume auto` to them.
     pub fn arguments(&self, point: &Point) -> Vec<String> {
         let path = |path: &Path| path.display().to_string();
         let sets = self.changes.sets.iter().cloned().chain(point.sets());
@@ -112,7 +112,7 @@ impl Sweep {
         Ok(outcomes)
     }
 
-    /// Runs one training to its end.
+    /// Runs one training and waits until it ends. Passes requests to stop on to it.
     fn one(&self, point: &Point, stop_requests: &StopRequests) -> Result<Outcome, Error> {
         let failed = |what: &str, e: std::io::Error| Error::Failed(format!("cannot {what}: {e}"));
         let program =
@@ -154,7 +154,7 @@ fn of_grid(point: &Point, why: &str) -> String {
     own.map_or_else(|| format!("{}: {why}", point.name), |(rest, set)| format!("--grid {set}{rest}"))
 }
 
-/// What signals have requested so far.
+/// The requests to stop that signals have made so far.
 struct StopRequests {
     signal: Arc<AtomicBool>,
     interrupt: Arc<AtomicBool>,
@@ -192,7 +192,8 @@ impl StopRequests {
     }
 }
 
-/// Sends a signal only to this process. Ignores errors, because the process may just have ended.
+/// Sends a signal to this process, but not to the other processes of its group. Ignores errors, because the process may
+/// just have ended.
 fn send(child: &Child, signal: Signal) {
     if let Some(process) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process(process, signal);

@@ -157,7 +157,7 @@ pub(super) fn has_mpirun(lookup: &impl Fn(&str) -> Option<String>) -> bool {
 pub(super) fn rank_and_size() -> Option<(usize, usize)> {
     let launcher = recognise(&variable)?;
     let number = |name| variable(name)?.parse().ok();
-    // The launcher gives no size. Assume two ranks, since nobody would use a launcher for a single rank.
+    // If the launcher gives no size, assume two ranks, because a launcher is rarely used for a single rank.
     Some((number(launcher.rank)?, number(launcher.size).unwrap_or(2)))
 }
 
@@ -183,7 +183,8 @@ pub(super) fn serving(lookup: &impl Fn(&str) -> Option<String>) -> Option<Servin
     Some(Serving { name: launcher.name, family: launcher.family?, ranks })
 }
 
-/// Compares the number of ranks that an mpirun announced with the number that MPI sees.
+/// Compares the number of ranks that an mpirun announced with the number that MPI sees. Fatal if MPI sees only one rank
+/// and the mpirun announced more.
 ///
 /// If the mpirun of one MPI starts a program that was built for another, every process believes that it is the only
 /// rank. Each would train the whole model and write to the same output directory.
@@ -212,7 +213,7 @@ pub const END: &str = "SLURM_JOB_END_TIME";
 /// Compares the number of ranks with Slurm's variables, which `lookup` reads.
 ///
 /// Fatal only if MPI sees one rank inside an srun step with more than one task and no mpirun has set its variables. Any
-/// other mismatch is a warning. Outside of Slurm the result is always [`Verdict::Ok`].
+/// other mismatch is a warning. Outside of Slurm, and after the end of the job, the result is always [`Verdict::Ok`].
 pub fn check_tasks(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdict {
     if lookup("SLURM_JOB_ID").is_none() || is_over(&lookup) {
         return Verdict::Ok;

@@ -23,7 +23,7 @@ pub(super) struct NetworkPlan<B: Backend> {
     pub slots: Vec<Vec<Slot>>,
     pub norms: Vec<NormPlace>,
     pub memory: Memory,
-    /// What changes while the network's frozen parameters are not trained.
+    /// The parts of the plan that are different while the network's frozen parameters are not trained.
     pub freeze: FrozenPlan,
 }
 
@@ -126,7 +126,8 @@ fn refused<B: Backend>(backend: &B, node: &Node, error: Error) -> Error {
 /// every tensor.
 pub(super) type FirstPlan<'a, F> = (&'a [Vec<F>], &'a [TensorDesc]);
 
-/// Plans every node for a batch of `rows` images. Also returns the layout of every tensor, beginning with the input.
+/// Plans every node for batches of `batch` images. If `first` is given, repeats the choices of the first plan. Also
+/// returns the layout of every tensor, beginning with the input.
 pub(super) fn make_plan<B: Backend>(
     backend: &B,
     net: &NetSpec,
@@ -178,7 +179,8 @@ pub(super) fn make_plan<B: Backend>(
 // Fusions. An operation may share work with the only reader of its output, or write bf16 if all readers accept it.
 
 /// For each tensor, beginning with the input: true if exactly one operation reads it, as its first input, and nothing
-/// reads it after the pass.
+/// reads it after the pass. False for the network's input, and for tensors that are written or read by an operation
+/// that only renames.
 pub(super) fn read_once(net: &NetSpec) -> Vec<bool> {
     let after: Vec<usize> = net.scores().chain([net.features().0]).collect();
     let once = |tensor: usize| {
@@ -189,8 +191,8 @@ pub(super) fn read_once(net: &NetSpec) -> Vec<bool> {
     (0..=net.nodes.len()).map(once).collect()
 }
 
-/// For each tensor, beginning with the input: true if all operations that read it accept bf16 and nothing reads it
-/// after the pass.
+/// For each tensor, beginning with the input: true if at least one operation reads it, all these operations accept
+/// bf16, and nothing reads it after the pass.
 pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> {
     let after: Vec<usize> = net.scores().chain([net.features().0]).collect();
     let all = |tensor: usize| {
@@ -232,7 +234,7 @@ impl Shortcuts {
 
 /// Returns the batch norms before and after a shortcut, if both can do its work. The norm after it must be its only
 /// reader and use it as the residual. The output of the norm before it must have another reader, so that its gradient
-/// has a second part.
+/// has a second part. None of its other readers may be a shortcut or an operation that only renames.
 fn neighbours(net: &NetSpec, shortcut: usize) -> Option<(usize, usize)> {
     let x = net.nodes[shortcut].inputs[0].0;
     let is_norm = |node: &usize| matches!(net.nodes[*node].op, Op::Norm(_));

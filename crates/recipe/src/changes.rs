@@ -20,7 +20,7 @@ pub struct Changes {
     pub unsets: Vec<String>,
 }
 
-/// Removes a key or a section from a recipe.
+/// Removes a key or a whole section from a recipe.
 ///
 /// # Errors
 ///
@@ -40,8 +40,9 @@ pub(super) fn unset(table: &mut Table, path: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes keys of the recipe file that do not fit a changed kind. If a `--set` changed the kind of a section, or an
-/// `--unset` reset it, these are the keys that only other kinds have. Returns a line of text about each change.
+/// If a `--set` gave the kind (or codec) of a section, or an `--unset` reset it, removes the keys of the recipe file
+/// that only other kinds have. Keys that a `--set` gave stay. Returns a line of text for each section from which keys
+/// were removed.
 pub(super) fn leave_out_other_kinds(table: &mut Table, unsets: &[String], origin: &Origin) -> Vec<String> {
     let is_choice = |path: &&String| path.ends_with(".kind") || *path == "reduce.codec";
     let set = origin.sets.keys().filter(is_choice).map(|path| (path, origin.of(path)));
@@ -50,8 +51,8 @@ pub(super) fn leave_out_other_kinds(table: &mut Table, unsets: &[String], origin
     chosen.filter_map(|(path, by)| leave_out(table, path, &by, origin)).collect()
 }
 
-/// If a `--set` gave the length of the run in steps, removes the file's `epochs`, and the other way round. Returns a
-/// line of text about the change.
+/// If a `--set` gave `steps` but not `epochs`, removes the file's `epochs`, and the other way round. Returns a line of
+/// text about the change, or `None` if nothing was removed.
 pub(super) fn leave_out_other_length(table: &mut Table, origin: &Origin) -> Option<String> {
     let pairs = [("steps", "epochs"), ("epochs", "steps")];
     let (given, other) = pairs
@@ -61,8 +62,9 @@ pub(super) fn leave_out_other_length(table: &mut Table, origin: &Origin) -> Opti
     Some(format!("{}: {other} = {} in {} is ignored", origin.of(given), text(&left), origin.file))
 }
 
-/// Removes the keys of the file that do not belong to the kind chosen by `choice`, such as `schedule.kind`. `by` is the
-/// command-line argument that chose it.
+/// Removes the keys of the file that do not belong to the kind that the key `choice`, such as `schedule.kind`, now has.
+/// `by` is the command-line argument that changed it. Returns a line of text that lists the removed keys, or `None` if
+/// there are none.
 fn leave_out(table: &mut Table, choice: &str, by: &str, origin: &Origin) -> Option<String> {
     let kind = match lookup(table, choice) {
         Some(given) => given.as_str()?.to_string(),
@@ -123,9 +125,9 @@ fn remove(table: &mut Table, path: &str) -> Option<Value> {
 const TRANSFORMS: [&str; 2] = ["augment.train", "augment.eval"];
 
 impl Recipe {
-    /// Lists the keys that make `self` compute something different from `old`, each with both values, like `epochs: 5
-    /// in the checkpoint, 6 in this run`. An absent key is equal to its default, and different spellings of a transform
-    /// are equal.
+    /// Lists the keys with different values in `self` and `old`, without those that a resumed run may change. Each key
+    /// has both values, like `epochs: 5 in the checkpoint, 6 in this run`. An absent key is equal to its default, and
+    /// different spellings of a transform are equal.
     pub fn differences(&self, old: &Recipe) -> Result<Vec<String>, Error> {
         let table = |recipe: &Recipe| {
             let text = recipe.to_toml()?;

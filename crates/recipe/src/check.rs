@@ -19,7 +19,7 @@ use super::sections::{Recipe, Reduce};
 pub struct KnownNames<'a> {
     /// Names of the networks in the catalogue.
     pub models: &'a [&'a str],
-    /// Transforms without arguments, such as `pad_crop`.
+    /// Names of all transforms, such as `pad_crop`, without the arguments in parentheses.
     pub transforms: &'a [&'a str],
 }
 
@@ -124,7 +124,8 @@ fn check_length(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     }
 }
 
-/// Checks `[init]` and `[freeze]`: keys that need another key, and invalid rules.
+/// Checks `[init]` and `[freeze]`: keys that need another key, renaming rules, and that `sync` allows frozen
+/// parameters.
 fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     let (init, freeze) = (&recipe.init, &recipe.freeze);
     if init.from.is_none() {
@@ -220,7 +221,8 @@ fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), String> {
     ))
 }
 
-/// Checks that groups of `bn_group` images divide the images of each worker.
+/// Checks that groups of `bn_group` images divide the images of each worker, and that `bn_group` is not combined with
+/// `sync_bn`.
 fn groups_divide_worker(recipe: &Recipe, workers: usize) -> Result<(), String> {
     let (Some(group), batch) = (recipe.bn_group, recipe.batch) else { return Ok(()) };
     let images = batch / workers;
@@ -279,7 +281,7 @@ fn refuse(key: &str, why: String) -> Result<(), Error> {
     Err(Error::Value { place: key.into(), why })
 }
 
-/// Checks settings that need exactly one worker per rank.
+/// Checks settings that need exactly one worker per rank: `sync_bn`, and every `sync` except `allreduce`.
 fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<(), Error> {
     let cure = format!(
         "needs one worker per rank, got {} on {}; start {}, or remove `workers` from the recipe",
@@ -300,8 +302,8 @@ fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<()
     easgd_is_stable(recipe.sync, ranks)
 }
 
-/// Rejects settings that need gradient sums in every step, for strategies that synchronise the ranks' parameters only
-/// from time to time.
+/// Rejects settings that need the same model on all ranks or gradient sums in every step. Called if `sync` is not
+/// `allreduce`, so that the ranks synchronise their parameters only from time to time.
 fn without_gradients(recipe: &Recipe) -> Result<(), Error> {
     let sync = recipe.sync;
     if recipe.sync_bn {
@@ -395,8 +397,8 @@ impl Recipe {
         self.ema.is_kept() && self.eval.ema()
     }
 
-    /// Checks that averaging (`ema.swa_start`) begins before the end of the run. This needs the number of steps per
-    /// epoch.
+    /// Checks that averaging (`ema.swa_start`) begins at the last step of the run or earlier. This needs the number of
+    /// steps per epoch.
     ///
     /// # Errors
     ///
@@ -422,7 +424,7 @@ impl Recipe {
     }
 }
 
-/// Checks the keys in `[eval]` and `[stop]`.
+/// Checks `[eval]`, `[ema]` and `[stop]`, and that all scores that other keys name will be computed.
 pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
     let (eval, stop) = (&recipe.eval, &recipe.stop);
@@ -457,7 +459,8 @@ pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error
     Ok(())
 }
 
-/// Checks that only one kind of weight averaging is used, and that it begins within the run.
+/// Checks that only one kind of weight averaging is used, that its keys fit together, and that it begins within the
+/// run.
 fn check_averages(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     let ema = &recipe.ema;
     match (ema.swa_start, recipe.epochs) {

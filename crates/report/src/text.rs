@@ -22,7 +22,7 @@ pub(super) fn line(event: &Event, verbosity: Verbosity) -> Option<String> {
     text.filter(|text| verbosity.shows(text))
 }
 
-/// Summarises the run in two lines, with a third for the starting point if the run was resumed.
+/// Summarises the run in two lines. If the run was resumed, a line between them names the step and the checkpoint.
 fn headline(start: &Start) -> String {
     let Start { model, parameters, images, batch, ranks, .. } = start;
     let steps = format!("{} of {} steps of {batch}", plural(start.epochs.into(), "epoch"), start.steps_per_epoch);
@@ -70,7 +70,7 @@ fn plural(n: u64, what: &str) -> String {
 pub(super) fn numbers(step: &Step) -> Vec<String> {
     let Step { loss, top1, lr, img_per_s, step_ms, .. } = *step;
     let mut words = vec![format!("loss {loss:.4}")];
-    // after a loss that is not finite, it is not known either
+    // top-1 is NaN if the labels are numbers, and also if the loss is NaN; it is shown only in the second case
     words.extend((!top1.is_nan() || loss.is_nan()).then(|| format!("top-1 {:.2} %", top1 * 100.0)));
     words.extend([format!("lr {}", rate(lr)), format!("{} img/s", grouped(img_per_s.round() as u64))]);
     // The time spent waiting for other ranks is from the previous step, which may have been much longer.

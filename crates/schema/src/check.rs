@@ -45,7 +45,9 @@ pub fn check_section(schema: &Schema, table: &Table) -> Result<(), Fault> {
     schema.fields.iter().chain(of_kind).try_for_each(|field| check_field(field, table.get(field.name)))
 }
 
-/// Returns the keys of the kind that the table names. Returns an error for keys that belong only to other kinds.
+/// Returns the keys of the kind that the table names. Empty if the table names no kind and need not name one. Returns
+/// an error if a required kind is missing, if the kind is unknown, or if the table has keys that belong only to other
+/// kinds.
 fn check_kind(key: &KindField, table: &Table) -> Result<&'static [Field], Fault> {
     let value = table.get(key.field.name);
     check_field(&key.field, value)?;

@@ -158,7 +158,8 @@ impl KeyType {
     }
 
     /// Returns true if a TOML value has this type. Accepts any string for [`KeyType::Choice`] and [`KeyType::Parsed`],
-    /// and any integer >= 0 for [`KeyType::Count`]. Whether it is valid is checked later, with a more specific message.
+    /// and any integer >= 0 for [`KeyType::Count`]. Whether the string or integer is valid is checked later, with a
+    /// more specific message.
     pub fn accepts(&self, value: &toml::Value) -> bool {
         let number = |value: &toml::Value| value.is_integer() || value.as_float().is_some_and(f64::is_finite);
         match self {

@@ -43,8 +43,8 @@ impl Definition {
     ///
     /// # Errors
     ///
-    /// Returns an error if the numbers of a node are wrong or do not fit its inputs, or if the network does not end in
-    /// one score per class.
+    /// Returns an error if the numbers of a node are wrong, too large, or do not fit its inputs, or if the network does
+    /// not end in one score per class.
     pub fn build(&self, name: &str, input: Shape, classes: usize) -> Result<NetSpec, Error> {
         self.nodes(name, input, classes).map_err(|fault| fault.in_file(&self.file))
     }
@@ -120,7 +120,8 @@ impl Layer {
     }
 }
 
-/// Returns an error if a node's output is neither read by another node nor used as scores.
+/// Returns an error if a node's output is neither read by another node nor used as scores of the network or of an
+/// auxiliary classifier.
 fn read_by_somebody(nodes: &[Flat]) -> Result<(), Fault> {
     let mut read = vec![false; nodes.len() + 1];
     read[nodes.len()] = true;
@@ -136,7 +137,8 @@ fn read_by_somebody(nodes: &[Flat]) -> Result<(), Fault> {
     }
 }
 
-/// Returns an error if the last node does not compute one score per class.
+/// Returns an error if `node`, the last node of the network or of an auxiliary classifier, does not compute one score
+/// per class.
 fn scores(node: &Flat, y: Shape, classes: usize) -> Result<(), Fault> {
     if y == Shape::vector(classes) {
         return Ok(());

@@ -100,7 +100,8 @@ impl<'a> Expansion<'a> {
         Ok(Id(self.flat.len()))
     }
 
-    /// Expands the repetitions of a block. Each repetition reads the previous one.
+    /// Expands the repetitions of a block. The first input of each repetition is the output of the previous one. Its
+    /// other inputs are the same.
     fn blocks(&mut self, name: &str, line: usize, mut inputs: Vec<Id>, keys: &Table) -> Result<Id, Fault> {
         let repeat = keys.get("repeat").map(|n| n.count(1, MOST_NODES)).transpose()?;
         let first = keys.get("first").map(Value::table).transpose()?;
@@ -156,7 +157,8 @@ fn path(block: &str, name: &str) -> String {
     if block.is_empty() { name.to_string() } else { format!("{block}.{name}") }
 }
 
-/// Returns the inputs of the entry at `at`: the inputs that it names, otherwise the previous entry.
+/// Returns the inputs of the entry at `at`: the inputs that it names, otherwise `last`, the output of the previous
+/// entry or, for the first entry, the first input of the block.
 fn inputs(
     entries: &[Entry],
     at: usize,
@@ -224,10 +226,10 @@ fn named_in<'a>(value: &'a Value, names: &mut Vec<&'a str>) {
 // Replaces each reference `"$name"` by the value of the block's parameter, within limits: nested blocks can repeat a
 // value so often that it does not fit into memory.
 
-/// Maximum number of values in all nodes together, including their blocks.
+/// Maximum number of values that the expansion of all nodes and blocks of a file may copy in total.
 const MOST_VALUES: usize = 1_000_000;
 
-/// Number of text bytes that count as an additional value.
+/// Number of bytes of a text or key that count as one additional value.
 const TEXT: usize = 64;
 
 /// The number of values that may still be copied.
@@ -291,7 +293,7 @@ fn parameter<'a>(line: usize, name: &str, parameters: &'a Table) -> Result<&'a V
     })
 }
 
-/// Returns the number of values in a value, including nested ones.
+/// Returns the number of values in a value, including nested ones. Long texts count as several values, see [`TEXT`].
 fn size(value: &Value) -> usize {
     let inside = match &value.kind {
         Kind::Text(text) => text.len() / TEXT,

@@ -1,5 +1,6 @@
 //! Fully connected layer: attributes and parameters.
 
+use super::list::MOST_ELEMENTS;
 use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
 use super::spec::{KerasOrder, Stored, StoredTensor};
@@ -87,7 +88,15 @@ impl OpSpec for Linear {
 
 impl TomlOp for Linear {
     const WORDS: &'static [&'static str] = &["linear"];
-    const CURE: &'static str = "an avgpool before it makes its input smaller";
+
+    fn cure(&self, inputs: &[Shape]) -> &'static str {
+        match *inputs {
+            [x] if (self.out_features as u128).saturating_mul(x.elems() as u128) > MOST_ELEMENTS => {
+                "put an avgpool before this layer or use fewer features"
+            }
+            _ => "",
+        }
+    }
 
     fn plain(_: &str) -> Self {
         Self::new(0)

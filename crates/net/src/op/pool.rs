@@ -88,8 +88,7 @@ impl Pool {
         let (k, s) = (self.extent(x)[axis], self.stride[axis]);
         let (before, after) = (self.pads[axis], self.pads[axis + 2]);
         let extent = size + before + after;
-        // if the number is rounded up, a last step that is incomplete counts, so a window may be larger than image and
-        // padding
+        // with `ceil`, an incomplete last step counts too, so the last window may extend beyond image and padding
         let rest = if self.ceil { s.saturating_sub(1) } else { 0 };
         let Some(mut steps) = window_steps(extent + rest, k, s) else {
             let ([rows, columns], x) = (self.extent(x), x.with_plane());
