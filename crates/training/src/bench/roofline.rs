@@ -222,8 +222,8 @@ mod tests {
     }
 
     fn roofline() -> Roofline {
-        // without barriers, each layer reaches half of its roof: the first 1 ms of compute, the second 1 ms of memory
-        // traffic
+        // without barriers, each layer takes 2 ms, twice the minimum: 1 ms of compute for the first layer, 1 ms of
+        // memory traffic for the second one
         let layers = vec![layer(200e6, 2e6, 2.01e-3), layer(20e6, 20e6, 2.01e-3)];
         let all = Regions { own: 20, library: 5 };
         Roofline::new(MACHINE, layers, 4.02e-3 + 0.5e-3 + 5e-6, all)

@@ -111,8 +111,9 @@ fn score_all<D: Device>(
     }
 }
 
-/// Returns true if all ranks know of the failure and the next file may succeed. The trainer may remove old checkpoints
-/// at any time, and a resumed run renames its final model.
+/// Returns true if the follower may skip `file` after this error. A single rank skips a file that has disappeared, and
+/// a checkpoint that cannot be read. Several ranks skip a checkpoint if all of them know the error. The trainer may
+/// remove old checkpoints at any time, and a resumed run renames its final model (`last`).
 fn can_skip(session: &Session, error: &Error, file: &Path, last: bool) -> bool {
     match session.world.size {
         1 => !file.exists() || !last && matches!(error, Error::Checkpoint(_)),

@@ -130,7 +130,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     let split = Arc::new(split);
     let options = Options { io: request.io, ..Options::default() };
     let views = views(&model, &pipeline, request.test_time)?;
-    let numbers = number_scale(&model)?;
+    let numbers = number_scale(&model, file)?;
     let mut evaluation = Evaluation { split, pipeline, views, batch, options, numbers, selection: None };
     if let Some(matched) = matched {
         evaluation.selection = Some(matched.selection);

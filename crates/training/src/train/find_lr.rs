@@ -118,8 +118,9 @@ impl<B: Backend> Search<'_, B> {
     }
 }
 
-/// Returns `Ok` if the error means that the loss became infinite, which ends a search normally. Rank 0 decides, because
-/// the other ranks cannot distinguish it from other failures.
+/// Returns `Ok` if training has diverged (a loss, parameter or gradient is no longer finite), which ends a search
+/// normally. Otherwise returns the error. Rank 0 decides, because the other ranks cannot distinguish divergence from
+/// other failures.
 fn diverged(session: &Session, error: Error) -> Result<(), Error> {
     let lost = matches!(error, Error::NotFinite { .. } | Error::Diverged { .. });
     if !lost && !error.is_agreed() {

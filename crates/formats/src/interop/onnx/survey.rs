@@ -249,7 +249,10 @@ pub(super) fn check(graph: &Graph<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Describes a cycle from `from` through `to` back. If there is no cycle, says that the nodes are in the wrong order.
+/// Maximum number of nodes of a cycle that a message lists.
+const MOST_IN_CYCLE: usize = 8;
+
+/// Describes a cycle from `from` through `to` back to `from`, if there is one. Otherwise says that the nodes are in the wrong order.
 fn why(graph: &Graph<'_>, makers: &BTreeMap<&str, usize>, from: usize, to: usize) -> String {
     let mut before: BTreeMap<usize, usize> = BTreeMap::new();
     let mut open = vec![to];
@@ -262,8 +265,14 @@ fn why(graph: &Graph<'_>, makers: &BTreeMap<&str, usize>, from: usize, to: usize
                 way.push(step);
             }
             way.reverse();
+            // the cycle begins and ends with `from`, but the nodes that do not fit into the message are only counted
             let names: Vec<&str> = [from].iter().chain(&way).map(|at| graph.nodes[*at].label()).collect();
-            return format!("the nodes form a cycle, where each reads the output of the next: {}", names.join(" -> "));
+            let named = names[..names.len().min(MOST_IN_CYCLE)].join(" -> ");
+            let more = match names.len().saturating_sub(MOST_IN_CYCLE) {
+                0 => String::new(),
+                _ => format!(" -> ... ({} nodes in the cycle)", way.len()),
+            };
+            return format!("the nodes form a cycle, where each reads the output of the next: {named}{more}");
         }
         for next in graph.nodes[at].inputs.iter().filter_map(|input| makers.get(input)) {
             if *next != to && !before.contains_key(next) {

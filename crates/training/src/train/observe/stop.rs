@@ -171,8 +171,8 @@ fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// Added to the margin when the reason is formatted. A rank whose limit is nearly reached then names it, although another rank was faster
-/// to request the stop.
+/// Added to the margin when the reason is formatted. So a rank whose own limit is nearly reached names this limit, even if another rank
+/// requested the stop slightly earlier.
 const TOLERANCE: Duration = Duration::from_secs(2);
 
 /// Returns the time until Slurm ends the job. Returns `None` if the job has already ended, because a shell can still have its variables.

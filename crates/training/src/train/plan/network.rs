@@ -299,8 +299,8 @@ pub fn frozen(net: &NetSpec, patterns: &[String]) -> Result<BTreeSet<String>, Er
     )))
 }
 
-/// Checks that a path exists. Other problems are found when the file is read. The message begins with `cannot`, which includes the recipe
-/// key. `cure` says what to do instead.
+/// Checks that a path exists. Other problems are found when the file is read. `cannot` is the start of the message, such as `cannot read
+/// the network`, and `cure` says what to do instead.
 ///
 /// # Errors
 ///

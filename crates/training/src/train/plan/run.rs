@@ -152,7 +152,7 @@ impl<B: Backend> Run<B> {
         let ranks = workers / passes;
         let normalises = !self.graph.norms().is_empty();
         let remedy = match batch.is_multiple_of(workers) && workers.is_multiple_of(passes) && normalises {
-            // the images that batch norm uses now
+            // the number of images over which batch norm computes its statistics now
             true => {
                 let group = self.recipe.bn_group.unwrap_or(images);
                 format!(

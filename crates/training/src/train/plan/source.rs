@@ -268,7 +268,8 @@ pub fn check_data_exists(dir: &Path, beside: Option<&Path>) -> Result<(), Error>
     )))
 }
 
-/// Returns an error if `preprocess` needs images of one size and the split's images differ from `images`, those of split `train`.
+/// Returns an error if `preprocess` needs images of one size and the images of `split` have another size than `images`, the images of split
+/// `train`.
 pub fn check_one_size(data: &str, split: &Split, preprocess: &Pipeline, images: Images) -> Result<(), Error> {
     let (name, other) = (split.name(), split.images_as(preprocess.exif())?);
     if !matches!(preprocess.input(), Images::Fixed(_)) || other == images {

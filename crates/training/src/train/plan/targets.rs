@@ -91,8 +91,9 @@ impl Targets {
     /// and their mixing. Returns, for each row, the class that counts as a correct prediction. For a mixed image this
     /// is the class with the larger share.
     ///
-    /// With smoothing s and K classes, the target of class c is s / K + (1 - s) (share [c = own] + (1 - share) [c =
-    /// partner's]).
+    /// With smoothing s and K classes, the target of class c is s / K + (1 - s) p. Here p is the share of the image's
+    /// own class, 1 - share for its partner's class, and 0 for other classes. Then the threshold and the class weights
+    /// are applied, if there are any.
     pub fn fill(&mut self, labels: &[u32], mix: Option<Mix>, table: &mut Vec<f32>) -> &[u32] {
         let (rows, stride) = (labels.len(), 1 + self.classes);
         let share = mix.map_or(1.0, |mix| f64::from(mix.share));

@@ -271,7 +271,8 @@ fn watch(shared: &Shared) {
     }
 }
 
-/// Returns the verdict if this rank has waited for `limit`.
+/// Returns the verdict on a wait of this rank that has lasted for `limit`. Returns `None` if the wait has a normal reason or another rank
+/// reports it.
 fn judge(shared: &Shared, me: &Status, alone: bool, limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     if alone {
         return Some(verdict::alone(me));
@@ -293,9 +294,9 @@ const CURE: &str =
 /// The wait or work that the last warning was about.
 struct LastWarning {
     what: String,
-    /// How long it had lasted, divided by its patience.
+    /// How long it had lasted when the warning was printed, divided by its [patience](Status::patience).
     last: Duration,
-    /// How long it had lasted.
+    /// How long it had lasted when the warning was printed.
     lasted: Duration,
 }
 

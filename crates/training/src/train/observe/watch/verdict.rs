@@ -41,8 +41,8 @@ pub fn all(ranks: &[String]) -> String {
     }
 }
 
-/// Returns the verdict if no status of another rank is known yet. `advice` is the result of
-/// [`comm::network::unreachable`].
+/// Returns the verdict on a wait while no status of another rank is known. Waits in an operation may last [`SLOWER`]
+/// times as long as `limit`, unless `advice` explains them. `advice` is the result of [`comm::network::unreachable`].
 pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     let (what, waited) = me.waits(false)?;
     if !me.inside {
@@ -61,9 +61,10 @@ pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Ver
 }
 
 /// Returns the verdict of rank `rank` about the ranks in `peers` that it waits for. Returns `None` while each of these
-/// ranks has started something new within `limit` and has given a sign of life within half of `limit`. If several ranks
-/// wait, only the rank with the earliest operation reports, because the others are further ahead. If operations are
-/// equal, the lowest rank reports. `advice` is the result of [`comm::network::unreachable`].
+/// ranks has started something new within `limit` (ten times `limit` while it copies the data set) and has given a sign
+/// of life within half of `limit`. If several ranks wait, only the rank with the earliest operation reports, because
+/// the others are further ahead. If operations are equal, the lowest rank reports. `advice` is the result of
+/// [`comm::network::unreachable`].
 pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     let (what, waited) = me.waits(false)?;
     let others = || peers.iter().enumerate().filter(|(other, _)| *other != rank);
