@@ -88,8 +88,8 @@ struct Search<'a, B: Backend> {
 }
 
 impl<B: Backend> Search<'_, B> {
-    /// Trains until step `last`, or until the loss has become too large. All ranks see the same loss, so they stop
-    /// together.
+    /// Trains until step `last`, until the loss has become too large, or until a rank requests a stop. All ranks see
+    /// the same loss and requests, so they stop together.
     fn run_to(&mut self, last: u64) -> Result<(), Error> {
         while self.at.step < last {
             let Self { context, run, stepper, loader, at, found } = self;

@@ -33,8 +33,8 @@ pub struct LoadedTeacher {
 ///
 /// # Errors
 ///
-/// Returns an error on all ranks if the file cannot be read, differs between ranks, was trained on other classes or
-/// image sizes, or has changed since the run began.
+/// Returns an error on all ranks if the file cannot be read, differs between ranks, was trained on other classes, bands,
+/// image sizes or a very different normalization, or has changed since the run began.
 pub fn begin<B: Backend>(
     session: &Session,
     run: &mut Run<B>,

@@ -95,7 +95,8 @@ impl<B: Backend> Run<B> {
         d.mine.clone().map(|v| worker_positions(images, v, d.workers).len()).sum()
     }
 
-    /// Freezes or unfreezes parameters for this epoch, as the recipe says.
+    /// Freezes the parameters in `freeze.patterns` during the first `freeze.epochs` epochs, or in all epochs if this
+    /// key is not set. Unfreezes them afterwards.
     pub fn begin_step(&mut self, epoch: u32) {
         self.graph.set_frozen(self.recipe.freeze.epochs.is_none_or(|epochs| epoch < epochs));
     }
@@ -110,7 +111,8 @@ impl<B: Backend> Run<B> {
         Ok(self.graph.set_size(shape_of(self.source.preprocess.output()))?)
     }
 
-    /// Returns this rank's training order, starting at the given epoch and step. It ends before the image size changes.
+    /// Returns this rank's training order, starting at the given epoch and step. It ends before the image size changes,
+    /// or at the end of the run.
     pub fn order(&self, epoch: u32, step: u64) -> TrainOrder {
         let d = &self.division;
         let counts: Vec<u64> = self.source.train.shards().iter().map(|shard| shard.count).collect();

@@ -122,7 +122,7 @@ impl<B: Backend> GradientSum<B> {
     }
 
     /// Returns, for each parameter, the fraction of encoded gradients that were 0 in the step that counted them. It is `None` for
-    /// parameters that are not encoded. All ranks have the same such parameters. `elements` has the length of each parameter. Collective.
+    /// parameters that are not encoded, which are the same on all ranks. `elements` has the length of each parameter. Collective.
     pub fn zero_codes(&mut self, elements: &[usize]) -> Result<Vec<Option<f64>>, Error> {
         let own = std::mem::take(&mut self.zeros);
         let mut sums: Vec<u64> = (0..elements.len()).map(|k| own.get(&(k as u16)).copied().unwrap_or(0)).collect();

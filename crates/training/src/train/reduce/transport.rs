@@ -53,7 +53,7 @@ impl<B: Backend> Transport<B> {
         if let Transport::Nccl(group) = self { Some(group.clone()) } else { None }
     }
 
-    /// Returns the sums to use with this transport: the planned sums, or sums in device memory.
+    /// Returns the sums to use with this transport: the planned sums or, for MPI and NCCL, sums in device memory.
     pub fn carry(&self, planned: Vec<Box<dyn BucketSum<B>>>) -> Vec<Box<dyn BucketSum<B>>> {
         match self {
             Transport::Host => planned,
@@ -198,8 +198,8 @@ fn choose_path<B: Backend>(session: &Session, backend: &B, request: &TransportRe
     pick(&trial, request, transports, &found)
 }
 
-/// Chooses between NCCL and MPI if the device encodes the gradients. The encoded gradients are integers, so both give bit-identical
-/// results.
+/// Chooses NCCL if it works, otherwise MPI, for a device that encodes the gradients. Codecs that sum integers give bit-identical results
+/// with both.
 fn choose_for_codes<B: Backend>(
     session: &Session,
     backend: &B,

@@ -94,8 +94,9 @@ pub fn share(session: &Session, request: &TrainRequest) -> Result<Option<Resume>
 }
 
 impl Head {
-    /// Checks that the run can continue from the checkpoint with this recipe, data set and number of ranks. Sets the
-    /// number of workers to that of the checkpoint. Returns an error if the run would compute something different.
+    /// Checks that the run can continue from the checkpoint with this recipe, data set and number of ranks. If the
+    /// recipe does not set the number of workers, takes it from the checkpoint. Returns an error if the run would
+    /// compute something different.
     pub fn settle(&self, source: &mut Source, request: &TrainRequest, ranks: usize) -> Result<(), Error> {
         let (file, progress) = (self.path.display(), &self.progress);
         let old = Recipe::from_toml(&self.recipe)?;

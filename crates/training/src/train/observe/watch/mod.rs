@@ -66,8 +66,8 @@ impl Watch {
         spawned.map_or_else(|_| Self::default(), |_| Self(Some(shared)))
     }
 
-    /// Starts to share this rank's status in `out`. All ranks call this, and rank 0 calls it first, because it removes old files. A second
-    /// call does nothing.
+    /// Starts to share this rank's status in `out`. All ranks call this, and rank 0 calls it first, because it removes old files. Does
+    /// nothing if there is only one rank, and on a second call.
     pub fn share(&self, out: &Path, rank: usize, ranks: usize) {
         let Some(shared) = self.0.as_ref().filter(|shared| ranks > 1 && shared.status_files.get().is_none()) else {
             return;
