@@ -54,7 +54,7 @@ fn place(host: &str, gpu: &Gpu) -> String {
     format!("{host}, {} ({})", gpu.name, gpu.uuid)
 }
 
-/// Adds node and GPU to an error of a GPU that was lost or failed. Returns all other errors unchanged.
+/// Adds node and GPU to an error of a GPU that was lost or failed. Adds nothing to other errors.
 pub fn located<D: Device>(_: &D, error: Error, host: &str, gpu: Option<&Gpu>) -> Error {
     let error = match error {
         // the device failed while a network was built on it

@@ -214,7 +214,8 @@ impl Parameter<'_> {
     }
 }
 
-/// Replaces the keywords "norm" and "bias" in a list with the names of the parameters.
+/// Replaces the keywords "norm" and "bias" in a list with the names of the parameters. A keyword that selects no parameter stays in the
+/// list.
 pub fn expand_keywords(list: &[String], parameters: &[Parameter<'_>]) -> Vec<String> {
     let names = |word: &String| {
         let of_kind: Vec<String> =
