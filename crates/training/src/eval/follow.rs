@@ -42,7 +42,7 @@ const INTERRUPTED: i32 = 130;
 enum Next {
     Wait,
     Over,
-    /// Score this file. `last` is true if it is the last file of the run.
+    /// Score this file. `last` is true if no other file follows.
     Score {
         file: PathBuf,
         last: bool,
@@ -177,7 +177,7 @@ fn find_unscored(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
     })
 }
 
-/// Waits until a run has written its recipe and returns the data set that the recipe names.
+/// Waits until a run has written its recipe, a checkpoint or its model, and returns the data set that this file names.
 ///
 /// # Errors
 /// Fails if the given file exists but is not a model, or if the recipe has no data set.

@@ -60,7 +60,7 @@ pub struct Predictor<B: Backend> {
 }
 
 impl<B: Backend> Predictor<B> {
-    /// Reads the requested model. `limits` bound the memory and time for decoding a picture.
+    /// Reads the requested model and plans its network for one picture. `reading` says how pictures are read.
     pub fn open<D: Device<Backend = B>>(
         device: &D,
         request: &ModelRequest,

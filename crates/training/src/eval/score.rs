@@ -33,7 +33,7 @@ pub struct SplitScore {
     pub epoch: u32,
     /// Number of steps that the model was trained.
     pub step: u64,
-    /// Prediction for each image, if requested. Only on the rank that prints.
+    /// Prediction for each image of a one-label model, if requested. Only on the rank that prints.
     pub predictions: Option<Predictions>,
     /// Scores of each class, for a multi-label model.
     pub per_class: Option<Vec<ClassScore>>,

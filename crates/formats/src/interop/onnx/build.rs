@@ -14,8 +14,7 @@ use super::tensor::{Constant, Values};
 /// A tensor of a layer: its field, such as `weight`, its shape and its values.
 pub(crate) type Weight = (&'static str, Vec<usize>, Vec<f32>);
 
-/// Returns true if no value of an op's output is negative. The flags say for each input whether no value of it is
-/// negative.
+/// Returns true if no value of an op's output is negative. The list has `true` for each input without negative values.
 pub(crate) type SignRule = fn(&Op, &[bool]) -> bool;
 
 pub(crate) struct Build<'a> {
