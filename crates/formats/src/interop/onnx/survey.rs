@@ -19,7 +19,8 @@ use crate::checkpoint::Tensor;
 pub struct Survey {
     pub path: PathBuf,
     pub nodes: usize,
-    /// Each unsupported node as `node NAME (OP): why`.
+    /// Each unsupported node as `node NAME (OP): why`. If all nodes are supported, but not the output of the graph, only a message about
+    /// the output.
     pub unsupported: Vec<String>,
     /// Number of nodes that were not checked, because they depend on an unsupported node.
     pub behind: usize,
@@ -51,8 +52,8 @@ const MOST: u64 = i32::MAX as u64;
 /// Reads and converts a file.
 ///
 /// # Errors
-/// Fails if the file is not an ONNX model, has an unknown opset, or does not have an image of fixed size as its input.
-/// Unsupported nodes are not an error here. [`Survey::network`] returns the error for them.
+/// Fails if the file is too large or not an ONNX model, has an unknown opset, has nodes in the wrong order or in a cycle, or does not have
+/// exactly one input, an image of fixed size. Unsupported nodes are not an error here. [`Survey::network`] returns the error for them.
 pub fn read(path: &Path) -> Result<Survey, Error> {
     let io = |source| Error::Io { path: path.to_path_buf(), source };
     let bytes = regular::open(path).and_then(|file| file.metadata()).map_err(io)?.len();
@@ -78,7 +79,7 @@ impl Survey {
     /// Returns the network.
     ///
     /// # Errors
-    /// Returns [`Error::Nodes`] if there are unsupported nodes.
+    /// Returns [`Error::Nodes`] if [`Survey::unsupported`] is not empty.
     pub fn network(self) -> Result<Network, Error> {
         self.network.ok_or(Error::Nodes { path: self.path, nodes: self.unsupported })
     }
@@ -296,7 +297,7 @@ pub enum Error {
     #[error("{}: {}", .path.display(), first_of(.nodes))]
     Nodes {
         path: PathBuf,
-        /// One message per unsupported node, of the form `node NAME (OP): why`. There is at least one.
+        /// The messages in [`Survey::unsupported`]. There is at least one.
         nodes: Vec<String>,
     },
 }
