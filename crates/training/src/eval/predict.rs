@@ -29,7 +29,7 @@ pub struct Prediction {
     pub resized_from: Option<(u32, u32)>,
 }
 
-/// A model that classifies pictures.
+/// A model that predicts classes or numbers for pictures.
 pub trait Predict {
     /// Returns the likeliest classes for an image file, as selected by `wanted`. The file is PNG or JPEG. If the model
     /// was trained on other value types or bands, it can also be TIFF, 16-bit PNG, `.npy` or HDF5.
@@ -52,7 +52,7 @@ pub trait Predict {
     fn notes(&self) -> &[String];
 }
 
-/// A model that classifies pictures on the backend `B`.
+/// A model that predicts classes or numbers for pictures on the backend `B`.
 pub struct Predictor<B: Backend> {
     reader: ImageReader,
     graph: Graph<B>,

@@ -324,7 +324,7 @@ impl<'a, B: Backend> Training<'a, B> {
     fn report_epoch(&mut self, before: (u64, u64), loaded: LoaderStats, time: Duration) -> Result<(), Error> {
         let (at, d) = (&self.at, &self.run.division);
         let (images, steps) = (at.samples - before.0, at.step - before.1);
-        // computed from the epoch's sums, which a checkpoint contains
+        // the number of skipped images is computed from the epoch's sums, because a checkpoint contains these
         let skipped = (at.step_of_epoch * d.batch as u64).min(d.images).saturating_sub(at.epoch_sums.count);
         let (session, threads) = (self.context.session, self.run.options.threads);
         let (stats, local) = (self.loader.stats() - loaded, self.loader.maps_local_files());

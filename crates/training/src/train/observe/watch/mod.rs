@@ -294,9 +294,9 @@ const CURE: &str =
 /// The wait or work that the last warning was about.
 struct LastWarning {
     what: String,
-    /// How long it had lasted when the warning was printed, divided by its [patience](Status::patience).
+    /// Duration of the wait or work when the warning was printed, divided by its [patience](Status::patience).
     last: Duration,
-    /// How long it had lasted when the warning was printed.
+    /// This duration without the division.
     lasted: Duration,
 }
 

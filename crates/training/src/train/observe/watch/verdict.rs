@@ -200,7 +200,7 @@ mod tests {
     fn if_all_ranks_wait_for_data_the_lowest_reports() {
         let waits = Status { waiting: true, ..busy(4, DATA, 65.0) };
         assert_eq!(waits.waits(true).unwrap(), (DATA.into(), 65.0));
-        // seconds of work count as a tenth of their number
+        // work may take ten times as long as other waits, so its seconds count as a tenth
         let work = busy(4, "computes step 3", 65.0);
         assert_eq!((work.waits(false).unwrap().1, work.patience(false)), (6.5, 10));
         let all = peers(&[Some(waits.clone()), Some(waits.clone()), Some(busy(4, "computes step 3", 65.0))], 1);
