@@ -144,8 +144,8 @@ impl Status {
         if self.waiting || (self.inside && !alone) { 1 } else { SLOWER }
     }
 
-    /// Returns what this rank waits for or does, and for how many seconds, divided by its [patience](Self::patience). Returns `None` outside
-    /// operations if no activity was recorded yet.
+    /// Returns what this rank waits for or does, and for how many seconds, divided by its [patience](Self::patience). Returns `None`
+    /// outside operations if no activity was recorded yet.
     pub fn waits(&self, alone: bool) -> Option<(String, f64)> {
         match self.inside && !alone {
             true => Some((format!("\"{}\" (operation {})", self.name, self.operation), self.operation_s)),
