@@ -217,8 +217,8 @@ const MAX_KERAS_DEPTH: usize = 16;
 /// Arrays with their names in the form `layer/weight`, such as `conv1/kernel`.
 type NamedArrays = Vec<(String, Dataset)>;
 
-/// Copies the weights in the file `from` to the file `to`, which must exist and is overwritten. Arrays that do not
-/// contain floats are skipped.
+/// Copies the weights in the file `from`, and the facts in its model config, to the file `to`, which must exist and is overwritten. Arrays
+/// that are empty, have no dimensions or do not contain floats are skipped.
 ///
 /// # Errors
 ///
@@ -291,7 +291,7 @@ fn keras2_arrays(group: &Group, layers: &[String]) -> hdf5::Result<NamedArrays> 
     Ok(found)
 }
 
-/// Opens the array at a path of hard links.
+/// Opens the array at a path of hard links. Returns `None` if there is no such link.
 fn open_array(group: &Group, path: &str) -> hdf5::Result<Option<Dataset>> {
     let (first, rest) = path.split_once('/').map_or((path, None), |(first, rest)| (first, Some(rest)));
     if !links(group)?.iter().any(|link| link == first) {
@@ -324,7 +324,8 @@ fn keras3_arrays(group: &Group, path: &str, depth: usize, found: &mut NamedArray
     Ok(())
 }
 
-/// Reads a list of strings. Keras splits a long list over several numbered attributes.
+/// Reads an attribute with a list of strings, or returns `None` if the group does not have it. Keras splits a long list over several
+/// numbered attributes.
 fn texts(group: &Group, name: &str) -> hdf5::Result<Option<Vec<String>>> {
     let there = group.attr_names()?;
     if there.iter().any(|other| other == name) {

@@ -55,8 +55,8 @@ pub struct LayerWeights {
     /// Name as in PyTorch's state_dict, such as `layer1.0.conv1`.
     pub name: String,
     pub kind: LayerKind,
-    /// Name (`weight`, `bias`, `running_mean`, `running_var`), shape and values in C order. Tensors are sorted in this
-    /// order of names.
+    /// Name, such as `weight` or `running_mean`, shape and values in C order. Tensors have the order of PyTorch's
+    /// state_dict.
     pub tensors: Vec<Tensor>,
 }
 

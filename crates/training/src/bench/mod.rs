@@ -73,7 +73,7 @@ pub struct StepResult {
     pub steps: usize,
     /// Seconds from the start of the process to the end of the first step.
     pub first_step_s: f64,
-    /// Anonymous and shared memory of the process, without mapped files.
+    /// Anonymous and shared memory of the process in MB (10^6 bytes), without mapped files.
     pub memory_mb: f64,
     pub device: &'static str,
     /// Description of the device and its library.
@@ -82,7 +82,8 @@ pub struct StepResult {
     pub launches: Option<u64>,
     /// Number of parallel regions in the last step. `None` if the device does not compute on this process's threads.
     pub regions: Option<Regions>,
-    /// Duration of an empty parallel region in microseconds. `None` with a single thread.
+    /// Duration of an empty parallel region in microseconds. `None` with a single thread, or if the device does not
+    /// compute on this process's threads.
     pub barrier_us: Option<f64>,
     /// Table of milliseconds per layer, if requested.
     pub profile: Option<String>,
@@ -97,7 +98,7 @@ const WARM_UP: usize = 3;
 struct StepTimes {
     times: Vec<Duration>,
     first_step_s: f64,
-    /// Number of kernel launches in the last step.
+    /// Number of kernels, copies and fills in the last step. `None` on a device without a queue.
     launches: Option<u64>,
     regions: Option<Regions>,
 }
@@ -142,7 +143,8 @@ pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> R
     })
 }
 
-/// Runs the warm-up steps and then steps for the requested time. `times` in the result leaves out the warm-up steps.
+/// Runs the warm-up steps and then steps for the requested time, at least three. `times` in the result leaves out the
+/// warm-up steps.
 fn take_steps<B: Backend>(
     work: &mut Synthetic<B>,
     request: &StepRequest,
@@ -259,10 +261,10 @@ pub struct LoaderStepRequest {
 pub struct LoaderStepResult {
     pub threads: usize,
     pub loader_threads: usize,
-    /// Mean over the measured time.
+    /// Images per second: mean over the measured time.
     pub img_per_s: f64,
     pub steps: usize,
-    /// Mean over the measured time.
+    /// Milliseconds per step: mean over the measured time.
     pub step_ms: f64,
     /// Mean time per step that the host waits for the loader, in milliseconds. A device that works ahead may compute
     /// during this wait.

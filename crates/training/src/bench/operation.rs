@@ -159,7 +159,7 @@ impl std::str::FromStr for Convolution {
     }
 }
 
-/// An operation of a network, without ReLU. Equal operations are measured only once.
+/// An operation to measure, without ReLU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub op: Op,

@@ -19,8 +19,9 @@ pub struct ClassMatch {
     pub note: String,
 }
 
-/// Matches the classes by name if they differ and `by_name` is set. Returns an error if they differ and it is not set,
-/// and `None` if the classes are equal. Reads the labels of the split if a class of the data set has no match.
+/// Matches the classes by name if they differ and `by_name` is set. Returns `None` if the classes are equal. Returns an
+/// error if they differ and `by_name` is not set, if no class has a match, or if a common name occurs several times.
+/// Reads the labels of the split if a class of the data set has no match.
 pub fn match_classes(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> Result<Option<ClassMatch>, Error> {
     let Some(difference) = sides.difference(split.class_names()) else { return Ok(None) };
     if !by_name {
@@ -48,7 +49,8 @@ pub fn match_classes(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> 
     Ok(Some(ClassMatch { selection: Selection { labels, images }, note }))
 }
 
-/// Returns, for each class in the data set, the label of the model's class with the same name.
+/// Returns, for each class in the data set, the label of the model's class with the same name, or `None` if there is no
+/// such class. Returns an error if several classes have a name that is in both lists.
 fn labels_by_name(sides: &ClassSources<'_>, data: &[String]) -> Result<Vec<Option<u32>>, Error> {
     let model = index(sides.model);
     for (name, labels) in index(data) {

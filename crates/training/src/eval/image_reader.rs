@@ -151,8 +151,8 @@ impl ImageReader {
         Ok(image)
     }
 
-    /// Converts an image's scores to class probabilities, likeliest first. If the model predicts numbers, returns all
-    /// of them in the targets' units and order.
+    /// Converts an image's scores to class probabilities, likeliest first, and selects the classes that `wanted`
+    /// allows. If the model predicts numbers, returns all of them in the targets' units and order.
     ///
     /// # Errors
     ///

@@ -223,7 +223,7 @@ pub fn read(path: &Path) -> Result<Vec<String>, Error> {
     }
 }
 
-/// Returns a model file without weights.
+/// Returns the model file for an import, still without weights and scores.
 pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<ModelFile, Error> {
     let (input, ops) = (pipeline.output(), pipeline.ops());
     let (mean, std) = mean_and_std(&ops, input.channels as usize);

@@ -36,7 +36,7 @@ pub struct ManyRequest {
     pub split: Option<String>,
     pub reading: ReadingRequest,
     pub wanted: ClassSelection,
-    /// Whether rows have the network's outputs.
+    /// True if rows also have the network's raw outputs.
     pub logits: bool,
     /// The table to write: `.csv`, `.jsonl` or `.parquet`.
     pub out: PathBuf,
@@ -150,7 +150,7 @@ pub fn predict<D: Device>(
     session.conclude(result)
 }
 
-/// Returns the images to predict. Rank 0 expands names, because only it has standard input.
+/// Returns the images to predict. Rank 0 expands the names and broadcasts them, because only rank 0 has standard input.
 fn list_images(
     session: &Session,
     request: &ManyRequest,

@@ -24,7 +24,7 @@ pub struct Row {
     /// File name in the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Why the image could not be used. The other fields are then empty.
+    /// Why there is no prediction for the image. `found` and `logits` are then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Classes with their probabilities, likeliest first, or the targets with their numbers.

@@ -33,7 +33,7 @@ pub struct SplitScore {
     pub epoch: u32,
     /// Number of steps that the model was trained.
     pub step: u64,
-    /// Prediction for each image, if requested. Only on the rank that prints.
+    /// Prediction for each image of a one-label model, if requested. Only on the rank that prints.
     pub predictions: Option<Predictions>,
     /// Scores of each class, for a multi-label model.
     pub per_class: Option<Vec<ClassScore>>,
@@ -130,7 +130,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     let split = Arc::new(split);
     let options = Options { io: request.io, ..Options::default() };
     let views = views(&model, &pipeline, request.test_time)?;
-    let numbers = number_scale(&model)?;
+    let numbers = number_scale(&model, file)?;
     let mut evaluation = Evaluation { split, pipeline, views, batch, options, numbers, selection: None };
     if let Some(matched) = matched {
         evaluation.selection = Some(matched.selection);

@@ -282,7 +282,7 @@ fn search<B: Backend>(
     Ok(session.is_root().then_some(found))
 }
 
-/// Returns the message for a run that is already finished, or `None`. The result is the same on all ranks. Collective.
+/// For `--resume auto`, returns the message for a run that is already finished, or `None`. The result is the same on all ranks. Collective.
 fn finished_message<B: Backend>(
     session: &Session,
     run: &Run<B>,

@@ -33,8 +33,8 @@ pub struct LoadedTeacher {
 ///
 /// # Errors
 ///
-/// Returns an error on all ranks if the file cannot be read, differs between ranks, was trained on other classes or
-/// image sizes, or has changed since the run began.
+/// Returns an error on all ranks if the file cannot be read, differs between ranks, was trained on other classes, bands,
+/// image sizes or a very different normalization, or has changed since the run began.
 pub fn begin<B: Backend>(
     session: &Session,
     run: &mut Run<B>,
@@ -151,7 +151,8 @@ fn check_bands(model: &ModelFile, source: &Source, path: &Path) -> Result<(), Er
     }
 }
 
-/// Returns the values of this run's images after the teacher's transforms, and after this run's transforms.
+/// Returns the range of pixel values that the teacher's transforms produce from this run's images, and the range that this run's transforms
+/// produce.
 fn pixel_values(model: &ModelFile, source: &Source) -> (PixelValues, PixelValues) {
     let (bands, own) = (&source.manifest.bands, source.augment.ops());
     let selects = |op: &&String| op.starts_with("select_bands");
@@ -161,7 +162,8 @@ fn pixel_values(model: &ModelFile, source: &Source) -> (PixelValues, PixelValues
     (PixelValues::from_transforms(&theirs, bands), PixelValues::from_transforms(&own, bands))
 }
 
-/// Returns a warning if the teacher was trained on images that were normalized differently. Both networks see the same images.
+/// Returns a warning if the teacher was trained on images that were normalized differently. In distillation both networks get the images of
+/// this run.
 fn other_values<B: Backend>(model: &ModelFile, run: &Run<B>) -> Option<String> {
     let (there, here) = pixel_values(model, &run.source);
     let what = format!(

@@ -51,7 +51,7 @@ impl Trained {
         }
     }
 
-    /// Changes the last layer so that it predicts numbers in the targets' units instead of standard deviations. Does
+    /// Changes the last layer so that it predicts numbers in the targets' units instead of standardised numbers. Does
     /// nothing if labels are classes.
     ///
     /// # Errors

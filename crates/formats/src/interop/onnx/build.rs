@@ -14,8 +14,7 @@ use super::tensor::{Constant, Values};
 /// A tensor of a layer: its field, such as `weight`, its shape and its values.
 pub(crate) type Weight = (&'static str, Vec<usize>, Vec<f32>);
 
-/// Returns true if no value of an op's output is negative. The flags say for each input whether no value of it is
-/// negative.
+/// Returns true if no value of an op's output is negative. The list has `true` for each input without negative values.
 pub(crate) type SignRule = fn(&Op, &[bool]) -> bool;
 
 pub(crate) struct Build<'a> {
@@ -136,13 +135,14 @@ impl<'a> Build<'a> {
         if Self::has(node, at) { self.constant(node, at).map(Some) } else { Ok(None) }
     }
 
-    /// Returns the integers of input number `at`. In older opsets, they are in the attribute `name` instead.
+    /// Returns the integers of input number `at`. In older opsets, they are in the attribute `name` instead. Returns `None` if the node has
+    /// neither.
     pub fn numbers(&self, node: &Node<'a>, at: usize, name: &str) -> Result<Option<Vec<i64>>, String> {
         let given = self.given(node, at)?.map(|constant| constant.ints());
         Ok(given.or_else(|| node.ints(name).map(<[i64]>::to_vec)))
     }
 
-    /// Returns an input as a tensor of the network. Adds a layer if the input is a [`Value::Function`].
+    /// Returns an input as a tensor of the network. Adds a layer if the input is a [`Value::Function`] or padded with zeros.
     pub fn view(&mut self, node: &Node<'a>, at: usize) -> Result<View, String> {
         let value = self.value(node, at)?;
         self.made(node.inputs[at], value)
@@ -157,7 +157,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Returns the tensor of a graph output.
+    /// Returns the tensor of a graph output. Adds a layer if the output is a [`Value::Function`] or padded with zeros.
     pub fn output(&mut self, name: &'a str) -> Result<View, String> {
         match self.values.get(name) {
             Some(value) => self.made(name, value.clone()),

@@ -134,8 +134,8 @@ fn add_bias(build: &mut Build<'_>, name: &str, values: Vec<f32>) {
 }
 
 /// Merges a batch norm that the file stores as a multiplication and an addition. The multiplication has already become the layer-scale
-/// layer `name`. Both are merged into the convolution or linear layer before them. If another node also reads that layer, they become a
-/// depthwise convolution.
+/// layer `name`. Both are merged into the convolution or linear layer before them. If there is no such layer, or if it has a ReLU or
+/// another reader, they become a depthwise convolution.
 fn scaled_and_shifted(build: &mut Build<'_>, x: View, name: &str, shift: Vec<f32>) -> Result<Value, String> {
     let place = build.maker(x.id).ok_or("no node computes its input")?;
     let scale: Vec<f32> = build.weights.remove(name).into_iter().flatten().flat_map(|weight| weight.2).collect();

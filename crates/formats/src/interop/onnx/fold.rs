@@ -48,7 +48,7 @@ pub(super) fn is_folded(op: &str) -> bool {
     FOLDS.iter().any(|(name, _)| *name == op)
 }
 
-/// Computes a node if its operator is in [`FOLDS`] and all of its inputs are constants. Otherwise returns `None`.
+/// Computes a node if its operator is in [`FOLDS`], it has inputs, and all of them are constants. Otherwise returns `None`.
 ///
 /// # Errors
 /// Fails if the operator does not accept the inputs, or if the result exceeds the memory limit for the file.
@@ -78,7 +78,8 @@ pub(super) fn fold<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Option<
     Ok(Some(Value::Constant(Rc::new(constant))))
 }
 
-/// Returns the number of elements of the result, for operators whose result can be much larger than their inputs.
+/// Returns the number of elements of the result or an upper bound of it, for operators whose result can be much larger than their inputs.
+/// Returns `None` for other operators.
 fn elements_made(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Option<usize>, String> {
     Ok(match node.op {
         "Expand" => Some(elements(&sizes(&input(inputs, 1)?.ints())?)?.saturating_mul(first(inputs)?.values.len())),
@@ -98,7 +99,8 @@ fn input(inputs: &[Option<Rc<Constant>>], at: usize) -> Result<&Constant, String
     inputs.get(at).and_then(Option::as_deref).ok_or_else(|| format!("it has no input number {}", at + 1))
 }
 
-/// Returns the integers of input number `at`. In older opsets, they are in the attribute `name` instead.
+/// Returns the integers of input number `at`. In older opsets, they are in the attribute `name` instead. Returns `None` if the node has
+/// neither.
 fn numbers(node: &Node<'_>, inputs: &[Option<Rc<Constant>>], at: usize, name: &str) -> Option<Vec<i64>> {
     let given = inputs.get(at).and_then(Option::as_deref).map(Constant::ints);
     given.or_else(|| node.ints(name).map(<[i64]>::to_vec))

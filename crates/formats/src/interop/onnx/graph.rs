@@ -323,7 +323,7 @@ impl<'a> Attribute<'a> {
     }
 }
 
-/// Counts how often each tensor is read. A layer may change its weights only if a single node reads its output.
+/// Counts how often each tensor is read. The weights of a layer may be changed only if a single node reads its output.
 pub(crate) struct Readers<'a> {
     /// How often each name is read. A graph output also counts as a reader.
     names: BTreeMap<&'a str, usize>,

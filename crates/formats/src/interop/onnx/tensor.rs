@@ -231,7 +231,7 @@ impl Constant {
         }
     }
 
-    /// Returns the value of a tensor with one element.
+    /// Returns the value of a tensor with one element, or `None` for other tensors.
     pub fn scalar(&self) -> Option<f64> {
         match &self.values {
             Values::Floats(values) if values.len() == 1 => Some(f64::from(values[0])),

@@ -15,7 +15,8 @@ pub(crate) struct Sizes {
 /// Largest size of a kernel, stride, dilation or padding.
 const MOST: i64 = 1 << 12;
 
-/// Returns the N numbers of an attribute, which must be between `least` and [`MOST`].
+/// Returns the N numbers of an attribute, which must be between `least` and [`MOST`]. If the node does not have the
+/// attribute, each number is `default`.
 fn numbers<const N: usize>(node: &Node<'_>, name: &str, default: usize, least: i64) -> Result<[usize; N], String> {
     let Some(list) = node.ints(name) else { return Ok([default; N]) };
     let inside = list.iter().all(|n| (least..=MOST).contains(n));

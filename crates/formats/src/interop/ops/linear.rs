@@ -45,7 +45,7 @@ impl OpMapping for Linear {
     }
 }
 
-/// Reads `alpha * A * B + beta * C`.
+/// Reads `alpha * A * B + beta * C`, where A is the layer's input, and B and C are weights.
 fn gemm<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["alpha", "beta", "transA", "transB"])?;
     if node.int("transA", 0) != 0 {

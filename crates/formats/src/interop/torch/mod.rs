@@ -55,7 +55,8 @@ fn finish(path: &Path, found: Result<Found, Fault>) -> Result<Weights, Error> {
 // Since PyTorch 1.6, `torch.save` writes an uncompressed zip archive. A folder in it has `data.pkl`, one file per
 // storage under `data/`, and sometimes `byteorder`.
 
-/// Reads all tensors of a file. With a `key`, reads only the tensors of the dictionary with that key.
+/// Reads the model's tensors in a file. With a `key`, reads the tensors of the dictionary with that key. See
+/// [`state_dict::find`].
 pub fn read_zip(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
     let file = regular::open(path).map_err(Fault::Io)?;
     let length = file.metadata().map_err(Fault::Io)?.len();
@@ -146,7 +147,8 @@ fn entry_bytes(zip: &mut ZipArchive<File>, folder: &str, storage: &Storage) -> R
 /// The pickled magic number, and the pickled version 1001.
 pub const MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.";
 
-/// Reads all tensors of a file. With a `key`, reads only the tensors of the dictionary with that key.
+/// Reads the model's tensors in a file. With a `key`, reads the tensors of the dictionary with that key. See
+/// [`state_dict::find`].
 pub fn read_old(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
     let bytes = regular::read(path).map_err(Fault::Io)?;
     parse(&bytes, key)

@@ -27,8 +27,9 @@ const PLACES: [&str; 5] = ["state_dict", "model_state_dict", "model", "net", "ne
 /// Keys under which timm and torchvision store averaged weights.
 const AVERAGES: [&str; 4] = ["state_dict_ema", "model_ema", "ema_state_dict", "ema"];
 
-/// Finds the model's tensors in the root or in one of its dictionaries. With a `key`, uses the dictionary with that key. Otherwise uses the
-/// dictionary with the most tensors, because scripts also store other tensors, such as the best score. Skips values that are not tensors.
+/// Finds the model's tensors in the root or in one of its dictionaries. With a `key`, uses the dictionary with that key. Otherwise compares
+/// the root and the dictionaries under [`PLACES`], and uses the one with the most tensors, because scripts also store other tensors, such
+/// as the best score. Skips values that are not tensors.
 ///
 /// The second value is a sentence that names averaged weights, if the file has any.
 pub fn find(loaded: &Loaded, key: Option<&str>) -> Result<(Vec<Named>, Option<String>), Fault> {
@@ -113,7 +114,7 @@ fn named(values: &Values, entries: &[(Value, Value)]) -> Result<Vec<Named>, Faul
 /// Largest number of dimensions of a tensor.
 const MOST_DIMENSIONS: usize = 16;
 
-/// Returns all tensors in the order of the pickle. `read` returns the bytes of a storage.
+/// Returns the tensors in `named`, in this order. `read` returns the bytes of a storage.
 ///
 /// # Errors
 /// Fails if the tensors have more than `most` values together: with strides of 0, a small storage can produce large tensors. Also fails if

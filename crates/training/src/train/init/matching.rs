@@ -142,7 +142,7 @@ pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>
     Ok(found)
 }
 
-/// Returns true if a classifier of the file differs only in the number of classes.
+/// Returns true if the classifier `layer` has another number of classes in the file, and no other difference.
 fn replaces(wanted: &[(String, Vec<usize>)], found: &BTreeMap<String, usize>, weights: &Weights, layer: &str) -> bool {
     let name = format!("{layer}.weight");
     let own = wanted.iter().find(|(other, _)| *other == name).map(|(_, shape)| shape);
@@ -173,7 +173,7 @@ impl TensorMatches {
         })
     }
 
-    /// Returns an error if a value is not finite or a variance is negative.
+    /// Returns an error if a value of a matching tensor is not finite, or if a running variance is negative.
     pub fn check_values(&self, weights: &Weights) -> Result<(), Error> {
         for (name, FileTensor { values, .. }) in self.matching_tensors(weights) {
             let odd = values.iter().find(|v| !v.is_finite() || (name.ends_with(".running_var") && **v < 0.0));
@@ -207,7 +207,7 @@ pub fn classes(own: &[usize], other: &[usize]) -> Option<usize> {
     }
 }
 
-/// Returns the error message if no tensor fits. It suggests a rule if all names in the file have an additional prefix.
+/// Returns the error message if no tensor fits. It suggests a rule if a name in the file matches without a prefix.
 /// `alike` is a tensor name that both file and network have, with the shapes in the file and in the network. If
 /// present, the message shows this tensor instead of the first names.
 fn nothing_fits<'a>(

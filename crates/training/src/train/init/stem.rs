@@ -23,7 +23,7 @@ pub struct AdaptedStem {
 ///
 /// # Errors
 ///
-/// Returns an error if the channels differ and the recipe does not say how to adapt them. Also returns the errors from
+/// Returns an error if the channels differ, `init.stem` is not set and `init.strict` is. Also returns the errors from
 /// [`matching::renamed`].
 pub fn adapt(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<AdaptedStem, Error> {
     let (mut init, mut notes) = (init.clone(), Vec::new());

@@ -49,7 +49,8 @@ fn listed(rows: &[&TensorMatch], weights: &Weights) -> String {
     format!("{}{more}", rows.iter().take(MOST).map(one).collect::<Vec<_>>().join(", "))
 }
 
-/// Formats the shapes in network and file, if they differ. Otherwise returns an empty text.
+/// Formats the shapes in network and file if the tensor has the wrong shape or belongs to a replaced classifier.
+/// Otherwise returns an empty text.
 fn shapes(row: &TensorMatch, weights: &Weights) -> String {
     let found = row.found.map(|index| &weights.tensors[index].1);
     match (row.result, &row.shape, found) {
@@ -103,7 +104,8 @@ pub fn check(fit: &TensorMatches, weights: &Weights, strict: bool, cure: &str) -
 ///
 /// # Errors
 ///
-/// Returns an error if classifiers are used with other classes, or if the normalization is not stated.
+/// Returns an error if classifiers are used with other classes. Also returns an error if weights from another program
+/// are used with the mean and standard deviation of this data set.
 pub fn check_origin(
     source: &Source,
     fit: &TensorMatches,
@@ -209,7 +211,7 @@ fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<Str
     Some(format!("warning: {file} was trained on images with {there}, but this run makes {here}{far}: {cure}"))
 }
 
-/// Returns a warning if the weights are from another program and the transforms do not normalize.
+/// Returns a warning if the transforms do not normalize 8-bit images. Meant for weights from another program.
 pub fn not_normalised(ops: &[String], bands: &Bands, weights: &Weights) -> Option<String> {
     let values = PixelValues::from_transforms(ops, bands);
     values.are_bytes().then(|| {

@@ -272,7 +272,8 @@ mod tests {
         assert!(second.vector.iter().sum::<f64>().abs() < 1e-14, "{second:?}");
     }
 
-    /// Checks A v = l v and orthonormal vectors, also for equal eigenvalues.
+    /// Checks that A v = l v for each eigenvalue l of the matrix A and its vector v, and that the vectors are
+    /// orthonormal, also for equal eigenvalues.
     #[test]
     fn values_and_vectors_of_larger_matrices() {
         for n in [1, 3, 12, 48] {

@@ -63,8 +63,8 @@ impl Notices {
 
 // Errors for values that are no longer finite. Rank 0 reports the error once and names the ranks that it comes from.
 
-/// Returns the error if the loss of step `done + 1` is not finite, or a parameter or running statistic after this step. All ranks have seen
-/// the same sums and call this together. `own` is this rank's part of the loss.
+/// Returns the error for step `done + 1`: its loss is not finite, or a parameter or running statistic is not finite after the step. All
+/// ranks have seen the same sums and call this together. `own` is this rank's part of the loss.
 pub fn not_finite(comm: &Comm, precision: Precision, done: u64, lr: f64, own: f64) -> Error {
     match origin(comm, own) {
         Ok(Some(origin)) => {

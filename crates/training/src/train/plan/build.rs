@@ -218,9 +218,9 @@ fn check_thaw<B: Backend>(graph: &Graph<B>, optimizer: &Optimizer<B>) -> Result<
         return Ok(());
     }
     Err(Error::Usage(
-        "freeze.epochs: this optimizer corrects its averages by the number of steps. Parameters that were frozen at first would need \
+        "freeze.epochs: the update of this optimizer depends on the number of steps. Parameters that were frozen at first would need \
          another number of steps than the others, but on this device there is one number for all parameters. Remove freeze.epochs to \
-         freeze them for the whole run, use the optimizer sgd, rmsprop or lars, or use --device cpu"
+         freeze them for the whole run, use the optimizer sgd, rmsprop, lars, lion or adagrad (without lr_decay), or use --device cpu"
             .into(),
     ))
 }

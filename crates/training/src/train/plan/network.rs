@@ -214,7 +214,8 @@ impl Parameter<'_> {
     }
 }
 
-/// Replaces the keywords "norm" and "bias" in a list with the names of the parameters.
+/// Replaces the keywords "norm" and "bias" in a list with the names of the parameters. A keyword that selects no parameter stays in the
+/// list.
 pub fn expand_keywords(list: &[String], parameters: &[Parameter<'_>]) -> Vec<String> {
     let names = |word: &String| {
         let of_kind: Vec<String> =
@@ -299,8 +300,8 @@ pub fn frozen(net: &NetSpec, patterns: &[String]) -> Result<BTreeSet<String>, Er
     )))
 }
 
-/// Checks that a path exists. Other problems are found when the file is read. The message begins with `cannot`, which includes the recipe
-/// key. `cure` says what to do instead.
+/// Checks that a path exists. Other problems are found when the file is read. `cannot` is the start of the message, such as `cannot read
+/// the network`, and `cure` says what to do instead.
 ///
 /// # Errors
 ///

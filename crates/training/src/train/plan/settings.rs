@@ -273,8 +273,8 @@ pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
     }
 }
 
-/// Returns an error if the run needs a score that does not exist for these labels, or the mean average precision but cannot
-/// compute it.
+/// Returns an error if the run needs a score that does not exist for these labels. Also returns an error if it needs the mean average
+/// precision, and the evaluation has too many images and classes to compute it.
 ///
 /// # Errors
 ///

@@ -25,7 +25,7 @@ pub struct Source {
     pub notes: Vec<String>,
     /// Path of the network's file. `None` if the network is from the catalogue.
     pub file: Option<PathBuf>,
-    /// The network from this file. Set by [`Source::define`].
+    /// The network from this file, from rank 0 or from the checkpoint. Set by [`Source::define`] or [`Source::adopt`].
     pub file_network: Option<FileNetwork>,
     pub manifest: Manifest,
     pub train: Arc<Split>,
@@ -33,7 +33,7 @@ pub struct Source {
     pub train_labels: Option<SplitLabels>,
     /// The split to score after each epoch, if there is one.
     pub eval: Option<Arc<Split>>,
-    /// Another split, to score at the end of the run.
+    /// Another split, to score at the end of the run, if there is one.
     pub eval_at_end: Option<Arc<Split>>,
     /// Transforms for training, at the image size that the network is built for.
     pub augment: Pipeline,
@@ -268,7 +268,8 @@ pub fn check_data_exists(dir: &Path, beside: Option<&Path>) -> Result<(), Error>
     )))
 }
 
-/// Returns an error if `preprocess` needs images of one size and the split's images differ from `images`, those of split `train`.
+/// Returns an error if `preprocess` needs images of one size and the images of `split` have another size than `images`, the images of split
+/// `train`.
 pub fn check_one_size(data: &str, split: &Split, preprocess: &Pipeline, images: Images) -> Result<(), Error> {
     let (name, other) = (split.name(), split.images_as(preprocess.exif())?);
     if !matches!(preprocess.input(), Images::Fixed(_)) || other == images {

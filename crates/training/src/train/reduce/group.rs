@@ -57,7 +57,7 @@ fn judge(all: &[Joining]) -> Result<bool, String> {
     }
 }
 
-/// Returns the reason of the first rank that has one. The text names this rank unless all ranks have the same reason.
+/// Returns the reason of the first rank that has one, with the number of that rank unless all ranks have the same reason.
 pub fn first_reason<S: AsRef<str> + PartialEq>(all: &[Option<S>]) -> Option<String> {
     let rank = all.iter().position(Option::is_some)?;
     let alike = all.iter().all(|other| *other == all[rank]);

@@ -93,8 +93,9 @@ pub fn claim_output(
     Ok(lock)
 }
 
-/// Checks whether the run may use the output directory. Changes nothing. If the directory contains files that the run would overwrite, a
-/// run must have written it. The proof is a marker file or, for earlier versions, a checkpoint.
+/// Returns an error if the run may not use the output directory. Changes nothing. A new run needs an empty directory. A run that resumes
+/// needs a directory that a run wrote, or one without files that it would overwrite. The proof is a marker file or, for earlier versions, a
+/// checkpoint.
 fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
     let out = &request.out;
     // hidden files do not count, for example unfinished files of a killed run

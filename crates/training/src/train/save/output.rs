@@ -46,8 +46,8 @@ pub fn model<B: Backend>(
     Ok(file.write_described(path, &keras::describe(run.graph.net(), run.source.manifest.label_kind())?)?)
 }
 
-/// Writes the model at the end of a run. If OUT cannot be written, writes the model to a new private folder in TMPDIR or in the current
-/// directory. The error then names this folder.
+/// Writes the model at the end of a run. If OUT cannot be written, writes the model to a new private folder in TMPDIR (/tmp if not set) or
+/// in the current directory. The error then names this folder.
 pub fn last_model<B: Backend>(
     session: &Session,
     run: &mut Run<B>,

@@ -94,8 +94,9 @@ pub fn share(session: &Session, request: &TrainRequest) -> Result<Option<Resume>
 }
 
 impl Head {
-    /// Checks that the run can continue from the checkpoint with this recipe, data set and number of ranks. Sets the
-    /// number of workers to that of the checkpoint. Returns an error if the run would compute something different.
+    /// Checks that the run can continue from the checkpoint with this recipe, data set and number of ranks. If the
+    /// recipe does not set the number of workers, takes it from the checkpoint. Returns an error if the run would
+    /// compute something different.
     pub fn settle(&self, source: &mut Source, request: &TrainRequest, ranks: usize) -> Result<(), Error> {
         let (file, progress) = (self.path.display(), &self.progress);
         let old = Recipe::from_toml(&self.recipe)?;
@@ -327,8 +328,8 @@ fn cut_log(path: &Path, progress: &Progress) -> Result<(), Error> {
     Ok(checkpoint::write_text(path, &kept)?)
 }
 
-/// Returns true if a line was written before the checkpoint. Lines about an epoch or its scores with the same step
-/// number come before it only if the checkpoint is at the end of an epoch.
+/// Returns true if a line was written before the checkpoint. A line about an epoch or its scores with the checkpoint's
+/// step number was written before it only if the checkpoint is at the end of the epoch.
 fn stays(line: &str, progress: &Progress) -> bool {
     let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return false };
     let (Some(step), Some(event)) = (line["step"].as_u64(), line["event"].as_str()) else { return false };

@@ -57,7 +57,7 @@ pub struct Saver<'a, B: Backend> {
     late: bool,
     /// True once the user was told about the late checkpoint.
     late_told: bool,
-    /// True if all ranks have agreed to write a checkpoint at the end of the epoch.
+    /// True if all ranks have agreed on a checkpoint that waits for the evaluation at the end of the epoch.
     due: bool,
     /// The best model whose checkpoint was written. There may be a better model whose checkpoint could not be written.
     best: Option<Best>,

@@ -157,7 +157,8 @@ fn unsqueeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
     Ok(Value::Tensor(View { layout: Layout::Image, ..x }))
 }
 
-/// Moves the channels to the end or back to the second position.
+/// Reads a transposition that moves the channels to the end or back to the second dimension, that changes nothing, or
+/// that is a step of a channel shuffle.
 fn transpose<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["perm"])?;
     if let Value::Blocks(view, Blocks { count, exchanged: false }) = build.value(node, 0)?

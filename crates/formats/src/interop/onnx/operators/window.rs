@@ -37,7 +37,7 @@ fn each(given: Option<Vec<i64>>, axes: &[i64], usual: [i64; 4]) -> Result<[i64; 
     Ok(all)
 }
 
-/// Reads a slice: every n-th row and column, a range of channels, or a range of sizes.
+/// Reads a slice: every n-th row and column, a range of channels, a crop, or a range of sizes.
 fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axes", "ends", "starts"])?;
     if let Value::Sizes(sizes) = build.value(node, 0)? {

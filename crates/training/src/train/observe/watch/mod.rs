@@ -66,8 +66,8 @@ impl Watch {
         spawned.map_or_else(|_| Self::default(), |_| Self(Some(shared)))
     }
 
-    /// Starts to share this rank's status in `out`. All ranks call this, and rank 0 calls it first, because it removes old files. A second
-    /// call does nothing.
+    /// Starts to share this rank's status in `out`. All ranks call this, and rank 0 calls it first, because it removes old files. Does
+    /// nothing if there is only one rank, and on a second call.
     pub fn share(&self, out: &Path, rank: usize, ranks: usize) {
         let Some(shared) = self.0.as_ref().filter(|shared| ranks > 1 && shared.status_files.get().is_none()) else {
             return;
@@ -271,7 +271,8 @@ fn watch(shared: &Shared) {
     }
 }
 
-/// Returns the verdict if this rank has waited for `limit`.
+/// Returns the verdict on a wait of this rank that has lasted for `limit`. Returns `None` if the wait has a normal reason or another rank
+/// reports it.
 fn judge(shared: &Shared, me: &Status, alone: bool, limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     if alone {
         return Some(verdict::alone(me));
@@ -293,9 +294,9 @@ const CURE: &str =
 /// The wait or work that the last warning was about.
 struct LastWarning {
     what: String,
-    /// How long it had lasted, divided by its patience.
+    /// Duration of the wait or work when the warning was printed, divided by its [patience](Status::patience).
     last: Duration,
-    /// How long it had lasted.
+    /// This duration without the division.
     lasted: Duration,
 }
 

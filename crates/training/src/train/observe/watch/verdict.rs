@@ -41,8 +41,8 @@ pub fn all(ranks: &[String]) -> String {
     }
 }
 
-/// Returns the verdict if no status of another rank is known yet. `advice` is the result of
-/// [`comm::network::unreachable`].
+/// Returns the verdict on a wait while no status of another rank is known. Waits in an operation may last [`SLOWER`]
+/// times as long as `limit`, unless `advice` explains them. `advice` is the result of [`comm::network::unreachable`].
 pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     let (what, waited) = me.waits(false)?;
     if !me.inside {
@@ -61,9 +61,10 @@ pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Ver
 }
 
 /// Returns the verdict of rank `rank` about the ranks in `peers` that it waits for. Returns `None` while each of these
-/// ranks has started something new within `limit` and has given a sign of life within half of `limit`. If several ranks
-/// wait, only the rank with the earliest operation reports, because the others are further ahead. If operations are
-/// equal, the lowest rank reports. `advice` is the result of [`comm::network::unreachable`].
+/// ranks has started something new within `limit` (ten times `limit` while it copies the data set) and has given a sign
+/// of life within half of `limit`. If several ranks wait, only the rank with the earliest operation reports, because
+/// the others are further ahead. If operations are equal, the lowest rank reports. `advice` is the result of
+/// [`comm::network::unreachable`].
 pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     let (what, waited) = me.waits(false)?;
     let others = || peers.iter().enumerate().filter(|(other, _)| *other != rank);
@@ -199,7 +200,7 @@ mod tests {
     fn if_all_ranks_wait_for_data_the_lowest_reports() {
         let waits = Status { waiting: true, ..busy(4, DATA, 65.0) };
         assert_eq!(waits.waits(true).unwrap(), (DATA.into(), 65.0));
-        // seconds of work count as a tenth of their number
+        // work may take ten times as long as other waits, so its seconds count as a tenth
         let work = busy(4, "computes step 3", 65.0);
         assert_eq!((work.waits(false).unwrap().1, work.patience(false)), (6.5, 10));
         let all = peers(&[Some(waits.clone()), Some(waits.clone()), Some(busy(4, "computes step 3", 65.0))], 1);
