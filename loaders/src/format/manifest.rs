@@ -34,7 +34,7 @@ pub const MAX_TARGETS: usize = 4096;
 /// The contents of `dataset.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The result from [`Manifest::version_for`].
+    /// Version of the format of `dataset.json`, as [`Manifest::version_for`] returns it.
     pub version: u32,
     /// True if an image may have any number of labels, including zero.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -153,7 +153,7 @@ pub struct ShardManifest {
 }
 
 impl Manifest {
-    /// Returns the version for images with such labels and these bands.
+    /// Returns the format version of `dataset.json` for images with these labels and bands.
     pub fn version_for(labels: LabelKind, bands: &Bands) -> u32 {
         match (bands.need_version(), labels) {
             (_, LabelKind::Numbers) => TARGETS_VERSION,

@@ -69,7 +69,8 @@ impl Windows {
         };
     }
 
-    /// Adds `count` ids of worker `job.worker` in a step of the current epoch, and the shards to read ahead.
+    /// Adds to `job` the next `count` sample ids of worker `job.worker` in step `step` of the current epoch, and the
+    /// shards to read ahead.
     pub(crate) fn fill(&mut self, step: u64, count: usize, job: &mut Job) {
         let place = job.worker - self.distribution.mine.start;
         let share =
@@ -95,8 +96,8 @@ impl Windows {
         }
     }
 
-    /// Adds to `ahead` the shards of the window that starts with piece `from` of a worker's run. If the run has no such
-    /// piece, adds those of the next epoch's first window.
+    /// Adds to `ahead` the shards of the window that starts with piece `from` in the run of the worker with index
+    /// `place`. If the run has no such piece, adds the shards of the worker's first window in the next epoch.
     fn announce(&mut self, place: usize, from: usize, ahead: &mut Vec<usize>) {
         let next = self.current.epoch + 1;
         let run = &self.current.runs[place];

@@ -34,12 +34,12 @@ pub(crate) enum Outcome {
     Stopped,
 }
 
-/// A sample, with its index in the piece and the key of its random draws.
+/// A sample: its index in the piece, and what its random draws depend on.
 #[derive(Clone, Copy)]
 struct SampleKey {
     index: usize,
     id: u64,
-    /// The key of the random draws, together with `epoch`.
+    /// The key of the random draws. The draws also depend on `epoch`.
     key: u64,
     epoch: u32,
 }

@@ -254,7 +254,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns an error that names the transform which needs floats, if [`Pipeline::tables`] returns `None`.
+    /// Returns an error if [`Pipeline::tables`] returns `None`. The error names the first transform that needs floats,
+    /// or the value type if the images are not bytes.
     pub fn check_bytes(&self) -> Result<(), Error> {
         if self.tables().is_some() {
             return Ok(());

@@ -72,7 +72,7 @@ impl<'a> BitReader<'a> {
         self.window >> (64 - count)
     }
 
-    /// Skips `count` bits, fewer than 32. Returns `None` if there are fewer.
+    /// Skips `count` (below 32) loaded bits. Returns `None` if fewer bits are loaded.
     #[inline]
     pub fn skip(&mut self, count: u32) -> Option<()> {
         self.loaded = self.loaded.checked_sub(count)?;
@@ -90,7 +90,8 @@ impl<'a> BitReader<'a> {
         Position { byte, bit: (8 - self.loaded % 8) % 8 }
     }
 
-    /// Returns the data from the next marker on, if only padding is left before it: fewer than 8 bits, all of them ones.
+    /// Returns the data from the next marker on. Returns `None` unless only padding is left before it: fewer than 8
+    /// bits, all of them ones.
     pub fn end(&mut self) -> Option<&'a [u8]> {
         self.load();
         let padding = self.loaded < 8 && self.window >> (64 - 8) >> (8 - self.loaded) == (1 << self.loaded) - 1;

@@ -43,8 +43,8 @@ pub(super) struct MarkerSummary {
 }
 
 impl MarkerSummary {
-    /// Reads the markers of a file. If `is_whole` (the file has a single scan and a valid checksum), stops at the
-    /// scan's data.
+    /// Reads the markers of a file. Stops at the data of the first scan if `is_whole` is set: then the file has entry
+    /// points with a valid checksum, so it is complete and has a single scan.
     ///
     /// # Errors
     ///

@@ -123,8 +123,8 @@ impl LabelList {
 /// The tag of a length-delimited field 1. It precedes the features of an example, and each map entry in the features.
 const FIRST_FIELD: u64 = 1 << 3 | 2;
 
-/// Returns the label of a payload that starts with `head`, if `head` contains the whole map entry of the label. `head`
-/// may end anywhere.
+/// Returns the label of a payload that starts with `head`. `head` may end anywhere. Returns `None` unless `head`
+/// contains the whole map entry with the key `LABEL`, and the entry has exactly one label.
 pub(crate) fn label(mut head: &[u8]) -> Option<i64> {
     // Skip the tag and the length of the features. The length is not checked, because they may extend beyond `head`.
     length(&mut head)?;

@@ -107,7 +107,7 @@ impl<'a> Keys<'a> {
         if let Some([ymin, xmin, ymax, xmax]) = self.boxes.uneven() {
             return Err(ExampleFault::Boxes { ymin, xmin, ymax, xmax });
         }
-        // An image with numbers needs no label.
+        // An image with regression targets needs no class label.
         let without = (!self.targets.is_empty()).then_some(ParsedLabels { label: 0, labels: Labels::NONE });
         let ParsedLabels { label, labels } = label.or(without).ok_or(ExampleFault::Missing(LABEL))?;
         let format = self.format.or_else(|| Format::detect(encoded)).ok_or(ExampleFault::Missing(FORMAT))?;

@@ -97,8 +97,9 @@ fn sharpen(source: &[u8], target: &mut [u8], shape: PlanarShape, rest: f32) {
     target[last..].copy_from_slice(row(shape.height - 1));
 }
 
-/// Moves the window by `down` rows and `right` columns. Outside its borders the image is mirrored without repeating the
-/// border pixels. Both offsets must be smaller than the sides of the image.
+/// Replaces the image by a window of the same size that starts `down` rows and `right` columns after the image's top
+/// left corner. Beyond its borders, the image is mirrored without repeating the border pixels. Both offsets must be
+/// smaller than the sides of the image.
 pub(in crate::transform) fn shift_reflected<T: Pixel>(image: &mut Planes<T>, down: i32, right: i32) {
     let shape = image.shape();
     let (height, width) = (shape.height, shape.width);

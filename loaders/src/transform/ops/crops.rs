@@ -191,8 +191,9 @@ impl fmt::Display for PadCrop {
     }
 }
 
-/// `shift(rows, columns)`: moves the window down and to the right by these numbers of pixels, which may be negative.
-/// Outside its borders the image is mirrored without repeating the border pixels. airbench scores such views.
+/// `shift(rows, columns)`: replaces the image by a window of the same size that starts this many rows and columns after
+/// its top left corner. Both numbers may be negative. Beyond its borders, the image is mirrored without repeating the
+/// border pixels. airbench uses such views for test-time augmentation.
 #[derive(Debug)]
 struct Shift {
     rows: i32,

@@ -95,7 +95,7 @@ impl Transform for AlternatingFlip {
         true
     }
 
-    /// Uses the draws of the first epoch.
+    /// Uses the draws of epoch 0 in every epoch, so that each image keeps the result of its first draw.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let first = draws.of_epoch(0).happens(0.5);
         if first != (draws.epoch() % 2 == 1) {
