@@ -38,7 +38,7 @@ pub(super) struct Survey {
     pub strides: Vec<u64>,
     /// The first usable image's kind, which all images must share. `None` only if the conversion will fail.
     pub kind: Option<Kind>,
-    /// The result of [`Survey::fill`].
+    /// The cached result of [`Survey::fill`].
     fill: Option<Vec<f64>>,
 }
 
@@ -167,14 +167,14 @@ impl Survey {
         }
     }
 
-    /// Returns the band means in the split `train`, without nodata values. Empty if the data set has no nodata value.
-    /// The first call reads all `train` images.
+    /// Returns the band means of the split `train` (or of the first split if there is no `train`), without nodata
+    /// values. Empty if the data set has no nodata value. The first call reads all images of this split.
     ///
     /// # Errors
     ///
-    /// Returns an error if no image can be used or a band has no data. Also returns the error for the first unusable
-    /// sample, unless such samples are skipped: repairing it later would change the mean, and finished shards would
-    /// contain the old value.
+    /// Returns an error if no image can be used or a band has no data. With [`OnBad::Fail`](crate::OnBad::Fail), also
+    /// returns an error for the first unusable sample: repairing it later would change the mean, and finished shards
+    /// would contain the old value.
     pub fn fill(&mut self, source: &dyn Source, target: Target<'_>, options: &ConvertOptions) -> Result<&[f64], Error> {
         if self.fill.is_none() {
             self.fill = Some(self.measure_fill(source, target, options)?);

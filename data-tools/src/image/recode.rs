@@ -466,7 +466,8 @@ impl<'a> Target<'a> {
         Target { resize, quality, raw, to_8bit, bands, entry_points, png_as_jpeg }
     }
 
-    /// Returns an option that is set and that raw images do not support.
+    /// Returns the name of the first option that is set although raw images do not support it. Returns `None` if there
+    /// is no such option.
     fn for_photos(&self) -> Option<&'static str> {
         let quality = self.quality.map(|_| "quality");
         self.resize.map(|_| "resize").or(quality)

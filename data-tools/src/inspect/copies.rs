@@ -120,7 +120,8 @@ fn search<'a>(pictures: &'a [Picture], originals: &'a [Picture], lookup: &HashIn
     pictures.iter().filter_map(nearest).collect()
 }
 
-/// Also compares the thumbnails, in case two checksums are equal by chance.
+/// Returns true if both records contain the same image data: equal length and checksum. The thumbnails are compared
+/// too, because checksums can be equal by chance.
 fn same_bytes(a: &Picture, b: &Picture) -> bool {
     a.bytes == b.bytes && a.thumbnail == b.thumbnail
 }
@@ -197,7 +198,7 @@ pub(super) fn examples(dir: &Path, copies: &[NearCopy]) -> Vec<CopyNames> {
     shown
 }
 
-/// Writes a line for each pair of splits that share images, followed by some of their names.
+/// Writes a line for each pair of splits that share images, followed by the names of some of these images.
 pub(super) fn write_counts(copies: &[NearCopy], examples: &[CopyNames], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for Count { split, of, images, same_bytes } in counts(copies) {
         let (has, images) = (if images == 1 { "has" } else { "have" }, text::plural(images, "image"));

@@ -34,8 +34,8 @@ pub(super) const HDF5: Kind = Kind {
 };
 
 const HINT: &str = "expected arrays such as x_train and y_train, train_images and train_labels, or images and labels";
-/// Number of values in the compressed HDF5 chunks over which samples are shuffled together. These chunks fit in the 64 MiB
-/// cache of the process that reads HDF5 files.
+/// Samples of an HDF5 file are shuffled within groups of compressed chunks with at most this many values in total. Such a
+/// group fits in the 64 MiB cache of the process that reads HDF5 files.
 const GROUP_VALUES: usize = 8 << 20;
 /// Words for images and for labels in array names.
 const IMAGES: &[&str] = &["x", "image", "images", "img", "imgs", "data", "arr_0"];
@@ -47,7 +47,7 @@ struct Part {
     stored: StoredType,
     axes: Axes,
     labels: Vec<u32>,
-    /// Each image's numbers, if images have numbers instead of classes.
+    /// The targets of all usable images, one image after the other. Empty if images have classes.
     targets: Vec<f32>,
     /// The index of each usable image in the array.
     numbers: Vec<u64>,

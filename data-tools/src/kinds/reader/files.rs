@@ -316,7 +316,8 @@ pub(crate) struct Listing {
     items: Vec<Item>,
     /// The sets of classes, if files may have multiple classes.
     sets: Option<LabelSets>,
-    /// All files' numbers, file after file, and the count per file. Empty and 0 if the labels are classes.
+    /// The targets of all files, one file after the other, and the number of targets per file. Empty and 0 if the
+    /// labels are classes.
     numbers: Vec<f32>,
     width: usize,
 }
@@ -342,7 +343,7 @@ impl Listing {
         self.push(name, number, range);
     }
 
-    /// Adds a file with numbers.
+    /// Adds a file with targets.
     pub(crate) fn push_numbers(&mut self, name: &str, numbers: &[f32], range: (u64, u64)) {
         self.width = numbers.len().max(1);
         let number = (self.numbers.len() / self.width) as u32;
@@ -350,7 +351,7 @@ impl Listing {
         self.push(name, number, range);
     }
 
-    /// Returns a file's numbers, or `None` if the labels are classes.
+    /// Returns a file's targets, or `None` if the labels are classes.
     fn numbers_of(&self, item: &Item) -> Option<&[f32]> {
         (self.width > 0).then(|| &self.numbers[item.label as usize * self.width..][..self.width])
     }
