@@ -11,10 +11,10 @@ pub const ROUNDS: usize = 10;
 /// Op index for the order of samples. Transforms must not use it.
 pub const ORDER_OP: u16 = u16::MAX;
 
-/// Op index for gradient codecs. The id consists of a worker and a block of elements.
+/// Op index for gradient codecs. The id of the draws consists of a worker and a block of elements.
 pub const CODEC_OP: u16 = 0xff00;
 
-/// Op index for mixing batches. The id consists of a worker and a step.
+/// Op index for mixing batches. The id of the draws consists of a step (high bits) and a worker.
 pub const MIX_OP: u16 = 0xff01;
 
 /// Computes a block of Philox4x32-10: four uniform 32-bit words.

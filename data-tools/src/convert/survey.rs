@@ -233,7 +233,7 @@ pub(super) fn unusable(source: &dyn Source, split: usize, index: u64, sample: &S
 
 /// A sample that was converted beforehand.
 struct SurveyedSample {
-    /// Size of its record and index line.
+    /// Size in bytes of the sample's record and index line.
     bytes: u64,
     area: u64,
     raw: bool,

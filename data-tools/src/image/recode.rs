@@ -180,7 +180,7 @@ impl<'a> Recoder<'a> {
         Ok(())
     }
 
-    /// Returns the value that marks pixels without data in the last image. The image still contains them.
+    /// Returns the value that marks pixels without data in the last image. These pixels have not been replaced yet.
     pub(crate) fn nodata(&self) -> Option<f64> {
         self.nodata
     }

@@ -27,7 +27,7 @@ const TASK: usize = 4096;
 /// The data kept for comparing an image.
 #[derive(Debug, Clone)]
 pub(super) struct Picture {
-    /// Index in the shard. In a [`Gallery`], index in the split.
+    /// Index of the image in its shard, or in its split if the picture is in a [`Gallery`].
     number: u64,
     thumbnail: GreyThumbnail,
     /// Checksum and length of the record's image data.
@@ -46,7 +46,7 @@ impl Picture {
 pub(super) struct Gallery(BTreeMap<String, Vec<Picture>>);
 
 impl Gallery {
-    /// Adds the images of a shard. `first` is the index in the split of the shard's first record.
+    /// Adds the images of a shard. `first` is the index that the shard's first record has in the split.
     pub(super) fn add(&mut self, split: &str, first: u64, pictures: Vec<Picture>) {
         let all = self.0.entry(split.to_string()).or_default();
         all.extend(pictures.into_iter().map(|picture| Picture { number: first + picture.number, ..picture }));
@@ -146,7 +146,7 @@ pub struct NearCopy {
 /// How many near copies are listed by name for each pair of splits.
 const EXAMPLES: usize = 3;
 
-/// How many near copies two splits share.
+/// Number of near copies that a pair of splits shares.
 #[derive(Debug, PartialEq)]
 struct Count<'a> {
     split: &'a str,

@@ -37,7 +37,7 @@ pub(super) struct SourceDataset {
 }
 
 impl SourceDataset {
-    /// Opens the data set in `dir`. Its labels stay the same.
+    /// Opens the data set in `dir`. Sets `labels` so that records keep their stored labels.
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
         let dataset = Dataset::open(dir)?;
         let splits = dataset.manifest.splits.keys().map(|name| dataset.split(name)).collect::<Result<_, _>>()?;

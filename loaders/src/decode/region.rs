@@ -80,12 +80,12 @@ impl Part {
     }
 }
 
-/// Whether the EXIF orientation is applied to images.
+/// How images with an EXIF orientation are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Exif {
     #[default]
     Applied,
-    /// Images stay as they are stored.
+    /// Images are not turned.
     Ignored,
 }
 

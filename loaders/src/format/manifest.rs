@@ -99,7 +99,7 @@ impl Target {
         predicted * self.scale() + self.mean
     }
 
-    /// Returns an error unless the targets have different names and finite statistics.
+    /// Returns an error unless there are at most [`MAX_TARGETS`] targets with distinct names and finite statistics.
     pub fn check(all: &[Self]) -> Result<(), String> {
         if all.len() > MAX_TARGETS {
             return Err(format!("`targets`: expected at most {MAX_TARGETS}, got {}", all.len()));
@@ -263,7 +263,7 @@ impl Manifest {
             return Err(format!("`std`: expected finite numbers of at least 0, got {wrong}"));
         }
         self.splits.iter().try_for_each(|(name, split)| {
-            // Files are named after splits.
+            // Shards are named after splits, so a split's name must be a valid file name.
             if !is_file_name(name) {
                 let name = name.escape_debug();
                 return Err(format!("the name of a split must be a valid file name, got \"{name}\""));

@@ -179,7 +179,7 @@ impl Run {
         first..self.pieces.len().min(first + k)
     }
 
-    /// Returns the positions in the run of the samples in these pieces.
+    /// Returns the range of positions that the samples of these pieces have in the run.
     pub fn samples(&self, pieces: &Range<usize>) -> Range<u64> {
         self.pieces[pieces.start].before..self.pieces.get(pieces.end).map_or(self.len, |piece| piece.before)
     }

@@ -136,7 +136,8 @@ pub(crate) fn finish(shared: &Shared, slot: &mut Slot) {
     }
 }
 
-/// Makes the image of a sample, after the images that the piece already has.
+/// Makes the image of a sample and stores it after the images that the piece already has. Returns the sample's labels
+/// and the size of its record.
 fn make_sample(
     shared: &Shared,
     sample: SampleKey,

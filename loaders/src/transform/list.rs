@@ -74,7 +74,7 @@ pub(super) struct TransformList {
     /// Number of transforms at the start of the list that can work on bytes: the geometric ones, followed by any mix of
     /// geometric transforms and transforms whose results are bytes again.
     pub bytes: usize,
-    /// Number of floats of the largest image after the conversion from bytes to floats.
+    /// Number of floats that the largest intermediate image has, once images have been converted to floats.
     pub work: usize,
 }
 

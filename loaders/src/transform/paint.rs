@@ -151,7 +151,7 @@ impl Scale {
     }
 }
 
-/// Converts bytes to floats from 0 to 255.
+/// The scale that maps each byte to the float with the same value, for all channels.
 pub(super) static IDENTITY: [Scale; 1] = [Scale {
     table: {
         let mut table = [0.0; 256];

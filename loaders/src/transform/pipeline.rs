@@ -75,7 +75,7 @@ impl Pipeline {
         self.list.output
     }
 
-    /// Tells if the EXIF orientation of images is applied.
+    /// Returns [`Exif::Applied`] if images are turned as their EXIF orientation says.
     pub fn exif(&self) -> Exif {
         self.list.head.exif
     }

@@ -18,7 +18,7 @@ pub(super) const MAX_CELLS: u64 = 1024;
 const FONT_SCALE: usize = 2;
 /// The number of text lines below a picture, unless the text has more line breaks.
 const LINES: usize = 2;
-/// Width of a cell in letters, at least. Captions have room for this many letters even under narrow pictures.
+/// Minimum width of a cell in letters, so that captions also have room under narrow pictures.
 const SHEET_LETTERS: usize = 11;
 /// Margin around each cell, and between picture and caption, in pixels.
 const SHEET_GAP: usize = 8;

@@ -348,7 +348,7 @@ pub(crate) struct RowGroups {
 }
 
 impl RowGroups {
-    /// Keeps as many row groups as fit in `memory` bytes, but at least two.
+    /// Creates a cache that keeps as many row groups as fit in `memory` bytes, but at least two.
     pub(crate) fn new(tables: Vec<Table>, memory: u64) -> Self {
         let sizes = || tables.iter().flat_map(Table::group_bytes);
         let largest = sizes().max().unwrap_or(0).max(1);

@@ -108,7 +108,7 @@ pub(super) struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
     /// Bits of the incomplete last byte, starting at the least significant bit.
     pending: u32,
-    /// Number of these bits, 0 to 7.
+    /// Number of bits in `pending`, 0 to 7.
     count: u32,
 }
 
@@ -228,7 +228,7 @@ impl<'a> HuffmanTable<'a> {
 
 /// Finds the symbol of a code.
 pub(super) struct HuffmanDecoder {
-    /// Symbol and code length, indexed by the next bits. The length is 0 if the code is longer than the index.
+    /// Symbol and code length, indexed by the next [`LOOKUP`] bits of the data. The length is 0 if the code is longer.
     short: Vec<(u8, u8)>,
     /// Codes with more than `LOOKUP` bits and their symbols, in ascending order.
     long: Vec<(Code, u8)>,

@@ -143,7 +143,7 @@ fn utf8_prefix(bytes: &[u8]) -> &str {
     }
 }
 
-/// Returns a Feature's FloatList.
+/// Returns a Feature's FloatList. Returns `None` if the Feature has no list, or an empty list of another type.
 fn floats<'a>(feature: &'a [u8], key: &'static str) -> Result<Option<Floats<'a>>, ExampleFault> {
     let (mut found, mut fields) = (None, Fields(feature));
     while let Some((number, value)) = fields.next()? {

@@ -4,7 +4,8 @@ use super::image::{ByteImage, Pixel, Planes};
 use super::values::{fused, whole};
 use crate::transform::geometry::PlanarShape;
 
-/// Computes the weights of one axis: exp(-d^2 / (2 sigma^2)), normalised to a sum of 1.
+/// Computes the weights of one axis: exp(-d^2 / (2 sigma^2)), where d is the distance from the middle, normalised to a
+/// sum of 1.
 fn weigh(weights: &mut [f32], sigma: f64) {
     let middle = (weights.len() - 1) as f64 / 2.0;
     let exact = |i: usize| (-0.5 * ((i as f64 - middle) / sigma).powi(2)).exp();

@@ -67,9 +67,9 @@ pub(crate) struct Planes<T> {
     shape: PlanarShape,
     /// The planes, without gaps. Values after them are left over from larger images.
     pixels: Vec<T>,
-    /// The planes before the last [`Planes::replace_with`].
+    /// Buffer for the result of [`Planes::replace_with`], which then swaps it with `pixels`.
     spare: Vec<T>,
-    /// The planes at the last [`Planes::save`].
+    /// The planes that [`Planes::save`] has saved.
     kept: Vec<T>,
     lines: Lines,
 }

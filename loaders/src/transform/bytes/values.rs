@@ -146,7 +146,8 @@ fn histogram(plane: &[u8]) -> [u64; 256] {
     std::array::from_fn(|byte| counts.iter().map(|counts| u64::from(counts[byte])).sum())
 }
 
-/// Blends with grey: `factor` times the colours plus `1 - factor` times their grey. A grey image does not change.
+/// Blends each pixel with its grey value: `factor` times the colour plus `1 - factor` times the grey value. A grey
+/// image does not change.
 pub(in crate::transform) fn saturation(image: &mut ByteImage, factor: f64) {
     let (factor, rest) = (factor as f32, (1.0 - factor) as f32);
     each_colour(image, |[red, green, blue]| {

@@ -71,7 +71,7 @@ fn brightness(values: &mut [f32], factor: f32) {
     }
 }
 
-/// Blends with the mean grey value.
+/// Blends with the mean grey value: `factor` times the image plus `1 - factor` times the mean.
 fn contrast(values: &mut [f32], is_color: bool, factor: f32) {
     let mean = if is_color {
         let [red, green, blue] = rgb(values);

@@ -238,7 +238,7 @@ impl fmt::Display for Shift {
     }
 }
 
-/// Returns the shape of a crop, which must fit inside.
+/// Returns the shape of a crop to `size`, or an error if it does not fit into `input`.
 fn cropped(size: Size, input: ImageSpec) -> Result<ImageSpec, String> {
     let Size { height, width } = size;
     if height > input.height || width > input.width {
