@@ -43,7 +43,7 @@ pub enum Error {
         dir: PathBuf,
         /// Additional space that the copy needs, in bytes.
         needed: u64,
-        /// Bytes that can be written there.
+        /// Bytes that can be written to `dir`.
         free: u64,
     },
     /// The directory for copies is not private: another user owns it, or may be able to read or change it. `problem` also

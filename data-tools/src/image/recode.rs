@@ -46,9 +46,9 @@ pub(crate) struct Recoder<'a> {
 /// TIFF properties that were ignored.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ignored {
-    /// Pages after the first.
+    /// True if the file has pages after the first that were not read.
     pub pages: bool,
-    /// A nodata value.
+    /// True if the file has a nodata value that was not used.
     pub nodata: bool,
 }
 

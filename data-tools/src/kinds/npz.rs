@@ -273,7 +273,7 @@ impl Part {
         Ok(Part { images, stored, axes, labels: Vec::new(), targets: Vec::new(), numbers: Vec::new() })
     }
 
-    /// Adds the images with a usable label, or with finite numbers if `all_targets` is not empty.
+    /// Adds the images with a usable label, or with finite targets if `all_targets` is not empty.
     fn choose(
         &mut self,
         (split, all): (&str, &[Label]),

@@ -22,7 +22,7 @@ pub use layout::{Layout, layout};
 use loaders::MAX_CHANNELS;
 use values::Values;
 
-/// Maximum image file size.
+/// Maximum size of an image file in bytes.
 const MAX_FILE: u64 = 1 << 29;
 
 /// Decoded pixels, little-endian, in rows of interleaved bands (H, W, C).

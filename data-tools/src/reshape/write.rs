@@ -56,7 +56,8 @@ impl SourceDataset {
         })
     }
 
-    /// Returns the class for each sample in a split. If images have class sets or numbers, returns 0 for each.
+    /// Returns the class of each sample in a split. If images have sets of classes or targets instead, returns 0 for
+    /// each.
     pub(super) fn classes_of(&self, split: usize) -> Result<Vec<u32>, Error> {
         let (split, mut copy) = (&self.splits[split], Vec::new());
         if split.label_kind() != LabelKind::OneClass {

@@ -92,11 +92,11 @@ pub enum Exif {
 /// An image orientation: a transposition, followed by mirroring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExifOrientation {
-    /// Exchanges rows and columns.
+    /// True if rows and columns are exchanged.
     transposed: bool,
-    /// After the transposition, mirrors left and right.
+    /// True if left and right are mirrored after the transposition.
     flipped: bool,
-    /// After the transposition, mirrors top and bottom.
+    /// True if top and bottom are mirrored after the transposition.
     flipped_vertically: bool,
 }
 

@@ -39,10 +39,10 @@ pub struct Manifest {
     /// True if an image may have any number of labels, including zero.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multi_label: bool,
-    /// Class names, where the index is the label. Empty if the labels are numbers.
+    /// Class names, where the index is the label. Empty if images have targets instead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
-    /// Names and statistics for the numbers that each image has, if the labels are numbers. Empty if they are classes.
+    /// Names and statistics of the targets, if each image has numbers instead of classes. Otherwise empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<Target>,
     /// Subtracted from each stored label. 1 for TensorFlow's ImageNet shards, otherwise 0.
@@ -83,8 +83,7 @@ impl Target {
         Self { name: name.into(), mean: 0.0, std: 1.0 }
     }
 
-    /// Returns the number that a deviation from the mean is divided by: the standard deviation, or 1 if all numbers are
-    /// equal.
+    /// Returns the divisor of [`Self::standardize`]: the standard deviation, or 1 if all values are equal.
     pub fn scale(&self) -> f64 {
         if self.std > 0.0 { self.std } else { 1.0 }
     }

@@ -22,7 +22,7 @@ use crate::text;
 
 pub(crate) struct Files {
     pub classes: Vec<String>,
-    /// The targets' names, if images have numbers instead of classes.
+    /// The names of the targets. Empty if images have classes.
     targets: Vec<String>,
     pub splits: Vec<SourceSplit>,
     pub listings: Vec<Listing>,
@@ -302,7 +302,7 @@ struct Item {
     place: u32,
     /// The file's class, or its index in `Listing::sets` or `Listing::numbers`.
     label: u32,
-    /// Start and length of its name in `names`.
+    /// Start and length of the file's name in `names`.
     name: (u64, u32),
     /// Offset and size in an archive.
     range: (u64, u64),
@@ -369,7 +369,7 @@ impl Listing {
         self.items.len() as u64
     }
 
-    /// Returns each file's class. If files have class sets or numbers, returns 0 for each.
+    /// Returns each file's class. If files have sets of classes or targets instead, returns 0 for each.
     pub(crate) fn labels(&self) -> impl Iterator<Item = u32> {
         let is_class = self.kind() == LabelKind::OneClass;
         self.items.iter().map(move |i| if is_class { i.label } else { 0 })
@@ -451,7 +451,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Sets label and name of file `index`.
+    /// Copies the labels or targets, and the name, of file `index` to `sample`.
     fn describe(&self, index: u64, sample: &mut Sample) {
         let item = &self.items[index as usize];
         sample.labels.clear();

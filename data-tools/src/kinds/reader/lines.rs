@@ -39,7 +39,7 @@ pub(crate) struct Line {
     pub number: u64,
     start: u64,
     length: u32,
-    /// Start and length of its numbers in `Lines::numbers`.
+    /// Start and number of the line's target values in `Lines::numbers`.
     numbers: (u64, u32),
     pub labels: u32,
     pub split: u32,

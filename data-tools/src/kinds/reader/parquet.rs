@@ -341,9 +341,9 @@ pub(crate) struct RowGroups {
     tables: Vec<Table>,
     /// The highest number of row groups to keep.
     most: usize,
-    /// True if all row groups fit.
+    /// True if all row groups fit in memory.
     fit: bool,
-    /// Sorted by last use, the most recent last.
+    /// The row groups in memory, sorted by last use, the most recent last.
     kept: Mutex<VecDeque<CachedGroup>>,
 }
 

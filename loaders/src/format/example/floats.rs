@@ -38,7 +38,7 @@ impl<'a> Floats<'a> {
 pub struct FloatList(Vec<u8>);
 
 impl FloatList {
-    /// Replaces the values by these.
+    /// Replaces all values by `values`.
     pub fn set(&mut self, values: impl ExactSizeIterator<Item = f32>) {
         self.0.clear();
         if values.len() > 0 {

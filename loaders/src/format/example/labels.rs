@@ -94,7 +94,7 @@ pub struct LabelList {
 }
 
 impl LabelList {
-    /// Replaces the labels by these.
+    /// Replaces all labels by `labels`.
     pub fn set(&mut self, labels: &[i64]) {
         self.bytes.clear();
         (self.first, self.count) = (labels.first().copied().unwrap_or(0), labels.len());

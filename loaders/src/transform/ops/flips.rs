@@ -11,7 +11,7 @@ use crate::transform::op::{BuildResult, Context, Transform};
 #[derive(Debug)]
 struct Flip {
     probability: f64,
-    /// Mirrors top and bottom instead of left and right.
+    /// True if the transform mirrors top and bottom instead of left and right.
     vertical: bool,
 }
 
