@@ -74,12 +74,12 @@ impl Kind {
         Bands { dtype: self.dtype, channels: Some(self.channels), ..Bands::default() }.need_version()
     }
 
-    /// Returns true if each band is measured with a histogram. Nodata values are only left out this way.
+    /// Returns true if each band is measured with a histogram. Only histograms leave out nodata values.
     pub fn measures_bands(&self) -> bool {
         self.needs_bands() || self.nodata.is_some()
     }
 
-    /// Adds a recoded sample's pixels. In files such as JPEGs, every pixel has data.
+    /// Adds a recoded sample's pixels to `stats`. Only raw images can have pixels without data.
     pub fn measure(&self, recoder: &mut Recoder<'_>, sample: &Sample, stats: &mut BandStats) -> Result<(), String> {
         let values = Values { dtype: sample.dtype, channels: sample.channels as usize, width: sample.width as usize };
         let nodata = self.nodata.filter(|_| sample.format == Format::Raw);

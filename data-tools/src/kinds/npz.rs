@@ -187,8 +187,8 @@ fn open(src: &Path, options: &ConvertOptions, arrays: Vec<Array>) -> Opened {
     build(src, options, by_split)
 }
 
-/// Splits an array name into the split and the content: true for images, false for labels. The split is `train` if the
-/// name has no other word. Returns `None` if the array has neither images nor labels.
+/// Returns the data split that an array's name states, and true for images or false for labels. The split is `train` if
+/// the name has no other word. Returns `None` if the array has neither images nor labels.
 fn classify_array(array: &Array) -> Option<(String, bool)> {
     let (rest, part): (Vec<&str>, Vec<&str>) =
         words(&array.name).into_iter().partition(|word| is_in(IMAGES, word) || is_in(LABELS, word));

@@ -91,7 +91,7 @@ pub struct Filling {
 impl Slot {
     /// Makes room for `values` floats or bytes of images in `pieces` pieces, and forgets the previous batch.
     pub fn prepare(&mut self, values: usize, as_bytes: bool, pieces: usize) {
-        // New pages from the system are already zero. They are populated when they are written.
+        // `vec!` gets new pages from the system, which are already zero. The first write to a page populates it.
         if as_bytes && self.pixels.len() < values {
             self.pixels = vec![0; values];
         } else if !as_bytes && self.images.len() < values {

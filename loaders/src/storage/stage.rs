@@ -118,7 +118,8 @@ struct SpaceTracker {
 }
 
 impl SpaceTracker {
-    /// The new file is complete before the old one is removed.
+    /// Counts the replacement of a file of `old` bytes by one of `new` bytes. For a moment both exist, because the new
+    /// file is complete before the old one is removed.
     fn replace(&mut self, old: u64, new: u64) {
         let both = self.now.saturating_add_unsigned(new);
         self.most = self.most.max(both.max(0) as u64);

@@ -61,8 +61,8 @@ pub(super) fn columns(samples: usize, epochs: usize) -> usize {
     (wished / epochs).clamp(1, samples) * epochs
 }
 
-/// Breaks the text at line breaks and spaces into at most `LINES` lines, each with at most `letters` letters. Text that does not fit ends
-/// in two dots.
+/// Breaks a text into lines of at most `letters` letters. A text with line breaks keeps its lines. Other text is broken
+/// at spaces into at most `LINES` lines. Text that does not fit is cut and ends in two dots.
 fn wrapped(words: &str, letters: usize) -> Vec<String> {
     if words.contains('\n') {
         return words.lines().map(|line| cut(line.trim(), letters)).collect();
