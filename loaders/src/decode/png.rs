@@ -61,7 +61,7 @@ impl<'a> Png<'a> {
         let (spec, colour) = (self.spec(), self.decoder.color_type());
         let stored = self.decoder.total_bytes();
         let converted = if colour == ColorType::Rgb8 { 0 } else { 3 * spec.pixels() as u64 };
-        // A rotated image needs its pixels twice.
+        // Turning an image needs a second copy of its pixels, as RGB.
         let turned = if self.turn.is_none() { 0 } else { 3 * spec.pixels() as u64 };
         let memory = stored.saturating_add(converted).saturating_add(turned);
         Cost { spec, memory, scans: 1, seconds: stored as f64 / BYTES_PER_SECOND }

@@ -94,8 +94,8 @@ fn parse_number(text: &str) -> Option<i64> {
 pub(crate) struct Classes {
     pub names: Vec<String>,
     by_name: BTreeMap<String, u32>,
-    /// The classes that `train` has. Other splits may use only these. `None` if there is no `train` split or images can have more than one
-    /// label.
+    /// The classes that `train` has. Other splits may use only these. `None` if there is no `train` split or if images
+    /// can have more than one label.
     train_classes: Option<BTreeSet<u32>>,
     /// True if there is a list of classes. Numbers are then indices into it.
     is_list: bool,

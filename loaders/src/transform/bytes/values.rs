@@ -30,13 +30,13 @@ pub(in crate::transform) fn one_if(condition: bool) -> f32 {
     f32::from_bits(u32::from(condition).wrapping_neg() & 1f32.to_bits())
 }
 
-/// Computes a * b + c with one rounding.
+/// Computes a * b + c in `f64`, where the product is exact, and rounds the result to `f32`.
 #[inline]
 pub(in crate::transform) fn fused(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(a) * f64::from(b) + f64::from(c)) as f32
 }
 
-/// Computes a * x + b * y. The product a * x is rounded, and then the fused multiply-add is rounded once.
+/// Computes a * x + b * y: rounds a * x to `f32`, then adds b * y with `fused`.
 #[inline]
 pub(in crate::transform) fn blend(a: f32, x: f32, b: f32, y: f32) -> f32 {
     fused(b, y, a * x)
