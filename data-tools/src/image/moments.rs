@@ -65,7 +65,7 @@ impl Moments {
         Ok(())
     }
 
-    /// Adds the sums of `shard`, which an error message names.
+    /// Adds `part`, the sums of `shard`. An error names the shard.
     pub(crate) fn merge_shard(&mut self, part: &Moments, shard: &Path) -> Result<(), Error> {
         self.merge(part).map_err(|what| Error::input(shard, format!("images of {what}")))
     }

@@ -1,5 +1,6 @@
-//! Converts an image file to the content of its record: the unchanged file, a smaller JPEG, or pixels. The decoder is
-//! the one that training uses, so every converted file can be trained on. Files in other formats become PNGs or JPEGs.
+//! Converts an image file to the content of its record: the unchanged file, another file (such as a smaller JPEG), or
+//! pixels. The decoder is the one that training uses, so every converted file can be trained on. Files in other formats
+//! than JPEG and PNG become PNGs or JPEGs.
 //!
 //! An unchanged file keeps its EXIF orientation, and its boxes are not changed: readers apply the orientation to both. If
 //! pixels are decoded, the orientation is applied to the pixels and to the boxes.

@@ -56,7 +56,8 @@ impl<'a> Png<'a> {
         ImageSpec::new(height, width, if self.decoder.color_type().has_color() { 3 } else { 1 })
     }
 
-    /// Returns the cost of decoding: the pixels as stored and, if they must be converted, as RGB.
+    /// Returns the cost of decoding. The memory is for the pixels as stored, and for copies if they must be converted
+    /// to RGB or turned.
     pub fn cost(&self) -> Cost {
         let (spec, colour) = (self.spec(), self.decoder.color_type());
         let stored = self.decoder.total_bytes();

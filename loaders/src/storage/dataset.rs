@@ -217,7 +217,7 @@ impl Split {
     }
 
     /// Returns an image's labels for display: its class names, or the names and values of its targets. They are
-    /// separated by `"; "`. Returns "no label" if there are no classes.
+    /// separated by `"; "`. Returns "no label" if labels are classes and the image has none.
     ///
     /// # Errors
     ///
