@@ -67,7 +67,8 @@ pub fn convert_source(source: &dyn Source, out: &Path, options: &ConvertOptions)
     Attempt::new(source, out, options, Instant::now(), ThreadTimes::default())?.once()
 }
 
-/// Returns everything that determines the output. An unfinished conversion is resumed only if this is equal.
+/// Returns everything that determines the output. An unfinished conversion is resumed only if its request is equal to
+/// this one.
 fn request(kind: &str, src: &Path, options: &ConvertOptions, fingerprint: u32) -> Result<Map<String, Value>, Error> {
     let src = src.canonicalize().map_err(|e| Error::io("read", src, e))?;
     let splits = options.split_map.iter().map(|(name, split)| format!("{name}={split}")).collect::<Vec<_>>().join(" ");

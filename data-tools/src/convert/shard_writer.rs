@@ -170,7 +170,7 @@ const LIMIT_FACTOR: u64 = 64;
 /// Bytes added to the default limit.
 const LIMIT_EXTRA: u64 = 1 << 30;
 
-/// The output limit, shared by all threads.
+/// The limit on the total size of the shards, shared by all threads.
 pub(super) struct OutputLimit {
     /// The value passed with `--max-output`.
     given: Option<u64>,

@@ -230,7 +230,8 @@ fn resolve(out: &Path) -> Result<PathBuf, Error> {
     let entries = fs::read_dir(out).map_err(|e| Error::io("list the output folder", out, e))?;
     match entries.count() {
         0 => fs::canonicalize(out).map_err(|e| Error::io("use this path for the output", out, e)),
-        n => Err(out_taken(out, &format!("it exists and contains {}", text::plural(n as u64, "file")))),
+        1 => Err(out_taken(out, "it exists and contains 1 entry")),
+        n => Err(out_taken(out, &format!("it exists and contains {} entries", text::count(n as u64)))),
     }
 }
 

@@ -65,7 +65,7 @@ impl Moments {
         Ok(())
     }
 
-    /// Adds the sums of `shard`, which an error message names.
+    /// Adds `part`, the sums of `shard`. An error names the shard.
     pub(crate) fn merge_shard(&mut self, part: &Moments, shard: &Path) -> Result<(), Error> {
         self.merge(part).map_err(|what| Error::input(shard, format!("images of {what}")))
     }
@@ -105,7 +105,7 @@ impl Moments {
         let n = u128::from(self.pixels);
         let mean = |sum: u64| sum as f64 / (self.pixels as f64 * 255.0);
         let std = |sum: u64, squares: u64| {
-            // n * S2 - S1^2 is exact. Rounding begins with the conversion to f64.
+            // n * squares - sum^2 is an exact integer. Rounding begins with the conversion to f64.
             let spread = n * u128::from(squares) - u128::from(sum) * u128::from(sum);
             (spread as f64).sqrt() / (self.pixels as f64 * 255.0)
         };

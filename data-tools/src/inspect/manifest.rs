@@ -65,8 +65,8 @@ pub(super) fn check_bands(example: &Example<'_>, manifest: &Manifest) -> Result<
     }
 }
 
-/// Returns an error if a record has zero or multiple labels, or numbers. In this case only the original `dataset.json` can tell
-/// which classes exist.
+/// Returns an error if a record has zero or multiple labels, or has targets. In this case only the original
+/// `dataset.json` can tell which classes or targets exist.
 fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[ScannedShard]) -> Result<(), Error> {
     let several = shards.iter().zip(scanned).find_map(|(shard, scanned)| Some((shard, scanned.several?)));
     let Some((shard, Position { record, offset })) = several else { return Ok(()) };
@@ -286,7 +286,7 @@ pub(super) fn compare(dir: &Path, manifest: &Manifest, scanned: &[ScannedShard])
     Ok(())
 }
 
-/// Returns a record's number for each target. Empty if the labels are classes.
+/// Returns a record's value for each target. Empty if the labels are classes.
 pub(super) fn targets(example: &Example<'_>, manifest: &Manifest) -> Result<Vec<f32>, String> {
     let found: Vec<f32> = match manifest.label_kind() {
         LabelKind::Numbers => example.targets.values().collect(),

@@ -40,7 +40,7 @@ pub struct Stats {
     pub classes: Vec<(String, u64)>,
     /// Label counts of a multi-label data set.
     pub several: Option<LabelCounts>,
-    /// The targets with their smallest and largest number. Empty if labels are classes.
+    /// The targets, each with its smallest and largest value in the split. Empty if the labels are classes.
     pub targets: Vec<(Target, [f32; 2])>,
     /// Number of unusable records that were left out.
     pub skipped: u64,

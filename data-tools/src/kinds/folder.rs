@@ -25,7 +25,7 @@ pub(super) const FOLDER: Kind = Kind {
 const HINT: &str = "expected a folder that contains a folder of images for each class, or train and val (or validation, test) with such \
                     folders";
 
-/// How many levels below SRC to look for splits that are one or more levels too deep.
+/// If SRC contains no splits, the number of levels below it that are searched for splits, for an error message.
 const MAX_DEPTH: usize = 4;
 /// Label tables in Hugging Face's imagefolder format.
 const METADATA: [&str; 3] = ["metadata.jsonl", "metadata.csv", "metadata.parquet"];

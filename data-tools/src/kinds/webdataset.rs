@@ -93,7 +93,8 @@ fn name_by_text(packed: &mut [ArchiveSamples]) {
     }
 }
 
-/// Returns messages for all unusable samples, or an error for the first.
+/// With [`OnBad::Skip`], returns a message for each unusable sample. With [`OnBad::Fail`], returns an error for the
+/// first unusable sample.
 fn check(
     archives: &[(String, PathBuf)],
     packed: &[ArchiveSamples],

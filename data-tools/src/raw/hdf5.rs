@@ -141,7 +141,7 @@ pub(crate) fn read_image(path: &Path, options: &RawOptions, limits: &Limits) -> 
     Ok(RawImage { dtype: stored.dtype, height, width, channels, bytes, nodata: None })
 }
 
-/// Returns an error if reading images with this shape, `rows` entries at a time, would exceed the memory limits.
+/// Returns an error if reading images with this shape, `rows` entries at a time, would exceed the limits.
 pub(crate) fn check(path: &Path, array: &Described, axes: Axes, rows: usize, limits: &Limits) -> Result<(), Error> {
     let length = path.metadata().map_or(0, |file| file.len());
     let spec = ImageSpec::new(axes.height as u32, axes.width as u32, axes.bands as u32);

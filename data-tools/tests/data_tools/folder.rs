@@ -206,7 +206,7 @@ fn a_list_of_classes_gives_the_labels() {
     }
 }
 
-/// These faults concern the whole source, not a single file.
+/// Faults of the source as a whole, not of a single file.
 #[test]
 fn classes_that_cannot_be() {
     let temp = Temp::new();

@@ -15,7 +15,7 @@ use data_tools::{
 use loaders::{Dataset, LabelKind};
 use support::mentions;
 
-/// Images with these numbers, by name.
+/// Returns the two targets of image `id`.
 fn numbers(id: u32) -> [f32; 2] {
     [id as f32 * 1.25 - 20.0, 1e6 + id as f32]
 }
@@ -38,7 +38,7 @@ fn table(temp: &Temp) -> PathBuf {
     src.join("table.csv")
 }
 
-/// Returns each image's numbers, with the image's name as the key.
+/// Returns the targets of each image by image name.
 fn records(dir: &Path, split: &str) -> BTreeMap<String, Vec<f32>> {
     let split = Dataset::open(dir).unwrap().split(split).unwrap();
     let mut copy = Vec::new();

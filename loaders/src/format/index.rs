@@ -43,8 +43,8 @@ pub fn index_text(entries: &[(u64, u64)]) -> String {
     text
 }
 
-/// Returns the start of each record, followed by `file`, the size of the shard in bytes. Returns a message if the index
-/// is wrong.
+/// Returns the start of each record, followed by `file`, the size of the shard in bytes. Returns an error message if
+/// the index is wrong.
 pub(crate) fn parse_index(text: &str, file: u64) -> Result<Vec<u64>, String> {
     let mut offsets = Vec::new();
     let mut end = 0u64;

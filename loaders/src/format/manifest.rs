@@ -34,15 +34,15 @@ pub const MAX_TARGETS: usize = 4096;
 /// The contents of `dataset.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The result from [`Manifest::version_for`].
+    /// Version of the format of `dataset.json`, as [`Manifest::version_for`] returns it.
     pub version: u32,
     /// True if an image may have any number of labels, including zero.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multi_label: bool,
-    /// Class names, where the index is the label. Empty if the labels are numbers.
+    /// Class names, where the index is the label. Empty if images have targets instead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
-    /// Names and statistics for the numbers that each image has, if the labels are numbers. Empty if they are classes.
+    /// Names and statistics of the targets, if each image has numbers instead of classes. Otherwise empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<Target>,
     /// Subtracted from each stored label. 1 for TensorFlow's ImageNet shards, otherwise 0.
@@ -83,8 +83,7 @@ impl Target {
         Self { name: name.into(), mean: 0.0, std: 1.0 }
     }
 
-    /// Returns the number that a deviation from the mean is divided by: the standard deviation, or 1 if all numbers are
-    /// equal.
+    /// Returns the divisor of [`Self::standardize`]: the standard deviation, or 1 if all values are equal.
     pub fn scale(&self) -> f64 {
         if self.std > 0.0 { self.std } else { 1.0 }
     }
@@ -99,7 +98,7 @@ impl Target {
         predicted * self.scale() + self.mean
     }
 
-    /// Returns an error unless the targets have different names and finite statistics.
+    /// Returns an error unless there are at most [`MAX_TARGETS`] targets with distinct names and finite statistics.
     pub fn check(all: &[Self]) -> Result<(), String> {
         if all.len() > MAX_TARGETS {
             return Err(format!("`targets`: expected at most {MAX_TARGETS}, got {}", all.len()));
@@ -153,7 +152,7 @@ pub struct ShardManifest {
 }
 
 impl Manifest {
-    /// Returns the version for images with such labels and these bands.
+    /// Returns the format version of `dataset.json` for images with these labels and bands.
     pub fn version_for(labels: LabelKind, bands: &Bands) -> u32 {
         match (bands.need_version(), labels) {
             (_, LabelKind::Numbers) => TARGETS_VERSION,
@@ -263,7 +262,7 @@ impl Manifest {
             return Err(format!("`std`: expected finite numbers of at least 0, got {wrong}"));
         }
         self.splits.iter().try_for_each(|(name, split)| {
-            // Files are named after splits.
+            // Shards are named after splits, so a split's name must be a valid file name.
             if !is_file_name(name) {
                 let name = name.escape_debug();
                 return Err(format!("the name of a split must be a valid file name, got \"{name}\""));

@@ -64,23 +64,26 @@ impl Batch {
         self.output
     }
 
-    /// Returns the images as floats, (N, C, H, W) without gaps.
+    /// Returns the images as floats, (N, C, H, W) without gaps. Only for
+    /// [`PixelFormat::Values`](crate::PixelFormat::Values).
     pub fn images(&self) -> &[f32] {
         &self.slot.images[..self.len() * self.output.values()]
     }
 
-    /// Returns the images as bytes, (N, H, W, C) without gaps, for [`PixelFormat::Bytes`](crate::PixelFormat::Bytes).
+    /// Returns the images as bytes, (N, H, W, C) without gaps. Only for
+    /// [`PixelFormat::Bytes`](crate::PixelFormat::Bytes).
     pub fn pixels(&self) -> &[u8] {
         &self.slot.pixels[..self.len() * self.output.values()]
     }
 
-    /// Returns the crop of each image, for [`PixelFormat::CropRects`](crate::PixelFormat::CropRects).
+    /// Returns the crop of each image. Empty unless the format is
+    /// [`PixelFormat::CropRects`](crate::PixelFormat::CropRects).
     pub fn crop_rects(&self) -> &[CropRect] {
         &self.slot.samples.crop_rects
     }
 
-    /// Returns a label per sample, below the number of classes. This is the first label if a sample has more than one.
-    /// It is 0 if a sample has no label or has numbers.
+    /// Returns a class label per sample, below the number of classes. This is the first label if a sample has more than
+    /// one. It is 0 if a sample has no label or the labels are numbers.
     pub fn labels(&self) -> &[u32] {
         &self.slot.samples.labels
     }
@@ -90,13 +93,14 @@ impl Batch {
         (self.slot.label_kind == LabelKind::Classes).then_some(&self.slot.samples.label_sets)
     }
 
-    /// Returns all samples' numbers, sample after sample, or `None` if the labels are classes.
+    /// Returns the targets of all samples, one sample after the other, or `None` if the labels are classes.
     pub fn targets(&self) -> Option<&[f32]> {
         (self.slot.label_kind == LabelKind::Numbers).then_some(&self.slot.samples.targets)
     }
 
-    /// Returns how the images are mixed with each other. Floats are mixed already. In other formats, the consumer must
-    /// mix the images.
+    /// Returns how the images are mixed with each other, or `None` if they are not. For
+    /// [`PixelFormat::Values`](crate::PixelFormat::Values) the images are mixed already. For other formats, the
+    /// consumer must mix them.
     pub fn mix(&self) -> Option<Mix> {
         self.slot.mix
     }
@@ -115,7 +119,7 @@ impl Batch {
         &self.slot.fillings
     }
 
-    /// Returns the size of the records in bytes.
+    /// Returns the total size of the records in bytes, including framing.
     pub(crate) fn bytes(&self) -> u64 {
         self.slot.samples.bytes
     }
@@ -146,14 +150,14 @@ pub enum PixelFormat {
     /// Bytes, which [`Pipeline::tables`](crate::Pipeline::tables) maps to floats. Only for pipelines that have these
     /// tables.
     Bytes,
-    /// The crop rectangle of each image, for a consumer that has all images.
+    /// The crop rectangle of each image, for a consumer that already has all images.
     /// [`Pipeline::only_crops`](crate::Pipeline::only_crops) must be true.
     CropRects {
         /// Labels for the whole split, indexed by sample id.
         labels: Arc<[u32]>,
         /// All labels of each sample, if the data set is multi-label.
         label_sets: Option<Arc<LabelSets>>,
-        /// All samples' numbers, sample after sample. Empty if the labels are classes.
+        /// The targets of all samples, one sample after the other. Empty if the labels are classes.
         targets: Arc<[f32]>,
         /// The common shape of all images.
         spec: ImageSpec,

@@ -48,7 +48,7 @@ pub struct Rate {
     pub stages: StageTimes,
     /// Average number of batches that were ready when the consumer requested one.
     pub queue_depth: f64,
-    /// How records were read and why, as [`Loader::access`] says it.
+    /// How records were read and why, as returned by [`Loader::access`].
     pub io: String,
     /// Memory for batches and records, as computed by the loader.
     pub memory_mb: f64,
@@ -83,7 +83,7 @@ impl StageTimes {
     }
 }
 
-/// Loads epochs of a split and drops each batch. `rss_mb` measures the memory of the process.
+/// Loads all epochs and drops each batch at once. `rss_mb` returns the current memory use of the process.
 pub fn run(request: &LoaderRequest, rss_mb: impl Fn() -> f64) -> Result<Rate, Error> {
     let dataset = Dataset::open(&request.dir)?;
     let split = Arc::new(match request.shuffle {
@@ -146,7 +146,7 @@ fn drain(loader: &mut Loader, images: f64, start: Instant, rss_mb: impl Fn() -> 
     Ok(ends)
 }
 
-/// Measures the nanoseconds per record for the checksum of the payload, in a single pass over a split in order.
+/// Reads a split once in order, and returns the mean time in nanoseconds that computing a payload's checksum takes.
 pub fn checksum_ns(dir: &Path, split: &str) -> Result<f64, Error> {
     let split = Dataset::open(dir)?.split(split)?;
     let (mut spent, mut records, mut copy) = (Duration::ZERO, 0u64, Vec::new());

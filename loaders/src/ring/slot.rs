@@ -18,11 +18,11 @@ pub(crate) struct Samples {
     pub labels: Vec<u32>,
     /// All labels of each sample, if the data set is multi-label.
     pub label_sets: LabelSets,
-    /// All samples' numbers, sample after sample, if the labels are numbers.
+    /// The targets of all samples, one sample after the other. Empty if the labels are classes.
     pub targets: Vec<f32>,
     /// One per sample, if images are delivered as crop rectangles.
     pub crop_rects: Vec<CropRect>,
-    /// Size of the records in bytes.
+    /// Total size of the records in bytes, including framing.
     pub bytes: u64,
     /// The errors of samples that were left out.
     pub skipped: Vec<Error>,
@@ -91,7 +91,7 @@ pub struct Filling {
 impl Slot {
     /// Makes room for `values` floats or bytes of images in `pieces` pieces, and forgets the previous batch.
     pub fn prepare(&mut self, values: usize, as_bytes: bool, pieces: usize) {
-        // New pages from the system are already zero. They are populated when they are written.
+        // `vec!` gets new pages from the system, which are already zero. The first write to a page populates it.
         if as_bytes && self.pixels.len() < values {
             self.pixels = vec![0; values];
         } else if !as_bytes && self.images.len() < values {
@@ -102,7 +102,8 @@ impl Slot {
         self.fillings.clear();
     }
 
-    /// Moves the images of these samples, with `values` values each, to an earlier position: sample `to`.
+    /// Moves the images of these samples to an earlier position, so that the first of them becomes sample `to`. An
+    /// image has `values` values.
     pub fn close_gap(&mut self, samples: Range<usize>, to: usize, values: usize) {
         let (from, to) = (samples.start * values..samples.end * values, to * values);
         if from.end <= self.images.len() {

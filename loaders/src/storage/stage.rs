@@ -1,10 +1,10 @@
 //! Copies data sets to a node's own disk, for jobs that have one (`$TMPDIR`). The caller decides which rank of a node
 //! copies, and makes the other ranks wait.
 //!
-//! The copies are in a directory that only this user can access, because in `/tmp` anyone could create a directory with
-//! that name. A file gets its final name only when it is complete. For each file, the list `COPIES` in the same
-//! directory records a checksum of the copy, and the size and time of the source. A later run on the node reuses a copy
-//! if the source still has this size and time, and the copy's bytes still have this checksum.
+//! The copies are in a directory that only this user can access, because in `/tmp` another user could create a
+//! directory with the expected name. A file gets its final name only when it is complete. For each file, the list
+//! `COPIES` in the same directory records a checksum of the copy, and the size and time of the source. A later run on
+//! the node reuses a copy if the source still has this size and time, and the copy's bytes still have this checksum.
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
@@ -118,7 +118,8 @@ struct SpaceTracker {
 }
 
 impl SpaceTracker {
-    /// The new file is complete before the old one is removed.
+    /// Counts the replacement of a file of `old` bytes by one of `new` bytes. For a moment both exist, because the new
+    /// file is complete before the old one is removed.
     fn replace(&mut self, old: u64, new: u64) {
         let both = self.now.saturating_add_unsigned(new);
         self.most = self.most.max(both.max(0) as u64);
@@ -154,8 +155,9 @@ impl Copies {
         Ok(Self { dir: dir.to_owned(), list, known })
     }
 
-    /// Returns true if the copy exists and is identical to its source. For small files, which define the meaning of the
-    /// shards, the bytes of the source are compared too.
+    /// Returns true if the copy exists and matches its source. Shards are compared by the size and time of the source
+    /// and the checksum of the copy. For `dataset.json` and indexes, which are small, the bytes of the source are
+    /// compared too.
     fn has(&self, from: &Path, file: &str, source: &Metadata) -> Result<bool, Error> {
         let Some(copy) = self.known.iter().rev().find(|copy| copy.file == file) else { return Ok(false) };
         let there = self.dir.join(file);

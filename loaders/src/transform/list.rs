@@ -71,10 +71,10 @@ pub(super) struct TransformList {
     /// Number of geometric transforms at the start of the list. They only choose which part of the image goes where and
     /// in which size. So they are applied before the image is decoded, and only the pixels that they need are decoded.
     pub geometric: usize,
-    /// Number of transforms at the start of the list that can work on bytes: the geometric ones, followed by any mix of
-    /// geometric transforms and transforms whose results are bytes again.
+    /// Number of transforms at the start of the list that can work on bytes: all before the first transform that is not
+    /// geometric and whose results are not bytes.
     pub bytes: usize,
-    /// Number of floats of the largest image after the conversion from bytes to floats.
+    /// Number of floats that the largest intermediate image has, once images have been converted to floats.
     pub work: usize,
 }
 

@@ -61,7 +61,8 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
         false
     }
 
-    /// If each result depends only on the byte and its channel, returns a table of the results for each of `channels`.
+    /// Returns a table of results for each of `channels` if each result depends only on the byte and its channel.
+    /// Otherwise returns `None`.
     fn tables(&self, _channels: usize) -> Option<Vec<[f32; 256]>> {
         None
     }

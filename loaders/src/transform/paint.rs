@@ -151,7 +151,7 @@ impl Scale {
     }
 }
 
-/// Converts bytes to floats from 0 to 255.
+/// The scale that maps each byte to the float with the same value, for all channels.
 pub(super) static IDENTITY: [Scale; 1] = [Scale {
     table: {
         let mut table = [0.0; 256];
@@ -198,7 +198,7 @@ pub(super) fn paint_stored(geometry: &Geometry, image: &Decoded<'_>, scales: &[S
     }
 }
 
-/// Writes the window as interleaved bytes.
+/// Writes the visible window as interleaved bytes.
 pub(super) fn copy(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
     let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
     let seen = geometry.visible_part();
@@ -218,7 +218,7 @@ pub(super) fn copy(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
     }
 }
 
-/// Writes the window as planes of bytes.
+/// Writes the visible window as planes of bytes.
 pub(super) fn planes(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
     let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
     let seen = geometry.visible_part();
@@ -372,8 +372,8 @@ pub(super) struct Target<'a> {
 ///
 /// # Panics
 ///
-/// Panics if there are too few pixels, if there are more values than pixels, or if the CPU is not
-/// [supported](is_supported).
+/// Panics if `channel` is above 2, if `pixels.columns` is less than [`FEWEST`] or greater than the target's width, if
+/// the numbers of rows do not match, or if the CPU is not [supported](is_supported).
 pub(super) fn paint_plane(pixels: Pixels<'_>, channel: usize, scale: Exact, target: Target<'_>) {
     assert!(is_supported());
     #[cfg(target_arch = "x86_64")]

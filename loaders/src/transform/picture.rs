@@ -18,9 +18,9 @@ use crate::transform::pipeline::Pipeline;
 /// Transforms a PNG or JPEG file into `out`, which has the shape (C, H, W) of the pipeline's output. `limits` bound the
 /// cost of decoding.
 ///
-/// If the pipeline accepts images of any size, the file is treated like the file of a record. If it accepts only one
-/// size, the picture is resized to it (bilinear, antialiased, without keeping the aspect ratio) and converted between
-/// grey and colour. If the size changed, the result is the height and width in the file, otherwise `None`.
+/// If the pipeline accepts images of any size, the file is treated like an image file in a record. If it accepts only
+/// one size, the picture is resized to it (bilinear, antialiased, without keeping the aspect ratio) and converted
+/// between grey and colour. Returns the height and width in the file if the picture was resized, otherwise `None`.
 pub fn transform(
     path: &Path,
     pipeline: &Pipeline,

@@ -75,7 +75,7 @@ impl Pipeline {
         self.list.output
     }
 
-    /// Tells if the EXIF orientation of images is applied.
+    /// Returns [`Exif::Applied`] if images are turned as their EXIF orientation says.
     pub fn exif(&self) -> Exif {
         self.list.head.exif
     }
@@ -254,7 +254,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns an error that names the transform which needs floats, if [`Pipeline::tables`] returns `None`.
+    /// Returns an error if [`Pipeline::tables`] returns `None`. The error names the first transform that needs floats,
+    /// or the value type if the images are not bytes.
     pub fn check_bytes(&self) -> Result<(), Error> {
         if self.tables().is_some() {
             return Ok(());

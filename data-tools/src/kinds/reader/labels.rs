@@ -54,7 +54,7 @@ impl Label {
         }
     }
 
-    /// Returns the size of its text in bytes.
+    /// Returns the number of bytes that the label's text or number takes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Label::Number(_) | Label::Outside(_) => size_of::<i64>(),
@@ -94,17 +94,17 @@ fn parse_number(text: &str) -> Option<i64> {
 pub(crate) struct Classes {
     pub names: Vec<String>,
     by_name: BTreeMap<String, u32>,
-    /// The classes that `train` has. Other splits may use only these. `None` if there is no `train` split or images can have more than one
-    /// label.
+    /// The classes that `train` has. Other splits may use only these. `None` if there is no `train` split or if images
+    /// can have more than one label.
     train_classes: Option<BTreeSet<u32>>,
     /// True if there is a list of classes. Numbers are then indices into it.
     is_list: bool,
-    /// True if texts are indices too.
+    /// True if texts are indices into the list too: all of them are numbers, and no class has a number as its name.
     texts_are_indices: bool,
 }
 
 impl Classes {
-    /// Returns an empty list, for labels that are numbers.
+    /// Creates an empty list of classes, for a source that has targets.
     pub(crate) fn none() -> Self {
         let (names, by_name) = (Vec::new(), BTreeMap::new());
         Classes { names, by_name, train_classes: None, is_list: false, texts_are_indices: false }

@@ -60,7 +60,7 @@ pub(crate) struct TableOptions<'a> {
 #[derive(Debug, Clone)]
 struct Columns {
     path: usize,
-    /// Not used if there are targets.
+    /// The label column. Not used if there are targets.
     label: usize,
     targets: Vec<usize>,
     split: Option<usize>,

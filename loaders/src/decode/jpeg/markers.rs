@@ -43,8 +43,8 @@ pub(super) struct MarkerSummary {
 }
 
 impl MarkerSummary {
-    /// Reads the markers of a file. If `is_whole` (the file has a single scan and a valid checksum), stops at the
-    /// scan's data.
+    /// Reads the markers of a file. Stops at the data of the first scan if `is_whole` is set: then the file has entry
+    /// points with a valid checksum, so it is complete and has a single scan.
     ///
     /// # Errors
     ///
@@ -191,7 +191,8 @@ impl Frame {
             *component = Component { id, across, down, ..Component::default() };
         }
         let (height, width) = (u16::from_be_bytes([h1, h0]).into(), u16::from_be_bytes([w1, w0]).into());
-        // The markers for arithmetic coding are the markers for Huffman coding plus 8.
+        // For arithmetic coding, the markers are 8 higher than for Huffman coding. The low two bits have the same
+        // meaning.
         let (progressive, lossless) = (marker & 3 == 2, marker & 3 == 3);
         Ok(Self { height, width, precision, progressive, lossless, count, components })
     }

@@ -135,7 +135,7 @@ impl Jpeg {
         }
         let channels = if components == 1 { 1 } else { 3 };
         let bytes = if components == 4 { 4 } else { 3 };
-        // A rotated image needs its pixels twice.
+        // Turning an image needs a second copy of its pixels, as RGB.
         let bytes = if turn.is_none() { bytes } else { bytes + 3 };
         let cost = survey.cost(ImageSpec::new(height, width, channels), bytes);
         self.limits.check("JPEG", file.len() as u64, &cost)?;

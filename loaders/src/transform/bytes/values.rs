@@ -30,13 +30,13 @@ pub(in crate::transform) fn one_if(condition: bool) -> f32 {
     f32::from_bits(u32::from(condition).wrapping_neg() & 1f32.to_bits())
 }
 
-/// Computes a * b + c with one rounding.
+/// Computes a * b + c in `f64`, where the product is exact, and rounds the result to `f32`.
 #[inline]
 pub(in crate::transform) fn fused(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(a) * f64::from(b) + f64::from(c)) as f32
 }
 
-/// Computes a * x + b * y. The product a * x is rounded, and then the fused multiply-add is rounded once.
+/// Computes a * x + b * y: rounds a * x to `f32`, then adds b * y with `fused`.
 #[inline]
 pub(in crate::transform) fn blend(a: f32, x: f32, b: f32, y: f32) -> f32 {
     fused(b, y, a * x)
@@ -146,7 +146,8 @@ fn histogram(plane: &[u8]) -> [u64; 256] {
     std::array::from_fn(|byte| counts.iter().map(|counts| u64::from(counts[byte])).sum())
 }
 
-/// Blends with grey: `factor` times the colours plus `1 - factor` times their grey. A grey image does not change.
+/// Blends each pixel with its grey value: `factor` times the colour plus `1 - factor` times the grey value. A grey
+/// image does not change.
 pub(in crate::transform) fn saturation(image: &mut ByteImage, factor: f64) {
     let (factor, rest) = (factor as f32, (1.0 - factor) as f32);
     each_colour(image, |[red, green, blue]| {

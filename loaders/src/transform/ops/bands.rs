@@ -43,7 +43,7 @@ pub(super) fn build_select_bands(words: &[&str], context: Context<'_>) -> BuildR
 /// Number of bands that a message lists.
 const MOST_NAMED: usize = 20;
 
-/// Returns the band, from 0, that has this name or this number from 1.
+/// Returns the index (from 0) of the band with this name or with this number (from 1).
 fn band(word: &str, names: &[String], channels: u32) -> Result<usize, String> {
     if let Some(band) = names.iter().position(|name| name == word) {
         return Ok(band);
