@@ -57,7 +57,7 @@ fn a_manifest_that_contradicts_the_shards() {
     setting.refused(1, &[], &[&setting.data, "no split `train`", "`test`"]);
 }
 
-/// The damage is found during training, by the rank that reads the record.
+/// The program finds the damaged byte only when a rank reads the record during training.
 #[test]
 fn a_flipped_byte() {
     let (setting, images) = SmallRun::new();
@@ -128,7 +128,7 @@ fn a_flipped_byte_in_the_test_split() {
     setting.assert_no_model();
 }
 
-/// Ranks with different data sets would otherwise train on different images.
+/// Ranks whose data sets differ must end with an error, because they would train on different images.
 #[test]
 fn ranks_with_different_data() {
     let (setting, images) = SmallRun::new();
@@ -144,7 +144,8 @@ fn ranks_with_different_data() {
     let mut program = trireme(1, &setting.args(&[]));
     let second = ["train", &setting.recipe, "--data", &other, "--out", &setting.out, "--threads", "1"];
     program.args([":", "-n", "1"]).arg(env!("CARGO_BIN_EXE_trireme")).args(second);
-    // `data` also differs between the ranks, but the message must name the difference of the data sets
+    // the recipe key `data` (a path) also differs between the ranks, but the error must report that the data sets
+    // differ
     start(program).wait(PATIENCE).failed(1, &["rank 1: ", "data set differs", "rank 0"]);
     assert!(!Path::new(&setting.out).exists());
 }

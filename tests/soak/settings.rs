@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Time from one fault to the next.
+/// Time from one fault to the next in each series.
 pub const PERIOD: Duration = Duration::from_secs(15);
 
 /// Settings of a soak test.
@@ -30,7 +30,8 @@ impl Settings {
         (self.length / 8).clamp(Duration::from_secs(10), Duration::from_secs(45))
     }
 
-    /// Returns the minimum time at the start during which memory may still grow.
+    /// Returns the minimum warm-up time of the steady run. Samples of this time are ignored, because memory may still
+    /// grow.
     pub fn warm_up(&self) -> Duration {
         self.length / 10
     }
