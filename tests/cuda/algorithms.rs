@@ -43,8 +43,8 @@ fn setting() -> Setting {
 
 const OTHER: &str = "TRIREME_EMULATED_PREFERENCE=reverse";
 
-/// Trains on one rank per element of `ranks`, which is an environment variable for that rank. Returns the digest of the
-/// trained model.
+/// Trains on one rank for each element of `ranks`. The element is an environment variable `NAME=VALUE` for this rank.
+/// Returns the digest of the trained model.
 #[track_caller]
 fn train(setting: &Setting, out: &str, ranks: &[&str], more: &[&str]) -> (String, ProgramOutput) {
     let ended = run(setting, out, ranks, more).succeeded();
@@ -89,7 +89,7 @@ fn all_ranks_and_all_starts_take_rank_0_s_choice() {
         assert_eq!(notes(&ended), [""; 0]);
         assert_eq!(whose(&setting, out), "rank 0's choice");
     }
-    // stop the run, then resume it where the libraries would prefer other algorithms, on one rank and on two
+    // stop the run, then resume it on one and on two ranks whose libraries prefer other algorithms
     for (out, ranks) in [("parts 1", &[OTHER][..]), ("parts 2", &["A=1", OTHER])] {
         train(&setting, out, &["A=1"], &["--max-steps", "2"]);
         let (made, ended) = train(&setting, out, ranks, &["--resume", "auto"]);

@@ -25,7 +25,8 @@ fn train(setting: &Setting, out: &str, ranks: usize, fault: &str, more: &[&str])
     gpu::train(setting, out, ranks, more, &variables)
 }
 
-/// With two ranks there is only one order of addition. With more ranks NCCL adds in another order than MPI.
+/// With two ranks there is only one order of addition, so NCCL and MPI give the same bits. With more ranks their orders
+/// differ, and the losses agree only up to rounding.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn nccl_sums_match_the_host() {
@@ -141,7 +142,7 @@ fn a_rank_that_cannot_join_is_named() {
     train(&setting, "late", 2, "1:join:300ms", &["--set", NCCL, "--max-steps", "1"]).succeeded();
 }
 
-/// Number of the sum that fails. The sums before it are those with which the ranks test NCCL.
+/// Number of the first gradient sum, which fails. The sums before it belong to the ranks' test of NCCL.
 const SUM: &str = "20";
 
 #[test]

@@ -8,7 +8,7 @@ use support::emulator;
 use support::gpu::alone;
 use support::numerics::{Case, Outcome, cuda, noise};
 
-/// Threads per block, rows that a thread adds in f32, and rows that it loads together.
+/// Threads per block, rows that a thread adds in f32 before it continues in f64, and rows that it loads together.
 const THREADS: usize = 256;
 const RUN: usize = 16;
 const BATCH: usize = 4;
@@ -162,9 +162,9 @@ fn check_all() -> Vec<u64> {
     let mut bits = Vec::new();
     for (precision, bytes) in [(Precision::F32, 4), (Precision::Bf16, 2)] {
         let cuda = cuda(precision);
-        // proportional to the size of the GPU, so that on any GPU more than one block shares a tile: more than one run,
-        // adjacent tiles, a width that is not a power of two, then an odd number of channels and fewer rows than
-        // threads
+        // the first three batch sizes grow with the GPU, so that several blocks add the rows of a tile on any GPU. They
+        // test more than [`RUN`] rows per thread, adjacent tiles, and a width that is not a power of two. The last two
+        // have an odd number of channels and fewer rows than threads.
         let gpus = cuda.gpu().multiprocessors as usize;
         for (n, shape) in [
             (4 * gpus, Shape::image(16, 32, 32)),

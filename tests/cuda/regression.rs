@@ -1,4 +1,4 @@
-//! Runs with numbers as labels keep the laws on a GPU and agree with the CPU.
+//! Regression runs (numbers as labels) on a GPU give the same results on any number of ranks and agree with the CPU.
 
 use loaders::ImageSpec;
 use support::blobs;

@@ -154,8 +154,8 @@ fn liar() -> (&'static str, String) {
     ("LD_PRELOAD", library.display().to_string())
 }
 
-/// When the program tests the false claim, a signal kills it. The file that it leaves in the output folder prevents a
-/// second test.
+/// The program tests MPI's claim with a sum in device memory. Because the claim is false, a signal kills the program. A
+/// file in the output folder remains and prevents the same test in later starts.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn an_mpi_that_lies_of_device_memory_is_believed_once() {
@@ -227,8 +227,8 @@ fn one_without_nccl(setting: &Setting, out: &str, more: &[&str]) -> ProgramOutpu
     gpu::run(command)
 }
 
-/// A rank that joined NCCL would wait forever for a rank that cannot. So no rank joins, and the log has the reason of
-/// the failing rank.
+/// A rank that joined NCCL would wait forever for a rank that cannot join. Therefore no rank joins, and the log has the
+/// message of the rank that cannot join.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn ranks_join_nccl_only_if_all_can() {

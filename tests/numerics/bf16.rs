@@ -50,7 +50,7 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// Creates a backend with this many threads.
+/// A function that creates a backend with the given number of threads.
 pub(crate) type MakeBackend = fn(usize) -> Result<Cpu, Error>;
 
 /// Returns the bf16 backends that this processor can run.
@@ -67,8 +67,9 @@ fn round(values: &mut [f32]) {
     values.iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32());
 }
 
-/// Layers as in networks: channels that fill blocks and channels that do not, strides, groups, vectors, and an image in
-/// plain layout. The last three layers of the list, which read images in plain layout, may stay in f32.
+/// Creates a test case for each kind of layer that uses bf16 products: channels that fill blocks and channels that do
+/// not, strides, groups, vectors, and images in plain layout. The last three layers, which read images in plain layout,
+/// may compute in f32.
 fn layers() -> Vec<Case> {
     let conv = |out, k| Conv::new(out, k);
     let image = |c| Shape::image(c, 9, 7);
@@ -103,7 +104,7 @@ fn clear_of_corners(mut case: Case) -> Case {
     case
 }
 
-/// Returns the layout of the layer's output and the primitives of its passes.
+/// Returns the layout of the layer's output and the names of the primitives that compute its passes.
 fn plan(backend: &Cpu, case: &Case, block: usize) -> (TensorDesc, String) {
     let block = if block == 0 { case.shape.c } else { block };
     let x = [TensorDesc { block, ..TensorDesc::plain(case.n, case.shape) }];

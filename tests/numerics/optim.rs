@@ -226,7 +226,7 @@ fn rules() -> Vec<Rule> {
     ]
 }
 
-/// More than the minimum share of a thread, and not a multiple of the loop's step.
+/// Number of elements: more than the minimum share of a thread, and not a multiple of the vector loop's step.
 const LONG: usize = 20_003;
 
 fn buffer<B: Backend>(backend: &B, values: &[f32]) -> B::Buf {
@@ -292,7 +292,7 @@ fn check_not_finite<B: Backend>(backend: &B) {
 
 #[test]
 fn every_rule_detects_non_finite_updates() {
-    // a GPU reports this with its next sums: see tests/cuda/backend.rs
+    // only on the CPU: a GPU reports such parameters with its next sums, see tests/cuda/backend.rs
     check_not_finite(&Reference);
     check_not_finite(&numerics::cpu(1));
     check_not_finite(&numerics::cpu(2));

@@ -56,8 +56,8 @@ impl Across for Rank {
     }
 }
 
-/// Returns a network with every form of the layer: with and without ReLU, with a residual, with a second gradient, and
-/// with channels that fill no block.
+/// Returns a network with every form of batch normalisation: with and without ReLU, with a residual, with an output
+/// that two layers read, and with channel counts that fill no block.
 pub fn net() -> NetSpec {
     let mut net = NetSpec::new("norms", IMAGE);
     let conv = |c, stride| Op::Conv(Conv::new(c, 3).pad(1).stride(stride));

@@ -16,7 +16,8 @@ use support::program::{Folder, files};
 
 fn tensor(name: &str, shape: &[usize]) -> (String, Vec<usize>, Vec<f32>) {
     let length: usize = shape.iter().product();
-    // Every bit pattern must survive, also NaN. The values here exclude NaN, because NaN is not equal to itself.
+    // Values with random bits, without NaN and infinity: a file must preserve every bit pattern, but NaN is not equal
+    // to itself.
     let values = (0..length as u32).map(|i| f32::from_bits(philox4x32([i, 0, 0, 0], [7, 7])[0] & 0xbfff_ffff));
     (name.into(), shape.to_vec(), values.collect())
 }

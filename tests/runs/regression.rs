@@ -162,7 +162,7 @@ fn scores_are_what_the_definitions_say() {
         near(&scores(&out).last().unwrap()[key], want, key);
     }
     near(&found["loss"], loss, "loss");
-    // model.h5 has the scores and the scale
+    // model.h5 has the scores, and the names and the scale of the targets
     let model = formats::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
     assert_eq!(model.targets, setting.images.manifest.targets);
     near(&found["rmse"], model.scores["test/rmse"], "model.h5");

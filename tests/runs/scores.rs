@@ -51,7 +51,7 @@ fn scores(out: &str, ema: bool, field: &str) -> Vec<(u64, f64)> {
     of.map(|line| (line["epoch"].as_u64().unwrap(), line[field].as_f64().unwrap())).collect()
 }
 
-/// Evaluates with the batch size that training uses.
+/// Evaluates with the batch size that one worker uses in training, so that the scores are rounded in the same way.
 fn eval(out: &str, more: &[&str]) -> (Value, ProgramOutput) {
     let ended = run(0, &[&["eval", out, "--threads", "1", "--json", "--batch", "3"], more].concat()).succeeded();
     (serde_json::from_str(&ended.stdout).unwrap(), ended)

@@ -130,8 +130,8 @@ fn invalid_sizes_are_refused() {
     setting.train("out", 2, &sets(&flat)).failed(2, &["augment.sizes", "only images of 3x16x16", "global pool"]);
 }
 
-/// A run may train and evaluate at different sizes, and either may be larger. The result equals that of a run with
-/// `augment.sizes` that uses a single size. The model has the size of the evaluation.
+/// Without `augment.sizes`, a run may train and evaluate at different image sizes, and either may be larger. The result
+/// equals that of a run whose `augment.sizes` has only this training size. The model stores the size of the evaluation.
 #[test]
 fn a_run_may_be_trained_at_one_size_and_scored_at_another() {
     let setting = setting();

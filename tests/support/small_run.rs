@@ -1,4 +1,4 @@
-//! A small valid run: a recipe, a data set and an output folder. Each test makes one thing in it invalid.
+//! A small valid run: a recipe, a data set and an output folder. Most tests make one thing in it invalid.
 
 use std::fs;
 use std::path::Path;

@@ -43,7 +43,7 @@ impl Event {
         self.reached.notify_all();
     }
 
-    /// Returns how often the event has been enqueued so far.
+    /// Returns how often the event has been enqueued so far, which is the number to pass to [`Self::wait`].
     pub fn last(&self) -> u64 {
         self.counts.lock().unwrap()[0]
     }
