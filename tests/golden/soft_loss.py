@@ -68,7 +68,7 @@ def plain_row(case, z, t, weight, taught):
 
 
 def add(name, x, table, weights, f, form="softmax", divisor=None, teacher=None, **more):
-    """f(x, teacher) is the mean loss of the libraries, over `divisor` (by default the rows)."""
+    """Computes and appends a case. f(x, teacher) is a library's loss: the sum over the rows divided by `divisor` (by default the number of rows)."""
     settings = {"form": form, "gamma": 0.0, "alpha": None, "mean": False, "share": 0.0, "temperature": 1.0} | more
     rows = x["shape"][0]
     case = {"name": name} | settings | {"x": x, "teacher": teacher, "targets": digits(table, 17), "weights": weights, "divisor": divisor or rows}
@@ -87,13 +87,13 @@ def add(name, x, table, weights, f, form="softmax", divisor=None, teacher=None, 
 
 
 def focal(x, t, gamma):
-    """The softmax form, which no library has for soft targets. The gradient of the formula is from autograd."""
+    """Returns the focal loss with softmax. No library has it for soft targets, so its gradient comes from autograd on this formula."""
     p, log = x.softmax(1), x.log_softmax(1)
     return (-t * (1 - p) ** gamma * log).sum(1).mean()
 
 
 def lesson(x, taught, heat):
-    """Hinton et al.: the divergence from the teacher at this temperature."""
+    """Returns the distillation loss of Hinton et al.: the divergence from the teacher at temperature `heat`."""
     return F.kl_div((x / heat).log_softmax(1), (taught / heat).softmax(1), reduction="batchmean") * heat**2
 
 
