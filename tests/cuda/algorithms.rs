@@ -131,7 +131,7 @@ fn another_gpu_goes_on_and_says_what_no_longer_holds() {
     let setting = setting();
     train(&setting, "parts", &["TRIREME_EMULATED_DEVICES=2"], &["--max-steps", "2"]);
     let wide = "TRIREME_EMULATED_DEVICES=2";
-    // the second GPU has another name
+    // in the emulator the second GPU has another name, so rank 1 has another kind of GPU
     let (_, ended) = train(&setting, "parts", &[wide, wide], &["--max-steps", "3", "--resume", "auto"]);
     let said = notes(&ended);
     assert_eq!(said.len(), 1, "{}", ended.stderr);
@@ -145,7 +145,8 @@ fn another_gpu_goes_on_and_says_what_no_longer_holds() {
     mentions(said[0], &parts);
 }
 
-/// A driver downgrade can cause this: cuDNN is the same, but one of its engines no longer runs.
+/// A checkpoint can name an engine that no longer runs, for example after a downgrade of the driver with the same
+/// cuDNN. The run must choose another engine and say so.
 #[test]
 fn an_algorithm_that_does_not_run_is_replaced_and_named() {
     let setting = setting();

@@ -127,7 +127,7 @@ const CASES: [Case; 12] = [
 fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
     let (bucket, entry) = (bucket(), codec::find(name).expect("a codec"));
     let what = format!("{name}, {workers} workers, clip {clip}, feedback {error_feedback}");
-    // other ranks have twice as many workers, but they contribute nothing here
+    // the settings count twice as many workers on other ranks, which contribute nothing here
     let settings = Settings { workers: 3 * workers, clip, error_feedback };
     let mine = 5..5 + workers;
     let mut host = (entry.make)(&bucket, &settings, mine.clone());

@@ -118,10 +118,10 @@ fn short(values: &mut [f32]) {
 
 fn case(norm: &Norm, n: usize, shape: Shape) -> Case {
     let mut case = Case::random(Op::Norm(norm.clone()), n, shape, 31);
-    // offsets that are large compared with the spread, so that rounding errors are visible; a residual far from 0, so
-    // that no value is near the edge of ReLU
+    // makes the offset of x large compared with its spread, so that rounding errors are visible, and the residual far
+    // from 0, so that no value is near the kink of ReLU
     case.x[0].iter_mut().zip(noise(n * shape.elems(), 8, 0.5)).for_each(|(x, v)| *x += 3.0 + v);
-    // rows with such different magnitudes that even sums in f64 round
+    // scales rows by such different powers of two that even sums in f64 are rounded
     for (values, step) in case.x[..1].iter_mut().chain(&mut case.dy).zip([1, 7]) {
         for (i, value) in values.iter_mut().enumerate() {
             *value *= f32::powi(2.0, (step * (i % shape.plane()) % 25) as i32 - 12);

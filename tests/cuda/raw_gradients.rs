@@ -83,7 +83,7 @@ fn specs() -> Vec<OptimizerSpec> {
         OptimizerSpec { no_decay, ..base(OptimizerKind::Sgd(Sgd::new(0.9, true))) },
         base(OptimizerKind::Adam(Adam::default())),
         base(OptimizerKind::RmsProp(RmsProp::default())),
-        // these need the gradients in f32 before the update, for clipping or norms
+        // the next three need the gradients in f32 before the update: to clip them or to compute norms
         OptimizerSpec { clip_value: Some(1e-3), ..base(OptimizerKind::Sgd(Sgd::new(0.9, false))) },
         OptimizerSpec { clip_norm: Some(1e-2), ..base(OptimizerKind::Sgd(Sgd::new(0.9, false))) },
         base(OptimizerKind::Lars(Lars { eta: Some(0.02), ..Lars::default() })),

@@ -224,8 +224,8 @@ fn two_ranks_on_one_gpu_need_share_gpu() {
     ended.failed(1, &["ranks 0 and 1 ", "same GPU", "--share-gpu"]);
 }
 
-/// The emulated GPU runs work as late as possible, at once, with threads and blocks in reverse order, or in a random
-/// order.
+/// Trains with every schedule of the emulated GPU: work as late as possible, at once, with threads and blocks in
+/// reverse order, and in a random order. The models must be equal.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn no_schedule_changes_a_bit() {

@@ -283,7 +283,7 @@ fn every_network_equals_the_original() {
     assert!(failed.is_empty(), "{failed:?} failed; see the messages above");
 }
 
-/// The first networks have their own golden files.
+/// Networks that golden files other than catalogue.json cover.
 const OLDER: &[&str] = &["lenet", "lenet-caffe", "cifarnet", "alexnet", "resnet18", "resnet20", "resnet50"];
 
 /// CIFAR ResNets that differ from ResNet-20 only in the number of blocks. The numbers of their parameters are tested

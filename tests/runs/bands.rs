@@ -39,7 +39,8 @@ codec = "exact"
 
 const MULTISPECTRAL: ImageSpec = ImageSpec::new(28, 28, 13);
 
-/// Returns true in the half of the image that shows the label.
+/// Returns true in the half of the image that identifies the label: the left half for label 0, the right half for label
+/// 1.
 fn shows(at: At) -> bool {
     (at.x < 14) == (at.label == 0)
 }

@@ -165,7 +165,8 @@ fn a_folder_of_other_files_is_not_changed() {
     assert_eq!(fs::read_to_string(Path::new(&logs).join("job.log")).unwrap(), "started\n");
 }
 
-/// Earlier versions wrote neither the marker nor the lock.
+/// Earlier versions wrote neither the marker nor the lock. A run must accept a folder with a checkpoint but without
+/// them, and create both.
 #[test]
 fn a_checkpoint_identifies_the_folder_of_a_run() {
     let setting = setting();
@@ -187,7 +188,7 @@ fn no_link_in_the_folder_is_followed() {
     let victim = setting.folder.write("victim", "precious");
     let out = setting.trained("out", 0, &["--max-steps", "4"]);
     let at = |name: &str| Path::new(&out).join(name);
-    // names of temporary files in earlier versions
+    // links with the names of temporary files that earlier versions wrote
     for name in [
         ".recipe.toml.tmp",
         ".writable.tmp",

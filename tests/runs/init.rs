@@ -36,7 +36,7 @@ base_lr = 0.002
 codec = "exact"
 "#;
 
-/// With such a small rate, no bit of a weight changes.
+/// With such a small rate, no weight changes, except weights that are exactly 0.
 const STILL: [&str; 2] = ["--set", "schedule.base_lr=1e-30"];
 
 fn set(key: &str, value: &str) -> [String; 2] {

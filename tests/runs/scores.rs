@@ -130,12 +130,12 @@ fn scorings_follow_the_eval_settings() {
     assert!(events(&whole, "eval").iter().all(|line| line["count"] == 40));
 }
 
-/// A run without a better score ends. If it was stopped in between and resumed on other ranks, it ends at the same step
-/// with the same bits.
+/// A run ends after `stop.patience` evaluations without a better score. If it was stopped before and resumed on other
+/// ranks, it ends at the same step with the same bits.
 #[test]
 fn patience_ends_a_stopped_run_at_the_same_step() {
     let setting = setting();
-    // no score can be better by this much
+    // no top-1 can be better by 1, so no score after the first counts as better
     let keys = sets(&["stop.patience=2", "stop.min_delta=1", "epochs=50"]);
     let whole = setting.trained("whole", 1, &keys);
     assert_eq!((end(&whole)["step"].as_u64(), end(&whole)["ended"].as_str()), (Some(18), Some("patience")));
@@ -147,7 +147,7 @@ fn patience_ends_a_stopped_run_at_the_same_step() {
     last.says(&["no better top1", "stop.patience", "step 18"]);
     assert!(setting.model("whole") == setting.model("parts"), "model.h5 differs");
     assert_eq!(setting.digest("whole"), setting.digest("parts"));
-    // the run is complete until it gets more patience
+    // the run counts as complete until `stop.patience` is increased
     let again = setting.train("parts", 2, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
     assert!(again.stdout.contains("complete, 18 steps"), "{}{}", again.stdout, again.stderr);
     let longer = sets(&["stop.patience=3", "stop.min_delta=1", "epochs=50"]);

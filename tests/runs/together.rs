@@ -123,7 +123,7 @@ fn a_run_reports_its_rules() {
     first.says(&["checkpoint with", "best loss"]);
     first.says(&["9 evaluations", "better top1"]);
     mentions(&first.stderr, &["rho 0.05", "from epoch 2"]);
-    // the last step within an epoch may be the best
+    // the score at the last step is the best, although this step is within an epoch
     let evals = events(&setting.out("out"), "eval");
     let best = evals.iter().rfind(|eval| eval["best"] == "loss").unwrap();
     assert_eq!(best["step"], 15);

@@ -121,7 +121,7 @@ impl Task {
 /// The channel to the thread that computes.
 pub type TaskSender = Sender<Task>;
 
-/// The queue and its current recording.
+/// Sends operations to the device's thread, or stores them in `tape` while a pass is recorded.
 pub struct Queues {
     line: TaskSender,
     tape: RefCell<Option<Vec<Task>>>,
