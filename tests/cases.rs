@@ -294,7 +294,7 @@ fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
         command.current_dir(folder.path());
         start(command).wait(PATIENCE)
     };
-    // Four images (C, H, W) with two bands.
+    // The values of four images with two bands, in the order (C, H, W).
     let values: Vec<u16> = (0..4 * 2 * 5 * 6).map(|i| (i * 517 % 60_000) as u16).collect();
     {
         let file = File::create(path("scans.h5")).unwrap();
@@ -329,7 +329,7 @@ fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
     }
     says(&convert("deep/scans", "deep/floats", "floats"), 1, &["deep/floats", "expected integers"]);
     says(&convert("deep/scans", "deep/flags", "flags"), 0, &["train 4 in 1 shard", "2 classes"]);
-    // A CSV file that names an HDF5 file for each image.
+    // Converts a table whose only row names an HDF5 file.
     {
         let one = File::create(path("one.h5")).unwrap();
         one.new_dataset::<f32>()

@@ -103,7 +103,7 @@ fn all_ranks_and_all_starts_take_rank_0_s_choice() {
 #[test]
 fn timed_choices_are_shared_by_all_ranks_and_starts() {
     let setting = setting();
-    // empty caches, without earlier timings
+    // both caches are empty, so that no start finds earlier timings
     let [first, second] = ["1", "2"].map(|name| format!("TRIREME_CACHE={}", setting.folder.at(name)));
     let timed = ["--set", "deterministic=false", "--set", "reduce.codec=float"];
     let algorithms = |step: u32| {

@@ -11,8 +11,8 @@ use support::gpu;
 use support::program::events;
 use support::setting::Setting;
 
-/// With two images per step, the first gradients of LeNet overflow f16 at the initial loss scale. All ranks must skip
-/// the same steps.
+/// A recipe for LeNet with two images per step, so that its first gradients overflow f16 at the initial loss scale. All
+/// ranks must skip the same steps.
 const LENET: &str = r#"
 model = "lenet"
 data = "given with --data"

@@ -12,7 +12,8 @@ use support::mentions;
 use support::numerics::cuda;
 use support::program::Folder;
 
-/// Driver error codes after which the context is unusable, their names, and whether only a kernel can cause them.
+/// For each driver error after which the context is unusable: its code, its name, and true if only a kernel can cause
+/// it.
 const STICKY: [(u32, &str, bool); 12] = [
     (700, "CUDA_ERROR_ILLEGAL_ADDRESS", true),
     (702, "CUDA_ERROR_LAUNCH_TIMEOUT", true),

@@ -7,7 +7,7 @@ use support::emulator;
 use support::gpu;
 use support::program::{Folder, ProgramOutput, start, trireme};
 
-/// The folders of the wheels and the libraries in each.
+/// NVIDIA's wheels: the name of each folder and the libraries in it.
 const WHEELS: [(&str, &[&str]); 3] =
     [("cu13", &["libnvrtc.so.13", "libcublasLt.so.13"]), ("cudnn", &["libcudnn.so.9"]), ("nccl", &["libnccl.so.2"])];
 

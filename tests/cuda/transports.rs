@@ -36,7 +36,7 @@ fn ranks_stops_and_transports_change_nothing_on_a_gpu() {
     }
     digest(&setting, "parts", 2, &["--max-steps", "2"]);
     assert_eq!(digest(&setting, "parts", 1, &["--resume", "auto"]), one, "resumed");
-    // the loss scale continues with its old value
+    // a resumed run continues with the loss scale of the checkpoint
     let half = ["--set", "precision=f16"];
     let whole = digest(&setting, "f16", 1, &half);
     digest(&setting, "f16 parts", 1, &[&half[..], &["--max-steps", "2"]].concat());
@@ -112,7 +112,7 @@ fn dry_runs_count_codes_where_they_are_made() {
     assert_eq!(codec("staged", &[]), None);
     let coded = codec("auto", &[]).expect("a row of codes");
     assert!((2.0 * elements..2.1 * elements).contains(&coded), "codes take {coded} MB for parameters of {elements} MB");
-    // residuals of four workers, and almost no memory for encoded gradients
+    // the residuals of four workers take four times the parameters, the encoded gradients almost nothing
     let fed_back = ["--set", "reduce.codec=ternary", "--set", "reduce.error_feedback=true"];
     for path in ["staged", "auto"] {
         let both = codec(path, &fed_back).expect("a row of codes and residuals");
@@ -195,7 +195,7 @@ fn line<'a>(ended: &'a ProgramOutput, begin: &str) -> &'a str {
 fn unavailable_transports_are_reported() {
     let setting = setting();
     let float = ["--set", "reduce.codec=float", "--max-steps", "1", "--share-gpu"];
-    // decided without calling NCCL, which would refuse only after the ranks have met
+    // the program decides this without NCCL, which would refuse only after the ranks have met
     let auto = gpu::train(&setting, "auto", 2, &float, &[]).succeeded();
     let path = line(&auto, "path ");
     mentions(path, &["staged", "no cuda-aware: ", "no nccl: ", "share a GPU"]);

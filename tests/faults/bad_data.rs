@@ -37,8 +37,7 @@ fn a_shard_cut_short_before_the_start() {
     setting.refused(1, &[], &[name(&shard), "dataset.json", &expected, &found, "cut short"]);
 }
 
-/// The manifest and the index disagree about the number of records, the manifest is not valid JSON, or it lacks a
-/// split.
+/// Tries manifests that disagree with the index about the number of records, are not valid JSON, or lack a split.
 #[test]
 fn a_manifest_that_contradicts_the_shards() {
     let (setting, images) = SmallRun::new();

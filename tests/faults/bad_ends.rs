@@ -35,7 +35,7 @@ fn a_disk_that_fills_while_training() {
     }
 }
 
-/// The run ends at once, not when it writes the next checkpoint in ten minutes.
+/// If its output folder is removed, the run ends at once, not when it writes the next checkpoint in ten minutes.
 #[test]
 fn a_folder_that_is_removed_ends_the_run() {
     let (setting, _images) = SmallRun::new();

@@ -89,7 +89,7 @@ fn an_infinite_loss_on_one_rank() {
     }
 }
 
-/// Opening a FIFO would block until another process opens it for writing.
+/// A FIFO in the data set must be refused by name. Opening it would block until another process opens it for writing.
 #[test]
 fn a_fifo_among_the_data_is_refused_by_name() {
     let case = Case::new();
@@ -174,7 +174,7 @@ fn an_interrupt_ends_a_follower_with_code_0() {
     let data = case.images.arg();
     for stop in [libc::SIGINT, libc::SIGTERM] {
         let follower = start(trireme(0, &["eval", &case.out, "--data", &data, "--split", "train", "--follow"]));
-        // long enough that the program has installed its handlers
+        // wait until the program has installed its signal handlers
         std::thread::sleep(Duration::from_secs(2));
         signal(follower.id() as i32, stop);
         follower.wait(PATIENCE).succeeded();

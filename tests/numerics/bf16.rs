@@ -81,7 +81,7 @@ fn layers() -> Vec<Case> {
         (Op::Conv(conv(32, 1).stride(2)), image(64)),
         (Op::Conv(conv(24, 5).pad(2).relu()), image(20)),
         (Op::Conv(conv(32, 3).pad(1).groups(2)), image(32)),
-        // more padding than oneDNN's fast kernels accept
+        // the next two layers have more padding than oneDNN's fast kernels accept
         (Op::Conv(conv(32, 5).pad(4)), image(16)),
         (Op::Conv(conv(16, 1).pad(1).stride(2)), image(32)),
         (Op::Linear(Linear::new(10)), Shape::vector(64)),
@@ -246,7 +246,7 @@ impl Net {
 
 #[test]
 fn networks_learn_as_in_f32() {
-    // sums of many residuals, which are large at first, need a small rate
+    // the last network sums many residuals, which are large at first, so it needs a small rate
     for (name, rate) in [("lenet", 0.01), ("resnet20", 0.01), (MIXED, 0.01), (BRANCHED, 0.001)] {
         let want = Net::new(cpu(2), name).losses(rate);
         for (kind, make) in kinds() {
@@ -311,7 +311,7 @@ fn bf16_tests_pass_without_tiles() {
     assert!(err.contains("bf16: jit_bf16") && !err.contains("amx"), "{err}");
 }
 
-/// The log names the remaining instruction set and the layout that follows from it.
+/// If instruction sets are disabled, the log names the remaining set and the memory layout that follows from it.
 #[test]
 fn disabled_instruction_sets_are_reported() {
     if let Err(why) = Cpu::bf16() {

@@ -118,7 +118,7 @@ impl Net {
     }
 }
 
-/// A network with the weights of the file, and the single batch.
+/// A graph of a network with its recorded weights, and the single batch.
 struct Run<'a, B: Backend> {
     file: &'a File,
     net: &'a Net,
@@ -269,7 +269,7 @@ fn a_network_of_each_family_equals_the_original() {
     }
 }
 
-/// `NETWORKS=name,name` selects networks.
+/// Tests every recorded network, or those in the environment variable NETWORKS=name,name.
 #[test]
 #[ignore = "minutes, and gigabytes of memory: make test-networks"]
 fn every_network_equals_the_original() {

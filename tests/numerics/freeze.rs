@@ -172,7 +172,7 @@ fn check<B: Backend>(backend: impl Fn() -> B, name: &str, net: &NetSpec, cases: 
     }
 }
 
-/// Calls `f(maker of a backend, name)` for each backend.
+/// Calls `$f(make, name)` for each backend. `make()` creates the backend.
 macro_rules! everywhere {
     ($f:ident) => {
         $f(|| Reference, "reference");

@@ -355,7 +355,8 @@ fn statistics_are_exact_wherever_the_values_lie() {
                 assert!(error.abs() < most, "mean {far}: relative error {error}");
             }
         }
-        // a single large value in a channel: the first value of all samples, or of each sample
+        // tests a single large value in each channel: as the first value of the whole batch, or as the first value of
+        // each sample
         for every in [usize::MAX, image.plane()] {
             let mut alone: Vec<f32> = near.iter().map(|x| 1e-3 * x).collect();
             for (i, x) in alone.iter_mut().enumerate() {

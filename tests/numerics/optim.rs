@@ -246,7 +246,7 @@ fn long_step<B: Backend>(backend: &B, rule: Rule, spoil: Option<f32>) -> (Vec<Ve
     let mut gradients = noise(LONG, 2, 1.0);
     gradients[17_000] = spoil.unwrap_or(gradients[17_000]);
     let g = buffer(backend, &gradients);
-    // mean squares are not negative, and a mean is not larger than the root of the mean square
+    // valid slots: mean squares are not negative, and the square of a mean is not larger than the mean square
     let squares: Vec<f32> = noise(LONG, 3, 0.4).iter().map(|x| x + 0.5).collect();
     let small = noise(LONG, 4, 0.1);
     let starts: &[&[f32]] = match rule {

@@ -102,12 +102,12 @@ fn what_is_written_comes_back() {
     model.write(&path).unwrap();
     assert_eq!(ModelFile::read(&path).unwrap(), model);
     assert_eq!(files(&folder.at("")).len(), 1, "only the model must remain");
-    // a multi-label model
+    // writes and reads a multi-label model
     model.multi_label = true;
     model.write(&path).unwrap();
     assert_eq!(ModelFile::read(&path).unwrap(), model);
     model.multi_label = false;
-    // overwrites an old file, with everything empty that may be empty
+    // overwrites the file with a model in which everything optional is empty
     model.classes.clear();
     model.preprocess.clear();
     model.mean.clear();

@@ -14,7 +14,7 @@ use support::mentions;
 use support::program::{PATIENCE, events, files, start, trireme};
 use support::setting::Setting;
 
-/// Four steps per epoch.
+/// A recipe with four steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -113,7 +113,7 @@ fn late_checkpoints_are_reported_once() {
     assert_eq!(told, usize::from(!all), "{}", ended.stderr);
 }
 
-/// A killed process keeps its locks until its last thread has ended.
+/// A killed process keeps its locks until its last thread has ended, so a resume must wait for the lock.
 #[test]
 fn a_resume_waits_for_the_lock_of_a_killed_run() {
     let setting = setting();

@@ -199,7 +199,7 @@ fn no_link_in_the_folder_is_followed() {
         symlink(&victim, at(name)).unwrap();
     }
     setting.train("out", 0, &["--resume", "auto", "--max-steps", "6"]).succeeded();
-    // a hard link and a symbolic link in place of the log
+    // puts a hard link and then a symbolic link in the place of the log
     let log = fs::read(at("metrics.jsonl")).unwrap();
     for linked in [false, true] {
         fs::remove_file(at("metrics.jsonl")).unwrap();

@@ -70,13 +70,13 @@ fn every_line_is_as_the_schema_says() {
         assert_eq!(fault(&schema, &value), None, "{line}");
         assert!(value["t"].is_f64() && value["utc"].as_str().unwrap().ends_with('Z'), "{line}");
     }
-    // a multi-label run
+    // checks the log of a multi-label run
     let several = Setting::with(RECIPE, |dir| Images::several(dir, DIGITS, 24, 10));
     several.trained("out", 0, &["--set", "loss.kind=bce", "--max-steps", "2"]);
     for line in fs::read_to_string(Path::new(&several.out("out")).join("metrics.jsonl")).unwrap().lines() {
         assert_eq!(fault(&schema, &serde_json::from_str(line).unwrap()), None, "{line}");
     }
-    // a regression run
+    // checks the log of a regression run
     let numbers = Setting::with(RECIPE, |dir| blobs::images(dir, DIGITS, [24, 10]));
     numbers.trained("out", 0, &["--set", "loss.kind=mse", "--max-steps", "2"]);
     for line in fs::read_to_string(Path::new(&numbers.out("out")).join("metrics.jsonl")).unwrap().lines() {

@@ -15,7 +15,7 @@ use support::program::{events, run};
 use support::setting::Setting;
 use support::small_run::SmallRun;
 
-/// Nine steps per epoch. The last step is short: each worker has at most one image.
+/// A recipe with nine steps per epoch. In the short last step, each worker has at most one image.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -294,7 +294,7 @@ fn models_of_numbers_and_of_classes_are_distinguished() {
     assert_eq!(eval(&out, 0, &["--data", &scaled])["targets"], eval(&out, 0, &[])["targets"]);
 }
 
-/// A colour network with a single number, from a data set that was converted from a table.
+/// Trains a network on colour images with a single number each. The data set was converted from a table.
 #[test]
 fn a_table_becomes_a_scored_model() {
     let setting = Setting::with(RECIPE, |dir| Images::new(dir, ImageSpec::new(32, 32, 3), 4, 4));

@@ -12,7 +12,7 @@ use support::images::{DIGITS, Images, THINGS};
 use support::program::{PATIENCE, events, files, run, start};
 use support::setting::Setting;
 
-/// Six steps per epoch, the last one short.
+/// A recipe with six steps per epoch. The last step is short.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -371,7 +371,7 @@ fn a_named_checkpoint() {
 fn a_failed_checkpoint_does_not_end_the_run() {
     let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[2]), DIGITS, SIZES);
     let mut command = std::process::Command::new("sh");
-    // 30,000 units of 512 or 1,024 bytes
+    // the limit is 30,000 units of 512 or 1,024 bytes, depending on the shell
     command.args(["-c", "trap '' XFSZ; ulimit -f 30000; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_trireme")]);
     let out = setting.out("out");
     command.args(["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--set", "model=lenet"]);

@@ -9,7 +9,7 @@ use formats::checkpoint::{LayerWeights, ModelFile};
 use support::images::DIGITS;
 use support::setting::Setting;
 
-/// Six steps per epoch.
+/// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"

@@ -11,7 +11,7 @@ use support::images::DIGITS;
 use support::program::{ProgramOutput, events, files, run};
 use support::setting::Setting;
 
-/// Six steps per epoch.
+/// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -228,7 +228,7 @@ fn test_is_scored_only_at_the_end_if_there_is_validation() {
         let name = format!("both-{ranks}");
         let out = setting.trained(&name, ranks, &[&["--data", &both], &keys[..]].concat());
         let all = events(&out, "eval");
-        // the split, the image count, and whether the run ends here and scores the averages
+        // returns the split, the image count, and whether the run ends here and scores the averages
         let of = |line: &Value| {
             let (split, count) = (line["split"].as_str().unwrap().to_string(), line["count"].as_u64().unwrap());
             (split, count, line["at_end"] == true, line["ema"] == true)

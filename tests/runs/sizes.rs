@@ -12,7 +12,7 @@ use support::mentions;
 use support::program::{events, run};
 use support::setting::Setting;
 
-/// Five steps per epoch, with images of 8, 12 and 16 pixels.
+/// A recipe with five steps per epoch, and images of 8, 12 and then 16 pixels.
 const RECIPE: &str = r#"
 model = "resnet20"
 data = "given with --data"

@@ -12,7 +12,7 @@ use support::images::DIGITS;
 use support::program::{PATIENCE, Running, events, files, is_alive, run, signal, start};
 use support::setting::Setting;
 
-/// Five steps per epoch, and a few seconds in total.
+/// A recipe with five steps per epoch. It trains for a few seconds in total.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"

@@ -41,7 +41,7 @@ fn fact(setting: &Setting, out: &str, name: &str) -> String {
 fn a_disabled_instruction_set_is_not_used_and_is_reported() {
     let setting = setting();
     let held = |isa: &str, more: &[&str]| {
-        // without fast instructions, a step of a small network takes more than a second
+        // trains a single step, because without fast instructions a step takes more than a second
         let args = [&["--threads", "1", "--max-steps", "1"], more].concat();
         let mut command = setting.command(isa, 0, &args);
         command.env(ISA, isa).env_remove(TABLE);
@@ -176,7 +176,7 @@ fn each_implementation_is_measured_and_the_fastest_becomes_a_row() {
     let passes = ["2 forward", "2 weights", "2 input", "4 forward", "4 weights", "4 input"];
     let by: &[&str] = if has_choice() { &["onednn", "winograd"] } else { &[] };
     by.iter().for_each(|by| assert_eq!(of("3 16>32 6x6", by), passes, "{by}"));
-    // layers without a choice are left out
+    // layers with only one implementation are not measured
     assert!(of("1 16>8 6x6", "onednn").is_empty() && lines.iter().all(|line| line["implementation"] != ""));
     assert!(
         lines.iter().all(|line| !line["op"].as_str().unwrap().starts_with("linear")),

@@ -8,7 +8,7 @@ use support::mentions;
 use support::program::events;
 use support::setting::Setting;
 
-/// Six steps per epoch.
+/// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -70,7 +70,7 @@ fn rates(out: &str) -> Vec<f64> {
 #[test]
 fn a_plateau_schedule_resumes_its_state() {
     let setting = setting();
-    // a threshold that no score reaches
+    // a score must be better by 1 to count, which no top-1 is
     let keys = ["schedule.kind=plateau", "schedule.patience=0", "schedule.cooldown=1", "schedule.threshold=1"];
     let out = the_same_bits(&setting, "plateau", &[&keys[..], &["schedule.score=top1", "epochs=5"]].concat());
     let rates = rates(&out);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// A sample. Samples are taken about once a second.
+/// One measurement of a process, taken about once a second.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// Time since the start of the meter.

@@ -8,10 +8,10 @@ pub const PERIOD: Duration = Duration::from_secs(15);
 /// Settings of a soak test.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How long faults are caused: MINUTES.
+    /// Time during which the test causes faults, from MINUTES.
     pub length: Duration,
-    /// Seed of all random choices: SEED. The same seed causes the same faults in the same order, but their times depend
-    /// on the clock.
+    /// Seed of all random choices, from SEED. The same seed causes the same faults in the same order, but their times
+    /// depend on the clock.
     pub seed: u64,
 }
 

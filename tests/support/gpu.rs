@@ -13,8 +13,8 @@ use super::emulator;
 use super::program::{GPUS, NO_GPU, ProgramOutput, start};
 use super::setting::Setting;
 
-/// The limit is long because an emulated GPU computes on one core, shares it with other tests, and compiles all kernels
-/// at the first start.
+/// Time limit for a program. It is long because an emulated GPU computes on one core, shares it with other tests, and
+/// compiles all kernels at the first start.
 pub const PATIENCE: Duration = Duration::from_secs(400);
 
 /// Locks the GPU for one test of this process, so that other tests do not disturb a test that counts driver calls.

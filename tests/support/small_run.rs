@@ -6,7 +6,7 @@ use std::path::Path;
 use super::images::{DIGITS, Images};
 use super::program::{Folder, ProgramOutput, Running, events, files, run, start, trireme};
 
-/// Two epochs of six steps.
+/// A recipe with two epochs of six steps.
 pub const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
