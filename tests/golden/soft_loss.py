@@ -2,9 +2,9 @@
 
     python soft_loss.py [OUT.json]        (default: soft_loss.json in this folder)
 
-Each loss comes from the function that is commonly used: F.cross_entropy with probabilities or class weights, timm's BinaryCrossEntropy
-and mixup_target, torchvision's sigmoid_focal_loss, F.kl_div, F.mse_loss, F.l1_loss, F.huber_loss. All values are float64 on inputs that are exact in float32. Before a case
-is written, its loss is checked against plain loops, and its gradient against central differences.
+Each loss comes from the function that is commonly used: F.cross_entropy with probabilities or class weights, timm's BinaryCrossEntropy and
+mixup_target, torchvision's sigmoid_focal_loss, F.kl_div, F.mse_loss, F.l1_loss, F.huber_loss. All values are float64 on inputs that are
+exact in float32. Before a case is written, its loss is checked against plain loops, and its gradient against central differences.
 """
 import math
 import pathlib

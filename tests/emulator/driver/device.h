@@ -98,7 +98,7 @@ struct Work {
     /// The type of its node if it becomes part of a graph.
     int type = CU_GRAPH_NODE_TYPE_KERNEL;
     std::function<void()> run;
-    /// Returns true if it can run. If empty, it always can.
+    /// Returns true if the item can run now. If empty, the item can always run.
     std::function<bool()> ready;
     std::shared_ptr<Event> record;
     std::shared_ptr<Event> wait;
@@ -116,7 +116,7 @@ struct Event {
     /// The stream of each recording that has not happened yet. A wait refers to one of these recordings, not to a later
     /// one on another stream.
     std::map<uint64_t, std::weak_ptr<struct Stream>> open;
-    /// The capture, if the last recording was part of one.
+    /// The stream capture that contains the last recording, if any.
     std::weak_ptr<Capture> capture;
     std::vector<int> after;
 
