@@ -11,8 +11,8 @@ use support::gpu;
 use support::program::events;
 use support::setting::Setting;
 
-/// With two images per step, the first gradients of LeNet overflow f16 at the initial loss scale. All ranks must skip
-/// the same steps.
+/// A recipe for LeNet with two images per step, so that its first gradients overflow f16 at the initial loss scale. All
+/// ranks must skip the same steps.
 const LENET: &str = r#"
 model = "lenet"
 data = "given with --data"
@@ -153,7 +153,7 @@ fn a_scale_that_is_halved_in_vain_ends_the_run() {
         gpu::train(&setting, &out, ranks, &[&more[..], &["--max-steps", "1"]].concat(), &[]).succeeded();
         poison(&setting.folder.path().join(&out).join("checkpoints/step-00000001.h5"));
         let ended = gpu::train(&setting, &out, ranks, &[&more[..], &["--resume", "auto"]].concat(), &[]);
-        // after 27 halvings, the loss scale 2^16 is below the minimum of 2^-10
+        // the loss scale starts at 2^16, so the 27th halving makes it less than the minimum of 2^-10
         let parts = ["27 steps in a row", "Inf or NaN", "precision = \"bf16\"", "schedule.base_lr", "data stats"];
         let said = ended.failed(1, &parts).stderr;
         assert!(!said.contains("is not finite"), "{said}");

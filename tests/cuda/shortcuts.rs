@@ -12,7 +12,7 @@ use support::numerics::{cuda, noise};
 
 const ROWS: usize = 3;
 
-/// Sides that are not multiples of the stride 2.
+/// Returns an image size with which the layers of stride 2 meet odd sides: 9 x 14, then 5 x 7.
 fn input() -> Shape {
     Shape::image(3, 9, 14)
 }

@@ -51,7 +51,7 @@ fn check<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let differ = |one: &Outcome, other: &Outcome| (one.loss / other.loss - 1.0).abs();
     let [together, apart] = [1, 3].map(|groups| step(backend(), 9, 9, 1, groups));
     assert!(differ(&together, &apart) > 1e-4, "{name}: groups must change the loss");
-    // equal groups, unequal ones, a short last batch, and fewer images than groups
+    // tests equal and unequal groups, a short last batch, and fewer images than groups
     for (rows, groups) in [(9, 3), (9, 4), (5, 3), (2, 3), (1, 3), (9, 9)] {
         let what = format!("{name}, {rows} images in {groups} groups");
         let want = step(backend(), 9, rows, groups, 1);
@@ -88,7 +88,7 @@ fn statistics_over_all_ranks_exclude_groups() {
     graph(Reference, 1, 4).normalise_across(Box::new(OneRank)).unwrap();
 }
 
-/// 83 images in batches of 16, so the last batch has 3 images and some groups are empty.
+/// A recipe for 83 images in batches of 16, so the last batch has 3 images and some groups are empty.
 const RECIPE: &str = r#"
 model = "resnet20"
 data = "given with --data"

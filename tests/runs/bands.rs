@@ -39,12 +39,13 @@ codec = "exact"
 
 const MULTISPECTRAL: ImageSpec = ImageSpec::new(28, 28, 13);
 
-/// Returns true in the half of the image that shows the label.
+/// Returns true in the half of the image that identifies the label: the left half for label 0, the right half for label
+/// 1.
 fn shows(at: At) -> bool {
     (at.x < 14) == (at.label == 0)
 }
 
-/// Noise in all bands. The class is visible in band 9 only.
+/// Returns noise for every band. In band 9, the half of the image that identifies the label is brighter.
 fn band_nine(at: At, draws: &mut Draws) -> f64 {
     let noise = 2000.0 + f64::from(draws.below(800));
     noise + if at.band == 9 && shows(at) { 600.0 } else { 0.0 }

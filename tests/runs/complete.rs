@@ -14,7 +14,7 @@ use support::mentions;
 use support::program::{PATIENCE, events, files, start, trireme};
 use support::setting::Setting;
 
-/// Four steps per epoch.
+/// A recipe with four steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -60,14 +60,14 @@ fn resuming_a_complete_run_changes_nothing() {
         assert_eq!(ended.stdout.lines().count(), 1, "{}", ended.stdout);
         assert!(contents(&out) == before, "{:?}", files(&out));
     }
-    // without the `end` event in the log, the run may have been stopped before the model was complete
+    // a missing `end` event in the log means that the run may have been stopped before the model was complete
     let log = fs::read_to_string(setting.out("out/metrics.jsonl")).unwrap();
     let cut: String = log.lines().filter(|line| !line.contains("\"end\"")).map(|line| format!("{line}\n")).collect();
     fs::write(setting.out("out/metrics.jsonl"), cut).unwrap();
     fs::remove_file(setting.out("out/model.h5")).unwrap();
     setting.train("out", 1, &["--resume", "auto"]).succeeded();
     assert_eq!(events(&out, "end").len(), 1);
-    // with the number of steps that the run has, nothing is done; with more, the run continues
+    // resuming with `--max-steps` equal to the steps done does nothing; without it, the run continues
     let part = setting.trained("part", 1, &["--max-steps", "4"]);
     setting.train("part", 1, &["--resume", "auto", "--max-steps", "4"]).succeeded();
     assert_eq!(events(&part, "start").len(), 1);
@@ -96,7 +96,8 @@ fn zero_steps_write_the_first_weights() {
     assert!(setting.model("one") == setting.model("two"));
     let model = ModelFile::read(Path::new(&setting.out("one/model.h5"))).unwrap();
     assert_eq!((model.step, model.epoch), (0, 0));
-    // the model of step 0 is where every run with this seed starts, on any number of ranks
+    // a run that continues from the model of step 0 gives the same result as a run from the start, on any number of
+    // ranks
     fs::remove_file(setting.out("one/model.h5")).unwrap();
     setting.train("one", 2, &["--resume", "auto"]).succeeded();
     setting.trained("whole", 1, &[]);
@@ -112,7 +113,7 @@ fn late_checkpoints_are_reported_once() {
     assert_eq!(told, usize::from(!all), "{}", ended.stderr);
 }
 
-/// A killed process keeps its locks until its last thread has ended.
+/// A killed process keeps its locks until its last thread has ended, so a resume must wait for the lock.
 #[test]
 fn a_resume_waits_for_the_lock_of_a_killed_run() {
     let setting = setting();

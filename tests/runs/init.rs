@@ -36,7 +36,7 @@ base_lr = 0.002
 codec = "exact"
 "#;
 
-/// With such a small rate, no bit of a weight changes.
+/// With such a small rate, no weight changes, except weights that are exactly 0.
 const STILL: [&str; 2] = ["--set", "schedule.base_lr=1e-30"];
 
 fn set(key: &str, value: &str) -> [String; 2] {
@@ -56,7 +56,7 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
     safetensors(&foreign, &want, |name, _| Some(format!("net.{name}")));
     let rule = set("init.match", r#"[["net\\.(.*)", "$1"]]"#);
     let cases = [
-        // a run's folder, its last checkpoint, and its weights in a .safetensors file
+        // three sources: a run's folder, its last checkpoint, and its weights in a .safetensors file
         (vec![set("init.from", &source)], "model.h5 (trireme)"),
         (vec![set("init.from", &format!("{source}/checkpoints/step-00000012.h5"))], "step-00000012.h5 (trireme)"),
         (vec![set("init.from", &foreign.display().to_string()), rule], "lenet.safetensors (safetensors)"),
@@ -79,7 +79,7 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
     let part = tensors(&setting.trained("part", 0, &args(&sets, &STILL)));
     for (name, (_, values)) in &part {
         let want = if name.starts_with("fc2.") { &random[name].1 } else { &want[name].1 };
-        // a bias of 0 changes even at this rate
+        // a bias that is exactly 0 changes a little even at this rate
         assert!(values.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-20), "{name}");
     }
     // with a normal rate, the result does not depend on the number of ranks or on a stop
@@ -96,7 +96,7 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
     assert_eq!(setting.digest("stopped"), setting.digest("ranks-1"));
 }
 
-/// Replaces a bias by an array with other values, stored in chunks as other programs do.
+/// In the model file, a bias is replaced by an array with other values, which is stored in chunks as other programs do.
 #[test]
 fn a_model_changed_by_another_program_is_reported() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);

@@ -13,7 +13,7 @@ use support::program::{events, run};
 use support::setting::Setting;
 use support::small_run::SmallRun;
 
-/// Nine steps per epoch. In the short last one, workers have one image or none.
+/// A recipe with nine steps per epoch. In the short last step, workers have one image or none.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -240,7 +240,7 @@ fn tables_sheets_and_predictions() {
         assert_eq!(line.split(',').nth(3), Some(labels.join(";").as_str()), "{line}");
     }
     assert!(image::open(&sheet).unwrap().width() > 100);
-    // predictions above a threshold, in each output format
+    // the classes above a threshold, as CSV and as text
     let all = predicted(&setting, &out);
     let photos = setting.folder.at("photos");
     for (threshold, more) in [(0.5, &[][..]), (0.2, &["--threshold", "0.2"]), (1.0, &["--threshold", "1"])] {

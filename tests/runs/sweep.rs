@@ -94,7 +94,8 @@ fn one_interrupt_stops_ranks_of_a_launcher_with_a_checkpoint() {
     assert!(!Path::new(&setting.out("sweep")).join("seed=2").exists());
 }
 
-/// The training process may not have installed its handlers yet. In any case no other training may start.
+/// The signal may come before the training process has installed its handlers. The second training must not start in
+/// any case.
 #[test]
 fn a_signal_at_any_time_ends_the_sweep() {
     for (number, wait) in [(libc::SIGTERM, 0), (libc::SIGTERM, 10), (libc::SIGINT, 120), (libc::SIGUSR1, 400)] {

@@ -6,7 +6,7 @@ use support::images::{Images, THINGS};
 use support::program::{ProgramOutput, run};
 use support::setting::Setting;
 
-/// Images of 32 pixels, from which the network sees 28.
+/// A recipe for images of 32 pixels. The network gets crops of 28 pixels.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
