@@ -57,7 +57,7 @@ pub struct Args {
     /// Use the best checkpoint of a run, selected by `checkpoint.best_by` of the recipe
     #[arg(long)]
     pub best: bool,
-    /// Use the averaged weights (if the recipe has ema.decay)
+    /// Use the averaged weights (if the recipe has ema.decay or ema.swa_start)
     #[arg(long)]
     pub ema: bool,
     /// Average the scores of each image and its mirror image
