@@ -4,7 +4,7 @@ use super::list::MOST_ELEMENTS;
 use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
 use super::spec::{KerasOrder, Stored, StoredTensor};
-use super::spec::{OpSpec, Reads};
+use super::spec::{OpSpec, Reads, product};
 use super::toml_keys::{Keys, TomlOp};
 
 /// y = W x + b over all input features. The features of an image are in C, H, W order.
@@ -78,7 +78,7 @@ impl OpSpec for Linear {
     }
 
     fn macs(&self, x: Shape) -> u64 {
-        (self.out_features * x.elems()) as u64
+        product(&[self.out_features, x.c, x.h, x.w])
     }
 
     fn stored() -> Option<&'static Stored> {

@@ -182,5 +182,9 @@ mod tests {
         assert_eq!(output(&Conv::new(1 << 24, 3).into(), x), Err(true));
         assert_eq!(output(&Linear::new(1 << 24).into(), Shape::image(1 << 14, 64, 64)), Err(true));
         assert_eq!(output(&Linear::new(0).into(), x), Err(true));
+        // 2^20 outputs of 2^24 channels in about 2^24 cells: more multiply-adds than 64 bits can count
+        let huge: Op = Conv::new(1 << 20, 4095).pad(2047).into();
+        let why = huge.output_within_limits(&[Shape::image(1 << 24, 1, 1)]).unwrap_err();
+        assert!(why.contains("multiply-adds"), "{why}");
     }
 }

@@ -3,6 +3,11 @@
 
 use super::shape::Shape;
 
+/// Returns the product of the sizes, or `u64::MAX` if it is larger. Sizes from a file may have any product.
+pub(super) fn product(sizes: &[usize]) -> u64 {
+    sizes.iter().fold(1, |product: u64, &n| product.saturating_mul(n as u64))
+}
+
 /// An operation's attributes, without input sizes. Shapes are for one sample.
 pub trait OpSpec {
     /// Returns the name of the kind in lower case, as printed in tables.
