@@ -229,7 +229,8 @@ impl<'a, B: Backend> Run<'a, B> {
         worst
     }
 
-    /// Compares all recorded values with PyTorch's, or without the steps of SGD if `haste` is set.
+    /// Compares scores, loss, gradients and the losses of SGD steps with PyTorch's. If `haste` is set, skips the SGD
+    /// steps.
     fn check(&mut self, haste: bool) {
         let scores = self.scores();
         let loss = self.gradients();

@@ -294,7 +294,7 @@ fn models_of_numbers_and_of_classes_are_distinguished() {
     assert_eq!(eval(&out, 0, &["--data", &scaled])["targets"], eval(&out, 0, &[])["targets"]);
 }
 
-/// Trains a network on colour images with a single number each. The data set was converted from a table.
+/// Trains a network to predict a number (the brightness) from colour images. The data set was converted from a CSV table.
 #[test]
 fn a_table_becomes_a_scored_model() {
     let setting = Setting::with(RECIPE, |dir| Images::new(dir, ImageSpec::new(32, 32, 3), 4, 4));

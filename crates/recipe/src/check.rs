@@ -478,7 +478,9 @@ fn check_averages(recipe: &Recipe) -> Result<(), (&'static str, String)> {
             Err(("ema.swa_every", "has no meaning without ema.swa_start; set ema.swa_start, or remove this key".into()))
         }
         _ if ema.lookahead.is_some() && ema.decay.is_none() => {
-            Err(("ema.lookahead", "needs ema.decay, the part that the averages keep, for example 0.5".into()))
+            let cure = "needs ema.decay, the fraction of the averages that stays when they move towards the weights; set it, for \
+                        example ema.decay = 0.5, or remove this key";
+            Err(("ema.lookahead", cure.into()))
         }
         _ if ema.lookahead_power.is_some() && ema.lookahead.is_none() => Err((
             "ema.lookahead_power",

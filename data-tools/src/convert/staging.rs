@@ -121,8 +121,9 @@ impl Staging {
         &self.temp
     }
 
-    /// Syncs the folder to disk and renames it to OUT. Returns the absolute path of OUT if OUT already existed, because
-    /// a relative path may no longer lead there: the current folder may be the empty folder that was replaced.
+    /// Syncs the folder to disk and renames it to OUT. Returns the path of the new folder: the absolute path if OUT
+    /// existed as an empty folder, otherwise OUT as given. A relative path might no longer lead to the new folder if the
+    /// replaced empty folder is the current folder.
     ///
     /// # Errors
     ///

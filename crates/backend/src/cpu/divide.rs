@@ -8,10 +8,10 @@ use std::ops::Range;
 pub trait Divide: Sync {
     type Part;
 
-    /// Returns the part of the thread that processes these items.
+    /// Returns the part that belongs to `thread`, which processes `items`.
     ///
     /// # Safety
-    /// No other call for this value may have the same thread or any of the same items.
+    /// While the part is in use, no other call on this value may have the same `thread` or any of the same `items`.
     unsafe fn part(&self, thread: usize, items: Range<usize>) -> Self::Part;
 }
 

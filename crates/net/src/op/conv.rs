@@ -216,7 +216,7 @@ impl TomlOp for Conv {
         let [top, left, bottom, right] = self.pads;
         let [kh, kw] = self.extent();
         if kh > x.h + top + bottom || kw > x.w + left + right {
-            return "try a smaller kernel or dilation, a larger pad, or a smaller stride before it";
+            return "try a smaller kernel or dilation, a larger pad, or a smaller stride in an earlier layer";
         }
         ""
     }

@@ -35,7 +35,7 @@ impl<'a> BitReader<'a> {
         Self { data, at: 0, window: 0, loaded: 0 }
     }
 
-    /// Loads at least 56 bits, or all bits that are left.
+    /// Refills the window to at least 56 bits, or with all bits before the next marker.
     #[inline]
     pub fn load(&mut self) {
         if let Some(next) = self.data.get(self.at..).and_then(|rest| rest.first_chunk()) {

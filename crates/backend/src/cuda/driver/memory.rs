@@ -361,7 +361,7 @@ impl<T: Plain> Mirrored<T> {
         self.host.as_mut_slice()
     }
 
-    /// Returns the bytes on both sides together.
+    /// Returns the number of bytes on the GPU and the host together.
     pub fn bytes(&self) -> usize {
         self.device.bytes() + size_of_val(self.host.as_slice())
     }

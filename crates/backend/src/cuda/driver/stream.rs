@@ -57,7 +57,7 @@ impl Stream {
         driver(unsafe { sys::cuStreamSynchronize(self.handle.0) }, "cuStreamSynchronize", "the work before")
     }
 
-    /// Returns true if all enqueued work is done, without waiting.
+    /// Returns true if all enqueued work is done. Does not wait.
     pub fn is_done(&self) -> Result<bool, Error> {
         self.context.bind()?;
         // SAFETY: the stream lives as long as `self`.

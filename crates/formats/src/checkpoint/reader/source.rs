@@ -87,7 +87,7 @@ impl Source {
     pub(super) fn count_value_bytes(&self, bytes: u64, at: u64) -> Result<(), Fault> {
         let left = self.values.get().checked_sub(bytes);
         self.values
-            .set(left.ok_or_else(|| Fault::layout(at, "its parts overlap: together they are larger than the file"))?);
+            .set(left.ok_or_else(|| Fault::layout(at, "values overlap: together they are larger than the file"))?);
         Ok(())
     }
 

@@ -266,7 +266,7 @@ pub struct NumberScale {
     pub distance: Distance,
 }
 
-/// Collects this rank's results for images with numbers.
+/// Collects this rank's results of a network that predicts numbers.
 pub(super) struct NumberCollector {
     scale: NumberScale,
     /// Sums over the batch that was added last, per target.
@@ -281,7 +281,7 @@ impl NumberCollector {
         Self { sums: Vec::new(), outcomes: each.then(Vec::new), scale }
     }
 
-    /// Adds a batch: the images' ids, their numbers, and their rows in the network's output.
+    /// Adds a batch: the images' ids, their target values, and their rows in the network's output.
     pub fn add(&mut self, ids: &[u64], numbers: &[f32], outputs: &[f32]) -> BatchScore {
         let Self { scale: NumberScale { targets, distance }, sums, outcomes } = self;
         let mut part = BatchScore::default();

@@ -127,7 +127,7 @@ pub struct Status {
     pub activity: String,
     /// Seconds since the activity began.
     pub activity_s: f64,
-    /// True if the activity is a wait for files, see [`Activity::is_wait`](super::Activity::is_wait).
+    /// True if the activity is a wait for files or for a device, see [`Activity::is_wait`](super::Activity::is_wait).
     pub waiting: bool,
     /// True if the activity is copying the data set, which may take long.
     pub staging: bool,
