@@ -110,7 +110,11 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     let folder = List { folder: src, classes: &classes, kind, allow_outside: options.allow_outside };
     let CheckedList { found, mut bad, .. } = folder.check_lines(&mut lines, options.on_bad)?;
     unlisted.into_iter().for_each(|what| bad.push(None, what));
-    let empty = if kind == LabelKind::Classes { "; an image without a label has an empty list (`[]` in JSON, an empty field in a table)" } else { "" };
+    let empty = if kind == LabelKind::Classes {
+        "; an image without a label has an empty list (`[]` in JSON, an empty field in a table)"
+    } else {
+        ""
+    };
     let cure = format!("paths are relative to {}{empty}", src.display());
     let skipped = labelled::check(list, bad, &cure)?;
     if found.is_empty() {

@@ -313,7 +313,10 @@ impl ScheduleSpec {
             return wrong("warmup_epochs", format!("must be below epochs = {epochs}, got {}", number_text(warmup)));
         }
         if self.warmup_from.is_some() && warmup == 0.0 {
-            return wrong("warmup_from", "has no effect with warmup_epochs = 0; set schedule.warmup_epochs, or remove this key".into());
+            return wrong(
+                "warmup_from",
+                "has no effect with warmup_epochs = 0; set schedule.warmup_epochs, or remove this key".into(),
+            );
         }
         check_stretched(self.stretched.as_deref().unwrap_or_default())?;
         self.kind.settings().check(warmup)
