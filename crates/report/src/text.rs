@@ -292,7 +292,7 @@ mod tests {
         assert!(!slow.contains("slower links"), "{slow}");
         assert!(!text("exact", 4000, 9.0).contains("int8"));
         let few = text("ternary", 400, 900.0);
-        mentions(&few, &["Use ternary", "slower links", "reduce.codec = \"float\""]);
+        mentions(&few, &["Keep ternary", "slower links", "reduce.codec = \"float\""]);
         assert!(!few.contains("int8"), "{few}");
     }
 

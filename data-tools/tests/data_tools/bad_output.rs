@@ -77,7 +77,7 @@ fn an_output_that_cannot_be_made() {
         matches!(&error, Error::Io { action: "create the folder", path, .. } if path.starts_with("/proc")),
         "{error}"
     );
-    assert_taken(&failed(&temp, Path::new("/"), &ConvertOptions::default()), Path::new("/"), " files");
+    assert_taken(&failed(&temp, Path::new("/"), &ConvertOptions::default()), Path::new("/"), " entries");
 }
 
 /// An output inside the source is rejected, because the next conversion would take it for a class. Kinds that read only

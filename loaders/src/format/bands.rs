@@ -220,7 +220,7 @@ mod tests {
             (|b| b.names[1] = "red".into(), &["`bands`: ", "\"red\" twice"]),
             (|b| b.min.push(1.0), &["`min` has 3 values", "`channels` is 2"]),
             (|b| b.max[0] = f64::INFINITY, &["`max`", "finite"]),
-            (|b| b.min[1] = 101.0, &["`min`", "above `max`", "band 2"]),
+            (|b| b.min[1] = 101.0, &["`min` of band 2", "above its `max`"]),
             (|b| b.names = vec!["a".into(); 1_000_000], &["`bands` has 1000000 values", "at most 1024"]),
             (
                 |b| b.reading = Some(Reading { bands: vec![1; 1025], ..Reading::default() }),

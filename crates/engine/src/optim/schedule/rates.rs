@@ -286,7 +286,8 @@ section! {
         default warmup_epochs: f64 = 0.0, in Range::AtLeast(0.0);
         /// Learning rate at the start of the warm-up. "base" is base_lr.
         absent warmup_from: WarmupFrom =
-            "\"base\" if the scaled learning rate (base_lr x batch / reference_batch) is higher than base_lr, else 0", in Range::AtLeast(0.0);
+            "\"base\" if the scaled learning rate (base_lr x batch / reference_batch) is higher than base_lr, else 0",
+            in Range::AtLeast(0.0);
         /// Written by --extend-epochs, as pairs of epochs. Each time the run was extended, the first number is the epoch of the extension
         /// and the second is the epoch at which the decay would have ended. If both are equal, the run had already ended, and later rates
         /// follow the longer run.
