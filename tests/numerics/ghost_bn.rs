@@ -152,7 +152,10 @@ fn groups_that_do_not_fit_are_refused() {
         let sets: Vec<&str> = set.iter().flat_map(|set| ["--set", *set]).collect();
         setting.train("refused", 1, &sets).failed(2, parts);
     };
-    refused(&["bn_group=3"], &["bn_group", "groups of 3", "8 images of a worker", "batch = 16, workers = 2", "such as 2"]);
+    refused(
+        &["bn_group=3"],
+        &["bn_group", "groups of 3", "8 images of a worker", "batch = 16, workers = 2", "such as 2"],
+    );
     refused(&["bn_group=16"], &["bn_group", "groups of 16", "8 images of a worker", "such as 8"]);
     refused(&["workers=3"], &["bn_group", "batch = 16, workers = 3", "another batch"]);
     refused(&["workers=1", "sync_bn=true"], &["bn_group", "group of 4 images", "sync_bn = true"]);
