@@ -117,7 +117,9 @@ impl TransformList {
             }
             if dtype == Dtype::U8 && transform.keeps_bytes() && transforms.iter().any(|before| before.rescales()) {
                 return Err(fail(
-                    "it works on bytes, so it must come before normalize, standardize, scale and log1p".to_string().into(),
+                    "it works on bytes, so it must come before normalize, standardize, scale and log1p"
+                        .to_string()
+                        .into(),
                 ));
             }
             if let Sizes::Equal(spec) = now

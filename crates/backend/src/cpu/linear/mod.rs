@@ -43,7 +43,8 @@ pub(super) fn plan(cpu: &Cpu, op: &Linear, r: &PlanRequest<'_, Cpu>) -> Result<B
 pub(super) fn in_panels(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Option<Plan>, Error> {
     let x = r.x[0];
     let (inputs, outputs) = (x.sample_elems(), op.out_features);
-    let fits = cpu.isa.has_fma() && cpu.block == Eight::LANES
+    let fits = cpu.isa.has_fma()
+        && cpu.block == Eight::LANES
         && cpu.bf16.is_none()
         && x.shape.c.is_multiple_of(x.block)
         && inputs.is_multiple_of(UNROLLED)
