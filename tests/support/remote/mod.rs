@@ -25,6 +25,7 @@ use backend::{
     PlanRequest, Planned, Queue, SoftLoss, SoftTargets, TensorDesc, Update,
 };
 pub use buffer::RemoteBuf;
+use loaders::Dtype;
 use queue::{Device, Memory, Queues, Task};
 
 pub struct Remote {
