@@ -154,14 +154,14 @@ fn images_that_the_device_keeps_change_nothing() {
     ended.says(&["loader.cache = \"device\"", "no effect"]);
 }
 
-/// Images that are not bytes reach the device in their stored type, and are normalised and mixed there.
+/// Images that are not bytes reach the device in their stored type, and are normalised there.
 #[test]
 fn stored_values_of_other_types_change_nothing() {
     for dtype in [Dtype::U16, Dtype::I16, Dtype::F32] {
         let noise = |_: At, draws: &mut Draws| f64::from(draws.below(30_000));
         let setting = Setting::with(RECIPE, |dir| images(dir, (ImageSpec::new(8, 8, 5), dtype), [43, 16], noise));
         let lists = ["augment.train=[\"select_bands(4, 1, 2)\", \"pad_crop(1)\", \"flip\", \"normalize\"]"];
-        let sets = [lists[0], "augment.eval=[\"select_bands(4, 1, 2)\", \"normalize\"]", "mix.mixup=0.8"];
+        let sets = [lists[0], "augment.eval=[\"select_bands(4, 1, 2)\", \"normalize\"]"];
         let plain = train(&setting, "reference", "plain", 1, &sets);
         assert_eq!(train(&setting, "remote", "remote", 2, &sets), plain, "{dtype}");
         let ended = run(&setting, "remote", "log", 1, ["1", ""], &sets).succeeded();
