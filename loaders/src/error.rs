@@ -43,11 +43,12 @@ pub enum Error {
         dir: PathBuf,
         /// Additional space that the copy needs, in bytes.
         needed: u64,
-        /// Bytes that can be written there.
+        /// Bytes that can be written to `dir`.
         free: u64,
     },
-    /// The directory for copies is not private: another user owns it, or may be able to read or change it.
-    #[error("{}: {problem}; choose another --stage folder, or omit --stage", line(dir.display()))]
+    /// The directory for copies is not private: another user owns it, or may be able to read or change it. `problem` also
+    /// says what to do.
+    #[error("{}: {problem}", line(dir.display()))]
     NotPrivate { dir: PathBuf, problem: String },
     /// A copy differs from its source. `expected` is the CRC-32C of the source, and `got` the CRC-32C of the copy.
     #[error(

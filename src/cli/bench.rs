@@ -94,8 +94,8 @@ pub struct Step {
     /// Forecast the step for this number of cores in one socket
     #[arg(long, value_name = "N", requires = "roofline", value_parser = positive)]
     pub cores: Option<usize>,
-    /// Memory bandwidth of that socket [default: a range from this machine's bandwidth to the same multiplied by the
-    /// ratio of cores]
+    /// Memory bandwidth of that socket in GB/s [default: a range from this machine's bandwidth to this bandwidth times
+    /// the ratio of the numbers of cores]
     #[arg(long, value_name = "GB/S", requires = "cores", value_parser = gigabytes)]
     pub bandwidth: Option<f64>,
     /// Seconds to measure after the warm-up

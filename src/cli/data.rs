@@ -108,7 +108,7 @@ pub struct Index {
 pub struct Verify {
     #[command(flatten)]
     pub folder: Folder,
-    /// Write a table of the images that an earlier split also has. The columns are numbers, classes and names,
+    /// Write a table of the images that occur in more than one split. Its columns are numbers, classes and names,
     /// separated by tabs
     #[arg(long, value_name = "FILE")]
     pub duplicates: Option<PathBuf>,

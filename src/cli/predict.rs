@@ -57,7 +57,7 @@ pub struct Args {
     /// Use the best checkpoint of a run, selected by `checkpoint.best_by` of the recipe
     #[arg(long)]
     pub best: bool,
-    /// Use the averaged weights (if the recipe has ema.decay)
+    /// Use the averaged weights (if the recipe has ema.decay or ema.swa_start)
     #[arg(long)]
     pub ema: bool,
     /// Average the scores of each image and its mirror image
@@ -66,7 +66,7 @@ pub struct Args {
     /// Average the scores of the four corners and the centre of each image. With --flip, these are ten crops
     #[arg(long)]
     pub corners: bool,
-    /// Also score two views that are shifted by N pixels along the diagonal. They have half of the weight
+    /// Also score two views that are shifted by N pixels along the diagonal. Together they have half of the weight
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, conflicts_with = "corners")]
     pub shift: u32,
     /// Reject a model file that another program has written to
@@ -179,7 +179,7 @@ fn many(args: &Args, model: ModelRequest, reading: ReadingRequest, out: &Path) -
         return Ok(());
     }
     let more = failures.len().saturating_sub(NAMED);
-    let more = (more > 0).then(|| format!("and {more} more; the column error of the table has all of them"));
+    let more = (more > 0).then(|| format!("and {more} more; the table lists all of them in its column error"));
     let named: Vec<String> = failures.into_iter().take(NAMED).chain(more).collect();
     Err(Failure::failed(named.join("\n")))
 }

@@ -78,12 +78,12 @@ fn operations_in_16_bits_are_near_those_in_32() {
     ];
     let functions = Activation::ALL.map(|function| (Op::Activation(function), image));
     let cases: Vec<_> = cases.into_iter().chain(functions).collect();
-    // bf16 has 8 bits of mantissa and f16 has 11; the results are sums of rounded terms
+    // relative tolerances: bf16 has 8 bits of mantissa and f16 has 11, and the results are sums of rounded terms
     for (precision, relative) in [(Precision::Bf16, 1e-2), (Precision::F16, 2e-3)] {
         let cuda = cuda(precision);
         for (op, shape) in cases.clone() {
             let mut case = Case::random(op, 3, shape, 5);
-            // values that both types hold exactly, so that maxima and signs at ReLU are the same
+            // round all inputs to values that bf16 and f16 hold exactly, so that maxima and signs at ReLU are the same
             let exact = |v: &mut Vec<f32>| v.iter_mut().for_each(|v| *v = bf16(v));
             case.x.iter_mut().chain(&mut case.params).chain(&mut case.dy).for_each(exact);
             // rounding may change the sign of a value near 0, and then ReLU would treat its gradient differently
@@ -293,7 +293,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
         cuda.update(&update, &group, &plain, &mut w, &g[0], &mut [&mut slot]).unwrap();
         values(&w)[0]
     };
-    // the gradient is half the probability, times the scale 2^16
+    // both scores are equal, so the gradient is the probability 0.5 times the loss scale 2^16
     assert_eq!(scaled(&cuda), 32_768.0);
     assert_eq!(step(0.25 * 65_536.0), 0.75);
     assert_eq!(step(f32::INFINITY), 0.75, "a step with infinite gradients is skipped");

@@ -98,7 +98,7 @@ fn runs_with_mixed_images_keep_the_laws() {
     assert_eq!(train("2", 2, &exact), one, "2 ranks");
     // pictures that stay on the device are mixed like pictures that arrive as bytes
     assert_eq!(train("kept", 1, &[&exact[..], &["--set", "loader.cache=device"]].concat()), one);
-    // a single rank enqueues steps ahead of the device; the CPU mixes the same images
+    // a run on one rank without a codec, which enqueues steps ahead, must agree with the CPU
     let ahead = train("ahead", 1, &[]);
     let host = setting.trained("host", 1, &["--device", "cpu", "--max-steps", "8"]);
     assert!(!host.is_empty());

@@ -140,7 +140,7 @@ def check_seal(trireme, run_folder, pictures, expected):
 
 
 def check_means(export, name, pictures, features):
-    """Checks features of a network with a convolution as its last layer: the channel means of the input of this layer."""
+    """Compares features with torchvision's for a network whose last layer is a convolution: the channel means of this layer's input."""
     file = export("features.safetensors", "safetensors")
     with safe_open(str(file), "pt") as opened:
         about = opened.metadata()

@@ -22,7 +22,7 @@ NETWORKS = {
     "convnext_tiny": (64, 3, ["normalize"]),
 }
 
-# the same for networks in files
+# image size, channels and transforms for networks that are defined in a file
 OF_FILES = (32, 3, ["normalize"])
 
 CLASSES = ["cat", "dog, large", "Größe"]

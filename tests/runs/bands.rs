@@ -39,12 +39,13 @@ codec = "exact"
 
 const MULTISPECTRAL: ImageSpec = ImageSpec::new(28, 28, 13);
 
-/// Returns true in the half of the image that shows the label.
+/// Returns true in the half of the image that identifies the label: the left half for label 0, the right half for label
+/// 1.
 fn shows(at: At) -> bool {
     (at.x < 14) == (at.label == 0)
 }
 
-/// Noise in all bands. The class is visible in band 9 only.
+/// Returns noise for every band. In band 9, the half of the image that identifies the label is brighter.
 fn band_nine(at: At, draws: &mut Draws) -> f64 {
     let noise = 2000.0 + f64::from(draws.below(800));
     noise + if at.band == 9 && shows(at) { 600.0 } else { 0.0 }
@@ -124,15 +125,15 @@ fn other_data_sets_and_transforms_are_refused() {
     let eval = |data: &str| run(0, &["eval", &model, "--data", data, "--threads", "1"]);
     let signed = setting.folder.path().join("signed");
     images(&signed, (MULTISPECTRAL, Dtype::I16), [20, 20], band_nine);
-    eval(&signed.display().to_string()).failed(1, &["trained on images of uint16", "int16"]);
+    eval(&signed.display().to_string()).failed(1, &["images of uint16", "are int16"]);
     let fewer = setting.folder.path().join("fewer");
     images(&fewer, (ImageSpec::new(28, 28, 4), Dtype::U16), [20, 20], band_nine);
-    eval(&fewer.display().to_string()).failed(1, &["trained on images of 28x28x13", "28x28x4"]);
+    eval(&fewer.display().to_string()).failed(1, &["images of 28x28x13", "images of 28x28x4"]);
     let renamed = setting.described("renamed", |manifest| manifest.bands.names[3] = "near infrared".into());
     eval(&renamed).failed(1, &["band 4 is \"B4\"", "\"near infrared\""]);
     let unnamed = setting.described("unnamed", |manifest| manifest.bands.names.clear());
     let noted = eval(&unnamed).succeeded().stderr;
-    assert!(noted.contains("note: only") && noted.contains("band names"), "{noted}");
+    assert!(noted.contains("note: ") && noted.contains("no band names"), "{noted}");
     let fewer = setting.described("twelve", |manifest| {
         let bands = &mut manifest.bands;
         bands.channels = Some(12);
@@ -146,7 +147,7 @@ fn other_data_sets_and_transforms_are_refused() {
     // The error names a record if its type differs from dataset.json.
     let wrong = setting.described("wrong", |manifest| manifest.bands.dtype = Dtype::I16);
     let refused = setting.train("other type", 0, &["--data", &wrong]);
-    refused.failed(1, &["train-0000", "record ", "image of uint16 values, expected int16"]);
+    refused.failed(1, &["train-0000", "record ", "of uint16 values", "expected int16"]);
 }
 
 /// Writes an image to an array file and returns the path.
@@ -340,7 +341,7 @@ fn the_first_layer_of_other_weights_is_spread_over_the_bands() {
     let args = ["--data", &data, "--set", &from, "--set", "schedule.base_lr=1e-30", "--max-steps", "1"];
     setting.train("refused", 0, &args).failed(2, &["images with 3 channels", "have 13", "init.stem = \"repeat\""]);
     let started = setting.train("started", 0, &[&args[..], &["--set", "init.stem=repeat"]].concat()).succeeded();
-    assert!(started.stderr.contains("13 instead of 3 channels, scaled by 3/13"), "{}", started.stderr);
+    assert!(["13 instead of 3 ", "3/13"].iter().all(|part| started.stderr.contains(part)), "{}", started.stderr);
     let first = |out: &str| {
         let model = ModelFile::read(&Path::new(&setting.out(out)).join("model.h5")).unwrap();
         model.layers[0].tensors[0].clone()

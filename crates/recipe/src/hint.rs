@@ -13,7 +13,7 @@ pub enum Equivalent {
 }
 
 /// Returns a hint for an unknown key. Uses the first that exists of: the equivalent of another program's setting, a key with the same last
-/// word in another section, the most similar path, and a path with a similar last word.
+/// word in another section, the most similar path, a key with a similar last word, and a reference to the help.
 pub fn of_key(path: &str) -> String {
     match equivalent(path) {
         Some(Equivalent::Key(ours)) => return format!("; trireme calls it \"{ours}\""),

@@ -227,7 +227,9 @@ impl Augment {
         match (sizes, late) {
             ([], _) if self.sizes.is_some() => Err("expected pairs such as [[0, 128], [6, 160]], got none".into()),
             ([[from, _], ..], _) if *from > 0 => Err(format!("must begin with epoch 0, got {from}")),
-            (_, Some([from, _])) => Err(format!("the run ends before epoch {from}; leave it out, or give more epochs")),
+            (_, Some([from, _])) => {
+                Err(format!("the run ends before epoch {from} begins; remove this pair, or give more epochs"))
+            }
             _ if sizes.iter().any(|[_, side]| *side == 0) => Err("a size must be at least 1 pixel, got 0".into()),
             _ => match sizes.windows(2).find(|pair| pair[0][0] >= pair[1][0]) {
                 Some([[a, _], [b, _]]) => Err(format!("epochs must ascend, but {a} is followed by {b}")),

@@ -177,7 +177,7 @@ impl Finished {
             let [memory, _, _, seconds] = before;
             return Err(Error::Usage(format!(
                 "{}: this finished shard was converted with higher limits; use at least --limit-memory {memory} --limit-seconds \
-                 {seconds}, or remove the folder to start again",
+                 {seconds}, or remove the folder of the unfinished conversion to start again",
                 self.shard.file
             )));
         }

@@ -94,9 +94,10 @@ impl Journal {
         let file = safe_create::to_append(&path).map_err(|e| Error::io("open", &path, e))?;
         match file.try_lock() {
             Ok(()) => Ok(Journal { path, file: Mutex::new(file) }),
-            Err(TryLockError::WouldBlock) => {
-                Err(Error::Usage(format!("{}: another conversion is running in this folder", dir.display())))
-            }
+            Err(TryLockError::WouldBlock) => Err(Error::Usage(format!(
+                "{}: another conversion is running in this folder; wait until it ends, or choose another OUT",
+                dir.display()
+            ))),
             Err(TryLockError::Error(e)) => Err(Error::io("lock", &path, e)),
         }
     }
@@ -150,7 +151,8 @@ fn read_plan(dir: &Path) -> Result<Option<Map<String, Value>>, Error> {
     let path = dir.join(PLAN);
     match fs::read(&path) {
         Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| {
-            Error::input(&path, format!("this file is not the plan of a conversion ({e}); remove this folder"))
+            let what = "the plan of the unfinished conversion cannot be read";
+            Error::input(&path, format!("{what} ({e}); remove the folder of this file to start again"))
         }),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(Error::io("read", &path, e)),
@@ -209,8 +211,8 @@ fn names(dir: &Path) -> Result<Vec<OsString>, Error> {
     fs::read_dir(dir).map_err(failed)?.map(|entry| Ok(entry.map_err(failed)?.file_name())).collect()
 }
 
-/// Returns an error if the folder has a file that a conversion to `shards` does not write. Such a folder has the right
-/// name only by chance.
+/// Returns an error if the folder has a file that a conversion to `shards` does not write. Such a folder does not
+/// belong to a conversion, although it has the name of its temporary folder.
 fn refuse_unknown_files(dir: &Path, shards: &[&str]) -> Result<(), Error> {
     match names(dir)?.into_iter().find(|name| !is_written(name, shards)) {
         Some(name) => Err(unknown_file(dir, &name, "")),
@@ -267,7 +269,7 @@ fn clear(dir: &Path, kept: &BTreeMap<String, Finished>) -> Result<(), Error> {
 /// Number of samples that a thread examines per task.
 const SAMPLES_PER_TASK: u64 = 256;
 
-/// Returns the contribution of a sample to its shard's sum, or 0 if the sample has no file of its own.
+/// Returns the contribution of a sample to its shard's fingerprint, or 0 if the sample has no file of its own.
 pub(super) fn sample_stamp(source: &dyn Source, split: usize, index: u64) -> u64 {
     let Some(stamp) = source.stamp(split, index) else { return 0 };
     let mut hasher = DefaultHasher::new();
@@ -275,7 +277,7 @@ pub(super) fn sample_stamp(source: &dyn Source, split: usize, index: u64) -> u64
     hasher.finish()
 }
 
-/// Returns the sum for all samples of a shard from the current state of their files, using `jobs` threads.
+/// Computes the fingerprint of a shard from the current state of its source files, using `jobs` threads.
 pub(super) fn shard_stamp(source: &dyn Source, order: &Order, task: &Task, jobs: usize) -> Result<u64, Error> {
     let parts = usize::try_from(task.samples().div_ceil(SAMPLES_PER_TASK)).unwrap_or(usize::MAX);
     let sums = pool::run(parts, jobs, |part| {

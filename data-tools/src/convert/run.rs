@@ -67,7 +67,8 @@ pub fn convert_source(source: &dyn Source, out: &Path, options: &ConvertOptions)
     Attempt::new(source, out, options, Instant::now(), ThreadTimes::default())?.once()
 }
 
-/// Returns everything that determines the output. An unfinished conversion is resumed only if this is equal.
+/// Returns everything that determines the output. An unfinished conversion is resumed only if its request is equal to
+/// this one.
 fn request(kind: &str, src: &Path, options: &ConvertOptions, fingerprint: u32) -> Result<Map<String, Value>, Error> {
     let src = src.canonicalize().map_err(|e| Error::io("read", src, e))?;
     let splits = options.split_map.iter().map(|(name, split)| format!("{name}={split}")).collect::<Vec<_>>().join(" ");
@@ -175,7 +176,8 @@ impl<'a> Attempt<'a> {
         if changed > 0 {
             let shards = text::plural(changed as u64, "finished shard");
             converted.notes.push(format!(
-                "{shards} of an earlier attempt converted again, because images have changed or an earlier version recorded no times"
+                "{shards} of an earlier attempt converted again: their images have changed since, or the version of trireme that wrote \
+                 them did not record when the images were modified"
             ));
         }
         Ok(converted)

@@ -361,7 +361,11 @@ fn check_label(source: &dyn Source, sample: &Sample) -> Result<(), String> {
         LabelKind::Classes => sample.labels.as_slice(),
         LabelKind::Numbers => {
             let (expected, got) = (source.targets().len(), sample.targets.floats().values().count());
-            return if got == expected { Ok(()) } else { Err(format!("expected {expected} numbers, got {got}")) };
+            return if got == expected {
+                Ok(())
+            } else {
+                Err(format!("expected {expected} numbers, one for each target, got {got}"))
+            };
         }
     };
     match labels.iter().find(|label| **label as usize >= classes) {

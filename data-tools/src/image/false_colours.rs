@@ -11,7 +11,7 @@ const RANGE: [&str; 2] = ["2", "98"];
 /// Which bands are shown, and with which range of values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct FalseColours {
-    /// Bands from 0. Empty shows the first three, or the first if there are fewer.
+    /// The bands to draw, counted from 0. If empty, the first three, or the first if there are fewer.
     picks: Vec<usize>,
     /// The values per band that become black and white. If empty, each image uses its own minimum and maximum.
     ranges: Vec<(f64, f64)>,

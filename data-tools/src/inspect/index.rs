@@ -49,7 +49,7 @@ pub(crate) struct IndexOptions<'a> {
     pub shards: Option<Vec<ShardFile>>,
     /// Shard names mapped to splits.
     pub split_map: &'a [(String, String)],
-    /// Whether to accept classes that occur only outside `train`.
+    /// [`OnBad::Skip`] accepts classes that occur only outside `train`.
     pub on_bad: OnBad,
 }
 

@@ -1,5 +1,5 @@
 //! Images with labels in a file: a CSV or TSV table, or a folder with images and a table or JSON file. The labels are
-//! classes, or with `--targets` the numbers in these columns.
+//! classes, or the numbers in the columns that `--targets` names.
 //!
 //! Each line of a table has a path, a label and optionally a split. Paths are relative to the table's folder.
 //!

@@ -95,7 +95,8 @@ fn name_by_text(packed: &mut [ArchiveSamples]) {
     }
 }
 
-/// Returns messages for all unusable samples, or an error for the first.
+/// With [`OnBad::Skip`], returns a message for each unusable sample. With [`OnBad::Fail`], returns an error for the
+/// first unusable sample.
 fn check(
     archives: &[(String, PathBuf)],
     packed: &[ArchiveSamples],
@@ -361,7 +362,7 @@ impl Reader<'_> {
     fn text(&self, range: Range<u64>) -> Result<Result<String, String>, Error> {
         let length = range.end - range.start;
         if length > MOST {
-            return Ok(Err(format!("{length} bytes are too many for a label")));
+            return Ok(Err(format!("a label of {length} bytes; expected at most {MOST} bytes")));
         }
         let mut bytes = vec![0; length as usize];
         self.file.read_exact_at(&mut bytes, range.start).map_err(|e| Error::io("read", self.path, e))?;
@@ -427,7 +428,7 @@ impl Reader<'_> {
 
 /// Parses a `.cls` member, which contains only the label.
 fn class(text: &str) -> Result<Label, String> {
-    if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(Label::from_file(text)) }
+    if text.trim().is_empty() { Err("the file is empty, expected a label".into()) } else { Ok(Label::from_file(text)) }
 }
 
 /// The contents of a `.json` member.

@@ -22,7 +22,7 @@ pub use layout::{Layout, layout};
 use loaders::MAX_CHANNELS;
 use values::Values;
 
-/// Maximum image file size.
+/// Maximum size of an image file in bytes.
 const MAX_FILE: u64 = 1 << 29;
 
 /// Decoded pixels, little-endian, in rows of interleaved bands (H, W, C).
@@ -89,7 +89,7 @@ pub struct RawOptions {
     /// Replaces NaN and infinite values by zero. Otherwise they are an error.
     pub nan_as_zero: bool,
     pub page: Page,
-    /// Axis order in arrays. `None` finds it by the axis lengths.
+    /// Axis order in arrays. With `None`, it is derived from the lengths of the axes.
     pub layout: Option<Layout>,
     /// Name of the image array in an HDF5 file. `None` selects the only array that can be an image.
     pub images: Option<String>,

@@ -36,7 +36,7 @@ fn a_taken_output_is_refused_and_left_alone() {
     fs::write(out.join("precious"), "mine").unwrap();
     let error = failed(&temp, &out, &ConvertOptions::default());
     assert!(error.is_usage());
-    assert_taken(&error, &out, "1 file");
+    assert_taken(&error, &out, "1 entry");
     assert_eq!(contents(&out)["precious"], b"mine");
     assert_eq!(names(&temp.path("")), ["out", "src"]);
 

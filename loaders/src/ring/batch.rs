@@ -66,7 +66,8 @@ impl Batch {
         self.output
     }
 
-    /// Returns the images as floats, (N, C, H, W) without gaps.
+    /// Returns the images as floats, (N, C, H, W) without gaps. Only for
+    /// [`PixelFormat::Values`](crate::PixelFormat::Values).
     pub fn images(&self) -> &[f32] {
         &self.slot.images[..self.len() * self.output.values()]
     }
@@ -76,13 +77,14 @@ impl Batch {
         &self.slot.pixels[..self.len() * self.output.values() * self.value_size]
     }
 
-    /// Returns the crop of each image, for [`PixelFormat::CropRects`](crate::PixelFormat::CropRects).
+    /// Returns the crop of each image. Empty unless the format is
+    /// [`PixelFormat::CropRects`](crate::PixelFormat::CropRects).
     pub fn crop_rects(&self) -> &[CropRect] {
         &self.slot.samples.crop_rects
     }
 
-    /// Returns a label per sample, below the number of classes. This is the first label if a sample has more than one.
-    /// It is 0 if a sample has no label or has numbers.
+    /// Returns a class label per sample, below the number of classes. This is the first label if a sample has more than
+    /// one. It is 0 if a sample has no label or the labels are numbers.
     pub fn labels(&self) -> &[u32] {
         &self.slot.samples.labels
     }
@@ -92,13 +94,14 @@ impl Batch {
         (self.slot.label_kind == LabelKind::Classes).then_some(&self.slot.samples.label_sets)
     }
 
-    /// Returns all samples' numbers, sample after sample, or `None` if the labels are classes.
+    /// Returns the targets of all samples, one sample after the other, or `None` if the labels are classes.
     pub fn targets(&self) -> Option<&[f32]> {
         (self.slot.label_kind == LabelKind::Numbers).then_some(&self.slot.samples.targets)
     }
 
-    /// Returns how the images are mixed with each other. Floats are mixed already. In other formats, the consumer must
-    /// mix the images.
+    /// Returns how the images are mixed with each other, or `None` if they are not. For
+    /// [`PixelFormat::Values`](crate::PixelFormat::Values) the images are mixed already. For other formats, the
+    /// consumer must mix them.
     pub fn mix(&self) -> Option<Mix> {
         self.slot.mix
     }
@@ -117,7 +120,7 @@ impl Batch {
         &self.slot.fillings
     }
 
-    /// Returns the size of the records in bytes.
+    /// Returns the total size of the records in bytes, including framing.
     pub(crate) fn bytes(&self) -> u64 {
         self.slot.samples.bytes
     }
@@ -155,7 +158,7 @@ pub enum PixelFormat {
         labels: Arc<[u32]>,
         /// All labels of each sample, if the data set is multi-label.
         label_sets: Option<Arc<LabelSets>>,
-        /// All samples' numbers, sample after sample. Empty if the labels are classes.
+        /// The targets of all samples, one sample after the other. Empty if the labels are classes.
         targets: Arc<[f32]>,
         /// The common shape of all images.
         spec: ImageSpec,

@@ -52,7 +52,7 @@ pub struct Rate {
     pub stages: StageTimes,
     /// Average number of batches that were ready when the consumer requested one.
     pub queue_depth: f64,
-    /// How records were read and why, as [`Loader::access`] says it.
+    /// How records were read and why, as returned by [`Loader::access`].
     pub io: String,
     /// Memory for batches and records, as computed by the loader.
     pub memory_mb: f64,
@@ -87,7 +87,7 @@ impl StageTimes {
     }
 }
 
-/// Loads epochs of a split and drops each batch. `rss_mb` measures the memory of the process.
+/// Loads all epochs and drops each batch at once. `rss_mb` returns the current memory use of the process.
 pub fn run(request: &LoaderRequest, rss_mb: impl Fn() -> f64) -> Result<Rate, Error> {
     let dataset = Dataset::open(&request.dir)?;
     let split = Arc::new(match request.shuffle {
@@ -224,7 +224,7 @@ impl LoaderStats {
         let rate = |seconds: f64| with_separators(self.images as f64 / seconds.max(1e-9));
         let speed = match idle {
             true => format!("{} img/s", rate(seconds.time)),
-            false => format!("{} of {} img/s wanted", rate(seconds.time), rate(seconds.time - seconds.wait)),
+            false => format!("{} img/s, but {} are needed", rate(seconds.time), rate(seconds.time - seconds.wait)),
         };
         // Estimates how many threads of this speed would be fast enough. If the consumer has no other work, the
         // required speed is not known.
@@ -264,7 +264,7 @@ impl Seconds {
     fn cure(&self, bytes: u64, threads: &str, local: bool) -> (&'static str, String) {
         let from_storage = bytes as f64 / self.read.max(1e-9);
         if self.decode >= self.read && self.decode >= self.transform {
-            ("decode", format!("convert with --resize 256 (or --raw), or use {threads}"))
+            ("decode", format!("convert the images with --resize 256 (or --raw), or use {threads}"))
         } else if self.transform > self.read {
             ("transform", format!("use {threads}"))
         } else if from_storage > MEMORY {
@@ -272,7 +272,7 @@ impl Seconds {
         } else {
             let rate = from_storage / 1e6;
             let copy = if local { "" } else { "copy to a local disk with --stage, set shuffle = \"window(8)\", or " };
-            ("read", format!("a thread gets {rate:.0} MB/s; {copy}use {threads}"))
+            ("read", format!("each thread reads {rate:.0} MB/s; {copy}use {threads}"))
         }
     }
 }

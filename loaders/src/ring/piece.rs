@@ -45,10 +45,9 @@ pub(crate) struct Piece {
     pub fetch: Option<Fetch>,
 }
 
-// SAFETY: a part is used like the `&mut [T]` that it represents, which is `Send`. A shared reference to it allows no
-// access to the values.
+// SAFETY: a part is used like the `&mut [T]` that it represents, which is `Send`.
 unsafe impl<T: Send> Send for Part<T> {}
-// SAFETY: as above.
+// SAFETY: a shared reference to a part gives no access to the values.
 unsafe impl<T: Send> Sync for Part<T> {}
 
 impl<T> Default for Part<T> {
@@ -61,7 +60,7 @@ impl<T> Part<T> {
     /// Refers to these values of a buffer. The range is clipped to the buffer's length.
     fn of(buffer: &mut Vec<T>, values: Range<usize>) -> Self {
         let (start, end) = (values.start.min(buffer.len()), values.end.min(buffer.len()));
-        // Do not create a mutable slice of the whole buffer: it would also cover the parts that other threads write.
+        // Do not create a mutable slice of the whole buffer: it would also cover the parts that other threads write to.
         Self { start: buffer.as_mut_ptr().wrapping_add(start), length: end.saturating_sub(start) }
     }
 
@@ -92,14 +91,14 @@ impl Memory {
 
     /// Returns the memory for image `index` of the piece as floats.
     pub fn values(&mut self, index: usize) -> &mut [f32] {
-        // SAFETY: as above.
+        // SAFETY: as in `populate`.
         let images = unsafe { self.images.as_mut() };
         &mut images[index * self.each..][..self.each]
     }
 
     /// Returns the memory for image `index` of the piece as bytes.
     pub fn bytes(&mut self, index: usize) -> &mut [u8] {
-        // SAFETY: as above.
+        // SAFETY: as in `populate`.
         let pixels = unsafe { self.pixels.as_mut() };
         &mut pixels[index * self.each..][..self.each]
     }

@@ -49,7 +49,7 @@ impl Shared {
         let _ = self.requests.send(request);
     }
 
-    /// Returns the number of jobs once the order has ended.
+    /// Returns the number of jobs, or `None` while the order may still return jobs.
     pub fn ended_after(&self) -> Option<u64> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).ended_after()
     }
@@ -115,7 +115,7 @@ impl Jobs {
         Some(self.count - 1)
     }
 
-    /// Returns the number of jobs once the order has ended.
+    /// Returns the number of jobs, or `None` while the order may still return jobs.
     pub fn ended_after(&self) -> Option<u64> {
         self.ended.then_some(self.count)
     }

@@ -18,11 +18,11 @@ pub(crate) struct Samples {
     pub labels: Vec<u32>,
     /// All labels of each sample, if the data set is multi-label.
     pub label_sets: LabelSets,
-    /// All samples' numbers, sample after sample, if the labels are numbers.
+    /// The targets of all samples, one sample after the other. Empty if the labels are classes.
     pub targets: Vec<f32>,
     /// One per sample, if images are delivered as crop rectangles.
     pub crop_rects: Vec<CropRect>,
-    /// Size of the records in bytes.
+    /// Total size of the records in bytes, including framing.
     pub bytes: u64,
     /// The errors of samples that were left out.
     pub skipped: Vec<Error>,

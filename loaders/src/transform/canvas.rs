@@ -92,8 +92,8 @@ impl<'a> Canvas<'a> {
         self.geometry.resize(part, size.height, size.width, filter);
     }
 
-    /// Moves the window by `down` rows and `right` columns over the image, which is zero outside. This is equal to
-    /// padding followed by a crop to the same size.
+    /// Replaces the image by a window of the same size that starts `down` rows and `right` columns after the image's
+    /// top left corner. Pixels outside the image are zero. This is equal to padding followed by a crop.
     pub fn shift(&mut self, down: i32, right: i32) {
         let (rows, columns) = (down as isize, right as isize);
         match (self.form, self.shape()) {
@@ -119,8 +119,8 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Returns the position of the window in the stored image. Valid only while the image is stored bytes that were not
-    /// resized or mirrored top to bottom.
+    /// Returns the position of the visible window in the stored image. Valid only while the image is in its stored form
+    /// and was not resized or mirrored top to bottom.
     pub(super) fn crop_rect(&self, picture: u32) -> CropRect {
         self.geometry.crop_rect(picture)
     }
@@ -157,7 +157,7 @@ impl<'a> Canvas<'a> {
         &mut self.work.bytes
     }
 
-    /// Works like [`Canvas::byte_image`], and also returns the memory of the floats, with unspecified values.
+    /// Works like [`Canvas::byte_image`], and also returns the buffer for floats, whose contents are unspecified.
     pub(super) fn byte_image_and_floats(&mut self) -> (&mut ByteImage, &mut [f32]) {
         self.make_bytes();
         (&mut self.work.bytes, self.values)
@@ -200,7 +200,7 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Moves the window over the image. The image is mirrored at its borders.
+    /// Works like [`Canvas::shift`], but mirrors the image at its borders instead of filling with zeros.
     pub(super) fn shift_reflected(&mut self, down: i32, right: i32) {
         match self.is_bytes() {
             true => bytes::shift_reflected(self.byte_image(), down, right),
@@ -208,7 +208,7 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Changes the image as float planes with working memory.
+    /// Changes the image as planes of floats, for operations that cannot work in place.
     fn change_planes(&mut self, change: impl FnOnce(&mut Planes<f32>)) {
         let shape = self.shape();
         self.floats();

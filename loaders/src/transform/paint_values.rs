@@ -11,8 +11,8 @@ use crate::transform::geometry::{Geometry, Resize};
 use crate::transform::paint::pixels;
 use crate::transform::resample::{AxisRequest, Mirror, Planes, Resampler, Rows, Span};
 
-/// Writes an image's window as planar floats. Maps each value with the function that `of` returns for its channel.
-/// Padding pixels are 0 and are mapped too.
+/// Writes the visible window of an image as planar floats. Maps each value with the function that `of` returns for its
+/// channel. Padding pixels are 0 and are mapped too.
 pub(super) fn paint_values<F: Fn(f32) -> f32>(
     geometry: &Geometry,
     image: &Decoded<'_>,
@@ -29,7 +29,7 @@ pub(super) fn paint_values<F: Fn(f32) -> f32>(
     }
 }
 
-/// An image and the view that is painted.
+/// A stored image, and the geometry that says which of its pixels go where in the output.
 struct Painter<'a> {
     geometry: &'a Geometry,
     image: &'a Decoded<'a>,

@@ -76,7 +76,7 @@ impl Pipeline {
         self.list.output
     }
 
-    /// Tells if the EXIF orientation of images is applied.
+    /// Returns [`Exif::Applied`] if images are turned as their EXIF orientation says.
     pub fn exif(&self) -> Exif {
         self.list.head.exif
     }
@@ -409,7 +409,7 @@ mod tests {
             ("inception_distort", &["3 channels", "1"]),
             ("lighting(0.1)", &["3 channels", "1"]),
             ("random_erasing(1.1)", &["0 to 1", "1.1"]),
-            ("random_erasing(1, -1)", &["deviation", "at least 0", "-1"]),
+            ("random_erasing(1, -1)", &["noise_deviation", "at least 0", "-1"]),
             ("random_erasing(1, 0, 0.5, 0.2, 1, 1)", &["0 < min_area <= max_area <= 1", "0.5 and 0.2"]),
             ("random_erasing(1, 0, 0.1, 0.2, 0, 1)", &["0 < min_aspect <= max_aspect", "0 and 1"]),
             ("standardize(1)", &["no argument", "1"]),

@@ -193,38 +193,38 @@ fn intensity_acts_on_the_range_of_each_band() {
 #[test]
 fn what_does_not_fit_is_refused_with_an_alternative() {
     for (op, parts) in [
-        ("equalize", &["equalize needs images of uint8 with 1 or 3 channels", "uint16 with 5", "clip_percentile"][..]),
-        ("color_jitter(1, 1, 1, 0.1)", &["uint16 with 5", "brightness, contrast and gamma"]),
+        ("equalize", &["equalize", "uint8 with 1 or 3 channels", "uint16 with 5", "clip_percentile"][..]),
+        ("color_jitter(1, 1, 1, 0.1)", &["uint16 with 5", "contrast and gamma"]),
         ("rand_augment", &["rand_augment needs images of uint8"]),
-        ("clip_percentile(2, 99)", &["dataset.json has no percentile 2; it has 1, 99"]),
-        ("clip_percentile(99, 1)", &["expected low < high, got 99 and 1"]),
+        ("clip_percentile(2, 99)", &["dataset.json", "no percentile 2", "has 1, 99"]),
+        ("clip_percentile(99, 1)", &["low < high", "got 99 and 1"]),
         ("scale(1, 1)", &["expected min < max"]),
-        ("select_bands(6)", &["band: expected a whole number from 1 to 5, got 6"]),
-        ("select_bands(0)", &["band: expected a whole number from 1 to 5, got 0"]),
-        ("select_bands(B7)", &["there is no band \"B7\"", "the bands are B0, B1"]),
+        ("select_bands(6)", &["band: ", "from 1 to 5", "got 6"]),
+        ("select_bands(0)", &["band: ", "from 1 to 5", "got 0"]),
+        ("select_bands(B7)", &["no band \"B7\"", "the bands are B0, B1"]),
         ("gamma(0, 1)", &["expected 0 < low <= high"]),
     ] {
         let error = pipeline(&[op], Dtype::U16, SPEC).unwrap_err();
         assert!(parts.iter().all(|part| error.contains(part)), "{op}: {error}");
     }
     let refused = |ops: &[&str]| pipeline(ops, Dtype::U16, SPEC).unwrap_err();
-    assert!(refused(&["log1p", "normalize"]).contains("do not hold after log1p"));
-    assert!(refused(&["normalize", "select_bands(1)"]).contains("must come before all transforms that change values"));
-    assert!(refused(&["flip", "resize(4x4)"]).contains("it must be the first"));
+    assert!(refused(&["log1p", "normalize"]).contains("hold after log1p"));
+    assert!(refused(&["normalize", "select_bands(1)"]).contains("before all transforms"));
+    assert!(refused(&["flip", "resize(4x4)"]).contains("it resizes, "));
     for after in ["brightness(3)", "gamma(1, 2)", "noise(3)", "clip_percentile(1, 99)"] {
-        assert!(refused(&["standardize", after]).contains("not known after standardize"), "{after}");
+        assert!(refused(&["standardize", after]).contains("known after standardize"), "{after}");
     }
-    assert!(refused(&["standardize", "normalize"]).contains("do not hold after standardize"));
+    assert!(refused(&["standardize", "normalize"]).contains("hold after standardize"));
     assert!(refused(&["rgb"]).contains("select_bands(1, 1, 1)"));
     assert!(pipeline(&["equalize"], Dtype::U8, SPEC).unwrap_err().contains("uint8 with 5"));
     let mut unknown = manifest(Dtype::U16, 5);
     unknown.bands.min.clear();
     let error = Pipeline::new(&["brightness(3)".to_string()], SPEC, &unknown, 1).unwrap_err().to_string();
-    assert!(error.contains("no `min` and `max`") && error.contains("trireme data stats"), "{error}");
+    assert!(error.contains("`min` and `max`") && error.contains("trireme data stats"), "{error}");
     let mut negative = manifest(Dtype::I16, 5);
     negative.bands.min[3] = -7.0;
     let error = Pipeline::new(&["log1p".to_string()], SPEC, &negative, 1).unwrap_err().to_string();
-    assert!(error.contains("smallest value of band 4 is -7"), "{error}");
+    assert!(error.contains("band 4 is -7"), "{error}");
 }
 
 /// Sentinel-2's band names: the tenth is 9, and the ninth is 8A.
@@ -303,7 +303,7 @@ fn bytes_of_other_band_counts_can_be_inverted() {
     for op in ["cifar_distort", "posterize(4)", "solarize(128)"] {
         assert!(pipeline(&[op], Dtype::U8, SPEC).is_ok(), "{op}");
         let error = pipeline(&[op], Dtype::U16, SPEC).unwrap_err();
-        assert!(error.contains("needs images of uint8, but these are uint16 with 5 channels"), "{error}");
+        assert!(error.contains("images of uint8, ") && error.contains("uint16 with 5 channels"), "{error}");
     }
 }
 
@@ -460,10 +460,11 @@ fn a_record_of_another_type_or_length_is_named() {
     let order = Box::new(EvalOrder::new(split.len(), 20, 0, 1));
     let mut loader = Loader::start(split, pipeline.clone(), order, Options::default()).unwrap();
     let error = loader.next().unwrap_err().to_string();
-    let parts = ["train-00001-of-00002.tfrecord, record 3", "image of int16 values, expected uint16"];
+    let parts = ["train-00001-of-00002.tfrecord, record 3", "of int16 values", "expected uint16"];
     assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     let (encoded, mut out) = (vec![0; 629], vec![0.0; SPEC.values()]);
     let short = record(&encoded, Dtype::U16, SPEC);
     let fault = pipeline.run(&short, 0, 0, &mut Scratch::default(), &mut out).unwrap_err().to_string();
-    assert_eq!(fault, "RAW image of 9x7x5 with uint16 values: expected 630 bytes (above 0), got 629");
+    let parts = ["9x7x5", "uint16", "630 bytes", "got 629"];
+    assert!(parts.iter().all(|part| fault.contains(part)), "{fault}");
 }

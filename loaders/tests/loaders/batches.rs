@@ -159,7 +159,7 @@ fn evaluation_is_the_same_for_any_ranks() {
     }
 }
 
-/// Returns batches with one sample each, 0, 1, 2, ... up to `n`, and then panics.
+/// An order that returns jobs with one sample each, 0, 1, 2, ..., and panics after `n` jobs.
 struct Panics {
     n: u64,
     at: u64,

@@ -71,7 +71,7 @@ fn arguments_out_of_range_are_refused_with_the_range_and_the_argument() {
         ("rotation(20, 10)", &["-360", "360", "20", "10"]),
         ("affine(200)", &["0 to 180", "200"]),
         ("affine(10, 0.1)", &["1, 3, 5, 6 or 7", "2"]),
-        ("affine(10, 1.5, 0)", &["shares", "0 to 1", "1.5"]),
+        ("affine(10, 1.5, 0)", &["x and y", "0 to 1", "1.5"]),
         ("affine(10, 0, 0, 0, 1)", &["scales", "0 < low <= high", "0 and 1"]),
         ("affine(10, 0, 0, 1, 1, 90)", &["shears", "0", "90"]),
         ("perspective(1.1)", &["0 to 1", "1.1"]),

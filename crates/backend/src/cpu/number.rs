@@ -107,7 +107,7 @@ impl Bf16 {
         }
     }
 
-    /// Returns the layout of a factor from its f32 layout.
+    /// Returns the layout of a product's factor. `md` is its layout in f32.
     pub fn factor(bf16: Option<Self>, md: Md) -> Result<Md, Error> {
         match bf16 {
             Some(Self::Native) => md.in_bf16(),
@@ -141,7 +141,7 @@ pub(super) struct Rounded {
     threads: Threads,
     /// Number of elements of x, w and y.
     elems: [usize; 3],
-    /// True if x is already bf16, and true if y and its gradient are.
+    /// First: true if x is already bf16. Second: true if y and its gradient are.
     narrow: [bool; 2],
     /// The rounded x, kept from the forward pass for backward. Empty in evaluation and if x is already bf16.
     x: AlignedBuf,

@@ -4,9 +4,10 @@ use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 use super::toml_keys::{Keys, TomlOp};
 
-/// For each head, softmax(Q K^T / sqrt(d)) V over all positions (Vaswani et al. 2017, arXiv 1706.03762, eq. 1). The
-/// input has the channels for all queries, then for all keys, then for all values, as a fused projection computes them.
-/// In each third, the first d channels belong to the first head. The output has a third as many channels as the input.
+/// For each head, softmax(Q K^T / sqrt(d)) V over all positions (Vaswani et al. 2017, arXiv 1706.03762, eq. 1), where d
+/// is the number of channels in a head's queries. The input has the channels for all queries Q, then for all keys K,
+/// then for all values V, as a fused projection computes them. In each third, the first d channels belong to the first
+/// head. The output has a third as many channels as the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attention {
     pub heads: usize,

@@ -4,7 +4,7 @@ use super::shape::Shape;
 use super::shape::{same_pads, window_steps};
 use super::spec::{Init, ParamSpec};
 use super::spec::{KerasOrder, Stored, StoredTensor};
-use super::spec::{OpSpec, Reads};
+use super::spec::{OpSpec, Reads, product};
 use super::toml_keys::{Keys, TomlOp};
 
 /// Two-dimensional cross-correlation, as in every deep learning library. The weight has layout OIHW with I = in /
@@ -177,7 +177,10 @@ impl OpSpec for Conv {
             (Some(h), Some(w)) => Ok(Shape::image(self.out_channels, h, w)),
             _ => {
                 let x = x.with_plane();
-                let pads = if self.pads == [0; 4] { String::new() } else { format!(" with pads {:?}", self.pads) };
+                let pads = match self.pads {
+                    [0, 0, 0, 0] => String::new(),
+                    pads => format!(" with pads {pads:?} (top, left, bottom, right)"),
+                };
                 Err(format!("a kernel that spans {kh}x{kw} does not fit into {x}{pads}"))
             }
         }
@@ -193,8 +196,8 @@ impl OpSpec for Conv {
     }
 
     fn macs(&self, x: Shape) -> u64 {
-        let per_output = x.c / self.groups * self.kernel[0] * self.kernel[1];
-        self.output(&[x]).map_or(0, |y| (y.elems() * per_output) as u64)
+        let y = self.output(&[x]).ok();
+        y.map_or(0, |y| product(&[y.c, y.h, y.w, x.c / self.groups, self.kernel[0], self.kernel[1]]))
     }
 
     fn stored() -> Option<&'static Stored> {

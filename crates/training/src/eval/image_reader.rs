@@ -64,7 +64,7 @@ pub(super) struct ImageReader {
     /// The views per image. The first is the plain view.
     pub views: Views,
     limits: Limits,
-    /// How files are read that are not pictures. `None` if all files are pictures.
+    /// How files other than PNG and JPEG are read. `None` if the model reads only PNG and JPEG files.
     reading: Option<RawOptions>,
     /// The file whose page was read last, because its other pages are usually read next.
     last: Mutex<Option<(PathBuf, Arc<Vec<u8>>)>>,

@@ -30,7 +30,7 @@ pub struct Prediction {
     pub resized_from: Option<(u32, u32)>,
 }
 
-/// A model that classifies pictures.
+/// A model that predicts classes or numbers for pictures.
 pub trait Predict {
     /// Returns the likeliest classes for an image, as selected by `wanted`. The file is PNG or JPEG. If the model
     /// was trained on other value types or bands, it can also be TIFF, 16-bit PNG, `.npy` or HDF5.
@@ -53,7 +53,7 @@ pub trait Predict {
     fn notes(&self) -> &[String];
 }
 
-/// A model that classifies pictures on the backend `B`.
+/// A model that predicts classes or numbers for pictures on the backend `B`.
 pub struct Predictor<B: Backend> {
     reader: ImageReader,
     graph: Graph<B>,
@@ -61,7 +61,7 @@ pub struct Predictor<B: Backend> {
 }
 
 impl<B: Backend> Predictor<B> {
-    /// Reads the requested model. `limits` bound the memory and time for decoding a picture.
+    /// Reads the requested model and plans its network for one picture. `reading` says how pictures are read.
     pub fn open<D: Device<Backend = B>>(
         device: &D,
         request: &ModelRequest,
@@ -161,7 +161,7 @@ impl NpyWriter {
                 what: format!("a row of {}", self.path.display()),
                 expected: format!("{} values", self.columns),
                 got: row.len().to_string(),
-                cure: "this is a bug in trireme".into(),
+                cure: "this is a bug in trireme, please report it".into(),
             });
         }
         let path = &self.path;

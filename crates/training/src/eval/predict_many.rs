@@ -36,7 +36,7 @@ pub struct ManyRequest {
     pub split: Option<String>,
     pub reading: ReadingRequest,
     pub wanted: ClassSelection,
-    /// Whether rows have the network's outputs.
+    /// True if rows also have the network's raw outputs.
     pub logits: bool,
     /// The table to write: `.csv`, `.jsonl` or `.parquet`.
     pub out: PathBuf,
@@ -92,7 +92,7 @@ impl ImageList {
         }
     }
 
-    /// Returns text that identifies the images.
+    /// Returns a text that is equal for equal lists: the paths of the files, or the split's name, folder and shards.
     fn identity(&self) -> String {
         match self {
             Self::Files(files) => files.iter().map(|file| format!("{file:?}\n")).collect(),
@@ -151,7 +151,7 @@ pub fn predict<D: Device>(
     session.conclude(result)
 }
 
-/// Returns the images to predict. Rank 0 expands names, because only it has standard input.
+/// Returns the images to predict. Rank 0 expands the names and broadcasts them, because only rank 0 has standard input.
 fn list_images(
     session: &Session,
     request: &ManyRequest,
@@ -202,7 +202,7 @@ fn open_split(request: &ManyRequest, folder: &Path, reader: &ImageReader) -> Res
     if bands.dtype != model.bands.dtype || given.channels() != expected.channels() {
         return Err(Error::Failed(format!(
             "{} was trained on images of {expected} with {} values, but {} has images of {given} with {} values; give images like those \
-             that it was trained on",
+             that the model was trained on",
             request.model.file.display(),
             model.bands.dtype,
             folder.display(),
@@ -212,8 +212,8 @@ fn open_split(request: &ManyRequest, folder: &Path, reader: &ImageReader) -> Res
     Ok(split)
 }
 
-/// Returns a text that changes if anything changes that determines the rows. It identifies a stopped prediction's
-/// journal.
+/// Returns a fingerprint of everything that the output rows depend on: version, options, list of images, model. A
+/// stopped prediction resumes only if its journal has the same fingerprint.
 fn identity(request: &ManyRequest, reader: &ImageReader, images: &ImageList) -> String {
     let model = &reader.model;
     let mut text = format!("{}\n{}\n{}\n", env!("CARGO_PKG_VERSION"), request.compared(), images.identity());
@@ -372,7 +372,8 @@ impl<B: Backend> Prediction<'_, B> {
         }
         let mut lines = Vec::new();
         for row in &rows {
-            serde_json::to_writer(&mut lines, row).map_err(|e| Error::Failed(format!("a row of the output: {e}")))?;
+            serde_json::to_writer(&mut lines, row)
+                .map_err(|e| Error::Failed(format!("cannot encode a row of the output as JSON: {e}")))?;
             lines.push(b'\n');
         }
         Ok((lines, self.features(&rows)?))
@@ -399,7 +400,9 @@ impl<B: Backend> Prediction<'_, B> {
         on_threads(self.loader.min(ids.len()), work, |((id, mut views), place)| {
             let mut row = images.row(*id);
             let prepare = || images.prepare(*id, reader, &mut row, &mut views);
-            let prepared = loaders::guarded_with(prepare, |panic| format!("the reader failed ({panic})"));
+            let prepared = loaders::guarded_with(prepare, |panic| {
+                format!("reading the image failed unexpectedly ({panic}); this is a bug in trireme, please report it")
+            });
             if let Err(what) = prepared {
                 // the network sees zeros instead
                 views.iter_mut().for_each(|view| view.fill(0.0));

@@ -57,17 +57,23 @@ impl DeviceInput {
         };
         if pipeline.dtype() != Dtype::U8 {
             let dtype = pipeline.dtype();
-            return Ok((input, not(&format!("only bytes are kept, but the images have {dtype} values"))));
+            return Ok((
+                input,
+                not(&format!("only images of u8 values can be kept on the device, but these have {dtype} values")),
+            ));
         }
         if !pipeline.only_crops() {
             return Ok((input, not("augment.train does more than crop, flip and normalize")));
         }
         if bytes > MOST {
-            return Ok((input, not(&format!("the images have {bytes} bytes, but at most {MOST} are kept"))));
+            return Ok((
+                input,
+                not(&format!("the images have {bytes} bytes, but at most {MOST} bytes are kept on the device")),
+            ));
         }
         let Pictures { pixels, labels, label_sets, targets } = read(split, pipeline, options)?;
         if !queue.keep(&pixels, spec.height as usize, spec.width as usize)? {
-            return Ok((input, not(&format!("the device has no room for {bytes} bytes"))));
+            return Ok((input, not(&format!("the device has not enough free memory for {bytes} bytes of images"))));
         }
         let (labels, label_sets, targets) = (labels.into(), label_sets.map(Arc::new), targets.into());
         let form = PixelFormat::CropRects { labels, label_sets, targets, spec };

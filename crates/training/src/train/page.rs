@@ -68,7 +68,7 @@ impl PageData {
         self.store(run, at, file, report)
     }
 
-    /// Stores the class scores from a multi-label evaluation.
+    /// Stores the class scores of a multi-label evaluation after an epoch.
     pub fn store_class_scores<B: Backend>(
         &mut self,
         run: &Run<B>,
@@ -89,7 +89,7 @@ impl PageData {
         self.store(run, at, file, report)
     }
 
-    /// Stores the predicted numbers, if the evaluation has kept them.
+    /// Stores the predicted numbers after an epoch, if the evaluation has kept them.
     pub fn store_numbers<B: Backend>(
         &mut self,
         run: &Run<B>,
@@ -128,8 +128,8 @@ impl PageData {
         Ok(report.evaluation(last)?)
     }
 
-    /// Called at the end of the run or of this part of it. Sends the last evaluation to the outputs and writes
-    /// evaluation.json. Logs a warning if that fails.
+    /// Called when the run is complete, or when it stops early and can be resumed. Sends the last evaluation to the
+    /// outputs and writes evaluation.json. Logs a warning if that fails.
     pub fn finish<B: Backend>(&mut self, out: &Path, run: &Run<B>, report: &mut Reporter) {
         if !self.root || !self.wanted {
             return;

@@ -97,7 +97,7 @@ pub struct Thumbnail {
     pub id: u64,
     /// The class of the image, or the first class if it has several.
     pub label: u32,
-    /// The image's class names, or its numbers. Empty for a single-label data set.
+    /// The image's class names, or the values of its targets. Empty for a single-label data set.
     pub words: String,
     pub width: u32,
     pub height: u32,
@@ -238,7 +238,8 @@ impl<'a> Viewer<'a> {
         self.pipeline.as_ref().map(|(pipeline, _)| pipeline.ops()).unwrap_or_default()
     }
 
-    /// Renders sample `id` in `epoch`. The caption is its class name in epoch 0 and the epoch in later ones.
+    /// Renders sample `id` as in epoch `epoch`. The caption is the class name for epoch 0, and the epoch for later
+    /// epochs.
     pub fn cell(&mut self, id: u64, epoch: u32) -> Result<Cell, Error> {
         let picture = self.render(id, epoch)?;
         let words = match epoch {
@@ -264,7 +265,7 @@ impl<'a> Viewer<'a> {
         self.label
     }
 
-    /// Returns the class names or numbers for the last rendered record. Empty for a single-label data set.
+    /// Returns the class names or the target values of the last rendered record. Empty for a single-label data set.
     pub fn class_names(&self) -> &str {
         if self.split.label_kind() == LabelKind::OneClass { "" } else { &self.words }
     }

@@ -403,14 +403,14 @@ pub(crate) struct RowGroups {
     tables: Vec<Table>,
     /// The highest number of row groups to keep.
     most: usize,
-    /// True if all row groups fit.
+    /// True if all row groups fit in memory.
     fit: bool,
-    /// Sorted by last use, the most recent last.
+    /// The row groups in memory, sorted by last use, the most recent last.
     kept: Mutex<VecDeque<CachedGroup>>,
 }
 
 impl RowGroups {
-    /// Keeps as many row groups as fit in `memory` bytes, but at least two.
+    /// Creates a cache that keeps as many row groups as fit in `memory` bytes, but at least two.
     pub(crate) fn new(tables: Vec<Table>, memory: u64) -> Self {
         let sizes = || tables.iter().flat_map(Table::group_bytes);
         let largest = sizes().max().unwrap_or(0).max(1);

@@ -60,7 +60,7 @@ pub(crate) struct TableOptions<'a> {
 #[derive(Debug, Clone)]
 struct Columns {
     path: usize,
-    /// Not used if there are targets.
+    /// The label column. Not used if there are targets.
     label: usize,
     targets: Vec<usize>,
     split: Option<usize>,
@@ -340,7 +340,8 @@ fn header(path: &Path, record: &StringRecord, targets: &[String]) -> Result<Opti
     };
     let missing = |column: &str, words: &[&str]| {
         let got: Vec<&str> = record.iter().collect();
-        let what = format!("the header has no column `{column}` ({}), only {}", words.join(", "), got.join(", "));
+        let (words, got) = (words.join(", "), crate::text::first(&got));
+        let what = format!("the header has no column `{column}` (accepted names: {words}), only {got}");
         Error::input(path, what)
     };
     if !targets.is_empty() {
@@ -355,7 +356,7 @@ fn header(path: &Path, record: &StringRecord, targets: &[String]) -> Result<Opti
             let what = format!(
                 "line 1: the header has no column `{}` (--targets), only {}",
                 printable(&names.join("`, `")),
-                printable(&got.join(", "))
+                crate::text::first(&got)
             );
             Error::input(path, what)
         };

@@ -15,10 +15,10 @@ use crate::transform::statistics::Statistics;
 /// `normalize(m, s)` uses one pair for all channels, and 2*C arguments are C means followed by C stds.
 #[derive(Debug)]
 struct Normalize {
-    /// An entry per channel, or a single entry for all channels. All three lists have the same length.
+    /// `mean` and `std` have an entry per channel, or a single entry for all channels.
     mean: Vec<f64>,
     std: Vec<f64>,
-    /// Empty if the values are not bytes on the scale 0 to 255.
+    /// Lookup tables for bytes: as many as `mean` has entries. Empty if the values are not bytes on the scale 0 to 255.
     scales: Vec<Scale>,
 }
 

@@ -201,7 +201,8 @@ pub struct Queues {
     /// Encoding and decoding of gradients, and the copies of encoded gradients in both directions. They share a stream
     /// because each step needs the previous one.
     pub codes: Stream,
-    /// Collects the events of other streams for which the next computation must wait. Nothing else is enqueued on it.
+    /// A stream that collects the events of other streams for which the next computation must wait. Nothing else is
+    /// enqueued on it.
     beside: Stream,
     /// True if `beside` has a new event to wait for.
     late: AtomicBool,

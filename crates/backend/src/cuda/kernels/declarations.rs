@@ -242,7 +242,7 @@ kernels! {
 
     // loss.cu, losses with soft targets
 
-    /// Like `cross_entropy`, with targets for all classes. Each row of targets begins with its weight.
+    /// Works like `cross_entropy`, with targets for all classes. Each row of targets begins with the row's weight.
     soft_loss: SoftLossKernel over threads(32 * rows) {
         x: [Activation; rows * classes],
         dx: (null or [Activation; rows * classes]),
@@ -319,8 +319,8 @@ kernels! {
         mode: i32,
     }
 
-    /// Sums the gradient and its product with x - mean. From these sums it computes the parameters' gradients and the
-    /// coefficients of dx.
+    /// Sums the gradient and its product with x - mean. From these sums the kernel computes the parameters' gradients
+    /// and the coefficients of dx.
     norm_gradients: NormGradients over groups(rows, channels, groups) as grid given(pack, second_elems) {
         x: [Activation; rows * channels],
         second: (null or [Activation; second_elems]),
@@ -388,7 +388,8 @@ kernels! {
         x: [Activation; from], y: [Activation; n], shortcut: [ShortcutSizes; 1], n: u64,
     }
 
-    /// Copies the gradients of these pixels to dx and sets the rest to zero. dy has `from` elements.
+    /// Copies the gradient of each pixel that `shortcut_forward` copies to dx, and sets the rest of dx to zero. dy has
+    /// `from` elements.
     shortcut_backward: ShortcutBackward over threads(n) given(from) {
         dy: [Activation; from], dx: [Activation; n], shortcut: [ShortcutSizes; 1], n: u64,
     }
@@ -396,8 +397,8 @@ kernels! {
     // codec.cu. A list of runs ends at element `end` of the bucket and at code `codes_end`, and refers to `tensors`
     // tensors.
 
-    /// Adds the residual to g, then computes the largest |g| of each run and, unless `moments` is null, its sum and sum
-    /// of squares.
+    /// Adds the residual to g. Then computes, for each run, the largest |g| and, unless `moments` is null, the sum of g
+    /// and the sum of squares.
     codec_measure: CodecMeasure over threads(32 * count) given(end) {
         g: [f32; end],
         runs: [Run; count],

@@ -61,13 +61,15 @@ extern "C" __global__ void input_views(const u8* pictures, u32 from_h, u32 from_
 // Mixes row i of n with row n - 1 - i, and vice versa. Exchanges the pixels inside the area. If bottom is 0, each value
 // becomes share * own + (1 - share) * other instead, with the same bits as on the host.
 extern "C" __global__ void mix_rows(T* x, u32 rows, u32 h, u32 w, u32 channels, float share, u32 top, u32 bottom, u32 left, u32 right) {
-    u64 each = (u64)h * w * channels, count = (rows / 2) * each;
+    u32 each = h * w * channels;
+    u64 count = (u64)(rows / 2) * each;
     float rest = 1.0f - share;
     for (u64 i = thread_index(); i < count; i += thread_count()) {
-        u64 row = i / each, at = i % each;
+        u32 at;
+        u64 row = divided(i, each, at);
         T* own = x + row * each + at;
         T* other = x + (rows - 1 - row) * each + at;
-        u32 pixel = (u32)(at / channels), y = pixel / w, column = pixel % w;
+        u32 pixel = at / channels, y = pixel / w, column = pixel % w;
         T a = *own, b = *other;
         if (bottom == 0) {
             *own = rounded(__fadd_rn(__fmul_rn(value(a), share), __fmul_rn(value(b), rest)));

@@ -17,7 +17,8 @@ use crate::{Buffer, CropRect, Error, Input, TensorDesc};
 /// Bytes of stored pictures to copy at a time. Limited because page-locked memory is scarce.
 const BLOCK: usize = 64 << 20;
 
-/// The destination of batches on the GPU.
+/// The memory through which batches reach the GPU: two slots for batches from the host, and pictures or a batch that
+/// stay on the GPU.
 #[derive(Default)]
 pub struct Feed {
     slots: RefCell<[Option<Slot>; 2]>,
@@ -42,7 +43,7 @@ struct Slot {
     device: CudaBuf,
     arrived: Event,
     used: Event,
-    /// Host address and length of the batch that it contains.
+    /// Host address and length of the batch that the slot contains.
     holds: Option<(usize, usize)>,
 }
 
@@ -109,7 +110,8 @@ impl Feed {
                 }
             }
         };
-        // wait for this slot's previous copy, two batches ago. The copying stream waits for the kernel that reads it.
+        // wait until the batch that was in this slot before has been copied. The copying stream waits for the kernel
+        // that reads that batch.
         slot.arrived.wait()?;
         slot.host.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
         shared.queues.up.wait_for(&slot.used)?;

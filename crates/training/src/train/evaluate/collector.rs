@@ -138,11 +138,12 @@ fn ranking(classes: usize, own: &[u8]) -> Ranking {
 /// The sums over the images of a batch, as part of a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct BatchScore {
-    /// Sum of the images' binary cross-entropies. Each is a mean over the classes.
+    /// Sum of the images' losses. For multi-label images this is the binary cross-entropy averaged over the classes, for numbers the loss
+    /// in training averaged over the targets.
     pub loss: f64,
-    /// Number of images for which one of their labels has the highest score.
+    /// Number of images for which one of their labels has the highest score. 0 if labels are numbers.
     pub top1: u64,
-    /// Number of images for which one of their labels is among the five highest scores.
+    /// Number of images for which one of their labels is among the five highest scores. 0 if labels are numbers.
     pub top5: u64,
     pub count: u64,
 }
