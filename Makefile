@@ -6,9 +6,9 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup build install install-files uninstall demo test test-all test-faults test-networks test-digests test-interop test-bands test-report \
-	test-slurm test-nodes test-aarch64 test-sites test-install test-readme test-many-ranks test-mpich build-bundled test-bundled \
+	test-slurm test-nodes test-aarch64 test-sites test-install test-readme test-bands-page test-many-ranks test-mpich build-bundled test-bundled \
 	setup-cuda-check test-cuda-check setup-cuda-plans test-cuda-plans test-gpu \
-	bench-ops bench-peers bench-gpu pack-gpu test-pack-gpu \
+	bench-ops bench-peers bench-bands bench-gpu pack-gpu test-pack-gpu \
 	pack test-pack image test-image deb test-deb dist test-dist fuzz \
 	soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-change bench-loader lint deny doc clean
 
@@ -149,6 +149,9 @@ test-readme: ## run every command of README.md after `make demo` and compare the
 	@$(MAKE) --no-print-directory demo
 	@$(PYTHON) tests/readme/walk.py '$(abspath $(BIN))'
 
+test-bands-page: build ## run every command of docs/bands.md on small GeoTIFFs (one minute)
+	@$(PYTHON) tests/readme/walk.py '$(abspath $(BIN))' docs/bands.md
+
 test-many-ranks: ## 64 ranks (RANKS=) on the available cores: start, steps, checkpoint, kill, resume; counts messages and memory (minutes)
 	@RANKS='$(if $(filter command line environment,$(origin RANKS)),$(RANKS),64)' \
 		$(CARGO) test --locked --test runs -- many:: --ignored --nocapture --test-threads 1
@@ -274,6 +277,9 @@ test-gpu: build ## on a machine with a GPU: operations, networks and laws on the
 
 bench-peers: build ## on a quiet machine: compare training on CPUs with PyTorch, alternating runs, one table (installs PyTorch; 40 minutes)
 	@PYTHON='$(PYTHON)' PEER='$(PEER)' tests/peers/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/peers' $(ARGUMENTS)
+
+bench-bands: build ## on a quiet machine: compare the loader with PyTorch's on 13 bands and on floats, alternating (installs PyTorch; ten minutes)
+	@SCRIPT=bands.py PYTHON='$(PYTHON)' PEER='$(PEER)' tests/peers/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/peers' '$(abspath $(or $(CARGO_TARGET_DIR),target))/bands-bench' $(ARGUMENTS)
 
 bench-gpu: ## on a machine with a GPU: compare speed with PyTorch on the same GPU, in a table (less than ten minutes)
 	@$(PYTHON) tests/gpu/bench.py --trireme $(BIN) $(if $(wildcard $(CIFAR10)/dataset.json),--data $(CIFAR10))

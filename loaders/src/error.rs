@@ -10,7 +10,7 @@ use base::text::{nearest, plural, printable};
 use rustix::process::{Resource, getrlimit};
 
 use crate::fault::Fault;
-use crate::spec::{Dtype, Images};
+use crate::spec::Images;
 
 /// The problem of a transform that needs images of the same size.
 pub(crate) const VARIOUS_SIZES: &str = "the images have various sizes; begin the list with random_resized_crop(size) or \
@@ -74,9 +74,6 @@ pub enum Error {
         plural(got, "channel")
     )]
     Channels { expected: u32, got: u32 },
-    /// Batches of bytes were requested, but the stored values are not bytes.
-    #[error("batches of bytes need images of uint8, but these images have {dtype} values; request batches of floats")]
-    NoBytes { dtype: Dtype },
     /// The directory is not a data set.
     #[error(
         "{path} is not a data set: {problem}; make one with `trireme data convert`{}",

@@ -15,6 +15,7 @@ use backend::{
     PassInput, Queue, Rule, TensorDesc, Update,
 };
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use loaders::Dtype;
 use net::NetSpec;
 use net::{
     Activation, Add, Attention, BlurPool, ClassToken, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm,
@@ -220,6 +221,27 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     for ahead in [false, true, true, true] {
         assert_eq!(feed(Input::Values(&want), ahead), bits(&want));
         assert_eq!(feed(Input::Bytes { pixels: &pixels, tables: &tables, mix: None }, ahead), bits(&want));
+    }
+    // values of other types, normalised on the device
+    let pairs: Vec<[f32; 2]> = (0..3).map(|c| [1000.0 + 37.1 * c as f32, 0.3 + 211.7 * c as f32]).collect();
+    for dtype in [Dtype::U16, Dtype::I16, Dtype::F32] {
+        let mut stored = Vec::new();
+        let mut want = vec![0.0; pixels.len()];
+        for i in 0..pixels.len() {
+            let bits = (i as u32).wrapping_mul(2_654_435_761) >> 16;
+            let (value, bytes) = match dtype {
+                Dtype::U16 => (f32::from(bits as u16), (bits as u16).to_le_bytes().to_vec()),
+                Dtype::I16 => (f32::from(bits as i16), (bits as i16).to_le_bytes().to_vec()),
+                _ => (bits as f32 / 7.0 - 1e3, (bits as f32 / 7.0 - 1e3).to_le_bytes().to_vec()),
+            };
+            stored.extend(bytes);
+            let (row, p, c) = (i / shape.elems(), i / 3 % shape.plane(), i % 3);
+            want[(row * 3 + c) * shape.plane() + p] = (value - pairs[c][0]) / pairs[c][1];
+        }
+        for ahead in [false, true] {
+            let images = Input::Stored { pixels: &stored, dtype, pairs: &pairs, mix: None };
+            assert_eq!(feed(images, ahead), bits(&want), "{dtype}");
+        }
     }
     assert!(cuda.keep(&pixels, 4, 5).unwrap());
     let view = |picture, top, left, mirrored| CropRect { picture, top, left, mirrored };

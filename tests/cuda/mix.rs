@@ -3,7 +3,7 @@
 
 use backend::cuda::Precision;
 use backend::{Backend, CropRect, DeviceMemory, DrawKey, Input, PassInput, Queue};
-use loaders::{Area, ImageSpec, Mix};
+use loaders::{Area, Dtype, ImageSpec, Mix};
 use net::Shape;
 
 use support::gpu::{self, alone};
@@ -45,6 +45,15 @@ fn bytes_and_kept_pictures_are_mixed_to_the_hosts_bits() {
             let want: Vec<u32> = want.into_iter().map(f32::to_bits).collect();
             assert_eq!(feed(Input::Bytes { pixels: &pixels, tables: &tables, mix }), want, "{rows} rows, {mix:?}");
             assert_eq!(feed(Input::Kept { views: &views, tables: &tables, mix }), want, "{rows} kept, {mix:?}");
+            // the same images as floats that need no change
+            let stored: Vec<u8> = pixels
+                .iter()
+                .zip((0..3).cycle())
+                .flat_map(|(&byte, c): (_, usize)| tables[c][byte as usize].to_le_bytes())
+                .collect();
+            let pairs = [[0.0, 1.0]; 3];
+            let images = Input::Stored { pixels: &stored, dtype: Dtype::F32, pairs: &pairs, mix };
+            assert_eq!(feed(images), want, "{rows} rows of floats, {mix:?}");
         }
     }
 }

@@ -53,7 +53,7 @@ pub trait Backend: DeviceMemory {
     fn begin(&self, start: &PassInput<'_>, _desc: &TensorDesc, to: &mut Self::Buf) -> Result<(), Error> {
         match start.images {
             Input::Values(images) => self.upload(images, to),
-            Input::Bytes { .. } | Input::Kept { .. } | Input::Held(_) => {
+            Input::Bytes { .. } | Input::Stored { .. } | Input::Kept { .. } | Input::Held(_) => {
                 let why = "this device accepts images only as f32 values".into();
                 Err(Error::Unsupported { op: "the network's input".into(), why })
             }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use loaders::order::worker_positions;
-use loaders::{CropRect, Mix};
+use loaders::{CropRect, Dtype, Mix};
 use net::{Op, Shape, Shortcut};
 
 use super::across::Across;
@@ -254,6 +254,16 @@ pub enum Input<'a> {
         /// How to mix the images with each other, if at all.
         mix: Option<Mix>,
     },
+    /// Stored values that are not bytes, in NHWC order and little-endian. Value x of channel c becomes (x - mean) /
+    /// deviation in f32.
+    Stored {
+        pixels: &'a [u8],
+        dtype: Dtype,
+        /// Mean and deviation of each channel.
+        pairs: &'a [[f32; 2]],
+        /// How to mix the images with each other, if at all.
+        mix: Option<Mix>,
+    },
     /// Crops of pictures that [`Queue::keep`](super::Queue::keep) has copied to the device.
     Kept {
         /// One crop per row of the batch.
@@ -271,7 +281,7 @@ impl Input<'_> {
     /// Returns how the device must mix the images with each other, if at all.
     pub fn mix(&self) -> Option<Mix> {
         match self {
-            Input::Bytes { mix, .. } | Input::Kept { mix, .. } => *mix,
+            Input::Bytes { mix, .. } | Input::Stored { mix, .. } | Input::Kept { mix, .. } => *mix,
             Input::Values(_) | Input::Held(_) => None,
         }
     }

@@ -211,6 +211,7 @@ impl<B: Backend> Graph<B> {
         let (each, per_image) = match batch.images {
             Input::Values(values) => (values.len(), self.input().elems()),
             Input::Bytes { pixels, .. } => (pixels.len(), self.input().elems()),
+            Input::Stored { pixels, dtype, .. } => (pixels.len() / dtype.bytes(), self.input().elems()),
             Input::Kept { views, .. } => (views.len(), 1),
             Input::Held(rows) => (rows, 1),
         };

@@ -49,6 +49,9 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
         let why = "\"device\" needs every image, but loader.on_corrupt = \"skip\" may skip some; remove one of the two";
         return refuse("loader.cache", why.into());
     }
+    if let Some(number) = recipe.log.bands.iter().flatten().find(|&&number| number < 1.0 || number.fract() != 0.0) {
+        return refuse("log.bands", format!("{number} is not the number of a band; count from 1, as in [4, 3, 2]"));
+    }
     if recipe.log.histograms.is_some() && recipe.sync != Sync::Allreduce {
         let why = format!(
             "with sync = \"{}\" each rank has its own gradients; use sync = \"allreduce\", or remove this key",

@@ -166,6 +166,9 @@ section! {
         absent seconds: f64 = "5, or 50 steps", in Range::Positive => changeable;
         /// Whether report.html is written when the run ends or stops.
         optional report: bool = true => changeable;
+        /// Bands that pictures in report.html and TensorBoard show as red, green and blue, such as [4, 3, 2], or a
+        /// single band to show as grey. Counted from 1. Only for images that are not grey or RGB with 8 bits.
+        absent bands: Vec<f64> = "the first three, or the first" => changeable;
         /// Whether an event file for TensorBoard is written into OUT.
         optional tensorboard: bool = true => changeable;
         /// Steps between two measurements of the parameters and gradients of all layers.
@@ -253,6 +256,11 @@ impl Augment {
 }
 
 impl Log {
+    /// Returns the numbers of the bands that pictures show, counted from 1. Empty for the default.
+    pub fn shown_bands(&self) -> Vec<u32> {
+        self.bands.iter().flatten().map(|&number| number as u32).collect()
+    }
+
     /// Returns the time between two progress lines, if it is set.
     pub fn apart(&self) -> Option<Duration> {
         self.seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())

@@ -45,7 +45,7 @@ impl ConvertedDataset {
     ) -> Result<Self, Error> {
         let mut splits = collect(source.splits().len(), tasks, finished)?;
         if let Some(train) = source.splits().iter().position(|split| split.name == TRAIN) {
-            histograms.put_into(&mut splits[train].tally.bands, TRAIN)?;
+            histograms.put_into(&mut splits[train].tally.bands, Path::new(TRAIN))?;
         }
         let (mut mean, mut std) = (Vec::new(), Vec::new());
         let mut targets: Vec<Target> = source.targets().iter().map(|name| Target::new(name)).collect();

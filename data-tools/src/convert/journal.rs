@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -27,6 +29,7 @@ use super::order::{Order, Task};
 use super::shard_writer::{UNFINISHED, explain_full};
 use super::summary::SKIPPED;
 use crate::error::Error;
+use crate::image::band_stats::Histograms;
 use crate::pool;
 use crate::source::Source;
 
@@ -40,7 +43,7 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Opens the journal in `dir` for the request `plan`, which writes `shards`. Returns the finished shards that exist
-    /// and that `wanted` accepts. Removes all other files of the request.
+    /// and that `wanted` accepts, and the sum of their histograms. Removes all other files of the request.
     ///
     /// # Errors
     ///
@@ -51,7 +54,7 @@ impl Journal {
         plan: &Map<String, Value>,
         shards: &[&str],
         mut wanted: impl FnMut(&Finished) -> Result<bool, Error>,
-    ) -> Result<(Self, BTreeMap<String, Finished>), Error> {
+    ) -> Result<(Self, (BTreeMap<String, Finished>, Histograms)), Error> {
         let check = || match read_plan(dir)? {
             Some(old) if old != *plan => Err(other_plan(dir, &old, plan)),
             Some(old) => refuse_unknown_files(dir, shards).map(|()| Some(old)),
@@ -60,17 +63,20 @@ impl Journal {
         check()?;
         let journal = Self::lock(dir)?;
         // Check again: until the lock was taken, another process could change the folder.
-        let mut kept = Vec::new();
+        let (mut kept, histograms, mut ranges) = (BTreeMap::new(), Histograms::default(), Vec::new());
         if check()?.is_some() {
-            for shard in read_finished(&journal.path)? {
-                if shard.has_files(dir) && wanted(&shard)? {
-                    kept.push(shard);
+            read_finished(&journal.path, |mut shard, range| {
+                if shard.has_files(dir) && !kept.contains_key(&shard.shard.file) && wanted(&shard)? {
+                    histograms.take(&mut shard.tally.bands, dir)?;
+                    kept.insert(shard.shard.file.clone(), shard);
+                    ranges.push(range);
                 }
-            }
+                Ok(())
+            })?;
         }
-        let lines = kept.iter().map(line).collect::<Result<Vec<_>, _>>()?.concat();
-        let as_is = fs::read(&journal.path).is_ok_and(|text| text == lines);
-        let kept: BTreeMap<String, Finished> = kept.into_iter().map(|f| (f.shard.file.clone(), f)).collect();
+        let kept_bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        let as_is = fs::metadata(&journal.path).is_ok_and(|meta| meta.len() == kept_bytes);
+        let lines = if as_is { Vec::new() } else { read_ranges(&journal.path, &ranges)? };
         clear(dir, &kept)?;
         if kept.is_empty() {
             let text = serde_json::to_vec_pretty(plan).map_err(|e| Error::input(&journal.path, e.to_string()))?;
@@ -79,7 +85,7 @@ impl Journal {
         if !as_is {
             journal.restart(&lines)?;
         }
-        Ok((journal, kept))
+        Ok((journal, (kept, histograms)))
     }
 
     /// Opens the journal file and locks it against other processes.
@@ -153,10 +159,33 @@ fn read_plan(dir: &Path) -> Result<Option<Map<String, Value>>, Error> {
     }
 }
 
-/// Reads the finished shards up to the first incomplete line.
-fn read_finished(path: &Path) -> Result<Vec<Finished>, Error> {
-    let text = fs::read(path).map_err(|e| Error::io("read", path, e))?;
-    Ok(text.split(|&b| b == b'\n').map_while(|line| serde_json::from_slice(line).ok()).collect())
+/// Passes each finished shard up to the first incomplete line to `found`, with the range of its line in the file. Only
+/// one line is in memory at a time, because histograms make lines long.
+fn read_finished(path: &Path, mut found: impl FnMut(Finished, Range<u64>) -> Result<(), Error>) -> Result<(), Error> {
+    let failed = |e| Error::io("read", path, e);
+    let mut file = BufReader::new(File::open(path).map_err(failed)?);
+    let (mut line, mut start) = (Vec::new(), 0);
+    loop {
+        line.clear();
+        let end = start + file.read_until(b'\n', &mut line).map_err(failed)? as u64;
+        match serde_json::from_slice(&line) {
+            Ok(shard) if line.ends_with(b"\n") => found(shard, start..end)?,
+            _ => return Ok(()),
+        }
+        start = end;
+    }
+}
+
+/// Returns these parts of a file, one after the other.
+fn read_ranges(path: &Path, ranges: &[Range<u64>]) -> Result<Vec<u8>, Error> {
+    let failed = |e| Error::io("read", path, e);
+    let (file, mut bytes) = (File::open(path).map_err(failed)?, Vec::new());
+    for range in ranges {
+        let from = bytes.len();
+        bytes.resize(from + (range.end - range.start) as usize, 0);
+        file.read_exact_at(&mut bytes[from..], range.start).map_err(failed)?;
+    }
+    Ok(bytes)
 }
 
 fn other_plan(dir: &Path, old: &Map<String, Value>, new: &Map<String, Value>) -> Error {

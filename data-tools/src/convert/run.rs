@@ -129,7 +129,7 @@ impl<'a> Attempt<'a> {
         let staging = Staging::new(self.out)?;
         let survey = Survey::run(self.source, self.target(), self.options)?;
         let work =
-            Conversion::new(self.source, staging.dir(), self.options, &self.tasks, BTreeMap::new(), None, survey)?;
+            Conversion::new(self.source, staging.dir(), self.options, &self.tasks, Default::default(), None, survey)?;
         pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs)?;
         let (needed, spent, bands, finished) = (work.needed(), work.spent(), work.bands(), work.into_finished());
         let dataset = ConvertedDataset::from_shards(self.source, &self.tasks, finished, bands)?;
@@ -158,7 +158,7 @@ impl<'a> Attempt<'a> {
         };
         let shards: Vec<&str> = self.tasks.iter().map(|task| task.name.as_str()).collect();
         let (journal, kept) = Journal::open(&dir, request, &shards, wanted)?;
-        let resumed = kept.len();
+        let resumed = kept.0.len();
         let work = Conversion::new(self.source, &dir, self.options, &self.tasks, kept, Some(&journal), survey)?;
         let result = pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs);
         let (needed, spent, bands, finished) = (work.needed(), work.spent(), work.bands(), work.into_finished());

@@ -28,14 +28,11 @@ impl FalseColours {
     pub fn new(bands: &Bands, chosen: &[u32]) -> Result<Self, String> {
         let channels = bands.channels.unwrap_or(0);
         if ![0, 1, 3].contains(&chosen.len()) {
-            return Err(format!(
-                "--bands has {} numbers; expected three (red, green, blue) or one (grey)",
-                chosen.len()
-            ));
+            return Err(format!("{} bands to show; expected three (red, green, blue) or one (grey)", chosen.len()));
         }
         if let Some(band) = chosen.iter().find(|&&band| band > channels) {
             return Err(format!(
-                "band {band} was requested, but the images have {} (--bands counts from 1)",
+                "band {band} was requested, but the images have {} (bands are counted from 1)",
                 base::text::plural(channels, "band")
             ));
         }

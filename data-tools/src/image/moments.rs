@@ -105,8 +105,8 @@ impl Moments {
         let n = u128::from(self.pixels);
         let mean = |sum: u64| sum as f64 / (self.pixels as f64 * 255.0);
         let std = |sum: u64, squares: u64| {
-            // n * squares - sum^2 is an exact integer. Rounding begins with the conversion to f64.
-            let spread = n * u128::from(squares) - u128::from(sum) * u128::from(sum);
+            // n * S2 - S1^2 is exact. Rounding begins with the conversion to f64. A damaged journal can make it negative.
+            let spread = (n * u128::from(squares)).saturating_sub(u128::from(sum) * u128::from(sum));
             (spread as f64).sqrt() / (self.pixels as f64 * 255.0)
         };
         let both = self.sum.iter().zip(&self.squares);

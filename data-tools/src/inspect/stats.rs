@@ -87,7 +87,7 @@ pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
         total.bands.merge(&part.bands, &dir.join(&shard.file))?;
         total.merge(part).map_err(|what| Error::input(&dir.join(&shard.file), format!("images of {what}")))?;
     }
-    histograms.put_into(&mut total.bands, split)?;
+    histograms.put_into(&mut total.bands, Path::new(split))?;
     let mut bands = manifest.bands.clone();
     let (mean, std) = match total.bands.is_empty() {
         true => total.finish(),

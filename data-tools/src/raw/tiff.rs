@@ -14,7 +14,7 @@ use tiff::decoder::{Decoder, DecodingResult};
 use tiff::tags::Tag;
 
 use super::RawImage;
-pub(super) use pages::{decode, has_more_pages};
+pub(super) use pages::{decode, has_more_pages, pages};
 
 /// Lower bound for decompression speed, in bytes per second.
 const BYTES_PER_SECOND: f64 = 5e7;

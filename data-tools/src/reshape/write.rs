@@ -312,7 +312,7 @@ fn manifest(
         split.shards.push(shard);
     }
     if let Some(train) = plan.targets.iter().position(|target| target.name == TRAIN) {
-        histograms.put_into(&mut splits[train].1.bands, TRAIN)?;
+        histograms.put_into(&mut splits[train].1.bands, Path::new(TRAIN))?;
     }
     let first = &plan.sets[0].manifest;
     let (mut mean, mut std, mut bands) = (first.mean.clone(), first.std.clone(), first.bands.clone());

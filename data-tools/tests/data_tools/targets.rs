@@ -4,15 +4,20 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::bands::npy;
 use crate::common::pictures::{png, write};
-use crate::common::{Temp, assert_bad_lines, contents};
+use crate::common::{Temp, assert_bad_lines, contents, tar};
 use data_tools::{
     ConvertOptions, OnBad, ReshapeOptions, Share, convert, export_webdataset, extract, index, info, merge, reshard,
     sample, split, stats, verify,
 };
 use loaders::{Dataset, LabelKind};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int32Type};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use support::mentions;
 
 /// Returns the two targets of image `id`.
@@ -155,7 +160,7 @@ fn options_that_do_not_fit_are_refused() {
     let separated = ConvertOptions { label_separator: Some('/'), ..options(&["weight"]) };
     refused("csv", &src, separated, &["--targets", "--label-separator"]);
     refused("folder", folder, options(&["weight"]), &["--targets", "folder without --labels"]);
-    refused("webdataset", folder, options(&["weight"]), &["--targets", "webdataset", "csv"]);
+    refused("recordio", folder, options(&["weight"]), &["--targets", "recordio", "csv", "webdataset"]);
     refused("mnist", folder, options(&["weight"]), &["--targets", "mnist"]);
     fs::write(folder.join("labels.json"), "{\"0.png\": [1]}").unwrap();
     let json = ConvertOptions { labels: Some(folder.join("labels.json")), ..options(&["weight"]) };
@@ -199,6 +204,114 @@ fn arrays_with_numbers() {
     let some = ConvertOptions { on_bad: OnBad::Skip, ..options(&["a", "b"]) };
     assert_eq!(convert("npz", &src, &temp.path("some"), &some).unwrap().manifest.splits["train"].count, 5);
     assert_eq!(records(&temp.path("some"), "train")["x_train#4"], [8.0, 9.0]);
+}
+
+/// The archives that `export` writes have the numbers in the JSON files.
+#[test]
+fn archives_with_numbers() {
+    let (temp, targets) = (Temp::new(), ["angle, degrees", "weight"]);
+    let (src, out) = (table(&temp), temp.path("out"));
+    convert("csv", &src, &out, &options(&targets)).unwrap();
+    export_webdataset(&out, &temp.path("tars"), 2, false).unwrap();
+    convert("webdataset", &temp.path("tars"), &temp.path("back"), &options(&targets)).unwrap();
+    let numbers_of = |dir: &Path, split: &str| {
+        let mut all: Vec<Vec<f32>> = records(dir, split).into_values().collect();
+        all.sort_by(|a, b| a[1].total_cmp(&b[1]));
+        all
+    };
+    for split in ["train", "test"] {
+        assert_eq!(numbers_of(&temp.path("back"), split), numbers_of(&out, split), "{split}");
+    }
+    assert_measured(&temp.path("back"), 0..40);
+    // keys of the object itself, in another order, next to a class
+    let archive = |texts: &[&str]| {
+        let members = texts.iter().enumerate().flat_map(|(id, text)| {
+            let image = (format!("{id}.png"), png(8, 9, id as u32));
+            [image, (format!("{id}.cls"), b"3".to_vec()), (format!("{id}.json"), text.as_bytes().to_vec())]
+        });
+        let members: Vec<(String, Vec<u8>)> = members.filter(|(_, bytes)| !bytes.is_empty()).collect();
+        write(&temp.path("train-000000.tar"), &tar("a", &members));
+        temp.path("train-000000.tar")
+    };
+    let own = archive(&[r#"{"y": 2, "x": -1.5}"#, r#"{"x": 1e3, "y": 0, "label": 7}"#]);
+    convert("webdataset", &own, &temp.path("own"), &options(&["x", "y"])).unwrap();
+    let found: Vec<Vec<f32>> = records(&temp.path("own"), "train").into_values().collect();
+    assert_eq!(found, [[-1.5, 2.0], [1000.0, 0.0]]);
+    let bad =
+        archive(&[r#"{"x": 1, "y": 1}"#, r#"{"x": 1}"#, r#"{"x": "two", "y": 1}"#, r#"{"x": 1e39, "y": 0}"#, "", "[]"]);
+    let error = convert("webdataset", &bad, &temp.path("none"), &options(&["x", "y"])).unwrap_err();
+    mentions(error, &["train-000000.tar", "sample `a/1`", "a/1.json", "no key `y`", "--targets", "4 more"]);
+    let some = ConvertOptions { on_bad: OnBad::Skip, ..options(&["x", "y"]) };
+    let made = convert("webdataset", &bad, &temp.path("some"), &some).unwrap();
+    assert_eq!(made.manifest.splits["train"].count, 1);
+    let skipped = fs::read_to_string(temp.path("some/skipped.txt")).unwrap();
+    for part in
+        ["`x` is \"two\"; expected a number", "outside the range of float32", "4.json with `x`, `y` next to a/4.png"]
+    {
+        assert!(skipped.contains(part), "{skipped}");
+    }
+}
+
+/// Writes a Parquet table with one row group. A missing number is null.
+fn parquet_table(path: &Path, rows: &[(i32, Option<f64>)]) {
+    let schema = "message rows { required group image { required binary bytes; } required int32 count; \
+                  optional double dose; required binary label (UTF8); repeated double list; }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let file = fs::File::create(path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(WriterProperties::default())).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let images: Vec<ByteArray> = (0..rows.len() as u32).map(|id| png(8, 9, id).into()).collect();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&images, None, None).unwrap();
+    column.close().unwrap();
+    let counts: Vec<i32> = rows.iter().map(|row| row.0).collect();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int32Type>().write_batch(&counts, None, None).unwrap();
+    column.close().unwrap();
+    let doses: Vec<f64> = rows.iter().filter_map(|row| row.1).collect();
+    let levels: Vec<i16> = rows.iter().map(|row| i16::from(row.1.is_some())).collect();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<DoubleType>().write_batch(&doses, Some(&levels), None).unwrap();
+    column.close().unwrap();
+    let labels: Vec<ByteArray> = rows.iter().map(|_| "a".into()).collect();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&labels, None, None).unwrap();
+    column.close().unwrap();
+    let none = vec![0i16; rows.len()];
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<DoubleType>().write_batch(&[], Some(&none), Some(&none)).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn parquet_columns_with_numbers() {
+    let temp = Temp::new();
+    let src = temp.path("train-00000-of-00001.parquet");
+    let rows: Vec<(i32, Option<f64>)> = (0..12).map(|id| (id - 5, Some(f64::from(id) / 7.0))).collect();
+    parquet_table(&src, &rows);
+    let made = convert("parquet", &src, &temp.path("out"), &options(&["dose", "count"])).unwrap();
+    assert_eq!(made.to_json()["targets"][0]["name"], "dose");
+    let mut found: Vec<Vec<f32>> = records(&temp.path("out"), "train").into_values().collect();
+    found.sort_by(|a, b| a[1].total_cmp(&b[1]));
+    let expected: Vec<[f32; 2]> = rows.iter().map(|row| [row.1.unwrap() as f32, row.0 as f32]).collect();
+    assert_eq!(found, expected);
+    let refused = |targets: &[&str], parts: &[&str]| {
+        mentions(convert("parquet", &src, &temp.path("none"), &options(targets)).unwrap_err(), parts);
+    };
+    refused(&["mass"], &["train-00000-of-00001.parquet", "no column `mass` (--targets)", "dose"]);
+    refused(&["label"], &["column `label` (--targets)", "BYTE_ARRAY", "a number per row"]);
+    refused(&["list"], &["column `list` (--targets) contains lists"]);
+    parquet_table(&src, &[(1, Some(0.5)), (2, None), (3, Some(f64::NAN)), (4, Some(1e39))]);
+    refused(&["dose"], &["row 1", "column `dose`: the number is null"]);
+    let some = ConvertOptions { on_bad: OnBad::Skip, ..options(&["dose"]) };
+    let made = convert("parquet", &src, &temp.path("some"), &some).unwrap();
+    assert_eq!(made.manifest.splits["train"].count, 1);
+    let skipped = fs::read_to_string(temp.path("some/skipped.txt")).unwrap();
+    for part in ["row 2: column `dose`: expected a finite number, got NaN", "row 3: column `dose`: 1"] {
+        assert!(skipped.contains(part), "{skipped}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::label_sets::{LabelKind, LabelSets};
 use crate::mix::Mix;
 use crate::ring::slot::{Filling, FreeSlots, Slot, Token};
-use crate::spec::ImageSpec;
+use crate::spec::{Dtype, ImageSpec};
 use crate::sync::{AtomicUsize, Sender};
 use crate::transform::CropRect;
 
@@ -25,14 +25,16 @@ pub(crate) struct SlotReturn {
 pub struct Batch {
     slot: Slot,
     output: ImageSpec,
+    /// Size of a stored value in bytes.
+    value_size: usize,
     home: SlotReturn,
 }
 
 impl Batch {
-    /// Creates the batch in `slot`, with images of shape `output`.
-    pub(crate) fn new(slot: Slot, output: ImageSpec, home: SlotReturn) -> Self {
+    /// Creates the batch in `slot`, with images of shape `output` and stored values of `value_size` bytes.
+    pub(crate) fn new(slot: Slot, output: ImageSpec, value_size: usize, home: SlotReturn) -> Self {
         home.held.fetch_add(1, Ordering::Relaxed);
-        Self { slot, output, home }
+        Self { slot, output, value_size, home }
     }
 
     /// Returns the epoch, counted from 0.
@@ -70,10 +72,9 @@ impl Batch {
         &self.slot.images[..self.len() * self.output.values()]
     }
 
-    /// Returns the images as bytes, (N, H, W, C) without gaps. Only for
-    /// [`PixelFormat::Bytes`](crate::PixelFormat::Bytes).
+    /// Returns the stored values, (N, H, W, C) without gaps, for [`PixelFormat::Bytes`](crate::PixelFormat::Bytes).
     pub fn pixels(&self) -> &[u8] {
-        &self.slot.pixels[..self.len() * self.output.values()]
+        &self.slot.pixels[..self.len() * self.output.values() * self.value_size]
     }
 
     /// Returns the crop of each image. Empty unless the format is
@@ -147,10 +148,10 @@ pub enum PixelFormat {
     /// Floats, ready for a network.
     #[default]
     Values,
-    /// Bytes, which [`Pipeline::tables`](crate::Pipeline::tables) maps to floats. Only for pipelines that have these
-    /// tables.
-    Bytes,
-    /// The crop rectangle of each image, for a consumer that already has all images.
+    /// The bytes of stored values with this type, as [`Pipeline::dtype`](crate::Pipeline::dtype) returns it. Only for
+    /// pipelines that have a [`Pipeline::conversion`](crate::Pipeline::conversion) to floats.
+    Bytes(Dtype),
+    /// The crop rectangle of each image, for a consumer that has all images.
     /// [`Pipeline::only_crops`](crate::Pipeline::only_crops) must be true.
     CropRects {
         /// Labels for the whole split, indexed by sample id.
@@ -169,8 +170,17 @@ impl PixelFormat {
     pub fn bytes(&self, values: usize) -> usize {
         match self {
             Self::Values => values * size_of::<f32>(),
-            Self::Bytes => values,
+            Self::Bytes(dtype) => values * dtype.bytes(),
             Self::CropRects { .. } => size_of::<CropRect>(),
+        }
+    }
+
+    /// Returns how many floats or bytes an image with `values` values takes in a batch.
+    pub(crate) fn elements(&self, values: usize) -> usize {
+        match self {
+            Self::Values => values,
+            Self::Bytes(dtype) => values * dtype.bytes(),
+            Self::CropRects { .. } => 0,
         }
     }
 }

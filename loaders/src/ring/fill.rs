@@ -164,7 +164,7 @@ fn make_sample(
     let SampleKey { key, epoch, .. } = sample;
     let pipeline: &Pipeline = &shared.pipeline;
     let made = match shared.format {
-        PixelFormat::Bytes => pipeline.run_bytes(&example, key, epoch, scratch, memory.bytes(samples.len())),
+        PixelFormat::Bytes(_) => pipeline.run_bytes(&example, key, epoch, scratch, memory.bytes(samples.len())),
         _ => pipeline.run(&example, key, epoch, scratch, memory.values(samples.len())),
     };
     made.map_err(|fault| shard.fault(record, fault))?;

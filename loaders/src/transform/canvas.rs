@@ -125,10 +125,10 @@ impl<'a> Canvas<'a> {
         self.geometry.crop_rect(picture)
     }
 
-    /// Writes the image as interleaved bytes. Must be called before the image becomes floats. Values of a resized image
-    /// are rounded.
+    /// Writes the image as interleaved stored values. Must be called before the image becomes floats. Bytes of a resized
+    /// image are rounded. Other values must not be resized.
     pub(super) fn bytes(&mut self, out: &mut [u8]) {
-        debug_assert!(self.is_bytes());
+        debug_assert!(self.is_bytes() || (self.form == Form::Stored && self.geometry.resize.is_none()));
         match (self.form, self.geometry.resize) {
             (Form::Stored, None) => return paint::copy(&self.geometry, &self.decoded, out),
             (Form::Stored, Some(_)) => self.paint(&IDENTITY),
@@ -256,7 +256,7 @@ impl<'a> Canvas<'a> {
     /// Maps each value with `of(channel)`. Stored values that are not bytes are converted in the same pass.
     pub(super) fn map_values<F: Fn(f32) -> f32>(&mut self, of: impl Fn(usize) -> F) {
         if self.form == Form::Stored && !self.is_bytes() {
-            paint_values(&self.geometry, &self.decoded, of, &mut self.work.resampler, self.values);
+            paint_values(&self.geometry, &self.decoded, of, self.work, self.values);
             self.form = Form::Floats;
             return;
         }
@@ -288,7 +288,7 @@ impl<'a> Canvas<'a> {
                     let Scale { factor, offset, .. } = scales[channel % scales.len()];
                     move |value| value * factor + offset
                 };
-                paint_values(geometry, decoded, of, &mut work.resampler, values);
+                paint_values(geometry, decoded, of, work, values);
             }
             Some(resize) => paint_resized(geometry, resize, decoded, scales, &mut work.resampler, values),
             None => paint_stored(geometry, decoded, scales, values),
@@ -308,6 +308,8 @@ pub(super) struct Work {
     pub resampler: Resampler,
     /// The image, while it is stored as byte planes.
     pub bytes: ByteImage,
+    /// A row of an image as floats: interleaved, followed by its planes.
+    pub line: Vec<f32>,
     /// Used by transforms that cannot change floats in place.
     planes: Planes<f32>,
 }

@@ -67,6 +67,12 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
         None
     }
 
+    /// If values are not bytes, and each result is (value - mean) / deviation with numbers for its channel, returns mean
+    /// and deviation of each of `channels`.
+    fn mean_and_deviation(&self, _channels: usize) -> Option<Vec<[f32; 2]>> {
+        None
+    }
+
     /// Returns the bands that the transform keeps, in order, if it selects bands. They are selected when an image is
     /// decoded.
     fn selection(&self) -> Option<&[usize]> {

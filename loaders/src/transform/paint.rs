@@ -198,19 +198,19 @@ pub(super) fn paint_stored(geometry: &Geometry, image: &Decoded<'_>, scales: &[S
     }
 }
 
-/// Writes the visible window as interleaved bytes.
+/// Writes the window as interleaved stored values.
 pub(super) fn copy(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
-    let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
-    let seen = geometry.visible_part();
-    for (row, out) in out.chunks_exact_mut((width * channels).max(1)).take(height).enumerate() {
+    let (height, width) = (geometry.window.height(), geometry.window.width());
+    let (seen, unit) = (geometry.visible_part(), geometry.channels * image.dtype.bytes());
+    for (row, out) in out.chunks_exact_mut((width * unit).max(1)).take(height).enumerate() {
         let pixels = pixels(geometry, seen.as_ref(), image, row);
         let ahead = seen.map_or(0, |seen| seen.ahead);
-        let (ahead, rest) = out.split_at_mut(ahead * channels);
+        let (ahead, rest) = out.split_at_mut(ahead * unit);
         let (part, behind) = rest.split_at_mut(pixels.len());
         ahead.fill(0);
         behind.fill(0);
         if geometry.flipped {
-            let mirrored = part.chunks_exact_mut(channels).rev().zip(pixels.chunks_exact(channels));
+            let mirrored = part.chunks_exact_mut(unit).rev().zip(pixels.chunks_exact(unit));
             mirrored.for_each(|(to, from)| to.copy_from_slice(from));
         } else {
             part.copy_from_slice(pixels);

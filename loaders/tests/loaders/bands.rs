@@ -4,7 +4,8 @@
 use loaders::example::{self, Example, Format};
 use loaders::transform::{Scratch, selected_bands};
 use loaders::{
-    Bands, Draws, Dtype, EvalOrder, Fault, ImageSpec, Images, LabelKind, Loader, Manifest, Options, Pipeline,
+    Bands, Conversion, Draws, Dtype, EvalOrder, Fault, ImageSpec, Images, LabelKind, Loader, Manifest, Options,
+    Pipeline, PixelFormat,
 };
 use serde::Deserialize;
 
@@ -165,7 +166,8 @@ fn values_keep_their_units() {
     assert_eq!(resized, [500.0]);
     let p = pipeline(&["select_bands(B2, B1)", "normalize"], Dtype::U16, spec).unwrap();
     assert_eq!(p.ops(), ["select_bands(3, 2)", "normalize(200, 100, 3, 2)"]);
-    assert!(p.tables().is_none() && p.check_bytes().unwrap_err().to_string().contains("uint16"));
+    assert!(p.tables().is_none());
+    assert_eq!(p.conversion(), Some(Conversion::Normalize(vec![[200.0, 3.0], [100.0, 2.0]])));
 }
 
 /// Brightness, noise and gamma act on each band's range: 2550, 2805 and 3060 are like 255 for bytes.
@@ -364,6 +366,89 @@ fn batches_have_the_values_of_the_records() {
             }
         }
         assert_eq!(seen, 20);
+    }
+}
+
+/// Converts stored values as a device does, and returns them as planes.
+fn converted(dtype: Dtype, pixels: &[u8], pairs: &[[f32; 2]]) -> Vec<f32> {
+    let values = pixels.chunks_exact(dtype.bytes()).map(|bytes| match *bytes {
+        [a, b] if dtype == Dtype::U16 => f32::from(u16::from_le_bytes([a, b])),
+        [a, b] => f32::from(i16::from_le_bytes([a, b])),
+        [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
+        _ => panic!("{dtype}"),
+    });
+    let normalized: Vec<f32> = values.zip(pairs.iter().cycle()).map(|(x, [mean, std])| (x - mean) / std).collect();
+    planar(&normalized, pairs.len())
+}
+
+/// A device that gets stored values computes the same bits as a loader thread.
+#[test]
+fn stored_values_become_the_same_floats() {
+    let lists: [&[&str]; 4] = [
+        &["pad_crop(2)", "flip", "vertical_flip", "normalize"],
+        &["select_bands(3, 1, 3)", "center_crop(4)", "normalize(1000, 37)"],
+        &["select_bands(2)", "pad_crop(1)", "flip"],
+        &[],
+    ];
+    for dtype in [Dtype::U16, Dtype::I16, Dtype::F32] {
+        let data = data(dtype, SPEC, |_| dtype);
+        for ops in lists {
+            let pipeline = pipeline(ops, dtype, SPEC).unwrap();
+            let Some(Conversion::Normalize(pairs)) = pipeline.conversion() else { panic!("{ops:?} of {dtype}") };
+            pipeline.check_bytes().unwrap();
+            let order = || Box::new(EvalOrder::new(20, 8, 0, 1));
+            let start = |format| Loader::start_as(format, data.shared(), pipeline.clone(), order(), Options::default());
+            let (mut floats, mut stored) =
+                (start(PixelFormat::Values).unwrap(), start(PixelFormat::Bytes(dtype)).unwrap());
+            let (mut images, output) = (0, pipeline.output());
+            while let (Some(floats), Some(stored)) = (floats.next().unwrap(), stored.next().unwrap()) {
+                assert_eq!(stored.pixels().len(), floats.len() * output.values() * dtype.bytes());
+                let each = floats.images().chunks_exact(output.values());
+                for (image, pixels) in each.zip(stored.pixels().chunks_exact(output.values() * dtype.bytes())) {
+                    let found = converted(dtype, pixels, &pairs);
+                    assert!(found.iter().zip(image).all(|(a, b)| a.to_bits() == b.to_bits()), "{ops:?} of {dtype}");
+                    images += 1;
+                }
+            }
+            assert_eq!(images, 20);
+        }
+    }
+    for (ops, index, problem) in [
+        (&["resize(4x4)", "normalize"][..], 0, "makes floats"),
+        (&["flip", "log1p"], 1, "makes floats"),
+        (&["flip", "normalize", "pad_crop(1)"], 2, "follows normalize"),
+    ] {
+        let pipeline = pipeline(ops, Dtype::F32, SPEC).unwrap();
+        assert_eq!(pipeline.conversion(), None);
+        let error = pipeline.check_bytes().unwrap_err().to_string();
+        assert!(error.contains(problem) && error.contains(ops[index]), "{error}");
+    }
+}
+
+/// Images with eight bands or more are converted in blocks of pixels and bands. Compares all sizes with plain loops.
+#[test]
+fn blocks_of_bands_equal_plain_loops() {
+    for dtype in [Dtype::U16, Dtype::F32] {
+        for (channels, width) in [(7, 9), (8, 8), (8, 7), (9, 17), (13, 64), (16, 33), (21, 1), (40, 50), (1024, 12)] {
+            let spec = ImageSpec::new(3, width, channels);
+            let values = values(dtype, u64::from(channels), spec);
+            for ops in [&["pad_crop(2)", "flip"][..], &["normalize"]] {
+                let out = run(&pipeline(ops, dtype, spec).unwrap(), &values, spec, 5);
+                let (mut draws, crops) = (Draws::new(1, 5, 0, 0), ops.len() == 2);
+                let [down, right] = [0; 2].map(|_: i32| if crops { draws.below(5) as i32 - 2 } else { 0 });
+                let mirrored = crops && Draws::new(1, 5, 0, 1).unit() < 0.5;
+                for (at, found) in out.iter().enumerate() {
+                    let (c, y, x) = (at / (3 * width as usize), at / width as usize % 3, at % width as usize);
+                    let x = if mirrored { width as i32 - 1 - x as i32 } else { x as i32 } + right;
+                    let y = y as i32 + down;
+                    let inside = (0..3).contains(&y) && (0..width as i32).contains(&x);
+                    let place = || (y * width as i32 + x) as usize * channels as usize + c;
+                    let value = if inside { values[place()] } else { 0.0 };
+                    let expected = if crops { value } else { (value - 100.0 * c as f32) / (1 + c) as f32 };
+                    assert_eq!(found.to_bits(), expected.to_bits(), "{spec} of {dtype}, {ops:?}, value {at}");
+                }
+            }
+        }
     }
 }
 

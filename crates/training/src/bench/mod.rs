@@ -272,7 +272,7 @@ pub struct LoaderStepResult {
     /// Mean number of batches that were ready when a step requested the next.
     pub queue_depth: f64,
     /// Form in which images are passed to the device, such as `values`.
-    pub input: &'static str,
+    pub input: String,
     pub device: &'static str,
     /// Description of the device and its library.
     pub backend: String,

@@ -16,6 +16,7 @@ use net::Shape;
 pub use super::image_reader::ClassSelection;
 use super::image_reader::{ImageReader, ReadingRequest};
 use super::model::{INFERENCE_SETTINGS, graph};
+use super::pictures::Picture;
 use super::request::ModelRequest;
 use crate::device::{Device, DeviceSettings, RequestedThreads, Resources};
 use crate::error::Error;
@@ -31,9 +32,9 @@ pub struct Prediction {
 
 /// A model that predicts classes or numbers for pictures.
 pub trait Predict {
-    /// Returns the likeliest classes for an image file, as selected by `wanted`. The file is PNG or JPEG. If the model
+    /// Returns the likeliest classes for an image, as selected by `wanted`. The file is PNG or JPEG. If the model
     /// was trained on other value types or bands, it can also be TIFF, 16-bit PNG, `.npy` or HDF5.
-    fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error>;
+    fn predict(&mut self, picture: &Picture, wanted: ClassSelection) -> Result<Prediction, Error>;
 
     /// Returns the kind of label that the model predicts.
     fn label_kind(&self) -> LabelKind;
@@ -75,13 +76,13 @@ impl<B: Backend> Predictor<B> {
 }
 
 impl<B: Backend> Predict for Predictor<B> {
-    fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error> {
+    fn predict(&mut self, picture: &Picture, wanted: ClassSelection) -> Result<Prediction, Error> {
         let reader = &self.reader;
         let mut input = vec![0.0; reader.views[0].0.output().values()];
         let (mut scores, mut resized_from) = (Vec::new(), None);
         // the plain view is last, so `features` returns the features of the unmodified picture
         for (view, weight) in reader.views.iter().rev() {
-            resized_from = reader.transform(path, view, &mut input)?;
+            resized_from = reader.transform(picture, view, &mut input)?;
             let found = self.graph.scores(&input, 1)?;
             scores.resize(found.len(), 0f32);
             scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += weight * score);
@@ -89,7 +90,7 @@ impl<B: Backend> Predict for Predictor<B> {
         self.graph.take_notes().iter().for_each(|note| screen::say(note));
         let found = reader
             .select(&scores, wanted)
-            .map_err(|what| Error::Failed(format!("{}: {what}", base::text::printable(&path.to_string_lossy()))))?;
+            .map_err(|what| Error::Failed(format!("{}: {what}", base::text::printable(&picture.name()))))?;
         let class = |(i, p): (usize, f64)| (i, reader.model.classes[i].clone(), p);
         Ok(Prediction { classes: found.into_iter().map(class).collect(), resized_from })
     }

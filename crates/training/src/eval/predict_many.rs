@@ -15,7 +15,7 @@ use loaders::{Dataset, LabelKind, Split, on_threads, overwrite};
 
 use super::image_reader::{ImageReader, ReadingRequest};
 use super::model::{INFERENCE_SETTINGS, graph, images};
-use super::pictures::pictures;
+use super::pictures::{Picture, images as images_of, pictures};
 use super::predict::{ClassSelection, features};
 use super::prediction_file::{Journal, Row, TableFormat, TableShape, features_content};
 use super::request::ModelRequest;
@@ -57,12 +57,13 @@ impl ManyRequest {
         let Self { split, reading, wanted, logits, batch, share_gpu, model, features, .. } = self;
         format!(
             "trireme predict\n--split {split:?}\n{:?} {:?}\n--top, --threshold {wanted:?}\n--logits {logits}\n--batch {batch}\n\
-             --share-gpu {share_gpu}\n--best {} --ema {}\n--features {}",
+             --share-gpu {share_gpu}\n--best {} --ema {}\n--features {}\n--pages {}",
             reading.test_time,
             reading.layout,
             model.best,
             model.ema,
-            features.is_some()
+            features.is_some(),
+            reading.by_page
         )
     }
 }
@@ -79,7 +80,7 @@ pub struct ManySummary {
 
 /// The images in their order.
 enum ImageList {
-    Files(Vec<PathBuf>),
+    Files(Vec<Picture>),
     Records(Split),
 }
 
@@ -102,7 +103,7 @@ impl ImageList {
     /// Returns a row without predictions.
     fn row(&self, id: u64) -> Row {
         match self {
-            Self::Files(files) => Row { image: files[id as usize].to_string_lossy().into_owned(), ..Row::default() },
+            Self::Files(files) => Row { image: files[id as usize].name(), ..Row::default() },
             Self::Records(split) => Row { image: format!("{}#{id}", split.name()), ..Row::default() },
         }
     }
@@ -167,15 +168,24 @@ fn list_images(
         return session.agree(Err(Error::Usage(wrong.into())));
     }
     let found = match session.is_root() {
-        true => Some(pictures(&request.images, reader.is_raw(), list)).transpose(),
+        true => {
+            let files = pictures(&request.images, reader.is_raw(), list);
+            files.map(|files| Some(images_of(files, request.reading.by_page, &request.reading.limits)))
+        }
         false => Ok(None),
     };
     let found = session.agree(found)?;
-    let bytes = |path: &PathBuf| std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec();
-    let named: Option<Vec<Vec<u8>>> = found.map(|found| found.iter().map(bytes).collect());
-    let named: Vec<Vec<u8>> = session.comm.broadcast("names of images", named.as_ref())?;
-    let path = |bytes| PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes));
-    Ok(ImageList::Files(named.into_iter().map(path).collect()))
+    let bytes = |picture: &Picture| {
+        let path = std::os::unix::ffi::OsStrExt::as_bytes(picture.path.as_os_str()).to_vec();
+        (path, picture.page)
+    };
+    let named: Option<Vec<(Vec<u8>, Option<u32>)>> = found.map(|found| found.iter().map(bytes).collect());
+    let named: Vec<(Vec<u8>, Option<u32>)> = session.comm.broadcast("names of images", named.as_ref())?;
+    let picture = |(path, page)| Picture {
+        path: PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(path)),
+        page,
+    };
+    Ok(ImageList::Files(named.into_iter().map(picture).collect()))
 }
 
 /// Opens a data set's split and checks its images.

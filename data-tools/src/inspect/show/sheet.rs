@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage, imageops};
 use loaders::decode::Decoder;
-use loaders::{ImageSpec, Limits, Split, regular};
+use loaders::{ImageSpec, Limits, Manifest, Split, regular};
 
 use super::picture::{self, Cell, ENLARGED_SIDE, MAX_SIDE, Viewer};
 use crate::error::Error;
@@ -163,7 +163,7 @@ impl ContactSheet {
     ///
     /// Returns an error if the record cannot be read or decoded.
     pub fn add_record(&mut self, split: &Split, id: u64, lines: &[String; 2]) -> Result<(), Error> {
-        let picture = Viewer::stored(split).render(id, 0)?;
+        let picture = Viewer::new(&Manifest::default(), split, &[], 0)?.render(id, 0)?;
         self.cells.push(Cell { picture: picture::fit(picture, ENLARGED_SIDE, MAX_SIDE), words: lines.join("\n") });
         Ok(())
     }

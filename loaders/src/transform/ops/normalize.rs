@@ -85,6 +85,12 @@ impl Transform for Normalize {
             .then(|| (0..channels).map(|channel| self.scales[channel % self.scales.len()].table).collect())
     }
 
+    fn mean_and_deviation(&self, channels: usize) -> Option<Vec<[f32; 2]>> {
+        let n = self.mean.len();
+        let pair = |channel: usize| [self.mean[channel % n], self.std[channel % n]].map(|number| number as f32);
+        self.scales.is_empty().then(|| (0..channels).map(pair).collect())
+    }
+
     fn restate(&self, statistics: &mut Statistics) {
         let (n, unit) = (self.mean.len(), if statistics.are_bytes { 255.0 } else { 1.0 });
         statistics.scale(|channel| (self.mean[channel % n] * unit, self.std[channel % n] * unit));

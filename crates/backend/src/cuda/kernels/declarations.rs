@@ -174,6 +174,20 @@ kernels! {
         words: u32,
     }
 
+    /// Reads stored values of `size` bytes in (n, h, w, c) order and normalises them with a mean and a deviation per
+    /// channel.
+    input_stored: InputStored over threads(n) given(size) {
+        pixels: [u8; n * size],
+        pairs: [f32; 2 * channels],
+        to: [Activation; n],
+        n: u64,
+        channels: u32,
+        kind: u32,
+        numbers: [u64; words],
+        inbox: [u64; words],
+        words: u32,
+    }
+
     /// Mixes each row (n, h, w, c) in place with the row at the mirrored position in the batch. Exchanges the pixels
     /// inside the area. If `bottom` is 0, mixes all pixels with weight `share` instead.
     mix_rows: MixRows over threads(rows / 2 * h * w * channels) {

@@ -1,6 +1,7 @@
 // Writes the network's input (n, h, w, c) from a batch of the host or from pictures on the GPU. The value of a byte
-// comes from a table (c, 256) of the host, so it has the same bits as on the host. One of these kernels is the first of
-// every pass. It also copies `numbers`, the pass's other inputs, from host memory to `inbox`.
+// comes from a table (c, 256) of the host. Other stored values are normalised with IEEE operations. Both have the same
+// bits as on the host. One of these kernels is the first of every pass. It also copies `numbers`, the pass's other
+// inputs, from host memory to `inbox`.
 
 __device__ inline void bring_numbers(const u64* numbers, u64* inbox, u32 words) {
     for (u64 i = thread_index(); i < words; i += thread_count()) inbox[i] = numbers[i];
@@ -22,6 +23,17 @@ extern "C" __global__ void input_bytes(const u8* pixels, const float* tables, T*
         u32 c;
         divided(i, channels, c);
         to[i] = rounded(tables[c * 256 + pixels[i]]);
+    }
+}
+
+// `pairs` has mean and deviation of each channel. `kind`: 0 u16, 1 i16, 2 f32.
+extern "C" __global__ void input_stored(const u8* pixels, const float* pairs, T* to, u64 n, u32 channels, u32 kind, const u64* numbers, u64* inbox, u32 words) {
+    bring_numbers(numbers, inbox, words);
+    for (u64 i = thread_index(); i < n; i += thread_count()) {
+        u32 c;
+        divided(i, channels, c);
+        float x = kind == 0 ? (float)((const u16*)pixels)[i] : kind == 1 ? (float)((const short*)pixels)[i] : ((const float*)pixels)[i];
+        to[i] = rounded(__fdiv_rn(__fsub_rn(x, pairs[2 * c]), pairs[2 * c + 1]));
     }
 }
 

@@ -256,6 +256,9 @@ pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
         };
         return Err(Error::Usage(format!("loss.kind: {images}, but \"{kind}\" is for images with {wanted}. {cure}")));
     }
+    if let Err(what) = data_tools::check_shown_bands(manifest, &recipe.log.shown_bands()) {
+        return Err(Error::Usage(format!("log.bands: {what}")));
+    }
     let (several, numbers) = (manifest.label_kind() == LabelKind::Classes, manifest.label_kind() == LabelKind::Numbers);
     let refused = [
         ("loss.class_weights", several && recipe.loss.class_weights.is_some(), "needs exactly one class per image"),
