@@ -7,7 +7,8 @@ use backend::Backend;
 use backend::reference::Reference;
 use net::{
     Activation, Add, Attention, BlurPool, Channels, ClassToken, Concat, Conv, DropPath, Dropout, Flatten, GroupNorm,
-    LayerNorm, LayerScale, Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, PositionBias, PositionEmbedding, Shape, Shortcut, SpaceToDepth, Token,
+    LayerNorm, LayerScale, Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, PositionBias, PositionEmbedding, Shape,
+    Shortcut, SpaceToDepth, Token,
 };
 
 use support::numerics::{Case, Outcome, assert_close, magnitude, on_every_backend};
@@ -64,7 +65,10 @@ fn every_kind() -> Vec<Case> {
         (Op::from(Attention { shift: [1, 2], crop: [1, 0], ..windows(PositionBias::Table) }), Shape::image(12, 4, 6)),
         (Op::from(Attention { grid: true, scale: Some(0.4), ..windows(PositionBias::Table) }), Shape::image(12, 4, 3)),
         (Op::from(Attention { cosine: true, ..windows(PositionBias::Continuous(3)) }), Shape::image(6, 2, 6)),
-        (Op::from(Attention { cosine: true, shift: [1, 1], position_bias: None, ..windows(PositionBias::Table) }), Shape::image(6, 4, 3)),
+        (
+            Op::from(Attention { cosine: true, shift: [1, 1], position_bias: None, ..windows(PositionBias::Table) }),
+            Shape::image(6, 4, 3),
+        ),
         (Op::from(SpaceToDepth(2)), Shape::image(3, 5, 4)),
         (Op::from(BlurPool::new()), image),
         (Op::from(BlurPool { size: 5, stride: 2 }), image),

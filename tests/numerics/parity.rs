@@ -5,8 +5,8 @@ use backend::cuda::{Cuda, Precision};
 use backend::{Backend, PlanRequest, TensorDesc};
 use net::{
     Activation, Add, Attention, BlurPool, Channels, ClassToken, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm,
-    LayerScale, Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, PositionBias, PositionEmbedding, Shape, Shortcut, SpaceToDepth,
-    Token,
+    LayerScale, Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, PositionBias, PositionEmbedding, Shape, Shortcut,
+    SpaceToDepth, Token,
 };
 
 use crate::gradients::{off_corners, wide};
@@ -406,7 +406,8 @@ fn attention_in_windows_agrees() {
             position_bias: c.one(&[None, Some(PositionBias::Table), Some(PositionBias::Continuous(7))]),
             ..Attention::new(heads)
         };
-        let mut case = Case::random(Op::from(op), 1 + c.below(3), Shape::image(3 * heads * each, plane[0], plane[1]), k);
+        let mut case =
+            Case::random(Op::from(op), 1 + c.below(3), Shape::image(3 * heads * each, plane[0], plane[1]), k);
         if cosine {
             case.params[op.leading_parameters() - 1][0] = c.one(&[2.3, 5.0]);
         }

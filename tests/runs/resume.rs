@@ -216,7 +216,8 @@ fn transformers_resume_to_the_same_bits() {
     for (name, net) in [("vit", VIT), ("swin", SWIN)] {
         let recipe = RECIPE.replace("lenet-caffe", &format!("{name}.toml"));
         let recipe = recipe.replace("train = [", "train = [\"pad_crop(4)\", \"flip\", ");
-        let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\nclip_norm = 1.0\n", OPTIMIZERS[2]), THINGS, SIZES);
+        let setting =
+            Setting::new(&format!("{recipe}[optimizer]\n{}\nclip_norm = 1.0\n", OPTIMIZERS[2]), THINGS, SIZES);
         setting.folder.write(&format!("{name}.toml"), &net.replace("REST", REST));
         assert_stops_leave_no_trace(&setting, name);
     }

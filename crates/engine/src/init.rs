@@ -154,7 +154,16 @@ mod tests {
         let values = values(&spec(&[6, 8], Init::SinCos(3)), 0, 1);
         assert_eq!(values[..8], [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]);
         // row 1, column 2
-        let want = [2f32.sin(), 2e-4f32.sin(), 2f32.cos(), 2e-4f32.cos(), 1f32.sin(), 1e-4f32.sin(), 1f32.cos(), 1e-4f32.cos()];
+        let want = [
+            2f32.sin(),
+            2e-4f32.sin(),
+            2f32.cos(),
+            2e-4f32.cos(),
+            1f32.sin(),
+            1e-4f32.sin(),
+            1f32.cos(),
+            1e-4f32.cos(),
+        ];
         assert!(values[40..].iter().zip(want).all(|(got, want)| (got - want).abs() < 1e-6), "{:?}", &values[40..]);
     }
 }

@@ -127,6 +127,7 @@ fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     let (init, freeze) = (&recipe.init, &recipe.freeze);
     if init.from.is_none() {
         let others = [
+            ("init.sha256", init.sha256.is_some()),
             ("init.exclude", init.exclude.is_some()),
             ("init.strict", init.strict.is_some()),
             ("init.match", init.r#match.is_some()),
@@ -135,6 +136,11 @@ fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
         if let Some((key, _)) = others.into_iter().find(|(_, given)| *given) {
             return Err((key, "has no meaning without init.from, the file of weights".into()));
         }
+    }
+    if let Some(digits) = &init.sha256
+        && !(digits.len() == 64 && digits.chars().all(|digit| digit.is_ascii_hexdigit()))
+    {
+        return Err(("init.sha256", format!("expected 64 hexadecimal digits, as sha256sum prints them, got \"{digits}\"")));
     }
     init.rules().map_err(|why| ("init.match", why))?;
     if freeze.patterns.is_none() && freeze.epochs.is_some() {

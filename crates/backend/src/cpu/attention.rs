@@ -57,10 +57,8 @@ impl Heads {
     /// Returns what a head's passes over a window share. `item` counts the heads over all samples.
     fn window(&self, item: usize, window: usize) -> Window<'_> {
         let (head, area) = (item % self.op.heads, self.sizes.positions);
-        let [x, y] = [0, 1].map(|tensor| Cells {
-            places: &self.places[tensor][window * area..][..area],
-            plane: self.planes[tensor],
-        });
+        let [x, y] = [0, 1]
+            .map(|tensor| Cells { places: &self.places[tensor][window * area..][..area], plane: self.planes[tensor] });
         let terms = self.terms.as_ref().map(|terms| terms.of(head, window, &self.sizes));
         Window { sizes: self.sizes, x, y, scale: self.scales[head], cosine: self.op.cosine, terms }
     }
@@ -231,10 +229,8 @@ impl Planned<Cpu> for Plan {
         let (differences, area) = (self.windows.differences(), self.heads.sizes.positions);
         let (windows, statistics) = (self.windows.count(), &self.statistics);
         let dx = SharedSlice::new(&mut dx.as_mut_slice()[..self.x.elems()]);
-        let divided = (
-            PerThread::new(scratch.as_mut_slice(), self.workspace),
-            Items::new(&mut partial, differences + 1),
-        );
+        let divided =
+            (PerThread::new(scratch.as_mut_slice(), self.workspace), Items::new(&mut partial, differences + 1));
         self.threads.divide(self.items(), divided, |items, (workspace, partial)| {
             let mut partial = partial.chunks_exact_mut(differences + 1);
             for item in items {
@@ -248,7 +244,8 @@ impl Planned<Cpu> for Plan {
                 let mut dscale = 0.0;
                 for number in 0..windows {
                     let statistics = &statistics[item * plane + number * area..][..area];
-                    let (window, gradients) = (heads.window(item, number), gradients.each_mut().map(|part| &mut **part));
+                    let (window, gradients) =
+                        (heads.window(item, number), gradients.each_mut().map(|part| &mut **part));
                     dscale += heads.set.run(Backward {
                         window,
                         inputs,

@@ -151,7 +151,8 @@ impl Planned<Reference> for Plan {
         for item in self.items() {
             let head = self.head(x, item);
             let scale = logits.scales[head.number];
-            let [mut dqueries, mut dkeys] = [&head.queries, &head.keys].map(|vectors| vec![vec![0.0; vectors[0].len()]; area]);
+            let [mut dqueries, mut dkeys] =
+                [&head.queries, &head.keys].map(|vectors| vec![vec![0.0; vectors[0].len()]; area]);
             for query in 0..area {
                 let weights = self.weights(&logits, &head, query);
                 let dy = |c| self.output(item, query, c).map_or(0.0, |at| f64::from(dy[at]));

@@ -3,7 +3,8 @@
 
 use super::blocks::drop_add;
 use crate::{
-    Activation, Attention, Conv, Flatten, HIDDEN, Id, Init, LayerNorm, Linear, NetSpec, Pool, PositionBias, Shape, SpaceToDepth,
+    Activation, Attention, Conv, Flatten, HIDDEN, Id, Init, LayerNorm, Linear, NetSpec, Pool, PositionBias, Shape,
+    SpaceToDepth,
 };
 
 /// Sizes of a Swin transformer.

@@ -111,7 +111,8 @@ mod tests {
     /// Every position belongs to exactly one cell, for each way to divide a plane.
     #[test]
     fn windows_cover_the_plane() {
-        for (size, shift, grid) in [([2, 3], [0, 0], false), ([2, 3], [1, 1], false), ([4, 3], [3, 2], false), ([2, 3], [0, 0], true)]
+        for (size, shift, grid) in
+            [([2, 3], [0, 0], false), ([2, 3], [1, 1], false), ([4, 3], [3, 2], false), ([2, 3], [0, 0], true)]
         {
             let windows = Windows::new([4, 6], [3, 6], size, shift, grid);
             let all = || (0..windows.count()).flat_map(|window| (0..windows.area()).map(move |cell| (window, cell)));
@@ -128,9 +129,13 @@ mod tests {
     /// no shift.
     #[test]
     fn only_windows_across_an_edge_have_parts() {
-        let parts = |windows: Windows, window| (0..windows.area()).map(|cell| windows.part(window, cell)).collect::<Vec<_>>();
+        let parts =
+            |windows: Windows, window| (0..windows.area()).map(|cell| windows.part(window, cell)).collect::<Vec<_>>();
         let windows = Windows::new([4, 4], [4, 4], [2, 2], [1, 1], false);
-        assert_eq!([0, 1, 2, 3].map(|window| parts(windows, window)), [[0, 0, 0, 0], [0, 1, 0, 1], [0, 0, 2, 2], [0, 1, 2, 3]]);
+        assert_eq!(
+            [0, 1, 2, 3].map(|window| parts(windows, window)),
+            [[0, 0, 0, 0], [0, 1, 0, 1], [0, 0, 2, 2], [0, 1, 2, 3]]
+        );
         assert_eq!(windows.input(3, 3), 0);
         let wide = Windows::new([4, 2], [4, 2], [2, 2], [1, 1], false);
         assert_eq!([0, 1].map(|window| parts(wide, window)), [[0, 0, 0, 0], [0, 0, 2, 2]]);

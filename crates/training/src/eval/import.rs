@@ -309,6 +309,7 @@ impl ImportSettings {
             init: Init {
                 from: None,
                 key: request.key.clone().or(init.key),
+                sha256: None,
                 exclude: given(&request.exclude, init.exclude),
                 strict: None,
                 r#match: if request.rules.is_empty() { init.r#match } else { Some(request.rules.clone()) },

@@ -199,7 +199,8 @@ pub fn plan(gpu: &Cuda, op: &Attention, r: &PlanRequest<'_, Cuda>) -> Result<Box
         Some(PositionBias::Continuous(hidden)) => {
             let coordinates: Vec<f32> = windows.coordinates().into_iter().flatten().collect();
             let coordinates = shared.constant(&coordinates, r.name)?;
-            let (hidden, [table, dtable]) = (hidden as u32, [shared.alloc(table, r.name)?, shared.alloc(table, r.name)?]);
+            let (hidden, [table, dtable]) =
+                (hidden as u32, [shared.alloc(table, r.name)?, shared.alloc(table, r.name)?]);
             Some(Continuous { hidden, coordinates, table, dtable })
         }
         _ => None,
@@ -369,8 +370,7 @@ impl Planned<Cuda> for Plan {
         let pairs = self.pairs.as_ref().filter(|_| learns).map(CudaBuf::slice);
         let (statistics, sizes, places) = (self.statistics.slice(), self.sizes.slice(), self.places.slice());
         let (scales, bias, norms) = (self.scales.slice(), self.bias(pass)?, self.norms.as_ref().map(CudaBuf::slice));
-        let (queries, plane, heads, table) =
-            (self.queries(), self.x.shape.plane(), self.op.heads, self.table_elems());
+        let (queries, plane, heads, table) = (self.queries(), self.x.shape.plane(), self.op.heads, self.table_elems());
         let [x_elems, y_elems] = [self.x.elems(), self.y.elems()];
         shared.launch(&AttentionQueries {
             x,

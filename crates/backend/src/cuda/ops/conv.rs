@@ -170,7 +170,10 @@ impl Planned<Cuda> for Plan {
             let (gradient, zeros) = (g.dparams.at(pass.slots[1])?, self.op.zero_bias());
             bias::backward(shared, &self.output(y), dy, parts, gradient)?;
             if !zeros.is_empty() {
-                shared.launch(&ClearValues { values: gradient.range(zeros.start, zeros.len())?, n: zeros.len() as u32 })?;
+                shared.launch(&ClearValues {
+                    values: gradient.range(zeros.start, zeros.len())?,
+                    n: zeros.len() as u32,
+                })?;
             }
         } else if relu {
             activation::mask(shared, y, dy, y_elems)?;

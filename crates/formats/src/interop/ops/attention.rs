@@ -14,7 +14,8 @@ impl OpMapping for Attention {
         let (Self { heads, window, shift, grid, crop, scale, cosine, position_bias }, shape) = (self, layer.x[0]);
         let channels = self.head_channels(shape.c);
         if is_plain(self) {
-            let parts = format!("{}.view(-1, 3, {heads}, {channels}, {}).transpose(3, 4).unbind(1)", v[0], shape.plane());
+            let parts =
+                format!("{}.view(-1, 3, {heads}, {channels}, {}).transpose(3, 4).unbind(1)", v[0], shape.plane());
             let value = format!("F.scaled_dot_product_attention(*{parts}).transpose(2, 3)");
             return Ok(Code::plain(format!("{value}.reshape(-1, {}, {}, {})", heads * channels, shape.h, shape.w)));
         }

@@ -89,8 +89,7 @@ pub fn match_tensors(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Te
         rows.push(TensorMatch { result, name: name.clone(), shape: Some(shape.clone()), found: index });
     }
     let is_buffer = |name: &str| BUFFERS.iter().any(|suffix| name.ends_with(suffix));
-    let left =
-        found.iter().filter(|(name, _)| !names.contains(&name.as_str()) && !excluded(name) && !is_buffer(name));
+    let left = found.iter().filter(|(name, _)| !names.contains(&name.as_str()) && !excluded(name) && !is_buffer(name));
     rows.extend(left.map(|(name, index)| TensorMatch {
         result: MatchResult::Left,
         name: name.clone(),
@@ -285,6 +284,7 @@ mod tests {
             strict: None,
             r#match: Some(rules.iter().map(|pair| pair.map(str::to_string)).collect()),
             key: None,
+            sha256: None,
             whiten: None,
             stem: None,
         }
