@@ -213,7 +213,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let mut unused = AlignedBuf::default();
+        let mut unused;
         let dx = match g.take_dx(0) {
             Some(dx) => dx,
             None if pass.frozen || pass.slots.is_empty() => return Ok(()),

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use net::{Attention, MOST_SCALE, OpSpec, PositionBias, Windows};
+use net::{Attention, MOST_SCALE, PositionBias, Windows};
 
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;

@@ -104,7 +104,7 @@ fn thirds(writer: &mut LayerWriter<'_>, parts: &str, heads: i64) -> [String; 3] 
     [("queries", 0), ("keys", 1), ("values", 2)].map(|(part, number)| {
         let ends = [("starts", number * heads), ("ends", (number + 1) * heads)];
         let [starts, ends] = ends.map(|(what, value)| writer.ints(&format!("{part}.{what}"), &[value]));
-        writer.node("Slice", &[parts, &starts, &ends, &axis], part, &[])
+        writer.node("Slice", &[parts, starts.as_str(), ends.as_str(), axis.as_str()], part, &[])
     })
 }
 
