@@ -64,10 +64,10 @@ fn every_kind() -> Vec<Case> {
         (Op::from(Attention::new(2)), Shape::image(12, 1, 5)),
         (Op::from(Attention { shift: [1, 2], crop: [1, 0], ..windows(PositionBias::Table) }), Shape::image(12, 4, 6)),
         (Op::from(Attention { grid: true, scale: Some(0.4), ..windows(PositionBias::Table) }), Shape::image(12, 4, 3)),
-        (Op::from(Attention { cosine: true, ..windows(PositionBias::Continuous(3)) }), Shape::image(6, 2, 6)),
+        (Op::from(Attention { cosine: true, ..windows(PositionBias::Continuous(3)) }), Shape::image(24, 2, 6)),
         (
             Op::from(Attention { cosine: true, shift: [1, 1], position_bias: None, ..windows(PositionBias::Table) }),
-            Shape::image(6, 4, 3),
+            Shape::image(24, 4, 3),
         ),
         (Op::from(SpaceToDepth(2)), Shape::image(3, 5, 4)),
         (Op::from(BlurPool::new()), image),

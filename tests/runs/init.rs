@@ -222,7 +222,11 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     let sum = std::process::Command::new("sha256sum").arg(run.folder.path().join("good.safetensors")).output().unwrap();
     let sum = String::from_utf8(sum.stdout).unwrap()[..64].to_string();
     let (right, wrong) = (format!("init.sha256={sum}"), format!("init.sha256={}", "0a".repeat(32)));
-    refused(2, &[&good, &wrong], &["good.safetensors", &format!("expected SHA-256 {}", "0a".repeat(32)), &format!("found {sum}")]);
+    refused(
+        2,
+        &[&good, &wrong],
+        &["good.safetensors", &format!("expected SHA-256 {}", "0a".repeat(32)), &format!("found {sum}")],
+    );
     refused(2, &[&format!("init.from={source}"), &right], &["init.sha256", "is a directory", "model.h5"]);
     refused(2, &[&good, "init.sha256=0676ba61"], &["init.sha256", "64 hexadecimal digits", "0676ba61"]);
     refused(2, &["init.from=/nowhere.pth"], &["init.from: ", "/nowhere.pth", "No such file"]);

@@ -140,7 +140,10 @@ fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     if let Some(digits) = &init.sha256
         && !(digits.len() == 64 && digits.chars().all(|digit| digit.is_ascii_hexdigit()))
     {
-        return Err(("init.sha256", format!("expected 64 hexadecimal digits, as sha256sum prints them, got \"{digits}\"")));
+        return Err((
+            "init.sha256",
+            format!("expected 64 hexadecimal digits, as sha256sum prints them, got \"{digits}\""),
+        ));
     }
     init.rules().map_err(|why| ("init.match", why))?;
     if freeze.patterns.is_none() && freeze.epochs.is_some() {

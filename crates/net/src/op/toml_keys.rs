@@ -235,7 +235,7 @@ pub fn operation_elsewhere(name: &str, ours: &[&'static str]) -> Option<&'static
     known.or_else(|| ours.iter().copied().find(|word| plain(word) == theirs))
 }
 
-/// Returns true if this is the name of an attention layer. Attention is not supported.
+/// Returns true if this is the name of an attention layer in another program.
 pub fn is_attention(name: &str) -> bool {
     name.to_lowercase().contains("attention")
 }

@@ -241,6 +241,8 @@ extern "C" __global__ void attention_queries(const T* x, const T* y, const T* dy
                 for (u32 c = lane; c < s.width; c += 32) product += (double)(d[c] * value(y[h.output(target) + c]));
                 mean = (float)warp_sum(product);
             }
+            // the sum of slopes, which is not exactly 0 because y is rounded, and the mean of the products
+            double rest = 0.0, center = 0.0;
             float most = inside ? statistics[h.statistics(h.cell)] : 0.0f;
             float inverse = inside ? statistics[queries + h.statistics(h.cell)] : 0.0f;
             for (u32 first = 0; first < s.area; first += 32) {
@@ -253,6 +255,8 @@ extern "C" __global__ void attention_queries(const T* x, const T* y, const T* dy
                         float product = dot(q, x + h.input(1, at), s.width) * key_norm;
                         float weight = expf(fmaf(product, scale, h.term(bias, h.cell, key)) - most) * inverse;
                         slope = weight * (dot(d, x + h.input(2, at), s.width) - mean);
+                        rest += (double)slope;
+                        center += (double)(weight * product);
                         if (pair) pair[key] = number == 0 ? slope : pair[key] + slope;
                         slope *= scale * key_norm;
                     } else if (pair && number == 0) {
@@ -262,6 +266,7 @@ extern "C" __global__ void attention_queries(const T* x, const T* y, const T* dy
                 add_rows(sums, slope, at, x + h.input(1, 0), step, count, s.width);
             }
             float along = norms ? remove_along(sums, q, s.width) : 0.0f;
+            if (norms) along -= (float)(warp_sum(rest) * warp_sum(center) * (double)scale);
             if (dx) store_vector(sums, inverse_norm, dx + h.input(0, own), s.width);
             if (lane == 0) {
                 statistics[2 * queries + h.statistics(h.cell)] = mean;
