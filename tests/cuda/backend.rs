@@ -19,7 +19,8 @@ use loaders::Dtype;
 use net::NetSpec;
 use net::{
     Activation, Add, Attention, BlurPool, ClassToken, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm,
-    LayerScale, Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, PositionEmbedding, Shape, Shortcut, Token,
+    LayerScale, Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, PositionBias, PositionEmbedding, Shape, Shortcut,
+    SpaceToDepth, Token,
 };
 
 use support::gpu::alone;
@@ -52,6 +53,7 @@ fn bf16(v: &f32) -> f32 {
 fn operations_in_16_bits_are_near_those_in_32() {
     let _alone = alone();
     let image = Shape::image(8, 9, 7);
+    let windows = |bias| Attention { window: Some([5, 4]), position_bias: Some(bias), ..Attention::new(2) };
     let cases = [
         (Op::Conv(Conv::new(16, 3).pad(1).bias(0.1).relu()), image),
         (Op::Conv(Conv::new(12, 3).pad(1).stride(2).groups(2)), image),
@@ -71,9 +73,12 @@ fn operations_in_16_bits_are_near_those_in_32() {
         (Op::from(LayerScale(0.1)), image),
         (Op::from(DropPath(0.4)), image),
         (Op::from(ClassToken), image),
-        (Op::from(PositionEmbedding), image),
+        (Op::from(PositionEmbedding::default()), image),
         (Op::from(Token(3)), image),
-        (Op::from(Attention { heads: 2 }), Shape::image(24, 5, 8)),
+        (Op::from(Attention::new(2)), Shape::image(24, 5, 8)),
+        (Op::from(Attention { shift: [2, 1], ..windows(PositionBias::Table) }), Shape::image(24, 5, 8)),
+        (Op::from(Attention { cosine: true, ..windows(PositionBias::Continuous(5)) }), Shape::image(24, 5, 8)),
+        (Op::from(SpaceToDepth(2)), image),
         (Op::from(BlurPool::new()), image),
     ];
     let functions = Activation::ALL.map(|function| (Op::Activation(function), image));

@@ -167,6 +167,18 @@ class Airbench94(nn.Module):
         return self.head(F.max_pool2d(x, 3).flatten(1)) / 9
 
 
+class AveragedVit(tv.VisionTransformer):
+    """torchvision's vision transformer with the mean of all positions instead of a class token (Beyer et al. 2022)."""
+
+    def __init__(self, pixels, patch, width, heads):
+        super().__init__(pixels, patch, 12, heads, width, 4 * width, num_classes=CLASSES)
+        del self.class_token
+        self.encoder.pos_embedding = nn.Parameter(torch.zeros(1, (pixels // patch) ** 2, width))
+
+    def forward(self, x):
+        return self.heads(self.encoder(self._process_input(x)).mean(1))
+
+
 # Image size per network. The deepest planes have at least four positions if batch norm processes them, and ten steps are not chaotic
 # (catalogue.py).
 PIXELS = {
@@ -188,6 +200,8 @@ PIXELS = {
     "regnet_y_16gf": 64, "regnet_y_32gf": 64, "regnet_y_128gf": 64,
     "shufflenet_v2_x0_5": 96, "shufflenet_v2_x1_0": 96, "shufflenet_v2_x1_5": 96, "shufflenet_v2_x2_0": 96,
     "vit_b_16": 64, "vit_b_32": 64, "vit_l_16": 64, "vit_l_32": 64, "vit_h_14": 28,
+    "swin_t": 64, "swin_s": 64, "swin_b": 64, "swin_v2_t": 64, "swin_v2_s": 64, "swin_v2_b": 64, "maxvit_t": 224,
+    "vit_s_16": 64, "vit_ti_4": 32,
 }  # fmt: skip
 
 # One network of each family learns for ten steps. Two of the Inceptions do, because Inception-v4 is chaotic at every rate.
@@ -196,6 +210,7 @@ LEARNS = [
     "inception_resnet_v2", "resnetv2_50", "resnext50_32x4d", "wide_resnet50_2", "seresnet50", "densenet121", "squeezenet1_1",
     "mobilenetv1_100", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "tf_efficientnet_lite0", "convnext_tiny",
     "mnasnet0_5", "efficientnet_v2_s", "regnet_y_400mf", "shufflenet_v2_x0_5", "vit_b_16",
+    "swin_t", "swin_v2_t", "maxvit_t",
 ]  # fmt: skip
 
 # Weights of the losses of the auxiliary classifiers, in the order of the outputs after the first.
@@ -209,6 +224,8 @@ PLAIN = {
     "wrn28_10": lambda: WideResNet(28, 10, CLASSES),
     "overfeat": lambda: OverFeat(CLASSES, 2),
     "alexnet-columns": lambda: TwoColumns(CLASSES, 3),
+    "vit_s_16": lambda: AveragedVit(PIXELS["vit_s_16"], 16, 384, 6),
+    "vit_ti_4": lambda: AveragedVit(PIXELS["vit_ti_4"], 4, 192, 3),
 }
 
 
@@ -218,6 +235,7 @@ def build(name):
         net = PLAIN[name]()
     elif name in tv.list_models():
         starts = {"init_weights": False} if name in HEADS else {"image_size": PIXELS[name]} if name.startswith("vit") else {}
+        starts |= {"input_size": (PIXELS[name],) * 2} if name.startswith("maxvit") else {}
         net = tv.get_model(name, weights=None, num_classes=CLASSES, **starts)
     else:
         net = timm.create_model(name, num_classes=CLASSES)

@@ -435,6 +435,18 @@ def sample_norms():
             lambda v: plain.attention(v["x"], x, heads),
             {"heads": heads}, x=spec("x", x, 2.0), dy=None,
         )  # fmt: skip
+    windowed("attention_shifted_windows", [2, 24, 4, 6], 2, (2, 3), hidden=0, shift=(1, 2))
+    windowed("attention_window_spans_rows", [1, 18, 3, 8], 3, (3, 4), hidden=0, shift=(1, 2), crop=(1, 0))
+    windowed("attention_grid", [2, 12, 4, 6], 1, (2, 3), hidden=0, grid=True, scale=0.25)
+    windowed("attention_cosine", [2, 24, 4, 4], 2, (2, 2), hidden=6, shift=(1, 1), cosine=True)
+    for name, x, size in (("space_to_depth", [2, 8, 4, 6], 2), ("space_to_depth_odd", [1, 3, 5, 7], 2)):
+        far = [-x[3] % size, -x[2] % size]
+        add(
+            name, "space_to_depth",
+            lambda t: torch.cat([F.pad(t["x"], (0, far[0], 0, far[1]))[:, :, i::size, j::size] for j in range(size) for i in range(size)], 1),
+            lambda v: plain.space_to_depth(v["x"], x, size),
+            {"size": size}, x=spec("x", x), dy=None,
+        )  # fmt: skip
     x = [2, 20, 5, 3]
     add(
         "global_max_pool", "global_max_pool",
@@ -442,6 +454,63 @@ def sample_norms():
         lambda v: plain.pool(v["x"], x, "max", x[2:], (1, 1), NO_PAD)[0],
         x=spec("x", x), dy=None,
     )  # fmt: skip
+
+
+def windowed(name, x, heads, window, hidden, shift=(0, 0), grid=False, crop=(0, 0), scale=None, cosine=False):
+    """Attention in windows as in torchvision's Swin and MaxViT: `hidden` units of the position bias, or 0 for a table."""
+    (rows, columns), (h, w), each = window, x[2:], x[1] // 3 // heads
+    differences = (2 * rows - 1) * (2 * columns - 1)
+    table = {"relative_position_bias_table": spec("weight", [differences, heads])}
+    mlp = {"cpb_mlp.0.weight": spec("weight", [hidden, 2]), "cpb_mlp.0.bias": spec("bias", [hidden], 0.5)}
+    mlp |= {"cpb_mlp.2.weight": spec("third", [heads, hidden], 0.2)}
+    params = ({"logit_scale": spec("residual", [heads], 2.0, 3.0)} if cosine else {}) | (mlp if hidden else table)
+    steps = [0 if size >= extent else step for step, size, extent in zip(shift, window, (h, w))]
+
+    def divide(t):
+        """Returns (n, windows, cells, channels), from rows that are rolled as in torchvision."""
+        t = t.roll((-steps[0], -steps[1]), (2, 3))
+        if grid:
+            t = t.reshape(len(t), -1, rows, h // rows, columns, w // columns).permute(0, 3, 5, 2, 4, 1)
+        else:
+            t = t.reshape(len(t), -1, h // rows, rows, w // columns, columns).permute(0, 2, 4, 3, 5, 1)
+        return t.flatten(3, 4).flatten(1, 2)
+
+    def forward(t):
+        q, k, v = divide(t["x"]).unflatten(3, (3, heads, each)).permute(3, 0, 1, 4, 2, 5)
+        if cosine:
+            factor = t["logit_scale"].clamp(max=math.log(100.0)).exp()[:, None, None]
+            logits = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1) * factor
+        else:
+            logits = q @ k.transpose(-2, -1) * (scale or each**-0.5)
+        i, j = (g.flatten() for g in torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij"))
+        index = (i[:, None] - i + rows - 1) * (2 * columns - 1) + j[:, None] - j + columns - 1
+        bias = t.get("relative_position_bias_table")
+        if hidden:
+            axes = [torch.arange(1 - size, size) / (size - 1) * 8 for size in window]
+            r = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2).to(t["x"].dtype)
+            r = r.sign() * (r.abs() + 1).log2() / 3
+            units = F.relu(F.linear(r, t["cpb_mlp.0.weight"], t["cpb_mlp.0.bias"]))
+            bias = 16 * torch.sigmoid(F.linear(units, t["cpb_mlp.2.weight"]))
+        logits = logits + bias[index].permute(2, 0, 1)
+        if any(steps):
+            part = torch.zeros(h, w)
+            slices = [[slice(0, -size), slice(-size, -step), slice(-step, None)] for size, step in zip(window, steps)]
+            for number, (a, b) in enumerate((a, b) for a in slices[0] for b in slices[1]):
+                part[a, b] = number
+            part = divide(part[None, None].roll(steps, (2, 3)))[0, :, :, 0]
+            logits = logits - 100.0 * (part[:, None, :, None] != part[:, None, None]).to(logits.dtype)
+        y = (logits.softmax(-1) @ v).transpose(2, 3).flatten(3).unflatten(2, (rows, columns)).unflatten(1, (h // rows, w // columns))
+        y = y.permute(0, 5, 3, 1, 4, 2) if grid else y.permute(0, 5, 1, 3, 2, 4)
+        return y.reshape(len(y), -1, h, w).roll(steps, (2, 3))[:, :, : h - crop[0], : w - crop[1]]
+
+    def witness(v):
+        rows_of = lambda flat: [flat[i : i + heads] for i in range(0, len(flat), heads)]
+        mlp = [v.get(n) for n in ("cpb_mlp.0.weight", "cpb_mlp.0.bias", "cpb_mlp.2.weight")]
+        table = plain.continuous_table(window, heads, *mlp) if hidden else rows_of(v["relative_position_bias_table"])
+        return plain.windowed_attention(v["x"], x, heads, window, shift, grid, crop, scale, table, v.get("logit_scale"))
+
+    config = {"heads": heads, "window": list(window), "shift": list(shift), "grid": grid, "crop": list(crop), "scale": scale}
+    add(name, "attention", forward, witness, config | {"cosine": cosine, "hidden": hidden}, x=spec("x", x, 2.0), params=params, dy=None)
 
 
 def main():

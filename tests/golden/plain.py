@@ -179,3 +179,73 @@ def attention(x, shape, heads):
                 rows.append([power / sum(powers) for power in powers])
             y += [sum(rows[i][j] * part(2, head, c, j) for j in range(plane)) for c in range(each) for i in range(plane)]
     return y
+
+
+def windowed_attention(x, shape, heads, window, shift=(0, 0), grid=False, crop=(0, 0), scale=None, table=None, logit_scale=None):
+    """Attention in windows, from the position of each pair. `table` has a list of heads for each difference of positions."""
+    n, channels, height, width = shape
+    (rows, columns), each = window, channels // 3 // heads
+    down, across = (0 if size >= extent else step for step, size, extent in zip(shift, window, (height, width)))
+
+    def place(h, w):
+        """Returns window, cell, and the part of the window."""
+        if grid:
+            down, across = height // rows, width // columns
+            return (h % down, w % across), (h // down, w // across), (0, 0)
+        r, c = (h - shift_of[0]) % height, (w - shift_of[1]) % width
+        part = (shift_of[0] > 0 and r >= height - shift_of[0], shift_of[1] > 0 and c >= width - shift_of[1])
+        return (r // rows, c // columns), (r % rows, c % columns), part
+
+    shift_of = (down, across)
+    vector = lambda b, number, head, h, w: [x[_at(shape, b, (number * heads + head) * each + c, h, w)] for c in range(each)]
+    norm = lambda v: max(math.sqrt(sum(a * a for a in v)), 1e-12)
+    kept = [(h, w) for h in range(height - crop[0]) for w in range(width - crop[1])]
+    y = []
+    for b in range(n):
+        for head in range(heads):
+            sums = []
+            for at in kept:
+                own, (i, j), part = place(*at)
+                query, logits, values = vector(b, 0, head, *at), [], []
+                for other in ((h, w) for h in range(height) for w in range(width)):
+                    theirs, (p, q), their_part = place(*other)
+                    if theirs != own:
+                        continue
+                    key = vector(b, 1, head, *other)
+                    product = sum(a * k for a, k in zip(query, key))
+                    if logit_scale is None:
+                        product *= scale or each**-0.5
+                    else:
+                        product *= min(math.exp(logit_scale[head]), 100.0) / norm(query) / norm(key)
+                    if table is not None:
+                        product += table[(i - p + rows - 1) * (2 * columns - 1) + j - q + columns - 1][head]
+                    logits.append(product if part == their_part else product - 100.0)
+                    values.append(vector(b, 2, head, *other))
+                powers = [math.exp(logit - max(logits)) for logit in logits]
+                sums.append([sum(power * v[c] for power, v in zip(powers, values)) / sum(powers) for c in range(each)])
+            y += [s[c] for c in range(each) for s in sums]
+    return y
+
+
+def continuous_table(window, heads, w1, b1, w2):
+    """The table of a continuous position bias with hidden units relu(w1 r + b1)."""
+    rows, columns = window
+    scaled = lambda d, size: math.copysign(math.log2(abs(d) / (size - 1) * 8 + 1) / 3, d)
+    table = []
+    for d in range(1 - rows, rows):
+        for e in range(1 - columns, columns):
+            r = (scaled(d, rows), scaled(e, columns))
+            units = [max(w1[2 * i] * r[0] + w1[2 * i + 1] * r[1] + b, 0.0) for i, b in enumerate(b1)]
+            sums = [sum(w2[head * len(b1) + i] * unit for i, unit in enumerate(units)) for head in range(heads)]
+            table.append([16 / (1 + math.exp(-s)) for s in sums])
+    return table
+
+
+def space_to_depth(x, shape, size):
+    n, channels, height, width = shape
+    inside = lambda h, w: h < height and w < width
+    pixels = [(i, j) for j in range(size) for i in range(size)]
+    return [
+        x[_at(shape, b, c, h + i, w + j)] if inside(h + i, w + j) else 0.0
+        for b in range(n) for i, j in pixels for c in range(channels) for h in range(0, height, size) for w in range(0, width, size)
+    ]  # fmt: skip

@@ -67,7 +67,7 @@ class Evil:
 
 def names():
     found = {}
-    for name in ["alexnet", "resnet18", "resnet50"]:
+    for name in ["alexnet", "resnet18", "resnet50", "swin_v2_t", "maxvit_t"]:
         state = getattr(torchvision.models, name)(weights=None).state_dict()
         found[name] = {key: list(t.shape) for key, t in state.items()}
     return found

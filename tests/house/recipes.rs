@@ -47,7 +47,8 @@ fn the_promised_recipes_are_there() {
         ["imagenet-alexnet", "imagenet-resnet18", "imagenet-resnet50", "folder-resnet18", "photos-efficientnet-lite0"];
     let deep =
         ["imagenet-vgg16", "imagenet-googlenet", "imagenet-inception-v3", "imagenet-mobilenet-v2", "cifar10-wrn28-10"];
-    for name in small.into_iter().chain(large).chain(deep) {
+    let transformers = ["imagenet-vit-s16", "cifar10-vit-tiny"];
+    for name in small.into_iter().chain(large).chain(deep).chain(transformers) {
         assert!(names.iter().any(|have| have == name), "{name} is missing from {names:?}");
     }
 }
@@ -84,7 +85,7 @@ type Rates = (&'static str, u64, &'static [(u64, f64)]);
 #[test]
 fn the_rates_are_the_published_ones() {
     let recipes = recipes();
-    let cases: [Rates; 12] = [
+    let cases: [Rates; 14] = [
         ("mnist-lenet", 938, &[(0, 0.01), (10_318 * 3 / 4, 0.005), (10_318, 0.0)]),
         ("fashion-mnist-lenet", 938, &[(0, 0.03), (1407, 0.015), (2814, 0.0)]),
         ("cifar10-cifarnet", 391, &[(0, 0.1), (100_095, 0.1)]),
@@ -96,6 +97,8 @@ fn the_rates_are_the_published_ones() {
         ("imagenet-googlenet", 40_037, &[(0, 0.01), (40_037 * 45, 0.005), (40_037 * 60, 0.0)]),
         ("imagenet-inception-v3", 801, &[(0, 0.045), (1601, 0.045), (1602, 0.0423), (3204, 0.039_762)]),
         ("imagenet-mobilenet-v2", 5005, &[(0, 0.045), (5005, 0.0441), (10_010, 0.043_218)]),
+        ("imagenet-vit-s16", 1252, &[(0, 0.0), (5000, 5e-4), (10_000, 1e-3), (61_340, 5e-4), (112_679, 0.0)]),
+        ("cifar10-vit-tiny", 196, &[(0, 0.0), (980, 5e-4), (1960, 1e-3), (20_580, 5e-4), (39_199, 0.0)]),
         ("cifar10-wrn28-10", 391, &[(0, 0.1), (23_460, 0.02), (46_920, 0.004), (62_560, 0.0008)]),
     ];
     for (name, steps_per_epoch, rows) in cases {

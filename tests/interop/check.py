@@ -27,6 +27,9 @@ NOT_KERAS = {
     "cifarnet": "local response normalisation",
     "alexnet": "bins differ in size",
     "convnext_tiny": "learns a factor for each channel",
+    "vit_ti_4": "layers for sequences",
+    "swin_t": "layers for sequences",
+    "swin_v2_t": "layers for sequences",
 }
 EXACT, HALF = 1e-5, 3e-3
 

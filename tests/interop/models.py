@@ -20,6 +20,9 @@ NETWORKS = {
     "squeezenet1_1": (64, 3, ["normalize"]),
     "googlenet": (96, 3, ["normalize"]),
     "convnext_tiny": (64, 3, ["normalize"]),
+    "vit_ti_4": (32, 3, ["normalize"]),
+    "swin_t": (64, 3, ["normalize"]),
+    "swin_v2_t": (64, 3, ["normalize"]),
 }
 
 # image size, channels and transforms for networks that are defined in a file

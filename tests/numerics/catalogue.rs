@@ -75,6 +75,9 @@ const QUICK: &[&str] = &[
     "regnet_y_400mf",
     "shufflenet_v2_x0_5",
     "vit_b_16",
+    "swin_t",
+    "swin_v2_t",
+    "maxvit_t",
 ];
 
 fn fnv(text: &str) -> u32 {

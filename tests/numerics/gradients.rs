@@ -7,7 +7,8 @@ use backend::Backend;
 use backend::reference::Reference;
 use net::{
     Activation, Add, Attention, BlurPool, Channels, ClassToken, Concat, Conv, DropPath, Dropout, Flatten, GroupNorm,
-    LayerNorm, LayerScale, Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, PositionEmbedding, Shape, Shortcut, Token,
+    LayerNorm, LayerScale, Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, PositionBias, PositionEmbedding, Shape,
+    Shortcut, SpaceToDepth, Token,
 };
 
 use support::numerics::{Case, Outcome, assert_close, magnitude, on_every_backend};
@@ -22,6 +23,7 @@ fn every_kind() -> Vec<Case> {
     let asymmetric = Conv { kernel: [3, 2], stride: [2, 1], ..Conv::new(4, 1) }.pads([1, 0, 2, 1]).bias(0.0);
     let norm = Norm::new;
     let pool = |kind| Pool::new(kind, 3, 2).pads([1, 0, 0, 1]).ceil();
+    let windows = |bias| Attention { window: Some([2, 3]), position_bias: Some(bias), ..Attention::new(2) };
     let lrn = Lrn { radius: 2, k: 1.5, alpha: 0.4, beta: 0.75 };
     let ops = [
         (Op::Conv(asymmetric), image),
@@ -57,9 +59,17 @@ fn every_kind() -> Vec<Case> {
         (Op::from(DropPath(0.4)), image),
         (Op::from(Channels { first: 3, count: 12, groups: 3 }), Shape::image(19, 3, 2)),
         (Op::from(ClassToken), Shape::image(5, 2, 3)),
-        (Op::from(PositionEmbedding), Shape::image(5, 2, 3)),
+        (Op::from(PositionEmbedding::default()), Shape::image(5, 2, 3)),
         (Op::from(Token(2)), Shape::image(5, 2, 3)),
-        (Op::from(Attention { heads: 2 }), Shape::image(12, 1, 5)),
+        (Op::from(Attention::new(2)), Shape::image(12, 1, 5)),
+        (Op::from(Attention { shift: [1, 2], crop: [1, 0], ..windows(PositionBias::Table) }), Shape::image(12, 4, 6)),
+        (Op::from(Attention { grid: true, scale: Some(0.4), ..windows(PositionBias::Table) }), Shape::image(12, 4, 3)),
+        (Op::from(Attention { cosine: true, ..windows(PositionBias::Continuous(3)) }), Shape::image(24, 2, 6)),
+        (
+            Op::from(Attention { cosine: true, shift: [1, 1], position_bias: None, ..windows(PositionBias::Table) }),
+            Shape::image(24, 4, 3),
+        ),
+        (Op::from(SpaceToDepth(2)), Shape::image(3, 5, 4)),
         (Op::from(BlurPool::new()), image),
         (Op::from(BlurPool { size: 5, stride: 2 }), image),
     ];
@@ -197,6 +207,6 @@ fn check_slopes<B: Backend>(backend: &B, name: &str, blocks: &[usize], all: &[Sl
 fn gradients_are_the_slopes_of_the_forward_pass() {
     let all: Vec<Slopes> = every_kind().into_iter().map(Slopes::of).collect();
     let kinds: BTreeSet<&str> = all.iter().map(|s| s.case.op.kind()).collect();
-    assert_eq!(kinds.len(), 34, "each kind of operation needs a case here: {kinds:?}");
+    assert_eq!(kinds.len(), 35, "each kind of operation needs a case here: {kinds:?}");
     on_every_backend!(check_slopes(&all));
 }

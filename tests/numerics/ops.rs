@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use backend::{Backend, CrossEntropy, Error, LossSums, TensorDesc};
 use net::{
     Activation, Add, Attention, BlurPool, Concat, Conv, GroupNorm, LayerNorm, LayerScale, Linear, Lrn, Multiply, Norm,
-    Op, OpSpec, Pool, PoolKind, Shape, Shortcut,
+    Op, OpSpec, Pool, PoolKind, PositionBias, Shape, Shortcut, SpaceToDepth,
 };
 use serde::Deserialize;
 
@@ -40,6 +40,17 @@ struct Golden {
     float32_error: BTreeMap<String, f64>,
 }
 
+/// The names of all parameters, in PyTorch's order.
+const PARAMETERS: &[&str] = &[
+    "weight",
+    "bias",
+    "relative_position_bias_table",
+    "logit_scale",
+    "cpb_mlp.0.weight",
+    "cpb_mlp.0.bias",
+    "cpb_mlp.2.weight",
+];
+
 #[derive(Deserialize)]
 struct Buffers {
     running_mean: Formula,
@@ -71,6 +82,14 @@ struct Config {
     slope: f32,
     dilation: Option<[usize; 2]>,
     heads: usize,
+    window: Option<[usize; 2]>,
+    shift: [usize; 2],
+    grid: bool,
+    crop: [usize; 2],
+    scale: Option<f32>,
+    cosine: bool,
+    /// Hidden units of a continuous position bias. 0 stands for a table, `None` for no bias.
+    hidden: Option<usize>,
     labels: Vec<u32>,
     label_smoothing: f32,
 }
@@ -144,7 +163,20 @@ impl Golden {
             "group_norm" => Op::from(GroupNorm { groups: c.groups, eps: c.eps }),
             "layer_scale" => Op::from(LayerScale(1.0)),
             "blur_pool" => Op::from(BlurPool { size: c.size, stride: c.strides()[0] }),
-            "attention" => Op::from(Attention { heads: c.heads }),
+            "attention" => Op::from(Attention {
+                window: c.window,
+                shift: c.shift,
+                grid: c.grid,
+                crop: c.crop,
+                scale: c.scale,
+                cosine: c.cosine,
+                position_bias: c.hidden.map(|hidden| match hidden {
+                    0 => PositionBias::Table,
+                    _ => PositionBias::Continuous(hidden),
+                }),
+                ..Attention::new(c.heads)
+            }),
+            "space_to_depth" => Op::from(SpaceToDepth(c.size)),
             "global_max_pool" => Op::Pool(Pool { kind: PoolKind::Max, ..Pool::global() }),
             "leaky_relu" => Op::Activation(Activation::LeakyRelu(c.slope)),
             other => {
@@ -172,7 +204,7 @@ impl Golden {
     }
 
     fn case(&self) -> Case {
-        let params = ["weight", "bias"].iter().filter_map(|p| self.params.get(*p)).map(Formula::fill).collect();
+        let params = PARAMETERS.iter().filter_map(|p| self.params.get(*p)).map(Formula::fill).collect();
         let running =
             self.buffers.as_ref().map_or_else(Vec::new, |b| [b.running_mean.fill(), b.running_var.fill()].concat());
         Case {
@@ -206,7 +238,8 @@ impl Golden {
         for ((of, want), got) in wanted.iter().zip(&out.dx) {
             close(of, of, got, want.as_ref().expect("recorded"));
         }
-        for (field, got) in ["weight", "bias"].iter().zip(&out.dparams) {
+        let fields = PARAMETERS.iter().filter(|field| self.params.contains_key(**field));
+        for (field, got) in fields.zip(&out.dparams) {
             close(&format!("gradient of {field}"), &format!("d{field}"), got, &self.dparams[*field]);
         }
         if let (Some(mean), Some(var)) = (&self.running_mean_after, &self.running_var_after) {
@@ -290,7 +323,7 @@ fn check_cross_entropy<B: Backend>(backend: &B, name: &str, golden: &Golden) {
 fn recorded_operations_agree_on_every_backend() {
     let file: File = golden("ops.json");
     file.fill_example.check(Formula::fill_n);
-    assert!(file.cases.len() >= 103, "only {} cases", file.cases.len());
+    assert!(file.cases.len() >= 109, "only {} cases", file.cases.len());
     on_every_backend!(check_all(&file.cases));
 }
 

@@ -5,7 +5,8 @@ use backend::cuda::{Cuda, Precision};
 use backend::{Backend, PlanRequest, TensorDesc};
 use net::{
     Activation, Add, Attention, BlurPool, Channels, ClassToken, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm,
-    LayerScale, Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, PositionEmbedding, Shape, Shortcut, Token,
+    LayerScale, Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, PositionBias, PositionEmbedding, Shape, Shortcut,
+    SpaceToDepth, Token,
 };
 
 use crate::gradients::{off_corners, wide};
@@ -371,17 +372,61 @@ fn layers_of_sequences_agree() {
         let products = Shape::image(3 * heads * each, h, w);
         let ops = [
             (Op::from(ClassToken), image),
-            (Op::from(PositionEmbedding), image),
+            (Op::from(PositionEmbedding::default()), image),
             (Op::from(Token(c.below(h * w))), image),
-            (Op::from(Attention { heads }), products),
+            (Op::from(Attention::new(heads)), products),
         ];
         cases.extend(ops.into_iter().map(|(op, shape)| Case::random(op, n, shape, k)));
     }
     // larger inputs, so that products differ so strongly that most attention weights are 0
-    let mut sharp = Case::random(Op::from(Attention { heads: 3 }), 2, Shape::image(576, 1, 197), 1520);
+    let mut sharp = Case::random(Op::from(Attention::new(3)), 2, Shape::image(576, 1, 197), 1520);
     sharp.x[0].iter_mut().for_each(|x| *x *= 4.0);
     cases.push(sharp);
     assert_parity(cases);
+}
+
+/// Windows of all kinds: with a shift along one or both axes, windows that span the plane, grids, a cropped output,
+/// cosines with factors on both sides of the limit, and masks without a bias.
+#[test]
+fn attention_in_windows_agrees() {
+    let mut c = Chooser(8);
+    let mut cases = Vec::new();
+    for k in 1530..1560 {
+        let (heads, each) = (1 + c.below(3), c.one(&[8, 16, 20, 32]));
+        let (window, counts) = ([2 + c.below(6), 2 + c.below(4)], [1 + c.below(3), 1 + c.below(3)]);
+        let plane = [window[0] * counts[0], window[1] * counts[1]];
+        let (grid, cosine) = (c.below(3) == 0, c.below(2) == 0);
+        let shift = if grid { [0, 0] } else { [c.below(window[0]), c.below(window[1])] };
+        let op = Attention {
+            window: Some(window),
+            shift,
+            grid,
+            crop: [c.below(window[0]), c.below(window[1])],
+            scale: (!cosine && c.below(2) == 0).then_some(0.3),
+            cosine,
+            position_bias: c.one(&[None, Some(PositionBias::Table), Some(PositionBias::Continuous(7))]),
+            ..Attention::new(heads)
+        };
+        let mut case =
+            Case::random(Op::from(op), 1 + c.below(3), Shape::image(3 * heads * each, plane[0], plane[1]), k);
+        if cosine {
+            case.params[op.leading_parameters() - 1][0] = c.one(&[2.3, 5.0]);
+        }
+        cases.push(case);
+    }
+    // a bias over the whole plane, and many images
+    let whole = Attention { position_bias: Some(PositionBias::Table), ..Attention::new(2) };
+    cases.push(Case::random(Op::from(whole), 9, Shape::image(96, 5, 9), 1560));
+    assert_parity(cases);
+}
+
+#[test]
+fn neighbouring_pixels_as_channels_agree() {
+    let shapes = [(16, 6, 8), (8, 5, 7), (5, 4, 4), (20, 7, 3), (32, 2, 2)];
+    let ops = shapes.into_iter().flat_map(|shape| [2, 3].map(|size| (size, shape)));
+    let fits = |(size, (_, h, w)): &(usize, (usize, usize, usize))| *size <= *h.max(w);
+    let case = |((size, (c, h, w)), k)| Case::random(Op::from(SpaceToDepth(size)), 3, Shape::image(c, h, w), k);
+    assert_parity(ops.filter(fits).zip(1570..).map(case).collect());
 }
 
 #[test]

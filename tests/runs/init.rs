@@ -219,6 +219,16 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     let bytes = fs::read(run.folder.path().join("good.safetensors")).unwrap();
     fs::write(&cut, &bytes[..bytes.len() - 5]).unwrap();
     refused(1, &[&format!("init.from={}", cut.display())], &["cut.safetensors", "damaged"]);
+    let sum = std::process::Command::new("sha256sum").arg(run.folder.path().join("good.safetensors")).output().unwrap();
+    let sum = String::from_utf8(sum.stdout).unwrap()[..64].to_string();
+    let (right, wrong) = (format!("init.sha256={sum}"), format!("init.sha256={}", "0a".repeat(32)));
+    refused(
+        2,
+        &[&good, &wrong],
+        &["good.safetensors", &format!("expected SHA-256 {}", "0a".repeat(32)), &format!("found {sum}")],
+    );
+    refused(2, &[&format!("init.from={source}"), &right], &["init.sha256", "is a directory", "model.h5"]);
+    refused(2, &[&good, "init.sha256=0676ba61"], &["init.sha256", "64 hexadecimal digits", "0676ba61"]);
     refused(2, &["init.from=/nowhere.pth"], &["init.from: ", "/nowhere.pth", "No such file"]);
     refused(2, &["freeze.patterns=[\"*\"]"], &["freeze.patterns = [\"*\"]", "all 8 parameters", "lenet-caffe"]);
     refused(
@@ -235,6 +245,8 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     refused(2, &["optimizer.groups=[{match=[\"fc*\"], rate=2}]"], &parts);
     refused(2, &["optimizer.groups=[{lr=2}]"], &["table 1: match: this required key is missing"]);
     // without init.strict, missing tensors are allowed and reported
+    run.train(2, &["--set", &good, "--set", &right, "--max-steps", "0"]).succeeded();
+    fs::remove_dir_all(&run.out).unwrap();
     let sets = ["--set", &short, "--set", "init.strict=false", "--max-steps", "1"];
     let ended = run.train(2, &sets).succeeded();
     ended.says(&["missing: 1 ", "conv2.bias"]);

@@ -10,6 +10,8 @@ use support::program::{Folder, PATIENCE, events, run, start, trireme};
 /// Recipe, side of the images in pixels, batch size.
 const RECIPES: &[(&str, u32, &str)] = &[
     ("cifar10-wrn28-10", 32, "4"),
+    ("cifar10-vit-tiny", 32, "8"),
+    ("imagenet-vit-s16", 256, "8"),
     ("imagenet-mobilenet-v2", 256, "8"),
     ("imagenet-googlenet", 256, "8"),
     ("imagenet-inception-v3", 342, "4"),

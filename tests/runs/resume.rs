@@ -43,6 +43,86 @@ const OPTIMIZERS: &[&str] = &[
     "kind = \"lars\"\neta = 0.02\nweight_decay = 1e-4",
 ];
 
+/// A small vision transformer. Each block has dropout and stochastic depth.
+const VIT: &str = r#"
+input = [3, 32, 32]
+classes = 10
+nodes = [
+    { name = "patches", op = "conv", channels = 16, kernel = 8, stride = 8, bias = true },
+    { name = "class_token", op = "class_token" },
+    { name = "pos_embedding", op = "position_embedding" },
+    { name = "layers", block = "layer", repeat = 2 },
+    { name = "norm", op = "layer_norm" },
+    { name = "token", op = "token" },
+    { name = "flatten", op = "flatten" },
+    { name = "head", op = "linear", features = "classes" },
+]
+
+[blocks.layer]
+nodes = [
+    { name = "norm1", op = "layer_norm" },
+    { name = "qkv", op = "conv", channels = 48, kernel = 1, bias = true },
+    { name = "attention", op = "attention", heads = 2 },
+    { name = "proj", op = "conv", channels = 16, kernel = 1, bias = true },
+    REST
+]
+"#;
+
+/// A small Swin transformer: a block of each version, patch merging, and windows that do not divide the plane.
+const SWIN: &str = r#"
+input = [3, 32, 32]
+classes = 10
+nodes = [
+    { name = "patches", op = "conv", channels = 16, kernel = 4, stride = 4, bias = true },
+    { name = "first", block = "first" },
+    { name = "second", block = "second" },
+    { name = "merge", op = "space_to_depth" },
+    { name = "reduction", op = "conv", channels = 16, kernel = 1 },
+    { name = "last", block = "last" },
+    { name = "norm", op = "layer_norm" },
+    { name = "avgpool", op = "avgpool" },
+    { name = "flatten", op = "flatten" },
+    { name = "head", op = "linear", features = "classes" },
+]
+
+[blocks.first]
+nodes = [
+    { name = "qkv", op = "conv", channels = 48, kernel = 1, bias = true },
+    { name = "attention", op = "attention", heads = 2, window = 4, position_bias = "table" },
+    { name = "proj", op = "conv", channels = 16, kernel = 1, bias = true },
+    REST
+]
+
+[blocks.second]
+nodes = [
+    { name = "qkv", op = "conv", channels = 48, kernel = 1, bias = true, linear = true, key_bias = false },
+    { name = "attention", op = "attention", heads = 2, window = 4, shift = 2, cosine = true, position_bias = "continuous(8)" },
+    { name = "proj", op = "conv", channels = 16, kernel = 1, bias = true },
+    REST
+]
+
+[blocks.last]
+nodes = [
+    { name = "qkv", op = "conv", channels = 48, kernel = 1, bias = true, pad = [0, 0, 2, 2] },
+    { name = "attention", op = "attention", heads = 2, window = 3, shift = 1, crop = 2, position_bias = "table" },
+    { name = "proj", op = "conv", channels = 16, kernel = 1, bias = true },
+    REST
+]
+"#;
+
+/// The end of a transformer's block after attention.
+const REST: &str = r#"
+    { name = "dropout", op = "dropout", rate = 0.1 },
+    { name = "drop_path1", op = "drop_path", rate = 0.2 },
+    { name = "add1", op = "add", inputs = ["drop_path1", "input"] },
+    { name = "norm2", op = "layer_norm" },
+    { name = "mlp1", op = "conv", channels = 32, kernel = 1, bias = true },
+    { name = "gelu", op = "gelu" },
+    { name = "mlp2", op = "conv", channels = 16, kernel = 1, bias = true },
+    { name = "drop_path2", op = "drop_path", rate = 0.2 },
+    { name = "add2", op = "add", inputs = ["drop_path2", "add1"] },
+"#;
+
 /// Numbers of training and test images.
 const SIZES: [u64; 2] = [50, 20];
 
@@ -127,6 +207,20 @@ fn policies_and_repeats_resume_to_the_same_bits() {
     let recipe = RECIPE.replace("train = [", &format!("repeats = 2\ntrain = [{list}, "));
     let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n", OPTIMIZERS[0]), DIGITS, SIZES);
     assert_stops_leave_no_trace(&setting, "policies and repeats");
+}
+
+/// Tests transformers with dropout and stochastic depth: a vision transformer, and attention in windows with every kind of
+/// position bias.
+#[test]
+fn transformers_resume_to_the_same_bits() {
+    for (name, net) in [("vit", VIT), ("swin", SWIN)] {
+        let recipe = RECIPE.replace("lenet-caffe", &format!("{name}.toml"));
+        let recipe = recipe.replace("train = [", "train = [\"pad_crop(4)\", \"flip\", ");
+        let setting =
+            Setting::new(&format!("{recipe}[optimizer]\n{}\nclip_norm = 1.0\n", OPTIMIZERS[2]), THINGS, SIZES);
+        setting.folder.write(&format!("{name}.toml"), &net.replace("REST", REST));
+        assert_stops_leave_no_trace(&setting, name);
+    }
 }
 
 /// Ranks that synchronise only from time to time resume from the synchronised model. Every step is done once.

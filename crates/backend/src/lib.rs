@@ -13,6 +13,7 @@ mod interface;
 mod losses;
 mod memory;
 mod planned;
+mod position_bias;
 mod queue;
 pub mod reference;
 #[cfg(test)]

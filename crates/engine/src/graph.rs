@@ -401,5 +401,11 @@ fn pack<B: Backend>(p: &Param<B>, plain: &[f32], arena: &mut Arena<B>) -> Result
         let (expected, got) = (format!("{} elements", p.spec.elems()), plain.len().to_string());
         return Err(Error::Size { op: p.name.clone(), expected, got });
     }
-    arena.pack(&p.format, plain, p.slot)
+    let zeros = &p.spec.zeros;
+    if plain[zeros.clone()].iter().all(|value| *value == 0.0) {
+        return arena.pack(&p.format, plain, p.slot);
+    }
+    let mut masked = plain.to_vec();
+    masked[zeros.clone()].fill(0.0);
+    arena.pack(&p.format, &masked, p.slot)
 }

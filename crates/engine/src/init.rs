@@ -31,7 +31,26 @@ pub fn values(spec: &ParamSpec, index: usize, seed: u64) -> Vec<f32> {
         Init::Normal(sd) => normal(f64::from(sd)),
         Init::HeUniformFanIn => uniform((6.0 / fan_in as f64).sqrt()),
         Init::Uniform(bound) => uniform(f64::from(bound)),
+        Init::SinCos(columns) => sines(spec, columns),
     }
+}
+
+/// Returns the vectors of [`Init::SinCos`].
+fn sines(spec: &ParamSpec, columns: usize) -> Vec<f32> {
+    let quarter = spec.shape[1] / 4;
+    let frequency = |i: usize| 10_000f64.powf(-(i as f64) / (quarter.max(2) - 1) as f64);
+    let value = |position: usize, channel: usize| {
+        let (row, column) = ((position / columns) as f64, (position % columns) as f64);
+        let (part, f) = (channel / quarter, frequency(channel % quarter));
+        match part {
+            0 => (f * column).sin(),
+            1 => (f * column).cos(),
+            2 => (f * row).sin(),
+            _ => (f * row).cos(),
+        }
+    };
+    let positions = 0..spec.shape[0];
+    positions.flat_map(|position| (0..spec.shape[1]).map(move |channel| value(position, channel) as f32)).collect()
 }
 
 /// Makes filter `i` return input channel `i` unchanged. If there are more filters than channels, the others keep their
@@ -80,7 +99,7 @@ mod tests {
     use super::*;
 
     fn spec(shape: &[usize], init: Init) -> ParamSpec {
-        ParamSpec { field: "weight", shape: shape.to_vec(), init }
+        ParamSpec::new("weight", shape.to_vec(), init)
     }
 
     fn moments(v: &[f32]) -> (f64, f64) {
@@ -127,5 +146,24 @@ mod tests {
         assert_ne!(values(&s, 0, 1), values(&s, 1, 1));
         assert_ne!(values(&s, 0, 1), values(&s, 0, 2));
         assert_eq!(values(&spec(&[9], Init::Constant(0.5)), 0, 1), vec![0.5; 9]);
+    }
+
+    /// Compares with `posemb_sincos_2d(2, 3, 8)` of Big Vision: frequencies 1 and 1/10,000.
+    #[test]
+    fn sines_are_those_of_row_and_column() {
+        let values = values(&spec(&[6, 8], Init::SinCos(3)), 0, 1);
+        assert_eq!(values[..8], [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]);
+        // row 1, column 2
+        let want = [
+            2f32.sin(),
+            2e-4f32.sin(),
+            2f32.cos(),
+            2e-4f32.cos(),
+            1f32.sin(),
+            1e-4f32.sin(),
+            1f32.cos(),
+            1e-4f32.cos(),
+        ];
+        assert!(values[40..].iter().zip(want).all(|(got, want)| (got - want).abs() < 1e-6), "{:?}", &values[40..]);
     }
 }

@@ -133,6 +133,7 @@ fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     let (init, freeze) = (&recipe.init, &recipe.freeze);
     if init.from.is_none() {
         let others = [
+            ("init.sha256", init.sha256.is_some()),
             ("init.exclude", init.exclude.is_some()),
             ("init.strict", init.strict.is_some()),
             ("init.match", init.r#match.is_some()),
@@ -144,6 +145,14 @@ fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
                 "has no meaning without init.from, the file of weights; set init.from, or remove this key".into(),
             ));
         }
+    }
+    if let Some(digits) = &init.sha256
+        && !(digits.len() == 64 && digits.chars().all(|digit| digit.is_ascii_hexdigit()))
+    {
+        return Err((
+            "init.sha256",
+            format!("expected 64 hexadecimal digits, as sha256sum prints them, got \"{digits}\""),
+        ));
     }
     init.rules().map_err(|why| ("init.match", why))?;
     if freeze.patterns.is_none() && freeze.epochs.is_some() {

@@ -53,6 +53,9 @@ section! {
         /// File with weights: the folder of a run, model.h5, a checkpoint, a .safetensors file, PyTorch's .pth, Keras's
         /// .h5, or ONNX.
         absent from: String = "random weights";
+        /// SHA-256 of the file in 64 hexadecimal digits, as `sha256sum` prints it. A file with another one is refused
+        /// before training starts.
+        absent sha256: String = "no check";
         /// Key of the dictionary in a .pth file to read weights from, such as "state_dict_ema" or "model_ema" for
         /// averaged weights.
         absent key: String = "the weights themselves";

@@ -1,5 +1,6 @@
 //! Convolutions and linear layers. A layer has up to three oneDNN primitives, which share its weights.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use net::{Conv, Linear, Shape};
@@ -38,6 +39,8 @@ pub(super) struct Plan {
     /// True if the weights are stored in plain order because the plan for the largest batch uses kernels of our own.
     weights_are_plain: bool,
     bias: Option<usize>,
+    /// Channels whose bias is 0.
+    zero_bias: Range<usize>,
     forward: Product,
     backward_weights: Option<WeightGradient>,
     backward_data: Option<Product>,
@@ -217,6 +220,7 @@ impl Plan {
             weights,
             weights_are_plain: matches!(r.formats.and_then(|f| f.first()), Some(Format::Plain(_))),
             bias: g.bias,
+            zero_bias: g.zero_bias.clone(),
             forward,
             backward_weights: backward_weights.map(WeightGradient::Primitive),
             backward_data,
@@ -350,6 +354,9 @@ impl Planned<Cpu> for Plan {
         let Some(weights) = &mut self.backward_weights else { return Err(not_planned(&self.name)) };
         if !pass.frozen {
             weights.run(&self.engine, (x, dy), pass.slots, g.dparams)?;
+            if let Some(&bias) = pass.slots.get(1) {
+                g.dparams.get_mut(bias)[self.zero_bias.clone()].fill(0.0);
+            }
         }
         let (Some(dx), Some(backward)) = (dx, &mut self.backward_data) else { return Ok(()) };
         let target = self.plain.as_mut().map_or(&mut *dx, |p| &mut p.dx).as_mut_slice();

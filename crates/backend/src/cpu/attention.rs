@@ -1,133 +1,20 @@
-//! Multi-head self-attention. Queries are processed in small groups, so that only a small part of the attention weights
-//! is in memory. Backward recomputes the weights.
-//!
-//! A head's channels fill whole blocks, so its queries, keys, values and outputs are four contiguous pieces of memory
-//! with the same layout: (blocks, positions, channels in a block).
+//! Multi-head self-attention, planned for one batch size.
 
 use std::rc::Rc;
 
-use net::Attention;
+use net::{Attention, MOST_SCALE, Windows};
 
+use super::attention_window::{Backward, Cells, Forward, OUTSIDE, Sizes, Terms, Window};
 use super::buf::{AlignedBuf, Scratch};
 use super::device::Cpu;
 use super::divide::{Items, PerThread, SharedSlice};
 use super::isa::Isa;
-use super::lanes::LANES;
-use super::register_tile::{UNROLLED, by_rows, outer, rows};
+use super::layout::Format;
 use super::relayout;
 use super::threads::Threads;
-use super::vector::{Eight, Job, Portable, Sixteen, Vectors, exp};
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
-
-/// Number of queries that a thread processes together. Only their attention weights are in memory.
-const QUERIES: usize = 32;
-
-/// Positions and channels are padded to a multiple of this number, which is the width of the widest panel.
-const WIDEST: usize = 32;
-
-/// Sizes of a head.
-#[derive(Clone, Copy)]
-struct Sizes {
-    positions: usize,
-    channels: usize,
-    /// Channels per block in all tensors.
-    block: usize,
-    /// Factor that multiplies the products of queries and keys.
-    scale: f32,
-}
-
-impl Sizes {
-    /// Returns the number of elements in the head's queries, which equals that in its keys, values or outputs.
-    fn elems(&self) -> usize {
-        self.positions * self.channels
-    }
-
-    fn padded_positions(&self) -> usize {
-        self.positions.next_multiple_of(WIDEST)
-    }
-
-    fn padded_channels(&self) -> usize {
-        self.channels.next_multiple_of(WIDEST)
-    }
-
-    /// Returns the number of elements in a padded (positions, channels) matrix.
-    fn matrix(&self) -> usize {
-        self.padded_positions() * self.padded_channels()
-    }
-
-    /// Returns the number of attention weights for [`QUERIES`] queries.
-    fn weights(&self) -> usize {
-        QUERIES * self.padded_positions()
-    }
-
-    /// Returns the number of elements in a thread's workspace, which must fit [`Forward`], and with `train` also
-    /// [`Backward`].
-    fn workspace(&self, train: bool) -> usize {
-        let (matrices, weights) = if train { (7, 2) } else { (3, 1) };
-        matrices * self.matrix() + weights * self.weights() + QUERIES * self.padded_channels()
-    }
-
-    /// Calls `f(position, channel, index)` for every value in a tensor with the head's layout.
-    #[inline(always)]
-    fn each(&self, mut f: impl FnMut(usize, usize, usize)) {
-        for first in (0..self.channels).step_by(self.block) {
-            for position in 0..self.positions {
-                for lane in 0..self.block {
-                    f(position, first + lane, first * self.positions + position * self.block + lane);
-                }
-            }
-        }
-    }
-
-    /// Copies a tensor from the head's layout to a row per position, with padded channels.
-    #[inline(always)]
-    fn to_rows(self, from: &[f32], to: &mut [f32]) {
-        let (from, width) = (&from[..self.elems()], self.padded_channels());
-        to.fill(0.0);
-        self.each(|position, channel, at| to[position * width + channel] = from[at]);
-    }
-
-    /// Copies a tensor from the head's layout to panels that are `width` channels wide. A panel's rows are the padded
-    /// positions.
-    #[inline(always)]
-    fn to_panels(self, from: &[f32], to: &mut [f32], width: usize) {
-        let (from, rows) = (&from[..self.elems()], self.padded_positions());
-        to.fill(0.0);
-        self.each(|position, channel, at| to[panel_index(position, channel, width, rows)] = from[at]);
-    }
-
-    /// Copies a tensor from the head's layout to panels that are `width` positions wide. A panel has `rows` rows, and
-    /// each row is a channel.
-    #[inline(always)]
-    fn to_transposed_panels(self, from: &[f32], to: &mut [f32], width: usize, rows: usize) {
-        let from = &from[..self.elems()];
-        to.fill(0.0);
-        self.each(|position, channel, at| to[panel_index(channel, position, width, rows)] = from[at]);
-    }
-
-    /// Copies from panels that are `width` channels wide to the head's layout.
-    #[inline(always)]
-    fn store_panels(self, from: &[f32], to: &mut [f32], width: usize) {
-        let (to, rows) = (&mut to[..self.elems()], self.padded_positions());
-        self.each(|position, channel, at| to[at] = from[panel_index(position, channel, width, rows)]);
-    }
-
-    /// Copies rows with padded channels to the head's layout. The first row belongs to the position `first`.
-    #[inline(always)]
-    fn store_rows(self, from: &[f32], to: &mut [f32], first: usize) {
-        for (row, from) in from.chunks_exact(self.padded_channels()).enumerate() {
-            for (block, values) in from[..self.channels].chunks_exact(self.block).enumerate() {
-                to[(block * self.positions + first + row) * self.block..][..self.block].copy_from_slice(values);
-            }
-        }
-    }
-}
-
-/// Returns the index of an element in panels with `width` columns and `rows` rows.
-#[inline(always)]
-fn panel_index(row: usize, column: usize, width: usize, rows: usize) -> usize {
-    (column / width * rows + row) * width + column % width
-}
+use super::vector::{Eight, Job, Portable, Sixteen, Vectors};
+use crate::position_bias;
+use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The instruction set that the kernels use.
 #[derive(Clone, Copy)]
@@ -152,33 +39,82 @@ impl Set {
     }
 }
 
+/// What the passes of all heads share.
+struct Heads {
+    set: Set,
+    op: Attention,
+    sizes: Sizes,
+    /// Number of positions in x and in y.
+    planes: [usize; 2],
+    /// For each window and cell, the position in the plane of x, and in the plane of y.
+    places: [Vec<u32>; 2],
+    terms: Option<Terms>,
+    /// The factor of each head.
+    scales: Vec<f32>,
+}
+
+impl Heads {
+    /// Returns what a head's passes over a window share. `item` counts the heads over all samples.
+    fn window(&self, item: usize, window: usize) -> Window<'_> {
+        let (head, area) = (item % self.op.heads, self.sizes.positions);
+        let [x, y] = [0, 1]
+            .map(|tensor| Cells { places: &self.places[tensor][window * area..][..area], plane: self.planes[tensor] });
+        let terms = self.terms.as_ref().map(|terms| terms.of(head, window, &self.sizes));
+        Window { sizes: self.sizes, x, y, scale: self.scales[head], cosine: self.op.cosine, terms }
+    }
+
+    /// Returns the number of elements of a head in x (for queries, keys or values) and in y.
+    fn elems(&self) -> [usize; 2] {
+        self.planes.map(|plane| plane * self.sizes.channels)
+    }
+}
+
 struct Plan {
     threads: Threads,
-    set: Set,
+    x: TensorDesc,
     y: TensorDesc,
-    heads: usize,
-    sizes: Sizes,
-    /// For each query (in each sample and head): the greatest product with a key, and 1 / the sum of exponentials in
-    /// the softmax.
+    windows: Windows,
+    heads: Heads,
+    formats: Vec<Format>,
+    /// For each query (in each sample, head and window): the greatest product with a key, and 1 / the sum of
+    /// exponentials in the softmax.
     statistics: Vec<[f32; 2]>,
+    /// For each sample and head: the gradients of the bias for each difference of positions, then the gradient of the
+    /// factor. Samples are added in order, so that the result does not depend on the number of threads.
+    partial: Vec<f64>,
     /// Number of elements in a thread's workspace.
     workspace: usize,
     scratch: Rc<Scratch>,
 }
 
 pub(super) fn plan(cpu: &Cpu, op: &Attention, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    let (x, y) = (r.x[0], relayout::output_layout(cpu, &r.x[0], r.output()?));
-    let (channels, scale) = (op.head_channels(x.shape.c), op.scale(x.shape.c) as f32);
-    let sizes = Sizes { positions: x.shape.plane(), channels, block: x.block, scale };
-    let workspace = sizes.workspace(r.train);
+    let (x, y, windows) = (r.x[0], relayout::output_layout(cpu, &r.x[0], r.output()?), op.windows(r.x[0].shape));
+    let sizes = Sizes { positions: windows.area(), channels: op.head_channels(x.shape.c), block: x.block };
+    let cells = || (0..windows.count()).flat_map(|window| (0..windows.area()).map(move |cell| (window, cell)));
+    let inputs = cells().map(|(window, cell)| windows.input(window, cell) as u32).collect();
+    let outputs = cells().map(|(window, cell)| windows.output(window, cell).map_or(OUTSIDE, |at| at as u32)).collect();
+    let (params, trained) = (r.op.params(x.shape), r.train && !r.op.params(x.shape).is_empty());
+    let dbias = if trained { sizes.products() } else { 0 };
+    let workspace = sizes.workspace(r.train) + dbias;
     cpu.scratch.reserve(cpu.threads.0 * workspace, r.name)?;
+    let heads = Heads {
+        set: Set::of(cpu),
+        op: *op,
+        sizes,
+        planes: [x.shape.plane(), y.shape.plane()],
+        places: [inputs, outputs],
+        terms: Terms::new(op, &windows, &sizes),
+        scales: vec![op.scale(x.shape.c) as f32; op.heads],
+    };
     Ok(Box::new(Plan {
         threads: cpu.threads,
-        set: Set::of(cpu),
+        x,
         y,
-        heads: op.heads,
-        sizes,
-        statistics: vec![[0.0; 2]; x.n * op.heads * sizes.positions],
+        windows,
+        heads,
+        formats: params.iter().map(|param| Format::Plain(param.elems())).collect(),
+        statistics: vec![[0.0; 2]; x.n * op.heads * x.shape.plane()],
+        partial: vec![0.0; if trained { x.n * op.heads * (windows.differences() + 1) } else { 0 }],
         workspace,
         scratch: cpu.scratch.clone(),
     }))
@@ -187,7 +123,44 @@ pub(super) fn plan(cpu: &Cpu, op: &Attention, r: &PlanRequest<'_, Cpu>) -> Resul
 impl Plan {
     /// Returns the number of heads, counted over all samples.
     fn items(&self) -> usize {
-        self.y.n * self.heads
+        self.y.n * self.heads.op.heads
+    }
+
+    /// Computes what depends on the parameters.
+    fn prepare(&mut self, pass: &Pass<'_, Cpu>) {
+        let params: Vec<&[f32]> = pass.slots.iter().map(|slot| pass.params.get(*slot)).collect();
+        let Heads { op, sizes, terms, scales, .. } = &mut self.heads;
+        if let (Some(terms), Some(table)) = (terms, position_bias::table(op, &self.windows, &params)) {
+            terms.fill(&table, op.heads, sizes);
+        }
+        if op.cosine {
+            let learned = params[op.leading_parameters() - 1];
+            let factor = |scale: &f32| f64::from(*scale).min(MOST_SCALE.ln()).exp() as f32;
+            scales.iter_mut().zip(learned).for_each(|(to, scale)| *to = factor(scale));
+        }
+    }
+
+    /// Adds the partial results of all samples and writes the gradients of the parameters.
+    fn store_gradients(&self, pass: &Pass<'_, Cpu>, dparams: &mut Arena<Cpu>) {
+        let (op, differences) = (&self.heads.op, self.windows.differences());
+        let heads = op.heads;
+        let (mut dtable, mut dscales) = (vec![0.0; differences * heads], vec![0.0; heads]);
+        for (item, partial) in self.partial.chunks_exact(differences + 1).enumerate() {
+            let head = item % heads;
+            dscales[head] += partial[differences];
+            dtable.iter_mut().skip(head).step_by(heads).zip(partial).for_each(|(sum, d)| *sum += d);
+        }
+        let params: Vec<&[f32]> = pass.slots.iter().map(|slot| pass.params.get(*slot)).collect();
+        let mut gradients = position_bias::gradients(op, &self.windows, &params, &dtable);
+        if op.cosine {
+            let at = op.leading_parameters() - 1;
+            let clamped = |scale: &f32| f64::from(*scale) > MOST_SCALE.ln();
+            dscales.iter_mut().zip(params[at]).filter(|(_, scale)| clamped(scale)).for_each(|(d, _)| *d = 0.0);
+            gradients.insert(at, dscales);
+        }
+        for (gradient, slot) in gradients.iter().zip(pass.slots) {
+            dparams.get_mut(*slot).iter_mut().zip(gradient).for_each(|(to, d)| *to = *d as f32);
+        }
     }
 }
 
@@ -196,8 +169,14 @@ impl Planned<Cpu> for Plan {
         self.y
     }
 
+    fn formats(&self) -> Vec<Format> {
+        self.formats.clone()
+    }
+
     fn state_bytes(&self) -> usize {
-        size_of_val(&self.statistics[..])
+        let places: usize = self.heads.places.iter().map(|places| size_of_val(&places[..])).sum();
+        let terms = self.heads.terms.as_ref().map_or(0, Terms::bytes);
+        size_of_val(&self.statistics[..]) + size_of_val(&self.partial[..]) + places + terms
     }
 
     fn keeps(&self) -> Keeps {
@@ -208,20 +187,24 @@ impl Planned<Cpu> for Plan {
         "own products".into()
     }
 
-    fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+    fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        self.prepare(pass);
         let mut statistics = std::mem::take(&mut self.statistics);
-        let (sizes, set, heads) = (self.sizes, self.set, self.heads);
+        let (heads, [each, out], plane) = (&self.heads, self.heads.elems(), self.x.shape.plane());
         let (x, mut scratch) = (x[0].as_slice(), self.scratch.borrow());
         let divided = (
-            Items::new(&mut y.as_mut_slice()[..self.y.elems()], sizes.elems()),
-            Items::new(&mut statistics, sizes.positions),
+            Items::new(&mut y.as_mut_slice()[..self.y.elems()], out),
+            Items::new(&mut statistics, plane),
             PerThread::new(scratch.as_mut_slice(), self.workspace),
         );
         self.threads.divide(self.items(), divided, |items, (y, statistics, workspace)| {
-            let own = y.chunks_exact_mut(sizes.elems()).zip(statistics.chunks_exact_mut(sizes.positions));
+            let own = y.chunks_exact_mut(out).zip(statistics.chunks_exact_mut(plane));
             for (item, (y, statistics)) in items.zip(own) {
-                let inputs = parts(item, heads, &sizes).map(|at| &x[at..][..sizes.elems()]);
-                set.run(Forward { sizes, inputs, statistics, y, workspace: &mut *workspace });
+                let inputs = parts(item, heads.op.heads, each).map(|at| &x[at..][..each]);
+                for (number, statistics) in statistics.chunks_exact_mut(heads.sizes.positions).enumerate() {
+                    let window = heads.window(item, number);
+                    heads.set.run(Forward { window, inputs, statistics, y: &mut *y, workspace: &mut *workspace });
+                }
             }
         });
         drop(scratch);
@@ -229,208 +212,68 @@ impl Planned<Cpu> for Plan {
         Ok(())
     }
 
-    fn backward(&mut self, _: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let Some(dx) = g.take_dx(0) else { return Ok(()) };
-        let (sizes, set, heads, statistics) = (self.sizes, self.set, self.heads, &self.statistics);
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let mut unused;
+        let dx = match g.take_dx(0) {
+            Some(dx) => dx,
+            None if pass.frozen || pass.slots.is_empty() => return Ok(()),
+            None => {
+                unused = AlignedBuf::zeroed(self.x.elems(), "gradients of queries, keys and values")?;
+                &mut unused
+            }
+        };
+        let mut partial = std::mem::take(&mut self.partial);
+        partial.fill(0.0);
+        let (heads, [each, out], plane) = (&self.heads, self.heads.elems(), self.x.shape.plane());
         let (x, dy, mut scratch) = (g.x[0].as_slice(), g.dy.as_slice(), self.scratch.borrow());
-        let dx = SharedSlice::new(&mut dx.as_mut_slice()[..3 * self.y.elems()]);
-        let workspaces = PerThread::new(scratch.as_mut_slice(), self.workspace);
-        self.threads.divide(self.items(), workspaces, |items, workspace| {
+        let (differences, area) = (self.windows.differences(), self.heads.sizes.positions);
+        let (windows, statistics) = (self.windows.count(), &self.statistics);
+        let dx = SharedSlice::new(&mut dx.as_mut_slice()[..self.x.elems()]);
+        let divided =
+            (PerThread::new(scratch.as_mut_slice(), self.workspace), Items::new(&mut partial, differences + 1));
+        self.threads.divide(self.items(), divided, |items, (workspace, partial)| {
+            let mut partial = partial.chunks_exact_mut(differences + 1);
             for item in items {
-                let at = parts(item, heads, &sizes);
-                let inputs = at.map(|at| &x[at..][..sizes.elems()]);
+                let at = parts(item, heads.op.heads, each);
+                let inputs = at.map(|at| &x[at..][..each]);
                 // SAFETY: each head has its own three ranges in each sample, and only one thread processes a head.
-                let gradients = at.map(|at| unsafe { dx.part(at..at + sizes.elems()) });
-                let dy = &dy[item * sizes.elems()..][..sizes.elems()];
-                let statistics = &statistics[item * sizes.positions..][..sizes.positions];
-                set.run(Backward { sizes, inputs, statistics, dy, gradients, workspace: &mut *workspace });
+                let mut gradients = at.map(|at| unsafe { dx.part(at..at + each) });
+                let (dy, partial) = (&dy[item * out..][..out], partial.next());
+                let (workspace, dbias) = workspace.split_at_mut(heads.sizes.workspace(true));
+                dbias.fill(0.0);
+                let mut dscale = 0.0;
+                for number in 0..windows {
+                    let statistics = &statistics[item * plane + number * area..][..area];
+                    let (window, gradients) =
+                        (heads.window(item, number), gradients.each_mut().map(|part| &mut **part));
+                    dscale += heads.set.run(Backward {
+                        window,
+                        inputs,
+                        statistics,
+                        dy,
+                        gradients,
+                        dbias: &mut *dbias,
+                        workspace: &mut *workspace,
+                    });
+                }
+                if let Some(partial) = partial {
+                    heads.terms.iter().for_each(|terms| terms.add_differences(dbias, partial, &heads.sizes));
+                    partial[differences] = dscale;
+                }
             }
         });
+        drop(scratch);
+        self.partial = partial;
+        if !pass.frozen && !pass.slots.is_empty() {
+            self.store_gradients(pass, g.dparams);
+        }
         Ok(())
     }
 }
 
-/// Returns the input indices where the queries, keys and values of a head begin. `item` counts the heads over all
-/// samples.
-fn parts(item: usize, heads: usize, sizes: &Sizes) -> [usize; 3] {
+/// Returns the input indices where the queries, keys and values of a head begin. Each has `elems` elements. `item`
+/// counts the heads over all samples.
+fn parts(item: usize, heads: usize, elems: usize) -> [usize; 3] {
     let (sample, head) = (item / heads, item % heads);
-    [0, 1, 2].map(|part| ((3 * sample + part) * heads + head) * sizes.elems())
-}
-
-/// Computes `to = a u` for `count` rows. `a_step` and `step` are the row strides of `a` and `to`. The panels `u` have
-/// `depth` rows each.
-#[inline(always)]
-fn product<S: Vectors>(
-    set: S,
-    count: usize,
-    (a, a_step): (&[f32], usize),
-    (u, depth): (&[f32], usize),
-    (to, step): (&mut [f32], usize),
-) {
-    let width = 2 * S::LANES;
-    for (panel, u) in u.chunks_exact(depth * width).enumerate() {
-        by_rows!(count, S::ROWS, |row| rows::<S, 2>(
-            set,
-            (&a[row * a_step..], a_step),
-            u,
-            (&mut to[row * step + panel * width..], step),
-            false
-        ));
-    }
-}
-
-/// Computes `sums += transpose(weights) d` for `count` queries. `sums` consists of panels with a row per key.
-#[inline(always)]
-fn add_outer<S: Vectors>(set: S, sizes: &Sizes, count: usize, weights: &[f32], d: &[f32], sums: &mut [f32]) {
-    let (width, positions, channels) = (2 * S::LANES, sizes.padded_positions(), sizes.padded_channels());
-    for (panel, sums) in sums.chunks_exact_mut(positions * width).enumerate() {
-        by_rows!(sizes.positions, S::ROWS, |row| outer::<S, 2>(
-            set,
-            count,
-            (&weights[row..], positions),
-            (&d[panel * width..], channels),
-            &mut sums[row * width..],
-            true
-        ));
-    }
-}
-
-/// Replaces a query's products with all keys by their softmax. Returns the greatest product, and 1 / the sum of
-/// exponentials.
-#[inline(always)]
-fn softmax(row: &mut [f32], sizes: &Sizes) -> [f32; 2] {
-    row[sizes.positions..].fill(f32::NEG_INFINITY);
-    let mut most = [f32::NEG_INFINITY; LANES];
-    for values in row.as_chunks::<LANES>().0 {
-        most.iter_mut().zip(values).for_each(|(most, value)| *most = value.max(*most));
-    }
-    let most = most.into_iter().fold(f32::NEG_INFINITY, f32::max);
-    let mut sums = [0.0; LANES];
-    for values in row.as_chunks_mut::<LANES>().0 {
-        for (value, sum) in values.iter_mut().zip(&mut sums) {
-            *value = exp((*value - most) * sizes.scale);
-            *sum += *value;
-        }
-    }
-    let inverse = 1.0 / sums.iter().sum::<f32>();
-    row.iter_mut().for_each(|value| *value *= inverse);
-    [most, inverse]
-}
-
-/// Replaces a query's products with all keys by the softmax that [`softmax`] computed, and replaces the gradients with
-/// respect to the softmax by gradients with respect to the products.
-#[inline(always)]
-fn softmax_back(row: &mut [f32], gradients: &mut [f32], [most, inverse]: [f32; 2], sizes: &Sizes) {
-    row[sizes.positions..].fill(f32::NEG_INFINITY);
-    let mut sums = [0.0; LANES];
-    for (values, gradients) in row.as_chunks_mut::<LANES>().0.iter_mut().zip(gradients.as_chunks::<LANES>().0) {
-        for ((value, gradient), sum) in values.iter_mut().zip(gradients).zip(&mut sums) {
-            *value = exp((*value - most) * sizes.scale) * inverse;
-            *sum = value.mul_add(*gradient, *sum);
-        }
-    }
-    let mean = sums.iter().sum::<f32>();
-    for (gradient, value) in gradients.iter_mut().zip(row) {
-        *gradient = *value * (*gradient - mean) * sizes.scale;
-    }
-}
-
-/// Splits matrices off a workspace.
-struct Workspace<'a>(&'a mut [f32]);
-
-impl<'a> Workspace<'a> {
-    fn take(&mut self, elems: usize) -> &'a mut [f32] {
-        let (taken, rest) = std::mem::take(&mut self.0).split_at_mut(elems);
-        self.0 = rest;
-        taken
-    }
-}
-
-/// A head's forward pass.
-struct Forward<'a> {
-    sizes: Sizes,
-    /// Queries, keys and values.
-    inputs: [&'a [f32]; 3],
-    statistics: &'a mut [[f32; 2]],
-    y: &'a mut [f32],
-    workspace: &'a mut [f32],
-}
-
-impl Job for Forward<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Vectors>(self, set: S) {
-        let Self { sizes, inputs: [queries, keys, values], statistics, y, workspace } = self;
-        let (positions, channels) = (sizes.padded_positions(), sizes.padded_channels());
-        let (width, depth) = (2 * S::LANES, sizes.channels.next_multiple_of(UNROLLED));
-        let mut workspace = Workspace(workspace);
-        let q = workspace.take(sizes.matrix());
-        let k = &mut workspace.take(sizes.matrix())[..positions * depth];
-        let v = workspace.take(sizes.matrix());
-        let (weights, result) = (workspace.take(sizes.weights()), workspace.take(QUERIES * channels));
-        sizes.to_rows(queries, q);
-        sizes.to_transposed_panels(keys, k, width, depth);
-        sizes.to_panels(values, v, width);
-        for first in (0..sizes.positions).step_by(QUERIES) {
-            let count = QUERIES.min(sizes.positions - first);
-            product(set, count, (&q[first * channels..], channels), (k, depth), (weights, positions));
-            let rows = weights.chunks_exact_mut(positions).zip(&mut statistics[first..first + count]);
-            rows.for_each(|(row, own)| *own = softmax(row, &sizes));
-            product(set, count, (weights, positions), (v, positions), (result, channels));
-            sizes.store_rows(&result[..count * channels], y, first);
-        }
-    }
-}
-
-/// A head's backward pass.
-struct Backward<'a> {
-    sizes: Sizes,
-    /// Queries, keys and values.
-    inputs: [&'a [f32]; 3],
-    statistics: &'a [[f32; 2]],
-    dy: &'a [f32],
-    /// Gradients for queries, keys and values.
-    gradients: [&'a mut [f32]; 3],
-    workspace: &'a mut [f32],
-}
-
-impl Job for Backward<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Vectors>(self, set: S) {
-        let Self { sizes, inputs: [queries, keys, values], statistics, dy, gradients, workspace } = self;
-        let (positions, channels) = (sizes.padded_positions(), sizes.padded_channels());
-        let (width, depth) = (2 * S::LANES, sizes.channels.next_multiple_of(UNROLLED));
-        let mut workspace = Workspace(workspace);
-        let [q, d, k, dk, dv] = [(); 5].map(|()| workspace.take(sizes.matrix()));
-        let [k_turned, v_turned] = [(); 2].map(|()| &mut workspace.take(sizes.matrix())[..positions * depth]);
-        let [weights, slopes] = [(); 2].map(|()| workspace.take(sizes.weights()));
-        let dq = workspace.take(QUERIES * channels);
-        sizes.to_rows(queries, q);
-        sizes.to_rows(dy, d);
-        sizes.to_panels(keys, k, width);
-        sizes.to_transposed_panels(keys, k_turned, width, depth);
-        sizes.to_transposed_panels(values, v_turned, width, depth);
-        dk.fill(0.0);
-        dv.fill(0.0);
-        let [queries, keys, values] = gradients;
-        for first in (0..sizes.positions).step_by(QUERIES) {
-            let count = QUERIES.min(sizes.positions - first);
-            let (q, d) = (&q[first * channels..], &d[first * channels..]);
-            product(set, count, (q, channels), (k_turned, depth), (weights, positions));
-            product(set, count, (d, channels), (v_turned, depth), (slopes, positions));
-            let rows = weights.chunks_exact_mut(positions).zip(slopes.chunks_exact_mut(positions));
-            for ((row, slopes), statistics) in rows.zip(&statistics[first..first + count]) {
-                softmax_back(row, slopes, *statistics, &sizes);
-            }
-            product(set, count, (slopes, positions), (k, positions), (dq, channels));
-            sizes.store_rows(&dq[..count * channels], queries, first);
-            add_outer(set, &sizes, count, slopes, q, dk);
-            add_outer(set, &sizes, count, weights, d, dv);
-        }
-        sizes.store_panels(dk, keys, width);
-        sizes.store_panels(dv, values, width);
-    }
+    [0, 1, 2].map(|part| ((3 * sample + part) * heads + head) * elems)
 }

@@ -6,6 +6,7 @@
 
 mod affine;
 mod algorithms;
+mod attention_window;
 mod backend;
 mod buf;
 mod choices;

@@ -1,6 +1,7 @@
 //! A pass of a convolution or linear layer: its layouts and sizes, its primitive, and a copy of the weights or their
 //! gradient if the primitive needs another layout than the arena.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use net::{Conv, Linear};
@@ -81,6 +82,8 @@ pub(super) struct Geometry {
     pub x: Md,
     pub w_dims: Vec<usize>,
     pub bias: Option<usize>,
+    /// Channels whose bias is 0.
+    pub zero_bias: Range<usize>,
     pub y: Md,
     pub window: Option<Window>,
     pub relu: bool,
@@ -91,7 +94,7 @@ impl Geometry {
     pub fn linear(op: &Linear, x: Md, n: usize, inputs: &[usize]) -> Result<Self, Error> {
         let outputs = op.out_features;
         let (w_dims, bias) = ([&[outputs], inputs].concat(), op.bias.then_some(outputs));
-        Ok(Self { x, w_dims, bias, y: Md::plain(&[n, outputs])?, window: None, relu: op.relu })
+        Ok(Self { x, w_dims, bias, zero_bias: 0..0, y: Md::plain(&[n, outputs])?, window: None, relu: op.relu })
     }
 
     pub fn new(
@@ -105,6 +108,7 @@ impl Geometry {
             x: layout(x)?,
             w_dims: if op.groups == 1 { vec![o, i, kh, kw] } else { vec![op.groups, o, i, kh, kw] },
             bias: op.bias.then_some(op.out_channels),
+            zero_bias: op.zero_bias(),
             y: layout(y)?,
             window: Some(Window { stride: op.stride, dilation: op.dilation, pads: fitted_pads(op, x, y) }),
             relu: op.relu,

@@ -83,6 +83,7 @@ impl Planned<Reference> for Plan {
             for (i, d) in dy[..self.y.elems()].iter().enumerate() {
                 db[i / self.y.shape.plane() % self.y.shape.c] += *d as f64;
             }
+            db[self.op.zero_bias()].fill(0.0);
             store(g.dparams.get_mut(pass.slots[1]), &db);
         }
         if let Some(dx) = wanted {

@@ -5,7 +5,7 @@
 //! `ema/bn`, the optimizer's slots in `optim/<slot>/<name>`, and error feedback in `residuals/<worker>/<name>`. Each of
 //! these groups lists its arrays in the attribute `names`. The attributes of `progress` have the run's position.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use base::run_state::{LossScale, PlateauState, bits};
@@ -287,10 +287,12 @@ fn read_layers(path: &Path, place: &Group) -> Result<Vec<LayerWeights>, Error> {
     if names.len() != kinds.len() {
         return Err(content(format!("params lists {} layers, but {} layer kinds", names.len(), kinds.len())));
     }
-    // Each tensor belongs to the layer named before its last dot.
+    // Each tensor belongs to the layer whose name precedes one of its dots, the last one if there are several.
+    let known: BTreeSet<&str> = names.iter().map(String::as_str).collect();
     let mut tensors: BTreeMap<String, Vec<Tensor>> = BTreeMap::new();
     for (name, shape, values) in read_tensors(&params)?.into_iter().chain(read_tensors(&place.open("bn")?)?) {
-        if let Some((layer, field)) = name.rsplit_once('.') {
+        let mut pairs = name.rmatch_indices('.').map(|(at, _)| (&name[..at], &name[at + 1..]));
+        if let Some((layer, field)) = pairs.find(|(layer, _)| known.contains(layer)) {
             tensors.entry(layer.into()).or_default().push((field.into(), shape, values));
         }
     }

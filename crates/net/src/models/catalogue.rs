@@ -5,8 +5,8 @@ use super::inception::Arrangement;
 use super::regnet::Stages;
 use super::resnet::{BOTTLENECK, Kind, SQUEEZE, WIDE, grouped};
 use super::{
-    alexnet, convnext, densenet, efficientnet, googlenet, inception, mnasnet, mobilenet, regnet, resnet, shufflenet,
-    small, squeezenet, vgg, vit,
+    alexnet, convnext, densenet, efficientnet, googlenet, inception, maxvit, mnasnet, mobilenet, regnet, resnet,
+    shufflenet, small, squeezenet, swin, vgg, vit,
 };
 use crate::{NetSpec, Shape};
 
@@ -180,6 +180,21 @@ pub const CATALOGUE: &[Network] = &[
     transformer("vit_l_16", 16, |name, x, c| vit::torchvision(name, x, c, vit::L16)),
     transformer("vit_l_32", 32, |name, x, c| vit::torchvision(name, x, c, vit::L32)),
     transformer("vit_h_14", 14, |name, x, c| vit::torchvision(name, x, c, vit::H14)),
+    Network {
+        origin: "Beyer et al. 2022",
+        ..transformer("vit_s_16", 16, |name, x, c| vit::averaged(name, x, c, vit::S16))
+    },
+    Network {
+        patch: 4,
+        ..ten("vit_ti_4", 3, 32, "Beyer et al. 2022", |name, x, c| vit::averaged(name, x, c, vit::TI4))
+    },
+    imagenet("swin_t", 224, VISION, |name, x, c| swin::torchvision(name, x, c, swin::T)),
+    imagenet("swin_s", 224, VISION, |name, x, c| swin::torchvision(name, x, c, swin::S)),
+    imagenet("swin_b", 224, VISION, |name, x, c| swin::torchvision(name, x, c, swin::B)),
+    imagenet("swin_v2_t", 256, VISION, |name, x, c| swin::torchvision(name, x, c, swin::V2_T)),
+    imagenet("swin_v2_s", 256, VISION, |name, x, c| swin::torchvision(name, x, c, swin::V2_S)),
+    imagenet("swin_v2_b", 256, VISION, |name, x, c| swin::torchvision(name, x, c, swin::V2_B)),
+    imagenet("maxvit_t", 224, VISION, |name, x, c| maxvit::torchvision(name, x, c, maxvit::T)),
 ];
 
 const fn scale(width: f64, depth: f64, dropout: f32) -> Scale {

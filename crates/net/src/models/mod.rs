@@ -12,6 +12,7 @@ mod densenet;
 mod efficientnet;
 mod googlenet;
 mod inception;
+mod maxvit;
 mod mnasnet;
 mod mobilenet;
 mod regnet;
@@ -19,6 +20,7 @@ mod resnet;
 mod shufflenet;
 mod small;
 mod squeezenet;
+mod swin;
 mod vgg;
 mod vit;
 

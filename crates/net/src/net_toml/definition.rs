@@ -97,7 +97,9 @@ impl Layer {
             let words = words();
             let hint = match operation_elsewhere(name, &words) {
                 Some(ours) => format!("trireme calls it {ours}"),
-                None if is_attention(name) => "attention is not supported".into(),
+                None if is_attention(name) => {
+                    "trireme calls it attention, and its projections are separate layers (conv with kernel = 1)".into()
+                }
                 None => format!("the operations are {}{}", words.join(", "), did_you_mean(name, &words)),
             };
             Fault::new(word.line, format!("unknown operation \"{name}\"; {hint}"))

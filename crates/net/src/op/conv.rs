@@ -1,5 +1,7 @@
 //! Convolution: attributes, shapes, cost.
 
+use std::ops::Range;
+
 use super::shape::Shape;
 use super::shape::{same_pads, window_steps};
 use super::spec::{Init, ParamSpec};
@@ -24,9 +26,11 @@ pub struct Conv {
     /// True if max(x, 0) follows in the same pass.
     pub relu: bool,
     /// True if PyTorch writes this as a fully connected layer over the channels of each pixel (`nn.Linear`). Files for
-    /// PyTorch then have the weight as (out, in). Allowed only for a 1x1 kernel with stride 1, no padding and one
-    /// group.
+    /// PyTorch then have the weight as (out, in). Allowed only for a 1x1 kernel with stride 1 and one group.
     pub linear: bool,
+    /// False if the output channels are queries, keys and values for attention, and the keys have no bias: the middle
+    /// third of the bias is 0 (Liu et al. 2021, arXiv 2111.09883). Allowed only with `linear` and `bias`.
+    pub key_bias: bool,
     pub init: Init,
     pub bias_init: Init,
 }
@@ -44,6 +48,7 @@ impl Conv {
             bias: false,
             relu: false,
             linear: false,
+            key_bias: true,
             init: Init::HeNormalFanIn,
             bias_init: Init::Constant(0.0),
         }
@@ -132,6 +137,18 @@ impl Conv {
         self
     }
 
+    /// Removes the bias of the keys, see [`Conv::key_bias`].
+    pub fn without_key_bias(mut self) -> Self {
+        self.key_bias = false;
+        self
+    }
+
+    /// Returns the channels whose bias is 0.
+    pub fn zero_bias(&self) -> Range<usize> {
+        let third = if self.key_bias { 0 } else { self.out_channels / 3 };
+        third..2 * third
+    }
+
     pub fn init(mut self, init: Init) -> Self {
         self.init = init;
         self
@@ -166,8 +183,11 @@ impl OpSpec for Conv {
         if self.kernel.contains(&0) || self.dilation.contains(&0) {
             return Err(format!("kernel {:?} and dilation {:?} must be at least 1", self.kernel, self.dilation));
         }
-        if self.linear && (self.kernel, self.stride, self.pads, self.groups) != ([1; 2], [1; 2], [0; 4], 1) {
-            return Err("linear = true requires kernel 1, stride 1, no pad and one group".into());
+        if self.linear && (self.kernel, self.stride, self.groups) != ([1; 2], [1; 2], 1) {
+            return Err("linear = true requires kernel 1, stride 1 and one group".into());
+        }
+        if !(self.key_bias || self.linear && self.bias && self.out_channels.is_multiple_of(3)) {
+            return Err("key_bias = false requires linear, bias, and a multiple of 3 channels".into());
         }
         let [top, left, bottom, right] = self.pads;
         let [kh, kw] = self.extent();
@@ -190,7 +210,7 @@ impl OpSpec for Conv {
         let shape = vec![self.out_channels, x.c / self.groups, self.kernel[0], self.kernel[1]];
         let mut params = vec![ParamSpec::new("weight", shape, self.init)];
         if self.bias {
-            params.push(params[0].bias(self.bias_init));
+            params.push(ParamSpec { zeros: self.zero_bias(), ..params[0].bias(self.bias_init) });
         }
         params
     }
@@ -242,6 +262,7 @@ impl TomlOp for Conv {
             bias,
             relu,
             linear,
+            key_bias,
             init,
             bias_init,
         } = self;
@@ -250,6 +271,7 @@ impl TomlOp for Conv {
         keys.key("bias", bias);
         keys.key("relu", relu);
         keys.key("linear", linear);
+        keys.key("key_bias", key_bias);
         keys.key("init", init);
         keys.key("bias_init", bias_init);
     }

@@ -10,6 +10,7 @@ mod shape;
 mod spec;
 pub(crate) mod toml_keys;
 pub(crate) mod toml_value;
+mod windows;
 
 macro_rules! modules {
     ($($file:ident $name:ident,)*) => {
@@ -19,8 +20,11 @@ macro_rules! modules {
 }
 crate::for_each_op!(modules);
 
+pub use attention::{HIDDEN, LEAST_NORM, MASK, MOST_SCALE, PositionBias};
 pub use feature_order::FeatureOrder;
 pub use list::Op;
 pub use pool::{PoolKind, Window};
 pub use shape::{Shape, same_pads};
+pub use space_to_depth::PixelChannel;
 pub use spec::{Init, KerasOrder, OpSpec, ParamSpec, Reads, Stored, StoredTensor};
+pub use windows::Windows;

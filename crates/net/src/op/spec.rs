@@ -1,6 +1,8 @@
 //! The declarations that every operation makes for all devices: its kind, shapes, cost, parameters and their
 //! initialisation.
 
+use std::ops::Range;
+
 use super::shape::Shape;
 
 /// Returns the product of the sizes, or `u64::MAX` if it is larger. Sizes from a file may have any product.
@@ -96,6 +98,10 @@ pub enum Init {
     Dirac,
     /// Uniform between minus this value and this value.
     Uniform(f32),
+    /// For vectors of the positions in a plane with this many columns: sin(f c), cos(f c), sin(f r) and cos(f r) for row
+    /// r, column c and a quarter as many frequencies f as channels, from 1 down to 1/10,000 (Beyer et al. 2022, arXiv
+    /// 2205.01580, section 2, as in Big Vision's `posemb_sincos_2d`).
+    SinCos(usize),
 }
 
 /// A parameter of an operation: its field name, shape in PyTorch's layout, and initialisation.
@@ -106,11 +112,13 @@ pub struct ParamSpec {
     /// OIHW for a convolution, (O, I) for a linear layer, (positions, C) for a position embedding, otherwise (C).
     pub shape: Vec<usize>,
     pub init: Init,
+    /// Elements that are always 0. They are not trained.
+    pub zeros: Range<usize>,
 }
 
 impl ParamSpec {
-    pub(super) fn new(field: &'static str, shape: Vec<usize>, init: Init) -> Self {
-        Self { field, shape, init }
+    pub fn new(field: &'static str, shape: Vec<usize>, init: Init) -> Self {
+        Self { field, shape, init, zeros: 0..0 }
     }
 
     /// Returns weight and bias of a normalisation, initialised to the identity.

@@ -3,6 +3,7 @@
 
 use base::text::did_you_mean;
 
+use super::attention::{HIDDEN, PositionBias};
 use super::shape::Shape;
 use super::spec::Init;
 use super::toml_value::{Fault, Kind, Table, Value};
@@ -104,6 +105,13 @@ impl Keys<'_> {
             _ => self.pass(NAME, &mut value, Must::Differ),
         }
         *pads = value.0;
+    }
+
+    /// Reads or writes a number of rows and a number of columns, which are 0 by default.
+    pub fn sides(&mut self, name: &'static str, sides: &mut [usize; 2]) {
+        let mut value = Sides(*sides);
+        self.key(name, &mut value);
+        *sides = value.0;
     }
 
     /// Reads or writes the rate at which values or samples are dropped.
@@ -366,6 +374,48 @@ impl Word for Pads {
     }
 }
 
+/// A number of rows and a number of columns, written as one number for both, or as two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sides([usize; 2]);
+
+impl Word for Sides {
+    fn read(value: &Value, _: &Context) -> Result<Self, String> {
+        let each = list(value, 0);
+        match each.as_deref() {
+            Some(&[both]) => Ok(Self([both; 2])),
+            Some(&[rows, columns]) => Ok(Self([rows, columns])),
+            _ => Err(format!("an integer up to {WIDEST}, or two as [rows, columns]")),
+        }
+    }
+
+    fn write(&self) -> String {
+        self.0.write()
+    }
+}
+
+impl Word for PositionBias {
+    fn read(value: &Value, _: &Context) -> Result<Self, String> {
+        let text = value.text().unwrap_or("");
+        let hidden = text.strip_prefix("continuous(").and_then(|rest| rest.strip_suffix(')'));
+        match (text, hidden.and_then(|hidden| hidden.parse().ok())) {
+            ("table", _) => Ok(Self::Table),
+            ("continuous", _) => Ok(Self::Continuous(HIDDEN)),
+            (_, Some(hidden @ 1..=WIDEST)) => Ok(Self::Continuous(hidden)),
+            _ => Err(format!(
+                "\"table\", \"continuous\" or \"continuous(n)\" with n hidden units from 1 to {WIDEST} (default {HIDDEN})"
+            )),
+        }
+    }
+
+    fn write(&self) -> String {
+        match self {
+            Self::Table => "\"table\"".into(),
+            Self::Continuous(HIDDEN) => "\"continuous\"".into(),
+            Self::Continuous(hidden) => format!("\"continuous({hidden})\""),
+        }
+    }
+}
+
 /// Reads a number or a list of numbers.
 fn list(value: &Value, least: usize) -> Option<Vec<usize>> {
     let one = |value: &Value| value.count(least, WIDEST).ok();
@@ -414,6 +464,8 @@ impl Word for Init {
             Self::Normal(n) => format!("normal({})", n.write()),
             Self::TruncatedNormal(n) => format!("truncated_normal({})", n.write()),
             Self::Uniform(n) => format!("uniform({})", n.write()),
+            // no key has this value: it follows from `sincos`
+            Self::SinCos(columns) => format!("sincos({columns})"),
         };
         format!("\"{text}\"")
     }

@@ -276,9 +276,13 @@ pub fn layers(net: &NetSpec, fit: &TensorMatches, weights: &Weights) -> Result<V
     let shapes = net.shapes().map_err(BuildError::from)?;
     let layer = |(node, kind): (&Node, Option<LayerKind>)| {
         let kind = kind?;
+        let specs = node.op.params(shapes[node.inputs[0].0]);
         let tensor = |field: &str| {
             let FileTensor { shape, values } = *taken.get(format!("{}.{field}", node.name).as_str())?;
-            Some((field.to_string(), shape.to_vec(), values.to_vec()))
+            let mut values = values.to_vec();
+            let zeros = specs.iter().find(|spec| spec.field == field).map_or(0..0, |spec| spec.zeros.clone());
+            values[zeros].fill(0.0);
+            Some((field.to_string(), shape.to_vec(), values))
         };
         let tensors = kind.stored.tensors.iter().filter_map(|stored| tensor(stored.torch)).collect();
         Some(LayerWeights { name: node.name.clone(), kind, tensors })
@@ -311,6 +315,7 @@ impl ImportSettings {
             init: Init {
                 from: None,
                 key: request.key.clone().or(init.key),
+                sha256: None,
                 exclude: given(&request.exclude, init.exclude),
                 strict: None,
                 r#match: if request.rules.is_empty() { init.r#match } else { Some(request.rules.clone()) },

@@ -62,3 +62,29 @@ extern "C" __global__ void channels_backward(const T* dy, T* dx, u32 rows, u32 w
         dx[i] = read ? dy[row * count + k % each * groups + k / each] : rounded(0.0f);
     }
 }
+
+// Copies the pixels of each square of `size` x `size` to the channels of one pixel, column by column, and copies the
+// gradients back. Pixels beyond the image are 0.
+
+extern "C" __global__ void space_to_depth(const T* x, T* y, u32 images, u32 h, u32 w, u32 channels, u32 size, u64 out) {
+    u32 rows = (h + size - 1) / size, columns = (w + size - 1) / size;
+    for (u64 i = thread_index(); i < out; i += thread_count()) {
+        u32 c, pixel, column, row;
+        u64 image = divided(divided(divided(divided(i, channels, c), size * size, pixel), columns, column), rows, row);
+        row = row * size + pixel % size;
+        column = column * size + pixel / size;
+        y[i] = row < h && column < w ? x[((image * h + row) * w + column) * channels + c] : rounded(0.0f);
+    }
+}
+
+extern "C" __global__ void depth_to_space(const T* dy, T* dx, u32 images, u32 h, u32 w, u32 channels, u32 size, u64 out) {
+    u32 rows = (h + size - 1) / size, columns = (w + size - 1) / size;
+    u64 n = (u64)images * h * w * channels;
+    for (u64 i = thread_index(); i < n; i += thread_count()) {
+        u32 c, column, row;
+        u64 image = divided(divided(divided(i, channels, c), w, column), h, row);
+        u32 pixel = column % size * size + row % size;
+        u64 from = (((image * rows + row / size) * columns + column / size) * size * size + pixel) * channels + c;
+        if (from < out) dx[i] = dy[from];
+    }
+}

@@ -277,3 +277,7 @@ extern "C" __global__ void drop_path(const T* from, T* to, u32 rows, u32 elems, 
         });
     });
 }
+
+extern "C" __global__ void clear_values(float* values, u32 n) {
+    for (u64 i = thread_index(); i < n; i += thread_count()) values[i] = 0.0f;
+}

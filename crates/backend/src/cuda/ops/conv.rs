@@ -16,10 +16,19 @@ use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation as Element, Slice};
 use crate::cuda::driver::status::attempted;
+use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::Format;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+
+kernels! {
+    /// Sets values to 0.
+    clear_values: ClearValues over threads(n) {
+        values: [f32; n],
+        n: u32,
+    }
+}
 
 pub struct Plan {
     shared: Rc<Shared>,
@@ -158,7 +167,14 @@ impl Planned<Cuda> for Plan {
         let [x_elems, _, y_elems] = self.sizes.elems();
         let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
         if let Some(parts) = self.parts.as_ref().filter(|_| !pass.frozen) {
-            bias::backward(shared, &self.output(y), dy, parts, g.dparams.at(pass.slots[1])?)?;
+            let (gradient, zeros) = (g.dparams.at(pass.slots[1])?, self.op.zero_bias());
+            bias::backward(shared, &self.output(y), dy, parts, gradient)?;
+            if !zeros.is_empty() {
+                shared.launch(&ClearValues {
+                    values: gradient.range(zeros.start, zeros.len())?,
+                    n: zeros.len() as u32,
+                })?;
+            }
         } else if relu {
             activation::mask(shared, y, dy, y_elems)?;
         }

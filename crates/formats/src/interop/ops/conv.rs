@@ -29,6 +29,8 @@ impl OpMapping for Conv {
             bias: _,
             relu,
             linear: _,
+            // the files contain the zeros
+            key_bias: _,
             init: _,
             bias_init: _,
         } = self;
@@ -44,9 +46,24 @@ impl OpMapping for Conv {
     }
 
     fn to_torch(&self, layer: &Layer<'_>, path: &str, v: &[String]) -> Result<Code, String> {
-        let Self { out_channels, kernel, stride, pads, dilation, groups, bias, relu, linear, init: _, bias_init: _ } =
-            self;
+        let Self {
+            out_channels,
+            kernel,
+            stride,
+            pads,
+            dilation,
+            groups,
+            bias,
+            relu,
+            linear,
+            key_bias: _,
+            init: _,
+            bias_init: _,
+        } = self;
+        let [top, left, bottom, right] = *pads;
+        let even = top == bottom && left == right && !(*linear && *pads != [0; 4]);
         let (a, channels) = (&v[0], layer.x[0].c);
+        let a = &if even { a.to_string() } else { format!("F.pad({a}, ({left}, {right}, {top}, {bottom}))") };
         if *linear && net::torch_name(&format!("{}.weight", layer.node.name)).is_some() {
             return projection(self, layer, a);
         }
@@ -55,8 +72,6 @@ impl OpMapping for Conv {
             let module = format!("nn.Linear({channels}, {out_channels}{bias})");
             return Ok(Code::module(module, with_relu(over_channels(path, a), *relu)));
         }
-        let [top, left, bottom, right] = *pads;
-        let even = top == bottom && left == right;
         let mut module = format!("nn.Conv2d({channels}, {out_channels}, {}", pair(*kernel));
         if *stride != [1, 1] {
             module += &format!(", stride={}", pair(*stride));
@@ -73,8 +88,7 @@ impl OpMapping for Conv {
         if !bias {
             module += ", bias=False";
         }
-        let input = if even { a.to_string() } else { format!("F.pad({a}, ({left}, {right}, {top}, {bottom}))") };
-        Ok(Code::module(module + ")", with_relu(format!("{path}({input})"), *relu)))
+        Ok(Code::module(module + ")", with_relu(format!("{path}({a})"), *relu)))
     }
 
     fn torch_shape(&self, tensor: &Values<'_>) -> Vec<usize> {
@@ -83,8 +97,20 @@ impl OpMapping for Conv {
     }
 
     fn to_keras(&self, layers: &mut Layers, layer: &Layer<'_>, x: &[usize]) -> Result<usize, String> {
-        let Self { out_channels, kernel, stride, pads, dilation, groups, bias, relu, linear: _, init: _, bias_init: _ } =
-            self;
+        let Self {
+            out_channels,
+            kernel,
+            stride,
+            pads,
+            dilation,
+            groups,
+            bias,
+            relu,
+            linear: _,
+            key_bias: _,
+            init: _,
+            bias_init: _,
+        } = self;
         if *dilation != [1, 1] && *stride != [1, 1] {
             return Err("Keras has no convolution with both dilation and stride. Use --to onnx or safetensors".into());
         }

@@ -8,8 +8,10 @@ use engine::graph::BuildError;
 use formats::checkpoint::{LayerKind, Tensor, keras};
 use formats::interop;
 use formats::interop::Weights;
+use loaders::regular;
 use net::{KerasOrder, NetSpec};
 use recipe::Init;
+use sha2::{Digest, Sha256};
 
 use super::matching::{self, TensorMatches};
 use super::stem::{self, AdaptedStem};
@@ -47,6 +49,7 @@ pub fn prepare<B: Backend>(session: &Session, run: &Run<B>) -> Result<Option<Ini
 
 fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<LoadedWeights, Error> {
     check_exists("init.from: cannot read", from, "name a file of weights, or leave the key out")?;
+    run.recipe.init.sha256.as_deref().map_or(Ok(()), |expected| check_sum(from, expected))?;
     let read = interop::read(from, run.recipe.init.key.as_deref())
         .map_err(|error| Error::Failed(format!("init.from: {error}")))?;
     let weights = to_network_order(run.graph.net(), read, &run.recipe.init)?;
@@ -60,6 +63,29 @@ fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<LoadedWeights, Error> {
     let mut notes: Vec<String> = weights.warning.iter().cloned().chain(adapted).collect();
     notes.extend(table::check_origin(&run.source, &fit, &weights, stem_was_adapted)?);
     Ok(LoadedWeights { weights, fit, notes })
+}
+
+/// Returns an error if the file does not have this SHA-256.
+fn check_sum(from: &Path, expected: &str) -> Result<(), Error> {
+    if from.is_dir() {
+        let from = from.display();
+        return Err(Error::Usage(format!(
+            "init.sha256: {from} is a directory; name the file itself in init.from, such as {from}/model.h5"
+        )));
+    }
+    let failed = |source| Error::File { action: "read the weights", path: from.to_path_buf(), source };
+    let mut sum = Sha256::new();
+    let mut file = regular::open(from).map_err(failed)?;
+    std::io::copy(&mut file, &mut sum).map_err(failed)?;
+    let found: String = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    if found.eq_ignore_ascii_case(expected) {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "init.from: {}: expected SHA-256 {expected} (init.sha256), found {found}. The file is damaged or another one: copy it again, or \
+         correct the key",
+        from.display()
+    )))
 }
 
 impl InitialWeights {

@@ -12,8 +12,9 @@ use recipe::{Init, matches};
 use crate::error::Error;
 use crate::train::plan::network;
 
-/// Suffix of PyTorch's batch counters, which trireme does not need.
-const COUNTER: &str = "num_batches_tracked";
+/// Suffixes of tensors in files of PyTorch that trireme does not need: batch counters, and constants that attention in
+/// windows computes from the size of the windows.
+const BUFFERS: [&str; 4] = ["num_batches_tracked", "relative_position_index", "relative_coords_table", "attn_mask"];
 
 /// The result of matching a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,8 +88,8 @@ pub fn match_tensors(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Te
         };
         rows.push(TensorMatch { result, name: name.clone(), shape: Some(shape.clone()), found: index });
     }
-    let left =
-        found.iter().filter(|(name, _)| !names.contains(&name.as_str()) && !excluded(name) && !name.ends_with(COUNTER));
+    let is_buffer = |name: &str| BUFFERS.iter().any(|suffix| name.ends_with(suffix));
+    let left = found.iter().filter(|(name, _)| !names.contains(&name.as_str()) && !excluded(name) && !is_buffer(name));
     rows.extend(left.map(|(name, index)| TensorMatch {
         result: MatchResult::Left,
         name: name.clone(),
@@ -287,6 +288,7 @@ mod tests {
             strict: None,
             r#match: Some(rules.iter().map(|pair| pair.map(str::to_string)).collect()),
             key: None,
+            sha256: None,
             whiten: None,
             stem: None,
         }
@@ -442,7 +444,7 @@ mod tests {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/weights/weights.json");
         let golden: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         let networks = golden["torchvision"].as_object().unwrap();
-        assert_eq!(networks.len(), 3);
+        assert_eq!(networks.len(), 5);
         for (name, tensors) in networks {
             let tensors = tensors.as_object().unwrap().iter().map(|(name, shape)| {
                 let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();

@@ -69,8 +69,9 @@ pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
         let _ = writeln!(modules, "        {module}.register_parameter({}, {code})", quoted(name));
     }
     Ok(format!(
-        "{}{IMPORTS}{modules}{FORWARD}{forward}{}",
+        "{}{IMPORTS}{}{CLASS}{modules}{FORWARD}{forward}{}",
         docstring(trained, weights),
+        if forward.contains("windowed_attention(") { WINDOWS } else { "" },
         LOAD.replace("{file}", &name(weights))
     ))
 }
@@ -164,7 +165,12 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.nn import functional as F
+"#;
 
+/// Functions for attention in windows.
+const WINDOWS: &str = include_str!("windows.py");
+
+const CLASS: &str = r#"
 class Net(nn.Module):
     """The network. Its parameters have the same names as in the file."""
 

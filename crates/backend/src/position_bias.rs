@@ -1,0 +1,88 @@
+//! The bias of relative positions in attention, computed on the host in plain loops. A table has a row for each
+//! difference of positions and a column for each head.
+
+use net::{Attention, PositionBias, Windows};
+
+/// Factor on the sigmoid of a continuous bias (torchvision).
+const FACTOR: f64 = 16.0;
+
+/// Returns the table. `params` are the layer's parameters in PyTorch's order. `None` if the layer has no bias.
+pub fn table(op: &Attention, windows: &Windows, params: &[&[f32]]) -> Option<Vec<f32>> {
+    match op.position_bias? {
+        PositionBias::Table => Some(params[0].to_vec()),
+        PositionBias::Continuous(hidden) => {
+            let mlp = Mlp::new(op, hidden, params);
+            let rows = windows.coordinates().into_iter().flat_map(|r| {
+                let units = mlp.units(r);
+                (0..op.heads).map(move |head| (FACTOR * sigmoid(mlp.sum(&units, head))) as f32).collect::<Vec<_>>()
+            });
+            Some(rows.collect())
+        }
+    }
+}
+
+/// Returns the gradients of the parameters that the table was computed from, in PyTorch's order, from the table's
+/// gradient.
+pub fn gradients(op: &Attention, windows: &Windows, params: &[&[f32]], dtable: &[f64]) -> Vec<Vec<f64>> {
+    let hidden = match op.position_bias {
+        None => return Vec::new(),
+        Some(PositionBias::Table) => return vec![dtable.to_vec()],
+        Some(PositionBias::Continuous(hidden)) => hidden,
+    };
+    let mlp = Mlp::new(op, hidden, params);
+    let (mut dw1, mut db1, mut dw2) = (vec![0.0; 2 * hidden], vec![0.0; hidden], vec![0.0; op.heads * hidden]);
+    for (r, drow) in windows.coordinates().into_iter().zip(dtable.chunks_exact(op.heads)) {
+        let units = mlp.units(r);
+        let dsums: Vec<f64> = (0..op.heads)
+            .map(|head| {
+                let s = sigmoid(mlp.sum(&units, head));
+                drow[head] * FACTOR * s * (1.0 - s)
+            })
+            .collect();
+        for (unit, value) in units.iter().enumerate().filter(|(_, value)| **value > 0.0) {
+            let mut slope = 0.0;
+            for (head, dsum) in dsums.iter().enumerate() {
+                dw2[head * hidden + unit] += dsum * value;
+                slope += dsum * f64::from(mlp.w2[head * hidden + unit]);
+            }
+            dw1[2 * unit] += slope * f64::from(r[0]);
+            dw1[2 * unit + 1] += slope * f64::from(r[1]);
+            db1[unit] += slope;
+        }
+    }
+    vec![dw1, db1, dw2]
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// The two linear layers of a continuous bias.
+#[derive(Clone, Copy)]
+struct Mlp<'a> {
+    hidden: usize,
+    w1: &'a [f32],
+    b1: &'a [f32],
+    w2: &'a [f32],
+}
+
+impl<'a> Mlp<'a> {
+    fn new(op: &Attention, hidden: usize, params: &[&'a [f32]]) -> Self {
+        let first = op.leading_parameters();
+        Self { hidden, w1: params[first], b1: params[first + 1], w2: params[first + 2] }
+    }
+
+    /// Returns the hidden units for a difference of positions.
+    fn units(&self, r: [f32; 2]) -> Vec<f64> {
+        let [down, across] = r.map(f64::from);
+        let weights = self.w1.as_chunks::<2>().0.iter().zip(self.b1);
+        let sums = weights.map(|(w, b)| f64::from(w[0]) * down + f64::from(w[1]) * across + f64::from(*b));
+        sums.map(|sum| sum.max(0.0)).collect()
+    }
+
+    /// Returns a head's input of the sigmoid.
+    fn sum(&self, units: &[f64], head: usize) -> f64 {
+        let weights = &self.w2[head * self.hidden..][..self.hidden];
+        weights.iter().zip(units).map(|(w, unit)| f64::from(*w) * unit).sum()
+    }
+}
