@@ -6,10 +6,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup build install install-files uninstall demo test test-all test-faults test-networks test-digests test-interop test-bands test-report \
-	test-slurm test-nodes test-sites test-install test-readme test-many-ranks test-mpich build-bundled test-bundled \
+	test-slurm test-nodes test-aarch64 test-sites test-install test-readme test-bands-page test-many-ranks test-mpich build-bundled test-bundled \
 	setup-cuda-check test-cuda-check setup-cuda-plans test-cuda-plans test-gpu \
-	bench-ops bench-peers bench-gpu pack-gpu test-pack-gpu \
-	pack test-pack image test-image fuzz \
+	bench-ops bench-peers bench-bands bench-gpu pack-gpu test-pack-gpu \
+	pack test-pack image test-image deb test-deb dist test-dist fuzz \
 	soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-change bench-loader lint deny doc clean
 
 CARGO ?= cargo
@@ -34,6 +34,9 @@ MPICH_PACKAGES := mpich libmpich-dev
 
 # For `make test-nodes`. Debian may start an sshd when it installs openssh-server.
 NODES_PACKAGES := openssh-server openssh-client iproute2 procps
+
+# For `make test-aarch64`: a cross compiler, Debian's packages for arm64 and an emulator.
+AARCH64_PACKAGES := mmdebstrap qemu-user-static gcc-aarch64-linux-gnu g++-aarch64-linux-gnu
 
 # For packing, and for creating a minimal Debian.
 PACK_PACKAGES := patchelf python3-pip xz-utils
@@ -132,7 +135,7 @@ test-sites: ## test the job scripts for PBS, LSF, Flux and ssh with replacements
 test-install: build ## test `make install` and `make uninstall` in temporary folders
 	@tests/sites/install.sh '$(BIN)'
 
-test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume each (minutes)
+test-faults: ## kill and stop runs, damage their files and fill their disks at many moments, and resume them (minutes)
 	@$(CARGO) test --locked --test faults --test runs -- \
 		a_panic a_second_interrupt broken_checkpoints does_not_fit no_number
 	@$(CARGO) test --locked --test faults -- running:: sweep:: --include-ignored --nocapture --test-threads 1 \
@@ -145,6 +148,9 @@ test-networks: ## compare every network with torchvision, timm or plain PyTorch,
 test-readme: ## run every command of README.md after `make demo` and compare the output (five minutes)
 	@$(MAKE) --no-print-directory demo
 	@$(PYTHON) tests/readme/walk.py '$(abspath $(BIN))'
+
+test-bands-page: build ## run every command of docs/bands.md on small GeoTIFFs (one minute)
+	@$(PYTHON) tests/readme/walk.py '$(abspath $(BIN))' docs/bands.md
 
 test-many-ranks: ## 64 ranks (RANKS=) on the available cores: start, steps, checkpoint, kill, resume; counts messages and memory (minutes)
 	@RANKS='$(if $(filter command line environment,$(origin RANKS)),$(RANKS),64)' \
@@ -197,13 +203,17 @@ test-bands: build ## compare every pixel of TIFF, PNG, .npy and HDF5 files with 
 
 test-slurm: build ## test the job scripts under a private Slurm on this machine (six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))
-	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/*.sh tests/support/*.sh tests/slurm/*.sh tests/nodes/*.sh tests/sites/*.sh tests/pack/*.sh tests/gpu/*.sh build/*.sh packaging/*.sh
+	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/*.sh tests/support/*.sh tests/slurm/*.sh tests/nodes/*.sh tests/sites/*.sh tests/pack/*.sh tests/gpu/*.sh tests/aarch64/*.sh build/*.sh packaging/*.sh
 	@TRIREME='$(abspath $(BIN))' tests/slurm/run.sh
 
 # Needs root for the namespaces, and is skipped elsewhere. The nodes with MPICH are skipped unless `make test-mpich` has built its program.
 test-nodes: build ## train over a network of 2 to 4 nodes in network namespaces: ssh, Slurm, slow, cut and dead nodes (root; under 15 minutes)
 	@[ "$$(id -u)" != 0 ] || ($(call install,$(PACKAGES) $(NODES_PACKAGES) $(SLURM_PACKAGES)))
 	@TRIREME='$(abspath $(BIN))' tests/skipped.sh tests/nodes/run.sh
+
+test-aarch64: ## build for 64-bit ARM with a cross compiler and run its tests under qemu (root, rustup; an hour)
+	@[ "$$(id -u)" != 0 ] || ($(call install,$(PACKAGES) $(AARCH64_PACKAGES)))
+	@tests/skipped.sh tests/aarch64/run.sh '$(abspath $(or $(CARGO_TARGET_DIR),target))/aarch64'
 
 fuzz: ## run each fuzz target for SECONDS=60 with the address sanitizer; TARGETS= selects targets (see docs/testing.md)
 	@$(call install,$(PACKAGES) $(FUZZ_PACKAGES))
@@ -245,7 +255,7 @@ setup-cuda-plans: ## install cuDNN and cuBLASLt (1 GB, from PyPI) into target/cu
 	@$(call pip_folder,tests/gpu/cudnn.txt,$(CUDA_PLANS))
 
 # PLAN_GPUS and PLAN_NETWORKS select some of them, such as PLAN_GPUS=L4 PLAN_NETWORKS=resnet50,vgg16
-test-cuda-plans: setup-cuda-plans ## ask cuDNN for algorithms of all convolutions of the catalogue on described H100, A100 and L4 (minutes); needs no GPU
+test-cuda-plans: setup-cuda-plans ## ask cuDNN for algorithms of all networks' convolutions on H100, A100 and L4, described by recorded properties (minutes); needs no GPU
 	@LD_LIBRARY_PATH="$(abspath $(CUDA_PLANS))/nvidia/cudnn/lib:$(abspath $(CUDA_PLANS))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" \
 		TRIREME_PLAN_GPUS='$(PLAN_GPUS)' TRIREME_PLAN_NETWORKS='$(PLAN_NETWORKS)' \
 		$(CARGO) test --locked --quiet -p backend --lib cuda::cudnn -- --nocapture --include-ignored
@@ -268,6 +278,9 @@ test-gpu: build ## on a machine with a GPU: operations, networks and laws on the
 bench-peers: build ## on a quiet machine: compare training on CPUs with PyTorch, alternating runs, one table (installs PyTorch; 40 minutes)
 	@PYTHON='$(PYTHON)' PEER='$(PEER)' tests/peers/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/peers' $(ARGUMENTS)
 
+bench-bands: build ## on a quiet machine: compare the loader with PyTorch's on 13 bands and on floats, alternating (installs PyTorch; ten minutes)
+	@SCRIPT=bands.py PYTHON='$(PYTHON)' PEER='$(PEER)' tests/peers/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/peers' '$(abspath $(or $(CARGO_TARGET_DIR),target))/bands-bench' $(ARGUMENTS)
+
 bench-gpu: ## on a machine with a GPU: compare speed with PyTorch on the same GPU, in a table (less than ten minutes)
 	@$(PYTHON) tests/gpu/bench.py --trireme $(BIN) $(if $(wildcard $(CIFAR10)/dataset.json),--data $(CIFAR10))
 
@@ -286,6 +299,26 @@ pack: build ## make target/trireme-VERSION-x86_64.tar.xz: for Linux with glibc 2
 test-pack: pack ## test that archive on minimal Debians 11, 12 and 13 (RELEASES=), with the MPIs of each and with Intel's (root; minutes)
 	@$(call install,$(BARE_PACKAGES))
 	@tests/pack/test.sh $(RELEASES)
+
+deb: build ## make target/trireme_VERSION_amd64.deb for this Debian and its Open MPI
+	@$(call install,$(PACKAGES) dpkg-dev)
+	@packaging/deb.sh
+
+test-deb: deb ## install that package on a minimal Debian 12, train on two ranks, remove it (root; minutes)
+	@$(call install,$(BARE_PACKAGES))
+	@tests/pack/deb.sh
+
+# Installs into the build folder instead of the user's cargo folder.
+CYCLONEDX_VERSION := 0.5.9
+CYCLONEDX_ROOT := $(abspath $(or $(CARGO_TARGET_DIR),target)/cargo-cyclonedx)
+
+dist: ## make target/trireme-VERSION.tar.xz, the sources with those of all crates, a list of all components, and checksums of all archives
+	@[ "$$($(CYCLONEDX_ROOT)/bin/cargo-cyclonedx cyclonedx --version 2>/dev/null | cut -d ' ' -f 2)" = '$(CYCLONEDX_VERSION)' ] || \
+		$(CARGO) install --quiet --locked --root '$(CYCLONEDX_ROOT)' cargo-cyclonedx@$(CYCLONEDX_VERSION)
+	@CYCLONEDX='$(CYCLONEDX_ROOT)/bin/cargo-cyclonedx' packaging/dist.sh
+
+test-dist: dist ## make that archive a second time and compare, then build it without a network (minutes)
+	@CYCLONEDX='$(CYCLONEDX_ROOT)/bin/cargo-cyclonedx' tests/skipped.sh tests/pack/source.sh
 
 image: pack ## make target/trireme-VERSION-x86_64.oci.tar for Apptainer, Podman and Docker: archive and Open MPI on Debian 12 (root)
 	@$(call install,$(BARE_PACKAGES))
@@ -351,7 +384,6 @@ lint: ## run rustfmt and clippy, warnings are errors; check the lock file of the
 		$(CARGO) check --locked --quiet --tests --manifest-path tests/loom/Cargo.toml
 	@$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
 
-# Installs into the build folder instead of the user's cargo folder.
 DENY_VERSION := 0.20.2
 DENY_ROOT := $(abspath $(or $(CARGO_TARGET_DIR),target)/cargo-deny)
 

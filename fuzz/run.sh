@@ -10,7 +10,7 @@ cd "$(dirname "$0")"
 seconds=$1
 shift
 targets=("$@")
-[ $# -gt 0 ] || targets=(record example idx matlab tar_index recordio npz parquet webdataset decode recode raw h5 recipe net weights)
+[ $# -gt 0 ] || targets=(record example idx matlab tar_index recordio npz parquet webdataset decode recode raw bands h5 recipe net weights)
 
 triple=$(rustc -vV | sed -n 's/^host: //p')
 name=${triple//-/_}

@@ -34,7 +34,7 @@ submit() {
 continue_or_stop() {
     local next
     if [ -n "$stopped" ]; then
-        say 'stopped for good. To continue, submit the same command again'
+        say 'stopped for good by a signal. To continue later, submit the same command again'
     elif [ "$RESTARTS" -ge "$MAX_RESTARTS" ]; then
         say "restarted $RESTARTS times, which is the limit. To continue, submit the same command again"
     elif next=$(submit $((RESTARTS + 1)) --parent "$@"); then

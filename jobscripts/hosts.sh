@@ -34,7 +34,7 @@ shift $((OPTIND - 1))
 hostfile=$1
 shift
 
-[[ ${LOST:=540} =~ ^[1-9][0-9]*$ ]] || { echo "$me: LOST=$LOST: expected a number of seconds" >&2; exit 2; }
+[[ ${LOST:=540} =~ ^[1-9][0-9]*$ ]] || { echo "$me: LOST=$LOST: expected a number of seconds >= 1" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -59,7 +59,7 @@ read_hosts() {
         while ((count-- > 0)); do echo "$host"; done >>"$work/ranks"
     done < <(sed -e 's/#.*//' -e 's/:\([0-9]*\)[[:space:]]*$/ \1/' -e 's/slots=//' -e '/^[[:space:]]*$/d' -e 's/[[:space:]]*$//' \
         -e 's/^[[:space:]]*\([^[:space:]]*\)$/\1 1/' "$hostfile")
-    [ "${#hosts[@]}" -gt 0 ] || { say "$hostfile: names no machine"; exit 2; }
+    [ "${#hosts[@]}" -gt 0 ] || { say "$hostfile: names no machine; expected lines such as \"n17 4\""; exit 2; }
 }
 
 # run_on HOST WORDS...: runs the bash script from standard input on HOST, with the words as its arguments.

@@ -16,7 +16,7 @@ wanted=${THREADS:-}
 
 # Accept only numbers, because arithmetic in bash executes commands contained in a variable.
 for name in RANKS THREADS GPUS TIME WARN MAX_RESTARTS RESTARTS; do
-    [[ ${!name} =~ ^[0-9]+$ ]] || { echo "$me: $name=${!name}: expected a number" >&2; exit 2; }
+    [[ ${!name} =~ ^[0-9]+$ ]] || { echo "$me: $name=${!name}: expected a whole number >= 0" >&2; exit 2; }
 done
 
 # shellcheck source=jobscripts/env.sh

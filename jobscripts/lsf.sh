@@ -64,7 +64,7 @@ continue_or_stop() {
     [ ! -f "$counter" ] || read -r restarts <"$counter" || true
     [[ $restarts =~ ^[0-9]{1,9}$ ]] || restarts=0
     if [ "$code" = 75 ] && [ -n "$stopped" ]; then
-        say 'stopped for good. To continue, submit the same command again'
+        say 'stopped for good by a signal. To continue later, submit the same command again'
         code=143
     elif [ "$code" = 75 ] && [ "$restarts" -ge "$MAX_RESTARTS" ]; then
         say "restarted $restarts times, which is the limit. To continue, submit the same command again"

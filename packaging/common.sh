@@ -79,8 +79,13 @@ newest_archive() {
     echo "$file"
 }
 
+# version: prints the version in Cargo.toml.
+version() {
+    sed -n 's/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml" | head -n 1
+}
+
 archive_name() {
-    echo "trireme-$(sed -n 's/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml" | head -n 1)-x86_64"
+    echo "trireme-$(version)-x86_64"
 }
 
 # images_of_demo: prints the folder with the files of Fashion-MNIST.

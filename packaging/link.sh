@@ -9,7 +9,7 @@ for arg in "$@"; do
     if [ -n "$skip" ]; then
         skip=''
         case $arg in
-        # the C library of this machine
+        # leave out the folders with this machine's C library
         /usr/lib | /lib | /usr/lib/x86_64-linux-gnu | /lib/x86_64-linux-gnu) continue ;;
         *) args+=(-L) ;;
         esac

@@ -47,7 +47,7 @@ other_folder() {
 }
 
 CARGO_TARGET_DIR=$TARGET program openmpi libmpi.so.40
-# restore the program of this machine
+# restore this machine's own program in target/release
 CARGO_TARGET_DIR=$TARGET cargo build --quiet --release --locked
 other_folder
 MPICC=$own/bin/mpicc CARGO_TARGET_DIR=$PARTS/mpich-build program mpich libmpi.so.12
@@ -59,7 +59,7 @@ mkdir -p "$there"/lib/{debian,gcc} "$there/mpi/bin"
 lib=$OLD_SYSTEM/usr/lib/x86_64-linux-gnu
 cp -L "$DNNL/libdnnl.so.2" "$lib/libgomp.so.1" "$there/lib/"
 cp -L "$lib/libstdc++.so.6" "$OLD_SYSTEM/lib/x86_64-linux-gnu/libgcc_s.so.1" "$there/lib/gcc/"
-# MPICH of Debian 11 and 12 has another file name
+# Debian 11 and 12 name MPICH's library libmpich.so.12
 ln -s /usr/lib/x86_64-linux-gnu/libmpich.so.12 "$there/lib/debian/libmpi.so.12"
 cp "$own"/bin/{mpirun,hydra_pmi_proxy} "$there/mpi/bin/"
 ln -s mpirun "$there/mpi/bin/mpiexec"

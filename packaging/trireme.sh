@@ -81,9 +81,9 @@ if ! visible "$library"; then
         echo "trireme: the loader does not find $library, the library of Open MPI: load its module, add the" \
             "library's folder to LD_LIBRARY_PATH, or set TRIREME_MPI=mpich or own" >&2
         exit 1
-    # Debian's MPICH has another file name
+    # Debian names MPICH's library libmpich.so.12
     elif visible libmpich.so.12; then also "$root/lib/debian"
-    # ranks that MPICH's mpirun started can also use our MPICH
+    # ranks that MPICH's mpirun has started can also use the MPICH of this archive
     else also "$root/mpi/lib"; fi
 fi
 

@@ -18,7 +18,10 @@ fn main() -> ExitCode {
     comm::install_panic_hook();
     comm::explain_faults();
     if let Err(error) = signals::survive_file_size_limit() {
-        screen::say(&format!("warning: a write beyond the file size limit will end the program: {error}"));
+        screen::say(&format!(
+            "warning: cannot install a handler for SIGXFSZ ({error}), so a write beyond the file size limit (ulimit -f) will end the \
+             program"
+        ));
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -1,6 +1,6 @@
-//! Runs the real binary on small inputs that once failed (`tests/cases`) and checks the result.
+//! Regression tests: run the real binary on the inputs in `tests/cases`, each of which made an earlier version fail.
 //!
-//! Each input stands for a class of faults. The tests next to the code are thorough. This file checks only the inputs.
+//! Each input is one example of a kind of fault. Unit tests next to the code cover the same kind thoroughly.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ impl Case {
         start(command).wait(PATIENCE)
     }
 
-    /// Converts `source` to the new folder `out`.
+    /// Runs `trireme data convert` on `source` with the output folder `out`, which is deleted first.
     fn convert(&self, kind: &str, source: &str, more: &[&str]) -> ProgramOutput {
         let _ = fs::remove_dir_all(self.folder.path().join("out"));
         self.run(&[&["data", "convert", kind, source, "out"], more].concat())
@@ -175,7 +175,7 @@ fn most_memory() -> u64 {
     usage.ru_maxrss as u64 * 1024
 }
 
-/// This is a single test because the memory counter covers all child processes.
+/// A single test, because the memory counter includes all child processes of this test binary.
 #[test]
 fn small_files_do_not_ask_for_much_memory() {
     let case = Case::new("keras-h5-bomb");
@@ -244,8 +244,8 @@ fn names_in_files_cannot_begin_a_line_of_the_output() {
     }
 }
 
-/// Values in other files are never read. A file is refused if its list of arrays is too long, or if so many images are
-/// compressed together that each image would need a large chunk to be decompressed again.
+/// The conversion must refuse three kinds of HDF5 files: an array whose values are in another file, a list of arrays
+/// over 1 MiB, and 70 images in one compressed chunk of 70 MiB, which would be decompressed again for each image.
 #[test]
 fn hostile_hdf5_files_are_refused() {
     use hdf5_metno::File;
@@ -278,12 +278,12 @@ fn hostile_hdf5_files_are_refused() {
         let images = large.new_dataset::<u8>().chunk((70, 1024, 1024)).deflate(1).shape((70, 1024, 1024));
         images.create("images").unwrap().write_raw(&vec![0u8; 70 << 20]).unwrap();
     }
-    says(&convert("virtual.h5", "seen"), 1, &["no array `seen`", "values in other files"]);
-    says(&convert("names.h5", "x"), 1, &["names.h5", "names more than 1048576 bytes"]);
-    says(&convert("large.h5", "images"), 1, &["large.h5", "70 entries are compressed together", "70.0 MiB"]);
+    says(&convert("virtual.h5", "seen"), 1, &["no array `seen`", "arrays with values in other files"]);
+    says(&convert("names.h5", "x"), 1, &["names.h5", "1048576 bytes"]);
+    says(&convert("large.h5", "images"), 1, &["large.h5", "70 entries", "70.0 MiB"]);
 }
 
-/// The conversion reads HDF5 files in a child process, so this test needs the program.
+/// An integration test, because the program reads HDF5 files in a child process of itself.
 #[test]
 fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
     use hdf5_metno::File;
@@ -294,7 +294,7 @@ fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
         command.current_dir(folder.path());
         start(command).wait(PATIENCE)
     };
-    // Four images (C, H, W) with two bands.
+    // The values of four images with two bands, in the order (C, H, W).
     let values: Vec<u16> = (0..4 * 2 * 5 * 6).map(|i| (i * 517 % 60_000) as u16).collect();
     {
         let file = File::create(path("scans.h5")).unwrap();
@@ -325,15 +325,11 @@ fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
         assert!(values.chunks(60).any(|stored| interleaved(stored) == image), "image {id} is one of the file's");
     }
     for link in ["deep/alias", "deep/outside"] {
-        says(
-            &convert(link, "deep/kinds", "linked"),
-            1,
-            &[&format!("no array `{link}`"), "links to other files are not followed"],
-        );
+        says(&convert(link, "deep/kinds", "linked"), 1, &[&format!("no array `{link}`"), "not followed"]);
     }
     says(&convert("deep/scans", "deep/floats", "floats"), 1, &["deep/floats", "expected integers"]);
     says(&convert("deep/scans", "deep/flags", "flags"), 0, &["train 4 in 1 shard", "2 classes"]);
-    // A CSV file that names an HDF5 file for each image.
+    // Converts a table whose only row names an HDF5 file.
     {
         let one = File::create(path("one.h5")).unwrap();
         one.new_dataset::<f32>()

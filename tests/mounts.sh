@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# tests/mounts.sh TEST...: of these tests, which mount file systems, prints the arguments of libtest that leave out those that may not do
-# so on this machine, and reports them as skipped.
+# tests/mounts.sh TEST...: TESTs are tests that mount file systems. Prints `--skip TEST` for libtest for each test that this machine does
+# not allow, and reports it as skipped.
 set -euo pipefail
 # shellcheck source=tests/support/skip.sh
 . "$(dirname "$0")/support/skip.sh"
 
-# may_mount OPTIONS...: as root, or with options of unshare for a user namespace; the same question as in support/mount.rs
+# may_mount OPTIONS...: succeeds if a process may mount. OPTIONS are options of unshare for a user namespace, or empty for root. Like
+# support/mount.rs.
 may_mount() { unshare --mount "$@" mount -t tmpfs trireme-test /tmp 2>/dev/null; }
 
 for test in "$@"; do

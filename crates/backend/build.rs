@@ -82,8 +82,11 @@ fn major(bindings: &str) -> Option<u32> {
 }
 
 /// Adds the folder of libgomp.so to the linker's search path. It is gcc's own folder, which the linker knows only if
-/// gcc calls it.
+/// gcc calls it. A cross compiler's folder is known, because rustc calls that compiler to link.
 fn link_gomp_search_path() {
+    if env::var_os("HOST") != env::var_os("TARGET") {
+        return;
+    }
     let out = std::process::Command::new("gcc").arg("-print-file-name=libgomp.so").output();
     if let Ok(out) = out {
         let path = PathBuf::from(String::from_utf8_lossy(&out.stdout).trim());

@@ -1,6 +1,6 @@
-//! Compares a conversion with a plain loop that reads the same bytes, decodes each picture as often, and writes and
-//! syncs as many bytes in as many files on the same number of threads. The loop does not shuffle and writes no records
-//! or checksums.
+//! Compares a conversion with a plain loop on the same number of threads. The loop reads the same bytes, decodes each
+//! picture the same number of times, and writes and syncs as many bytes in as many files. It does not shuffle and
+//! writes no records or checksums.
 //!
 //! `cargo run --release -p data-tools --example convert_rate -- KIND SRC SCRATCH [JOBS [ROUNDS]]`
 //!
@@ -46,7 +46,7 @@ enum Part {
 }
 
 impl Part {
-    /// Returns how many bytes of pixels the part contains that are written unchanged.
+    /// Returns the number of pixel bytes in this part that are written unchanged.
     fn pixels(&self) -> u64 {
         match self {
             Part::Pixels(_, _, length) => *length,

@@ -40,7 +40,10 @@ impl<'a> Header<'a> {
         let descr = field("descr").and_then(|rest| rest.strip_prefix('\'')).and_then(|rest| rest.split_once('\''));
         let shape = field("shape").and_then(|rest| rest.strip_prefix('(')).and_then(|rest| rest.split_once(')'));
         let (Some((descr, _)), Some((shape, _)), Some(order)) = (descr, shape, field("fortran_order")) else {
-            return Err("the header cannot be read; save the array with numpy.savez".into());
+            return Err(
+                "the header of the .npy data cannot be read; save the array again with numpy.save or numpy.savez"
+                    .into(),
+            );
         };
         let axes = shape.split(',').map(str::trim).filter(|axis| !axis.is_empty());
         let axes: Option<Vec<usize>> = axes.map(|axis| axis.parse().ok()).collect();

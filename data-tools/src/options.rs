@@ -226,10 +226,10 @@ impl ConvertOptions {
             ("label-separator", self.label_separator.is_some() && !["folder", "csv"].contains(&kind)),
         ];
         let is_table = kind == "csv" || kind == "folder" && self.labels.is_some();
-        if !self.targets.is_empty() && !is_table {
+        if !self.targets.is_empty() && !is_table && !["parquet", "webdataset"].contains(&kind) {
             return Err(Error::Usage(format!(
-                "--targets does not apply to {kind}{}; numbers come from a table (`trireme data convert csv`, or `folder` with \
-                 --labels TABLE) or from arrays (`npz`, `hdf5`)",
+                "--targets does not apply to {kind}{}; numbers come from a table (`trireme data convert csv` or `parquet`, or `folder` \
+                 with --labels TABLE), from JSON files in archives (`webdataset`) or from arrays (`npz`, `hdf5`)",
                 if kind == "folder" { " without --labels" } else { "" }
             )));
         }

@@ -36,7 +36,7 @@ impl ParquetTable {
     ///
     /// # Errors
     ///
-    /// Describes a file that cannot be written.
+    /// Returns a message if the file cannot be written.
     pub fn new(file: File, columns: &[(String, Column)]) -> std::result::Result<Self, String> {
         let field = |(name, column): &(String, Column)| {
             let (physical, converted) = match column {
@@ -60,7 +60,7 @@ impl ParquetTable {
     ///
     /// # Errors
     ///
-    /// Describes a file that cannot be written.
+    /// Returns a message if the file cannot be written.
     pub fn add(&mut self, columns: &[Values]) -> std::result::Result<(), String> {
         let mut add = || -> Result<()> {
             let mut group = self.0.next_row_group()?;
@@ -84,7 +84,7 @@ impl ParquetTable {
     ///
     /// # Errors
     ///
-    /// Describes a file that cannot be written.
+    /// Returns a message if the file cannot be written.
     pub fn finish(self) -> std::result::Result<(), String> {
         self.0.close().map(drop).map_err(|e| e.to_string())
     }

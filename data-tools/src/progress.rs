@@ -64,7 +64,7 @@ impl Progress {
         Counter { progress: self, pending: 0 }
     }
 
-    /// Adds finished samples. Writes a line if the last one is old enough.
+    /// Adds finished samples. If lines are written instead of a bar, writes one when the last is at least [`LINES`] old.
     pub(crate) fn add(&self, samples: u64) {
         self.bar.inc(samples);
         let Some(last) = &self.last else { return };

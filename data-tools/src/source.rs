@@ -99,7 +99,7 @@ impl Sample {
         push_decimal(number, &mut self.filename);
     }
 
-    /// Returns the record for a sample with numbers instead of a class.
+    /// Returns the record for a sample with targets instead of a class.
     pub(crate) fn example_with_targets(&self) -> Example<'_> {
         Example { label: 0, labels: Labels::NONE, targets: self.targets.floats(), ..self.example("", 0) }
     }
@@ -138,7 +138,7 @@ pub trait Source: Sync {
     /// Class names. A label is an index into this list. Empty if the source has targets.
     fn classes(&self) -> &[String];
 
-    /// Target names, if each image has numbers instead of a class. They are in the same order as [`Sample::targets`].
+    /// Names of the targets, in the order of [`Sample::targets`]. Empty if images have classes.
     fn targets(&self) -> &[String] {
         &[]
     }

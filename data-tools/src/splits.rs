@@ -228,7 +228,7 @@ impl SplitAssigner<'_> {
                 let found: BTreeSet<&str> = names.iter().copied().collect();
                 let found: Vec<&str> = found.into_iter().collect();
                 Err(Error::Usage(format!(
-                    "--split-map {from}={to}: {} has no such part, only {}",
+                    "--split-map {from}={to}: {} has no part named `{from}`, only {}",
                     self.src.display(),
                     text::first(&found)
                 )))

@@ -15,9 +15,9 @@ unsafe extern "C" {
     fn __sanitizer_get_allocated_size(memory: *const c_void) -> usize;
 }
 
-/// The constant part of the memory limit for functions of `data_tools::fuzzing`, for [`read`]. They read with a limit of
-/// 32 MiB. This is twice as much plus 1 MiB, because the address sanitizer grows a buffer by copying it to new memory,
-/// and both copies exist for a moment.
+/// The constant part of the memory limit in bytes, to pass to [`read`] for functions of `data_tools::fuzzing`. These
+/// functions limit themselves to 32 MiB. [`MEMORY`] is twice as much plus 1 MiB, because the address sanitizer grows a
+/// buffer by copying it to new memory, and both copies exist for a moment.
 pub const MEMORY: usize = 65 << 20;
 
 /// Bytes that Rust and C code have allocated and not yet freed.
@@ -37,8 +37,9 @@ extern "C" fn freed(memory: *const c_void) {
     HELD.fetch_sub(bytes as i64, Ordering::Relaxed);
 }
 
-/// Lets panics in dependencies unwind to the reader that catches them. libFuzzer's hook would end the process at every
-/// panic. A panic in the code of this repository is a bug, even if it is caught.
+/// Makes the panic hook ignore panics of dependencies if the code that reads the input catches them. libFuzzer's own
+/// hook ends the process at every panic. A panic in this repository's code still ends the process, because it is a bug
+/// even if it is caught.
 fn let_expected_panics_pass() {
     let end = panic::take_hook();
     panic::set_hook(Box::new(move |info| {

@@ -42,7 +42,7 @@ const LISTS: [&str; 4] = ["layer_names", "weight_names", "layers", "names"];
 ///
 /// Panics if the number of values does not match a shape, or if there are more values than the file can contain.
 pub fn h5(bytes: &[u8]) {
-    // the fuzzing script puts this folder into memory
+    // fuzz/run.sh sets the temporary folder to one in memory, if possible
     let path = temp_dir().join(format!("trireme-fuzz-{}", process::id()));
     if fs::write(&path, bytes).is_err() || checksum::append(&path).is_err() {
         return;

@@ -28,6 +28,7 @@ fuzz_target!(|data: &[u8]| {
         filename,
         boxes,
         entry_points: &[],
+        targets: Default::default(),
     };
     let checked = trireme_fuzz::read(data.len(), MEMORY, || {
         let mut decoder = Decoder::new(LIMITS);

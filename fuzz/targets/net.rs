@@ -1,5 +1,5 @@
-//! Fuzzes network definitions: arbitrary text as a TOML file, arbitrary bytes as an ONNX file. A network that was
-//! written must read back as the same network.
+//! Fuzzes network definitions: arbitrary text as a TOML file, arbitrary bytes as an ONNX file. A valid network is
+//! written as TOML and read again. This must succeed, and a TOML network must be unchanged.
 #![no_main]
 
 use std::path::Path;

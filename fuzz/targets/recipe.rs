@@ -1,4 +1,5 @@
-//! Fuzzes recipes with arbitrary text as a TOML file. A recipe that was written must read back as the same recipe.
+//! Fuzzes recipes with arbitrary text as a TOML file. If a valid recipe is written to a file, reading this file must
+//! give the same recipe.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

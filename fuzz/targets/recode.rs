@@ -1,4 +1,4 @@
-//! Fuzzes the conversion of image files.
+//! Fuzzes the recoding of image files when a data set is converted.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 use loaders::example::{self, Example, Format};
 use loaders::record::RecordWriter;
 use loaders::{
-    Bands, Draws, Dtype, ImageSpec, LabelKind, Manifest, Options, PixelFormat, ShardManifest, Shuffle, SplitManifest,
-    bench, shard,
+    Bands, Draws, Dtype, ImageSpec, LabelKind, Manifest, Options, ShardManifest, Shuffle, SplitManifest, bench, shard,
 };
 
 const BATCH: usize = 128;
@@ -63,7 +62,7 @@ fn measure(
         epochs: EPOCHS,
         shuffle: Shuffle::Full,
         options: Options { threads, ..Options::default() },
-        format: PixelFormat::Values,
+        stored: false,
     };
     let rate = bench::run(&request, || 0.0)?;
     let checksum_ns = bench::checksum_ns(dir, split)?;

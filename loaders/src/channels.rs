@@ -35,6 +35,79 @@ fn interleave_loop(planes: &[u8], pixels: &mut [[u8; 3]]) {
     }
 }
 
+/// [`deinterleave`] transposes blocks with this number of pixels and channels.
+#[cfg(target_arch = "x86_64")]
+const BLOCK: usize = 8;
+
+/// Copies interleaved pixels to planes, stored consecutively.
+///
+/// # Panics
+///
+/// Panics if `pixels` is not a whole number of pixels or `planes` has another length.
+pub(crate) fn deinterleave(pixels: &[f32], channels: usize, planes: &mut [f32]) {
+    assert!(pixels.len().is_multiple_of(channels) && planes.len() == pixels.len());
+    let count = pixels.len() / channels;
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    if channels >= BLOCK && is_x86_feature_detected!("avx2") {
+        done = count / BLOCK * BLOCK;
+        // SAFETY: the checks above guarantee AVX2, enough channels and equal lengths.
+        unsafe { deinterleave_avx2(pixels, channels, planes) };
+    }
+    for (channel, plane) in planes.chunks_exact_mut(count.max(1)).enumerate() {
+        let values = pixels[done * channels..].iter().skip(channel).step_by(channels);
+        plane[done..].iter_mut().zip(values).for_each(|(to, value)| *to = *value);
+    }
+}
+
+/// Works like [`deinterleave`], but only for whole blocks of pixels.
+///
+/// # Safety
+///
+/// There must be at least [`BLOCK`] channels, and `planes` must be as long as `pixels`, a whole number of pixels.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn deinterleave_avx2(pixels: &[f32], channels: usize, planes: &mut [f32]) {
+    use std::arch::x86_64::*;
+    let count = pixels.len() / channels;
+    for first in (0..count / BLOCK * BLOCK).step_by(BLOCK) {
+        // The last channels may overlap those before them.
+        for channel in (0..channels).step_by(BLOCK).map(|channel| channel.min(channels - BLOCK)) {
+            let mut rows = [_mm256_setzero_ps(); BLOCK];
+            for (pixel, row) in rows.iter_mut().enumerate() {
+                let at = (first + pixel) * channels + channel;
+                // SAFETY: pixel `first + pixel` exists and has eight values from `channel` on.
+                *row = unsafe { _mm256_loadu_ps(pixels.as_ptr().add(at)) };
+            }
+            // Transpose the 4x4 values in each quarter, then exchange quarters. (Closures would not be inlined.)
+            let mut quarters = [_mm256_setzero_ps(); BLOCK];
+            for half in [0, BLOCK / 2] {
+                let low = [
+                    _mm256_unpacklo_ps(rows[half], rows[half + 1]),
+                    _mm256_unpacklo_ps(rows[half + 2], rows[half + 3]),
+                ];
+                let high = [
+                    _mm256_unpackhi_ps(rows[half], rows[half + 1]),
+                    _mm256_unpackhi_ps(rows[half + 2], rows[half + 3]),
+                ];
+                quarters[half] = _mm256_shuffle_ps::<0x44>(low[0], low[1]);
+                quarters[half + 1] = _mm256_shuffle_ps::<0xee>(low[0], low[1]);
+                quarters[half + 2] = _mm256_shuffle_ps::<0x44>(high[0], high[1]);
+                quarters[half + 3] = _mm256_shuffle_ps::<0xee>(high[0], high[1]);
+            }
+            for i in 0..BLOCK / 2 {
+                let (upper, lower) = (quarters[i], quarters[i + BLOCK / 2]);
+                rows[i] = _mm256_permute2f128_ps::<0x20>(upper, lower);
+                rows[i + BLOCK / 2] = _mm256_permute2f128_ps::<0x31>(upper, lower);
+            }
+            for (i, row) in rows.into_iter().enumerate() {
+                // SAFETY: plane `channel + i` exists and has eight values from `first` on.
+                unsafe { _mm256_storeu_ps(planes.as_mut_ptr().add((channel + i) * count + first), row) };
+            }
+        }
+    }
+}
+
 /// Number of pixels that are rounded at a time.
 const ROUNDED: usize = 64;
 
@@ -132,6 +205,20 @@ mod tests {
 
     fn bytes(length: usize) -> Vec<u8> {
         (0..length as u64).map(|i| (i * i % 253) as u8).collect()
+    }
+
+    #[test]
+    fn pixels_become_planes() {
+        for channels in 1..40 {
+            for count in [0, 1, 7, 8, 9, 16, 23, 64] {
+                let pixels: Vec<f32> = (0..channels * count).map(|i| i as f32).collect();
+                let mut planes = vec![f32::NAN; pixels.len()];
+                deinterleave(&pixels, channels, &mut planes);
+                let value = |i: usize| pixels[i % count * channels + i / count];
+                let expected: Vec<f32> = (0..pixels.len()).map(value).collect();
+                assert_eq!(planes, expected, "{channels} channels, {count} pixels");
+            }
+        }
     }
 
     #[test]

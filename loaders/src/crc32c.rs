@@ -19,7 +19,8 @@ pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// Computes the checksum bit by bit, with the reflected polynomial 0x1EDC6F41 (RFC 3720, appendix B.4).
+    /// Computes the checksum bit by bit. The polynomial is 0x1EDC6F41 (RFC 3720, appendix B.4), in reflected form
+    /// 0x82F63B78.
     fn by_bits(bytes: &[u8]) -> u32 {
         !bytes.iter().fold(!0, |crc, &byte| {
             (0..8).fold(crc ^ u32::from(byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 })

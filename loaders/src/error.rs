@@ -10,7 +10,7 @@ use base::text::{nearest, plural, printable};
 use rustix::process::{Resource, getrlimit};
 
 use crate::fault::Fault;
-use crate::spec::{Dtype, Images};
+use crate::spec::Images;
 
 /// The problem of a transform that needs images of the same size.
 pub(crate) const VARIOUS_SIZES: &str = "the images have various sizes; begin the list with random_resized_crop(size) or \
@@ -43,11 +43,12 @@ pub enum Error {
         dir: PathBuf,
         /// Additional space that the copy needs, in bytes.
         needed: u64,
-        /// Bytes that can be written there.
+        /// Bytes that can be written to `dir`.
         free: u64,
     },
-    /// The directory for copies is not private: another user owns it, or may be able to read or change it.
-    #[error("{}: {problem}; choose another --stage folder, or omit --stage", line(dir.display()))]
+    /// The directory for copies is not private: another user owns it, or may be able to read or change it. `problem` also
+    /// says what to do.
+    #[error("{}: {problem}", line(dir.display()))]
     NotPrivate { dir: PathBuf, problem: String },
     /// A copy differs from its source. `expected` is the CRC-32C of the source, and `got` the CRC-32C of the copy.
     #[error(
@@ -73,9 +74,6 @@ pub enum Error {
         plural(got, "channel")
     )]
     Channels { expected: u32, got: u32 },
-    /// Batches of bytes were requested, but the stored values are not bytes.
-    #[error("batches of bytes: the images have {dtype} values; ask for batches of floats")]
-    NoBytes { dtype: Dtype },
     /// The directory is not a data set.
     #[error(
         "{path} is not a data set: {problem}; make one with `trireme data convert`{}",

@@ -10,7 +10,7 @@ pub enum Fault {
     /// The framing or a checksum is wrong.
     #[error("{0}; copy or convert the shard again, and check with `trireme data verify`")]
     Record(#[from] RecordFault),
-    /// The index has a different size than the record itself.
+    /// The index and the record's length field give different sizes for the record.
     #[error(
         "the index says {indexed} bytes, but the record has {actual}; \
          create the index again with `trireme data index`"
@@ -68,8 +68,8 @@ pub enum Fault {
         expected: ImageSpec,
         got: ImageSpec,
     },
-    /// The image has a different size than earlier ones. The code that reports this explains it in a message of its
-    /// own.
+    /// The image has a different size than earlier ones. The message has no advice, because only the caller knows the
+    /// list of transforms.
     #[error("image of {got} (height x width x channels), but earlier images have {first}")]
     DifferentSize {
         /// The shape of the first image.
@@ -207,7 +207,7 @@ pub enum ExampleFault {
     #[error("`{0}` is missing or 0, but a RAW image needs it")]
     RawSize(&'static str),
     /// A size is below 0 or above 2^32 - 1.
-    #[error("`{key}`: expected a size, got {value}")]
+    #[error("`{key}`: expected a size from 0 to 4294967295, got {value}")]
     BadSize { key: &'static str, value: i64 },
 }
 

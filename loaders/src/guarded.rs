@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
 thread_local! {
-    /// How many calls to [`guarded`] are active on this thread.
+    /// Number of calls to [`guarded`] that are active on this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     /// The source location where the last caught panic occurred.
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };

@@ -1,6 +1,6 @@
 //! Label kinds, and sets of classes for samples with any number of classes.
 
-/// Determines which labels an image has.
+/// The kind of label that each image of a data set has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LabelKind {
     /// Exactly one class.

@@ -70,4 +70,4 @@ pub use storage::shard::Shard;
 pub use storage::{dataset, filesystem, shard, sigbus, stage};
 pub use threads::on_threads;
 pub use transform::resample::{Plane, PlaneResizer};
-pub use transform::{CropRect, Pipeline, picture};
+pub use transform::{Conversion, CropRect, Pipeline, picture};

@@ -11,10 +11,10 @@ pub const ROUNDS: usize = 10;
 /// Op index for the order of samples. Transforms must not use it.
 pub const ORDER_OP: u16 = u16::MAX;
 
-/// Op index for gradient codecs. The id consists of a worker and a block of elements.
+/// Op index for gradient codecs. The id of the draws consists of a worker and a block of elements.
 pub const CODEC_OP: u16 = 0xff00;
 
-/// Op index for mixing batches. The id consists of a worker and a step.
+/// Op index for mixing batches. The id of the draws consists of a step (high bits) and a worker.
 pub const MIX_OP: u16 = 0xff01;
 
 /// Computes a block of Philox4x32-10: four uniform 32-bit words.
@@ -115,7 +115,8 @@ impl Draws {
         self.unit() < probability as f32
     }
 
-    /// Draws from [low, high): `low + unit * (high - low)` in f64, rounded once.
+    /// Draws from low to high: `low + unit * (high - low)` in f64, then rounded to f32. The rounding can give `high`
+    /// itself.
     #[inline]
     pub fn range(&mut self, low: f32, high: f32) -> f32 {
         let unit = f64::from(self.unit());
@@ -129,7 +130,8 @@ impl Draws {
     }
 
     /// Returns two independent numbers from N(0, 1). From two draws u and v it computes sqrt(-2 ln(1 - u)) times the
-    /// cosine and the sine of 2 pi v (Box and Muller), in f64 with one rounding. The absolute values are at most 5.77.
+    /// cosine and the sine of 2 pi v (Box and Muller), in f64, and rounds both to f32. The absolute values are at most
+    /// 5.77.
     #[inline]
     pub fn normals(&mut self) -> (f32, f32) {
         let radius = (-2.0 * (1.0 - f64::from(self.unit())).ln()).sqrt();

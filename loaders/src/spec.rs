@@ -53,7 +53,7 @@ pub enum Dtype {
 impl Dtype {
     pub const ALL: [Self; 4] = [Self::U8, Self::U16, Self::I16, Self::F32];
 
-    /// Returns the name in records and in `dataset.json`. NumPy and TensorFlow have the same name.
+    /// Returns the name in records and in `dataset.json`. NumPy and TensorFlow use the same names.
     pub const fn name(self) -> &'static str {
         match self {
             Self::U8 => "uint8",

@@ -15,7 +15,7 @@ use std::{fs, process};
 
 use base::text::printable;
 
-/// A thread that uses less CPU time than this counts as waiting.
+/// A thread that has used at most this much CPU time since it was last active counts as waiting.
 const IDLE: Duration = Duration::from_millis(1);
 
 /// Maximum duration of a call.
@@ -32,7 +32,7 @@ pub struct StallLimits {
 struct Work {
     action: &'static str,
     path: PathBuf,
-    /// Counts the thread's operations, so that a new operation is recognised.
+    /// Number of the operation, counted per thread. It shows whether the thread has begun a new operation.
     number: u64,
 }
 
@@ -135,7 +135,7 @@ struct WatchedWorker {
     number: u64,
     used: Duration,
     since: Instant,
-    /// Time of the next warning, counted from `since`. `None` before the first one.
+    /// Time of the next warning, counted from `since`. `None` until the first warning about the current wait.
     next: Option<Duration>,
     /// The operation in the last warning, such as "reading PATH". `None` before the first warning.
     warned: Option<String>,

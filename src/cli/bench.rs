@@ -94,8 +94,8 @@ pub struct Step {
     /// Forecast the step for this number of cores in one socket
     #[arg(long, value_name = "N", requires = "roofline", value_parser = positive)]
     pub cores: Option<usize>,
-    /// Memory bandwidth of that socket [default: a range from this machine's bandwidth to the same multiplied by the
-    /// ratio of cores]
+    /// Memory bandwidth of that socket in GB/s [default: a range from this machine's bandwidth to this bandwidth times
+    /// the ratio of the numbers of cores]
     #[arg(long, value_name = "GB/S", requires = "cores", value_parser = gigabytes)]
     pub bandwidth: Option<f64>,
     /// Seconds to measure after the warm-up
@@ -127,7 +127,7 @@ pub struct Loader {
     /// Images per batch
     #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
     pub batch: usize,
-    /// Produce images as bytes, which a GPU normalizes itself, instead of floats as for a CPU
+    /// Produce stored values, which a GPU normalizes itself, instead of floats as for a CPU
     #[arg(long)]
     pub bytes: bool,
     /// Number of loader threads [default: number of cores]
@@ -240,13 +240,14 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
                 epochs: l.epochs,
                 shuffle: l.shuffle,
                 options: loaders::Options { threads, io: l.io, ..loaders::Options::default() },
-                format: if l.bytes { loaders::PixelFormat::Bytes } else { loaders::PixelFormat::Values },
+                stored: l.bytes,
             };
             let rate = loaders::bench::run(&request, bench::memory_mb).map_err(failure)?;
             print(serde_json::json!({
                 "bench": "loader", "data": l.dir, "split": l.split, "transform": request.transforms, "batch": l.batch,
                 "bytes": l.bytes, "threads": threads, "epochs": l.epochs, "img_per_s": rate.img_per_s,
-                "img_per_s_first": rate.img_per_s_first, "bytes_per_s": rate.bytes_per_s, "wait_s": rate.wait_s,
+                "img_per_s_first": rate.img_per_s_first, "bytes_per_s": rate.bytes_per_s,
+                "copy_bytes_per_s": rate.copy_bytes_per_s, "wait_s": rate.wait_s,
                 "stages": rate.stages, "queue_depth": rate.queue_depth, "io": rate.io, "advice": rate.advice,
                 "memory_mb": rate.memory_mb, "rss_mb": rate.rss_mb, "cpu": bench::processor(),
             }))

@@ -108,7 +108,7 @@ pub struct Index {
 pub struct Verify {
     #[command(flatten)]
     pub folder: Folder,
-    /// Write a table of the images that an earlier split also has. The columns are numbers, classes and names,
+    /// Write a table of the images that occur in more than one split. Its columns are numbers, classes and names,
     /// separated by tabs
     #[arg(long, value_name = "FILE")]
     pub duplicates: Option<PathBuf>,
@@ -356,8 +356,8 @@ pub struct Convert {
     /// File with a class name on each line. Only these classes are used, in this order
     #[arg(long, value_name = "FILE")]
     pub classes: Option<PathBuf>,
-    /// csv, and folder with --labels: the columns with the numbers to predict (regression). Images then have these numbers
-    /// instead of classes. npz and hdf5: names for the columns of the label array
+    /// csv, parquet, and folder with --labels: the columns with the numbers to predict (regression). Images then have these
+    /// numbers instead of classes. webdataset: keys in KEY.json. npz and hdf5: names for the columns of the label array
     #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',', conflicts_with_all = ["classes", "label_separator"])]
     pub targets: Vec<String>,
     /// folder: read labels from this table or JSON file instead of folder names. An image can have any number of

@@ -32,8 +32,8 @@ Example:
 No score depends on the number of ranks."
 )]
 pub struct Args {
-    /// Model file written by `trireme train`, or the output folder of a run. A folder stands for its model.h5, otherwise
-    /// its newest checkpoint
+    /// Model file written by `trireme train`, or the output folder of a run. In a folder, model.h5 is used or, if there
+    /// is none, the newest checkpoint
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
     /// Data set [default: the data set in the model's recipe]
@@ -48,7 +48,7 @@ pub struct Args {
     /// Use the best checkpoint of a run, selected by `checkpoint.best_by` of the recipe
     #[arg(long, conflicts_with = "follow")]
     pub best: bool,
-    /// Use the averaged weights (if the recipe has ema.decay)
+    /// Use the averaged weights (if the recipe has ema.decay or ema.swa_start)
     #[arg(long)]
     pub ema: bool,
     /// Average the scores of each image and its mirror image
@@ -57,7 +57,7 @@ pub struct Args {
     /// Average the scores of the four corners and the centre of each image. With --flip, these are ten crops
     #[arg(long)]
     pub corners: bool,
-    /// Also score two views that are shifted by N pixels along the diagonal. They have half of the weight
+    /// Also score two views that are shifted by N pixels along the diagonal. Together they have half of the weight
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, conflicts_with = "corners")]
     pub shift: u32,
     /// Reject a model file that another program has written to
@@ -178,7 +178,8 @@ fn finite(model: &Path, scored: &SplitScore) -> Result<(), Failure> {
     }
 }
 
-/// Returns the given data set, otherwise the data set of the recipe.
+/// Returns the given data set, otherwise the data set in the model's recipe. With `--follow` but not `--once`, waits
+/// until the run has written a model or its recipe.
 fn data(args: &Args) -> Result<PathBuf, Failure> {
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: false, sealed: args.sealed };
     match &args.data {

@@ -107,7 +107,7 @@ pub struct ExportArgs {
     /// Use the best checkpoint of a run, selected by `checkpoint.best_by` of the recipe
     #[arg(long)]
     pub best: bool,
-    /// Use the averaged weights (if the recipe has ema.decay)
+    /// Use the averaged weights (if the recipe has ema.decay or ema.swa_start)
     #[arg(long)]
     pub ema: bool,
     /// Store weights with 16 bits. Computations still use 32 bits

@@ -46,7 +46,7 @@ pub fn run(args: &Args, program: Command) -> Result<(), Failure> {
 }
 
 fn unknown(wanted: &str) -> Failure {
-    Failure::usage(format!("no file {wanted}; `trireme manual` lists all"))
+    Failure::usage(format!("there is no man page or completion file {wanted}; `trireme manual` lists them"))
 }
 
 /// Returns a man page for the program and for each command in the help, followed by the completions.
@@ -84,7 +84,8 @@ fn visible(command: Command) -> Command {
 
 fn add_man_pages(command: &Command, pages: &mut Vec<Page>) -> Result<(), Failure> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_string();
-    let text = man_page(command, &name).map_err(|e| Failure::failed(format!("man page of {name}: {e}")))?;
+    let text =
+        man_page(command, &name).map_err(|e| Failure::failed(format!("cannot make the man page of {name}: {e}")))?;
     pages.push(Page { path: format!("man/man1/{name}.1"), text });
     command.get_subcommands().try_for_each(|inner| add_man_pages(inner, pages))
 }

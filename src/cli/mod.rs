@@ -124,7 +124,8 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
     }
 }
 
-/// Returns the name of the command if it does not use ranks, otherwise `None`.
+/// Returns the name of a command that users should start without mpirun, because it does not divide its work among
+/// ranks. Returns `None` for all other commands.
 fn single_process_command(command: &Command) -> Option<&'static str> {
     match command {
         // With a table to write, the ranks share the images.
@@ -137,7 +138,8 @@ fn single_process_command(command: &Command) -> Option<&'static str> {
         Command::Export(_) => Some("export"),
         Command::Import(_) => Some("import"),
         Command::Data(_) => Some("data"),
-        // The first two are child processes of commands that may be ranks, and inherit the launcher's variables.
+        // Other commands, which may run as ranks, start the first two as child processes. These inherit the launcher's
+        // variables, so a warning would be wrong.
         Command::RewriteModel(_) | Command::ReadArrays(_) | Command::Manual(_) => None,
         Command::Train(_) | Command::Eval(_) | Command::Bench(_) | Command::Doctor(_) => None,
     }
@@ -170,12 +172,14 @@ pub fn set_wait_policy() -> Result<(), Failure> {
     if missing.is_empty() {
         return Ok(());
     }
+    let set: Vec<String> = missing.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let set = set.join(" ");
     let program =
-        std::env::current_exe().map_err(|e| Failure::failed(format!("cannot find the program's own file: {e}")))?;
+        std::env::current_exe().map_err(|e| Failure::failed(format!("cannot restart trireme with {set}: {e}")))?;
     // `exec` returns only if it fails.
     let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).envs(missing).exec();
     Err(Failure::failed(format!(
-        "cannot restart the program with OMP_WAIT_POLICY set: {error}. Set it before you start trireme"
+        "cannot restart trireme with {set}: {error}. Set these environment variables before you start trireme"
     )))
 }
 

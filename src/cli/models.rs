@@ -90,7 +90,8 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Reads the network in an ONNX file, and prints how many of its nodes are supported.
+/// Reads the network in an ONNX file, and prints how many of its nodes are supported. Returns an error that lists the
+/// unsupported nodes if there are any.
 fn survey(path: &Path) -> Result<onnx::Network, Failure> {
     let survey = onnx::read(path).map_err(Failure::usage)?;
     let (all, odd, behind) = (survey.nodes, survey.unsupported.clone(), survey.behind);

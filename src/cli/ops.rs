@@ -31,8 +31,8 @@ pub struct Args {
     /// --shape]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub model: Vec<String>,
-    /// Convolution to measure. Its padding is SAME padding for stride 1, whatever its stride. An input of up to 4 channels counts
-    /// as an image. Can be repeated
+    /// Convolution to measure. Its padding is half of the kernel, also with a stride. An input of up to 4 channels
+    /// counts as the images, so the gradient of the input is not measured. Can be repeated
     #[arg(long, value_name = "KERNEL,IN,OUT,HEIGHT,WIDTH[,STRIDE,GROUPS]")]
     pub shape: Vec<Convolution>,
     /// Numbers of images, separated by commas
@@ -44,8 +44,8 @@ pub struct Args {
     /// Seconds to measure each operation with each number of images, after the warm-up
     #[arg(long, value_name = "S", default_value = "0.3", value_parser = measurement_seconds)]
     pub seconds: f64,
-    /// Use fewer images, at least 4, for large operations. These need more than G billion multiplications and additions
-    /// per pass
+    /// Use fewer images (at least 4) for operations that need more than G billion multiplications and additions per
+    /// pass
     #[arg(long, value_name = "G", default_value = "1000", value_parser = gflop)]
     pub most_gflop: f64,
     /// Write the fastest implementations to this table, like those in crates/backend/src/cpu/choices. Only operations
@@ -147,7 +147,7 @@ mod tests {
         for (wrong, why) in [
             ("--shape 3,64", "expected KERNEL,IN,OUT,HEIGHT,WIDTH"),
             ("--shape 3,64,64,0,56", "\"0\""),
-            ("--shape 3,64,64,56,56,1,1,1", "STRIDE and GROUPS"),
+            ("--shape 3,64,64,56,56,1,1,1", "at most 7 numbers"),
             ("--shape 3,64,64,56,56,1,7", "groups"),
             ("--most-gflop 0", "number > 0"),
         ] {

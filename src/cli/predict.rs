@@ -8,7 +8,7 @@ use data_tools::{ContactSheet, raw};
 use loaders::{LabelKind, overwrite};
 use training::eval::findings::field;
 use training::eval::image_reader::ReadingRequest;
-use training::eval::pictures::pictures;
+use training::eval::pictures::{Picture, images, pictures};
 use training::eval::predict::{ClassSelection, NPY, NpyWriter, Predict, Prediction};
 use training::eval::predict_many::{ManyRequest, ManySummary};
 use training::eval::request::ModelRequest;
@@ -57,7 +57,7 @@ pub struct Args {
     /// Use the best checkpoint of a run, selected by `checkpoint.best_by` of the recipe
     #[arg(long)]
     pub best: bool,
-    /// Use the averaged weights (if the recipe has ema.decay)
+    /// Use the averaged weights (if the recipe has ema.decay or ema.swa_start)
     #[arg(long)]
     pub ema: bool,
     /// Average the scores of each image and its mirror image
@@ -66,7 +66,7 @@ pub struct Args {
     /// Average the scores of the four corners and the centre of each image. With --flip, these are ten crops
     #[arg(long)]
     pub corners: bool,
-    /// Also score two views that are shifted by N pixels along the diagonal. They have half of the weight
+    /// Also score two views that are shifted by N pixels along the diagonal. Together they have half of the weight
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, conflicts_with = "corners")]
     pub shift: u32,
     /// Reject a model file that another program has written to
@@ -75,6 +75,9 @@ pub struct Args {
     /// Axis order of .npy and HDF5 files [default: as in the data set]
     #[arg(long, value_name = "NHWC|NCHW|NHW", value_parser = raw::layout)]
     pub layout: Option<raw::Layout>,
+    /// Predict each page of a TIFF as an image of its own, named FILE#PAGE. Smaller copies and masks are left out
+    #[arg(long, conflicts_with = "sheet")]
+    pub pages: bool,
     /// Device to compute on
     #[arg(long, value_enum, default_value = "cpu")]
     pub device: DeviceName,
@@ -122,21 +125,22 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };
     let test_time = TestTime { flip: args.flip, corners: args.corners, shift: args.shift };
-    let reading = ReadingRequest { limits: args.cost.limits(), test_time, layout: args.layout };
+    let reading = ReadingRequest { limits: args.cost.limits(), test_time, layout: args.layout, by_page: args.pages };
     if let Some(out) = &args.out {
         return many(args, request, reading, out);
     }
     let mut predictor = launch::predictor(args.device.0, &request, &reading)?;
     let wanted = ClassSelection { top: args.top, threshold: args.threshold };
     wanted.check(predictor.label_kind(), &args.model)?;
-    let images = pictures(&args.images, predictor.is_raw(), &mut std::io::stdin().lock())?;
-    check_outputs(args, &images)?;
+    let files = pictures(&args.images, predictor.is_raw(), &mut std::io::stdin().lock())?;
+    check_outputs(args, &files)?;
+    let images = images(files, args.pages, &reading.limits);
     predictor.notes().iter().for_each(|note| screen::say(note));
     let mut output = Output::new(args, images.len(), predictor.as_ref())?;
     let mut failures = Vec::new();
-    for path in &images {
-        match predictor.predict(path, wanted) {
-            Ok(prediction) => output.add(predictor.as_ref(), path, &prediction)?,
+    for picture in &images {
+        match predictor.predict(picture, wanted) {
+            Ok(prediction) => output.add(predictor.as_ref(), picture, &prediction)?,
             Err(error) => failures.push(error.to_string()),
         }
     }
@@ -175,7 +179,7 @@ fn many(args: &Args, model: ModelRequest, reading: ReadingRequest, out: &Path) -
         return Ok(());
     }
     let more = failures.len().saturating_sub(NAMED);
-    let more = (more > 0).then(|| format!("and {more} more; the column error of the table has all of them"));
+    let more = (more > 0).then(|| format!("and {more} more; the table lists all of them in its column error"));
     let named: Vec<String> = failures.into_iter().take(NAMED).chain(more).collect();
     Err(Failure::failed(named.join("\n")))
 }
@@ -212,11 +216,11 @@ impl<'a> Output<'a> {
         Ok(Self { args, sheet, table: None })
     }
 
-    fn add(&mut self, predictor: &dyn Predict, path: &Path, prediction: &Prediction) -> Result<(), Failure> {
+    fn add(&mut self, predictor: &dyn Predict, picture: &Picture, prediction: &Prediction) -> Result<(), Failure> {
         let is_numbers = predictor.label_kind() == LabelKind::Numbers;
         match is_numbers {
-            true => show_numbers(self.args, path, prediction)?,
-            false => show(self.args, path, prediction)?,
+            true => show_numbers(self.args, picture, prediction)?,
+            false => show(self.args, picture, prediction)?,
         }
         if let Some(sheet) = &mut self.sheet {
             let named = if predictor.label_kind() == LabelKind::OneClass { 1 } else { prediction.classes.len() };
@@ -227,7 +231,7 @@ impl<'a> Output<'a> {
             });
             let words: Vec<String> = words.collect();
             let words = if words.is_empty() { "no class".to_string() } else { words.join("; ") };
-            sheet.add(path, &words).map_err(Failure::failed)?;
+            sheet.add(&picture.path, &words).map_err(Failure::failed)?;
         }
         if let Some(file) = &self.args.embed {
             let features = predictor.features()?;
@@ -254,8 +258,8 @@ fn short(number: f64) -> String {
 }
 
 /// Prints the predicted numbers of an image.
-fn show_numbers(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure> {
-    let (size, image) = (prediction.resized_from.map(size_in_words), path.to_string_lossy());
+fn show_numbers(args: &Args, picture: &Picture, prediction: &Prediction) -> Result<(), Failure> {
+    let (size, image) = (prediction.resized_from.map(size_in_words), picture.name());
     if args.json {
         let numbers = prediction.classes.iter().map(|(_, name, number)| (name.clone(), (*number).into()));
         let numbers: serde_json::Map<String, serde_json::Value> = numbers.collect();
@@ -270,11 +274,11 @@ fn show_numbers(args: &Args, path: &Path, prediction: &Prediction) -> Result<(),
     lines.try_for_each(|(_, name, number)| print(format!("  {}  {}", printable(name), short(*number))))
 }
 
-fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure> {
+fn show(args: &Args, picture: &Picture, prediction: &Prediction) -> Result<(), Failure> {
     let size = prediction.resized_from.map(size_in_words);
     // JSON cannot represent a name that is not UTF-8, so its invalid bytes become replacement characters, as on a
     // terminal.
-    let image = path.to_string_lossy();
+    let image = picture.name();
     if args.json {
         let class =
             |(i, name, p): &(usize, String, f64)| serde_json::json!({"label": i, "class": name, "probability": p});
@@ -332,7 +336,7 @@ mod tests {
             let cli = Cli::try_parse_from(line.chain(form.map(OsStr::new))).unwrap();
             let Some(Command::Predict(args)) = cli.command else { panic!("{form:?}") };
             let prediction = Prediction { classes: vec![(3, "cat".into(), 0.5)], resized_from: Some((20, 30)) };
-            show(&args, &args.images[0], &prediction).unwrap();
+            show(&args, &Picture { path: args.images[0].clone(), page: None }, &prediction).unwrap();
         }
     }
 }

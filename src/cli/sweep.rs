@@ -90,8 +90,8 @@ impl Args {
 /// Describes the valid numbers of combinations.
 fn numbers(all: usize) -> String {
     match all {
-        1 => "there is one combination, number 0".into(),
-        _ => format!("{all} combinations, from 0 to {}", all.saturating_sub(1)),
+        1 => "the sweep has only one combination; use --only 0".into(),
+        _ => format!("the sweep has {all} combinations; expected a number from 0 to {}", all.saturating_sub(1)),
     }
 }
 
@@ -126,7 +126,10 @@ fn conclude(outcomes: &[Outcome], all: usize) -> Result<(), Failure> {
     }
     match failed {
         0 => Ok(()),
-        failed => Err(Failure { code: FAILED, message: format!("{failed} of {all} trainings failed") }),
+        failed => Err(Failure {
+            code: FAILED,
+            message: format!("{failed} of {all} trainings failed; each has printed its error above"),
+        }),
     }
 }
 

@@ -191,8 +191,8 @@ pub(super) fn patience(text: &str) -> Result<Patience, String> {
 /// Options for commands that detect hanging waits.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Stall {
-    /// Print a warning when a wait lasts this long, such as 90s or 1h30m. It names the ranks that keep the others
-    /// waiting, and what they do. `off` disables it
+    /// Print a warning when a wait lasts this long, such as 90s or 1h30m. The warning names the ranks that keep the
+    /// others waiting, and what these ranks do. `off` disables it
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
     pub stall_warn: Patience,
     /// End the run when a wait lasts this long [default: 30m, or 10m if all ranks wait for MPI or the network]
@@ -210,8 +210,8 @@ impl Stall {
 /// Limits for reading one file.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Cost {
-    /// Memory for reading one file, in addition to four times its size. A third of it may be pixels of an image
-    /// [default: 512M]
+    /// Memory for reading one file, in addition to four times the size of the file. The pixels of an image may use a
+    /// third of this memory [default: 512M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub limit_memory: Option<usize>,
     /// CPU time for decoding one image in seconds, estimated from its header [default: 5]

@@ -55,7 +55,7 @@ impl Grid {
                 return Err(wrong("a value occurs twice"));
             }
             if axes.iter().any(|(other, _)| *other == key) {
-                return Err(wrong("the key occurs twice"));
+                return Err(wrong("an earlier --grid has the same key"));
             }
             axes.push((key, values));
         }

@@ -64,7 +64,7 @@ impl Sweep {
     ///
     /// # Errors
     ///
-    /// Returns the combination and its problem.
+    /// Returns an error that names the first combination with an invalid recipe, and its problem.
     pub fn check(&self, points: &[Point]) -> Result<(), Error> {
         let (models, transforms) = (models::names(), transform_names());
         let known = KnownNames { models: &models, transforms: &transforms };
@@ -76,7 +76,7 @@ impl Sweep {
         })
     }
 
-    /// Returns the arguments of `trireme` for a training.
+    /// Returns the arguments of `trireme` for a training. A sweep adds `--resume auto` to them.
     pub fn arguments(&self, point: &Point) -> Vec<String> {
         let path = |path: &Path| path.display().to_string();
         let sets = self.changes.sets.iter().cloned().chain(point.sets());
@@ -112,21 +112,23 @@ impl Sweep {
         Ok(outcomes)
     }
 
-    /// Runs one training to its end.
+    /// Runs one training and waits until it ends. Passes requests to stop on to it.
     fn one(&self, point: &Point, stop_requests: &StopRequests) -> Result<Outcome, Error> {
-        let failed = |what: &str, e: std::io::Error| Error::Failed(format!("cannot {what} the training: {e}"));
-        let program = std::env::current_exe().map_err(|e| failed("find the program of", e))?;
+        let failed = |what: &str, e: std::io::Error| Error::Failed(format!("cannot {what}: {e}"));
+        let program =
+            std::env::current_exe().map_err(|e| failed("find the file of this program to start the training", e))?;
         let mut words = self.launcher.iter().map(Into::into).chain([program.into_os_string()]);
         let first: OsString = words.next().unwrap_or_default();
         let mut command = Command::new(&first);
         command.args(words).args(self.arguments(point)).args(["--resume", "auto"]).process_group(0);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(|e| {
-            let first = first.display();
-            Error::Failed(format!("cannot start the training: {first}: {e}"))
+            let (out, first) = (self.folder(point), first.display());
+            let out = out.display();
+            Error::Failed(format!("cannot start the training in {out}: {first}: {e}"))
         })?;
         let mut told: Option<Instant> = None;
         loop {
-            if let Some(status) = child.try_wait().map_err(|e| failed("wait for", e))? {
+            if let Some(status) = child.try_wait().map_err(|e| failed("wait for the training", e))? {
                 return Ok(match outcome(status) {
                     // After a request to stop, any failure counts as stopped.
                     Outcome::Failed if stop_requests.to_stop() => Outcome::Stopped,
@@ -152,7 +154,7 @@ fn of_grid(point: &Point, why: &str) -> String {
     own.map_or_else(|| format!("{}: {why}", point.name), |(rest, set)| format!("--grid {set}{rest}"))
 }
 
-/// What signals have requested so far.
+/// The requests to stop that signals have made so far.
 struct StopRequests {
     signal: Arc<AtomicBool>,
     interrupt: Arc<AtomicBool>,
@@ -190,7 +192,8 @@ impl StopRequests {
     }
 }
 
-/// Sends a signal only to this process. Ignores errors, because the process may just have ended.
+/// Sends a signal to this process, but not to the other processes of its group. Ignores errors, because the process may
+/// just have ended.
 fn send(child: &Child, signal: Signal) {
     if let Some(process) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process(process, signal);

@@ -25,7 +25,7 @@ def trireme(*args):
 
 
 def converted(kind, src, *options):
-    """Converts one image or array. Returns the first image, or the message."""
+    """Converts images. Returns the first image of the data set as an array, or trireme's message if the conversion fails."""
     out, npy = WORK / "out", WORK / "image.npy"
     for path in (out, WORK / "out.partial"):
         subprocess.run(["rm", "-rf", path], check=True)
@@ -47,7 +47,7 @@ def of_file(path, *options):
 
 
 def check(name, found, expected):
-    """Counts one comparison. `expected` is an array (H, W, C), or None if no other program reads the file."""
+    """Compares and counts one image. `found` is an array (H, W, C) or a message. `expected` is an array, or None if no other program reads it."""
     if isinstance(found, str):
         assert len(found) > 20, found
         reason = found.splitlines()[-1].split(": ", 2)[-1]
@@ -76,11 +76,13 @@ def page(path, number=0):
 
 
 def files_of_others(folders):
-    """The value 1e300 occurs nowhere, so that no pixel counts as missing, and all TIFFs are stored as they are."""
+    """Compares all TIFF files and all 16-bit PNG files in the folders. Returns the number of TIFF files.
+
+    With --nodata, TIFFs with bytes are stored as raw values and not as photos. No file contains the value 1e300, so no pixel is missing."""
     paths = sorted(path for folder in folders for path in Path(folder).rglob("*") if path.suffix.lower() in (".tif", ".tiff"))
     for path in paths:
         check(path.name, of_file(path, "--nodata", "1e300"), page(path))
-        # Without the option, grey and RGB bytes take the way of photos: it must work or name a reason.
+        # Without --nodata, grey and RGB images of bytes are converted as photos. This must succeed or give a reason.
         found = of_file(path)
         assert not isinstance(found, str) or len(found) > 20, path
     for path in sorted(path for folder in folders for path in Path(folder).rglob("*.png")):
@@ -190,7 +192,7 @@ def arrays():
 
 
 def hostile_hdf5():
-    """Values of other files must never appear."""
+    """Checks that HDF5 files cannot make the conversion read values from other files."""
     with h5py.File(WORK / "secret.h5", "w") as file:
         file["x"] = values("u2", (4, 8, 8))
     with h5py.File(WORK / "links.h5", "w") as file:
@@ -221,7 +223,7 @@ def hostile_hdf5():
 
 
 def statistics():
-    """The statistics in dataset.json against NumPy."""
+    """Compares the statistics in dataset.json with NumPy's."""
     for dtype in ("u2", "i2", "f4", "u1"):
         images = values(dtype, (50, 16, 16, 5))
         images[:3, :4, :4, 2] = 7

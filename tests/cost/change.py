@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-# steps at the start of a slice that include the previous stop, or whose data is no longer in the caches
+# number of steps at the start of a slice that are not measured: the first includes the pause, and the caches are cold
 COLD = 2
 
 

@@ -33,7 +33,7 @@ subset() {
 # The default optimizer.
 optimizer='kind = "sgd", momentum = 0.9, nesterov = true, weight_decay = 1e-4'
 
-# train PROGRAM RANKS OUT [ARGUMENT]...
+# train PROGRAM RANKS OUT [ARGUMENT]...: trains with this program, into the folder OUT. Prints the program's output if it fails.
 train() {
     local program=$1 ranks=$2 out=$work/$3
     shift 3

@@ -1,5 +1,5 @@
-//! Ranks with GPUs enqueue a step before they read the sums of the previous one. A traced run reads each step at once and
-//! must give the same results.
+//! Ranks with GPUs enqueue a step before they read the loss sums of the previous step. A run with `--trace` reads each
+//! step's sums before it enqueues the next step. Both must give the same results.
 
 use std::fs;
 
@@ -86,8 +86,8 @@ fn enqueued_steps_match_steps_read_at_once() {
     }
 }
 
-/// The ranks sum the class weights of their images before the pass has ended. With an integer codec, two ranks have the
-/// same results as one.
+/// With class weights, the ranks need the sum of the weights of a step's images before their passes end. With an
+/// integer codec, two ranks must give the same results as one.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn weights_are_summed_over_gpus() {
@@ -99,7 +99,7 @@ fn weights_are_summed_over_gpus() {
     };
     train("one", 1, &[]);
     train("two", 2, &["--set", "reduce.path=nccl"]);
-    // the models contain different recipes
+    // model.h5 contains the recipe, which differs, so the digests of the tensors are compared
     assert_eq!(setting.digest("two"), setting.digest("one"));
     assert_eq!(setting.losses("two"), setting.losses("one"));
     train("plain", 1, &["--set", "loss.class_weights=[1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]);
@@ -112,15 +112,15 @@ fn checkpoints_contain_results_of_their_own_step() {
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);
     train(&setting, "whole", &["--max-steps", "7"]);
     train(&setting, "stopped", &["--max-steps", "4", "--set", "checkpoint.every=3 steps"]);
-    // as if the run had been killed after step 3
+    // imitate a run that was killed after step 3: remove the checkpoint of the last step
     let newest = setting.out("stopped") + "/checkpoints/step-00000004.h5";
     fs::remove_file(&newest).unwrap_or_else(|e| panic!("{newest}: {e}"));
     train(&setting, "stopped", &["--max-steps", "7", "--resume", "auto", "--set", "checkpoint.every=3 steps"]);
     assert_same(&setting, "stopped", "whole");
 }
 
-/// If the loader skips a record, the gradients are rescaled by the number of images, so the host must wait for the sums
-/// of that step.
+/// If the loader skips a record, the gradients of the step are rescaled by the number of remaining images. The host
+/// must then wait for the sums of this step and cannot enqueue the next step early.
 #[test]
 fn records_that_are_left_out_change_what_they_change_at_once() {
     let setting = Setting::with(RESNET, |dir| Images::new(dir, IMAGE, 43, 16));
@@ -194,7 +194,7 @@ impl Recorded {
         lines.iter().filter(|line| line.0 == "enqueue" && !beside.contains(&line.2.as_str())).count()
     }
 
-    /// Returns the calls in which the host has waited for the loss of a step, or for later work, before it has enqueued the
+    /// Returns the calls in which the host waited for the loss of a step, or for later work, before it enqueued the
     /// next step.
     fn waits(&self, step: usize) -> Vec<&str> {
         let lines = &self.lines[self.passes[step]..self.passes[step + 1]];
@@ -204,8 +204,8 @@ impl Recorded {
     }
 }
 
-/// With two ranks, the host enqueues the sums of NCCL and the update, and then the next step, before it waits for the
-/// step. This costs few launches more than on one rank.
+/// With two ranks, the host enqueues NCCL's gradient sums, the update and then the next step before it waits for the
+/// loss of this step. A step may have at most 10 % more launches than on one rank.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn the_host_is_ahead_of_gpus_that_sum() {

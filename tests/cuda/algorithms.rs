@@ -43,8 +43,8 @@ fn setting() -> Setting {
 
 const OTHER: &str = "TRIREME_EMULATED_PREFERENCE=reverse";
 
-/// Trains on one rank per element of `ranks`, which is an environment variable for that rank. Returns the digest of the
-/// trained model.
+/// Trains on one rank for each element of `ranks`. The element is an environment variable `NAME=VALUE` for this rank.
+/// Returns the digest of the trained model.
 #[track_caller]
 fn train(setting: &Setting, out: &str, ranks: &[&str], more: &[&str]) -> (String, ProgramOutput) {
     let ended = run(setting, out, ranks, more).succeeded();
@@ -89,7 +89,7 @@ fn all_ranks_and_all_starts_take_rank_0_s_choice() {
         assert_eq!(notes(&ended), [""; 0]);
         assert_eq!(whose(&setting, out), "rank 0's choice");
     }
-    // stop the run, then resume it where the libraries would prefer other algorithms, on one rank and on two
+    // stop the run, then resume it on one and on two ranks whose libraries prefer other algorithms
     for (out, ranks) in [("parts 1", &[OTHER][..]), ("parts 2", &["A=1", OTHER])] {
         train(&setting, out, &["A=1"], &["--max-steps", "2"]);
         let (made, ended) = train(&setting, out, ranks, &["--resume", "auto"]);
@@ -103,7 +103,7 @@ fn all_ranks_and_all_starts_take_rank_0_s_choice() {
 #[test]
 fn timed_choices_are_shared_by_all_ranks_and_starts() {
     let setting = setting();
-    // empty caches, without earlier timings
+    // both caches are empty, so that no start finds earlier timings
     let [first, second] = ["1", "2"].map(|name| format!("TRIREME_CACHE={}", setting.folder.at(name)));
     let timed = ["--set", "deterministic=false", "--set", "reduce.codec=float"];
     let algorithms = |step: u32| {
@@ -131,7 +131,7 @@ fn another_gpu_goes_on_and_says_what_no_longer_holds() {
     let setting = setting();
     train(&setting, "parts", &["TRIREME_EMULATED_DEVICES=2"], &["--max-steps", "2"]);
     let wide = "TRIREME_EMULATED_DEVICES=2";
-    // the second GPU has another name
+    // in the emulator the second GPU has another name, so rank 1 has another kind of GPU
     let (_, ended) = train(&setting, "parts", &[wide, wide], &["--max-steps", "3", "--resume", "auto"]);
     let said = notes(&ended);
     assert_eq!(said.len(), 1, "{}", ended.stderr);
@@ -145,7 +145,8 @@ fn another_gpu_goes_on_and_says_what_no_longer_holds() {
     mentions(said[0], &parts);
 }
 
-/// A driver downgrade can cause this: cuDNN is the same, but one of its engines no longer runs.
+/// A checkpoint can name an engine that no longer runs, for example after a downgrade of the driver with the same
+/// cuDNN. The run must choose another engine and say so.
 #[test]
 fn an_algorithm_that_does_not_run_is_replaced_and_named() {
     let setting = setting();
@@ -160,7 +161,7 @@ fn an_algorithm_that_does_not_run_is_replaced_and_named() {
     let (_, ended) = train(&setting, "out", &["A=1", "A=1"], &["--max-steps", "3", "--resume", "auto"]);
     let said = notes(&ended);
     assert_eq!(said.len(), 1, "{}", ended.stderr);
-    mentions(said[0], &["the checkpoint's include 1 ", operation, "bit for bit"]);
+    mentions(said[0], &["the checkpoint's differ for", operation, "bit for bit"]);
     let later = setting.folder.path().join("out/checkpoints/step-00000003.h5");
     let state = StateFile::read(&later).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(state.progress.algorithms, sound, "the new choice must equal the first one");

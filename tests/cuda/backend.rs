@@ -15,6 +15,7 @@ use backend::{
     PassInput, Queue, Rule, TensorDesc, Update,
 };
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use loaders::Dtype;
 use net::NetSpec;
 use net::{
     Activation, Add, Attention, BlurPool, ClassToken, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm,
@@ -82,12 +83,12 @@ fn operations_in_16_bits_are_near_those_in_32() {
     ];
     let functions = Activation::ALL.map(|function| (Op::Activation(function), image));
     let cases: Vec<_> = cases.into_iter().chain(functions).collect();
-    // bf16 has 8 bits of mantissa and f16 has 11; the results are sums of rounded terms
+    // relative tolerances: bf16 has 8 bits of mantissa and f16 has 11, and the results are sums of rounded terms
     for (precision, relative) in [(Precision::Bf16, 1e-2), (Precision::F16, 2e-3)] {
         let cuda = cuda(precision);
         for (op, shape) in cases.clone() {
             let mut case = Case::random(op, 3, shape, 5);
-            // values that both types hold exactly, so that maxima and signs at ReLU are the same
+            // round all inputs to values that bf16 and f16 hold exactly, so that maxima and signs at ReLU are the same
             let exact = |v: &mut Vec<f32>| v.iter_mut().for_each(|v| *v = bf16(v));
             case.x.iter_mut().chain(&mut case.params).chain(&mut case.dy).for_each(exact);
             // rounding may change the sign of a value near 0, and then ReLU would treat its gradient differently
@@ -226,6 +227,27 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
         assert_eq!(feed(Input::Values(&want), ahead), bits(&want));
         assert_eq!(feed(Input::Bytes { pixels: &pixels, tables: &tables, mix: None }, ahead), bits(&want));
     }
+    // values of other types, normalised on the device
+    let pairs: Vec<[f32; 2]> = (0..3).map(|c| [1000.0 + 37.1 * c as f32, 0.3 + 211.7 * c as f32]).collect();
+    for dtype in [Dtype::U16, Dtype::I16, Dtype::F32] {
+        let mut stored = Vec::new();
+        let mut want = vec![0.0; pixels.len()];
+        for i in 0..pixels.len() {
+            let bits = (i as u32).wrapping_mul(2_654_435_761) >> 16;
+            let (value, bytes) = match dtype {
+                Dtype::U16 => (f32::from(bits as u16), (bits as u16).to_le_bytes().to_vec()),
+                Dtype::I16 => (f32::from(bits as i16), (bits as i16).to_le_bytes().to_vec()),
+                _ => (bits as f32 / 7.0 - 1e3, (bits as f32 / 7.0 - 1e3).to_le_bytes().to_vec()),
+            };
+            stored.extend(bytes);
+            let (row, p, c) = (i / shape.elems(), i / 3 % shape.plane(), i % 3);
+            want[(row * 3 + c) * shape.plane() + p] = (value - pairs[c][0]) / pairs[c][1];
+        }
+        for ahead in [false, true] {
+            let images = Input::Stored { pixels: &stored, dtype, pairs: &pairs, mix: None };
+            assert_eq!(feed(images, ahead), bits(&want), "{dtype}");
+        }
+    }
     assert!(cuda.keep(&pixels, 4, 5).unwrap());
     let view = |picture, top, left, mirrored| CropRect { picture, top, left, mirrored };
     let views = [view(0, 0, 0, 0), view(1, 0, 0, 0), view(2, 0, 0, 0)];
@@ -276,7 +298,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
         cuda.update(&update, &group, &plain, &mut w, &g[0], &mut [&mut slot]).unwrap();
         values(&w)[0]
     };
-    // the gradient is half the probability, times the scale 2^16
+    // both scores are equal, so the gradient is the probability 0.5 times the loss scale 2^16
     assert_eq!(scaled(&cuda), 32_768.0);
     assert_eq!(step(0.25 * 65_536.0), 0.75);
     assert_eq!(step(f32::INFINITY), 0.75, "a step with infinite gradients is skipped");

@@ -107,7 +107,7 @@ fn unpacked(spec: &CodeSpec, words: &[u64], workers: usize, scales: &[u32], into
 /// Codec, number of workers of this rank, clip, error feedback.
 type Case = (&'static str, usize, f32, bool);
 
-/// The combinations that a recipe can choose.
+/// Cases with every codec. A recipe can choose each of these combinations.
 const CASES: [Case; 12] = [
     ("exact", 1, 0.0, false),
     ("exact", 3, 2.5, false),
@@ -127,7 +127,7 @@ const CASES: [Case; 12] = [
 fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
     let (bucket, entry) = (bucket(), codec::find(name).expect("a codec"));
     let what = format!("{name}, {workers} workers, clip {clip}, feedback {error_feedback}");
-    // other ranks have twice as many workers, but they contribute nothing here
+    // the number of workers of all ranks is three times that of this rank, but only this rank contributes gradients
     let settings = Settings { workers: 3 * workers, clip, error_feedback };
     let mine = 5..5 + workers;
     let mut host = (entry.make)(&bucket, &settings, mine.clone());

@@ -1,5 +1,5 @@
-//! Tests of the emulated GPU itself. It must behave like CUDA and detect the errors it is for: divergent threads at a
-//! barrier, results read without waiting, and accesses outside of allocated memory.
+//! Tests of the emulated GPU itself. It must behave like CUDA and detect three errors: divergent threads at a barrier,
+//! results read without waiting, and accesses outside of allocated memory.
 
 mod in_a_process_of_its_own;
 

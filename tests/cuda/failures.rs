@@ -12,7 +12,8 @@ use support::mentions;
 use support::numerics::cuda;
 use support::program::Folder;
 
-/// Driver error codes after which the context is unusable, their names, and whether only a kernel can cause them.
+/// For each driver error after which the context is unusable: its code, its name, and true if only a kernel can cause
+/// it.
 const STICKY: [(u32, &str, bool); 12] = [
     (700, "CUDA_ERROR_ILLEGAL_ADDRESS", true),
     (702, "CUDA_ERROR_LAUNCH_TIMEOUT", true),
@@ -123,8 +124,8 @@ fn algorithms_are_timed_as_they_will_run() {
     }
 }
 
-/// After an error of NCCL, nothing waits for the GPU: if another rank has ended, an earlier sum would never finish. The
-/// group is aborted.
+/// After an error of NCCL, the host must not wait for the GPU: if another rank has ended, an earlier sum on the GPU
+/// would never finish. The group is aborted instead.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn an_error_of_nccl_waits_for_nothing() {
@@ -132,7 +133,7 @@ fn an_error_of_nccl_waits_for_nothing() {
     let said = said("nccl_fails", &[("TRIREME_EMULATED_NCCL", "0:sum:6")]);
     let printed = ["waits 0, groups left 1", "groups left in all 1"];
     mentions(&said, &[&printed[..], &["lost false: ", "ncclAllReduce", "remote process exited"]].concat());
-    // if the GPU itself has failed, this is reported instead
+    // if the GPU itself has failed, the error is a lost GPU and not an error of NCCL
     let said = self::said("nccl_fails", &[("TRIREME_EMULATED_FAULT", "ncclAllReduce:719")]);
     assert!(said.contains("lost true: ") && said.contains("CUDA_ERROR_LAUNCH_FAILED"), "{said}");
 }
@@ -159,8 +160,8 @@ fn nccl_fails() {
     println!("all was dropped");
 }
 
-/// cuDNN's numerical notes of an engine say how it may change results. An engine without these notes is skipped, and the
-/// others are used.
+/// cuDNN reports numerical notes for each engine, which say how its results may differ. An engine for which cuDNN
+/// returns no notes is skipped.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn an_engine_without_notes_is_passed_over() {

@@ -12,8 +12,8 @@ use net::{Conv, Flatten, Linear, Op, Shape};
 use support::gpu::alone;
 use support::numerics::{Case, assert_close, assert_near, cpu, cuda, cuda_with, magnitude, noise, on_reference};
 
-/// Convolutions like the first layers of the catalogue: kernel sizes that are multiples of the stride and others,
-/// unequal pads, unequal strides, trailing pixels that no filter reaches, bias and ReLU.
+/// Returns convolutions like the first layers of the catalogue: kernel sizes that are multiples of the stride and
+/// others, unequal pads, unequal strides, trailing pixels that no filter reaches, bias and ReLU.
 fn convolutions() -> Vec<(Conv, Shape)> {
     let conv = |out, kernel: usize| Conv::new(out, kernel);
     vec![

@@ -96,8 +96,8 @@ fn a_replayed_pass_reads_what_the_host_has_returned() {
     assert_recorded(&cuda);
 }
 
-/// The thread that enqueues reads and writes a buffer after all work enqueued so far, even if the buffer was marked
-/// earlier. Gradients, for example, are marked, summed and then scaled.
+/// If the enqueuing thread reads or writes a buffer, this happens after all work enqueued so far, even if the buffer
+/// was marked earlier. Gradients, for example, are marked, summed and then scaled.
 #[test]
 fn what_changes_a_marked_buffer_comes_before_its_own_reads_and_writes() {
     let _alone = alone();

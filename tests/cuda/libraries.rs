@@ -7,7 +7,7 @@ use support::emulator;
 use support::gpu;
 use support::program::{Folder, ProgramOutput, start, trireme};
 
-/// The folders of the wheels and the libraries in each.
+/// NVIDIA's wheels: the name of each folder and the libraries in it.
 const WHEELS: [(&str, &[&str]); 3] =
     [("cu13", &["libnvrtc.so.13", "libcublasLt.so.13"]), ("cudnn", &["libcudnn.so.9"]), ("nccl", &["libnccl.so.2"])];
 
@@ -78,7 +78,8 @@ fn a_folder_that_was_chosen_comes_first_if_the_driver_can_use_it() {
     copy(&["libcudnn.so.9"], &chosen);
     let line = machine.doctor(&[&chosen], "libcudnn");
     assert!(line.ends_with(&chosen.join("libcudnn.so.9").display().to_string()), "{line}");
-    // this folder has a library of a CUDA version that the driver does not support, under the name that is tried first
+    // this folder has a library that is named like NVRTC of CUDA 14, which the driver does not support, and a link
+    // `libnvrtc.so`, which the program tries first
     let newer = machine.0.path().join("newer");
     copy(&["libnvrtc.so.13"], &newer);
     fs::rename(newer.join("libnvrtc.so.13"), newer.join("libnvrtc.so.14")).expect("renamed");

@@ -3,7 +3,7 @@
 
 use backend::cuda::Precision;
 use backend::{Backend, CropRect, DeviceMemory, DrawKey, Input, PassInput, Queue};
-use loaders::{Area, ImageSpec, Mix};
+use loaders::{Area, Dtype, ImageSpec, Mix};
 use net::Shape;
 
 use support::gpu::{self, alone};
@@ -45,6 +45,15 @@ fn bytes_and_kept_pictures_are_mixed_to_the_hosts_bits() {
             let want: Vec<u32> = want.into_iter().map(f32::to_bits).collect();
             assert_eq!(feed(Input::Bytes { pixels: &pixels, tables: &tables, mix }), want, "{rows} rows, {mix:?}");
             assert_eq!(feed(Input::Kept { views: &views, tables: &tables, mix }), want, "{rows} kept, {mix:?}");
+            // the same images as floats that need no change
+            let stored: Vec<u8> = pixels
+                .iter()
+                .zip((0..3).cycle())
+                .flat_map(|(&byte, c): (_, usize)| tables[c][byte as usize].to_le_bytes())
+                .collect();
+            let pairs = [[0.0, 1.0]; 3];
+            let images = Input::Stored { pixels: &stored, dtype: Dtype::F32, pairs: &pairs, mix };
+            assert_eq!(feed(images), want, "{rows} rows of floats, {mix:?}");
         }
     }
 }
@@ -89,7 +98,7 @@ fn runs_with_mixed_images_keep_the_laws() {
     assert_eq!(train("2", 2, &exact), one, "2 ranks");
     // pictures that stay on the device are mixed like pictures that arrive as bytes
     assert_eq!(train("kept", 1, &[&exact[..], &["--set", "loader.cache=device"]].concat()), one);
-    // a single rank enqueues steps ahead of the device; the CPU mixes the same images
+    // a run on one rank without a codec, which enqueues steps ahead, must agree with the CPU
     let ahead = train("ahead", 1, &[]);
     let host = setting.trained("host", 1, &["--device", "cpu", "--max-steps", "8"]);
     assert!(!host.is_empty());

@@ -6,8 +6,8 @@ use support::images::Images;
 use support::program::events;
 use support::setting::Setting;
 
-/// With this seed no input of a ReLU is so near 0 that rounding decides its sign. Otherwise the gradients of GPU and CPU
-/// would differ by some thousandths.
+/// A recipe with a seed for which no input of a ReLU is so near 0 that rounding decides its sign. With other seeds the
+/// gradients of GPU and CPU may differ by some thousandths.
 const RECIPE: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -54,7 +54,7 @@ fn several_labels_are_learnt_on_a_gpu_as_on_the_processor() {
     let exact = ["--set", "reduce.codec=exact"];
     let one = train("1", 1, &exact);
     assert_eq!(train("2", 2, &exact), one, "2 ranks");
-    // with pictures that stay on the device, the labels must match too
+    // the labels must also belong to the right pictures if the pictures stay on the device
     assert_eq!(train("kept", 1, &[&exact[..], &["--set", "loader.cache=device"]].concat()), one);
     assert!(one.1.iter().any(|hits| *hits > 0.0) && one.2 > 0.0, "{one:?}");
     let host = setting.trained("host", 1, &["--device", "cpu"]);

@@ -8,7 +8,7 @@ use support::emulator;
 use support::gpu::alone;
 use support::numerics::{Case, Outcome, cuda, noise};
 
-/// Threads per block, rows that a thread adds in f32, and rows that it loads together.
+/// Threads per block, rows that a thread adds in f32 before it continues in f64, and rows that it loads together.
 const THREADS: usize = 256;
 const RUN: usize = 16;
 const BATCH: usize = 4;
@@ -118,10 +118,10 @@ fn short(values: &mut [f32]) {
 
 fn case(norm: &Norm, n: usize, shape: Shape) -> Case {
     let mut case = Case::random(Op::Norm(norm.clone()), n, shape, 31);
-    // offsets that are large compared with the spread, so that rounding errors are visible; a residual far from 0, so
-    // that no value is near the edge of ReLU
+    // makes the offset of x large compared with its spread, so that rounding errors are visible, and the residual far
+    // from 0, so that no value is near the kink of ReLU
     case.x[0].iter_mut().zip(noise(n * shape.elems(), 8, 0.5)).for_each(|(x, v)| *x += 3.0 + v);
-    // rows with such different magnitudes that even sums in f64 round
+    // scales rows by such different powers of two that even sums in f64 are rounded
     for (values, step) in case.x[..1].iter_mut().chain(&mut case.dy).zip([1, 7]) {
         for (i, value) in values.iter_mut().enumerate() {
             *value *= f32::powi(2.0, (step * (i % shape.plane()) % 25) as i32 - 12);
@@ -162,9 +162,9 @@ fn check_all() -> Vec<u64> {
     let mut bits = Vec::new();
     for (precision, bytes) in [(Precision::F32, 4), (Precision::Bf16, 2)] {
         let cuda = cuda(precision);
-        // proportional to the size of the GPU, so that on any GPU more than one block shares a tile: more than one run,
-        // adjacent tiles, a width that is not a power of two, then an odd number of channels and fewer rows than
-        // threads
+        // the first three batch sizes grow with the GPU, so that several blocks add the rows of a tile on any GPU. They
+        // test more than [`RUN`] rows per thread, adjacent tiles, and a width that is not a power of two. The last two
+        // have an odd number of channels and fewer rows than threads.
         let gpus = cuda.gpu().multiprocessors as usize;
         for (n, shape) in [
             (4 * gpus, Shape::image(16, 32, 32)),

@@ -83,7 +83,7 @@ fn specs() -> Vec<OptimizerSpec> {
         OptimizerSpec { no_decay, ..base(OptimizerKind::Sgd(Sgd::new(0.9, true))) },
         base(OptimizerKind::Adam(Adam::default())),
         base(OptimizerKind::RmsProp(RmsProp::default())),
-        // these need the gradients in f32 before the update, for clipping or norms
+        // the next three need the gradients in f32 before the update: to clip them or to compute norms
         OptimizerSpec { clip_value: Some(1e-3), ..base(OptimizerKind::Sgd(Sgd::new(0.9, false))) },
         OptimizerSpec { clip_norm: Some(1e-2), ..base(OptimizerKind::Sgd(Sgd::new(0.9, false))) },
         base(OptimizerKind::Lars(Lars { eta: Some(0.02), ..Lars::default() })),
@@ -103,7 +103,8 @@ fn an_update_that_reads_gradients_in_16_bits_changes_no_bit() {
                 raw.bits.windows(2).all(|pair| pair[0] != pair[1]),
                 "{precision}, {spec:?}: a step changed nothing"
             );
-            // together with the pass, a step needs one upload less, and if possible no conversions of gradients to f32
+            // with `step_with_pass`, a step needs one upload less. With bf16 it also needs no conversions to f32,
+            // unless the update needs f32 gradients
             let casts = u64::from(precision == Precision::Bf16 && spec_updates_only(&spec)) * CASTS;
             assert_eq!(cast.launches - raw.launches, 1 + casts, "{precision}, {spec:?}");
         }

@@ -1,4 +1,4 @@
-//! Runs with numbers as labels keep the laws on a GPU and agree with the CPU.
+//! Regression runs (numbers as labels) on a GPU give the same results on any number of ranks and agree with the CPU.
 
 use loaders::ImageSpec;
 use support::blobs;
@@ -46,7 +46,7 @@ fn numbers_are_learnt_on_a_gpu_as_on_the_processor() {
     let exact = ["--set", "reduce.codec=exact"];
     let one = train("1", 1, &exact);
     assert_eq!(train("2", 2, &exact), one, "2 ranks");
-    // with pictures that stay on the device, the numbers must match too
+    // the numbers must also belong to the right pictures if the pictures stay on the device
     assert_eq!(train("kept", 1, &[&exact[..], &["--set", "loader.cache=device"]].concat()), one);
     setting.trained("host", 1, &["--device", "cpu"]);
     for (a, b) in one.0.iter().zip(setting.losses("host")) {

@@ -19,7 +19,8 @@ use support::program::{Folder, start};
 const MOST: u64 = 5;
 const TOTAL: u64 = 90;
 
-/// The first set of tests passes and the second hangs. The third fails and leaves too many files, including a very large file.
+/// A replacement for cargo. Its first set of tests passes, and its second hangs. Its third fails and leaves too many
+/// files, including a very large one.
 const CARGO: &str = r#"#!/bin/sh
 case "$*" in
 *ops::*) echo 'test result: ok. 3 passed; 0 failed; 2 ignored; 0 measured; 7 filtered out; finished in 0.01s' ;;

@@ -12,7 +12,7 @@ use support::numerics::{cuda, noise};
 
 const ROWS: usize = 3;
 
-/// Sides that are not multiples of the stride 2.
+/// Returns an image size with which the layers of stride 2 meet odd sides: 9 x 14, then 5 x 7.
 fn input() -> Shape {
     Shape::image(3, 9, 14)
 }
@@ -81,7 +81,7 @@ fn a_shortcut_that_is_read_through_changes_no_bit() {
         let widths = [16, 32, 64];
         let (through, apart) = (run(precision, widths, false), run(precision, widths, true));
         assert_eq!(apart.shortcuts, ["own"; 2], "{precision}");
-        assert!(through.shortcuts.iter().all(|how| how.contains("read through")), "{:?}", through.shortcuts);
+        assert!(through.shortcuts.iter().all(|how| how.contains("fused into")), "{:?}", through.shortcuts);
         let differ = through.bits.iter().zip(&apart.bits).filter(|(a, b)| a != b).count();
         assert_eq!((differ, through.bits.len()), (0, apart.bits.len()), "{precision}");
     }
@@ -97,7 +97,7 @@ fn what_whole_packs_do_not_make_up_is_not_read_through() {
     }
 }
 
-/// If batch normalisation reads through a shortcut, the shortcut's output is never computed and cannot be read.
+/// If batch norms do the work of a shortcut, its output is never computed and cannot be read.
 #[test]
 fn the_output_of_a_shortcut_without_a_pass_is_refused() {
     let _alone = alone();

@@ -103,7 +103,8 @@ fn a_kernel_that_fails_is_named() {
         let said = gpu::train(&setting, &format!("out{call}{}", variables.len()), 1, STEPS, &variables).stderr;
         said.contains("cuStreamSynchronize for ") && !said.contains("the work before")
     };
-    // tries pairs, since about every second call is a wait; which calls are waits depends on the work of the steps
+    // tries pairs of adjacent calls, since about every second call is a wait after a kernel; their positions depend on
+    // the kernels of a step
     let calls = (450..1000).step_by(75).flat_map(|call| [call, call + 1]);
     let found = calls.into_iter().find(|call| names_it(*call, &[("TRIREME_CUDA_SYNC", "1")]));
     let call = found.expect("either no wait after a kernel failed, or no message named the kernel");

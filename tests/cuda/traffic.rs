@@ -32,7 +32,8 @@ fn batch_norm_of_resnet50_moves_what_its_passes_need() {
     let graph = Graph::new(cuda, net, IMAGES, Purpose::Train { bucket_bytes: 4 << 20 }, 1).expect("a graph");
     let shares = graph.traffic();
     let of = |kind: &str| shares.iter().find(|share: &&TrafficShare| share.kind == kind).expect("a kind").traffic;
-    // forward: x twice, y, the residual; backward: x and dy twice, dx, and with a residual g, second gradient and mask
+    // elements per pass: forward reads x twice and the residual, and writes y. Backward reads x and dy twice and writes
+    // dx. With a residual, backward also writes the residual's gradient and reads a second gradient of y and the mask.
     let forward = 3 * plain + 4 * residual;
     let backward = 5 * plain + 6 * residual + (residual - last);
     let mask = residual / 8;

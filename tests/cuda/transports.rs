@@ -36,7 +36,7 @@ fn ranks_stops_and_transports_change_nothing_on_a_gpu() {
     }
     digest(&setting, "parts", 2, &["--max-steps", "2"]);
     assert_eq!(digest(&setting, "parts", 1, &["--resume", "auto"]), one, "resumed");
-    // the loss scale continues with its old value
+    // a resumed run continues with the loss scale of the checkpoint
     let half = ["--set", "precision=f16"];
     let whole = digest(&setting, "f16", 1, &half);
     digest(&setting, "f16 parts", 1, &[&half[..], &["--max-steps", "2"]].concat());
@@ -86,7 +86,7 @@ fn gpu_codes_match_the_host() {
             (setting.digest(&out), ended.stderr)
         };
         let (staged, said) = train("staged", "reduce.path=staged");
-        mentions(said, &["staged: the host encodes ", &format!("with {codec}")]);
+        mentions(said, &["staged: the host ", &format!("gradients with {codec}")]);
         let (coded, said) = train("coded", "reduce.path=auto");
         assert_eq!(coded, staged, "{codec} {more}");
         mentions(said, &["coded: ", &format!("encodes gradients with {codec}")]);
@@ -112,7 +112,7 @@ fn dry_runs_count_codes_where_they_are_made() {
     assert_eq!(codec("staged", &[]), None);
     let coded = codec("auto", &[]).expect("a row of codes");
     assert!((2.0 * elements..2.1 * elements).contains(&coded), "codes take {coded} MB for parameters of {elements} MB");
-    // residuals of four workers, and almost no memory for encoded gradients
+    // the residuals of four workers take four times the parameters, the encoded gradients almost nothing
     let fed_back = ["--set", "reduce.codec=ternary", "--set", "reduce.error_feedback=true"];
     for path in ["staged", "auto"] {
         let both = codec(path, &fed_back).expect("a row of codes and residuals");
@@ -154,8 +154,8 @@ fn liar() -> (&'static str, String) {
     ("LD_PRELOAD", library.display().to_string())
 }
 
-/// When the program tests the false claim, a signal kills it. The file that it leaves in the output folder prevents a
-/// second test.
+/// The program tests MPI's claim with a sum in device memory. Because the claim is false, a signal kills the program. A
+/// file in the output folder remains and prevents the same test in later starts.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn an_mpi_that_lies_of_device_memory_is_believed_once() {
@@ -195,7 +195,7 @@ fn line<'a>(ended: &'a ProgramOutput, begin: &str) -> &'a str {
 fn unavailable_transports_are_reported() {
     let setting = setting();
     let float = ["--set", "reduce.codec=float", "--max-steps", "1", "--share-gpu"];
-    // decided without calling NCCL, which would refuse only after the ranks have met
+    // the program decides this without NCCL, which would refuse only after the ranks have met
     let auto = gpu::train(&setting, "auto", 2, &float, &[]).succeeded();
     let path = line(&auto, "path ");
     mentions(path, &["staged", "no cuda-aware: ", "no nccl: ", "share a GPU"]);
@@ -227,8 +227,8 @@ fn one_without_nccl(setting: &Setting, out: &str, more: &[&str]) -> ProgramOutpu
     gpu::run(command)
 }
 
-/// A rank that joined NCCL would wait forever for a rank that cannot. So no rank joins, and the log has the reason of
-/// the failing rank.
+/// A rank that joined NCCL would wait forever for a rank that cannot join. Therefore no rank joins, and the log has the
+/// message of the rank that cannot join.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn ranks_join_nccl_only_if_all_can() {

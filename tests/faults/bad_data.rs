@@ -37,8 +37,7 @@ fn a_shard_cut_short_before_the_start() {
     setting.refused(1, &[], &[name(&shard), "dataset.json", &expected, &found, "cut short"]);
 }
 
-/// The manifest and the index disagree about the number of records, the manifest is not valid JSON, or it lacks a
-/// split.
+/// Tries manifests that disagree with the index about the number of records, are not valid JSON, or lack a split.
 #[test]
 fn a_manifest_that_contradicts_the_shards() {
     let (setting, images) = SmallRun::new();
@@ -57,7 +56,7 @@ fn a_manifest_that_contradicts_the_shards() {
     setting.refused(1, &[], &[&setting.data, "no split `train`", "`test`"]);
 }
 
-/// The damage is found during training, by the rank that reads the record.
+/// The program finds the damaged byte only when a rank reads the record during training.
 #[test]
 fn a_flipped_byte() {
     let (setting, images) = SmallRun::new();
@@ -128,7 +127,7 @@ fn a_flipped_byte_in_the_test_split() {
     setting.assert_no_model();
 }
 
-/// Ranks with different data sets would otherwise train on different images.
+/// Ranks whose data sets differ must end with an error, because they would train on different images.
 #[test]
 fn ranks_with_different_data() {
     let (setting, images) = SmallRun::new();
@@ -144,7 +143,8 @@ fn ranks_with_different_data() {
     let mut program = trireme(1, &setting.args(&[]));
     let second = ["train", &setting.recipe, "--data", &other, "--out", &setting.out, "--threads", "1"];
     program.args([":", "-n", "1"]).arg(env!("CARGO_BIN_EXE_trireme")).args(second);
-    // `data` also differs between the ranks, but the message must name the difference of the data sets
+    // the recipe key `data` (a path) also differs between the ranks, but the error must report that the data sets
+    // differ
     start(program).wait(PATIENCE).failed(1, &["rank 1: ", "data set differs", "rank 0"]);
     assert!(!Path::new(&setting.out).exists());
 }

@@ -55,7 +55,7 @@ fn invalid_batches_workers_and_rates() {
     assert!(!Path::new(&setting.out).exists());
 }
 
-/// Images so small that a layer's output would be empty, and transforms that produce two different sizes.
+/// Tries images so small that a layer's output would be empty, and transforms that produce two different sizes.
 #[test]
 fn images_that_the_network_cannot_take() {
     let (setting, _images) = SmallRun::new();
@@ -147,7 +147,7 @@ fn files_that_are_not_models() {
     run(2, &unknown).failed(2, &["--split tset: ", "no split \"tset\"", "did you mean \"test\"?"]);
 }
 
-/// The file is intact, but names another network than the one its weights belong to.
+/// Tries a model file that is intact, but names another network than the one its weights belong to.
 #[test]
 fn a_model_file_of_another_network() {
     let (setting, _images) = SmallRun::new();
@@ -195,7 +195,8 @@ fn arguments_that_make_no_sense() {
     setting.refused(2, &["--thread", "2"], &["unexpected argument '--thread'"]);
 }
 
-/// If OpenMP started fewer threads than planned, the work of the missing threads would be lost.
+/// If OpenMP starts fewer threads than planned, the program must end, because the work of the missing threads would be
+/// lost.
 #[test]
 fn fewer_threads_than_asked_for() {
     let (setting, _images) = SmallRun::new();
@@ -233,7 +234,7 @@ fn ranks_of_different_builds() {
     assert!(!Path::new(&setting.out).exists());
 }
 
-/// File names in JSON and HDF5 are UTF-8.
+/// An output folder must have a UTF-8 name, because file names in JSON and HDF5 are UTF-8.
 #[test]
 fn an_output_folder_whose_name_is_not_utf8() {
     use std::os::unix::ffi::OsStrExt;
@@ -257,7 +258,7 @@ fn sizes_beyond_all_memory() {
         let parts = ["loader would take", "machine has", "fewer slots"];
         setting.refused(1, &["--set", &slots], &parts);
     }
-    // 17 GB per image
+    // a crop of 65535 x 65535 pixels takes 17 GB per image
     let crop = "random_resized_crop(65535)";
     let (train, eval) = (format!("augment.train=[\"{crop}\"]"), format!("augment.eval=[\"{crop}\"]"));
     let images = ["--set", &train, "--set", &eval, "--set", "model=resnet20", "--set", "loader.slots=1000"];

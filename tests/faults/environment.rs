@@ -10,7 +10,7 @@ use std::process::Command;
 use support::program::{PATIENCE, start, trireme};
 use support::small_run::SmallRun;
 
-/// A line of the log.
+/// A line of the log: an access to an environment variable, or the start of MPI.
 struct EnvironmentAccess {
     process: String,
     thread: String,
@@ -21,7 +21,8 @@ struct EnvironmentAccess {
 }
 
 impl EnvironmentAccess {
-    /// Returns true if the caller is the main thread, trireme or a library that trireme loads, and not a thread of MPI.
+    /// Returns true if the access came from the main thread, or from code of trireme or of a library that it loads.
+    /// False for MPI's code on other threads.
     fn is_ours(&self) -> bool {
         let file = Path::new(&self.from).file_name().unwrap_or_default().to_string_lossy();
         self.thread == self.process

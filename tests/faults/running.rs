@@ -62,7 +62,7 @@ fn a_killed_rank_is_named_once() {
 #[test]
 fn the_watchdog_ignores_working_ranks() {
     let case = Case::new();
-    // longer than the steps take on a loaded machine, so no warning may appear
+    // 5 s is longer than any step takes on a loaded machine, so no warning may appear
     let ended = case.start(2, &["--stall-warn", "5s", "--set", "epochs=2"]).wait(PATIENCE).succeeded();
     assert!(!ended.stderr.contains("warning: "), "{}", ended.stderr);
     assert!(!Path::new(&case.out).join(".ranks").exists());
@@ -89,7 +89,7 @@ fn an_infinite_loss_on_one_rank() {
     }
 }
 
-/// Opening a FIFO would block until another process opens it for writing.
+/// A FIFO in the data set must be refused by name. Opening it would block until another process opens it for writing.
 #[test]
 fn a_fifo_among_the_data_is_refused_by_name() {
     let case = Case::new();
@@ -114,7 +114,7 @@ fn startup_checks_are_printed() {
     for part in [
         "launch     4 ranks",
         "sums are correct",
-        "program, recipe, data set",
+        "program, recipe, ",
         "ranks 0-3; cores ",
         "room       ",
         "a checkpoint takes ",
@@ -126,7 +126,7 @@ fn startup_checks_are_printed() {
     for part in ["ranks 0-3; cores ", &library] {
         assert!(doctor.stdout.contains(part), "{part} in {}{}", doctor.stdout, doctor.stderr);
     }
-    // as in training, a single rank computes on all of its cores
+    // without mpirun, `doctor` reports the number of threads that training would use: one per available core
     let threads = match base::cores::affinity().len() {
         1 => "1 thread".to_string(),
         cores => format!("{cores} threads"),
@@ -174,7 +174,7 @@ fn an_interrupt_ends_a_follower_with_code_0() {
     let data = case.images.arg();
     for stop in [libc::SIGINT, libc::SIGTERM] {
         let follower = start(trireme(0, &["eval", &case.out, "--data", &data, "--split", "train", "--follow"]));
-        // long enough that the program has installed its handlers
+        // wait until the program has installed its signal handlers
         std::thread::sleep(Duration::from_secs(2));
         signal(follower.id() as i32, stop);
         follower.wait(PATIENCE).succeeded();

@@ -44,7 +44,8 @@ enum Fault {
     FillForTheModel,
 }
 
-/// Bytes: more than the log of a short run, less than a model.
+/// Bytes that stay free on the disk for [`Fault::FillAndStop`] and [`Fault::FillForTheModel`]: enough for the log of a
+/// short run, too few for a model.
 const LOG: u64 = 512 << 10;
 
 impl Fault {
@@ -61,8 +62,8 @@ impl Fault {
         }
     }
 
-    /// Causes the fault. Returns parts that a line of stderr must contain, or nothing if only the launcher can report
-    /// the fault.
+    /// Causes the fault. Returns words that one line of stderr must contain. The list is empty if the ranks end without
+    /// a message about the fault.
     fn strike(self, case: &Case, running: &mut Running, disk: Option<&Disk>) -> &'static [&'static str] {
         let ranks = running.ranks();
         if !matches!(self, Self::KillAfter(..) | Self::KillWriting) {

@@ -50,7 +50,7 @@ class Cifar:
 
 
 class Photos:
-    """Folders of JPEG files, decoded in every epoch."""
+    """Reads photos from folders of JPEG files. Decodes them again in every epoch."""
 
     def __init__(self, folder, policy):
         classes = sorted(path.name for path in (folder / "train").iterdir())

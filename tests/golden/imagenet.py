@@ -55,7 +55,7 @@ def build(name):
 
 
 def train(name, pixels, probed, dtype):
-    """One run: losses, logits and gradient norms of step 1, statistics after it, the loss in eval mode after the last step."""
+    """Trains in `dtype`. Returns the losses, the logits and gradient norms of step 1, statistics after step 1, and the final loss in eval mode."""
     net = build(name).to(dtype).train()
     for m in net.modules():
         if isinstance(m, nn.Dropout):
@@ -86,7 +86,7 @@ def train(name, pixels, probed, dtype):
 
 
 def entry(name, pixels, count, probed):
-    """Both runs of a network as one JSON entry, after the checks that are independent of PyTorch."""
+    """Trains in float64 and in float32, checks the losses without PyTorch, and returns both runs as one JSON entry."""
     with torch.device("meta"):
         assert sum(p.numel() for p in getattr(tv, name)().parameters()) == count, name
     r64, r32 = (train(name, pixels, probed, dtype) for dtype in (torch.float64, torch.float32))

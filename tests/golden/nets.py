@@ -101,8 +101,8 @@ def parameter_fills(net):
 
 
 def train(build, fills, dtype):
-    """One run. Returns losses, logits and gradient norms of step 1, batch norm statistics after 1 and 10 steps, the loss of the final
-    state."""
+    """Trains ten steps in `dtype`. Returns the losses, the logits and gradient norms of step 1, the batch norm statistics after 1 and 10
+    steps, the norms of the final parameters, and the final loss in eval mode."""
     net = build().to(dtype).train()
     fill(net, fills)
     x, y = noise((BATCH, *net.shape), **IMAGES).to(dtype), torch.tensor(LABELS)
@@ -134,7 +134,7 @@ def statistics(net):
 
 
 def entry(name, build):
-    """Both runs of a network as one JSON entry, after the checks that are independent of PyTorch."""
+    """Trains in float64 and in float32, checks the losses without PyTorch, and returns both runs as one JSON entry."""
     fills = parameter_fills(build())
     r64, r32 = train(build, fills, torch.float64), train(build, fills, torch.float32)
     again, _ = plain.cross_entropy(r64["logits"].flatten().tolist(), [BATCH, 10], LABELS, 0.0)

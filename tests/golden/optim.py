@@ -108,7 +108,7 @@ def by_torch(keys, weight_decay, clip, dtype):
 
 
 def by_tf(keys, dtype):
-    """The same with TensorFlow 1's optimizer. Slot names are translated to PyTorch's."""
+    """Returns the same values as by_torch, from TensorFlow 1's optimizer. Slots have PyTorch's names."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
@@ -200,7 +200,7 @@ def corrected_by_torch(keys, weight_decay, clip, dtype):
 
 
 def by_hand(keys, wd, clip):
-    """Every rule in plain Python floats."""
+    """Returns the same values as by_torch, from each update rule in plain Python floats."""
     kind, m = keys["kind"], keys.get("momentum", 0.0)
     tf = keys.get("form") == "tf"
     alpha, eps = keys.get("alpha", 0.9 if tf else 0.99), keys.get("eps", 1e-10 if tf or kind == "adagrad" else 1e-6 if kind == "lamb" else 1e-8)

@@ -2,9 +2,9 @@
 
     python schedules.py [OUT.json]      (in an environment with PyTorch; default: schedules.json in this folder)
 
-A rate is the rate that the step uses. A run has the [schedule] keys of trireme and the arguments of PyTorch. PyTorch's cosine is called
-with fractions of an epoch, here step / STEPS_PER_EPOCH. The plateau receives a score after each epoch, from a sequence that rises and
-falls.
+The recorded rate of a step is the rate that its update uses. A run has the [schedule] keys of trireme and the arguments of PyTorch.
+PyTorch's cosine is called with fractions of an epoch, here step / STEPS_PER_EPOCH. The plateau receives a score after each epoch, from a
+sequence that rises and falls.
 """
 import json
 import pathlib

@@ -2,9 +2,9 @@
 
     python soft_loss.py [OUT.json]        (default: soft_loss.json in this folder)
 
-Each loss comes from the function that is commonly used: F.cross_entropy with probabilities or class weights, timm's BinaryCrossEntropy
-and mixup_target, torchvision's sigmoid_focal_loss, F.kl_div, F.mse_loss, F.l1_loss, F.huber_loss. All values are float64 on inputs that are exact in float32. Before a case
-is written, its loss is checked against plain loops, and its gradient against central differences.
+Each loss comes from the function that is commonly used: F.cross_entropy with probabilities or class weights, timm's BinaryCrossEntropy and
+mixup_target, torchvision's sigmoid_focal_loss, F.kl_div, F.mse_loss, F.l1_loss, F.huber_loss. All values are float64 on inputs that are
+exact in float32. Before a case is written, its loss is checked against plain loops, and its gradient against central differences.
 """
 import math
 import pathlib
@@ -68,7 +68,7 @@ def plain_row(case, z, t, weight, taught):
 
 
 def add(name, x, table, weights, f, form="softmax", divisor=None, teacher=None, **more):
-    """f(x, teacher) is the mean loss of the libraries, over `divisor` (by default the rows)."""
+    """Computes and appends a case. f(x, teacher) is a library's loss: the sum over the rows divided by `divisor` (by default the number of rows)."""
     settings = {"form": form, "gamma": 0.0, "alpha": None, "mean": False, "share": 0.0, "temperature": 1.0} | more
     rows = x["shape"][0]
     case = {"name": name} | settings | {"x": x, "teacher": teacher, "targets": digits(table, 17), "weights": weights, "divisor": divisor or rows}
@@ -87,13 +87,13 @@ def add(name, x, table, weights, f, form="softmax", divisor=None, teacher=None, 
 
 
 def focal(x, t, gamma):
-    """The softmax form, which no library has for soft targets. The gradient of the formula is from autograd."""
+    """Returns the focal loss with softmax. No library has it for soft targets, so its gradient comes from autograd on this formula."""
     p, log = x.softmax(1), x.log_softmax(1)
     return (-t * (1 - p) ** gamma * log).sum(1).mean()
 
 
 def lesson(x, taught, heat):
-    """Hinton et al.: the divergence from the teacher at this temperature."""
+    """Returns the distillation loss of Hinton et al.: the divergence from the teacher at temperature `heat`."""
     return F.kl_div((x / heat).log_softmax(1), (taught / heat).softmax(1), reduction="batchmean") * heat**2
 
 

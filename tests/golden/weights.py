@@ -25,7 +25,7 @@ def numbers(*shape):
 
 
 def plain():
-    """A tensor of each type, each in its own storage."""
+    """Returns a tensor of each type, each in its own storage."""
     types = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
     tensors = {f"types.{name}": (numbers(2, 3) * 20).to(getattr(torch, name)) for name in types if name not in ("uint8", "bool")}
     tensors["types.uint8"] = torch.tensor([0, 7, 255], dtype=torch.uint8)
@@ -36,7 +36,7 @@ def plain():
 
 
 def views():
-    """Tensors that are views of other tensors, in every order that PyTorch supports."""
+    """Returns tensors that are views of other tensors: transposed, strided and with offsets."""
     base = numbers(4, 6)
     return {
         "whole": base,
@@ -54,7 +54,7 @@ def listed(tensors):
 
 
 def training(tensors):
-    """The file that training scripts save: the state_dict as parameters, together with other objects."""
+    """Returns the contents of a typical checkpoint of a training script: the state_dict as parameters, together with other objects."""
     parameters = {name: torch.nn.Parameter(t) for name, t in tensors.items() if t.is_floating_point()}
     optimizer = torch.optim.Adam(parameters.values())
     return {"epoch": 3, "best": 0.5, "args": ["a", None, True], "state_dict": parameters, "optimizer": optimizer.state_dict()}

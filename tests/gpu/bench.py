@@ -87,7 +87,7 @@ class Bench:
         figures = json.loads(lines[-1])
         if most:
             figures.setdefault("gpu_memory_mb", most[0])
-        # leftovers of a script that was stopped
+        # print each result at once, so that it is not lost if the script is stopped
         print(json.dumps({"what": what, **figures}), file=sys.stderr, flush=True)
         return figures
 
@@ -209,7 +209,7 @@ eval = ["normalize"]
 
 
 def moment(log, top1, found, stop):
-    """Records when a score that good first appears in the metrics of a run."""
+    """Watches the metrics file `log` of a run until `stop` is set. Adds the time at which top-1 first reaches `top1` to the list `found`."""
     while not stop.wait(0.05):
         lines = log.read_text().splitlines() if log.exists() else []
         scores = [json.loads(line) for line in lines if '"event":"eval"' in line and line.endswith("}")]

@@ -48,7 +48,7 @@ def example(payload):
 
 def decoded(file):
     """Returns the pixels of an image file."""
-    from PIL import Image  # PyTorch has none of its own, and sets of pixels need none
+    from PIL import Image  # imported here, because data sets of raw pixels do not need PIL
 
     return Image.open(io.BytesIO(file)).convert("RGB").tobytes()
 

@@ -37,7 +37,8 @@ def resnet20():
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 (with the stride) and 1x1 with four times as many channels. A 1x1 projection if the shape changes."""
+    """1x1, 3x3 (with the stride) and 1x1 convolutions, the last with four times as many channels. The shortcut is a 1x1 projection if the shape
+    changes."""
 
     def __init__(self, inputs, width, stride):
         super().__init__()

@@ -8,7 +8,8 @@ cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=tests/gpu/stages.sh
 . tests/gpu/stages.sh
 
-# A few steps with individually enqueued kernels. The first pass is skipped.
+# Measures the batch norm kernels with ncu. Passes are not replayed, so that ncu sees single kernels. `skip` kernels at the start are not
+# measured.
 counters() {
     local skip=$1 count=$2
     TRIREME_NO_GRAPH=1 "$NCU" --clock-control none --kernel-name 'regex:norm|columns' --launch-skip "$skip" --launch-count "$count" \
@@ -26,7 +27,7 @@ else
     leave_out counters 'no ncu here'
 fi
 
-# The number of blocks per multiprocessor that the compiler must allow: fewer registers per thread, or more.
+# Variants of norm.cu with other __launch_bounds__: for more blocks per multiprocessor, the compiler must use fewer registers per thread.
 sources=kernels
 [ -d "$sources" ] || sources=crates/backend/src/cuda/kernels
 for blocks in 1 2 3 4; do

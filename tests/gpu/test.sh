@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests on this machine's GPU, including those that are too large for the emulated GPU of `make test`: every operation against the
 # reference in f32, bf16 and f16, gradients, ten golden losses, the laws with ranks that share the GPU, resuming, and constant memory over
-# 11,300 steps. It also runs compute-sanitizer on our own kernels, if it is installed. Each part has a time limit. In a checkout it uses
-# cargo, in an archive of pack.sh the packed binaries.
+# 11,300 steps. It also runs compute-sanitizer on trireme's own kernels, if it is installed. Each part has a time limit. In a checkout it
+# uses cargo, in an archive of pack.sh the packed binaries.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Functions shared by test.sh and the stage scripts: the tests, CUDA's programs, and compute-sanitizer on our kernels. Source this file from
-# the folder that contains `tests`, with WORK set to a folder for temporary files.
+# Functions shared by test.sh and the stage scripts: the tests, CUDA's programs, and compute-sanitizer on trireme's kernels. Source this
+# file from the folder that contains `tests`, with WORK set to a folder for temporary files.
 
 # tests BINARY ARGUMENT...: runs tests of a binary, from the archive or with cargo.
 tests() {
@@ -13,7 +13,7 @@ tests() {
     fi
 }
 
-# The names of our own kernels as a regular expression. All other kernels are NVIDIA's.
+# Prints the names of trireme's own kernels as a regular expression. All other kernels are NVIDIA's.
 own_kernels() {
     local folder=kernels
     [ -d "$folder" ] || folder='crates/backend/src/cuda/kernels crates/backend/src/update'
@@ -36,8 +36,8 @@ program() {
     return 1
 }
 
-# sanitizer TOOL: runs a tool of compute-sanitizer on our own kernels in three short trainings. Other kernels are not checked, except by
-# initcheck, which must see their writes. Only its findings in our kernels count.
+# sanitizer TOOL: runs a tool of compute-sanitizer on trireme's own kernels in three short trainings. initcheck must see the writes of all
+# kernels, but only its findings in trireme's kernels count.
 sanitizer() {
     local tool=$1 own rc=0
     own=$(own_kernels)
@@ -61,7 +61,7 @@ sanitizer() {
     return $rc
 }
 
-# own_findings NAMES FILE: prints the findings in our own kernels. Succeeds if there are none.
+# own_findings NAMES FILE: prints the findings in trireme's own kernels. Succeeds if there are none.
 own_findings() {
     local own=${1#^(} found
     found=$(grep -E "^=+ +at (${own%)\$})[+(]" "$2" | sort | uniq -c)

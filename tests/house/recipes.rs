@@ -176,7 +176,7 @@ fn page(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Each network, codec, transform and kind of data has a row in the docs. docs/recipe.md has the keys.
+/// Each network, codec, transform and kind of data set has a row in a documentation page.
 #[test]
 fn the_pages_have_a_row_for_each_name() {
     let kinds = data_tools::KINDS.iter().map(|kind| kind.0).collect();

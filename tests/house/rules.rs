@@ -77,25 +77,26 @@ const CREATE: &[&str] = &[
     ". with_fcpl",
 ];
 
-/// Files that may contain an element of [`CREATE`], and how often.
+/// Files that may contain token sequences of [`CREATE`]: the file, the sequence, and the maximum number of times.
 const MAY_CREATE: &[(&str, &str, usize)] = &[
     ("loaders/src/file/safe_create.rs", ". create_new ( true", 9),
     ("loaders/src/file/safe_create.rs", ". write ( true", 9),
     ("loaders/src/file/safe_create.rs", ". append ( true", 9),
-    // `with_fcpl` sets a property of the HDF5 file; `create` overwrites a new file that `safe_create` has made
+    // `H5File::create` overwrites a file that `safe_create` has created before; `with_fcpl` sets a property of this
+    // file
     ("crates/formats/src/checkpoint/h5.rs", ". with_fcpl", 1),
     ("crates/formats/src/checkpoint/h5.rs", "H5File :: create", 1),
-    // standard output, which the parent process has redirected to a new file
+    // writes to standard output, which the parent process has redirected to a new file
     ("crates/formats/src/checkpoint/foreign.rs", "H5File :: create", 2),
-    // appends to the HDF5 data of the same new file
+    // appends a checksum to the HDF5 file that h5.rs has created
     ("crates/formats/src/checkpoint/checksum.rs", ". append ( true", 1),
-    // for tests, which change a temporary file
+    // in a test, which changes a temporary file
     ("crates/formats/src/checkpoint/checksum.rs", "fs :: write", 1),
     // built only for tests
     ("crates/backend/src/cuda/kernels/assembly.rs", "fs :: write", 9),
     // built only for fuzzing
     ("data-tools/src/kinds/fuzzing.rs", "fs :: write", 9),
-    // checks whether a device may be opened
+    // opens a GPU's device file to check its permissions
     ("crates/training/src/train/agree/gpus.rs", ". write ( true", 1),
 ];
 

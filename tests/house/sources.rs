@@ -97,7 +97,7 @@ fn next(rest: &[char]) -> (usize, Option<String>) {
     }
 }
 
-/// Returns the length of a block comment, which may contain others.
+/// Returns the length of the block comment at the start of `text`. Block comments can be nested.
 fn comment(text: &[char]) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < text.len() {
@@ -113,7 +113,7 @@ fn comment(text: &[char]) -> usize {
     at
 }
 
-/// Returns the length of a literal in these quotes, with escapes.
+/// Returns the length of the string or character literal at the start of `text`, including both quotes and escapes.
 fn quoted(text: &[char], quote: char) -> usize {
     let mut at = 1;
     while at < text.len() && text[at] != quote {
@@ -122,7 +122,7 @@ fn quoted(text: &[char], quote: char) -> usize {
     at + 1
 }
 
-/// Returns the length of a raw string, or `None` if this is not one.
+/// Returns the length of the raw string at the start of `text`, or `None` if `text` does not start with one.
 fn raw_string(text: &[char]) -> Option<usize> {
     let start = text.iter().position(|&c| c == 'r')? + 1;
     let hashes = text[start..].iter().take_while(|&&c| c == '#').count();

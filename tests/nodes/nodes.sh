@@ -17,7 +17,7 @@
 PATH=$PATH:/usr/sbin:/sbin
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 NODES='' switch='' shared=''
-# by the number of the node: its first process and that one's parent, and the process of its slow cable
+# arrays indexed by the number of a node: the node's first process, the parent of this process, and the process of the slow cable
 first=() holder=() cable=()
 
 in_switch() { nsenter --target "$switch" --net "$@"; }
@@ -135,7 +135,7 @@ nodes_up() {
 nodes_down() {
     [ -n "$NODES" ] || return 0
     kill -KILL "${first[@]}" "${cable[@]}" "$switch" 2>/dev/null || true
-    # wait for the end of the mounts
+    # the mounts of the nodes end with these processes
     wait "${holder[@]}" "${cable[@]}" "$switch" 2>/dev/null || true
     rm -rf "$NODES"
     NODES='' first=() holder=() cable=()

@@ -43,7 +43,7 @@ scenario=''
 end() {
     local code=$?
     trap '' INT TERM
-    # The trap of the scenario ends the nodes, after the command that it waits for, which is in its process group.
+    # Ends the process group of the scenario. The scenario's own trap then ends the nodes.
     [ -z "$scenario" ] || { kill -TERM -- "-$scenario"; wait "$scenario"; } 2>/dev/null || true
     rm -rf "$WORK"
     exit "$code"
@@ -64,8 +64,8 @@ cannot() {
 # says FILE WORDS: fails unless a line of the file has these words, a regular expression.
 says() { grep -qE -- "$2" "$1" || fail "$1 does not say \"$2\""; }
 
-# finish CODE SECONDS: fails unless the command in the background whose process is $run ends with this code within this time. CODE may be
-# `failed` for any but 0.
+# finish CODE SECONDS: waits for the background command $run. Fails unless it ends with this exit code within this time. CODE can also be
+# `failed`, which means any code except 0.
 finish() {
     local expected=$1 most=$2 code=0
     until_true "$most" test ! -e "/proc/$run" || fail "not ended after $most s: $(tail -n 3 ./*.log)"
@@ -73,7 +73,7 @@ finish() {
     [ "$code" = "$expected" ] || { [ "$expected" = failed ] && [ "$code" != 0 ]; } || fail "code $code instead of $expected"
 }
 
-# ends CODE SECONDS COMMAND...: the same for this command.
+# ends CODE SECONDS COMMAND...: runs the command. Fails unless it ends with this exit code within this time, as in `finish`.
 ends() {
     local expected=$1 most=$2
     shift 2
@@ -95,7 +95,7 @@ train() {
         --out "out/$out" "$@" >"$out.log" 2>&1
 }
 
-# start OUT HOSTS RANKS ARGUMENTS...: the same in the background, and waits until it has done a few steps.
+# start OUT HOSTS RANKS ARGUMENTS...: calls `train` in the background, and waits until it has done five steps.
 start() {
     train "$@" &
     run=$!
@@ -104,7 +104,7 @@ start() {
 
 steps() { { grep '"event":"step"' "out/$1/metrics.jsonl" || true; } 2>/dev/null | wc -l; }
 has_steps() { [ "$(steps "$1")" -ge "$2" ]; }
-# reach OUT STEP: waits until the run has come to this step.
+# reach OUT STEP: waits until the run has done this step.
 reach() { until_true 60 has_steps "$1" "$2" || fail "$1 has not come to step $2: $(tail -n 5 "$1.log")"; }
 
 # no_ranks NODE...: succeeds if no rank is left on these nodes.
@@ -126,7 +126,7 @@ same() {
     [ "$(digest "$1")" = "$(<"$whole")" ] || fail "$1 has the digest \"$(digest "$1")\" instead of \"$(<"$whole")\""
 }
 
-# 2 and 4 nodes with 1 and 2 ranks each.
+# Trains on 2 and on 4 nodes, with 1 and with 2 ranks per node.
 test_ranks() {
     nodes_up 4 "$PWD"
     train 2x1 n1:1,n2:1 2 --max-steps 20
@@ -175,7 +175,7 @@ test_slurm() {
     grep '"event":"start"' out/slurm/metrics.jsonl | grep -q '"ranks":4[,}]' || fail 'not four ranks'
 }
 
-# hosts.sh: check, stop, and resume.
+# hosts.sh checks the machines, stops a run, and resumes it.
 test_hosts() {
     nodes_up 2 "$PWD"
     printf '%s\n' 'n1 slots=2' 'n2 slots=2' >hosts
@@ -191,7 +191,7 @@ test_hosts() {
     on 1 TRIREME=/mnt/trireme timeout 240 jobscripts/hosts.sh hosts "$recipe" "${training[@]}" --threads 1 --out out/hosts --max-steps 60 \
         >hosts.log 2>&1 || fail "$(<hosts.log)"
     same hosts 60
-    # a machine with another program, and without the shared folder
+    # node 2 first has another program, and then no shared folder
     cp hosts other-program
     chmod +x other-program
     within 2 mount --bind /mnt/other-program /mnt/trireme
@@ -204,7 +204,7 @@ test_hosts() {
     ! grep -q 'n1:' hosts.log || fail "n1 is blamed: $(<hosts.log)"
 }
 
-# A node that has the program but not the shared folder with the data set, and one that has the data set but another OUT.
+# Node 2 first has the program but no data set, and then its own copy of the data set and its own output folder.
 test_folder() {
     nodes_up 2 "$PWD"
     mkdir own
@@ -228,7 +228,7 @@ test_stage() {
     done
 }
 
-# Another program, and another data set, on one node.
+# On one node, first the program differs and then the data set.
 test_differ() {
     nodes_up 2 "$PWD"
     { cat trireme; echo; } >other-program
@@ -244,7 +244,7 @@ test_differ() {
     says other-data.log '^rank 1 on n2: the recipe or the data set differs from rank 0.*"Sandal"'
 }
 
-# 100 Mbit/s, 5 ms in each direction, 1 % loss.
+# Trains over a link with 100 Mbit/s, 5 ms in each direction and 1 % loss.
 test_slow() {
     [ -c /dev/net/tun ] || cannot 'no /dev/net/tun'
     nodes_up 2 "$PWD"
@@ -254,7 +254,7 @@ test_slow() {
     says slow.log 'exchange: exact, .* float takes .*reduce.codec = "int8" sends fewer bytes'
 }
 
-# A cable is out for 20 s. The kernel resends after up to as many seconds again.
+# The cable of a node is unplugged for 20 s. TCP may need up to 20 s more until it sends again. The run must then continue.
 test_cut() {
     nodes_up 2 "$PWD"
     start cut n1:1,n2:1 2 --max-steps 60 --stall-warn 5s
@@ -268,7 +268,7 @@ test_cut() {
     same cut 60
 }
 
-# A cable is out for ever. The ranks end, but mpirun waits for the lost node. hosts.sh ends mpirun, too.
+# The cable of a node is unplugged and stays so. The ranks end, but mpirun waits for the lost node. hosts.sh ends mpirun, too.
 test_gone() {
     nodes_up 3 "$PWD"
     start abort n1:1,n2:1,n3:1 3 --stall-warn 5s --stall-abort 10s
@@ -309,7 +309,7 @@ test_dead() {
     same dead 60
 }
 
-# A second network that leads nowhere.
+# The nodes have a second network interface that leads nowhere.
 test_interfaces() {
     nodes_up 2 "$PWD"
     second_network 1
@@ -323,7 +323,8 @@ test_interfaces() {
     same chosen 20
 }
 
-# One clock is an hour ahead, another is behind. Namespaces share the clock of the machine, so a preloaded library changes the time.
+# The clock of one node is an hour ahead or an hour behind. All namespaces share the clock of the machine, so a preloaded library changes
+# the time.
 test_clocks() {
     nodes_up 2 "$PWD"
     cc -shared -fPIC -O1 -o clock.so "$here/clock.c"
@@ -339,13 +340,13 @@ END
             --threads 1 --out "out/clock$ahead" --max-steps 20 --time-limit 10m >"clock$ahead.log" 2>&1
         same "clock$ahead" 20
     done
-    # the lock of a run whose node is ahead is respected, and released at its end
+    # a node whose clock was ahead has released its lock at the end of the run, so the run can resume
     on 1 timeout 240 mpirun "${mpi[@]}" --host n1:1,n2:1 -n 2 ./trireme train "$recipe" "${training[@]}" --threads 1 --out out/clock3600 \
         --resume auto --max-steps 60 >resumed.log 2>&1
     same clock3600 60
 }
 
-# Only IPv6 addresses.
+# The nodes have only IPv6 addresses.
 test_ipv6() {
     local n
     nodes_up 2 "$PWD"

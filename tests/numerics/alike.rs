@@ -26,8 +26,8 @@ fn the_first_of_equal_maxima_gets_the_gradient() {
 }
 
 fn check_statistics<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
-    // channel 0: values 1 and 3, running mean 0.5: d = 1.5, M2 = 2; channel 1: 10 and 10, running mean 10: d = 0, M2 =
-    // 0
+    // d is the mean minus the running mean, M2 the sum of squared deviations. Channel 0 has the values 1 and 3 and the
+    // running mean 0.5: d = 1.5, M2 = 2. Channel 1 has 10 and 10 and the running mean 10: d = 0, M2 = 0.
     let case = Case {
         x: vec![vec![1.0, 10.0, 3.0, 10.0]],
         running: vec![0.5, 10.0, 1.0, 1.0],

@@ -118,7 +118,7 @@ fn bf16_tensors_are_read_correctly() {
     }
 }
 
-/// The image is in plain layout and must be copied to channel blocks.
+/// The image itself is a residual here. It is in plain layout and must be copied to channel blocks.
 #[test]
 fn an_image_may_be_a_residual() {
     for (channels, reads) in [(3, "conv"), (16, "conv"), (16, "pool")] {

@@ -45,7 +45,8 @@ struct Net {
     #[serde(default)]
     lr: f64,
     losses: Vec<f64>,
-    /// Relative change of PyTorch's gradients because of rounding alone. 0 if it is small.
+    /// Relative change of PyTorch's gradients when its input images change by one part in a million. 0 if the change is
+    /// small.
     #[serde(default)]
     spread: f64,
     gradients: BTreeMap<String, f64>,
@@ -88,7 +89,8 @@ fn torch(name: &str) -> String {
     net::torch_name(name).unwrap_or(name.into())
 }
 
-/// Returns the formula of a tensor. `v` is the variance of the input of a batch norm.
+/// Returns the formula that generates a tensor's test values. `v` is the variance of a batch norm's input. It sets the
+/// scale of the running statistics and is not used for parameters.
 fn formula(name: &str, shape: &[usize], v: f64) -> Formula {
     let field = name.rsplit('.').next().unwrap_or(name);
     let (scale, shift) = match field {
@@ -119,7 +121,7 @@ impl Net {
     }
 }
 
-/// A network with the weights of the file, and the single batch.
+/// A graph of a network with its recorded weights, and the single batch.
 struct Run<'a, B: Backend> {
     file: &'a File,
     net: &'a Net,
@@ -173,7 +175,7 @@ impl<'a, B: Backend> Run<'a, B> {
         }
     }
 
-    /// Returns the largest difference of the evaluation scores.
+    /// Returns the largest absolute difference between the evaluation scores and PyTorch's.
     fn scores(&mut self) -> f64 {
         let scores = self.graph.scores(&self.images, self.file.batch).unwrap();
         let differences = scores.iter().zip(&self.net.logits).map(|(got, want)| (f64::from(*got) - want).abs());
@@ -189,8 +191,9 @@ impl<'a, B: Backend> Run<'a, B> {
         sums.unwrap_or_else(|e| panic!("{}: {e}", self.net.name)).loss / rows as f64
     }
 
-    /// Returns the largest difference of the gradient norms and its group, relative to the norm or to 1 % of the
-    /// largest norm, whichever is larger.
+    /// Compares the gradient norm of each group of parameters with PyTorch's. Returns the largest difference and the
+    /// name of its group. Differences are relative to PyTorch's norm or to 1 % of the largest norm, whichever is
+    /// larger.
     fn gradient_norms(&self) -> (f64, String) {
         let mut squares: BTreeMap<String, f64> = BTreeMap::new();
         for (i, param) in self.graph.params().iter().enumerate() {
@@ -208,7 +211,7 @@ impl<'a, B: Backend> Run<'a, B> {
         all.fold((0.0, String::new()), |worst, one| if one.0 > worst.0 { one } else { worst })
     }
 
-    /// Runs the recorded steps and returns the largest difference of the losses, relative to the first loss.
+    /// Runs the recorded steps and returns the largest difference from PyTorch's losses, relative to the first loss.
     fn learn(&mut self, first: f64) -> f64 {
         let Rule { momentum, weight_decay } = self.file.sgd;
         let policy = Policy {
@@ -229,7 +232,8 @@ impl<'a, B: Backend> Run<'a, B> {
         worst
     }
 
-    /// Compares all recorded values, or with `haste` only those of the first pass.
+    /// Compares scores, loss, gradients and the losses of SGD steps with PyTorch's. If `haste` is set, skips the SGD
+    /// steps.
     fn check(&mut self, haste: bool) {
         let scores = self.scores();
         let loss = self.gradients();
@@ -269,7 +273,7 @@ fn a_network_of_each_family_equals_the_original() {
     }
 }
 
-/// `NETWORKS=name,name` selects networks.
+/// Tests every recorded network, or those in the environment variable NETWORKS=name,name.
 #[test]
 #[ignore = "minutes, and gigabytes of memory: make test-networks"]
 fn every_network_equals_the_original() {
@@ -283,7 +287,7 @@ fn every_network_equals_the_original() {
     assert!(failed.is_empty(), "{failed:?} failed; see the messages above");
 }
 
-/// The first networks have their own golden files.
+/// Networks that golden files other than catalogue.json cover.
 const OLDER: &[&str] = &["lenet", "lenet-caffe", "cifarnet", "alexnet", "resnet18", "resnet20", "resnet50"];
 
 /// CIFAR ResNets that differ from ResNet-20 only in the number of blocks. The numbers of their parameters are tested

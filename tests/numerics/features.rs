@@ -6,7 +6,7 @@ use net::Id;
 use net::Shape;
 use net::models;
 
-/// The memory plan keeps this tensor to the end, even if other operations follow the last layer.
+/// The memory plan keeps the input of the last layer to the end, even if other operations follow this layer.
 #[test]
 fn features_outlive_what_follows_the_last_layer() {
     for name in ["squeezenet1_1", "airbench94", "resnet18"] {

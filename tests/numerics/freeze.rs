@@ -172,7 +172,7 @@ fn check<B: Backend>(backend: impl Fn() -> B, name: &str, net: &NetSpec, cases: 
     }
 }
 
-/// Calls `f(maker of a backend, name)` for each backend.
+/// Calls `$f(make, name)` for each backend. `make()` creates the backend.
 macro_rules! everywhere {
     ($f:ident) => {
         $f(|| Reference, "reference");
@@ -305,7 +305,8 @@ const GROUPS: &str = "[[groups]]\nmatch = [\"fc2.*\"]\nlr = 4\n\
                       [[groups]]\nmatch = [\"fc?.*\", \"c1.weight\"]\nlr = 0.5\nweight_decay = 0.0\n";
 
 fn check_groups<B: Backend>(backend: impl Fn() -> B, name: &str) {
-    // with clipping and LARS, the groups' factors of the learning rate must also be applied where norms are computed
+    // with clipping and LARS, the learning rates come from norms, and each group's factor must be applied to these
+    // rates, too
     for kind in ["kind = \"sgd\"", "kind = \"sgd\"\nclip_norm = 0.05", "kind = \"adam\"", "kind = \"lars\"\neta = 0.1"]
     {
         let plain = moved(backend(), &format!("{kind}\n"));

@@ -200,8 +200,8 @@ fn tensors_with_other_readers_are_not_fused() {
     assert_eq!(by(cpu(1), &net, &["n2", "c3"]).unwrap(), ["own, moments by c2", "own winograd + moments"]);
 }
 
-/// Batches with fewer rows than planned, alternating with full ones, give the results of a graph planned for them.
-/// Inference gives the scores of the training graph.
+/// Uses a graph for batches of 6 rows, alternating with smaller batches. Each batch must give the results of a graph
+/// planned for exactly this number of rows. An inference graph must give the scores of the training graph.
 #[test]
 fn fewer_rows_and_inference_equal_a_graph_planned_for_them() {
     let net = block(Shape::image(3, 9, 8), [20, 32], 3, true);
@@ -355,7 +355,8 @@ fn statistics_are_exact_wherever_the_values_lie() {
                 assert!(error.abs() < most, "mean {far}: relative error {error}");
             }
         }
-        // a single large value in a channel: the first value of all samples, or of each sample
+        // tests a single large value in each channel: as the first value of the whole batch, or as the first value of
+        // each sample
         for every in [usize::MAX, image.plane()] {
             let mut alone: Vec<f32> = near.iter().map(|x| 1e-3 * x).collect();
             for (i, x) in alone.iter_mut().enumerate() {

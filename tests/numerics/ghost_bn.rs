@@ -51,7 +51,7 @@ fn check<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let differ = |one: &Outcome, other: &Outcome| (one.loss / other.loss - 1.0).abs();
     let [together, apart] = [1, 3].map(|groups| step(backend(), 9, 9, 1, groups));
     assert!(differ(&together, &apart) > 1e-4, "{name}: groups must change the loss");
-    // equal groups, unequal ones, a short last batch, and fewer images than groups
+    // tests equal and unequal groups, a short last batch, and fewer images than groups
     for (rows, groups) in [(9, 3), (9, 4), (5, 3), (2, 3), (1, 3), (9, 9)] {
         let what = format!("{name}, {rows} images in {groups} groups");
         let want = step(backend(), 9, rows, groups, 1);
@@ -88,7 +88,7 @@ fn statistics_over_all_ranks_exclude_groups() {
     graph(Reference, 1, 4).normalise_across(Box::new(OneRank)).unwrap();
 }
 
-/// 83 images in batches of 16, so the last batch has 3 images and some groups are empty.
+/// A recipe for 83 images in batches of 16, so the last batch has 3 images and some groups are empty.
 const RECIPE: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -152,9 +152,12 @@ fn groups_that_do_not_fit_are_refused() {
         let sets: Vec<&str> = set.iter().flat_map(|set| ["--set", *set]).collect();
         setting.train("refused", 1, &sets).failed(2, parts);
     };
-    refused(&["bn_group=3"], &["bn_group", "3 images", "8 images of a worker", "batch = 16, workers = 2", "such as 2"]);
-    refused(&["bn_group=16"], &["bn_group", "16 images", "8 images of a worker", "such as 8"]);
+    refused(
+        &["bn_group=3"],
+        &["bn_group", "groups of 3", "8 images of a worker", "batch = 16, workers = 2", "such as 2"],
+    );
+    refused(&["bn_group=16"], &["bn_group", "groups of 16", "8 images of a worker", "such as 8"]);
     refused(&["workers=3"], &["bn_group", "batch = 16, workers = 3", "another batch"]);
-    refused(&["workers=1", "sync_bn=true"], &["bn_group", "sync_bn = true", "remove one of the two"]);
+    refused(&["workers=1", "sync_bn=true"], &["bn_group", "group of 4 images", "sync_bn = true"]);
     refused(&["bn_group=0"], &["bn_group", "must be >= 1, got 0"]);
 }

@@ -279,7 +279,7 @@ fn imagenet_networks_equal_torchvisions_on_the_gpu() {
     }
 }
 
-/// The plain loops are slow, so this runs only the first steps of the smallest network.
+/// The reference backend's plain loops are slow, so this test runs only the first steps of the smallest network.
 #[test]
 fn the_reference_learns_as_in_pytorch() {
     let file: Nets = golden("nets.json");

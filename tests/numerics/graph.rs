@@ -39,7 +39,7 @@ impl Rows {
     }
 }
 
-/// Calls `f(maker of a backend, name)` for each backend.
+/// Calls `$f(make, name)` for each backend. `make()` creates the backend.
 macro_rules! everywhere {
     ($f:ident) => {
         $f(|| Reference, "reference");
@@ -155,7 +155,7 @@ fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let whole_gradients = gradients(&large);
     large.prepare(3).unwrap_or_else(|e| panic!("{name}: {e}"));
     for n in [3, 1, 8, 5] {
-        // 5 and 1 rows are planned on demand
+        // the graph is prepared for 8 and 3 rows, and plans for 5 and 1 rows when it gets such a batch
         let mut exact = graph(backend(), branching(false), n, 1 << 20);
         let want = train(&mut exact, rows.part(0..n), 0.25, MicroBatch::ONLY);
         let got = train(&mut large, rows.part(0..n), 0.25, MicroBatch::ONLY);
@@ -171,7 +171,8 @@ fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
     assert_eq!(train(&mut large, rows.all(), 0.125, MicroBatch::ONLY), whole, "{name}: the full batch again");
     assert_gradients(&format!("the full batch again on {name}"), &large, &whole_gradients, 0.0);
     let error = large.prepare(9).expect_err("more than was planned");
-    let larger = matches!(&error, Error::Size { expected, got, .. } if expected.contains("8 rows") && got == "9");
+    let larger =
+        matches!(&error, Error::Size { expected, got, .. } if expected.contains("at most 8 images") && got == "9");
     assert!(larger, "{name}: {error}");
     let short = Batch { images: Input::Values(&rows.images[1..]), ..rows.all() };
     assert!(large.evaluate(short, 0.0).is_err(), "{name}: an input with a missing value must be an error");
@@ -222,7 +223,7 @@ fn check_buckets<B: Backend>(backend: impl Fn() -> B, name: &str) {
     graph.prepare_accumulation(0..8, Gather::Summed).unwrap();
     let buckets = graph.layout().buckets.clone();
     assert!(buckets.len() > 2, "{name}: {buckets:?}");
-    // one worker, two workers, and a second worker without samples
+    // tests one worker, two workers, and a second worker without samples
     for cuts in [vec![0, 8], vec![0, 5, 8], vec![0, 8, 8]] {
         let mut given = Vec::new();
         let last = cuts.len() - 2;

@@ -22,7 +22,8 @@ fn network(name: &str, size: usize) -> NetSpec {
     models::build(name, Shape::image(3, size, size), 10).unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// Networks of all families: residual, dense, branches with auxiliary classifiers, squeeze and excitation, plain.
+/// Returns networks of all families: residual, dense, branches with auxiliary classifiers, squeeze and excitation,
+/// plain.
 fn families() -> Vec<NetSpec> {
     let small = [branching(false), separable(), bottleneck(), dense(), attentive(), patches()];
     let large = [
@@ -57,7 +58,7 @@ impl MemoryContents {
     }
 }
 
-/// Follows a training plan without computing anything.
+/// Checks a training plan by simulating its reads and writes, without computing values.
 fn follow(net: &NetSpec, facts: &[NodeFacts], memory: &Memory) {
     let mut held = MemoryContents::default();
     held.write(memory, memory.tensors[0]);
@@ -156,8 +157,8 @@ fn large_networks_stay_within_their_bounds() {
     }
 }
 
-/// Values written to a part of a region are still there when the part is taken again. Taking a part that overlaps another
-/// part in use fails.
+/// Values written to a part of a region are still there when the part is taken again. Taking a part that overlaps
+/// another part in use must fail. `shared` says whether overlapping parts have the same memory on this device.
 fn check_parts<D: DeviceMemory>(device: &D, shared: bool) {
     let parts = [0..64, 64..192, 32..96];
     let region = device.region(192, &parts).unwrap();

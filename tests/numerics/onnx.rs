@@ -93,7 +93,7 @@ fn file(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("trireme-{name}-{}.onnx", std::process::id()))
 }
 
-/// Settings of a plain export.
+/// Settings of an ONNX export in f32, without folded batch norms and without preprocessing.
 const PLAIN: Settings = Settings { format: Format::Onnx, half: false, fold: false, preprocess: false, force: true };
 
 /// Exports a network of the catalogue.

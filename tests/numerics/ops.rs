@@ -336,7 +336,7 @@ fn check_labels<B: Backend>(backend: &B, name: &str, _: &[usize]) {
     let error = take_loss(backend, &desc, ask(&[0, 3]), &x, None).expect_err("label 3 of 3 classes");
     let Error::Size { expected, got, .. } = &error else { panic!("{name}: {error}") };
     assert!(expected.contains("below 3") && got.starts_with('3'), "{name}: {error}");
-    // equal scores: only the first is the best
+    // if scores are equal, only the first counts as the best
     for (labels, top1) in [([0, 0], 2), ([1, 2], 0)] {
         let sums = take_loss(backend, &desc, ask(&labels), &x, None).unwrap();
         assert_eq!((sums.top1, sums.top5, sums.count), (top1, 2, 2), "{name}: labels {labels:?}");

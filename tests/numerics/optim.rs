@@ -226,7 +226,7 @@ fn rules() -> Vec<Rule> {
     ]
 }
 
-/// More than the minimum share of a thread, and not a multiple of the loop's step.
+/// Number of elements: more than the minimum share of a thread, and not a multiple of the vector loop's step.
 const LONG: usize = 20_003;
 
 fn buffer<B: Backend>(backend: &B, values: &[f32]) -> B::Buf {
@@ -246,7 +246,7 @@ fn long_step<B: Backend>(backend: &B, rule: Rule, spoil: Option<f32>) -> (Vec<Ve
     let mut gradients = noise(LONG, 2, 1.0);
     gradients[17_000] = spoil.unwrap_or(gradients[17_000]);
     let g = buffer(backend, &gradients);
-    // mean squares are not negative, and a mean is not larger than the root of the mean square
+    // valid slots: mean squares are not negative, and the square of a mean is not larger than the mean square
     let squares: Vec<f32> = noise(LONG, 3, 0.4).iter().map(|x| x + 0.5).collect();
     let small = noise(LONG, 4, 0.1);
     let starts: &[&[f32]] = match rule {
@@ -292,7 +292,7 @@ fn check_not_finite<B: Backend>(backend: &B) {
 
 #[test]
 fn every_rule_detects_non_finite_updates() {
-    // a GPU reports this with its next sums: see tests/cuda/backend.rs
+    // only on the CPU: a GPU reports such parameters with its next sums, see tests/cuda/backend.rs
     check_not_finite(&Reference);
     check_not_finite(&numerics::cpu(1));
     check_not_finite(&numerics::cpu(2));

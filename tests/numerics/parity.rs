@@ -31,7 +31,8 @@ fn assert_parity_in(blocks: &[usize], cases: Vec<Case>) {
         for (backend, name) in &backends {
             blocks.iter().for_each(|&block| assert_agrees(backend, name, block, &case, &want));
         }
-        // everything except products is in f32 on this backend too
+        // the bf16 backend with channels last computes everything except products in f32, so its results must agree,
+        // too
         if let (Some(cpu), false) = (&last, matches!(case.op, Op::Conv(_) | Op::Linear(_))) {
             blocks.iter().for_each(|&block| assert_agrees(cpu, "channels last", block, &case, &want));
         }
@@ -138,8 +139,8 @@ fn convolutions_of_single_channels_agree() {
     assert_parity(cases);
 }
 
-/// The sizes for which Winograd's algorithm is used: planes of whole and partial tiles, whole and partial strips of
-/// tiles, channels that fill neither a block nor a group of columns.
+/// Tests the sizes for which Winograd's algorithm is used: planes of whole and partial tiles, whole and partial strips
+/// of tiles, channels that fill neither a block nor a group of columns.
 #[test]
 fn same_sized_3x3_and_5x5_convolutions_agree() {
     let mut cases = Vec::new();
@@ -152,7 +153,7 @@ fn same_sized_3x3_and_5x5_convolutions_agree() {
             }
         }
     }
-    // more than one strip per image
+    // an image with more than one strip of tiles
     cases.push(Case::random(Op::Conv(Conv::new(8, 3).pad(1)), 2, Shape::image(8, 13, 16), 790));
     assert_parity(cases);
 }
@@ -168,7 +169,7 @@ fn same_sized_convolutions_of_many_channels_agree() {
         case(conv(280, 3).bias(0.0).relu(), 3, Shape::image(12, 7, 7), 1),
         case(conv(3, 3), 4, Shape::image(260, 20, 32), 2),
         case(conv(40, 5), 2, Shape::image(264, 6, 6), 3),
-        // only the weight gradient is shared this way
+        // in the next cases, threads share output channels only in the weight gradient
         case(conv(20, 3), 9, Shape::image(140, 7, 7), 4),
         case(conv(180, 3).bias(0.0).relu(), 3, Shape::image(12, 7, 9), 5),
         case(conv(40, 5), 2, Shape::image(136, 6, 6), 6),
@@ -176,8 +177,8 @@ fn same_sized_convolutions_of_many_channels_agree() {
     assert_parity_in(&[cpu_block()], large);
 }
 
-/// Strided convolutions, computed by phases: planes of odd and even sizes, single rows and columns, tiles of every size
-/// at the edges, channels that fill neither a block nor a group of columns, more than one strip.
+/// Tests strided convolutions, which are computed by phases: planes of odd and even sizes, single rows and columns,
+/// tiles of every size at the edges, channels that fill neither a block nor a group of columns, more than one strip.
 #[test]
 fn strided_3x3_convolutions_agree() {
     let mut cases = Vec::new();
@@ -193,10 +194,10 @@ fn strided_3x3_convolutions_agree() {
         |outputs, n, shape, k: u64| Case::random(Op::Conv(Conv::new(outputs, 3).pad(1).stride(2)), n, shape, 7_190 + k);
     cases.push(case(8, 5, Shape::image(8, 34, 30), 1));
     assert_parity(cases);
-    // the first convolution of a network
+    // a convolution as in the first layer of a network
     assert_parity_in(&[1, cpu_block()], vec![case(8, 1, Shape::image(3, 224, 224), 0)]);
     let large = vec![
-        // threads share output channels; more tiles than the buffer of transformed inputs holds at once
+        // threads share output channels, and there are more tiles than the buffer of transformed inputs holds at once
         case(20, 9, Shape::image(300, 7, 7), 2),
         case(280, 3, Shape::image(12, 14, 13), 3),
         case(32, 4, Shape::image(260, 40, 56), 4),
@@ -204,7 +205,7 @@ fn strided_3x3_convolutions_agree() {
     assert_parity_in(&[cpu_block()], large);
 }
 
-/// More threads than samples, and numbers of threads that do not divide the samples.
+/// Tests more threads than samples, and numbers of threads that do not divide the samples.
 #[test]
 fn strided_3x3_convolutions_agree_on_more_threads() {
     let conv = |outputs| Op::Conv(Conv::new(outputs, 3).pad(1).stride(2).bias(0.0));
@@ -259,7 +260,7 @@ fn large_linear_layers_agree() {
         (3, Linear { bias: false, ..Linear::new(568) }, image(8)),
         (130, Linear::new(264).relu(), Shape::vector(256)),
         (2, Linear::new(1000), Shape::vector(72)),
-        // channels or outputs that do not fill their blocks
+        // the next layers have channels or outputs that do not fill their blocks
         (2, Linear::new(301), image(16)),
         (2, Linear::new(312), image(20)),
     ];
@@ -299,7 +300,7 @@ fn layers_of_any_shape_agree() {
     assert_parity(cases);
 }
 
-/// Equal and unequal group sizes and different channel counts, with every form of the layer.
+/// Tests equal and unequal group sizes and different channel counts, with every form of batch normalisation.
 #[test]
 fn batch_norm_in_groups_agrees() {
     let mut c = Chooser(6);
@@ -358,8 +359,8 @@ fn normalisations_of_samples_agree() {
     assert_parity([cases, vec![far, large]].concat());
 }
 
-/// The sizes include heads that share a channel block, more positions than a thread processes at a time, and a head as
-/// wide as in ViT-B.
+/// Tests heads that share a channel block, more positions than a thread processes at a time, and a head as wide as in
+/// ViT-B.
 #[test]
 fn layers_of_sequences_agree() {
     let mut c = Chooser(6);
@@ -377,7 +378,7 @@ fn layers_of_sequences_agree() {
         ];
         cases.extend(ops.into_iter().map(|(op, shape)| Case::random(op, n, shape, k)));
     }
-    // products that differ so strongly that most attention weights are 0
+    // larger inputs, so that products differ so strongly that most attention weights are 0
     let mut sharp = Case::random(Op::from(Attention::new(3)), 2, Shape::image(576, 1, 197), 1520);
     sharp.x[0].iter_mut().for_each(|x| *x *= 4.0);
     cases.push(sharp);
@@ -445,9 +446,9 @@ fn products_with_factors_of_channels_agree() {
     assert_parity(shapes.into_iter().zip(1200..).map(case).collect());
 }
 
-/// Layers of MobileNet v2, EfficientNet, ConvNeXt, ResNeXt, AlexNet in two columns and Inception, and one with
-/// dilation: input channels, output channels, groups, kernel, stride, dilation. oneDNN's plain loops would be up to a
-/// hundred times slower.
+/// Checks layers of MobileNet v2, EfficientNet, ConvNeXt, ResNeXt, AlexNet in two columns and Inception, and one with
+/// dilation. Each is given as input channels, output channels, groups, kernel, stride, dilation. oneDNN's plain loops
+/// would be up to a hundred times slower.
 #[test]
 fn convolutions_of_known_networks_use_no_plain_loops() {
     let layers = [

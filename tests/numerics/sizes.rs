@@ -14,7 +14,7 @@ use support::numerics::{assert_close, cpu, cuda, magnitude, noise};
 const ROWS: usize = 5;
 const CLASSES: usize = 4;
 const FULL: Shape = Shape::image(3, 16, 14);
-/// With the smallest size, the last convolution sees 2 x 2 pixels.
+/// The image sizes of a graph. With the smallest, the last convolution sees 2 x 2 pixels.
 const SIZES: [Shape; 3] = [Shape::image(3, 12, 10), FULL, Shape::image(3, 8, 7)];
 
 /// Returns a network of convolutions with different fast implementations, with and without groups, a norm, a pool, and a

@@ -213,7 +213,7 @@ fn check_any_class<B: Backend>(backend: &B, name: &str, _: &[usize]) {
     }
 }
 
-/// A number is never right or wrong, whatever the labels are.
+/// Regression losses never count a row as a hit, whatever its labels are.
 fn check_numbers<B: Backend>(backend: &B, name: &str, _: &[usize]) {
     for case in many().into_iter().filter(|case| matches!(case.objective.form, LossForm::Distance(_))) {
         for labels in [case.labels.clone(), vec![SoftTargets::ANY; case.labels.len()]] {

@@ -56,8 +56,8 @@ impl Across for Rank {
     }
 }
 
-/// Returns a network with every form of the layer: with and without ReLU, with a residual, with a second gradient, and
-/// with channels that fill no block.
+/// Returns a network with every form of batch normalisation: with and without ReLU, with a residual, with an output
+/// that two layers read, and with channel counts that fill no block.
 pub fn net() -> NetSpec {
     let mut net = NetSpec::new("norms", IMAGE);
     let conv = |c, stride| Op::Conv(Conv::new(c, 3).pad(1).stride(stride));
@@ -80,7 +80,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Creates images with a mean far from zero, so that offsets matter.
+    /// Creates images with a mean far from zero, so that a wrong mean changes the results.
     pub fn new(n: usize) -> Self {
         let images = noise(n * IMAGE.elems(), 1, 1.0).into_iter().map(|v| v + 3.0).collect();
         Self { images, labels: (0..n as u32).map(|i| i * 3 % 5).collect(), ids: (500..500 + n as u64).collect() }
@@ -185,7 +185,7 @@ fn ranks_with_parts_of_a_batch_are_one_rank_with_all_of_it() {
     check(|| cpu(2), "cpu, 2 threads");
 }
 
-/// 83 images in batches of 16, so the last batch has 3 and one of 4 ranks has no image.
+/// A recipe for 83 images in batches of 16, so the last batch has 3 images and one of 4 ranks has no image.
 const RECIPE: &str = r#"
 model = "resnet20"
 data = "given with --data"

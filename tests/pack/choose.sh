@@ -65,7 +65,7 @@ expect "openmpi ompi4/lib $words" "$(with ompi4)"
 expect "openmpi ompi5/lib $words" "$(with ompi5)"
 expect "mpich hydra/lib $words" "$(with hydra)"
 expect "mpich intel/lib/release $words" "$(with intel)"
-# a library of the user has priority over the library of mpirun, and that over the system's
+# a library in LD_LIBRARY_PATH has priority over the library of mpirun, which has priority over the system's
 mkdir "$work/site"
 : >"$work/site/libmpi.so.40"
 expect "openmpi site $words" "$(with ompi4)" LD_LIBRARY_PATH="$work/site"
@@ -80,7 +80,7 @@ expect "mpich hydra/lib $words" "$(with hydra)" MV2_COMM_WORLD_SIZE=2
 # Slurm's own variables do not determine the family
 expect "openmpi ompi4/lib $words" "$(with ompi4)" PMI_RANK=0 SLURM_STEP_ID=0
 expect "mpich hydra/lib $words" "$(with hydra)" PMIX_RANK=0 SLURM_STEP_ID=0
-# no mpirun: Cray's module, then the library that exists
+# without an mpirun, Cray's module decides, and without the module the library that exists
 expect "mpich */cray/lib-abi-mpich:*/cray/lib* $words" CRAY_MPICH_DIR=/opt/cray
 expect "openmpi  $words" A=1
 expect "openmpi  $words" "$(with strange)"
@@ -94,12 +94,12 @@ expect "openmpi  $words" A=1
 expect "mpich trireme/lib/debian $words" "$(with ompi4)" TRIREME_MPI=mpich OMPI_COMM_WORLD_SIZE=2
 expect "mpich trireme/mpi/lib:site $words" "$(with ompi4)" TRIREME_MPI=own LD_LIBRARY_PATH="$work/site"
 expect '*expected openmpi, mpich or own*' TRIREME_MPI=lam
-# a family whose library is missing
+# the library of the chosen family is missing
 : >"$work/cache"
 rm "$work/system/libmpich.so.12"
 expect '*does not find libmpi.so.40*' OMPI_COMM_WORLD_SIZE=2
 expect "mpich trireme/mpi/lib $words" PMI_RANK=0 MPI_LOCALNRANKS=2
-# the mpirun next to the script, and a link to the script
+# the script finds the mpirun in its own archive, and works through a link
 cp "$work/hydra/bin/mpiexec.hydra" "$there/mpi/bin/mpirun"
 expect "mpich trireme/mpi/lib $words" "PATH=$there/mpi/bin:$work/tools"
 ln -s "$there/bin/trireme" "$work/plain/trireme"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Compares training on CPUs with PyTorch: tests/peers/run.sh TRIREME FOLDER [ARGUMENTS of bench.py]. FOLDER keeps the packages. PYTHON= sets
-# the Python to use, PEER= a Python that already has PyTorch and torchvision.
+# Compares trireme with PyTorch: tests/peers/run.sh TRIREME FOLDER [ARGUMENTS of the script]. FOLDER keeps the packages. SCRIPT= is bench.py
+# (training on CPUs, the default) or bands.py (loaders). PYTHON= sets the Python to use, PEER= a Python that already has the packages.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 trireme=$1 folder=$2
@@ -16,4 +16,4 @@ if [ -z "${PEER:-}" ] && ! cmp -s "$here/requirements.txt" "$folder/list"; then
         "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$here/requirements.txt"
     cp "$here/requirements.txt" "$folder/list"
 fi
-PYTHONDONTWRITEBYTECODE=1 exec "$python" "$here/bench.py" "$trireme" "$@"
+PYTHONDONTWRITEBYTECODE=1 exec "$python" "$here/${SCRIPT:-bench.py}" "$trireme" "$@"

@@ -18,7 +18,7 @@ def find():
 
 
 class Browser:
-    """A page in a separate browser."""
+    """A separate browser process with one page."""
 
     def __init__(self, program, patience=60):
         self.patience = patience
@@ -28,7 +28,7 @@ class Browser:
         self.read_end, self.write_end, self.buffer, self.number = ours_in, ours_out, b"", 0
 
         def as_three_and_four():
-            # each descriptor can have the number that the other needs
+            # copy both first: a descriptor may already have the number 3 or 4 that the other one needs
             first, second = os.dup(theirs_in), os.dup(theirs_out)
             os.dup2(first, 3)
             os.dup2(second, 4)

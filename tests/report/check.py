@@ -50,7 +50,7 @@ def make_page(trireme, runs, out):
 
 
 def opened(page, path, **how):
-    """Opens a page. Fails on console output, on a request, or if the width does not fit."""
+    """Opens a page and returns the milliseconds until it was drawn. Fails on console output, on any request, or if it is too wide."""
     said, elsewhere, drawn = page.open(path, **how)
     check(not said, f"{path.name} {how}: the console says {said}")
     check(not elsewhere, f"{path.name} {how}: it asks for {elsewhere}")
@@ -127,13 +127,13 @@ def interaction(page):
 
 
 def speed(page, path):
-    """Checks the time until everything is drawn. If other programs use the processors, its processor time counts instead."""
+    """Checks the time until the page is drawn. If the machine is busy, checks the browser's processor time instead."""
     walls, own = [], []
     for _ in range(3):
         before = page.processor_ms()
         walls.append(opened(page, path))
         after = page.processor_ms()
-        # a process that has ended no longer has its time
+        # if a browser process has ended, its time is missing from `after`
         own.append(after - before if after > before else after)
     busy = os.getloadavg()[0] > (os.cpu_count() or 1)
     print(f"164 epochs, 64,000 steps: drawn after {min(walls):.0f} ms, {min(own):.0f} ms of processor{' (this machine is busy)' if busy else ''}")

@@ -11,7 +11,7 @@ use support::images::DIGITS;
 use support::program::run;
 use support::setting::Setting;
 
-/// Six steps per epoch.
+/// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"

@@ -16,7 +16,8 @@ use support::program::{Folder, files};
 
 fn tensor(name: &str, shape: &[usize]) -> (String, Vec<usize>, Vec<f32>) {
     let length: usize = shape.iter().product();
-    // Every bit pattern must survive, also NaN. The values here exclude NaN, because NaN is not equal to itself.
+    // Values with random bits, without NaN and infinity: a file must preserve every bit pattern, but NaN is not equal
+    // to itself.
     let values = (0..length as u32).map(|i| f32::from_bits(philox4x32([i, 0, 0, 0], [7, 7])[0] & 0xbfff_ffff));
     (name.into(), shape.to_vec(), values.collect())
 }
@@ -101,12 +102,12 @@ fn what_is_written_comes_back() {
     model.write(&path).unwrap();
     assert_eq!(ModelFile::read(&path).unwrap(), model);
     assert_eq!(files(&folder.at("")).len(), 1, "only the model must remain");
-    // a multi-label model
+    // writes and reads a multi-label model
     model.multi_label = true;
     model.write(&path).unwrap();
     assert_eq!(ModelFile::read(&path).unwrap(), model);
     model.multi_label = false;
-    // overwrites an old file, with everything empty that may be empty
+    // overwrites the file with a model in which everything optional is empty
     model.classes.clear();
     model.preprocess.clear();
     model.mean.clear();

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant, SystemTime};
 use formats::checkpoint::ModelFile;
 
 use support::images::DIGITS;
+use support::mentions;
 use support::program::{PATIENCE, events, files, start, trireme};
 use support::setting::Setting;
 
-/// Four steps per epoch.
+/// A recipe with four steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -54,20 +55,19 @@ fn resuming_a_complete_run_changes_nothing() {
     let before = contents(&out);
     for ranks in [0, 2] {
         let ended = setting.train("out", ranks, &["--resume", "auto"]).succeeded();
-        let said = format!(
-            "{out}: complete, 8 steps: nothing to do. The model is {out}/model.h5. To train longer, give --set epochs=N --extend-epochs\n"
-        );
-        assert_eq!(ended.stdout, said);
+        let [run, model] = [format!("{out}: complete, 8 steps: "), format!("{out}/model.h5")];
+        mentions(&ended.stdout, &[&run, &model, "--set epochs=N --extend-epochs\n"]);
+        assert_eq!(ended.stdout.lines().count(), 1, "{}", ended.stdout);
         assert!(contents(&out) == before, "{:?}", files(&out));
     }
-    // without the `end` event in the log, the run may have been stopped before the model was complete
+    // a missing `end` event in the log means that the run may have been stopped before the model was complete
     let log = fs::read_to_string(setting.out("out/metrics.jsonl")).unwrap();
     let cut: String = log.lines().filter(|line| !line.contains("\"end\"")).map(|line| format!("{line}\n")).collect();
     fs::write(setting.out("out/metrics.jsonl"), cut).unwrap();
     fs::remove_file(setting.out("out/model.h5")).unwrap();
     setting.train("out", 1, &["--resume", "auto"]).succeeded();
     assert_eq!(events(&out, "end").len(), 1);
-    // with the number of steps that the run has, nothing is done; with more, the run continues
+    // resuming with `--max-steps` equal to the steps done does nothing; without it, the run continues
     let part = setting.trained("part", 1, &["--max-steps", "4"]);
     setting.train("part", 1, &["--resume", "auto", "--max-steps", "4"]).succeeded();
     assert_eq!(events(&part, "start").len(), 1);
@@ -96,7 +96,8 @@ fn zero_steps_write_the_first_weights() {
     assert!(setting.model("one") == setting.model("two"));
     let model = ModelFile::read(Path::new(&setting.out("one/model.h5"))).unwrap();
     assert_eq!((model.step, model.epoch), (0, 0));
-    // the model of step 0 is where every run with this seed starts, on any number of ranks
+    // a run that continues from the model of step 0 gives the same result as a run from the start, on any number of
+    // ranks
     fs::remove_file(setting.out("one/model.h5")).unwrap();
     setting.train("one", 2, &["--resume", "auto"]).succeeded();
     setting.trained("whole", 1, &[]);
@@ -112,7 +113,7 @@ fn late_checkpoints_are_reported_once() {
     assert_eq!(told, usize::from(!all), "{}", ended.stderr);
 }
 
-/// A killed process keeps its locks until its last thread has ended.
+/// A killed process keeps its locks until its last thread has ended, so a resume must wait for the lock.
 #[test]
 fn a_resume_waits_for_the_lock_of_a_killed_run() {
     let setting = setting();

@@ -7,7 +7,7 @@ use support::images::{DIGITS, THINGS};
 use support::program::events;
 use support::setting::Setting;
 
-/// Six steps per epoch.
+/// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"

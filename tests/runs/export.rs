@@ -33,7 +33,8 @@ fn every_format_is_written_and_equal_models_are_equal_bytes() {
             assert_eq!(printed.stdout, expected);
             assert!(printed.stderr.contains(&format!("model: {}/model.h5", setting.out)), "{}", printed.stderr);
             let first = fs::read(&out).unwrap();
-            // wait until the time would be different in a .keras archive, which stores times in units of two seconds
+            // export again at a later time, so that a stored time would differ; a .keras archive stores times in units
+            // of two seconds
             std::thread::sleep(std::time::Duration::from_millis(if to == "keras" { 2_100 } else { 0 }));
             run(0, &args).succeeded();
             assert!(first == fs::read(&out).unwrap(), "{name}");

@@ -8,8 +8,8 @@ use support::images::DIGITS;
 use support::setting::Setting;
 use support::small_run::RECIPE;
 
-/// The images are so bright that the second step has no usable gradients. Every rank must notice the end of the search,
-/// and none may wait for another.
+/// `normalize` makes the images so large that the gradients of the second step are not finite. The search must end on
+/// every rank, and no rank may wait for another.
 #[test]
 fn a_search_that_diverges_at_once_ends_on_all_ranks() {
     let setting = Setting::new(&format!("{RECIPE}\n[reduce]\ncodec = \"exact\"\n"), DIGITS, [48, 10]);
@@ -39,11 +39,11 @@ fn the_same_rate_is_found_on_any_number_of_ranks() {
     assert!((1e-5..1.0).contains(&found), "{rate}");
     assert!(picture.contains("<polyline") && picture.contains("stroke-dasharray"));
     assert_eq!(find("two", 2, &[]), (rate.clone(), picture));
-    // with `schedule.reference_batch`, the printed rate is the one for that batch size
+    // with `schedule.reference_batch`, the printed rate is the rate for a batch of that size
     let (scaled, _) = find("scaled", 0, &["--set", "schedule.reference_batch=2"]);
     let scaled: f64 = scaled.strip_prefix("schedule.base_lr = ").unwrap().parse().unwrap();
     assert!((scaled - found / 4.0).abs() < 0.06 * found, "{scaled} and {found}");
     setting.train("out", 0, &["--find-lr", "--resume", "auto"]).failed(2, &["--find-lr", "--resume"]);
-    // the run's folder is still unused
+    // the search has not created the output folder, so that training can use it
     setting.trained("alone", 0, &["--set", &rate, "--max-steps", "1"]);
 }

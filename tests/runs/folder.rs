@@ -33,7 +33,7 @@ fn lock(setting: &Setting) -> std::path::PathBuf {
     Path::new(&setting.out("out")).join(".trireme-lock")
 }
 
-/// Writes the name of another host into the lock of a run, as if the run were there.
+/// Changes a run's lock as if the run used another host, boot and job.
 fn move_to_another_host(setting: &Setting, job: &str) {
     let text = fs::read_to_string(lock(setting)).unwrap();
     let mut holder: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -91,11 +91,12 @@ fn only_one_of_two_simultaneous_runs_starts() {
         let ended = both.map(|running| running.wait(PATIENCE));
         let good = ended.iter().filter(|ended| ended.status.success()).count();
         let said: Vec<&str> = ended.iter().map(|ended| ended.stderr.as_str()).collect();
-        // the second run may also start after the first is complete
+        // both may succeed, if the second run starts after the first is complete
         assert!(good >= 1, "{said:?}");
         for refused in ended.iter().filter(|ended| !ended.status.success()) {
             assert_eq!(refused.status.code(), Some(2), "{said:?}");
-            // the second run may also find the model of the first run although it found no checkpoint a moment before
+            // the run that fails either finds the lock in use, or finds a model of the other run after it has found no
+            // checkpoint
             let reasons = [" in use by ", "but no checkpoint"];
             assert!(reasons.iter().any(|reason| refused.stderr.contains(reason)), "{said:?}");
         }
@@ -116,7 +117,7 @@ fn a_run_on_another_host_needs_steal_lock() {
     let theft = [&RESUME[..], &["--steal-lock", "--max-steps", &steps]].concat();
     setting.train("out", 0, &theft).succeeded();
     signal(first.id() as i32, libc::SIGCONT);
-    // the first run notices this before it writes again
+    // the first run notices that it has lost its lock before it writes again
     first.wait(PATIENCE).failed(1, &[&setting.out("out"), "taken over", "--steal-lock"]);
 }
 
@@ -164,7 +165,8 @@ fn a_folder_of_other_files_is_not_changed() {
     assert_eq!(fs::read_to_string(Path::new(&logs).join("job.log")).unwrap(), "started\n");
 }
 
-/// Earlier versions wrote neither the marker nor the lock.
+/// Earlier versions wrote neither the marker nor the lock. A run must accept a folder with a checkpoint but without
+/// them, and create both.
 #[test]
 fn a_checkpoint_identifies_the_folder_of_a_run() {
     let setting = setting();
@@ -186,7 +188,7 @@ fn no_link_in_the_folder_is_followed() {
     let victim = setting.folder.write("victim", "precious");
     let out = setting.trained("out", 0, &["--max-steps", "4"]);
     let at = |name: &str| Path::new(&out).join(name);
-    // names of temporary files in earlier versions
+    // links with the names of temporary files that earlier versions wrote
     for name in [
         ".recipe.toml.tmp",
         ".writable.tmp",
@@ -197,7 +199,7 @@ fn no_link_in_the_folder_is_followed() {
         symlink(&victim, at(name)).unwrap();
     }
     setting.train("out", 0, &["--resume", "auto", "--max-steps", "6"]).succeeded();
-    // a hard link and a symbolic link in place of the log
+    // puts a hard link and then a symbolic link in the place of the log
     let log = fs::read(at("metrics.jsonl")).unwrap();
     for linked in [false, true] {
         fs::remove_file(at("metrics.jsonl")).unwrap();

@@ -26,8 +26,8 @@ fn picture(setting: &SmallRun) -> String {
     path.display().to_string()
 }
 
-/// Checks that training with a tiny rate has not changed the weights. Only weights that are exactly zero can change at
-/// all.
+/// Checks that training with a tiny learning rate has not changed the weights by more than 1e-20. Only weights that are
+/// exactly 0 can change at all.
 #[track_caller]
 fn assert_unmoved(after: &Tensors, before: &Tensors) {
     assert_eq!(after.len(), before.len());
@@ -96,7 +96,7 @@ fn classes_and_rules_come_from_file_and_recipe() {
     let text = fs::read_to_string(&setting.recipe).unwrap().replace("[\"normalize\"]", "[\"normalize(0.4, 0.3)\"]");
     let recipe = setting.folder.write("import.toml", &format!("{text}[init]\nmatch = [[\"net.(.*)\", \"$1\"]]\n"));
     let import = |more: &[&str]| run(0, &[&["import", &foreign, "--recipe", &recipe, "-o", &out], more].concat());
-    // the recipe must also be valid for training
+    // a recipe with `init.match` but without `init.from` is not valid for training, so import refuses it, too
     import(&[]).failed(2, &["init.match", "without init.from"]);
     let from = format!("{text}[init]\nfrom = \"weights\"\nmatch = [[\"net.(.*)\", \"$1\"]]\n");
     fs::write(&recipe, from).unwrap();
@@ -106,7 +106,7 @@ fn classes_and_rules_come_from_file_and_recipe() {
     assert_eq!(model.preprocess, ["normalize(0.4, 0.3)"]);
     import(&[]).failed(2, &["already exists", "--force"]);
     let ten = setting.folder.write("ten.txt", &"name\n".repeat(10));
-    import(&["--force", "--classes", &ten]).failed(2, &["net.safetensors", "11 classes", "10 names"]);
+    import(&["--force", "--classes", &ten]).failed(2, &["net.safetensors", "11 classes", "10 class names"]);
     let empty = setting.folder.write("empty.txt", "a\n\nb\n");
     import(&["--force", "--classes", &empty]).failed(1, &["empty.txt", "line 2 ", "empty"]);
 }

@@ -36,7 +36,7 @@ base_lr = 0.002
 codec = "exact"
 "#;
 
-/// With such a small rate, no bit of a weight changes.
+/// With such a small rate, no weight changes, except weights that are exactly 0.
 const STILL: [&str; 2] = ["--set", "schedule.base_lr=1e-30"];
 
 fn set(key: &str, value: &str) -> [String; 2] {
@@ -56,7 +56,7 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
     safetensors(&foreign, &want, |name, _| Some(format!("net.{name}")));
     let rule = set("init.match", r#"[["net\\.(.*)", "$1"]]"#);
     let cases = [
-        // a run's folder, its last checkpoint, and its weights in a .safetensors file
+        // three sources: a run's folder, its last checkpoint, and its weights in a .safetensors file
         (vec![set("init.from", &source)], "model.h5 (trireme)"),
         (vec![set("init.from", &format!("{source}/checkpoints/step-00000012.h5"))], "step-00000012.h5 (trireme)"),
         (vec![set("init.from", &foreign.display().to_string()), rule], "lenet.safetensors (safetensors)"),
@@ -79,7 +79,7 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
     let part = tensors(&setting.trained("part", 0, &args(&sets, &STILL)));
     for (name, (_, values)) in &part {
         let want = if name.starts_with("fc2.") { &random[name].1 } else { &want[name].1 };
-        // a bias of 0 changes even at this rate
+        // a bias that is exactly 0 changes a little even at this rate
         assert!(values.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-20), "{name}");
     }
     // with a normal rate, the result does not depend on the number of ranks or on a stop
@@ -96,7 +96,7 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
     assert_eq!(setting.digest("stopped"), setting.digest("ranks-1"));
 }
 
-/// Replaces a bias by an array with other values, stored in chunks as other programs do.
+/// In the model file, a bias is replaced by an array with other values, which is stored in chunks as other programs do.
 #[test]
 fn a_model_changed_by_another_program_is_reported() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
@@ -137,7 +137,7 @@ fn different_classes_are_reported() {
     let sets = [from[0].clone(), set("init.exclude", r#"["fc2.*"]"#)];
     setting.trained("excluded", 0, &args(&sets, &["--data", &renamed, "--max-steps", "1"]));
     let ended = setting.train("replaced", 2, &args(&from, &["--data", &more, "--max-steps", "1"])).succeeded();
-    ended.says(&["last layer, fc2,", "at random", "class 10 ", "\"ship\" in"]);
+    ended.says(&["last layer, fc2,", "random weights", "class 10 ", "\"ship\" in"]);
     ended.says(&["replaced: 2 tensors", "fc2.weight ([11, 500] "]);
 }
 
@@ -241,9 +241,9 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     refused(2, &["freeze.patterns=[\"conv1.*\"]", "sync=local(2)"], &parts);
     let parts = ["optimizer.groups.match: \"fcc*\"", "matches nothing"];
     refused(2, &["optimizer.groups=[{match=[\"fcc*\"], lr=2}]"], &parts);
-    let parts = ["table 1: ", "unknown key rate", "\"match\", \"lr\"", "\"weight_decay\""];
+    let parts = ["table 1: ", "unknown key \"rate\"", "\"match\", \"lr\"", "\"weight_decay\""];
     refused(2, &["optimizer.groups=[{match=[\"fc*\"], rate=2}]"], &parts);
-    refused(2, &["optimizer.groups=[{lr=2}]"], &["table 1: match: missing"]);
+    refused(2, &["optimizer.groups=[{lr=2}]"], &["table 1: match: this required key is missing"]);
     // without init.strict, missing tensors are allowed and reported
     run.train(2, &["--set", &good, "--set", &right, "--max-steps", "0"]).succeeded();
     fs::remove_dir_all(&run.out).unwrap();

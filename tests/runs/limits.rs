@@ -12,7 +12,7 @@ use support::images::DIGITS;
 use support::program::{PATIENCE, ProgramOutput, Running, files, is_alive, mpirun, signal, start, trireme};
 use support::setting::Setting;
 
-/// Trains with five steps per epoch, longer than any test runs.
+/// A recipe with five steps per epoch. Its 100,000 epochs take longer than any test.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -118,7 +118,7 @@ fn limited(setting: &Setting, name: &str, limit: &str, more: &[&str]) -> Program
     start(shell).wait(PATIENCE)
 }
 
-/// RLIMIT_NPROC does not apply to root, and RLIMIT_RTTIME applies only to real-time processes.
+/// Leaves out two limits: RLIMIT_NPROC does not apply to root, and RLIMIT_RTTIME applies only to real-time processes.
 #[test]
 fn every_limit_does_what_the_table_says() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
@@ -194,7 +194,8 @@ fn run_two_ranks(arguments: [&[&str]; 2]) -> ProgramOutput {
     start(command).wait(PATIENCE)
 }
 
-/// A batch-norm network. Its scores overflow because only scoring uses the running mean.
+/// A network with batch norm. The test sets a huge running mean, which only scoring uses. So the scores overflow, but
+/// training does not.
 const NET: &str = r#"
 input = [1, 28, 28]
 classes = 10
@@ -242,7 +243,8 @@ fn scores_that_are_not_finite_are_no_success() {
     ended.failed(1, &["a.png", "scores", "not finite"]);
 }
 
-/// A run notices if the file system hangs while a rank opens or syncs one of these files.
+/// A run and an evaluation must notice if the file system hangs while a rank opens or syncs one of the files in
+/// `cases`.
 #[test]
 fn files_that_hang_are_noticed_wherever_they_are_used() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);

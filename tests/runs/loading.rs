@@ -1,5 +1,5 @@
-//! Reading data during training, with the real binary under `mpirun`: shuffle windows, ways of reading, copies on a
-//! node's disk, and invalid records. The results must not depend on the number of ranks.
+//! Reading data during training, with the real binary under `mpirun`: shuffle windows, mapped and read shards, copies
+//! on a node's disk, and invalid records. The results must not depend on the number of ranks.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -40,7 +40,7 @@ fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [211, 30])
 }
 
-/// Trains and returns the output folder and how the run ended.
+/// Trains into the output folder `name`. Returns the path of the folder, and the exit code and output of the program.
 fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> (String, ProgramOutput) {
     (setting.out(name), setting.train(name, ranks, more))
 }

@@ -70,13 +70,13 @@ fn every_line_is_as_the_schema_says() {
         assert_eq!(fault(&schema, &value), None, "{line}");
         assert!(value["t"].is_f64() && value["utc"].as_str().unwrap().ends_with('Z'), "{line}");
     }
-    // a multi-label run
+    // checks the log of a multi-label run
     let several = Setting::with(RECIPE, |dir| Images::several(dir, DIGITS, 24, 10));
     several.trained("out", 0, &["--set", "loss.kind=bce", "--max-steps", "2"]);
     for line in fs::read_to_string(Path::new(&several.out("out")).join("metrics.jsonl")).unwrap().lines() {
         assert_eq!(fault(&schema, &serde_json::from_str(line).unwrap()), None, "{line}");
     }
-    // a run with numbers
+    // checks the log of a regression run
     let numbers = Setting::with(RECIPE, |dir| blobs::images(dir, DIGITS, [24, 10]));
     numbers.trained("out", 0, &["--set", "loss.kind=mse", "--max-steps", "2"]);
     for line in fs::read_to_string(Path::new(&numbers.out("out")).join("metrics.jsonl")).unwrap().lines() {
@@ -187,7 +187,8 @@ fn a_run_ends_with_a_page_and_runs_are_listed_and_compared() {
     assert_eq!([warning(0), warning(1), warning(2)], [0, 0, 1]);
 }
 
-/// Truncated lines, foreign lines and losses that are not numbers: the page shows the rest and reports what is missing.
+/// If a log has truncated lines, foreign lines or losses that are not numbers, the commands show the rest and report
+/// what they could not read.
 #[test]
 fn missing_parts_of_a_log_are_reported() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);

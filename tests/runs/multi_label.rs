@@ -13,7 +13,7 @@ use support::program::{events, run};
 use support::setting::Setting;
 use support::small_run::SmallRun;
 
-/// Nine steps per epoch. In the short last one, workers have one image or none.
+/// A recipe with nine steps per epoch. In the short last step, workers have one image or none.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -240,7 +240,7 @@ fn tables_sheets_and_predictions() {
         assert_eq!(line.split(',').nth(3), Some(labels.join(";").as_str()), "{line}");
     }
     assert!(image::open(&sheet).unwrap().width() > 100);
-    // predictions above a threshold, in each output format
+    // the classes above a threshold, as CSV and as text
     let all = predicted(&setting, &out);
     let photos = setting.folder.at("photos");
     for (threshold, more) in [(0.5, &[][..]), (0.2, &["--threshold", "0.2"]), (1.0, &["--threshold", "1"])] {
@@ -285,7 +285,7 @@ fn single_and_multi_label_models_are_distinguished() {
     let out = several.trained("out", 0, &["--max-steps", "1"]);
     one.train(0, &["--max-steps", "1"]).succeeded();
     let scored = |model: &str, data: &str, more: &[&str]| run(0, &[&["eval", model, "--data", data], more].concat());
-    scored(&out, &one.data, &[]).failed(1, &[&out, "several labels", &one.data, "one each", "convert csv"]);
+    scored(&out, &one.data, &[]).failed(1, &[&out, "several labels", &one.data, "one label each", "convert csv"]);
     scored(&one.out, &several.data, &[]).failed(1, &["one label each", &several.data, "\"bce\""]);
     scored(&out, &several.data, &["--map-classes"]).failed(2, &["--map-classes", "one label", &several.data]);
     let picture = several.folder.at("picture.png");

@@ -9,7 +9,7 @@ use formats::checkpoint::ModelFile;
 use support::program::{events, files, run};
 use support::small_run::{RECIPE, SmallRun};
 
-/// Creates a small run with this network file next to the recipe and the exact codec.
+/// Creates a small run whose recipe uses this network file and the codec "exact". The file is next to the recipe.
 fn setting(name: &str, text: &str) -> SmallRun {
     let (setting, _) = SmallRun::new();
     setting.folder.write(name, text);
@@ -66,7 +66,8 @@ fn the_file_is_not_needed_again() {
     run(2, &["eval", &setting.out, "--data", &setting.data]).succeeded();
     run(0, &["export", &setting.out, "--to", "onnx", "-o", &setting.folder.at("own.onnx")]).succeeded();
     run(0, &["export", &setting.out, "--to", "safetensors", "-o", &setting.folder.at("own.safetensors")]).succeeded();
-    // the copies in the output folder can be used as a recipe
+    // training with the copy of the recipe in the output folder, which names the copy of the network, gives the same
+    // model
     let copy = setting.folder.at("out/recipe.toml");
     let out = setting.folder.at("copy");
     run(0, &["train", &copy, "--data", &setting.data, "--out", &out, "--threads", "1"]).succeeded();
@@ -98,7 +99,7 @@ fn errors_in_a_network_are_reported_before_anything_is_written() {
     fs::remove_file(setting.folder.at("own.toml")).unwrap();
     setting.refused(2, &[], &["the network", "own.toml", "No such file"]);
     setting.folder.write("recipe.toml", &recipe("own.tml"));
-    setting.refused(2, &[], &["\"own.tml\"", "the catalogue", ".toml or .onnx"]);
+    setting.refused(2, &[], &["\"own.tml\"", "`trireme models`", ".toml or .onnx"]);
     setting.folder.write("own.onnx", "no model");
     setting.folder.write("recipe.toml", &recipe("own.onnx"));
     setting.refused(2, &[], &["own.onnx"]);
@@ -122,7 +123,7 @@ fn an_onnx_file_is_trained_on_from_its_weights() {
     run(0, &["export", &setting.out, "--to", "onnx", "-o", &setting.folder.at("own.onnx")]).succeeded();
     setting.folder.write("recipe.toml", &recipe("own.onnx"));
     let still = SmallRun { out: setting.folder.at("still"), ..setting };
-    // with such a small rate, weights do not change
+    // with such a small learning rate, no weight changes by more than 1e-20
     let still_set = ["--max-steps", "1", "--set", "schedule.base_lr=1e-30"];
     let ended = still.train(0, &still_set).succeeded();
     ended.says(&["8 tensors", "own.onnx"]);
@@ -144,7 +145,7 @@ fn an_onnx_file_is_trained_on_from_its_weights() {
     let random = SmallRun { out: still.folder.at("random"), ..still };
     random.train(0, &[&still_set[..], &["--set", "model_weights=false"]].concat()).succeeded();
     assert_ne!(weights(&model(&random.out)), weights(&began));
-    // resuming the run and using its models do not need the file
+    // the run can resume and be evaluated without the original ONNX file
     fs::remove_file(random.folder.at("own.onnx")).unwrap();
     let on = SmallRun { out: random.folder.at("on2"), ..random };
     fs::remove_file(on.folder.at("on2/model.h5")).unwrap();

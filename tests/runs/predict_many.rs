@@ -109,13 +109,13 @@ fn a_killed_prediction_continues() {
         drop(running);
         assert!((least..600).contains(&rows()) && !Path::new(&out).exists(), "{} rows", rows());
     }
-    // an incomplete line, as after a kill within a write
+    // append an incomplete line, as if the program had been killed during a write
     fs::OpenOptions::new().append(true).open(&journal).unwrap().write_all(b"{\"image\":\"x").unwrap();
-    // other options are another prediction
+    // the unfinished predictions of one command cannot be continued with other options
     predict(&setting, 0, "killed.csv", &["--top", "3"])
         .failed(2, &["killed.csv.partial", "another prediction", "remove"]);
     let ended = predict(&setting, 1, "killed.csv", &features).succeeded();
-    assert!(ended.stderr.contains("600 images, ") && ended.stderr.contains("kept from an earlier"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("600 images, ") && ended.stderr.contains(" of them kept "), "{}", ended.stderr);
     assert_eq!(bytes(&setting, "killed.csv"), bytes(&setting, "whole.csv"));
     assert_eq!(bytes(&setting, "killed.npy"), bytes(&setting, "whole.npy"));
     assert!(!Path::new(&journal).exists());

@@ -34,7 +34,7 @@ fn check(recipe: &str, side: u32, batch: &str) {
     assert!(scored.stdout.contains('8'), "{recipe}: {}", scored.stdout);
 }
 
-/// `RECIPES=name,name` selects recipes.
+/// Tests all these recipes, or those in the environment variable RECIPES=name,name.
 #[test]
 #[ignore = "minutes: make test-networks"]
 fn large_networks_train_by_their_recipes() {

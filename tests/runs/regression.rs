@@ -15,7 +15,7 @@ use support::program::{events, run};
 use support::setting::Setting;
 use support::small_run::SmallRun;
 
-/// Nine steps per epoch. The last step is short: each worker has at most one image.
+/// A recipe with nine steps per epoch. In the short last step, each worker has at most one image.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -162,7 +162,7 @@ fn scores_are_what_the_definitions_say() {
         near(&scores(&out).last().unwrap()[key], want, key);
     }
     near(&found["loss"], loss, "loss");
-    // model.h5 has the scores and the scale
+    // model.h5 has the scores, and the names and the scale of the targets
     let model = formats::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
     assert_eq!(model.targets, setting.images.manifest.targets);
     near(&found["rmse"], model.scores["test/rmse"], "model.h5");
@@ -294,7 +294,7 @@ fn models_of_numbers_and_of_classes_are_distinguished() {
     assert_eq!(eval(&out, 0, &["--data", &scaled])["targets"], eval(&out, 0, &[])["targets"]);
 }
 
-/// A colour network with a single number, from a data set that was converted from a table.
+/// Trains a network to predict a number (the brightness) from colour images. The data set was converted from a CSV table.
 #[test]
 fn a_table_becomes_a_scored_model() {
     let setting = Setting::with(RECIPE, |dir| Images::new(dir, ImageSpec::new(32, 32, 3), 4, 4));

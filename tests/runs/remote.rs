@@ -7,13 +7,14 @@ use std::time::Instant;
 
 use backend::reference::Reference;
 use backend::{Backend, Error, Unavailable};
-use loaders::ImageSpec;
+use loaders::{Draws, Dtype, ImageSpec};
 use recipe::Changes;
 use report::Verbosity;
 use training::device::{Device, DeviceChoice, DeviceSettings};
 use training::train;
 use training::train::plan::request::TrainRequest;
 
+use support::bands::{At, images};
 use support::program::{PATIENCE, ProgramOutput, events, on_ranks, start};
 use support::remote::Remote;
 use support::setting::Setting;
@@ -151,6 +152,19 @@ fn images_that_the_device_keeps_change_nothing() {
     let varied = ["loader.cache=\"device\"", "augment.train=[\"brightness(9)\", \"normalize\"]"];
     let ended = run(&setting, "remote", "not kept", 1, ["2", ""], &varied).succeeded();
     ended.says(&["loader.cache = \"device\"", "no effect"]);
+}
+
+/// Images that are not bytes reach the device in their stored type, and are normalised there.
+#[test]
+fn stored_values_of_other_types_change_nothing() {
+    for dtype in [Dtype::U16, Dtype::I16, Dtype::F32] {
+        let noise = |_: At, draws: &mut Draws| f64::from(draws.below(30_000));
+        let setting = Setting::with(RECIPE, |dir| images(dir, (ImageSpec::new(8, 8, 5), dtype), [43, 16], noise));
+        let lists = ["augment.train=[\"select_bands(4, 1, 2)\", \"pad_crop(1)\", \"flip\", \"normalize\"]"];
+        let sets = [lists[0], "augment.eval=[\"select_bands(4, 1, 2)\", \"normalize\"]"];
+        let plain = train(&setting, "reference", "plain", 1, &sets);
+        assert_eq!(train(&setting, "remote", "remote", 2, &sets), plain, "{dtype}");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use support::images::{DIGITS, Images, THINGS};
 use support::program::{PATIENCE, events, files, run, start};
 use support::setting::Setting;
 
-/// Six steps per epoch, the last one short.
+/// A recipe with six steps per epoch. The last step is short.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -262,7 +262,8 @@ fn auto_without_a_checkpoint_starts_at_the_beginning() {
     let setting = plain();
     setting.train("out", 2, &["--resume", "auto", "--max-steps", "2"]).succeeded();
     assert_eq!(events(&setting.out("out"), "start")[0]["step"], 0);
-    // the folder is now like that of a run that was killed before its first checkpoint
+    // a folder with a model but without checkpoints is refused; without both, it is like that of a run that was killed
+    // before its first checkpoint, and training starts at step 0
     fs::remove_dir_all(setting.out("out/checkpoints")).unwrap();
     setting.train("out", 2, &["--resume", "auto"]).failed(2, &["a model", "no checkpoint", "--out"]);
     fs::remove_file(setting.out("out/model.h5")).unwrap();
@@ -436,7 +437,7 @@ fn a_named_checkpoint() {
     assert_eq!(events(&setting.out("fresh"), "step")[0]["step"], at + 1);
     // but not into the folder of another run
     setting.train("other", 0, &["--max-steps", "1"]).succeeded();
-    setting.train("other", 2, &["--resume", &named]).failed(2, &["is not empty", &named, "its checkpoints"]);
+    setting.train("other", 2, &["--resume", &named]).failed(2, &["is not empty", &named, "is not a checkpoint"]);
     // in the folder of the same run, later checkpoints get the prefix `aside-`
     setting.train("out", 2, &["--resume", &named, "--max-steps", &next]).succeeded();
     assert_eq!(events(&out, "step").last().unwrap()["step"], at + 1);
@@ -464,7 +465,7 @@ fn a_named_checkpoint() {
 fn a_failed_checkpoint_does_not_end_the_run() {
     let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[2]), DIGITS, SIZES);
     let mut command = std::process::Command::new("sh");
-    // 30,000 units of 512 or 1,024 bytes
+    // the limit is 30,000 units of 512 or 1,024 bytes, depending on the shell
     command.args(["-c", "trap '' XFSZ; ulimit -f 30000; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_trireme")]);
     let out = setting.out("out");
     command.args(["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--set", "model=lenet"]);

@@ -9,7 +9,7 @@ use formats::checkpoint::{LayerWeights, ModelFile};
 use support::images::DIGITS;
 use support::setting::Setting;
 
-/// Six steps per epoch.
+/// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -98,8 +98,8 @@ fn any_number_of_ranks_and_a_stop_leave_the_same_bits() {
     }
 }
 
-/// With a tiny `sam_rho`, both gradients of a step are equal. The second is rounded with other random draws than a plain
-/// step, so the results are equal only with the exact codec.
+/// With a tiny `sam_rho`, a SAM step has the same gradient as a plain step. But the codecs int8 and ternary round it
+/// with other random draws than in a plain step, so only the codec "exact" gives the same result.
 #[test]
 fn both_gradients_are_rounded_with_their_own_draws() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);

@@ -11,7 +11,7 @@ use support::images::DIGITS;
 use support::program::{ProgramOutput, events, files, run};
 use support::setting::Setting;
 
-/// Six steps per epoch.
+/// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -51,7 +51,7 @@ fn scores(out: &str, ema: bool, field: &str) -> Vec<(u64, f64)> {
     of.map(|line| (line["epoch"].as_u64().unwrap(), line[field].as_f64().unwrap())).collect()
 }
 
-/// Evaluates with the batch size that training uses.
+/// Evaluates with the batch size that one worker uses in training, so that the scores are rounded in the same way.
 fn eval(out: &str, more: &[&str]) -> (Value, ProgramOutput) {
     let ended = run(0, &[&["eval", out, "--threads", "1", "--json", "--batch", "3"], more].concat()).succeeded();
     (serde_json::from_str(&ended.stdout).unwrap(), ended)
@@ -130,12 +130,12 @@ fn scorings_follow_the_eval_settings() {
     assert!(events(&whole, "eval").iter().all(|line| line["count"] == 40));
 }
 
-/// A run without a better score ends. If it was stopped in between and resumed on other ranks, it ends at the same step
-/// with the same bits.
+/// A run ends after `stop.patience` evaluations without a better score. If it was stopped before and resumed on other
+/// ranks, it ends at the same step with the same bits.
 #[test]
 fn patience_ends_a_stopped_run_at_the_same_step() {
     let setting = setting();
-    // no score can be better by this much
+    // no top-1 can be better by 1, so no score after the first counts as better
     let keys = sets(&["stop.patience=2", "stop.min_delta=1", "epochs=50"]);
     let whole = setting.trained("whole", 1, &keys);
     assert_eq!((end(&whole)["step"].as_u64(), end(&whole)["ended"].as_str()), (Some(18), Some("patience")));
@@ -147,7 +147,7 @@ fn patience_ends_a_stopped_run_at_the_same_step() {
     last.says(&["no better top1", "stop.patience", "step 18"]);
     assert!(setting.model("whole") == setting.model("parts"), "model.h5 differs");
     assert_eq!(setting.digest("whole"), setting.digest("parts"));
-    // the run is complete until it gets more patience
+    // the run counts as complete until `stop.patience` is increased
     let again = setting.train("parts", 2, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
     assert!(again.stdout.contains("complete, 18 steps"), "{}{}", again.stdout, again.stderr);
     let longer = sets(&["stop.patience=3", "stop.min_delta=1", "epochs=50"]);
@@ -228,7 +228,7 @@ fn test_is_scored_only_at_the_end_if_there_is_validation() {
         let name = format!("both-{ranks}");
         let out = setting.trained(&name, ranks, &[&["--data", &both], &keys[..]].concat());
         let all = events(&out, "eval");
-        // the split, the image count, and whether the run ends here and scores the averages
+        // returns the split, the image count, and whether the run ends here and scores the averages
         let of = |line: &Value| {
             let (split, count) = (line["split"].as_str().unwrap().to_string(), line["count"].as_u64().unwrap());
             (split, count, line["at_end"] == true, line["ema"] == true)

@@ -1,4 +1,5 @@
-//! What a run on more than one rank shows: the ranks' timing in metrics.jsonl, the slowest rank, and the trace.
+//! What a run on more than one rank reports about its ranks: times in metrics.jsonl, the slowest rank of an epoch, and
+//! the trace.
 
 use std::collections::BTreeSet;
 

@@ -12,7 +12,7 @@ use support::mentions;
 use support::program::{events, run};
 use support::setting::Setting;
 
-/// Five steps per epoch, with images of 8, 12 and 16 pixels.
+/// A recipe with five steps per epoch, and images of 8, 12 and then 16 pixels.
 const RECIPE: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -130,8 +130,8 @@ fn invalid_sizes_are_refused() {
     setting.train("out", 2, &sets(&flat)).failed(2, &["augment.sizes", "only images of 3x16x16", "global pool"]);
 }
 
-/// A run may train and evaluate at different sizes, and either may be larger. The result equals that of a run with
-/// `augment.sizes` that uses a single size. The model has the size of the evaluation.
+/// Without `augment.sizes`, a run may train and evaluate at different image sizes, and either may be larger. The result
+/// equals that of a run whose `augment.sizes` has only this training size. The model stores the size of the evaluation.
 #[test]
 fn a_run_may_be_trained_at_one_size_and_scored_at_another() {
     let setting = setting();

@@ -1,5 +1,6 @@
-//! Stopping with the real binary: signals to the program and to mpirun, and time limits. Each ends with a checkpoint,
-//! exit code 75 and a message that says how to resume. The resumed run has the same bits as an undisturbed one.
+//! Stops the real binary with signals to the program or to mpirun, and with time limits. Each stop leaves a checkpoint,
+//! exit code 75 and a message that says how to resume, except a second SIGINT, which ends the run at once. A resumed
+//! run has the same bits as an undisturbed one.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ use support::images::DIGITS;
 use support::program::{PATIENCE, Running, events, files, is_alive, run, signal, start};
 use support::setting::Setting;
 
-/// Five steps per epoch, and a few seconds in total.
+/// A recipe with five steps per epoch. It trains for a few seconds in total.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -193,7 +194,7 @@ fn a_second_interrupt_leaves_at_once() {
     std::thread::sleep(Duration::from_millis(200));
     assert!(is_alive(running.id()));
     signal(running.id() as i32, libc::SIGINT);
-    // after the end of the step the code would be 75
+    // 130 and not 75: the run has not waited for the end of the step
     let ended = running.wait(PATIENCE);
     assert_eq!(ended.status.code(), Some(130), "{}", ended.stderr);
     assert!(events(&out, "step").is_empty());

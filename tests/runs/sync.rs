@@ -32,7 +32,7 @@ train = ["normalize"]
 eval = ["normalize"]
 "#;
 
-/// Trains with these keys and returns the output folder and how the run ended.
+/// Trains with these recipe keys. Returns the output folder, and the exit code and output of the program.
 fn train(setting: &Setting, name: &str, ranks: usize, sets: &[&str]) -> (String, ProgramOutput) {
     let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
     (setting.out(name), setting.train(name, ranks, &sets))

@@ -20,6 +20,9 @@ const OWN: &str = "# By hand.\n5 32 64 14 14 onednn\n";
 
 /// Returns true if this processor can run both implementations.
 fn has_choice() -> bool {
+    #[cfg(not(target_arch = "x86_64"))]
+    let has = false;
+    #[cfg(target_arch = "x86_64")]
     let has = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
     if !has {
         support::skip("the choice of kernels: the processor has no AVX2 and FMA");
@@ -31,7 +34,7 @@ fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [48, 10])
 }
 
-/// Returns a fact of the last start into the output folder.
+/// Returns a fact from the `start` event that the last start of this run has logged.
 fn fact(setting: &Setting, out: &str, name: &str) -> String {
     let starts = events(&setting.out(out), "start");
     starts.last().expect("a start")["facts"][name].as_str().unwrap_or_else(|| panic!("no fact {name}")).to_string()
@@ -41,7 +44,7 @@ fn fact(setting: &Setting, out: &str, name: &str) -> String {
 fn a_disabled_instruction_set_is_not_used_and_is_reported() {
     let setting = setting();
     let held = |isa: &str, more: &[&str]| {
-        // without fast instructions, a step of a small network takes more than a second
+        // trains a single step, because without fast instructions a step takes more than a second
         let args = [&["--threads", "1", "--max-steps", "1"], more].concat();
         let mut command = setting.command(isa, 0, &args);
         command.env(ISA, isa).env_remove(TABLE);
@@ -54,7 +57,7 @@ fn a_disabled_instruction_set_is_not_used_and_is_reported() {
             .unwrap_or_else(|| panic!("no conv2 in\n{plan}"))
             .to_string()
     };
-    // emulates a processor without AVX2
+    // the program runs as on a processor without AVX2
     held("SSE41", &[]);
     mentions(fact(&setting, "SSE41", "device"), &[", sse4.1,", "1 thread, no table)"]);
     let line = conv2("SSE41");
@@ -119,8 +122,8 @@ fn all_ranks_use_rank_0s_table_and_report_it() {
     let ended = both("first", [Some(&own), None]).succeeded();
     ended.says(&["rank 1 ", "rank 0's algorithms", &format!("table {own},")]);
     assert_eq!(setting.digest("first"), setting.digest("same"), "rank 1 does not use rank 0's table");
-    // a rank keeps the table that its environment names; a message says so, and the run fails if the tables give
-    // different memory layouts
+    // each rank keeps a table that its environment names, and a message says so; the run fails if the ranks' tables
+    // give different memory layouts
     let ended = both("named", [Some("none"), Some("intel-avx512")]).succeeded();
     ended.says(&["rank 1 ", "cannot use", "rank 0's differ for ", "convolutions)"]);
     if has_choice() {
@@ -176,7 +179,7 @@ fn each_implementation_is_measured_and_the_fastest_becomes_a_row() {
     let passes = ["2 forward", "2 weights", "2 input", "4 forward", "4 weights", "4 input"];
     let by: &[&str] = if has_choice() { &["onednn", "winograd"] } else { &[] };
     by.iter().for_each(|by| assert_eq!(of("3 16>32 6x6", by), passes, "{by}"));
-    // layers without a choice are left out
+    // layers with only one implementation are not measured
     assert!(of("1 16>8 6x6", "onednn").is_empty() && lines.iter().all(|line| line["implementation"] != ""));
     assert!(
         lines.iter().all(|line| !line["op"].as_str().unwrap().starts_with("linear")),

@@ -135,5 +135,5 @@ fn without_a_terminal_lines_are_short_and_facts_are_in_the_log() {
     mentions(&more, &["resumes", "after step 6 "]);
     let log = fs::read_to_string(Path::new(&setting.out("part")).join("run.log")).unwrap();
     assert_eq!(log.matches("Z  launch  ").count(), 2, "{log}");
-    run(0, &["train", &setting.recipe, "-q", "-v"]).failed(2, &["cannot be used with"]);
+    run(0, &["train", &setting.recipe, "-q", "-v"]).failed(2, &["--quiet", "cannot be used"]);
 }

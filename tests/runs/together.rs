@@ -8,7 +8,7 @@ use support::mentions;
 use support::program::events;
 use support::setting::Setting;
 
-/// Six steps per epoch.
+/// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -70,7 +70,7 @@ fn rates(out: &str) -> Vec<f64> {
 #[test]
 fn a_plateau_schedule_resumes_its_state() {
     let setting = setting();
-    // a threshold that no score reaches
+    // a score must be better by 1 to count, which no top-1 is
     let keys = ["schedule.kind=plateau", "schedule.patience=0", "schedule.cooldown=1", "schedule.threshold=1"];
     let out = the_same_bits(&setting, "plateau", &[&keys[..], &["schedule.score=top1", "epochs=5"]].concat());
     let rates = rates(&out);
@@ -123,7 +123,7 @@ fn a_run_reports_its_rules() {
     first.says(&["checkpoint with", "best loss"]);
     first.says(&["9 evaluations", "better top1"]);
     mentions(&first.stderr, &["rho 0.05", "from epoch 2"]);
-    // the last step within an epoch may be the best
+    // the score at the last step is the best, although this step is within an epoch
     let evals = events(&setting.out("out"), "eval");
     let best = evals.iter().rfind(|eval| eval["best"] == "loss").unwrap();
     assert_eq!(best["step"], 15);

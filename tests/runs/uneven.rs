@@ -11,7 +11,7 @@ use support::program::events;
 use support::setting::Setting;
 use support::small_run::SmallRun;
 
-/// Nine steps per epoch. In the short last one, workers have one image or none.
+/// A recipe with nine steps per epoch. In the short last step, workers have one image or none.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -85,7 +85,8 @@ fn balanced_draws_keep_the_laws() {
     assert_ne!(setting.losses("plain")[..2], setting.losses("1")[..2]);
 }
 
-/// Only the ratios of weights matter, equal weights have no effect, and the number of workers makes no difference.
+/// Multiplying all class weights by a constant has no effect, equal weights have none, and the number of workers makes
+/// no difference.
 #[test]
 fn a_step_is_divided_by_its_sum_of_weights() {
     let setting = uneven("");
@@ -122,7 +123,7 @@ fn weights_that_do_not_fit_are_refused() {
     refused(&["loss.class_weights=inverse"], &["loss.class_weights=inverse", "\"auto\"", "\"effective(beta)\""]);
     refused(&["loss.class_weights=2"], &["loss.class_weights=2", "\"auto\""]);
     refused(&["balanced=true", "shuffle=window(2)"], &["balanced", "shuffle = \"full\""]);
-    // a record with an invalid label is named in an error, or skipped
+    // a record with an invalid label: an error that names it, or it is skipped
     let odd = |id: u64, record: &mut Record| record.label = if id == 12 { 99 } else { record.label };
     let (small, _images) = SmallRun::of(|dir| Images::edited(dir, DIGITS, 48, 10, odd));
     let balanced = ["--set", "balanced=true"];

@@ -6,7 +6,7 @@ use support::images::{Images, THINGS};
 use support::program::{ProgramOutput, run};
 use support::setting::Setting;
 
-/// Images of 32 pixels, from which the network sees 28.
+/// A recipe for images of 32 pixels. The network gets crops of 28 pixels.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -56,7 +56,7 @@ fn averages_of_views_are_the_same_on_any_number_of_ranks() {
             Images::new(dir, THINGS, 16, 8)
         });
     let out = without.trained("out", 0, &[]);
-    run(0, &["eval", &out, "--corners"]).failed(2, &["center_crop(size)", "does not have"]);
+    run(0, &["eval", &out, "--corners"]).failed(2, &["center_crop(size)", "has no center_crop"]);
 }
 
 /// The scores before softmax are averaged, so a picture and its mirror image have the same result.

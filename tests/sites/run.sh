@@ -51,11 +51,11 @@ until_true() {
     done
 }
 
-# noted WORDS: the ranks recorded these words. ended JOB: the job is over.
+# noted WORDS: succeeds if a rank has recorded these words. ended JOB: succeeds if the job has ended.
 noted() { grep -q -- "$1" "$SITES/ranks.log"; }
 ended() { [ -s "$SITES/jobs/$1/code" ]; }
 
-# started: both ranks are ready to be stopped.
+# started: waits until both ranks have installed their signal handlers.
 started() {
     until_true 60 test -e out/ready-2
 }
@@ -75,8 +75,8 @@ code() {
 # shellcheck disable=SC2016
 odd='augment.train=["flip", $x  '"'y']"
 
-# goes_on LAST [THREADS]: checks that the ranks stopped with a checkpoint and resumed from it with the same arguments. LAST is the
-# last job's id. THREADS are the compute thread options, which are empty with a GPU.
+# goes_on LAST [THREADS]: checks that the ranks have stopped with a checkpoint and resumed from it with the same arguments. LAST is the id
+# of the last job. THREADS are the expected options for compute threads, by default `--threads 4`, and empty with a GPU.
 goes_on() {
     until_true 60 test -s out/model
     noted 'checkpoint 0 ' || fail 'no checkpoint'
@@ -87,8 +87,8 @@ goes_on() {
 
 train=(train recipe.toml --out out --set "$odd")
 
-# The first job of pbs, lsf and flux is warned 3 s after its start and killed 27 s later. This is long enough for a busy machine: the ranks
-# must have started and stopped within this time.
+# In the tests of pbs, lsf and flux, the first job is warned 3 s after its start and killed 27 s later. Within this time the ranks must have
+# started and stopped, even on a busy machine.
 
 test_syntax() {
     local file
@@ -273,7 +273,7 @@ refuses() {
     grep -q -- "$words" said.log || fail "$*: $(cat said.log)"
 }
 
-# Invalid numbers of ranks, and Slurm scripts outside of a Slurm job.
+# Wrong numbers of ranks, and Slurm scripts that run outside of a Slurm job, must be refused.
 test_mistakes() {
     local script ranks
     for ranks in 0 x -1 2x; do
@@ -286,7 +286,7 @@ test_mistakes() {
     done
 }
 
-# Stops with the installed mpirun.
+# Stops a run under the mpirun that is installed on this machine.
 test_mpirun() {
     local real
     real=$(PATH=${PATH#*:} command -v mpirun) || fail 'mpirun is missing; run: make setup'

@@ -47,7 +47,8 @@ submit() {
     sbatch --parsable --ntasks=2 --cpus-per-task=1 --job-name=test "${options[@]}" "$scripts/$script" "$@"
 }
 
-# train OUT ARGUMENTS...: uses small batches, two workers and an integer codec, so that the bits do not depend on anything else.
+# train OUT ARGUMENTS...: submits train.sbatch with small batches. With two workers and an integer codec, the bits do not depend on the
+# ranks.
 BATCH=16
 train() {
     local out=$1
@@ -160,7 +161,8 @@ test_doctor() {
     grep -q 'no problem found' good.log || fail "doctor: $(cat good.log)"
 }
 
-# A stop in the middle, requested by Slurm: checkpoint, requeue, resume, and a model that does not differ.
+# A run is stopped by a signal through Slurm. It must write a checkpoint, be requeued, resume, and give the same model as a run without a
+# stop.
 test_requeue() {
     local id
     id=$(train plain --max-steps 60)
@@ -174,7 +176,7 @@ test_requeue() {
     same_bits plain stopped
 }
 
-# local.sh: TERM is a stop with a checkpoint and without a restart. After a time limit the run restarts if this was requested.
+# local.sh: after TERM, a run writes a checkpoint and does not restart. After its time limit it restarts as often as -r allows.
 test_local() {
     local id code=0 arguments
     arguments=("$recipe" --data "$DATA" --threads 1 --set epochs=500 --set batch="$BATCH" --set workers=2
@@ -200,7 +202,7 @@ test_local() {
     grep -q '0 restarts left' local.log || fail 'no restart after --time-limit'
 }
 
-# scancel stops for good: a checkpoint, but no requeue.
+# scancel ends a run for good: it writes a checkpoint and is not requeued.
 test_cancel() {
     local id
     id=$(train cancelled)
@@ -212,8 +214,8 @@ test_cancel() {
     ls cancelled/checkpoints/*.h5 >/dev/null || fail 'no checkpoint'
 }
 
-# A time limit that is shorter than the training. The length of the training is set only when the limit has been reached: 30 steps later, on
-# a machine of any speed. Slurm counts minutes and checks every half minute.
+# A training that Slurm's time limit stops. So that this works at any speed, the training has no last step before the limit. Afterwards its
+# last step is set to 30 more steps. Slurm's limits are in minutes, and it checks them every half minute.
 test_limit() {
     local id i
     cat >some-steps <<END

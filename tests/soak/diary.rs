@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::fault::Fault;
 use crate::meter::ResourceUse;
 
-/// Shared by the threads of a soak test.
+/// The log and the counters of a soak test, shared by its threads.
 pub struct Diary {
     start: Instant,
     counts: Mutex<Counts>,
@@ -17,20 +17,20 @@ pub struct Diary {
 pub struct Counts {
     /// For each kind of fault: how often it occurred, and the longest time until the run ended or continued.
     pub faults: BTreeMap<Fault, FaultCount>,
-    /// Runs that resumed from a checkpoint, or from the start if there was none.
+    /// Number of times a run resumed from a checkpoint, or from the start if there was none.
     pub resumes: u64,
-    /// Resumed runs with another number of ranks than before.
+    /// Number of resumes on another number of ranks than before.
     pub resumes_on_others: u64,
-    /// Training runs that reached their last step.
+    /// Number of training runs that reached their last step.
     pub laps: u64,
-    /// Models that equal the reference byte for byte.
+    /// Number of models that equal the reference byte for byte.
     pub models: u64,
-    /// Checkpoints with the same content as in the reference.
+    /// Number of checkpoints with the same content as the reference's checkpoint of the same step.
     pub checkpoints: u64,
-    /// Complete checkpoints of steps that the reference has no checkpoint of. The log lines of these steps equal the
-    /// reference.
+    /// Number of readable checkpoints of steps for which the reference has no checkpoint. Only their log lines are
+    /// compared with the reference.
     pub others: u64,
-    /// Log lines of steps and scores that equal the reference.
+    /// Number of log lines of steps and scores that equal the reference.
     pub lines: u64,
     /// Messages about failed checks.
     pub failures: Vec<String>,

@@ -34,8 +34,8 @@ impl Fault {
     /// The faults that a run must survive.
     pub const SURVIVABLE: [Self; 4] = [Self::Pause, Self::SlowReads, Self::SlowWrites, Self::NoRoomForCheckpoints];
 
-    /// The faults that must end a run so that it can resume. [`Fault::KillEarly`] is missing because it only follows
-    /// one of these.
+    /// The faults that must end a run. The run must then be able to resume. [`Fault::KillEarly`] is not in the list,
+    /// because the test causes it only during a resume after one of these faults.
     pub const FATAL: [Self; 7] = [
         Self::KillRank,
         Self::KillLauncher,

@@ -1,9 +1,9 @@
-//! Measures the memory, descriptors and threads of a process, and whether they stay constant.
+//! Measures the memory, descriptors and threads of a process over time, and checks that they do not grow.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// A sample. Samples are taken about once a second.
+/// One measurement of a process, taken about once a second.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// Time since the start of the meter.
@@ -23,7 +23,7 @@ pub struct Meter {
     samples: Vec<Sample>,
 }
 
-/// A value at the beginning and at the end of the samples.
+/// A measured quantity in the first and in the last quarter of the samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<T> {
     /// Value in the first quarter.
@@ -37,13 +37,14 @@ pub struct Change<T> {
 pub struct ResourceUse {
     /// Time from the first sample after the warm-up to the last.
     pub time: Duration,
-    /// Medians of the memory in KiB.
+    /// Median of the memory in KiB in each of the two quarters.
     pub memory: Change<u64>,
-    /// Maximum of the memory in KiB.
+    /// Maximum of the memory in KiB over all samples.
     pub peak: u64,
-    /// Minimum number of open descriptors, so that files that are open only briefly do not count.
+    /// Minimum number of open descriptors in each quarter. Unlike a maximum, it ignores files that are open only
+    /// briefly.
     pub descriptors: Change<u64>,
-    /// Minimum number of threads.
+    /// Minimum number of threads in each quarter.
     pub threads: Change<u64>,
 }
 

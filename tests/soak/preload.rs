@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the library should do.
+/// The delays and failures that the library should cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interference {
     /// Additional milliseconds for each read from the data set.

@@ -1,4 +1,5 @@
-//! One process of a series of training runs with all its ranks, from its start to the fault that ends it.
+//! One start of a training program, with or without a launcher, and its ranks, until the program ends or a fault ends
+//! it.
 
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
@@ -15,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Time between two samples of the ranks' resources.
 const SAMPLED: Duration = Duration::from_secs(1);
 
-/// How the process is started.
+/// The options of one start of the training program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchOptions {
     /// Number of ranks. 0 starts the program without mpirun.
@@ -24,7 +25,7 @@ pub struct LaunchOptions {
     pub reads: bool,
 }
 
-/// A running process with its ranks.
+/// A started training program: a launcher with its ranks, or a single process.
 pub struct Process {
     running: Option<Running>,
     options: LaunchOptions,
@@ -59,7 +60,7 @@ impl Process {
         self.options
     }
 
-    /// Records a fault that the process survived.
+    /// Stores a fault that the process has survived.
     pub fn survived(&mut self, fault: Fault) {
         self.survived = Some(fault);
     }

@@ -28,10 +28,10 @@ pub struct Reference {
 /// How many results were compared and found equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Equal {
-    /// Lines of steps and scores.
+    /// Number of log lines of steps and scores.
     pub lines: u64,
     pub checkpoints: u64,
-    /// Checkpoints of steps that the reference has no checkpoint of.
+    /// Number of checkpoints of steps for which the reference has no checkpoint.
     pub others: u64,
 }
 
@@ -119,8 +119,8 @@ fn checkpoints(out: &str) -> Vec<PathBuf> {
 
 /// Returns a checkpoint's step and a digest of all its tensors.
 ///
-/// The digest excludes the progress of the epoch and its score: if a run was stopped at the last step of an epoch, its
-/// score is not known yet.
+/// The digest excludes the progress of the epoch and the epoch's score. A checkpoint of the last step of an epoch has
+/// no score if a stop prevented the evaluation.
 fn state(path: &Path) -> (u64, u32) {
     let file = StateFile::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let layers = |crc: u32, layers: &[LayerWeights]| {

@@ -1,5 +1,6 @@
-//! A series of training runs that faults end. Each run resumes on a random number of ranks until its model is complete.
-//! The model must equal the reference byte for byte. Then the next run begins, until the soak test ends.
+//! Training runs one after another. Faults end each run again and again, and it resumes on a random number of ranks
+//! until its model is complete. The model must equal the reference byte for byte. Then the next run begins, until the
+//! time of the soak test is over.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,16 +25,16 @@ use support::program::{Folder, events, run};
 
 const SERIES: &str = "relay";
 
-/// Numbers of ranks to choose from. 0 means without mpirun.
+/// The numbers of ranks from which each start chooses at random. 0 starts the program without mpirun.
 const RANKS: [usize; 5] = [0, 1, 2, 3, 4];
 
 /// Size of the disk with the output folder: a few times the size of what a run keeps in this folder.
 const DISK: &str = "64m";
 
-/// The samples of a process count from this time after its start.
+/// Warm-up time of a process. Measurements of its memory, descriptors and threads during this time are ignored.
 const WARM: Duration = Duration::from_secs(5);
 
-/// The series of training runs.
+/// State of the series of training runs that faults end.
 pub struct Relay<'a> {
     settings: Settings,
     diary: &'a Diary,
@@ -41,7 +42,7 @@ pub struct Relay<'a> {
     folder: &'a Folder,
     disk: Option<Disk>,
     out: String,
-    /// Number of random choices so far. Each has its own random draws.
+    /// Number of random choices so far. It is part of the random key, so every choice has independent random numbers.
     choices: u64,
     /// When the next fault is due, as the time since the diary was created.
     due: Duration,
@@ -171,7 +172,8 @@ impl<'a> Relay<'a> {
         if ended.status.success() { AfterFault::Finished } else { AfterFault::Ended }
     }
 
-    /// Chooses a fault that this process can meet.
+    /// Chooses a random fault that can occur in this process. For example, slow reads need a process that does not map
+    /// its data.
     fn draw(&self, lap: &Lap<'_>, process: &Process, draws: &mut Draws) -> Fault {
         let LaunchOptions { ranks, reads } = process.options();
         let can = |fault: &Fault| match fault {
@@ -191,7 +193,7 @@ impl<'a> Relay<'a> {
         Process::start(lap.training, options, &lap.place, &["--max-steps", &last])
     }
 
-    /// Starts the run again, sometimes killing it and starting once more.
+    /// Starts the run again. One time in three, kills it within two seconds after the start and starts it once more.
     fn resume(&mut self, lap: &Lap<'_>, before: LaunchOptions) -> Process {
         loop {
             let mut process = self.start(lap);
@@ -224,7 +226,8 @@ impl<'a> Relay<'a> {
         });
     }
 
-    /// Waits until a fault is due or the process ends.
+    /// Samples resources until the next fault is due or the process ends. Waits only for the end of the process if the
+    /// time of the soak test is over.
     fn until_due(&mut self, process: &mut Process) {
         self.first_step(process);
         while !process.has_ended() && (self.is_over() || self.diary.time() < self.due) {

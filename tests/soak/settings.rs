@@ -2,16 +2,16 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Time from one fault to the next.
+/// Time from one fault to the next in each series.
 pub const PERIOD: Duration = Duration::from_secs(15);
 
 /// Settings of a soak test.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How long faults are caused: MINUTES.
+    /// Time during which the test causes faults, from MINUTES.
     pub length: Duration,
-    /// Seed of all random choices: SEED. The same seed causes the same faults in the same order, but their times depend
-    /// on the clock.
+    /// Seed of all random choices, from SEED. The same seed causes the same faults in the same order, but their times
+    /// depend on the clock.
     pub seed: u64,
 }
 
@@ -30,7 +30,8 @@ impl Settings {
         (self.length / 8).clamp(Duration::from_secs(10), Duration::from_secs(45))
     }
 
-    /// Returns the minimum time at the start during which memory may still grow.
+    /// Returns the minimum warm-up time of the steady run. Samples of this time are ignored, because memory may still
+    /// grow.
     pub fn warm_up(&self) -> Duration {
         self.length / 10
     }

@@ -21,11 +21,11 @@ use support::program::signal;
 
 const SERIES: &str = "steady";
 
-/// Epochs until memory is constant. Each epoch starts new threads, which malloc assigns to its arenas one after the other.
-/// Memory grows until every arena has been used.
+/// Epochs until memory no longer grows. Each epoch starts new threads, and malloc assigns each new thread to the next
+/// of its arenas. Memory grows until every arena has been used.
 const WARM: usize = 80;
 
-/// Time after a fault until samples count again.
+/// Time after a fault during which samples are ignored.
 const REST: Duration = Duration::from_secs(3);
 
 /// Trains until the time is over. A failed check goes into the diary.
@@ -40,7 +40,7 @@ fn train(settings: &Settings, diary: &Diary, training: &Training, place: &Place)
     process.until("first step", |process| process.steps());
     let ranks = process.ranks();
     diary.say(SERIES, &format!("{}, processes {ranks:?}", process.options().text()));
-    // these faults occur halfway between those of the relay
+    // the first fault is due half a period later than in the relay, so that the faults of both series alternate
     let (mut due, mut calm, mut number) = (diary.time() + PERIOD / 2, settings.warm_up(), 0);
     let mut warm = false;
     while diary.time() < settings.length {
@@ -97,7 +97,8 @@ fn finish(settings: &Settings, diary: &Diary, training: &Training, place: &Place
     diary.counts().lines += lines;
 }
 
-/// Compares the steps and scores that the reference also has. Returns their number.
+/// Compares this run's log lines of steps and scores with the reference's, up to the reference's last step. Returns the
+/// number of lines compared.
 fn compare(training: &Training, place: &Place) -> Result<u64, String> {
     let log = File::open(place.log()).map_err(|e| format!("{}: {e}", place.log().display()))?;
     let mut lines = 0;

@@ -41,7 +41,7 @@ struct Expected {
 }
 
 impl Expected {
-    /// Expects any failure, because only the launcher can report it.
+    /// Accepts any exit code and output. For faults that only the launcher can report.
     fn any() -> Self {
         Self { code: None, parts: Vec::new() }
     }
@@ -113,7 +113,7 @@ impl Target<'_> {
         count(preload.done()) - before
     }
 
-    /// Refuses space for checkpoints until the log reports a failed checkpoint.
+    /// Makes all writes of checkpoints and models fail until the log reports a failed checkpoint.
     fn no_room(&self, process: &mut Process) -> String {
         let log = self.place.log();
         let length = || fs::metadata(&log).map_or(0, |about| about.len());
@@ -133,7 +133,7 @@ impl Target<'_> {
         };
         let ended = process.end();
         let took = begin.elapsed();
-        // dropping `spoiled` repairs the shard
+        // the value `spoiled` is dropped at the end of this closure, which repairs the shard
         let whose = spoiled.map_or(String::new(), |spoiled| format!("{}: ", spoiled.name));
         if fault == Fault::FullDisk {
             self.place.preload.set(Interference::default());
@@ -149,7 +149,8 @@ impl Target<'_> {
         Outcome { ended: Some(ended), took, what }
     }
 
-    /// Sends a signal or fills the disk.
+    /// Causes any fatal fault except a damaged shard: sends a signal or fills the disk. Returns the expected end of the
+    /// process.
     fn put(&self, fault: Fault, process: &mut Process, draws: &mut Draws) -> Expected {
         let ranks = process.ranks();
         // a rank, or the launcher if no rank has started yet

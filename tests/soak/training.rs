@@ -14,7 +14,7 @@ use support::images::{DIGITS, Images, THINGS};
 use support::program::{Folder, PATIENCE, Running, events, start, trireme};
 use support::small_run::poke;
 
-/// Batch norm, augmentation, weight averages and momentum. An invalid record ends the run.
+/// A recipe with batch norm, augmentation, weight averages and momentum. An invalid record ends the run.
 const RESIDUAL: &str = r#"
 model = "resnet20"
 data = "given with --data"
@@ -43,7 +43,7 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-/// Adam, and a data set with damaged records, which are skipped.
+/// A recipe with Adam for a data set with damaged records. The loader skips them.
 const SKIPPING: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -69,10 +69,11 @@ codec = "exact"
 on_corrupt = "skip"
 "#;
 
-/// Number of steps for measuring the speed.
+/// Number of steps of the trial run that measures the time per step.
 const TRIAL: u64 = 24;
 
-/// An offset from the start of a record that is within its pixels, after framing and keys.
+/// Offset in bytes from the start of a record. At this offset every record has pixels, because its framing and keys are
+/// shorter.
 const IN_THE_PIXELS: u64 = 400;
 
 /// A recipe, its data set and the expected results.
@@ -81,7 +82,7 @@ pub struct Training {
     pub name: &'static str,
     /// Path of the recipe.
     pub recipe: String,
-    /// The data set. The model contains its path.
+    /// The data set. Models store its path, so a model matches the reference only if the path is the same.
     pub images: Images,
     /// If true, a damaged record is skipped. Otherwise it ends the run.
     pub skips: bool,
@@ -92,7 +93,7 @@ pub struct Training {
 }
 
 impl Training {
-    /// Prepares both recipes with their references.
+    /// Creates both data sets and recipes and computes their reference results.
     pub fn all(folder: &Folder, settings: &Settings) -> Vec<Self> {
         let at = |name: &str| folder.path().join(name);
         let residual = Images::new(&at("residual-data"), THINGS, 96, 32);
@@ -143,7 +144,7 @@ impl Training {
         trireme(ranks, &["train", "-v", &self.recipe, "--data", data, "--out", out, "--threads", "1", "--set", &every])
     }
 
-    /// Starts this command with the folders of a series.
+    /// Starts [`Self::command`] with the folders of a series.
     pub fn start(&self, ranks: usize, place: &Place, more: &[&str]) -> Running {
         let mut command = self.command(ranks, &place.data, &place.out);
         place.apply(command.args(more));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// In the order of loading: each library needs some that come earlier in the list.
+/// The emulated libraries in the order of loading: each library needs some that come earlier in the list.
 const LIBRARIES: &[&str] = &["libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2"];
 
 /// Returns true if the tests use the real GPU of this machine.

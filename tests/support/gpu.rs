@@ -13,8 +13,8 @@ use super::emulator;
 use super::program::{GPUS, NO_GPU, ProgramOutput, start};
 use super::setting::Setting;
 
-/// The limit is long because an emulated GPU computes on one core, shares it with other tests, and compiles all kernels
-/// at the first start.
+/// Time limit for a program. It is long because an emulated GPU computes on one core, shares it with other tests, and
+/// compiles all kernels at the first start.
 pub const PATIENCE: Duration = Duration::from_secs(400);
 
 /// Locks the GPU for one test of this process, so that other tests do not disturb a test that counts driver calls.
@@ -23,7 +23,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
     GPU.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sets the environment so that the program finds the GPU.
+/// Sets the environment so that the program finds the real GPU or the emulated libraries.
 pub fn find(command: Command) -> Command {
     let mut command = see(command);
     if !emulator::real_gpu() {
@@ -33,7 +33,8 @@ pub fn find(command: Command) -> Command {
     command
 }
 
-/// Lets the program see GPUs again, unless the test has chosen specific ones.
+/// Undoes the hiding of all GPUs by [`program::trireme`](super::program::trireme), unless the test has chosen specific
+/// GPUs.
 pub fn see(mut command: Command) -> Command {
     if command.get_envs().any(|(name, value)| name == GPUS && value.is_some_and(|v| v == NO_GPU)) {
         match std::env::var_os(GPUS) {

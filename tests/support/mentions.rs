@@ -1,4 +1,4 @@
-//! Checks that a message contains its data, whatever its words are.
+//! Checks that a message contains certain data, such as a path, so that tests do not depend on its wording.
 
 use std::fmt::Display;
 

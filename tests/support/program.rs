@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A run that takes longer is considered to hang.
+/// Time limit for a program. A program that takes longer is considered to hang.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A new temporary folder. It is removed when dropped.
@@ -251,8 +251,8 @@ pub fn events(out: &str, event: &str) -> Vec<Value> {
 
 /// Returns the sorted relative paths of all files in a folder, or nothing if the folder does not exist.
 ///
-/// Leaves out the marker and the lock of a run, the heartbeat files of the ranks, which remain if a rank is killed, and
-/// the reports that are only for reading.
+/// Leaves out the marker and the lock of a run, the heartbeat files of the ranks, and the reports (report.html,
+/// evaluation.json, run.log and TensorBoard's events).
 pub fn files(folder: &str) -> Vec<String> {
     fn visit(folder: &Path, root: &Path, found: &mut Vec<String>) {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! A small valid run: a recipe, a data set and an output folder. Each test makes one thing in it invalid.
+//! A small valid run: a recipe, a data set and an output folder. Most tests make one thing in it invalid.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::images::{DIGITS, Images};
 use super::program::{Folder, ProgramOutput, Running, events, files, run, start, trireme};
 
-/// Two epochs of six steps.
+/// A recipe with two epochs of six steps.
 pub const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"

@@ -1,9 +1,9 @@
-//! Batch normalisation over a batch that is distributed over several ranks: combines the ranks' statistics and sums.
+//! Batch normalisation over a batch that is distributed over several ranks: sums the ranks' statistics and gradients.
 
 use super::error::Error;
 
-/// Sums over all ranks in the middle of a pass. Every rank must call it equally often, in the same order, with the same
-/// number of values.
+/// Computes sums over all ranks in the middle of a forward or backward pass. Every rank must call [`Across::sum`]
+/// equally often, in the same order, with the same number of values.
 pub trait Across {
     /// Replaces `values` by their sums over all ranks.
     fn sum(&self, values: &mut [f64]) -> Result<(), Error>;
@@ -20,13 +20,15 @@ pub trait Across {
     }
 }
 
-/// Combines the statistics of all ranks: replaces this rank's `mean` and `m2` (sum of squared deviations from the mean)
-/// of each channel by the whole batch's. `n` is how many values per channel this rank has. Returns how many the whole
-/// batch has.
+/// Computes the statistics of the whole batch from those of all ranks. On entry, `mean` and `m2` (sum of squared
+/// deviations from the mean) have this rank's values for each channel, and `n` is this rank's number of values per
+/// channel. On return, `mean` and `m2` have the whole batch's values. Returns the whole batch's number of values per
+/// channel.
 ///
-/// With d = mean - r, where r is the running mean, which is the same on all ranks: sums n, n d and M2 + n d^2 over the
-/// ranks. Then mean = r + S(n d)/S(n) and M2 = S(M2 + n d^2) - S(n d)^2/S(n). Offsets from r stay precise if |mean| is
-/// much larger than the deviation. The result equals Chan's pairwise formula, but needs only one sum.
+/// Let r be the running mean, which is the same on all ranks, d = mean - r, and S the sum over ranks. One call sums n,
+/// n d and M2 + n d^2. Then mean = r + S(n d)/S(n) and M2 = S(M2 + n d^2) - S(n d)^2/S(n). Offsets from r stay precise
+/// if |mean| is much larger than the deviation. The result equals Chan's pairwise formula, but needs only one sum over
+/// ranks.
 pub(super) fn statistics(
     across: &dyn Across,
     n: f64,
@@ -47,8 +49,8 @@ pub(super) fn statistics(
     Ok(n)
 }
 
-/// Replaces both sums of the backward pass by their sums over all ranks, for each of `channels` channels. The arguments
-/// may have padding after them.
+/// Replaces the sums `s` and `sx` of a rank's backward pass by their sums over all ranks. Each has a value for each of
+/// `channels` channels, and may have padding after them.
 pub(super) fn gradients(across: &dyn Across, channels: usize, s: &mut [f64], sx: &mut [f64]) -> Result<(), Error> {
     let mut values = [&s[..channels], &sx[..channels]].concat();
     across.sum(&mut values)?;

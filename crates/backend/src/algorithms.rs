@@ -37,7 +37,7 @@ pub struct Algorithms {
 }
 
 impl Algorithms {
-    /// Parses the output of `Display` and ignores all other lines.
+    /// Parses the output of `Display`. Ignores lines without a tab, except the first.
     pub fn parse(text: &str) -> Self {
         let mut lines = text.lines();
         let on = lines.next().unwrap_or_default().into();
@@ -62,7 +62,8 @@ impl fmt::Display for Algorithms {
     }
 }
 
-// All implementations of an operation. A program measures them and writes the table from which a device then chooses.
+// The interface for measuring all implementations of an operation. A benchmark program writes the results to a table,
+// from which a device then chooses.
 
 /// A way to compute an operation.
 pub struct Implementation<B: DeviceMemory> {
@@ -76,8 +77,9 @@ pub trait Implementations<B: DeviceMemory> {
     /// only one if the device has no choice.
     fn all(&self, request: &PlanRequest<'_, B>) -> Result<Vec<Implementation<B>>, Error>;
 
-    /// Returns the operation's row of the table: the implementation to use and, for each number of images, its time
-    /// divided by the time of the fastest other one. Returns `None` for an operation without a choice.
+    /// Returns the operation's row of the table. `by` names the implementation to use. `ratios` has, for each measured
+    /// number of images, its time divided by the time of the fastest other implementation. Returns `None` for an
+    /// operation without a choice.
     fn row(&self, request: &PlanRequest<'_, B>, by: &str, ratios: &[f64]) -> Option<String>;
 
     /// Returns the text of the table `before` with `rows` added or replaced. Rows are for the same operation if their

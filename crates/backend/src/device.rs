@@ -1,4 +1,4 @@
-//! A kind of device, and how a rank opens its own.
+//! A kind of device, and how a rank opens a device of this kind.
 
 use schema::words;
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ pub struct Unavailable {
     pub present: bool,
 }
 
-/// A kind of device, and how a rank opens its own.
+/// A kind of device, and how a rank opens a device of this kind.
 pub trait DeviceKind: Sized {
     type Backend: Backend;
 

@@ -4,7 +4,7 @@
 use base::simd;
 use loaders::random::{self, Draws};
 
-/// The key of a pass's random draws. They depend only on (seed, epoch, sample, op).
+/// The key of a pass's random draws. Each draw depends only on (seed, epoch, sample id, op index).
 #[derive(Clone, Copy, Debug)]
 pub struct DrawKey<'a> {
     pub seed: u64,
@@ -13,7 +13,8 @@ pub struct DrawKey<'a> {
     pub ids: &'a [u64],
 }
 
-/// First op index of a network's layers. The loader's transforms count from zero.
+/// This bit is set in the op index of every layer. It separates the layers' random numbers from those of the loader's
+/// transforms, whose op indices count from zero.
 pub(crate) const FIRST_INDEX: u16 = 0x8000;
 
 /// Fills `factors`, a sample's elements in C, H, W order, with dropout's factors: 0 if [`Draws::unit`] is below p,
@@ -49,7 +50,8 @@ simd! {
     }
 }
 
-/// Draws [`LANES`] blocks with four numbers each. `first` is the first block, a multiple of [`LANES`].
+/// Returns the random numbers of [`LANES`] consecutive Philox blocks, four numbers for each block. `first` is the
+/// number of the first block, a multiple of [`LANES`].
 #[inline(always)]
 fn units(counter: DrawCounter, key: [u32; 2], first: u32) -> [[f32; 4]; LANES] {
     let mut x = random::counter(counter.id, counter.epoch, counter.op, first).map(|word| [word; LANES]);
@@ -93,7 +95,7 @@ mod tests {
         let (key, run) = (DrawKey { seed: 0x1_2345_6789, epoch: 7, ids: &[3, 0xab_0000_0005] }, 1 << 18);
         let mut got = vec![7.0; 3 * run + 9];
         dropout_factors(0.9, 9, &key, 1, &mut got);
-        // FNV-1a
+        // FNV-1a hash of the factors
         let sum = |run: &[f32]| {
             run.iter().fold(0xcbf2_9ce4_8422_2325, |h, f| (h ^ u64::from(f.to_bits())).wrapping_mul(0x100_0000_01b3))
         };

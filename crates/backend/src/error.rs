@@ -1,8 +1,8 @@
 //! Errors of devices.
 
 /// The error message for an operation that cannot read a flattened image.
-pub(crate) const READS_FLATTENED: &str = "it reads a flattened image, which has another memory order than a vector; put a linear layer \
-                                          between them";
+pub(crate) const READS_FLATTENED: &str = "this layer reads a flattened image, whose values have another order in memory than those of a \
+                                          vector; put a linear layer between the flattened image and this layer";
 
 /// A failure of a device, or a request that it cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -36,14 +36,14 @@ pub enum Error {
     #[error("{what}: {why}")]
     Absent {
         what: String,
-        /// The missing part, where it was searched, and what to do.
+        /// The missing part, where trireme searched for it, and what to do.
         why: String,
     },
     /// This process can no longer use the device: every further call fails too.
     #[error("{what}: {call} for {op} returned {status}. {cure}")]
     Lost {
         what: &'static str,
-        /// The function that reported it. An earlier call may be the cause.
+        /// The function that reported the failure. An earlier call may be the cause.
         call: &'static str,
         /// The node's name or the call's purpose.
         op: String,

@@ -34,9 +34,10 @@ pub trait Backend: DeviceMemory {
 
     fn plan(&self, request: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error>;
 
-    /// Returns true if the batch norms around this shortcut can compute it while they read. The norm after it then reads
-    /// its residual from the shortcut's input. The norm before it reads a part of its output's gradient from the gradient
-    /// of the shortcut's output. So the shortcut needs no pass of its own.
+    /// Returns true if the batch norms around this shortcut can do the shortcut's work, so that it needs no pass of its
+    /// own. In the forward pass, the norm after the shortcut reads its residual directly from the shortcut's input. In
+    /// the backward pass, the norm before the shortcut adds the gradient of the shortcut's output to the gradient of
+    /// its own output.
     fn reads_through(&self, _shortcut: &ShapedShortcut) -> bool {
         false
     }
@@ -52,7 +53,7 @@ pub trait Backend: DeviceMemory {
     fn begin(&self, start: &PassInput<'_>, _desc: &TensorDesc, to: &mut Self::Buf) -> Result<(), Error> {
         match start.images {
             Input::Values(images) => self.upload(images, to),
-            Input::Bytes { .. } | Input::Kept { .. } | Input::Held(_) => {
+            Input::Bytes { .. } | Input::Stored { .. } | Input::Kept { .. } | Input::Held(_) => {
                 let why = "this device accepts images only as f32 values".into();
                 Err(Error::Unsupported { op: "the network's input".into(), why })
             }
@@ -66,7 +67,7 @@ pub trait Backend: DeviceMemory {
     }
 
     /// Works like [`Backend::weights_changed`], for a second network that is not trained, such as averaged weights.
-    /// Must be called before its next pass whenever its parameters have changed.
+    /// Must be called before that network's next pass whenever its parameters have changed.
     fn untrained_weights_changed(&self, _weights: &Arena<Self>) -> Result<(), Error> {
         Ok(())
     }
@@ -122,8 +123,8 @@ pub trait Backend: DeviceMemory {
         to: &mut Self::Buf,
     ) -> Result<(), Error>;
 
-    /// Clips a bucket's gradients adaptively. Sums of squares are f64, and their order does not depend on the number of
-    /// threads.
+    /// Applies adaptive gradient clipping to a bucket, see [`Units`]. Sums of squares are f64, and their order does not
+    /// depend on the number of threads.
     fn limit_units(&self, units: &Units, w: &Self::Buf, g: &mut Self::Buf) -> Result<(), Error>;
 
     /// Performs an optimizer step on the parameter groups of a bucket with these [`rates`](super::update::rates).
@@ -149,7 +150,7 @@ pub trait Backend: DeviceMemory {
         None
     }
 
-    /// Returns the device's own sums over ranks, or `None` if MPI must sum.
+    /// Returns the interface for sums over ranks that the devices compute themselves, or `None` if MPI must sum.
     fn collectives(&self) -> Option<&dyn Collectives<Self>> {
         None
     }
@@ -181,7 +182,8 @@ pub trait Backend: DeviceMemory {
 
 // For benchmarks: the cores of a CPU device, and how many parallel regions it has run.
 
-/// Numbers of parallel regions. In a region all threads start, and it ends when the last one is done.
+/// Numbers of parallel regions. In a region, all threads run a loop together. The region ends when the last thread is
+/// done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Regions {
     /// Number of parallel regions of our own loops.
@@ -216,8 +218,8 @@ pub trait Cores {
     /// Returns the number of compute threads.
     fn threads(&self) -> usize;
 
-    /// Returns the calling thread's regions so far. With one thread, returns the regions that several threads would
-    /// have.
+    /// Returns the numbers of regions that the calling thread has started so far. With one thread, counts the regions
+    /// that several threads would run.
     fn regions(&self) -> Regions;
 
     /// Returns the seconds that an empty region takes.

@@ -48,14 +48,14 @@ pub struct LossSums {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Objective {
     pub form: LossForm,
-    /// Exponent that reduces the weight of classes that are already correct. 0 means plain cross-entropy, and any form
-    /// without probabilities.
+    /// Exponent that reduces the weight of classes that are already correct. It is 0 for plain cross-entropy, and for
+    /// distances, which have no probabilities.
     pub gamma: f32,
     /// How a teacher's scores enter the loss, if there is a teacher.
     pub teacher: Option<Teaching>,
 }
 
-/// How scores become probabilities.
+/// The form of a loss: how scores become probabilities, or that they are compared with their targets as numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LossForm {
     /// A distribution over all classes.
@@ -103,7 +103,7 @@ impl Distance {
 pub struct Teaching {
     /// Weight of the teacher's scores in the loss. The labels have weight 1 - `share`.
     pub share: f32,
-    /// Divides the scores of both networks.
+    /// Divisor of the scores of both the teacher and the trained network.
     pub temperature: f32,
 }
 
@@ -128,8 +128,8 @@ pub struct SoftLoss<'a> {
     pub weight: f32,
 }
 
-/// Returns the rank of the best class in `own`: the number of classes with a higher score, or with the same score and a
-/// smaller index. Returns `None` if no class of `own` has a score that is a number.
+/// Returns the position of the best class of `own` in the order of all scores: the number of classes with a higher
+/// score, or with the same score and a smaller index. Returns `None` if no class of `own` has a score that is a number.
 pub fn place_of_best(own: impl Iterator<Item = usize>, scores: &[f32]) -> Option<usize> {
     let higher = |a: usize, b: usize| scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
     let known = own.filter(|class| scores.get(*class).is_some_and(|score| !score.is_nan()));
@@ -138,8 +138,8 @@ pub fn place_of_best(own: impl Iterator<Item = usize>, scores: &[f32]) -> Option
 }
 
 impl SoftTargets<'_> {
-    /// Used instead of a row's class: each class with a target above one half counts as correct. If there is no such
-    /// class, the row is never correct.
+    /// Label of a row for which each class with a target above one half counts as correct. If there is no such class,
+    /// no prediction for the row is correct.
     pub const ANY: u32 = u32::MAX;
 
     /// Returns true if this is a valid label of a row with `classes` classes.
@@ -149,7 +149,7 @@ impl SoftTargets<'_> {
 
     /// Returns the number of classes that rank above the best class that counts as correct in row `row`: those with a
     /// higher score, or with the same score and a smaller index. Returns the number of all classes if none counts as
-    /// correct or its score is NaN, and if the targets are numbers.
+    /// correct, if the best such class has the score NaN, or if the targets are numbers.
     pub fn place(&self, form: LossForm, row: usize, scores: &[f32]) -> usize {
         if let LossForm::Distance(_) = form {
             return scores.len();
@@ -206,8 +206,8 @@ impl Objective {
 
 /// A device that scales its losses.
 pub trait LossScaling<D: DeviceMemory> {
-    /// Divides all gradients of a step by the scale, before the update. If one is Inf or NaN, the device skips the
-    /// update and reduces the scale.
+    /// Divides all gradients of a step by the scale, before the update. If a gradient is Inf or NaN, the device skips
+    /// the update and reduces the scale.
     fn inspect(&self, gradients: &[D::Buf]) -> Result<(), Error>;
 
     /// Counts an update. Must be called once for each update that inspects its gradients, also if the device replays it.

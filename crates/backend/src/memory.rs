@@ -13,9 +13,9 @@ use super::error::Error;
 /// A device buffer of f32 elements. It can move to the thread that owns MPI and back.
 ///
 /// Any thread can copy its elements to and from the host with [`Buffer::fetch`], [`Buffer::staged`] and
-/// [`Buffer::unstage`]. If the host can address the memory, they do not copy. The device orders these copies: its later
-/// work on the buffer waits for them, and they wait for work that was enqueued before the last
-/// [`Queue::mark`](super::Queue::mark).
+/// [`Buffer::unstage`]. If the host can address the memory, these functions do not copy. The device orders the copies:
+/// a copy waits for work that was enqueued before the last [`Queue::mark`](super::Queue::mark), and later work on the
+/// buffer waits for the copy.
 pub trait Buffer: Send + Default + 'static {
     /// Returns the number of elements.
     fn len(&self) -> usize;
@@ -35,8 +35,8 @@ pub trait Buffer: Send + Default + 'static {
         Ok(())
     }
 
-    /// Returns the elements on the host and waits for a [`Buffer::fetch`]. Without a fetch, the content is undefined
-    /// until the first write.
+    /// Returns the elements on the host, after an earlier [`Buffer::fetch`] has finished. If the host cannot address
+    /// the memory and there was no fetch, the content is undefined until the caller writes it.
     fn staged(&mut self) -> Result<&mut [f32], Error>;
 
     /// Starts to copy the elements of [`Buffer::staged`] back to the device, without waiting.
@@ -72,7 +72,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Returns its range in the bucket.
+    /// Returns the slot's range in the bucket.
     pub fn range(&self) -> std::ops::Range<usize> {
         self.offset..self.offset + self.len
     }
@@ -170,7 +170,7 @@ impl<Memory> Whole<Memory> {
         Arc::new(Self { memory, taken: UsedRanges::default() })
     }
 
-    /// Takes a range of these `elems` elements.
+    /// Takes a range of the memory, which has `elems` elements.
     ///
     /// # Errors
     ///
@@ -241,8 +241,8 @@ pub trait DeviceMemory: Sized + 'static {
     type Buf: Buffer;
     /// The memory layout of a parameter.
     type Format: ParamFormat;
-    /// State that two adjacent operations share, so that each can do a part of the other's work. The second must be the
-    /// only reader of the first one's output. The state exists before the first operation is planned.
+    /// State that two adjacent operations share, so that each can do a part of the other's work. The second operation
+    /// must be the only reader of the first one's output. The state exists before the first operation is planned.
     type Fusion: Default;
     /// Name in tables for operations that run the backend's own loops or kernels.
     const LOOPS: &'static str = "own";

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use loaders::order::worker_positions;
-use loaders::{CropRect, Mix};
+use loaders::{CropRect, Dtype, Mix};
 use net::{Op, Shape, Shortcut};
 
 use super::across::Across;
@@ -22,13 +22,13 @@ pub struct Pass<'a, B: DeviceMemory> {
     pub running: &'a [f32],
     /// Index of this operation's first running mean in [`PassInput::running`](super::PassInput::running).
     pub running_at: usize,
-    /// True: batch statistics and dropout. False: running statistics, no dropout.
+    /// True in training: batch statistics and dropout. False in evaluation: running statistics, no dropout.
     pub training: bool,
     /// True if this operation's parameters are frozen. Then backward does not write their gradients, and batch
     /// normalisation uses running statistics.
     pub frozen: bool,
     pub key: DrawKey<'a>,
-    /// The other ranks with a part of the batch, if batch normalisation spans them.
+    /// The group of ranks over which batch normalisation sums, or `None` if it uses only this rank's rows.
     pub across: Option<&'a dyn Across>,
 }
 
@@ -104,7 +104,7 @@ pub trait Planned<B: DeviceMemory> {
         0
     }
 
-    /// Returns the names of the primitives it uses, for tables.
+    /// Returns the names of the primitives that the operation uses, for tables.
     fn implementation(&self) -> String {
         B::LOOPS.into()
     }
@@ -168,7 +168,7 @@ pub struct ShapedShortcut {
     pub x: Shape,
 }
 
-/// Shortcuts that batch normalisation reads through, so that they need no pass of their own, see
+/// Shortcuts whose work a batch norm does, so that they need no pass of their own, see
 /// [`Backend::reads_through`](super::Backend::reads_through).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadThrough {
@@ -186,12 +186,12 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     pub shapes: &'a [Shape],
     /// Memory layouts of the inputs.
     pub x: &'a [TensorDesc],
-    /// Shortcuts that this operation reads through. Used only by batch normalisation.
+    /// Shortcuts whose work this operation does. Used only by batch normalisation.
     pub through: ReadThrough,
     /// Number of groups into which batch normalisation divides the rows in training, see [`PlanRequest::norm_groups`].
     pub bn_groups: usize,
     /// State shared with the operation that produces the first input. Present only if this operation is the input's
-    /// only reader and nothing reads it after the pass.
+    /// only reader and nothing reads the input after the pass.
     pub before: Option<&'a B::Fusion>,
     /// State shared with the reader of the output, under the same conditions.
     pub behind: Option<&'a B::Fusion>,
@@ -254,6 +254,16 @@ pub enum Input<'a> {
         /// How to mix the images with each other, if at all.
         mix: Option<Mix>,
     },
+    /// Stored values that are not bytes, in NHWC order and little-endian. Value x of channel c becomes (x - mean) /
+    /// deviation in f32.
+    Stored {
+        pixels: &'a [u8],
+        dtype: Dtype,
+        /// Mean and deviation of each channel.
+        pairs: &'a [[f32; 2]],
+        /// How to mix the images with each other, if at all.
+        mix: Option<Mix>,
+    },
     /// Crops of pictures that [`Queue::keep`](super::Queue::keep) has copied to the device.
     Kept {
         /// One crop per row of the batch.
@@ -271,7 +281,7 @@ impl Input<'_> {
     /// Returns how the device must mix the images with each other, if at all.
     pub fn mix(&self) -> Option<Mix> {
         match self {
-            Input::Bytes { mix, .. } | Input::Kept { mix, .. } => *mix,
+            Input::Bytes { mix, .. } | Input::Stored { mix, .. } | Input::Kept { mix, .. } => *mix,
             Input::Values(_) | Input::Held(_) => None,
         }
     }

@@ -10,8 +10,8 @@ use super::memory::DeviceMemory;
 use super::planned::Input;
 use super::update::Update;
 
-/// The queue of an asynchronous device. Gradients can be sent as soon as their whole pass is enqueued, and images can
-/// be passed as bytes.
+/// The queue of an asynchronous device. The caller may send gradients as soon as the whole pass that computes them is
+/// enqueued, and may pass images as bytes.
 pub trait Queue<D: DeviceMemory> {
     /// Starts to copy images to the device for the next [`Backend::begin`](super::Backend::begin). The images must not
     /// move until then. A `begin` with other images discards the copy.
@@ -21,10 +21,10 @@ pub trait Queue<D: DeviceMemory> {
     /// they do not fit.
     fn keep(&self, pictures: &[u8], height: usize, width: usize) -> Result<bool, Error>;
 
-    /// Runs `work`, or replays what it enqueued before under the same `key`. `name` is used in the log. Calls with the
-    /// same key must use the same memory. Everything else that `work` reads must have been passed to
-    /// [`Backend::begin`](super::Backend::begin) or [`Queue::begin_update`]. `work` is called at most once, or twice if
-    /// it cannot be captured.
+    /// Runs `work`, or replays what an earlier call with the same `key` enqueued. `name` is used in the log. Calls with
+    /// the same key must use the same memory. Everything else that `work` reads must have been passed to
+    /// [`Backend::begin`](super::Backend::begin) or [`Queue::begin_update`]. `work` is not called if a recorded graph
+    /// is replayed. Otherwise it is called once, or a second time if the device refuses to record it.
     fn repeat(&self, name: &str, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error>;
 
     /// Returns new lines for the log about deviations from the plan.
@@ -57,7 +57,7 @@ pub trait Queue<D: DeviceMemory> {
         Ok(())
     }
 
-    /// Waits for the mark of the oldest pass whose sums were not read yet. Returns at once if it has no mark.
+    /// Waits for the mark of the oldest pass whose sums were not read yet. Returns at once if that pass has no mark.
     /// [`Queue::loss_sums`] also waits for the work between that mark and the next pass.
     fn wait_for_pass(&self) -> Result<(), Error> {
         Ok(())
@@ -157,14 +157,14 @@ pub trait DeviceCodec<D: DeviceMemory>: Send {
     /// the number of bytes that this rank passes to the group. If a scale is not finite, its tensor becomes NaN.
     fn sum_in(&mut self, group: &mut dyn Collective<D>, shares: &mut [D::Buf], draw: Draw) -> Result<usize, Error>;
 
-    /// Waits for the scales that [`DeviceCodec::sum_in`] has computed in step `step`, and returns them. This must be
-    /// the last step or the one before.
+    /// Waits for the scales that [`DeviceCodec::sum_in`] has computed in step `step`, and returns them. `step` must be
+    /// the last step or the step before it.
     fn scales(&mut self, step: u64) -> Result<&[u32], Error>;
 
     /// Returns this worker's residual in the bucket's layout. Returns `None` without error feedback, and for workers of
     /// other ranks.
     fn residual(&mut self, worker: usize) -> Option<&mut D::Buf>;
 
-    /// Returns the bytes of its memory on the device and on the host.
+    /// Returns the bytes of the codec's memory on the device and on the host.
     fn memory(&self) -> usize;
 }

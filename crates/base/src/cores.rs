@@ -26,7 +26,8 @@ impl Cores {
     }
 }
 
-/// Returns the logical CPUs that this process may run on, limited to the number that its cgroup allows.
+/// Returns the logical CPUs that this process may run on. If its cgroup allows only the time of fewer CPUs, returns
+/// only as many, at least one.
 pub fn affinity() -> Vec<usize> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap_or("0");
@@ -101,7 +102,7 @@ fn users(masks: &[Mask]) -> BTreeMap<(&str, usize), usize> {
     users
 }
 
-/// Returns a warning if a rank has less than one core.
+/// Returns a warning about the first rank whose share of its cores is less than one core.
 pub fn warning(masks: &[Mask]) -> Option<String> {
     let users = users(masks);
     let crowded = masks.iter().position(|m| {
@@ -118,8 +119,9 @@ pub fn warning(masks: &[Mask]) -> Option<String> {
     ))
 }
 
-/// Returns a warning if the environment makes OpenMP bind threads. OpenMP then binds the first thread of the process to
-/// one core before other code runs, and all threads inherit this. `lookup` reads the environment.
+/// Returns a warning if a variable of the environment makes OpenMP bind threads, unless `OMP_PROC_BIND` is `false`.
+/// OpenMP then binds the first thread of the process to one core before other code runs, and all threads inherit this.
+/// `lookup` reads the environment.
 pub fn bound_by_openmp(lookup: impl Fn(&str) -> Option<String>) -> Option<String> {
     if lookup("OMP_PROC_BIND").is_some_and(|value| value.eq_ignore_ascii_case("false")) {
         return None;
@@ -132,7 +134,8 @@ pub fn bound_by_openmp(lookup: impl Fn(&str) -> Option<String>) -> Option<String
     ))
 }
 
-/// Returns a note if all ranks of this node together are bound to fewer cores than the node has.
+/// Returns a note if the ranks on the node `host`, which must be this node, are together bound to fewer cores than the
+/// node and its cgroup allow. Returns `None` for a single rank.
 pub fn unused(masks: &[Mask], host: &str) -> Option<String> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     let online = parse_list(online.trim()).len().min(quota().unwrap_or(usize::MAX));

@@ -35,6 +35,22 @@ pub fn nearest(x: f32) -> i32 {
     unsafe { x.to_int_unchecked() }
 }
 
+/// Loads the cache line of an address into the processor's caches without waiting. The address may be invalid.
+#[inline(always)]
+pub fn prefetch(address: *const u8) {
+    // SAFETY: a prefetch is a hint. It neither faults nor returns data.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+}
+
 /// Defines a function whose body is compiled once per [`Level`] and dispatched at the call. Use `mul_add` for a product
 /// that is added, so that every level gives the same bits.
 ///

@@ -11,8 +11,8 @@ use base::screen;
 
 use super::{launcher, sys};
 
-/// How long [`die`] waits for an initialisation in progress. After twice this time, the process ends even if MPI_Abort
-/// or the output blocks.
+/// How long [`die`] waits while MPI is being initialised. After twice this time, the process ends even if MPI_Abort or
+/// the output blocks.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Returns `rank R: ` if there are at least two ranks, otherwise an empty string. Before MPI is initialised, this reads
@@ -70,9 +70,10 @@ fn end(code: i32) -> ! {
 
 /// Installs a panic hook. A panic in any thread ends all ranks with exit code 1 and a message that names the thread and the source line.
 ///
-/// Panics that will be caught are not affected. For example, a decoder's panic becomes an error that names the file.
+/// Panics in code that catches them are not affected. For example, a decoder's panic becomes an error that names the
+/// file.
 ///
-/// Also prints Rust's own report, with the backtrace, where `RUST_BACKTRACE` is set.
+/// Also prints Rust's own report with the backtrace if `RUST_BACKTRACE` is set and not `0`.
 pub fn install_panic_hook() {
     let old = std::panic::take_hook();
     let backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v != "0");
@@ -87,7 +88,8 @@ pub fn install_panic_hook() {
         let name = thread.name().unwrap_or("without a name");
         let text = loaders::panic_text(info.payload());
         let place = info.location().map(|l| format!(" at {l}")).unwrap_or_default();
-        let hint = "This is a bug in trireme. Please report it with the output of RUST_BACKTRACE=1";
+        let hint =
+            "This is a bug in trireme. Please report it with the output of the same command with RUST_BACKTRACE=1";
         die(1, &format!("panic in thread {name}{place}: {text}\n{hint}"));
     }));
 }
@@ -108,7 +110,7 @@ pub enum Phase {
     Starting = 1,
     /// Initialisation has ended, successfully or not.
     Running = 2,
-    /// MPI was finalised or never started.
+    /// MPI was finalised, or its thread could not be started.
     Ended = 3,
 }
 

@@ -17,7 +17,7 @@ pub enum Error {
         /// The library's description of the error (`MPI_Error_string`).
         text: String,
     },
-    /// MPI does not allow calls from more than one thread.
+    /// MPI allows calls only from the thread that initialised it.
     #[error(
         "MPI ({library}) grants only thread level {granted}, but trireme needs at least MPI_THREAD_SERIALIZED. Use an MPI built with \
          thread support"

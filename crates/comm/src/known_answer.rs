@@ -16,7 +16,8 @@ const LENGTHS: [usize; 3] = [1, 1_021, 70_001];
 /// Values are in `0..CYCLE`, so that the sum is exact in f32 for up to 2.7 million ranks.
 const CYCLE: usize = 7;
 
-/// Number of ranks that contribute to the bf16 sum. bf16 represents integers up to 256 exactly.
+/// Number of ranks whose values are summed as bf16; all further ranks contribute 0. The sums are then at most 256, and
+/// bf16 represents integers up to 256 exactly.
 const FEW: usize = 256 / (CYCLE - 1);
 
 /// Reduces rank-dependent values over all ranks and compares the results with the known answers. Collective.
@@ -54,7 +55,8 @@ fn max(ranks: usize, index: usize) -> usize {
     (0..ranks.min(CYCLE)).map(|rank| value(rank, index)).max().unwrap_or(0)
 }
 
-/// `value(rank, index)` is the value that a rank contributes, `answer(ranks, index)` the expected result.
+/// The values for a reduction and its result. `value(rank, index)` is the value that a rank contributes, `answer(ranks,
+/// index)` is the expected result for this number of ranks.
 #[derive(Clone, Copy)]
 struct Question {
     value: fn(usize, usize) -> usize,

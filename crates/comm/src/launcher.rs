@@ -157,7 +157,7 @@ pub(super) fn has_mpirun(lookup: &impl Fn(&str) -> Option<String>) -> bool {
 pub(super) fn rank_and_size() -> Option<(usize, usize)> {
     let launcher = recognise(&variable)?;
     let number = |name| variable(name)?.parse().ok();
-    // The launcher gives no size. Assume two ranks, since nobody would use a launcher for a single rank.
+    // If the launcher gives no size, assume two ranks, because a launcher is rarely used for a single rank.
     Some((number(launcher.rank)?, number(launcher.size).unwrap_or(2)))
 }
 
@@ -183,7 +183,8 @@ pub(super) fn serving(lookup: &impl Fn(&str) -> Option<String>) -> Option<Servin
     Some(Serving { name: launcher.name, family: launcher.family?, ranks })
 }
 
-/// Compares the number of ranks that an mpirun announced with the number that MPI sees.
+/// Compares the number of ranks that an mpirun announced with the number that MPI sees. Fatal if MPI sees only one rank
+/// and the mpirun announced more.
 ///
 /// If the mpirun of one MPI starts a program that was built for another, every process believes that it is the only
 /// rank. Each would train the whole model and write to the same output directory.
@@ -194,7 +195,7 @@ pub fn check_size(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdi
     let announced: Option<usize> = lookup(launcher.size).and_then(|text| text.parse().ok());
     match announced {
         Some(announced) if announced != size && size == 1 => Verdict::Fatal(format!(
-            "{} started {announced} ranks, but MPI sees only one, so each would train on its own. This launcher belongs to another MPI \
+            "{} started {announced} ranks, but MPI sees only one, so each would run on its own. This launcher belongs to another MPI \
              than the one that trireme was built with (`trireme doctor` shows it). Start with the mpirun of that MPI, or rebuild with \
              MPICC=/path/to/mpicc of this launcher's MPI",
             launcher.name
@@ -212,7 +213,7 @@ pub const END: &str = "SLURM_JOB_END_TIME";
 /// Compares the number of ranks with Slurm's variables, which `lookup` reads.
 ///
 /// Fatal only if MPI sees one rank inside an srun step with more than one task and no mpirun has set its variables. Any
-/// other mismatch is a warning. Outside of Slurm the result is always [`Verdict::Ok`].
+/// other mismatch is a warning. Outside of Slurm, and after the end of the job, the result is always [`Verdict::Ok`].
 pub fn check_tasks(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdict {
     if lookup("SLURM_JOB_ID").is_none() || is_over(&lookup) {
         return Verdict::Ok;
@@ -221,9 +222,9 @@ pub fn check_tasks(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verd
     let by_mpirun = has_mpirun(&lookup);
     match (step_tasks(&lookup), number(&lookup, "SLURM_NTASKS")) {
         (Some(tasks), _) if !by_mpirun && tasks > 1 && size == 1 => Verdict::Fatal(lone_ranks(tasks)),
-        (Some(tasks), _) if !by_mpirun && tasks != size => Verdict::Warning(mismatch("this step of", tasks, size)),
+        (Some(tasks), _) if !by_mpirun && tasks != size => Verdict::Warning(mismatch("step", tasks, size)),
         (Some(_), _) if !by_mpirun => Verdict::Ok,
-        (_, Some(tasks)) if tasks != size => Verdict::Warning(mismatch("the job with", tasks, size)),
+        (_, Some(tasks)) if tasks != size => Verdict::Warning(mismatch("job", tasks, size)),
         _ => Verdict::Ok,
     }
 }
@@ -268,17 +269,18 @@ fn step_tasks(lookup: &impl Fn(&str) -> Option<String>) -> Option<usize> {
 
 fn lone_ranks(tasks: usize) -> String {
     format!(
-        "srun started {tasks} tasks, but MPI sees only one rank, so each would train on its own: srun and this MPI use different PMIs. \
+        "srun started {tasks} tasks, but MPI sees only one rank, so each would run on its own: srun and this MPI use different PMIs. \
          Start with `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH, Intel MPI); `srun --mpi=list` shows what this Slurm \
          supports. Or use mpirun inside the job. To start one rank on purpose: srun -n 1"
     )
 }
 
 fn mismatch(what: &str, tasks: usize, size: usize) -> String {
+    let (ranks, tasks_text) = (plural(size, "rank"), plural(tasks, "task"));
     format!(
-        "MPI sees {}, but Slurm started {what} {}; training continues with {size}",
-        plural(size, "rank"),
-        plural(tasks, "task")
+        "MPI sees {ranks}, but the Slurm {what} has {tasks_text}; this program uses {ranks}. If you want {}, start it with \
+         `srun -n {tasks}` or `mpirun -n {tasks}`",
+        plural(tasks, "rank")
     )
 }
 

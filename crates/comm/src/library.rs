@@ -49,7 +49,7 @@ fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<
         return Some(format!(
             "this trireme was built for {ours} and compatible MPI libraries, but the dynamic loader found a library of the {theirs} \
              family: {library}. Load the module of an MPI that is compatible with {ours} (`ldd` on the program shows which library is \
-             found), or use the trireme for {theirs}"
+             found), or use a trireme that was built for {theirs}"
         ));
     }
     let Serving { name, family, ranks } = mpirun.filter(|mpirun| mpirun.family != compiled)?;
@@ -59,7 +59,7 @@ fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<
     }
     Some(format!(
         "{name} started {ranks} ranks, but this trireme was built for {ours} and compatible MPI libraries (found: {library}), so the \
-         ranks could not find each other. Start with the mpirun of that MPI, use the trireme for {}, or rebuild with \
+         ranks could not find each other. Start with the mpirun of that MPI, use a trireme that was built for {}, or rebuild with \
          MPICC=/path/to/mpicc of this mpirun's MPI",
         family.name()
     ))
@@ -103,7 +103,9 @@ fn judge(cuda: Option<bool>, gpu: Option<bool>, gtl: bool, variable: impl Fn(&st
     }
     match VARIABLES.iter().find(|(name, value)| variable(name).as_deref() == Some(value)) {
         Some((name, value)) => Claim { yes: Some(true), by: format!("{name}={value}") },
-        None => Claim { yes: None, by: "the MPI library has no function to query this".into() },
+        None => {
+            Claim { yes: None, by: "the MPI library has no function that says whether it supports GPU memory".into() }
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! What the kernel and the launcher know about this node's network, for messages about ranks that wait forever.
+//! Finds problems in this node's network, from what the kernel and the launcher know, for messages about ranks that
+//! wait forever.
 //!
 //! Reads files in /proc. A file that cannot be read counts as empty, because a run does not depend on these messages.
 
@@ -10,8 +11,8 @@ use std::time::Duration;
 
 use crate::launcher::{self, variable};
 
-/// Retransmissions in a row after which a peer counts as silent. The kernel doubles its patience each time, so this takes more than a
-/// second, and a lost packet is usually sent once.
+/// Retransmissions in a row after which a peer counts as silent. The kernel doubles the waiting time after each of them, so three take more
+/// than a second. After a lost packet, one is usually enough.
 const RETRANSMISSIONS: u32 = 3;
 
 /// Time to connect to an address. Networks in one building answer within a millisecond.
@@ -20,13 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// This process's TCP connections to other nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connections {
-    /// This node's addresses.
+    /// This node's addresses in these connections.
     pub own: BTreeSet<IpAddr>,
     /// Addresses that have not acknowledged data, or a request to connect, although it was sent several times.
     pub silent: BTreeSet<IpAddr>,
 }
 
-/// Looks at the TCP connections of this process.
+/// Returns the addresses at both ends of this process's TCP connections to other nodes.
 pub fn connections() -> Connections {
     let links = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let target = |link: fs::DirEntry| fs::read_link(link.path()).ok()?.to_str().map(String::from);
@@ -102,8 +103,8 @@ impl fmt::Display for Network {
 }
 
 /// Returns advice if this node can reach the node of Open MPI's `mpirun` on some of their common networks but not on all. Open MPI uses all
-/// of them, and waits forever for a connection on one that leads nowhere. Takes up to two seconds. Returns `None` if the user has chosen
-/// the networks, and on all but the first rank of a node.
+/// of them, and waits forever for a connection on one that leads nowhere. Takes up to two seconds for each address of that node. Returns
+/// `None` if the user has chosen the networks, and on all ranks of a node except the first.
 pub fn unreachable() -> Option<String> {
     let chosen = ["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude"];
     if launcher::is_second_of_node() || chosen.iter().any(|name| variable(name).is_some()) {

@@ -36,7 +36,8 @@ pub struct Comm {
 struct Shared {
     /// This rank's identity, or the error that kept MPI from starting.
     info: OnceLock<Result<WorldInfo, Error>>,
-    /// The ranks, locked by the operation whose turn it is. `None` before the start and after the end of MPI.
+    /// All ranks, for collectives. Locked by the operation whose turn it is. `None` before MPI is initialised and after
+    /// it is finalised.
     world: Mutex<Option<World>>,
     turns: Turns,
     progress: Mutex<Progress>,
@@ -111,7 +112,7 @@ impl Comm {
         self.shared.info.wait().as_ref().map_err(Error::clone)
     }
 
-    /// Returns this rank's identity if MPI is already initialised. Does not wait.
+    /// Returns this rank's identity if MPI is already initialised and tested. Does not wait.
     pub fn known(&self) -> Option<&WorldInfo> {
         self.shared.info.get()?.as_ref().ok()
     }
@@ -144,7 +145,8 @@ impl Comm {
     ///
     /// # Errors
     ///
-    /// Returns the error from `f`, or [`Error::Finished`] after the end of MPI.
+    /// Returns the error from `f`, the error that kept MPI from starting, [`Error::Finished`] after the end of MPI, or
+    /// [`Error::Inside`] if another operation calls this.
     pub fn run<R>(&self, what: &'static str, f: impl FnOnce(&World) -> Result<R, Error>) -> Result<R, Error> {
         if on_mpi_thread() || current().is_some() {
             return Err(Error::Inside { what });
@@ -237,7 +239,8 @@ impl<R> Pending<R> {
     ///
     /// # Errors
     ///
-    /// Returns the error of the operation, or [`Error::Finished`] if it was started after the end of MPI.
+    /// Returns the error of the operation, the error that kept MPI from starting, [`Error::Finished`] if the operation
+    /// was started after the end of MPI, or [`Error::Inside`] if another operation calls this.
     pub fn wait(self) -> Result<R, Error> {
         let what = self.what;
         if on_mpi_thread() || current().is_some() {

@@ -11,7 +11,7 @@ use super::error::{Error, ThreadLevel};
 use super::library::library_line;
 use super::sys::{self, Communicator, Element, Op, OwnOp};
 
-/// This rank's number, node and MPI library.
+/// This rank's number, the number of ranks, and facts about its node and its MPI library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorldInfo {
     pub rank: usize,
@@ -79,9 +79,9 @@ impl World {
         Ok((world, info))
     }
 
-    /// Splits the ranks into two worlds: the ranks below `count`, and the others. Returns the one that this rank
-    /// belongs to. Collective. Both must be freed with [`World::free`] before MPI ends. Use the result only inside
-    /// operations.
+    /// Splits the ranks into two worlds: the ranks below `count`, and the others. Returns the world that this rank
+    /// belongs to. Collective. Each rank must free its world with [`World::free`] before MPI ends, and use it only
+    /// inside operations.
     pub fn split(&self, count: usize) -> Result<World, Error> {
         let communicator = self.communicator.split(count)?;
         let limit = Cell::new(self.limit.get());

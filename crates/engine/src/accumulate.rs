@@ -1,6 +1,7 @@
-//! Sums the gradients of a rank's workers in a binary tree over worker numbers: first neighbours, then pairs of pairs.
-//! MPI libraries add the ranks in the same order (recursive doubling). So the same workers on another number of ranks
-//! mostly lead to the same float additions. For k workers, about log2(k) arenas hold sums at the same time.
+//! Sums the gradients of a rank's workers in a binary tree over the worker numbers: workers 0 and 1, 2 and 3, then both
+//! sums, and so on. MPI libraries often add the ranks in the same order (recursive doubling). So the float additions
+//! are mostly the same if the same workers run on another number of ranks. For k workers, about log2(k) arenas hold
+//! sums at the same time.
 //!
 //! With [`Gather::PerWorker`], which makes the sums bit-identical for any number of ranks, nothing is added here. Each
 //! worker's gradients stay in their own arena until the ranks exchange them.
@@ -83,8 +84,8 @@ impl<B: Backend> Accumulator<B> {
         self.spare.pop().map_or_else(|| Arena::new(backend, buckets), Ok)
     }
 
-    /// Stores a worker's gradients. With [`Gather::Summed`], also merges sibling sums. Buckets for which `trains`
-    /// returns false are not added.
+    /// Stores the gradients of a worker other than the last. With [`Gather::Summed`], also adds the sums of siblings in
+    /// the tree, except in buckets for which `trains` returns false.
     pub fn push(
         &mut self,
         backend: &B,
@@ -140,19 +141,20 @@ impl<B: Backend> Accumulator<B> {
         }
     }
 
-    /// Marks all arenas as free. Must be called after the last bucket was handed out.
+    /// Marks all arenas as free. Must be called after the last bucket of a step was handed to the exchange.
     pub fn clear(&mut self) {
         self.spare.extend(self.branches.drain(..).map(|b| b.sum));
     }
 }
 
-/// Returns true if the sum at this level that starts at worker `first` is a left child, so that its right sibling is
-/// added to it.
+/// Returns true if the sum at this level that starts at worker `first` is a left child in the tree. It then waits for
+/// its right sibling.
 fn joins(first: usize, level: u32) -> bool {
     first.is_multiple_of(2 << level)
 }
 
-/// Returns the largest number of arenas that hold gradients at the same time, without the last worker's.
+/// Returns the largest number of arenas that hold gradients at the same time with [`Gather::Summed`]. The arena of the
+/// last worker is not counted.
 fn arenas(workers: Range<usize>) -> usize {
     let (mut open, mut most): (Vec<(usize, u32)>, usize) = (Vec::new(), 0);
     for worker in workers.start..workers.end.saturating_sub(1) {

@@ -1,4 +1,4 @@
-//! Estimates the cost of training a network from its description, without allocating memory or drawing parameters.
+//! Estimates the cost of training a network from its description, without allocating parameters or activations.
 
 use backend::Backend;
 use net::Shape;
@@ -47,7 +47,7 @@ pub fn memory<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Ve
     planned(backend, net, rows).map(|(facts, memory, _)| (facts, memory))
 }
 
-/// Like [`memory`], but also returns the bytes that the operations allocate for themselves.
+/// Like [`memory`], but also returns the bytes of work space that the planned operations have allocated.
 fn planned<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<NodeFacts>, Memory, usize), BuildError> {
     let (plan, descs) = make_plan(backend, net, &net.shapes()?, rows, None, true)?;
     let facts: Vec<NodeFacts> = plan.iter().zip(&descs[1..]).map(|(p, d)| facts(backend, p.as_deref(), d)).collect();
@@ -56,8 +56,8 @@ fn planned<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<N
     Ok((facts, memory, state))
 }
 
-/// Returns the bytes for training with batches of `rows` images: parameters, activations and their gradients, without
-/// the optimizer's slots.
+/// Returns the bytes for training with batches of `rows` images: parameters, activations, the gradients of both, and
+/// work space. The optimizer's slots are not included.
 pub fn training<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<Need, BuildError> {
     let (_, memory, state) = planned(backend, net, rows)?;
     Ok(Need::new(backend.parameter_bytes().saturating_mul(net.param_count()?), true, &memory, state))

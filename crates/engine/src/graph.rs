@@ -1,5 +1,6 @@
-//! A network on a device. Everything is planned before the first step. After that, forward, loss and backward passes
-//! run in fixed memory.
+//! A network on a device: its plan, its parameters and its current pass. Memory for activations is allocated once, for
+//! the largest batch. All passes run in it, also those of smaller batches and image sizes, which are planned when they
+//! are needed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -29,7 +30,8 @@ pub enum Purpose {
 /// A pass whose loss sums were not read yet.
 pub(super) struct UnreadPass {
     pub rows: usize,
-    /// `None` if the device has a queue and works asynchronously. The queue then provides the sums.
+    /// `None` until the loss is computed. On a device with a queue it stays `None`, and
+    /// [`Queue::loss_sums`](backend::Queue::loss_sums) returns the sums.
     pub sums: Option<LossSums>,
 }
 
@@ -39,12 +41,12 @@ pub(super) struct CurrentPass<B: Backend> {
     pub rows: usize,
     /// The oldest pass comes first.
     pub unread: VecDeque<UnreadPass>,
-    /// Number of images in the pass for which [`Graph::sums`] was called last.
+    /// Number of images in the pass for which [`Graph::sums`] was called last. At first, the size of the largest batch.
     pub rows_read: usize,
     pub clock: Clock,
 }
 
-/// What training needs if it compares the scores with soft targets instead of labels.
+/// The data for training that compares the scores with soft targets instead of labels.
 pub(super) struct SoftTargetLoss<B: Backend> {
     pub(super) objective: Objective,
     /// The next pass's targets, see [`SoftTargets::table`](backend::SoftTargets::table).
@@ -80,7 +82,8 @@ pub enum BuildError {
 }
 
 impl<B: Backend> Graph<B> {
-    /// Plans `net` for batches of up to `batch` images and draws the initial parameters from `seed`.
+    /// Plans `net` for batches of up to `batch` images, allocates its memory, and draws the initial parameters from
+    /// `seed`.
     pub fn new(backend: B, net: NetSpec, batch: usize, purpose: Purpose, seed: u64) -> Result<Self, BuildError> {
         Self::build(Rc::new(backend), net, batch, purpose, seed)
     }
@@ -306,7 +309,7 @@ impl<B: Backend> Graph<B> {
     /// Returns an error if batch normalisation divides its batch into groups.
     pub fn normalise_across(&mut self, ranks: Box<dyn Across>) -> Result<(), Error> {
         if self.plan.net.bn_groups > 1 {
-            let why = "statistics over all ranks exclude groups with statistics of their own".into();
+            let why = "sync_bn uses the statistics of the whole batch, but bn_group divides it into groups; remove one of the two".into();
             return Err(Error::Unsupported { op: "batch normalisation".into(), why });
         }
         self.across = Some(ranks);
@@ -326,9 +329,10 @@ impl<B: Backend> Graph<B> {
         &mut self.parameters.running
     }
 
-    /// For each batch normalisation, adds the batch statistics of the pass for which [`Graph::sums`] was called last.
-    /// `sums` gets `n d` and `M2 + n d^2` in the layout of [`NormPlace`]. [`Planned::pool_statistics`] explains the
-    /// symbols. `counts` gets the number of values per channel.
+    /// For each batch normalisation that is currently trained, adds the batch statistics of the pass for which
+    /// [`Graph::sums`] was called last. Does nothing for frozen ones, which do not compute batch statistics. `sums`
+    /// gets `n d` and `M2 + n d^2` in the layout of [`NormPlace`]. [`Planned::pool_statistics`] explains the symbols.
+    /// `counts` gets the number of values per channel.
     pub fn pool_statistics(&self, sums: &mut [f64], counts: &mut [f64]) {
         let Some(operations) = self.now.operations.get(&self.pass.rows_read) else { return };
         for (place, count) in self.norms().iter().zip(counts).filter(|(place, _)| !self.holds(place.node)) {
@@ -343,12 +347,13 @@ impl<B: Backend> Graph<B> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the tensor is never stored, because the layer that reads it computes it from its own input.
+    /// Returns an error if the tensor is never stored. The layer that reads it then computes it from the input of the
+    /// layer whose output it is.
     pub fn output(&self, tensor: usize) -> Result<Vec<f32>, Error> {
         let unmade =
             |node: usize| !self.net().nodes[node].op.renames() && self.operation(node).is_none_or(|op| !op.writes());
         if let Some(node) = tensor.checked_sub(1).filter(|&node| unmade(node)) {
-            let why = "its output is not stored, because the next layer computes it from this layer's input".into();
+            let why = "the output of this layer is not stored, because the next layer computes it from the input of this layer".into();
             return Err(Error::Unsupported { op: self.net().nodes[node].name.clone(), why });
         }
         let desc = self.now.desc(tensor, self.pass.rows);
@@ -365,7 +370,7 @@ impl<B: Backend> Graph<B> {
         match self.operation(node) {
             Some(planned) => planned.implementation(),
             None if self.net().nodes[node].op.renames() => "renamed".into(),
-            None => "the adjacent norms read through it".into(),
+            None => "fused into the adjacent norms".into(),
         }
     }
 

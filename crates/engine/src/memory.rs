@@ -1,4 +1,5 @@
-//! Plans which tensors share memory. Activations and their gradients get their places once, for the largest batch.
+//! Plans which tensors share memory. The places of activations and their gradients are assigned once, for the largest
+//! batch.
 //!
 //! A value is a piece of this memory during part of a training step: an activation, a gradient, or a recomputed output.
 //! Values are identified by their index in [`Memory::places`].
@@ -90,11 +91,11 @@ pub struct Memory {
     pub activation_elems: usize,
 }
 
-/// A moment after the last step of a pass, for values that are read after it.
+/// The moment for reads after the end of a pass. It is later than all other moments, see [`Values`].
 const ALWAYS: usize = usize::MAX;
 
-/// Values with their lifetimes. Node i runs at moment i. The losses follow at moment n, and backward step m at moment n
-/// + 1 + m.
+/// Values with their lifetimes, in moments of a training step. Node i of n nodes runs at moment i in the forward pass.
+/// The losses follow at moment n, and backward step m at moment n + 1 + m.
 #[derive(Default)]
 struct Values(Vec<Lifetime>);
 
@@ -115,14 +116,14 @@ fn resolve(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
     through(net, |node| facts[node].has_no_pass)
 }
 
-/// For each tensor, returns the tensor that holds its data. Like [`resolve`], but also skips nodes that write no
-/// output, because the reader computes that output from the node's first input.
+/// For each tensor, returns the tensor that holds its data. Like [`resolve`], but the output of a node that writes no
+/// output is also represented by the node's first input, from which the reader computes it.
 fn holders(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
     through(net, |node| facts[node].has_no_pass || facts[node].writes_no_output)
 }
 
-/// For each tensor, follows first inputs backwards over all nodes for which `passed` is true, and returns where this
-/// ends.
+/// For each tensor, follows the first inputs backwards from node to node while `passed` is true for the node. Returns
+/// the tensors that this leads to.
 fn through(net: &NetSpec, passed: impl Fn(usize) -> bool) -> Vec<usize> {
     let mut behind = vec![0];
     for (i, node) in net.nodes.iter().enumerate() {
@@ -175,7 +176,8 @@ impl Backward<'_> {
         self.add(tensor);
     }
 
-    /// Records a part of a tensor's gradient that the tensor's node reads through a shortcut.
+    /// Records a part of a tensor's gradient that a shortcut would compute. The tensor's node computes it instead, from
+    /// the gradient `value` of the shortcut's output.
     fn add_part_through(&mut self, tensor: usize, value: usize) {
         self.pending[tensor].through = Some(value);
         self.add(tensor);
@@ -245,8 +247,9 @@ fn through_shortcut(net: &NetSpec, facts: &[NodeFacts], node: usize, input: usiz
     maker.is_some_and(|maker| facts[maker].has_no_pass && matches!(net.nodes[maker].op, Op::Shortcut(_)))
 }
 
-/// Returns a value for each tensor, beginning with the input. A value is in use from the node that writes it to its
-/// last reader in the forward pass. `runs` says for each node whether it runs.
+/// Creates the values of the forward pass. Each is in use from the node that writes it to its last reader in this pass.
+/// Also returns the value of each tensor, beginning with the input. `runs` says for each node whether it runs. The
+/// output of a node that does not run has the value `usize::MAX`.
 fn forward(net: &NetSpec, input: usize, facts: &[NodeFacts], runs: &[bool]) -> (Values, Vec<usize>) {
     let mut values = Values::default();
     let mut tensors = vec![values.new_at(0, input)];
@@ -294,8 +297,8 @@ impl Memory {
         Self { tensors, kept, backward_steps, losses, ..Self::packed(&values, n) }
     }
 
-    /// Plans the memory for inference, without auxiliary classifiers. A place is free again after the last reader of
-    /// its tensor.
+    /// Plans the memory for inference, without auxiliary classifiers. The place of a tensor can be used again after its
+    /// last reader.
     pub fn infer(net: &NetSpec, input: usize, facts: &[NodeFacts]) -> Self {
         let (mut values, tensors) = forward(net, input, facts, &net.serving());
         // the scores are read after the pass, and sometimes also the features
@@ -330,7 +333,8 @@ impl Need {
     }
 
     /// Returns an error if the device has fewer bytes free than parameters and activations of `batch` rows need. The
-    /// error estimates how many rows would fit.
+    /// error estimates how many rows would fit. Returns no error if `free` is `None`, because the device does not know
+    /// its free memory.
     pub fn check(&self, net: &NetSpec, batch: usize, free: Option<usize>) -> Result<(), Error> {
         let need = self.parameters.saturating_add(self.activations);
         let Some(free) = free.filter(|free| *free < need) else { return Ok(()) };
@@ -338,7 +342,7 @@ impl Need {
         // activations grow with the batch, parameters do not
         let fits = batch as f64 * free.saturating_sub(self.parameters) as f64 / self.activations.max(1) as f64;
         let advice = match fits as usize {
-            0 => "not even one image per rank would fit".into(),
+            0 => "not even one image per rank would fit; use a smaller network or smaller images".into(),
             rows => format!(
                 "about {} per rank would fit; try a smaller batch, more workers or more ranks",
                 base::text::plural(rows, "image")
@@ -358,7 +362,7 @@ impl Need {
     }
 }
 
-// Assigns each value a place in a shared buffer. Values that are in use at the same time do not overlap.
+// Assigns each value a place in the shared memory. Values that are in use at the same time do not overlap.
 
 /// Every place begins at a multiple of 64 elements. This 256-byte alignment is enough for vector instructions and GPU
 /// libraries.

@@ -114,9 +114,9 @@ impl<B: Backend> Parameters<B> {
         !(self.frozen && layout.frozen[bucket])
     }
 
-    /// Completes the buckets, beginning with bucket `next`, that are finished after the backward pass of `node`. For
-    /// the rank's last worker, hands them to `ready` unless the device has a queue. Returns the first bucket that is
-    /// not finished.
+    /// Completes the trained buckets, beginning with bucket `next`, that are finished after the backward pass of
+    /// `node`. For the rank's last worker, hands them to `ready` unless the device has a queue. Returns the number of
+    /// the first bucket that is not finished.
     pub fn finish_buckets<E: From<Error>>(
         &mut self,
         (backend, layout): (&B, &Layout<B>),
@@ -180,7 +180,7 @@ impl<B: Backend> Parameters<B> {
 // Frozen parameters: which layers have no trained parameters, and a backward pass that leaves out gradients that only
 // these layers need.
 
-/// What changes in a graph while its network's [`frozen`](NetSpec::frozen) parameters are not trained.
+/// The parts of a plan that are different while the network's [`frozen`](NetSpec::frozen) parameters are not trained.
 #[derive(Default)]
 pub(super) struct FrozenPlan {
     /// For each node, true if it has parameters and all of them are frozen.

@@ -16,8 +16,8 @@ use super::request::{Batch, Kind, Loss, PassGradients, Ready};
 use super::tensors::{Tensors, ValueGuards};
 
 impl<B: Backend> Graph<B> {
-    /// Evaluates a batch with running statistics and returns the sum of the losses and the numbers of correct
-    /// predictions.
+    /// Evaluates a batch. Batch normalisation uses its running statistics. Returns the sum of the losses and the
+    /// numbers of correct predictions.
     pub fn evaluate(&mut self, batch: Batch<'_>, smoothing: f32) -> Result<LossSums, Error> {
         let loss = Loss { smoothing, scale: 0.0 };
         self.begin(&batch, Some(loss), false)?;
@@ -52,10 +52,11 @@ impl<B: Backend> Graph<B> {
     /// Runs forward, loss and backward for one worker's part of a step. With the last micro-batch, the gradients of all
     /// of this rank's workers are summed, or gathered per worker.
     ///
-    /// If `ready` is given, it receives each bucket as soon as backward has finished it. On a device with a queue, it
-    /// receives all buckets after the pass is enqueued. The caller must return each bucket with [`Self::put`].
-    /// Gradients per worker need `ready`, because without it only the last worker's gradients stay in the graph.
-    /// [`Graph::sums`] must be called before the next pass.
+    /// In the pass of the last micro-batch, `ready` receives each trained bucket as soon as backward has finished it.
+    /// On a device with a queue, it receives these buckets after the whole pass is enqueued. The caller must return
+    /// each of them with [`Self::put`]. Gradients per worker need `ready`, because without it only the last worker's
+    /// gradients stay in the graph. [`Graph::sums`] must be called once for each pass. Its comment says how many passes
+    /// may begin before it is called.
     pub fn start<E: From<Error>>(
         &mut self,
         batch: Batch<'_>,
@@ -114,7 +115,8 @@ impl<B: Backend> Graph<B> {
         self.parameters.gradients.buckets.iter_mut().try_for_each(|bucket| self.backend.scale(bucket, factor))
     }
 
-    /// Computes the gradients of this batch, and hands over each bucket when it is finished.
+    /// Computes the gradients of this batch and hands the trained buckets to `ready`. They are 0 if the batch has no
+    /// labels, which means that the worker has no samples.
     fn gradients<E: From<Error>>(
         &mut self,
         batch: &Batch<'_>,
@@ -136,7 +138,8 @@ impl<B: Backend> Graph<B> {
         if wanted.last() { self.parameters.hand_over_all(&self.plan.layout, &mut ready) } else { Ok(()) }
     }
 
-    /// Runs forward, loss and backward. Unless the device has a queue, buckets are handed over as they finish.
+    /// Runs forward, loss and backward. For the last micro-batch on a device without a queue, `ready` receives each
+    /// bucket when it is finished.
     pub(super) fn forward_and_backward<E: From<Error>>(
         &mut self,
         batch: &Batch<'_>,
@@ -190,8 +193,8 @@ impl<B: Backend> Graph<B> {
             let norms: Vec<&NormPlace> = plan.norms.iter().filter(|norm| !held(norm)).collect();
             norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
             for norm in norms.iter().rev() {
-                // Before the norm's own sum, hand over the finished buckets of the layers after it, as the other ranks
-                // do.
+                // Before the sum for this norm, hand over the finished buckets of the layers after the norm, as the
+                // other ranks do.
                 next = parameters.finish_buckets(device, next, norm.node + 1, wanted, &mut ready)?;
                 across.no_gradients(norm.channels)?;
             }
@@ -201,12 +204,14 @@ impl<B: Backend> Graph<B> {
         if queued { parameters.hand_over_all(&plan.layout, &mut ready) } else { Ok(()) }
     }
 
-    /// Checks the batch, plans its size if it is new, and passes the inputs of the pass to the device.
+    /// Prepares a pass: checks the batch, plans its size if it is new, updates the device's copies of the parameters if
+    /// they changed, runs the teacher in training, and passes the inputs to the device.
     pub(super) fn begin(&mut self, batch: &Batch<'_>, loss: Option<Loss>, training: bool) -> Result<(), Error> {
         let rows = batch.ids.len();
         let (each, per_image) = match batch.images {
             Input::Values(values) => (values.len(), self.input().elems()),
             Input::Bytes { pixels, .. } => (pixels.len(), self.input().elems()),
+            Input::Stored { pixels, dtype, .. } => (pixels.len() / dtype.bytes(), self.input().elems()),
             Input::Kept { views, .. } => (views.len(), 1),
             Input::Held(rows) => (rows, 1),
         };
@@ -227,7 +232,7 @@ impl<B: Backend> Graph<B> {
             soft.run_teacher(batch)?;
         }
         if loss.is_some() {
-            // the device does not keep sums of older passes
+            // the device keeps only the sums of this many passes
             let kept = self.backend.queue().map_or(0, |queue| queue.passes_ahead());
             self.pass.unread.drain(..self.pass.unread.len().saturating_sub(kept));
             self.pass.unread.push_back(UnreadPass { rows, sums: None });

@@ -23,7 +23,7 @@ pub(super) struct NetworkPlan<B: Backend> {
     pub slots: Vec<Vec<Slot>>,
     pub norms: Vec<NormPlace>,
     pub memory: Memory,
-    /// What changes while the network's frozen parameters are not trained.
+    /// The parts of the plan that are different while the network's frozen parameters are not trained.
     pub freeze: FrozenPlan,
 }
 
@@ -48,8 +48,8 @@ impl<B: Backend> NetworkPlan<B> {
     }
 }
 
-/// The operations for a batch size. Nodes without a pass have `None`: they rename their input, or are shortcuts that
-/// norms read through.
+/// The operations for a batch size. Nodes without a pass have `None`: they rename their input, or are shortcuts whose
+/// work the batch norms around them do.
 pub(super) type Operations<B> = Vec<Option<Box<dyn Planned<B>>>>;
 
 /// The plans for one image size.
@@ -126,7 +126,8 @@ fn refused<B: Backend>(backend: &B, node: &Node, error: Error) -> Error {
 /// every tensor.
 pub(super) type FirstPlan<'a, F> = (&'a [Vec<F>], &'a [TensorDesc]);
 
-/// Plans every node for a batch of `rows` images. Also returns the layout of every tensor, beginning with the input.
+/// Plans every node for batches of `batch` images. If `first` is given, repeats the choices of the first plan. Also
+/// returns the layout of every tensor, beginning with the input.
 pub(super) fn make_plan<B: Backend>(
     backend: &B,
     net: &NetSpec,
@@ -178,7 +179,8 @@ pub(super) fn make_plan<B: Backend>(
 // Fusions. An operation may share work with the only reader of its output, or write bf16 if all readers accept it.
 
 /// For each tensor, beginning with the input: true if exactly one operation reads it, as its first input, and nothing
-/// reads it after the pass.
+/// reads it after the pass. False for the network's input, and for tensors that are written or read by an operation
+/// that only renames.
 pub(super) fn read_once(net: &NetSpec) -> Vec<bool> {
     let after: Vec<usize> = net.scores().chain([net.features().0]).collect();
     let once = |tensor: usize| {
@@ -189,8 +191,8 @@ pub(super) fn read_once(net: &NetSpec) -> Vec<bool> {
     (0..=net.nodes.len()).map(once).collect()
 }
 
-/// For each tensor, beginning with the input: true if all operations that read it accept bf16 and nothing reads it
-/// after the pass.
+/// For each tensor, beginning with the input: true if at least one operation reads it, all these operations accept
+/// bf16, and nothing reads it after the pass.
 pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> {
     let after: Vec<usize> = net.scores().chain([net.features().0]).collect();
     let all = |tensor: usize| {
@@ -201,13 +203,13 @@ pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> 
     (0..=net.nodes.len()).map(all).collect()
 }
 
-// Shortcuts that need no pass of their own because the device's batch normalisation reads through them. The norm after
-// such a shortcut reads its residual from the shortcut's input. The norm before it reads the second part of its
-// gradient from the gradient of the shortcut's output.
+// Shortcuts that need no pass of their own, because the batch norms around them do their work. In the forward pass, the
+// norm after such a shortcut reads its residual directly from the shortcut's input. In the backward pass, the norm
+// before it adds the gradient of the shortcut's output to the gradient of its own output.
 
-/// The shortcuts that norms read through.
+/// The shortcuts whose work batch norms do.
 pub(super) struct Shortcuts {
-    /// The shortcuts that each node reads through.
+    /// For each node, the shortcuts whose work it does.
     pub through: Vec<ReadThrough>,
     /// For each node, true if it is a shortcut without a pass of its own.
     pub passed_over: Vec<bool>,
@@ -230,9 +232,9 @@ impl Shortcuts {
     }
 }
 
-/// Returns the norms before and after a shortcut, if both can read through it. The norm after it must be its only
+/// Returns the batch norms before and after a shortcut, if both can do its work. The norm after it must be its only
 /// reader and use it as the residual. The output of the norm before it must have another reader, so that its gradient
-/// has a second part.
+/// has a second part. None of its other readers may be a shortcut or an operation that only renames.
 fn neighbours(net: &NetSpec, shortcut: usize) -> Option<(usize, usize)> {
     let x = net.nodes[shortcut].inputs[0].0;
     let is_norm = |node: &usize| matches!(net.nodes[*node].op, Op::Norm(_));

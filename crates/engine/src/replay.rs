@@ -36,7 +36,8 @@ impl<B: Backend> Graph<B> {
         }
     }
 
-    /// Returns a hash of the kind of a pass and of all addresses that may differ between passes of this kind.
+    /// Returns a hash of the kind of a pass, its batch and image size, and all addresses that may differ between passes
+    /// of this kind.
     pub(super) fn digest(&self, kind: Kind) -> u64 {
         let mut hasher = DefaultHasher::new();
         let Shape { c, h, w } = self.input();
@@ -57,7 +58,8 @@ pub struct FollowUp<'a, B: Backend> {
     /// True if nothing but [`Backend::update`] reads the gradients. Then the gradients need not be completed, see
     /// [`Backend::gradients_done`].
     pub only_updates: bool,
-    /// Called at most once, or twice if it cannot be captured.
+    /// Not called if a recorded graph is replayed. Otherwise called once, or a second time if the device refuses to
+    /// record it.
     pub work: UpdateWork<'a, B>,
 }
 

@@ -16,7 +16,7 @@ pub struct Batch<'a> {
 pub struct Loss {
     /// Label smoothing: weight that is spread evenly over all classes.
     pub smoothing: f32,
-    /// Factor on the gradient: 1 / (true number of samples in the whole step).
+    /// Factor on the gradient: 1 / (number of samples in this step, over all ranks).
     pub scale: f32,
 }
 

@@ -16,11 +16,13 @@ impl<B: Backend> Graph<B> {
         self.now.shapes[0]
     }
 
-    /// Plans batches of up to `batch` images of a smaller size. The graph keeps its current size.
+    /// Plans batches of `batch` images of a smaller size. The graph keeps its current size. Does nothing if this size
+    /// is already planned.
     ///
     /// # Errors
     ///
-    /// Returns an error if shapes of parameters depend on the image size, or if the images are larger.
+    /// Returns an error if shapes of parameters or scores depend on the image size, or if the plan does not fit into
+    /// the graph's memory, for example because the images are larger.
     pub fn add_size(&mut self, input: Shape, batch: usize) -> Result<(), BuildError> {
         if self.input() == input || self.others.iter().any(|other| other.shapes[0] == input) {
             return Ok(());
@@ -47,10 +49,11 @@ impl<B: Backend> Graph<B> {
     }
 
     /// Plans a smaller batch over the same memory and parameters. Does nothing if this batch size is already planned.
+    /// Returns an error if the batch is larger than the largest planned batch.
     pub fn prepare(&mut self, batch: usize) -> Result<(), Error> {
         let largest = self.now.operations.keys().next_back().copied().unwrap_or(0);
         if batch > largest {
-            let expected = format!("a batch of at most {largest} rows, for which it was planned");
+            let expected = format!("a batch of at most {largest} images, for which the network was planned");
             return Err(Error::Size {
                 op: format!("network {}", self.plan.net.name),
                 expected,
@@ -64,7 +67,8 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Changes the image size from the next pass on. The sums of all earlier passes must have been read.
+    /// Changes the image size of the graph and its teacher from the next pass on. The sums of all earlier passes must
+    /// have been read.
     ///
     /// # Errors
     ///
@@ -102,7 +106,10 @@ impl<B: Backend> Graph<B> {
         let last = net.scores().find(|scores| shapes[*scores] != self.now.shapes[*scores]);
         last.map_or(Ok(()), |scores| {
             let layer = &net.nodes[scores - 1].name;
-            Err(refuse(layer, format!("its output would be {} for images of {}", shapes[scores], net.input)))
+            Err(refuse(
+                layer,
+                format!("the output of this layer would be {} for images of {}", shapes[scores], net.input),
+            ))
         })
     }
 

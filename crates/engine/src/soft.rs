@@ -10,7 +10,8 @@ impl<B: Backend> SoftTargetLoss<B> {
         SoftTargets { labels, table: &self.table }
     }
 
-    /// Computes the loss for a tensor of scores. Labels and factors come from `args`.
+    /// Computes the loss for a tensor of scores, and its gradient if `dx` is given. Labels and factors come from
+    /// `args`.
     pub(super) fn loss(
         &self,
         backend: &B,

@@ -48,7 +48,7 @@ pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: 
     let each = graph.backend().parameter_bytes();
     let mut rows = vec![
         (format!("activations, {}", plural(batch, "image")), memory.activation_elems * 4),
-        ("extra memory for their gradients".into(), (memory.elems - memory.activation_elems) * 4),
+        ("gradients of activations (extra)".into(), (memory.elems - memory.activation_elems) * 4),
         (format!("parameters, {}", plural(graph.layout().buckets.len(), "bucket")), params * each),
         ("gradients of parameters".into(), params * each),
         (format!("gradients of workers, {} arenas", graph.gathered_arenas()), params * 4 * graph.gathered_arenas()),

@@ -114,8 +114,9 @@ impl Found {
                 self.add(&inner, &format!("{full}/"), depth + 1)?;
             }
             if self.arrays.len() > MAX_ARRAYS || self.names > MAX_NAMES {
-                let what =
-                    format!("the file has more than {MAX_ARRAYS} arrays, or their names more than {MAX_NAMES} bytes");
+                let what = format!(
+                    "the file has more than {MAX_ARRAYS} arrays, or their names have more than {MAX_NAMES} bytes in total"
+                );
                 return Err(what.into());
             }
         }
@@ -181,7 +182,7 @@ fn read(array: &Dataset, first: usize, count: usize) -> Result<Vec<u8>, String> 
         TypeDescriptor::Float(FloatSize::U4) => entries(array, first, count, f32::to_le_bytes),
         // Read as bytes, because the file may have other values than 0 and 1, which are not valid for `bool`.
         TypeDescriptor::Boolean => entries(array, first, count, u8::to_le_bytes),
-        other => Err(format!("values of the type {other} are not read")),
+        other => Err(format!("values of the type {other} are not supported")),
     }
 }
 

@@ -81,7 +81,8 @@ impl NetSpec {
         Self { name: name.into(), input, nodes: Vec::new(), frozen: BTreeSet::new(), bn_groups: 1, heads: Vec::new() }
     }
 
-    /// Returns the index of the last node that reads features. Its weights compute the scores.
+    /// Returns the index of the last linear layer. In most networks it computes the scores. `None` if the network has
+    /// no linear layer.
     pub fn last_layer(&self) -> Option<usize> {
         self.nodes.iter().rposition(|node| node.op.reads() == Reads::Features)
     }
@@ -136,8 +137,8 @@ impl NetSpec {
         std::iter::once(self.nodes.len()).chain(self.heads.iter().map(|head| head.output.0))
     }
 
-    /// Returns the layers that compute scores: the last layer with weights before the network's scores, then before
-    /// each auxiliary classifier's.
+    /// Returns the names of the layers that compute scores: the last layer with weights before the network's scores,
+    /// then the last such layer before each auxiliary classifier's scores.
     pub fn classifiers(&self) -> Vec<&str> {
         self.scores().filter_map(|scores| self.last_with_weights(scores)).map(|node| node.name.as_str()).collect()
     }
@@ -147,7 +148,7 @@ impl NetSpec {
         self.last_with_weights(self.nodes.len()).and_then(|node| node.inputs.first().copied()).unwrap_or(self.image())
     }
 
-    /// Returns the last layer with weights before a tensor.
+    /// Returns the last layer with weights on the path that leads to a tensor through first inputs.
     fn last_with_weights(&self, mut tensor: usize) -> Option<&Node> {
         while let Some(node) = tensor.checked_sub(1).and_then(|at| self.nodes.get(at)) {
             if node.op.stored().is_some() {
@@ -159,8 +160,7 @@ impl NetSpec {
         None
     }
 
-    /// For each node, returns true if the network's scores depend on it. False for nodes that only auxiliary
-    /// classifiers need.
+    /// For each node, returns true if the network's scores depend on it, false if only auxiliary classifiers need it.
     pub fn serving(&self) -> Vec<bool> {
         let mut needed = vec![false; self.nodes.len() + 1];
         needed[self.nodes.len()] = true;

@@ -20,7 +20,7 @@ pub struct Changes {
     pub unsets: Vec<String>,
 }
 
-/// Removes a key or a section from a recipe.
+/// Removes a key or a whole section from a recipe.
 ///
 /// # Errors
 ///
@@ -33,15 +33,16 @@ pub(super) fn unset(table: &mut Table, path: &str) -> Result<(), Error> {
     }
     let key = keys::find(path).ok_or_else(|| Error::UnknownKey { place: place(), hint: super::hint::of_key(path) })?;
     if key.field.required() {
-        let why = format!("every recipe needs it; use --set {path}=VALUE instead");
+        let why = format!("every recipe needs this key; to change its value, use --set {path}=VALUE");
         return Err(Error::Value { place: place(), why });
     }
     remove(table, path);
     Ok(())
 }
 
-/// Removes keys of the recipe file that do not fit a changed kind. If a `--set` changed the kind of a section, or an
-/// `--unset` reset it, these are the keys that only other kinds have. Returns a line of text about each change.
+/// If a `--set` gave the kind (or codec) of a section, or an `--unset` reset it, removes the keys of the recipe file
+/// that only other kinds have. Keys that a `--set` gave stay. Returns a line of text for each section from which keys
+/// were removed.
 pub(super) fn leave_out_other_kinds(table: &mut Table, unsets: &[String], origin: &Origin) -> Vec<String> {
     let is_choice = |path: &&String| path.ends_with(".kind") || *path == "reduce.codec";
     let set = origin.sets.keys().filter(is_choice).map(|path| (path, origin.of(path)));
@@ -50,19 +51,20 @@ pub(super) fn leave_out_other_kinds(table: &mut Table, unsets: &[String], origin
     chosen.filter_map(|(path, by)| leave_out(table, path, &by, origin)).collect()
 }
 
-/// If a `--set` gave the length of the run in steps, removes the file's `epochs`, and the other way round. Returns a
-/// line of text about the change.
+/// If a `--set` gave `steps` but not `epochs`, removes the file's `epochs`, and the other way round. Returns a line of
+/// text about the change, or `None` if nothing was removed.
 pub(super) fn leave_out_other_length(table: &mut Table, origin: &Origin) -> Option<String> {
     let pairs = [("steps", "epochs"), ("epochs", "steps")];
     let (given, other) = pairs
         .into_iter()
         .find(|(given, other)| origin.sets.contains_key(*given) && !origin.sets.contains_key(*other))?;
     let left = table.remove(other)?;
-    Some(format!("{}: ignores {other} = {} in {}", origin.of(given), text(&left), origin.file))
+    Some(format!("{}: {other} = {} in {} is ignored", origin.of(given), text(&left), origin.file))
 }
 
-/// Removes the keys of the file that do not belong to the kind chosen by `choice`, such as `schedule.kind`. `by` is the
-/// command-line argument that chose it.
+/// Removes the keys of the file that do not belong to the kind that the key `choice`, such as `schedule.kind`, now has.
+/// `by` is the command-line argument that changed it. Returns a line of text that lists the removed keys, or `None` if
+/// there are none.
 fn leave_out(table: &mut Table, choice: &str, by: &str, origin: &Origin) -> Option<String> {
     let kind = match lookup(table, choice) {
         Some(given) => given.as_str()?.to_string(),
@@ -77,7 +79,7 @@ fn leave_out(table: &mut Table, choice: &str, by: &str, origin: &Origin) -> Opti
     let left: Vec<String> =
         others.filter_map(|path| remove(table, path).map(|value| format!("{path} = {}", text(&value)))).collect();
     let file = origin.file;
-    (!left.is_empty()).then(|| format!("{by}: ignores keys of another kind in {file}: {}", left.join(", ")))
+    (!left.is_empty()).then(|| format!("{by}: keys of another kind in {file} are ignored: {}", left.join(", ")))
 }
 
 /// Returns the default of a key if the default is a string.
@@ -123,9 +125,9 @@ fn remove(table: &mut Table, path: &str) -> Option<Value> {
 const TRANSFORMS: [&str; 2] = ["augment.train", "augment.eval"];
 
 impl Recipe {
-    /// Lists the keys that make `self` compute something different from `old`, each with both values, like `epochs: 5
-    /// in the checkpoint, 6 in this run`. An absent key is equal to its default, and different spellings of a transform
-    /// are equal.
+    /// Lists the keys with different values in `self` and `old`, without those that a resumed run may change. Each key
+    /// has both values, like `epochs: 5 in the checkpoint, 6 in this run`. An absent key is equal to its default, and
+    /// different spellings of a transform are equal.
     pub fn differences(&self, old: &Recipe) -> Result<Vec<String>, Error> {
         let table = |recipe: &Recipe| {
             let text = recipe.to_toml()?;

@@ -19,7 +19,7 @@ use super::sections::{Recipe, Reduce};
 pub struct KnownNames<'a> {
     /// Names of the networks in the catalogue.
     pub models: &'a [&'a str],
-    /// Transforms without arguments, such as `pad_crop`.
+    /// Names of all transforms, such as `pad_crop`, without the arguments in parentheses.
     pub transforms: &'a [&'a str],
 }
 
@@ -35,7 +35,8 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
     recipe.optimizer.check().or_else(|e| refuse(&format!("optimizer.{}", e.key), e.why))?;
     check_codec(recipe, origin)?;
     if recipe.balanced() && recipe.shuffling() != Shuffle::Full {
-        let why = "needs the whole split, but a window has only some shards at a time; use shuffle = \"full\"";
+        let why = "needs all images of the split, but shuffle = \"window(k)\" opens only some shards at a time; use shuffle = \"full\", \
+                   or remove this key";
         return refuse("balanced", why.into());
     }
     recipe.loss.check().or_else(|(key, why)| refuse(key, why))?;
@@ -47,6 +48,9 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
     if recipe.loader.cache == ImageCache::Device && recipe.loader.on_corrupt == OnCorrupt::Skip {
         let why = "\"device\" needs every image, but loader.on_corrupt = \"skip\" may skip some; remove one of the two";
         return refuse("loader.cache", why.into());
+    }
+    if let Some(number) = recipe.log.bands.iter().flatten().find(|&&number| number < 1.0 || number.fract() != 0.0) {
+        return refuse("log.bands", format!("{number} is not the number of a band; count from 1, as in [4, 3, 2]"));
     }
     if recipe.log.histograms.is_some() && recipe.sync != Sync::Allreduce {
         let why = format!(
@@ -94,12 +98,13 @@ fn check_sam(recipe: &Recipe) -> Result<(), String> {
             Err(format!("needs the gradient of all ranks, which sync = \"{}\" does not compute; remove one of the two", recipe.sync))
         }
         Some(_) if recipe.may_use_f16() => {
-            Err("with precision = \"f16\" gradients are multiplied by a scale that changes from step to step; use bf16"
+            Err("cannot be combined with precision = \"f16\", which multiplies gradients by a scale that changes from step to step; use \
+                 precision = \"bf16\""
                 .into())
         }
         Some(_) if recipe.reduce.error_feedback() => {
-            Err("with reduce.error_feedback, the error of one gradient would be added to the other gradient of the same step; remove one \
-                 of the two"
+            Err("cannot be combined with reduce.error_feedback, which would add the rounding error of one gradient to the other gradient \
+                 of the same step; remove one of the two"
                 .into())
         }
         Some(_) if recipe.freeze.patterns.is_some() => Err("cannot be combined with freeze.patterns; remove one of the two".into()),
@@ -122,7 +127,8 @@ fn check_length(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     }
 }
 
-/// Checks `[init]` and `[freeze]`: keys that need another key, and invalid rules.
+/// Checks `[init]` and `[freeze]`: keys that need another key, renaming rules, and that `sync` allows frozen
+/// parameters.
 fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     let (init, freeze) = (&recipe.init, &recipe.freeze);
     if init.from.is_none() {
@@ -134,7 +140,10 @@ fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
             ("init.stem", init.stem.is_some()),
         ];
         if let Some((key, _)) = others.into_iter().find(|(_, given)| *given) {
-            return Err((key, "has no meaning without init.from, the file of weights".into()));
+            return Err((
+                key,
+                "has no meaning without init.from, the file of weights; set init.from, or remove this key".into(),
+            ));
         }
     }
     if let Some(digits) = &init.sha256
@@ -149,11 +158,14 @@ fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     if freeze.patterns.is_none() && freeze.epochs.is_some() {
         return Err((
             "freeze.epochs",
-            "has no meaning without freeze.patterns, the parameters that are not trained".into(),
+            "has no meaning without freeze.patterns, the parameters that are not trained; set freeze.patterns, or remove this key".into(),
         ));
     }
     if freeze.patterns.is_some() && recipe.sync != Sync::Allreduce {
-        let why = format!("sync = \"{}\" averages all parameters; use sync = \"allreduce\"", recipe.sync);
+        let why = format!(
+            "cannot be combined with sync = \"{}\", which averages all parameters; use sync = \"allreduce\"",
+            recipe.sync
+        );
         return Err(("freeze.patterns", why));
     }
     Ok(())
@@ -172,7 +184,7 @@ fn check_codec(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
                 _ => "",
             };
             let (owners, name) = (owners.join(" or "), codec.name);
-            let why = format!("belongs to codec {owners}, but reduce.codec = \"{name}\"{why}");
+            let why = format!("belongs to codec {owners}, but reduce.codec = \"{name}\"{why}; remove this key");
             return refuse(&format!("reduce.{key}"), why);
         }
     }
@@ -188,11 +200,12 @@ fn check_codec(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
 /// Rejects error feedback if it has no effect or would be wrong.
 fn check_error_feedback(recipe: &Recipe) -> Result<(), String> {
     if recipe.reduce.codec.keys.contains(&"clip") && recipe.reduce.clip() == 0.0 {
-        return Err("has no effect with reduce.clip = 0, because codes without clipping are unbiased".into());
+        return Err("has no effect with reduce.clip = 0, because without clipping the codec rounds without bias; remove this key, or set \
+                    reduce.clip".into());
     }
     if recipe.may_use_f16() {
-        return Err("with precision = \"f16\" gradients are multiplied by a scale that changes from step to step, so the residual of one \
-                    step does not fit the next; use bf16"
+        return Err("with precision = \"f16\" gradients are multiplied by a scale that changes from step to step, so the rounding error of \
+                    one step cannot be added to the next; use precision = \"bf16\""
             .into());
     }
     Ok(())
@@ -220,13 +233,14 @@ fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), String> {
     ))
 }
 
-/// Checks that groups of `bn_group` images divide the images of each worker.
+/// Checks that groups of `bn_group` images divide the images of each worker, and that `bn_group` is not combined with
+/// `sync_bn`.
 fn groups_divide_worker(recipe: &Recipe, workers: usize) -> Result<(), String> {
     let (Some(group), batch) = (recipe.bn_group, recipe.batch) else { return Ok(()) };
     let images = batch / workers;
     if recipe.sync_bn {
         return Err(format!(
-            "{} have statistics of their own, but with sync_bn = true all images share their statistics; remove one of the two",
+            "each group of {} has its own statistics, but with sync_bn = true all images of the batch share them; remove one of the two",
             plural(group, "image")
         ));
     }
@@ -241,8 +255,7 @@ fn groups_divide_worker(recipe: &Recipe, workers: usize) -> Result<(), String> {
     }
     let divisor = (1..=group.min(images)).rev().find(|divisor| images.is_multiple_of(*divisor)).unwrap_or(1);
     Err(format!(
-        "groups of {} do not divide the {} of a worker ({given}); give a divisor of {images}, such as {divisor}",
-        plural(group, "image"),
+        "the {} of a worker cannot be divided into groups of {group} ({given}); give a divisor of {images}, such as {divisor}",
         plural(images, "image")
     ))
 }
@@ -258,9 +271,12 @@ impl Recipe {
         let workers = *self.workers.get_or_insert(ranks);
         if ranks > workers {
             let why = format!(
-                "{} for {}; start at most {}, or set workers to {ranks} or more",
+                "{} were started, but there {}, and each rank needs at least one; start at most {}, or set workers to {ranks} or more",
                 plural(ranks, "rank"),
-                plural(workers, "worker"),
+                match workers {
+                    1 => "is 1 worker".to_string(),
+                    _ => format!("are {workers} workers"),
+                },
                 plural(workers, "rank")
             );
             return refuse("workers", why);
@@ -277,7 +293,7 @@ fn refuse(key: &str, why: String) -> Result<(), Error> {
     Err(Error::Value { place: key.into(), why })
 }
 
-/// Checks settings that need exactly one worker per rank.
+/// Checks settings that need exactly one worker per rank: `sync_bn`, and every `sync` except `allreduce`.
 fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<(), Error> {
     let cure = format!(
         "needs one worker per rank, got {} on {}; start {}, or remove `workers` from the recipe",
@@ -298,8 +314,8 @@ fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<()
     easgd_is_stable(recipe.sync, ranks)
 }
 
-/// Rejects settings that need gradient sums in every step, for strategies that synchronise the ranks' parameters only
-/// from time to time.
+/// Rejects settings that need the same model on all ranks or gradient sums in every step. Called if `sync` is not
+/// `allreduce`, so that the ranks synchronise their parameters only from time to time.
 fn without_gradients(recipe: &Recipe) -> Result<(), Error> {
     let sync = recipe.sync;
     if recipe.sync_bn {
@@ -348,15 +364,18 @@ pub(super) fn is_file(model: &str) -> bool {
 fn check_model(recipe: &Recipe, known: &KnownNames) -> Result<(), String> {
     let of_onnx = recipe.model.ends_with(".onnx");
     if recipe.model_weights.is_some() && !of_onnx {
-        return Err("model_weights is only for ONNX files; remove it".into());
+        return Err(format!(
+            "model_weights is only for ONNX files, but model = \"{}\"; remove model_weights",
+            recipe.model
+        ));
     }
     if known.models.contains(&recipe.model.as_str()) || is_file(&recipe.model) {
         return Ok(());
     }
     let (model, similar) = (&recipe.model, did_you_mean(&recipe.model, known.models));
     Err(format!(
-        "\"{model}\" is not in the catalogue, which `trireme models` lists, and it is not a network file, whose name must end in .toml \
-         or .onnx{similar}"
+        "there is no network \"{model}\"; expected a name that `trireme models` lists, or a network file, whose name ends in .toml or \
+         .onnx{similar}"
     ))
 }
 
@@ -364,9 +383,10 @@ fn check_transforms(list: &[String], known: &KnownNames) -> Result<(), String> {
     for transform in list {
         let name = transform.split('(').next().unwrap_or(transform).trim();
         if !known.transforms.contains(&name) {
-            let has = quoted(known.transforms);
             let hint = hint::of_transform(name, known.transforms);
-            return Err(format!("\"{transform}\" is not a transform; there are {has}{hint}"));
+            // The list of all transforms is long, so it is only printed if there is nothing better to say.
+            let all = || format!("; the transforms are {}", quoted(known.transforms));
+            return Err(format!("\"{transform}\" is not a transform{}", if hint.is_empty() { all() } else { hint }));
         }
     }
     Ok(())
@@ -389,8 +409,8 @@ impl Recipe {
         self.ema.is_kept() && self.eval.ema()
     }
 
-    /// Checks that averaging (`ema.swa_start`) begins before the end of the run. This needs the number of steps per
-    /// epoch.
+    /// Checks that averaging (`ema.swa_start`) begins at the last step of the run or earlier. This needs the number of
+    /// steps per epoch.
     ///
     /// # Errors
     ///
@@ -416,7 +436,7 @@ impl Recipe {
     }
 }
 
-/// Checks the keys in `[eval]` and `[stop]`.
+/// Checks `[eval]`, `[ema]` and `[stop]`, and that all scores that other keys name will be computed.
 pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
     let (eval, stop) = (&recipe.eval, &recipe.stop);
@@ -424,7 +444,10 @@ pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error
         return refuse("eval.offset", format!("must be below eval.every = {}, got {}", eval.every(), eval.offset()));
     }
     if eval.ema == Some(true) && !recipe.ema.is_kept() {
-        return refuse("eval.ema", "has no meaning without ema.decay or ema.swa_start, which keep averages".into());
+        return refuse(
+            "eval.ema",
+            "has no meaning without ema.decay or ema.swa_start; set one of them, or remove this key".into(),
+        );
     }
     check_averages(recipe).or_else(|(key, why)| refuse(key, why))?;
     let share = stop.score().value().measure.is_share();
@@ -448,7 +471,8 @@ pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error
     Ok(())
 }
 
-/// Checks that only one kind of weight averaging is used, and that it begins within the run.
+/// Checks that only one kind of weight averaging is used, that its keys fit together, and that it begins within the
+/// run.
 fn check_averages(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     let ema = &recipe.ema;
     match (ema.swa_start, recipe.epochs) {
@@ -457,17 +481,23 @@ fn check_averages(recipe: &Recipe) -> Result<(), (&'static str, String)> {
         }
         (Some(start), Some(epochs)) if start > epochs => Err((
             "ema.swa_start",
-            format!("the run has {}, so nothing would be averaged; got {start}", plural(epochs, "epoch")),
+            format!(
+                "the run has only {}, so nothing would be averaged, got {start}; use a smaller number",
+                plural(epochs, "epoch")
+            ),
         )),
         (None, _) if ema.swa_every.is_some() => {
-            Err(("ema.swa_every", "has no meaning without ema.swa_start, the first epoch that is averaged".into()))
+            Err(("ema.swa_every", "has no meaning without ema.swa_start; set ema.swa_start, or remove this key".into()))
         }
         _ if ema.lookahead.is_some() && ema.decay.is_none() => {
-            Err(("ema.lookahead", "needs ema.decay, the part that the averages keep, for example 0.5".into()))
+            let cure = "needs ema.decay, the fraction of the averages that stays when they move towards the weights; set it, for \
+                        example ema.decay = 0.5, or remove this key";
+            Err(("ema.lookahead", cure.into()))
         }
-        _ if ema.lookahead_power.is_some() && ema.lookahead.is_none() => {
-            Err(("ema.lookahead_power", "has no meaning without ema.lookahead, the number of steps".into()))
-        }
+        _ if ema.lookahead_power.is_some() && ema.lookahead.is_none() => Err((
+            "ema.lookahead_power",
+            "has no meaning without ema.lookahead; set ema.lookahead, or remove this key".into(),
+        )),
         _ => Ok(()),
     }
 }

@@ -44,7 +44,7 @@ pub enum Error {
         expected: String,
         got: String,
     },
-    #[error("{place}: missing; it is {expected}: {doc}")]
+    #[error("{place}: this required key is missing; expected {expected}: {doc}")]
     Missing { place: String, expected: String, doc: &'static str },
     /// The value has the right type but is not allowed.
     #[error("{place}: {why}")]

@@ -13,7 +13,7 @@ pub enum Equivalent {
 }
 
 /// Returns a hint for an unknown key. Uses the first that exists of: the equivalent of another program's setting, a key with the same last
-/// word in another section, the most similar path, and a path with a similar last word.
+/// word in another section, the most similar path, a key with a similar last word, and a reference to the help.
 pub fn of_key(path: &str) -> String {
     match equivalent(path) {
         Some(Equivalent::Key(ours)) => return format!("; trireme calls it \"{ours}\""),
@@ -416,12 +416,15 @@ pub(super) const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "torchcompile torchcompile_mode torchscript jit_compile run_eagerly fuser channels_last steps_per_execution benchmark \
-         pin_mem pin_memory prefetch_factor no_prefetcher persistent_workers grad_checkpointing inference_mode barebones \
-         plugins compile amp_impl fast_norm model_ema_force_cpu split_bn use_distributed_sampler \
-         reload_dataloaders_every_n_epochs auto_scale_batch_size num_sanity_val_steps detect_anomaly auto_scale_loss \
-         loss_scale_factor dist_bn_reduce",
-        "there is no such setting, because trireme plans layouts, memory and reading automatically; remove it. `trireme bench` measures \
-         them",
+         pin_mem pin_memory prefetch_factor no_prefetcher persistent_workers grad_checkpointing inference_mode compile \
+         amp_impl fast_norm model_ema_force_cpu",
+        "trireme has no such setting: it chooses kernels, memory layouts and buffers itself; remove the key. `trireme bench` measures the \
+         speed",
+    ),
+    (
+        "barebones plugins split_bn use_distributed_sampler reload_dataloaders_every_n_epochs auto_scale_batch_size \
+         num_sanity_val_steps detect_anomaly auto_scale_loss loss_scale_factor dist_bn_reduce",
+        "trireme has no such setting; remove the key",
     ),
     (
         "limit_test_batches limit_predict_batches",

@@ -74,7 +74,8 @@ impl Recipe {
 }
 
 /// Returns the two possible paths of a file or folder in a recipe. The first is relative to the recipe's folder if the recipe file contains
-/// the path, and to the current directory if it was given on the command line. The second is relative to the other one of these.
+/// the path, and to the current directory if it was given on the command line. The second path is relative to the other of these two
+/// folders.
 fn places(key: &str, path: &str, origin: &Origin) -> [PathBuf; 2] {
     let beside = Path::new(origin.file).parent().unwrap_or(Path::new("")).join(path);
     match origin.sets.contains_key(key) {
@@ -83,8 +84,9 @@ fn places(key: &str, path: &str, origin: &Origin) -> [PathBuf; 2] {
     }
 }
 
-/// Finds the data set and sets its path relative to the current directory. If the data set does not exist, returns its path next to the
-/// recipe file.
+/// Looks for the data set and changes its path in the recipe to one relative to the current directory. If it exists neither next to the
+/// recipe file nor in the current directory, keeps the path and returns the path next to the recipe file. Does nothing if the path was
+/// given on the command line.
 fn find_data(recipe: &mut Recipe, origin: &Origin) -> Option<PathBuf> {
     let [first, second] = places("data", &recipe.data, origin);
     // a data set given on the command line is never searched next to the recipe
@@ -199,8 +201,8 @@ pub fn suggest_recipes(path: &Path) -> String {
     let listed: Vec<String> = names.iter().take(LISTED).map(|name| shown(folder, name)).collect();
     match names.len() - listed.len() {
         _ if names.is_empty() => "; recipes are TOML files, and trireme has some in its folder `recipes`".into(),
-        0 => format!("; there are {}", listed.join(", ")),
-        more => format!("; there are {} and {more} more", listed.join(", ")),
+        0 => format!("; the existing recipes are {}", listed.join(", ")),
+        more => format!("; the existing recipes are {} and {more} more", listed.join(", ")),
     }
 }
 

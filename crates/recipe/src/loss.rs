@@ -106,15 +106,21 @@ impl LossSpec {
                 let owners: Vec<String> = owners.iter().map(|kind| format!("\"{kind}\"")).collect();
                 return Err((
                     key,
-                    format!("belongs to kind {}, but loss.kind = \"{}\"", owners.join(" or "), self.kind()),
+                    format!(
+                        "belongs to kind {}, but loss.kind = \"{}\"; remove this key",
+                        owners.join(" or "),
+                        self.kind()
+                    ),
                 ));
             }
         }
-        match &self.class_weights {
-            Some(ClassWeights::Given(weights)) if weights.iter().any(|w| !(*w > 0.0 && *w <= f64::from(f32::MAX))) => {
-                Err(("loss.class_weights", format!("must be numbers > 0 in the range of f32, got {weights:?}")))
-            }
-            _ => Ok(()),
+        let Some(ClassWeights::Given(weights)) = &self.class_weights else { return Ok(()) };
+        match weights.iter().position(|w| !(*w > 0.0 && *w <= f64::from(f32::MAX))) {
+            Some(class) => Err((
+                "loss.class_weights",
+                format!("must be numbers > 0 in the range of f32, got {:?} for class {class}", weights[class]),
+            )),
+            None => Ok(()),
         }
     }
 }
@@ -232,12 +238,19 @@ impl MixSpec {
         let Some(MixSettings { mixup, cutmix, .. }) = self.settings() else {
             let idle = [("mix.switch", self.switch.is_some()), ("mix.prob", self.prob.is_some())];
             return match idle.into_iter().find(|(_, given)| *given) {
-                Some((key, _)) => Err((key, "has no meaning without mix.mixup or mix.cutmix above 0".into())),
+                Some((key, _)) => Err((
+                    key,
+                    "has no meaning without mix.mixup or mix.cutmix above 0; set one of them, or remove this key"
+                        .into(),
+                )),
                 None => Ok(()),
             };
         };
         if self.switch.is_some() && (mixup == 0.0 || cutmix == 0.0) {
-            return Err(("mix.switch", "has no meaning without both mix.mixup and mix.cutmix above 0".into()));
+            return Err((
+                "mix.switch",
+                "has no meaning without both mix.mixup and mix.cutmix above 0; set both, or remove this key".into(),
+            ));
         }
         let Some(workers) = workers.filter(|workers| batch / workers < 2) else { return Ok(()) };
         let key = if mixup > 0.0 { "mix.mixup" } else { "mix.cutmix" };
@@ -245,8 +258,8 @@ impl MixSpec {
         Err((
             key,
             format!(
-                "images are mixed within each worker's part of the batch, but batch = {batch} gives some of the {workers} workers only \
-                 one image; use a batch of at least {least}, or fewer workers"
+                "images are mixed only with images of the same worker, but batch = {batch} gives some of the {workers} workers only one \
+                 image; use a batch of at least {least}, or fewer workers"
             ),
         ))
     }
@@ -275,7 +288,11 @@ impl DistillSpec {
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         let idle = [("distill.share", self.share.is_some()), ("distill.temperature", self.temperature.is_some())];
         match idle.into_iter().find(|(_, given)| *given && self.teacher.is_none()) {
-            Some((key, _)) => Err((key, "has no meaning without distill.teacher, a trained network".into())),
+            Some((key, _)) => Err((
+                key,
+                "has no meaning without distill.teacher, a trained network; set distill.teacher, or remove this key"
+                    .into(),
+            )),
             None => Ok(()),
         }
     }

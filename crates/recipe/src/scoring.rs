@@ -123,8 +123,11 @@ impl FromStr for Every {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected =
-            || format!("expected a time (\"10m\"), steps (\"500 steps\") or epochs (\"2 epochs\"), got \"{text}\"");
+        let expected = || {
+            format!(
+                "expected a time (\"10m\") or a whole number of steps (\"500 steps\") or epochs (\"2 epochs\"), at least 1, got \"{text}\""
+            )
+        };
         let words: Vec<&str> = text.split_whitespace().collect();
         let every = match words.as_slice() {
             [n, "step" | "steps"] => Every::Steps(n.parse().map_err(|_| expected())?),
@@ -141,7 +144,7 @@ impl FromStr for Every {
 /// Parses days, hours, minutes and seconds, largest unit first, such as `1h30m`, `90s` or `0.5h`. The result is
 /// positive.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let expected = || format!("expected a time such as \"1h30m\", \"10m\" or \"90s\", got \"{text}\"");
+    let expected = || format!("expected a time greater than 0 such as \"1h30m\", \"10m\" or \"90s\", got \"{text}\"");
     let (mut rest, mut seconds, mut before) = (text.trim(), 0.0, f64::INFINITY);
     while !rest.is_empty() {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(expected)?;

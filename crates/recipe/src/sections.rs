@@ -169,6 +169,9 @@ section! {
         absent seconds: f64 = "5, or 50 steps", in Range::Positive => changeable;
         /// Whether report.html is written when the run ends or stops.
         optional report: bool = true => changeable;
+        /// Bands that pictures in report.html and TensorBoard show as red, green and blue, such as [4, 3, 2], or a
+        /// single band to show as grey. Counted from 1. Only for images that are not grey or RGB with 8 bits.
+        absent bands: Vec<f64> = "the first three, or the first" => changeable;
         /// Whether an event file for TensorBoard is written into OUT.
         optional tensorboard: bool = true => changeable;
         /// Steps between two measurements of the parameters and gradients of all layers.
@@ -227,7 +230,9 @@ impl Augment {
         match (sizes, late) {
             ([], _) if self.sizes.is_some() => Err("expected pairs such as [[0, 128], [6, 160]], got none".into()),
             ([[from, _], ..], _) if *from > 0 => Err(format!("must begin with epoch 0, got {from}")),
-            (_, Some([from, _])) => Err(format!("the run ends before epoch {from}; leave it out, or give more epochs")),
+            (_, Some([from, _])) => {
+                Err(format!("the run ends before epoch {from} begins; remove this pair, or give more epochs"))
+            }
             _ if sizes.iter().any(|[_, side]| *side == 0) => Err("a size must be at least 1 pixel, got 0".into()),
             _ => match sizes.windows(2).find(|pair| pair[0][0] >= pair[1][0]) {
                 Some([[a, _], [b, _]]) => Err(format!("epochs must ascend, but {a} is followed by {b}")),
@@ -254,6 +259,11 @@ impl Augment {
 }
 
 impl Log {
+    /// Returns the numbers of the bands that pictures show, counted from 1. Empty for the default.
+    pub fn shown_bands(&self) -> Vec<u32> {
+        self.bands.iter().flatten().map(|&number| number as u32).collect()
+    }
+
     /// Returns the time between two progress lines, if it is set.
     pub fn apart(&self) -> Option<Duration> {
         self.seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())

@@ -35,7 +35,7 @@ pub struct EvaluationFile {
     pub epoch: u32,
     pub split: String,
     pub classes: Vec<String>,
-    /// Number of images in each class.
+    /// Number of images in each class, in the order of `classes`.
     pub images: Vec<u64>,
     /// Number of images predicted as each class.
     pub predicted: Vec<u64>,
@@ -59,7 +59,8 @@ pub struct EvaluationFile {
     /// Present for a multi-label split. The file then has no mistakes, confusion matrix and calibration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub several: Option<MultiLabelScores>,
-    /// Data for the plots, per target. Only if labels are numbers. All fields about classes are then empty.
+    /// Data for the plots, per target. Only if labels are numbers. `classes` then has the names of the targets,
+    /// `images` has only the number of all images, and the other fields about classes are empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numbers: Vec<TargetPlot>,
 }
@@ -138,7 +139,7 @@ fn known(number: f64) -> Option<f64> {
 }
 
 impl EvaluationFile {
-    /// Creates the file for a single-label split, without pictures. `step` and `epoch` are the numbers of steps and
+    /// Creates the contents for a single-label split, without pictures. `step` and `epoch` are the numbers of steps and
     /// epochs that are done.
     pub fn new(step: u64, epoch: u32, split: &str, classes: &[String], predictions: &Predictions) -> Self {
         let scores = predictions.per_class();
@@ -184,7 +185,7 @@ impl EvaluationFile {
         }
     }
 
-    /// Creates the file for a multi-label split.
+    /// Creates the contents for a multi-label split.
     pub fn of_classes(
         (step, epoch): (u64, u32),
         split: &str,
@@ -264,7 +265,9 @@ impl EvaluationFile {
         match path.metadata() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
-            Ok(meta) if meta.len() > LONGEST => return Err(io::Error::other("is too large")),
+            Ok(meta) if meta.len() > LONGEST => {
+                return Err(io::Error::other(format!("is larger than {LONGEST} bytes")));
+            }
             Ok(_) => {}
         }
         let mut file: Self = serde_json::from_slice(&regular::read(&path)?)?;
@@ -275,7 +278,8 @@ impl EvaluationFile {
         Ok(Some(file))
     }
 
-    /// Removes pictures that would make a page load data from elsewhere.
+    /// Removes all pictures that are not `data:` URLs of PNG or JPEG files, because they could make a page load data
+    /// from elsewhere.
     fn keep_own_pictures(&mut self) {
         let own = |picture: &String| {
             let digits =

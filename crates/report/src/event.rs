@@ -116,7 +116,8 @@ pub struct Epoch {
     pub loader: Loading,
 }
 
-/// What the ranks' loaders did in an epoch. All values except `skipped` are from the rank that waited longest.
+/// Statistics of the ranks' loaders in an epoch. All values except `skipped` are from the rank that waited longest for
+/// data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Loading {
     /// Number of bad samples that were skipped, over all ranks.
@@ -249,7 +250,7 @@ pub struct Checkpoint {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct End {
     pub step: u64,
-    /// Optimizer steps done before this process started. Only for printed output.
+    /// Number of optimizer steps that were done before this process started. Only for printed output.
     #[serde(skip)]
     pub before: u64,
     pub epoch: u32,

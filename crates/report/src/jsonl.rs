@@ -36,7 +36,8 @@ struct TimedEvent<'a> {
 }
 
 impl Jsonl {
-    /// Creates the file or empties it. Of the step events, only every `every`-th is written. All other events are always written.
+    /// Creates the file or empties it. Step events are written only if the step is a multiple of `every` or its loss is not finite. All
+    /// other events are always written.
     pub fn create(path: &Path, every: u64, started: Instant) -> Result<Self, Error> {
         let log = Self::append(path, every, started)?;
         log.file.file().set_len(0).map_err(|source| Error { path: path.into(), source })?;
@@ -110,7 +111,7 @@ impl LogFile {
     /// Opens the file for appending, or creates it.
     ///
     /// # Errors
-    /// Fails if the operating system refuses this.
+    /// Returns an error if the file cannot be opened or created.
     pub fn append(path: &Path) -> io::Result<Self> {
         Ok(Self::from_file(safe_create::to_append(path)?, path))
     }
@@ -129,9 +130,9 @@ impl LogFile {
         &self.file
     }
 
-    /// Checks that the path still refers to the open file. If the file was removed, creates a new file and copies all lines into it. If
-    /// another file has its name, writes later lines to that file. Does nothing if the folder was removed, because other code then ends the
-    /// run.
+    /// At most once per second, checks that the path still refers to the open file. If the file was removed, creates a new file and copies
+    /// all lines into it. If another file has its name, writes later lines to that file. Does nothing if the folder was removed, because
+    /// other code then ends the run.
     pub fn check(&mut self) {
         if self.last_check.elapsed() >= CHECK_INTERVAL {
             self.last_check = Instant::now();

@@ -16,7 +16,7 @@ mod terminal;
 mod text;
 
 pub use evaluation_file::EvaluationFile;
-/// Name of the fact in [`Start`] that tells the best score of an earlier part of the run.
+/// Key in [`Start::facts`] of the best score that a resumed run had before.
 pub const BEST: &str = "best";
 
 pub use event::{Checkpoint, End, Epoch, Eval, Event, Exchange, Layers, Loading, Spread, Start, Step, TensorSpread};

@@ -13,7 +13,8 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Adds a step. The window takes its number, epoch and learning rate.
+    /// Adds a step. Values that are not averaged, such as step number, epoch and learning rate, are those of the last
+    /// step added.
     pub fn add(&mut self, step: &Step) {
         self.steps += 1;
         self.images += step.img_per_s * step.step_ms / 1e3;
@@ -29,7 +30,7 @@ impl Window {
     }
 
     /// Returns the means over the steps and empties the window. Returns `None` if the window is empty. The speed is the
-    /// number of images divided by their time, not a mean of speeds.
+    /// number of images in all steps divided by the time of all steps, not a mean of the steps' speeds.
     pub fn take(&mut self) -> Option<Step> {
         let Window { steps, images, sum } = std::mem::take(self);
         let mean = |total: f64| total / steps as f64;

@@ -61,7 +61,8 @@ impl<W: Write> Plain<W> {
         Self { apart, ..self }
     }
 
-    /// Writes lines of text. Progress lines begin with the time (UTC).
+    /// Writes lines of text. With [`Stamp::Date`], each line begins with date and time, otherwise only progress lines
+    /// begin with the time (UTC).
     fn lines(&mut self, text: &str, progress: bool) {
         let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let stamp = match self.stamp {
@@ -74,7 +75,9 @@ impl<W: Write> Plain<W> {
         let _ = self.out.write_all(text.as_bytes());
     }
 
-    /// Returns true if a progress line is due. The first step has one, and later lines depend on steps and time.
+    /// Returns true if a progress line is due. The first step has one. If `apart` is set, each later line is due this
+    /// time after the previous one. Otherwise it is due after [`LONGEST`], or after [`STEPS`] steps if they took at
+    /// least [`SHORTEST`].
     fn due(&self) -> bool {
         let Some(shown) = self.shown else { return true };
         let passed = shown.elapsed();

@@ -6,7 +6,8 @@ use super::text::rate;
 const SMOOTHING: f64 = 0.98;
 /// The search ends when the smoothed loss is this many times its minimum.
 const WORSE: f64 = 4.0;
-/// The first steps are never suggested, because their smoothed losses average too few values.
+/// Number of steps at the beginning whose rates are never suggested, because their smoothed losses average too few
+/// values.
 const SKIPPED: usize = 10;
 
 /// The losses of a search, one per step.
@@ -51,7 +52,8 @@ impl RateSearch {
         self.points.len()
     }
 
-    /// Returns the suggestion, or `None` if the loss never fell.
+    /// Returns the suggestion, or `None` if the smoothed loss never fell after the first steps, which are never
+    /// suggested.
     pub fn suggestion(&self) -> Option<Suggestion> {
         let known: Vec<Point> = self.points.iter().copied().filter(|point| point.smooth.is_finite()).collect();
         let least = (0..known.len()).min_by(|a, b| known[*a].smooth.total_cmp(&known[*b].smooth))?;

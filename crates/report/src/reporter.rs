@@ -34,8 +34,8 @@ impl Reporter {
     }
 
     /// Creates the reporter of rank 0. It writes to the screen, to `out/run.log` with full detail, and to `out/metrics.jsonl` with a step
-    /// line every `every` steps. With `goes_on`, appends to both files. `started` is the start time of the process, and `apart` the time
-    /// between progress lines.
+    /// line every `every` steps. With `goes_on`, keeps the lines of an existing metrics.jsonl. run.log always keeps its lines. `started` is
+    /// the start time of the process, and `apart` the time between progress lines.
     pub fn new(
         out: &Path,
         every: u64,
@@ -109,7 +109,7 @@ impl Reporter {
         if advice.pressing { self.note(&advice.text) } else { self.fact(&advice.text) }
     }
 
-    /// Passes lines of text to all sinks that are shown only with full verbosity.
+    /// Passes lines of text to all sinks. They are shown only with full verbosity.
     pub fn fact(&mut self, text: &str) {
         self.sinks.iter_mut().for_each(|sink| sink.fact(text));
     }
@@ -142,7 +142,7 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Handles training images after the transforms, which were loaded after `step` steps.
+    /// Handles training images as they are after the transforms. They were loaded after `step` steps.
     fn pictures(&mut self, _step: u64, _pictures: &[Thumbnail]) -> Result<(), Error> {
         Ok(())
     }

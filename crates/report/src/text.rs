@@ -22,7 +22,7 @@ pub(super) fn line(event: &Event, verbosity: Verbosity) -> Option<String> {
     text.filter(|text| verbosity.shows(text))
 }
 
-/// Summarises the run in two lines, with a third for the starting point if the run was resumed.
+/// Summarises the run in two lines. If the run was resumed, a line between them names the step and the checkpoint.
 fn headline(start: &Start) -> String {
     let Start { model, parameters, images, batch, ranks, .. } = start;
     let steps = format!("{} of {} steps of {batch}", plural(start.epochs.into(), "epoch"), start.steps_per_epoch);
@@ -70,7 +70,7 @@ fn plural(n: u64, what: &str) -> String {
 pub(super) fn numbers(step: &Step) -> Vec<String> {
     let Step { loss, top1, lr, img_per_s, step_ms, .. } = *step;
     let mut words = vec![format!("loss {loss:.4}")];
-    // after a loss that is not finite, it is not known either
+    // top-1 is NaN if the labels are numbers, and also if the loss is NaN; it is shown only in the second case
     words.extend((!top1.is_nan() || loss.is_nan()).then(|| format!("top-1 {:.2} %", top1 * 100.0)));
     words.extend([format!("lr {}", rate(lr)), format!("{} img/s", grouped(img_per_s.round() as u64))]);
     // The time spent waiting for other ranks is from the previous step, which may have been much longer.
@@ -131,17 +131,17 @@ fn exchange(exchange: &Exchange) -> String {
     );
     let fewer = bytes < float_bytes;
     text += &match float_ms {
-        None => "with one rank, float would send nothing".to_string(),
+        None => "with one rank, reduce.codec = \"float\" would send nothing".to_string(),
         Some(float) if *float <= whole => format!(
-            "float takes {float:.2} ms and is faster by {:.2} ms per step on these ranks. Use {codec} for its results{}, otherwise set \
-             reduce.codec = \"float\"",
+            "float takes {float:.2} ms and is faster by {:.2} ms per step on these ranks. Keep {codec} if you need its results{}, \
+             otherwise set reduce.codec = \"float\"",
             whole - float,
-            if fewer { " or on slower links" } else { "" }
+            if fewer { " or have slower links" } else { "" }
         ),
         Some(float) => format!("float takes {float:.2} ms: {codec} saves {:.2} ms per step", float - whole),
     };
     if float_ms.is_some() && !fewer && *wire_ms > SLOW_WIRE * (encode_ms + decode_ms) {
-        text += ". The network takes nearly all of this time. reduce.codec = \"int8\" sends fewer bytes";
+        text += ". Nearly all of this time is spent in the network; reduce.codec = \"int8\" sends fewer bytes";
     }
     text
 }
@@ -288,11 +288,11 @@ mod tests {
             exchange(&Exchange { codec, bytes, float_bytes: 4000, steps: 20, ..times })
         };
         let slow = text("exact", 4000, 900.0);
-        mentions(&slow, &["Use exact", "reduce.codec = \"float\"", "reduce.codec = \"int8\""]);
+        mentions(&slow, &["Keep exact", "reduce.codec = \"float\"", "reduce.codec = \"int8\""]);
         assert!(!slow.contains("slower links"), "{slow}");
         assert!(!text("exact", 4000, 9.0).contains("int8"));
         let few = text("ternary", 400, 900.0);
-        mentions(&few, &["Use ternary", "slower links", "reduce.codec = \"float\""]);
+        mentions(&few, &["Keep ternary", "slower links", "reduce.codec = \"float\""]);
         assert!(!few.contains("int8"), "{few}");
     }
 

@@ -18,7 +18,7 @@ pub struct Fault {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Problem {
     /// The recipe does not have a required key.
-    #[error("missing; it is {expected}: {doc}")]
+    #[error("this required key is missing; expected {expected}: {doc}")]
     Missing {
         /// A description of the valid values.
         expected: String,
@@ -45,7 +45,9 @@ pub fn check_section(schema: &Schema, table: &Table) -> Result<(), Fault> {
     schema.fields.iter().chain(of_kind).try_for_each(|field| check_field(field, table.get(field.name)))
 }
 
-/// Returns the keys of the kind that the table names. Returns an error for keys that belong only to other kinds.
+/// Returns the keys of the kind that the table names. Empty if the table names no kind and need not name one. Returns
+/// an error if a required kind is missing, if the kind is unknown, or if the table has keys that belong only to other
+/// kinds.
 fn check_kind(key: &KindField, table: &Table) -> Result<&'static [Field], Fault> {
     let value = table.get(key.field.name);
     check_field(&key.field, value)?;
@@ -56,7 +58,7 @@ fn check_kind(key: &KindField, table: &Table) -> Result<&'static [Field], Fault>
         if !kind.fields.iter().any(|own| own.name == field.name) {
             let has = |kind: &&Kind| kind.fields.iter().any(|own| own.name == field.name);
             let owners: Vec<&str> = key.kinds.iter().filter(has).map(|kind| kind.name).collect();
-            let why = format!("belongs to kind {}, but kind = \"{}\"", owners.join(" or "), kind.name);
+            let why = format!("belongs to kind {}, but kind = \"{}\"; remove this key", owners.join(" or "), kind.name);
             return Err(Fault { key: field.name, problem: Problem::Value(why) });
         }
     }
@@ -93,11 +95,9 @@ fn is_beyond_integers(key: KeyType, text: &str) -> bool {
 /// Checks a value that has the key's type.
 fn check_value(field: &Field, value: &Value) -> Result<(), String> {
     match (&field.value_type, value) {
-        (KeyType::Choice(words), Value::String(word)) if !words.contains(&word.as_str()) => Err(format!(
-            "\"{word}\" is not available in this build, which has {}{}",
-            quoted(words),
-            did_you_mean(word, words)
-        )),
+        (KeyType::Choice(words), Value::String(word)) if !words.contains(&word.as_str()) => {
+            Err(format!("unknown value \"{word}\", expected one of {}{}", quoted(words), did_you_mean(word, words)))
+        }
         (KeyType::Parsed { parse, .. } | KeyType::ParsedOrNumbers { parse, .. }, Value::String(text)) => parse(text),
         (KeyType::Tables(schema), Value::Array(tables)) => (1..)
             .zip(tables.iter().filter_map(Value::as_table))
@@ -127,7 +127,7 @@ fn within(number: i64, most: u64) -> Result<(), String> {
 fn check_table(schema: &Schema, table: &Table) -> Result<(), String> {
     let known = names(schema);
     if let Some(odd) = table.keys().find(|key| !known.contains(&key.as_str())) {
-        return Err(format!("unknown key {odd}, the keys are {}{}", quoted(&known), did_you_mean(odd, &known)));
+        return Err(format!("unknown key \"{odd}\", expected one of {}{}", quoted(&known), did_you_mean(odd, &known)));
     }
     check_section(schema, table).map_err(|fault| format!("{}: {}", fault.key, fault.problem))
 }

@@ -158,7 +158,8 @@ impl KeyType {
     }
 
     /// Returns true if a TOML value has this type. Accepts any string for [`KeyType::Choice`] and [`KeyType::Parsed`],
-    /// and any integer >= 0 for [`KeyType::Count`]. Whether it is valid is checked later, with a more specific message.
+    /// and any integer >= 0 for [`KeyType::Count`]. Whether the string or integer is valid is checked later, with a
+    /// more specific message.
     pub fn accepts(&self, value: &toml::Value) -> bool {
         let number = |value: &toml::Value| value.is_integer() || value.as_float().is_some_and(f64::is_finite);
         match self {
@@ -257,11 +258,11 @@ impl Range {
             }
             _ if !inside => Err(format!("must be {}, got {shown}", self.text())),
             Range::NonNegativeF32 if got > f64::from(f32::MAX) => {
-                Err(format!("must be within the range of f32, got {got:e}"))
+                Err(format!("must be at most {:e}, the largest f32, got {got:e}", f32::MAX))
             }
             // a smaller number would become 0 in f32
             Range::PositiveF32 if !(f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&got) => {
-                Err(format!("must be within the range of f32, got {got:e}"))
+                Err(format!("must be from {:e} to {:e}, the range of f32, got {got:e}", f32::MIN_POSITIVE, f32::MAX))
             }
             _ => Ok(()),
         }

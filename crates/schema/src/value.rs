@@ -103,7 +103,7 @@ impl<T: KeyValue> KeyValue for Option<T> {
     }
 }
 
-/// Formats a value as TOML for the documentation.
+/// Formats a value as TOML for the documentation. Floats below 1e-4 have an exponent.
 pub fn toml_text<T: KeyValue>(value: &T) -> String {
     match toml::Value::try_from(Written(value)) {
         Ok(toml::Value::Float(small)) if small.abs() < 1e-4 => format!("{small:e}"),

@@ -36,9 +36,9 @@ impl Resources {
     /// Divides the cores of a rank. `sums` is true if an additional thread sums gradients with MPI.
     ///
     /// If the device computes on cores, there is a compute thread per core by default. The loader gets the remaining
-    /// cores, except one for MPI. On other devices one thread enqueues work and mostly sleeps, as does MPI's thread, so
-    /// the loader gets all cores but one. There is at least one loader thread. Loader threads run at nice 19, so on a
-    /// shared core they use the time that other threads leave.
+    /// cores, except one for MPI if `sums` is set. On other devices a single thread enqueues the work and mostly
+    /// sleeps, as does the MPI thread, so the loader gets all cores but one. There is at least one loader thread.
+    /// Loader threads run at nice 19, so on a shared core they use only the time that other threads leave.
     pub fn new<D: Device>(cores: Cores, requested: RequestedThreads, sums: bool) -> Self {
         let compute = if D::USES_CORES { requested.compute.unwrap_or(cores.own) } else { 1 };
         let left = cores.own.saturating_sub(compute + usize::from(sums && D::USES_CORES));

@@ -84,7 +84,7 @@ fn expect_answer(comm: &Comm) -> Sender<()> {
                 if let Some(advice) = comm::network::unreachable() {
                     comm::die(1, &format!("{waits}: {advice}"));
                 }
-                let why = "another rank has not started or cannot be reached";
+                let why = "another rank has not started or cannot be reached over the network";
                 return screen::say(&format!("{}note: {waits}: {why}", comm::rank_prefix()));
             }
         }

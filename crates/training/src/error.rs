@@ -27,7 +27,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A signal handler could not be installed.
-    #[error("cannot listen to signals: {0}")]
+    #[error("cannot install a signal handler: {0}")]
     Signals(io::Error),
     /// A thread could not be started.
     #[error("cannot start the thread that {task}: {source}")]
@@ -69,8 +69,8 @@ pub enum Error {
     },
     /// The disk is too full for the files of a run.
     #[error(
-        "{}: {free} free on its file system, no space left for the files of the run ({sizes}). Free some (`df -h`, `quota`), or choose \
-         another folder with --out", out.display()
+        "{}: only {free} are free on this file system, so there is no space left for the files of the run ({sizes}). Free some space (`df \
+         -h`, `quota`), or choose another folder with --out", out.display()
     )]
     NoSpace {
         out: PathBuf,
@@ -106,7 +106,7 @@ pub enum Error {
     /// A parameter is not finite, so no model file may be written.
     #[error(
         "parameter {name} contains NaN or infinity, so no model is written. The last good model is kept. Try a smaller schedule.base_lr \
-         or a longer warm-up"
+         or a longer schedule.warmup_epochs"
     )]
     NotFiniteParameter { name: String },
     /// Gradients in f16 are not finite at any loss scale.

@@ -57,7 +57,7 @@ fn choose(choice: DeviceChoice) -> FoundDevice {
     };
     let cpu = |notes| match CpuDevice::find(notes) {
         Ok(device) => FoundDevice::Cpu(device),
-        // the CPU is always there, so only an environment variable can be wrong
+        // the CPU is always available, so the only possible error is an invalid environment variable
         Err(unavailable) => FoundDevice::Refused(Error::Usage(unavailable.why)),
     };
     let cuda = || CudaDevice::find(Vec::new());
@@ -115,8 +115,8 @@ pub struct CpuReport {
     pub bf16: String,
 }
 
-/// Estimates the bytes that training with `images` images needs. Devices need more, because they pad channels and use
-/// workspaces.
+/// Estimates the bytes that a training step on a batch of `images` images needs. Real devices need more, because they
+/// pad channels and use larger workspaces.
 pub fn training_bytes(net: &NetSpec, images: usize) -> Result<usize, Error> {
     let need = estimate::training(&Reference, net, images)?;
     Ok(need.parameters + need.activations + need.workspace)
@@ -150,7 +150,7 @@ pub fn cuda_lines(verbose: bool) -> Vec<String> {
         cuda::library::report().into_iter().map(|(name, found)| format!("{name}: {found}")).collect();
     lines.push(match cuda::gpu_count() {
         Ok(count) => format!("{} for this process{}", plural(count, "GPU"), visible()),
-        Err(_) => "no GPU: --device cuda is not available".into(),
+        Err(_) => "no GPU for this process, so --device cuda is not available".into(),
     });
     lines
 }

@@ -45,7 +45,7 @@ impl ConvertedDataset {
     ) -> Result<Self, Error> {
         let mut splits = collect(source.splits().len(), tasks, finished)?;
         if let Some(train) = source.splits().iter().position(|split| split.name == TRAIN) {
-            histograms.put_into(&mut splits[train].tally.bands, TRAIN)?;
+            histograms.put_into(&mut splits[train].tally.bands, Path::new(TRAIN))?;
         }
         let (mut mean, mut std) = (Vec::new(), Vec::new());
         let mut targets: Vec<Target> = source.targets().iter().map(|name| Target::new(name)).collect();
@@ -177,7 +177,7 @@ impl Finished {
             let [memory, _, _, seconds] = before;
             return Err(Error::Usage(format!(
                 "{}: this finished shard was converted with higher limits; use at least --limit-memory {memory} --limit-seconds \
-                 {seconds}, or remove the folder to start again",
+                 {seconds}, or remove the folder of the unfinished conversion to start again",
                 self.shard.file
             )));
         }

@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -27,6 +29,7 @@ use super::order::{Order, Task};
 use super::shard_writer::{UNFINISHED, explain_full};
 use super::summary::SKIPPED;
 use crate::error::Error;
+use crate::image::band_stats::Histograms;
 use crate::pool;
 use crate::source::Source;
 
@@ -40,7 +43,7 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Opens the journal in `dir` for the request `plan`, which writes `shards`. Returns the finished shards that exist
-    /// and that `wanted` accepts. Removes all other files of the request.
+    /// and that `wanted` accepts, and the sum of their histograms. Removes all other files of the request.
     ///
     /// # Errors
     ///
@@ -51,7 +54,7 @@ impl Journal {
         plan: &Map<String, Value>,
         shards: &[&str],
         mut wanted: impl FnMut(&Finished) -> Result<bool, Error>,
-    ) -> Result<(Self, BTreeMap<String, Finished>), Error> {
+    ) -> Result<(Self, (BTreeMap<String, Finished>, Histograms)), Error> {
         let check = || match read_plan(dir)? {
             Some(old) if old != *plan => Err(other_plan(dir, &old, plan)),
             Some(old) => refuse_unknown_files(dir, shards).map(|()| Some(old)),
@@ -60,17 +63,20 @@ impl Journal {
         check()?;
         let journal = Self::lock(dir)?;
         // Check again: until the lock was taken, another process could change the folder.
-        let mut kept = Vec::new();
+        let (mut kept, histograms, mut ranges) = (BTreeMap::new(), Histograms::default(), Vec::new());
         if check()?.is_some() {
-            for shard in read_finished(&journal.path)? {
-                if shard.has_files(dir) && wanted(&shard)? {
-                    kept.push(shard);
+            read_finished(&journal.path, |mut shard, range| {
+                if shard.has_files(dir) && !kept.contains_key(&shard.shard.file) && wanted(&shard)? {
+                    histograms.take(&mut shard.tally.bands, dir)?;
+                    kept.insert(shard.shard.file.clone(), shard);
+                    ranges.push(range);
                 }
-            }
+                Ok(())
+            })?;
         }
-        let lines = kept.iter().map(line).collect::<Result<Vec<_>, _>>()?.concat();
-        let as_is = fs::read(&journal.path).is_ok_and(|text| text == lines);
-        let kept: BTreeMap<String, Finished> = kept.into_iter().map(|f| (f.shard.file.clone(), f)).collect();
+        let kept_bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        let as_is = fs::metadata(&journal.path).is_ok_and(|meta| meta.len() == kept_bytes);
+        let lines = if as_is { Vec::new() } else { read_ranges(&journal.path, &ranges)? };
         clear(dir, &kept)?;
         if kept.is_empty() {
             let text = serde_json::to_vec_pretty(plan).map_err(|e| Error::input(&journal.path, e.to_string()))?;
@@ -79,7 +85,7 @@ impl Journal {
         if !as_is {
             journal.restart(&lines)?;
         }
-        Ok((journal, kept))
+        Ok((journal, (kept, histograms)))
     }
 
     /// Opens the journal file and locks it against other processes.
@@ -88,9 +94,10 @@ impl Journal {
         let file = safe_create::to_append(&path).map_err(|e| Error::io("open", &path, e))?;
         match file.try_lock() {
             Ok(()) => Ok(Journal { path, file: Mutex::new(file) }),
-            Err(TryLockError::WouldBlock) => {
-                Err(Error::Usage(format!("{}: another conversion is running in this folder", dir.display())))
-            }
+            Err(TryLockError::WouldBlock) => Err(Error::Usage(format!(
+                "{}: another conversion is running in this folder; wait until it ends, or choose another OUT",
+                dir.display()
+            ))),
             Err(TryLockError::Error(e)) => Err(Error::io("lock", &path, e)),
         }
     }
@@ -144,17 +151,41 @@ fn read_plan(dir: &Path) -> Result<Option<Map<String, Value>>, Error> {
     let path = dir.join(PLAN);
     match fs::read(&path) {
         Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| {
-            Error::input(&path, format!("this file is not the plan of a conversion ({e}); remove this folder"))
+            let what = "the plan of the unfinished conversion cannot be read";
+            Error::input(&path, format!("{what} ({e}); remove the folder of this file to start again"))
         }),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(Error::io("read", &path, e)),
     }
 }
 
-/// Reads the finished shards up to the first incomplete line.
-fn read_finished(path: &Path) -> Result<Vec<Finished>, Error> {
-    let text = fs::read(path).map_err(|e| Error::io("read", path, e))?;
-    Ok(text.split(|&b| b == b'\n').map_while(|line| serde_json::from_slice(line).ok()).collect())
+/// Passes each finished shard up to the first incomplete line to `found`, with the range of its line in the file. Only
+/// one line is in memory at a time, because histograms make lines long.
+fn read_finished(path: &Path, mut found: impl FnMut(Finished, Range<u64>) -> Result<(), Error>) -> Result<(), Error> {
+    let failed = |e| Error::io("read", path, e);
+    let mut file = BufReader::new(File::open(path).map_err(failed)?);
+    let (mut line, mut start) = (Vec::new(), 0);
+    loop {
+        line.clear();
+        let end = start + file.read_until(b'\n', &mut line).map_err(failed)? as u64;
+        match serde_json::from_slice(&line) {
+            Ok(shard) if line.ends_with(b"\n") => found(shard, start..end)?,
+            _ => return Ok(()),
+        }
+        start = end;
+    }
+}
+
+/// Returns these parts of a file, one after the other.
+fn read_ranges(path: &Path, ranges: &[Range<u64>]) -> Result<Vec<u8>, Error> {
+    let failed = |e| Error::io("read", path, e);
+    let (file, mut bytes) = (File::open(path).map_err(failed)?, Vec::new());
+    for range in ranges {
+        let from = bytes.len();
+        bytes.resize(from + (range.end - range.start) as usize, 0);
+        file.read_exact_at(&mut bytes[from..], range.start).map_err(failed)?;
+    }
+    Ok(bytes)
 }
 
 fn other_plan(dir: &Path, old: &Map<String, Value>, new: &Map<String, Value>) -> Error {
@@ -180,8 +211,8 @@ fn names(dir: &Path) -> Result<Vec<OsString>, Error> {
     fs::read_dir(dir).map_err(failed)?.map(|entry| Ok(entry.map_err(failed)?.file_name())).collect()
 }
 
-/// Returns an error if the folder has a file that a conversion to `shards` does not write. Such a folder has the right
-/// name only by chance.
+/// Returns an error if the folder has a file that a conversion to `shards` does not write. Such a folder does not
+/// belong to a conversion, although it has the name of its temporary folder.
 fn refuse_unknown_files(dir: &Path, shards: &[&str]) -> Result<(), Error> {
     match names(dir)?.into_iter().find(|name| !is_written(name, shards)) {
         Some(name) => Err(unknown_file(dir, &name, "")),
@@ -238,7 +269,7 @@ fn clear(dir: &Path, kept: &BTreeMap<String, Finished>) -> Result<(), Error> {
 /// Number of samples that a thread examines per task.
 const SAMPLES_PER_TASK: u64 = 256;
 
-/// Returns the contribution of a sample to its shard's sum, or 0 if the sample has no file of its own.
+/// Returns the contribution of a sample to its shard's fingerprint, or 0 if the sample has no file of its own.
 pub(super) fn sample_stamp(source: &dyn Source, split: usize, index: u64) -> u64 {
     let Some(stamp) = source.stamp(split, index) else { return 0 };
     let mut hasher = DefaultHasher::new();
@@ -246,7 +277,7 @@ pub(super) fn sample_stamp(source: &dyn Source, split: usize, index: u64) -> u64
     hasher.finish()
 }
 
-/// Returns the sum for all samples of a shard from the current state of their files, using `jobs` threads.
+/// Computes the fingerprint of a shard from the current state of its source files, using `jobs` threads.
 pub(super) fn shard_stamp(source: &dyn Source, order: &Order, task: &Task, jobs: usize) -> Result<u64, Error> {
     let parts = usize::try_from(task.samples().div_ceil(SAMPLES_PER_TASK)).unwrap_or(usize::MAX);
     let sums = pool::run(parts, jobs, |part| {

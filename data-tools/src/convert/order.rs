@@ -43,7 +43,8 @@ struct Window {
 }
 
 impl Order {
-    /// Shuffles `len` samples with `seed`.
+    /// Creates a shuffled order of `len` samples. If the source has `blocks`, it shuffles the blocks, and samples only
+    /// within windows of a few blocks.
     pub(super) fn new(seed: u64, len: u64, blocks: Option<Blocks>) -> Self {
         match blocks {
             None => Order::Full(Permutation::new(seed, 0, len)),
@@ -101,7 +102,7 @@ impl Windows {
 pub(crate) struct Task {
     pub split: usize,
     pub name: String,
-    /// Range of positions in the split's new order.
+    /// Range of positions in the split's shuffled order.
     pub positions: Range<u64>,
 }
 

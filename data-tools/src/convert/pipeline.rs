@@ -17,8 +17,6 @@ use loaders::guarded_with;
 use crate::error::Error;
 use crate::pool;
 
-/// The highest number of complete shards that wait to be synced together. Their files stay open while they wait.
-const MAX_CLOSED_TOGETHER: usize = 24;
 /// The longest time that a complete shard waits for others to be closed with it.
 const GATHERING: Duration = Duration::from_secs(1);
 
@@ -41,6 +39,9 @@ pub(super) trait Work: Sync {
     fn append(&self, shard: &mut Self::Shard, chunk: Self::Chunk) -> Result<(), Error>;
     /// Ends a shard after its last chunk. Does not wait for the disk.
     fn complete(&self, shard: Self::Shard) -> Result<Self::Unsynced, Error>;
+    /// Returns the highest number of complete shards that wait to be synced together, at least 1. Their files stay open
+    /// while they wait.
+    fn closed_together(&self) -> usize;
     /// Syncs complete shards to disk.
     fn close(&self, shards: Vec<Self::Unsynced>) -> Result<(), Error>;
 }
@@ -68,7 +69,7 @@ fn run_on<W: Work>(
     let threads = pool::threads(jobs).min(usize::try_from(chunks.count()).unwrap_or(usize::MAX));
     let scheduler = ChunkScheduler::new(chunks.count(), 2 * threads as u64 + 2);
     let queues: Vec<ShardQueue<W>> = lengths.iter().map(|_| ShardQueue::default()).collect();
-    let (sender, ended) = crossbeam_channel::bounded(MAX_CLOSED_TOGETHER);
+    let (sender, ended) = crossbeam_channel::bounded(work.closed_together());
     thread::scope(|scope| {
         let (scheduler, queues, chunks) = (&scheduler, &queues, &chunks);
         let begin = |sender: Sender<EndedShard<W::Shard>>| {
@@ -119,7 +120,7 @@ fn close_together<W: Work>(
             }
             Err(error) => scheduler.fail(chunk, error),
         }
-        ended = if shards.len() < MAX_CLOSED_TOGETHER { next() } else { None };
+        ended = if shards.len() < work.closed_together() { next() } else { None };
     }
     if !shards.is_empty()
         && let Err(error) = catch_panic(|| work.close(shards))
@@ -363,6 +364,8 @@ mod tests {
         panics: Option<u64>,
     }
 
+    const CLOSED_TOGETHER: usize = 24;
+
     impl Work for Notes {
         type Worker = ();
         type Chunk = Vec<u64>;
@@ -391,6 +394,10 @@ mod tests {
 
         fn open(&self, shard: usize) -> Result<(usize, Vec<u64>), Error> {
             Ok((shard, Vec::new()))
+        }
+
+        fn closed_together(&self) -> usize {
+            CLOSED_TOGETHER
         }
 
         fn append(&self, (_, shard): &mut (usize, Vec<u64>), chunk: Vec<u64>) -> Result<(), Error> {
@@ -431,7 +438,7 @@ mod tests {
     fn without_threads_this_one_does_all() {
         let none = || Builder::new().stack_size(1 << 60);
         assert!(thread::scope(|scope| none().spawn_scoped(scope, || ()).is_err()));
-        let lengths = vec![40; 2 * MAX_CLOSED_TOGETHER];
+        let lengths = vec![40; 2 * CLOSED_TOGETHER];
         let notes = Notes::default();
         run_on(&notes, &lengths, 8, 3, none).unwrap();
         assert!(lock(&notes.shards).len() == lengths.len() && lock(&notes.shards)[&5] == (0..40).collect::<Vec<_>>());

@@ -67,7 +67,8 @@ pub fn convert_source(source: &dyn Source, out: &Path, options: &ConvertOptions)
     Attempt::new(source, out, options, Instant::now(), ThreadTimes::default())?.once()
 }
 
-/// Returns everything that determines the output. An unfinished conversion is resumed only if this is equal.
+/// Returns everything that determines the output. An unfinished conversion is resumed only if its request is equal to
+/// this one.
 fn request(kind: &str, src: &Path, options: &ConvertOptions, fingerprint: u32) -> Result<Map<String, Value>, Error> {
     let src = src.canonicalize().map_err(|e| Error::io("read", src, e))?;
     let splits = options.split_map.iter().map(|(name, split)| format!("{name}={split}")).collect::<Vec<_>>().join(" ");
@@ -128,7 +129,7 @@ impl<'a> Attempt<'a> {
         let staging = Staging::new(self.out)?;
         let survey = Survey::run(self.source, self.target(), self.options)?;
         let work =
-            Conversion::new(self.source, staging.dir(), self.options, &self.tasks, BTreeMap::new(), None, survey)?;
+            Conversion::new(self.source, staging.dir(), self.options, &self.tasks, Default::default(), None, survey)?;
         pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs)?;
         let (needed, spent, bands, finished) = (work.needed(), work.spent(), work.bands(), work.into_finished());
         let dataset = ConvertedDataset::from_shards(self.source, &self.tasks, finished, bands)?;
@@ -157,7 +158,7 @@ impl<'a> Attempt<'a> {
         };
         let shards: Vec<&str> = self.tasks.iter().map(|task| task.name.as_str()).collect();
         let (journal, kept) = Journal::open(&dir, request, &shards, wanted)?;
-        let resumed = kept.len();
+        let resumed = kept.0.len();
         let work = Conversion::new(self.source, &dir, self.options, &self.tasks, kept, Some(&journal), survey)?;
         let result = pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs);
         let (needed, spent, bands, finished) = (work.needed(), work.spent(), work.bands(), work.into_finished());
@@ -175,7 +176,8 @@ impl<'a> Attempt<'a> {
         if changed > 0 {
             let shards = text::plural(changed as u64, "finished shard");
             converted.notes.push(format!(
-                "{shards} of an earlier attempt converted again, because images have changed or an earlier version recorded no times"
+                "{shards} of an earlier attempt converted again: their images have changed since, or the version of trireme that wrote \
+                 them did not record when the images were modified"
             ));
         }
         Ok(converted)

@@ -72,7 +72,7 @@ impl ShardWriter {
         let ShardWriter { path, part, needed, file, entries, bytes } = self;
         let file = file.finish().map_err(|e| Error::write(&part, needed, e))?;
         write_back::start(&file);
-        fs::rename(&part, &path).map_err(|e| Error::io("rename to", &path, e))?;
+        fs::rename(&part, &path).map_err(|e| Error::io("rename the finished file to this name", &path, e))?;
         let index = index_path(&path);
         let mut index_file = safe_create::create_new(&index).map_err(|e| Error::write(&index, needed, e))?;
         let written = index_file.write_all(index_text(&entries).as_bytes());
@@ -170,7 +170,7 @@ const LIMIT_FACTOR: u64 = 64;
 /// Bytes added to the default limit.
 const LIMIT_EXTRA: u64 = 1 << 30;
 
-/// The output limit, shared by all threads.
+/// The limit on the total size of the shards, shared by all threads.
 pub(super) struct OutputLimit {
     /// The value passed with `--max-output`.
     given: Option<u64>,

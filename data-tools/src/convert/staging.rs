@@ -121,8 +121,9 @@ impl Staging {
         &self.temp
     }
 
-    /// Syncs the folder to disk and renames it to OUT. Returns the absolute path of OUT if OUT already existed, because
-    /// a relative path may no longer lead there: the current folder may be the empty folder that was replaced.
+    /// Syncs the folder to disk and renames it to OUT. Returns the path of the new folder: the absolute path if OUT
+    /// existed as an empty folder, otherwise OUT as given. A relative path might no longer lead to the new folder if the
+    /// replaced empty folder is the current folder.
     ///
     /// # Errors
     ///
@@ -141,7 +142,7 @@ impl Staging {
             io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
                 out_taken(&self.out, "another process created it while the data set was being written")
             }
-            _ => Error::io("put the finished folder at", &self.out, e),
+            _ => Error::io("move the finished folder to this path", &self.out, e),
         })?;
         self.published = true;
         if let Some(parent) = self.out.parent() {
@@ -215,21 +216,23 @@ fn resolve(out: &Path) -> Result<PathBuf, Error> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             return match (out.file_name(), fs::symlink_metadata(out)) {
                 (_, Ok(_)) => Err(out_taken(out, "it is a dangling link")),
-                (None, _) => {
-                    Err(Error::Usage(format!("`{}` is not a usable output folder; give it a name", out.display())))
-                }
+                (None, _) => Err(Error::Usage(format!(
+                    "`{}` does not end with the name of a folder; choose another OUT",
+                    out.display()
+                ))),
                 (Some(_), Err(_)) => Ok(out.to_path_buf()),
             };
         }
-        Err(e) => return Err(Error::io("use the output", out, e)),
+        Err(e) => return Err(Error::io("use this path for the output", out, e)),
     };
     if !meta.is_dir() {
         return Err(out_taken(out, "it exists and is not a folder"));
     }
-    let entries = fs::read_dir(out).map_err(|e| Error::io("read the output", out, e))?;
+    let entries = fs::read_dir(out).map_err(|e| Error::io("list the output folder", out, e))?;
     match entries.count() {
-        0 => fs::canonicalize(out).map_err(|e| Error::io("use the output", out, e)),
-        n => Err(out_taken(out, &format!("it exists and contains {}", text::plural(n as u64, "file")))),
+        0 => fs::canonicalize(out).map_err(|e| Error::io("use this path for the output", out, e)),
+        1 => Err(out_taken(out, "it exists and contains 1 entry")),
+        n => Err(out_taken(out, &format!("it exists and contains {} entries", text::count(n as u64)))),
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) struct Survey {
     pub strides: Vec<u64>,
     /// The first usable image's kind, which all images must share. `None` only if the conversion will fail.
     pub kind: Option<Kind>,
-    /// The result of [`Survey::fill`].
+    /// The cached result of [`Survey::fill`].
     fill: Option<Vec<f64>>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Kind {
     pub nodata: Option<f64>,
     /// The file that has this type and these bands, for messages.
     filename: String,
-    /// The file that has the nodata value. Equal to `filename` without a nodata value.
+    /// The file that has the nodata value, or `filename` if there is none.
     nodata_file: String,
 }
 
@@ -74,12 +74,12 @@ impl Kind {
         Bands { dtype: self.dtype, channels: Some(self.channels), ..Bands::default() }.need_version()
     }
 
-    /// Returns true if each band is measured with a histogram. Nodata values are only left out this way.
+    /// Returns true if each band is measured with a histogram. Only histograms leave out nodata values.
     pub fn measures_bands(&self) -> bool {
         self.needs_bands() || self.nodata.is_some()
     }
 
-    /// Adds a recoded sample's pixels. In files such as JPEGs, every pixel has data.
+    /// Adds a recoded sample's pixels to `stats`. Only raw images can have pixels without data.
     pub fn measure(&self, recoder: &mut Recoder<'_>, sample: &Sample, stats: &mut BandStats) -> Result<(), String> {
         let values = Values { dtype: sample.dtype, channels: sample.channels as usize, width: sample.width as usize };
         let nodata = self.nodata.filter(|_| sample.format == Format::Raw);
@@ -167,14 +167,14 @@ impl Survey {
         }
     }
 
-    /// Returns the band means in the split `train`, without nodata values. Empty if the data set has no nodata value.
-    /// The first call reads all `train` images.
+    /// Returns the band means of the split `train` (or of the first split if there is no `train`), without nodata
+    /// values. Empty if the data set has no nodata value. The first call reads all images of this split.
     ///
     /// # Errors
     ///
-    /// Returns an error if no image can be used or a band has no data. Also returns the error for the first unusable
-    /// sample, unless such samples are skipped: repairing it later would change the mean, and finished shards would
-    /// contain the old value.
+    /// Returns an error if no image can be used or a band has no data. With [`OnBad::Fail`](crate::OnBad::Fail), also
+    /// returns an error for the first unusable sample: repairing it later would change the mean, and finished shards
+    /// would contain the old value.
     pub fn fill(&mut self, source: &dyn Source, target: Target<'_>, options: &ConvertOptions) -> Result<&[f64], Error> {
         if self.fill.is_none() {
             self.fill = Some(self.measure_fill(source, target, options)?);
@@ -233,7 +233,7 @@ pub(super) fn unusable(source: &dyn Source, split: usize, index: u64, sample: &S
 
 /// A sample that was converted beforehand.
 struct SurveyedSample {
-    /// Size of its record and index line.
+    /// Size in bytes of the sample's record and index line.
     bytes: u64,
     area: u64,
     raw: bool,

@@ -28,7 +28,7 @@ use crate::{dir, pool};
 
 const HINT: &str = "expected a folder with TFRecord shards, named like train-00000-of-00016.tfrecord";
 
-/// The highest number of copied shards that wait to be synced to disk. Their files are open. Waiting shards are synced
+/// The highest number of copied shards that wait to be synced to disk. Their files stay open, and they are synced
 /// together.
 const MAX_UNSYNCED: usize = 16;
 
@@ -131,7 +131,8 @@ struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// Copies all shards in parallel while another thread flushes them to disk. Also returns a message for each skipped record.
+    /// Copies all shards in parallel while another thread syncs them to disk. Also returns a message for each skipped
+    /// record.
     fn run(self, shards: &[Shard]) -> Result<(ThreadTimes, Vec<String>), Error> {
         let (sender, whole) = crossbeam_channel::bounded::<ShardWriter>(MAX_UNSYNCED);
         thread::scope(|scope| {
@@ -146,7 +147,7 @@ impl Copying<'_> {
             let copied = pool::run(shards.len(), this.options.jobs, |i| {
                 let shard = this.copy(i, &shards[i])?;
                 if closing.is_none() {
-                    // The system could not create a thread for closing.
+                    // The system could not create the closing thread, so this thread closes the shard.
                     return this.close(std::iter::once(shard));
                 }
                 // Sending fails if the closing thread has ended with an error, which `closing.join()` returns.

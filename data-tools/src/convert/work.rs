@@ -8,7 +8,7 @@ use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
 use super::summary::{SampleStats, Stopwatch, ThreadTimes};
 use super::survey::{Kind, Survey, unusable};
 use crate::error::Error;
-use crate::image::band_stats::{Floats, Histograms};
+use crate::image::band_stats::{self, Floats, Histograms};
 use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
@@ -33,6 +33,10 @@ const FEW_SAMPLES: u64 = 32;
 const TIMED_EVERY: u64 = 8;
 /// The source is told the index of a sample this many samples before it is read, so that it can start reading the file.
 const PREFETCH_DISTANCE: usize = 2;
+/// The highest number of shards that are closed together.
+const MAX_CLOSED_TOGETHER: u64 = 24;
+/// The highest total size of the histograms of shards that are closed together, unless a single shard has more.
+const HISTOGRAM_BYTES: u64 = 256 << 20;
 
 /// The state shared by all threads of a conversion.
 pub(super) struct Conversion<'a> {
@@ -56,6 +60,8 @@ pub(super) struct Conversion<'a> {
     finished: Mutex<BTreeMap<String, Finished>>,
     /// The histograms of the shards in `finished`.
     histograms: Histograms,
+    /// For each task, the histograms of the chunks that are prepared.
+    prepared: Vec<Histograms>,
     spent: Mutex<ThreadTimes>,
     /// Buffers of written chunks, to be reused.
     spare: Mutex<Vec<Vec<u8>>>,
@@ -91,6 +97,7 @@ pub(super) struct UnsyncedShard {
 }
 
 pub(super) struct OpenShard {
+    number: usize,
     writer: ShardWriter,
     name: PathBuf,
     tally: SampleStats,
@@ -98,12 +105,13 @@ pub(super) struct OpenShard {
 
 impl<'a> Conversion<'a> {
     /// Prepares the conversion of `source` to shards in `dir`, for the shards of `tasks` that are not in `finished`.
+    /// `histograms` has the histograms of the shards in `finished`.
     pub fn new(
         source: &'a dyn Source,
         dir: &'a Path,
         options: &'a ConvertOptions,
         tasks: &[Task],
-        mut finished: BTreeMap<String, Finished>,
+        (finished, histograms): (BTreeMap<String, Finished>, Histograms),
         journal: Option<&'a Journal>,
         mut survey: Survey,
     ) -> Result<Self, Error> {
@@ -114,8 +122,7 @@ impl<'a> Conversion<'a> {
         let limit = OutputLimit::new(options.max_output, source.bytes(), before);
         limit.check_estimate(dir, survey.needed)?;
         let fill = survey.fill(source, target, options)?.to_vec();
-        let histograms = Histograms::default();
-        finished.values_mut().try_for_each(|shard| histograms.take(&mut shard.tally.bands, dir))?;
+        let prepared = tasks.iter().map(|_| Histograms::default()).collect();
         Ok(Conversion {
             source,
             dir,
@@ -133,6 +140,7 @@ impl<'a> Conversion<'a> {
             tasks,
             finished: Mutex::new(finished),
             histograms,
+            prepared,
             spent: Mutex::default(),
             spare: Mutex::default(),
         })
@@ -299,6 +307,7 @@ impl<'a> Work for Conversion<'a> {
             }
         }
         worker.indices = indices;
+        self.prepared[shard].take(&mut chunk.tally.bands, Path::new(&self.tasks[shard].name))?;
         *lock(&self.spent) += chunk.spent.extended_to(started.elapsed());
         self.progress.add(count);
         Ok(chunk)
@@ -307,7 +316,7 @@ impl<'a> Work for Conversion<'a> {
     fn open(&self, shard: usize) -> Result<OpenShard, Error> {
         let name = PathBuf::from(&self.tasks[shard].name);
         let writer = ShardWriter::create(&self.dir.join(&name), self.survey.needed)?;
-        Ok(OpenShard { writer, name, tally: SampleStats::default() })
+        Ok(OpenShard { number: shard, writer, name, tally: SampleStats::default() })
     }
 
     fn append(&self, shard: &mut OpenShard, chunk: Chunk) -> Result<(), Error> {
@@ -320,14 +329,25 @@ impl<'a> Work for Conversion<'a> {
     }
 
     fn complete(&self, shard: OpenShard) -> Result<UnsyncedShard, Error> {
-        let OpenShard { writer, tally, .. } = shard;
+        let OpenShard { number, writer, name, mut tally } = shard;
+        self.prepared[number].put_into(&mut tally.bands, &name)?;
         let shard = self.timed(|spent| &mut spent.syncing, || writer.complete())?;
         Ok(UnsyncedShard { shard, tally })
+    }
+
+    fn closed_together(&self) -> usize {
+        let bands = self.survey.kind.as_ref().filter(|kind| kind.measures_bands()).map_or(0, |kind| kind.channels);
+        most_closed_together(bands)
     }
 
     fn close(&self, shards: Vec<UnsyncedShard>) -> Result<(), Error> {
         self.timed(|spent| &mut spent.syncing, || self.finish(shards))
     }
+}
+
+/// Returns how many shards may be closed together. Each has a histogram for each of `bands` until then.
+fn most_closed_together(bands: u32) -> usize {
+    (HISTOGRAM_BYTES / (u64::from(bands) * band_stats::HISTOGRAM_BYTES).max(1)).clamp(1, MAX_CLOSED_TOGETHER) as usize
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -341,11 +361,25 @@ fn check_label(source: &dyn Source, sample: &Sample) -> Result<(), String> {
         LabelKind::Classes => sample.labels.as_slice(),
         LabelKind::Numbers => {
             let (expected, got) = (source.targets().len(), sample.targets.floats().values().count());
-            return if got == expected { Ok(()) } else { Err(format!("expected {expected} numbers, got {got}")) };
+            return if got == expected {
+                Ok(())
+            } else {
+                Err(format!("expected {expected} numbers, one for each target, got {got}"))
+            };
         }
     };
     match labels.iter().find(|label| **label as usize >= classes) {
         None => Ok(()),
         Some(label) => Err(format!("label {label} is out of range; the data set has {}", text::classes(classes))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_with_many_bands_are_closed_alone() {
+        assert_eq!([0, 13, 100, 1024].map(most_closed_together), [24, 24, 5, 1]);
     }
 }

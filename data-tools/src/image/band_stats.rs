@@ -22,6 +22,8 @@ use crate::text;
 const PERCENTILES: [u8; 7] = [1, 2, 5, 50, 95, 98, 99];
 /// Number of counts that are allocated together.
 const PAGE: usize = 256;
+/// The size of a histogram that has all values, in bytes.
+pub(crate) const HISTOGRAM_BYTES: u64 = 65_536 * 8;
 
 /// Statistics of all bands. Merging is exact for integers. For floats it rounds, so the order matters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -207,8 +209,8 @@ impl BandStats {
     }
 }
 
-/// The sum of all shard histograms. Histograms are large and, unlike float moments, can be added in any order. So each
-/// thread moves a finished shard's histograms here.
+/// The sum of the histograms of a shard or of all shards. Histograms are large and, unlike float moments, can be added in
+/// any order. So each thread moves the histograms of a finished chunk or shard here, and only few exist at a time.
 #[derive(Default)]
 pub(crate) struct Histograms {
     all: Mutex<BandStats>,
@@ -226,13 +228,14 @@ impl Histograms {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).merge(&counts, shard)
     }
 
-    /// Adds all histograms to the shards' merged statistics.
+    /// Moves all histograms to the merged statistics of the same chunks or shards.
     ///
     /// # Errors
     ///
     /// Returns an error if [`BandStats::merge`] does.
-    pub fn put_into(self, stats: &mut BandStats, split: &str) -> Result<(), Error> {
-        stats.merge(&self.all.into_inner().unwrap_or_else(PoisonError::into_inner), Path::new(split))
+    pub fn put_into(&self, stats: &mut BandStats, place: &Path) -> Result<(), Error> {
+        let all = std::mem::take(&mut *self.all.lock().unwrap_or_else(PoisonError::into_inner));
+        stats.merge(&all, place)
     }
 }
 
@@ -420,7 +423,7 @@ mod tests {
             histograms.take(&mut one, Path::new("shard")).unwrap();
             all.merge(&one, Path::new("shard")).unwrap();
         }
-        histograms.put_into(&mut all, "train").unwrap();
+        histograms.put_into(&mut all, Path::new("train")).unwrap();
         let back: BandStats = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
         assert_eq!(back, all);
         let mut bands = Bands { dtype, channels: Some(channels as u32), ..Bands::default() };

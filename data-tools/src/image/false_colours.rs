@@ -11,7 +11,7 @@ const RANGE: [&str; 2] = ["2", "98"];
 /// Which bands are shown, and with which range of values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct FalseColours {
-    /// Bands from 0. Empty shows the first three, or the first if there are fewer.
+    /// The bands to draw, counted from 0. If empty, the first three, or the first if there are fewer.
     picks: Vec<usize>,
     /// The values per band that become black and white. If empty, each image uses its own minimum and maximum.
     ranges: Vec<(f64, f64)>,
@@ -28,14 +28,11 @@ impl FalseColours {
     pub fn new(bands: &Bands, chosen: &[u32]) -> Result<Self, String> {
         let channels = bands.channels.unwrap_or(0);
         if ![0, 1, 3].contains(&chosen.len()) {
-            return Err(format!(
-                "--bands has {} numbers; expected three (red, green, blue) or one (grey)",
-                chosen.len()
-            ));
+            return Err(format!("{} bands to show; expected three (red, green, blue) or one (grey)", chosen.len()));
         }
         if let Some(band) = chosen.iter().find(|&&band| band > channels) {
             return Err(format!(
-                "band {band} was requested, but the images have {} (--bands counts from 1)",
+                "band {band} was requested, but the images have {} (bands are counted from 1)",
                 base::text::plural(channels, "band")
             ));
         }

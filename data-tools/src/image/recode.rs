@@ -1,5 +1,6 @@
-//! Converts an image file to the content of its record: the unchanged file, a smaller JPEG, or pixels. The decoder is
-//! the one that training uses, so every converted file can be trained on. Files in other formats become PNGs or JPEGs.
+//! Converts an image file to the content of its record: the unchanged file, another file (such as a smaller JPEG), or
+//! pixels. The decoder is the one that training uses, so every converted file can be trained on. Files in other formats
+//! than JPEG and PNG become PNGs or JPEGs.
 //!
 //! An unchanged file keeps its EXIF orientation, and its boxes are not changed: readers apply the orientation to both. If
 //! pixels are decoded, the orientation is applied to the pixels and to the boxes.
@@ -46,9 +47,9 @@ pub(crate) struct Recoder<'a> {
 /// TIFF properties that were ignored.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ignored {
-    /// Pages after the first.
+    /// True if the file has pages after the first that were not read.
     pub pages: bool,
-    /// A nodata value.
+    /// True if the file has a nodata value that was not used.
     pub nodata: bool,
 }
 
@@ -180,7 +181,7 @@ impl<'a> Recoder<'a> {
         Ok(())
     }
 
-    /// Returns the value that marks pixels without data in the last image. The image still contains them.
+    /// Returns the value that marks pixels without data in the last image. These pixels have not been replaced yet.
     pub(crate) fn nodata(&self) -> Option<f64> {
         self.nodata
     }
@@ -466,7 +467,8 @@ impl<'a> Target<'a> {
         Target { resize, quality, raw, to_8bit, bands, entry_points, png_as_jpeg }
     }
 
-    /// Returns an option that is set and that raw images do not support.
+    /// Returns the name of the first option that is set although raw images do not support it. Returns `None` if there
+    /// is no such option.
     fn for_photos(&self) -> Option<&'static str> {
         let quality = self.quality.map(|_| "quality");
         self.resize.map(|_| "resize").or(quality)

@@ -27,7 +27,7 @@ const TASK: usize = 4096;
 /// The data kept for comparing an image.
 #[derive(Debug, Clone)]
 pub(super) struct Picture {
-    /// Index in the shard. In a [`Gallery`], index in the split.
+    /// Index of the image in its shard, or in its split if the picture is in a [`Gallery`].
     number: u64,
     thumbnail: GreyThumbnail,
     /// Checksum and length of the record's image data.
@@ -46,7 +46,7 @@ impl Picture {
 pub(super) struct Gallery(BTreeMap<String, Vec<Picture>>);
 
 impl Gallery {
-    /// Adds the images of a shard. `first` is the index in the split of the shard's first record.
+    /// Adds the images of a shard. `first` is the index that the shard's first record has in the split.
     pub(super) fn add(&mut self, split: &str, first: u64, pictures: Vec<Picture>) {
         let all = self.0.entry(split.to_string()).or_default();
         all.extend(pictures.into_iter().map(|picture| Picture { number: first + picture.number, ..picture }));
@@ -120,7 +120,8 @@ fn search<'a>(pictures: &'a [Picture], originals: &'a [Picture], lookup: &HashIn
     pictures.iter().filter_map(nearest).collect()
 }
 
-/// Also compares the thumbnails, in case two checksums are equal by chance.
+/// Returns true if both records contain the same image data: equal length and checksum. The thumbnails are compared
+/// too, because checksums can be equal by chance.
 fn same_bytes(a: &Picture, b: &Picture) -> bool {
     a.bytes == b.bytes && a.thumbnail == b.thumbnail
 }
@@ -145,7 +146,7 @@ pub struct NearCopy {
 /// How many near copies are listed by name for each pair of splits.
 const EXAMPLES: usize = 3;
 
-/// How many near copies two splits share.
+/// Number of near copies that a pair of splits shares.
 #[derive(Debug, PartialEq)]
 struct Count<'a> {
     split: &'a str,
@@ -197,7 +198,7 @@ pub(super) fn examples(dir: &Path, copies: &[NearCopy]) -> Vec<CopyNames> {
     shown
 }
 
-/// Writes a line for each pair of splits that share images, followed by some of their names.
+/// Writes a line for each pair of splits that share images, followed by the names of some of these images.
 pub(super) fn write_counts(copies: &[NearCopy], examples: &[CopyNames], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for Count { split, of, images, same_bytes } in counts(copies) {
         let (has, images) = (if images == 1 { "has" } else { "have" }, text::plural(images, "image"));

@@ -49,7 +49,7 @@ pub(crate) struct IndexOptions<'a> {
     pub shards: Option<Vec<ShardFile>>,
     /// Shard names mapped to splits.
     pub split_map: &'a [(String, String)],
-    /// Whether to accept classes that occur only outside `train`.
+    /// [`OnBad::Skip`] accepts classes that occur only outside `train`.
     pub on_bad: OnBad,
 }
 
@@ -68,17 +68,22 @@ impl<'a> IndexOptions<'a> {
     }
 }
 
-/// Writes `<shard>.idx` for each shard in `dir` whose index is missing or wrong. Also writes `dataset.json` if there is
-/// none: the classes go up to the highest label, `label_offset` is 1 if labels start at 1, names come from
-/// `image/class/text`, and the mean and standard deviation are measured on `train`.
+/// Writes `<shard>.idx` for each shard in `dir` whose index is missing or wrong. If there is no `dataset.json`, also
+/// writes it:
+/// - The classes come from the list in `label.labels.txt` or `labels.txt`. `label_offset` is 1 if the lowest label is 1
+///   and the list begins with `background`, which is then left out.
+/// - Without such a list, there is a class for each label up to the highest. Its name comes from `image/class/text`.
+///   `label_offset` is 1 if the lowest label is 1.
+/// - The mean and standard deviation are measured on `train`, or on the first split if there is no `train`.
 ///
 /// # Errors
 ///
-/// Returns an error if there are no shards, a shard is missing or a record is damaged. Also returns an error in these
-/// cases:
+/// Returns an error if there are no shards, a shard is missing or a record is damaged, or if the counts in an existing
+/// `dataset.json` are wrong. If there is no `dataset.json`, also returns an error in these cases:
 /// - a label is negative or too large, or records disagree about its name
+/// - a label does not fit the list of names
+/// - a record has zero or several labels, or has targets
 /// - `train` lacks a class that another split has
-/// - an existing `dataset.json` has different counts
 ///
 /// Writes nothing before it has read every shard.
 pub fn index(dir: &Path) -> Result<IndexSummary, Error> {

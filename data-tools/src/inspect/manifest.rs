@@ -58,13 +58,15 @@ pub(super) fn check_bands(example: &Example<'_>, manifest: &Manifest) -> Result<
     let values = Values::of(example);
     let count = example.encoded.len() / dtype.bytes();
     match (0..count).find(|&index| dtype == Dtype::F32 && !values.at(example.encoded, index).is_finite()) {
-        Some(index) => Err(format!("value {index} of the image is {}", values.at(example.encoded, index))),
+        Some(index) => {
+            Err(format!("value {index} of the image is {}; expected finite numbers", values.at(example.encoded, index)))
+        }
         None => Ok(()),
     }
 }
 
-/// Returns an error if a record has zero or multiple labels, or numbers. In this case only the original `dataset.json` can tell
-/// which classes exist.
+/// Returns an error if a record has zero or multiple labels, or has targets. In this case only the original
+/// `dataset.json` can tell which classes or targets exist.
 fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[ScannedShard]) -> Result<(), Error> {
     let several = shards.iter().zip(scanned).find_map(|(shard, scanned)| Some((shard, scanned.several?)));
     let Some((shard, Position { record, offset })) = several else { return Ok(()) };
@@ -200,8 +202,8 @@ fn names_by_label<'a>(
                             format!("`{}` {}", printable(&name.text), printable(&name.synset)).trim_end().to_string()
                         };
                         let what = format!(
-                            "label {label} is the class {}, but {} in record {} at byte {} of {}; number the classes of all records \
-                             alike",
+                            "label {label} is the class {}, but {} in record {} at byte {} of {}; use the same class numbers in all \
+                             records",
                             of(name),
                             of(first),
                             first.at.record,
@@ -257,7 +259,7 @@ pub(super) fn missing_in_train(
             range(labels)
         );
         if on_bad == OnBad::Fail {
-            let cure = "number the classes of all splits alike, or continue with `--on-bad skip`";
+            let cure = "use the same class numbers in all splits, or continue with `--on-bad skip`";
             return Err(fault(&dir.join(&shard.file), *at, format!("{what}: {cure}")));
         }
         notes.push(what);
@@ -284,7 +286,7 @@ pub(super) fn compare(dir: &Path, manifest: &Manifest, scanned: &[ScannedShard])
     Ok(())
 }
 
-/// Returns a record's number for each target. Empty if the labels are classes.
+/// Returns a record's value for each target. Empty if the labels are classes.
 pub(super) fn targets(example: &Example<'_>, manifest: &Manifest) -> Result<Vec<f32>, String> {
     let found: Vec<f32> = match manifest.label_kind() {
         LabelKind::Numbers => example.targets.values().collect(),

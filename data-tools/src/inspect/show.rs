@@ -13,7 +13,7 @@ use serde_json::json;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use picture::{Thumbnail, ThumbnailMaker};
+pub use picture::{Thumbnail, ThumbnailMaker, check_shown_bands};
 use sheet::{MAX_CELLS, columns};
 
 pub use sheet::{ContactSheet, matrix};

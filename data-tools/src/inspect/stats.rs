@@ -40,7 +40,7 @@ pub struct Stats {
     pub classes: Vec<(String, u64)>,
     /// Label counts of a multi-label data set.
     pub several: Option<LabelCounts>,
-    /// The targets with their smallest and largest number. Empty if labels are classes.
+    /// The targets, each with its smallest and largest value in the split. Empty if the labels are classes.
     pub targets: Vec<(Target, [f32; 2])>,
     /// Number of unusable records that were left out.
     pub skipped: u64,
@@ -87,13 +87,14 @@ pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
         total.bands.merge(&part.bands, &dir.join(&shard.file))?;
         total.merge(part).map_err(|what| Error::input(&dir.join(&shard.file), format!("images of {what}")))?;
     }
-    histograms.put_into(&mut total.bands, split)?;
+    histograms.put_into(&mut total.bands, Path::new(split))?;
     let mut bands = manifest.bands.clone();
     let (mean, std) = match total.bands.is_empty() {
         true => total.finish(),
-        false => {
-            total.bands.finish(&mut bands).map_err(|band| Error::input(dir, format!("band {band} has no values")))?
-        }
+        false => total
+            .bands
+            .finish(&mut bands)
+            .map_err(|band| Error::input(dir, format!("no image has a value in band {band}")))?,
     };
     Ok(Stats {
         dir: dir.to_path_buf(),
@@ -156,8 +157,8 @@ impl Stats {
         }
         if let Some(nodata) = manifest.bands.nodata {
             return Err(Error::Usage(format!(
-                "{}: pixels with the value {nodata} had no data and were stored as the mean of their band, so statistics of the records \
-                 leave them in; convert the images again instead",
+                "{}: pixels with the nodata value {nodata} were stored as the mean of their band, so statistics of the records would \
+                 include them; convert the images again, which measures without them",
                 self.dir.join(MANIFEST).display()
             )));
         }

@@ -128,7 +128,7 @@ impl Walk {
         Ok(read_record(&self.buffer[..size], 0).map(|(payload, _)| payload))
     }
 
-    /// Reads this part of the buffer.
+    /// Fills this part of the buffer with the next bytes of the file.
     fn read(&mut self, part: Range<usize>) -> Result<(), Error> {
         let bytes = &mut self.buffer[part];
         during("reading", &self.path, || self.file.read_exact(bytes)).map_err(|e| Error::io("read", &self.path, e))
@@ -144,13 +144,13 @@ pub(super) struct ScannedShard {
     pub bytes: u64,
     /// The labels of all records as stored, without the label offset applied.
     pub labels: BTreeMap<i64, LabelRecords>,
-    /// The first record with zero or multiple labels, or with numbers.
+    /// The first record with zero or multiple labels, or with targets.
     pub several: Option<Position>,
     /// Pixel sums. Empty if images were not measured.
     pub moments: Moments,
 }
 
-/// The records with one label: how many there are, and the names that they give to their class.
+/// The records that share a label: their number, and the names that they give to their class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LabelRecords {
     /// Position of the first record with this label.

@@ -1,5 +1,5 @@
 //! Images with labels in a file: a CSV or TSV table, or a folder with images and a table or JSON file. The labels are
-//! classes, or with `--targets` the numbers in these columns.
+//! classes, or the numbers in the columns that `--targets` names.
 //!
 //! Each line of a table has a path, a label and optionally a split. Paths are relative to the table's folder.
 //!
@@ -110,7 +110,11 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     let folder = List { folder: src, classes: &classes, kind, allow_outside: options.allow_outside };
     let CheckedList { found, mut bad, .. } = folder.check_lines(&mut lines, options.on_bad)?;
     unlisted.into_iter().for_each(|what| bad.push(None, what));
-    let empty = if kind == LabelKind::Classes { "; an image without a label has an empty list" } else { "" };
+    let empty = if kind == LabelKind::Classes {
+        "; an image without a label has an empty list (`[]` in JSON, an empty field in a table)"
+    } else {
+        ""
+    };
     let cure = format!("paths are relative to {}{empty}", src.display());
     let skipped = labelled::check(list, bad, &cure)?;
     if found.is_empty() {

@@ -25,7 +25,7 @@ pub(super) const FOLDER: Kind = Kind {
 const HINT: &str = "expected a folder that contains a folder of images for each class, or train and val (or validation, test) with such \
                     folders";
 
-/// How many levels below SRC to look for splits that are one or more levels too deep.
+/// If SRC contains no splits, the number of levels below it that are searched for splits, for an error message.
 const MAX_DEPTH: usize = 4;
 /// Label tables in Hugging Face's imagefolder format.
 const METADATA: [&str; 3] = ["metadata.jsonl", "metadata.csv", "metadata.parquet"];
@@ -61,9 +61,9 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     for split in &splits[1..] {
         let (SplitFolder { name, folders }, listing) = (split, finder.split(split, &names)?);
         match listing.len() {
-            0 => {
-                finder.notes.push(format!("split {name} left out: {} contains no image of a class", folders.join(", ")))
-            }
+            0 => finder
+                .notes
+                .push(format!("split {name} left out: no class folder with images in {}", text::first(folders))),
             _ => found.push((name.clone(), listing)),
         }
     }
@@ -115,7 +115,7 @@ impl Finder<'_> {
         let splits = self.assign(&parts)?;
         let other: Vec<&str> = other.into_iter().filter(|name| !parts.contains(name)).collect();
         if !other.is_empty() {
-            self.notes.push(format!("left out, because they contain no images: {}", other.join(", ")));
+            self.notes.push(format!("left out, because they contain no images: {}", text::first(&other)));
         }
         // The images of a split are in its folder. Images next to the split folders are probably examples or overviews.
         let Loose { images, zips, metadata } = Loose::find(self.src)?;
@@ -311,7 +311,9 @@ impl Finder<'_> {
             return Ok(());
         }
         let word = if unknown.len() == 1 { "a class" } else { "classes" };
-        let what = format!("found {word} that train does not have: {list}; leave them out with `--on-bad skip`");
+        let what = format!(
+            "found {word} that train does not have: {list}; add such images to train, or leave them out with `--on-bad skip`"
+        );
         Err(Error::input(root, what))
     }
 }

@@ -28,6 +28,8 @@ pub(super) const IMAGENET: Kind = Kind {
 
 const HINT: &str = "expected a folder with ILSVRC2012_img_train.tar or train/, ILSVRC2012_img_val.tar or val/, and \
                     ILSVRC2012_devkit_t12.tar.gz";
+/// The remedy for a source that lacks images or labels.
+const FETCH: &str = "fetch it again";
 const TRAIN: [&str; 3] = ["ILSVRC2012_img_train.tar", "train", "ILSVRC2012_img_train"];
 const VALIDATION: [&str; 4] = ["ILSVRC2012_img_val.tar", "val", "validation", "ILSVRC2012_img_val"];
 
@@ -116,11 +118,11 @@ impl Opener<'_> {
         self.synsets.iter().enumerate().map(|(i, s)| (s.wnid.clone(), i as u32)).collect()
     }
 
-    /// Handles a fault of the source: returns an error, or adds a note with `--on-bad skip`.
-    fn fault(&mut self, path: &Path, what: String) -> Result<(), Error> {
+    /// Handles a fault of the source: returns an error that ends with `remedy`, or adds a note with `--on-bad skip`.
+    fn fault(&mut self, path: &Path, what: String, remedy: &str) -> Result<(), Error> {
         match self.options.on_bad {
             OnBad::Fail => {
-                Err(Error::input(path, what + "; fetch it again, or use `--on-bad skip` to continue without"))
+                Err(Error::input(path, format!("{what}; {remedy}, or use `--on-bad skip` to continue without")))
             }
             OnBad::Skip => {
                 self.notes.push(format!("{}: {what}", path.display()));
@@ -138,7 +140,7 @@ impl Opener<'_> {
         let empty: Vec<&str> = empty.map(|(s, _)| s.wnid.as_str()).collect();
         if !empty.is_empty() {
             let (n, first) = (text::classes(empty.len()), text::first(&empty));
-            self.fault(path, format!("{n} of {} without images, such as {first}", self.synsets.len()))?;
+            self.fault(path, format!("{n} of {} without images, such as {first}", self.synsets.len()), FETCH)?;
         }
         Ok(listing)
     }
@@ -155,10 +157,11 @@ impl Opener<'_> {
             }
         }
         if !unknown.is_empty() && self.options.classes.is_none() {
-            self.fault(
-                path,
-                format!("found folders or archives of images that are not a class: {}", unknown.join(", ")),
-            )?;
+            let (classes, first) = (self.synsets.len(), text::first(&unknown));
+            let what = format!(
+                "some folders or archives are not named after one of the {classes} classes (WordNet ids such as n01440764): {first}"
+            );
+            self.fault(path, what, "move them away")?;
         }
         not_empty(path, listing)
     }
@@ -188,12 +191,13 @@ impl Opener<'_> {
         let unlabelled: Vec<&str> = names.filter(|name| kit.truth_of(name).is_none()).collect();
         if let Some(first) = unlabelled.first() {
             let images = text::plural(unlabelled.len() as u64, "image");
-            self.fault(path, format!("{images} without a label, such as {first}"))?;
+            self.fault(path, format!("{images} without a label, such as {first}"), FETCH)?;
         }
         let labelled = group.members.len() - unlabelled.len();
         if labelled != kit.truth.len() {
             let images = text::plural(labelled as u64, "image");
-            self.fault(path, format!("{images}, but {} labels in {}", kit.truth.len(), kit.truth_path.display()))?;
+            let what = format!("{images}, but {} labels in {}", kit.truth.len(), kit.truth_path.display());
+            self.fault(path, what, FETCH)?;
         }
         Ok(())
     }

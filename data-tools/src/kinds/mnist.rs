@@ -154,7 +154,7 @@ struct Layout {
     /// Number of bytes before the pixels. The label is the last of them, because CIFAR-100 has a coarse and a fine
     /// label.
     label_bytes: usize,
-    /// A file of the Python version, to recognise a wrong download.
+    /// Name of a file of the Python version, by which a wrong download is recognised.
     python: &'static str,
 }
 

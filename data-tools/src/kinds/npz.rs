@@ -34,8 +34,8 @@ pub(super) const HDF5: Kind = Kind {
 };
 
 const HINT: &str = "expected arrays such as x_train and y_train, train_images and train_labels, or images and labels";
-/// Number of values in the compressed HDF5 chunks over which samples are shuffled together. These chunks fit in the 64 MiB
-/// cache of the process that reads HDF5 files.
+/// Samples of an HDF5 file are shuffled within groups of compressed chunks with at most this many values in total. Such a
+/// group fits in the 64 MiB cache of the process that reads HDF5 files.
 const GROUP_VALUES: usize = 8 << 20;
 /// Words for images and for labels in array names.
 const IMAGES: &[&str] = &["x", "image", "images", "img", "imgs", "data", "arr_0"];
@@ -47,7 +47,7 @@ struct Part {
     stored: StoredType,
     axes: Axes,
     labels: Vec<u32>,
-    /// Each image's numbers, if images have numbers instead of classes.
+    /// The targets of all usable images, one image after the other. Empty if images have classes.
     targets: Vec<f32>,
     /// The index of each usable image in the array.
     numbers: Vec<u64>,
@@ -147,9 +147,10 @@ fn open(src: &Path, options: &ConvertOptions, arrays: Vec<Array>) -> Opened {
             Some((part, is_images)) => {
                 let pair = pairs.entry(part.clone()).or_default();
                 let (slot, name) = if is_images { (&mut pair.images, "images") } else { (&mut pair.labels, "labels") };
+                let found = array.name.clone();
                 if let Some(other) = slot.replace(array) {
                     let what = format!(
-                        "found two arrays with the {name} of `{part}`, one of them `{}`; save the file with only one",
+                        "found two arrays with the {name} of `{part}`, `{}` and `{found}`; save the file with only one of them",
                         other.name
                     );
                     return Err(Error::input(src, what));
@@ -164,7 +165,10 @@ fn open(src: &Path, options: &ConvertOptions, arrays: Vec<Array>) -> Opened {
         part == TRAIN || splits::mentions_split(part) || pair.images.is_some() && pair.labels.is_some()
     });
     if pairs.is_empty() {
-        let what = format!("no arrays of images and labels found, only {}; {HINT}", crate::text::first(&others));
+        let what = match others.is_empty() {
+            true => format!("no arrays of images and labels found; {HINT}"),
+            false => format!("no arrays of images and labels found, only {}; {HINT}", crate::text::first(&others)),
+        };
         return Err(Error::input(src, what));
     }
     let names: Vec<&str> = pairs.keys().map(String::as_str).collect();
@@ -175,7 +179,7 @@ fn open(src: &Path, options: &ConvertOptions, arrays: Vec<Array>) -> Opened {
         let Some(split) = split else { continue };
         if by_split.insert((splits::rank(&split), split.clone()), pair).is_some() {
             let what = format!(
-                "`{part}` and another array both mean {split}; assign their splits with --split-map {part}=NAME"
+                "the arrays of `{part}` and of another name both mean the split {split}; choose another split with --split-map {part}=NAME"
             );
             return Err(Error::input(src, what));
         }
@@ -183,8 +187,8 @@ fn open(src: &Path, options: &ConvertOptions, arrays: Vec<Array>) -> Opened {
     build(src, options, by_split)
 }
 
-/// Splits an array name into the split and the content: true for images, false for labels. The split is `train` if the
-/// name has no other word. Returns `None` if the array has neither images nor labels.
+/// Returns the data split that an array's name states, and true for images or false for labels. The split is `train` if
+/// the name has no other word. Returns `None` if the array has neither images nor labels.
 fn classify_array(array: &Array) -> Option<(String, bool)> {
     let (rest, part): (Vec<&str>, Vec<&str>) =
         words(&array.name).into_iter().partition(|word| is_in(IMAGES, word) || is_in(LABELS, word));
@@ -269,7 +273,7 @@ impl Part {
         Ok(Part { images, stored, axes, labels: Vec::new(), targets: Vec::new(), numbers: Vec::new() })
     }
 
-    /// Adds the images with a usable label, or with finite numbers if `all_targets` is not empty.
+    /// Adds the images with a usable label, or with finite targets if `all_targets` is not empty.
     fn choose(
         &mut self,
         (split, all): (&str, &[Label]),

@@ -1,5 +1,5 @@
 //! Parquet tables of images, as in Hugging Face's data sets: the column `image` contains files in `image.bytes`, and
-//! `label` contains the class.
+//! `label` contains the class. With `--targets`, other columns contain numbers.
 //!
 //! SRC is one file, or a folder with files such as `train-00000-of-00002.parquet`. The files may also be in `data/` or
 //! in folders named like splits. Class names come from `--classes` or from the metadata that Hugging Face's library
@@ -11,11 +11,13 @@ use super::reader::labelled::SkippedSamples;
 use super::reader::labels::{Classes, Label, NamedClasses, NumberNames};
 use super::reader::names;
 use super::reader::parquet::{self, RowGroups, Table};
+use super::reader::table::target;
 use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::{Blocks, Sample, Source, SourceSplit, Stamp};
 use crate::{pool, splits};
+use base::text::printable;
 use loaders::Format;
 use loaders::crc32c::crc32c_append;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +39,10 @@ const KEPT: u64 = 256 << 20;
 #[derive(Default)]
 struct Part {
     groups: Vec<Group>,
+    /// The class of each usable row. 0 if there are targets.
     labels: Vec<u32>,
+    /// The numbers of all usable rows, row after row. Empty without targets.
+    targets: Vec<f32>,
     /// For each usable row, its index in its file.
     rows: Vec<u64>,
 }
@@ -51,6 +56,7 @@ struct Group {
 
 struct Parquet {
     classes: Vec<String>,
+    targets: Vec<String>,
     splits: Vec<SourceSplit>,
     parts: Vec<Part>,
     rows: RowGroups,
@@ -65,31 +71,39 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         return Err(Error::Usage(what.into()));
     }
     let files = find(src, options)?;
-    let tables = pool::run(files.len(), options.jobs, |i| parquet::open(&files[i].1, &options.limits))?;
+    let tables =
+        pool::run(files.len(), options.jobs, |i| parquet::open(&files[i].1, &options.targets, &options.limits))?;
     let mut labels = pool::run(tables.len(), options.jobs, |i| tables[i].labels(&options.limits))?;
     let (listed, notes) = name(src, options, &tables, &mut labels)?;
     let all = files
         .iter()
         .zip(&labels)
         .flat_map(|((split, _), labels)| labels.iter().flatten().map(move |l| (split.as_str(), l)));
-    let classes = Classes::from_labels(src, options, listed, all)?;
+    let classes = match options.targets.is_empty() {
+        true => Classes::from_labels(src, options, listed, all)?,
+        false => Classes::none(),
+    };
     let mut parts: BTreeMap<(u8, &str), Part> = BTreeMap::new();
     let (mut unusable, mut crc) = (SkippedSamples::new(options.on_bad), 0);
     for (at, (table, labels)) in tables.iter().zip(&labels).enumerate() {
+        let targets = table.targets(&options.limits)?;
         let split = files[at].0.as_str();
         let part = parts.entry((splits::rank(split), split)).or_default();
-        let mut rows = labels.iter().enumerate();
+        let mut rows = 0..;
         for (number, &count) in table.group_rows().iter().enumerate() {
             part.groups.push(Group { table: at, number, start: part.labels.len() as u64 });
-            for (row, label) in rows.by_ref().take(count as usize) {
-                let label = match label {
-                    Some(label) => classes.class_in_split(split, label),
-                    None => Err("the label is null".to_string()),
+            for row in rows.by_ref().take(count as usize) {
+                let found = match labels.get(row) {
+                    _ if !options.targets.is_empty() => numbers(&options.targets, &targets, row).map(|row| (0, row)),
+                    Some(Some(label)) => classes.class_in_split(split, label).map(|label| (label, Vec::new())),
+                    _ => Err("the label is null".to_string()),
                 };
-                match label {
-                    Ok(label) => {
+                match found {
+                    Ok((label, numbers)) => {
                         crc = crc32c_append(crc, &label.to_le_bytes());
+                        crc = numbers.iter().fold(crc, |crc, number| crc32c_append(crc, &number.to_le_bytes()));
                         part.labels.push(label);
+                        part.targets.extend(numbers);
                         part.rows.push(row as u64);
                     }
                     Err(what) => unusable.add(table.path(), &format!("row {row}: {what}"))?,
@@ -104,6 +118,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     }
     let mut source = Parquet {
         classes: classes.names,
+        targets: options.targets.clone(),
         splits: Vec::new(),
         parts: Vec::new(),
         rows: RowGroups::new(tables, KEPT),
@@ -111,9 +126,19 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         notes,
         skipped: unusable.lines,
     };
-    source.fingerprint = source.classes.iter().fold(crc, |crc, name| crc32c_append(crc, name.as_bytes()));
+    source.fingerprint =
+        source.classes.iter().chain(&source.targets).fold(crc, |crc, name| crc32c_append(crc, name.as_bytes()));
     source.add(src, parts)?;
     Ok(Box::new(source))
+}
+
+/// Returns a row's numbers, or a message that names the first column without a usable number.
+fn numbers(names: &[String], columns: &[Vec<Option<f64>>], row: usize) -> Result<Vec<f32>, String> {
+    let number = |(name, column): (&String, &Vec<Option<f64>>)| {
+        let number = column.get(row).copied().flatten().ok_or("the number is null".to_string()).and_then(target);
+        number.map_err(|what| format!("column `{}`: {what}", printable(name)))
+    };
+    names.iter().zip(columns).map(number).collect()
 }
 
 impl Parquet {
@@ -243,6 +268,10 @@ impl Source for Parquet {
         &self.classes
     }
 
+    fn targets(&self) -> &[String] {
+        &self.targets
+    }
+
     fn fingerprint(&self) -> Option<u32> {
         Some(self.fingerprint)
     }
@@ -286,6 +315,10 @@ impl Source for Parquet {
         // The conversion detects format and size. See `Sample`.
         (sample.format, sample.height, sample.width, sample.channels) = (Format::Jpeg, 0, 0, 0);
         sample.label = part.labels[index as usize];
+        let width = self.targets.len();
+        if width > 0 {
+            sample.targets.set(part.targets[index as usize * width..][..width].iter().copied());
+        }
         sample.name(&self.splits[split].name, index);
         Ok(())
     }

@@ -3,7 +3,7 @@
 //!
 //! SRC is one archive or a folder of archives. `train-*.tar`, `val-*.tar` and `test-*.tar`, or folders with these
 //! names, are splits. Archives are read in place. Labels are numbers or names. Names for label numbers come from
-//! `--classes`, or from a `classes.txt` next to the archives.
+//! `--classes`, or from a `classes.txt` next to the archives. With `--targets`, `KEY.json` contains a number for each target.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -20,6 +20,7 @@ use super::reader::folders::is_picture;
 use super::reader::input::Budget;
 use super::reader::labelled::SkippedSamples;
 use super::reader::labels::{Classes, Label, NamedClasses, NumberNames};
+use super::reader::table::target;
 use super::reader::{archive, names};
 use super::{Kind, Open, Opened};
 use crate::dir::{Entry, entries};
@@ -43,7 +44,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     // Missing archives are reported later, when they are read.
     let sizes = archives.iter().filter_map(|(_, path)| path.metadata().ok()).map(|meta| meta.len());
     let memory = Mutex::new(Budget::for_samples(options.limits, sizes.sum()));
-    let mut packed = pool::run(archives.len(), options.jobs, |i| read(&archives[i].1, &memory))?;
+    let mut packed = pool::run(archives.len(), options.jobs, |i| read(&archives[i].1, &options.targets, &memory))?;
     let mut skipped = check(&archives, &packed, options)?;
     let listed = src.join("classes.txt");
     let listed = listed.is_file().then(|| names::read(&listed)).transpose()?;
@@ -58,6 +59,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let labels = samples().flat_map(|(split, sample)| sample.label.labels.iter().map(move |label| (split, label)));
     let several = samples().any(|(_, sample)| sample.label.is_list);
     let classes = match several {
+        _ if !options.targets.is_empty() => Classes::none(),
         true => Classes::from_multi_labels(src, options, listed, &labels.map(|(_, label)| label.clone()).collect())?,
         false => Classes::from_labels(src, options, listed, labels)?,
     };
@@ -93,7 +95,8 @@ fn name_by_text(packed: &mut [ArchiveSamples]) {
     }
 }
 
-/// Returns messages for all unusable samples, or an error for the first.
+/// With [`OnBad::Skip`], returns a message for each unusable sample. With [`OnBad::Fail`], returns an error for the
+/// first unusable sample.
 fn check(
     archives: &[(String, PathBuf)],
     packed: &[ArchiveSamples],
@@ -152,6 +155,9 @@ fn list(
             let range = (sample.range.start, sample.range.end - sample.range.start);
             match own.collect::<Result<Vec<u32>, String>>() {
                 Err(what) => unusable.add(path, &format!("{}: {what}", base::text::printable(&sample.name)))?,
+                Ok(_) if !options.targets.is_empty() => {
+                    listing.push_numbers(&sample.name, &sample.label.numbers, range);
+                }
                 Ok(own) if several => listing.push_set(&sample.name, &own, range),
                 Ok(own) => listing.push(&sample.name, own[0], range),
             }
@@ -180,6 +186,8 @@ fn described_endings(path: &Path) -> Result<String, Error> {
 const MOST: u64 = 1 << 20;
 /// Memory overhead of a label in addition to its text, and of a sample in addition to its labels and name.
 const LABEL: usize = 64;
+/// A message shows at most this many bytes of a wrong value.
+const MOST_SHOWN: usize = 60;
 const SAMPLE: u64 = 200;
 /// Keys of a JSON object that may contain a label. The first existing key counts.
 const KEYS: [&str; 5] = ["label", "cls", "class", "class_id", "class_name"];
@@ -206,6 +214,8 @@ pub(crate) struct TarLabels {
     pub names: Vec<(i64, String)>,
     /// True if the labels come from a list, which may have any length.
     pub is_list: bool,
+    /// A number for each target. Empty without targets.
+    pub numbers: Vec<f32>,
 }
 
 pub(crate) struct TarSample {
@@ -222,21 +232,23 @@ impl TarSample {
     fn bytes(&self) -> u64 {
         let labels = self.label.labels.iter().map(|label| LABEL + 8 * label.bytes());
         let names = self.label.names.iter().map(|(_, name)| LABEL + 4 * name.len());
-        (3 * self.name.len() + labels.chain(names).sum::<usize>()) as u64 + SAMPLE
+        let numbers = 2 * size_of_val(self.label.numbers.as_slice());
+        (3 * self.name.len() + numbers + labels.chain(names).sum::<usize>()) as u64 + SAMPLE
     }
 }
 
-/// Reads the members' headers and the labels of the archive at `path`.
+/// Reads the members' headers and the labels of the archive at `path`, or the numbers of `targets` if there are any.
 ///
 /// # Errors
 ///
 /// Returns an error if the file is not a tar archive or truncated, if the members of a sample are not consecutive, or
 /// if the labels exceed the memory limit.
-pub(crate) fn read(path: &Path, memory: &Mutex<Budget>) -> Result<ArchiveSamples, Error> {
+pub(crate) fn read(path: &Path, targets: &[String], memory: &Mutex<Budget>) -> Result<ArchiveSamples, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
     let mut reader = Reader {
         path,
+        targets,
         memory,
         file: &file,
         group: Group::default(),
@@ -270,6 +282,8 @@ struct Group {
 
 struct Reader<'a> {
     path: &'a Path,
+    /// Names of the numbers to read. If empty, samples have labels.
+    targets: &'a [String],
     /// The memory for the samples of all archives, which other threads read at the same time.
     memory: &'a Mutex<Budget>,
     file: &'a File,
@@ -314,6 +328,13 @@ impl Reader<'_> {
                 self.group.fault = Some(format!("contains two images, {} and {}", printable(first), printable(name)));
             }
             self.group.image = Some((name.to_string(), range));
+        } else if ending == "json" && !self.targets.is_empty() {
+            match self.text(range)?.and_then(|text| numbers(&text, self.targets)) {
+                Ok(numbers) => self.group.label = Some(TarLabels { labels: Vec::new(), numbers, ..no_labels() }),
+                Err(what) => self.group.fault = Some(format!("{}: {what}", printable(name))),
+            }
+        } else if !self.targets.is_empty() {
+            // Members with classes are not needed.
         } else if ending == "cls" {
             match self.text(range)?.and_then(|text| class(&text)) {
                 Ok(label) => self.group.label = Some(single_label(label)),
@@ -341,7 +362,7 @@ impl Reader<'_> {
     fn text(&self, range: Range<u64>) -> Result<Result<String, String>, Error> {
         let length = range.end - range.start;
         if length > MOST {
-            return Ok(Err(format!("{length} bytes are too many for a label")));
+            return Ok(Err(format!("a label of {length} bytes; expected at most {MOST} bytes")));
         }
         let mut bytes = vec![0; length as usize];
         self.file.read_exact_at(&mut bytes, range.start).map_err(|e| Error::io("read", self.path, e))?;
@@ -359,6 +380,12 @@ impl Reader<'_> {
             // Samples without image and label are ignored, for example a description of the archive.
             (None, None, None) => String::new(),
             (None, None, Some(_)) => "has a label but no image".into(),
+            (None, Some((name, _)), None) if !self.targets.is_empty() => format!(
+                "has no numbers: expected {0}.json with {1} next to {2}",
+                printable(&group.key),
+                named(self.targets),
+                printable(&name)
+            ),
             (None, Some((name, _)), None) => {
                 let found: Vec<&String> = group.endings.iter().collect();
                 format!(
@@ -401,7 +428,7 @@ impl Reader<'_> {
 
 /// Parses a `.cls` member, which contains only the label.
 fn class(text: &str) -> Result<Label, String> {
-    if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(Label::from_file(text)) }
+    if text.trim().is_empty() { Err("the file is empty, expected a label".into()) } else { Ok(Label::from_file(text)) }
 }
 
 /// The contents of a `.json` member.
@@ -434,11 +461,37 @@ fn json(text: &str) -> Result<Json, String> {
         _ => None,
     });
     let names = names.collect();
-    Ok(Json { label: TarLabels { labels, names: Vec::new(), is_list: true }, names })
+    Ok(Json { label: TarLabels { labels, is_list: true, ..no_labels() }, names })
+}
+
+/// Reads numbers from a `.json` member. The keys are in its object or, as `trireme data export webdataset` writes them, in
+/// the object `targets` inside it.
+fn numbers(text: &str, targets: &[String]) -> Result<Vec<f32>, String> {
+    let object: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("not valid JSON ({e})"))?;
+    let find = |name: &String| object.get(name).or_else(|| object.get("targets")?.get(name));
+    let number = |name: &String| match find(name).map(|value| (value, value.as_f64())) {
+        Some((_, Some(number))) => target(number).map_err(|what| format!("`{}`: {what}", printable(name))),
+        Some((value, None)) => {
+            let mut value = value.to_string();
+            value.truncate(value.floor_char_boundary(MOST_SHOWN));
+            Err(format!("`{}` is {}; expected a number", printable(name), printable(&value)))
+        }
+        None => Err(format!("it has no key `{}` (--targets)", printable(name))),
+    };
+    targets.iter().map(number).collect()
+}
+
+/// Formats names for a message.
+fn named(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{}`", printable(name))).collect::<Vec<_>>().join(", ")
 }
 
 fn single_label(label: Label) -> TarLabels {
-    TarLabels { labels: vec![label], names: Vec::new(), is_list: false }
+    TarLabels { labels: vec![label], ..no_labels() }
+}
+
+fn no_labels() -> TarLabels {
+    TarLabels { labels: Vec::new(), names: Vec::new(), is_list: false, numbers: Vec::new() }
 }
 
 /// Pairs numbers with names. A name without a number belongs to the sample's only label.

@@ -141,7 +141,7 @@ pub(crate) fn read_image(path: &Path, options: &RawOptions, limits: &Limits) -> 
     Ok(RawImage { dtype: stored.dtype, height, width, channels, bytes, nodata: None })
 }
 
-/// Returns an error if reading images with this shape, `rows` entries at a time, would exceed the memory limits.
+/// Returns an error if reading images with this shape, `rows` entries at a time, would exceed the limits.
 pub(crate) fn check(path: &Path, array: &Described, axes: Axes, rows: usize, limits: &Limits) -> Result<(), Error> {
     let length = path.metadata().map_or(0, |file| file.len());
     let spec = ImageSpec::new(axes.height as u32, axes.width as u32, axes.bands as u32);
@@ -154,8 +154,8 @@ pub(crate) fn check(path: &Path, array: &Described, axes: Axes, rows: usize, lim
     limits.check("HDF5 array", length, &cost).map_err(|fault| failed(fault.to_string()))?;
     if rows < array.chunk_rows.min(array.shape[0]) && group > CHUNK_CACHE {
         return Err(failed(format!(
-            "{} entries are compressed together, {} in all, and would be decompressed again for each of them; store it in smaller \
-             chunks (h5repack -l CHUNK=...)",
+            "{} entries are compressed together ({} in all), so all of them would be decompressed to read one; store the array in \
+             smaller chunks (h5repack -l CHUNK=...)",
             array.chunk_rows,
             crate::text::bytes(group)
         )));
@@ -191,7 +191,7 @@ impl Process {
         match (read, serde_json::from_str(&line)) {
             (Ok(_), Ok(Opened::Arrays(arrays))) => Ok((process, arrays)),
             (Ok(_), Ok(Opened::Error(what))) => {
-                Err(Error::input(path, format!("not an HDF5 file that can be read: {}", printable(&what))))
+                Err(Error::input(path, format!("the file cannot be read as HDF5: {}", printable(&what))))
             }
             (Err(error), _) => Err(process.ended(path, &error)),
             (Ok(_), Err(_)) if is_cut => Err(process.ended(path, &io::ErrorKind::InvalidData.into())),

@@ -68,7 +68,10 @@ impl Axes {
             }
         };
         if height == 0 || width == 0 || height.max(width) > u32::MAX as usize {
-            return Err(format!("the images have {height} x {width} pixels"));
+            return Err(format!(
+                "the images have {height} x {width} pixels; expected 1 to {} rows and columns",
+                u32::MAX
+            ));
         }
         super::check_bands(bands).map_err(|what| format!("{what}; is --layout right?"))?;
         Ok(Axes { height, width, bands, layout })

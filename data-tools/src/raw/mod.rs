@@ -22,7 +22,7 @@ pub use layout::{Layout, layout};
 use loaders::MAX_CHANNELS;
 use values::Values;
 
-/// Maximum image file size.
+/// Maximum size of an image file in bytes.
 const MAX_FILE: u64 = 1 << 29;
 
 /// Decoded pixels, little-endian, in rows of interleaved bands (H, W, C).
@@ -89,7 +89,7 @@ pub struct RawOptions {
     /// Replaces NaN and infinite values by zero. Otherwise they are an error.
     pub nan_as_zero: bool,
     pub page: Page,
-    /// Axis order in arrays. `None` finds it by the axis lengths.
+    /// Axis order in arrays. With `None`, it is derived from the lengths of the axes.
     pub layout: Option<Layout>,
     /// Name of the image array in an HDF5 file. `None` selects the only array that can be an image.
     pub images: Option<String>,
@@ -195,29 +195,59 @@ impl RawFormat {
 ///
 /// Returns an error if the file cannot be read, has another format, or has values that are not finite.
 pub fn read(path: &Path, options: &RawOptions, limits: &Limits) -> Result<RawImage, Error> {
-    let failed = |what: String| Error::input(path, what);
-    let run = || {
-        let image =
-            if is_hdf5(path) { hdf5::read_image(path, options, limits)? } else { read_file(path, options, limits)? };
-        image.prepared(options).map_err(failed)
-    };
-    guarded_with(run, |panic| failed(format!("the decoder failed on this file ({panic}); save it again")))
+    if !is_hdf5(path) {
+        return decode(path, &load(path)?, options, limits);
+    }
+    guarded(path, || {
+        let image = hdf5::read_image(path, options, limits)?;
+        image.prepared(options).map_err(|what| Error::input(path, what))
+    })
 }
 
-fn read_file(path: &Path, options: &RawOptions, limits: &Limits) -> Result<RawImage, Error> {
+/// Works like [`read`], for the contents of a file that is not HDF5. `path` is for messages.
+///
+/// # Errors
+///
+/// Returns the same errors as [`read`].
+pub fn decode(path: &Path, file: &[u8], options: &RawOptions, limits: &Limits) -> Result<RawImage, Error> {
+    let failed = |what: String| Error::input(path, what);
+    guarded(path, || match RawFormat::detect(file, true) {
+        Some(format) => format.decode(file, options, limits).and_then(|image| image.prepared(options)).map_err(failed),
+        None => Err(failed("expected a TIFF, a PNG with 16 bits, a .npy or an HDF5 file".into())),
+    })
+}
+
+/// Returns the numbers of a TIFF's pages, from 1, without smaller copies and masks. Returns `None` if the file is not a
+/// TIFF. `path` is for messages.
+///
+/// # Errors
+///
+/// Returns an error if the list of pages is damaged, or if reading it would exceed the limits.
+pub fn pages(path: &Path, file: &[u8], limits: &Limits) -> Result<Option<Vec<u32>>, Error> {
+    let read = || tiff::pages(file, limits).map(Some).map_err(|what| Error::input(path, what));
+    if is_tiff(file) { guarded(path, read) } else { Ok(None) }
+}
+
+/// Runs a decoder, and converts its panics to errors.
+fn guarded<T>(path: &Path, run: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    guarded_with(run, |panic| Error::input(path, format!("the decoder failed on this file ({panic}); save it again")))
+}
+
+/// Reads an image file into memory.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read or exceeds the limit for image files.
+pub fn load(path: &Path) -> Result<Vec<u8>, Error> {
     let read = || {
         let mut bytes = Vec::new();
         regular::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     let file = during("reading", path, read).map_err(|e| Error::io("read", path, e))?;
-    let failed = |what: String| Error::input(path, what);
-    if file.len() as u64 > MAX_FILE {
-        return Err(failed(format!("the file exceeds {MAX_FILE} bytes, the limit for image files")));
-    }
-    match RawFormat::detect(&file, true) {
-        Some(format) => format.decode(&file, options, limits).map_err(failed),
-        None => Err(failed("expected a TIFF, a PNG with 16 bits, a .npy or an HDF5 file".into())),
+    match file.len() as u64 > MAX_FILE {
+        true => Err(Error::input(path, format!("the file exceeds {MAX_FILE} bytes, the limit for image files"))),
+        false => Ok(file),
     }
 }
 

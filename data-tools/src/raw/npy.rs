@@ -125,7 +125,7 @@ mod tests {
         let float = error("{'descr': '<f8', 'fortran_order': False, 'shape': (1, 1), }", &[0; 8]);
         assert!(float.contains("astype('float32')"), "{float}");
         let short = error("{'descr': '<u2', 'fortran_order': False, 'shape': (1, 2), }", &[0; 3]);
-        assert!(short.contains("needs 4 bytes, but the array has 3"), "{short}");
+        assert!(short.contains("4 bytes") && short.contains("array has 3"), "{short}");
         let bomb = error("{'descr': '<u2', 'fortran_order': False, 'shape': (4000000000, 4000000000), }", &[]);
         assert!(bomb.contains("limit"), "{bomb}");
     }

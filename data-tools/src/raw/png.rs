@@ -24,7 +24,10 @@ pub(super) fn decode(file: &[u8], limits: &Limits) -> Result<RawImage, String> {
     let info = reader.info();
     let (height, width, channels) = (info.height, info.width, info.color_type.samples() as u32);
     if info.bit_depth != BitDepth::Sixteen {
-        return Err("a PNG with a contradictory header; save it again".into());
+        let bits = info.bit_depth as u8;
+        return Err(format!(
+            "a PNG with a damaged header, which says both 16 and {bits} bits; save it or fetch it again"
+        ));
     }
     let spec = ImageSpec::new(height, width, channels);
     let bytes = (spec.values() as u64).saturating_mul(2);

@@ -14,7 +14,7 @@ use tiff::decoder::{Decoder, DecodingResult};
 use tiff::tags::Tag;
 
 use super::RawImage;
-pub(super) use pages::{decode, has_more_pages};
+pub(super) use pages::{decode, has_more_pages, pages};
 
 /// Lower bound for decompression speed, in bytes per second.
 const BYTES_PER_SECOND: f64 = 5e7;
@@ -156,18 +156,19 @@ impl Layout {
         let nodata = decoder.find_tag(Tag::GdalNodata).ok().flatten().and_then(|tag| tag.into_string().ok());
         let nodata = nodata.filter(|_| reads_nodata).map_or(Ok(None), |text| parse_nodata(&text))?;
         super::check_bands(bands)?;
-        let refused = |what: String| Err(format!("a TIFF {what}, which cannot be read; save it with another program"));
+        let refused = |what: String, cure: &str| Err(format!("a TIFF {what}, which cannot be read; save it {cure}"));
         match colours as u16 {
-            PALETTE => return refused("with a palette".into()),
-            YCBCR => return refused("with YCbCr colours".into()),
-            colours if CIELAB.contains(&colours) => return refused("with CIELAB colours".into()),
+            PALETTE => return refused("with a palette".into(), "as RGB"),
+            YCBCR => return refused("with YCbCr colours".into(), "as RGB"),
+            colours if CIELAB.contains(&colours) => return refused("with CIELAB colours".into(), "as RGB"),
             _ => {}
         }
         if compression != PLAIN && !SUPPORTED.contains(&compression) {
             let name = UNSUPPORTED.iter().find(|(number, _)| *number == compression).map(|(_, name)| *name);
             let name = name.map_or_else(|| format!("compression {compression}"), |name| format!("{name} compression"));
             let bands = plural(bands as u64, "band");
-            return refused(format!("with {bands} of {} and {name}", plural(bits, "bit")));
+            let cure = "with LZW, deflate, zstd or no compression";
+            return refused(format!("with {bands} of {} and {name}", plural(bits, "bit")), cure);
         }
         let samples = match (sample_format, bits) {
             (1 | 4, 1..=16) => Samples::Unsigned(bits as u32),
@@ -185,7 +186,7 @@ impl Layout {
             }
         };
         if predictor > 3 || samples.is_packed() && predictor != 1 {
-            return refused(format!("with predictor {predictor} and {bits} bits"));
+            return refused(format!("with predictor {predictor} and {bits} bits"), "without a predictor");
         }
         let layout = Layout {
             height: height as usize,
@@ -204,9 +205,12 @@ impl Layout {
             nodata,
         };
         // Decoding relies on this number. The `tiff` crate has also checked it for each page that it opened.
-        match layout.places.len() == layout.chunks_per_plane() * if is_planar { bands } else { 1 } {
+        let (found, expected) = (layout.places.len(), layout.chunks_per_plane() * if is_planar { bands } else { 1 });
+        match found == expected {
             true => Ok(layout),
-            false => Err("a TIFF with too few or too many strips or tiles for its size; save it again".into()),
+            false => Err(format!(
+                "a TIFF with {found} strips or tiles, but its size needs {expected}; save it or fetch it again"
+            )),
         }
     }
 
@@ -349,7 +353,9 @@ impl Layout {
         let base = 1u64 << (10 + (window >> 3));
         let size = if flags & 0x20 == 0 { base + base / 8 * u64::from(window & 7) } else { 0 };
         match self.compression == ZSTD && size > bytes.next_power_of_two().max(USUAL) {
-            true => Err("a TIFF with a zstd window that is larger than its strips or tiles; save it again".into()),
+            true => Err(format!(
+                "a TIFF with a zstd window of {size} bytes, but its strips or tiles have only {bytes} bytes; save it again"
+            )),
             false => Ok(()),
         }
     }
@@ -463,7 +469,7 @@ mod tests {
             .map(|text| parsed(text).unwrap());
         let expected = ["-9999", "1000", "NaN", "NaN", "NaN", "NaN", "-inf"].map(|text| Some(text.to_string()));
         assert_eq!((&found[..7], &found[7]), (&expected[..], &None));
-        assert!(parsed("none").unwrap_err().contains("`none` is not a number"));
+        assert!(parsed("none").unwrap_err().contains("nodata value `none`"));
     }
 
     #[test]

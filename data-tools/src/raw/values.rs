@@ -147,7 +147,7 @@ mod tests {
         let values = Values { dtype: Dtype::F32, channels: 2, width: 2 };
         let mut bytes = floats(&[1.0, 2.0, 3.0, 4.0, 5.0, f32::NAN, f32::INFINITY, 8.0]);
         let error = values.check_finite(&mut bytes, None, false).unwrap_err();
-        assert!(error.contains("band 2 at row 1, column 0 is NaN"), "{error}");
+        assert!(["band 2", "row 1", "column 0", "NaN"].iter().all(|part| error.contains(part)), "{error}");
         values.check_finite(&mut bytes, None, true).unwrap();
         assert_eq!(bytes, floats(&[1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 0.0, 8.0]));
         let mut bytes = floats(&[f32::NAN, 1.0]);

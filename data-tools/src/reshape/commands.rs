@@ -118,7 +118,7 @@ fn check_same_bands(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Error>
         let (has_bands, dtype, channels, names, nodata) = kind(set);
         let images = match has_bands {
             true if names.is_empty() => format!("{} of {dtype}", base::text::plural(channels.unwrap_or(0), "band")),
-            true => format!("{dtype} bands {}", names.join(", ")),
+            true => format!("{dtype} bands {}", crate::text::first(&names)),
             false => "grey or RGB images of bytes".to_string(),
         };
         format!("{images}, {nodata}")
@@ -216,12 +216,13 @@ fn check_new(dir: &Path, set: &SourceDataset, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Draws a random share from each class in each split. Writes them to `out`, with at least one image of each
-/// class.
+/// Writes a random share of each class of each split to `out`, but at least one image of each class. If images do not
+/// have exactly one class each, the share is drawn from all images of a split together.
 ///
 /// # Errors
 ///
-/// Returns the same errors as [`reshard`]. Also returns an error if the share is zero or more than everything.
+/// Returns the same errors as [`reshard`]. Also returns an error if the fraction is not between 0 and 1, if the number
+/// per class is 0, or if a number per class is given although images do not have exactly one class each.
 pub fn sample(dir: &Path, out: &Path, share: Share, options: &ReshapeOptions) -> Result<ReshapeSummary, Error> {
     share.check()?;
     let set = SourceDataset::open(dir)?;

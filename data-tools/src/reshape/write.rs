@@ -37,7 +37,7 @@ pub(super) struct SourceDataset {
 }
 
 impl SourceDataset {
-    /// Opens the data set in `dir`. Its labels stay the same.
+    /// Opens the data set in `dir`. Sets `labels` so that records keep their stored labels.
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
         let dataset = Dataset::open(dir)?;
         let splits = dataset.manifest.splits.keys().map(|name| dataset.split(name)).collect::<Result<_, _>>()?;
@@ -56,7 +56,8 @@ impl SourceDataset {
         })
     }
 
-    /// Returns the class for each sample in a split. If images have class sets or numbers, returns 0 for each.
+    /// Returns the class of each sample in a split. If images have sets of classes or targets instead, returns 0 for
+    /// each.
     pub(super) fn classes_of(&self, split: usize) -> Result<Vec<u32>, Error> {
         let (split, mut copy) = (&self.splits[split], Vec::new());
         if split.label_kind() != LabelKind::OneClass {
@@ -311,7 +312,7 @@ fn manifest(
         split.shards.push(shard);
     }
     if let Some(train) = plan.targets.iter().position(|target| target.name == TRAIN) {
-        histograms.put_into(&mut splits[train].1.bands, TRAIN)?;
+        histograms.put_into(&mut splits[train].1.bands, Path::new(TRAIN))?;
     }
     let first = &plan.sets[0].manifest;
     let (mut mean, mut std, mut bands) = (first.mean.clone(), first.std.clone(), first.bands.clone());
@@ -324,7 +325,7 @@ fn manifest(
                 for (target, measured) in numbers.iter_mut().zip(&learnt.targets) {
                     (target.mean, target.std) = measured.mean_and_std();
                 }
-                let no_values = |band| Error::input(Path::new(name), format!("band {band} has no values"));
+                let no_values = |band| Error::input(Path::new(name), format!("no image has a value in band {band}"));
                 (mean, std) = match bands.need_version() {
                     true => learnt.bands.finish(&mut bands).map_err(no_values)?,
                     false => learnt.moments.finish(),

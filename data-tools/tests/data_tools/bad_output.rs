@@ -36,7 +36,7 @@ fn a_taken_output_is_refused_and_left_alone() {
     fs::write(out.join("precious"), "mine").unwrap();
     let error = failed(&temp, &out, &ConvertOptions::default());
     assert!(error.is_usage());
-    assert_taken(&error, &out, "1 file");
+    assert_taken(&error, &out, "1 entry");
     assert_eq!(contents(&out)["precious"], b"mine");
     assert_eq!(names(&temp.path("")), ["out", "src"]);
 
@@ -77,7 +77,7 @@ fn an_output_that_cannot_be_made() {
         matches!(&error, Error::Io { action: "create the folder", path, .. } if path.starts_with("/proc")),
         "{error}"
     );
-    assert_taken(&failed(&temp, Path::new("/"), &ConvertOptions::default()), Path::new("/"), " files");
+    assert_taken(&failed(&temp, Path::new("/"), &ConvertOptions::default()), Path::new("/"), " entries");
 }
 
 /// An output inside the source is rejected, because the next conversion would take it for a class. Kinds that read only

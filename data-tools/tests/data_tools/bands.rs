@@ -5,8 +5,8 @@ use std::path::Path;
 
 use data_tools::raw::{self, Page, RawOptions};
 use data_tools::{
-    ConvertOptions, OnBad, ReshapeOptions, ShowOptions, To8Bit, convert, export_webdataset, extract, info, merge,
-    reshard, show, stats, verify,
+    ConvertOptions, Error, OnBad, ReshapeOptions, ShowOptions, To8Bit, convert, export_webdataset, extract, info,
+    merge, reshard, show, stats, verify,
 };
 use loaders::{Dataset, Dtype, Format, Limits, Manifest};
 
@@ -147,8 +147,9 @@ fn a_stopped_conversion_ends_with_the_same_statistics() {
     let bad = src.join(data.record(20, &mut Vec::new()).unwrap().0.filename);
     let good = fs::read(&bad).unwrap();
     fs::write(&bad, &good[..good.len() / 2]).unwrap();
-    let error = convert("folder", &src, &temp.path("out"), &options()).unwrap_err().to_string();
-    assert!(error.contains("cannot decode the TIFF") && error.contains("run the same command again"), "{error}");
+    let error = convert("folder", &src, &temp.path("out"), &options()).unwrap_err();
+    assert!(matches!(error, Error::Stopped { .. }), "{error}");
+    mentions(error, &["decode the TIFF"]);
     fs::write(&bad, good).unwrap();
     let made = convert("folder", &src, &temp.path("out"), &ConvertOptions { jobs: 2, ..options() }).unwrap();
     assert_eq!(made.resumed, 2);
@@ -164,15 +165,15 @@ fn images_of_another_kind_are_named() {
     {
         let name = if other.starts_with(b"II") { "1.tif" } else { "1.png" };
         let error = refused(&[("0.tif", six.clone()), (name, other)], &options());
-        let expected = "expected 6 bands of uint16, as in a/0.tif, found ";
-        assert!(error.contains(&format!("a/{name}: {expected}{found}")), "{error}");
+        let parts = [&format!("a/{name}: ")[..], "expected 6 bands of uint16", "a/0.tif", &format!("found {found}")];
+        mentions(error, &parts);
     }
     let error = refused(&[("0.tif", six.clone())], &ConvertOptions { resize: Some(2), ..options() });
-    assert!(error.contains("--resize applies to grey and RGB images of bytes"), "{error}");
+    mentions(error, &["--resize", "6 bands of uint16"]);
     let error = refused(&[("0.tif", six)], &ConvertOptions { band_names: vec!["a".into()], ..options() });
-    assert!(error.contains("--band-names has 1 name, but the images have 6 bands"), "{error}");
+    mentions(error, &["--band-names", "1 name", "6 bands"]);
     let error = refused(&[("0.jpg", jpeg(4, 4, 1))], &with(RawOptions { bands: vec![1], ..RawOptions::default() }));
-    assert!(error.contains("--bands does not apply to this file"), "{error}");
+    mentions(error, &["--bands does not apply"]);
 }
 
 #[test]
@@ -192,26 +193,25 @@ fn pixels_without_data_become_the_mean() {
     for id in 0..2 {
         assert_eq!(split.record(id, &mut Vec::new()).unwrap().0.encoded, values(false));
     }
-    let error = stats(&temp.path("out"), "train", 1).unwrap().write().unwrap_err().to_string();
-    assert!(error.contains("-9999") && error.contains("convert the images again"), "{error}");
+    let error = stats(&temp.path("out"), "train", 1).unwrap().write().unwrap_err();
+    mentions(error, &["dataset.json", "value -9999", "convert the images again"]);
     // A different value in one file is an error, unless `--nodata` sets the value for all files.
     write(&temp.path("src/a/2.tif"), &strip(1, 3, 2, 32, 3, &values(false), &[(42113, "0")]));
-    let error = convert("folder", &temp.path("src"), &temp.path("two"), &options()).unwrap_err().to_string();
-    assert!(error.contains("a/2.tif: found the nodata value 0, but a/0.tif has the nodata value -9999"), "{error}");
+    let error = convert("folder", &temp.path("src"), &temp.path("two"), &options()).unwrap_err();
+    mentions(error, &["a/2.tif: ", "nodata value 0", "a/0.tif", "nodata value -9999"]);
     let given = with(RawOptions { nodata: Some(3.0), ..RawOptions::default() });
     let made = convert("folder", &temp.path("src"), &temp.path("three"), &given).unwrap().manifest;
     assert_eq!((made.bands.max[0], made.mean[0]), (2.0, 1.5));
     let everywhere = strip(1, 3, 2, 32, 3, &floats(&[1.0, 5.0, 2.0, 5.0, 3.0, 5.0]), &[(42113, "5")]);
     let error = refused(&[("0.tif", everywhere)], &options());
-    assert!(error.contains("band 2 has no pixel with data"), "{error}");
+    mentions(error, &["band 2", "no pixel"]);
 }
 
 #[test]
 fn values_that_are_not_finite_are_named() {
     let file = strip(1, 3, 1, 32, 3, &floats(&[1.0, f32::NAN, 3.0]), &[]);
     let error = refused(&[("0.tif", file.clone())], &options());
-    assert!(error.contains("a/0.tif: the value of band 1 at row 0, column 1 is NaN"), "{error}");
-    assert!(error.contains("--nan zero") && error.contains("--nodata NaN"), "{error}");
+    mentions(error, &["a/0.tif: ", "band 1", "row 0", "column 1", "is NaN", "--nan zero", "--nodata NaN"]);
     let zero = RawOptions { nan_as_zero: true, ..RawOptions::default() };
     assert_eq!(one("0.tif", &file, &zero).unwrap().bytes, floats(&[1.0, 0.0, 3.0]));
     let temp = Temp::new();
@@ -224,7 +224,7 @@ fn values_that_are_not_finite_are_named() {
     assert!(verify(&temp.path("out"), 1).unwrap().is_ok());
     let measured = stats(&temp.path("out"), "train", 1).unwrap();
     assert_eq!(measured.to_json()["bands"]["nodata"], "nan");
-    mentions(measured.write().unwrap_err(), &["NaN", "convert the images again"]);
+    mentions(measured.write().unwrap_err(), &["dataset.json", "value NaN", "convert the images again"]);
 }
 
 /// Returns a `.npy` file.
@@ -333,7 +333,7 @@ fn bytes_without_data_are_masked() {
     assert_eq!(stored, [[1, 10, 100, 3, 20, 100], [3, 30, 150, 5, 60, 250]]);
     mentions(
         stats(&temp.path("out"), "train", 1).unwrap().write().unwrap_err(),
-        &["value 0", "convert the images again"],
+        &["dataset.json", "value 0", "convert the images again"],
     );
 
     // Commands that measure the pixels again cannot tell missing values from real ones.
@@ -368,9 +368,11 @@ fn resumed_shards_have_the_same_fill_value() {
     let good = fs::read(&bad).unwrap();
     fs::write(&bad, &good[..good.len() / 2]).unwrap();
     // The shards of train are finished before the unusable file stops the conversion.
-    mentions(convert("folder", &src, &out, &options()).unwrap_err(), &["02.tif", "run the same command again"]);
-    let again = convert("folder", &src, &out, &options()).unwrap_err();
-    mentions(again, &["02.tif", "run the same command again"]);
+    for _ in 0..2 {
+        let error = convert("folder", &src, &out, &options()).unwrap_err();
+        assert!(matches!(error, Error::Stopped { .. }), "{error}");
+        mentions(error, &["02.tif"]);
+    }
     fs::write(&bad, &good).unwrap();
     assert!(temp.path("out.partial").is_dir());
     let made = convert("folder", &src, &out, &options()).unwrap();
@@ -393,8 +395,9 @@ fn resumed_shards_have_the_same_fill_value() {
     let bad = src.join("train/a/00.tif");
     let good = fs::read(&bad).unwrap();
     fs::write(&bad, &good[..good.len() / 2]).unwrap();
-    let error = convert("folder", &src, &temp.path("none"), &options()).unwrap_err().to_string();
-    assert!(error.contains("00.tif") && !error.contains("run the same command again"), "{error}");
+    let error = convert("folder", &src, &temp.path("none"), &options()).unwrap_err();
+    assert!(!matches!(error, Error::Stopped { .. }), "{error}");
+    mentions(error, &["00.tif"]);
     let skip = ConvertOptions { on_bad: OnBad::Skip, ..options() };
     assert_eq!(convert("folder", &src, &temp.path("skipped"), &skip).unwrap().skipped.len(), 1);
 }
@@ -409,7 +412,7 @@ fn the_nodata_value_may_be_in_any_file() {
     assert_eq!((made.bands.nodata, made.mean), (Some(-1.0), vec![9.0 / 5.0]));
     write(&temp.path("src/a/2.tif"), &strip(1, 3, 1, 32, 3, &values(-2.0), &[(42113, "-2")]));
     let error = convert("folder", &temp.path("src"), &temp.path("two"), &options()).unwrap_err();
-    mentions(error, &["2.tif: found the nodata value -2", "1.tif has the nodata value -1"]);
+    mentions(error, &["2.tif: ", "nodata value -2", "1.tif has", "nodata value -1"]);
 }
 
 #[test]

@@ -71,8 +71,7 @@ fn mnist_comes_back_sample_by_sample() {
     mnist(&temp.path("src"), false, false);
     let out = temp.path("new/parents/out");
     let made = convert("mnist", &temp.path("src"), &out, &options(16, 0)).unwrap();
-    let line = made.to_string();
-    assert!(line.contains("train 53 in 16 shards, test 11 in 4 shards; 10 classes"), "{line}");
+    mentions(&made, &["train 53 in 16 shards", "test 11 in 4 shards", "10 classes"]);
     assert_eq!(made.to_json()["splits"]["train"]["count"], 53);
 
     let data = Dataset::open(&out).unwrap();

@@ -206,7 +206,7 @@ fn a_list_of_classes_gives_the_labels() {
     }
 }
 
-/// These faults concern the whole source, not a single file.
+/// Faults of the source as a whole, not of a single file.
 #[test]
 fn classes_that_cannot_be() {
     let temp = Temp::new();
@@ -281,7 +281,7 @@ fn images_beside_the_folders_of_splits() {
     assert_eq!(made.notes.len(), 3, "{made}");
     mentions(&made.notes[0], &[&format!("1 image in {folder},"), "splits: overview.png"]);
     mentions(&made.notes[1], &[&format!("1 image in {},", test.display()), ": 1.jpg"]);
-    mentions(&made.notes[2], &["split test left out"]);
+    mentions(&made.notes[2], &["split test ", "no class folder"]);
     for split in ["train", "val"] {
         let loose = src.join(split).join("7.jpg");
         write(&loose, &jpeg(8, 8, 7));

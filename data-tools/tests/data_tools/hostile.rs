@@ -22,7 +22,8 @@ const HARMLESS: &str = "harmless";
 /// the allocator.
 const BESIDE: u64 = 256 << 20;
 
-/// Runs the test `name` again in a process with an address space limited to what a source of the size of `dir` may use.
+/// Runs the test `name` again in a child process. Its address space is limited to the memory limit for a source of the
+/// size of `dir`, plus [`BESIDE`].
 fn in_little_memory(name: &str, dir: &Path) {
     let input: u64 = files_below(dir);
     let kib = (Limits::DEFAULT.allowed(input) + BESIDE) >> 10;

@@ -159,7 +159,7 @@ fn bad_lines_are_all_listed() {
     assert_bad_lines(&error, "labels.csv", "6 lines", &expected);
     let skip = ConvertOptions { on_bad: OnBad::Skip, ..with };
     refused("csv", &list, &skip, &["labels.csv: none"]);
-    // All images of a folder are converted, including one that the list does not contain.
+    // With `--labels`, all images of the folder are converted, so an image that the list does not contain is an error.
     let json = temp.path("labels.json");
     write(&json, b"{\"a.png\": [\"cat\"],\n\"a.png\": [\"dog\"],\n\"b.png\": [true],\n\"gone.png\": []}");
     let with = ConvertOptions { labels: Some(json.clone()), ..options() };

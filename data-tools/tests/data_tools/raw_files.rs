@@ -66,12 +66,12 @@ fn strips_tiles_planes_and_pages() {
     let all = of(Page::All).unwrap();
     assert_eq!((all.channels, &all.bytes[..8]), (4, &[0, 0, 100, 0, 0, 0, 100, 0][..]));
     let error = of(Page::Number(3)).unwrap_err();
-    assert!(error.contains("page 3 does not exist: the TIFF has 2"), "{error}");
+    mentions(error, &["page 3 ", "TIFF has 2"]);
     let last = RawOptions { bands: vec![2, 1, 2], ..RawOptions::default() };
     assert_eq!(one("p.tif", &tiff(&[page()], None), &last).unwrap().bytes[..6], [100, 0, 0, 0, 100, 0]);
     let error =
         one("p.tif", &tiff(&[page()], None), &RawOptions { bands: vec![3], ..RawOptions::default() }).unwrap_err();
-    assert!(error.contains("band 3 was requested, but the image has 2"), "{error}");
+    mentions(error, &["band 3 ", "image has 2 bands"]);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn hostile_files_are_refused() {
     }
     for (tags, what) in [
         (vec![(258, short(&[64])), (339, short(&[3]))], "floats of 64 bits"),
-        (vec![(258, short(&[32])), (339, short(&[1]))], "unsigned integers of 32 bits"),
+        (vec![(258, short(&[32])), (339, short(&[1]))], "unsigned integers of 32 "),
         (vec![(258, short(&[16])), (262, short(&[3]))], "palette"),
         (vec![(258, short(&[16])), (259, short(&[34925]))], "LZMA compression"),
     ] {

@@ -4,18 +4,23 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::bands::npy;
 use crate::common::pictures::{png, write};
-use crate::common::{Temp, assert_bad_lines, contents};
+use crate::common::{Temp, assert_bad_lines, contents, tar};
 use data_tools::{
     ConvertOptions, OnBad, ReshapeOptions, Share, convert, export_webdataset, extract, index, info, merge, reshard,
     sample, split, stats, verify,
 };
 use loaders::{Dataset, LabelKind};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int32Type};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use support::mentions;
 
-/// Images with these numbers, by name.
+/// Returns the two targets of image `id`.
 fn numbers(id: u32) -> [f32; 2] {
     [id as f32 * 1.25 - 20.0, 1e6 + id as f32]
 }
@@ -38,7 +43,7 @@ fn table(temp: &Temp) -> PathBuf {
     src.join("table.csv")
 }
 
-/// Returns each image's numbers, with the image's name as the key.
+/// Returns the targets of each image by image name.
 fn records(dir: &Path, split: &str) -> BTreeMap<String, Vec<f32>> {
     let split = Dataset::open(dir).unwrap().split(split).unwrap();
     let mut copy = Vec::new();
@@ -117,7 +122,7 @@ fn fields_that_are_no_numbers_are_named_with_line_and_column() {
         &["line 4: ", "column `age`", "empty"],
         &["line 5: ", "column `dose`", "finite", "NaN"],
         &["line 6: ", "column `dose`", "-inf"],
-        &["line 7: ", "column `dose`", "outside the range of float32"],
+        &["line 7: ", "column `dose`", "range of float32"],
         &["line 8: ", "column `dose`", "empty"],
         &["line 9: ", "0.png", "line 2", "other numbers"],
         &["line 10: ", "more fields"],
@@ -155,7 +160,7 @@ fn options_that_do_not_fit_are_refused() {
     let separated = ConvertOptions { label_separator: Some('/'), ..options(&["weight"]) };
     refused("csv", &src, separated, &["--targets", "--label-separator"]);
     refused("folder", folder, options(&["weight"]), &["--targets", "folder without --labels"]);
-    refused("webdataset", folder, options(&["weight"]), &["--targets", "webdataset", "csv"]);
+    refused("recordio", folder, options(&["weight"]), &["--targets", "recordio", "csv", "webdataset"]);
     refused("mnist", folder, options(&["weight"]), &["--targets", "mnist"]);
     fs::write(folder.join("labels.json"), "{\"0.png\": [1]}").unwrap();
     let json = ConvertOptions { labels: Some(folder.join("labels.json")), ..options(&["weight"]) };
@@ -201,14 +206,122 @@ fn arrays_with_numbers() {
     assert_eq!(records(&temp.path("some"), "train")["x_train#4"], [8.0, 9.0]);
 }
 
+/// The archives that `export` writes have the numbers in the JSON files.
+#[test]
+fn archives_with_numbers() {
+    let (temp, targets) = (Temp::new(), ["angle, degrees", "weight"]);
+    let (src, out) = (table(&temp), temp.path("out"));
+    convert("csv", &src, &out, &options(&targets)).unwrap();
+    export_webdataset(&out, &temp.path("tars"), 2, false).unwrap();
+    convert("webdataset", &temp.path("tars"), &temp.path("back"), &options(&targets)).unwrap();
+    let numbers_of = |dir: &Path, split: &str| {
+        let mut all: Vec<Vec<f32>> = records(dir, split).into_values().collect();
+        all.sort_by(|a, b| a[1].total_cmp(&b[1]));
+        all
+    };
+    for split in ["train", "test"] {
+        assert_eq!(numbers_of(&temp.path("back"), split), numbers_of(&out, split), "{split}");
+    }
+    assert_measured(&temp.path("back"), 0..40);
+    // keys of the object itself, in another order, next to a class
+    let archive = |texts: &[&str]| {
+        let members = texts.iter().enumerate().flat_map(|(id, text)| {
+            let image = (format!("{id}.png"), png(8, 9, id as u32));
+            [image, (format!("{id}.cls"), b"3".to_vec()), (format!("{id}.json"), text.as_bytes().to_vec())]
+        });
+        let members: Vec<(String, Vec<u8>)> = members.filter(|(_, bytes)| !bytes.is_empty()).collect();
+        write(&temp.path("train-000000.tar"), &tar("a", &members));
+        temp.path("train-000000.tar")
+    };
+    let own = archive(&[r#"{"y": 2, "x": -1.5}"#, r#"{"x": 1e3, "y": 0, "label": 7}"#]);
+    convert("webdataset", &own, &temp.path("own"), &options(&["x", "y"])).unwrap();
+    let found: Vec<Vec<f32>> = records(&temp.path("own"), "train").into_values().collect();
+    assert_eq!(found, [[-1.5, 2.0], [1000.0, 0.0]]);
+    let bad =
+        archive(&[r#"{"x": 1, "y": 1}"#, r#"{"x": 1}"#, r#"{"x": "two", "y": 1}"#, r#"{"x": 1e39, "y": 0}"#, "", "[]"]);
+    let error = convert("webdataset", &bad, &temp.path("none"), &options(&["x", "y"])).unwrap_err();
+    mentions(error, &["train-000000.tar", "sample `a/1`", "a/1.json", "no key `y`", "--targets", "4 more"]);
+    let some = ConvertOptions { on_bad: OnBad::Skip, ..options(&["x", "y"]) };
+    let made = convert("webdataset", &bad, &temp.path("some"), &some).unwrap();
+    assert_eq!(made.manifest.splits["train"].count, 1);
+    let skipped = fs::read_to_string(temp.path("some/skipped.txt")).unwrap();
+    for part in
+        ["`x` is \"two\"; expected a number", "outside the range of float32", "4.json with `x`, `y` next to a/4.png"]
+    {
+        assert!(skipped.contains(part), "{skipped}");
+    }
+}
+
+/// Writes a Parquet table with one row group. A missing number is null.
+fn parquet_table(path: &Path, rows: &[(i32, Option<f64>)]) {
+    let schema = "message rows { required group image { required binary bytes; } required int32 count; \
+                  optional double dose; required binary label (UTF8); repeated double list; }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let file = fs::File::create(path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(WriterProperties::default())).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let images: Vec<ByteArray> = (0..rows.len() as u32).map(|id| png(8, 9, id).into()).collect();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&images, None, None).unwrap();
+    column.close().unwrap();
+    let counts: Vec<i32> = rows.iter().map(|row| row.0).collect();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int32Type>().write_batch(&counts, None, None).unwrap();
+    column.close().unwrap();
+    let doses: Vec<f64> = rows.iter().filter_map(|row| row.1).collect();
+    let levels: Vec<i16> = rows.iter().map(|row| i16::from(row.1.is_some())).collect();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<DoubleType>().write_batch(&doses, Some(&levels), None).unwrap();
+    column.close().unwrap();
+    let labels: Vec<ByteArray> = rows.iter().map(|_| "a".into()).collect();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&labels, None, None).unwrap();
+    column.close().unwrap();
+    let none = vec![0i16; rows.len()];
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<DoubleType>().write_batch(&[], Some(&none), Some(&none)).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn parquet_columns_with_numbers() {
+    let temp = Temp::new();
+    let src = temp.path("train-00000-of-00001.parquet");
+    let rows: Vec<(i32, Option<f64>)> = (0..12).map(|id| (id - 5, Some(f64::from(id) / 7.0))).collect();
+    parquet_table(&src, &rows);
+    let made = convert("parquet", &src, &temp.path("out"), &options(&["dose", "count"])).unwrap();
+    assert_eq!(made.to_json()["targets"][0]["name"], "dose");
+    let mut found: Vec<Vec<f32>> = records(&temp.path("out"), "train").into_values().collect();
+    found.sort_by(|a, b| a[1].total_cmp(&b[1]));
+    let expected: Vec<[f32; 2]> = rows.iter().map(|row| [row.1.unwrap() as f32, row.0 as f32]).collect();
+    assert_eq!(found, expected);
+    let refused = |targets: &[&str], parts: &[&str]| {
+        mentions(convert("parquet", &src, &temp.path("none"), &options(targets)).unwrap_err(), parts);
+    };
+    refused(&["mass"], &["train-00000-of-00001.parquet", "no column `mass` (--targets)", "dose"]);
+    refused(&["label"], &["column `label` (--targets)", "BYTE_ARRAY", "a number per row"]);
+    refused(&["list"], &["column `list` (--targets) contains lists"]);
+    parquet_table(&src, &[(1, Some(0.5)), (2, None), (3, Some(f64::NAN)), (4, Some(1e39))]);
+    refused(&["dose"], &["row 1", "column `dose`: the number is null"]);
+    let some = ConvertOptions { on_bad: OnBad::Skip, ..options(&["dose"]) };
+    let made = convert("parquet", &src, &temp.path("some"), &some).unwrap();
+    assert_eq!(made.manifest.splits["train"].count, 1);
+    let skipped = fs::read_to_string(temp.path("some/skipped.txt")).unwrap();
+    for part in ["row 2: column `dose`: expected a finite number, got NaN", "row 3: column `dose`: 1"] {
+        assert!(skipped.contains(part), "{skipped}");
+    }
+}
+
 #[test]
 fn other_commands_keep_and_measure_the_numbers() {
     let temp = Temp::new();
     let (src, out) = (table(&temp), temp.path("out"));
     convert("csv", &src, &out, &options(&["angle, degrees", "weight"])).unwrap();
-    mentions(info(&out).unwrap(), &["2 targets", "target angle, degrees: mean 4.375", "target weight: mean 1000019.5"]);
+    mentions(info(&out).unwrap(), &["2 targets", "target angle, degrees: ", " 4.375", "target weight: mean 1000019.5"]);
     let measured = stats(&out, "train", 2).unwrap();
-    mentions(&measured, &["angle, degrees: mean 4.375000, std 14.4", "from -20 to 28.75"]);
+    mentions(&measured, &["angle, degrees: ", "mean 4.375000, std 14.4", "from -20 to 28.75"]);
     assert_eq!(measured.to_json()["targets"][1]["max"], 1_000_039.0);
     let mut spoilt = Dataset::open(&out).unwrap().manifest;
     spoilt.targets[0].mean = 7.0;
@@ -229,12 +342,12 @@ fn other_commands_keep_and_measure_the_numbers() {
     sample(&out, &temp.path("sample"), Share::Fraction(0.5), &reshape).unwrap();
     assert_eq!(records(&temp.path("sample"), "train").len(), 20);
     let each = sample(&out, &temp.path("none"), Share::PerClass(2), &reshape).unwrap_err();
-    mentions(each, &["have the numbers angle, degrees, weight", "fraction"]);
+    mentions(each, &["angle, degrees, weight", "fraction"]);
     merge(&[&out, &temp.path("split")], &temp.path("merged"), &reshape).unwrap();
     assert_eq!(records(&temp.path("merged"), "train").len(), 40);
     convert("csv", &src, &temp.path("other"), &options(&["weight"])).unwrap();
     let other = merge(&[&out, &temp.path("other")], &temp.path("none"), &reshape).unwrap_err();
-    mentions(other, &["the numbers angle, degrees, weight", "the numbers weight", "same kind"]);
+    mentions(other, &["angle, degrees, weight", "the numbers weight", "same kind"]);
     export_webdataset(&out, &temp.path("tar"), 1, false).unwrap();
     assert_eq!(fs::read_to_string(temp.path("tar/targets.txt")).unwrap(), "angle, degrees\nweight\n");
     let shard = fs::read(temp.path("tar/test-000000.tar")).unwrap();

@@ -76,7 +76,7 @@ fn indexing_says_how_to_unpack_compressed_shards() {
     for (name, packed) in [("GZIP", gz(&shards[0].1)), ("ZLIB", zlib(&shards[0].1))] {
         fs::write(dir.join(&shards[0].0), packed).unwrap();
         let how = format!("{name}-compressed");
-        mentions(index(&dir).unwrap_err(), &["train-00000-of-00003: ", &how, "`trireme data convert tfrecord"]);
+        mentions(index(&dir).unwrap_err(), &["train-00000-of-00003: ", &how, "convert tfrecord"]);
     }
 }
 

@@ -45,7 +45,7 @@ fn pages_of_parquet_that_ask_for_more_than_they_hold_are_named() {
     let temp = Temp::new();
     for (name, parts) in [
         ("dict-num-values", &["column `image`", "row group 0 "][..]),
-        ("dict-num-values-2p27", &["134217728 values", "11051 bytes"]),
+        ("dict-num-values-2p27", &["134217728 dictionary values", "at most 2762"]),
         ("uncompressed-page-size", &["page 0 at byte 4: ", "4439 bytes", "2147483647"]),
         ("a", &["column of labels", "row group 0 "]),
         ("b", &["column `image`", "row group 0 "]),

@@ -372,8 +372,10 @@ fn info_sums_up() {
     let summary = info(&out).unwrap();
     let parts = [
         "64 images, 10 classes",
-        "train  53 images in 2 shards",
-        "test   11 images in 1 shard,",
+        "train  53 images",
+        "53 images in 2 shards",
+        "test   11 images",
+        "11 images in 1 shard,",
         "RAW 5x4x1",
         "same size",
         "classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9\n",

@@ -49,7 +49,7 @@ pub struct Decoder {
     /// Created for the first JPEG, and again after each JPEG that could not be decoded, because libjpeg-turbo would
     /// keep state of the failed file.
     jpeg: Option<Jpeg>,
-    /// Used by [`Decoder::check`].
+    /// Buffer for the pixels that [`Decoder::check`] decodes.
     check_buffer: Vec<u8>,
     exif: Exif,
     /// Pixels before the EXIF orientation is applied.

@@ -56,12 +56,13 @@ impl<'a> Png<'a> {
         ImageSpec::new(height, width, if self.decoder.color_type().has_color() { 3 } else { 1 })
     }
 
-    /// Returns the cost of decoding: the pixels as stored and, if they must be converted, as RGB.
+    /// Returns the cost of decoding. The memory is for the pixels as stored, and for copies if they must be converted
+    /// to RGB or turned.
     pub fn cost(&self) -> Cost {
         let (spec, colour) = (self.spec(), self.decoder.color_type());
         let stored = self.decoder.total_bytes();
         let converted = if colour == ColorType::Rgb8 { 0 } else { 3 * spec.pixels() as u64 };
-        // A rotated image needs its pixels twice.
+        // Turning an image needs a second copy of its pixels, as RGB.
         let turned = if self.turn.is_none() { 0 } else { 3 * spec.pixels() as u64 };
         let memory = stored.saturating_add(converted).saturating_add(turned);
         Cost { spec, memory, scans: 1, seconds: stored as f64 / BYTES_PER_SECOND }

@@ -80,23 +80,23 @@ impl Part {
     }
 }
 
-/// Whether the EXIF orientation is applied to images.
+/// How images with an EXIF orientation are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Exif {
     #[default]
     Applied,
-    /// Images stay as they are stored.
+    /// Images are not turned.
     Ignored,
 }
 
 /// An image orientation: a transposition, followed by mirroring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExifOrientation {
-    /// Exchanges rows and columns.
+    /// True if rows and columns are exchanged.
     transposed: bool,
-    /// After the transposition, mirrors left and right.
+    /// True if left and right are mirrored after the transposition.
     flipped: bool,
-    /// After the transposition, mirrors top and bottom.
+    /// True if top and bottom are mirrored after the transposition.
     flipped_vertically: bool,
 }
 
@@ -222,8 +222,9 @@ fn tiles(rows: usize, columns: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..rows).step_by(TILE).flat_map(move |top| (0..columns).step_by(TILE).map(move |left| (top, left)))
 }
 
-/// Returns an upper bound for [`Need::shrink`] if a side of this length is mirrored. A reduced image begins with a
-/// whole pixel. If it is mirrored, it must also end with one.
+/// Returns an upper bound for [`Need::shrink`] if a side of this length is mirrored. Each pixel of a reduced image
+/// covers 2 or 4 pixels of the side, counted from its start. Mirrored, they are counted from its end. Both are the same
+/// only if the side is divisible by 2 or 4.
 fn most_shrink(side: usize) -> f64 {
     match side {
         side if side.is_multiple_of(4) => f64::INFINITY,

@@ -13,20 +13,20 @@ use crate::error::{folder_of, why};
 use super::regular;
 use super::safe_create::NewFile;
 
-/// Number of bytes at the start of a file that identify its type.
+/// Number of bytes that are read from the start of an existing file to identify its type.
 const HEAD: u64 = 256;
 
 /// The type of content that a file should have.
 #[derive(Debug)]
 pub struct Content {
-    /// For messages, for example `a NumPy array (.npy)`.
+    /// The type's name in messages, with an article, for example `a NumPy array (.npy)`.
     pub name: &'static str,
     /// Returns true if a file that starts with these bytes has this type.
     pub begins: fn(&[u8]) -> bool,
 }
 
-/// Checks that a command which reads `inputs` may write `content` to `path`. New files must be allowed in the
-/// directory. An existing file must have the same type and must not be one of the inputs.
+/// Checks that a command which reads `inputs` may write `content` to `path`. The directory must allow new files. An
+/// existing file must be empty or have the same type, and must not be one of the inputs.
 ///
 /// # Errors
 ///
@@ -44,7 +44,7 @@ pub fn check(path: &Path, content: &Content, inputs: &[&Path]) -> Result<(), Str
     })
 }
 
-/// Does the part of [`check`] for a file that exists.
+/// Makes the checks of [`check`] that apply if `path` already exists.
 fn check_existing(path: &Path, there: &Metadata, content: &Content, inputs: &[&Path]) -> Result<(), String> {
     let refuse = |why: &str| Err(format!("{} {why}; choose another name", path.display()));
     let id = |file: &Metadata| (file.dev(), file.ino());

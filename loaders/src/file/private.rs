@@ -8,12 +8,16 @@ use std::path::Path;
 
 use crate::error::{Error, folder_of};
 
-/// Write permissions for everyone and for the group, and the bit that prevents users from renaming other users' files.
+/// Write permissions for everyone and for the group, and the sticky bit. In a directory with the sticky bit, users
+/// cannot rename or remove files of other users.
 const EVERYBODY: u32 = 0o002;
 const GROUP: u32 = 0o020;
 const STICKY: u32 = 0o1000;
 /// All permissions of group and others.
 const OTHERS: u32 = 0o077;
+
+/// Advice for problems that the user cannot solve in the directory itself.
+const CHOOSE_ANOTHER: &str = "choose another --stage folder, or omit --stage";
 
 /// Creates `folder` for this user only, if it does not exist. Its parent must exist.
 ///
@@ -26,7 +30,9 @@ pub(crate) fn make(folder: &Path) -> Result<(), Error> {
     let mode = fs::metadata(parent).map_err(Error::io("open", parent))?.mode();
     if mode & (EVERYBODY | GROUP) != 0 && mode & STICKY == 0 {
         let who = if mode & EVERYBODY != 0 { "everyone" } else { "its group" };
-        let problem = format!("{who} can replace folders in it (it has no sticky bit: `chmod +t` sets it)");
+        let problem = format!(
+            "{who} can replace folders in it, because it has no sticky bit; set the bit with `chmod +t`, or {CHOOSE_ANOTHER}"
+        );
         return Err(Error::NotPrivate { dir: parent.to_owned(), problem });
     }
     match DirBuilder::new().mode(0o700).create(folder) {
@@ -38,7 +44,8 @@ pub(crate) fn make(folder: &Path) -> Result<(), Error> {
         Ok(opened) => opened,
         Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR)) => {
             let is_link = fs::symlink_metadata(folder).is_ok_and(|meta| meta.is_symlink());
-            return refuse(format!("it is a {}, not a folder", if is_link { "link" } else { "file" }));
+            let kind = if is_link { "link" } else { "file" };
+            return refuse(format!("it is a {kind}, not a folder; {CHOOSE_ANOTHER}"));
         }
         Err(error) => return Err(Error::io("open", folder)(error)),
     };
@@ -46,9 +53,12 @@ pub(crate) fn make(folder: &Path) -> Result<(), Error> {
     let meta = opened.metadata().map_err(Error::io("open", folder))?;
     let me = rustix::process::geteuid().as_raw();
     match (meta.uid() == me, meta.mode() & OTHERS) {
-        (false, _) => refuse(format!("it belongs to user {}, not to you (user {me})", meta.uid())),
+        (false, _) => refuse(format!("it belongs to user {}, not to you (user {me}); {CHOOSE_ANOTHER}", meta.uid())),
         (true, 0) => Ok(()),
-        (true, _) => refuse(format!("other users can access it (mode {:o}): remove it", meta.mode() & 0o777)),
+        (true, _) => refuse(format!(
+            "other users can access it (mode {:o}), so its content cannot be trusted; remove this folder, or omit --stage",
+            meta.mode() & 0o777
+        )),
     }
 }
 
@@ -71,7 +81,8 @@ mod tests {
         make(&own).unwrap();
         make(&own).unwrap();
         assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o700);
-        // Checks which directory is not private, and that the problem contains `part`.
+        // Asserts that `make(folder)` fails because the directory `wrong` is not private, and that the problem contains
+        // `part`.
         let refused = |folder: &Path, wrong: &Path, part: &str| match make(folder).unwrap_err() {
             Error::NotPrivate { dir, problem } if dir == wrong => assert!(problem.contains(part), "{problem}"),
             other => panic!("not the error of {}: {other}", wrong.display()),
@@ -87,7 +98,7 @@ mod tests {
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o777)).unwrap();
         refused(&own, &parent, "everyone can replace");
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o775)).unwrap();
-        refused(&own, &parent, "its group can replace");
+        refused(&own, &parent, "its group can");
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o1777)).unwrap();
         make(&own).unwrap();
         if rustix::process::geteuid().is_root() {

@@ -13,7 +13,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     during("writing", path, || {
         let mut new = NewFile::beside(path).map_err(Error::io("create", path))?;
         new.file().and_then(|file| file.write_all(bytes)).map_err(Error::io("write", path))?;
-        new.publish().map(drop).map_err(Error::io("rename to", path))
+        new.publish().map(drop).map_err(Error::io("rename the new file to", path))
     })
 }
 

@@ -48,7 +48,7 @@ impl NewFile {
     }
 
     fn create_with(create: fn(&Path) -> io::Result<File>, target: &Path) -> io::Result<Self> {
-        let no_name = || io::Error::new(io::ErrorKind::InvalidInput, "no file name");
+        let no_name = || io::Error::new(io::ErrorKind::InvalidInput, "the path does not end with a file name");
         let name = target.file_name().ok_or_else(no_name)?;
         let mut refused = no_name();
         for _ in 0..TRIES {
@@ -167,7 +167,7 @@ fn open_or_create(
             Err(error) => return Err(error),
         }
     }
-    Err(io::Error::other("another process creates and removes it all the time"))
+    Err(io::Error::other("another process keeps creating and removing it"))
 }
 
 fn open_checked(options: &mut OpenOptions, path: &Path) -> io::Result<Option<File>> {

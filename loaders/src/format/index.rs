@@ -43,8 +43,8 @@ pub fn index_text(entries: &[(u64, u64)]) -> String {
     text
 }
 
-/// Returns the start of each record, followed by `file`, the size of the shard in bytes. Returns a message if the index
-/// is wrong.
+/// Returns the start of each record, followed by `file`, the size of the shard in bytes. Returns an error message if
+/// the index is wrong.
 pub(crate) fn parse_index(text: &str, file: u64) -> Result<Vec<u64>, String> {
     let mut offsets = Vec::new();
     let mut end = 0u64;
@@ -56,7 +56,7 @@ pub(crate) fn parse_index(text: &str, file: u64) -> Result<Vec<u64>, String> {
             return Err(format!("line {number}: expected `offset size`, got \"{}\"", begin.escape_debug()));
         };
         if offset != end {
-            return Err(format!("line {number}: expected offset {end}, got {offset}"));
+            return Err(format!("line {number}: expected offset {end}, where the record before it ends, got {offset}"));
         }
         if size < OVERHEAD {
             return Err(format!(
@@ -70,7 +70,7 @@ pub(crate) fn parse_index(text: &str, file: u64) -> Result<Vec<u64>, String> {
         offsets.push(offset);
     }
     if end != file {
-        return Err(format!("it covers {end} bytes, but the shard has {file} bytes"));
+        return Err(format!("it lists records of {end} bytes in total, but the shard has {file} bytes"));
     }
     offsets.push(file);
     Ok(offsets)

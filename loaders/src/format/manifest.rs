@@ -34,15 +34,15 @@ pub const MAX_TARGETS: usize = 4096;
 /// The contents of `dataset.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The result from [`Manifest::version_for`].
+    /// Version of the format of `dataset.json`, as [`Manifest::version_for`] returns it.
     pub version: u32,
     /// True if an image may have any number of labels, including zero.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multi_label: bool,
-    /// Class names, where the index is the label. Empty if the labels are numbers.
+    /// Class names, where the index is the label. Empty if images have targets instead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
-    /// Names and statistics for the numbers that each image has, if the labels are numbers. Empty if they are classes.
+    /// Names and statistics of the targets, if each image has numbers instead of classes. Otherwise empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<Target>,
     /// Subtracted from each stored label. 1 for TensorFlow's ImageNet shards, otherwise 0.
@@ -83,8 +83,7 @@ impl Target {
         Self { name: name.into(), mean: 0.0, std: 1.0 }
     }
 
-    /// Returns the number that a deviation from the mean is divided by: the standard deviation, or 1 if all numbers are
-    /// equal.
+    /// Returns the divisor of [`Self::standardize`]: the standard deviation, or 1 if all values are equal.
     pub fn scale(&self) -> f64 {
         if self.std > 0.0 { self.std } else { 1.0 }
     }
@@ -99,7 +98,7 @@ impl Target {
         predicted * self.scale() + self.mean
     }
 
-    /// Returns an error unless the targets have different names and finite statistics.
+    /// Returns an error unless there are at most [`MAX_TARGETS`] targets with distinct names and finite statistics.
     pub fn check(all: &[Self]) -> Result<(), String> {
         if all.len() > MAX_TARGETS {
             return Err(format!("`targets`: expected at most {MAX_TARGETS}, got {}", all.len()));
@@ -110,8 +109,10 @@ impl Target {
         }
         match all.iter().find(|t| !(t.mean.is_finite() && t.std.is_finite() && t.std >= 0.0)) {
             Some(wrong) => Err(format!(
-                "`targets`: `mean` and `std` of \"{}\" must be finite, `std` not negative",
-                wrong.name.escape_debug()
+                "`targets`: `mean` and `std` of \"{}\" must be finite, `std` not negative; got {} and {}",
+                wrong.name.escape_debug(),
+                wrong.mean,
+                wrong.std
             )),
             None => Ok(()),
         }
@@ -151,7 +152,7 @@ pub struct ShardManifest {
 }
 
 impl Manifest {
-    /// Returns the version for images with such labels and these bands.
+    /// Returns the format version of `dataset.json` for images with these labels and bands.
     pub fn version_for(labels: LabelKind, bands: &Bands) -> u32 {
         match (bands.need_version(), labels) {
             (_, LabelKind::Numbers) => TARGETS_VERSION,
@@ -232,15 +233,18 @@ impl Manifest {
         Target::check(&self.targets)?;
         let expected = Self::version_for(self.label_kind(), &self.bands);
         if self.version != expected {
-            let (version, several) = (self.version, self.multi_label);
+            let labels = match (self.targets.is_empty(), self.multi_label) {
+                (false, _) => "`targets`",
+                (true, true) => "`multi_label`",
+                (true, false) => "one label per image",
+            };
             let images = match (self.bands.dtype, self.bands.channels) {
                 (dtype, Some(channels)) => format!("{dtype} with {}", base::text::plural(channels, "channel")),
                 (dtype, None) => dtype.to_string(),
             };
             return Err(format!(
-                "`version` is {version}, `multi_label` {several}, the number of `targets` {} and the images are {images}: expected \
-                 version {expected}",
-                self.targets.len()
+                "`version` is {}, expected {expected} for a data set with {labels} and images of {images}",
+                self.version
             ));
         }
         self.bands.check()?;
@@ -251,11 +255,14 @@ impl Manifest {
             return Err(format!("`mean` has {} values but `std` has {}", self.mean.len(), self.std.len()));
         }
         self.bands.check_length("mean", self.mean.len())?;
-        if !self.mean.iter().all(|m| m.is_finite()) || !self.std.iter().all(|s| s.is_finite() && *s >= 0.0) {
-            return Err("`mean` and `std` must be finite, `std` not negative".into());
+        if let Some(wrong) = self.mean.iter().find(|mean| !mean.is_finite()) {
+            return Err(format!("`mean`: expected finite numbers, got {wrong}"));
+        }
+        if let Some(wrong) = self.std.iter().find(|std| !(std.is_finite() && **std >= 0.0)) {
+            return Err(format!("`std`: expected finite numbers of at least 0, got {wrong}"));
         }
         self.splits.iter().try_for_each(|(name, split)| {
-            // Files are named after splits.
+            // Shards are named after splits, so a split's name must be a valid file name.
             if !is_file_name(name) {
                 let name = name.escape_debug();
                 return Err(format!("the name of a split must be a valid file name, got \"{name}\""));
@@ -274,7 +281,7 @@ impl SplitManifest {
         }
         match self.shards.iter().find(|shard| !is_file_name(&shard.file)) {
             Some(shard) => Err(format!(
-                "expected the name of a file in the folder of the data set, got \"{}\"",
+                "`file` of a shard: expected the name of a file in the folder of the data set, got \"{}\"",
                 shard.file.escape_debug()
             )),
             None => Ok(()),

@@ -22,9 +22,9 @@ pub enum Damage {
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WireType(wire_type) => write!(f, "a field of the wire type {wire_type}"),
-            Self::PastEnd | Self::CutInteger => f.write_str("a field that is longer than what is left of the file"),
-            Self::LongInteger => f.write_str("an integer of more than ten bytes"),
+            Self::WireType(wire_type) => write!(f, "a protobuf field has the unknown wire type {wire_type}"),
+            Self::PastEnd | Self::CutInteger => f.write_str("a protobuf field extends beyond the end of its message"),
+            Self::LongInteger => f.write_str("a protobuf integer has more than 10 bytes"),
         }
     }
 }
@@ -60,7 +60,7 @@ pub enum Value<'a> {
 pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// Takes the next field: its number and its value.
+    /// Takes the next field and returns its number and its value, or `None` after the last field.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "`?` takes the error out before a field is looked at")]
     pub fn next(&mut self) -> Result<Option<(u64, Value<'a>)>, Damage> {

@@ -1,5 +1,5 @@
-//! The framing of TFRecords: lengths and masked checksums. `example` reads the payloads. `shard` adds the file and the
-//! record to a fault.
+//! The framing of TFRecords: lengths and masked checksums. The module `example` reads the payloads. The module `shard`
+//! adds the file and the number of the record to the errors.
 //!
 //! A record is `u64 length | u32 mask(crc(length bytes)) | payload | u32 mask(crc(payload))`, little-endian, with
 //! CRC-32C (Castagnoli). A file is a sequence of records without header or footer.

@@ -44,7 +44,7 @@ impl Balanced {
         self.classes.is_empty()
     }
 
-    /// Returns the sample for draw `place` of an epoch. The epoch's permutation of its draws has already been applied
+    /// Returns the sample of draw `place` of an epoch. The caller has already applied the epoch's permutation of draws
     /// to `place`.
     ///
     /// # Panics
@@ -53,7 +53,7 @@ impl Balanced {
     pub(super) fn id(&self, epoch: u32, place: u64) -> u64 {
         let classes = self.classes.len() as u64;
         let (class, draw) = (place % classes, place / classes);
-        // This class's draws per epoch.
+        // Number of draws that this class has per epoch.
         let each = self.n / classes + u64::from(class < self.n % classes);
         let number = u64::from(epoch) * each + draw;
         let ids = &self.classes[class as usize];

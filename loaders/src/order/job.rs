@@ -48,12 +48,13 @@ pub trait Order: Send {
     }
 }
 
-/// Returns the positions of worker `v` of `workers` among the `b` samples of a step: floor(v*b/V) .. floor((v+1)*b/V).
+/// Returns the positions of worker `v` among the `b` samples of a step: floor(v*b/V) .. floor((v+1)*b/V), where V is
+/// `workers`.
 pub fn worker_positions(b: usize, v: usize, workers: usize) -> Range<usize> {
     share(b, v, workers)
 }
 
-/// Returns the workers of rank `rank` of `ranks`: floor(r*V/N) .. floor((r+1)*V/N).
+/// Returns the workers of a rank: floor(r*V/N) .. floor((r+1)*V/N), where r is `rank`, V is `workers` and N is `ranks`.
 pub fn rank_workers(rank: usize, ranks: usize, workers: usize) -> Range<usize> {
     share(workers, rank, ranks)
 }

@@ -10,9 +10,11 @@ use crate::order::job::{Job, Order, worker_positions};
 use crate::order::permutation::Permutation;
 use crate::order::window::{Distribution, Windows};
 
-/// The training order. Every sample occurs once per epoch, in that epoch's permutation, unless samples are
-/// [repeated](Self::repeated). Each step has one job for each of the rank's own workers, in their order. The last step
-/// of an epoch may be short.
+/// The training order. Each step has one job for each of the rank's own workers, in the order of their numbers. The
+/// last step of an epoch may be short.
+///
+/// By default, an epoch contains every sample once, in the order of the epoch's permutation. [`Self::shuffled`],
+/// [`Self::balanced`] and [`Self::repeated`] change this.
 #[derive(Debug, Clone)]
 pub struct TrainOrder {
     seed: u64,

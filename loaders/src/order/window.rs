@@ -1,10 +1,10 @@
 //! Windows of shards: an order for storage where few open files and long reads are fast.
 //!
-//! Each epoch permutes the shards. The samples of all shards in this sequence are cut into one run per worker. A run is
-//! as long as the worker's share of all steps together, so the steps are the same as in the full order. A shard at a
-//! cut is divided. A worker reads the pieces of its run k at a time and permutes all samples of such a window. So it
-//! mixes over k shards, not over the whole split, and shards should be filled in random order, as `trireme data
-//! convert` does.
+//! Each epoch permutes the shards. The samples of all shards in this sequence are cut into one run per worker. A run
+//! has as many samples as the worker gets in all steps of the epoch together, so each step has as many samples of each
+//! worker as in the full order. A cut can divide a shard. A worker reads the pieces of its run (whole or divided
+//! shards) k at a time, and permutes all samples of such a window. So it mixes over k shards, not over the whole split,
+//! and shards should be filled in random order, as `trireme data convert` does.
 
 use std::ops::Range;
 
@@ -69,7 +69,8 @@ impl Windows {
         };
     }
 
-    /// Adds `count` ids of worker `job.worker` in a step of the current epoch, and the shards to read ahead.
+    /// Adds to `job` the next `count` sample ids of worker `job.worker` in step `step` of the current epoch, and the
+    /// shards to read ahead.
     pub(crate) fn fill(&mut self, step: u64, count: usize, job: &mut Job) {
         let place = job.worker - self.distribution.mine.start;
         let share =
@@ -95,8 +96,8 @@ impl Windows {
         }
     }
 
-    /// Adds to `ahead` the shards of the window that starts with piece `from` of a worker's run. If the run has no such
-    /// piece, adds those of the next epoch's first window.
+    /// Adds to `ahead` the shards of the window that starts with piece `from` in the run of the worker with index
+    /// `place`. If the run has no such piece, adds the shards of the worker's first window in the next epoch.
     fn announce(&mut self, place: usize, from: usize, ahead: &mut Vec<usize>) {
         let next = self.current.epoch + 1;
         let run = &self.current.runs[place];
@@ -178,7 +179,7 @@ impl Run {
         first..self.pieces.len().min(first + k)
     }
 
-    /// Returns the positions in the run of the samples in these pieces.
+    /// Returns the range of positions that the samples of these pieces have in the run.
     pub fn samples(&self, pieces: &Range<usize>) -> Range<u64> {
         self.pieces[pieces.start].before..self.pieces.get(pieces.end).map_or(self.len, |piece| piece.before)
     }

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::label_sets::{LabelKind, LabelSets};
 use crate::mix::Mix;
 use crate::ring::slot::{Filling, FreeSlots, Slot, Token};
-use crate::spec::ImageSpec;
+use crate::spec::{Dtype, ImageSpec};
 use crate::sync::{AtomicUsize, Sender};
 use crate::transform::CropRect;
 
@@ -25,14 +25,16 @@ pub(crate) struct SlotReturn {
 pub struct Batch {
     slot: Slot,
     output: ImageSpec,
+    /// Size of a stored value in bytes.
+    value_size: usize,
     home: SlotReturn,
 }
 
 impl Batch {
-    /// Creates the batch in `slot`, with images of shape `output`.
-    pub(crate) fn new(slot: Slot, output: ImageSpec, home: SlotReturn) -> Self {
+    /// Creates the batch in `slot`, with images of shape `output` and stored values of `value_size` bytes.
+    pub(crate) fn new(slot: Slot, output: ImageSpec, value_size: usize, home: SlotReturn) -> Self {
         home.held.fetch_add(1, Ordering::Relaxed);
-        Self { slot, output, home }
+        Self { slot, output, value_size, home }
     }
 
     /// Returns the epoch, counted from 0.
@@ -64,23 +66,25 @@ impl Batch {
         self.output
     }
 
-    /// Returns the images as floats, (N, C, H, W) without gaps.
+    /// Returns the images as floats, (N, C, H, W) without gaps. Only for
+    /// [`PixelFormat::Values`](crate::PixelFormat::Values).
     pub fn images(&self) -> &[f32] {
         &self.slot.images[..self.len() * self.output.values()]
     }
 
-    /// Returns the images as bytes, (N, H, W, C) without gaps, for [`PixelFormat::Bytes`](crate::PixelFormat::Bytes).
+    /// Returns the stored values, (N, H, W, C) without gaps, for [`PixelFormat::Bytes`](crate::PixelFormat::Bytes).
     pub fn pixels(&self) -> &[u8] {
-        &self.slot.pixels[..self.len() * self.output.values()]
+        &self.slot.pixels[..self.len() * self.output.values() * self.value_size]
     }
 
-    /// Returns the crop of each image, for [`PixelFormat::CropRects`](crate::PixelFormat::CropRects).
+    /// Returns the crop of each image. Empty unless the format is
+    /// [`PixelFormat::CropRects`](crate::PixelFormat::CropRects).
     pub fn crop_rects(&self) -> &[CropRect] {
         &self.slot.samples.crop_rects
     }
 
-    /// Returns a label per sample, below the number of classes. This is the first label if a sample has more than one.
-    /// It is 0 if a sample has no label or has numbers.
+    /// Returns a class label per sample, below the number of classes. This is the first label if a sample has more than
+    /// one. It is 0 if a sample has no label or the labels are numbers.
     pub fn labels(&self) -> &[u32] {
         &self.slot.samples.labels
     }
@@ -90,13 +94,14 @@ impl Batch {
         (self.slot.label_kind == LabelKind::Classes).then_some(&self.slot.samples.label_sets)
     }
 
-    /// Returns all samples' numbers, sample after sample, or `None` if the labels are classes.
+    /// Returns the targets of all samples, one sample after the other, or `None` if the labels are classes.
     pub fn targets(&self) -> Option<&[f32]> {
         (self.slot.label_kind == LabelKind::Numbers).then_some(&self.slot.samples.targets)
     }
 
-    /// Returns how the images are mixed with each other. Floats are mixed already. In other formats, the consumer must
-    /// mix the images.
+    /// Returns how the images are mixed with each other, or `None` if they are not. For
+    /// [`PixelFormat::Values`](crate::PixelFormat::Values) the images are mixed already. For other formats, the
+    /// consumer must mix them.
     pub fn mix(&self) -> Option<Mix> {
         self.slot.mix
     }
@@ -115,7 +120,7 @@ impl Batch {
         &self.slot.fillings
     }
 
-    /// Returns the size of the records in bytes.
+    /// Returns the total size of the records in bytes, including framing.
     pub(crate) fn bytes(&self) -> u64 {
         self.slot.samples.bytes
     }
@@ -143,9 +148,9 @@ pub enum PixelFormat {
     /// Floats, ready for a network.
     #[default]
     Values,
-    /// Bytes, which [`Pipeline::tables`](crate::Pipeline::tables) maps to floats. Only for pipelines that have these
-    /// tables.
-    Bytes,
+    /// The bytes of stored values with this type, as [`Pipeline::dtype`](crate::Pipeline::dtype) returns it. Only for
+    /// pipelines that have a [`Pipeline::conversion`](crate::Pipeline::conversion) to floats.
+    Bytes(Dtype),
     /// The crop rectangle of each image, for a consumer that has all images.
     /// [`Pipeline::only_crops`](crate::Pipeline::only_crops) must be true.
     CropRects {
@@ -153,7 +158,7 @@ pub enum PixelFormat {
         labels: Arc<[u32]>,
         /// All labels of each sample, if the data set is multi-label.
         label_sets: Option<Arc<LabelSets>>,
-        /// All samples' numbers, sample after sample. Empty if the labels are classes.
+        /// The targets of all samples, one sample after the other. Empty if the labels are classes.
         targets: Arc<[f32]>,
         /// The common shape of all images.
         spec: ImageSpec,
@@ -165,8 +170,17 @@ impl PixelFormat {
     pub fn bytes(&self, values: usize) -> usize {
         match self {
             Self::Values => values * size_of::<f32>(),
-            Self::Bytes => values,
+            Self::Bytes(dtype) => values * dtype.bytes(),
             Self::CropRects { .. } => size_of::<CropRect>(),
+        }
+    }
+
+    /// Returns how many floats or bytes an image with `values` values takes in a batch.
+    pub(crate) fn elements(&self, values: usize) -> usize {
+        match self {
+            Self::Values => values,
+            Self::Bytes(dtype) => values * dtype.bytes(),
+            Self::CropRects { .. } => 0,
         }
     }
 }

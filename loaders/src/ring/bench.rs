@@ -14,7 +14,7 @@ use crate::ring::batch::PixelFormat;
 use crate::ring::loader::Loader;
 use crate::ring::options::{Footprint, Options};
 use crate::ring::stats::{LoaderStats, Stages};
-use crate::storage::dataset::Dataset;
+use crate::storage::dataset::{Dataset, Split};
 use crate::transform::{Pipeline, exif_of};
 
 #[derive(Debug, Clone)]
@@ -30,7 +30,8 @@ pub struct LoaderRequest {
     pub shuffle: Shuffle,
     /// Threads, and how records are read.
     pub options: Options,
-    pub format: PixelFormat,
+    /// Deliver stored values instead of floats, as for a GPU.
+    pub stored: bool,
 }
 
 /// The loader's rates over whole epochs.
@@ -42,13 +43,16 @@ pub struct Rate {
     pub img_per_s_first: f64,
     /// Bytes of records per second, including framing, over all epochs.
     pub bytes_per_s: f64,
+    /// Bytes of records per second that one thread copies from the files to the memory of a batch. No loader that
+    /// delivers a copy of the records is faster.
+    pub copy_bytes_per_s: f64,
     /// Seconds that the consumer waited over all epochs. The consumer has no other work.
     pub wait_s: f64,
     /// Microseconds of one thread per image, by stage.
     pub stages: StageTimes,
     /// Average number of batches that were ready when the consumer requested one.
     pub queue_depth: f64,
-    /// How records were read and why, as [`Loader::access`] says it.
+    /// How records were read and why, as returned by [`Loader::access`].
     pub io: String,
     /// Memory for batches and records, as computed by the loader.
     pub memory_mb: f64,
@@ -83,7 +87,7 @@ impl StageTimes {
     }
 }
 
-/// Loads epochs of a split and drops each batch. `rss_mb` measures the memory of the process.
+/// Loads all epochs and drops each batch at once. `rss_mb` returns the current memory use of the process.
 pub fn run(request: &LoaderRequest, rss_mb: impl Fn() -> f64) -> Result<Rate, Error> {
     let dataset = Dataset::open(&request.dir)?;
     let split = Arc::new(match request.shuffle {
@@ -92,7 +96,11 @@ pub fn run(request: &LoaderRequest, rss_mb: impl Fn() -> f64) -> Result<Rate, Er
     });
     let pipeline =
         Pipeline::new(&request.transforms, split.images_as(exif_of(&request.transforms))?, &dataset.manifest, 1)?;
-    if matches!(request.format, PixelFormat::Bytes) {
+    let format = match request.stored {
+        true => PixelFormat::Bytes(pipeline.dtype()),
+        false => PixelFormat::Values,
+    };
+    if request.stored {
         pipeline.check_bytes()?;
     }
     let (epochs, batch) = (request.epochs.max(1), request.batch.max(1));
@@ -100,16 +108,18 @@ pub fn run(request: &LoaderRequest, rss_mb: impl Fn() -> f64) -> Result<Rate, Er
     let order = TrainOrder::new(1, split.len(), batch, 1, 0..1, (0, 0), epochs).shuffled(request.shuffle, &counts);
     let images = split.len() as f64;
     let options = Options { open: request.shuffle.open(1), ..request.options };
-    let footprint = Footprint::new(&split, &options, batch, pipeline.output().values(), &request.format)?;
+    let footprint = Footprint::new(&split, &options, batch, pipeline.output().values(), &format)?;
     footprint.check(&options)?;
     let start = Instant::now();
-    let mut loader = Loader::start_as(request.format.clone(), split, pipeline, Box::new(order), options)?;
+    let mut loader = Loader::start_as(format, split, pipeline, Box::new(order), options)?;
     let Epochs { mut rates, most_mb } = drain(&mut loader, images, start, rss_mb)?;
     let (stats, time) = (loader.stats(), start.elapsed());
+    let copy_bytes_per_s = copy_rate(&dataset.split(&request.split)?, batch)?;
     Ok(Rate {
         img_per_s_first: rates[0],
         img_per_s: median(&mut rates[usize::from(epochs > 1)..]),
         bytes_per_s: stats.bytes as f64 / time.as_secs_f64(),
+        copy_bytes_per_s,
         wait_s: stats.wait.as_secs_f64(),
         stages: StageTimes::new(&stats),
         queue_depth: stats.depth(),
@@ -144,6 +154,30 @@ fn drain(loader: &mut Loader, images: f64, start: Instant, rss_mb: impl Fn() -> 
     }
     end(since);
     Ok(ends)
+}
+
+/// How often [`copy_rate`] copies the split. The first pass maps the pages.
+const COPIES: usize = 4;
+
+/// Copies all records of a split in order, each to the place of an image in a batch. Returns the bytes per second of the
+/// fastest pass.
+fn copy_rate(split: &Split, batch: usize) -> Result<f64, Error> {
+    let mut images = vec![Vec::new(); batch];
+    let shards = (0..split.shards().len()).map(|number| split.shard(number)).collect::<Result<Vec<_>, Error>>()?;
+    let mut best = 0.0f64;
+    for _ in 0..COPIES {
+        let (start, mut bytes, mut place) = (Instant::now(), 0, 0);
+        for shard in &shards {
+            for record in 0..shard.len() {
+                let (Some(from), Some(to)) = (shard.offset(record), shard.offset(record + 1)) else { continue };
+                shard.read_at(&mut images[place % batch], (to - from) as usize, from)?;
+                (bytes, place) = (bytes + to - from, place + 1);
+            }
+        }
+        std::hint::black_box(&images);
+        best = best.max(bytes as f64 / start.elapsed().as_secs_f64().max(1e-9));
+    }
+    Ok(best)
 }
 
 /// Measures the nanoseconds per record for the checksum of the payload, in a single pass over a split in order.
@@ -190,7 +224,7 @@ impl LoaderStats {
         let rate = |seconds: f64| with_separators(self.images as f64 / seconds.max(1e-9));
         let speed = match idle {
             true => format!("{} img/s", rate(seconds.time)),
-            false => format!("{} of {} img/s wanted", rate(seconds.time), rate(seconds.time - seconds.wait)),
+            false => format!("{} img/s, but {} are needed", rate(seconds.time), rate(seconds.time - seconds.wait)),
         };
         // Estimates how many threads of this speed would be fast enough. If the consumer has no other work, the
         // required speed is not known.
@@ -230,7 +264,7 @@ impl Seconds {
     fn cure(&self, bytes: u64, threads: &str, local: bool) -> (&'static str, String) {
         let from_storage = bytes as f64 / self.read.max(1e-9);
         if self.decode >= self.read && self.decode >= self.transform {
-            ("decode", format!("convert with --resize 256 (or --raw), or use {threads}"))
+            ("decode", format!("convert the images with --resize 256 (or --raw), or use {threads}"))
         } else if self.transform > self.read {
             ("transform", format!("use {threads}"))
         } else if from_storage > MEMORY {
@@ -238,7 +272,7 @@ impl Seconds {
         } else {
             let rate = from_storage / 1e6;
             let copy = if local { "" } else { "copy to a local disk with --stage, set shuffle = \"window(8)\", or " };
-            ("read", format!("a thread gets {rate:.0} MB/s; {copy}use {threads}"))
+            ("read", format!("each thread reads {rate:.0} MB/s; {copy}use {threads}"))
         }
     }
 }

@@ -34,12 +34,12 @@ pub(crate) enum Outcome {
     Stopped,
 }
 
-/// A sample, with its index in the piece and the key of its random draws.
+/// A sample: its index in the piece, and what its random draws depend on.
 #[derive(Clone, Copy)]
 struct SampleKey {
     index: usize,
     id: u64,
-    /// The key of the random draws, together with `epoch`.
+    /// The key of the random draws. The draws also depend on `epoch`.
     key: u64,
     epoch: u32,
 }
@@ -136,7 +136,8 @@ pub(crate) fn finish(shared: &Shared, slot: &mut Slot) {
     }
 }
 
-/// Makes the image of a sample, after the images that the piece already has.
+/// Makes the image of a sample and stores it after the images that the piece already has. Returns the sample's labels
+/// and the size of its record.
 fn make_sample(
     shared: &Shared,
     sample: SampleKey,
@@ -163,7 +164,7 @@ fn make_sample(
     let SampleKey { key, epoch, .. } = sample;
     let pipeline: &Pipeline = &shared.pipeline;
     let made = match shared.format {
-        PixelFormat::Bytes => pipeline.run_bytes(&example, key, epoch, scratch, memory.bytes(samples.len())),
+        PixelFormat::Bytes(_) => pipeline.run_bytes(&example, key, epoch, scratch, memory.bytes(samples.len())),
         _ => pipeline.run(&example, key, epoch, scratch, memory.values(samples.len())),
     };
     made.map_err(|fault| shard.fault(record, fault))?;

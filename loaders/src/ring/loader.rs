@@ -157,7 +157,7 @@ impl Loader {
             self.stop();
         }
         Ok(result?.map(|slot| {
-            let batch = Batch::new(slot, self.output, self.home.clone());
+            let batch = Batch::new(slot, self.output, self.shared.pipeline.dtype().bytes(), self.home.clone());
             self.due += 1;
             self.stats.batches += 1;
             self.stats.images += batch.len() as u64;

@@ -52,7 +52,7 @@ impl Options {
         ReadOptions { io: self.io, open: self.open, buffer: self.buffer }
     }
 
-    /// Returns the number of slots for batches with this many pieces.
+    /// Returns the number of slots for batches with `pieces` pieces.
     pub(crate) fn slot_count(&self, plan: &ReadPlan, pieces: usize) -> usize {
         let threads = self.threads.max(1);
         match self.slots {
@@ -62,17 +62,17 @@ impl Options {
         }
     }
 
-    /// Decides how batches are divided among threads, for images with this many values. Several pieces per thread keep
-    /// threads from waiting long for the last piece. Batches are not divided if their records are requested ahead:
-    /// requests for a whole batch can be made earlier, and the reads are longer.
+    /// Decides how batches are divided among threads, for images with `values` values. A batch gets several pieces per
+    /// thread, so that threads do not wait long for the last piece. Batches are not divided if records are requested
+    /// ahead: whole batches can be requested earlier, and with longer reads.
     pub(crate) fn division(&self, plan: &ReadPlan, values: usize) -> Division {
         let pieces = if plan.looks_ahead() || self.threads <= 1 { 1 } else { 4 * self.threads };
         Division { pieces, samples: PIECE.div_ceil(values.max(1)) }
     }
 }
 
-/// Returns the number of batches that keep all threads busy: the batches that threads are working on, one that is
-/// starting or ending, one that is ready and one that the consumer holds.
+/// Returns the number of batches that keeps all threads busy: the batches that threads are working on, one more that is
+/// being started or completed, one that is ready and one that the consumer holds.
 fn slots_to_stay_busy(threads: usize, pieces: usize) -> usize {
     (threads.div_ceil(pieces) + 3).min(threads + 2)
 }

@@ -24,7 +24,7 @@ struct Part<T> {
 pub(crate) struct Memory {
     images: Part<f32>,
     pixels: Part<u8>,
-    /// Number of values per image.
+    /// Number of elements per image in the buffer that the batch uses.
     each: usize,
     /// Number of image values in populated pages.
     populated: usize,
@@ -45,10 +45,9 @@ pub(crate) struct Piece {
     pub fetch: Option<Fetch>,
 }
 
-// SAFETY: a part is used like the `&mut [T]` that it represents, which is `Send`. A shared reference to it allows no
-// access to the values.
+// SAFETY: a part is used like the `&mut [T]` that it represents, which is `Send`.
 unsafe impl<T: Send> Send for Part<T> {}
-// SAFETY: as above.
+// SAFETY: a shared reference to a part gives no access to the values.
 unsafe impl<T: Send> Sync for Part<T> {}
 
 impl<T> Default for Part<T> {
@@ -61,7 +60,7 @@ impl<T> Part<T> {
     /// Refers to these values of a buffer. The range is clipped to the buffer's length.
     fn of(buffer: &mut Vec<T>, values: Range<usize>) -> Self {
         let (start, end) = (values.start.min(buffer.len()), values.end.min(buffer.len()));
-        // Do not create a mutable slice of the whole buffer: it would also cover the parts that other threads write.
+        // Do not create a mutable slice of the whole buffer: it would also cover the parts that other threads write to.
         Self { start: buffer.as_mut_ptr().wrapping_add(start), length: end.saturating_sub(start) }
     }
 
@@ -92,21 +91,21 @@ impl Memory {
 
     /// Returns the memory for image `index` of the piece as floats.
     pub fn values(&mut self, index: usize) -> &mut [f32] {
-        // SAFETY: as above.
+        // SAFETY: as in `populate`.
         let images = unsafe { self.images.as_mut() };
         &mut images[index * self.each..][..self.each]
     }
 
     /// Returns the memory for image `index` of the piece as bytes.
     pub fn bytes(&mut self, index: usize) -> &mut [u8] {
-        // SAFETY: as above.
+        // SAFETY: as in `populate`.
         let pixels = unsafe { self.pixels.as_mut() };
         &mut pixels[index * self.each..][..self.each]
     }
 }
 
 impl Piece {
-    /// Sets this to piece `index` of batch `number`, with these samples of the slot's job and images of `each` values.
+    /// Sets this to piece `index` of batch `number`, with these samples of the slot's job. An image has `each` elements.
     ///
     /// # Safety
     ///
@@ -136,8 +135,8 @@ pub(crate) struct OpenBatch {
     /// Number of the batch in the order.
     pub number: u64,
     slot: Slot,
-    /// Number of values per image.
-    values: usize,
+    /// Number of elements per image in the buffer that the batch uses: floats or bytes.
+    elements: usize,
     pieces: usize,
     /// Number of pieces that threads have taken.
     taken: usize,
@@ -149,8 +148,8 @@ pub(crate) struct OpenBatch {
 
 impl OpenBatch {
     /// Creates a batch for the job in `slot`, which is prepared for this many pieces.
-    pub fn new(number: u64, slot: Slot, values: usize, pieces: usize) -> Self {
-        Self { number, slot, values, pieces, taken: 0, done: 0, failed: None }
+    pub fn new(number: u64, slot: Slot, elements: usize, pieces: usize) -> Self {
+        Self { number, slot, elements, pieces, taken: 0, done: 0, failed: None }
     }
 
     /// Takes the next piece. Returns false if all are taken.
@@ -163,7 +162,7 @@ impl OpenBatch {
         let samples = self.samples(index);
         // SAFETY: the slot's buffers are not used until all pieces are back, and no two pieces have the same samples.
         // The batch lives long enough, because it is part of the shared state that all threads hold a reference to.
-        unsafe { piece.lend(&mut self.slot, self.number, index, samples, self.values) };
+        unsafe { piece.lend(&mut self.slot, self.number, index, samples, self.elements) };
         true
     }
 
@@ -200,7 +199,7 @@ impl OpenBatch {
         for index in 0..self.pieces {
             let (from, to, count) = (self.samples(index).start, self.slot.samples.len(), self.slot.pieces[index].len());
             if from > to {
-                self.slot.close_gap(from..from + count, to, self.values);
+                self.slot.close_gap(from..from + count, to, self.elements);
             }
             self.slot.samples.append(&mut self.slot.pieces[index]);
         }

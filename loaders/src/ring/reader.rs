@@ -17,7 +17,7 @@ pub(crate) enum ReadRequest {
 
 /// Serves requests until one of them is `Stop`.
 pub(crate) fn run(shards: &OpenShards, nice: i32, requests: &Receiver<ReadRequest>) {
-    // An error is reported by the other threads, which set the same priority.
+    // Ignore an error: the threads that fill batches set the same priority and report it.
     let _ = nice::lower_current_thread(nice);
     if shards.plan().whole {
         shards.prefetch_all();

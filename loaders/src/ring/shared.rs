@@ -49,7 +49,7 @@ impl Shared {
         let _ = self.requests.send(request);
     }
 
-    /// Returns the number of jobs once the order has ended.
+    /// Returns the number of jobs, or `None` while the order may still return jobs.
     pub fn ended_after(&self) -> Option<u64> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).ended_after()
     }
@@ -69,10 +69,10 @@ impl Shared {
             return false;
         };
         slot.job.ahead.drain(..).filter(|_| self.reads()).for_each(|shard| self.request(ReadRequest::Shard(shard)));
-        let (samples, values) = (slot.job.ids.len(), self.values());
+        let (samples, elements) = (slot.job.ids.len(), self.format.elements(self.pipeline.output().values()));
         let pieces = self.division.piece_count(samples);
-        slot.prepare(samples * values, matches!(self.format, PixelFormat::Bytes), pieces);
-        jobs.open(OpenBatch::new(number, slot, values, pieces), piece);
+        slot.prepare(samples * elements, matches!(self.format, PixelFormat::Bytes(_)), pieces);
+        jobs.open(OpenBatch::new(number, slot, elements, pieces), piece);
         // The channel has room for all tokens, and this thread has a receiver.
         (1..pieces).for_each(|_| drop(tokens.try_send(Token::Work)));
         true
@@ -81,11 +81,6 @@ impl Shared {
     /// Takes back a piece that is done or failed. Returns its batch if it was the last piece.
     pub fn give_back(&self, piece: &mut Piece, result: Result<Filling, Error>) -> Option<OpenBatch> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).give_back(piece, result)
-    }
-
-    /// Returns how many values an image has, or 0 if batches contain only crop rectangles.
-    fn values(&self) -> usize {
-        if self.reads() { self.pipeline.output().values() } else { 0 }
     }
 
     /// Returns true if images are made from records. Returns false if batches contain only crop rectangles, because the
@@ -120,7 +115,7 @@ impl Jobs {
         Some(self.count - 1)
     }
 
-    /// Returns the number of jobs once the order has ended.
+    /// Returns the number of jobs, or `None` while the order may still return jobs.
     pub fn ended_after(&self) -> Option<u64> {
         self.ended.then_some(self.count)
     }

@@ -18,11 +18,11 @@ pub(crate) struct Samples {
     pub labels: Vec<u32>,
     /// All labels of each sample, if the data set is multi-label.
     pub label_sets: LabelSets,
-    /// All samples' numbers, sample after sample, if the labels are numbers.
+    /// The targets of all samples, one sample after the other. Empty if the labels are classes.
     pub targets: Vec<f32>,
     /// One per sample, if images are delivered as crop rectangles.
     pub crop_rects: Vec<CropRect>,
-    /// Size of the records in bytes.
+    /// Total size of the records in bytes, including framing.
     pub bytes: u64,
     /// The errors of samples that were left out.
     pub skipped: Vec<Error>,
@@ -63,7 +63,7 @@ pub(crate) struct Slot {
     pub job: Job,
     /// The images as (N, C, H, W), if they are floats. May be longer than the job needs.
     pub images: Vec<f32>,
-    /// The images as (N, H, W, C), if they are bytes. May be longer than the job needs.
+    /// The bytes of stored values as (N, H, W, C). May be longer than the job needs.
     pub pixels: Vec<u8>,
     /// True if the pages of `images` are populated.
     pub populated: bool,
@@ -89,22 +89,22 @@ pub struct Filling {
 }
 
 impl Slot {
-    /// Makes room for `values` floats or bytes of images in `pieces` pieces, and forgets the previous batch.
-    pub fn prepare(&mut self, values: usize, as_bytes: bool, pieces: usize) {
+    /// Makes room for this many floats or bytes of images in `pieces` pieces, and forgets the previous batch.
+    pub fn prepare(&mut self, elements: usize, as_bytes: bool, pieces: usize) {
         // New pages from the system are already zero. They are populated when they are written.
-        if as_bytes && self.pixels.len() < values {
-            self.pixels = vec![0; values];
-        } else if !as_bytes && self.images.len() < values {
-            (self.images, self.populated) = (vec![0.0; values], false);
+        if as_bytes && self.pixels.len() < elements {
+            self.pixels = vec![0; elements];
+        } else if !as_bytes && self.images.len() < elements {
+            (self.images, self.populated) = (vec![0.0; elements], false);
         }
         self.samples.clear();
         self.pieces.resize_with(pieces.max(self.pieces.len()), Samples::default);
         self.fillings.clear();
     }
 
-    /// Moves the images of these samples, with `values` values each, to an earlier position: sample `to`.
-    pub fn close_gap(&mut self, samples: Range<usize>, to: usize, values: usize) {
-        let (from, to) = (samples.start * values..samples.end * values, to * values);
+    /// Moves the images of these samples, with `each` floats or bytes each, to an earlier position: sample `to`.
+    pub fn close_gap(&mut self, samples: Range<usize>, to: usize, each: usize) {
+        let (from, to) = (samples.start * each..samples.end * each, to * each);
         if from.end <= self.images.len() {
             self.images.copy_within(from.clone(), to);
         }

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::sync::AtomicU64;
 
-/// Total time of all loader threads by stage. The first three are estimates from every 16th image.
+/// Total time of all loader threads by stage. The times for reading, decoding and transforming are estimated from every
+/// 16th image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stages {
     /// Finding, reading and checking records.

@@ -26,7 +26,8 @@ pub(crate) struct Worker {
     /// Number of the thread, from 0.
     pub thread: usize,
     pub nice: i32,
-    /// Sends tokens: for pieces that the thread leaves to other threads, and tokens that it returns.
+    /// Sends tokens: one for each piece that other threads can take, and tokens that this thread received but did not
+    /// use.
     pub free_in: Sender<Token>,
     pub free_out: Receiver<Token>,
     pub ready: Sender<BatchMessage>,
@@ -117,7 +118,7 @@ impl Worker {
         catch_panic(self.thread, || {
             request(&self.shared, piece, state)?;
             let looks_ahead = self.shared.shards.plan().looks_ahead();
-            // Nothing may fail before the token has taken effect. A lost token would leave a thread waiting.
+            // Nothing may fail between receiving a token and acting on it. A lost token would leave a thread waiting.
             match looks_ahead.then(|| self.free_out.try_recv().ok()).flatten() {
                 Some(Token::Work) => {
                     *ahead = self.take(state)?;
@@ -125,7 +126,7 @@ impl Worker {
                     // order.
                     let _ = ahead.as_mut().map(|next| request_ahead(&self.shared, next, state));
                 }
-                // This thread or another one will receive it when it waits next.
+                // The thread that waits for a token next receives it: this one or another.
                 Some(Token::Stop) => drop(self.free_in.try_send(Token::Stop)),
                 None => {}
             }

@@ -157,8 +157,8 @@ impl Split {
     }
 
     /// Reads a sample and its label, which is in `0..classes()`. If the image has multiple labels, the first is
-    /// returned. If it has no label or has numbers, 0 is returned (see [`Split::classes_of`]). Verifies the checksums.
-    /// `copy` is a buffer as for [`Shard::record`].
+    /// returned. If it has no label, or if the labels are numbers, 0 is returned (see [`Split::classes_of`]). Verifies
+    /// the checksums. `copy` is a buffer as for [`Shard::record`].
     pub fn record<'a>(&'a self, id: u64, copy: &'a mut Vec<u8>) -> Result<(Example<'a>, u32), Error> {
         let (shard, number) = self.locate(id)?;
         let shard = self.shard(shard)?;
@@ -217,7 +217,7 @@ impl Split {
     }
 
     /// Returns an image's labels for display: its class names, or the names and values of its targets. They are
-    /// separated by `"; "`. Returns "no label" if there are no classes.
+    /// separated by `"; "`. Returns "no label" if labels are classes and the image has none.
     ///
     /// # Errors
     ///
@@ -384,7 +384,7 @@ fn sizes_differ([least, greatest]: [[u32; 2]; 2], seen: ImageSpec, exif: Exif) -
     least != greatest && !is_turned
 }
 
-/// Combines `images` with another image of shape `spec`.
+/// Extends `images` so that it also describes another image of shape `spec`.
 fn combine(images: Images, spec: ImageSpec) -> Images {
     // If a data set has colour and grey images, grey images are treated as colour images.
     let channels = images.channels().max(spec.channels);

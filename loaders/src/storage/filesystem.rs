@@ -46,7 +46,7 @@ const LOCAL: &[(u32, &str)] = &[
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSystem {
-    /// The name of its type, for example "NFS" or "ext4". For an unknown type, this contains the type's number.
+    /// Name of the file system's type, for example "NFS" or "ext4". For an unknown type, it contains the type's number.
     pub name: String,
     /// True if the files are known to be on another machine.
     pub remote: bool,

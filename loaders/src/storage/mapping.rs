@@ -16,7 +16,6 @@ use crate::storage::sigbus::Registration;
 const AROUND: u64 = 64 << 10;
 
 /// Size of a CPU cache line in bytes.
-#[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
 /// A mapping of a whole file. Fields are dropped in order, so the range is unregistered before it is unmapped.
@@ -81,17 +80,10 @@ impl Mapping {
     /// Loads these bytes into the CPU caches without waiting, as far as they are inside the mapping. This is only a
     /// hint, and does not read from the disk.
     pub fn prefetch(&self, offset: u64, length: u64) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let end = offset.saturating_add(length).min(self.len() as u64);
-            for at in (offset..end).step_by(LINE) {
-                // SAFETY: the address is inside the mapping. A prefetch neither faults nor returns data.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(self.map.as_ptr().add(at as usize).cast()) };
-            }
+        let end = offset.saturating_add(length).min(self.len() as u64);
+        for at in (offset..end).step_by(LINE) {
+            base::simd::prefetch(self.map.as_ptr().wrapping_add(at as usize).cast());
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (offset, length);
     }
 
     /// Asks the kernel to read these bytes ahead and returns at once. This is only a hint: if it fails, only speed is

@@ -193,7 +193,7 @@ pub(crate) struct OpenShards {
     split: Arc<Split>,
     plan: ReadPlan,
     stop: AtomicBool,
-    /// Sorted by last use, the most recent last.
+    /// The open shards, sorted by last use, the most recent last.
     open: Mutex<Vec<OpenShard>>,
 }
 

@@ -1,5 +1,4 @@
-//! One TFRecord file, mapped or read, with its index. The content of the records is the concern of `dataset` and
-//! `example`.
+//! One TFRecord file, mapped or read, with its index. The modules `dataset` and `example` interpret its records.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

@@ -1,10 +1,10 @@
 //! Copies data sets to a node's own disk, for jobs that have one (`$TMPDIR`). The caller decides which rank of a node
 //! copies, and makes the other ranks wait.
 //!
-//! The copies are in a directory that only this user can access, because in `/tmp` anyone could create a directory with
-//! that name. A file gets its final name only when it is complete. For each file, the list `COPIES` in the same
-//! directory records a checksum of the copy, and the size and time of the source. A later run on the node reuses a copy
-//! if the source still has this size and time, and the copy's bytes still have this checksum.
+//! The copies are in a directory that only this user can access, because in `/tmp` another user could create a
+//! directory with the expected name. A file gets its final name only when it is complete. For each file, the list
+//! `COPIES` in the same directory records a checksum of the copy, and the size and time of the source. A later run on
+//! the node reuses a copy if the source still has this size and time, and the copy's bytes still have this checksum.
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
@@ -118,7 +118,8 @@ struct SpaceTracker {
 }
 
 impl SpaceTracker {
-    /// The new file is complete before the old one is removed.
+    /// Counts the replacement of a file of `old` bytes by one of `new` bytes. For a moment both exist, because the new
+    /// file is complete before the old one is removed.
     fn replace(&mut self, old: u64, new: u64) {
         let both = self.now.saturating_add_unsigned(new);
         self.most = self.most.max(both.max(0) as u64);
@@ -154,8 +155,9 @@ impl Copies {
         Ok(Self { dir: dir.to_owned(), list, known })
     }
 
-    /// Returns true if the copy exists and is identical to its source. For small files, which define the meaning of the
-    /// shards, the bytes of the source are compared too.
+    /// Returns true if the copy exists and matches its source. Shards are compared by the size and time of the source
+    /// and the checksum of the copy. For `dataset.json` and indexes, which are small, the bytes of the source are
+    /// compared too.
     fn has(&self, from: &Path, file: &str, source: &Metadata) -> Result<bool, Error> {
         let Some(copy) = self.known.iter().rev().find(|copy| copy.file == file) else { return Ok(false) };
         let there = self.dir.join(file);
@@ -187,9 +189,9 @@ impl Copies {
             return Err(Error::BadCopy { path: to, expected: crc, got });
         }
         // Keep the source's time: an index that is older than its shard is checked against more records.
-        let time = source.modified().map_err(Error::io("read the time of", &from))?;
-        target.set_modified(time).map_err(Error::io("finish", &to))?;
-        new.publish_unsynced().map_err(Error::io("rename to", &to))?;
+        let time = source.modified().map_err(Error::io("read the modification time of", &from))?;
+        target.set_modified(time).map_err(Error::io("set the modification time of", &to))?;
+        new.publish_unsynced().map_err(Error::io("rename the new copy to", &to))?;
         self.note(CopyRecord { file, bytes: copied, modified: (source.mtime(), source.mtime_nsec()), crc })
     }
 

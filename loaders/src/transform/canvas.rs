@@ -92,8 +92,8 @@ impl<'a> Canvas<'a> {
         self.geometry.resize(part, size.height, size.width, filter);
     }
 
-    /// Moves the window by `down` rows and `right` columns over the image, which is zero outside. This is equal to
-    /// padding followed by a crop to the same size.
+    /// Replaces the image by a window of the same size that starts `down` rows and `right` columns after the image's
+    /// top left corner. Pixels outside the image are zero. This is equal to padding followed by a crop.
     pub fn shift(&mut self, down: i32, right: i32) {
         let (rows, columns) = (down as isize, right as isize);
         match (self.form, self.shape()) {
@@ -119,16 +119,16 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Returns the position of the window in the stored image. Valid only while the image is stored bytes that were not
-    /// resized or mirrored top to bottom.
+    /// Returns the position of the visible window in the stored image. Valid only while the image is in its stored form
+    /// and was not resized or mirrored top to bottom.
     pub(super) fn crop_rect(&self, picture: u32) -> CropRect {
         self.geometry.crop_rect(picture)
     }
 
-    /// Writes the image as interleaved bytes. Must be called before the image becomes floats. Values of a resized image
-    /// are rounded.
+    /// Writes the image as interleaved stored values. Must be called before the image becomes floats. Bytes of a resized
+    /// image are rounded. Other values must not be resized.
     pub(super) fn bytes(&mut self, out: &mut [u8]) {
-        debug_assert!(self.is_bytes());
+        debug_assert!(self.is_bytes() || (self.form == Form::Stored && self.geometry.resize.is_none()));
         match (self.form, self.geometry.resize) {
             (Form::Stored, None) => return paint::copy(&self.geometry, &self.decoded, out),
             (Form::Stored, Some(_)) => self.paint(&IDENTITY),
@@ -157,7 +157,7 @@ impl<'a> Canvas<'a> {
         &mut self.work.bytes
     }
 
-    /// Works like [`Canvas::byte_image`], and also returns the memory of the floats, with unspecified values.
+    /// Works like [`Canvas::byte_image`], and also returns the buffer for floats, whose contents are unspecified.
     pub(super) fn byte_image_and_floats(&mut self) -> (&mut ByteImage, &mut [f32]) {
         self.make_bytes();
         (&mut self.work.bytes, self.values)
@@ -200,7 +200,7 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Moves the window over the image. The image is mirrored at its borders.
+    /// Works like [`Canvas::shift`], but mirrors the image at its borders instead of filling with zeros.
     pub(super) fn shift_reflected(&mut self, down: i32, right: i32) {
         match self.is_bytes() {
             true => bytes::shift_reflected(self.byte_image(), down, right),
@@ -208,7 +208,7 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Changes the image as float planes with working memory.
+    /// Changes the image as planes of floats, for operations that cannot work in place.
     fn change_planes(&mut self, change: impl FnOnce(&mut Planes<f32>)) {
         let shape = self.shape();
         self.floats();
@@ -256,7 +256,7 @@ impl<'a> Canvas<'a> {
     /// Maps each value with `of(channel)`. Stored values that are not bytes are converted in the same pass.
     pub(super) fn map_values<F: Fn(f32) -> f32>(&mut self, of: impl Fn(usize) -> F) {
         if self.form == Form::Stored && !self.is_bytes() {
-            paint_values(&self.geometry, &self.decoded, of, &mut self.work.resampler, self.values);
+            paint_values(&self.geometry, &self.decoded, of, self.work, self.values);
             self.form = Form::Floats;
             return;
         }
@@ -288,7 +288,7 @@ impl<'a> Canvas<'a> {
                     let Scale { factor, offset, .. } = scales[channel % scales.len()];
                     move |value| value * factor + offset
                 };
-                paint_values(geometry, decoded, of, &mut work.resampler, values);
+                paint_values(geometry, decoded, of, work, values);
             }
             Some(resize) => paint_resized(geometry, resize, decoded, scales, &mut work.resampler, values),
             None => paint_stored(geometry, decoded, scales, values),
@@ -308,6 +308,8 @@ pub(super) struct Work {
     pub resampler: Resampler,
     /// The image, while it is stored as byte planes.
     pub bytes: ByteImage,
+    /// A row of an image as floats: interleaved, followed by its planes.
+    pub line: Vec<f32>,
     /// Used by transforms that cannot change floats in place.
     planes: Planes<f32>,
 }

@@ -74,7 +74,8 @@ impl Geometry {
         })
     }
 
-    /// Returns the part of the stored image that must be decoded. If everything is padding, this is the first pixel.
+    /// Returns the part of the stored image that must be decoded. If the whole window is padding, this is the first
+    /// pixel.
     pub fn need(&self) -> Need {
         let Window { top, left, bottom, right } = self.visible_part().map_or(Window::whole(1, 1), |seen| seen.window);
         let [top, left, bottom, right] = [top, left, bottom, right].map(|at| at as usize);
@@ -117,7 +118,8 @@ impl Geometry {
         self.visible = self.window;
     }
 
-    /// Moves the window. Pixels that were outside it become zero.
+    /// Moves the window by `down` rows and `right` columns of the output. Pixels that were outside the old window
+    /// become zero.
     pub fn shift(&mut self, down: i32, right: i32) {
         let down = i64::from(if self.flipped_vertically { -down } else { down });
         let right = i64::from(if self.flipped { -right } else { right });
@@ -170,7 +172,8 @@ pub(super) fn crop<T: Copy>(values: &mut [T], shape: PlanarShape, part: Rectangl
     }
 }
 
-/// Moves the window by `down` rows and `right` columns. Pixels from outside the image are zero.
+/// Replaces each plane by a window of the same size that starts `down` rows and `right` columns after the plane's top
+/// left corner. Pixels outside the image are zero.
 pub(super) fn shift<T: Copy + Default>(values: &mut [T], shape: PlanarShape, down: isize, right: isize) {
     let PlanarShape { height, width, .. } = shape;
     let (h, w) = (height as isize, width as isize);
@@ -248,7 +251,8 @@ impl Window {
     }
 }
 
-/// A crop of a picture. It has the size of the pipeline's output. GPU kernels read its memory layout.
+/// A crop of a picture. Its height and width are those of the pipeline's output. GPU kernels read this struct, so its
+/// memory layout is fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct CropRect {

@@ -68,12 +68,13 @@ pub(super) struct TransformList {
     /// The bands that each image keeps, in order. `None` if all are kept.
     pub selection: Option<Vec<usize>>,
     pub transforms: Vec<Box<dyn Transform>>,
-    /// Number of geometric transforms at the start of the list. The image is decoded after them.
+    /// Number of geometric transforms at the start of the list. They only choose which part of the image goes where and
+    /// in which size. So they are applied before the image is decoded, and only the pixels that they need are decoded.
     pub geometric: usize,
-    /// Number of transforms at the start of the list that can work on bytes: the geometric ones, followed by any mix of
-    /// geometric ones and ones that keep bytes.
+    /// Number of transforms at the start of the list that can work on bytes: all before the first transform that is not
+    /// geometric and whose results are not bytes.
     pub bytes: usize,
-    /// Number of floats of the largest image after the conversion from bytes to floats.
+    /// Number of floats that the largest intermediate image has, once images have been converted to floats.
     pub work: usize,
 }
 
@@ -116,7 +117,9 @@ impl TransformList {
             }
             if dtype == Dtype::U8 && transform.keeps_bytes() && transforms.iter().any(|before| before.rescales()) {
                 return Err(fail(
-                    "it works on bytes, so it must come before normalize and standardize".to_string().into(),
+                    "it works on bytes, so it must come before normalize, standardize, scale and log1p"
+                        .to_string()
+                        .into(),
                 ));
             }
             if let Sizes::Equal(spec) = now
@@ -151,8 +154,8 @@ fn as_rgb(images: Images) -> Images {
     }
 }
 
-/// Builds the transform at `index` in a list and returns its result shapes for images like `now`. `first` is true if it
-/// is the first that moves pixels.
+/// Builds the transform at `index` in a list and returns its result shapes for images like `now`. `first` is true if
+/// all transforms before it only select bands.
 fn step(
     index: usize,
     text: &str,

@@ -34,7 +34,8 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
         false
     }
 
-    /// Returns true if the transform only moves pixels. This costs nothing before the pixels are converted to floats.
+    /// Returns true if the transform only chooses which part of the image goes where and in which size. At the start of
+    /// a list, such transforms are applied before the image is decoded, and need no pass over the pixels of their own.
     fn is_geometric(&self) -> bool {
         false
     }
@@ -60,8 +61,15 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
         false
     }
 
-    /// If each result depends only on the byte and its channel, returns a table of the results for each of `channels`.
+    /// Returns a table of results for each of `channels` if each result depends only on the byte and its channel.
+    /// Otherwise returns `None`.
     fn tables(&self, _channels: usize) -> Option<Vec<[f32; 256]>> {
+        None
+    }
+
+    /// If values are not bytes, and each result is (value - mean) / deviation with numbers for its channel, returns mean
+    /// and deviation of each of `channels`.
+    fn mean_and_deviation(&self, _channels: usize) -> Option<Vec<[f32; 2]>> {
         None
     }
 

@@ -151,7 +151,7 @@ impl Scale {
     }
 }
 
-/// Converts bytes to floats from 0 to 255.
+/// The scale that maps each byte to the float with the same value, for all channels.
 pub(super) static IDENTITY: [Scale; 1] = [Scale {
     table: {
         let mut table = [0.0; 256];
@@ -198,19 +198,19 @@ pub(super) fn paint_stored(geometry: &Geometry, image: &Decoded<'_>, scales: &[S
     }
 }
 
-/// Writes the window as interleaved bytes.
+/// Writes the window as interleaved stored values.
 pub(super) fn copy(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
-    let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
-    let seen = geometry.visible_part();
-    for (row, out) in out.chunks_exact_mut((width * channels).max(1)).take(height).enumerate() {
+    let (height, width) = (geometry.window.height(), geometry.window.width());
+    let (seen, unit) = (geometry.visible_part(), geometry.channels * image.dtype.bytes());
+    for (row, out) in out.chunks_exact_mut((width * unit).max(1)).take(height).enumerate() {
         let pixels = pixels(geometry, seen.as_ref(), image, row);
         let ahead = seen.map_or(0, |seen| seen.ahead);
-        let (ahead, rest) = out.split_at_mut(ahead * channels);
+        let (ahead, rest) = out.split_at_mut(ahead * unit);
         let (part, behind) = rest.split_at_mut(pixels.len());
         ahead.fill(0);
         behind.fill(0);
         if geometry.flipped {
-            let mirrored = part.chunks_exact_mut(channels).rev().zip(pixels.chunks_exact(channels));
+            let mirrored = part.chunks_exact_mut(unit).rev().zip(pixels.chunks_exact(unit));
             mirrored.for_each(|(to, from)| to.copy_from_slice(from));
         } else {
             part.copy_from_slice(pixels);
@@ -218,7 +218,7 @@ pub(super) fn copy(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
     }
 }
 
-/// Writes the window as planes of bytes.
+/// Writes the visible window as planes of bytes.
 pub(super) fn planes(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
     let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
     let seen = geometry.visible_part();
@@ -325,13 +325,14 @@ mod scale_tests {
     }
 }
 
-// Converts a channel of RGB bytes to a plane of floats with AVX2. This is the inner loop for small images. With table
-// lookups, half of its time would go to the lookups.
+// Converts a channel of RGB bytes to a plane of floats with AVX2 or, on ARM, with a loop that the compiler vectorises.
+// This is the inner loop for small images. With table lookups, half of its time would go to the lookups.
 //
 // A value becomes `value * factor + offset` in f64, rounded once to f32. `Scale::new` has checked that this reproduces
 // the table exactly, so the result does not depend on the CPU.
 
 /// Number of pixels per vector.
+#[cfg(target_arch = "x86_64")]
 const STEP: usize = 4;
 /// Number of bytes that one load reads.
 const LOAD: usize = 16;
@@ -356,7 +357,7 @@ pub(super) fn is_supported() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("avx2");
     #[cfg(not(target_arch = "x86_64"))]
-    false
+    true
 }
 
 /// The destination of a channel: rows that are `width` values apart. The gaps between them are filled with `padding`.
@@ -371,14 +372,32 @@ pub(super) struct Target<'a> {
 ///
 /// # Panics
 ///
-/// Panics if there are too few pixels, if there are more values than pixels, or if the CPU is not
-/// [supported](is_supported).
+/// Panics if `channel` is above 2, if `pixels.columns` is less than [`FEWEST`] or greater than the target's width, if
+/// the numbers of rows do not match, or if the CPU is not [supported](is_supported).
 pub(super) fn paint_plane(pixels: Pixels<'_>, channel: usize, scale: Exact, target: Target<'_>) {
     assert!(is_supported());
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the assertion above guarantees that the CPU has AVX2.
     unsafe {
         paint_plane_avx2(pixels, channel, scale, target)
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    paint_plane_loop(pixels, channel, scale, target);
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn paint_plane_loop(pixels: Pixels<'_>, channel: usize, scale: Exact, target: Target<'_>) {
+    let Pixels { bytes, stride, columns, flipped } = pixels;
+    let value = |pixel: &[u8; 3]| (f64::from(pixel[channel]) * scale.factor + scale.offset) as f32;
+    for (row, values) in target.values.chunks_mut(target.width).enumerate() {
+        let pixels = bytes[row * stride..][..3 * columns].as_chunks::<3>().0;
+        let (values, gap) = values.split_at_mut(columns);
+        if flipped {
+            values.iter_mut().zip(pixels.iter().rev()).for_each(|(to, pixel)| *to = value(pixel));
+        } else {
+            values.iter_mut().zip(pixels).for_each(|(to, pixel)| *to = value(pixel));
+        }
+        gap.fill(target.padding);
     }
 }
 

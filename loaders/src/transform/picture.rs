@@ -18,9 +18,9 @@ use crate::transform::pipeline::Pipeline;
 /// Transforms a PNG or JPEG file into `out`, which has the shape (C, H, W) of the pipeline's output. `limits` bound the
 /// cost of decoding.
 ///
-/// If the pipeline accepts images of any size, the file is treated like the file of a record. If it accepts only one
-/// size, the picture is resized to it (bilinear, antialiased, without keeping the aspect ratio) and converted between
-/// grey and colour. If the size changed, the result is the height and width in the file, otherwise `None`.
+/// If the pipeline accepts images of any size, the file is treated like an image file in a record. If it accepts only
+/// one size, the picture is resized to it (bilinear, antialiased, without keeping the aspect ratio) and converted
+/// between grey and colour. Returns the height and width in the file if the picture was resized, otherwise `None`.
 pub fn transform(
     path: &Path,
     pipeline: &Pipeline,
@@ -80,7 +80,7 @@ fn read(file: &[u8], spec: ImageSpec, limits: Limits, exif: Exif) -> Result<Pict
         1 => image::GrayImage::from_raw(width, height, pixels).map(DynamicImage::ImageLuma8),
         _ => image::RgbImage::from_raw(width, height, pixels).map(DynamicImage::ImageRgb8),
     };
-    let image = image.ok_or_else(|| format!("fewer pixels than {height} x {width}"))?;
+    let image = image.ok_or_else(|| format!("the decoder returned fewer pixels than {height} x {width}"))?;
     let resized_from = ((height, width) != (spec.height, spec.width)).then_some((height, width));
     let image = match resized_from {
         Some(_) => image.resize_exact(spec.width, spec.height, FilterType::Triangle),

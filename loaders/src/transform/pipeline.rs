@@ -16,6 +16,7 @@ use crate::spec::{Dtype, ImageSpec, Images};
 use crate::transform::canvas::{Canvas, Scratch, Work};
 use crate::transform::geometry::CropRect;
 use crate::transform::list::TransformList;
+use crate::transform::op::Transform;
 use crate::transform::paint::IDENTITY;
 
 /// A list of transforms that turns images into images of the same shape. Cheap to clone.
@@ -75,7 +76,7 @@ impl Pipeline {
         self.list.output
     }
 
-    /// Tells if the EXIF orientation of images is applied.
+    /// Returns [`Exif::Applied`] if images are turned as their EXIF orientation says.
     pub fn exif(&self) -> Exif {
         self.list.head.exif
     }
@@ -147,8 +148,8 @@ impl Pipeline {
     }
 
     /// Works like [`Pipeline::run`], but stops before the first transform that is not geometric and does not keep
-    /// bytes. The result is bytes with the shape (H, W, C) of `output()`. The caller must apply [`Pipeline::tables`] to
-    /// them. Resized pixels are rounded.
+    /// bytes. The result is stored values with the shape (H, W, C) of `output()`. The caller must convert them as
+    /// [`Pipeline::conversion`] says. Resized bytes are rounded.
     pub fn run_bytes(
         &self,
         example: &Example<'_>,
@@ -164,7 +165,7 @@ impl Pipeline {
         }
         let done = self.with_canvas(example, id, epoch, scratch, &mut floats, |canvas| {
             self.apply_range(canvas, bytes, id, epoch);
-            canvas.bytes(&mut out[..self.output().values()]);
+            canvas.bytes(&mut out[..self.output().values() * self.dtype().bytes()]);
         });
         scratch.floats = floats;
         done
@@ -236,8 +237,18 @@ impl Pipeline {
 }
 
 // Lists that a device can finish: they consist of geometric transforms and transforms that keep bytes, and may end with
-// `normalize`. The loader sends the device bytes, or crop rectangles of images that the device already has, and the
-// tables from byte to float. The results are bit-identical to the host's, except that resized pixels are rounded.
+// `normalize`. The loader sends the device stored values, or crop rectangles of images that the device already has, and
+// how to convert the values to floats. The results are bit-identical to the host's, except that resized bytes are
+// rounded.
+
+/// How a device converts stored values to floats.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Conversion {
+    /// A table per channel. Byte b becomes entry b.
+    Tables(Vec<[f32; 256]>),
+    /// Mean and deviation per channel. Value x becomes (x - mean) / deviation in f32.
+    Normalize(Vec<[f32; 2]>),
+}
 
 impl Pipeline {
     /// Returns the table from byte to float for each channel. Returns `None` unless images are bytes and the list consists of geometric
@@ -254,13 +265,45 @@ impl Pipeline {
         }
     }
 
-    /// Returns an error that names the transform which needs floats, if [`Pipeline::tables`] returns `None`.
+    /// Returns how to convert the values from [`Pipeline::run_bytes`] to floats. Returns `None` if the list does more than
+    /// that after its geometric transforms and transforms that keep bytes, or if it resizes values that are not bytes.
+    pub fn conversion(&self) -> Option<Conversion> {
+        let list = self.list();
+        if self.dtype() == Dtype::U8 {
+            return self.tables().map(Conversion::Tables);
+        }
+        if list.geometry().iter().any(|transform| transform.resizes()) {
+            return None;
+        }
+        let channels = self.output().channels as usize;
+        let pairs = match &list.transforms[list.geometric..] {
+            [] => Some(vec![[0.0, 1.0]; channels]),
+            [last] => last.mean_and_deviation(channels),
+            _ => None,
+        };
+        pairs.map(Conversion::Normalize)
+    }
+
+    /// Returns an error that names the transform which needs floats, if [`Pipeline::conversion`] returns `None`.
     pub fn check_bytes(&self) -> Result<(), Error> {
-        if self.tables().is_some() {
+        if self.conversion().is_some() {
             return Ok(());
         }
         if self.dtype() != Dtype::U8 {
-            return Err(Error::NoBytes { dtype: self.dtype() });
+            let moves = |transform: &&Box<dyn Transform>| transform.is_geometric() && !transform.resizes();
+            let transforms = &self.list().transforms;
+            let first = transforms.iter().take_while(moves).count();
+            let (index, problem) = match transforms[first].mean_and_deviation(1) {
+                Some(_) => {
+                    (first + 1, "follows normalize; if batches contain stored values, that must be the last transform")
+                }
+                None => (
+                    first,
+                    "makes floats; if batches contain stored values, only normalize may do so, at the end of the list",
+                ),
+            };
+            let text = transforms[index].to_string();
+            return Err(Error::Transform { index, text, problem: problem.into(), is_about_sizes: false });
         }
         let (mut index, mut problem) = (
             self.list().bytes,
@@ -366,7 +409,7 @@ mod tests {
             ("inception_distort", &["3 channels", "1"]),
             ("lighting(0.1)", &["3 channels", "1"]),
             ("random_erasing(1.1)", &["0 to 1", "1.1"]),
-            ("random_erasing(1, -1)", &["deviation", "at least 0", "-1"]),
+            ("random_erasing(1, -1)", &["noise_deviation", "at least 0", "-1"]),
             ("random_erasing(1, 0, 0.5, 0.2, 1, 1)", &["0 < min_area <= max_area <= 1", "0.5 and 0.2"]),
             ("random_erasing(1, 0, 0.1, 0.2, 0, 1)", &["0 < min_aspect <= max_aspect", "0 and 1"]),
             ("standardize(1)", &["no argument", "1"]),

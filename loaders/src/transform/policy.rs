@@ -6,7 +6,7 @@ use crate::transform::geometry::PlanarShape;
 
 use Operation::*;
 
-/// The operations that a policy draws from.
+/// The operations that a policy draws from, each with its magnitudes.
 pub(in crate::transform) type Space = [(Operation, Magnitudes)];
 
 /// The magnitudes of an operation, from weakest to strongest.
@@ -47,7 +47,8 @@ impl Magnitudes {
         })
     }
 
-    /// Works like [`Magnitudes::at`], but with a sign, which is negative if the next draw is at most 1/2.
+    /// Works like [`Magnitudes::at`]. If the magnitude has a sign, also draws it: negative if the next draw is at most
+    /// 1/2.
     pub fn draw_sign(self, bin: u32, bins: u32, shape: PlanarShape, draws: &mut Draws) -> f64 {
         let magnitude = self.at(bin, bins, shape);
         if self.is_signed() && draws.unit() <= 0.5 { -magnitude } else { magnitude }

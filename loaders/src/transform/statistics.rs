@@ -95,7 +95,8 @@ impl Statistics {
         }
     }
 
-    /// Applies `(value - shift) / divisor` per channel to all statistics. `of` returns shift and divisor.
+    /// Updates the statistics for a transform that computes `(value - shift) / divisor` per channel. `of` returns the
+    /// channel's shift and divisor.
     pub(super) fn scale(&mut self, of: impl Fn(usize) -> (f64, f64)) {
         let unit = if self.are_bytes { 255.0 } else { 1.0 };
         for (channel, (mean, std)) in self.mean.iter_mut().zip(&mut self.std).enumerate() {

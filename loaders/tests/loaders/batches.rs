@@ -8,7 +8,7 @@ use std::time::Duration;
 use loaders::order::{Order, rank_workers};
 use loaders::record::RecordFault;
 use loaders::{
-    Dataset, Error, EvalOrder, Fault, ImageSpec, Io, Job, Loader, MixSettings, Options, PixelFormat, TrainOrder,
+    Dataset, Dtype, Error, EvalOrder, Fault, ImageSpec, Io, Job, Loader, MixSettings, Options, PixelFormat, TrainOrder,
 };
 
 use crate::common::{self, SPEC, TestData, assert_mentions, edit, label, pixels, record_fault, transform_problem};
@@ -81,8 +81,8 @@ fn batches_are_mixed_as_they_say() {
     let mut mixed = load_batches(plain.clone().mixed(settings), PixelFormat::Values);
     let mut apart = load_batches(plain, PixelFormat::Values);
     let bare = data.pipeline(&["pad_crop(2)", "flip", "normalize"], SPEC);
-    let mut bytes = load_batches(bare.clone().mixed(settings), PixelFormat::Bytes);
-    let mut same = load_batches(bare, PixelFormat::Bytes);
+    let mut bytes = load_batches(bare.clone().mixed(settings), PixelFormat::Bytes(Dtype::U8));
+    let mut same = load_batches(bare, PixelFormat::Bytes(Dtype::U8));
     let mut found = [0; 3];
     while let Some(batch) = mixed.next().unwrap() {
         let (other, raw) = (apart.next().unwrap().unwrap(), bytes.next().unwrap().unwrap());
@@ -159,7 +159,7 @@ fn evaluation_is_the_same_for_any_ranks() {
     }
 }
 
-/// Returns batches with one sample each, 0, 1, 2, ... up to `n`, and then panics.
+/// An order that returns jobs with one sample each, 0, 1, 2, ..., and panics after `n` jobs.
 struct Panics {
     n: u64,
     at: u64,
@@ -329,7 +329,7 @@ fn the_bench_measures_whole_epochs() {
         epochs: 3,
         shuffle: loaders::Shuffle::Window(2),
         options: Options { threads: 2, ..Options::default() },
-        format: PixelFormat::Values,
+        stored: false,
     };
     let calls = std::cell::Cell::new(0.0);
     let memory = || {
@@ -340,7 +340,7 @@ fn the_bench_measures_whole_epochs() {
     assert_eq!(rate.rss_mb, 3.0, "measured at the end of each epoch");
     assert!(rate.img_per_s > 0.0 && rate.img_per_s_first > 0.0 && rate.bytes_per_s > 0.0);
 
-    let bytes = loaders::bench::LoaderRequest { format: PixelFormat::Bytes, ..request.clone() };
+    let bytes = loaders::bench::LoaderRequest { stored: true, ..request.clone() };
     let less = loaders::bench::run(&bytes, memory).unwrap();
     assert!(less.memory_mb < 0.3 * rate.memory_mb, "{} and {} MB", less.memory_mb, rate.memory_mb);
     let mixed = ["contrast(0.5,1.5)".to_owned(), "normalize".to_owned()].to_vec();
@@ -384,7 +384,7 @@ fn load_pieces(data: &TestData, format: PixelFormat, options: Options) -> (Piece
     let mix = MixSettings { mixup: 0.8, cutmix: 1.0, switch: 0.5, prob: 0.9 };
     let pipeline = data.pipeline(&["pad_crop(2)", "flip", "normalize"], LARGE).mixed(mix);
     let order = Box::new(TrainOrder::new(3, 60, 16, 2, 0..2, (0, 0), 2));
-    let as_bytes = matches!(format, PixelFormat::Bytes);
+    let as_bytes = matches!(format, PixelFormat::Bytes(_));
     let mut loader = Loader::start_as(format, data.shared(), pipeline, order, options).unwrap();
     let (mut seen, mut most) = (PiecesSeen::new(), 0);
     while let Some(batch) = loader.next().unwrap() {
@@ -403,7 +403,7 @@ fn load_pieces(data: &TestData, format: PixelFormat, options: Options) -> (Piece
 #[test]
 fn threads_that_share_batches_change_nothing() {
     let data = TestData::noise(60, 3, LARGE);
-    for format in [PixelFormat::Values, PixelFormat::Bytes] {
+    for format in [PixelFormat::Values, PixelFormat::Bytes(Dtype::U8)] {
         let options = Options { threads: 1, io: Io::Mmap, ..Options::default() };
         let (one, _) = load_pieces(&data, format.clone(), options);
         assert_eq!(one.iter().map(|batch| batch.0.len()).sum::<usize>(), 120);
@@ -433,7 +433,7 @@ fn what_is_left_out_leaves_no_gap() {
     let whole = load_pieces(&data, PixelFormat::Values, Options::default()).0;
     spoil(&data, &[0, 7, 8, 9, 10, 31, 32, 59], 60);
     let options = Options { skip: true, io: Io::Mmap, ..Options::default() };
-    for format in [PixelFormat::Values, PixelFormat::Bytes] {
+    for format in [PixelFormat::Values, PixelFormat::Bytes(Dtype::U8)] {
         let (one, _) = load_pieces(&data, format.clone(), options);
         assert_eq!(one.iter().map(|batch| batch.3).sum::<usize>(), 16);
         for threads in [2, 5] {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::common::{SPEC, TestData, assert_mentions, pixels, raw, record_fault};
 use loaders::example::{self, LabelList};
-use loaders::{Error, EvalOrder, Fault, ImageSpec, LabelSets, Loader, Options, PixelFormat};
+use loaders::{Dtype, Error, EvalOrder, Fault, ImageSpec, LabelSets, Loader, Options, PixelFormat};
 
 /// Returns the labels of sample `id`. There can be any number, including zero.
 fn labels(id: u64) -> Vec<i64> {
@@ -50,7 +50,7 @@ fn check(batches: &[(Vec<u64>, LabelSets)]) -> usize {
 fn batches_of_every_form_have_all_labels() {
     let data = data(53, |_, _| {});
     assert_eq!(check(&load(&data, PixelFormat::Values, &["normalize"], false).unwrap()), 53);
-    assert_eq!(check(&load(&data, PixelFormat::Bytes, &["normalize"], false).unwrap()), 53);
+    assert_eq!(check(&load(&data, PixelFormat::Bytes(Dtype::U8), &["normalize"], false).unwrap()), 53);
     let mut all = LabelSets::default();
     (0..53).for_each(|id| all.push(labels(id).iter().map(|l| *l as u32)));
     let first = |id| labels(id).first().map_or(0, |l| *l as u32);
@@ -73,7 +73,7 @@ fn labels_that_are_no_class_are_named_or_left_out() {
     assert!(matches!((record, fault), (5, Fault::Label { stored: 10, last: 9, .. })), "{error}");
     let some = load(&data, PixelFormat::Values, &["normalize"], true).unwrap();
     assert_eq!(check(&some), 19, "each image keeps its labels");
-    // This also holds for larger batches, which threads fill together.
+    // Images are left out in the same way from larger batches, which several threads fill together.
     let data = self::data(100, |id, labels| labels.extend((id % 30 == 11).then_some(10)));
     let some = load(&data, PixelFormat::Values, &["normalize"], true).unwrap();
     assert_eq!((some.len(), check(&some)), (2, 97));

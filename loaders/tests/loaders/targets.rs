@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::common::{SPEC, TestData, assert_mentions, pixels, raw, record_fault};
 use loaders::example::{self, FloatList, Labels};
-use loaders::{Error, EvalOrder, Example, Fault, ImageSpec, Loader, Options, PixelFormat, Target};
+use loaders::{Dtype, Error, EvalOrder, Example, Fault, ImageSpec, Loader, Options, PixelFormat, Target};
 
 /// Returns the numbers for sample `id`.
 fn numbers(id: u64) -> Vec<f32> {
@@ -54,7 +54,7 @@ fn batches_of_every_form_have_all_numbers() {
     let data = data(53, |_, _| {});
     assert_eq!(data.split().unwrap().class_names(), ["half", "minus"]);
     assert_eq!(check(&load(&data, PixelFormat::Values, &["normalize"], false).unwrap()), 53);
-    assert_eq!(check(&load(&data, PixelFormat::Bytes, &["normalize"], false).unwrap()), 53);
+    assert_eq!(check(&load(&data, PixelFormat::Bytes(Dtype::U8), &["normalize"], false).unwrap()), 53);
     let (labels, targets) = (Arc::new([0; 53]), (0..53).flat_map(numbers).collect());
     let kept = PixelFormat::CropRects { labels, label_sets: None, targets, spec: ImageSpec::new(8, 8, 3) };
     assert_eq!(check(&load(&data, kept, &["pad_crop(2)", "normalize"], false).unwrap()), 53);

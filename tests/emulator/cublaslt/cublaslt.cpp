@@ -15,7 +15,7 @@ enum { R_32F = 0, R_16F = 2, R_16BF = 14 };
 enum { COMPUTE_32F = 68, COMPUTE_32F_PEDANTIC = 69, COMPUTE_FAST_TF32 = 77 };
 enum { EPILOGUE_DEFAULT = 1, EPILOGUE_RELU = 2, EPILOGUE_BIAS = 4, EPILOGUE_RELU_BIAS = 6, EPILOGUE_BGRADA = 256, EPILOGUE_BGRADB = 512 };
 enum { ORDER_COL = 0, ORDER_ROW = 1 };
-/// How an algorithm may add the parts of a split product.
+/// How an algorithm adds the partial sums of a product that is split along k. The values are bits of a mask.
 enum { REDUCE_IN_PLACE = 1, REDUCE_COMPUTE_TYPE = 2 };
 
 struct cublasLtContext {};
@@ -122,7 +122,7 @@ static void multiply(const Product& p, float alpha, CUdeviceptr a, CUdeviceptr b
         float value = read(reinterpret_cast<const void*>(from), in, at);
         return rounds ? tf32(value) : value;
     };
-    // `a` is packed as [k][m], so that a column of `d` is a sum of its columns
+    // `a` is packed as [k][m], so that a column of `d` is a weighted sum of the rows of `packed`
     std::vector<float> packed(p.k * p.m);
     std::vector<double> column(p.m), sums(std::max(p.m, p.n), 0.0);
     for (uint64_t k = 0; k < p.k; ++k)

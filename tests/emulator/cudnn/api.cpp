@@ -104,7 +104,7 @@ Status set(Descriptor& d, int name, Type type, int64_t count, const void* values
     return complain(BAD_PARAM, "descriptor kind %d has no attribute %d that could be set", d.kind, name);
 }
 
-/// Returns the values of a computed attribute.
+/// Writes the values of a computed attribute to the program's array `to`, at most `room` values.
 template <class T>
 Status give(const std::vector<T>& all, Type expected, Type type, int64_t room, int64_t* count, void* to) {
     if (type != expected) return complain(ATTRIBUTE_TYPE, "an attribute read as type %d, it is %d", type, expected);
@@ -113,7 +113,7 @@ Status give(const std::vector<T>& all, Type expected, Type type, int64_t room, i
     return SUCCESS;
 }
 
-/// Fills descriptors that the caller has created.
+/// Fills the descriptors that the program has created and passed in the array `to`.
 Status fill(Kind kind, size_t there, int64_t room, int64_t* count, void* to, const std::function<void(Descriptor&, size_t)>& with) {
     if (count) *count = (int64_t)there;
     auto* given = static_cast<cudnnBackendDescriptor_t*>(to);

@@ -125,8 +125,8 @@ std::vector<Engine> engines(const Problem& o) {
     bool narrow = o.x.element != Element::F32;
     int64_t space = (int64_t)(4 * o.y.elements());
     std::vector<Engine> list;
-    // The engines that would be fastest come first, as in cuDNN. The backend's settings must exclude them; it must not
-    // depend on luck.
+    // Engines that round f32 to TF32 or are nondeterministic come first, as cuDNN lists its fastest engines first. The
+    // backend must exclude them by its settings, so it must not simply take the first engine.
     if (!narrow) list.push_back({3, true, false, true, 0});
     if (o.direction != Direction::Forward) list.push_back({2, narrow, true, false, 256});
     list.push_back({0, narrow, false, false, 0, 0});

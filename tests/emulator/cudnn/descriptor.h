@@ -13,7 +13,7 @@ namespace emulator {
 
 struct Descriptor;
 
-/// A value that was set or can be read.
+/// The value of an attribute of a descriptor.
 struct Value {
     Type type;
     int64_t count;
@@ -25,7 +25,7 @@ struct Descriptor {
     Kind kind;
     bool final = false;
     std::map<int, Value> values;
-    // The results of finalising.
+    // What `finalize` computes from the attributes. Which fields are used depends on the kind.
     Tensor tensor;
     std::shared_ptr<Problem> problem;
     Engine engine{};

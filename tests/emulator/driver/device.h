@@ -95,28 +95,28 @@ struct Capture;
 /// An item of work in a stream. It may run more than once if it is part of a graph.
 struct Work {
     std::string label;
-    /// Its node type in a graph.
+    /// The type of its node if it becomes part of a graph.
     int type = CU_GRAPH_NODE_TYPE_KERNEL;
     std::function<void()> run;
-    /// Returns true if it can run. If empty, it always can.
+    /// Returns true if the item can run now. If empty, the item can always run.
     std::function<bool()> ready;
     std::shared_ptr<Event> record;
     std::shared_ptr<Event> wait;
     uint64_t ticket = 0;
-    /// Counts the items that this process has enqueued.
+    /// Its number in the order in which this process has enqueued all items.
     uint64_t number = 0;
 };
 
 struct Event {
     bool timing = true;
     uint64_t issued = 0;
-    /// The number of the item with the last recording.
+    /// The number of the work item that recorded this event last.
     uint64_t item = 0;
     double milliseconds = 0;
     /// The stream of each recording that has not happened yet. A wait refers to one of these recordings, not to a later
     /// one on another stream.
     std::map<uint64_t, std::weak_ptr<struct Stream>> open;
-    /// The capture, if the last recording was part of one.
+    /// The stream capture that contains the last recording, if any.
     std::weak_ptr<Capture> capture;
     std::vector<int> after;
 
@@ -152,9 +152,10 @@ struct Stream {
     bool blocking;
     std::vector<Work> queue;
     size_t next = 0;
-    /// The number of the last item that was enqueued.
+    /// The number of the last work item that was enqueued on this stream.
     uint64_t item = 0;
-    /// True while work that the stream's next item waits for is looked up.
+    /// True while items of other streams run because this stream's next item waits for them. Detects streams that wait
+    /// for each other.
     bool waits = false;
     std::shared_ptr<Capture> capture;
     std::vector<int> frontier;
@@ -164,13 +165,14 @@ std::shared_ptr<Stream> stream_of(CUstream handle);
 /// Enqueues work, or adds it to a capture.
 CUresult enqueue(CUstream stream, std::string label, std::function<void()> run, int type = CU_GRAPH_NODE_TYPE_KERNEL);
 CUresult enqueue_on(const std::shared_ptr<Stream>& stream, Work work);
-/// Runs an item of work that the stream needs. Returns false if this is impossible for now.
+/// Runs the stream's next item, or an item of another stream that this item waits for. Returns false if neither can run
+/// now.
 bool advance(Stream& stream);
 /// Runs all work in the stream.
 void drain(Stream& stream);
 /// Runs all work of a device.
 void drain_device(int device);
-/// Runs all work that is needed until the recording has happened.
+/// Runs all work that must run before the recording number `ticket` of the event.
 void complete(Event& event, uint64_t ticket);
 
 // block.cpp

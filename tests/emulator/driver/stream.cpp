@@ -49,8 +49,8 @@ static bool ready(const Stream& stream) {
 
 static bool approach(Event& event, uint64_t ticket);
 
-/// Runs the first item of work in the stream or, if it waits for an event, an item that leads there. Returns false if
-/// this is impossible for now.
+/// Runs the first item of work in the stream or, if it waits for an event, one item that must run before this event is
+/// recorded. Returns false if neither can run now.
 static bool step(Stream& stream) {
     if (auto event = stream.queue[stream.next].wait; event && !event->done(stream.queue[stream.next].ticket)) {
         stream.waits = true;
@@ -72,7 +72,7 @@ static bool step(Stream& stream) {
     return true;
 }
 
-/// Runs an item of work that is needed until the recording has happened.
+/// Runs one item of work that must run before the recording number `ticket` of the event.
 static bool approach(Event& event, uint64_t ticket) {
     auto stream = event.open[ticket].lock();
     if (!stream || idle(*stream)) die("an event waits for a recording that never comes");
@@ -86,7 +86,7 @@ bool advance(Stream& stream) {
     return step(stream);
 }
 
-/// In the random order, lets other streams run from time to time, except those that wait for an event.
+/// If the schedule is random, runs items of random streams from time to time, except items that wait for an event.
 static void wander() {
     if (settings().order != Settings::Random || streams().empty()) return;
     while (chance(3) == 0) {
@@ -96,7 +96,8 @@ static void wander() {
     }
 }
 
-/// Calls `move` until `done`. While nothing moves, other threads may use the device.
+/// Calls `move` until `done` returns true. If `move` finds nothing to run, releases the lock for a moment, so that
+/// other threads can enqueue or run work.
 template <class Done, class Move>
 static void until(Done done, Move move) {
     while (!done()) {

@@ -1,4 +1,5 @@
-// Element types of tensors for the emulated libraries. Everything is computed in f32.
+// Element types of tensors for the emulated libraries. Elements are read as f32 and rounded to their type when they are
+// written.
 #pragma once
 #include <cmath>
 #include <cstdint>

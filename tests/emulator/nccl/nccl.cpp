@@ -5,8 +5,8 @@
 // from element to element, as in NCCL's rings. A thread runs the work that another rank waits for, because a real GPU
 // computes while its host is busy.
 //
-// `TRIREME_EMULATED_NCCL=RANK:PLACE:WHAT` lets something happen on a rank. PLACE is "join", or "sum", or "sumN" for all
-// sums from number N on. WHAT is "hang", a delay such as "20ms", a status that the call returns, or "later CODE" for a
+// `TRIREME_EMULATED_NCCL=RANK:PLACE:WHAT` causes a fault on a rank. PLACE is "join", or "sum", or "sumN" for all sums
+// from number N on. WHAT is "hang", a delay such as "20ms", a status that the call returns, or "later CODE" for a
 // status that only `ncclCommGetAsyncError` returns, while the sum hangs.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -44,11 +44,12 @@ struct ncclConfig_t {
 };
 
 static constexpr int MOST_RANKS = 64;
-/// Bytes of a sum that fit into the file. The file is sparse.
+/// Maximum size of a sum in bytes. The file has this much space per area, but is sparse.
 static constexpr size_t ROOM = 64 << 20;
 
-/// The beginning of the file. Then come two areas of `ROOM` bytes per rank, which a rank uses alternately: a rank that
-/// begins a sum knows that all ranks have finished the sum before the last one.
+/// The header of the shared file. Two areas of `ROOM` bytes per rank follow, which a rank uses alternately for its
+/// sums. When a rank begins a sum, it has finished the previous sum, so all ranks have finished reading the areas of the
+/// sum before that.
 struct Meeting {
     std::atomic<int> there;
     struct Member {
@@ -67,7 +68,7 @@ static size_t size_of(int type) {
     }
 }
 
-/// What `TRIREME_EMULATED_NCCL` lets happen on a rank.
+/// The fault that `TRIREME_EMULATED_NCCL` requests.
 struct Fault {
     int rank = -1;
     bool joining = false, hangs = false, later = false;
@@ -102,9 +103,9 @@ struct Group {
     bool blocking = true, aborted = false, connected = false;
     Clock::time_point since = Clock::now();
     uint64_t issued = 0;
-    /// A status that only `ncclCommGetAsyncError` returns.
+    /// The status of a group that has failed, which `ncclCommGetAsyncError` returns.
     ncclResult_t failed = ncclSuccess;
-    /// The group's first sum, which enqueues nothing before the ranks are connected.
+    /// Enqueues the group's first sum. `state` calls it once all ranks have joined.
     std::function<void()> first;
     std::weak_ptr<Stream> stream;
 
@@ -174,7 +175,7 @@ static auto& groups() {
     return *list;
 }
 
-/// Runs the work that other ranks wait for.
+/// Runs in a thread: runs this rank's enqueued work if other ranks wait for it, while the host is busy.
 static void serve() {
     for (;;) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -189,7 +190,8 @@ static void serve() {
 template <class T>
 static T combine(T a, T b, bool max) { return max ? (a > b ? a : b) : (T)(a + b); }
 
-/// Combines the ranks' elements. The first rank of an element depends on its place.
+/// Computes the sum or the maximum of the ranks' elements. The rank with which the sum of an element starts depends on
+/// the element's index.
 template <class T>
 static void add(const Group& group, uint64_t number, void* to, size_t count, bool max) {
     bool reverse = settings().order == Settings::Reverse;
@@ -225,7 +227,7 @@ static void finish(const Group& group, uint64_t number, void* to, size_t count, 
     }
 }
 
-/// Enqueues the two parts of a sum.
+/// Enqueues the two work items of a sum.
 static CUresult begin(std::shared_ptr<Group> group, uint64_t number, const void* from, void* to, size_t count, int type, bool max, CUstream handle) {
     auto stream = stream_of(handle);
     if (!stream) return CUDA_ERROR_INVALID_HANDLE;

@@ -91,7 +91,7 @@ static std::string processor() {
     return "";
 }
 
-/// CUDA's half headers are replaced by our own, but must exist where the source would find them.
+/// Checks that CUDA's half headers exist in the include folders. The emulator then uses kernel/half.h instead of them.
 static bool headers_found(const Program& program, std::string& log) {
     for (const char* header : {"cuda_fp16.h", "cuda_bf16.h"}) {
         size_t at = program.source.find(header);

@@ -44,7 +44,7 @@ pub mod order {
     pub use job::{Job, Order};
 }
 
-/// The real ring, except for the replaced files.
+/// The loader's own sources of the ring, without the modules that [`stand_ins`] replaces.
 #[path = "../../../loaders/src/ring"]
 pub mod ring {
     pub mod batch;

@@ -33,15 +33,15 @@ pub mod error {
 
 pub mod storage {
     pub mod mapping {
-        /// Counts the buffer. Each buffer is so small that its first piece populates all of it, so this runs once per
-        /// buffer.
+        /// Counts new buffers. The real function populates a buffer's memory piece by piece. Here a single piece covers
+        /// a whole buffer, so the ring calls this once per buffer.
         pub fn populate_fresh(_: &mut [f32]) {
             super::super::BUFFERS.set(super::super::BUFFERS.get() + 1);
         }
     }
 
     pub mod fetch {
-        /// Nothing is fetched.
+        /// Replaces the type that fetches records ahead of time. The tests do not read records.
         #[derive(Debug)]
         pub struct Fetch;
     }
@@ -55,7 +55,8 @@ pub mod storage {
     pub mod read_plan {
         use crate::error::Error;
 
-        /// A read plan whose threads may take their next job before they fill one.
+        /// Replaces the loader's read plan. If `ahead` is set, a thread takes its next job before it fills the batch of
+        /// the previous one.
         #[derive(Debug)]
         pub struct ReadPlan {
             pub ahead: bool,
@@ -95,7 +96,7 @@ pub mod storage {
 }
 
 pub mod mix {
-    /// Images are not mixed.
+    /// Replaces the settings of mixup and CutMix. The tests do not mix images.
     #[derive(Debug, Clone, Copy)]
     pub struct Mix;
 }
@@ -103,7 +104,7 @@ pub mod mix {
 pub mod transform {
     use crate::spec::ImageSpec;
 
-    /// A pipeline for images with a single value.
+    /// Replaces the transforms. An image consists of a single value.
     #[derive(Debug)]
     pub struct Pipeline;
 

@@ -1,5 +1,5 @@
-//! The loader's ring in every interleaving of its threads. Batches come once and in order, memory stays in its slots,
-//! and every thread ends.
+//! The loader's ring in every interleaving of its threads. Batches come once and in order, no more buffers are made
+//! than the ring has slots, and every thread ends.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use trireme_loom::storage::dataset::Split;
 use trireme_loom::transform::Pipeline;
 use trireme_loom::{FAULTY, LOST, buffers};
 
-/// An id that means a job without samples, as in a short last step.
+/// Stands for a missing sample in a list of ids: a job with only this id has no samples, as in a short last step.
 const NOBODY: u64 = 2000;
 
-/// Jobs with `each` samples, or without samples.
+/// An order of jobs with up to `each` samples. [`NOBODY`] ids are left out.
 struct Samples {
     ids: std::vec::IntoIter<u64>,
     each: usize,
@@ -40,7 +40,7 @@ struct Ring {
     threads: usize,
     slots: usize,
     ahead: bool,
-    /// Samples in a batch. Each is a piece of its own if threads do not look ahead.
+    /// Samples in a batch. If `ahead` is false, threads share a batch and each sample is a separate piece of work.
     each: usize,
 }
 
@@ -96,7 +96,7 @@ fn two_threads_that_take_their_next_jobs_early() {
     Ring { threads: 2, slots: 3, ahead: true, each: 1 }.check(&[7, 8, 9], take_all);
 }
 
-/// Two threads share batches, and the last batch is short. Samples come in order, and each is made once.
+/// Two threads fill parts of the same batch, and the last batch is short. Each sample must occur once and in order.
 #[test]
 fn pieces_of_a_batch_by_two_threads() {
     Ring { threads: 2, slots: 2, ahead: false, each: 2 }.check(&[7, 8, 9], |mut loader| {
@@ -106,8 +106,8 @@ fn pieces_of_a_batch_by_two_threads() {
     });
 }
 
-/// If both pieces of a batch fail, whether one thread or two make them, the consumer gets one error at the position of
-/// the batch.
+/// Both samples of the second batch are invalid. The consumer must get one error for this batch, whether one thread or
+/// two fill it.
 #[test]
 fn errors_of_pieces_come_once_in_their_turn() {
     for threads in [1, 2] {
@@ -130,8 +130,8 @@ fn failed_requests_lose_no_end_signal() {
     }
 }
 
-/// An early request that fails ends only the batch that it was for. `is_ready` is true only if the next batch needs no
-/// waiting.
+/// If a request for records ahead of time fails, the error belongs to the batch with these records, and earlier batches
+/// arrive. If `is_ready` returns true, `next` does not wait.
 #[test]
 fn requests_that_fail_end_their_own_batch() {
     for threads in [1, 2] {
@@ -147,7 +147,7 @@ fn requests_that_fail_end_their_own_batch() {
     }
 }
 
-/// The loader ends while one thread or both are making a piece of a batch.
+/// The loader is dropped while threads may still be filling parts of the second batch.
 #[test]
 fn threads_end_between_pieces() {
     Ring { threads: 2, slots: 1, ahead: false, each: 2 }.check(&[7, 8, 9, 10], |mut loader| {
@@ -157,7 +157,7 @@ fn threads_end_between_pieces() {
     });
 }
 
-/// A batch outlives its loader, which ends while the other slots are in any state.
+/// A batch stays valid after its loader is dropped. At that moment the other slots can be in any state.
 #[test]
 fn threads_end_with_their_loader() {
     for ahead in [false, true] {

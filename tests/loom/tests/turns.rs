@@ -21,7 +21,8 @@ unsafe impl Sync for Shared {}
 impl Shared {
     fn serve(&self, ticket: u64) {
         self.turns.wait(ticket);
-        // SAFETY: it is this ticket's turn; loom checks that no other thread is here
+        // SAFETY: `wait` has returned, so this thread holds the turn; loom reports an error if another thread accesses
+        // `served`
         self.served.with_mut(|served| unsafe { (*served).push(ticket) });
         self.turns.next();
     }

@@ -25,6 +25,7 @@ use backend::{
     PlanRequest, Planned, Queue, SoftLoss, SoftTargets, TensorDesc, Update,
 };
 pub use buffer::RemoteBuf;
+use loaders::Dtype;
 use queue::{Device, Memory, Queues, Task};
 
 pub struct Remote {
@@ -83,7 +84,7 @@ impl Remote {
 fn place_of(images: &Input<'_>) -> usize {
     match images {
         Input::Values(values) => values.as_ptr() as usize,
-        Input::Bytes { pixels, .. } => pixels.as_ptr() as usize,
+        Input::Bytes { pixels, .. } | Input::Stored { pixels, .. } => pixels.as_ptr() as usize,
         Input::Kept { .. } | Input::Held(_) => 0,
     }
 }
@@ -105,6 +106,20 @@ fn values(images: &Input<'_>, device: Option<(&[u8], usize, usize)>, shape: (usi
         Input::Bytes { pixels, tables, .. } => {
             let n = pixels.len() / (c * h * w);
             plain(n, &|row, channel, y, x| tables[channel][pixels[((row * h + y) * w + x) * c + channel] as usize])
+        }
+        Input::Stored { pixels, dtype, pairs, .. } => {
+            let size = dtype.bytes();
+            let n = pixels.len() / (c * h * w * size);
+            plain(n, &|row, channel, y, x| {
+                let bytes = &pixels[(((row * h + y) * w + x) * c + channel) * size..][..size];
+                let value = match dtype {
+                    Dtype::U16 => f32::from(u16::from_le_bytes([bytes[0], bytes[1]])),
+                    Dtype::I16 => f32::from(i16::from_le_bytes([bytes[0], bytes[1]])),
+                    Dtype::F32 => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+                    Dtype::U8 => panic!("bytes need tables"),
+                };
+                (value - pairs[channel][0]) / pairs[channel][1]
+            })
         }
         Input::Kept { views, tables, .. } => {
             let (pictures, height, width) = device.expect("kept pictures");

@@ -24,7 +24,7 @@ pub struct RemotePlan {
     statistics: Arc<Mutex<(Vec<f64>, u64)>>,
 }
 
-/// Everything that a pass needs, in device memory.
+/// Everything that a pass needs. The parameters are in device memory.
 #[derive(Clone)]
 struct PassMemory {
     number: u64,
@@ -155,7 +155,7 @@ impl Planned<Remote> for RemotePlan {
         let (dy, dy2) = (g.dy.memory()?, g.dy2.map(RemoteBuf::memory).transpose()?);
         let dx = g.dx.into_iter().map(|dx| dx.map(|dx| dx.memory()).transpose());
         let dx = dx.collect::<Result<Vec<_>, _>>()?;
-        // buckets that were already taken away belong to other ops
+        // a bucket that was already handed over has no gradients of this operation, so an empty buffer replaces it
         let buckets = g.dparams.buckets.iter().map(|bucket| bucket.memory().ok()).collect::<Vec<_>>();
         self.queues.enqueue(Task::new(move |device| {
             let (inputs, output) = (take(&x), HostBuf(y.lock().0.clone()));

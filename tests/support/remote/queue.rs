@@ -43,7 +43,7 @@ impl Event {
         self.reached.notify_all();
     }
 
-    /// Returns how often the event has been enqueued so far.
+    /// Returns how often the event has been enqueued so far, which is the number to pass to [`Self::wait`].
     pub fn last(&self) -> u64 {
         self.counts.lock().unwrap()[0]
     }
@@ -121,7 +121,7 @@ impl Task {
 /// The channel to the thread that computes.
 pub type TaskSender = Sender<Task>;
 
-/// The queue and its current recording.
+/// Sends operations to the device's thread, or stores them in `tape` while a pass is recorded.
 pub struct Queues {
     line: TaskSender,
     tape: RefCell<Option<Vec<Task>>>,

@@ -91,7 +91,10 @@ impl Plan {
         let plan = Geometry::new(op, &x, &y, activation).and_then(|g| Self::with_factors(cpu, r, &g, y, cpu.bf16));
         match plan {
             Ok(plan) if !plan.is_slow() => Ok(Some(plan)),
-            _ if x.bf16 => Err(Error::Unsupported { op: r.name.into(), why: "oneDNN has no fast primitive".into() }),
+            _ if x.bf16 => Err(Error::Unsupported {
+                op: r.name.into(),
+                why: "oneDNN has no fast primitive for this convolution in bf16; use precision = \"f32\"".into(),
+            }),
             _ => Ok(None),
         }
     }

@@ -13,7 +13,8 @@ use crate::{AlgorithmChoice, Algorithms, Backend, Error, Implementation, Impleme
 const ALGORITHMS_OF: &str = "convolutions";
 
 impl Cpu {
-    /// Returns a key that identifies where a table is valid: the oneDNN version and the block size.
+    /// Returns a key that identifies where a table is valid: the oneDNN version and the instruction set. All sets with
+    /// AVX-512 count as the same.
     fn on(&self) -> String {
         format!("{}, {}", onednn::version(), self.isa.min(Isa::Avx512).name())
     }

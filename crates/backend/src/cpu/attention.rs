@@ -12,7 +12,7 @@ use super::isa::Isa;
 use super::layout::Format;
 use super::relayout;
 use super::threads::Threads;
-use super::vector::{Avx2, Avx512, Job, Portable, Vectors};
+use super::vector::{Eight, Job, Portable, Sixteen, Vectors};
 use crate::position_bias;
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
@@ -20,21 +20,21 @@ use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDe
 #[derive(Clone, Copy)]
 enum Set {
     Portable(Portable),
-    Avx2(Avx2),
-    Avx512(Avx512),
+    Eight(Eight),
+    Sixteen(Sixteen),
 }
 
 impl Set {
     fn of(cpu: &Cpu) -> Self {
-        let wide = Avx512::detect().filter(|_| cpu.isa >= Isa::Avx512).map(Self::Avx512);
-        wide.or(Avx2::detect().map(Self::Avx2)).unwrap_or(Self::Portable(Portable))
+        let wide = Sixteen::detect().filter(|_| cpu.isa >= Isa::Avx512).map(Self::Sixteen);
+        wide.or(Eight::detect().map(Self::Eight)).unwrap_or(Self::Portable(Portable))
     }
 
     fn run<J: Job>(self, job: J) -> J::Output {
         match self {
             Self::Portable(set) => set.run(job),
-            Self::Avx2(set) => set.run(job),
-            Self::Avx512(set) => set.run(job),
+            Self::Eight(set) => set.run(job),
+            Self::Sixteen(set) => set.run(job),
         }
     }
 }

@@ -34,8 +34,8 @@ fn check(r: &PlanRequest<'_, Cpu>) -> Result<(), Error> {
     let same = |d: &TensorDesc| if by_channel { lined_up(d) } else { d.in_f32() == x[0].in_f32() };
     let alike = |d: &TensorDesc| same(d) || (d.is_plain() && x[0].is_plain());
     let why = if !x.iter().all(alike) {
-        "its inputs have different memory layouts, such as the image itself and the output of a convolution; \
-         put a convolution or a linear layer between them"
+        "the inputs of this layer have different memory layouts, such as the image itself and the output of a convolution; put a \
+         convolution or a linear layer before one of the inputs"
     } else if by_channel && x.iter().zip(r.shapes).any(|(d, s)| d.shape != *s) {
         READS_FLATTENED
     } else {

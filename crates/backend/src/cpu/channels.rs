@@ -13,9 +13,10 @@ struct Plan {
     threads: Threads,
     x: TensorDesc,
     y: TensorDesc,
-    /// For each channel of y, the offset of the channel that it copies in a sample of x.
+    /// For each channel of y, the offset in a sample of x at which the channel to copy begins.
     forward: Vec<Option<usize>>,
-    /// For each channel of x, the offset of its gradient in a sample of dy. `None` if y does not have the channel.
+    /// For each channel of x, the offset in a sample of dy at which the channel's gradient begins. `None` if y does not
+    /// have the channel.
     backward: Vec<Option<usize>>,
 }
 
@@ -30,8 +31,8 @@ pub(super) fn plan(cpu: &Cpu, op: &Channels, r: &PlanRequest<'_, Cpu>) -> Result
     Ok(Box::new(Plan { threads: cpu.threads, x, y, forward, backward }))
 }
 
-/// Writes all channels of all samples in `to`, including padding channels. `places` has the offset of each channel in a
-/// sample of `from`. A channel without an offset becomes zero.
+/// Writes all channels of all samples in `to`, including padding channels. For each channel, `places` has the offset of
+/// its source within a sample of `from`. A channel without an offset becomes zero.
 fn gather(
     threads: Threads,
     places: &[Option<usize>],

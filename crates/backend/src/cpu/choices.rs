@@ -225,6 +225,7 @@ pub(super) fn merged(before: &str, measured: &str, batches: &[usize], new: &[Str
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Manufacturer {
     /// The processor's family: 25 means Zen 3 or 4, 26 means Zen 5.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     Amd {
         family: u32,
     },
@@ -253,7 +254,7 @@ pub(super) fn manufacturer() -> Manufacturer {
 /// AVX-512 since Zen 4, and units of the full width since Zen 5.
 pub(super) fn table(isa: Isa, manufacturer: &Manufacturer) -> &'static str {
     match (isa, manufacturer) {
-        (Isa::Sse41, _) => "none",
+        (Isa::Sse41 | Isa::Neon, _) => "none",
         (Isa::Avx2, _) => "avx2",
         (_, Manufacturer::Amd { family: ..26 }) => "zen4",
         (_, Manufacturer::Amd { .. }) => "zen5",

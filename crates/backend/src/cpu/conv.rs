@@ -24,7 +24,7 @@ pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box
 }
 
 /// Plans the operation without a frame. If `on_grid` is false, Winograd kernels are not used. They cannot be used
-/// inside a frame. Their weights are in plain order, from which a plan for a smaller batch would conclude that
+/// inside a frame, because their weights are in plain order, from which a plan for a smaller batch would conclude that
 /// [`spread`] computes the convolution.
 fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: bool) -> Result<RatedPlan, Error> {
     // If the weights are in plain order, the plan for the largest batch uses `spread`. A smaller batch must do the

@@ -160,7 +160,7 @@ impl DeviceMemory for Cpu {
     }
 
     fn scale(&self, to: &mut AlignedBuf, factor: f32) -> Result<(), Error> {
-        // At most a few steps of a run need this, so it is not worth waking the threads.
+        // Only a few steps of a run, if any, scale a buffer, so it is not worth waking the threads.
         to.as_mut_slice().iter_mut().for_each(|x| *x *= factor);
         Ok(())
     }

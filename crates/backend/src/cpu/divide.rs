@@ -8,10 +8,10 @@ use std::ops::Range;
 pub trait Divide: Sync {
     type Part;
 
-    /// Returns the part of the thread that processes these items.
+    /// Returns the part that belongs to `thread`, which processes `items`.
     ///
     /// # Safety
-    /// No other call for this value may have the same thread or any of the same items.
+    /// While the part is in use, no other call on this value may have the same `thread` or any of the same `items`.
     unsafe fn part(&self, thread: usize, items: Range<usize>) -> Self::Part;
 }
 
@@ -45,8 +45,8 @@ impl<'a, T> SharedSlice<'a, T> {
     }
 }
 
-/// Returns the elements of some units of `unit` elements each, limited to `len`. Disjoint units have disjoint elements,
-/// even if the product overflows.
+/// Returns the range of elements that belong to some units of `unit` elements each, limited to `len`. Disjoint units
+/// have disjoint elements, even if the product overflows.
 fn elements(units: Range<usize>, unit: usize, len: usize) -> Range<usize> {
     let end = |units: usize| units.saturating_mul(unit).min(len);
     end(units.start)..end(units.end)
@@ -98,7 +98,7 @@ impl<'a, T: Send> Divide for PerThread<'a, T> {
 /// Exclusive access to some rows and columns of a row-major matrix in a slice.
 pub struct Matrix<'a, T> {
     slice: SharedSlice<'a, T>,
-    /// Elements from a row to the next.
+    /// Distance from a row to the next, in elements.
     stride: usize,
     rows: Range<usize>,
     columns: Range<usize>,
@@ -145,7 +145,7 @@ impl<'a, T> Matrix<'a, T> {
     }
 }
 
-/// A matrix that is divided by rows or by columns. Each item has `unit` of them.
+/// A matrix that is divided by rows or by columns. Each item has `unit` rows or columns.
 pub struct DividedMatrix<'a, T> {
     matrix: Matrix<'a, T>,
     unit: usize,

@@ -10,7 +10,7 @@ use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 pub(super) fn plan(cpu: &Cpu, op: &DropPath, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let (threads, p, index, sample, n) = (cpu.threads, op.0, r.index, r.x[0].sample_elems(), r.x[0].elems());
-    // Calls `f(factor, sample, its elements of y)` for all samples of the batch.
+    // Calls `f(factor, sample, the sample's elements of y)` for all samples of the batch.
     let each = move |pass: &Pass<'_, Cpu>, y: &mut AlignedBuf, f: &(dyn Fn(f32, usize, &mut [f32]) + Sync)| {
         let (training, key) = (pass.training, pass.key);
         threads.split(&mut y.as_mut_slice()[..n], sample, |first, run| {

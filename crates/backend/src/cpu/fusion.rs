@@ -10,22 +10,22 @@ use super::moments::OutputMoments;
 use super::threads::Threads;
 
 /// Work that the producer of a tensor and the tensor's only reader can take over from each other. A cell is empty if
-/// neither has offered it.
+/// neither has offered that work.
 #[derive(Default)]
 pub struct Fusion {
     /// The moments that the convolution before a norm offers to compute.
     pub(super) moments: OnceCell<Rc<OutputMoments>>,
     /// The batch norm that the following convolution may compute.
     pub(super) norm: OnceCell<Rc<FusedNorm>>,
-    /// The ReLU at the end of a convolution or linear layer. The reader may offer to compute its gradient.
+    /// The ReLU at the end of a convolution or linear layer. The reader may compute its gradient instead.
     pub(super) relu: OnceCell<Rc<OfferedRelu>>,
 }
 
-// ReLU at the end of a convolution or linear layer. If the only reader of the output is a max pooling, it sends no
-// gradient to windows with a maximum of at most 0. That already is ReLU's gradient, so the pass over output and
-// gradient is not needed.
+// ReLU at the end of a convolution or linear layer. If the only reader of the output is a max pooling, the pooling can
+// leave out the gradients of windows whose maximum is at most 0. Then the gradient that it writes already includes
+// ReLU's mask, and the layer needs no pass over output and gradient to apply the mask.
 
-/// A ReLU that offers the only reader of its output to compute its gradient.
+/// A ReLU whose gradient the only reader of its output may compute.
 pub struct OfferedRelu {
     /// Name of the operation that ends with this ReLU.
     pub op_name: String,
@@ -46,7 +46,7 @@ pub struct Relu {
 }
 
 impl Relu {
-    /// `op_name` is the name of the operation. If the output has a single reader, the ReLU is offered to it.
+    /// Creates the ReLU of the operation `op_name`. If the output has a single reader, offers the ReLU to it.
     pub fn new(present: bool, op_name: &str, reader: Option<&OnceCell<Rc<OfferedRelu>>>) -> Self {
         let offered = reader.filter(|_| present).map(|reader| {
             let offer = || Rc::new(OfferedRelu { op_name: op_name.into(), accepted: Cell::new(false) });

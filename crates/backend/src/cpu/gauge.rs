@@ -12,7 +12,7 @@ use super::isa::Isa;
 use super::number::Bf16;
 use super::threads;
 use super::threads::Threads;
-use super::vector::{Avx2, Avx512, Avx512Bf16, Job, MOST_LANES, Vectors, store};
+use super::vector::{Eight, Job, MOST_LANES, Sixteen, SixteenBf16, Vectors, store};
 use crate::{Cores, Error, Regions};
 
 /// Number of times that each loop is measured. The result is the fastest time, because other activity on the machine
@@ -112,10 +112,10 @@ impl Cores for Cpu {
 
     fn peak(&self) -> f64 {
         let wide = self.isa >= Isa::Avx512;
-        if let (true, Some(set)) = (self.bf16 == Some(Bf16::Native), Avx512Bf16::detect()) {
+        if let (true, Some(set)) = (self.bf16 == Some(Bf16::Native), SixteenBf16::detect()) {
             return rate(self.threads, || set.run(Products::<16>));
         }
-        match (Avx512::detect().filter(|_| wide), Avx2::detect().filter(|_| self.isa >= Isa::Avx2)) {
+        match (Sixteen::detect().filter(|_| wide), Eight::detect().filter(|_| self.isa.has_fma())) {
             (Some(set), _) => rate(self.threads, || set.run(Products::<16>)),
             (None, Some(set)) => rate(self.threads, || set.run(Products::<12>)),
             (None, None) => rate(self.threads, unfused),

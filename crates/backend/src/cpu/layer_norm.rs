@@ -164,7 +164,8 @@ impl Plan {
     /// Computes mean and 1 / standard deviation for each position of a tile.
     fn measure(&self, x: &[f32], tile: &TilePositions, to: &mut [[f32; 2]]) {
         let (mut sums, mut squares, mut copy) = ([0.0; TILE], [0.0; TILE], [0.0; TILE]);
-        // Sum offsets from the first channel, which is close to the other values, to lose less accuracy.
+        // The sums are over differences from the first channel's value. It is close to the other values, so the sums
+        // lose less accuracy.
         let near = self.spread(x[tile.first..][..tile.len].iter().step_by(self.x.block).map(|x| f64::from(*x)));
         for (block, elements) in self.blocks(tile).enumerate() {
             add_offsets(&x[elements], self.for_block(&near, block, &mut copy), &mut sums);

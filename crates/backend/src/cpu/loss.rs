@@ -3,8 +3,8 @@
 
 use crate::{CrossEntropy, Distance, Error, LossForm, LossSums, Objective, SoftLoss, Teaching, TensorDesc};
 
-/// See [`crate::Backend::cross_entropy`]. The target of class c is (1 - s) [c = label] + s / K, with smoothing s and K
-/// classes.
+/// Implements [`crate::Backend::cross_entropy`]. The target of class c is (1 - s) [c = label] + s / K, with smoothing s
+/// and K classes.
 pub(super) fn cross_entropy(
     desc: &TensorDesc,
     args: CrossEntropy<'_>,
@@ -49,7 +49,7 @@ pub(super) fn cross_entropy(
 /// Lower bound for a probability that is the base of a power.
 const LEAST: f32 = 1e-30;
 
-/// See [`crate::Backend::soft_loss`].
+/// Implements [`crate::Backend::soft_loss`].
 pub(super) fn soft_loss(
     desc: &TensorDesc,
     args: SoftLoss<'_>,
@@ -110,8 +110,8 @@ impl Normalizer {
     }
 }
 
-/// Returns the loss and writes its gradient with respect to the scores to `slopes`. With h_c = dL / d log p_c, the
-/// gradient of score k is h_k - p_k (sum of h).
+/// Returns the loss L and writes its gradient with respect to the scores to `slopes`. With p = softmax of the scores
+/// and h_c = dL / d log p_c, the gradient of score k is h_k - p_k (sum of h).
 fn softmax(row: &[f32], targets: &[f32], objective: Objective, slopes: &mut [f32]) -> f64 {
     let (normalizer, gamma) = (Normalizer::of(row, 1.0), objective.gamma);
     let (mut loss, mut total) = (0.0, 0.0);
@@ -165,8 +165,8 @@ fn distances(row: &[f32], targets: &[f32], distance: Distance, slopes: &mut [f32
     loss
 }
 
-/// Returns the loss of a row against the teacher's scores, without the row's weight, and adds its gradient, with the
-/// weight, to `slopes`.
+/// Returns the loss of a row against the teacher's scores, without the row's weight. Adds the gradient of this loss to
+/// `slopes`, multiplied by the row's weight.
 fn teach(row: &[f32], taught: &[f32], teaching: Teaching, weight: f32, slopes: &mut [f32]) -> f64 {
     let Teaching { share, temperature } = teaching;
     let (own, teacher) = (Normalizer::of(row, temperature), Normalizer::of(taught, temperature));

@@ -75,10 +75,10 @@ macro_rules! by_numbers {
 }
 pub(super) use by_numbers;
 
-// Products in bf16: how their factors are rounded, and where they are stored if the tensors themselves are not bf16.
-// Sums, weights and their gradients are f32. The bias gradient is the sum of the rounded dy.
+// Convolutions and matrix products in bf16: how their operands are rounded, and where the rounded operands are stored if
+// the tensors themselves are not bf16. Sums, weights and their gradients are f32. The bias gradient is the sum of the rounded dy.
 
-/// How the bf16 factors of convolutions and linear layers are stored.
+/// How the bf16 operands of convolutions and linear layers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bf16 {
     /// 16-bit numbers, for processors that multiply pairs of them.
@@ -107,7 +107,7 @@ impl Bf16 {
         }
     }
 
-    /// Returns the layout of a factor from its f32 layout.
+    /// Returns the layout of an operand of a convolution or matrix product. `md` is its layout in f32.
     pub fn factor(bf16: Option<Self>, md: Md) -> Result<Md, Error> {
         match bf16 {
             Some(Self::Native) => md.in_bf16(),
@@ -115,7 +115,7 @@ impl Bf16 {
         }
     }
 
-    /// Returns the number of f32 words for `elems` factors, rounded up to cache lines.
+    /// Returns the number of f32 words that store an operand of `elems` elements, rounded up to cache lines.
     fn words(self, elems: usize) -> usize {
         let words = if self == Self::Native { elems.div_ceil(2) } else { elems };
         words.next_multiple_of(LINE)
@@ -141,7 +141,7 @@ pub(super) struct Rounded {
     threads: Threads,
     /// Number of elements of x, w and y.
     elems: [usize; 3],
-    /// True if x is already bf16, and true if y and its gradient are.
+    /// First: true if x is already bf16. Second: true if y and its gradient are.
     narrow: [bool; 2],
     /// The rounded x, kept from the forward pass for backward. Empty in evaluation and if x is already bf16.
     x: AlignedBuf,

@@ -237,8 +237,8 @@ fn inside(offset: usize, pad: usize, stride: usize, size: usize, outputs: usize)
 }
 
 impl Depthwise {
-    /// Plans the gradient of a convolution in channel blocks. Its groups have a single input and a single output
-    /// channel.
+    /// Plans the gradient of a convolution in channel blocks whose groups have a single input channel and a single
+    /// output channel.
     pub fn new(threads: Threads, op: &Conv, x: TensorDesc, y: TensorDesc, name: &str) -> Result<Self, Error> {
         let [kh, kw] = op.kernel;
         let tap = |t: usize| {
@@ -284,7 +284,7 @@ impl OwnGradient for Depthwise {
     }
 }
 
-/// Adds the sums over the plane of a channel block: first for each tap, then the sum of dy.
+/// Adds the sums over the plane of a channel block to `sums`: for each tap the products of dy and x, then dy itself.
 fn sum_plane<const B: usize>(grid: &Grid, x: &[f32], dy: &[f32], sums: &mut [f64]) {
     let [from_width, width] = grid.widths;
     let (of_taps, of_bias) = sums.split_at_mut(grid.taps.len() * B);

@@ -13,7 +13,7 @@ use super::onednn::{Data, Engine, Layer, Primitive, Window, arg};
 use super::sys::Direction;
 use crate::{Error, TensorDesc};
 
-/// A primitive and, if it needs another weight layout than the arena, the copy of its weights.
+/// A primitive and, if it needs another weight layout than the arena's, the copy of its weights.
 pub(super) struct Product {
     primitive: Primitive,
     weight_copy: Option<WeightCopy>,

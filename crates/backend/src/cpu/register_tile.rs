@@ -2,7 +2,8 @@
 
 use super::vector::{Vectors, load, store};
 
-/// Calls a kernel for as many rows at a time as possible, until all rows are done.
+/// Calls a kernel for 1, 2, 4, 6, 8 or 12 rows at a time, as many as possible but at most `$most`, until all rows are
+/// done.
 macro_rules! by_rows {
     ($rows:expr, $most:expr, |$at:ident| $f:ident::<$s:ident, $c:literal>($($arg:expr),*)) => {
         let mut $at = 0;
@@ -20,8 +21,8 @@ macro_rules! by_rows {
 }
 pub(super) use by_rows;
 
-/// Steps of a sum without a test for the loop's end. The test would be a seventh of all instructions, which costs time
-/// if another hyperthread shares the core.
+/// Number of steps of a sum between two tests for the loop's end. A test in each step would be a seventh of all
+/// instructions, which costs time if another hyperthread shares the core.
 pub const UNROLLED: usize = 8;
 
 /// Repeats the body [`UNROLLED`] times. The compiler does not unroll loops that contain
@@ -113,7 +114,8 @@ pub fn rows<S: Vectors, const T: usize, const C: usize>(
     }
 }
 
-/// du[t] = sum over tiles of v[tile][t] d[tile], for T rows and a group of columns. If `add` is set, it is added to du.
+/// du[t] = sum over tiles of v[tile][t] d[tile], for T rows and a group of columns. If `add` is set, the sum is added
+/// to du.
 /// `v_step` and `d_step` are the floats from tile to tile.
 #[inline(always)]
 pub fn outer<S: Vectors, const T: usize, const C: usize>(
@@ -150,7 +152,7 @@ pub fn outer<S: Vectors, const T: usize, const C: usize>(
     }
     for _ in 0..tiles % UNROLLED {
         let (v, d) = next();
-        // SAFETY: as above.
+        // SAFETY: the pointers are inside the slices, as in the loop above.
         unsafe { rank_one(set, &mut acc, (v, 1), d) };
     }
     for (acc, du) in acc.into_iter().zip(du.chunks_exact_mut(width)) {

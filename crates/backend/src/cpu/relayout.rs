@@ -101,8 +101,8 @@ pub(super) fn output_layout(cpu: &Cpu, x: &TensorDesc, shape: Shape) -> TensorDe
     if cpu.channels_last && x.block == x.shape.c { channels_last(&y) } else { y }
 }
 
-/// Returns the layouts in which an operation reads its inputs, or `None` if it reads them as they are. A convolution
-/// decides this itself.
+/// Returns the layouts in which an operation reads its inputs. Returns `None` if the operation reads them as they are,
+/// and for convolutions, which choose the layouts themselves.
 pub(super) fn required_layouts(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
     if matches!(r.op, Op::Conv(_)) {
         return None;

@@ -1,5 +1,5 @@
 //! Convolutions for which oneDNN has only plain loops. They are computed as larger convolutions with zeros among their
-//! weights. Groups that do not fill channel blocks are merged until they do, and dilated kernels become dense.
+//! weights. Groups that do not fill channel blocks are merged into groups that do, and dilated kernels become dense.
 
 use net::Conv;
 
@@ -31,8 +31,9 @@ struct Enlargement {
 }
 
 impl Enlargement {
-    /// Returns the possible enlargements, the smallest first: groups as they are, merged until they fill channel
-    /// blocks, and all merged.
+    /// Returns the possible enlargements, the smallest first. Groups stay as they are, are merged until they fill
+    /// channel blocks, or are all merged. Each of these comes without and with a dense kernel. Combinations that change
+    /// nothing are left out.
     fn all(op: &Conv, inputs: usize, block: usize) -> Vec<Self> {
         let each = [inputs / op.groups, op.out_channels / op.groups];
         let fills = |merged: &usize| each.iter().all(|channels| (channels * merged).is_multiple_of(block));
@@ -50,7 +51,8 @@ impl Enlargement {
     }
 }
 
-/// Plans a convolution as a larger one. Returns `None` if oneDNN has no fast primitive for any of them.
+/// Plans a convolution as a larger convolution. Returns `None` if oneDNN has no fast primitive for any of the possible
+/// enlargements.
 pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Option<Box<dyn Planned<Cpu>>>, Error> {
     let inputs = r.x[0].shape.c;
     for enlargement in Enlargement::all(op, inputs, cpu.block) {

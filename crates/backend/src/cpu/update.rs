@@ -109,7 +109,7 @@ pub(super) fn update<'a>(
 }
 
 simd! {
-    /// Returns the sum of squares. Sums in f64, where the square of an f32 is exact.
+    /// Returns the sum of squares. It is computed in f64, where the square of an f32 is exact.
     fn square_sum(x: &[f32]) -> f64 {
         let mut sums = [0f64; LANES];
         let (groups, rest) = x.as_chunks::<LANES>();

@@ -1,8 +1,17 @@
-//! Vector registers of eight floats (AVX2) and of sixteen (AVX-512) with the same interface, so that one source serves
-//! both. Also the exponential in f32.
+//! Vector registers of eight floats (AVX2, or two registers of NEON) and of sixteen (AVX-512) with the same interface,
+//! so that one source serves all. Also the exponential in f32.
 
-use std::arch::{asm, x86_64 as x86};
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
 use std::f32::consts::LOG2_E;
+
+#[cfg(target_arch = "aarch64")]
+pub use neon::{Absent as Sixteen, Absent as SixteenBf16, Neon as Eight, transpose};
+#[cfg(target_arch = "x86_64")]
+pub use x86::{Avx2 as Eight, Avx512 as Sixteen, Avx512Bf16 as SixteenBf16, transpose};
 
 /// An instruction set with fused multiply-add. A value of the type exists only if the processor supports the set, which
 /// makes its operations safe to call.
@@ -55,8 +64,7 @@ pub trait Vectors: Copy + Send + Sync {
     /// Prefetches the cache line of an address. The address may be invalid.
     #[inline(always)]
     fn prefetch(self, address: *const f32) {
-        // SAFETY: a prefetch is only a hint and cannot fault.
-        unsafe { x86::_mm_prefetch::<{ x86::_MM_HINT_T0 }>(address.cast()) }
+        base::simd::prefetch(address.cast());
     }
 
     /// Runs a job in code that is compiled for this set.
@@ -136,6 +144,9 @@ impl<'a, S: Vectors, const R: usize, const C: usize> GridMut<'a, S, R, C> {
     }
 }
 
+/// Side of a square that `transpose` transposes: the lanes of [`Eight`].
+pub const SIDE: usize = Eight::LANES;
+
 /// Lanes of the longest register.
 pub const MOST_LANES: usize = 16;
 
@@ -146,113 +157,6 @@ pub trait Job {
     /// instruction set.
     fn run<S: Vectors>(self, set: S) -> Self::Output;
 }
-
-macro_rules! vectors {
-    ($(#[$doc:meta])* $name:ident, $features:literal, $detected:expr, $lanes:ty, $register:ident,
-     $count:literal, $factors:literal, $registers:literal, $rows:literal,
-     $splat:ident $add:ident $sub:ident $mul:ident $fmadd:ident $fnmadd:ident $max:ident $load:ident $store:ident,
-     |$least:ident, $a:ident, $b:ident| $where_above:expr,
-     |$p:ident, $q:ident, $sum:ident| $product:expr) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy)]
-        pub struct $name(());
-
-        impl $name {
-            /// Returns the set if the processor supports it.
-            pub fn detect() -> Option<Self> {
-                $detected.then_some(Self(()))
-            }
-        }
-
-        // SAFETY: for all operations, a value of this type exists only if the processor supports the set.
-        impl Vectors for $name {
-            type Lanes = $lanes;
-            const LANES: usize = $count;
-            const FACTORS: usize = $factors;
-            const REGISTERS: usize = $registers;
-            const ROWS: usize = $rows;
-
-            vectors! { @each
-                fn splat(value: f32) = x86::$splat(value);
-                fn add(a: $lanes, b: $lanes) = x86::$add(a, b);
-                fn sub(a: $lanes, b: $lanes) = x86::$sub(a, b);
-                fn mul(a: $lanes, b: $lanes) = x86::$mul(a, b);
-                fn max(a: $lanes, b: $lanes) = x86::$max(a, b);
-                fn mul_add(a: $lanes, b: $lanes, c: $lanes) = x86::$fmadd(a, b, c);
-                fn sub_mul(c: $lanes, a: $lanes, b: $lanes) = x86::$fnmadd(a, b, c);
-                fn product($p: $lanes, $q: $lanes, $sum: $lanes) = $product;
-                fn where_above($least: $lanes, $a: $lanes, $b: $lanes) = $where_above;
-            }
-            #[inline(always)]
-            fn in_order(self, a: Self::Lanes) -> Self::Lanes {
-                #[inline]
-                #[target_feature(enable = $features)]
-                fn in_order(mut a: $lanes) -> $lanes {
-                    // SAFETY: the assembly has no instruction, only a comment.
-                    unsafe { asm!("/* {0} */", inout($register) a, options(nostack, preserves_flags)) };
-                    a
-                }
-                // SAFETY: the processor supports the set.
-                unsafe { in_order(a) }
-            }
-            #[inline(always)]
-            unsafe fn load(self, from: *const f32) -> Self::Lanes {
-                // SAFETY: the processor supports the set, and the caller ensures that the floats are there.
-                unsafe { x86::$load(from) }
-            }
-            #[inline(always)]
-            unsafe fn store(self, lanes: Self::Lanes, to: *mut f32) {
-                // SAFETY: the processor supports the set, and the caller ensures that there is room.
-                unsafe { x86::$store(to, lanes) }
-            }
-
-            #[inline(always)]
-            fn run<J: Job>(self, job: J) -> J::Output {
-                #[target_feature(enable = $features)]
-                fn compiled<J: Job>(job: J, set: $name) -> J::Output {
-                    job.run(set)
-                }
-                // SAFETY: the processor supports the set.
-                unsafe { compiled(job, self) }
-            }
-        }
-    };
-    (@each $(fn $name:ident($($value:ident: $of:ty),*) = $result:expr;)*) => {$(
-        #[inline(always)]
-        fn $name(self, $($value: $of),*) -> Self::Lanes {
-            // SAFETY: the processor supports the set.
-            unsafe { $result }
-        }
-    )*};
-}
-
-vectors!(
-    /// AVX2 with FMA: sixteen registers of eight floats.
-    Avx2, "avx2,fma", (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")), x86::__m256, ymm_reg, 8, 1, 16, 6,
-    _mm256_set1_ps _mm256_add_ps _mm256_sub_ps _mm256_mul_ps _mm256_fmadd_ps _mm256_fnmadd_ps _mm256_max_ps
-    _mm256_loadu_ps _mm256_storeu_ps,
-    |least, a, b| x86::_mm256_and_ps(x86::_mm256_cmp_ps::<{ x86::_CMP_GT_OQ }>(a, least), b),
-    |a, b, c| x86::_mm256_fmadd_ps(a, b, c)
-);
-
-vectors!(
-    /// AVX-512: thirty-two registers of sixteen floats.
-    Avx512, "avx512f,avx2,fma", is_x86_feature_detected!("avx512f"), x86::__m512, zmm_reg, 16, 1, 32, 8,
-    _mm512_set1_ps _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_fmadd_ps _mm512_fnmadd_ps _mm512_max_ps
-    _mm512_loadu_ps _mm512_storeu_ps,
-    |least, a, b| x86::_mm512_maskz_mov_ps(x86::_mm512_cmp_ps_mask::<{ x86::_CMP_GT_OQ }>(a, least), b),
-    |a, b, c| x86::_mm512_fmadd_ps(a, b, c)
-);
-
-vectors!(
-    /// AVX-512 with products of bf16 pairs. Each lane of a factor has a pair, and all other operations are f32.
-    Avx512Bf16, "avx512f,avx512bw,avx512bf16,avx2,fma",
-    (is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512bf16")), x86::__m512, zmm_reg, 16, 2, 32, 8,
-    _mm512_set1_ps _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_fmadd_ps _mm512_fnmadd_ps _mm512_max_ps
-    _mm512_loadu_ps _mm512_storeu_ps,
-    |least, a, b| x86::_mm512_maskz_mov_ps(x86::_mm512_cmp_ps_mask::<{ x86::_CMP_GT_OQ }>(a, least), b),
-    |a, b, c| x86::_mm512_dpbf16_ps(c, pairs(a), pairs(b))
-);
 
 /// Eight floats without vector instructions, for processors that do not support any instruction set above.
 #[derive(Clone, Copy)]
@@ -322,13 +226,6 @@ impl Vectors for Portable {
     }
 }
 
-/// Reinterprets the bits as pairs of bf16.
-#[inline(always)]
-fn pairs(lanes: x86::__m512) -> x86::__m512bh {
-    // SAFETY: both types have 512 bits, and every bit pattern is valid.
-    unsafe { std::mem::transmute(lanes) }
-}
-
 // The exponential in f32. The compiler vectorises all its operations.
 
 /// Adding this to a number below 2^22 leaves the rounded integer in the lowest bits.
@@ -372,5 +269,18 @@ mod tests {
             assert_eq!((exp(far), exp(-far)), (f32::INFINITY, 0.0), "{far}");
         }
         assert!((-880..=-870).all(|x| (0.0..2e-38).contains(&exp(x as f32 / 10.0))));
+    }
+
+    #[test]
+    fn rows_become_columns() {
+        let Some(set) = Eight::detect() else { return crate::skip::skip("the processor has no AVX2") };
+        let (step, value) = (11, |row: usize, column: usize| (10 * row + column) as f32);
+        let from: Vec<f32> = (0..SIDE * step).map(|i| value(i / step, i % step)).collect();
+        let mut to = vec![-1.0; SIDE * step];
+        transpose(set, &from, &mut to, step);
+        for (i, to) in to.iter().enumerate() {
+            let (row, column) = (i / step, i % step);
+            assert_eq!(*to, if column < SIDE { value(column, row) } else { -1.0 });
+        }
     }
 }

@@ -44,7 +44,7 @@ impl DeviceMemory for Cuda {
     }
 
     fn parameter_bytes(&self) -> usize {
-        // f32 plus a 16-bit copy
+        // with 16-bit activations, a parameter has an f32 value and a 16-bit copy
         if self.shared.settings.precision == Precision::F32 { 4 } else { 6 }
     }
 
@@ -288,7 +288,7 @@ impl Queue<Cuda> for Cuda {
     }
 
     fn repeat(&self, name: &str, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
-        // the two places of the outbox have different addresses, so each of them needs its own captured pass
+        // a captured pass contains the address of the outbox's current place, so each place needs its own captured pass
         let place = self.shared.blocks.borrow().outbox.now() as u64;
         self.records.run(&self.shared, name, key ^ place, work)
     }

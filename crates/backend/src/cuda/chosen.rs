@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use crate::Algorithms;
 
-/// The algorithms of NVIDIA's libraries that are in use, and requested ones, which another rank or an earlier run has
-/// used.
+/// The algorithms of NVIDIA's libraries that are in use, and the algorithms that another rank or an earlier run has
+/// used and that are requested here.
 pub struct ChosenAlgorithms {
     wanted: RefCell<Algorithms>,
     used: RefCell<Algorithms>,

@@ -104,7 +104,7 @@ pub struct Product {
     layouts: [Layout; 3],
     algorithm: Algorithm,
     sizes: Sizes,
-    /// Address of the bias that the descriptor has. It is set again only if the address changes.
+    /// Bias address that is set in the descriptor. It is set again only if the address changes.
     bias: Cell<u64>,
     name: String,
 }
@@ -275,7 +275,10 @@ impl Problem<'_> {
         };
         cublaslt(status, "cublasLtMatmulAlgoGetHeuristic", name)?;
         if count < 1 {
-            let why = format!("cuBLASLt has no algorithm for this product on this GPU, in {}", self.settings.precision);
+            let why = format!(
+                "cuBLASLt has no algorithm for this matrix product on this GPU in {}; try another batch or precision",
+                self.settings.precision
+            );
             return Err(Error::Unsupported { op: name.into(), why });
         }
         Ok(Algorithm { raw: found.algo, workspace: found.workspaceSize })

@@ -94,7 +94,7 @@ impl DeviceKind for CudaDevice {
     fn notes(&self, precision: Precision, tf32: bool) -> Vec<String> {
         let slow = (precision == Precision::F32 && !tf32).then(|| {
             "note: precision = \"f32\" does not use the GPU's tensor cores. They multiply bf16 (precision = \"bf16\") and \
-             tf32 (tf32 = true) many times as fast. [cuda] in the recipe sets this for GPUs only"
+             tf32 (tf32 = true) many times as fast. To set this only for GPUs, write it into the section [cuda] of the recipe"
                 .to_string()
         });
         self.notes.iter().cloned().chain(switches().notes()).chain(slow).collect()
@@ -143,7 +143,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Waits for the GPU and returns when it reached each point since the last call.
+    /// Waits for the GPU. Returns the times at which the GPU reached the points that were recorded since the last call.
     pub fn take(&self, shared: &Shared) -> Result<Vec<Instant>, Error> {
         shared.settle()?;
         let mut stamps = self.stamps.take();

@@ -1,5 +1,5 @@
-//! Memory layout on the GPU: tensors are channels last, and parameters are f32 arenas with weights in the order in
-//! which the GPU reads them.
+//! Memory layout on the GPU: tensors are channels last, and arenas hold the parameters in f32, with weights in the
+//! order in which the GPU reads them.
 
 use net::{Reads, Shape};
 
@@ -23,7 +23,9 @@ pub fn layouts(r: &PlanRequest<'_, Cuda>) -> Result<Vec<TensorDesc>, Error> {
     let unfit = |why: &str| Error::Unsupported { op: r.name.into(), why: why.into() };
     let by_channel = r.op.reads() == Reads::Channels;
     if !r.x.iter().all(is_channels_last) {
-        return Err(unfit("on a GPU its input must be in channels-last order, not in planes"));
+        return Err(unfit(
+            "on a GPU, the input of this layer must be stored in channels-last order, but it is stored as planes",
+        ));
     }
     let flattened = r.x.iter().zip(r.shapes).any(|(d, s)| d.shape != *s && d.shape.plane() > 1 && d.shape.c > 1);
     if flattened && (by_channel || r.x.len() > 1) {
@@ -41,7 +43,7 @@ pub enum Format {
     /// PyTorch's order. The value is the number of elements.
     Plain(usize),
     /// Stored as (outer, plane, channels), which is (outer, channels, plane) in PyTorch: the filters of a convolution,
-    /// and the weights of a linear layer after an image.
+    /// and the weights of a linear layer that reads an image.
     ChannelsLast {
         outer: usize,
         /// Number of input channels per group.

@@ -33,15 +33,16 @@ type Handle = *mut c_void;
 const SUCCESS: c_int = 0;
 const IN_PROGRESS: c_int = 7;
 
-/// The C type `ncclConfig_t` of NCCL 2.14. Later versions have added fields at the end. They read as many bytes as `size`
-/// says, and use their defaults for the other fields.
+/// The C type `ncclConfig_t` of NCCL 2.14. In later versions it has more fields at the end. NCCL reads as many bytes as
+/// `size` says, and uses defaults for the other fields.
 #[repr(C)]
 struct Config {
     size: usize,
     magic: c_uint,
     version: c_uint,
     blocking: c_int,
-    /// Padding in 2.14, which newer versions read as `cgaClusterSize`. This value means that it is not set.
+    /// Padding in 2.14, which newer versions read as `cgaClusterSize`. It must contain NCCL's marker for a value that
+    /// is not set.
     unset: c_int,
 }
 
@@ -180,7 +181,7 @@ unsafe impl Send for Ring {}
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Maximum time to wait for the last sums when the communicator is dropped. Other ranks need this rank's contribution
-/// to them.
+/// to these sums.
 const LAST_SUMS: Duration = Duration::from_secs(10);
 
 impl Ring {
@@ -204,7 +205,7 @@ impl Ring {
         buffer.come_after(&self.stream)
     }
 
-    /// Aborts the communicator without waiting for its sums. If another rank is gone, they would never end otherwise.
+    /// Aborts the communicator without waiting for its sums. If another rank is gone, the sums would never end.
     fn leave(&mut self) {
         let handle = std::mem::replace(&mut self.handle, std::ptr::null_mut());
         // if the GPU has failed, ncclCommAbort may never return

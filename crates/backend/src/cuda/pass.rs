@@ -28,7 +28,7 @@ pub struct PassBlocks {
     pub running: Inlet<f32>,
     /// Each row's weight and targets, for a loss with soft targets.
     pub targets: Inlet<f32>,
-    /// Loss and correct predictions.
+    /// Loss and correct predictions of the last passes, for the host.
     pub outbox: Outbox,
     /// Loss and correct predictions of each row.
     pub losses: CudaBuf,
@@ -39,7 +39,7 @@ pub struct PassBlocks {
     pub not_finite: CudaBuf,
     /// The loss scale, and the inverse of the scale with which the current gradients were computed.
     pub scale: CudaBuf,
-    /// See `scale_settle` in kernels/arena.cu.
+    /// State of the loss scaling, see `state` in kernels/arena.cu.
     pub scale_state: CudaBuf,
     /// Host memory with the scales after each of the last [`SCALES_KEPT`] updates. `scale_settle` writes them
     /// round-robin.
@@ -125,9 +125,9 @@ const EPOCH: usize = NUMBERS;
 const LOSS: usize = EPOCH + 1;
 const ROWS: usize = LOSS + 1;
 
-/// Values that the host writes before each pass and before an optimizer step. They are one block on the GPU. It is
-/// filled by a copy or by the kernel that writes the network's input. Its address does not change, so a captured pass
-/// can read it in each replay.
+/// Values that the host writes before each pass and before an optimizer step. On the GPU, they are one block, which is
+/// filled by a copy or by the kernel that writes the network's input. The block's address does not change, so a
+/// captured pass can read it in each replay.
 pub struct Inbox {
     block: Inlet<u64>,
     /// The host's copy of the block, which the next transfer sends.
@@ -258,7 +258,7 @@ struct Place {
     /// Number of rows in the loss.
     rows: u64,
     classes: usize,
-    /// Recorded when the next pass begins, so it includes the update after this pass. Valid if `marked`.
+    /// Recorded when the next pass begins, and so also after the update that follows this pass. Valid if `marked`.
     end: Event,
     marked: bool,
     /// Recorded by [`Outbox::mark`] right after the pass. It counts as done if `mark` is never called.

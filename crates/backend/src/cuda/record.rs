@@ -1,6 +1,7 @@
 //! Captures passes as CUDA graphs and replays them. The first time, a pass is enqueued directly, because libraries
-//! initialise at their first call. The second time it is captured. From then on it is a single call. A pass that the
-//! driver cannot capture is enqueued directly each time, which is reported in the log once.
+//! initialise at their first call. The second time it is captured. From then on it is a single call, until memory
+//! moves: then the pass starts over. A pass that the driver cannot capture is enqueued directly each time, which is
+//! reported in the log once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -27,9 +28,9 @@ pub struct Records {
 }
 
 enum Record {
-    /// Enqueued once. The value is `Shared::moved` at that time.
+    /// Enqueued directly. The value is `Shared::moved` after that.
     Seen(u64),
-    /// Captured, with `Shared::moved` at that time.
+    /// Captured. The number is `Shared::moved` at that time.
     Ready(Recorded, u64),
     /// The pass cannot be captured as a graph.
     Never,
@@ -190,7 +191,7 @@ fn instantiate(captured: &Captured) -> Result<Recorded, Error> {
     // SAFETY: the graph was just captured.
     let launches = unsafe { launches_of_graph(captured.0) }?;
     let mut graph = std::ptr::null_mut();
-    // SAFETY: as above, and the pointer is valid for the call.
+    // SAFETY: the graph was just captured, and the pointer is valid for the call.
     let made = unsafe { sys::cuGraphInstantiateWithFlags(&mut graph, captured.0, 0) };
     driver(made, "cuGraphInstantiateWithFlags", "a recorded pass")?;
     Ok(Recorded { graph, launches })

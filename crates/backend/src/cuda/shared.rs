@@ -235,7 +235,7 @@ pub struct NarrowParams {
 }
 
 impl NarrowParams {
-    /// Returns this bucket's index, or `None` if it has no copy.
+    /// Returns the index of the bucket with these f32 weights, or `None` if it has no 16-bit copy.
     pub fn bucket(&self, weights: &CudaBuf) -> Option<usize> {
         self.weights.iter().position(|copy| copy.source == (weights.address(), weights.len()))
     }

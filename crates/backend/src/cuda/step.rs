@@ -15,11 +15,11 @@ const PIECE: usize = 4096;
 /// Lists and work memory of an optimizer step.
 #[derive(Default)]
 pub struct StepLists {
-    /// Keyed by the parameters' address and whether any gradients are stored in 16 bits.
+    /// The pieces of each bucket, by the address of its parameters and whether any gradients are stored in 16 bits.
     pub updates: RefCell<HashMap<(u64, bool), Pieces>>,
-    /// Keyed by the address of the resulting rates.
+    /// Data for the norms, by the address of the resulting rates.
     pub norms: RefCell<HashMap<u64, NormLists>>,
-    /// Keyed by the gradients' address.
+    /// The units of each bucket, by the address of its gradients.
     pub units: RefCell<HashMap<u64, UnitList>>,
 }
 

@@ -3,8 +3,9 @@
 
 use crate::{CrossEntropy, Distance, Error, LossForm, LossSums, Objective, SoftLoss, Teaching, TensorDesc};
 
-/// The target of class c is (1 - s) [c = label] + s / K, where s is the smoothing. The gradient of the scores is
-/// softmax - target. Of equal scores, the one with the smallest index ranks first. NaN is never the best score.
+/// The target of class c is (1 - s) [c = label] + s / K for K classes, where s is the smoothing. The gradient of the
+/// scores is softmax - target. If scores are equal, the class with the smallest index ranks first. NaN is never the
+/// best score.
 pub(super) fn cross_entropy(
     desc: &TensorDesc,
     args: CrossEntropy<'_>,
@@ -100,7 +101,8 @@ fn log_softmax(z: &[f64], temperature: f64) -> Vec<f64> {
     z.iter().map(|v| (v - top) / temperature - total.ln()).collect()
 }
 
-/// With h_c = dL / d log p_c, the gradient of score k is h_k - p_k (sum of h).
+/// Returns the loss L of scores `z` with targets `t`. With p = softmax(z) and h_c = dL / d log p_c, the gradient of
+/// score k is h_k - p_k (sum of h).
 fn softmax(z: &[f64], t: &[f64], objective: Objective) -> Row {
     let gamma = f64::from(objective.gamma);
     let logs = log_softmax(z, 1.0);

@@ -13,7 +13,7 @@ use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
 pub(super) struct Plan {
     op: Norm,
     x: TensorDesc,
-    /// The rows that are normalised together, each with its own statistics.
+    /// Groups of rows that are normalised together. Each group has its own statistics.
     groups: Vec<Group>,
 }
 
@@ -23,7 +23,7 @@ struct Group {
     x: TensorDesc,
     rows: Range<usize>,
     mean: Vec<f64>,
-    /// Sum of squared deviations from the mean.
+    /// Sum of squared deviations from the mean, for each channel.
     m2: Vec<f64>,
     /// Values per channel in the statistics: this rank's or the whole batch's.
     n: f64,
@@ -43,7 +43,7 @@ impl Group {
         1.0 / (self.m2[c] / self.n + self.op.eps as f64).sqrt()
     }
 
-    /// Computes mean and M2 over the rows, and over all ranks if the pass spans them.
+    /// Computes mean and `m2` over the rows, and over all ranks if the pass spans them.
     fn statistics(&mut self, pass: &Pass<'_, Reference>, x: &HostBuf) -> Result<(), Error> {
         self.n = self.count();
         for c in 0..self.x.shape.c {

@@ -16,7 +16,7 @@ pub struct AdamRule {
     pub correction1: f64,
     /// 1 / sqrt(1 - beta2^t) at step t.
     pub correction2: f64,
-    /// AdamW: the weight decay first shrinks the parameter by `lr weight_decay` and is not part of g.
+    /// True for AdamW: the weight decay first multiplies the parameter by `1 - lr weight_decay` and is not part of g.
     pub decoupled: bool,
 }
 

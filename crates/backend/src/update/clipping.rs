@@ -10,13 +10,13 @@ use crate::memory::ParamFormat;
 /// A tensor whose norm is needed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormedTensor {
-    /// Its elements in the bucket.
+    /// The tensor's elements in the bucket.
     pub range: Range<usize>,
-    /// The weight decay of its parameter group.
+    /// The weight decay of the tensor's parameter group.
     pub weight_decay: f64,
     /// True if the update rule may adapt this tensor's learning rate.
     pub adapts: bool,
-    /// Factor on its learning rate.
+    /// Factor on the tensor's learning rate.
     pub factor: f32,
 }
 
@@ -60,7 +60,7 @@ const NONE: u32 = u32::MAX;
 /// A parameter that is clipped by units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnitTensor {
-    /// Its elements in the bucket.
+    /// The parameter's elements in the bucket.
     pub range: Range<usize>,
     pub count: usize,
 }
@@ -70,16 +70,16 @@ pub struct UnitTensor {
 pub struct Units {
     /// In memory order, without overlaps.
     pub tensors: Vec<UnitTensor>,
-    /// For each tensor, its elements' units. Units are numbered within a tensor.
+    /// For each tensor, the unit of each of its elements. Units are numbered within a tensor.
     index: Vec<Vec<u32>>,
     /// Largest allowed ratio between the norms of gradient and weights.
     pub part: f64,
 }
 
 impl Units {
-    /// Smallest norm of weights that is used, so that weights that are zero can change.
+    /// Smallest norm of weights. It replaces smaller norms, so that weights that are zero can change.
     pub const LEAST: f64 = 1e-3;
-    /// Smallest gradient norm that a limit is divided by.
+    /// Smallest divisor of a limit. It replaces gradient norms that are smaller.
     pub const TINY: f64 = 1e-6;
 
     /// Creates an empty list. `part` must be positive.

@@ -46,7 +46,8 @@ impl UpdateRule for LambRule {
         })
     }
 
-    /// `step_rates` in update.cu reads LARS's eta and larc. With 1 and 0, its ratio is `|w| / |r|`.
+    /// `step_rates` in cuda/kernels/update.cu reads LARS's eta and larc from the second and third of these numbers.
+    /// With eta = 1 and larc = 0, LARS's ratio becomes `|w| / |r|`.
     fn kernel(&self) -> Kernel {
         let Self { beta1, beta2, eps, correction1, correction2, second_pass } = *self;
         let name = if second_pass { "update_lamb_along" } else { "update_lamb" };

@@ -9,10 +9,10 @@ pub struct LarsRule {
     pub momentum: f64,
     /// Trust coefficient, the factor on `|w| / |g|`.
     pub eta: f64,
-    /// NVCaffe's clipping: a tensor's own rate is at most the learning rate.
+    /// True to use LARC's clipping as in NVCaffe: a tensor's own rate is at most the learning rate.
     pub larc: bool,
-    /// True if the learning rate is outside the buffer: `v = m v + lambda g; w -= lr v`, where lambda is the trust
-    /// ratio.
+    /// True if the learning rate is outside the momentum buffer: `v = m v + lambda g; w -= lr v`, where lambda is the
+    /// trust ratio.
     pub corrected: bool,
 }
 
@@ -37,7 +37,7 @@ impl UpdateRule for LarsRule {
         })
     }
 
-    /// `step_rates` in update.cu reads eta and larc.
+    /// `step_rates` in cuda/kernels/update.cu reads eta and larc.
     fn kernel(&self) -> Kernel {
         Kernel { name: "update_lars", numbers: vec![self.momentum, self.eta, flag(self.larc), flag(self.corrected)] }
     }

@@ -77,8 +77,9 @@ pub struct ParamGroup {
     pub rate: usize,
 }
 
-/// An optimizer step. In the rules' formulas, g is the gradient after clipping by norm plus `weight_decay` times the
-/// parameter w, and lr includes the group's rate.
+/// An optimizer step. In the rules' formulas, w is a parameter, lr includes the group's factor, and g = c * gradient +
+/// weight_decay * w, where c is the factor from clipping by norm. Rules with decoupled weight decay omit the second
+/// term of g.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {
     pub rule: Rule,

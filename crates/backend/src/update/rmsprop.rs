@@ -26,7 +26,7 @@ pub struct RmsPropRule {
     pub variant: RmsPropVariant,
     /// Decay of s, the mean square of the gradient.
     pub alpha: f64,
-    /// Added to the denominator. Must be positive.
+    /// Added to the denominator (PyTorch), or to s in the root (TensorFlow). Must be positive.
     pub eps: f64,
     pub momentum: f64,
     /// True to divide by the standard deviation instead of the root mean square.

@@ -13,7 +13,7 @@ pub struct GroupStep {
     pub lr: f64,
     /// Learning rate of the step, without the group's factor.
     pub step_lr: f64,
-    /// Factor of the group, including its trust ratio.
+    /// The group's factor on the learning rate, including the group's trust ratio.
     pub group_factor: f64,
 }
 
@@ -54,8 +54,8 @@ pub struct Kernel {
 }
 
 pub trait UpdateRule {
-    /// Returns the number of values that the rule keeps per parameter, at most three. For a rule with two passes this
-    /// includes the direction.
+    /// Returns the number of values that the rule keeps per parameter, at most three. For a rule with two passes, this
+    /// includes the direction that the first pass stores.
     fn slots(&self) -> usize;
 
     /// Applies the rule to all elements of a group. Returns true if all new parameters are finite.
@@ -77,7 +77,7 @@ pub trait UpdateRule {
 
     /// Returns the second pass of a rule with two passes. The first pass writes a direction to the last slot and does
     /// not change the parameters. The second pass gets the directions instead of gradients, and rates adapt to the
-    /// norms of the directions. Its kernel reads the same numbers.
+    /// norms of the directions. The kernels of both passes read the same numbers.
     fn second_pass(&self) -> Option<Self>
     where
         Self: Sized,

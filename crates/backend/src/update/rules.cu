@@ -31,8 +31,8 @@ extern "C" __global__ void update_adam(const Piece* pieces, u32 count, const dou
     });
 }
 
-// numbers[2]: alpha, [3]: 1 - alpha, [4]: eps, [5]: momentum, [6]: centred, [7]: TensorFlow's formula, [8]: its
-// learning rate is outside the momentum buffer
+// numbers[2]: alpha, [3]: 1 - alpha, [4]: eps, [5]: momentum, [6]: centred, [7]: TensorFlow's formula, [8]: the
+// learning rate is outside the momentum buffer (read only with TensorFlow's formula)
 extern "C" __global__ void update_rmsprop(const Piece* pieces, u32 count, const double* numbers, const float* rates, const u32* skip, float* w, const float* g, const T* narrow, float* slot0, float* slot1, float* slot2, T* half, u32* not_finite) {
     float alpha = (float)numbers[2], rest = (float)numbers[3], eps = (float)numbers[4], momentum = (float)numbers[5];
     bool centred = numbers[6] != 0.0, tensorflow = numbers[7] != 0.0, within = tensorflow && numbers[8] == 0.0;

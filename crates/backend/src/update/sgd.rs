@@ -1,5 +1,5 @@
 //! SGD with momentum m in slot b: `b = m b + g; w -= lr (nesterov ? g + m b : b)`. The learning rate is outside the
-//! buffer, as in PyTorch.
+//! momentum buffer, as in PyTorch.
 
 use super::rule::Real;
 use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};

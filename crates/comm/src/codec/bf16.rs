@@ -28,8 +28,8 @@ pub const ENTRY: Entry = Entry {
 };
 
 simd! {
-    /// Rounds `gradients` to bf16 and stores the rounding errors in `residual`. The residual of a value that is not
-    /// finite after rounding stays unchanged, because the step cannot be used anyway.
+    /// Rounds `gradients` to bf16 and stores the rounding errors in `residual`. If a value is not finite after
+    /// rounding, its residual stays unchanged. The step is then skipped or the run fails.
     fn split(gradients: &mut [f32], residual: &mut [f32]) {
         for (g, r) in gradients.iter_mut().zip(residual) {
             let rounded = widen(round(*g));

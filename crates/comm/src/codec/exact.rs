@@ -208,7 +208,7 @@ impl Exempt {
         }
     }
 
-    /// Sums the codes over all ranks.
+    /// Sums the integers over all ranks.
     pub fn send(&mut self, world: &World) -> Result<(), Error> {
         world.sum_i32_bits(&mut self.codes)
     }

@@ -33,7 +33,8 @@ fn largest(shares: &[Vec<f64>]) -> Vec<u32> {
     most
 }
 
-/// Returns 2^k and 2^-k. `summands` numbers below 2^(field - 1022), each multiplied by 2^k, add up to at most 2^62.
+/// Returns 2^k and 2^-k. `field` is the largest f64 exponent field, so all summands are below 2^(field - 1022) in
+/// magnitude. If each of `summands` numbers is multiplied by 2^k, the magnitude of their sum is at most 2^62.
 #[inline(always)]
 fn scale(field: u32, summands: usize) -> (f64, f64) {
     let k = (62 - head_room(summands) as i32 - (field as i32 - 1022)).min(MOST);

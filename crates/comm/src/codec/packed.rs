@@ -83,8 +83,8 @@ impl Packed {
         self.words.fill(0);
     }
 
-    /// Adds one worker's codes for a tensor. `number` counts only packed tensors. `code` gets a block's gradients and
-    /// as many random words, and replaces the words by codes.
+    /// Encodes one worker's gradients of a tensor and adds the codes to the sums. `number` is the tensor's index among
+    /// the packed tensors. `code` gets a block's gradients and as many random words, and replaces the words by codes.
     pub fn add(&mut self, number: usize, gradients: &[f32], stream: Stream, code: impl Fn(&[f32], &mut [u32])) {
         let (lanes, run) = (self.lanes, self.block());
         let words = &mut self.words[self.places[number].1.clone()];
@@ -96,7 +96,8 @@ impl Packed {
         }
     }
 
-    /// Writes `(sum of codes - zero) / one * scale` for each element.
+    /// Writes `(sum of codes - zero) / one * scale` for each element of a tensor, where `zero` is the sum of all
+    /// workers' offsets and `one` is the code of a gradient that equals the scale.
     pub fn decode(&self, number: usize, (zero, one): (i32, f32), scale: f32, into: &mut [f32]) {
         let (lanes, run) = (self.lanes, self.block());
         let words = &self.words[self.places[number].1.clone()];

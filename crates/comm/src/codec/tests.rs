@@ -195,7 +195,7 @@ fn shares_of_ranks_add_up_to_one_ranks() {
     }
 }
 
-/// Adds the workers in reverse order.
+/// Returns the codec's sum when the shares are in reverse order of the workers.
 fn step_turned(entry: &Entry, bucket: &Bucket, workers: &[Vec<f32>]) -> Vec<f32> {
     let mut codec = (entry.make)(bucket, &settings(workers.len()), 0..workers.len());
     let mut workers: Vec<_> = workers.iter().cloned().enumerate().rev().collect();

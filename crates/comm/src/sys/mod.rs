@@ -1,7 +1,7 @@
 //! The raw MPI calls. Return codes are checked in release builds too.
 //!
-//! All `unsafe` code of this crate is in this folder. `world` splits long buffers and has the typed collectives,
-//! `thread` determines which thread calls.
+//! All `unsafe` code of this crate is in this folder. `world` has the typed collectives and splits long buffers.
+//! `thread` determines which thread calls MPI.
 
 mod communicator;
 mod process;

@@ -120,7 +120,7 @@ static MESSAGES: OnceLock<[(c_int, String); 2]> = OnceLock::new();
 pub(crate) fn explain(limit: &str) {
     let text = |signal: &str| {
         format!(
-            "ended by {signal}. The address space is limited ({limit}), so a library has probably failed to allocate memory: raise the \
+            "ended by {signal}. The address space is limited ({limit}), so a library has probably failed to allocate memory: raise this \
              limit, or use a smaller batch or fewer --threads. If this happens without a limit, please report it\n"
         )
     };

@@ -24,13 +24,13 @@ pub enum Averaging {
     /// The mean of the values after step `first` and after every `period` further steps. Until step `first`, the
     /// averages are equal to the current values.
     Equal {
-        /// The step whose values are the first in the mean.
+        /// The mean begins with the values after this step.
         first: u64,
         /// Number of steps between two values of the mean.
         period: u64,
     },
     /// After every `period` steps t, with d = decay * (t / total)^power: average += (1 - d) (value - average), and then
-    /// the average replaces the value. It also replaces the value after the last step, `total`.
+    /// the average replaces the value. After the last step, `total`, the average replaces the value in any case.
     Lookahead { period: u64, decay: f64, power: f64, total: u64 },
 }
 

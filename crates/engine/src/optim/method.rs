@@ -42,7 +42,7 @@ pub trait Method {
         true
     }
 
-    /// Returns true if weight decay applies to a parameter of this shape when `no_decay` is absent.
+    /// Returns true if weight decay applies to a parameter of this shape when the recipe has no `no_decay`.
     fn decays(&self, _shape: &[usize]) -> bool {
         true
     }

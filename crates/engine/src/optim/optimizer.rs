@@ -34,8 +34,8 @@ pub struct StepOutcome {
 
 struct StepNumbers {
     update: Update,
-    /// The update for parameters that are frozen at first. Their steps are counted from the first step that trains
-    /// them.
+    /// The update for parameters that are frozen at first. Its coefficients use a step count that begins with the first
+    /// step that trains these parameters.
     late: Update,
     average: f32,
 }
@@ -45,7 +45,7 @@ struct SecondPass<B: Backend> {
     /// The directions that the first pass writes. The rule treats them as its last slot. They are not kept between
     /// steps.
     directions: Arena<B>,
-    /// One plan for all parameters, and one without frozen parameters.
+    /// A plan for all parameters, and one without the parameters that are frozen at first.
     plans: [StepPlan<B>; 2],
 }
 
@@ -55,14 +55,15 @@ pub struct Optimizer<B: Backend> {
     clip_value: Option<f64>,
     /// For each bucket, the output units whose gradients adaptive clipping limits. Empty without adaptive clipping.
     units: Vec<Units>,
-    /// The first plan has all parameters, the second omits the frozen ones.
+    /// The first plan is for all parameters. The second leaves out those that are frozen at first, and is used while
+    /// they are frozen.
     plans: [StepPlan<B>; 2],
     /// For each bucket, whether its parameters are frozen at first.
     frozen: Vec<bool>,
     slots: Vec<Arena<B>>,
     /// Present if the rule has two passes.
     second: Option<SecondPass<B>>,
-    /// For each of the last two steps, a copy of the first factors of its plan, which include the norm of all
+    /// For each of the last two steps, a copy of the first values in [`StepPlan::rates`], which include the norm of all
     /// gradients. The copies to the host are asynchronous. Present if steps limit this norm.
     norms: Option<[B::Buf; 2]>,
     /// Momentum to use instead of the one in the settings.
@@ -169,8 +170,8 @@ impl<B: Backend> Optimizer<B> {
         self.momentum = momentum;
     }
 
-    /// Counts the steps of initially frozen parameters from this step on, as if they were added to the optimizer in
-    /// this step.
+    /// Makes the step count of the initially frozen parameters begin after `step` steps, as if they were added to the
+    /// optimizer then.
     pub fn begin_frozen_at(&mut self, step: u64) {
         self.late = step;
     }
@@ -219,11 +220,11 @@ impl<B: Backend> Optimizer<B> {
         Ok(finite)
     }
 
-    /// Runs the pass of a rank's last worker and then the optimizer step, without waiting for the host between the two.
-    /// The device must have a queue and the gradients must stay on this rank.
+    /// Runs the pass of a rank's last worker and then the optimizer step. The device does not wait for the host between
+    /// the two. The device must have a queue and the gradients must stay on this rank.
     ///
     /// [`Graph::sums`] returns the sums of the pass. If a parameter is not finite, the sums of the next pass show it.
-    /// The gradients in the graph are undefined afterwards.
+    /// The gradients in the graph may be undefined afterwards.
     pub fn step_with_pass(
         &mut self,
         graph: &mut Graph<B>,
@@ -301,8 +302,8 @@ impl<B: Backend> Optimizer<B> {
         &mut self.plans[usize::from(held)]
     }
 
-    /// Clips the gradients, computes norms, and updates each bucket. Returns false if it is already known that a
-    /// parameter is not finite.
+    /// Undoes the loss scaling, clips the gradients, computes norms, and updates each bucket that is currently trained.
+    /// Returns false if it is already known that a parameter is not finite.
     fn change(
         &mut self,
         backend: &B,
@@ -369,8 +370,8 @@ impl<B: Backend> Optimizer<B> {
         Ok(finite)
     }
 
-    /// Returns a hash of the addresses that a step uses, including slots and factors. A recorded step can be replayed
-    /// only while they stay the same.
+    /// Returns a hash of the addresses that a step uses: factors, slots, directions and the arenas in `others`. A
+    /// recorded step can be replayed only while these addresses stay the same.
     fn key<'a>(&'a self, held: bool, others: impl Iterator<Item = &'a Arena<B>>) -> u64 {
         let mut hasher = DefaultHasher::new();
         ("an optimizer step", self.plans[usize::from(held)].rates.place()).hash(&mut hasher);
@@ -380,7 +381,8 @@ impl<B: Backend> Optimizer<B> {
         hasher.finish()
     }
 
-    /// Copies the norm of the gradients in the step that was just started, because the next step overwrites it.
+    /// Copies the norm of the gradients in the step that was just started, because the next step overwrites it. Does
+    /// nothing if the norm is not limited.
     fn keep_norm(&mut self, backend: &B, held: bool) -> Result<(), Error> {
         let Some(norms) = &mut self.norms else { return Ok(()) };
         let (norm, factors) = (&mut norms[(self.steps % 2) as usize], &self.plans[usize::from(held)].rates);

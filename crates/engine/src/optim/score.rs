@@ -66,7 +66,7 @@ pub struct Scores {
     pub macro_f1: Option<f64>,
     /// `None` if it was not computed.
     pub map: Option<f64>,
-    /// `None` if the labels are not numbers, as for the following scores.
+    /// `None` if the labels are not numbers. The same applies to `mae` and `r2`.
     pub rmse: Option<f64>,
     pub mae: Option<f64>,
     pub r2: Option<f64>,

@@ -75,7 +75,9 @@ impl OptimizerSpec {
             (Some(_), _, Some(_)) | (_, Some(_), Some(_)) => {
                 refuse("clip_agc", "cannot be combined with clip_norm or clip_value; choose one of them")
             }
-            (.., None) if self.no_agc.is_some() => refuse("no_agc", "has no meaning without clip_agc"),
+            (.., None) if self.no_agc.is_some() => {
+                refuse("no_agc", "has no meaning without clip_agc; set clip_agc, or remove this key")
+            }
             _ => Ok(()),
         }
     }

@@ -84,7 +84,7 @@ pub(super) fn open(path: &Path) -> Result<CheckedFile, Error> {
 /// Returns an error if a file has no checksum. This is for checkpoints, because their parts have no checksums of their
 /// own.
 pub(super) fn require_checksum(sealed: bool, path: &Path) -> Result<(), Error> {
-    let text = "it is unknown what was changed".to_string();
+    let text = "its checksum is missing, so trireme cannot tell what was changed".to_string();
     if sealed { Ok(()) } else { Err(Error::Unsealed { path: path.to_path_buf(), text }) }
 }
 

@@ -75,7 +75,7 @@ pub enum Error {
     #[error("{} was changed by another program after trireme wrote it: {text}. Use the original file", .path.display())]
     Unsealed {
         path: PathBuf,
-        /// The parts that differ from what trireme wrote.
+        /// The parts that differ from what trireme wrote, or why they are unknown.
         text: String,
     },
     /// Another program rewrote the whole file in another HDF5 layout.

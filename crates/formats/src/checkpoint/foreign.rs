@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::{fs, io};
 
 use base::environment;
+use base::text::printable;
 use hdf5::plist::dataset_create::Layout;
 use hdf5::types::{FixedAscii, FixedUnicode, FloatSize, IntSize, TypeDescriptor, VarLenAscii, VarLenUnicode};
 use hdf5::{Attribute, Container, Dataset, Group, LinkType};
@@ -39,7 +40,7 @@ pub fn rewrite(from: &Path, to: &Path) -> Result<(), Error> {
         path: from.to_path_buf(),
         text: error.to_string(),
     };
-    let source = hdf5::File::open(from).map_err(|error| refuse("open the file", error))?;
+    let source = hdf5::File::open(from).map_err(|error| refuse("open the HDF5 data", error))?;
     let file = H5File::create(to)?;
     drop_name(to);
     let root = file.root()?;
@@ -72,14 +73,18 @@ type Refuse<'a> = dyn Fn(&str, hdf5::Error) -> Error + 'a;
 
 fn copy(from: &Group, to: &NewGroup, depth: usize, budget: &mut ValueBudget, refuse: &Refuse<'_>) -> Result<(), Error> {
     for name in from.attr_names().map_err(|error| refuse("list the attributes", error))? {
-        let attribute = from.attr(&name).map_err(|error| refuse("open an attribute", error))?;
+        let attribute =
+            from.attr(&name).map_err(|error| refuse(&format!("open the attribute {}", printable(&name)), error))?;
         copy_attribute(&attribute, &name, to, refuse)?;
     }
-    for name in links(from).map_err(|error| refuse("list the members of a group", error))? {
+    for name in
+        links(from).map_err(|error| refuse(&format!("list the members of {}", printable(&from.name())), error))?
+    {
         if let Ok(array) = from.dataset(&name) {
             copy_array(&array, &name, to, budget, refuse)?;
         } else if depth < MAX_DEPTH {
-            let group = from.group(&name).map_err(|error| refuse("open a group", error))?;
+            let group =
+                from.group(&name).map_err(|error| refuse(&format!("open the group {}", printable(&name)), error))?;
             copy(&group, &to.create(&name)?, depth + 1, budget, refuse)?;
         }
     }
@@ -94,7 +99,9 @@ fn copy_array(
     budget: &mut ValueBudget,
     refuse: &Refuse<'_>,
 ) -> Result<(), Error> {
-    match floats(array, budget).map_err(|error| refuse("read an array", error))? {
+    match floats(array, budget)
+        .map_err(|error| refuse(&format!("read the array {}", printable(&array.name())), error))?
+    {
         Some(values) => to.put_array(name, &array.shape(), &values),
         None => Ok(()),
     }
@@ -156,7 +163,7 @@ pub(super) fn descriptor(container: &Container) -> Option<TypeDescriptor> {
 }
 
 fn copy_attribute(attribute: &Attribute, name: &str, to: &NewGroup, refuse: &Refuse<'_>) -> Result<(), Error> {
-    let refuse = |error| refuse("read an attribute", error);
+    let refuse = |error| refuse(&format!("read the attribute {}", printable(name)), error);
     let one = attribute.is_scalar();
     match descriptor(attribute) {
         Some(TypeDescriptor::VarLenUnicode) => {
@@ -210,8 +217,8 @@ const MAX_KERAS_DEPTH: usize = 16;
 /// Arrays with their names in the form `layer/weight`, such as `conv1/kernel`.
 type NamedArrays = Vec<(String, Dataset)>;
 
-/// Copies the weights in the file `from` to the file `to`, which must exist and is overwritten. Arrays that do not
-/// contain floats are skipped.
+/// Copies the weights in the file `from`, and the facts in its model config, to the file `to`, which must exist and is overwritten. Arrays
+/// that are empty, have no dimensions or do not contain floats are skipped.
 ///
 /// # Errors
 ///
@@ -222,8 +229,8 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
         path: from.to_path_buf(),
         text: error.to_string(),
     };
-    let source = hdf5::File::open(from).map_err(|error| refuse("open the file", error))?;
-    let root = source.as_group().map_err(|error| refuse("open the file", error))?;
+    let source = hdf5::File::open(from).map_err(|error| refuse("open the HDF5 data", error))?;
+    let root = source.as_group().map_err(|error| refuse("open the HDF5 data", error))?;
     let found = find_arrays(&root).map_err(|error| refuse("look for weights", error))?;
     // A file that has only weights has no model config.
     let config = texts(&root, "model_config").ok().flatten().unwrap_or_default();
@@ -235,7 +242,8 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
     let mut names = Vec::new();
     for (name, array) in found {
         let shape = array.shape();
-        let values = floats(&array, &mut budget).map_err(|error| refuse("read an array", error))?;
+        let values = floats(&array, &mut budget);
+        let values = values.map_err(|error| refuse(&format!("read the array {}", printable(&array.name())), error))?;
         if let Some(values) = values.filter(|values| !values.is_empty() && !shape.is_empty()) {
             group.put_array(&names.len().to_string(), &shape, &values)?;
             names.push(name);
@@ -283,7 +291,7 @@ fn keras2_arrays(group: &Group, layers: &[String]) -> hdf5::Result<NamedArrays> 
     Ok(found)
 }
 
-/// Opens the array at a path of hard links.
+/// Opens the array at a path of hard links. Returns `None` if there is no such link.
 fn open_array(group: &Group, path: &str) -> hdf5::Result<Option<Dataset>> {
     let (first, rest) = path.split_once('/').map_or((path, None), |(first, rest)| (first, Some(rest)));
     if !links(group)?.iter().any(|link| link == first) {
@@ -316,7 +324,8 @@ fn keras3_arrays(group: &Group, path: &str, depth: usize, found: &mut NamedArray
     Ok(())
 }
 
-/// Reads a list of strings. Keras splits a long list over several numbered attributes.
+/// Reads an attribute with a list of strings, or returns `None` if the group does not have it. Keras splits a long list over several
+/// numbered attributes.
 fn texts(group: &Group, name: &str) -> hdf5::Result<Option<Vec<String>>> {
     let there = group.attr_names()?;
     if there.iter().any(|other| other == name) {

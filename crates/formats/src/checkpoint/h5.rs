@@ -1,5 +1,6 @@
-//! Writes groups, attributes and arrays of HDF5 files. Only this file and `foreign` use libhdf5, and nothing here reads
-//! a file with it. `model_file` and `state_file` define which groups a file has. `reader` reads the files.
+//! Writes groups, attributes and arrays of HDF5 files. In the module `checkpoint`, only this file and `foreign` use
+//! libhdf5, and nothing here reads a file with it. `model_file` and `state_file` define which groups a file has.
+//! `reader` reads the files.
 //!
 //! Files contain no times and no uninitialised bytes, so that equal content gives equal files.
 

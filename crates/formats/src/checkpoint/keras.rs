@@ -86,7 +86,11 @@ fn check_length(name: &str, shape: &[usize], values: &[f32]) -> Result<(), Strin
         // Empty tensors are rejected: next to a size of 0, other sizes may be arbitrarily large, and `permute` would
         // loop over them.
         Some(expected) if expected == values.len() && expected > 0 => Ok(()),
-        _ => Err(format!("tensor {name} of shape {shape:?} has {} values", values.len())),
+        Some(0) => Err(format!("tensor {name} of shape {shape:?} is empty")),
+        Some(expected) => {
+            Err(format!("tensor {name} of shape {shape:?} has {} values, expected {expected}", values.len()))
+        }
+        None => Err(format!("tensor {name} has the shape {shape:?}, which is too large")),
     }
 }
 
@@ -149,7 +153,7 @@ fn inputs(name: &str, inputs: usize, flatten: Option<[usize; 3]>) -> Result<[usi
         return Ok(chw);
     }
     let [c, h, w] = chw;
-    Err(format!("tensor {name} has {inputs} inputs, but {c} x {h} x {w} are flattened before it"))
+    Err(format!("tensor {name} has {inputs} inputs, but the layer before it flattens {c} x {h} x {w} values"))
 }
 
 /// Transposes `values`: dimension `d` of the result is dimension `axes[d]` of `values`.
@@ -296,6 +300,6 @@ mod tests {
         let overflow = ("bias".to_string(), vec![usize::MAX, 2], vec![]);
         assert!(from_keras(kind("linear", None), &[overflow]).is_err());
         let endless = ("kernel".to_string(), vec![usize::MAX, 0], vec![]);
-        assert!(from_keras(kind("linear", None), &[endless]).unwrap_err().contains("has 0 values"));
+        assert!(from_keras(kind("linear", None), &[endless]).unwrap_err().contains("is empty"));
     }
 }

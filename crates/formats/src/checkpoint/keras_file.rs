@@ -24,7 +24,7 @@ pub struct KerasFile {
     pub layers: Vec<KerasLayer>,
     /// Attributes of the root group with information from trireme.
     pub about: BTreeMap<String, String>,
-    /// Stores values as f16. Running statistics stay f32, because f16 may not be able to represent them.
+    /// True if values are stored as f16. Running statistics stay f32, because f16 may not be able to represent them.
     pub half: bool,
 }
 

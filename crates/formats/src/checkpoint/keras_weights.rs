@@ -11,7 +11,7 @@ use super::error::Error;
 use super::keras::Tensor;
 use super::reader::group;
 
-/// The group with the arrays. Their names are indexes.
+/// The group with the arrays. They are named 0, 1, ...: the positions of their names in [`NAMES`].
 pub(super) const GROUP: &str = "weights";
 
 /// The attribute of [`GROUP`] with the names of the weights.
@@ -49,7 +49,7 @@ pub fn read_weights(path: &Path) -> Result<KerasWeights, Error> {
 // Facts from the `model_config` of a Keras model: the epsilons of its batch norms, and layers that flatten images in
 // another order than (H, W, C).
 
-/// Classes of Keras layers whose output has the same order of values as their input.
+/// Classes of Keras layers whose output has the same order of dimensions as their input.
 const IN_PLACE: [&str; 11] = [
     "Activation",
     "ReLU",
@@ -120,7 +120,8 @@ fn name(layer: &Value) -> Option<&str> {
     layer["config"]["name"].as_str().or(layer["name"].as_str())
 }
 
-/// Adds all `names` that occur anywhere in a value. Keras 2 and 3 list a layer's inputs in different ways.
+/// Adds all strings in a value that are in `names`, at any depth. Keras 2 and 3 list a layer's inputs in different
+/// ways.
 fn collect_names<'a>(value: &'a Value, names: &BTreeSet<&str>, found: &mut Vec<&'a str>) {
     match value {
         Value::String(text) if names.contains(text.as_str()) => found.push(text),

@@ -55,8 +55,8 @@ pub struct LayerWeights {
     /// Name as in PyTorch's state_dict, such as `layer1.0.conv1`.
     pub name: String,
     pub kind: LayerKind,
-    /// Name (`weight`, `bias`, `running_mean`, `running_var`), shape and values in C order. Tensors are sorted in this
-    /// order of names.
+    /// Name, such as `weight` or `running_mean`, shape and values in C order. Tensors have the order of PyTorch's
+    /// state_dict.
     pub tensors: Vec<Tensor>,
 }
 
@@ -196,7 +196,7 @@ fn parse_targets(text: &str, names: &[String]) -> Result<Vec<Target>, String> {
     Target::check(&targets)?;
     match targets.iter().map(|target| &target.name).eq(names) {
         true => Ok(targets),
-        false => Err(format!("{} targets for the outputs {}", targets.len(), names.join(", "))),
+        false => Err(format!("its {} names differ from the {} names in `classes`", targets.len(), names.len())),
     }
 }
 

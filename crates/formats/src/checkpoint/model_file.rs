@@ -30,6 +30,9 @@ use super::{atomic, checksum, state_file};
 /// Attribute that lists layers outside Keras's network, such as auxiliary classifiers.
 const HEADS: &str = "trireme_heads";
 
+/// Describes a file that another program rewrote without a change to the model.
+const UNCHANGED: &str = "all parts of the model are unchanged";
+
 /// A model from a file, with a warning if another program changed the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opened {
@@ -41,8 +44,13 @@ pub struct Opened {
 impl Opened {
     /// Returns the warning as a line about the file `path`.
     pub fn told(&self, path: &Path) -> Option<String> {
-        let text = self.warning.as_ref()?;
-        Some(format!("warning: another program changed {} after trireme wrote it: {text}", path.display()))
+        let path = path.display();
+        Some(match self.warning.as_deref()? {
+            UNCHANGED => {
+                format!("warning: another program rewrote {path} after trireme wrote it, but the model is unchanged")
+            }
+            changes => format!("warning: another program changed {path} after trireme wrote it: {changes}"),
+        })
     }
 }
 
@@ -217,7 +225,7 @@ fn describe_changes(unsealed: &[String]) -> String {
     /// Maximum number of parts to list.
     const MAX_LISTED: usize = 8;
     match unsealed {
-        [] => "all parts of the model are unchanged".into(),
+        [] => UNCHANGED.into(),
         [first @ .., _] if first.len() >= MAX_LISTED => {
             format!("changed parts: {} and {} more", unsealed[..MAX_LISTED].join(", "), unsealed.len() - MAX_LISTED)
         }
@@ -320,7 +328,7 @@ mod tests {
         let bands = Bands { dtype: Dtype::U16, channels: Some(4), ..Bands::default() };
         let refused = write_and_read(&ModelFile { bands, ..model }).unwrap_err();
         let Error::Content { text, .. } = &refused else { panic!("{refused}") };
-        assert!(text.contains("`channels` is 4, but the images have 3"), "{text}");
+        assert!(text.contains("`channels` is 4") && text.contains("have 3"), "{text}");
     }
 
     #[test]

@@ -22,7 +22,8 @@ impl ModelFile {
         part_checksums(self).iter().try_for_each(|(part, checksum)| group.put_number(part, *checksum))
     }
 
-    /// Returns the parts of an opened model that do not match their checksums.
+    /// Returns the parts of an opened model that do not match their checksums, and parts that are gone. If the file has
+    /// no checksums of its parts, returns a text that says so.
     pub(super) fn unsealed(&self, ours: &Group) -> Result<Vec<String>, Error> {
         if !ours.has(NAME) {
             return Ok(vec!["unknown, because the file has no checksums of its parts".into()]);

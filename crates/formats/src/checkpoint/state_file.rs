@@ -21,7 +21,8 @@ use super::{atomic, checksum, h5};
 /// Version of the format. Increased when older programs can no longer read the files.
 pub const VERSION: u64 = 2;
 
-/// Version for checkpoints that older programs can read too: the best score is top-1, and no rule has a state.
+/// Version for checkpoints that older programs can read too: the best score, if there is one, is top-1, and no rule has
+/// a state.
 const COMPATIBLE_VERSION: u64 = 1;
 
 /// Space in bytes that must stay free on the disk for the log.
@@ -44,7 +45,7 @@ pub struct StateFile {
 pub struct Progress {
     /// Number of the current epoch, from 0.
     pub epoch: u32,
-    /// Steps done in this epoch. If it is the whole epoch, the epoch has not been evaluated yet.
+    /// Steps done in this epoch. If all of its steps are done, the epoch has not been evaluated yet.
     pub step_of_epoch: u64,
     /// Optimizer steps done since the start of the run.
     pub step: u64,
@@ -100,8 +101,8 @@ pub struct NumberScores {
     /// Mean absolute error.
     #[serde(with = "bits")]
     pub mae: f64,
-    /// Coefficient of determination: 1 minus the squared errors divided by the squared differences from the mean. NaN
-    /// if a target has the same number in all images.
+    /// Coefficient of determination: 1 minus the sum of the squared errors divided by the sum of the labels' squared
+    /// differences from their mean. NaN if a target has the same number in all images.
     #[serde(with = "bits")]
     pub r2: f64,
 }
@@ -119,10 +120,10 @@ pub struct LabelScores {
     /// Mean of the classes' average precisions. NaN if it was not computed.
     #[serde(with = "bits")]
     pub map: f64,
-    /// F1 score over all pairs of image and label, with a threshold of 0.5.
+    /// F1 score over all pairs of image and class. A class is predicted if its probability is above 0.5.
     #[serde(with = "bits")]
     pub micro_f1: f64,
-    /// Mean F1 score of the classes, with a threshold of 0.5.
+    /// Mean F1 score of the classes, with the same threshold.
     #[serde(with = "bits")]
     pub macro_f1: f64,
 }
@@ -284,7 +285,7 @@ fn read_layers(path: &Path, place: &Group) -> Result<Vec<LayerWeights>, Error> {
     let mut layers = Vec::new();
     let (names, kinds) = (params.texts("layers")?, params.texts("kinds")?);
     if names.len() != kinds.len() {
-        return Err(content(format!("{} layers and {} kinds of layers", names.len(), kinds.len())));
+        return Err(content(format!("params lists {} layers, but {} layer kinds", names.len(), kinds.len())));
     }
     // Each tensor belongs to the layer whose name precedes one of its dots, the last one if there are several.
     let known: BTreeSet<&str> = names.iter().map(String::as_str).collect();

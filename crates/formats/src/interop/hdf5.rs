@@ -132,8 +132,8 @@ fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('/').unwrap_or(("", name))
 }
 
-/// Returns PyTorch's names for a layer's numbered weights, in the order in which Keras's layers create them. `ranks`
-/// are the weights' numbers of dimensions.
+/// Returns PyTorch's names for a layer's numbered weights, in the order in which Keras's layers create them. `ranks` are the weights'
+/// numbers of dimensions. Returns an empty list if no layer type has such weights.
 fn by_number(ranks: &[usize]) -> &'static [&'static str] {
     match ranks {
         [1, 1, 1, 1] => &["weight", "bias", "running_mean", "running_var"],

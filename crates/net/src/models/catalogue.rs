@@ -25,7 +25,8 @@ pub struct Network {
     pub patch: usize,
     /// Number of classes that the network was designed for.
     pub classes: usize,
-    /// The program or paper that defines the network. Names and numbers of parameters are the same as in it.
+    /// The program or paper that defines the network. The network's parameters have the same names and numbers of
+    /// elements as there.
     pub origin: &'static str,
     pub build: Build,
 }

@@ -4,8 +4,8 @@
 use super::blocks::{max_pool, norm_act};
 use crate::{Activation, Concat, Conv, Flatten, Id, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
-/// Creates a network whose four blocks have `blocks` layers each. Each layer adds `growth` channels (k in the paper).
-/// Transitions between blocks halve channels, height and width (DenseNet-BC).
+/// Creates a network with four blocks of layers. `blocks` has the number of layers of each block. Each layer adds
+/// `growth` channels (k in the paper). Transitions between blocks halve channels, height and width (DenseNet-BC).
 pub fn torchvision(name: &str, input: Shape, classes: usize, blocks: [usize; 4], growth: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let mut channels = 2 * growth;

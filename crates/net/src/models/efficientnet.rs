@@ -43,8 +43,8 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, scale: Scale) -> Ne
 /// An EfficientNetV2 stage with 3x3 convolutions.
 #[derive(Clone, Copy)]
 pub struct V2Stage {
-    /// True if a 3x3 convolution increases the channels, in place of the 1x1 and the depthwise convolution. Such blocks
-    /// have no squeeze and excitation.
+    /// True if a single 3x3 convolution replaces two convolutions: the 1x1 convolution that increases the channels, and
+    /// the depthwise convolution. Such blocks have no squeeze and excitation.
     fused: bool,
     expansion: usize,
     stride: usize,

@@ -370,7 +370,7 @@ fn to_8(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[first, second, third, pool])
 }
 
-/// Adds a residual block at 8x8. In contrast to the other blocks, no ReLU follows the sum.
+/// Adds a residual block at 8x8. In contrast to the other residual blocks, this function adds no ReLU after the sum.
 fn block_8(b: &mut Builder, path: &str, scale: f32, x: Id) -> Id {
     let one = b.unit(&format!("{path}.branch0"), square(192, 1), x);
     let three = b.row(&format!("{path}.branch1."), 0, [square(192, 1), same(224, [1, 3]), same(256, [3, 1])], x);

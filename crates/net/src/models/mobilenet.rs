@@ -69,8 +69,9 @@ struct InvertedResidual {
 }
 
 impl InvertedResidual {
-    /// Adds a 1x1 convolution to more channels, a 3x3 depthwise convolution, and a 1x1 convolution to few channels,
-    /// which has no activation. If the shape is unchanged, also adds the block's input.
+    /// Adds a 1x1 convolution to more channels (unless the expansion factor is 1), a 3x3 depthwise convolution, and a
+    /// 1x1 convolution to few channels, which has no activation. If the shape is unchanged, also adds the block's
+    /// input.
     fn add(&self, net: &mut NetSpec, path: &str, x: Id) -> Id {
         let wide = self.channels * self.expansion;
         let (mut y, mut at) = (x, 0);
@@ -158,8 +159,9 @@ fn v3_norm() -> Norm {
     Norm { eps: 1e-3, momentum: 0.01, ..Norm::new() }
 }
 
-/// Adds an inverted residual block: a 1x1 convolution to more channels if the row has more, a k x k depthwise
-/// convolution, squeeze and excitation if the row has it, and a 1x1 convolution.
+/// Adds an inverted residual block: a 1x1 convolution to the row's inner channels if their number differs from
+/// `channels`, a k x k depthwise convolution, squeeze and excitation if the row has it, and a 1x1 convolution. If the
+/// shape is unchanged, also adds the block's input.
 fn bottleneck(net: &mut NetSpec, path: &str, row: &Row, channels: usize, x: Id) -> Id {
     let &(k, wide, out, squeezes, act, stride) = row;
     let (mut y, mut at) = (x, 0);

@@ -185,8 +185,8 @@ pub fn preactivated(name: &str, input: Shape, classes: usize, blocks: [usize; 4]
     net
 }
 
-/// Adds norm, ReLU and convolution three times, plus the input. A stage's first block adds a projection of the first
-/// norm's output instead.
+/// Adds norm, ReLU and convolution three times, then the sum with the input. In a stage's first block, which has
+/// `projects` set, the sum has a projection of the first norm's output instead of the input.
 fn preactivated_bottleneck(net: &mut NetSpec, path: &str, channels: usize, stride: usize, projects: bool, x: Id) -> Id {
     let name = |part: &str| format!("{path}.{part}");
     let first = net.add(&name("norm1"), Norm::new().relu(), x);
@@ -240,7 +240,8 @@ struct WideBlock {
 }
 
 impl WideBlock {
-    /// Adds norm, ReLU, conv 3x3, norm, ReLU, dropout, conv 3x3, plus the input.
+    /// Adds norm, ReLU, conv 3x3, norm, ReLU, dropout unless its rate is 0, and conv 3x3. Then adds the input or, if
+    /// `projects` is set, the projection of the first norm's output.
     fn add(&self, net: &mut NetSpec, x: Id) -> Id {
         let name = |part: &str| format!("{}.{part}", self.path);
         let first = net.add(&name("bn1"), Norm::new().relu(), x);

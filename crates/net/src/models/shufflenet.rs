@@ -40,7 +40,8 @@ fn start(channels: usize, k: usize, stride: usize) -> Conv {
     conv(channels, k, stride).init(Init::UniformFanIn)
 }
 
-/// Adds a block that halves height and width: two branches read all channels, and each computes half the output.
+/// Adds a block that halves height and width: two branches read all input channels, and each computes half of the
+/// output channels.
 fn add_first(net: &mut NetSpec, path: &str, channels: usize, out: usize, x: Id) -> Id {
     let name = |part: &str| format!("{path}.branch1.{part}");
     let depthwise = start(channels, 3, 2).groups(channels);

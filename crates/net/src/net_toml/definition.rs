@@ -43,8 +43,8 @@ impl Definition {
     ///
     /// # Errors
     ///
-    /// Returns an error if the numbers of a node are wrong or do not fit its inputs, or if the network does not end in
-    /// one score per class.
+    /// Returns an error if the numbers of a node are wrong, too large, or do not fit its inputs, or if the network does
+    /// not end in one score per class.
     pub fn build(&self, name: &str, input: Shape, classes: usize) -> Result<NetSpec, Error> {
         self.nodes(name, input, classes).map_err(|fault| fault.in_file(&self.file))
     }
@@ -100,7 +100,7 @@ impl Layer {
                 None if is_attention(name) => {
                     "trireme calls it attention, and its projections are separate layers (conv with kernel = 1)".into()
                 }
-                None => format!("there are {}{}", words.join(", "), did_you_mean(name, &words)),
+                None => format!("the operations are {}{}", words.join(", "), did_you_mean(name, &words)),
             };
             Fault::new(word.line, format!("unknown operation \"{name}\"; {hint}"))
         })?;
@@ -113,13 +113,17 @@ impl Layer {
         }
         let head = node.keys.get("head").map(|value| {
             let weight = f32::read(value, context).ok().filter(|weight| *weight > 0.0);
-            weight.ok_or_else(|| Fault::new(value.line, "head: expected the weight (> 0) of its loss, such as 0.3"))
+            weight.ok_or_else(|| {
+                let why = format!("head: expected the weight (> 0) of its loss, such as 0.3; got {}", value.shown());
+                Fault::new(value.line, why)
+            })
         });
         Ok(Self { op, head: head.transpose()? })
     }
 }
 
-/// Returns an error if a node's output is neither read by another node nor used as scores.
+/// Returns an error if a node's output is neither read by another node nor used as scores of the network or of an
+/// auxiliary classifier.
 fn read_by_somebody(nodes: &[Flat]) -> Result<(), Fault> {
     let mut read = vec![false; nodes.len() + 1];
     read[nodes.len()] = true;
@@ -135,7 +139,8 @@ fn read_by_somebody(nodes: &[Flat]) -> Result<(), Fault> {
     }
 }
 
-/// Returns an error if the last node does not compute one score per class.
+/// Returns an error if `node`, the last node of the network or of an auxiliary classifier, does not compute one score
+/// per class.
 fn scores(node: &Flat, y: Shape, classes: usize) -> Result<(), Fault> {
     if y == Shape::vector(classes) {
         return Ok(());

@@ -84,7 +84,11 @@ impl<'a> Expansion<'a> {
 
     fn node(&mut self, name: String, line: usize, inputs: Vec<Id>, mut keys: Table) -> Result<Id, Fault> {
         if self.flat.len() == MOST_NODES {
-            return Err(Fault::of_node(line, &name, format!("more than {MOST_NODES} nodes")));
+            return Err(Fault::of_node(
+                line,
+                &name,
+                format!("the network has more than {MOST_NODES} nodes, which is the limit"),
+            ));
         }
         // a name with a dot can equal the name of a node in a block
         if let Some(other) = self.lines.insert(name.clone(), line) {
@@ -96,14 +100,18 @@ impl<'a> Expansion<'a> {
         Ok(Id(self.flat.len()))
     }
 
-    /// Expands the repetitions of a block. Each repetition reads the previous one.
+    /// Expands the repetitions of a block. The first input of each repetition is the output of the previous one. Its
+    /// other inputs are the same.
     fn blocks(&mut self, name: &str, line: usize, mut inputs: Vec<Id>, keys: &Table) -> Result<Id, Fault> {
         let repeat = keys.get("repeat").map(|n| n.count(1, MOST_NODES)).transpose()?;
         let first = keys.get("first").map(Value::table).transpose()?;
         if let Some(odd) =
             first.and_then(|first| first.iter().find(|(key, _)| ["first", "inputs", "repeat"].contains(&key.as_str())))
         {
-            return Err(Fault::new(odd.1.line, format!("{} cannot differ in the first repetition", odd.0)));
+            return Err(Fault::new(
+                odd.1.line,
+                format!("first cannot contain {}, which is the same for all repetitions", odd.0),
+            ));
         }
         for turn in 0..repeat.unwrap_or(1) {
             let mut keys = self.room.copy(line, keys)?;
@@ -123,7 +131,7 @@ impl<'a> Expansion<'a> {
             let has = if names.is_empty() {
                 "the file has no [blocks]".into()
             } else {
-                format!("there are {}", names.join(", "))
+                format!("the blocks are {}", names.join(", "))
             };
             return Err(Fault::new(line, format!("no block \"{word}\": {has}{}", did_you_mean(&word, &names))));
         };
@@ -149,7 +157,8 @@ fn path(block: &str, name: &str) -> String {
     if block.is_empty() { name.to_string() } else { format!("{block}.{name}") }
 }
 
-/// Returns the inputs of the entry at `at`: the inputs that it names, otherwise the previous entry.
+/// Returns the inputs of the entry at `at`: the inputs that it names, otherwise `last`, the output of the previous
+/// entry or, for the first entry, the first input of the block.
 fn inputs(
     entries: &[Entry],
     at: usize,
@@ -217,10 +226,10 @@ fn named_in<'a>(value: &'a Value, names: &mut Vec<&'a str>) {
 // Replaces each reference `"$name"` by the value of the block's parameter, within limits: nested blocks can repeat a
 // value so often that it does not fit into memory.
 
-/// Maximum number of values in all nodes together, including their blocks.
+/// Maximum number of values that the expansion of all nodes and blocks of a file may copy in total.
 const MOST_VALUES: usize = 1_000_000;
 
-/// Number of text bytes that count as an additional value.
+/// Number of bytes of a text or key that count as one additional value.
 const TEXT: usize = 64;
 
 /// The number of values that may still be copied.
@@ -284,7 +293,7 @@ fn parameter<'a>(line: usize, name: &str, parameters: &'a Table) -> Result<&'a V
     })
 }
 
-/// Returns the number of values in a value, including nested ones.
+/// Returns the number of values in a value, including nested ones. Long texts count as several values, see [`TEXT`].
 fn size(value: &Value) -> usize {
     let inside = match &value.kind {
         Kind::Text(text) => text.len() / TEXT,

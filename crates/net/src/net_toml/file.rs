@@ -78,7 +78,10 @@ fn shape(value: &Value) -> Result<Shape, Fault> {
     let sizes: Vec<usize> = value.list()?.iter().map(|n| n.count(1, LARGEST)).collect::<Result<_, _>>()?;
     match sizes[..] {
         [c, h, w] => Ok(Shape::image(c, h, w)),
-        _ => Err(Fault::new(value.line, "expected channels, height and width, such as [3, 32, 32]")),
+        _ => {
+            let why = format!("expected channels, height and width, such as [3, 32, 32], got {}", value.shown());
+            Err(Fault::new(value.line, why))
+        }
     }
 }
 

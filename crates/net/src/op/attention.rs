@@ -3,7 +3,7 @@
 use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
 use super::spec::{KerasOrder, Stored, StoredTensor};
-use super::spec::{OpSpec, Reads};
+use super::spec::{OpSpec, Reads, product};
 use super::toml_keys::{Keys, TomlOp};
 use super::windows::Windows;
 
@@ -162,7 +162,7 @@ impl OpSpec for Attention {
 
     fn macs(&self, x: Shape) -> u64 {
         // Q K^T, and the product of the softmax and V
-        2 * (x.plane() * self.windows(x).area() * (x.c / 3)) as u64
+        product(&[2, x.plane(), self.windows(x).area(), x.c / 3])
     }
 
     fn stored() -> Option<&'static Stored> {

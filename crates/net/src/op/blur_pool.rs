@@ -82,8 +82,8 @@ impl TomlOp for BlurPool {
         let Self { size, stride } = self;
         keys.key("size", size);
         keys.key("stride", stride);
-        keys.refuse("size", *size > LARGEST, "must be at most 63");
-        keys.refuse("stride", *stride > LARGEST, "must be at most 63");
+        keys.refuse("size", *size > LARGEST, &format!("must be at most {LARGEST}, got {size}"));
+        keys.refuse("stride", *stride > LARGEST, &format!("must be at most {LARGEST}, got {stride}"));
     }
 }
 

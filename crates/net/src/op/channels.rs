@@ -22,7 +22,7 @@ impl Channels {
         Self { first, count, groups: 1 }
     }
 
-    /// Shuffles all of `count` channels.
+    /// Interleaves `groups` groups of channels, for an input with `count` channels.
     pub fn shuffle(count: usize, groups: usize) -> Self {
         Self { first: 0, count, groups }
     }

@@ -4,7 +4,8 @@ use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 use super::toml_keys::{JOIN_CURE, TomlOp};
 
-/// All inputs' channels, in order. Accepts any number of inputs with the same height and width.
+/// Concatenates the channels of all inputs, in order. There may be any number of inputs, which must have the same
+/// height and width.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Concat;
 

@@ -6,7 +6,7 @@ use super::shape::Shape;
 use super::shape::{same_pads, window_steps};
 use super::spec::{Init, ParamSpec};
 use super::spec::{KerasOrder, Stored, StoredTensor};
-use super::spec::{OpSpec, Reads};
+use super::spec::{OpSpec, Reads, product};
 use super::toml_keys::{Keys, TomlOp};
 
 /// Two-dimensional cross-correlation, as in every deep learning library. The weight has layout OIHW with I = in /
@@ -197,7 +197,10 @@ impl OpSpec for Conv {
             (Some(h), Some(w)) => Ok(Shape::image(self.out_channels, h, w)),
             _ => {
                 let x = x.with_plane();
-                let pads = if self.pads == [0; 4] { String::new() } else { format!(" with pads {:?}", self.pads) };
+                let pads = match self.pads {
+                    [0, 0, 0, 0] => String::new(),
+                    pads => format!(" with pads {pads:?} (top, left, bottom, right)"),
+                };
                 Err(format!("a kernel that spans {kh}x{kw} does not fit into {x}{pads}"))
             }
         }
@@ -213,8 +216,8 @@ impl OpSpec for Conv {
     }
 
     fn macs(&self, x: Shape) -> u64 {
-        let per_output = x.c / self.groups * self.kernel[0] * self.kernel[1];
-        self.output(&[x]).map_or(0, |y| (y.elems() * per_output) as u64)
+        let y = self.output(&[x]).ok();
+        y.map_or(0, |y| product(&[y.c, y.h, y.w, x.c / self.groups, self.kernel[0], self.kernel[1]]))
     }
 
     fn stored() -> Option<&'static Stored> {
@@ -233,7 +236,7 @@ impl TomlOp for Conv {
         let [top, left, bottom, right] = self.pads;
         let [kh, kw] = self.extent();
         if kh > x.h + top + bottom || kw > x.w + left + right {
-            return "try a smaller kernel or dilation, a larger pad, or a smaller stride before it";
+            return "try a smaller kernel or dilation, a larger pad, or a smaller stride in an earlier layer";
         }
         ""
     }

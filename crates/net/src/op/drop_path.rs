@@ -3,8 +3,8 @@
 use super::spec::{OpSpec, Reads};
 use super::toml_keys::{Keys, TomlOp};
 
-/// Sets a whole sample to zero with this probability and multiplies the other samples by 1 / (1 - p). The identity in
-/// evaluation (Huang et al. 2016, arXiv 1603.09382, as torchvision's `StochasticDepth` in row mode).
+/// In training, sets a whole sample to zero with this probability p and multiplies the other samples by 1 / (1 - p). In
+/// evaluation, the identity (Huang et al. 2016, arXiv 1603.09382, as torchvision's `StochasticDepth` in row mode).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DropPath(pub f32);
 

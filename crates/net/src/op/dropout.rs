@@ -3,7 +3,8 @@
 use super::spec::{OpSpec, Reads};
 use super::toml_keys::{Keys, TomlOp};
 
-/// Inverted dropout: sets values to zero with this probability and scales up the others. The identity in evaluation.
+/// Inverted dropout: in training, sets values to zero with this probability p and multiplies the others by 1 / (1 - p).
+/// In evaluation, the identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Dropout(pub f32);
 

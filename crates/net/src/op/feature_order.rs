@@ -8,11 +8,11 @@ use super::spec::Reads;
 /// The order of a tensor's elements in a program that stores channels last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureOrder {
-    /// The same order as in trireme for vectors. For images, the same image.
+    /// A vector with the same order as in trireme, or an image whose pixels and channels are the same.
     Same,
     /// The order of a flattened image with this shape.
     Flattened(Shape),
-    /// Any other order, which no image describes.
+    /// Any other order. It cannot be described by the shape of an image.
     Mixed,
 }
 

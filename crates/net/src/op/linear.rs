@@ -1,9 +1,10 @@
 //! Fully connected layer: attributes and parameters.
 
+use super::list::MOST_ELEMENTS;
 use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
 use super::spec::{KerasOrder, Stored, StoredTensor};
-use super::spec::{OpSpec, Reads};
+use super::spec::{OpSpec, Reads, product};
 use super::toml_keys::{Keys, TomlOp};
 
 /// y = W x + b over all input features. The features of an image are in C, H, W order.
@@ -77,7 +78,7 @@ impl OpSpec for Linear {
     }
 
     fn macs(&self, x: Shape) -> u64 {
-        (self.out_features * x.elems()) as u64
+        product(&[self.out_features, x.c, x.h, x.w])
     }
 
     fn stored() -> Option<&'static Stored> {
@@ -87,7 +88,15 @@ impl OpSpec for Linear {
 
 impl TomlOp for Linear {
     const WORDS: &'static [&'static str] = &["linear"];
-    const CURE: &'static str = "an avgpool before it makes its input smaller";
+
+    fn cure(&self, inputs: &[Shape]) -> &'static str {
+        match *inputs {
+            [x] if (self.out_features as u128).saturating_mul(x.elems() as u128) > MOST_ELEMENTS => {
+                "put an avgpool before this layer or use fewer features"
+            }
+            _ => "",
+        }
+    }
 
     fn plain(_: &str) -> Self {
         Self::new(0)

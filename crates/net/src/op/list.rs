@@ -104,7 +104,7 @@ impl Op {
 const MOST_VALUES: u128 = 1 << 28;
 
 /// Maximum elements of a parameter.
-const MOST_ELEMENTS: u128 = 1 << 36;
+pub(super) const MOST_ELEMENTS: u128 = 1 << 36;
 
 /// Maximum multiply-adds of a layer per sample.
 const MOST_MACS: u128 = 1 << 50;
@@ -118,15 +118,28 @@ impl Op {
         if values == 0 || values > MOST_VALUES {
             return Err(format!("its output has {values} values per image; from 1 to {MOST_VALUES} are possible"));
         }
-        if u128::from(self.macs(x[0])) > MOST_MACS {
-            return Err("it would need too many multiply-adds for its input".into());
+        let macs = u128::from(self.macs(x[0]));
+        if macs > MOST_MACS {
+            return Err(format!("it would need {macs} multiply-adds per image; the limit is {MOST_MACS}"));
         }
         let plane = product(&[y.h, y.w]);
         for parameter in self.params(x[0]) {
-            let elements = product(&parameter.shape);
-            if elements == 0 || elements > MOST_ELEMENTS || elements.saturating_mul(plane) > MOST_MACS {
-                let (field, shape) = (parameter.field, &parameter.shape);
-                return Err(format!("its {field} would have the shape {shape:?}, which is too large"));
+            let (field, shape) = (parameter.field, &parameter.shape);
+            let elements = product(shape);
+            if elements == 0 {
+                return Err(format!("its {field} would have the shape {shape:?}, which has no elements"));
+            }
+            if elements > MOST_ELEMENTS {
+                return Err(format!(
+                    "its {field} would have the shape {shape:?} with {elements} elements; the limit is {MOST_ELEMENTS}"
+                ));
+            }
+            let macs = elements.saturating_mul(plane);
+            if macs > MOST_MACS {
+                return Err(format!(
+                    "its {field} with the shape {shape:?} would need up to {macs} multiply-adds per image; the limit is \
+                     {MOST_MACS}"
+                ));
             }
         }
         Ok(y)
@@ -176,11 +189,16 @@ mod tests {
     #[test]
     fn sizes_that_no_network_has_are_refused() {
         let x = Shape::image(64, 32, 32);
-        let output =
-            |op: &Op, x| op.output_within_limits(&[x]).map_err(|why| why.contains("large") || why.contains("values"));
+        let output = |op: &Op, x| {
+            op.output_within_limits(&[x]).map_err(|why| why.contains("elements") || why.contains("values"))
+        };
         assert_eq!(output(&Conv::new(8, 3).into(), x), Ok(Shape::image(8, 30, 30)));
         assert_eq!(output(&Conv::new(1 << 24, 3).into(), x), Err(true));
         assert_eq!(output(&Linear::new(1 << 24).into(), Shape::image(1 << 14, 64, 64)), Err(true));
         assert_eq!(output(&Linear::new(0).into(), x), Err(true));
+        // 2^20 outputs of 2^24 channels in about 2^24 cells: more multiply-adds than 64 bits can count
+        let huge: Op = Conv::new(1 << 20, 4095).pad(2047).into();
+        let why = huge.output_within_limits(&[Shape::image(1 << 24, 1, 1)]).unwrap_err();
+        assert!(why.contains("multiply-adds"), "{why}");
     }
 }

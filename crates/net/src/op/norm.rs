@@ -117,7 +117,7 @@ impl TomlOp for Norm {
         keys.refuse(
             "momentum",
             !(0.0..=1.0).contains(&*momentum),
-            "is the weight of the new statistics and must be in [0, 1]",
+            &format!("is the weight of the new statistics and must be in [0, 1], got {momentum}"),
         );
         keys.key("residual", residual);
         keys.key("relu", relu);

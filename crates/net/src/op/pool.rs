@@ -88,17 +88,22 @@ impl Pool {
         let (k, s) = (self.extent(x)[axis], self.stride[axis]);
         let (before, after) = (self.pads[axis], self.pads[axis + 2]);
         let extent = size + before + after;
-        // if the number is rounded up, a last step that is incomplete counts, so a window may be larger than image and
-        // padding
+        // with `ceil`, an incomplete last step counts too, so the last window may extend beyond image and padding
         let rest = if self.ceil { s.saturating_sub(1) } else { 0 };
         let Some(mut steps) = window_steps(extent + rest, k, s) else {
             let ([rows, columns], x) = (self.extent(x), x.with_plane());
-            let pads = if self.pads == [0; 4] { String::new() } else { format!(" with pads {:?}", self.pads) };
+            let pads = match self.pads {
+                [0, 0, 0, 0] => String::new(),
+                pads => format!(" with pads {pads:?} (top, left, bottom, right)"),
+            };
             return Err(format!("a window of {rows}x{columns} does not fit into {x}{pads}"));
         };
         if before >= k || after >= k {
             let [rows, columns] = self.extent(x);
-            return Err(format!("pads {:?} must be smaller than the window, {rows}x{columns}", self.pads));
+            return Err(format!(
+                "pads {:?} (top, left, bottom, right) must be smaller than the window, {rows}x{columns}",
+                self.pads
+            ));
         }
         if (steps - 1) * s >= size + before {
             steps -= 1;

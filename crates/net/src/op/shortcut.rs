@@ -1,11 +1,11 @@
-//! The shortcut without parameters.
+//! The shortcut without parameters in residual networks.
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 use super::toml_keys::{Keys, TomlOp};
 
-/// Every `stride`-th pixel, with zero channels on both sides up to `out_channels` (option A of He et al. 2015, section
-/// 4.2).
+/// Selects every `stride`-th pixel in both directions. Adds channels of zeros before and after the input's channels, so
+/// that there are `out_channels` (option A of He et al. 2015, section 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortcut {
     pub out_channels: usize,
@@ -42,7 +42,14 @@ impl OpSpec for Shortcut {
 
 impl TomlOp for Shortcut {
     const WORDS: &'static [&'static str] = &["shortcut"];
-    const CURE: &'static str = "channels must be at least the number of input channels";
+
+    fn cure(&self, inputs: &[Shape]) -> &'static str {
+        match *inputs {
+            [x] if self.out_channels < x.c => "channels must be at least the number of input channels",
+            [_] if self.stride == 0 => "stride must be at least 1",
+            _ => "",
+        }
+    }
 
     fn plain(_: &str) -> Self {
         Self { out_channels: 0, stride: 1 }

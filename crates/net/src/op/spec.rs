@@ -5,6 +5,11 @@ use std::ops::Range;
 
 use super::shape::Shape;
 
+/// Returns the product of the sizes, or `u64::MAX` if it is larger. Sizes from a file may have any product.
+pub(super) fn product(sizes: &[usize]) -> u64 {
+    sizes.iter().fold(1, |product: u64, &n| product.saturating_mul(n as u64))
+}
+
 /// An operation's attributes, without input sizes. Shapes are for one sample.
 pub trait OpSpec {
     /// Returns the name of the kind in lower case, as printed in tables.
@@ -44,7 +49,8 @@ pub trait OpSpec {
         None
     }
 
-    /// Initialises the operation so that the residual branch that it ends is zero. Does nothing for other operations.
+    /// If the operation ends a residual branch, changes its initialisation so that the branch is zero at the start of
+    /// training. Does nothing otherwise.
     fn start_branch_at_zero(&mut self) {}
 
     /// Returns how files store its tensors, or `None` if it has no tensors.
@@ -74,23 +80,23 @@ pub enum Init {
     /// Normal with this standard deviation. Values beyond two deviations are drawn again (TensorFlow's
     /// `truncated_normal`).
     TruncatedNormal(f32),
-    /// Normal with variance 2 / fan, where fan counts the inputs of an output (He et al. 2015, arXiv 1502.01852, eq.
-    /// 10).
+    /// Normal with variance 2 / fan, where fan is the number of inputs of an output (He et al. 2015, arXiv 1502.01852,
+    /// eq. 10).
     HeNormalFanIn,
-    /// Normal with variance 2 / fan, where fan counts the outputs that an input contributes to.
+    /// Normal with variance 2 / fan, where fan is the number of outputs that an input contributes to.
     HeNormalFanOut,
-    /// Uniform in +-sqrt(3 / fan_in) (Caffe's "xavier").
+    /// Uniform in +-sqrt(3 / fan_in), where fan_in is the number of inputs of an output (Caffe's "xavier").
     Xavier,
     /// Uniform in +-1/sqrt(fan_in), PyTorch's default for `Conv2d` and `Linear`. A bias uses its weight's fan_in.
     UniformFanIn,
     /// Normal with this standard deviation.
     Normal(f32),
-    /// Uniform with variance 2 / fan, where fan counts the inputs of an output (PyTorch's `kaiming_uniform_`).
+    /// Uniform with variance 2 / fan, where fan is the number of inputs of an output (PyTorch's `kaiming_uniform_`).
     HeUniformFanIn,
     /// Like UniformFanIn, except that the first filters copy one input channel each, one filter per channel (Zagoruyko
     /// and Komodakis 2017, arXiv 1706.00388, section 3).
     Dirac,
-    /// Uniform within this distance of zero.
+    /// Uniform between minus this value and this value.
     Uniform(f32),
     /// For vectors of the positions in a plane with this many columns: sin(f c), cos(f c), sin(f r) and cos(f r) for row
     /// r, column c and a quarter as many frequencies f as channels, from 1 down to 1/10,000 (Beyer et al. 2022, arXiv
@@ -121,7 +127,8 @@ impl ParamSpec {
         vec![of("weight", 1.0), of("bias", 0.0)]
     }
 
-    /// Returns the bias for this weight, which is (O, I) or OIHW.
+    /// Returns the bias for this weight, whose layout is (O, I) or OIHW. With [`Init::UniformFanIn`], it uses the
+    /// weight's fan_in.
     pub(super) fn bias(&self, init: Init) -> Self {
         let fan_in: usize = self.shape.iter().skip(1).product();
         let init = if init == Init::UniformFanIn { Init::Uniform(1.0 / (fan_in as f32).sqrt()) } else { init };

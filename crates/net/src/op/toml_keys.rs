@@ -13,10 +13,11 @@ pub(crate) trait TomlOp {
     /// The values of `op` in a file, see [`OpSpec::kind`](crate::OpSpec::kind). `trireme models NAME` prints them.
     const WORDS: &'static [&'static str];
 
-    /// Advice for a node that does not fit its inputs. May be empty.
+    /// Advice that is the same for all inputs that do not fit, see [`TomlOp::cure`]. May be empty.
     const CURE: &'static str = "";
 
-    /// Returns the advice for these inputs, which the operation cannot use.
+    /// Returns the advice for a node with these inputs, which do not fit the operation or exceed the limits on sizes.
+    /// May be empty.
     fn cure(&self, _inputs: &[Shape]) -> &'static str {
         Self::CURE
     }
@@ -28,7 +29,7 @@ pub(crate) trait TomlOp {
     fn keys(&mut self, _keys: &mut Keys<'_>) {}
 }
 
-/// Advice for a node that joins two inputs which do not fit.
+/// Advice for an operation on two inputs, such as `add`, whose inputs are missing or have different shapes.
 pub(crate) const JOIN_CURE: &str = "write inputs = [\"one\", \"other\"]; if their shapes differ, add a shortcut, or a conv with \
                                     kernel = 1 that makes the shapes equal";
 
@@ -45,7 +46,7 @@ pub(crate) struct Reading<'a> {
     /// The keys that were not read yet.
     pub keys: Table,
     pub context: &'a Context,
-    /// Line of the node, for missing keys.
+    /// Line of the node, for errors about missing keys and values that are not allowed.
     pub line: usize,
     /// All keys that the operation has named.
     pub known: Vec<&'static str>,
@@ -79,7 +80,8 @@ impl Keys<'_> {
         }
     }
 
-    /// Returns the shape of the node's first input. When writing, the result does not matter and is a single value.
+    /// Returns the shape of the node's first input. When writing, the result is not used and is the shape of a single
+    /// value.
     pub fn input(&self) -> Shape {
         match self {
             Self::Read(reading) => reading.context.x[0],
@@ -115,16 +117,17 @@ impl Keys<'_> {
     /// Reads or writes the rate at which values or samples are dropped.
     pub fn rate(&mut self, name: &'static str, value: &mut f32) {
         self.needed(name, value);
-        self.refuse(name, !(0.0..1.0).contains(&*value), "must be in [0, 1)");
+        self.refuse(name, !(0.0..1.0).contains(&*value), &format!("must be in [0, 1), got {value}"));
     }
 
     /// Reads or writes a positive number that is added to a variance.
     pub fn positive(&mut self, name: &'static str, value: &mut f32) {
         self.key(name, value);
-        self.refuse(name, *value <= 0.0, "must be > 0");
+        self.refuse(name, *value <= 0.0, &format!("must be > 0, got {value}"));
     }
 
-    /// Reports an error for a value that has the right type but is not allowed.
+    /// When reading, records an error about the key `name` if `wrong` is true: the value has the right type but is not
+    /// allowed.
     pub fn refuse(&mut self, name: &str, wrong: bool, why: &str) {
         if let Self::Read(Reading { fault: fault @ None, line, .. }) = self
             && wrong
@@ -235,7 +238,8 @@ pub fn operation_elsewhere(name: &str, ours: &[&'static str]) -> Option<&'static
     known.or_else(|| ours.iter().copied().find(|word| plain(word) == theirs))
 }
 
-/// Returns true if this is the name of an attention layer in another program.
+/// Returns true if a name that is not an operation of trireme seems to be the name of another program's attention
+/// layer.
 pub fn is_attention(name: &str) -> bool {
     name.to_lowercase().contains("attention")
 }

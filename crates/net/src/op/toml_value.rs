@@ -60,11 +60,11 @@ impl Lines {
             DeValue::String(text) => Kind::Text(text.to_string()),
             DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
                 Ok(number) => Kind::Integer(number),
-                Err(_) => return refuse(&format!("the integer {number}")),
+                Err(_) => return refuse(&format!("the integer {number}, which has more than 64 bits,")),
             },
             DeValue::Float(number) => match number.as_str().parse::<f64>() {
                 Ok(number) if number.is_finite() => Kind::Float(number),
-                _ => return refuse(&format!("the number {number}")),
+                _ => return refuse(&format!("the number {number}, which is not finite,")),
             },
             DeValue::Boolean(switch) => Kind::Switch(*switch),
             DeValue::Datetime(_) => return refuse("a date"),

@@ -18,7 +18,7 @@ pub struct Log {
     /// The logged steps (see `log.every`).
     pub steps: Vec<StepLine>,
     pub epochs: Vec<EpochLine>,
-    /// The cost of the exchange, as measured in the last part of the run that measured it.
+    /// The cost of the gradient exchange. If a resumed run measured it more than once, the last measurement.
     pub exchange: Option<ExchangeLine>,
     /// Statistics of the layers. If there are too many lines, only every second (fourth, ...) line and the last line
     /// are kept.
@@ -57,11 +57,12 @@ impl Log {
         }
     }
 
-    /// Reads the lines of a log.
+    /// Reads the lines of a log. Incomplete lines and lines that are not valid events are counted in `unread`. Empty
+    /// lines and unknown events are ignored.
     ///
     /// # Errors
     ///
-    /// Returns an error of the reader.
+    /// Returns an error if the reader fails.
     pub fn from_lines(mut from: impl BufRead) -> io::Result<Self> {
         let (mut log, mut line, mut number) = (Self::default(), Vec::new(), 0);
         loop {
@@ -126,7 +127,7 @@ impl Log {
     }
 
     /// Returns the last evaluation that the run marked as best (`checkpoint.best_by`). If none is marked, returns the
-    /// first with the highest [`EvalLine::leading`].
+    /// first evaluation of the trained weights with the highest [`EvalLine::leading`].
     pub fn best(&self) -> Option<&EvalLine> {
         let told = self.evals.iter().chain(&self.averages).filter(|eval| eval.best.is_some());
         let known = self.evals.iter().filter(|eval| eval.leading().is_finite());
@@ -168,7 +169,7 @@ impl Layers {
         self.last = Some(line);
     }
 
-    /// Returns the kept lines in order, followed by the last line.
+    /// Returns the kept lines in order, followed by the last line if it was not kept.
     pub fn lines(&self) -> Vec<&LayersLine> {
         let last = self.last.iter().filter(|last| self.kept.last().is_none_or(|kept| kept.step != last.step));
         self.kept.iter().chain(last).collect()
@@ -451,7 +452,8 @@ mod tests {
         assert!(log.best().is_some_and(|best| best.ema && best.step == 2) && log.evals.len() == 2);
     }
 
-    /// Incomplete lines, lines that are not events, and events of later versions are counted.
+    /// Incomplete lines and lines that are not valid events are counted. Unknown events and keys, which later versions
+    /// may write, are ignored.
     #[test]
     fn what_is_no_event_is_counted() {
         let log = read(

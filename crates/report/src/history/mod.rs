@@ -30,7 +30,7 @@ const DEPTH: usize = 4;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The folder is not the output folder of a run.
-    #[error("{}: no metrics.jsonl in it; give the output folder of a run", .0.display())]
+    #[error("{} is not the output folder of a run: it has no metrics.jsonl", .0.display())]
     NoRun(PathBuf),
     /// The operating system cannot read a file or folder.
     #[error("cannot read {}: {}", path.display(), why(path, source))]
@@ -59,7 +59,7 @@ pub struct Run {
 pub enum State {
     /// The run reached its end with a finite loss.
     Done,
-    /// The log was written in the last two minutes, and the process has not released the folder.
+    /// The log has no end event and was written in the last two minutes, and the process has not released the folder.
     Running,
     /// The loss became NaN or infinite.
     Diverged,
@@ -92,7 +92,7 @@ impl Run {
         let mut recipe = BTreeMap::new();
         flatten("", &table, &mut recipe);
         let evaluation = EvaluationFile::read(folder).unwrap_or_else(|e| {
-            unusable.push(format!("{}: {e}", evaluation_file::NAME));
+            unusable.push(format!("{}: {e}; the details of the last evaluation are not shown", evaluation_file::NAME));
             None
         });
         // When a run is resumed from an earlier step, its log is truncated to that step, so the evaluation may be newer
@@ -161,7 +161,8 @@ fn flatten(prefix: &str, table: &toml::Table, into: &mut BTreeMap<String, String
     }
 }
 
-/// Returns the folders of all runs in `root`, including `root` itself, sorted by name. Does not follow symbolic links.
+/// Returns the folders of all runs below `root`, sorted by name, or only `root` if it is a run itself. Searches four
+/// levels of folders, but neither inside the folder of a run nor behind symbolic links.
 ///
 /// # Errors
 ///
@@ -176,7 +177,7 @@ pub fn find(root: &Path) -> Result<Vec<PathBuf>, Error> {
             found.push(folder);
             continue;
         }
-        // Skip folders that cannot be read. Runs in them belong to other users.
+        // Skip folders that cannot be read, such as those of other users.
         let entries = read(&folder).into_iter().flatten().flatten();
         let folders = entries.filter(|entry| depth < DEPTH && entry.file_type().is_ok_and(|kind| kind.is_dir()));
         open.extend(folders.map(|entry| (entry.path(), depth + 1)));
@@ -207,7 +208,7 @@ pub struct LossComparison {
     pub first_large_difference: Option<u64>,
 }
 
-/// Returns the keys with different values, sorted by name.
+/// Returns the recipe keys with different values in two runs, sorted by name.
 pub fn compare(first: &BTreeMap<String, String>, second: &BTreeMap<String, String>) -> Vec<KeyDifference> {
     let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     let differing = keys.into_iter().filter(|key| first.get(*key) != second.get(*key));

@@ -34,13 +34,14 @@ impl Ranking {
         Self { thresholds, starts }
     }
 
-    /// Returns counts that are all 0. For each class there is one count per gap between its thresholds.
+    /// Returns counts that are all 0. The log-probabilities in `thresholds` divide the line into intervals, and each
+    /// class has a count for each of its intervals.
     pub fn counts(&self) -> Vec<u64> {
         vec![0; self.starts.last().copied().unwrap_or(0)]
     }
 
-    /// Counts an image with these log-probabilities, one per class. For each class, it counts in the gap that contains
-    /// its value.
+    /// Counts an image with these log-probabilities, one per class: for each class, adds 1 to the count of the interval
+    /// that contains the log-probability. Skips classes without images.
     pub fn add(&self, counts: &mut [u64], logs: &[f64]) {
         for ((of_class, start), log) in self.thresholds.iter().zip(&self.starts).zip(logs) {
             if !of_class.is_empty() {
@@ -57,7 +58,7 @@ impl Ranking {
     }
 }
 
-/// Returns the value by which images are sorted. NaN is sorted last.
+/// Returns the value by which images are sorted, highest first. NaN is sorted last.
 fn number(log: f64) -> f64 {
     if log.is_nan() { f64::NEG_INFINITY } else { log }
 }

@@ -51,8 +51,9 @@ pub struct TargetScore {
     pub r2: f64,
 }
 
-/// Sums over a split's images, from which a target's scores are computed. `e` is the prediction minus the number. `d`
-/// is the number minus a constant that is near the mean, so that sums of squares lose no digits.
+/// Sums over a split's images, from which a target's scores are computed: the sums of e^2, |e|, d and d^2, in this
+/// order. e is the prediction minus the number. d is the number minus a constant near the mean of the numbers, so that
+/// the sum of squares loses no digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ErrorSums {
     pub squares: f64,
@@ -87,7 +88,7 @@ impl ErrorSums {
     ) -> TargetScore {
         let n = count as f64;
         let spread = squared_offsets - offsets * offsets / n;
-        // rounding leaves a little if all numbers are equal
+        // if all numbers are equal, rounding errors can make `spread` slightly larger than 0
         let r2 = if spread > 1e-12 * squared_offsets { 1.0 - squares / spread } else { f64::NAN };
         TargetScore { name: name.into(), rmse: (squares / n).sqrt(), mae: absolute / n, r2 }
     }

@@ -30,7 +30,7 @@ pub struct AllreduceRequest {
     pub device: DeviceChoice,
     /// Transport for gradients, with the same values as `reduce.path` in a recipe.
     pub path: TransportSetting,
-    /// Whether ranks may share a GPU.
+    /// True if ranks may share a GPU.
     pub share_gpu: bool,
 }
 
@@ -50,7 +50,8 @@ pub struct Sums {
     /// Milliseconds for a plain MPI_Allreduce over the whole f32 buffer in host memory.
     pub plain_ms: f64,
     pub plain_ms_best: f64,
-    /// Milliseconds for encoding, MPI and decoding, without overlap. `None` if the device does all three.
+    /// Milliseconds for encoding, MPI and decoding, without overlap. `None` with NCCL, because the host then only
+    /// enqueues the work.
     pub parts_ms: Option<[f64; 3]>,
     /// Bytes that this rank sends for the whole sum.
     pub wire_bytes: u64,
@@ -181,7 +182,8 @@ fn measure<D: Device>(
     Ok(results)
 }
 
-/// Divides `bytes` bytes of gradients into buckets and returns the buckets' lengths.
+/// Divides `bytes` bytes of f32 gradients into buckets of at most `bucket` bytes. Returns the number of elements in
+/// each bucket.
 fn parts(bytes: usize, bucket: usize) -> impl Iterator<Item = usize> {
     let (all, each) = (bytes.div_ceil(4), (bucket / 4).max(1));
     (0..all.div_ceil(each)).map(move |part| each.min(all - part * each))
@@ -202,7 +204,7 @@ fn fits(bytes: usize, memory: u64) -> Result<(), Error> {
     )))
 }
 
-/// The same gradients twice: divided into buckets as in training, and as one buffer.
+/// The gradients that the benchmark sums, stored twice: divided into buckets as in training, and in one buffer.
 struct Buckets<'a, B: Backend> {
     backend: &'a B,
     rank: usize,

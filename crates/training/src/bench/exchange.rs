@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::train::reduce::bucket_sum::{self, BucketSum, Pending, SumStep, Timed};
 use crate::train::reduce::transport::{Transport, TransportPlan};
 
-/// Returns the parameters for every sum: the first step's, without loss scaling, comparison with `float` and zero
-/// counting. `worker` is the rank.
+/// Returns the parameters that every sum of a benchmark uses. They are those of step 0, without loss scaling, without
+/// comparison to a plain f32 sum, and without counting zeros. `worker` is the rank.
 pub fn sum_step(worker: usize) -> SumStep {
     SumStep { done: 0, key: Key { seed: 1, step: 0 }, worker, scaled: false, compare: false, count: false }
 }
@@ -77,7 +77,8 @@ impl<B: Backend> Exchange<B> {
         Ok(())
     }
 
-    /// Waits for this step's sums, unless the device computes them, and returns the gradients to the graph.
+    /// Waits for this step's sums and returns the gradients to the graph. With NCCL the sums are only enqueued, so
+    /// there is no wait.
     pub fn finish(&mut self, graph: &mut Graph<B>) -> Result<(), Error> {
         for (bucket, pending) in std::mem::take(&mut self.pending) {
             let summed = pending.finish(&self.comm)?;

@@ -73,7 +73,7 @@ pub struct StepResult {
     pub steps: usize,
     /// Seconds from the start of the process to the end of the first step.
     pub first_step_s: f64,
-    /// Anonymous and shared memory of the process, without mapped files.
+    /// Anonymous and shared memory of the process in MB (10^6 bytes), without mapped files.
     pub memory_mb: f64,
     pub device: &'static str,
     /// Description of the device and its library.
@@ -82,7 +82,8 @@ pub struct StepResult {
     pub launches: Option<u64>,
     /// Number of parallel regions in the last step. `None` if the device does not compute on this process's threads.
     pub regions: Option<Regions>,
-    /// Duration of an empty parallel region in microseconds. `None` with a single thread.
+    /// Duration of an empty parallel region in microseconds. `None` with a single thread, or if the device does not
+    /// compute on this process's threads.
     pub barrier_us: Option<f64>,
     /// Table of milliseconds per layer, if requested.
     pub profile: Option<String>,
@@ -97,7 +98,7 @@ const WARM_UP: usize = 3;
 struct StepTimes {
     times: Vec<Duration>,
     first_step_s: f64,
-    /// Number of kernel launches in the last step.
+    /// Number of kernels, copies and fills in the last step. `None` on a device without a queue.
     launches: Option<u64>,
     regions: Option<Regions>,
 }
@@ -106,7 +107,7 @@ struct StepTimes {
 pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
     let mut work = Synthetic::new(device, &request.work::<D>())?;
     if request.roofline && work.trainer.graph.backend().cores().is_none() {
-        let why = format!("--roofline measures CPU cores, but this process computes on {}; add --device cpu", D::NAME);
+        let why = format!("--roofline works only on a CPU, but this process computes on {}; add --device cpu", D::NAME);
         return Err(Error::Usage(why));
     }
     let step_times = take_steps(&mut work, request, started)?;
@@ -142,7 +143,8 @@ pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> R
     })
 }
 
-/// Runs the warm-up steps and then steps for the requested time. `times` in the result leaves out the warm-up steps.
+/// Runs the warm-up steps and then steps for the requested time, at least three. `times` in the result leaves out the
+/// warm-up steps.
 fn take_steps<B: Backend>(
     work: &mut Synthetic<B>,
     request: &StepRequest,
@@ -199,12 +201,37 @@ pub fn memory_mb() -> f64 {
     (kb("RssAnon:") + kb("RssShmem:")) * 1024.0 / 1e6
 }
 
-/// Describes the processor: the model name from `/proc/cpuinfo` and the number of cores that this process may use.
+/// Describes the processor: its model according to `/proc/cpuinfo` and the number of cores that this process may use.
 pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m.to_string()));
-    let model = model.unwrap_or_else(|| "unknown".into());
+    let model = processor_model(&info).unwrap_or_else(|| "unknown".into());
     format!("{model}, {} for this process", base::text::plural(cores::affinity().len(), "core"))
+}
+
+/// Numbers of implementer and part that ARM processors of servers have in `/proc/cpuinfo`, and their names.
+const ARM: [(&str, &str, &str); 6] = [
+    ("0x41", "0xd0c", "Neoverse N1"),
+    ("0x41", "0xd40", "Neoverse V1"),
+    ("0x41", "0xd49", "Neoverse N2"),
+    ("0x41", "0xd4f", "Neoverse V2"),
+    ("0x41", "0xd84", "Neoverse V3"),
+    ("0x46", "0x001", "A64FX"),
+];
+
+/// Returns the model of the first processor in the text of `/proc/cpuinfo`. On x86 it has a name, on ARM numbers.
+fn processor_model(info: &str) -> Option<String> {
+    let value = |key: &str| {
+        info.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            (name.trim() == key).then(|| value.trim())
+        })
+    };
+    if let Some(name) = value("model name") {
+        return Some(name.into());
+    }
+    let (implementer, part) = (value("CPU implementer")?, value("CPU part")?);
+    let known = ARM.iter().find(|known| (known.0, known.1) == (implementer, part));
+    Some(known.map_or_else(|| format!("ARM, implementer {implementer}, part {part}"), |known| known.2.into()))
 }
 
 /// The options of `trireme bench loader+step`.
@@ -234,10 +261,10 @@ pub struct LoaderStepRequest {
 pub struct LoaderStepResult {
     pub threads: usize,
     pub loader_threads: usize,
-    /// Mean over the measured time.
+    /// Images per second: mean over the measured time.
     pub img_per_s: f64,
     pub steps: usize,
-    /// Mean over the measured time.
+    /// Milliseconds per step: mean over the measured time.
     pub step_ms: f64,
     /// Mean time per step that the host waits for the loader, in milliseconds. A device that works ahead may compute
     /// during this wait.
@@ -245,7 +272,7 @@ pub struct LoaderStepResult {
     /// Mean number of batches that were ready when a step requested the next.
     pub queue_depth: f64,
     /// Form in which images are passed to the device, such as `values`.
-    pub input: &'static str,
+    pub input: String,
     pub device: &'static str,
     /// Description of the device and its library.
     pub backend: String,
@@ -261,7 +288,7 @@ pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Re
         Pipeline::new(&request.transforms, split.images_as(exif_of(&request.transforms))?, &dataset.manifest, 1)?;
     let batch = request.batch.min(split.len() as usize);
     if batch == 0 {
-        let what = format!("its split {} has no images", request.split);
+        let what = format!("the split {} has no images; choose another with --split", request.split);
         return Err(Error::DataSet { data: request.dir.display().to_string(), what });
     }
     let net = network(&request.model, pipeline.output(), split.classes())?;
@@ -341,5 +368,20 @@ impl Feed {
         }
         trainer.read()?;
         Ok(batch.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::processor_model;
+
+    #[test]
+    fn processors_of_x86_and_arm_are_named() {
+        let arm =
+            |part: &str| format!("processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: {part}\n");
+        assert_eq!(processor_model("processor\t: 0\nmodel name\t: AMD EPYC 9654\n").as_deref(), Some("AMD EPYC 9654"));
+        assert_eq!(processor_model(&arm("0xd4f")).as_deref(), Some("Neoverse V2"));
+        assert_eq!(processor_model(&arm("0xfff")).as_deref(), Some("ARM, implementer 0x41, part 0xfff"));
+        assert_eq!(processor_model(""), None);
     }
 }

@@ -139,7 +139,7 @@ impl std::str::FromStr for Convolution {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |word: &str| match word.parse() {
             Ok(number) if number > 0 => Ok(number),
-            _ => Err(format!("{word:?} is not a number above 0")),
+            _ => Err(format!("expected integers >= 1, got {word:?}")),
         };
         let numbers = text.split(',').map(number).collect::<Result<Vec<usize>, _>>()?;
         let [kernel, inputs, outputs, height, width, ref more @ ..] = numbers[..] else {
@@ -149,7 +149,7 @@ impl std::str::FromStr for Convolution {
             [] => (1, 1),
             [stride] => (*stride, 1),
             [stride, groups] => (*stride, *groups),
-            _ => return Err("nothing may follow after STRIDE and GROUPS".into()),
+            _ => return Err("expected at most 7 numbers: KERNEL,IN,OUT,HEIGHT,WIDTH,STRIDE,GROUPS".into()),
         };
         let input = Shape::image(inputs, height, width);
         // the stride does not change the padding, as in PyTorch's networks
@@ -159,7 +159,7 @@ impl std::str::FromStr for Convolution {
     }
 }
 
-/// An operation of a network, without ReLU. Equal operations are measured only once.
+/// An operation to measure, without ReLU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub op: Op,

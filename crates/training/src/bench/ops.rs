@@ -18,14 +18,14 @@ use crate::error::Error;
 /// Minimum number of rounds to measure.
 const MIN_ROUNDS: usize = 3;
 
-/// An implementation counts as faster only if its time is below this fraction of the current one's time.
+/// An implementation counts as faster only if its time is below this fraction of the time of the implementation in use.
 const FASTER_FACTOR: f64 = 0.97;
 
 /// The kind of file that `--table` may overwrite: a table, or rows written by hand. This checks only the beginning of
 /// the file. `run` reads all lines before it measures anything.
 const TABLE: Content = Content { name: "a table that `trireme bench ops` wrote", begins: begins_a_table };
 
-/// Minimum number of images to measure.
+/// Lower limit of a batch size that is reduced because the operation is large.
 const MIN_IMAGES: usize = 4;
 
 /// The options of `trireme bench ops`.
@@ -104,7 +104,7 @@ pub fn run<D: Device>(
     let (before, taken) = (read(path)?, format!("{}, {}", super::processor(), on.backend));
     let text = |rows: &[String]| {
         let text = device.table(&before, &taken, &request.batches, rows);
-        text.map_err(|why| Error::Failed(format!("{}: {why}; fix the line, or name another file", path.display())))
+        text.map_err(|why| Error::Failed(format!("{}: {why}; correct this line, or give another file", path.display())))
     };
     // this reports a malformed row in the existing table before the measurement
     text(&[])?;
@@ -204,7 +204,7 @@ impl<B: Backend> Bench<'_, B> {
         Ok(all.iter().any(|one| self.device.row(&request, one.name, &[]).is_some()))
     }
 
-    /// Returns `batch`, reduced if necessary to respect the limit on multiplications and additions.
+    /// Returns `batch`, reduced to respect the limit on multiplications and additions, but not below [`MIN_IMAGES`].
     fn images(&self, case: &Case, batch: usize) -> usize {
         let most = self.request.most_gflop * 1e9 / (2 * case.macs()) as f64;
         batch.min((most as usize).max(MIN_IMAGES))

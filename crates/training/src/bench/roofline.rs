@@ -35,7 +35,8 @@ pub struct Layer {
     pub name: String,
     /// Multiplications and additions.
     pub operations: f64,
-    /// Bytes read and written, counted as described at the top of this file.
+    /// Bytes read and written, counted as described at the top of this file. 0 if the layer took no time, for example
+    /// because it runs as part of another layer.
     pub bytes: f64,
     pub seconds: f64,
     /// Number of parallel regions.
@@ -94,7 +95,7 @@ impl Machine {
     }
 }
 
-/// Returns the work and times of all layers. `costs` is the profile of `steps` steps on the graph's largest batch.
+/// Returns the work and times of all layers per step. `costs` is the profile of `steps` steps with `batch` images each.
 pub fn layers<B: Backend>(graph: &Graph<B>, costs: &[NodeCost], batch: usize, steps: usize) -> Vec<Layer> {
     let (net, shapes, steps) = (graph.net(), graph.shapes(), steps as f64);
     let layer = |(index, (cost, node)): (usize, (&NodeCost, &Node))| {
@@ -126,7 +127,7 @@ impl Roofline {
         Self { machine, layers, rest, rest_regions }
     }
 
-    /// Formats a table of all layers with their rates and limits.
+    /// Formats a table of the layers that took time, with their rates and limits, and a line with the machine's rates.
     pub fn table(&self) -> String {
         let Machine { threads, peak, bandwidth, .. } = self.machine;
         let mut text = format!(
@@ -222,8 +223,8 @@ mod tests {
     }
 
     fn roofline() -> Roofline {
-        // without barriers, each layer reaches half of its roof: the first 1 ms of compute, the second 1 ms of memory
-        // traffic
+        // without barriers, each layer takes 2 ms, twice the minimum: 1 ms of compute for the first layer, 1 ms of
+        // memory traffic for the second one
         let layers = vec![layer(200e6, 2e6, 2.01e-3), layer(20e6, 20e6, 2.01e-3)];
         let all = Regions { own: 20, library: 5 };
         Roofline::new(MACHINE, layers, 4.02e-3 + 0.5e-3 + 5e-6, all)

@@ -26,11 +26,11 @@ pub struct ScaleRequest {
     pub precision: Precision,
     /// Transport for gradients, with the same values as `reduce.path` in a recipe.
     pub path: TransportSetting,
-    /// Whether ranks may share a GPU.
+    /// True if ranks may share a GPU.
     pub share_gpu: bool,
     /// Compute threads per rank. `None` uses the rank's share of the cores.
     pub threads: Option<usize>,
-    /// How long to measure each number of ranks.
+    /// How long to measure each number of ranks. At least a few steps are measured.
     pub seconds: f64,
 }
 
@@ -59,7 +59,7 @@ pub struct ScaleResult {
     pub path: &'static str,
     /// Reasons for the choice of transport on GPUs. Empty if there is no choice.
     pub why: String,
-    /// Whether buckets are summed during backward.
+    /// True if buckets are summed during backward.
     pub overlap: bool,
     /// Memory in MB of the rank that uses most.
     pub memory_mb: f64,
@@ -157,7 +157,8 @@ fn counts(ranks: usize) -> Vec<usize> {
 }
 
 /// Returns the median time per step in milliseconds, with the sums in `exchange` if given. Measures for `seconds`
-/// seconds if given, otherwise for `steps` steps. With sums, the number of steps must be equal on all ranks.
+/// seconds and at least [`MIN_STEPS`] steps if `seconds` is given, otherwise for `steps` steps. With sums, the number
+/// of steps must be equal on all ranks.
 fn time_steps<B: Backend>(
     work: &mut Synthetic<B>,
     mut exchange: Option<&mut Exchange<B>>,
@@ -304,9 +305,9 @@ fn waited(measured: &ScaleResult, point: &Point) -> f64 {
     (point.comm_ms - 1e3 * sum).max(0.0)
 }
 
-/// Returns the milliseconds of a gradient sum on `ranks` ranks with a rank per node. Each bucket is a ring allreduce at
-/// full rate, which sends 2 (N - 1) / N of its bytes in each direction. It adds 2 log2 N latencies, the minimum of any
-/// algorithm for reduce-scatter and allgather.
+/// Returns the milliseconds of a gradient sum on N = `ranks` ranks with a rank per node. Each bucket is summed by a
+/// ring allreduce at full rate, which sends 2 (N - 1) / N of the bucket's bytes in each direction. In addition, each
+/// bucket costs 2 log2(N) latencies, rounded up. This is the minimum for any reduce-scatter followed by an allgather.
 fn ring(measured: &ScaleResult, ranks: usize, link: Link) -> f64 {
     let n = ranks as f64;
     let wire = 2.0 * (n - 1.0) / n * measured.bytes as f64 / link.rate;
@@ -386,7 +387,8 @@ mod forecast_tests {
             let overlapped = ScaleResult { overlap: true, ..measured(&[point(1, step_ms, 0.0, None)]) };
             forecast(&overlapped, 8, LINK).best.comm_ms
         };
-        // ring allreduce needs 19 ms for 25 buckets
+        // a ring allreduce of all 25 buckets takes 19 ms, of which two thirds of a step are hidden, but never the last
+        // bucket
         assert!((of(15.0) - 9.0).abs() < 1e-9 && (of(100.0) - 19.0 / 25.0).abs() < 1e-9, "{} {}", of(15.0), of(100.0));
     }
 

@@ -1,4 +1,4 @@
-//! A network and an optimizer for benchmarks: SGD with momentum on a single rank.
+//! A network with SGD and momentum for benchmarks, and a batch of random images for it.
 
 use backend::{Backend, Cores, Error as BackendError, Input, Precision, Queue, Regions};
 use engine::optim::{Optimizer, Policy, Sgd};
@@ -79,7 +79,8 @@ impl<B: Backend> BenchTrainer<B> {
         self.read_until(self.ahead)
     }
 
-    /// Enqueues a step without an exchange, as training on a single rank does. Call [`BenchTrainer::read`] next.
+    /// Starts a step without an exchange, as training on a single rank does. Call [`BenchTrainer::read`] next, which
+    /// completes the step.
     pub fn enqueue(&mut self, batch: Batch<'_>) -> Result<(), Error> {
         let loss = loss(&batch);
         if self.ahead == 0 {
@@ -129,9 +130,6 @@ fn loss(batch: &Batch<'_>) -> Loss {
     Loss { smoothing: 0.0, scale: 1.0 / batch.labels.len() as f32 }
 }
 
-// A network that trains on the same random batch in every step. If the device can keep batches, the batch is uploaded
-// only once, before the first step.
-
 /// The network and settings of a benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload<'a> {
@@ -142,7 +140,8 @@ pub struct Workload<'a> {
     pub setting: Setting,
 }
 
-/// A network, an optimizer and a synthetic batch.
+/// A network that trains on the same random batch in every step. If the device has a queue, the batch is uploaded only
+/// once, before the first step.
 pub struct Synthetic<B: Backend> {
     pub trainer: BenchTrainer<B>,
     synthetic_batch: SyntheticBatch,

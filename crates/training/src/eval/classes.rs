@@ -19,8 +19,9 @@ pub struct ClassMatch {
     pub note: String,
 }
 
-/// Matches the classes by name if they differ and `by_name` is set. Returns an error if they differ and it is not set,
-/// and `None` if the classes are equal. Reads the labels of the split if a class of the data set has no match.
+/// Matches the classes by name if they differ and `by_name` is set. Returns `None` if the classes are equal. Returns an
+/// error if they differ and `by_name` is not set, if no class has a match, or if a common name occurs several times.
+/// Reads the labels of the split if a class of the data set has no match.
 pub fn match_classes(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> Result<Option<ClassMatch>, Error> {
     let Some(difference) = sides.difference(split.class_names()) else { return Ok(None) };
     if !by_name {
@@ -32,7 +33,9 @@ pub fn match_classes(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> 
     let labels = labels_by_name(sides, split.class_names())?;
     let found = labels.iter().flatten().count();
     if found == 0 {
-        return Err(Error::Failed(format!("--map-classes: no class has a name that the model knows: {difference}")));
+        return Err(Error::Failed(format!(
+            "--map-classes: the data set and the model have no class name in common, so nothing can be scored: {difference}"
+        )));
     }
     let images = if found < labels.len() { Some(images(split, &labels)?) } else { None };
     let scored = images.as_ref().map_or(split.len(), |images| images.len() as u64);
@@ -46,7 +49,8 @@ pub fn match_classes(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> 
     Ok(Some(ClassMatch { selection: Selection { labels, images }, note }))
 }
 
-/// Returns, for each class in the data set, the label of the model's class with the same name.
+/// Returns, for each class in the data set, the label of the model's class with the same name, or `None` if there is no
+/// such class. Returns an error if several classes have a name that is in both lists.
 fn labels_by_name(sides: &ClassSources<'_>, data: &[String]) -> Result<Vec<Option<u32>>, Error> {
     let model = index(sides.model);
     for (name, labels) in index(data) {

@@ -50,7 +50,7 @@ pub fn find_model(request: &ModelRequest) -> Result<FoundModel, Error> {
             runs_below(given)
         ))
     })?;
-    let note = Some(format!("model: {}, the newest checkpoint: the run has no model.h5 yet", file.display()));
+    let note = Some(format!("model: {}, the newest checkpoint, because the run has no model.h5 yet", file.display()));
     Ok(FoundModel { file, note })
 }
 
@@ -68,14 +68,15 @@ fn best(run: &Path) -> Result<FoundModel, Error> {
     let best = StateFile::read_progress(&newest)?.best;
     let Best { by, score, step } = best.ok_or_else(|| {
         Error::Failed(format!(
-            "--best: no epoch of {folder} has been scored up to {}; leave --best out for the newest model",
+            "--best: {folder} has no scores yet: its newest checkpoint {} records no scored epoch. To use the newest model, leave --best \
+             out",
             newest.display()
         ))
     })?;
     let file = output::path_of(&run.join("checkpoints"), step);
     if !file.exists() {
         return Err(Error::Failed(format!(
-            "--best: {} is missing. It was the checkpoint with the best {by} ({score:.4}). Leave --best out for the newest model",
+            "--best: {} is missing. It was the checkpoint with the best {by} ({score:.4}). To use the newest model, leave --best out",
             file.display()
         )));
     }
@@ -118,7 +119,7 @@ pub fn missing(given: &Path) -> Error {
 pub fn runs_below(folder: &Path) -> String {
     match find_below(folder, false).as_slice() {
         [] => String::new(),
-        runs => format!(". The newest below it: {}", list_newest(runs)),
+        runs => format!(". The newest runs below this folder: {}", list_newest(runs)),
     }
 }
 
@@ -131,7 +132,7 @@ fn advice(given: &Path, models: &[PathBuf]) -> String {
         None if models.is_empty() => {
             "no model was found nearby; give the output folder of a run, or the model.h5 in it".into()
         }
-        None => format!("the newest runs and models near it: {}", list_newest(models)),
+        None => format!("the newest runs and models nearby: {}", list_newest(models)),
     }
 }
 

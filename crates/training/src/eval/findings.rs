@@ -26,7 +26,8 @@ const CLASSES: usize = 50;
 /// Maximum number of confused class pairs in the text.
 const PAIRS: usize = 10;
 
-/// Formats all statistics of the predictions. Returns an empty text if there are no predictions.
+/// Formats all statistics of the predictions. Returns an empty text if `scored` has no predictions and no details of a
+/// multi-label model or of numbers.
 pub fn text(scored: &SplitScore) -> String {
     if let (Some(classes), Some(several)) = (&scored.per_class, &scored.score.several) {
         return multi_label_text(scored, classes, several);
@@ -256,8 +257,8 @@ pub fn check_sheet(path: &Path) -> Result<(), Error> {
     ContactSheet::new(path, 0, Limits::default()).map(drop).map_err(|error| Error::Usage(error.to_string()))
 }
 
-/// Writes a sheet of the mistakes with the highest loss, worst first. Each picture shows its class and the predicted
-/// class. Returns the number of pictures. If there is no mistake, no file is written.
+/// Writes a sheet of the images with a mistake, highest loss first. Each picture shows its label and the prediction,
+/// which are classes or numbers. Returns the number of pictures. If there is no mistake, no file is written.
 ///
 /// # Errors
 ///

@@ -42,7 +42,7 @@ const INTERRUPTED: i32 = 130;
 enum Next {
     Wait,
     Over,
-    /// Score this file. `last` is true if it is the last file of the run.
+    /// Score this file. `last` is true if no other file follows.
     Score {
         file: PathBuf,
         last: bool,
@@ -100,7 +100,7 @@ fn score_all<D: Device>(
                 // a resumed run renames its old final model and later writes a new one with the old name
                 log.seen.retain(|seen| !last || *seen != name(&this.file));
                 if session.is_root() {
-                    screen::say(&format!("skipped {}: {error}", this.file.display()));
+                    screen::say(&format!("skipped {}, because it cannot be evaluated: {error}", this.file.display()));
                 }
             }
             Err(error) => return Err(error),
@@ -111,8 +111,9 @@ fn score_all<D: Device>(
     }
 }
 
-/// Returns true if all ranks know of the failure and the next file may succeed. The trainer may remove old checkpoints
-/// at any time, and a resumed run renames its final model.
+/// Returns true if the follower may skip `file` after this error. A single rank skips a file that has disappeared, and
+/// a checkpoint that cannot be read. Several ranks skip a checkpoint if all of them know the error. The trainer may
+/// remove old checkpoints at any time, and a resumed run renames its final model (`last`).
 fn can_skip(session: &Session, error: &Error, file: &Path, last: bool) -> bool {
     match session.world.size {
         1 => !file.exists() || !last && matches!(error, Error::Checkpoint(_)),
@@ -176,7 +177,7 @@ fn find_unscored(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
     })
 }
 
-/// Waits until a run has written its recipe and returns the data set that the recipe names.
+/// Waits until a run has written its recipe, a checkpoint or its model, and returns the data set that this file names.
 ///
 /// # Errors
 /// Fails if the given file exists but is not a model, or if the recipe has no data set.

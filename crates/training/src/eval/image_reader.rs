@@ -1,16 +1,18 @@
 //! Turns image files and records into a model's inputs, and the model's outputs into predictions.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base::text::printable;
-use data_tools::raw::{self, Layout, RawImage, RawOptions};
+use data_tools::raw::{self, Layout, Page, RawImage, RawOptions};
 use formats::checkpoint::ModelFile;
 use loaders::transform::Scratch;
 use loaders::{Dtype, Example, Format, LabelKind, Limits, Pipeline, picture, regular};
 use report::predictions::sigmoid;
 
 use super::model::{LoadedModel, pipeline, read, views};
+use super::pictures::Picture;
 use super::request::ModelRequest;
 use crate::error::Error;
 use crate::train::evaluate::{TestTime, Views};
@@ -52,6 +54,8 @@ pub struct ReadingRequest {
     pub test_time: TestTime,
     /// Axis order in arrays. `None` means the order in the model's data set.
     pub layout: Option<Layout>,
+    /// True if each page of a TIFF is an image.
+    pub by_page: bool,
 }
 
 /// Reads the images for a model.
@@ -60,8 +64,10 @@ pub(super) struct ImageReader {
     /// The views per image. The first is the plain view.
     pub views: Views,
     limits: Limits,
-    /// How files are read that are not pictures. `None` if all files are pictures.
+    /// How files other than PNG and JPEG are read. `None` if the model reads only PNG and JPEG files.
     reading: Option<RawOptions>,
+    /// The file whose page was read last, because its other pages are usually read next.
+    last: Mutex<Option<(PathBuf, Arc<Vec<u8>>)>>,
 }
 
 impl ImageReader {
@@ -84,7 +90,19 @@ impl ImageReader {
             }
             (_, None) => {}
         }
-        Ok((Self { model, views, limits: wanted.limits, reading }, notes))
+        let page = reading.as_ref().map(|reading| reading.page);
+        if wanted.by_page && page != Some(Page::Number(1)) {
+            let why = match page {
+                None => "was trained on PNG or JPEG files",
+                Some(Page::All) => "was trained on TIFFs whose pages together are one image",
+                Some(Page::Number(_)) => "was trained on a later page of each TIFF",
+            };
+            let file = request.file.display();
+            return Err(Error::Usage(format!(
+                "--pages makes each page of a TIFF an image, but {file} {why}; leave it out"
+            )));
+        }
+        Ok((Self { model, views, limits: wanted.limits, reading, last: Mutex::default() }, notes))
     }
 
     /// Returns true if the model also reads TIFF, `.npy` and HDF5 files.
@@ -94,12 +112,13 @@ impl ImageReader {
 
     /// Transforms a picture or, if the model needs it, a file with bands, and writes the result to `out`. Returns the
     /// file's height and width if a picture was resized to the data set's fixed image size.
-    pub fn transform(&self, path: &Path, view: &Pipeline, out: &mut [f32]) -> Result<Option<(u32, u32)>, Error> {
+    pub fn transform(&self, picture: &Picture, view: &Pipeline, out: &mut [f32]) -> Result<Option<(u32, u32)>, Error> {
+        let path = picture.path.as_path();
         let may_be_picture = !self.model.bands.need_version();
         let Some(reading) = self.reading.as_ref().filter(|_| !(may_be_picture && is_picture(path))) else {
             return Ok(picture::transform(path, view, self.limits, out)?);
         };
-        let RawImage { dtype, height, width, channels, bytes, .. } = &self.read(path, reading)?;
+        let RawImage { dtype, height, width, channels, bytes, .. } = &self.read(picture, reading)?;
         let example = Example {
             encoded: bytes,
             format: Format::Raw,
@@ -116,7 +135,8 @@ impl ImageReader {
             entry_points: &[],
         };
         let made = self.transform_record(&example, view, out);
-        let refuse = |fault: loaders::Fault| loaders::Error::Picture { path: path.into(), problem: fault.to_string() };
+        let named = picture.name();
+        let refuse = |fault: loaders::Fault| loaders::Error::Picture { path: named.into(), problem: fault.to_string() };
         made.map_err(|fault| refuse(fault).into()).map(|()| None)
     }
 
@@ -132,14 +152,21 @@ impl ImageReader {
 
     /// Reads a file with the options that were used to convert the data set. Replaces pixels without data by the mean
     /// of their band.
-    fn read(&self, path: &Path, reading: &RawOptions) -> Result<RawImage, Error> {
-        let read = raw::read(path, reading, &self.limits);
+    fn read(&self, picture: &Picture, reading: &RawOptions) -> Result<RawImage, Error> {
+        let name = picture.name();
+        let read = match picture.page {
+            None => raw::read(&picture.path, reading, &self.limits),
+            Some(page) => self.load(&picture.path).and_then(|file| {
+                let reading = RawOptions { page: Page::Number(page), ..reading.clone() };
+                raw::decode(Path::new(&name), &file, &reading, &self.limits)
+            }),
+        };
         let mut image = read.map_err(|error| Error::Failed(error.to_string()))?;
         let (dtype, channels) = (self.model.bands.dtype, self.model.image[0]);
         if (image.dtype, image.channels as usize) != (dtype, channels) {
             return Err(Error::Failed(format!(
                 "{}: expected {} of {dtype}, as in the images that the model was trained on, got {} of {}{}",
-                printable(&path.to_string_lossy()),
+                printable(&name),
                 base::text::plural(channels, "band"),
                 image.channels,
                 image.dtype,
@@ -149,6 +176,19 @@ impl ImageReader {
         let unit = if dtype == Dtype::U8 { 255.0 } else { 1.0 };
         image.fill_nodata(&self.model.mean.iter().map(|mean| mean * unit).collect::<Vec<f64>>());
         Ok(image)
+    }
+
+    /// Returns a file's contents, and keeps them until another file is read.
+    fn load(&self, path: &Path) -> Result<Arc<Vec<u8>>, data_tools::Error> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, file)) = last.as_ref().filter(|(known, _)| known == path) {
+            return Ok(Arc::clone(file));
+        }
+        // Free the memory of the other file first.
+        *last = None;
+        let file = Arc::new(raw::load(path)?);
+        *last = Some((path.to_path_buf(), Arc::clone(&file)));
+        Ok(file)
     }
 
     /// Converts an image's scores to class probabilities, likeliest first. If the model predicts numbers, returns all

@@ -48,7 +48,7 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let name = name.or(saved.map(|saved| saved.network.clone())).ok_or_else(|| {
         let file = request.file.display();
         Error::Usage(format!(
-            "{file}: the network is not known. Add --model NAME (`trireme models` lists them), or --recipe"
+            "{file}: the file does not say which network the weights are for. Add --model NAME (`trireme models` lists them), or --recipe"
         ))
     })?;
     let expected = models::input(&name).ok_or_else(|| unknown(&name))?;
@@ -115,7 +115,9 @@ fn normalization_warning(pipeline: &Pipeline, weights: &Weights) -> Option<Strin
 
 /// Uses the class numbers as class names, and adds a note about it.
 fn numbers_as_names(classes: usize, notes: &mut Vec<String>) -> Vec<String> {
-    notes.push("classes: there are no names, so their numbers are used; name them with --classes FILE".into());
+    notes.push(
+        "note: the classes have no names, so their numbers are used as names; to name them, use --classes FILE".into(),
+    );
     (0..classes).map(|class| class.to_string()).collect()
 }
 
@@ -131,12 +133,12 @@ fn pipeline(model: &str, expected: Shape, transforms: Vec<String>, weights: &Wei
     );
     if ops.is_empty() {
         return Err(Error::Usage(format!(
-            "the transforms from a picture to the input of {model} are not known. Add them, such as {example}, or add --recipe"
+            "the transforms from a picture to the input of {model} are not known. Add options such as {example}, or add --recipe"
         )));
     }
     if table::takes_the_data_sets(&ops) {
         return Err(Error::Usage(format!(
-            "\"normalize\" uses the mean and standard deviation of a data set, but an import has no data set. State the values that the \
+            "\"normalize\" uses the mean and standard deviation of a data set, but an import has no data set. Give the numbers that the \
              weights of {} were trained with, such as {example}",
             weights.path.display()
         )));
@@ -183,7 +185,7 @@ fn build_and_match(
     match (names, there) {
         (None, Some(classes)) => build(classes),
         (Some(names), Some(classes)) => Err(Error::Usage(format!(
-            "{} has scores for {classes} classes, but there are {names} names; use --classes with a file of {classes} names",
+            "{} has scores for {classes} classes, but {names} class names were given; use --classes with a file of {classes} names",
             weights.path.display()
         ))),
         (_, None) => Ok((net, fit)),
@@ -200,7 +202,7 @@ fn check_complete(fit: &TensorMatches, weights: &Weights) -> Result<(), Error> {
             printable(&row.name)
         )));
     }
-    table::check(fit, weights, true)?;
+    table::check(fit, weights, true, table::IMPORT_CURE)?;
     fit.check_values(weights)
 }
 
@@ -221,7 +223,7 @@ pub fn read(path: &Path) -> Result<Vec<String>, Error> {
     }
 }
 
-/// Returns a model file without weights.
+/// Returns the model file for an import, still without weights and scores.
 pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<ModelFile, Error> {
     let (input, ops) = (pipeline.output(), pipeline.ops());
     let (mean, std) = mean_and_std(&ops, input.channels as usize);

@@ -126,12 +126,13 @@ fn manifest(model: &ModelFile) -> Manifest {
     }
 }
 
-/// Returns how to convert the model's outputs to numbers. `None` if the outputs are class scores.
+/// Returns how to convert the model's outputs to numbers. `None` if the outputs are class scores. `file` is for
+/// messages.
 ///
 /// # Errors
 ///
 /// Returns an error if the recipe in the file has no loss for numbers.
-pub fn number_scale(model: &ModelFile) -> Result<Option<NumberScale>, Error> {
+pub fn number_scale(model: &ModelFile, file: &Path) -> Result<Option<NumberScale>, Error> {
     if model.targets.is_empty() {
         return Ok(None);
     }
@@ -140,8 +141,9 @@ pub fn number_scale(model: &ModelFile) -> Result<Option<NumberScale>, Error> {
     match loss.as_ref().and_then(targets::distance) {
         Some(distance) => Ok(Some(NumberScale { targets: model.targets.clone(), distance })),
         None => Err(Error::Failed(format!(
-            "model file of network {}: it predicts numbers, but its recipe has no loss for numbers; the file was changed: copy it again",
-            model.network
+            "{}: the model predicts numbers, but the recipe stored in the file has no loss for numbers (mse, l1 or huber); copy the file \
+             again from the folder of its run",
+            file.display()
         ))),
     }
 }

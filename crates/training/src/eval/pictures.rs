@@ -10,8 +10,26 @@ use std::path::{Path, PathBuf};
 
 use base::screen;
 use base::text::printable;
+use data_tools::raw;
+use loaders::Limits;
 
 use crate::error::Error;
+
+/// An image to predict: a file, or a page of a TIFF.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture {
+    pub path: PathBuf,
+    /// The page to read, from 1. `None` if the file is one image.
+    pub page: Option<u32>,
+}
+
+impl Picture {
+    /// Returns the name for tables and messages: the path, followed by `#` and the page.
+    pub fn name(&self) -> String {
+        let path = self.path.to_string_lossy();
+        self.page.map_or_else(|| path.to_string(), |page| format!("{path}#{page}"))
+    }
+}
 
 /// Extensions of picture files, in lower case.
 const ENDINGS: &[&str] = &["jpg", "jpeg", "png"];
@@ -42,6 +60,26 @@ pub fn pictures(given: &[PathBuf], raw: bool, list: &mut dyn BufRead) -> Result<
         }
     }
     Ok(found)
+}
+
+/// Returns an image for each file or, if `by_page` is true, for each page of a TIFF, without smaller copies and masks. A TIFF
+/// whose pages cannot be listed stays one image, so that reading it reports the problem.
+pub fn images(files: Vec<PathBuf>, by_page: bool, limits: &Limits) -> Vec<Picture> {
+    let whole = |path| Picture { path, page: None };
+    if !by_page {
+        return files.into_iter().map(whole).collect();
+    }
+    let mut found = Vec::new();
+    for path in files {
+        let pages = raw::load(&path).and_then(|file| raw::pages(&path, &file, limits));
+        match pages {
+            Ok(Some(pages)) if !pages.is_empty() => {
+                found.extend(pages.into_iter().map(|page| Picture { path: path.clone(), page: Some(page) }));
+            }
+            _ => found.push(whole(path)),
+        }
+    }
+    found
 }
 
 /// Reads names from standard input, one per line.

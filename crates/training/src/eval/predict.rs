@@ -16,6 +16,7 @@ use net::Shape;
 pub use super::image_reader::ClassSelection;
 use super::image_reader::{ImageReader, ReadingRequest};
 use super::model::{INFERENCE_SETTINGS, graph};
+use super::pictures::Picture;
 use super::request::ModelRequest;
 use crate::device::{Device, DeviceSettings, RequestedThreads, Resources};
 use crate::error::Error;
@@ -29,11 +30,11 @@ pub struct Prediction {
     pub resized_from: Option<(u32, u32)>,
 }
 
-/// A model that classifies pictures.
+/// A model that predicts classes or numbers for pictures.
 pub trait Predict {
-    /// Returns the likeliest classes for an image file, as selected by `wanted`. The file is PNG or JPEG. If the model
+    /// Returns the likeliest classes for an image, as selected by `wanted`. The file is PNG or JPEG. If the model
     /// was trained on other value types or bands, it can also be TIFF, 16-bit PNG, `.npy` or HDF5.
-    fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error>;
+    fn predict(&mut self, picture: &Picture, wanted: ClassSelection) -> Result<Prediction, Error>;
 
     /// Returns the kind of label that the model predicts.
     fn label_kind(&self) -> LabelKind;
@@ -52,7 +53,7 @@ pub trait Predict {
     fn notes(&self) -> &[String];
 }
 
-/// A model that classifies pictures on the backend `B`.
+/// A model that predicts classes or numbers for pictures on the backend `B`.
 pub struct Predictor<B: Backend> {
     reader: ImageReader,
     graph: Graph<B>,
@@ -60,7 +61,7 @@ pub struct Predictor<B: Backend> {
 }
 
 impl<B: Backend> Predictor<B> {
-    /// Reads the requested model. `limits` bound the memory and time for decoding a picture.
+    /// Reads the requested model and plans its network for one picture. `reading` says how pictures are read.
     pub fn open<D: Device<Backend = B>>(
         device: &D,
         request: &ModelRequest,
@@ -75,13 +76,13 @@ impl<B: Backend> Predictor<B> {
 }
 
 impl<B: Backend> Predict for Predictor<B> {
-    fn predict(&mut self, path: &Path, wanted: ClassSelection) -> Result<Prediction, Error> {
+    fn predict(&mut self, picture: &Picture, wanted: ClassSelection) -> Result<Prediction, Error> {
         let reader = &self.reader;
         let mut input = vec![0.0; reader.views[0].0.output().values()];
         let (mut scores, mut resized_from) = (Vec::new(), None);
         // the plain view is last, so `features` returns the features of the unmodified picture
         for (view, weight) in reader.views.iter().rev() {
-            resized_from = reader.transform(path, view, &mut input)?;
+            resized_from = reader.transform(picture, view, &mut input)?;
             let found = self.graph.scores(&input, 1)?;
             scores.resize(found.len(), 0f32);
             scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += weight * score);
@@ -89,7 +90,7 @@ impl<B: Backend> Predict for Predictor<B> {
         self.graph.take_notes().iter().for_each(|note| screen::say(note));
         let found = reader
             .select(&scores, wanted)
-            .map_err(|what| Error::Failed(format!("{}: {what}", base::text::printable(&path.to_string_lossy()))))?;
+            .map_err(|what| Error::Failed(format!("{}: {what}", base::text::printable(&picture.name()))))?;
         let class = |(i, p): (usize, f64)| (i, reader.model.classes[i].clone(), p);
         Ok(Prediction { classes: found.into_iter().map(class).collect(), resized_from })
     }
@@ -160,7 +161,7 @@ impl NpyWriter {
                 what: format!("a row of {}", self.path.display()),
                 expected: format!("{} values", self.columns),
                 got: row.len().to_string(),
-                cure: "this is a bug in trireme".into(),
+                cure: "this is a bug in trireme, please report it".into(),
             });
         }
         let path = &self.path;

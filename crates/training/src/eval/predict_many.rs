@@ -15,7 +15,7 @@ use loaders::{Dataset, LabelKind, Split, on_threads, overwrite};
 
 use super::image_reader::{ImageReader, ReadingRequest};
 use super::model::{INFERENCE_SETTINGS, graph, images};
-use super::pictures::pictures;
+use super::pictures::{Picture, images as images_of, pictures};
 use super::predict::{ClassSelection, features};
 use super::prediction_file::{Journal, Row, TableFormat, TableShape, features_content};
 use super::request::ModelRequest;
@@ -36,7 +36,7 @@ pub struct ManyRequest {
     pub split: Option<String>,
     pub reading: ReadingRequest,
     pub wanted: ClassSelection,
-    /// Whether rows have the network's outputs.
+    /// True if rows also have the network's raw outputs.
     pub logits: bool,
     /// The table to write: `.csv`, `.jsonl` or `.parquet`.
     pub out: PathBuf,
@@ -57,12 +57,13 @@ impl ManyRequest {
         let Self { split, reading, wanted, logits, batch, share_gpu, model, features, .. } = self;
         format!(
             "trireme predict\n--split {split:?}\n{:?} {:?}\n--top, --threshold {wanted:?}\n--logits {logits}\n--batch {batch}\n\
-             --share-gpu {share_gpu}\n--best {} --ema {}\n--features {}",
+             --share-gpu {share_gpu}\n--best {} --ema {}\n--features {}\n--pages {}",
             reading.test_time,
             reading.layout,
             model.best,
             model.ema,
-            features.is_some()
+            features.is_some(),
+            reading.by_page
         )
     }
 }
@@ -79,7 +80,7 @@ pub struct ManySummary {
 
 /// The images in their order.
 enum ImageList {
-    Files(Vec<PathBuf>),
+    Files(Vec<Picture>),
     Records(Split),
 }
 
@@ -91,7 +92,7 @@ impl ImageList {
         }
     }
 
-    /// Returns text that identifies the images.
+    /// Returns a text that is equal for equal lists: the paths of the files, or the split's name, folder and shards.
     fn identity(&self) -> String {
         match self {
             Self::Files(files) => files.iter().map(|file| format!("{file:?}\n")).collect(),
@@ -102,7 +103,7 @@ impl ImageList {
     /// Returns a row without predictions.
     fn row(&self, id: u64) -> Row {
         match self {
-            Self::Files(files) => Row { image: files[id as usize].to_string_lossy().into_owned(), ..Row::default() },
+            Self::Files(files) => Row { image: files[id as usize].name(), ..Row::default() },
             Self::Records(split) => Row { image: format!("{}#{id}", split.name()), ..Row::default() },
         }
     }
@@ -150,7 +151,7 @@ pub fn predict<D: Device>(
     session.conclude(result)
 }
 
-/// Returns the images to predict. Rank 0 expands names, because only it has standard input.
+/// Returns the images to predict. Rank 0 expands the names and broadcasts them, because only rank 0 has standard input.
 fn list_images(
     session: &Session,
     request: &ManyRequest,
@@ -167,15 +168,24 @@ fn list_images(
         return session.agree(Err(Error::Usage(wrong.into())));
     }
     let found = match session.is_root() {
-        true => Some(pictures(&request.images, reader.is_raw(), list)).transpose(),
+        true => {
+            let files = pictures(&request.images, reader.is_raw(), list);
+            files.map(|files| Some(images_of(files, request.reading.by_page, &request.reading.limits)))
+        }
         false => Ok(None),
     };
     let found = session.agree(found)?;
-    let bytes = |path: &PathBuf| std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec();
-    let named: Option<Vec<Vec<u8>>> = found.map(|found| found.iter().map(bytes).collect());
-    let named: Vec<Vec<u8>> = session.comm.broadcast("names of images", named.as_ref())?;
-    let path = |bytes| PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes));
-    Ok(ImageList::Files(named.into_iter().map(path).collect()))
+    let bytes = |picture: &Picture| {
+        let path = std::os::unix::ffi::OsStrExt::as_bytes(picture.path.as_os_str()).to_vec();
+        (path, picture.page)
+    };
+    let named: Option<Vec<(Vec<u8>, Option<u32>)>> = found.map(|found| found.iter().map(bytes).collect());
+    let named: Vec<(Vec<u8>, Option<u32>)> = session.comm.broadcast("names of images", named.as_ref())?;
+    let picture = |(path, page)| Picture {
+        path: PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(path)),
+        page,
+    };
+    Ok(ImageList::Files(named.into_iter().map(picture).collect()))
 }
 
 /// Opens a data set's split and checks its images.
@@ -192,7 +202,7 @@ fn open_split(request: &ManyRequest, folder: &Path, reader: &ImageReader) -> Res
     if bands.dtype != model.bands.dtype || given.channels() != expected.channels() {
         return Err(Error::Failed(format!(
             "{} was trained on images of {expected} with {} values, but {} has images of {given} with {} values; give images like those \
-             that it was trained on",
+             that the model was trained on",
             request.model.file.display(),
             model.bands.dtype,
             folder.display(),
@@ -202,8 +212,8 @@ fn open_split(request: &ManyRequest, folder: &Path, reader: &ImageReader) -> Res
     Ok(split)
 }
 
-/// Returns a text that changes if anything changes that determines the rows. It identifies a stopped prediction's
-/// journal.
+/// Returns a fingerprint of everything that the output rows depend on: version, options, list of images, model. A
+/// stopped prediction resumes only if its journal has the same fingerprint.
 fn identity(request: &ManyRequest, reader: &ImageReader, images: &ImageList) -> String {
     let model = &reader.model;
     let mut text = format!("{}\n{}\n{}\n", env!("CARGO_PKG_VERSION"), request.compared(), images.identity());
@@ -362,7 +372,8 @@ impl<B: Backend> Prediction<'_, B> {
         }
         let mut lines = Vec::new();
         for row in &rows {
-            serde_json::to_writer(&mut lines, row).map_err(|e| Error::Failed(format!("a row of the output: {e}")))?;
+            serde_json::to_writer(&mut lines, row)
+                .map_err(|e| Error::Failed(format!("cannot encode a row of the output as JSON: {e}")))?;
             lines.push(b'\n');
         }
         Ok((lines, self.features(&rows)?))
@@ -389,7 +400,9 @@ impl<B: Backend> Prediction<'_, B> {
         on_threads(self.loader.min(ids.len()), work, |((id, mut views), place)| {
             let mut row = images.row(*id);
             let prepare = || images.prepare(*id, reader, &mut row, &mut views);
-            let prepared = loaders::guarded_with(prepare, |panic| format!("the reader failed ({panic})"));
+            let prepared = loaders::guarded_with(prepare, |panic| {
+                format!("reading the image failed unexpectedly ({panic}); this is a bug in trireme, please report it")
+            });
             if let Err(what) = prepared {
                 // the network sees zeros instead
                 views.iter_mut().for_each(|view| view.fill(0.0));

@@ -24,7 +24,7 @@ pub struct Row {
     /// File name in the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Why the image could not be used. The other fields are then empty.
+    /// Why there is no prediction for the image. `found` and `logits` are then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Classes with their probabilities, likeliest first, or the targets with their numbers.
@@ -208,7 +208,7 @@ fn open_journal(path: &Path) -> Result<File, Error> {
 fn kept_rows(path: &Path, head: &Head, features: Option<&Path>) -> Result<u64, Error> {
     let other = || {
         Error::Usage(format!(
-            "{} is from another prediction: other images, options or model; remove it, or give another --out",
+            "{} is left from another prediction, which had other images, options or another model; remove it, or give another --out",
             path.display()
         ))
     };

@@ -33,7 +33,7 @@ pub struct SplitScore {
     pub epoch: u32,
     /// Number of steps that the model was trained.
     pub step: u64,
-    /// Prediction for each image, if requested. Only on the rank that prints.
+    /// Prediction for each image of a one-label model, if requested. Only on the rank that prints.
     pub predictions: Option<Predictions>,
     /// Scores of each class, for a multi-label model.
     pub per_class: Option<Vec<ClassScore>>,
@@ -117,7 +117,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     };
     if !fits {
         return Err(Error::Failed(format!(
-            "{} was trained on images of {expected}, but {} has images of {given}; use the data set that it was trained on",
+            "{} was trained on images of {expected}, but {} has images of {given}; use the data set that the model was trained on",
             file.display(),
             data.display()
         )));
@@ -130,7 +130,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     let split = Arc::new(split);
     let options = Options { io: request.io, ..Options::default() };
     let views = views(&model, &pipeline, request.test_time)?;
-    let numbers = number_scale(&model)?;
+    let numbers = number_scale(&model, file)?;
     let mut evaluation = Evaluation { split, pipeline, views, batch, options, numbers, selection: None };
     if let Some(matched) = matched {
         evaluation.selection = Some(matched.selection);
@@ -147,7 +147,7 @@ fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
     let (file, data, expected, given) = (request.file.display(), request.data.display(), &model.bands, &manifest.bands);
     if expected.dtype != given.dtype {
         return Err(Error::Failed(format!(
-            "{file} was trained on images of {}, but the images of {data} are {}; use the data set that it was trained on",
+            "{file} was trained on images of {}, but the images of {data} are {}; use the data set that the model was trained on",
             expected.dtype, given.dtype
         )));
     }
@@ -165,7 +165,9 @@ fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
                 true => (file.to_string(), data.to_string()),
                 false => (data.to_string(), file.to_string()),
             };
-            Ok(Some(format!("note: only {named} has band names, not {other}, so their order cannot be compared")))
+            Ok(Some(format!(
+                "note: {other} has no band names, but {named} has, so the order of the bands cannot be compared"
+            )))
         }
         None => Ok(None),
     }
@@ -181,11 +183,11 @@ fn check_label_kinds(model: &ModelFile, manifest: &Manifest, request: &EvalReque
              was trained on"
         ))),
         (LabelKind::Numbers, LabelKind::Numbers) if request.map_classes => Err(Error::Usage(format!(
-            "--map-classes works only for images with one label, but images of {data} have numbers; leave it out"
+            "--map-classes works only for images with one label, but images of {data} have numbers; leave --map-classes out"
         ))),
         (LabelKind::Numbers, LabelKind::OneClass | LabelKind::Classes) => Err(Error::Failed(format!(
-            "{file} is a model for images with the numbers {}, but images of {data} have classes; convert them with --targets \
-             (`trireme data convert csv`)",
+            "{file} predicts numbers ({}), but images of {data} have classes; convert the images again with --targets (`trireme data \
+             convert csv`)",
             printable(&model.classes.join(", "))
         ))),
         (LabelKind::OneClass | LabelKind::Classes, LabelKind::Numbers) => Err(Error::Failed(format!(
@@ -193,8 +195,8 @@ fn check_label_kinds(model: &ModelFile, manifest: &Manifest, request: &EvalReque
              \"mse\""
         ))),
         (LabelKind::Classes, LabelKind::OneClass) => Err(Error::Failed(format!(
-            "{file} is a model for images with several labels, but images of {data} have one each; convert them with a table that has a \
-             column labels (`trireme data convert csv`)"
+            "{file} is a model for images with several labels, but images of {data} have one label each; convert the images again from a \
+             table with a column labels (`trireme data convert csv`)"
         ))),
         (LabelKind::OneClass, LabelKind::Classes) => Err(Error::Failed(format!(
             "{file} was trained on images with one label each, but images of {data} may have several; train on this data set with \

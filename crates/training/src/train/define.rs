@@ -62,8 +62,8 @@ pub fn notes(source: &Source, fresh: bool) -> Vec<String> {
         let bytes = PixelValues::from_transforms(&source.augment.ops(), &source.manifest.bands);
         let warning = from.as_ref().filter(|_| bytes.are_bytes()).map(|_| {
             format!(
-                "warning: augment.train makes {bytes}, but nearly all networks were trained on normalised images. If this is true for \
-                 {}, end augment.train and augment.eval with its normalize",
+                "warning: augment.train makes {bytes}, but nearly all networks were trained on normalised images. If this is true for {}, \
+                 end augment.train and augment.eval with the normalize that it was trained with",
                 source.recipe.model
             )
         });

@@ -1,15 +1,17 @@
 //! The form in which the loader passes images to the device:
 //! - values, ready for the first layer
-//! - bytes, if the device converts them to values
+//! - stored values of the data set's type, if the device converts them
 //! - crop rectangles, if the device stores the whole split (`loader.cache = "device"`)
 //!
-//! All forms result in bit-identical values, except for resized images, because bytes are rounded after resizing.
+//! All forms result in bit-identical values, except for resized images of bytes, because they are rounded after resizing.
 
 use std::sync::Arc;
 
 use backend::{Backend, Input};
 use loaders::transform::HEAD_WORDS;
-use loaders::{Batch, Dtype, EvalOrder, Images, LabelSets, Loader, Options, Order, Pipeline, PixelFormat, Split};
+use loaders::{
+    Batch, Conversion, Dtype, EvalOrder, Images, LabelSets, Loader, Options, Order, Pipeline, PixelFormat, Split,
+};
 
 use crate::error::Error;
 
@@ -23,15 +25,17 @@ const AT_A_TIME: usize = 1024;
 #[derive(Clone)]
 pub struct DeviceInput {
     form: PixelFormat,
-    tables: Vec<[f32; 256]>,
+    /// How the device converts stored values.
+    conversion: Conversion,
 }
 
 impl DeviceInput {
-    /// Chooses bytes if the device has a queue and the pipeline can end with bytes, otherwise values.
+    /// Chooses stored values if the device has a queue and the pipeline can end with them, otherwise floats.
     pub fn new<B: Backend>(backend: &B, pipeline: &Pipeline) -> Self {
-        let tables = pipeline.tables().filter(|_| backend.queue().is_some());
-        let form = if tables.is_some() { PixelFormat::Bytes } else { PixelFormat::Values };
-        Self { form, tables: tables.unwrap_or_default() }
+        match pipeline.conversion().filter(|_| backend.queue().is_some()) {
+            Some(conversion) => Self { form: PixelFormat::Bytes(pipeline.dtype()), conversion },
+            None => Self { form: PixelFormat::Values, conversion: Conversion::Tables(Vec::new()) },
+        }
     }
 
     /// Stores the split on the device if possible. Otherwise falls back to [`DeviceInput::new`] and returns a note with
@@ -53,17 +57,23 @@ impl DeviceInput {
         };
         if pipeline.dtype() != Dtype::U8 {
             let dtype = pipeline.dtype();
-            return Ok((input, not(&format!("only bytes are kept, but the images have {dtype} values"))));
+            return Ok((
+                input,
+                not(&format!("only images of u8 values can be kept on the device, but these have {dtype} values")),
+            ));
         }
         if !pipeline.only_crops() {
             return Ok((input, not("augment.train does more than crop, flip and normalize")));
         }
         if bytes > MOST {
-            return Ok((input, not(&format!("the images have {bytes} bytes, but at most {MOST} are kept"))));
+            return Ok((
+                input,
+                not(&format!("the images have {bytes} bytes, but at most {MOST} bytes are kept on the device")),
+            ));
         }
         let Pictures { pixels, labels, label_sets, targets } = read(split, pipeline, options)?;
         if !queue.keep(&pixels, spec.height as usize, spec.width as usize)? {
-            return Ok((input, not(&format!("the device has no room for {bytes} bytes"))));
+            return Ok((input, not(&format!("the device has not enough free memory for {bytes} bytes of images"))));
         }
         let (labels, label_sets, targets) = (labels.into(), label_sets.map(Arc::new), targets.into());
         let form = PixelFormat::CropRects { labels, label_sets, targets, spec };
@@ -95,19 +105,34 @@ impl DeviceInput {
     pub fn input<'a>(&'a self, batch: &'a Batch) -> Input<'a> {
         match self.form {
             PixelFormat::Values => Input::Values(batch.images()),
-            PixelFormat::Bytes => Input::Bytes { pixels: batch.pixels(), tables: &self.tables, mix: batch.mix() },
+            PixelFormat::Bytes(dtype) => {
+                let (pixels, mix) = (batch.pixels(), batch.mix());
+                match &self.conversion {
+                    Conversion::Tables(tables) => Input::Bytes { pixels, tables, mix },
+                    Conversion::Normalize(pairs) => Input::Stored { pixels, dtype, pairs, mix },
+                }
+            }
             PixelFormat::CropRects { .. } => {
-                Input::Kept { views: batch.crop_rects(), tables: &self.tables, mix: batch.mix() }
+                Input::Kept { views: batch.crop_rects(), tables: self.tables(), mix: batch.mix() }
             }
         }
     }
 
+    /// Returns the tables of bytes. Pictures that the device keeps are always bytes.
+    fn tables(&self) -> &[[f32; 256]] {
+        match &self.conversion {
+            Conversion::Tables(tables) => tables,
+            Conversion::Normalize(_) => &[],
+        }
+    }
+
     /// Returns a short description for the log.
-    pub fn describe(&self) -> &'static str {
+    pub fn describe(&self) -> String {
         match self.form {
-            PixelFormat::Values => "values",
-            PixelFormat::Bytes => "bytes, normalised on the device",
-            PixelFormat::CropRects { .. } => "crops and flips of images that the device keeps",
+            PixelFormat::Values => "values".into(),
+            PixelFormat::Bytes(Dtype::U8) => "bytes, normalised on the device".into(),
+            PixelFormat::Bytes(dtype) => format!("{dtype} values, normalised on the device"),
+            PixelFormat::CropRects { .. } => "crops and flips of images that the device keeps".into(),
         }
     }
 }
@@ -130,7 +155,8 @@ fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<Pi
     let order = EvalOrder::new(split.len(), AT_A_TIME, 0, 1);
     // no record may be skipped, because the device finds a picture by its id
     let options = Options { open: 0, skip: false, ..*options };
-    let mut loader = Loader::start_as(PixelFormat::Bytes, split.clone(), pipeline, Box::new(order), options)?;
+    let mut loader =
+        Loader::start_as(PixelFormat::Bytes(Dtype::U8), split.clone(), pipeline, Box::new(order), options)?;
     let mut all = Pictures::default();
     while let Some(batch) = loader.next()? {
         all.pixels.extend_from_slice(batch.pixels());

@@ -88,8 +88,8 @@ struct Search<'a, B: Backend> {
 }
 
 impl<B: Backend> Search<'_, B> {
-    /// Trains until step `last`, or until the loss has become too large. All ranks see the same loss, so they stop
-    /// together.
+    /// Trains until step `last`, until the loss has become too large, or until a rank requests a stop. All ranks see
+    /// the same loss and requests, so they stop together.
     fn run_to(&mut self, last: u64) -> Result<(), Error> {
         while self.at.step < last {
             let Self { context, run, stepper, loader, at, found } = self;
@@ -118,8 +118,9 @@ impl<B: Backend> Search<'_, B> {
     }
 }
 
-/// Returns `Ok` if the error means that the loss became infinite, which ends a search normally. Rank 0 decides, because
-/// the other ranks cannot distinguish it from other failures.
+/// Returns `Ok` if training has diverged (a loss, parameter or gradient is no longer finite), which ends a search
+/// normally. Otherwise returns the error. Rank 0 decides, because the other ranks cannot distinguish divergence from
+/// other failures.
 fn diverged(session: &Session, error: Error) -> Result<(), Error> {
     let lost = matches!(error, Error::NotFinite { .. } | Error::Diverged { .. });
     if !lost && !error.is_agreed() {

@@ -22,7 +22,8 @@ const LONG_WAIT: Duration = Duration::from_millis(500);
 /// Open MPI sends SIGKILL one second after SIGTERM. A run that is still alive after this time is not being killed.
 const TIME_TO_KILL: Duration = Duration::from_millis(950);
 
-/// Prints the message after SIGTERM, unless it was dropped. It is dropped when the run ends by itself.
+/// While this value exists, a thread prints the last message after SIGTERM. The value is dropped when the run ends by
+/// itself.
 pub(super) struct LostRankMessage(Arc<AtomicBool>);
 
 impl LostRankMessage {

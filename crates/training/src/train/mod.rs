@@ -112,7 +112,7 @@ struct Training<'a, B: Backend> {
     at: Progress,
     /// The progress when this process started: 0, or that of the checkpoint.
     begun: Progress,
-    /// Number of the last step of the run.
+    /// Number of the step at which this process ends the run. Lowered if a score ends the run early.
     last: u64,
     loader: Loader,
     stepper: Stepper<'a, B>,
@@ -319,12 +319,12 @@ impl<'a, B: Backend> Training<'a, B> {
         }
     }
 
-    /// Reports the end of an epoch, or of the part of it that this run trains. `before` has the numbers of images and
-    /// steps when this process began the epoch, and `time` is the time since then.
+    /// Reports the end of an epoch, or of the part of it that this process trained. `before` has the numbers of images and steps when this
+    /// process began the epoch, and `time` is the time since then.
     fn report_epoch(&mut self, before: (u64, u64), loaded: LoaderStats, time: Duration) -> Result<(), Error> {
         let (at, d) = (&self.at, &self.run.division);
         let (images, steps) = (at.samples - before.0, at.step - before.1);
-        // computed from the epoch's sums, which a checkpoint contains
+        // the number of skipped images is computed from the epoch's sums, because a checkpoint contains these
         let skipped = (at.step_of_epoch * d.batch as u64).min(d.images).saturating_sub(at.epoch_sums.count);
         let (session, threads) = (self.context.session, self.run.options.threads);
         let (stats, local) = (self.loader.stats() - loaded, self.loader.maps_local_files());
@@ -395,7 +395,7 @@ impl<'a, B: Backend> Training<'a, B> {
         self.trace.write(&session.comm, &session.world, path, &mut self.report)
     }
 
-    /// Switches to the image size of the current epoch (progressive resizing). Does nothing if the size stays the same.
+    /// Sets the graph to the image size of the current epoch (progressive resizing). Restarts the loader if the size changes at this epoch.
     fn resize(&mut self) -> Result<(), Error> {
         let epoch = self.at.epoch;
         self.run.resize(epoch)?;

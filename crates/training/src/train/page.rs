@@ -68,7 +68,7 @@ impl PageData {
         self.store(run, at, file, report)
     }
 
-    /// Stores the class scores from a multi-label evaluation.
+    /// Stores the class scores of a multi-label evaluation after an epoch.
     pub fn store_class_scores<B: Backend>(
         &mut self,
         run: &Run<B>,
@@ -89,7 +89,7 @@ impl PageData {
         self.store(run, at, file, report)
     }
 
-    /// Stores the predicted numbers, if the evaluation has kept them.
+    /// Stores the predicted numbers after an epoch, if the evaluation has kept them.
     pub fn store_numbers<B: Backend>(
         &mut self,
         run: &Run<B>,
@@ -128,8 +128,8 @@ impl PageData {
         Ok(report.evaluation(last)?)
     }
 
-    /// Called at the end of the run or of this part of it. Sends the last evaluation to the outputs and writes
-    /// evaluation.json. Logs a warning if that fails.
+    /// Called when the run is complete, or when it stops early and can be resumed. Sends the last evaluation to the
+    /// outputs and writes evaluation.json. Logs a warning if that fails.
     pub fn finish<B: Backend>(&mut self, out: &Path, run: &Run<B>, report: &mut Reporter) {
         if !self.root || !self.wanted {
             return;
@@ -141,10 +141,12 @@ impl PageData {
         }
         let Some(file) = self.last.as_mut().filter(|_| self.page) else { return };
         if let Some(evaluation) = &run.evaluation {
-            let mut pictures = ThumbnailMaker::stored(&evaluation.split);
+            let (split, bands) = (&evaluation.split, run.recipe.log.shown_bands());
+            let mut pictures = ThumbnailMaker::new(&run.source.manifest, split, &[], 0, &bands).ok();
             for one in &mut file.worst {
-                one.file = file_name(&evaluation.split, one.id);
-                one.picture = pictures.make(one.id, 0).ok().as_ref().map(evaluation_file::address);
+                one.file = file_name(split, one.id);
+                let picture = pictures.as_mut().and_then(|pictures| pictures.make(one.id, 0).ok());
+                one.picture = picture.as_ref().map(evaluation_file::address);
             }
         }
         file.augmented = self.augmented.iter().flatten().map(Into::into).collect();
@@ -160,7 +162,8 @@ impl PageData {
 /// Returns training images with the augmentation of the first epochs. Omits images that cannot be read.
 fn augmented(source: &Source) -> Vec<Thumbnail> {
     let (train, ops) = (&source.train, source.augment.ops());
-    let viewer = ThumbnailMaker::transformed(&source.manifest, train, &ops, source.recipe.seed);
+    let recipe = &source.recipe;
+    let viewer = ThumbnailMaker::new(&source.manifest, train, &ops, recipe.seed, &recipe.log.shown_bands());
     let Ok(mut viewer) = viewer else { return Vec::new() };
     let count = SAMPLES.min(train.len());
     let ids = (0..count).map(|k| (u128::from(k) * u128::from(train.len()) / u128::from(count)) as u64);

@@ -114,7 +114,8 @@ impl<B: Backend> Training<'_, B> {
         Some(notices::scored(&self.context.session.world, whose, &eval.split, self.at.step, eval.loss))
     }
 
-    /// Scores the weights and, if the recipe requests it, the averaged weights. Returns `None` if a rank received a request to stop.
+    /// Scores the weights and, if the recipe requests it, the averaged weights. The averaged weights are not scored if ranks step
+    /// independently. Returns `None` if a rank received a request to stop.
     fn evaluate_all(&mut self, which: ScoredSplit) -> Result<Option<(ModelScores, Option<ModelScores>)>, Error> {
         let Some(weights) = self.evaluate(which, false)? else { return Ok(None) };
         if !self.run.recipe.scores_averages() || !self.run.strategy.sums_gradients() {
@@ -253,7 +254,7 @@ pub enum Ending {
     },
 }
 
-/// Updates the state of `[stop]` and the plateau schedule with new scores. `warm` is true after the warm-up.
+/// Updates the state of `[stop]` and, if `warm` is set, of the plateau schedule with new scores. `warm` is true after the warm-up.
 pub fn remember(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: bool) {
     if let Some(score) = scoring.get(recipe.stop.score().value()).filter(|_| recipe.stop.is_set()) {
         at.rules.stop = Some(watch(recipe, at.rules.stop, score));
@@ -269,7 +270,7 @@ pub fn remember(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: boo
 pub fn take_best(recipe: &Recipe, at: &mut Progress, scoring: &Scoring) -> bool {
     let name = recipe.best_by();
     let Some(score) = scoring.get(name) else { return false };
-    // the best score so far is of another kind, so it cannot be compared
+    // a best score of another kind cannot be compared with the new score
     let before = at.best.take().filter(|best| best.by == name.to_string());
     let better = before.as_ref().is_none_or(|best| name.better(score, best.score, 0.0));
     at.best = if better { Some(Best { by: name.to_string(), score, step: at.step }) } else { before };

@@ -282,7 +282,7 @@ fn search<B: Backend>(
     Ok(session.is_root().then_some(found))
 }
 
-/// Returns the message for a run that is already finished, or `None`. The result is the same on all ranks. Collective.
+/// For `--resume auto`, returns the message for a run that is already finished, or `None`. The result is the same on all ranks. Collective.
 fn finished_message<B: Backend>(
     session: &Session,
     run: &Run<B>,
@@ -332,7 +332,7 @@ fn open_report<B: Backend>(
     head.iter().flat_map(|head| &head.notes).chain(&session.notes).for_each(|note| report.note(note));
     if !run.strategy.sums_gradients() {
         report.note(&format!(
-            "note: with sync = \"{}\" the model depends on the number of ranks; only \"allreduce\" makes it independent",
+            "note: with sync = \"{}\", the trained model depends on the number of ranks; with sync = \"allreduce\", it does not",
             run.recipe.sync
         ));
     }
@@ -425,8 +425,8 @@ pub(super) fn check_resumed(request: &TrainRequest) -> Result<(), Error> {
     let what = match path.metadata() {
         Ok(about) if !about.is_dir() => return Ok(()),
         Ok(_) => match newest(path).as_str() {
-            "" => "it is a folder, not a file".into(),
-            newest => with_advice("it is a folder, not a file", newest),
+            "" => "this is a folder, not a checkpoint file".into(),
+            newest => with_advice("this is a folder, not a checkpoint file", newest),
         },
         Err(error) => match newest(&request.out).as_str() {
             "" => why(path, &error),

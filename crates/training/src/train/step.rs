@@ -354,7 +354,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// From now on takes images from `input`, starting at the given epoch and step of the epoch.
+    /// Sets the source of the images for the next steps, which begin at the given epoch and step of the epoch.
     pub fn feed(&mut self, run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<(), Error> {
         self.batches = MicroBatches::new(input.clone(), run.recipe.label_smoothing as f32, Targets::from_run(run));
         self.look_twice(run, input, at)

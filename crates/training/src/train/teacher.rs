@@ -33,8 +33,8 @@ pub struct LoadedTeacher {
 ///
 /// # Errors
 ///
-/// Returns an error on all ranks if the file cannot be read, differs between ranks, was trained on other classes or
-/// image sizes, or has changed since the run began.
+/// Returns an error on all ranks if the file cannot be read, differs between ranks, was trained on other classes, bands,
+/// image sizes or a very different normalization, or has changed since the run began.
 pub fn begin<B: Backend>(
     session: &Session,
     run: &mut Run<B>,
@@ -47,7 +47,7 @@ pub fn begin<B: Backend>(
     session.same("the file of distill.teacher", &checksum, "start all ranks with the same file")?;
     session.agree(from.map_or(Ok(()), |head| unchanged(head, &path, &checksum)))?;
     session.agree(plan(run, &model))?;
-    let other = other_values(&model, run).map(|text| format!("; warning: {text}")).unwrap_or_default();
+    let other = other_values(&model, run).map(|text| format!("; warning: the teacher {text}")).unwrap_or_default();
     let note =
         format!("teacher: {} from {}, step {}, checksum {checksum}{other}", model.network, path.display(), model.step);
     Ok(Some(LoadedTeacher { note, checksum }))
@@ -78,7 +78,8 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
     let model = ModelFile::read(path).map_err(|error| Error::Failed(format!("distill.teacher: {error}")))?;
     if model.label_kind() != LabelKind::OneClass {
         return Err(Error::Usage(format!(
-            "distill.teacher: {} is a model for images with several labels or with numbers; use a teacher for images with one label",
+            "distill.teacher: {} is a model for images with several labels or with numbers, which cannot be a teacher; use a teacher for \
+             images with one label",
             path.display()
         )));
     }
@@ -94,8 +95,8 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
     if model.input != [input.c, input.h, input.w] {
         let [c, h, w] = model.input;
         return Err(Error::Usage(format!(
-            "distill.teacher: {} needs images of {c}x{h}x{w}, but the transforms make {input}; make augment.train and augment.eval end \
-             with its size",
+            "distill.teacher: {} needs images of {c}x{h}x{w}, but the transforms make {input}; change the sizes in augment.train and \
+             augment.eval to those of the teacher",
             path.display()
         )));
     }
@@ -104,7 +105,7 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
     if there.agreement(&here) == Agreement::FarApart {
         return Err(Error::Usage(format!(
             "distill.teacher: {} was trained on images with {there}, but the transforms of this run make {here}, so its scores would be \
-             meaningless; normalise as it does (its transforms: {})",
+             meaningless; use the same normalize as the teacher (its transforms: {})",
             path.display(),
             model.preprocess.join(", ")
         )));
@@ -118,7 +119,7 @@ fn check_bands(model: &ModelFile, source: &Source, path: &Path) -> Result<(), Er
     let (there, here) = (&model.bands, &source.manifest.bands);
     if there.dtype != here.dtype {
         return refuse(format!(
-            "images of {}, but this data set has {}; use a teacher that was trained on this data set",
+            "images of {} values, but this data set has images of {} values; use a teacher that was trained on this data set",
             there.dtype, here.dtype
         ));
     }
@@ -150,7 +151,8 @@ fn check_bands(model: &ModelFile, source: &Source, path: &Path) -> Result<(), Er
     }
 }
 
-/// Returns the values of this run's images after the teacher's transforms, and after this run's transforms.
+/// Returns the range of pixel values that the teacher's transforms produce from this run's images, and the range that this run's transforms
+/// produce.
 fn pixel_values(model: &ModelFile, source: &Source) -> (PixelValues, PixelValues) {
     let (bands, own) = (&source.manifest.bands, source.augment.ops());
     let selects = |op: &&String| op.starts_with("select_bands");
@@ -160,10 +162,13 @@ fn pixel_values(model: &ModelFile, source: &Source) -> (PixelValues, PixelValues
     (PixelValues::from_transforms(&theirs, bands), PixelValues::from_transforms(&own, bands))
 }
 
-/// Returns a warning if the teacher was trained on images that were normalized differently. Both networks see the same images.
+/// Returns a warning if the teacher was trained on images that were normalized differently. In distillation both networks get the images of
+/// this run.
 fn other_values<B: Backend>(model: &ModelFile, run: &Run<B>) -> Option<String> {
     let (there, here) = pixel_values(model, &run.source);
-    let what = format!("it was trained on images with {there}, but the transforms of this run make {here}");
+    let what = format!(
+        "was trained on images with {there}, but the transforms of this run make {here}; use the same normalize as the teacher"
+    );
     (there.agreement(&here) != Agreement::Same).then_some(what)
 }
 

@@ -97,7 +97,7 @@ pub struct Thumbnail {
     pub id: u64,
     /// The class of the image, or the first class if it has several.
     pub label: u32,
-    /// The image's class names, or its numbers. Empty for a single-label data set.
+    /// The image's class names, or the values of its targets. Empty for a single-label data set.
     pub words: String,
     pub width: u32,
     pub height: u32,
@@ -110,19 +110,23 @@ pub struct Thumbnail {
 pub struct ThumbnailMaker<'a>(Viewer<'a>);
 
 impl<'a> ThumbnailMaker<'a> {
-    /// Creates thumbnails of the images as stored.
-    pub fn stored(split: &'a Split) -> Self {
-        Self(Viewer::stored(split))
-    }
-
-    /// Creates thumbnails of the images as a network sees them after these transforms. `seed` determines the random
-    /// draws, as in training.
+    /// Creates thumbnails of the images as a network sees them after these transforms, or as stored if there are none.
+    /// `seed` determines the random draws, as in training. `bands` are shown if images are not grey or RGB, as in
+    /// [`ShowOptions::bands`](super::ShowOptions::bands).
     ///
     /// # Errors
     ///
-    /// Returns an error if the transforms do not fit the images.
-    pub fn transformed(manifest: &Manifest, split: &'a Split, transforms: &[String], seed: u64) -> Result<Self, Error> {
-        Ok(Self(Viewer::new(manifest, split, transforms, seed)?))
+    /// Returns an error if the transforms or the bands do not fit the images.
+    pub fn new(
+        manifest: &Manifest,
+        split: &'a Split,
+        transforms: &[String],
+        seed: u64,
+        bands: &[u32],
+    ) -> Result<Self, Error> {
+        let mut viewer = Viewer::new(manifest, split, transforms, seed)?;
+        viewer.show_bands(manifest, bands)?;
+        Ok(Self(viewer))
     }
 
     /// Returns a thumbnail of image `id` in `epoch`.
@@ -162,6 +166,25 @@ pub(super) struct Cell {
     pub words: String,
 }
 
+/// Returns how the images of a data set are shown if they are not grey or RGB. `chosen` counts bands from 1.
+fn false_colours(manifest: &Manifest, chosen: &[u32]) -> Result<FalseColours, String> {
+    match manifest.bands.need_version() {
+        true => FalseColours::new(&manifest.bands, chosen),
+        false if chosen.is_empty() => Ok(FalseColours::default()),
+        false => Err("bands to show do not apply to 8-bit grey or RGB images, which are shown as they are".into()),
+    }
+}
+
+/// Returns an error if these bands cannot be shown: three bands as red, green and blue, or a single band as grey, counted
+/// from 1. An empty list is always allowed.
+///
+/// # Errors
+///
+/// Returns a message that says what was expected.
+pub fn check_shown_bands(manifest: &Manifest, chosen: &[u32]) -> Result<(), String> {
+    false_colours(manifest, chosen).map(drop)
+}
+
 /// Renders the records of a split as pictures.
 pub(super) struct Viewer<'a> {
     split: &'a Split,
@@ -180,9 +203,9 @@ pub(super) struct Viewer<'a> {
 }
 
 impl<'a> Viewer<'a> {
-    /// Creates a viewer that shows the images of `split` as stored.
-    pub fn stored(split: &'a Split) -> Self {
-        Self {
+    /// Creates a viewer that shows the images of `split` after these transforms. `seed` determines the random draws.
+    pub fn new(manifest: &Manifest, split: &'a Split, transforms: &[String], seed: u64) -> Result<Self, Error> {
+        let mut viewer = Self {
             split,
             pipeline: None,
             colours: FalseColours::default(),
@@ -192,12 +215,7 @@ impl<'a> Viewer<'a> {
             pixels: Vec::new(),
             label: 0,
             words: String::new(),
-        }
-    }
-
-    /// Creates a viewer that shows the images of `split` after these transforms. `seed` determines the random draws.
-    pub fn new(manifest: &Manifest, split: &'a Split, transforms: &[String], seed: u64) -> Result<Self, Error> {
-        let mut viewer = Self::stored(split);
+        };
         viewer.show_bands(manifest, &[])?;
         if !transforms.is_empty() {
             let pipeline =
@@ -211,13 +229,7 @@ impl<'a> Viewer<'a> {
 
     /// Sets the bands to show if images are not grey or RGB. `chosen` counts from 1.
     pub fn show_bands(&mut self, manifest: &Manifest, chosen: &[u32]) -> Result<(), Error> {
-        if manifest.bands.need_version() {
-            self.colours = FalseColours::new(&manifest.bands, chosen).map_err(Error::Usage)?;
-        } else if !chosen.is_empty() {
-            return Err(Error::Usage(
-                "--bands does not apply to 8-bit grey or RGB images, because they are shown as they are".into(),
-            ));
-        }
+        self.colours = false_colours(manifest, chosen).map_err(Error::Usage)?;
         Ok(())
     }
 
@@ -226,7 +238,8 @@ impl<'a> Viewer<'a> {
         self.pipeline.as_ref().map(|(pipeline, _)| pipeline.ops()).unwrap_or_default()
     }
 
-    /// Renders sample `id` in `epoch`. The caption is its class name in epoch 0 and the epoch in later ones.
+    /// Renders sample `id` as in epoch `epoch`. The caption is the class name for epoch 0, and the epoch for later
+    /// epochs.
     pub fn cell(&mut self, id: u64, epoch: u32) -> Result<Cell, Error> {
         let picture = self.render(id, epoch)?;
         let words = match epoch {
@@ -252,7 +265,7 @@ impl<'a> Viewer<'a> {
         self.label
     }
 
-    /// Returns the class names or numbers for the last rendered record. Empty for a single-label data set.
+    /// Returns the class names or the target values of the last rendered record. Empty for a single-label data set.
     pub fn class_names(&self) -> &str {
         if self.split.label_kind() == LabelKind::OneClass { "" } else { &self.words }
     }

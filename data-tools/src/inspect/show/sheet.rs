@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage, imageops};
 use loaders::decode::Decoder;
-use loaders::{ImageSpec, Limits, Split, regular};
+use loaders::{ImageSpec, Limits, Manifest, Split, regular};
 
 use super::picture::{self, Cell, ENLARGED_SIDE, MAX_SIDE, Viewer};
 use crate::error::Error;
@@ -18,7 +18,7 @@ pub(super) const MAX_CELLS: u64 = 1024;
 const FONT_SCALE: usize = 2;
 /// The number of text lines below a picture, unless the text has more line breaks.
 const LINES: usize = 2;
-/// Width of a cell in letters, at least. Captions have room for this many letters even under narrow pictures.
+/// Minimum width of a cell in letters, so that captions also have room under narrow pictures.
 const SHEET_LETTERS: usize = 11;
 /// Margin around each cell, and between picture and caption, in pixels.
 const SHEET_GAP: usize = 8;
@@ -61,8 +61,8 @@ pub(super) fn columns(samples: usize, epochs: usize) -> usize {
     (wished / epochs).clamp(1, samples) * epochs
 }
 
-/// Breaks the text at line breaks and spaces into at most `LINES` lines, each with at most `letters` letters. Text that does not fit ends
-/// in two dots.
+/// Breaks a text into lines of at most `letters` letters. A text with line breaks keeps its lines. Other text is broken
+/// at spaces into at most `LINES` lines. Text that does not fit is cut and ends in two dots.
 fn wrapped(words: &str, letters: usize) -> Vec<String> {
     if words.contains('\n') {
         return words.lines().map(|line| cut(line.trim(), letters)).collect();
@@ -163,7 +163,7 @@ impl ContactSheet {
     ///
     /// Returns an error if the record cannot be read or decoded.
     pub fn add_record(&mut self, split: &Split, id: u64, lines: &[String; 2]) -> Result<(), Error> {
-        let picture = Viewer::stored(split).render(id, 0)?;
+        let picture = Viewer::new(&Manifest::default(), split, &[], 0)?.render(id, 0)?;
         self.cells.push(Cell { picture: picture::fit(picture, ENLARGED_SIDE, MAX_SIDE), words: lines.join("\n") });
         Ok(())
     }

@@ -77,7 +77,10 @@ fn read_arrays(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
         let store = match place {
             Some(start) => {
                 let overlap = || {
-                    Error::input(path, "the members are larger than the file: it is damaged; save or fetch it again")
+                    Error::input(
+                        path,
+                        "the arrays together are larger than the file, so the file is damaged; save or fetch it again",
+                    )
                 };
                 left = left.checked_sub(member.size()).ok_or_else(overlap)?;
                 // Reading to the end verifies the checksum.
@@ -112,7 +115,7 @@ fn parse(name: &str, mut file: Store, budget: &mut Budget) -> Result<Array, Stri
     file.read_at(0, &mut head).map_err(|e| e.to_string())?;
     let Header { descr, shape, fortran_order, start, .. } = Header::read(&head)?;
     let Some(width) = width(descr) else {
-        return Err(format!("the type is {descr}; expected images of numbers and integer labels"));
+        return Err(format!("the values have the type {descr}; expected images of numbers and integer labels"));
     };
     let expected = shape.iter().try_fold(width, |size, &axis| size.checked_mul(axis));
     let mut start = start as u64;
@@ -394,7 +397,7 @@ mod tests {
         let fortran = good.replace("False", "True").replace("(2, 1)", "(2, 2)");
         let array = parse("y", Store::Memory(npy(&fortran, &[1, 0, 2, 0, 3, 0, 4, 0])), &mut budget()).unwrap();
         assert_eq!(array.bytes(Path::new("a")).unwrap(), [1, 0, 3, 0, 2, 0, 4, 0]);
-        assert!(error(&good.replace("<i2", "|O"), &[]).contains("type is |O"));
+        assert!(error(&good.replace("<i2", "|O"), &[]).contains("type |O"));
         assert!(error(&good.replace("(2, 1)", "(2, -1)"), &[]).contains("cannot be read"));
         assert!(error("{}", &[]).contains("header"));
         let whole = npy(good, &[1, 0, 2, 0]);

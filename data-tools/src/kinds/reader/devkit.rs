@@ -98,7 +98,12 @@ fn wnids(truth: &KitFile, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, 
     let wnid = |(i, line): (usize, &str)| {
         let id = line.parse().ok().and_then(|id: u64| by_id.get(&id));
         id.map(|s| s.wnid.clone()).ok_or_else(|| {
-            let what = format!("line {}: `{line}` is not one of the {} class numbers in {META}", i + 1, by_id.len());
+            let what = format!(
+                "line {}: `{line}` is not one of the {} class numbers in {META}; both files must belong to the same development kit: \
+                 fetch it again",
+                i + 1,
+                by_id.len()
+            );
             Error::input(&truth.path, what)
         })
     };

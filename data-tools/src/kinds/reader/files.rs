@@ -22,7 +22,7 @@ use crate::text;
 
 pub(crate) struct Files {
     pub classes: Vec<String>,
-    /// The targets' names, if images have numbers instead of classes.
+    /// The names of the targets. Empty if images have classes.
     targets: Vec<String>,
     pub splits: Vec<SourceSplit>,
     pub listings: Vec<Listing>,
@@ -72,7 +72,8 @@ impl Files {
             let drawn = draw_validation(&mut found[0].1, classes.len(), share, options.seed);
             if drawn.len() == 0 {
                 return Err(Error::Usage(format!(
-                    "a validation fraction of {share} is less than one image of every class; use a larger fraction"
+                    "--validation-fraction {share} selects no image: a class gives one only if it has at least two images, and the \
+                     number of its images x {share} is at least 0.5; use a larger fraction"
                 )));
             }
             notes.extend(without_validation(&found[0].1, &drawn, &classes));
@@ -116,7 +117,8 @@ fn draw_validation(train: &mut Listing, classes: usize, share: f64, seed: u64) -
     train.split_off(&draw(&labels, classes.max(1), wanted, seed))
 }
 
-/// Names the classes without a validation image. Their share rounds to less than one image, so they get no score.
+/// Names the classes with training images but without a validation image, which get no score. Returns `None` if there are
+/// none, or if an image does not have exactly one class.
 fn without_validation(train: &Listing, drawn: &Listing, classes: &[String]) -> Option<String> {
     if train.kind() != LabelKind::OneClass {
         return None;
@@ -132,7 +134,8 @@ fn without_validation(train: &Listing, drawn: &Listing, classes: &[String]) -> O
     (!names.is_empty()).then(|| {
         let count = text::classes(names.len());
         format!(
-            "{count} without a validation image, because --validation-fraction is less than one image of the class: {}",
+            "{count} without a validation image, because the class has a single image, or the number of its images x \
+             --validation-fraction is less than 0.5: {}",
             text::first(&names)
         )
     })
@@ -299,7 +302,7 @@ struct Item {
     place: u32,
     /// The file's class, or its index in `Listing::sets` or `Listing::numbers`.
     label: u32,
-    /// Start and length of its name in `names`.
+    /// Start and length of the file's name in `names`.
     name: (u64, u32),
     /// Offset and size in an archive.
     range: (u64, u64),
@@ -313,7 +316,8 @@ pub(crate) struct Listing {
     items: Vec<Item>,
     /// The sets of classes, if files may have multiple classes.
     sets: Option<LabelSets>,
-    /// All files' numbers, file after file, and the count per file. Empty and 0 if the labels are classes.
+    /// The targets of all files, one file after the other, and the number of targets per file. Empty and 0 if the
+    /// labels are classes.
     numbers: Vec<f32>,
     width: usize,
 }
@@ -339,7 +343,7 @@ impl Listing {
         self.push(name, number, range);
     }
 
-    /// Adds a file with numbers.
+    /// Adds a file with targets.
     pub(crate) fn push_numbers(&mut self, name: &str, numbers: &[f32], range: (u64, u64)) {
         self.width = numbers.len().max(1);
         let number = (self.numbers.len() / self.width) as u32;
@@ -347,7 +351,7 @@ impl Listing {
         self.push(name, number, range);
     }
 
-    /// Returns a file's numbers, or `None` if the labels are classes.
+    /// Returns a file's targets, or `None` if the labels are classes.
     fn numbers_of(&self, item: &Item) -> Option<&[f32]> {
         (self.width > 0).then(|| &self.numbers[item.label as usize * self.width..][..self.width])
     }
@@ -365,7 +369,7 @@ impl Listing {
         self.items.len() as u64
     }
 
-    /// Returns each file's class. If files have class sets or numbers, returns 0 for each.
+    /// Returns each file's class. If files have sets of classes or targets instead, returns 0 for each.
     pub(crate) fn labels(&self) -> impl Iterator<Item = u32> {
         let is_class = self.kind() == LabelKind::OneClass;
         self.items.iter().map(move |i| if is_class { i.label } else { 0 })
@@ -447,7 +451,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Sets label and name of file `index`.
+    /// Copies the labels or targets, and the name, of file `index` to `sample`.
     fn describe(&self, index: u64, sample: &mut Sample) {
         let item = &self.items[index as usize];
         sample.labels.clear();

@@ -17,7 +17,8 @@ use crate::raw::HDF5_ENDINGS;
 /// Extensions of pictures, in lower case.
 const PICTURES: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
 /// The extensions, for messages.
-pub(crate) const ENDING_NAMES: &str = ".jpg, .jpeg, .png, .webp, .bmp, .gif, .tif, .tiff, .npy or an ending of HDF5";
+pub(crate) const ENDING_NAMES: &str =
+    ".jpg, .jpeg, .png, .webp, .bmp, .gif, .tif, .tiff, .npy, .h5, .hdf5, .hdf, .nc or .nc4";
 /// The limit for nested folders, because links can form a cycle.
 const DEPTH: usize = 32;
 

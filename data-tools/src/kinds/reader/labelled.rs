@@ -38,7 +38,7 @@ pub(crate) struct List<'a> {
     pub allow_outside: bool,
 }
 
-/// Unusable lines. If they are skipped, all messages are kept. Otherwise only the first ones are kept.
+/// Unusable lines. With [`OnBad::Skip`] all messages are kept, otherwise only the first [`MAX_MESSAGES`].
 #[derive(Debug)]
 pub(crate) struct BadLines {
     on_bad: OnBad,
@@ -211,7 +211,9 @@ impl List<'_> {
             return Err(format!("{path} is already on line {number} with the label `{}`; {cure}", printable(name)));
         }
         if lines.numbers(line) != lines.numbers(first) {
-            return Err(format!("{path} is already on line {number} with other numbers"));
+            return Err(format!(
+                "{path} is already on line {number} with other numbers; list each image with one set of numbers"
+            ));
         }
         if line.split != first.split {
             return Err(format!("{path} is already on line {number} in the split {}", lines.split_word(first)));
@@ -432,10 +434,10 @@ impl SkippedSamples {
         SkippedSamples { on_bad, lines: Vec::new() }
     }
 
-    /// Skips a sample in `path`. `what` identifies the sample and describes the problem.
+    /// Records a sample in `path` as skipped. `what` identifies the sample and describes the problem.
     ///
     /// # Errors
-    /// Returns an error unless bad samples should be skipped.
+    /// With [`OnBad::Fail`], returns an error for this sample instead.
     pub(crate) fn add(&mut self, path: &Path, what: &str) -> Result<(), Error> {
         if self.on_bad == OnBad::Fail {
             return Err(Error::input(path, with_advice(what, "leave such images out with `--on-bad skip`")));

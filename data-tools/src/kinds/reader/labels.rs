@@ -54,7 +54,7 @@ impl Label {
         }
     }
 
-    /// Returns the size of its text in bytes.
+    /// Returns the number of bytes that the label's text or number takes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Label::Number(_) | Label::Outside(_) => size_of::<i64>(),
@@ -94,17 +94,17 @@ fn parse_number(text: &str) -> Option<i64> {
 pub(crate) struct Classes {
     pub names: Vec<String>,
     by_name: BTreeMap<String, u32>,
-    /// The classes that `train` has. Other splits may use only these. `None` if there is no `train` split or images can have more than one
-    /// label.
+    /// The classes that `train` has. Other splits may use only these. `None` if there is no `train` split or if images
+    /// can have more than one label.
     train_classes: Option<BTreeSet<u32>>,
     /// True if there is a list of classes. Numbers are then indices into it.
     is_list: bool,
-    /// True if texts are indices too.
+    /// True if texts are indices into the list too: all of them are numbers, and no class has a number as its name.
     texts_are_indices: bool,
 }
 
 impl Classes {
-    /// Returns an empty list, for labels that are numbers.
+    /// Creates an empty list of classes, for a source that has targets.
     pub(crate) fn none() -> Self {
         let (names, by_name) = (Vec::new(), BTreeMap::new());
         Classes { names, by_name, train_classes: None, is_list: false, texts_are_indices: false }
@@ -229,7 +229,15 @@ fn classes_from_labels(src: &Path, labels: &BTreeSet<Label>, on_bad: OnBad) -> R
         let names = labels.iter().filter(|label| label.number().is_none()).map(Label::text);
         let names: BTreeSet<String> = names.collect();
         return match names.is_empty() && !labels.is_empty() {
-            true => Err(Error::input(src, "no label is a valid class; expected numbers from 0, or names")),
+            true => {
+                let first = labels
+                    .first()
+                    .map_or_else(String::new, |label| format!(", such as `{}`", printable(&label.text())));
+                let what = format!(
+                    "the labels are not valid classes{first}; expected numbers from 0 to {MAX_CLASS}, or names"
+                );
+                Err(Error::input(src, what))
+            }
             false => Ok(names.into_iter().collect()),
         };
     };
@@ -276,7 +284,7 @@ impl NumberNames {
             Some((first, _)) if first == name => {}
             Some((first, earlier)) => {
                 let what = format!(
-                    "label {number} is the class `{}` in {earlier}, but `{}` in {}; number all labels alike",
+                    "label {number} is the class `{}` in {earlier}, but `{}` in {}; use the same number for a class everywhere",
                     printable(first),
                     printable(name),
                     place()
@@ -383,10 +391,10 @@ mod tests {
         let found = classes(&[name("dog")], None).unwrap();
         assert!(found.unknown(&name("dgo")).contains("did you mean"), "{}", found.unknown(&name("dgo")));
         for (bad, part) in [
-            (&[number(1), name("cat")][..], "such as 1 and `cat`"),
-            (&[field("7"), field("5"), field("cat")], "such as 5 and `cat`"),
+            (&[number(1), name("cat")][..], "1 and `cat`"),
+            (&[field("7"), field("5"), field("cat")], "5 and `cat`"),
             (&[number(-1), number(1)], "from -1 to 1"),
-            (&[name("cat"), name("Cat")], "upper and lower case"),
+            (&[name("cat"), name("Cat")], "`Cat` and `cat`"),
         ] {
             let message = classes(bad, None).unwrap_err().to_string();
             assert!(message.contains(part), "{message}");

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The limit for a table field or a list of labels in bytes.
 pub(crate) const MAX_FIELD: usize = 1 << 20;
 
-/// Memory for a line in addition to its path, which is stored here and in the listing.
+/// Memory for a line in addition to its path, which is stored both in [`Lines`] and in the listing of the files.
 const LINE: u64 = 96;
 /// Memory for a new value in addition to its text, which is copied about eight times.
 const VALUE: u64 = 600;
@@ -39,7 +39,7 @@ pub(crate) struct Line {
     pub number: u64,
     start: u64,
     length: u32,
-    /// Start and length of its numbers in `Lines::numbers`.
+    /// Start and number of the line's target values in `Lines::numbers`.
     numbers: (u64, u32),
     pub labels: u32,
     pub split: u32,
@@ -58,7 +58,7 @@ impl<T: Ord + Clone> DistinctValues<T> {
         DistinctValues { all: Vec::new(), numbers: BTreeMap::new() }
     }
 
-    /// Returns the number of a value, and whether it is new.
+    /// Returns the number of a value, and true if the value is new.
     fn number(&mut self, value: &T) -> (u32, bool) {
         if let Some(number) = self.numbers.get(value) {
             return (*number, false);
@@ -105,7 +105,7 @@ impl Lines {
     /// Returns an error if the lines take more memory than the limits allow.
     pub(crate) fn push(&mut self, content: LineContent<'_>) -> Result<(), Error> {
         let LineContent { number, path, labels, numbers, split, fault } = content;
-        // Numbers are stored here and in the listing.
+        // Paths and target values are stored twice: in these lines and in the listing of the files.
         self.take(LINE + 2 * path.len() as u64 + 4 * labels.len() as u64 + 8 * numbers.len() as u64)?;
         let text: usize = labels.iter().map(Label::bytes).sum();
         let (labels, is_new) = self.labels.number(&labels);
@@ -301,7 +301,7 @@ mod tests {
             }
         };
         assert!(error.starts_with("a.csv: ") && error.contains("--limit-memory"), "{error}");
-        // Most of the memory is used by the three values.
+        // The distinct values of the first lines use most of the limit, so only a few more lines fit.
         assert!((10..20).contains(&number), "{number}");
     }
 

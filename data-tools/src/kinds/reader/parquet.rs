@@ -1,5 +1,5 @@
-//! Reads a Parquet file with a column of image files and a column of labels, using the `parquet` crate. Recently used
-//! row groups are kept in memory.
+//! Reads a Parquet file with a column of image files and a column of labels or columns of numbers, using the `parquet`
+//! crate. Recently used row groups are kept in memory.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ::parquet::basic::{Compression, Type};
 use ::parquet::column::reader::ColumnReaderImpl;
-use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use ::parquet::errors::{ParquetError, Result};
 use ::parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use base::text::printable;
 use loaders::stall::during;
 use loaders::{Limits, guarded_with, regular};
 
@@ -50,20 +51,23 @@ pub(crate) struct Table {
     limits: Limits,
     stamp: Stamp,
     images: Column,
-    labels: Column,
+    /// Not used if there are targets.
+    labels: Option<Column>,
+    /// The columns with the numbers to predict, in the order of `--targets`.
+    targets: Vec<Column>,
     /// The column with class names, if the labels are numbers.
     names: Option<Column>,
     /// Number of rows in each row group.
     rows: Vec<u64>,
 }
 
-/// Opens the table at `path`.
+/// Opens the table at `path`. `targets` are names of columns with numbers. Without them, the table has labels.
 ///
 /// # Errors
 ///
 /// Returns an error if the file is not a Parquet file, lacks a column, uses an unsupported compression, or needs more
 /// memory than the limits allow.
-pub(crate) fn open(path: &Path, limits: &Limits) -> Result<Table, Error> {
+pub(crate) fn open(path: &Path, targets: &[String], limits: &Limits) -> Result<Table, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let stamp = Stamp::of(&file.metadata().map_err(|e| Error::io("read", path, e))?);
     let bytes = SizedFile::new(file, stamp.bytes);
@@ -73,11 +77,14 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> Result<Table, Error> {
     })?;
     let metadata = file.metadata();
     let images = find(path, metadata, IMAGES, "image", "a column of image files", &[Type::BYTE_ARRAY])?;
-    let labels = find(path, metadata, LABELS, "label", "labels", &[Type::INT32, Type::INT64, Type::BYTE_ARRAY])?;
-    let names = names(metadata).filter(|_| labels.kind != Type::BYTE_ARRAY);
+    let find_labels = || find(path, metadata, LABELS, "label", "labels", &[Type::INT32, Type::INT64, Type::BYTE_ARRAY]);
+    let labels = targets.is_empty().then(find_labels).transpose()?;
+    let targets =
+        targets.iter().map(|name| find_target(path, metadata, name)).collect::<Result<Vec<Column>, Error>>()?;
+    let names = names(metadata).filter(|_| labels.is_some_and(|labels| labels.kind != Type::BYTE_ARRAY));
     let rows = metadata.row_groups().iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).collect();
     let limits = *limits;
-    let table = Table { path: path.to_path_buf(), stamp, images, labels, names, rows, file, bytes, limits };
+    let table = Table { path: path.to_path_buf(), stamp, images, labels, targets, names, rows, file, bytes, limits };
     table.check()?;
     Ok(table)
 }
@@ -110,6 +117,27 @@ fn find(
         ));
     }
     Ok(Column { at, kind })
+}
+
+/// Finds a column with numbers.
+fn find_target(path: &Path, metadata: &ParquetMetaData, name: &str) -> Result<Column, Error> {
+    let columns = metadata.file_metadata().schema_descr().columns();
+    let all: Vec<String> = columns.iter().map(|column| column.path().string()).collect();
+    let Some(at) = all.iter().position(|column| column == name) else {
+        let what = format!("there is no column `{}` (--targets), only {}", printable(name), text::first(&all));
+        return Err(Error::input(path, what));
+    };
+    let kind = columns[at].physical_type();
+    let is_number = matches!(kind, Type::INT32 | Type::INT64 | Type::FLOAT | Type::DOUBLE);
+    match is_number && columns[at].max_rep_level() == 0 {
+        true => Ok(Column { at, kind }),
+        false => {
+            let got = if columns[at].max_rep_level() > 0 { "lists".into() } else { format!("values of type {kind}") };
+            let what =
+                format!("the column `{}` (--targets) contains {got}; expected a number per row", printable(name));
+            Err(Error::input(path, what))
+        }
+    }
 }
 
 /// Finds the text column with class names.
@@ -160,7 +188,8 @@ impl Table {
     fn check(&self) -> Result<(), Error> {
         let allowed = self.limits.allowed(self.stamp.bytes);
         for (group, needed) in self.group_bytes().enumerate() {
-            for column in [Some(self.images), Some(self.labels), self.names].into_iter().flatten() {
+            let labels = [Some(self.images), self.labels, self.names].into_iter().flatten();
+            for column in labels.chain(self.targets.iter().copied()) {
                 let codec = self.chunk(group, column).compression();
                 if !matches!(codec, Compression::UNCOMPRESSED | Compression::SNAPPY) {
                     let what = format!(
@@ -195,7 +224,32 @@ impl Table {
 
     /// Returns the labels in all rows, with `None` for null.
     pub(crate) fn labels(&self, limits: &Limits) -> Result<Vec<Option<Label>>, Error> {
-        self.column(self.labels, limits)
+        self.labels.map_or_else(|| Ok(Vec::new()), |labels| self.column(labels, limits))
+    }
+
+    /// Returns each target's numbers in all rows, with `None` for null.
+    pub(crate) fn targets(&self, limits: &Limits) -> Result<Vec<Vec<Option<f64>>>, Error> {
+        self.check_rows(limits, self.targets.len() as u64)?;
+        let mut copied = 0;
+        let mut read = |column: &Column| {
+            let mut numbers = Vec::new();
+            for group in 0..self.rows.len() {
+                let part = format!("a column with numbers in row group {group}");
+                numbers.extend(guarded(&self.path, &part, || self.group_numbers(group, *column, &mut copied))?);
+            }
+            Ok(numbers)
+        };
+        self.targets.iter().map(&mut read).collect()
+    }
+
+    fn group_numbers(&self, group: usize, column: Column, copied: &mut u64) -> Result<Vec<Option<f64>>, ParquetError> {
+        match column.kind {
+            Type::INT32 => self.values::<Int32Type, _>(group, column, copied, |v| Ok((0, v.into()))),
+            Type::INT64 => self.values::<Int64Type, _>(group, column, copied, |v| Ok((0, v as f64))),
+            Type::FLOAT => self.values::<FloatType, _>(group, column, copied, |v| Ok((0, v.into()))),
+            Type::DOUBLE => self.values::<DoubleType, _>(group, column, copied, |v| Ok((0, v))),
+            kind => Err(ParquetError::General(format!("numbers of type {kind}"))),
+        }
     }
 
     /// Returns the class names in all rows, or an empty vector if the file has no such column.
@@ -203,14 +257,20 @@ impl Table {
         self.names.map_or_else(|| Ok(Vec::new()), |names| self.column(names, limits))
     }
 
-    fn column(&self, column: Column, limits: &Limits) -> Result<Vec<Option<Label>>, Error> {
+    /// Returns an error if this number of columns needs too much memory.
+    fn check_rows(&self, limits: &Limits, columns: u64) -> Result<(), Error> {
         let rows: u64 = self.rows.iter().sum();
-        if rows.saturating_mul(ROW) > limits.allowed(self.stamp.bytes) {
+        if rows.saturating_mul(ROW).saturating_mul(columns) > limits.allowed(self.stamp.bytes) {
             let what = format!(
                 "reading {rows} rows exceeds the memory limit; the file is damaged, or --limit-memory must be raised"
             );
             return Err(Error::input(&self.path, what));
         }
+        Ok(())
+    }
+
+    fn column(&self, column: Column, limits: &Limits) -> Result<Vec<Option<Label>>, Error> {
+        self.check_rows(limits, 1)?;
         let (mut labels, mut copied) = (Vec::new(), 0);
         for group in 0..self.rows.len() {
             let part = format!("the column of labels of row group {group}");
@@ -282,7 +342,7 @@ impl Table {
         // times as much memory.
         let text = entry.value.as_deref().filter(|text| text.len() <= MAX_CLASSES)?;
         let object: serde_json::Value = serde_json::from_str(text).ok()?;
-        let column = self.chunk(0, self.labels).column_path().string();
+        let column = self.chunk(0, self.labels?).column_path().string();
         let names = object.get("info")?.get("features")?.get(column)?.get("names")?;
         // Older files have an object with numbers as keys instead of the list.
         match names {
@@ -304,6 +364,8 @@ trait HeapSize {
 
 impl HeapSize for i32 {}
 impl HeapSize for i64 {}
+impl HeapSize for f32 {}
+impl HeapSize for f64 {}
 impl HeapSize for ByteArray {
     fn bytes(&self) -> u64 {
         self.len() as u64
@@ -341,14 +403,14 @@ pub(crate) struct RowGroups {
     tables: Vec<Table>,
     /// The highest number of row groups to keep.
     most: usize,
-    /// True if all row groups fit.
+    /// True if all row groups fit in memory.
     fit: bool,
-    /// Sorted by last use, the most recent last.
+    /// The row groups in memory, sorted by last use, the most recent last.
     kept: Mutex<VecDeque<CachedGroup>>,
 }
 
 impl RowGroups {
-    /// Keeps as many row groups as fit in `memory` bytes, but at least two.
+    /// Creates a cache that keeps as many row groups as fit in `memory` bytes, but at least two.
     pub(crate) fn new(tables: Vec<Table>, memory: u64) -> Self {
         let sizes = || tables.iter().flat_map(Table::group_bytes);
         let largest = sizes().max().unwrap_or(0).max(1);

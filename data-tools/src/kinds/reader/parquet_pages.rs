@@ -76,9 +76,14 @@ pub(super) fn check(file: &SizedFile, chunk: &ColumnChunkMetaData, rows: u64, me
         };
         let (unpacked, packed) = (size(2, "uncompressed_page_size")?, size(3, "compressed_page_size")?);
         let most = if chunk.compression() == Compression::SNAPPY { packed.saturating_mul(SNAPPY) } else { packed };
-        if packed > end - at - header.read || unpacked > most {
-            let what = format!("the header claims {packed} bytes that unpack to {unpacked}, but there are fewer");
-            return Err(page(what));
+        let left = end - at - header.read;
+        if packed > left {
+            return Err(page(format!("the header says {packed} bytes, but only {left} are left in the column")));
+        }
+        if unpacked > most {
+            return Err(page(format!(
+                "the header says that {packed} bytes unpack to {unpacked}; expected at most {most}"
+            )));
         }
         let count = |path: &[i16]| get(path).and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
         sum = sum.saturating_add(unpacked).saturating_add(header.read);
@@ -87,7 +92,10 @@ pub(super) fn check(file: &SizedFile, chunk: &ColumnChunkMetaData, rows: u64, me
                 let entries = count(&[7, 1]);
                 // Each value has at least four bytes: its length, or a number.
                 if entries > unpacked / 4 {
-                    return Err(page(format!("a dictionary of {entries} values in {unpacked} bytes (num_values)")));
+                    let most = unpacked / 4;
+                    return Err(page(format!(
+                        "the header says {entries} dictionary values (num_values); expected at most {most}"
+                    )));
                 }
                 sum = sum.saturating_add(entries * VALUE);
                 if sum > memory {
@@ -107,7 +115,9 @@ pub(super) fn check(file: &SizedFile, chunk: &ColumnChunkMetaData, rows: u64, me
             _ => {}
         }
         if sum > stated.saturating_mul(2).saturating_add(SLACK) {
-            return Err(page(format!("the pages have {sum} bytes, but the footer says {stated}")));
+            return Err(page(format!(
+                "the pages up to here have {sum} bytes, but the footer says {stated} for the whole column"
+            )));
         }
         pages.largest = pages.largest.max(unpacked);
         at = at.saturating_add(header.read).saturating_add(packed);

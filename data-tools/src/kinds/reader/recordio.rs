@@ -230,7 +230,7 @@ fn image(data: &[u8], length: u64) -> Result<Image, String> {
     };
     let label = label.ok_or_else(short)?;
     if label.fract() != 0.0 || !(0.0..=MAX_CLASS as f32).contains(&label) {
-        return Err(format!("the label is {label}; expected an integer from 0"));
+        return Err(format!("the label is {label}; expected an integer from 0 to {MAX_CLASS}"));
     }
     let start = IMAGE_HEADER + 4 * flag as usize;
     if start as u64 > length {

@@ -60,7 +60,7 @@ pub(crate) struct TableOptions<'a> {
 #[derive(Debug, Clone)]
 struct Columns {
     path: usize,
-    /// Not used if there are targets.
+    /// The label column. Not used if there are targets.
     label: usize,
     targets: Vec<usize>,
     split: Option<usize>,
@@ -314,13 +314,20 @@ const LONGER: &str =
 fn parse_target(column: &str, field: &str) -> Result<f32, String> {
     let column = printable(column);
     match field.trim().parse::<f64>() {
-        Ok(number) if (number as f32).is_finite() => Ok(number as f32),
-        Ok(number) if number.is_finite() => Err(format!("column `{column}`: {number} is outside the range of float32")),
-        Ok(number) => Err(format!("column `{column}`: expected a finite number, got {number}")),
+        Ok(number) => target(number).map_err(|what| format!("column `{column}`: {what}")),
         Err(_) if field.trim().is_empty() => {
             Err(format!("column `{column}`: expected a number, but the field is empty"))
         }
         Err(_) => Err(format!("column `{column}`: expected a number, got `{}`", printable(field.trim()))),
+    }
+}
+
+/// Returns a target's number as float32, or a message if it is not finite.
+pub(crate) fn target(number: f64) -> Result<f32, String> {
+    match number as f32 {
+        value if value.is_finite() => Ok(value),
+        _ if number.is_finite() => Err(format!("{number} is outside the range of float32")),
+        _ => Err(format!("expected a finite number, got {number}")),
     }
 }
 
@@ -333,7 +340,8 @@ fn header(path: &Path, record: &StringRecord, targets: &[String]) -> Result<Opti
     };
     let missing = |column: &str, words: &[&str]| {
         let got: Vec<&str> = record.iter().collect();
-        let what = format!("the header has no column `{column}` ({}), only {}", words.join(", "), got.join(", "));
+        let (words, got) = (words.join(", "), crate::text::first(&got));
+        let what = format!("the header has no column `{column}` (accepted names: {words}), only {got}");
         Error::input(path, what)
     };
     if !targets.is_empty() {
@@ -348,7 +356,7 @@ fn header(path: &Path, record: &StringRecord, targets: &[String]) -> Result<Opti
             let what = format!(
                 "line 1: the header has no column `{}` (--targets), only {}",
                 printable(&names.join("`, `")),
-                printable(&got.join(", "))
+                crate::text::first(&got)
             );
             Error::input(path, what)
         };

@@ -24,6 +24,19 @@ pub fn has_more_pages(file: &[u8], limits: &Limits) -> bool {
     (0..COPIES).map_while(is_page).any(|is_page| is_page)
 }
 
+/// Returns the numbers of all pages, from 1, apart from smaller copies and masks.
+pub fn pages(file: &[u8], limits: &Limits) -> Result<Vec<u32>, String> {
+    let (mut pages, mut numbers) = (Pages::open(file, limits)?, Vec::new());
+    loop {
+        if !pages.is_copy()? {
+            numbers.push(pages.number);
+        }
+        if !pages.next()? {
+            return Ok(numbers);
+        }
+    }
+}
+
 /// Decodes one page, or all pages as bands in one image.
 pub fn decode(file: &[u8], options: &RawOptions, limits: &Limits) -> Result<RawImage, String> {
     let mut pages = Pages::open(file, limits)?;

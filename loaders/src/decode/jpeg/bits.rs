@@ -35,7 +35,7 @@ impl<'a> BitReader<'a> {
         Self { data, at: 0, window: 0, loaded: 0 }
     }
 
-    /// Loads at least 56 bits, or all bits that are left.
+    /// Refills the window to at least 56 bits, or with all bits before the next marker.
     #[inline]
     pub fn load(&mut self) {
         if let Some(next) = self.data.get(self.at..).and_then(|rest| rest.first_chunk()) {
@@ -72,7 +72,7 @@ impl<'a> BitReader<'a> {
         self.window >> (64 - count)
     }
 
-    /// Skips `count` bits, fewer than 32. Returns `None` if there are fewer.
+    /// Skips `count` (below 32) loaded bits. Returns `None` if fewer bits are loaded.
     #[inline]
     pub fn skip(&mut self, count: u32) -> Option<()> {
         self.loaded = self.loaded.checked_sub(count)?;
@@ -90,7 +90,8 @@ impl<'a> BitReader<'a> {
         Position { byte, bit: (8 - self.loaded % 8) % 8 }
     }
 
-    /// Returns the data from the next marker on, if only padding is left before it: fewer than 8 bits, all of them ones.
+    /// Returns the data from the next marker on. Returns `None` unless only padding is left before it: fewer than 8
+    /// bits, all of them ones.
     pub fn end(&mut self) -> Option<&'a [u8]> {
         self.load();
         let padding = self.loaded < 8 && self.window >> (64 - 8) >> (8 - self.loaded) == (1 << self.loaded) - 1;
@@ -107,7 +108,7 @@ pub(super) struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
     /// Bits of the incomplete last byte, starting at the least significant bit.
     pending: u32,
-    /// Number of these bits, 0 to 7.
+    /// Number of bits in `pending`, 0 to 7.
     count: u32,
 }
 
@@ -227,7 +228,7 @@ impl<'a> HuffmanTable<'a> {
 
 /// Finds the symbol of a code.
 pub(super) struct HuffmanDecoder {
-    /// Symbol and code length, indexed by the next bits. The length is 0 if the code is longer than the index.
+    /// Symbol and code length, indexed by the next [`LOOKUP`] bits of the data. The length is 0 if the code is longer.
     short: Vec<(u8, u8)>,
     /// Codes with more than `LOOKUP` bits and their symbols, in ascending order.
     long: Vec<(Code, u8)>,

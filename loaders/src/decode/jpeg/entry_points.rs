@@ -141,7 +141,7 @@ pub fn check_entry_points(example: &Example<'_>) -> Result<(), Fault> {
         return Ok(());
     }
     if !match_file(bytes, file) {
-        return wrong("they are damaged, or belong to another file");
+        return wrong("the entry points are damaged, or belong to another file");
     }
     let Some(sequential) = SequentialJpeg::parse(file, &mut Vec::new()) else {
         return wrong("only sequential JPEG files with a single scan can have entry points");
@@ -149,14 +149,14 @@ pub fn check_entry_points(example: &Example<'_>) -> Result<(), Fault> {
     let ((across, _), components) = (sequential.mcus(), sequential.components().count());
     let step = bytes.get(4..HEAD).map_or(0, |step| usize::from(u16::from_le_bytes([step[0], step[1]])));
     if !(1..=across).contains(&step) {
-        return wrong(&format!("their distance is {step} MCUs, expected 1 to {across}"));
+        return wrong(&format!("the distance of the entry points is {step} MCUs, expected 1 to {across}"));
     }
     let Some(points) = walk(&sequential, step) else {
-        return wrong("the file's data is damaged, or does not end with its image");
+        return wrong("the JPEG data is damaged, or more data follows the image");
     };
     let mut expected = bytes[..HEAD].to_vec();
     write(&points, across.div_ceil(step), 1, components, &mut expected);
-    if expected == bytes { Ok(()) } else { wrong("their positions do not match the data of the file") }
+    if expected == bytes { Ok(()) } else { wrong("the entry points do not match the JPEG data") }
 }
 
 /// Writes the points 0, `every`, 2 * `every`, ... of each row of `columns` points, and the end of the data.
@@ -289,8 +289,8 @@ mod tests {
         (part, pixels)
     }
 
-    /// Compares many crops at each scale. Returns the number of crops, and how many of them were decoded from an
-    /// excerpt.
+    /// Decodes many crops at each scale, with and without entry points, and asserts that the pixels are equal. Returns
+    /// the number of crops, and how many of them were decoded from an excerpt.
     fn compare(file: &[u8], points: &[u8], crops: u32) -> (u32, u32) {
         let mut jpeg = Jpeg::new(Limits::DEFAULT).unwrap();
         let (mut draws, mut excerpts) = (Draws::new(3, 5, 0, 0), 0);
@@ -310,7 +310,7 @@ mod tests {
                 let (same, got) = decoded(&mut jpeg, file, points, need);
                 assert_eq!((same.rows, same.columns, same.origin), (part.rows, part.columns, part.origin));
                 assert!(expected == got, "crop {crop}, {region:?} at 1/{}", part.reduction);
-                // If the excerpt was not used, it has no end marker.
+                // A finished excerpt ends with zero padding. If none was made, there is no padding.
                 excerpts += u32::from(jpeg.excerpts.file().ends_with(&[0; 512]));
             }
         }
@@ -385,13 +385,14 @@ mod tests {
         assert_eq!(entry_points(&compressor.compress_to_vec(image).unwrap()), None, "arithmetic");
         let file = encoded(120, 160, 80, Subsamp::Sub2x2, false);
         assert!(entry_points(&file).is_some());
-        // Truncated, damaged, without an end marker, and empty.
+        // A file has no entry points if it is cut off anywhere or empty, or if a restart marker is inserted into its
+        // data.
         let cuts = (0..file.len()).step_by(97).chain([file.len() - 1, file.len() - 2]);
         assert!(cuts.into_iter().all(|length| entry_points(&file[..length]).is_none()));
         let scan = memchr::memmem::find(&file, &[0xff, 0xda]).unwrap();
         let marked = [&file[..scan + 400], &[0xff, 0xd0], &file[scan + 400..]].concat();
         assert_eq!(entry_points(&marked), None);
-        // With restart intervals.
+        // A file with restart intervals has none either.
         let restarts = [&file[..scan], &[0xff, 0xdd, 0, 4, 0, 10], &file[scan..]].concat();
         assert_eq!(entry_points(&restarts), None);
     }

@@ -18,9 +18,8 @@ impl Frame {
         Self { top: 0, left: 0, bottom: side(height), right: side(width) }
     }
 
-    /// Returns the smallest frame around the part `need` of this one. Its left edge must be the edge of an iMCU of
-    /// `block` columns. Chroma upsampling needs a neighbour on both sides to give the same pixels as in the whole
-    /// image.
+    /// Returns the smallest frame that contains the part `need` of this frame, one more column on each side for chroma
+    /// upsampling, and starts at the edge of an iMCU of `block` columns.
     pub fn around(self, need: Need, reduction: u32, block: usize) -> Self {
         let reduction = reduction as usize;
         let block = block / reduction;

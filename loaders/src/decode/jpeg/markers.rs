@@ -43,8 +43,8 @@ pub(super) struct MarkerSummary {
 }
 
 impl MarkerSummary {
-    /// Reads the markers of a file. If `is_whole` (the file has a single scan and a valid checksum), stops at the
-    /// scan's data.
+    /// Reads the markers of a file. Stops at the data of the first scan if `is_whole` is set: then the file has entry
+    /// points with a valid checksum, so it is complete and has a single scan.
     ///
     /// # Errors
     ///
@@ -175,8 +175,11 @@ impl Frame {
             return Err("its frame header is too short".into());
         };
         let count = usize::from(count);
-        if !(1..=COMPONENTS).contains(&count) || rest.len() < 3 * count {
+        if !(1..=COMPONENTS).contains(&count) {
             return Err(format!("its frame header names {count} components; expected 1 to {COMPONENTS}"));
+        }
+        if rest.len() < 3 * count {
+            return Err(format!("its frame header is too short for {count} components"));
         }
         let mut components = [Component::default(); COMPONENTS];
         for (component, bytes) in components.iter_mut().zip(rest.as_chunks::<3>().0).take(count) {
@@ -188,7 +191,8 @@ impl Frame {
             *component = Component { id, across, down, ..Component::default() };
         }
         let (height, width) = (u16::from_be_bytes([h1, h0]).into(), u16::from_be_bytes([w1, w0]).into());
-        // The markers for arithmetic coding are the markers for Huffman coding plus 8.
+        // For arithmetic coding, the markers are 8 higher than for Huffman coding. The low two bits have the same
+        // meaning.
         let (progressive, lossless) = (marker & 3 == 2, marker & 3 == 3);
         Ok(Self { height, width, precision, progressive, lossless, count, components })
     }
@@ -230,7 +234,7 @@ impl Frame {
 
     /// Records the bits that a scan sends. Returns the number of blocks that it goes through.
     fn scan(&mut self, body: &[u8]) -> Result<u64, String> {
-        let wrong = || String::from("a scan header does not fit its frame");
+        let wrong = || String::from("a scan header does not match the frame header");
         let (&count, rest) = body.split_first().ok_or_else(wrong)?;
         let (selectors, rest) = rest.split_at_checked(2 * usize::from(count)).ok_or_else(wrong)?;
         let &[first, last, bits, ..] = rest else { return Err(wrong()) };

@@ -131,11 +131,11 @@ impl Jpeg {
         let survey = MarkerSummary::read(file, has_entry_points).map_err(fault)?;
         let MarkerSummary { height, width, precision, lossless, components, turn, .. } = survey;
         if precision > 8 {
-            return Err(fault(format!("samples of {precision} bits; expected 8")));
+            return Err(fault(format!("its samples have {precision} bits; expected 8")));
         }
         let channels = if components == 1 { 1 } else { 3 };
         let bytes = if components == 4 { 4 } else { 3 };
-        // A rotated image needs its pixels twice.
+        // Turning an image needs a second copy of its pixels, as RGB.
         let bytes = if turn.is_none() { bytes } else { bytes + 3 };
         let cost = survey.cost(ImageSpec::new(height, width, channels), bytes);
         self.limits.check("JPEG", file.len() as u64, &cost)?;
@@ -144,7 +144,9 @@ impl Jpeg {
         self.check(status)?;
         let (w, h) = (self.get(raw::TJPARAM_TJPARAM_JPEGWIDTH), self.get(raw::TJPARAM_TJPARAM_JPEGHEIGHT));
         if (u32::try_from(w), u32::try_from(h)) != (Ok(width), Ok(height)) {
-            return Err(fault(format!("its markers say {height} x {width}, libjpeg-turbo says {h} x {w}")));
+            return Err(fault(format!(
+                "its frame header has the size {height} x {width}, but libjpeg-turbo found {h} x {w}"
+            )));
         }
         let (space, subsampling) = (self.get(raw::TJPARAM_TJPARAM_COLORSPACE), self.get(raw::TJPARAM_TJPARAM_SUBSAMP));
         Ok(Header { width, height, space, subsampling, lossless, cost, turn, has_entry_points })

@@ -137,7 +137,8 @@ impl<'a> Frame<'a> {
         for ((place, &[id, tables]), &[own, sampling, _]) in components.iter_mut().zip(selectors).zip(self.components) {
             let (across, down) = (usize::from(sampling >> 4), usize::from(sampling & 15));
             let is_usual = (1..=4).contains(&across) && (1..=4).contains(&down) && id == own;
-            // Programs do not agree on the meaning of the sampling factors of a single component.
+            // Programs disagree about the sampling factors of an image with a single component, so only 1 x 1 is
+            // accepted.
             if !is_usual || selectors.len() == 1 && sampling != 0x11 {
                 return None;
             }

@@ -142,7 +142,7 @@ impl Warnings {
         }
     }
 
-    /// Returns true if `text`, the library's last message, is a warning. If it is false, an error followed.
+    /// Returns true if `text`, the library's last message, is a warning. Otherwise it is an error.
     pub fn explain(&self, text: &str) -> bool {
         self.any && words(&self.first) == text
     }

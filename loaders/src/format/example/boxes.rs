@@ -19,7 +19,7 @@ pub struct BoundingBox {
     pub xmax: f32,
 }
 
-/// The boxes of the objects in an image. Empty if the record does not have these keys.
+/// The boxes of the objects in an image. Empty if the record has no `image/object/bbox/...` keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Boxes<'a>(pub(super) [Floats<'a>; 4]);
 
@@ -58,7 +58,7 @@ impl BoxLists {
         self.0.iter_mut().for_each(FloatList::clear);
     }
 
-    /// Replaces the boxes by these.
+    /// Replaces all boxes by `boxes`.
     pub fn set(&mut self, boxes: &[BoundingBox]) {
         let edges: [fn(&BoundingBox) -> f32; 4] = [|b| b.ymin, |b| b.xmin, |b| b.ymax, |b| b.xmax];
         self.0.iter_mut().zip(edges).for_each(|(list, edge)| list.set(boxes.iter().map(edge)));

@@ -1,8 +1,8 @@
-//! Lists of floats in a record, such as an image's numbers.
+//! Lists of floats in a record, such as the regression targets of an image.
 
 use crate::format::protobuf::{Fields, Value, put_header};
 
-/// Key for an image's numbers. There is a number for each target in the data set.
+/// Key of an image's regression targets: one number for each target of the data set.
 pub(super) const TARGETS: &str = "image/targets";
 
 /// A list of floats in a record, as the encoded FloatList message.
@@ -33,12 +33,12 @@ impl<'a> Floats<'a> {
     }
 }
 
-/// A list of floats that can be written to a record.
+/// A list of floats to write to a record, encoded as a FloatList message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FloatList(Vec<u8>);
 
 impl FloatList {
-    /// Replaces the values by these.
+    /// Replaces all values by `values`.
     pub fn set(&mut self, values: impl ExactSizeIterator<Item = f32>) {
         self.0.clear();
         if values.len() > 0 {

@@ -5,7 +5,7 @@ use crate::fault::ExampleFault;
 use crate::format::protobuf::{Damage, Fields, Value, field_length, put_header, put_varint, varint, varint_length};
 
 pub(super) const LABEL: &str = "image/class/label";
-/// The name that TensorFlow Datasets uses. If a record has both, the name above has precedence.
+/// The key of the label in records of TensorFlow Datasets. If a record has both keys, [`LABEL`] has precedence.
 pub(super) const TFDS_LABEL: &str = "label";
 
 /// The labels of an image, if there is not exactly one: the bytes of an Int64List. `None` if there is exactly one
@@ -94,7 +94,7 @@ pub struct LabelList {
 }
 
 impl LabelList {
-    /// Replaces the labels by these.
+    /// Replaces all labels by `labels`.
     pub fn set(&mut self, labels: &[i64]) {
         self.bytes.clear();
         (self.first, self.count) = (labels.first().copied().unwrap_or(0), labels.len());
@@ -123,8 +123,8 @@ impl LabelList {
 /// The tag of a length-delimited field 1. It precedes the features of an example, and each map entry in the features.
 const FIRST_FIELD: u64 = 1 << 3 | 2;
 
-/// Returns the label of a payload that starts with `head`, if `head` contains the whole map entry of the label. `head`
-/// may end anywhere.
+/// Returns the label of a payload that starts with `head`. `head` may end anywhere. Returns `None` unless `head`
+/// contains the whole map entry with the key `LABEL`, and the entry has exactly one label.
 pub(crate) fn label(mut head: &[u8]) -> Option<i64> {
     // Skip the tag and the length of the features. The length is not checked, because they may extend beyond `head`.
     length(&mut head)?;
@@ -142,7 +142,7 @@ fn length(bytes: &mut &[u8]) -> Option<u64> {
     (varint(bytes).ok()? == FIRST_FIELD).then(|| varint(bytes).ok())?
 }
 
-/// Reads an entry of the map: key = 1, value = 2.
+/// Returns the label if this map entry (key = 1, value = 2) has the key [`LABEL`] and exactly one label.
 fn label_of_entry(entry: &[u8]) -> Option<i64> {
     let (mut key, mut feature): (&[u8], &[u8]) = (&[], &[]);
     let mut fields = Fields(entry);
@@ -154,7 +154,7 @@ fn label_of_entry(entry: &[u8]) -> Option<i64> {
         }
     }
     let found = if key == LABEL.as_bytes() { read(feature, LABEL).ok()? } else { return None };
-    // Records with zero or multiple labels are left to a reader of the whole record.
+    // For records with zero or multiple labels, the caller must read the whole record.
     (!found.labels.is_list()).then_some(found.label)
 }
 
@@ -295,7 +295,7 @@ mod label_tests {
         assert_eq!(label(&payload), Some(811));
         let found = (0..payload.len()).find(|&n| label(&payload[..n]) == Some(811)).unwrap();
         assert!(found < 1024, "{found}");
-        // For any truncated or damaged data, the result is the label or `None`.
+        // Truncated data must give `None`. Damaged data may give a wrong label, but must not panic.
         for n in 0..found {
             assert_eq!(label(&payload[..n]), None, "{n}");
         }

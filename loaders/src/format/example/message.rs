@@ -82,14 +82,14 @@ pub struct Example<'a> {
     pub width: u32,
     /// Number of channels, or 0 if the record does not have the key.
     pub channels: u32,
-    /// The value type in a RAW image. Bytes if the record does not have the key.
+    /// The value type in a RAW image. `U8` if the record does not have the key.
     pub dtype: Dtype,
     /// The label as stored, before `label_offset` of the data set is subtracted. If there are multiple labels, the
     /// first one. If there is no label, 0.
     pub label: i64,
     /// All labels, if the image has none or more than one. Otherwise only `label` is set.
     pub labels: Labels<'a>,
-    /// The image's numbers, if it has numbers instead of classes. Empty if missing.
+    /// Regression targets, if the image has numbers instead of class labels. Empty if the record does not have the key.
     pub targets: Floats<'a>,
     /// The name of the class. Empty if missing. Truncated before the first byte that is not UTF-8.
     pub text: &'a str,
@@ -101,8 +101,8 @@ pub struct Example<'a> {
     pub entry_points: &'a [u8],
 }
 
-/// Appends the message to `out`. Keys are sorted, integer lists are packed, and all keys are present, except that boxes,
-/// targets, entry points and the type `uint8` can be missing. So equal examples give equal bytes.
+/// Appends the message to `out`. Keys are sorted, and integer lists are packed. All keys are written, except boxes,
+/// targets and entry points if they are empty, and the type if it is `uint8`. So equal examples give equal bytes.
 pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
     encode_with(e, &[], out);
 }

@@ -107,7 +107,7 @@ impl<'a> Keys<'a> {
         if let Some([ymin, xmin, ymax, xmax]) = self.boxes.uneven() {
             return Err(ExampleFault::Boxes { ymin, xmin, ymax, xmax });
         }
-        // An image with numbers needs no label.
+        // An image with regression targets needs no class label.
         let without = (!self.targets.is_empty()).then_some(ParsedLabels { label: 0, labels: Labels::NONE });
         let ParsedLabels { label, labels } = label.or(without).ok_or(ExampleFault::Missing(LABEL))?;
         let format = self.format.or_else(|| Format::detect(encoded)).ok_or(ExampleFault::Missing(FORMAT))?;
@@ -143,7 +143,7 @@ fn utf8_prefix(bytes: &[u8]) -> &str {
     }
 }
 
-/// Returns a Feature's FloatList.
+/// Returns a Feature's FloatList. Returns `None` if the Feature has no list, or an empty list of another type.
 fn floats<'a>(feature: &'a [u8], key: &'static str) -> Result<Option<Floats<'a>>, ExampleFault> {
     let (mut found, mut fields) = (None, Fields(feature));
     while let Some((number, value)) = fields.next()? {
@@ -372,7 +372,7 @@ mod tests {
             let read = parse(&payload).unwrap();
             assert_eq!(read, several);
             assert_eq!(read.labels.iter().collect::<Vec<_>>(), labels);
-            // For any damaged data, the result is an example or a fault.
+            // Damaged data must give an example or a fault, but not a panic.
             for at in 0..payload.len().min(200) {
                 let mut damaged = payload.clone();
                 damaged[at] ^= 0xff;

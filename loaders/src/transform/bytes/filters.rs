@@ -4,7 +4,8 @@ use super::image::{ByteImage, Pixel, Planes};
 use super::values::{fused, whole};
 use crate::transform::geometry::PlanarShape;
 
-/// Computes the weights of one axis: exp(-d^2 / (2 sigma^2)), normalised to a sum of 1.
+/// Computes the weights of one axis: exp(-d^2 / (2 sigma^2)), where d is the distance from the middle, normalised to a
+/// sum of 1.
 fn weigh(weights: &mut [f32], sigma: f64) {
     let middle = (weights.len() - 1) as f64 / 2.0;
     let exact = |i: usize| (-0.5 * ((i as f64 - middle) / sigma).powi(2)).exp();
@@ -97,8 +98,9 @@ fn sharpen(source: &[u8], target: &mut [u8], shape: PlanarShape, rest: f32) {
     target[last..].copy_from_slice(row(shape.height - 1));
 }
 
-/// Moves the window by `down` rows and `right` columns. Outside its borders the image is mirrored without repeating the
-/// border pixels. Both offsets must be smaller than the sides of the image.
+/// Replaces the image by a window of the same size that starts `down` rows and `right` columns after the image's top
+/// left corner. Beyond its borders, the image is mirrored without repeating the border pixels. Both offsets must be
+/// smaller than the sides of the image.
 pub(in crate::transform) fn shift_reflected<T: Pixel>(image: &mut Planes<T>, down: i32, right: i32) {
     let shape = image.shape();
     let (height, width) = (shape.height, shape.width);

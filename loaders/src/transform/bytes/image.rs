@@ -2,10 +2,10 @@
 
 use crate::transform::geometry::{self, PlanarShape, Rectangle};
 
-/// Rounds to the nearest byte, with ties to even.
+/// Rounds to the nearest integer, with ties to even, and clamps to 0 to 255.
 #[inline]
 pub(in crate::transform) fn nearest(value: f32) -> u8 {
-    // The lowest bits of a float that is at least 2^23 are an integer.
+    // Floats from 2^23 to 2^24 have no fraction bits, so the lowest 8 bits of the sum are the rounded value.
     (value.clamp(0.0, 255.0) + (1 << 23) as f32).to_bits() as u8
 }
 
@@ -67,9 +67,9 @@ pub(crate) struct Planes<T> {
     shape: PlanarShape,
     /// The planes, without gaps. Values after them are left over from larger images.
     pixels: Vec<T>,
-    /// The planes before the last [`Planes::replace_with`].
+    /// Buffer for the result of [`Planes::replace_with`], which then swaps it with `pixels`.
     spare: Vec<T>,
-    /// The planes at the last [`Planes::save`].
+    /// The planes that [`Planes::save`] has saved.
     kept: Vec<T>,
     lines: Lines,
 }

@@ -6,8 +6,8 @@ use super::image::ByteImage;
 const GREY: [f32; 3] = [0.2989, 0.587, 0.114];
 
 /// Clamps a value to 0 to 255 and truncates it to an integer, which is returned as a float. All floats above 2^23 are
-/// integers, so adding and subtracting 2^23 rounds to the nearest integer. If that was up, 1 is subtracted. The
-/// compiler vectorises this, but not `as u8`.
+/// integers, so adding and subtracting 2^23 rounds to the nearest integer. If the value was rounded up, 1 is subtracted.
+/// The compiler vectorises this, but not `as u8`.
 #[inline]
 pub(in crate::transform) fn whole(value: f32) -> f32 {
     const WHOLE: f32 = (1 << 23) as f32;
@@ -30,19 +30,19 @@ pub(in crate::transform) fn one_if(condition: bool) -> f32 {
     f32::from_bits(u32::from(condition).wrapping_neg() & 1f32.to_bits())
 }
 
-/// Computes a * b + c with one rounding.
+/// Computes a * b + c in `f64`, where the product is exact, and rounds the result to `f32`.
 #[inline]
 pub(in crate::transform) fn fused(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(a) * f64::from(b) + f64::from(c)) as f32
 }
 
-/// Computes a * x + b * y. The product a * x is rounded, and then the fused multiply-add is rounded once.
+/// Computes a * x + b * y: rounds a * x to `f32`, then adds b * y with `fused`.
 #[inline]
 pub(in crate::transform) fn blend(a: f32, x: f32, b: f32, y: f32) -> f32 {
     fused(b, y, a * x)
 }
 
-/// Returns the grey value of a colour as an integer.
+/// Returns the grey value of a colour, truncated to a whole number, as a float.
 #[inline]
 pub(in crate::transform) fn grey(red: f32, green: f32, blue: f32) -> f32 {
     whole(fused(GREY[2], blue, blend(GREY[0], red, GREY[1], green)))
@@ -56,7 +56,7 @@ pub(in crate::transform) fn rest(factor: f32) -> f32 {
 /// A lookup table: entry b is the value that replaces byte b.
 type ByteTable = [u8; 256];
 
-/// Builds the table of a function from values 0 to 255 to integers from 0 to 255.
+/// Builds the lookup table of a function that maps 0 to 255 to whole numbers from 0 to 255.
 fn table(of: impl Fn(f32) -> f32) -> ByteTable {
     std::array::from_fn(|byte| of(byte as f32) as u8)
 }
@@ -146,7 +146,8 @@ fn histogram(plane: &[u8]) -> [u64; 256] {
     std::array::from_fn(|byte| counts.iter().map(|counts| u64::from(counts[byte])).sum())
 }
 
-/// Blends with grey: `factor` times the colours plus `1 - factor` times their grey. A grey image does not change.
+/// Blends each pixel with its grey value: `factor` times the colour plus `1 - factor` times the grey value. A grey
+/// image does not change.
 pub(in crate::transform) fn saturation(image: &mut ByteImage, factor: f64) {
     let (factor, rest) = (factor as f32, (1.0 - factor) as f32);
     each_colour(image, |[red, green, blue]| {

@@ -18,8 +18,8 @@ pub(in crate::transform) enum Sampling {
 pub(in crate::transform) enum Edge {
     /// Pixels outside are zero, like torchvision with a fill of `None`.
     Plain,
-    /// As `Plain`, but the result is multiplied once more by the fraction of the pixel that is inside, like torchvision
-    /// with a fill of 0.
+    /// Like `Plain`, but the result is also multiplied by the fraction of the weights that belongs to pixels inside the
+    /// image, like torchvision with a fill of 0.
     Shaded,
 }
 
@@ -75,7 +75,7 @@ fn warp_nearest<T: Pixel>(source: &[T], target: &mut [T], shape: PlanarShape, gr
 #[inline]
 fn to_integer(value: f32, length: f32) -> i32 {
     const WHOLE: f32 = 1.5 * (1 << 23) as f32;
-    // The lowest bits of such a float are an integer.
+    // After adding `WHOLE`, the lowest bits of the float are the rounded integer.
     (value.max(-2.0).min(length + 1.0) + WHOLE).to_bits() as i32 - WHOLE.to_bits() as i32
 }
 
@@ -138,7 +138,8 @@ fn warp_bilinear<T: Pixel>(
     }
 }
 
-/// Returns the grid that rotates an image about its centre by `degrees`, counterclockwise. `None` for a full turn.
+/// Returns the grid that rotates an image counterclockwise about its centre by `degrees`, or `None` if this is a
+/// multiple of 360.
 pub(in crate::transform) fn rotation(degrees: f64, shape: PlanarShape) -> Option<Grid> {
     // torchvision reduces the angle to 0 to 360.
     let angle = degrees.rem_euclid(360.0);

@@ -40,7 +40,10 @@ pub(super) fn build_select_bands(words: &[&str], context: Context<'_>) -> BuildR
     Ok(Box::new(SelectBands { texts: bands.iter().map(text).collect(), bands }))
 }
 
-/// Returns the band, from 0, that has this name or this number from 1.
+/// Number of bands that a message lists.
+const MOST_NAMED: usize = 20;
+
+/// Returns the index (from 0) of the band with this name or with this number (from 1).
 fn band(word: &str, names: &[String], channels: u32) -> Result<usize, String> {
     if let Some(band) = names.iter().position(|name| name == word) {
         return Ok(band);
@@ -56,7 +59,12 @@ fn band(word: &str, names: &[String], channels: u32) -> Result<usize, String> {
     }
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     let meant = did_you_mean(word, &known);
-    Err(format!("there is no band \"{}\"{meant}; the bands are {}", word.escape_debug(), known.join(", ")))
+    let more = match known.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let first = known[..known.len().min(MOST_NAMED)].join(", ");
+    Err(format!("there is no band \"{}\"{meant}; the bands are {first}{more}", word.escape_debug()))
 }
 
 /// Applies all `select_bands` in a list to images with these bands. Returns the bands that are kept, from 0.

@@ -10,8 +10,9 @@ use crate::transform::op::{Context, Transform};
 use crate::transform::ops::normalize::mean;
 use crate::transform::paint::rgb;
 
-/// `color_jitter(b, c, s, h)`: changes brightness, contrast and saturation by factors from U[max(0, 1 - x), 1 + x) and
-/// the hue by U[-h, h) of a full circle, in random order. This is torchvision's `ColorJitter`.
+/// `color_jitter(b, c, s, h)`: multiplies brightness, contrast and saturation by factors from U[max(0, 1 - x), 1 + x),
+/// where x is b, c or s, and shifts the hue by U[-h, h) of a full circle, in random order. This is torchvision's
+/// `ColorJitter`.
 ///
 /// torchvision has two implementations. This one is for byte tensors: after each step, values are clamped to 0 to 255
 /// and truncated to integers, and the hue is computed in floats (the PIL version rounds the hue to 8 bits). The results
@@ -29,7 +30,7 @@ pub(super) fn build_color_jitter(arguments: &[f64], _context: Context<'_>) -> Re
         return Err(format!("expected 4 arguments, got {}", arguments.len()));
     };
     if let Some(bad) = [brightness, contrast, saturation].iter().find(|x| **x < 0.0) {
-        return Err(format!("expected at least 0, got {bad}"));
+        return Err(format!("expected brightness, contrast and saturation of at least 0, got {bad}"));
     }
     if !(0.0..=0.5).contains(&hue) {
         return Err(format!("expected a hue from 0 to 0.5, got {hue}"));
@@ -70,7 +71,7 @@ fn brightness(values: &mut [f32], factor: f32) {
     }
 }
 
-/// Blends with the mean grey value.
+/// Blends with the mean grey value: `factor` times the image plus `1 - factor` times the mean.
 fn contrast(values: &mut [f32], is_color: bool, factor: f32) {
     let mean = if is_color {
         let [red, green, blue] = rgb(values);
@@ -178,7 +179,7 @@ pub(super) fn build_lighting(arguments: &[f64], context: Context<'_>) -> Result<
         return Err(format!("expected 1 argument, got {}", arguments.len()));
     };
     if std < 0.0 {
-        return Err(format!("expected at least 0, got {std}"));
+        return Err(format!("expected a std of at least 0, got {std}"));
     }
     only_rgb(context.input)?;
     Ok(Box::new(Lighting { std }))

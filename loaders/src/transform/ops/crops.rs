@@ -191,8 +191,9 @@ impl fmt::Display for PadCrop {
     }
 }
 
-/// `shift(rows, columns)`: moves the window down and to the right by these numbers of pixels, which may be negative.
-/// Outside its borders the image is mirrored without repeating the border pixels. airbench scores such views.
+/// `shift(rows, columns)`: replaces the image by a window of the same size that starts this many rows and columns after
+/// its top left corner. Both numbers may be negative. Beyond its borders, the image is mirrored without repeating the
+/// border pixels. airbench uses such views for test-time augmentation.
 #[derive(Debug)]
 struct Shift {
     rows: i32,
@@ -237,7 +238,7 @@ impl fmt::Display for Shift {
     }
 }
 
-/// Returns the shape of a crop, which must fit inside.
+/// Returns the shape of a crop to `size`, or an error if it does not fit into `input`.
 fn cropped(size: Size, input: ImageSpec) -> Result<ImageSpec, String> {
     let Size { height, width } = size;
     if height > input.height || width > input.width {

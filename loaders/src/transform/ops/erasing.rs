@@ -46,8 +46,8 @@ impl fmt::Display for Cutout {
 // `random_erasing(p)`: with probability p, sets one rectangle to zero. Its area is U[0.02, 0.33) of the image, and its
 // height / width is log-uniform over 0.3 to 3.3. There are at most ten attempts to find one that is smaller than the
 // image. This is torchvision's `RandomErasing` (Zhong et al. 2017). `random_erasing(p, s)` fills the rectangle with
-// N(0, s^2), drawn for each value. s = 1 is torchvision's `value="random"` and timm's `pixel`. Four more numbers change
-// the ranges.
+// N(0, s^2), drawn for each value. s = 1 is torchvision's `value="random"` and timm's `pixel`. Four more numbers
+// replace the ranges: minimum and maximum area, then minimum and maximum height / width.
 //
 // Use it after `normalize`. timm's ranges (aspect ratios from 0.3 to 1/0.3 and an area of at most 1/3) can be given as
 // numbers.
@@ -76,7 +76,7 @@ pub(super) fn build_random_erasing(arguments: &[f64], _context: Context<'_>) -> 
         return Err(format!("expected a probability from 0 to 1, got {probability}"));
     }
     if noise < 0.0 {
-        return Err(format!("expected a deviation of at least 0, got {noise}"));
+        return Err(format!("expected a noise_deviation of at least 0, got {noise}"));
     }
     if !(0.0 < area[0] && area[0] <= area[1] && area[1] <= 1.0) {
         return Err(format!("expected 0 < min_area <= max_area <= 1, got {} and {}", area[0], area[1]));

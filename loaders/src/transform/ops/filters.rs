@@ -31,7 +31,7 @@ pub(super) fn build_gaussian_blur(arguments: &[f64], _context: Context<'_>) -> B
         return Err(format!("expected an odd side, got {side}"));
     }
     if !(0.0 < low && low <= high) {
-        return Err(format!("expected deviations 0 < low <= high, got {low} and {high}"));
+        return Err(format!("expected values of sigma 0 < low <= high, got {low} and {high}"));
     }
     Ok(Box::new(GaussianBlur { side, low, high }))
 }

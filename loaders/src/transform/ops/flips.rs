@@ -11,7 +11,7 @@ use crate::transform::op::{BuildResult, Context, Transform};
 #[derive(Debug)]
 struct Flip {
     probability: f64,
-    /// Mirrors top and bottom instead of left and right.
+    /// True if the transform mirrors top and bottom instead of left and right.
     vertical: bool,
 }
 
@@ -95,7 +95,7 @@ impl Transform for AlternatingFlip {
         true
     }
 
-    /// Uses the draws of the first epoch.
+    /// Uses the draws of epoch 0 in every epoch, so that each image keeps the result of its first draw.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let first = draws.of_epoch(0).happens(0.5);
         if first != (draws.epoch() % 2 == 1) {

@@ -60,7 +60,7 @@ pub(super) fn build_noise(arguments: &[f64], context: Context<'_>) -> BuildResul
         return Err(format!("expected 1 argument, got {}", arguments.len()));
     };
     if std < 0.0 {
-        return Err(format!("expected at least 0, got {std}"));
+        return Err(format!("expected a std of at least 0, got {std}"));
     }
     let ranges = context.statistics.range()?;
     let deviations = ranges.into_iter().map(|(min, max)| (std * (max - min) / 255.0) as f32).collect();

@@ -68,7 +68,7 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ("grayscale", "grayscale or grayscale(probability)", Numbers(tones::build_grayscale)),
     (
         "inception_crop",
-        "inception_crop(size) or inception_crop(size, filter)",
+        "inception_crop(size); optional last argument: bicubic or lanczos",
         Any(resized_crops::build_inception_crop),
     ),
     ("inception_distort", "inception_distort", Numbers(tensorflow_colors::build_inception_distort)),

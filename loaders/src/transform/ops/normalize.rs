@@ -15,10 +15,10 @@ use crate::transform::statistics::Statistics;
 /// `normalize(m, s)` uses one pair for all channels, and 2*C arguments are C means followed by C stds.
 #[derive(Debug)]
 struct Normalize {
-    /// An entry per channel, or a single entry for all channels. All three lists have the same length.
+    /// `mean` and `std` have an entry per channel, or a single entry for all channels.
     mean: Vec<f64>,
     std: Vec<f64>,
-    /// Empty if the values are not bytes on the scale 0 to 255.
+    /// Lookup tables for bytes: as many as `mean` has entries. Empty if the values are not bytes on the scale 0 to 255.
     scales: Vec<Scale>,
 }
 
@@ -83,6 +83,12 @@ impl Transform for Normalize {
     fn tables(&self, channels: usize) -> Option<Vec<[f32; 256]>> {
         (!self.scales.is_empty())
             .then(|| (0..channels).map(|channel| self.scales[channel % self.scales.len()].table).collect())
+    }
+
+    fn mean_and_deviation(&self, channels: usize) -> Option<Vec<[f32; 2]>> {
+        let n = self.mean.len();
+        let pair = |channel: usize| [self.mean[channel % n], self.std[channel % n]].map(|number| number as f32);
+        self.scales.is_empty().then(|| (0..channels).map(pair).collect())
     }
 
     fn restate(&self, statistics: &mut Statistics) {

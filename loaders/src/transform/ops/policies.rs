@@ -58,7 +58,8 @@ impl Transform for AutoAugment {
         true
     }
 
-    /// Draws the pair. For each operation of the pair, draws whether it is applied, and then its sign if it has one.
+    /// Draws one of the pairs of operations. For each operation of the pair, draws whether it is applied, and then its
+    /// sign if it has one.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let image = image.byte_image();
         for step in &self.policy[draws.below(self.policy.len() as u32) as usize] {
@@ -172,11 +173,11 @@ impl fmt::Display for TrivialAugment {
 }
 
 // `augmix(severity, chains, depth, alpha)`: mixes the image with the results of chains of operations (Hendrycks et al.
-// 2019). This is torchvision's `AugMix`. Each chain has `depth` operations, or 1 to 3 if `depth` is -1. They have one
-// of the first `severity` of ten magnitudes. Two sets of weights are drawn from Dirichlet distributions: for the image
-// and the mixed chains, and for the chains. The defaults are 3, 3, -1 and 1. Moved pixels are interpolated between four
-// pixels, or take the nearest pixel with a last argument `nearest`. `partial` before it leaves out brightness, color,
-// contrast and sharpness.
+// 2019). This is torchvision's `AugMix`. Each chain has `depth` operations, or 1 to 3 if `depth` is -1. Each operation
+// has one of the first `severity` of ten magnitudes. The weights are drawn from Dirichlet distributions with parameter
+// `alpha`: one set mixes the chains with each other, and one mixes the result with the image. The defaults are 3, 3, -1
+// and 1. Moved pixels are interpolated between four pixels, or take the nearest pixel with a last argument `nearest`.
+// The argument `partial`, before `nearest` if there are both, leaves out brightness, color, contrast and sharpness.
 
 /// Sampling methods by name. The first is the default, as in torchvision.
 const AUGMIX_SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Bilinear(Edge::Plain).named(), Sampling::Nearest.named()];
@@ -240,7 +241,8 @@ impl Transform for AugMix {
         true
     }
 
-    /// Draws the weights. Then, for each chain, draws its depth, and then each operation with its magnitude and its sign.
+    /// Draws the weights. Then, for each chain, draws its depth, followed by each operation with its magnitude and its
+    /// sign.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let (image, sums) = image.byte_image_and_floats();
         let (own, shares) = self.draw_shares(draws);

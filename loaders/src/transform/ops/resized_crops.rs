@@ -212,7 +212,8 @@ impl Object {
         (self.rows[1] - self.rows[0]).max(0) * (self.columns[1] - self.columns[0]).max(0)
     }
 
-    /// Returns true if the crop covers enough of the object. An object without pixels is never covered.
+    /// Returns true if the crop covers at least [`MIN_COVERED`] of the object's area. An object without pixels is never
+    /// covered.
     fn is_covered(self, crop: &Rectangle) -> bool {
         let part = |[from, to]: [i64; 2], start: u32, length: u32| {
             [from.max(start.into()), to.min(i64::from(start) + i64::from(length))]
@@ -237,7 +238,8 @@ fn sample(height: u32, width: u32, covers: impl Fn(&Rectangle) -> bool, uniform:
     Rectangle { top: 0, left: 0, height, width }
 }
 
-/// Makes one attempt with a given width / height. Computes in f32 and rounds ties to even, like TensorFlow.
+/// Draws a crop with the ratio `aspect` of width to height. Returns `None` if none fits. Computes in f32 and rounds
+/// ties to even, like TensorFlow.
 fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> Option<Rectangle> {
     let (image_height, image_width) = (height as i64, width as i64);
     let least = AREA[0] * width as f32 * height as f32;
@@ -342,12 +344,12 @@ mod inception_crop_tests {
         }
     }
 
-    /// Returns a crop that covers a tenth of the image.
+    /// Returns a crop that covers at least a tenth of the image.
     fn plain(height: u32, width: u32, uniform: &mut impl Uniform) -> Rectangle {
         boxed(height, width, &[Object::of(WHOLE, height, width)], uniform)
     }
 
-    /// Returns a crop that covers a tenth of one of these objects.
+    /// Returns a crop that covers at least a tenth of one of these objects.
     fn boxed(height: u32, width: u32, objects: &[Object], uniform: &mut impl Uniform) -> Rectangle {
         sample(height, width, |crop| objects.iter().any(|object| object.is_covered(crop)), uniform)
     }

@@ -25,7 +25,7 @@ pub(super) fn build_brightness(arguments: &[f64], context: Context<'_>) -> Resul
             let units = ranges.into_iter().map(|(min, max)| ((max - min) / 255.0) as f32).collect();
             Ok(Box::new(Brightness { max_delta: max_delta as f32, units }))
         }
-        [max_delta] => Err(format!("expected at least 0, got {max_delta}")),
+        [max_delta] => Err(format!("expected a max_delta of at least 0, got {max_delta}")),
         _ => Err(format!("expected 1 argument, got {}", arguments.len())),
     }
 }

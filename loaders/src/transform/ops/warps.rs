@@ -34,13 +34,13 @@ pub(super) fn build_affine(arguments: &Arguments<'_>, _context: Context<'_>) -> 
         ref other => return Err(format!("expected 1, 3, 5, 6 or 7 numbers, got {}", other.len())),
     };
     if !(0.0..=180.0).contains(&degrees) {
-        return Err(format!("expected an angle from 0 to 180, got {degrees}"));
+        return Err(format!("expected degrees from 0 to 180, got {degrees}"));
     }
     if let Some(bad) = shares.iter().find(|share| !(0.0..=1.0).contains(*share)) {
-        return Err(format!("expected shares from 0 to 1, got {bad}"));
+        return Err(format!("expected x and y from 0 to 1, as fractions of width and height, got {bad}"));
     }
     if !(0.0 < scale[0] && scale[0] <= scale[1]) {
-        return Err(format!("expected scales 0 < low <= high, got {} and {}", scale[0], scale[1]));
+        return Err(format!("expected scale factors 0 < low <= high, got {} and {}", scale[0], scale[1]));
     }
     if let Some(bad) = shear.iter().find(|angle| !(0.0..90.0).contains(*angle)) {
         return Err(format!("expected shears of at least 0 and below 90 degrees, got {bad}"));

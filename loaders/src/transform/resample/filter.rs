@@ -20,7 +20,8 @@ impl Filter {
     pub const NAMES: &'static [(&'static str, Self)] =
         &[("bilinear", Self::Bilinear), ("bicubic", Self::Bicubic), ("lanczos", Self::Lanczos)];
 
-    /// Returns the text that names the filter after other arguments. Empty for the default.
+    /// Returns the text that selects the filter as the last argument of a transform, such as `, bicubic`. Empty for the
+    /// default.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Bilinear => "",

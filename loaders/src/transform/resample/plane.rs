@@ -31,8 +31,8 @@ pub struct PlaneResizer {
 }
 
 impl PlaneResizer {
-    /// Computes `height` x `width` output values. Each covers `shrink` source rows and columns, starting at the source's
-    /// top left corner. Beyond the end, the last row and column are repeated.
+    /// Computes `height` x `width` output values. Each covers `shrink` source rows and columns, and the first one
+    /// starts at the source's top left corner. Beyond the source's end, its last row and column are repeated.
     ///
     /// # Panics
     ///
@@ -70,6 +70,7 @@ struct Taps {
 
 /// Where a group of outputs finds its inputs.
 #[derive(Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "the plain loops need no groups"))]
 struct Group {
     /// Index of the group's first output.
     start: usize,
@@ -182,7 +183,8 @@ fn starts(length: usize, size: usize) -> impl Iterator<Item = usize> {
     (0..length).step_by(size).map_while(move |start| Some(start.min(last?)))
 }
 
-/// Sums `P` pairs of rows starting at `first`, in all columns. There must be at least [`LOAD`] columns.
+/// Writes the weighted sum of `P` pairs of rows, starting with row `first`, to `line`. There must be at least [`LOAD`]
+/// columns.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn mix_rows_avx2<const P: usize>(source: Plane<'_>, first: usize, weights: &[i16], line: &mut [u8]) {
@@ -210,7 +212,7 @@ fn mix_rows_avx2<const P: usize>(source: Plane<'_>, first: usize, weights: &[i16
     }
 }
 
-/// Sums `P` pairs for each output. There must be groups.
+/// Writes the weighted sum of `P` pairs of inputs for each output. `columns.groups` must not be empty.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn mix_columns_avx2<const P: usize>(columns: &Taps, line: &[u8], out: &mut [u8]) {

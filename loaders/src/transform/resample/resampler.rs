@@ -3,11 +3,13 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-use super::filter::{Axis, GROUP, ONE, Span};
+#[cfg(target_arch = "x86_64")]
+use super::filter::GROUP;
+use super::filter::{Axis, ONE, Span};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {
-    /// Starts with the first pixel.
+    /// The rows, starting with the first pixel of the first row.
     pub bytes: &'a [u8],
     /// Distance between rows in bytes.
     pub stride: usize,

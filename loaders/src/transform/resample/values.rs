@@ -1,13 +1,13 @@
 //! Resizes interleaved values with any type and channel count to planar floats. Computes only the requested part.
 //!
-//! Sums are in f32 in a fixed order without fused multiply-adds. Values are not rounded, and filters that overshoot are
-//! not clamped, as in torchvision for float tensors.
+//! Sums are in f32 in a fixed order without fused multiply-adds. Values are not rounded. Results that overshoot are
+//! clamped only for bytes, as in torchvision.
 
 use super::resampler::{AxisRequest, Mirror, Planes, Resampler, Rows};
 
 impl Resampler {
-    /// Resizes `source` and mirrors it. `read` converts the `N` bytes of a value. `clamped` restricts the results to the
-    /// filter's limits for bytes.
+    /// Resizes `source` and mirrors it. `read` converts the `N` bytes of a value to a float. If `clamped` is set (for
+    /// bytes), results are clamped to the filter's limits.
     pub fn run_values<const N: usize>(
         &mut self,
         source: Rows<'_>,

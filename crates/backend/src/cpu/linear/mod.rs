@@ -9,12 +9,11 @@ use super::affine;
 use super::buf::{AlignedBuf, Scratch};
 use super::device::Cpu;
 use super::fusion::Relu;
-use super::isa::Isa;
 use super::layout::Format;
 use super::panels::{PANEL, Panels};
 use super::register_tile::UNROLLED;
 use super::threads::Threads;
-use super::vector::Avx2;
+use super::vector::{Eight, Vectors};
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use products::{Forward, InputGradient, Sizes, WeightGradient};
 
@@ -44,14 +43,15 @@ pub(super) fn plan(cpu: &Cpu, op: &Linear, r: &PlanRequest<'_, Cpu>) -> Result<B
 pub(super) fn in_panels(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Option<Plan>, Error> {
     let x = r.x[0];
     let (inputs, outputs) = (x.sample_elems(), op.out_features);
-    let fits = cpu.isa == Isa::Avx2
+    let fits = cpu.isa.has_fma()
+        && cpu.block == Eight::LANES
         && cpu.bf16.is_none()
         && x.shape.c.is_multiple_of(x.block)
         && inputs.is_multiple_of(UNROLLED)
         && outputs.is_multiple_of(UNROLLED)
         && outputs >= PANEL
         && inputs * outputs >= LEAST_WEIGHTS;
-    let Some(set) = Avx2::detect().filter(|_| fits) else { return Ok(None) };
+    let Some(set) = Eight::detect().filter(|_| fits) else { return Ok(None) };
     // An image in plain order has the order of a vector.
     let image = if x.is_plain() { TensorDesc::plain(1, Shape::vector(inputs)) } else { x };
     Plan::new(set, cpu, r, op, Panels::new(outputs, &image)).map(Some)
@@ -63,7 +63,7 @@ pub(super) fn by_onednn(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Res
 
 /// A linear layer with weights in panels, planned for one batch size.
 pub(super) struct Plan {
-    set: Avx2,
+    set: Eight,
     threads: Threads,
     sizes: Sizes,
     y: TensorDesc,
@@ -76,7 +76,7 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Plans all passes for weights in `panels`.
-    pub fn new(set: Avx2, cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear, panels: Panels) -> Result<Self, Error> {
+    pub fn new(set: Eight, cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear, panels: Panels) -> Result<Self, Error> {
         let (n, inputs) = (r.x[0].n, r.x[0].sample_elems());
         let sizes = Sizes { n, inputs, outputs: op.out_features };
         cpu.scratch.reserve(sizes.workspace(cpu.threads), r.name)?;

@@ -1,17 +1,16 @@
 //! The products of a linear layer with weights in panels: outputs, the input gradient, and the weight and bias
 //! gradients.
 
-use std::arch::x86_64 as x86;
 use std::ops::Range;
 
 use super::super::divide::{DividedMatrix, Items, Matrix, PerThread};
 use super::super::panels::PANEL;
 use super::super::register_tile::{by_rows, outer, rows};
 use super::super::threads::Threads;
-use super::super::vector::{Avx2, Grid, GridMut, Job, Vectors};
+use super::super::vector::{Eight, Job, SIDE, Vectors, transpose};
 
 /// Steps of a sum that are computed at a time. The first-level cache holds a panel's weights for this many inputs, the
-/// next weights, and the same number of values from a few samples.
+/// weights that are prefetched, and the same number of values from a few samples.
 pub const DEPTH: usize = 128;
 
 /// Number of inputs whose gradients are computed at a time: the width of three panels.
@@ -63,7 +62,7 @@ pub struct Forward<'a> {
 
 impl Forward<'_> {
     /// Computes `y`. `workspace` receives the outputs in panels.
-    pub fn run(&self, set: Avx2, threads: Threads, workspace: &mut [f32], y: &mut [f32]) {
+    pub fn run(&self, set: Eight, threads: Threads, workspace: &mut [f32], y: &mut [f32]) {
         let sizes = self.sizes;
         let each = sizes.n * PANEL;
         let parts = (Items::new(workspace, each), DividedMatrix::by_columns(y, sizes.outputs, PANEL));
@@ -126,7 +125,8 @@ impl Job for ForwardJob<'_> {
     }
 }
 
-/// Computes the sums of T samples for a panel, and prefetches some of the next weights.
+/// Computes the sums of T samples for a panel, or adds to them if `add` is set. Also prefetches the weights of `each`
+/// more inputs.
 #[inline(always)]
 pub fn tile<S: Vectors, const T: usize, const C: usize>(
     set: S,
@@ -152,7 +152,7 @@ pub struct InputGradient<'a> {
 
 impl InputGradient<'_> {
     /// Computes `dx`. `workspace` is divided into a part for each thread.
-    pub fn run(&self, set: Avx2, threads: Threads, workspace: &mut [f32], dx: &mut [f32]) {
+    pub fn run(&self, set: Eight, threads: Threads, workspace: &mut [f32], dx: &mut [f32]) {
         let Sizes { inputs, .. } = self.sizes;
         let parts = (
             PerThread::new(workspace, self.sizes.input_gradient_workspace()),
@@ -167,7 +167,7 @@ impl InputGradient<'_> {
 /// Computes the gradients of [`PANEL`] inputs per block, for some blocks.
 struct InputGradientJob<'a> {
     layer: &'a InputGradient<'a>,
-    set: Avx2,
+    set: Eight,
     blocks: Range<usize>,
     workspace: &'a mut [f32],
     dx: Matrix<'a, f32>,
@@ -216,10 +216,10 @@ impl Job for InputGradientJob<'_> {
 }
 
 impl InputGradient<'_> {
-    /// Transposes the weights between some outputs and a group of inputs. The outputs are whole panels, except at the
-    /// end. Writes blocks of [`PANEL`] inputs with [`DEPTH`] outputs each.
+    /// Transposes the weights that connect a group of inputs with some outputs. The outputs are whole panels, except at
+    /// the end. Writes blocks of [`PANEL`] inputs with [`DEPTH`] outputs each.
     #[inline(always)]
-    fn transpose_group(&self, set: Avx2, outputs: Range<usize>, group: Range<usize>, transposed: &mut [f32]) {
+    fn transpose_group(&self, set: Eight, outputs: Range<usize>, group: Range<usize>, transposed: &mut [f32]) {
         let panels = outputs.start / PANEL..outputs.end.div_ceil(PANEL);
         for (i, panel) in panels.enumerate() {
             let from = &self.w[(panel * self.sizes.inputs + group.start) * PANEL..][..group.len() * PANEL];
@@ -245,7 +245,7 @@ pub struct WeightGradient<'a> {
 
 impl WeightGradient<'_> {
     /// Computes `dw` and `db`. `workspace` receives dy in panels and each thread's group of inputs.
-    pub fn run(&self, set: Avx2, threads: Threads, workspace: &mut [f32], dw: &mut [f32], db: Option<&mut [f32]>) {
+    pub fn run(&self, set: Eight, threads: Threads, workspace: &mut [f32], dw: &mut [f32], db: Option<&mut [f32]>) {
         let Sizes { n, inputs, .. } = self.sizes;
         let (dy, groups) = workspace.split_at_mut(self.sizes.in_panels());
         let gradients = (Items::new(dw, inputs * PANEL), db.map(|db| Items::new(db, PANEL)));
@@ -318,8 +318,9 @@ impl Job for WeightGradientJob<'_> {
     }
 }
 
-/// Computes the weight gradients of T inputs in a panel. If `next` is given, these are the first samples: it overwrites
-/// `dw` and prefetches the rows at `next`. Otherwise it adds to `dw`.
+/// Computes the weight gradients of T inputs in a panel from `count` samples. For the first samples of the batch, the
+/// caller gives `next`. Then the function overwrites `dw` and prefetches the rows at `next`. Otherwise, it adds to
+/// `dw`.
 #[inline(always)]
 fn gradient_tile<S: Vectors, const T: usize, const C: usize>(
     set: S,
@@ -338,8 +339,8 @@ fn gradient_tile<S: Vectors, const T: usize, const C: usize>(
 // Weights for the next products are prefetched during the current ones. The hardware prefetcher does not recognise the
 // pattern, because the pieces are short.
 
-/// Prefetches the weights of some inputs, panel after panel and a few inputs at a time. An input's weights in a panel
-/// fill a cache line.
+/// Prefetches the weights of some inputs, panel after panel, a few inputs per call. An input's weights in a panel fill
+/// a cache line.
 pub struct WeightPrefetcher {
     next: *const f32,
     done: usize,
@@ -367,59 +368,6 @@ impl WeightPrefetcher {
             if self.done == self.inputs {
                 (self.done, self.next) = (0, self.next.wrapping_add(self.panel));
             }
-        }
-    }
-}
-
-/// Side of a square that is transposed: the lanes of a register.
-pub const SIDE: usize = 8;
-
-/// Transposes a square. Rows of `from` and `to` are `step` floats apart.
-#[inline(always)]
-pub fn transpose(set: Avx2, from: &[f32], to: &mut [f32], step: usize) {
-    let (from, mut to) = (Grid::new(set, from, [step, 0]), GridMut::new(set, to, [step, 0]));
-    // SAFETY: a value of `Avx2` exists only if the processor has AVX2.
-    unsafe { square(from, &mut to) }
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn square(from: Grid<'_, Avx2, SIDE, 1>, to: &mut GridMut<'_, Avx2, SIDE, 1>) {
-    let rows: [x86::__m256; SIDE] = std::array::from_fn(|i| from.get(i, 0));
-    let mut pairs = rows;
-    for i in (0..SIDE).step_by(2) {
-        pairs[i] = x86::_mm256_unpacklo_ps(rows[i], rows[i + 1]);
-        pairs[i + 1] = x86::_mm256_unpackhi_ps(rows[i], rows[i + 1]);
-    }
-    let mut fours = rows;
-    for i in (0..SIDE).step_by(4) {
-        for odd in 0..2 {
-            let (a, b) = (pairs[i + odd], pairs[i + odd + 2]);
-            fours[i + 2 * odd] = x86::_mm256_shuffle_ps::<0x44>(a, b);
-            fours[i + 2 * odd + 1] = x86::_mm256_shuffle_ps::<0xee>(a, b);
-        }
-    }
-    for i in 0..SIDE / 2 {
-        let (a, b) = (fours[i], fours[i + SIDE / 2]);
-        to.put(i, 0, x86::_mm256_permute2f128_ps::<0x20>(a, b));
-        to.put(i + SIDE / 2, 0, x86::_mm256_permute2f128_ps::<0x31>(a, b));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_become_columns() {
-        let Some(set) = Avx2::detect() else { return crate::skip::skip("the processor has no AVX2") };
-        let (step, value) = (11, |row: usize, column: usize| (10 * row + column) as f32);
-        let from: Vec<f32> = (0..SIDE * step).map(|i| value(i / step, i % step)).collect();
-        let mut to = vec![-1.0; SIDE * step];
-        transpose(set, &from, &mut to, step);
-        for (i, to) in to.iter().enumerate() {
-            let (row, column) = (i / step, i % step);
-            assert_eq!(*to, if column < SIDE { value(column, row) } else { -1.0 });
         }
     }
 }

@@ -5,7 +5,7 @@ use net::Shape;
 
 use super::super::panels::{PANEL, Panels};
 use super::super::threads::Threads;
-use super::super::vector::Avx2;
+use super::super::vector::Eight;
 use super::products::Forward;
 use super::products::InputGradient;
 use super::products::WeightGradient;
@@ -30,7 +30,7 @@ fn values(n: usize, seed: usize) -> Vec<f32> {
 }
 
 /// Runs all passes and returns y, dW in plain order, db and dx.
-fn passes(set: Avx2, threads: Threads, sizes: Sizes, relu: bool) -> [Vec<f32>; 4] {
+fn passes(set: Eight, threads: Threads, sizes: Sizes, relu: bool) -> [Vec<f32>; 4] {
     let Sizes { n, inputs, outputs } = sizes;
     let panels = Panels::new(outputs, &TensorDesc::plain(1, Shape::vector(inputs)));
     let (x, bias, dy) = (values(n * inputs, 1), values(outputs, 2), values(n * outputs, 3));
@@ -50,7 +50,7 @@ fn passes(set: Avx2, threads: Threads, sizes: Sizes, relu: bool) -> [Vec<f32>; 4
     [y, plain, db, dx]
 }
 
-/// Computes the same with plain loops.
+/// Computes the results of [`passes`] with plain loops.
 fn plain(Sizes { n, inputs, outputs }: Sizes, relu: bool) -> [Vec<f64>; 4] {
     let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect::<Vec<_>>();
     let (x, bias) = (wide(values(n * inputs, 1)), wide(values(outputs, 2)));
@@ -75,7 +75,7 @@ fn plain(Sizes { n, inputs, outputs }: Sizes, relu: bool) -> [Vec<f64>; 4] {
 
 #[test]
 fn products_match_plain_loops() {
-    let Some(set) = Avx2::detect() else { return crate::skip::skip("the processor has no AVX2") };
+    let Some(set) = Eight::detect() else { return crate::skip::skip("the processor has no AVX2") };
     for ([n, inputs, outputs], relu) in SIZES.into_iter().zip([false, true].into_iter().cycle()) {
         let sizes = Sizes { n, inputs, outputs };
         let want = plain(sizes, relu);
@@ -95,7 +95,7 @@ fn products_match_plain_loops() {
 
 #[test]
 fn relu_keeps_what_is_not_a_number() {
-    let Some(set) = Avx2::detect() else { return crate::skip::skip("the processor has no AVX2") };
+    let Some(set) = Eight::detect() else { return crate::skip::skip("the processor has no AVX2") };
     let sizes = Sizes { n: 1, inputs: 8, outputs: 16 };
     let (mut x, w, mut y) = (vec![1.0; 8], vec![-1.0; 128], vec![9.0; 16]);
     let mut workspace = vec![0.0; sizes.workspace(Threads(1))];

@@ -174,7 +174,8 @@ impl Batch {
         at..at + self.words()
     }
 
-    /// Computes y for some samples of a block, the last first, from scale and shift of its channels.
+    /// Computes y for `samples` of a channel block, last sample first, from the scale and shift of the block's
+    /// channels.
     pub fn normalise<X: Number, Y: Number>(
         &self,
         (x, residual): (&[X], &[Y]),
@@ -335,8 +336,9 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         (0..self.batch.groups()).map(of).collect()
     }
 
-    /// Returns the coefficients of dx = a g + b x + c for the lanes of a block, from dx = scale (g - S(g)/n - (x -
-    /// mean) inverse^2 S(g (x - mean))/n).
+    /// Returns the coefficients of dx = a g + b x + c for the lanes of a block. With S the sum over the n values of a
+    /// channel, dx = scale (g - S(g)/n - (x - mean) inverse^2 S(g (x - mean))/n), where inverse is 1 / sqrt(var + eps).
+    /// With frozen statistics, dx = scale g.
     fn coefficients(&self, block: usize, sums: &[f64]) -> Vec<DxCoefficients> {
         let (s, sx) = sums.split_at(self.batch.channels());
         let channels = &self.channels[self.batch.block(block)];
@@ -376,7 +378,7 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         });
     }
 
-    /// Computes dx for some samples of a block, the last first.
+    /// Computes dx for some samples of a block, in reverse order.
     fn gradient(
         &self,
         block: usize,

@@ -159,12 +159,12 @@ impl Group {
         self.norm.as_deref().filter(|norm| norm.computed_by().is_some())
     }
 
-    /// Returns true if it computes its output itself.
+    /// Returns true if this norm computes its output itself.
     fn writes(&self) -> bool {
         self.computed_elsewhere().is_none()
     }
 
-    /// Returns the constants that this convolution needs.
+    /// Returns the constants for the convolution that computes the output.
     fn constants(&self) -> Constants {
         let of = |f: fn(&Channel) -> f32| self.channels.iter().map(f).collect();
         Constants { mean: of(|c| c.mean as f32), scale: of(|c| c.scale), shift: of(|c| c.shift) }

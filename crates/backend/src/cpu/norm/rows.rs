@@ -9,16 +9,16 @@ use base::simd;
 use crate::cpu::lanes::{LANES, Lanes, group};
 use crate::cpu::number::Number;
 
-/// The following constants are the bits of a mode. With this bit, ReLU is applied to the result.
+/// A bit of a mode: ReLU is applied to the result.
 pub const RELU: usize = 1;
-/// With this bit, a residual input is added.
+/// A bit of a mode: a residual input is added.
 pub const RESIDUAL: usize = 2;
-/// With this bit, a second gradient of y is added in the backward pass.
+/// A bit of a mode: a second gradient of y is added in the backward pass.
 pub const SECOND: usize = 4;
-/// With this bit, forward stores which values ReLU passed, because backward cannot compute this from x if there is a
+/// A bit of a mode: forward stores which values ReLU passed, because backward cannot compute this from x if there is a
 /// residual. It has the same value as [`SECOND`], which is used only in backward.
 pub const STORES_BITS: usize = 4;
-/// With this bit, backward overwrites dy with the gradient after ReLU's mask, even without a second gradient and
+/// A bit of a mode: backward overwrites dy with the gradient after ReLU's mask, even without a second gradient and
 /// without a residual.
 pub const STORES_GRADIENT: usize = 8;
 
@@ -103,7 +103,8 @@ simd! {
     }
 }
 
-/// Computes y for a part of a row. `bits` belongs to the whole row, and the part begins with its group `first`.
+/// Computes y for a part of a row. `bits` belongs to the whole row, and `first` is the number of the part's first group
+/// in the row.
 #[inline(always)]
 fn normalise_part<X: Number, Y: Number, const M: usize>(
     (x, residual): (&[X], &[Y]),
@@ -183,7 +184,8 @@ simd! {
     }
 }
 
-/// Adds the sums over a part of a row. `bits` belongs to the whole row, and the part begins with its group `first`.
+/// Adds the sums over a part of a row. `bits` belongs to the whole row, and `first` is the number of the part's first
+/// group in the row.
 #[inline(always)]
 fn add_gradients<X: Number, Y: Number, const M: usize>(
     k: &Constants,
@@ -305,8 +307,8 @@ fn input_gradient_part_in_place<X: Number, Y: Number, const M: usize>(
     }
 }
 
-/// y = scale x + shift, plus the residual, with ReLU, depending on `mode`. [`STORES_BITS`] requires both and stores
-/// which values ReLU passed.
+/// y = scale x + shift, plus the residual and with ReLU, depending on `mode`. With the mode bit [`STORES_BITS`], also
+/// stores which values ReLU passed. This bit requires a residual and ReLU.
 pub fn normalise<X: Number, Y: Number>(
     mode: usize,
     (x, residual): (&[X], &[Y]),
@@ -325,7 +327,8 @@ pub fn normalise<X: Number, Y: Number>(
 }
 
 /// Adds the sums of g and g (x - mean) over a row to `s` and `sx`. g is the gradient after ReLU's mask. With a
-/// residual, a second gradient or [`STORES_GRADIENT`], g overwrites dy. Otherwise, the next pass computes it again.
+/// residual, a second gradient or [`STORES_GRADIENT`], g overwrites dy. Otherwise, the pass that computes dx computes g
+/// again.
 pub fn reduce<X: Number, Y: Number>(mode: usize, row: &Row<'_, X, Y>, dy: &mut [Y], s: &mut [Lanes], sx: &mut [Lanes]) {
     match mode {
         0 => reduce_as::<X, Y, 0>(row, dy, s, sx),

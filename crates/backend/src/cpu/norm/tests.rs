@@ -34,7 +34,7 @@ fn bits_of(sums: &[Lanes]) -> Vec<u32> {
 
 /// The results of all passes over a row.
 struct Passes {
-    /// Both sums over x, then both sums over the gradient.
+    /// The two sums of [`rows::moments`], then the two sums of [`rows::reduce`].
     sums: [Vec<Lanes>; 4],
     y: Vec<f32>,
     bits: Vec<Bits>,

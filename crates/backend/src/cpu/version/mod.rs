@@ -15,7 +15,7 @@ pub use v3::{Descriptor, append_relu, describe};
 mod tests {
     use super::super::{onednn, sys};
 
-    /// Code that is compiled for the header of a major version does not work with a library of another.
+    /// Code that is compiled for the header of one major version does not work with a library of another major version.
     #[test]
     fn library_and_header_are_of_one_major_version() {
         assert_eq!(sys::DNNL_VERSION_MAJOR, if cfg!(onednn3) { 3 } else { 2 });

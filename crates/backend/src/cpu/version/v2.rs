@@ -51,7 +51,7 @@ impl Descriptor {
         &self.0.dims[..self.0.ndims as usize]
     }
 
-    /// Returns, for each dimension, the elements from an outermost block to the next.
+    /// Returns, for each dimension, the distance in elements between consecutive outermost blocks.
     pub fn strides(&self) -> &[i64] {
         &self.blocking().strides[..self.0.ndims as usize]
     }

@@ -102,7 +102,7 @@ impl Descriptor {
         self.values(sys::dnnl_query_dims, self.count(sys::dnnl_query_ndims_s32))
     }
 
-    /// Returns, for each dimension, the elements from an outermost block to the next.
+    /// Returns, for each dimension, the distance in elements between consecutive outermost blocks.
     pub fn strides(&self) -> &[i64] {
         self.values(sys::dnnl_query_strides, self.count(sys::dnnl_query_ndims_s32))
     }

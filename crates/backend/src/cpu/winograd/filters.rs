@@ -1,6 +1,6 @@
 //! Transforms plain OIHW filters to A x B values each (G g G^T), and their gradients back, with the matrices G of
-//! F(2x4, 3x3) and F(2x2, 5x5). They process as many filters at a time as a register has lanes. The threads divide the
-//! groups of columns.
+//! F(2x4, 3x3) and F(2x2, 5x5). The loops process as many filters at a time as a register has lanes. The threads divide
+//! the groups of columns.
 
 use super::super::divide::{Divide, DividedMatrix, Matrix};
 use super::super::threads::Threads;
@@ -136,7 +136,8 @@ struct Register {
     at: usize,
 }
 
-/// How plain filters become the matrix of a product: `columns` are in the lanes, and the product sums over `rows`.
+/// How plain filters become the matrix of a product. `columns` and `rows` are numbers of channels. The lanes of a
+/// register hold several columns, and the product sums over the rows.
 pub struct Filters {
     rows: usize,
     columns: usize,
@@ -184,7 +185,7 @@ impl Filters {
         Layout { width: S::LANES, group: A * line, row, line: Some(line), place: S::LANES }
     }
 
-    /// Returns how many columns in a register exist. `first` is its first column.
+    /// Returns the number of columns in a register that are not padding. `first` is the register's first column.
     fn lanes<S: Vectors>(&self, first: usize) -> usize {
         self.columns.saturating_sub(first).min(S::LANES)
     }
@@ -213,8 +214,8 @@ impl Filters {
         });
     }
 
-    /// Divides plain filters in the order of the forward pass by groups of `width` columns. The matrix has a row for
-    /// each column.
+    /// Divides plain OIHW filters into groups of `width` output channels. The matrix has a row for each output channel.
+    /// Requires the layout of [`Self::forward`].
     pub fn by_columns<'a>(&self, w: &'a mut [f32], width: usize) -> DividedMatrix<'a, f32> {
         DividedMatrix::by_rows(w, self.column_step, width)
     }
@@ -304,8 +305,8 @@ impl Filters {
         });
     }
 
-    /// Calls `f(the tap's gradient in dw, its value computed from the transformed gradient)` for all taps of the
-    /// filters in a register.
+    /// Calls `f(gradient, value)` for all taps of the filters in a register. `gradient` is the tap's element of dw, and
+    /// `value` the tap's gradient that is computed from the transformed gradient.
     fn taps<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,

@@ -22,14 +22,14 @@ const STRIP: usize = 64;
 const TILES: usize = 256;
 
 /// Returns the number of channels above which the filter gradient uses this method. It is lower with more than one
-/// thread: if threads divided the samples, each would need a gradient of all transformed filters, and these gradients
-/// fill the caches sooner.
+/// thread: if threads divided the samples, each thread would need its own gradient of all transformed filters, and all
+/// these gradients together fill the caches sooner.
 pub fn max_gradient_channels(threads: Threads) -> usize {
     if threads.0 > 1 { 128 } else { MOST_CHANNELS }
 }
 
 /// Returns true if a pass uses this method: it has more than `most` channels, and both sides have enough groups of
-/// channels to keep all threads busy. `ci` and `co` are padded channels.
+/// channels to keep all threads busy. `ci` and `co` are the padded numbers of channels.
 pub fn suits(ci: usize, co: usize, most: usize, threads: Threads) -> bool {
     ci.max(co) > most && threads.are_busy(ci.min(co) / PAD)
 }
@@ -47,7 +47,8 @@ struct Workspace {
     strip: usize,
     /// Number of strips that are transformed at a time.
     strips: usize,
-    /// Size of the transformed filters of [`PAD`] output channels, and of these channels in a strip.
+    /// Size of the transformed filters of [`PAD`] output channels. `outputs` is the size of a strip's products for
+    /// these channels.
     filters: usize,
     outputs: usize,
 }
@@ -68,8 +69,8 @@ impl Workspace {
     }
 }
 
-/// Returns the workspace for all passes in floats. `ci` and `co` are padded channels, and `of` are the numbers of tiles
-/// in a strip and in the batch.
+/// Returns the workspace for all passes in floats. `ci` and `co` are the padded numbers of channels, and `of` are the
+/// numbers of tiles in a strip and in the batch.
 pub fn workspace<S: Vectors>(
     places: usize,
     [ci, co]: [usize; 2],
@@ -185,7 +186,7 @@ impl<S: Vectors> ManyChannels<'_, S> {
     }
 }
 
-/// Returns the existing channel blocks of a group of [`PAD`] channels.
+/// Returns the channel blocks of a group of [`PAD`] channels, without blocks that are only padding.
 pub fn blocks<S: Vectors>(desc: &TensorDesc, group: usize) -> std::ops::Range<usize> {
     let each = PAD / S::LANES;
     group * each..desc.blocks().min((group + 1) * each)

@@ -35,11 +35,10 @@ use transform::PassInput;
 use super::buf::{AlignedBuf, Scratch};
 use super::device::Cpu;
 use super::fusion::{Constants, FusedNorm};
-use super::isa::Isa;
 use super::layout::Format;
 use super::moments::{Moments, OutputMoments};
 use super::threads::Threads;
-use super::vector::{Avx2, Avx512, Vectors};
+use super::vector::{Eight, Sixteen, Vectors};
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A convolution planned for a fixed batch size. Transformed tiles have A x B values, and tiles have 2 x M outputs.
@@ -66,8 +65,8 @@ struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     scratch: Rc<Scratch>,
 }
 
-/// Returns true if these kernels support the convolution. They need f32, because bf16 would round the transformed
-/// values, and channel blocks of a register's length.
+/// Returns true if these kernels support the convolution. They need channel blocks of a register's length. They also
+/// need f32, because bf16 would round the transformed values.
 pub(super) fn fits(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> bool {
     let [k, pad] = [op.kernel[0], op.pads[0]];
     let square = op.kernel == [k; 2] && op.pads == [pad; 4] && op.dilation == [1, 1] && op.groups == 1;
@@ -76,14 +75,14 @@ pub(super) fn fits(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> bool {
         [2, 2] => [k, pad] == [3, 1],
         _ => false,
     };
-    square && has_grid && cpu.bf16.is_none() && r.x[0].block == cpu.block && cpu.isa >= Isa::Avx2
+    square && has_grid && cpu.bf16.is_none() && r.x[0].block == cpu.block && cpu.isa.has_fma()
 }
 
 /// Plans a convolution that [`fits`], with the tile size for its kernel.
 pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Option<Result<Box<dyn Planned<Cpu>>, Error>> {
     match cpu.block {
-        Avx2::LANES => on(Avx2::detect()?, cpu, r, op),
-        _ => on(Avx512::detect()?, cpu, r, op),
+        Eight::LANES => on(Eight::detect()?, cpu, r, op),
+        _ => on(Sixteen::detect()?, cpu, r, op),
     }
 }
 
@@ -107,7 +106,8 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         let x = r.x[0];
         let y = x.with_shape(r.output()?);
         let (threads, ci, co) = (cpu.threads, padded(x.shape.c), padded(op.out_channels));
-        // Without padding, the input has more tiles than the output, and its gradient is computed for these tiles.
+        // Without padding, the input has more tiles than the output, and the input gradient is computed for the input's
+        // tiles.
         let all = tiles(&y, M).max(tiles(&x, M));
         let strip = strip_len(A, S::ROWS, ci, co, all * x.n.div_ceil(threads.0));
         let many_channels = [many_channels::MOST_CHANNELS, many_channels::max_gradient_channels(threads)].map(|most| {

@@ -41,7 +41,8 @@ pub struct Finish<'a> {
     pub gradient: Option<NormGradient<'a>>,
 }
 
-/// The batch norm whose output this convolution computes. The norm's ReLU masks the gradient, which gives g.
+/// A batch norm whose output this convolution reads. The norm's ReLU masks the gradient of that output. The masked
+/// gradient is called g.
 #[derive(Clone, Copy)]
 pub struct NormGradient<'a> {
     pub norm: InputNorm<'a>,
@@ -104,7 +105,7 @@ pub struct BiasEpilogue<L> {
 }
 
 impl<L: Copy> BiasEpilogue<L> {
-    /// `first` is the first channel.
+    /// Loads the bias of the channel block that begins with channel `first`.
     #[inline(always)]
     pub fn new<S: Vectors<Lanes = L>>(set: S, finish: &Finish<'_>, first: usize) -> Self {
         let bias = finish.bias.map_or(set.zero(), |bias| load(set, bias, first));
@@ -121,7 +122,7 @@ impl<S: Vectors> Epilogue<S> for BiasEpilogue<S::Lanes> {
     }
 }
 
-/// Like [`BiasEpilogue`], and sums the moments of the written values. The offsets are from the mean of a tile's first
+/// A [`BiasEpilogue`] that also sums the moments of the written values. The offsets are from the mean of a tile's first
 /// row. Each sum is split in two, so that additions do not wait for each other.
 struct MomentsEpilogue<L> {
     with_bias: BiasEpilogue<L>,
@@ -282,8 +283,8 @@ impl<const A: usize, const B: usize, const M: usize> Block<'_, A, B, M> {
         summed.add_to(set, n, moments.row(0, first..first + S::LANES));
     }
 
-    /// Writes the outputs as the gradient after a norm's ReLU and adds its sums. `x` is the norm's input in this block,
-    /// `first` the block's first channel.
+    /// Masks the outputs, which are the gradient of a norm, with the norm's ReLU. Writes them and adds their sums. `x`
+    /// is the norm's input in this block, `first` the block's first channel.
     #[inline(always)]
     fn gradient<S: Vectors>(
         self,

@@ -21,7 +21,7 @@ pub fn strip_len(a: usize, rows: usize, ci: usize, co: usize, tiles: usize) -> u
 }
 
 impl Convolution<'_> {
-    /// `workspace` has a part for each thread's strip.
+    /// Runs the pass. `workspace` is divided into equal parts, one for each thread's strip.
     pub fn run<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,

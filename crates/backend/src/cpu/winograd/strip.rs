@@ -117,8 +117,9 @@ pub struct PixelPrefetcher {
 }
 
 impl PixelPrefetcher {
-    /// Prefetches the pixels that follow `run` in `data`, in `calls` calls of [`Self::fetch`], from `row` rows below
-    /// the first tile on. An image has `tiles` tiles, and the estimate gives each the same share of its pixels.
+    /// Creates a prefetcher for the pixels of the tiles that follow `run` in `data`. They are prefetched in `calls`
+    /// calls of [`Self::fetch`]. The first pixel is `row` rows below the first of these tiles. All positions are
+    /// estimates: each of the `tiles` tiles of an image counts as the same number of pixels.
     pub fn new(desc: &TensorDesc, data: *const f32, (run, tiles): (Run, usize), row: usize, calls: usize) -> Self {
         let (plane, following) = (desc.shape.plane(), run.first + run.count);
         let first = following / tiles * desc.blocks() * plane;
@@ -168,8 +169,8 @@ pub fn width<S: Vectors>(columns: usize) -> usize {
     if padded(columns).is_multiple_of(2 * S::LANES) { 2 * S::LANES } else { S::LANES }
 }
 
-/// Computes `m = v u`, or `m += v u` if `add` is set. v is (tiles, ci) and m is (tiles, co), both with [`step`] between
-/// rows. u is in groups of [`width`] columns.
+/// Computes `m = v u`, or `m += v u` if `add` is set. v is (tiles, ci) and m is (tiles, co), both with [`step`] floats
+/// between rows. u is (ci, co), stored in groups of [`width`] columns.
 #[inline(always)]
 pub fn multiply<S: Vectors>(
     set: S,
@@ -192,12 +193,13 @@ pub fn multiply<S: Vectors>(
     }
 }
 
-/// Computes du += v^T d, where v is (tiles, ci) and d is (tiles, co), both with [`step`] between rows. du is (ci, co),
-/// in groups of [`width`] columns.
+/// Computes du += v^T d, where v is (tiles, ci) and d is (tiles, co), both with [`step`] floats between rows. du is
+/// (ci, co), stored in groups of [`width`] columns.
 #[inline(always)]
 pub fn accumulate<S: Vectors>(set: S, tiles: usize, v: &[f32], d: &[f32], (ci, co): (usize, usize), du: &mut [f32]) {
     let width = width::<S>(co);
-    // `ci` is a multiple of 16. Sixteen rows are twice eight, or six, six and four.
+    // `ci` is a multiple of 16. With at most eight rows at a time, 16 rows need two calls. With at most six, they need
+    // three: six, six and four.
     let most = S::ROWS.min(8);
     for (group, du) in du.chunks_exact_mut(ci * width).enumerate() {
         let d = (&d[group * width..], step(co));

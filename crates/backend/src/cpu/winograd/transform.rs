@@ -13,13 +13,13 @@ use crate::TensorDesc;
 pub struct PassInput<'a> {
     pub desc: TensorDesc,
     pub data: &'a [f32],
-    /// Rows and columns of zeros before each image. The first window starts at the first of them.
+    /// Rows and columns of zeros before each image. The first window starts at the first of these rows and columns.
     pub pad: usize,
     /// A norm to apply to each value when it is read.
     pub norm: Option<InputNorm<'a>>,
 }
 
-/// Returns the rows of a grid from its columns.
+/// Transposes a matrix that is given as columns.
 #[inline(always)]
 pub fn transpose<T: Copy, const R: usize, const C: usize>(columns: [[T; R]; C]) -> [[T; C]; R] {
     let mut rows = [[columns[0][0]; C]; R];
@@ -101,7 +101,7 @@ impl<P> Pixels<P> {
         input_line::<S, A, 2>(set, d)
     }
 
-    /// Reads a tile's columns, starting with its column `first`.
+    /// Computes B^T d for the columns d of a tile, from column number `first` on.
     #[inline(always)]
     fn columns<S: Vectors, const A: usize, const B: usize>(
         self,
@@ -130,7 +130,8 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     v: &mut [f32],
 ) {
     let plane = plane[..h * w * S::LANES].as_ptr();
-    // A tile shares all but M of its columns with the next tile. Reusing them pays only if they fit into the registers.
+    // A tile shares all but M of its columns with the next tile. Only with A = 4 do the shared columns fit into the
+    // registers, so that reusing them pays.
     let shared = if A == 4 { B - M } else { 0 };
     let mut i = 0;
     while i < s.count {
@@ -207,13 +208,14 @@ impl<'a> PassInput<'a> {
         Self { data: &self.data[n * self.desc.sample_elems()..], ..self }
     }
 
-    /// Returns some channel blocks of sample `n`. They are numbered from 0.
+    /// Returns some channel blocks of sample `n`, each with its number counted from the first of them.
     fn planes(&self, n: usize, blocks: Range<usize>) -> impl Iterator<Item = (usize, &'a [f32])> {
         let (len, all) = (self.desc.shape.plane() * self.desc.block, self.desc.blocks());
         self.data[(n * all + blocks.start) * len..][..blocks.len() * len].chunks_exact(len).enumerate()
     }
 
-    /// Transforms the inputs in all channels for a run of tiles in `outputs`.
+    /// Transforms the inputs in all channels for a run of tiles. `outputs` is the layout of the outputs, which defines
+    /// the tiles.
     #[inline(always)]
     pub fn inputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
@@ -255,8 +257,8 @@ impl<'a> PassInput<'a> {
 // The matrices, applied to a column or row. As in the literature, B is for inputs and A for outputs. The parameter A is
 // the length of a line, and M its number of outputs. `filters` has the filters and their matrix G.
 
-/// The points of F(4, 3) besides 0 and infinity are these and their negatives. They had the least rounding error of all
-/// points that were tried. F(2, 3) uses 0, 1, -1 and infinity. F(2, 5) also uses 2 and -2.
+/// The points of F(4, 3) besides 0 and infinity are NEAR, FAR and their negatives. These points had the least rounding
+/// error of all that were tried. F(2, 3) uses 0, 1, -1 and infinity. F(2, 5) also uses 2 and -2.
 pub const NEAR: f32 = 0.75;
 pub const FAR: f32 = 1.5;
 
@@ -362,7 +364,7 @@ pub trait InputMap<S: Vectors>: Copy {
     fn apply(self, set: S, value: S::Lanes) -> S::Lanes;
 }
 
-/// Returns the value unchanged.
+/// An [`InputMap`] that returns the value unchanged.
 #[derive(Clone, Copy)]
 pub struct Unchanged;
 
@@ -373,7 +375,7 @@ impl<S: Vectors> InputMap<S> for Unchanged {
     }
 }
 
-/// Factors and offsets of a norm for all channels.
+/// A norm whose output the convolution reads: the constants for all channels, and whether ReLU follows.
 #[derive(Clone, Copy)]
 pub struct InputNorm<'a> {
     pub constants: &'a Constants,

@@ -28,7 +28,7 @@ pub struct PreparedAlgorithm {
     /// Bytes of the graph's tensors, indexed like [`Tensor`].
     sizes: [usize; 4],
     pub workspace: usize,
-    /// The tensors' addresses in the last run, and the variant pack for them.
+    /// The tensors' addresses in the last run, and cuDNN's variant pack for these addresses.
     pack: RefCell<Option<(Vec<u64>, Descriptor)>>,
 }
 
@@ -208,7 +208,10 @@ pub fn prepare_known(
     let task = Task::new(device, what, direction, settings)?;
     let prepared = task.prepare(configuration(&algorithm, device, &task.graph)?, algorithm)?;
     if prepared.workspace > settings.workspace {
-        let why = format!("its workspace of {} bytes is too large", prepared.workspace);
+        let why = format!(
+            "this algorithm needs {} bytes of workspace, but at most {} are allowed",
+            prepared.workspace, settings.workspace
+        );
         return Err(Error::Unsupported { op: "convolution".into(), why });
     }
     Ok(prepared)
@@ -249,8 +252,8 @@ impl PreparedAlgorithm {
     }
 }
 
-/// Length of the array for an engine's knobs. cuDNN reports their number only when it fills the array. cuDNN 9.26 has
-/// 46 kinds.
+/// Length of the array for an engine's knobs. cuDNN reports the number of knobs only when it fills the array, so the
+/// array must be long enough for all kinds of knobs. cuDNN 9.26 has 46.
 const KNOBS: usize = 128;
 
 /// A cuDNN engine: its number and its knobs as (kind, value).

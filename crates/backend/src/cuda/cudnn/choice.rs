@@ -22,8 +22,8 @@ use crate::cuda::shared::Shared;
 /// Maximum number of algorithms to time.
 const MAX_CANDIDATES: usize = 12;
 
-/// Prepares a convolution with the algorithm in use for its shape. All batch sizes for which it runs share it, so that
-/// all parts of a batch are computed with the same algorithm.
+/// Prepares a convolution with the algorithm in use for its shape. All batch sizes for which that algorithm runs share
+/// it, so that all parts of a batch are computed with the same algorithm.
 pub fn choose(shared: &Shared, what: &Convolution, direction: Direction) -> Result<PreparedAlgorithm, Error> {
     let (handle, settings) = (shared.cudnn()?, &shared.settings);
     let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };
@@ -82,7 +82,7 @@ const SAMPLES: usize = 5;
 /// Total measured time after which no further measurements of an algorithm are made.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Number of random 4-byte words. Larger tensors repeat them.
+/// Number of random 4-byte words that are generated for a tensor. Larger tensors repeat them.
 const NOISE: usize = 1 << 16;
 
 const NAME: &str = "timing convolutions";

@@ -30,7 +30,7 @@ struct Gpu {
     cache: u64,
     /// Maximum shared memory per block in bytes.
     shared: u32,
-    /// Maximum blocks and threads per multiprocessor.
+    /// Maximum numbers of blocks and threads per multiprocessor.
     resident: [u32; 2],
     memory: u64,
 }
@@ -69,7 +69,7 @@ const L4: Gpu = Gpu {
 };
 
 impl Gpu {
-    /// Returns cuDNN's description.
+    /// Returns the GPU's properties in the JSON format that cuDNN reads.
     fn json(&self) -> String {
         let Self { name, version, multiprocessors, clocks: [clock, memory_clock], cache, shared, memory, .. } = self;
         let [blocks, threads] = self.resident;
@@ -96,7 +96,8 @@ impl Gpu {
 /// Maximum number of algorithms to check per graph.
 const MAX_CANDIDATES: usize = 12;
 
-/// Returns a described H100. If cuDNN is missing or cannot plan without a GPU, reports a skipped test.
+/// Returns an H100 that is described by recorded properties. If cuDNN is missing or cannot plan without a GPU, reports
+/// a skipped test.
 #[track_caller]
 fn described() -> Option<Device<'static>> {
     let found = H100.describe();
@@ -128,7 +129,7 @@ fn square(
     }
 }
 
-/// Layers of the catalogue's networks, and one with uneven padding.
+/// Layers of built-in networks, and one with uneven padding.
 fn layers() -> Vec<Convolution> {
     let uneven = Convolution { pads: [2, 2, 3, 3], y: [64, 56, 56], ..square(8, (3, 224), (64, 7), [3, 4, 1]) };
     vec![
@@ -155,7 +156,7 @@ fn cudnn_has_an_algorithm_for_every_layer_direction_and_precision() {
     for (i, layer) in layers().into_iter().enumerate() {
         for precision in [Precision::F32, Precision::Bf16, Precision::F16] {
             let layer = Convolution { precision, ..layer.clone() };
-            // the gradient of an image is never needed
+            // the input gradient of a layer that reads images is never needed
             let needed = |d: &Direction| *d != Direction::Data || layer.x[0] >= 8;
             for direction in directions.into_iter().filter(needed) {
                 let settings = Settings { precision, deterministic: i % 2 == 1, ..Settings::default() };
@@ -198,10 +199,10 @@ fn a_graph_that_makes_no_sense_is_refused_by_cudnn() {
     assert!(candidates(&device, &layer, direction, &Settings::default(), 1).is_err());
 }
 
-/// Batch size for the catalogue's networks.
+/// Batch size for the built-in networks.
 const IMAGES: usize = 32;
 
-/// A convolution from some network, and whether its input is the image.
+/// A convolution of a built-in network, and whether its input is the network's input.
 #[derive(Clone)]
 struct Layer {
     op: Conv,
@@ -209,7 +210,7 @@ struct Layer {
     first: bool,
 }
 
-/// Returns the distinct convolutions in all catalogue networks, each with the names of the networks that contain it.
+/// Returns the distinct convolutions in all built-in networks, each with the names of the networks that contain it.
 fn catalogue() -> BTreeMap<String, (Layer, BTreeSet<&'static str>)> {
     let mut layers: BTreeMap<String, (Layer, BTreeSet<&'static str>)> = BTreeMap::new();
     for name in models::names() {
@@ -232,7 +233,7 @@ fn catalogue() -> BTreeMap<String, (Layer, BTreeSet<&'static str>)> {
 #[derive(Default)]
 struct Planned {
     graphs: usize,
-    /// Whether our own kernel must add bias and ReLU.
+    /// True if our own kernel must add bias and ReLU.
     separate: bool,
     largest_workspace: usize,
 }
@@ -266,8 +267,9 @@ fn plan_layer(device: &Device<'_>, layer: &Layer, settings: &Settings) -> Result
     Ok(planned)
 }
 
-/// Plans every convolution in the catalogue for described GPUs, prints a table, and fails if a layer has no algorithm.
-/// TRIREME_PLAN_GPUS and TRIREME_PLAN_NETWORKS select GPUs and networks by parts of their names.
+/// Plans every convolution of the built-in networks for GPUs that are described by recorded properties, prints a table,
+/// and fails if a layer has no algorithm. TRIREME_PLAN_GPUS and TRIREME_PLAN_NETWORKS select GPUs and networks by parts
+/// of their names.
 #[test]
 #[ignore = "needs cuDNN and takes minutes: make test-cuda-plans"]
 fn every_layer_of_the_catalogue_has_algorithms_on_described_gpus() {

@@ -63,7 +63,7 @@ impl Drop for Program {
 /// Name and address of a function that returns a size.
 type SizeOf = (&'static str, unsafe fn(nvrtcProgram, *mut usize) -> nvrtcResult);
 
-/// Name and address of a function that fills that many bytes.
+/// Name and address of a function that fills a buffer of the size that [`SizeOf`] returns.
 type Fill = (&'static str, unsafe fn(nvrtcProgram, *mut c_char) -> nvrtcResult);
 
 impl Program {
@@ -81,15 +81,15 @@ impl Program {
     fn compile(&self, options: &[String]) -> Result<(), Error> {
         let options = options.iter().map(|o| c_string(o, &self.name)).collect::<Result<Vec<_>, _>>()?;
         let pointers: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
-        // SAFETY: the program is valid, and `options` has as many strings as the call is told.
+        // SAFETY: the program is valid, and the passed number is the number of pointers. `options` owns the strings.
         let status = unsafe { sys::nvrtcCompileProgram(self.raw, pointers.len() as i32, pointers.as_ptr()) };
         let log = if status == nvrtcResult::NVRTC_SUCCESS { String::new() } else { self.log()? };
         if log.is_empty() {
             return nvrtc(status, "nvrtcCompileProgram", &self.name);
         }
         let why = format!(
-            "NVRTC cannot compile them. If TRIREME_KERNELS replaces sources, correct these; otherwise please report this with the \
-             output of `trireme doctor`. The compiler's log:\n{log}"
+            "NVRTC cannot compile the kernel sources. If TRIREME_KERNELS replaces sources, correct those files; otherwise please report \
+             this with the output of `trireme doctor`. The compiler's log:\n{log}"
         );
         Err(Error::Unsupported { op: self.name.clone(), why })
     }

@@ -160,13 +160,13 @@ pub struct Raw<T>(pub *mut T);
 // SAFETY: any thread that has bound their context may use the driver's objects, and the driver locks them. The owners
 // bind the context before each call.
 unsafe impl<T> Send for Raw<T> {}
-// SAFETY: as above.
+// SAFETY: as for `Send`, the driver locks its objects.
 unsafe impl<T> Sync for Raw<T> {}
 
 // Number of kernels, copies and fills. Each costs the GPU a few microseconds, even if it is small.
 
-/// Counts the launches on a GPU. A call of cuDNN or cuBLASLt counts as one. In a captured pass each of their kernels
-/// counts.
+/// Counts the launches on a GPU. A call of cuDNN or cuBLASLt counts as one launch. In a captured pass, each kernel of
+/// such a call counts.
 #[derive(Default)]
 pub struct Launches {
     made: AtomicU64,

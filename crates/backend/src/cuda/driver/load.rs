@@ -20,7 +20,7 @@ pub struct Loaded {
     handle: usize,
     /// The file that was loaded.
     pub file: PathBuf,
-    /// Number of libraries that were loaded with it from the same folder.
+    /// Number of libraries that were loaded from the same folder together with this library.
     pub companions: usize,
 }
 
@@ -138,15 +138,16 @@ fn file_of(handle: usize, name: &CStr) -> Option<PathBuf> {
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.as_bytes())))
 }
 
-/// Loads the libraries that `file` opens by name later, from its own folder, so that all have the same version. Skips
-/// those for attention, which are large. Returns the number of loaded files. If a file does not load, the library
-/// reports it itself when it needs the file.
+/// Loads libraries from the folder of `file` that the library would open later by name, so that all have the same
+/// version. Skips cuDNN's libraries for attention, which are large. Returns the number of loaded files. If a file does
+/// not load, the library reports the failure itself when it needs the file.
 fn companions(file: &Path, prefix: &str) -> usize {
     let Some(folder) = file.parent().filter(|folder| folder.is_absolute()) else { return 0 };
     let name = |file: &PathBuf| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let wanted = |name: &str| name.contains(".so.") && !name.contains("_adv.");
     let mut files: Vec<PathBuf> = children(folder, prefix).into_iter().filter(|file| wanted(&name(file))).collect();
-    // the others depend on these two, which the dynamic loader would take from its own folders
+    // The other libraries depend on these two, so load them first. Otherwise the dynamic loader would take them from
+    // its own folders.
     let first = ["libcudnn_graph.", "libcudnn_ops."];
     files.sort_by_key(|file| first.iter().position(|n| name(file).starts_with(n)).unwrap_or(first.len()));
     // all names of a file have the same handle, so each file counts once
@@ -159,8 +160,8 @@ fn companions(file: &Path, prefix: &str) -> usize {
 ///
 /// # Errors
 ///
-/// Returns an error if the library is missing. It names the library, the searched places, the files that did not load
-/// and why, and the remedy.
+/// Returns an error if the library is missing. The error names the library, the searched places, the files that did not
+/// load and why, and the remedy.
 pub fn loaded(library: Library) -> Result<&'static Loaded, Error> {
     static FOUND: [OnceLock<Loaded>; 5] = [const { OnceLock::new() }; 5];
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -233,6 +234,6 @@ pub unsafe fn words(text: *const c_char) -> String {
     if text.is_null() {
         return "no name".into();
     }
-    // SAFETY: the caller guarantees it.
+    // SAFETY: `text` is not null, so the caller ensures that it is a C string.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

@@ -172,7 +172,8 @@ impl CudaBuf {
         self.follow(self.queues()?, stream)
     }
 
-    /// Makes later computations and copies wait for the work that another library has enqueued on `stream`.
+    /// Makes later computations, and later copies of this buffer, wait for the work that another library has enqueued
+    /// on `stream`.
     pub fn come_after(&mut self, stream: &Stream) -> Result<(), Error> {
         let queues = self.queues()?.clone();
         let done = match self.filled.take() {
@@ -196,8 +197,8 @@ impl CudaBuf {
     }
 
     /// Works like `follow`, for a copy that the calling thread waits for. If the calling thread is the one that
-    /// enqueues computation, it may have changed the buffer after the mark, so the copy waits for all its work. Other
-    /// threads wait only for the mark, so that later work does not delay them.
+    /// enqueues computation, it may have changed the buffer after the mark, so the copy waits for all computation that
+    /// is enqueued. Copies of other threads wait only for the mark, so that later work does not delay them.
     fn follow_changes(&self, queues: &Queues, stream: &Stream) -> Result<(), Error> {
         if self.filled.is_some() && queues.is_owner() {
             queues.after_all(stream)?;
@@ -360,7 +361,7 @@ impl<T: Plain> Mirrored<T> {
         self.host.as_mut_slice()
     }
 
-    /// Returns the bytes on both sides together.
+    /// Returns the number of bytes on the GPU and the host together.
     pub fn bytes(&self) -> usize {
         self.device.bytes() + size_of_val(self.host.as_slice())
     }

@@ -16,7 +16,7 @@ use crate::Error;
 pub struct Pinned<T> {
     data: *mut T,
     len: usize,
-    /// The address by which the GPU accesses it.
+    /// The address by which the GPU accesses the memory.
     address: sys::CUdeviceptr,
     context: Arc<Context>,
     own: PhantomData<T>,
@@ -63,7 +63,7 @@ impl<T: Plain> Pinned<T> {
 
     /// Returns the elements for writing. No enqueued work may still write them.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
-        // SAFETY: as above, and the borrow is exclusive.
+        // SAFETY: `data` is valid for `len` elements, every bit pattern is a valid `T`, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.len) }
     }
 
@@ -84,7 +84,7 @@ impl<T: Plain> Pinned<T> {
         let from = &self.as_slice()[..to.len()];
         let (address, bytes) = (to.address(), size_of_val(from));
         self.context.bind()?;
-        // SAFETY: as above.
+        // SAFETY: both sides hold that many bytes. `drop` waits for the copy.
         let status = unsafe { sys::cuMemcpyHtoDAsync_v2(address, from.as_ptr().cast(), bytes, stream.handle()) };
         self.context.launches.add(1);
         driver(status, "cuMemcpyHtoDAsync_v2", "a copy to the GPU")

@@ -16,7 +16,7 @@ pub enum Library {
     Nvrtc,
     CublasLt,
     Cudnn,
-    /// Sums over ranks, if requested.
+    /// Computes sums over ranks. Loaded only on request.
     Nccl,
 }
 
@@ -124,9 +124,12 @@ pub fn places(variable: Variable<'_>, root: &Path) -> Vec<Place> {
     chosen.chain([wheels(variable)]).chain(toolkits).chain([standard]).collect()
 }
 
+/// A toolkit's folder for this architecture. NVIDIA calls the one for servers with ARM processors `sbsa`.
+const TARGET: &str = if cfg!(target_arch = "aarch64") { "targets/sbsa-linux/lib" } else { "targets/x86_64-linux/lib" };
+
 /// Returns the library folders of a toolkit.
 fn libraries(toolkit: &Path) -> [PathBuf; 3] {
-    ["lib64", "lib", "targets/x86_64-linux/lib"].map(|folder| toolkit.join(folder))
+    ["lib64", "lib", TARGET].map(|folder| toolkit.join(folder))
 }
 
 fn path(variable: Variable<'_>, name: &str) -> Option<PathBuf> {
@@ -190,7 +193,7 @@ pub fn candidates(stem: &str, places: &[Place]) -> Vec<Candidate> {
     for place in places {
         let files = place.iter().flat_map(|folder| children(folder, &format!("lib{stem}.so")));
         let mut found: Vec<Candidate> = files.filter_map(|file| candidate(stem, file, &mut seen)).collect();
-        // the sort is stable: of equal versions, the first folder's stays first
+        // the sort is stable: files with equal versions stay in the order of their folders
         found.sort_by(|a, b| b.version.cmp(&a.version));
         all.extend(found);
     }
@@ -274,7 +277,7 @@ mod tests {
             "base/local/lib/python3.12/dist-packages/nvidia/nccl/lib".to_string(),
             python("home/.local", "9"),
         ];
-        let toolkit = |name: &str| ["lib64", "lib", "targets/x86_64-linux/lib"].map(|lib| format!("{name}/{lib}"));
+        let toolkit = |name: &str| ["lib64", "lib", TARGET].map(|lib| format!("{name}/{lib}"));
         let standard = ["usr/local/cuda", "usr/local/cuda-12.9", "opt/cuda", "opt/nvidia/nccl"].map(toolkit).concat();
         let expected = [
             vec!["second".to_string()],

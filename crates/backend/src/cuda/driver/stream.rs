@@ -57,7 +57,7 @@ impl Stream {
         driver(unsafe { sys::cuStreamSynchronize(self.handle.0) }, "cuStreamSynchronize", "the work before")
     }
 
-    /// Returns true if all enqueued work is done, without waiting.
+    /// Returns true if all enqueued work is done. Does not wait.
     pub fn is_done(&self) -> Result<bool, Error> {
         self.context.bind()?;
         // SAFETY: the stream lives as long as `self`.
@@ -201,7 +201,8 @@ pub struct Queues {
     /// Encoding and decoding of gradients, and the copies of encoded gradients in both directions. They share a stream
     /// because each step needs the previous one.
     pub codes: Stream,
-    /// Collects the events of other streams for which the next computation must wait. Nothing else is enqueued on it.
+    /// A stream that collects the events of other streams for which the next computation must wait. Nothing else is
+    /// enqueued on it.
     beside: Stream,
     /// True if `beside` has a new event to wait for.
     late: AtomicBool,

@@ -28,9 +28,10 @@ impl Switches {
         let kernels = self.kernels.as_deref().map(|folder| {
             format!("note: TRIREME_KERNELS: kernel sources in {} replace the built-in ones", folder.display())
         });
-        let sync = "note: TRIREME_CUDA_SYNC=1: the host waits after every kernel, no pass is replayed, and timings \
-                    are meaningless";
-        let no_graph = "note: TRIREME_NO_GRAPH=1: no pass is replayed, and every step enqueues each kernel";
+        let sync = "note: TRIREME_CUDA_SYNC=1: the host waits after every kernel, no pass is replayed as a CUDA graph, and timings are \
+                    meaningless";
+        let no_graph =
+            "note: TRIREME_NO_GRAPH=1: no pass is replayed as a CUDA graph, so every step enqueues each kernel";
         let others = [(self.sync, sync), (self.no_graph && !self.sync, no_graph)];
         kernels
             .into_iter()

@@ -60,7 +60,7 @@ impl KernelFacts {
     }
 }
 
-/// Returns the number in front of a unit.
+/// Returns the number that precedes the word `unit` in a line of the log.
 fn number(text: &str, unit: &str) -> Option<u32> {
     let before = text.split(unit).next().filter(|before| before.len() < text.len())?;
     before.rsplit(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse().ok()

@@ -3,7 +3,9 @@
 extern "C" __global__ void shortcut_forward(const T* x, T* y, const Shortcut* shortcut, u64 n) {
     Shortcut s = *shortcut;
     for (u64 i = thread_index(); i < n; i += thread_count()) {
-        i64 from = shortcut_source(s, i / s.out_c, (u32)(i % s.out_c));
+        u32 channel;
+        u64 pixel = divided(i, s.out_c, channel);
+        i64 from = shortcut_source(s, (u32)pixel, channel);
         y[i] = from < 0 ? rounded(0.0f) : x[from];
     }
 }
@@ -11,7 +13,9 @@ extern "C" __global__ void shortcut_forward(const T* x, T* y, const Shortcut* sh
 extern "C" __global__ void shortcut_backward(const T* dy, T* dx, const Shortcut* shortcut, u64 n) {
     Shortcut s = *shortcut;
     for (u64 i = thread_index(); i < n; i += thread_count()) {
-        i64 from = shortcut_target(s, i / s.c, (u32)(i % s.c));
+        u32 channel;
+        u64 pixel = divided(i, s.c, channel);
+        i64 from = shortcut_target(s, (u32)pixel, channel);
         dx[i] = from < 0 ? rounded(0.0f) : dy[from];
     }
 }
@@ -20,12 +24,10 @@ extern "C" __global__ void shortcut_backward(const T* dy, T* dx, const Shortcut*
 
 template <int V>
 __device__ inline void copy_packs(const T* from, T* to, u32 rows, u32 columns, u32 from_width, u32 from_first, u32 to_width, u32 to_first) {
-    u64 packs = columns / V, count = rows * packs;
-    for (u64 i = thread_index(); i < count; i += thread_count()) {
-        u64 row = i / packs, column = i % packs * V;
+    each_pack<V>(rows, columns, [&](u64 row, u32 column) {
         *reinterpret_cast<Pack<V>*>(to + row * to_width + to_first + column) =
             *reinterpret_cast<const Pack<V>*>(from + row * from_width + from_first + column);
-    }
+    });
 }
 
 extern "C" __global__ void copy_columns(const T* from, T* to, u32 rows, u32 columns, u32 from_width, u32 from_first, u32 to_width, u32 to_first) {
@@ -43,8 +45,8 @@ extern "C" __global__ void copy_columns(const T* from, T* to, u32 rows, u32 colu
 extern "C" __global__ void channels_forward(const T* x, T* y, u32 rows, u32 width, u32 first, u32 count, u32 groups) {
     u64 n = (u64)rows * count;
     for (u64 i = thread_index(); i < n; i += thread_count()) {
-        u64 row = i / count;
-        u32 j = (u32)(i % count);
+        u32 j;
+        u64 row = divided(i, count, j);
         y[i] = x[row * width + first + j % groups * (count / groups) + j / groups];
     }
 }
@@ -53,8 +55,8 @@ extern "C" __global__ void channels_backward(const T* dy, T* dx, u32 rows, u32 w
     u64 n = (u64)rows * width;
     u32 each = count / groups;
     for (u64 i = thread_index(); i < n; i += thread_count()) {
-        u64 row = i / width;
-        u32 c = (u32)(i % width);
+        u32 c;
+        u64 row = divided(i, width, c);
         bool read = c >= first && c - first < count;
         u32 k = read ? c - first : 0;
         dx[i] = read ? dy[row * count + k % each * groups + k / each] : rounded(0.0f);

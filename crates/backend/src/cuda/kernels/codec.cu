@@ -143,9 +143,10 @@ extern "C" __global__ void codec_integers_back(const int* codes, const Run* runs
     }
 }
 
-// Computes packed codes: |g| / scale in `steps` steps, rounded stochastically, with the sign of g, plus `steps`. Adds
-// them to `words` if `add` is set. The random draws are those of crates/comm/src/codec/philox.rs. Unless `residual` is
-// null, it receives the part of g beyond the scale.
+// Computes packed codes. With m = |g| / scale * steps, limited to `steps` and rounded stochastically, a code is steps +
+// m, or steps - m if g is negative. Adds the codes to those in `words` if `add` is set, otherwise replaces them. The
+// random draws are those of crates/comm/src/codec/philox.rs. Unless `residual` is null, it receives the difference
+// between g and g clamped to [-scale, scale].
 extern "C" __global__ void codec_lanes(const float* g, const Run* runs, u32 count, const u32* scales, u32 bits, u32 per_word, u32 steps, u32 worker, u32 step, u64 seed, u32 op, float* residual, u32 add, u64* words) {
     for (u64 t = thread_index(); t < (u64)count * WORDS; t += thread_count()) {
         Run run = runs[t / WORDS];
@@ -163,7 +164,8 @@ extern "C" __global__ void codec_lanes(const float* g, const Run* runs, u32 coun
             u32 draws[4] = {worker, (u32)(element / 32 * 8 + element % 8), step, op | run.parameter};
             philox(draws, (u32)seed, (u32)(seed >> 32));
             float most = (float)steps;
-            // rounded to f32 before the floor is subtracted
+            // __fmul_rn rounds the product to f32, so that the compiler cannot fuse it with the subtraction of the
+            // floor
             float size = fminf(__fmul_rn(fabsf(v) / scale, most), most), below = floorf(size);
             float draw = (float)(draws[element / 8 % 4] >> 8);
             u32 magnitude = (u32)below + (draw < (size - below) * 16777216.0f ? 1u : 0u);

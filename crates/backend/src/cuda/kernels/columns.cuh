@@ -33,6 +33,17 @@ __device__ inline void with_pack(u32 channels, F f) {
     }
 }
 
+// Calls f(row, channel) for each pack (V channels) of a (rows, channels) matrix.
+template <int V, class F>
+__device__ inline void each_pack(u64 rows, u32 channels, F f) {
+    u32 packs = channels / V;
+    for (u64 i = thread_index(); i < rows * packs; i += thread_count()) {
+        u32 column;
+        u64 row = divided(i, packs, column);
+        f(row, column * V);
+    }
+}
+
 template <int V>
 __device__ inline Place place(u32 channels, u32 width) {
     Place p;
@@ -134,8 +145,8 @@ struct RunSums {
     float of[K][V];
 };
 
-// Computes K sums per channel over this thread's rows and leaves them in `room`. A run is RUN of these rows, and
-// f(batch, run) adds a batch of rows to the sums of its run.
+// Computes K sums per channel over this thread's rows and leaves them in `room`. A run consists of RUN of these rows,
+// and f(batch, run) adds a batch of rows to the sums of its run.
 template <int V, int K, int U, class F>
 __device__ inline void row_sums(const Place& p, u32 rows, Room<K>& room, F f) {
     // volatile, because otherwise the compiler keeps these 2 * K * V words in registers

@@ -36,8 +36,8 @@ __device__ inline T rounded(float v) {
 struct T {
     u16 bits;
 };
-// A multiplication adjusts the exponent, because that also converts subnormals. Larger exponents than those of finite
-// f16 values are Inf or NaN.
+// A multiplication adjusts the exponent, because that also converts subnormals. Exponents larger than those of finite
+// f16 values stand for Inf or NaN.
 __device__ inline float value(T v) {
     u32 magnitude = (u32)(v.bits & 0x7fff) << 13;
     float moved = __uint_as_float(magnitude) * __uint_as_float(0x77800000u);

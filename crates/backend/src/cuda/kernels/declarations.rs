@@ -174,6 +174,20 @@ kernels! {
         words: u32,
     }
 
+    /// Reads stored values of `size` bytes in (n, h, w, c) order and normalises them with a mean and a deviation per
+    /// channel.
+    input_stored: InputStored over threads(n) given(size) {
+        pixels: [u8; n * size],
+        pairs: [f32; 2 * channels],
+        to: [Activation; n],
+        n: u64,
+        channels: u32,
+        kind: u32,
+        numbers: [u64; words],
+        inbox: [u64; words],
+        words: u32,
+    }
+
     /// Mixes each row (n, h, w, c) in place with the row at the mirrored position in the batch. Exchanges the pixels
     /// inside the area. If `bottom` is 0, mixes all pixels with weight `share` instead.
     mix_rows: MixRows over threads(rows / 2 * h * w * channels) {
@@ -228,7 +242,7 @@ kernels! {
 
     // loss.cu, losses with soft targets
 
-    /// Like `cross_entropy`, with targets for all classes. Each row of targets begins with its weight.
+    /// Works like `cross_entropy`, with targets for all classes. Each row of targets begins with the row's weight.
     soft_loss: SoftLossKernel over threads(32 * rows) {
         x: [Activation; rows * classes],
         dx: (null or [Activation; rows * classes]),
@@ -305,8 +319,8 @@ kernels! {
         mode: i32,
     }
 
-    /// Sums the gradient and its product with x - mean. From these sums it computes the parameters' gradients and the
-    /// coefficients of dx.
+    /// Sums the gradient and its product with x - mean. From these sums the kernel computes the parameters' gradients
+    /// and the coefficients of dx.
     norm_gradients: NormGradients over groups(rows, channels, groups) as grid given(pack, second_elems) {
         x: [Activation; rows * channels],
         second: (null or [Activation; second_elems]),
@@ -374,7 +388,8 @@ kernels! {
         x: [Activation; from], y: [Activation; n], shortcut: [ShortcutSizes; 1], n: u64,
     }
 
-    /// Copies the gradients of these pixels to dx and sets the rest to zero. dy has `from` elements.
+    /// Copies the gradient of each pixel that `shortcut_forward` copies to dx, and sets the rest of dx to zero. dy has
+    /// `from` elements.
     shortcut_backward: ShortcutBackward over threads(n) given(from) {
         dy: [Activation; from], dx: [Activation; n], shortcut: [ShortcutSizes; 1], n: u64,
     }
@@ -382,8 +397,8 @@ kernels! {
     // codec.cu. A list of runs ends at element `end` of the bucket and at code `codes_end`, and refers to `tensors`
     // tensors.
 
-    /// Adds the residual to g, then computes the largest |g| of each run and, unless `moments` is null, its sum and sum
-    /// of squares.
+    /// Adds the residual to g. Then computes, for each run, the largest |g| and, unless `moments` is null, the sum of g
+    /// and the sum of squares.
     codec_measure: CodecMeasure over threads(32 * count) given(end) {
         g: [f32; end],
         runs: [Run; count],

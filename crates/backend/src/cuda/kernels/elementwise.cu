@@ -1,6 +1,6 @@
 // Adds two tensors, converts weights to the activations' type, and copies tensors.
 
-// y may be a.
+// y and a may be the same array.
 extern "C" __global__ void sum_of_two(const T* a, const T* b, T* y, u64 n) {
     map(a, b, y, n, [](float v, float w) { return v + w; });
 }
@@ -13,8 +13,8 @@ extern "C" __global__ void copy_tensor(const T* x, T* y, u64 n) {
     map(x, y, n, [](float v) { return v; });
 }
 
-// Activation functions. `value` computes y from x. `gradient` computes dx from dy and either x or, if that is enough,
-// y. The host passes the one that the function needs. `a` is the function's parameter.
+// Activation functions. `value` computes y from x. `gradient` computes dx from dy and a second argument: y if that is
+// enough, otherwise x. The host passes the tensor that the function needs. `a` is the function's parameter.
 
 struct Identity {
     __device__ float value(float x) const { return x; }
@@ -99,7 +99,7 @@ struct GeluTanh {
     }
 };
 
-// Calls f with the function that has this number on the host.
+// Calls f with the activation function that has the number `function` on the host.
 template <class F>
 __device__ inline void with_function(int function, float a, F f) {
     switch (function) {
@@ -118,7 +118,7 @@ __device__ inline void with_function(int function, float a, F f) {
     }
 }
 
-// y may be x.
+// x and y may be the same array.
 extern "C" __global__ void activation_forward(const T* x, T* y, u64 n, int function, float a) {
     with_function(function, a, [&](auto f) { map(x, y, n, [=](float v) { return f.value(v); }); });
 }
@@ -130,10 +130,18 @@ extern "C" __global__ void activation_backward(const T* seen, T* dy, u64 n, int 
 // Multiplies images (n, plane, channels) by a factor per image and channel.
 
 extern "C" __global__ void multiply_forward(const T* x, const T* s, T* y, u32 n, u32 plane, u32 channels) {
-    u64 image = (u64)plane * channels, count = n * image;
-    for (u64 i = thread_index(); i < count; i += thread_count()) {
-        y[i] = rounded(value(x[i]) * value(s[i / image * channels + i % channels]));
-    }
+    with_pack(channels, [&](auto pack) {
+        constexpr int V = decltype(pack)::value;
+        each_pack<V>((u64)n * plane, channels, [&](u64 row, u32 channel) {
+            u32 place;
+            u64 image = divided(row, plane, place), at = row * channels + channel;
+            float v[V], factor[V];
+            load(x + at, v);
+            load(s + image * channels + channel, factor);
+            for (int j = 0; j < V; j++) v[j] *= factor[j];
+            store(y + at, v);
+        });
+    });
 }
 
 // Channels that a block sums at a time. Each channel's positions are shared among threads.
@@ -170,8 +178,17 @@ extern "C" __global__ void multiply_backward(const T* x, const T* s, T* dy, T* d
 // Multiplies each channel of a (rows, channels) matrix by a learned factor.
 
 extern "C" __global__ void layer_scale_forward(const T* x, const float* factors, T* y, u32 rows, u32 channels) {
-    u64 count = (u64)rows * channels;
-    for (u64 i = thread_index(); i < count; i += thread_count()) y[i] = rounded(value(x[i]) * factors[i % channels]);
+    with_pack(channels, [&](auto pack) {
+        constexpr int V = decltype(pack)::value;
+        each_pack<V>(rows, channels, [&](u64 row, u32 channel) {
+            u64 at = row * channels + channel;
+            float v[V], factor[V];
+            load(x + at, v);
+            take(factors, channel, factor);
+            for (int j = 0; j < V; j++) v[j] *= factor[j];
+            store(y + at, v);
+        });
+    });
 }
 
 // Replaces dy by dx. The factors' gradients are sums of dy x over the rows. The pointer to them may be null.
@@ -204,9 +221,9 @@ extern "C" __global__ void __launch_bounds__(256, 3) layer_scale_backward(const 
     tile_sums<1>(channels, width, partial, arrivals, room, [&](u32 c, double (&sums)[1]) { gradient[c] = (float)sums[0]; });
 }
 
-// Inverted dropout with the same draws on every backend. In a sample, element e in (c, h, w) order uses word e mod 4
-// in block e / 4 from Philox4x32-10 with key = seed and counter = (id low, id high, epoch, op << 16 | block mod 2^16).
-// The block number's bits above bit 16 are reversed and xored into the epoch (loaders/src/random.rs).
+// Inverted dropout with the same draws on every backend. In a sample, element e in (c, h, w) order uses word e mod 4 of
+// block e / 4 from Philox4x32-10 with key = seed and counter = (id low, id high, epoch, op << 16 | block mod 2^16). The
+// upper 16 bits of the block number are reversed and xored into the epoch (loaders/src/random.rs).
 
 __device__ inline void philox(u32 (&x)[4], u32 k0, u32 k1) {
     for (int round = 0; round < 10; round++) {
@@ -221,17 +238,19 @@ __device__ inline void philox(u32 (&x)[4], u32 k0, u32 k1) {
     }
 }
 
-// to = from * (0 or 1 / (1 - p)). Backward repeats the same draws. `to` may be `from`.
+// to = from * factor, where an element's factor is 0 with probability p, otherwise 1 / (1 - p). The backward pass
+// repeats the same draws. `to` and `from` may be the same array.
 extern "C" __global__ void dropout(const T* from, T* to, u32 rows, u32 channels, u32 plane, u64 seed, const u32* epoch, const u64* ids, u32 op, float p) {
-    u64 elems = (u64)channels * plane, blocks = (elems + 3) / 4, count = blocks * rows;
+    u32 elems = channels * plane, blocks = (elems + 3) / 4;
+    u64 count = (u64)blocks * rows;
     float kept = 1.0f / (1.0f - p);
     for (u64 i = thread_index(); i < count; i += thread_count()) {
-        u64 row = i / blocks, block = i % blocks, id = ids[row];
-        u32 number = (u32)block;
+        u32 number;
+        u64 row = divided(i, blocks, number), id = ids[row];
         u32 words[4] = {(u32)id, (u32)(id >> 32), *epoch ^ __brev(number >> 16), op << 16 | (number & 0xffff)};
         philox(words, (u32)seed, (u32)(seed >> 32));
         for (int j = 0; j < 4; j++) {
-            u64 e = block * 4 + j;
+            u32 e = number * 4 + j;
             if (e < elems) {
                 u64 at = row * elems + e % plane * channels + e / plane;
                 float unit = (float)(words[j] >> 8) * (1.0f / 16777216.0f);
@@ -241,18 +260,22 @@ extern "C" __global__ void dropout(const T* from, T* to, u32 rows, u32 channels,
     }
 }
 
-// Computes stochastic depth. The first random word of a sample's first block decides for all its elements. `to` may be
-// `from`.
-extern "C" __global__ void drop_path(const T* from, T* to, u32 rows, u64 elems, u64 seed, const u32* epoch, const u64* ids, u32 op, float p) {
-    u64 count = (u64)rows * elems;
+// Computes stochastic depth. The first random word of a sample's first block decides for all its elements. `to` and
+// `from` may be the same array.
+extern "C" __global__ void drop_path(const T* from, T* to, u32 rows, u32 elems, u64 seed, const u32* epoch, const u64* ids, u32 op, float p) {
     float kept = 1.0f / (1.0f - p);
-    for (u64 i = thread_index(); i < count; i += thread_count()) {
-        u64 id = ids[i / elems];
-        u32 words[4] = {(u32)id, (u32)(id >> 32), *epoch, op << 16};
-        philox(words, (u32)seed, (u32)(seed >> 32));
-        float unit = (float)(words[0] >> 8) * (1.0f / 16777216.0f);
-        to[i] = rounded(value(from[i]) * (unit < p ? 0.0f : kept));
-    }
+    with_pack(elems, [&](auto pack) {
+        constexpr int V = decltype(pack)::value;
+        each_pack<V>(rows, elems, [&](u64 row, u32 first) {
+            u64 id = ids[row], at = row * elems + first;
+            u32 words[4] = {(u32)id, (u32)(id >> 32), *epoch, op << 16};
+            philox(words, (u32)seed, (u32)(seed >> 32));
+            float factor = (float)(words[0] >> 8) * (1.0f / 16777216.0f) < p ? 0.0f : kept, v[V];
+            load(from + at, v);
+            for (int j = 0; j < V; j++) v[j] *= factor;
+            store(to + at, v);
+        });
+    });
 }
 
 extern "C" __global__ void clear_values(float* values, u32 n) {

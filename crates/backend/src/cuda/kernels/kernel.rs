@@ -62,12 +62,12 @@ impl Geometry {
         Grid { x: 1, y: 1, z: 1 }
     }
 
-    /// Returns a grid with a block per item.
+    /// Returns a grid with a block per item, but with at most `BLOCKS` blocks per multiprocessor.
     pub fn blocks(&self, items: usize) -> Grid {
         Grid { x: items.min(self.most()), y: 1, z: 1 }
     }
 
-    /// Returns a grid with a thread per item.
+    /// Returns a grid with a thread per item, but with at most `BLOCKS` blocks per multiprocessor.
     pub fn threads(&self, items: usize) -> Grid {
         self.blocks(items.div_ceil(THREADS as usize))
     }
@@ -127,9 +127,9 @@ impl Geometry {
 /// `arguments` must return the arguments of the kernel `name`, in its order. If `check` succeeds, the kernel must not
 /// access any element of a slice beyond those that `check` requires.
 pub unsafe trait Kernel {
-    /// Returns its name in the sources.
+    /// Returns the kernel's name in the sources.
     fn name(&self) -> &'static str;
-    /// Returns the grid for its sizes.
+    /// Returns the grid for the kernel's sizes.
     fn grid(&self, geometry: &Geometry) -> Grid;
     /// Returns an error if a slice is shorter than the kernel needs.
     fn check(&self, grid: Grid) -> Result<(), Error>;
@@ -139,7 +139,7 @@ pub unsafe trait Kernel {
 
 /// A type that kernels take as argument.
 pub trait Argument: Copy {
-    /// The kernels' name for this type or the type that it points to, and whether it is a pointer.
+    /// The kernels' name for this type or, if this type is a pointer, for the type that it points to.
     #[cfg_attr(not(test), allow(dead_code))]
     const ELEMENT: &'static str;
     #[cfg_attr(not(test), allow(dead_code))]
@@ -221,8 +221,8 @@ impl<T: Element> Argument for Option<Slice<'_, T>> {
     }
 }
 
-/// Expands to a field's type, or to how many elements it needs. `[T; n]` is a slice of at least n elements,
-/// `(null or [T; n])` may be absent, and anything else is a scalar.
+/// Expands to a field's type (`type`), or to the number of elements that the field needs (`need`). `[T; n]` is a slice
+/// of at least n elements, `(null or [T; n])` may be absent, and anything else is a scalar.
 macro_rules! parameter {
     (type $life:lifetime [$type:ty; $len:expr]) => { $crate::cuda::driver::slice::Slice<$life, $type> };
     (type $life:lifetime (null or [$type:ty; $len:expr])) => {

@@ -52,8 +52,8 @@ extern "C" __global__ void __launch_bounds__(256, 3) bias_backward(const T* __re
 // are sums over the batch, and the gradient of the input is a sum over the outputs. The order of each sum depends only
 // on the sizes.
 
-// Number of weights of an output whose gradients a block computes at a time, and number of threads that share the rows
-// of each.
+// A block computes the gradients for LANES weights of an output at a time. SHARES threads divide the rows among
+// themselves for each weight.
 constexpr u32 LANES = 32, SHARES = SUMMERS / LANES;
 
 // Returns the sum of a * b over first, first + step, ... below `end`. factors(i, a, b) sets both factors. Groups of RUN

@@ -41,9 +41,9 @@ __device__ inline void loss_sums(const double* losses, const u32* hits, u32 rows
     }
 }
 
-// The target of class c is (1 - s) [c = label] + s / K with s = factors[0]. The gradient of the scores is (softmax -
-// target) * factors[1] * weight * *loss_scale. Of equal scores, the one with the smallest index ranks first. NaN is
-// never the best score.
+// The target of class c is (1 - s) [c = label] + s / K for K classes, with s = factors[0]. The gradient of the scores
+// is (softmax - target) * factors[1] * weight * *loss_scale. If scores are equal, the class with the smallest index
+// ranks first. NaN is never the best score.
 //
 // The last block sums losses[row] and hits[row] (bit 0: best, bit 1: among the best five, bit 2: invalid label). dx may
 // be null.
@@ -100,14 +100,15 @@ struct Term {
     double loss, slope;
 };
 
-// `slope` is the derivative with respect to log p.
+// In the result, `slope` is the derivative of the loss with respect to log p.
 __device__ inline Term softmax_term(double log_p, double t, double gamma) {
     if (gamma == 0.0) return {-t * log_p, -t};
     double wrong = fmax(-expm1(log_p), LEAST), focus = pow(wrong, gamma);
     return {-t * focus * log_p, t * (gamma * exp(log_p) * (focus / wrong) * log_p - focus)};
 }
 
-// `slope` is the derivative with respect to the score. A negative alpha means no balancing.
+// In the result, `slope` is the derivative of the loss with respect to the score. A negative alpha means that all
+// classes have weight 1.
 __device__ inline Term sigmoid_term(double z, double t, double gamma, double alpha) {
     double entropy = fmax(z, 0.0) - z * t + log1p(exp(-fabs(z)));
     double p = 1.0 / (1.0 + exp(-z));
@@ -118,7 +119,8 @@ __device__ inline Term sigmoid_term(double z, double t, double gamma, double alp
     return {balance * focus * entropy, balance * (focus * (p - t) + focus_slope * entropy)};
 }
 
-// How scores and targets become a loss. The last three compare numbers.
+// Forms of the loss, with the host's numbers. Every other number means Huber's distance. The distances (SQUARED,
+// ABSOLUTE and Huber's) compare numbers.
 constexpr u32 SOFTMAX = 0, SIGMOID = 1, SQUARED = 2, ABSOLUTE = 3;
 
 // `d` is the prediction minus the target. Every form except SQUARED and ABSOLUTE is Huber's distance, and only this
@@ -151,11 +153,11 @@ __device__ inline double row_log_total(const T* scores, u32 classes, u32 lane, f
     return log(warp_sum(total));
 }
 
-// Used instead of a row's label: each class with a target above 0.5 counts as correct.
+// Label of a row for which each class with a target above 0.5 counts as correct.
 constexpr u32 ANY = 0xffffffffu;
 
-// Returns, to a warp, the class with the highest score among classes with a target above 0.5. If scores are equal, the
-// first wins. Returns `classes` if there is no such class.
+// Returns, to a warp, the class with the highest score among classes with a target above 0.5. If scores are equal,
+// returns the smallest class index. Returns `classes` if there is no such class.
 __device__ inline u32 best_hit(const T* scores, const float* targets, u32 classes, u32 lane) {
     float best = -__int_as_float(0x7f800000);
     u32 at = classes;
@@ -174,10 +176,10 @@ __device__ inline u32 best_hit(const T* scores, const float* targets, u32 classe
     return at;
 }
 
-// targets (rows, 1 + classes) has a row's weight, then its targets. The gradient is multiplied by factors[1] * weight *
-// *loss_scale. `gamma` is the exponent, or Huber's delta. `mean` is a factor on a row's sum over its classes.
-// `teacher` is null, or scores that count with weight `share` at this temperature. losses, hits, arrivals, not_finite
-// and sums are as for cross_entropy. dx may be null.
+// Each row of `targets` (rows, 1 + classes) has the row's weight, then its targets. The gradient is multiplied by
+// factors[1] * weight * *loss_scale. `gamma` is the exponent, or Huber's delta. `mean` is a factor on a row's sum over
+// its classes. If `teacher` is not null, it has a teacher's scores, which enter the loss with weight `share` and
+// `temperature`. losses, hits, arrivals, not_finite and sums are as for cross_entropy. dx may be null.
 extern "C" __global__ void __launch_bounds__(256) soft_loss(const T* x, T* dx, const T* teacher, const u32* labels, const float* targets, const float* factors, const float* loss_scale, float weight, u32 rows, u32 classes, u32 form, float gamma, float alpha, float mean, float share, float temperature, double* losses, u32* hits, u32* arrivals, const u32* not_finite, double* sums) {
     u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
     double scale = (double)factors[1] * (double)weight * (double)*loss_scale, heat = (double)temperature;

@@ -13,7 +13,8 @@ __device__ inline float lrn_base(const T* row, u32 c, u32 channels, u32 radius, 
 
 extern "C" __global__ void lrn_forward(const T* x, T* y, u64 rows, u32 channels, u32 radius, float k, float alpha, float beta) {
     for (u64 i = thread_index(); i < rows * channels; i += thread_count()) {
-        u32 c = (u32)(i % channels);
+        u32 c;
+        divided(i, channels, c);
         float base = lrn_base(x + (i - c), c, channels, radius, k, alpha);
         y[i] = rounded(value(x[i]) * powf(base, -beta));
     }
@@ -22,7 +23,8 @@ extern "C" __global__ void lrn_forward(const T* x, T* y, u64 rows, u32 channels,
 // Writes each channel's contribution to its neighbours' gradients, dy x base^(-beta - 1), to `sent`.
 extern "C" __global__ void lrn_send(const T* x, const T* dy, float* sent, u64 rows, u32 channels, u32 radius, float k, float alpha, float beta) {
     for (u64 i = thread_index(); i < rows * channels; i += thread_count()) {
-        u32 c = (u32)(i % channels);
+        u32 c;
+        divided(i, channels, c);
         float base = lrn_base(x + (i - c), c, channels, radius, k, alpha);
         sent[i] = value(dy[i]) * value(x[i]) * powf(base, -beta - 1.0f);
     }
@@ -31,7 +33,8 @@ extern "C" __global__ void lrn_send(const T* x, const T* dy, float* sent, u64 ro
 // dx = dy base^-beta - 2 alpha beta x * sum of the neighbours' contributions
 extern "C" __global__ void lrn_backward(const T* x, const T* dy, const float* sent, T* dx, u64 rows, u32 channels, u32 radius, float k, float alpha, float beta) {
     for (u64 i = thread_index(); i < rows * channels; i += thread_count()) {
-        u32 c = (u32)(i % channels);
+        u32 c;
+        divided(i, channels, c);
         u32 from = c < radius ? 0 : c - radius, to = min(c + radius + 1, channels);
         float around = 0.0f;
         for (u32 j = from; j < to; j++) around += sent[i - c + j];

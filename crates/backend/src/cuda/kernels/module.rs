@@ -29,7 +29,8 @@ impl Kernels {
         Self::compile(context, precision, source::source()?)
     }
 
-    /// Does the same for batch normalisation in groups. The kernels have the same names as without groups.
+    /// Works like [`Kernels::load`], for batch normalisation in groups. The kernels have the same names as without
+    /// groups.
     pub fn load_grouped(context: &Arc<Context>, precision: Precision) -> Result<Self, Error> {
         Self::compile(context, precision, source::grouped()?)
     }

@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_moments(const T* __res
     tile_sums<2>(channels, width, partial, arrivals, room, [&](u32 c, double (&sums)[2]) {
         double n = (double)rows, offset = sums[0] / n, mean = (double)value(x[c]) + offset;
         double m2 = fma(-sums[0], offset, sums[1]);
-        // rounding may make it slightly negative, and NaN must stay NaN
+        // rounding may make m2 slightly negative, and NaN must stay NaN
         m2 = m2 < 0.0 ? 0.0 : m2;
         statistics[c] = seen[c] = mean;
         statistics[channels + c] = seen[channels + c] = m2;
@@ -185,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_forward(const T* __res
                 Pack<V> packs[N], others[N];
                 fetch(x, batch, channels, p.channel, packs);
                 if (THROUGH) {
-                    fetch_through(residual, *shortcut, batch, p.channel, others, shortcut_source<u32>);
+                    fetch_through(residual, *shortcut, batch, p.channel, others, shortcut_source);
                 } else if (RESIDUAL) {
                     fetch(residual, batch, channels, p.channel, others);
                 }
@@ -236,10 +236,10 @@ __device__ inline void with_tensors(int mode, F f) {
 }
 
 // Sums g and g (x - mean). g is dy plus the second gradient where ReLU let the value through, and 0 elsewhere. With a
-// residual, the mask tells where ReLU let it through. Otherwise this is computed from x with the formula of the forward
-// pass, which avoids reading y. With a residual or a second gradient, g replaces dy in memory. Otherwise the next pass
-// computes g again. From the sums, this kernel computes the parameters' gradients, the sums themselves (`sums`), and
-// the coefficients of dx.
+// residual, the mask tells which values ReLU let through. Without a residual, they are computed from x with the formula
+// of the forward pass, which avoids reading y. With a residual or a second gradient, g replaces dy in memory. Without
+// both, norm_backward computes g again. From the sums, this kernel computes the parameters' gradients, the sums
+// themselves (`sums`), and the coefficients of dx.
 extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __restrict__ x, const T* __restrict__ second, const u8* __restrict__ mask, T* __restrict__ dy, const float* affine, const Shortcut* shortcut, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, u32 images, u32 groups, int mode, const double* statistics, double n, float eps, float* dgamma, float* dbeta, double* sums, float* slopes) {
     __shared__ Room<2> shared;
     Room<2>& room = shared;
@@ -273,7 +273,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __r
                 Pack<V> xs[N], dys[N], seconds[N];
                 u32 bits[N];
                 // load these first, while registers are free
-                if (THROUGH) fetch_through(second, *shortcut, batch, p.channel, seconds, shortcut_target<u32>);
+                if (THROUGH) fetch_through(second, *shortcut, batch, p.channel, seconds, shortcut_target);
                 fetch(x, batch, channels, p.channel, xs);
                 fetch((const T*)dy, batch, channels, p.channel, dys);
                 if (SECOND && !THROUGH) fetch(second, batch, channels, p.channel, seconds);

@@ -1,6 +1,7 @@
 // Pooling of (n, h, w, c) images. For each axis, the host passes two tables. In the first, three entries describe the
-// window of each output: its first input cell, the end, and the number of cells including padding. In the second, two
-// entries describe the windows that contain an input cell: the first such output, and the end.
+// window of each output: its first input cell, the cell after its last one, and the number of cells including padding.
+// In the second, two entries describe the windows that contain an input cell: the first such output, and the output
+// after the last one.
 
 struct Images {
     u32 n, h, w, c, out_h, out_w;
@@ -125,16 +126,19 @@ extern "C" __global__ void pool_backward(const T* dy, T* dx, const u8* best, int
 // concatenated, and `row_first` has the start of each. Columns are passed in the same way.
 
 extern "C" __global__ void blur_gather(const T* from, T* to, const u32* row_first, const u32* rows, const float* row_weights, const u32* column_first, const u32* columns, const float* column_weights, u32 n, u32 h, u32 w, u32 c, u32 to_h, u32 to_w) {
-    u64 count = (u64)n * to_h * to_w * c;
-    for (u64 i = thread_index(); i < count; i += thread_count()) {
-        u64 place = i / c, image = place / ((u64)to_h * to_w);
-        u32 row = (u32)(place / to_w % to_h), column = (u32)(place % to_w);
-        float sum = 0.0f;
-        for (u32 r = row_first[row]; r < row_first[row + 1]; r++) {
-            const T* line = from + (image * h + rows[r]) * w * c + i % c;
-            for (u32 q = column_first[column]; q < column_first[column + 1]; q++)
-                sum = fmaf(row_weights[r] * column_weights[q], value(line[(u64)columns[q] * c]), sum);
-        }
-        to[i] = rounded(sum);
-    }
+    with_pack(c, [&](auto pack) {
+        constexpr int V = decltype(pack)::value;
+        each_place<V>(n, to_h, to_w, c, [&](u32 image, u32 row, u32 column, u32 channel) {
+            float sum[V] = {};
+            for (u32 r = row_first[row]; r < row_first[row + 1]; r++) {
+                const T* line = from + ((u64)image * h + rows[r]) * w * c + channel;
+                for (u32 q = column_first[column]; q < column_first[column + 1]; q++) {
+                    float v[V], weight = row_weights[r] * column_weights[q];
+                    load(line + (u64)columns[q] * c, v);
+                    for (int i = 0; i < V; i++) sum[i] = fmaf(weight, v[i], sum[i]);
+                }
+            }
+            store(to + (((u64)image * to_h + row) * to_w + column) * c + channel, sum);
+        });
+    });
 }

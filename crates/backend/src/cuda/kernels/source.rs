@@ -40,7 +40,7 @@ pub fn text() -> String {
     all().map(|(name, text)| with_name(name, text)).collect()
 }
 
-/// Begins the directive before each file.
+/// Start of the line directive that precedes each file.
 const LINE: &str = "#line 1 ";
 
 /// Adds a line directive, so that the compiler's messages name the file.
@@ -70,7 +70,7 @@ fn declarations(source: &str) -> impl Iterator<Item = (&str, &str, &str)> {
 pub struct Bounds {
     /// Maximum threads per block.
     pub threads: Option<u32>,
-    /// Minimum blocks per multiprocessor.
+    /// Minimum number of blocks per multiprocessor.
     pub blocks: Option<u32>,
 }
 
@@ -98,7 +98,7 @@ pub fn source() -> Result<String, Error> {
 /// The source files for batch normalisation.
 const NORM: [&str; 4] = ["common.cuh", "columns.cuh", "shortcut.cuh", "norm.cu"];
 
-/// Returns the source for batch normalisation in groups, with the same replacements.
+/// Returns the source for batch normalisation in groups, in which files in TRIREME_KERNELS also replace built-in ones.
 pub fn grouped() -> Result<String, Error> {
     let source = source()?;
     let files = source.split(LINE).filter(|file| NORM.iter().any(|name| file.starts_with(&format!("\"{name}\"\n"))));
@@ -138,13 +138,17 @@ fn files(folder: &Path) -> Result<BTreeMap<String, PathBuf>, String> {
         found.insert(name, file);
     }
     if found.is_empty() {
-        return Err(format!("{}: the folder has no kernel sources; it may have {}", folder.display(), known()));
+        return Err(format!(
+            "{}: the folder has no kernel sources; expected at least one of {}",
+            folder.display(),
+            known()
+        ));
     }
     Ok(found)
 }
 
-/// Returns an error if a kernel is missing or has other parameters, because the host passes the parameters of the
-/// built-in kernel.
+/// Returns an error if a kernel is missing or has other parameters than the built-in kernel, because the host passes
+/// the arguments of the built-in kernel.
 fn check(built_in: &str, text: &str) -> Result<(), String> {
     let plain = |parameters: &str| parameters.split_whitespace().collect::<Vec<_>>().join(" ");
     let own: BTreeMap<&str, String> = kernels(text).map(|(name, given)| (name, plain(given))).collect();
@@ -167,7 +171,7 @@ pub mod signature {
     #[derive(Debug, PartialEq, Eq)]
     pub struct Parameter {
         pub name: &'static str,
-        /// The kernels' name for its type or the type that it points to.
+        /// The kernels' name for the parameter's type, or for the type that it points to.
         pub element: &'static str,
         pub pointer: bool,
     }

@@ -43,8 +43,8 @@ extern "C" __global__ void __launch_bounds__(256) step_rates(const double* gradi
     }
 }
 
-// Scales each unit's gradient down so that its norm is at most `part` times the weights' norm, which counts as at least
-// `least`. One block handles a unit.
+// Scales each unit's gradient down so that its norm is at most `part` times the norm of the unit's weights. A smaller
+// norm of the weights counts as `least`. One block handles a unit.
 extern "C" __global__ void __launch_bounds__(256) limit_units(const Piece* units, u32 count, const float* w, float* g, double part, double least, double tiny) {
     __shared__ double room[SUMMERS];
     for (u32 u = blockIdx.x; u < count; u += gridDim.x) {

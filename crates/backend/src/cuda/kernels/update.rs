@@ -1,4 +1,4 @@
-//! The kernels of update.cu and of the update rules in `backend/update`.
+//! The kernels of update.cu and of the update rules in `crates/backend/src/update`.
 
 use super::declarations::Piece;
 use super::kernel::{Geometry, Grid, Kernel, kernels};

@@ -16,7 +16,7 @@ kernels! {
         x: [Element; n], y: [Element; n], n: u64, function: i32, a: f32,
     }
 
-    /// dy times the slope of f, which is computed from x or y
+    /// dy *= the slope of f, which is computed from `seen` (x or y)
     activation_backward: ActivationBackward over threads(n.div_ceil(4)) {
         seen: [Element; n], dy: [Element; n], n: u64, function: i32, a: f32,
     }

@@ -17,7 +17,7 @@ pub struct Output<'a> {
     pub relu: bool,
 }
 
-/// Adds `bias` to y, then applies ReLU if it follows.
+/// Adds `bias` to y, then applies ReLU if `relu` is set.
 pub fn forward(shared: &Shared, output: &Output<'_>, bias: Slice<'_, f32>) -> Result<(), Error> {
     let &Output { y, rows, channels, relu } = output;
     let width = shared.geometry().tiling(rows, channels).width as u32;
@@ -73,7 +73,7 @@ impl PartialSums {
         Self::grouped(shared, rows, 1, channels, each, what)
     }
 
-    /// Does the same, and also supports passes over `groups` groups of rows.
+    /// Works like [`PartialSums::new`], and also supports passes over `groups` groups of rows.
     pub fn grouped(
         shared: &Shared,
         rows: usize,

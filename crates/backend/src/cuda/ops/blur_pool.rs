@@ -12,11 +12,11 @@ use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
-// `rows` and `columns` contain positions inside an image only. `row_first` and `column_first` contain offsets up to
-// the length of these lists.
+// The entries of `rows` and `columns` are positions inside an image. The entries of `row_first` and `column_first` are
+// offsets up to the length of these lists.
 kernels! {
     /// Computes each position in `to` as a weighted sum of positions in `from`.
-    blur_gather: BlurGather over threads(n * to_h * to_w * c) {
+    blur_gather: BlurGather over threads((n * to_h * to_w * c).div_ceil(4)) {
         from: [Activation; n * h * w * c],
         to: [Activation; n * to_h * to_w * c],
         row_first: [u32; to_h + 1],

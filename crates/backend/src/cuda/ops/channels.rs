@@ -25,7 +25,7 @@ kernels! {
         groups: u32,
     }
 
-    /// Copies the gradients back. The other channels get zero gradients.
+    /// Copies the gradients of y to the channels of dx that y was copied from. The other channels get zero gradients.
     channels_backward: ChannelsBackward over threads(rows * width) {
         dy: [Activation; rows * count],
         dx: [Activation; rows * width],
@@ -41,7 +41,7 @@ struct Plan {
     shared: Rc<Shared>,
     x: TensorDesc,
     y: TensorDesc,
-    /// Pixels in all images.
+    /// Number of pixels in all images together.
     rows: u32,
     first: u32,
     groups: u32,

@@ -14,7 +14,7 @@ use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
-    /// Copies the token, and each image's rows after it.
+    /// Copies the token to the first row of each output image, and the input image's rows to the rows after it.
     class_token_forward: ClassTokenForward over threads(images * (plane + 1) * channels) {
         x: [Activation; images * plane * channels],
         token: [f32; channels],
@@ -24,7 +24,7 @@ kernels! {
         channels: u32,
     }
 
-    /// Copies the gradients for each image's rows.
+    /// Copies the gradients of each image's rows to dx. The token's gradient is not part of dx.
     class_token_backward: ClassTokenBackward over threads(images * plane * channels) {
         dy: [Activation; images * (plane + 1) * channels],
         dx: [Activation; images * plane * channels],

@@ -1,5 +1,5 @@
 //! Gradient codecs as kernels on their own stream. Gradients and residuals stay on the GPU. If MPI sums the encoded
-//! gradients, only these and each tensor's scale are copied to the host.
+//! gradients, only the encoded gradients and each tensor's scale are copied to the host.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use crate::cuda::kernels::module::Kernels;
 use crate::cuda::shared::Shared;
 use crate::{Collective, Reduction};
 
-/// For the runs of one kind: their number, the number of their codes, and the end of the last run in the bucket.
+/// For all runs of one kind in a bucket: the number of runs, the number of encoded gradients in them, and the end of
+/// the last run.
 #[derive(Clone, Copy, Default)]
 struct RunTotals {
     runs: usize,
@@ -55,7 +56,8 @@ pub struct GpuCodec {
     largest: CudaBuf,
     /// For each worker and run, the sum and the sum of squares. Empty if the scales do not need them.
     moments: CudaBuf,
-    /// Encoding error of each worker, which is added to its next gradients. Empty without error feedback.
+    /// The residual of each worker, which is added to the worker's next gradients. It is the rounding error with bf16,
+    /// and the part of the gradient beyond the scale with packed codes. Empty without error feedback.
     residuals: Vec<CudaBuf>,
     scales: Mirrored<u32>,
     /// Host copies of the scales, used if a group of GPUs computes the sums. Even steps use the first, odd steps the
@@ -218,8 +220,8 @@ impl GpuCodec {
         })
     }
 
-    /// Adds all workers' gradients into the last one's. With error feedback, first rounds each and keeps the rounding
-    /// error.
+    /// Adds all workers' gradients to those of the last worker. With error feedback, first rounds each worker's
+    /// gradients to bf16 and keeps the rounding errors as residuals.
     fn add_up(&self, shares: &[CudaBuf]) -> Result<(), Error> {
         let Some((last, earlier)) = shares.split_last() else { return Ok(()) };
         let n = self.spec.len as u64;

@@ -47,8 +47,8 @@ pub struct Plan {
     parts: Option<PartialSums>,
 }
 
-/// Returns the forward algorithm and whether bias and ReLU need a kernel of their own. Prefers an algorithm that
-/// includes them.
+/// Returns the forward algorithm, and true if a kernel of our own must compute bias and ReLU. Prefers an algorithm that
+/// includes bias and ReLU.
 fn choose_forward(shared: &Shared, op: &Conv, sizes: &Convolution) -> Result<(PreparedAlgorithm, bool), Error> {
     let fused = Direction::Forward { bias: op.bias, relu: op.relu };
     let plain = Direction::Forward { bias: false, relu: false };

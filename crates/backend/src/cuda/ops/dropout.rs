@@ -14,7 +14,7 @@ use crate::planned::Elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 kernels! {
-    /// to = from times 0 or 1 / (1 - p)
+    /// to = from * factor, where an element's factor is 0 with probability p, otherwise 1 / (1 - p)
     dropout: DropoutKernel over threads((rows * channels * plane).div_ceil(4)) {
         from: [Activation; rows * channels * plane],
         to: [Activation; rows * channels * plane],

@@ -69,8 +69,8 @@ pub struct Fold {
     w: CudaBuf,
 }
 
-/// Returns true if folding is faster: products on matrix units, few channels, and a stride that is not larger than the
-/// kernel.
+/// Returns true if folding is faster: the products use matrix units, the input has few channels, and the convolution
+/// has a stride no larger than its kernel, a single group and no dilation.
 fn is_faster(of: &Convolution, settings: &Settings) -> bool {
     let units = settings.precision != Precision::F32 || settings.allow_tf32;
     let strided = of.stride != [1, 1] && (0..2).all(|i| of.kernel[i] >= of.stride[i]);
@@ -126,7 +126,7 @@ impl Fold {
         Ok(Some(Self { convolution, sizes, from, to, x: room(folded_x)?, w: room(folded_w)? }))
     }
 
-    /// Returns the bytes of its buffers.
+    /// Returns the bytes of the buffers.
     pub fn bytes(&self) -> usize {
         self.sizes.bytes() + self.x.bytes() + self.w.bytes()
     }
@@ -136,7 +136,7 @@ impl Fold {
         shared.holds(&self.x, self.to[0])
     }
 
-    /// Returns the folded filter. After the forward pass, its gradient is stored there.
+    /// Returns the folded filter. The backward pass stores the gradient of the folded filter in the same buffer.
     pub fn w<'a>(&'a self, shared: &Shared) -> Result<Slice<'a, Activation>, Error> {
         shared.holds(&self.w, self.to[1])
     }

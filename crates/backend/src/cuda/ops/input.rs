@@ -3,25 +3,27 @@
 
 use std::cell::RefCell;
 
-use loaders::{Area, Mix};
+use loaders::{Area, Dtype, Mix};
 
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::memory::Inlet;
 use crate::cuda::driver::pinned::Pinned;
 use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::driver::stream::Event;
-use crate::cuda::kernels::declarations::{InputBytes, InputValues, InputViews, MixRows};
+use crate::cuda::kernels::declarations::{InputBytes, InputStored, InputValues, InputViews, MixRows};
 use crate::cuda::shared::Shared;
 use crate::{Buffer, CropRect, Error, Input, TensorDesc};
 
 /// Bytes of stored pictures to copy at a time. Limited because page-locked memory is scarce.
 const BLOCK: usize = 64 << 20;
 
-/// The destination of batches on the GPU.
+/// The memory through which batches reach the GPU: two slots for batches from the host, and pictures or a batch that
+/// stay on the GPU.
 #[derive(Default)]
 pub struct Feed {
     slots: RefCell<[Option<Slot>; 2]>,
     next: std::cell::Cell<usize>,
+    /// A table per channel for bytes, or a mean and a deviation per channel.
     tables: RefCell<Option<Inlet<f32>>>,
     kept: RefCell<Option<StoredPictures>>,
     held: RefCell<CudaBuf>,
@@ -41,7 +43,7 @@ struct Slot {
     device: CudaBuf,
     arrived: Event,
     used: Event,
-    /// Host address and length of the batch that it contains.
+    /// Host address and length of the batch that the slot contains.
     holds: Option<(usize, usize)>,
 }
 
@@ -54,7 +56,7 @@ fn bytes<'a>(images: &Input<'a>) -> &'a [u8] {
     };
     match images {
         Input::Values(values) => raw(values.as_ptr().cast(), size_of_val(*values)),
-        Input::Bytes { pixels, .. } => pixels,
+        Input::Bytes { pixels, .. } | Input::Stored { pixels, .. } => pixels,
         Input::Kept { views, .. } => raw(views.as_ptr().cast(), size_of_val(*views)),
         Input::Held(_) => &[],
     }
@@ -65,6 +67,7 @@ fn check_size(got: usize, images: &Input<'_>, desc: &TensorDesc) -> Result<(), E
     let need = match images {
         Input::Values(_) => 4 * desc.elems(),
         Input::Bytes { .. } => desc.elems(),
+        Input::Stored { dtype, .. } => dtype.bytes() * desc.elems(),
         Input::Kept { .. } => desc.n * size_of::<CropRect>(),
         Input::Held(_) => 0,
     };
@@ -107,7 +110,8 @@ impl Feed {
                 }
             }
         };
-        // wait for this slot's previous copy, two batches ago. The copying stream waits for the kernel that reads it.
+        // wait until the batch that was in this slot before has been copied. The copying stream waits for the kernel
+        // that reads that batch.
         slot.arrived.wait()?;
         slot.host.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
         shared.queues.up.wait_for(&slot.used)?;
@@ -137,8 +141,12 @@ impl Feed {
             None => self.send(shared, images)?,
         };
         let to = shared.holds(to, desc.elems())?;
-        if let Input::Bytes { tables, .. } | Input::Kept { tables, .. } = images {
-            self.copy_tables(shared, tables, desc)?;
+        match images {
+            Input::Bytes { tables, .. } | Input::Kept { tables, .. } => {
+                self.copy_tables(shared, tables, "tables of byte values", desc)?;
+            }
+            Input::Stored { pairs, .. } => self.copy_tables(shared, pairs, "means and deviations", desc)?,
+            Input::Values(_) | Input::Held(_) => {}
         }
         let mut slots = self.slots.borrow_mut();
         let Some(slot) = &mut slots[i] else { return Ok(()) };
@@ -166,7 +174,7 @@ impl Feed {
         let tables = tables
             .as_ref()
             .map(Inlet::slice)
-            .ok_or_else(|| wrong("the images are bytes, but there are no tables with their values"));
+            .ok_or_else(|| wrong("the images are stored values, but it is not known how to convert them"));
         let mut blocks = shared.blocks.borrow_mut();
         blocks.inbox.send_by(shared.stream(), |numbers, inbox| {
             let words = inbox.len() as u32;
@@ -174,6 +182,16 @@ impl Feed {
                 Input::Bytes { .. } => {
                     let (pixels, tables, n) = (from.slice(), tables?, desc.elems() as u64);
                     shared.launch(&InputBytes { pixels, tables, to, n, channels, numbers, inbox, words })
+                }
+                Input::Stored { dtype, .. } => {
+                    let (pixels, pairs, n, size) = (from.slice(), tables?, desc.elems() as u64, dtype.bytes());
+                    let kind = match dtype {
+                        Dtype::U16 => 0,
+                        Dtype::I16 => 1,
+                        Dtype::F32 => 2,
+                        Dtype::U8 => return Err(wrong("bytes need tables")),
+                    };
+                    shared.launch(&InputStored { pixels, pairs, to, n, channels, kind, numbers, inbox, words, size })
                 }
                 Input::Kept { views, .. } => {
                     let used = views.iter().map(|v| v.picture as usize + 1).max().unwrap_or(0);
@@ -206,17 +224,23 @@ impl Feed {
         })
     }
 
-    /// Copies the tables of byte values to the GPU, one per channel.
-    fn copy_tables(&self, shared: &Shared, tables: &[[f32; 256]], desc: &TensorDesc) -> Result<(), Error> {
+    /// Copies numbers for each channel to the GPU. `what` names them in an error message.
+    fn copy_tables<const N: usize>(
+        &self,
+        shared: &Shared,
+        tables: &[[f32; N]],
+        what: &str,
+        desc: &TensorDesc,
+    ) -> Result<(), Error> {
         let values = tables.as_flattened();
         if tables.len() != desc.shape.c {
-            let (expected, got) = (format!("{} tables of byte values", desc.shape.c), tables.len().to_string());
+            let (expected, got) = (format!("{} {what}", desc.shape.c), tables.len().to_string());
             return Err(Error::Size { op: "the network's input".into(), expected, got });
         }
         let mut kept = self.tables.borrow_mut();
         let mut inlet = match kept.take().filter(|t| t.room() == values.len()) {
             Some(inlet) => inlet,
-            None => shared.inlet(values.len(), "byte values")?,
+            None => shared.inlet(values.len(), "the conversion of stored values")?,
         };
         if inlet.values() != values {
             shared.start()?;

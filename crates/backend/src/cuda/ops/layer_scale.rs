@@ -15,7 +15,7 @@ use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
     /// y = x times the factor of its channel
-    layer_scale_forward: LayerScaleForward over threads(rows * channels) {
+    layer_scale_forward: LayerScaleForward over threads((rows * channels).div_ceil(4)) {
         x: [Activation; rows * channels],
         factors: [f32; channels],
         y: [Activation; rows * channels],

@@ -61,7 +61,7 @@ pub fn sums(shared: &Shared) -> Result<LossSums, Error> {
     let Some(Sums { sums, rows: count, classes }) = blocks.outbox.take() else { return Ok(LossSums::default()) };
     let (&[loss, top1, top5, wrong], 1..) = (sums, count) else { return Ok(LossSums::default()) };
     if wrong > 0.0 {
-        return Err(no_class(classes, &format!("{wrong} larger labels")));
+        return Err(no_class(classes, &format!("{wrong} labels of {classes} or more")));
     }
     Ok(LossSums { loss, top1: top1 as u64, top5: top5 as u64, count })
 }
@@ -103,7 +103,7 @@ pub fn soft_loss(
         LossForm::Softmax => (None, false),
         LossForm::Distance(_) => (None, true),
     };
-    // as in loss.cu
+    // the numbers of the forms in loss.cu
     let (form, gamma) = match args.objective.form {
         LossForm::Softmax => (0, gamma),
         LossForm::Sigmoid { .. } => (1, gamma),

@@ -11,7 +11,7 @@ use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 kernels! {
     /// y = x s
-    multiply_forward: MultiplyForward over threads(n * plane * channels) {
+    multiply_forward: MultiplyForward over threads((n * plane * channels).div_ceil(4)) {
         x: [Activation; n * plane * channels],
         s: [Activation; n * channels],
         y: [Activation; n * plane * channels],

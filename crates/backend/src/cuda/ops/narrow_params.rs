@@ -60,7 +60,7 @@ pub fn copy_weights(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> 
     Ok(())
 }
 
-/// Copies a network's weights to 16 bits. The network is not trained, and the copies are reused if they exist.
+/// Copies the weights of a network that is not trained to 16 bits. Buffers from earlier copies are used again.
 pub fn copy_untrained_weights(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
     let precision = shared.settings.precision;
     if precision == Precision::F32 {

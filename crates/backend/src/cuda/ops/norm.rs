@@ -308,8 +308,8 @@ impl Planned<Cuda> for Plan {
             None => n,
         };
         let (residual, summand) = (read(self.op.residual, &self.residual), read(second, &self.second));
-        // Forward: moments, then the result. Backward: sums, then dx. With a second gradient or a residual, the pass
-        // that sums also stores the combined gradient.
+        // How often the kernels read or write a tensor of n elements. Forward: moments, then the result. Backward:
+        // sums, then dx. With a second gradient or a residual, the pass that sums also stores the combined gradient.
         let stored = usize::from(second || self.op.residual);
         let Traffic { forward, backward } = self.shared.traffic(3 * n + residual, (5 + stored) * n + summand);
         let mask = self.mask.bytes();
@@ -371,7 +371,7 @@ impl Planned<Cuda> for Plan {
             (true, Some(dx)) => shared.holds(dx, elems)?,
             (false, _) => dy,
         };
-        // in these modes the summing pass has already stored the masked gradient
+        // with a residual or a second gradient, the summing pass has already stored the masked gradient in dy
         let mode = if mode & (RESIDUAL | SECOND) == 0 { mode } else { 0 };
         let (affine, slopes) = (self.affine.slice(), self.slopes.slice());
         let (rows, channels, width) = (self.parts.rows, self.x.shape.c as u32, self.parts.width());
@@ -387,7 +387,7 @@ impl Planned<Cuda> for Plan {
         for (rows, seen) in groups.zip(self.seen[place].as_slice().chunks_exact(2 * c)) {
             let (mean, m2) = seen.split_at(c);
             let n = (rows.len() * plane) as f64;
-            // with statistics over the whole batch, this is only this rank's share in the sum
+            // if the statistics cover the whole batch, this adds only this rank's share to the sums
             let of = if self.global.is_some() { self.n } else { n };
             for i in 0..c {
                 let d = mean[i] - f64::from(running[i]);

@@ -1,4 +1,5 @@
-//! Pooling. Backward gathers: each input cell adds the gradients of the windows that contain it, in a fixed order.
+//! Pooling. The backward pass gathers: for each input cell it adds the gradients of all windows that contain the cell,
+//! in a fixed order.
 
 use std::rc::Rc;
 
@@ -68,8 +69,8 @@ fn windows_table(windows: &[Window]) -> Vec<u32> {
     windows.iter().flat_map(|w| [w.from as u32, w.to as u32, w.padded as u32]).collect()
 }
 
-/// For each of `size` cells, returns the first output whose window contains it, and the end. Windows must begin and end
-/// in order.
+/// For each of `size` cells, returns the first output whose window contains the cell, and the output after the last
+/// such one. Windows must begin and end in order.
 fn holders_table(windows: &[Window], size: usize) -> Vec<u32> {
     let holders = |cell: usize| {
         let first = windows.partition_point(|w| w.to <= cell);

@@ -18,7 +18,7 @@ pub struct GpuShortcut {
     sizes: CudaBuf,
     pub x: TensorDesc,
     pub y: TensorDesc,
-    /// Number of elements that it copies.
+    /// Number of elements that the shortcut copies.
     pub copied_elems: usize,
 }
 
@@ -42,7 +42,8 @@ impl GpuShortcut {
     }
 }
 
-/// Returns true if kernels that read 16 bytes of channels at a time can read through a shortcut.
+/// Returns true if the batch-norm kernels, which read 16 bytes of channels at a time, can do a shortcut's work: all its
+/// numbers of channels must fill whole groups of 16 bytes.
 pub fn in_whole_packs(shared: &Shared, of: &ShapedShortcut) -> bool {
     let pack = shared.geometry().widest();
     [of.x.c, of.shortcut.before(of.x), of.shortcut.out_channels].iter().all(|channels| channels.is_multiple_of(pack))

@@ -23,7 +23,7 @@ kernels! {
         token: u32,
     }
 
-    /// Copies the gradients back. The other rows get zero gradients.
+    /// Copies dy to row `token` of each image in dx. The other rows get zero gradients.
     token_backward: TokenBackward over threads(images * plane * channels) {
         dy: [Activation; images * channels],
         dx: [Activation; images * plane * channels],

@@ -23,11 +23,12 @@ pub struct ScheduleError {
 pub struct AfterWarmup {
     /// The step, counted from the start of the run.
     pub step: u64,
-    /// Steps since the end of the warm-up.
+    /// Steps since the end of the warm-up. Does not grow after the end of the run.
     pub since: u64,
     /// The fraction of the steps after the warm-up that is finished, from 0 to 1.
     pub part: f64,
-    /// Number of steps after the warm-up, at least 1. If the run was extended, the number in the original plan.
+    /// Number of steps after the warm-up, at least 1. If the run was extended during this decay, the number before the
+    /// extension.
     pub length: u64,
     /// How often the plateau schedule has lowered the rate.
     pub drops: u32,
@@ -71,7 +72,7 @@ section! {
     pub struct Step {
         /// Epochs at which the rate is multiplied by gamma, in ascending order. They are counted from 0 and include the warm-up.
         required milestones: Vec<f64>;
-        /// Factor.
+        /// Factor by which the rate is multiplied.
         optional gamma: f64 = 0.1, in Range::Positive;
     }
 }
@@ -89,7 +90,7 @@ section! {
     pub struct Polynomial {
         /// Final rate, scaled like base_lr.
         optional end_lr: f64 = 0.0, in Range::AtLeast(0.0);
-        /// Exponent.
+        /// Exponent of 1 - u.
         optional power: f64 = 1.0, in Range::Positive;
     }
 }
@@ -97,7 +98,7 @@ section! {
 section! {
     /// The rate is multiplied by gamma every decay_epochs.
     pub struct Exponential {
-        /// Factor.
+        /// Factor by which the rate is multiplied.
         optional gamma: f64 = 0.1, in Range::Positive;
         /// Number of epochs in which the rate falls by the factor gamma.
         optional decay_epochs: f64 = 1.0, in Range::Positive;
@@ -224,8 +225,8 @@ impl<'de> Deserialize<'de> for WarmupFrom {
     }
 }
 
-// Cosine with warm restarts (Loshchilov and Hutter 2017, arXiv 1608.03983), with PyTorch's cycles, and with timm's
-// factor between cycles.
+// Cosine with warm restarts (Loshchilov and Hutter 2017, arXiv 1608.03983). The cycle lengths are defined as in
+// PyTorch. As in timm, the highest rate can change by a factor from cycle to cycle.
 
 section! {
     /// The rate repeatedly follows half a cosine down to end_lr, as in PyTorch's CosineAnnealingWarmRestarts with an update per step.
@@ -296,7 +297,7 @@ section! {
         optional final_div_factor: f64 = 1e4, in Range::AtLeast(1.0);
         /// Whether the rate follows half a cosine or a straight line.
         optional anneal: Anneal = Anneal::Cosine;
-        /// Whether the rate first falls to the first rate, in as many steps as it rose, and only then below it.
+        /// Whether the rate falls in two phases: to its initial value in as many steps as it rose, and then below this value.
         optional three_phase: bool = false;
         /// Whether the momentum (adam, adamw, lamb, lion: beta1) falls from max_momentum to base_momentum while the rate rises, and then
         /// rises again.
@@ -358,7 +359,7 @@ impl Decay for OneCycle {
         let (first, last) = (self.div_factor(), self.div_factor() * self.final_div_factor());
         let percent = 100.0 * self.pct_start();
         format!(
-            ", one cycle: rises from 1/{} of it in {percent} % of the steps, then falls to 1/{}",
+            ", one cycle: rises from 1/{} of this rate in {percent} % of the steps, then falls to 1/{}",
             rounded(first),
             rounded(last)
         )
@@ -391,7 +392,7 @@ section! {
     pub struct Plateau {
         /// Score that the schedule follows.
         optional score: Parsed<ScoreName> = Parsed::new("loss", ScoreName::LOSS);
-        /// Factor.
+        /// Factor by which the rate is multiplied.
         optional gamma: f64 = 0.1, in Range::OpenFraction(0.1);
         /// Number of consecutive evaluations without a better score that are tolerated. The rate falls at the next one.
         optional patience: u32 = 10;

@@ -67,8 +67,8 @@ impl Schedule {
         })
     }
 
-    /// Returns the rate of optimizer step `step`, counted from 0 over the whole run. After the end, returns the last
-    /// rate.
+    /// Returns the rate of optimizer step `step`, counted from 0 over the whole run. A decay that depends on the length
+    /// of the run keeps its last rate after the end.
     pub fn lr(&self, step: u64) -> f64 {
         if step < self.warmup_steps {
             let done = step as f64 / self.warmup_steps as f64;
@@ -165,7 +165,8 @@ pub struct Extension {
 }
 
 impl Extension {
-    /// Changes the schedule if necessary, and returns a note for the log that describes the new rates.
+    /// Records the extension in `schedule.stretched` if it changes a decay that has begun. Returns a note for the log
+    /// that describes the new rates.
     pub fn apply(&self, spec: &mut ScheduleSpec) -> Result<String, ScheduleError> {
         let Extension { step, steps_per_epoch, batch, before, epochs, drops } = *self;
         let old = Schedule::new(spec, batch, before, steps_per_epoch)?;
@@ -204,7 +205,7 @@ impl Extension {
 struct Stretch {
     /// The step at which the run was extended.
     at: u64,
-    /// The last step of the plan before the extension.
+    /// The number of steps of the run that were planned before the extension.
     end: u64,
 }
 
@@ -219,8 +220,8 @@ impl Stretches {
         Self(epochs.chunks_exact(2).map(|pair| Stretch { at: steps(pair[0]), end: steps(pair[1]) }).collect())
     }
 
-    /// Returns the last step of the run, as planned when the decay that is active at `step` began. `end` is the last
-    /// step of the current plan.
+    /// Returns the number of steps of the run, as planned when the decay that is active at `step` began. `end` is the
+    /// number of steps in the current plan.
     pub fn planned(&self, step: u64, end: u64) -> u64 {
         let (stretches, end) = self.extensions_at(step, end);
         stretches.first().map_or(end, |first| first.end)
@@ -284,7 +285,9 @@ section! {
         /// Epochs of linear warm-up, updated each step. Must be less than epochs.
         default warmup_epochs: f64 = 0.0, in Range::AtLeast(0.0);
         /// Learning rate at the start of the warm-up. "base" is base_lr.
-        absent warmup_from: WarmupFrom = "\"base\" if the target is higher, else 0", in Range::AtLeast(0.0);
+        absent warmup_from: WarmupFrom =
+            "\"base\" if the scaled learning rate (base_lr x batch / reference_batch) is higher than base_lr, else 0",
+            in Range::AtLeast(0.0);
         /// Written by --extend-epochs, as pairs of epochs. Each time the run was extended, the first number is the epoch of the extension
         /// and the second is the epoch at which the decay would have ended. If both are equal, the run had already ended, and later rates
         /// follow the longer run.
@@ -311,7 +314,10 @@ impl ScheduleSpec {
             return wrong("warmup_epochs", format!("must be below epochs = {epochs}, got {}", number_text(warmup)));
         }
         if self.warmup_from.is_some() && warmup == 0.0 {
-            return wrong("warmup_from", "has no effect with warmup_epochs = 0".into());
+            return wrong(
+                "warmup_from",
+                "has no effect with warmup_epochs = 0; set schedule.warmup_epochs, or remove this key".into(),
+            );
         }
         check_stretched(self.stretched.as_deref().unwrap_or_default())?;
         self.kind.settings().check(warmup)

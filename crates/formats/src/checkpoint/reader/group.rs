@@ -320,8 +320,10 @@ pub(super) fn read_array(source: &Source, address: u64) -> Result<(Vec<usize>, V
     messages.iter().try_for_each(check_message)?;
     let one = |kind, what| {
         let mut found = messages.iter().filter(|message| message.kind == kind).map(Message::cursor);
-        let first = found.next().filter(|_| found.next().is_none());
-        first.ok_or_else(|| Fault::layout(address, format!("an array must have exactly one {what}")))
+        let first = found.next();
+        let count = usize::from(first.is_some()) + found.count();
+        let why = || Fault::layout(address, format!("an array must have exactly one {what}, found {count}"));
+        first.filter(|_| count == 1).ok_or_else(why)
     };
     let space = one(kind::DATASPACE, "shape")?;
     let shape = object::parse_shape(space)?
@@ -344,13 +346,13 @@ fn check_contiguous(layout: &mut Cursor<'_>) -> Result<(), Fault> {
     layout.exactly(3, 1, "array layout version")?;
     let (at, class) = (layout.at(), layout.u8()?);
     let name = match class {
-        0 => "within its header",
-        1 => "in one piece",
-        2 => "in chunks",
-        3 => "in other data sets (virtual storage)",
-        _ => "in an unknown way",
+        0 => "compact",
+        1 => "contiguous",
+        2 => "chunked",
+        3 => "virtual",
+        _ => "unknown",
     };
-    expect(class == 1, at, || format!("expected values in one piece, they are stored {name}"))
+    expect(class == 1, at, || format!("expected contiguous storage, got {name} storage"))
 }
 
 /// Rejects messages that would change the values or their place.

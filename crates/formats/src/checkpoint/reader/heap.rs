@@ -75,7 +75,9 @@ impl<'a> Heap<'a> {
             sizes && first <= largest && largest <= 1 << 32 && width <= 1 << 10 && bits <= 64 && most <= largest;
         expect(sound, at, || {
             format!(
-                "a heap of {width} blocks a row, {first} to {largest} bytes each, objects up to {most}, {bits} bits"
+                "a heap with {width} blocks per row, blocks of {first} to {largest} bytes, objects of up to {most} bytes, and offsets of \
+                 {bits} bits. Expected powers of two for the first three numbers, up to 1024 blocks per row, the first size not above \
+                 the second, blocks of up to 4 GiB, objects that fit into a block, and offsets of up to 64 bits"
             )
         })?;
         let bytes = |most: u64| u64::from(most.max(1).ilog2()) / 8 + 1;

@@ -24,7 +24,8 @@ pub(super) mod kind {
 /// Maximum length of a header before its messages.
 const PREFIX: u64 = 14;
 
-/// Maximum number of pieces per header. trireme writes fewer than ten.
+/// Maximum number of blocks of messages per header: the first one and its continuation blocks. trireme writes fewer than
+/// ten.
 const MAX_PIECES: usize = 256;
 
 /// Maximum number of messages per header. trireme writes fewer than thirty, because more than eight members are stored
@@ -58,7 +59,7 @@ pub(super) fn messages(source: &Source, address: u64) -> Result<Vec<Message>, Fa
     let (mut seen, mut messages) = (BTreeSet::new(), Vec::new());
     while let Some((at, length)) = pieces.pop() {
         expect(seen.insert(at) && seen.len() <= MAX_PIECES, at, || "a circular object header".into())?;
-        let block = source.block(at, length, "a piece of an object header")?;
+        let block = source.block(at, length, "the messages of an object header")?;
         let mut cursor = block.cursor();
         while let Some(message) = next_message(&mut cursor)? {
             match message.kind {
@@ -74,8 +75,8 @@ pub(super) fn messages(source: &Source, address: u64) -> Result<Vec<Message>, Fa
     Ok(messages)
 }
 
-/// Returns the next message of a piece, or `None` if the rest is too short for a message. HDF5 leaves such a gap at the
-/// end of a piece.
+/// Returns the next message, or `None` if the rest is too short for a message. HDF5 leaves such a gap at the end of the
+/// header and of each continuation block.
 fn next_message(cursor: &mut Cursor<'_>) -> Result<Option<Message>, Fault> {
     if cursor.rest().len() < 4 {
         return Ok(None);
@@ -87,15 +88,16 @@ fn next_message(cursor: &mut Cursor<'_>) -> Result<Option<Message>, Fault> {
     Ok(Some(Message { kind, at, bytes: cursor.take(length)?.to_vec() }))
 }
 
-/// Returns the offset and length of the messages in the next piece, without its signature and checksum.
+/// Returns the offset and length of the messages in the continuation block that `message` refers to, without its
+/// signature and checksum.
 fn continuation(source: &Source, message: &Message) -> Result<(u64, u64), Fault> {
     let mut cursor = message.cursor();
-    let (at, length) = (cursor.present("the next piece of an object header")?, cursor.uint(8)?);
-    let mark = source.block(at, 4, "a piece of an object header")?;
-    expect(mark.bytes() == b"OCHK", at, || "expected OCHK, the next piece of an object header".into())?;
-    let inner = length.checked_sub(8).ok_or_else(|| {
-        Fault::layout(at, format!("a piece of an object header has {length} bytes, expected at least 8"))
-    })?;
+    let (at, length) = (cursor.present("a continuation block of an object header")?, cursor.uint(8)?);
+    let mark = source.block(at, 4, "a continuation block of an object header")?;
+    expect(mark.bytes() == b"OCHK", at, || "expected OCHK, the signature of a continuation block".into())?;
+    let inner = length
+        .checked_sub(8)
+        .ok_or_else(|| Fault::layout(at, format!("a continuation block has {length} bytes, expected at least 8")))?;
     Ok((at + 4, inner))
 }
 

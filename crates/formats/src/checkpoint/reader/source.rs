@@ -87,7 +87,7 @@ impl Source {
     pub(super) fn count_value_bytes(&self, bytes: u64, at: u64) -> Result<(), Fault> {
         let left = self.values.get().checked_sub(bytes);
         self.values
-            .set(left.ok_or_else(|| Fault::layout(at, "its parts overlap: together they are larger than the file"))?);
+            .set(left.ok_or_else(|| Fault::layout(at, "values overlap: together they are larger than the file"))?);
         Ok(())
     }
 
@@ -95,7 +95,9 @@ impl Source {
     /// many.
     pub(super) fn count_part(&self, at: u64) -> Result<(), Fault> {
         let left = self.parts.get().checked_sub(1);
-        self.parts.set(left.ok_or_else(|| Fault::layout(at, format!("the file has more than {MAX_PARTS} parts")))?);
+        self.parts.set(left.ok_or_else(|| {
+            Fault::layout(at, format!("the file has more than {MAX_PARTS} group members and strings"))
+        })?);
         Ok(())
     }
 
@@ -137,8 +139,8 @@ impl<'a> Cursor<'a> {
     pub(super) fn take(&mut self, length: u64) -> Result<&'a [u8], Fault> {
         let have = self.rest.len();
         let split = usize::try_from(length).ok().and_then(|length| self.rest.split_at_checked(length));
-        let (taken, rest) =
-            split.ok_or_else(|| Fault::layout(self.at, format!("expected {length} bytes, {have} left")))?;
+        let (taken, rest) = split
+            .ok_or_else(|| Fault::layout(self.at, format!("expected {length} bytes, but only {have} are left")))?;
         (self.at, self.rest) = (self.at + length, rest);
         Ok(taken)
     }
@@ -163,7 +165,7 @@ impl<'a> Cursor<'a> {
     /// Reads an address that must exist. `what` describes its target in messages.
     pub(super) fn present(&mut self, what: &str) -> Result<u64, Fault> {
         let at = self.at;
-        self.address()?.ok_or_else(|| Fault::layout(at, format!("no address of {what}")))
+        self.address()?.ok_or_else(|| Fault::layout(at, format!("the address of {what} is undefined")))
     }
 
     /// Reads a signature and the version after it.

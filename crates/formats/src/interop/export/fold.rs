@@ -20,8 +20,8 @@ impl Trained {
     }
 }
 
-/// Merges each batch norm into the layer before it, if no other layer reads that layer's output. Returns a note with
-/// the number of merged batch norms.
+/// Merges each batch norm into the layer before it, if that layer is a convolution or linear layer without ReLU and no
+/// other layer reads its output. Returns a note with the number of merged batch norms.
 pub(crate) fn fold(trained: &mut Trained) -> Result<String, Error> {
     let norms = trained.network.net.nodes.iter().filter(|node| matches!(node.op, Op::Norm(_))).count();
     let foldable: Vec<bool> = trained.network.net.nodes.iter().map(|node| folds(&trained.network, node)).collect();

@@ -32,11 +32,11 @@ pub enum Format {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub format: Format,
-    /// Store weights in 16 bits.
+    /// True if weights are stored in 16 bits.
     pub half: bool,
-    /// Merge batch norms into the layers before them.
+    /// True if batch norms are merged into the layers before them.
     pub fold: bool,
-    /// The graph reads the bytes of pixels instead of normalised values. Only for ONNX.
+    /// True if the graph reads stored pixel values instead of normalised values. Only for ONNX.
     pub preprocess: bool,
     pub force: bool,
 }
@@ -120,7 +120,7 @@ pub enum Error {
     #[error("{}: {why}", .path.display())]
     Name {
         path: PathBuf,
-        /// The expected name.
+        /// What is wrong with the name, and the expected one.
         why: String,
     },
     /// The file would exceed the format's limit.

@@ -53,7 +53,8 @@ pub fn check(model: &Path, out: &Path, settings: &Settings) -> Result<(), Error>
 ///
 /// # Errors
 /// Returns [`Error::Name`] if the format does not allow the name, [`Error::Op`] if the format cannot express a layer,
-/// [`Error::Half`] if a weight is too large for 16 bits, and [`Error::Io`] if writing fails.
+/// [`Error::Network`] if the weights do not fit the network or the options, [`Error::Half`] if a weight is too large
+/// for 16 bits, [`Error::TooLarge`] if an ONNX file would be too large, and other errors if writing fails.
 pub fn write(mut trained: Trained, out: &Path, settings: &Settings) -> Result<Exported, Error> {
     let files: Vec<PathBuf> = settings.format.files(out)?.into_iter().map(|(path, _)| path).collect();
     let mut notes = Vec::new();

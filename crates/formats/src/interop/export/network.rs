@@ -129,7 +129,10 @@ pub(crate) fn windows(pool: &Pool, x: Shape, y: Shape) -> Result<Windows, String
         let reach = (to[axis] - 1) * stride[axis] + window[axis];
         let beyond = reach.saturating_sub(from[axis] + pads[axis] + pads[axis + 2]);
         if beyond > 0 && *kind == PoolKind::AvgCountPad {
-            return Err("it includes its padding in averages, but its last window reaches beyond the padding".into());
+            return Err(
+                "it counts its padding in averages, but its last window reaches beyond the padding (ceil = true)"
+                    .into(),
+            );
         }
         all[axis + 2] += beyond;
     }

@@ -1,4 +1,4 @@
-//! Computes the [`Network`] of a net with the mappings of its ops.
+//! Builds the [`Network`] that an export reads: a net with what is known about each of its tensors.
 
 use net::{NetSpec, Op};
 
@@ -6,7 +6,8 @@ use super::format::Error;
 use super::network::Network;
 use crate::interop::ops::mapping;
 
-/// Computes shapes, dimensions and signs of all tensors.
+/// Computes for each tensor its shape, whether it is a flat vector or an image, and whether its values are never
+/// negative.
 ///
 /// # Errors
 /// Returns [`Error::Network`] if the layers do not fit together.

@@ -51,18 +51,19 @@ impl Trained {
         }
     }
 
-    /// Changes the last layer so that it predicts numbers in the targets' units instead of standard deviations. Does
+    /// Changes the last layer so that it predicts numbers in the targets' units instead of standardised numbers. Does
     /// nothing if labels are classes.
     ///
     /// # Errors
-    /// Returns [`Error::Network`] if the last layer is not a linear layer with a bias.
+    /// Returns [`Error::Network`] if the last layer is not a linear layer with a bias and without ReLU.
     pub(crate) fn restore_targets(&mut self) -> Result<(), Error> {
         let (targets, nodes) = (&self.model.targets, &self.network.net.nodes);
         let last = nodes.last().filter(|node| matches!(&node.op, Op::Linear(linear) if linear.bias && !linear.relu));
         let layer = last.and_then(|node| self.layers.get_mut(&node.name));
         let why = || Error::Network {
             network: self.model.network.clone(),
-            why: "its targets have a scale, but its last layer is not a linear layer with a bias that could contain it"
+            why: "the model predicts standardised targets, and an export puts their mean and deviation into the last \
+                  layer, which must be a linear layer with a bias and without ReLU"
                 .into(),
         };
         match (targets.is_empty(), layer) {

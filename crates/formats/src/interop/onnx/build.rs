@@ -14,8 +14,7 @@ use super::tensor::{Constant, Values};
 /// A tensor of a layer: its field, such as `weight`, its shape and its values.
 pub(crate) type Weight = (&'static str, Vec<usize>, Vec<f32>);
 
-/// Returns true if no value of an op's output is negative. The flags say for each input whether no value of it is
-/// negative.
+/// Returns true if no value of an op's output is negative. The list has `true` for each input without negative values.
 pub(crate) type SignRule = fn(&Op, &[bool]) -> bool;
 
 pub(crate) struct Build<'a> {
@@ -136,13 +135,14 @@ impl<'a> Build<'a> {
         if Self::has(node, at) { self.constant(node, at).map(Some) } else { Ok(None) }
     }
 
-    /// Returns the integers of input number `at`. In older opsets, they are in the attribute `name` instead.
+    /// Returns the integers of input number `at`. In older opsets, they are in the attribute `name` instead. Returns `None` if the node has
+    /// neither.
     pub fn numbers(&self, node: &Node<'a>, at: usize, name: &str) -> Result<Option<Vec<i64>>, String> {
         let given = self.given(node, at)?.map(|constant| constant.ints());
         Ok(given.or_else(|| node.ints(name).map(<[i64]>::to_vec)))
     }
 
-    /// Returns an input as a tensor of the network. Adds a layer if the input is a [`Value::Function`].
+    /// Returns an input as a tensor of the network. Adds a layer if the input is a [`Value::Function`] or padded with zeros.
     pub fn view(&mut self, node: &Node<'a>, at: usize) -> Result<View, String> {
         let value = self.value(node, at)?;
         self.made(node.inputs[at], value)
@@ -157,7 +157,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Returns the tensor of a graph output.
+    /// Returns the tensor of a graph output. Adds a layer if the output is a [`Value::Function`] or padded with zeros.
     pub fn output(&mut self, name: &'a str) -> Result<View, String> {
         match self.values.get(name) {
             Some(value) => self.made(name, value.clone()),
@@ -182,7 +182,7 @@ impl<'a> Build<'a> {
                 Ok(view)
             }
             Value::Padded(_, Padding { fill: Fill::Mirrored, .. }) => {
-                Err("it reads a tensor padded with mirrored cells, but only blur pooling may".into())
+                Err("it reads a tensor padded with mirrored cells (mode=reflect), but only blur pooling may".into())
             }
             Value::Padded(_, Padding { fill: Fill::Lowest, .. }) => {
                 Err("it reads a tensor padded with -infinity, but only max pools may".into())
@@ -350,7 +350,8 @@ impl<'a> Build<'a> {
         let mut filter = vec![0.0; height * width];
         filter[top * width + left] = 1.0;
         let conv = Conv::new(channels, 1).depthwise(channels).kernel([height, width]).pads(zeros);
-        let note = "depthwise convolutions with a single one pad or crop images; `freeze.patterns` keeps them from being trained";
+        let note = "depthwise convolutions with a single weight of 1 pad or crop images; list them in `freeze.patterns`, so that they are \
+                    not trained";
         if !self.notes.iter().any(|other| other == note) {
             self.notes.push(note.into());
         }
@@ -379,7 +380,8 @@ impl<'a> Build<'a> {
     /// Counts bytes of weights that are computed from the file. Fails if they exceed the memory limit.
     pub fn take(&mut self, bytes: usize) -> Result<(), String> {
         let left = self.left.checked_sub(bytes);
-        self.left = left.ok_or("the nodes compute so many weights that they do not fit into memory")?;
+        self.left =
+            left.ok_or("the nodes compute more weights than the memory limit for a file of this size allows")?;
         Ok(())
     }
 

@@ -134,8 +134,8 @@ fn add_bias(build: &mut Build<'_>, name: &str, values: Vec<f32>) {
 }
 
 /// Merges a batch norm that the file stores as a multiplication and an addition. The multiplication has already become the layer-scale
-/// layer `name`. Both are merged into the convolution or linear layer before them. If another node also reads that layer, they become a
-/// depthwise convolution.
+/// layer `name`. Both are merged into the convolution or linear layer before them. If there is no such layer, or if it has a ReLU or
+/// another reader, they become a depthwise convolution.
 fn scaled_and_shifted(build: &mut Build<'_>, x: View, name: &str, shift: Vec<f32>) -> Result<Value, String> {
     let place = build.maker(x.id).ok_or("no node computes its input")?;
     let scale: Vec<f32> = build.weights.remove(name).into_iter().flatten().flat_map(|weight| weight.2).collect();
@@ -238,7 +238,7 @@ fn floats(constant: &Constant, round: impl Fn(f32) -> f32) -> Values {
 fn whole(constant: &Constant, least: i64, most: i64, kind: i64) -> Result<Values, String> {
     let fits = |n: i128| i64::try_from(n).ok().filter(|n| (least..=most).contains(n));
     let wrong = |shown: String| {
-        format!("it casts {shown} to {}, which does not have this number. Cast to float32", type_name(kind))
+        format!("it casts {shown} to {}, which cannot represent this number. Cast to float32", type_name(kind))
     };
     let values: Result<Vec<i64>, String> = match &constant.values {
         Values::Floats(_) | Values::Same(..) => constant

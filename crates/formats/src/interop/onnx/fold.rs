@@ -48,7 +48,7 @@ pub(super) fn is_folded(op: &str) -> bool {
     FOLDS.iter().any(|(name, _)| *name == op)
 }
 
-/// Computes a node if its operator is in [`FOLDS`] and all of its inputs are constants. Otherwise returns `None`.
+/// Computes a node if its operator is in [`FOLDS`], it has inputs, and all of them are constants. Otherwise returns `None`.
 ///
 /// # Errors
 /// Fails if the operator does not accept the inputs, or if the result exceeds the memory limit for the file.
@@ -78,7 +78,8 @@ pub(super) fn fold<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Option<
     Ok(Some(Value::Constant(Rc::new(constant))))
 }
 
-/// Returns the number of elements of the result, for operators whose result can be much larger than their inputs.
+/// Returns the number of elements of the result or an upper bound of it, for operators whose result can be much larger than their inputs.
+/// Returns `None` for other operators.
 fn elements_made(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Option<usize>, String> {
     Ok(match node.op {
         "Expand" => Some(elements(&sizes(&input(inputs, 1)?.ints())?)?.saturating_mul(first(inputs)?.values.len())),
@@ -98,7 +99,8 @@ fn input(inputs: &[Option<Rc<Constant>>], at: usize) -> Result<&Constant, String
     inputs.get(at).and_then(Option::as_deref).ok_or_else(|| format!("it has no input number {}", at + 1))
 }
 
-/// Returns the integers of input number `at`. In older opsets, they are in the attribute `name` instead.
+/// Returns the integers of input number `at`. In older opsets, they are in the attribute `name` instead. Returns `None` if the node has
+/// neither.
 fn numbers(node: &Node<'_>, inputs: &[Option<Rc<Constant>>], at: usize, name: &str) -> Option<Vec<i64>> {
     let given = inputs.get(at).and_then(Option::as_deref).map(Constant::ints);
     given.or_else(|| node.ints(name).map(<[i64]>::to_vec))
@@ -107,12 +109,15 @@ fn numbers(node: &Node<'_>, inputs: &[Option<Rc<Constant>>], at: usize, name: &s
 /// Converts integers to the sizes of a tensor.
 fn sizes(ints: &[i64]) -> Result<Vec<usize>, String> {
     let sizes: Option<Vec<usize>> = ints.iter().map(|n| usize::try_from(*n).ok()).collect();
-    sizes.filter(|sizes| sizes.len() <= DEEPEST).ok_or_else(|| format!("{ints:?} is not the shape of a tensor"))
+    sizes.filter(|sizes| sizes.len() <= DEEPEST).ok_or_else(|| match ints.len() > DEEPEST {
+        true => format!("a shape with {} dimensions is not supported, only up to {DEEPEST}", ints.len()),
+        false => format!("the shape {ints:?} has a negative size"),
+    })
 }
 
 fn elements(dims: &[usize]) -> Result<usize, String> {
     let product = dims.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
-    product.ok_or_else(|| format!("{dims:?} is not the shape of a tensor"))
+    product.ok_or_else(|| format!("the shape {dims:?} has too many elements"))
 }
 
 /// Converts an axis, which may be negative, to an index below `rank`.
@@ -136,7 +141,7 @@ fn picked(constant: &Constant, dims: Vec<usize>, places: impl Iterator<Item = us
 fn shaped(constant: &Constant, dims: Vec<usize>) -> Result<Constant, String> {
     match elements(&dims)? == constant.values.len() && dims.len() <= DEEPEST {
         true => Ok(Constant { dims, values: constant.values.clone() }),
-        false => Err(format!("a weight of {:?} cannot be reshaped to {dims:?}", constant.dims)),
+        false => Err(format!("a weight of the shape {:?} cannot be reshaped to {dims:?}", constant.dims)),
     }
 }
 
@@ -165,7 +170,7 @@ fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
         .map(|at| match (size(a, at), size(b, at)) {
             (n, m) if n == m || m == 1 => Ok(n),
             (1, m) => Ok(m),
-            _ => Err(format!("weights of {a:?} and {b:?} cannot be broadcast to one shape")),
+            _ => Err(format!("weights of the shapes {a:?} and {b:?} cannot be broadcast to one shape")),
         })
         .collect()
 }
@@ -240,7 +245,7 @@ fn product(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant,
         return Err("products over some of the axes are not supported, only products over all axes".into());
     }
     let product = x.ints().iter().try_fold(1i64, |product, n| product.checked_mul(*n));
-    let product = product.ok_or("its product is too large")?;
+    let product = product.ok_or("the product of the integers in its input is not an int64")?;
     let dims = if node.int("keepdims", 1) != 0 { vec![1; x.dims.len()] } else { Vec::new() };
     Ok(Constant { dims, values: Values::Ints(vec![product]) })
 }
@@ -255,7 +260,7 @@ fn filled(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, 
         Some(Values::Floats(values)) if values.len() == 1 => Values::Same(values[0], count),
         Some(Values::Ints(values)) if values.len() == 1 && count <= DEEPEST => Values::Ints(vec![values[0]; count]),
         Some(Values::Ints(values)) if values.len() == 1 => Values::Same(values[0] as f32, count),
-        Some(_) => return Err("its value must be a single number".into()),
+        Some(values) => return Err(format!("its value must be a single number, got {} numbers", values.len())),
     };
     Ok(Constant { dims, values })
 }
@@ -301,7 +306,7 @@ fn transpose(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constan
     let mut sorted = order.clone();
     sorted.sort_unstable();
     if sorted != (0..rank).collect::<Vec<_>>() {
-        return Err(format!("its perm {order:?} is not a permutation of {rank} dimensions"));
+        return Err(format!("its perm must list each of the {rank} dimensions once, got {order:?}"));
     }
     let mut strides = vec![1; rank];
     (0..rank.saturating_sub(1)).rev().for_each(|at| strides[at] = strides[at + 1] * x.dims[at + 1]);
@@ -316,7 +321,10 @@ fn concat(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, 
     let at = axis(node.int("axis", 0), parts[0].dims.len())?;
     let others = |part: &Constant| [&part.dims[..at], &part.dims[at + 1..]].concat();
     if let Some(part) = parts.iter().find(|part| part.dims.len() <= at || others(part) != others(parts[0])) {
-        return Err(format!("weights of {:?} and {:?} cannot be joined along axis {at}", parts[0].dims, part.dims));
+        return Err(format!(
+            "weights of the shapes {:?} and {:?} cannot be joined along axis {at}",
+            parts[0].dims, part.dims
+        ));
     }
     let mut dims = parts[0].dims.clone();
     dims[at] = parts.iter().map(|part| part.dims[at]).sum();
@@ -378,7 +386,10 @@ fn slice(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, S
     let steps = list(4, "steps").unwrap_or_else(|| vec![1; starts.len()]);
     if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
         let [ends, axes, steps] = [ends, axes, steps].map(|list| list.len());
-        return Err(format!("it has {} starts, {ends} ends, {axes} axes and {steps} steps", starts.len()));
+        return Err(format!(
+            "its starts, ends, axes and steps must have equal lengths, got {}, {ends}, {axes} and {steps}",
+            starts.len()
+        ));
     }
     let mut picks: Vec<Vec<usize>> = x.dims.iter().map(|n| (0..*n).collect()).collect();
     for (((start, end), along), step) in starts.into_iter().zip(ends).zip(axes).zip(steps) {

@@ -74,7 +74,7 @@ const POINTS: std::ops::RangeInclusive<i32> = -144..=144;
 const FAR: std::ops::RangeInclusive<i32> = 4..=24;
 
 /// Functions are also compared just below and above each of their constants, because a constant may be a bound. These
-/// are the factors.
+/// points are a constant times each of these factors.
 const SIDES: [f64; 2] = [0.99, 1.01];
 
 /// Largest relative difference of equal functions. Exporters round their constants to f32.
@@ -127,7 +127,7 @@ impl Function {
         }
     }
 
-    /// Returns the activation that computes this function.
+    /// Returns the activation that computes this function, or `None` if there is none.
     pub fn activation(&self) -> Option<Activation> {
         if !self.is_small() {
             return None;

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use net::{Activation, Id, NetSpec, Node, Norm, Op};
 
-/// Returns the same network with as few layers as possible.
+/// Returns an equivalent network with fewer layers: removes identities and layers that the output does not depend on,
+/// and merges sums and ReLUs.
 pub(super) fn fuse(net: NetSpec) -> NetSpec {
     let kept: Vec<bool> = net
         .serving()

@@ -120,11 +120,14 @@ impl<'a> Graph<'a> {
                 15 => return Err("it has sparse weights, which are not supported. Store them as dense tensors".into()),
                 _ => {}
             }
-            if graph.nodes.len() > MOST || graph.tensors.len() > MOST || graph.outputs.len() > MOST_VALUES {
-                return Err(format!("it has more than {MOST} nodes or weights, or more than {MOST_VALUES} outputs"));
-            }
-            if graph.inputs.len() > MOST + MOST_VALUES {
-                return Err(format!("it has more than {} inputs", MOST + MOST_VALUES));
+            let limits = [
+                ("nodes", graph.nodes.len(), MOST),
+                ("weights", graph.tensors.len(), MOST),
+                ("inputs", graph.inputs.len(), MOST + MOST_VALUES),
+                ("outputs", graph.outputs.len(), MOST_VALUES),
+            ];
+            if let Some((what, _, most)) = limits.into_iter().find(|(_, count, most)| count > most) {
+                return Err(format!("it has more than {most} {what}, which is the limit"));
             }
         }
         let Self { nodes, inputs, tensors, .. } = &mut graph;
@@ -194,7 +197,7 @@ fn dims(message: Message<'_>) -> Result<Vec<Dim<'_>>, String> {
             continue;
         }
         if dims.len() == 8 {
-            return Err("it has an input with more than 8 dimensions".into());
+            return Err("it has an input or output with more than 8 dimensions".into());
         }
         let mut dim = Dim::Named("?");
         for field in field.message()? {
@@ -224,9 +227,13 @@ impl<'a> Node<'a> {
                 7 => node.domain = field.text()?,
                 _ => {}
             }
-            let values = node.inputs.len().max(node.outputs.len());
-            if values > MOST_VALUES || node.attributes.len() > MOST_ATTRIBUTES {
-                return Err(format!("node {}: too many inputs or attributes", node.label()));
+            let limits = [
+                ("inputs", node.inputs.len(), MOST_VALUES),
+                ("outputs", node.outputs.len(), MOST_VALUES),
+                ("attributes", node.attributes.len(), MOST_ATTRIBUTES),
+            ];
+            if let Some((what, _, most)) = limits.into_iter().find(|(_, count, most)| count > most) {
+                return Err(format!("node {}: it has more than {most} {what}, which is the limit", node.label()));
             }
         }
         Ok(node)
@@ -316,7 +323,7 @@ impl<'a> Attribute<'a> {
     }
 }
 
-/// Counts how often each tensor is read. A layer may change its weights only if a single node reads its output.
+/// Counts how often each tensor is read. The weights of a layer may be changed only if a single node reads its output.
 pub(crate) struct Readers<'a> {
     /// How often each name is read. A graph output also counts as a reader.
     names: BTreeMap<&'a str, usize>,

@@ -1,5 +1,7 @@
 //! Reads protobuf messages as a sequence of fields with number and value.
 
+use std::fmt;
+
 use loaders::protobuf::{Fields, Value, varint};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,7 +31,7 @@ impl<'a> Iterator for Message<'a> {
         if field.is_err() {
             self.0 = Fields(&[]);
         }
-        Some(field.map(|(number, value)| Field { number, value }).map_err(|damage| damage.to_string()))
+        Some(field.map(|(number, value)| Field { number, value }).map_err(invalid))
     }
 }
 
@@ -47,7 +49,7 @@ impl<'a> Field<'a> {
     }
 
     pub fn text(&self) -> Result<&'a str, Damage> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| format!("field {} is not UTF-8", self.number))
+        std::str::from_utf8(self.bytes()?).map_err(|_| self.odd("UTF-8"))
     }
 
     pub fn int(&self) -> Result<i64, Damage> {
@@ -72,7 +74,7 @@ impl<'a> Field<'a> {
             return Ok(());
         };
         while !packed.is_empty() && into.len() <= most {
-            into.push(varint(&mut packed).map_err(|damage| damage.to_string())? as i64);
+            into.push(varint(&mut packed).map_err(invalid)? as i64);
         }
         Ok(())
     }
@@ -87,8 +89,12 @@ impl<'a> Field<'a> {
     }
 
     fn odd(&self, expected: &str) -> Damage {
-        format!("field {} is not {expected}", self.number)
+        invalid(format_args!("protobuf field {} is not {expected}", self.number))
     }
+}
+
+fn invalid(why: impl fmt::Display) -> Damage {
+    format!("{why}, so the file is not ONNX, or is damaged. Export or download it again")
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub(super) struct Names {
 
 impl Names {
     /// Returns a new unique name. Prefers the module path in the name of the weight, for example `layer1.0.conv1` from
-    /// `layer1.0.conv1.weight`. Otherwise uses the name of the node.
+    /// `layer1.0.conv1.weight`. Otherwise uses the name of the node, or of the op if the node's name is empty.
     pub fn take(&mut self, weight: Option<&str>, label: &str, op: &str) -> String {
         let path =
             weight.and_then(|weight| [".weight", ".layer_scale"].iter().find_map(|end| weight.strip_suffix(end)));

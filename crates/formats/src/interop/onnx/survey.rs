@@ -19,7 +19,8 @@ use crate::checkpoint::Tensor;
 pub struct Survey {
     pub path: PathBuf,
     pub nodes: usize,
-    /// Each unsupported node as `node NAME (OP): why`.
+    /// Each unsupported node as `node NAME (OP): why`. If all nodes are supported, but not the output of the graph, only a message about
+    /// the output.
     pub unsupported: Vec<String>,
     /// Number of nodes that were not checked, because they depend on an unsupported node.
     pub behind: usize,
@@ -51,8 +52,8 @@ const MOST: u64 = i32::MAX as u64;
 /// Reads and converts a file.
 ///
 /// # Errors
-/// Fails if the file is not an ONNX model, has an unknown opset, or does not have an image of fixed size as its input.
-/// Unsupported nodes are not an error here. [`Survey::network`] returns the error for them.
+/// Fails if the file is too large or not an ONNX model, has an unknown opset, has nodes in the wrong order or in a cycle, or does not have
+/// exactly one input, an image of fixed size. Unsupported nodes are not an error here. [`Survey::network`] returns the error for them.
 pub fn read(path: &Path) -> Result<Survey, Error> {
     let io = |source| Error::Io { path: path.to_path_buf(), source };
     let bytes = regular::open(path).and_then(|file| file.metadata()).map_err(io)?.len();
@@ -78,7 +79,7 @@ impl Survey {
     /// Returns the network.
     ///
     /// # Errors
-    /// Returns [`Error::Nodes`] if there are unsupported nodes.
+    /// Returns [`Error::Nodes`] if [`Survey::unsupported`] is not empty.
     pub fn network(self) -> Result<Network, Error> {
         self.network.ok_or(Error::Nodes { path: self.path, nodes: self.unsupported })
     }
@@ -153,15 +154,22 @@ fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
 
 const ATTENTION: [&str; 3] = ["Attention", "MultiHeadAttention", "GroupQueryAttention"];
 
+/// Number of inputs that a message lists.
+const MOST_NAMED: usize = 5;
+
 /// Returns the name, the shape and the layout of the input image.
 fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
     let [Input { name, kind, dims }] = &graph.inputs[..] else {
         let names: Vec<&str> = graph.inputs.iter().map(|input| input.name).collect();
+        if names.is_empty() {
+            return Err("no node reads an input of the graph, expected one, the images".into());
+        }
+        let first = names[..names.len().min(MOST_NAMED)].join(", ");
+        let more = if names.len() > MOST_NAMED { ", ..." } else { "" };
         return Err(format!(
-            "the nodes read {} inputs ({}), expected one, the images. Store the values of the others in the file, as \
+            "the nodes read {} inputs ({first}{more}), expected one, the images. Store the values of the others in the file, as \
              tf2onnx.convert.from_keras does",
-            names.len(),
-            names.join(", ")
+            names.len()
         ));
     };
     if *kind != FLOAT {
@@ -242,7 +250,10 @@ pub(super) fn check(graph: &Graph<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Describes a cycle from `from` through `to` back. If there is no cycle, says that the nodes are in the wrong order.
+/// Maximum number of nodes of a cycle that a message lists.
+const MOST_IN_CYCLE: usize = 8;
+
+/// Describes a cycle from `from` through `to` back to `from`, if there is one. Otherwise says that the nodes are in the wrong order.
 fn why(graph: &Graph<'_>, makers: &BTreeMap<&str, usize>, from: usize, to: usize) -> String {
     let mut before: BTreeMap<usize, usize> = BTreeMap::new();
     let mut open = vec![to];
@@ -255,8 +266,14 @@ fn why(graph: &Graph<'_>, makers: &BTreeMap<&str, usize>, from: usize, to: usize
                 way.push(step);
             }
             way.reverse();
+            // the cycle begins and ends with `from`, but the nodes that do not fit into the message are only counted
             let names: Vec<&str> = [from].iter().chain(&way).map(|at| graph.nodes[*at].label()).collect();
-            return format!("the nodes form a cycle, where each reads the output of the next: {}", names.join(" -> "));
+            let named = names[..names.len().min(MOST_IN_CYCLE)].join(" -> ");
+            let more = match names.len().saturating_sub(MOST_IN_CYCLE) {
+                0 => String::new(),
+                _ => format!(" -> ... ({} nodes in the cycle)", way.len()),
+            };
+            return format!("the nodes form a cycle, where each reads the output of the next: {named}{more}");
         }
         for next in graph.nodes[at].inputs.iter().filter_map(|input| makers.get(input)) {
             if *next != to && !before.contains_key(next) {
@@ -280,7 +297,7 @@ pub enum Error {
     #[error("{}: {}", .path.display(), first_of(.nodes))]
     Nodes {
         path: PathBuf,
-        /// One message per unsupported node, of the form `node NAME (OP): why`. There is at least one.
+        /// The messages in [`Survey::unsupported`]. There is at least one.
         nodes: Vec<String>,
     },
 }

@@ -48,8 +48,10 @@ impl<'a> Stored<'a> {
                 2 => tensor.kind = field.int()?,
                 4 | 10 => field.fixed(&mut tensor.fixed)?,
                 5 | 7 | 11 if tensor.ints.len() < MOST_PIECES => tensor.ints.push(field),
-                5 | 7 | 11 => return Err("a tensor has integers that are not packed".into()),
-                6 => return Err("a tensor has strings".into()),
+                5 | 7 | 11 => {
+                    return Err("a tensor stores its integers as separate fields. Save the model with onnx.save, which packs them".into());
+                }
+                6 => return Err("a tensor contains strings, expected numbers".into()),
                 8 => tensor.name = field.text()?,
                 9 => tensor.raw = Some(field.bytes()?),
                 13 => tensor.external = location(field.message()?)?.or(tensor.external),
@@ -75,7 +77,12 @@ impl<'a> Stored<'a> {
         let dims: Option<Vec<usize>> = self.dims.iter().map(|n| usize::try_from(*n).ok()).collect();
         let elements = |dims: &Vec<usize>| dims.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
         let fits = dims.filter(|dims| dims.len() <= DEEPEST).and_then(|dims| Some((elements(&dims)?, dims)));
-        let Some((elements, dims)) = fits else { return wrong(format!("its shape {:?} is not valid", self.dims)) };
+        let Some((elements, dims)) = fits else {
+            return wrong(format!(
+                "its shape {:?} has a negative size, more than {DEEPEST} sizes or too many elements",
+                self.dims
+            ));
+        };
         let Some(number) = number(self.kind) else {
             return wrong(format!("values of type {} are not supported. Convert them to float", type_name(self.kind)));
         };
@@ -224,7 +231,7 @@ impl Constant {
         }
     }
 
-    /// Returns the value of a tensor with one element.
+    /// Returns the value of a tensor with one element, or `None` for other tensors.
     pub fn scalar(&self) -> Option<f64> {
         match &self.values {
             Values::Floats(values) if values.len() == 1 => Some(f64::from(values[0])),

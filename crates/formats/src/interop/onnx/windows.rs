@@ -15,7 +15,8 @@ pub(crate) struct Sizes {
 /// Largest size of a kernel, stride, dilation or padding.
 const MOST: i64 = 1 << 12;
 
-/// Returns the N numbers of an attribute, which must be between `least` and [`MOST`].
+/// Returns the N numbers of an attribute, which must be between `least` and [`MOST`]. If the node does not have the
+/// attribute, each number is `default`.
 fn numbers<const N: usize>(node: &Node<'_>, name: &str, default: usize, least: i64) -> Result<[usize; N], String> {
     let Some(list) = node.ints(name) else { return Ok([default; N]) };
     let inside = list.iter().all(|n| (least..=MOST).contains(n));
@@ -29,7 +30,7 @@ impl Sizes {
     pub fn of(node: &Node<'_>, kernel: [usize; 2]) -> Result<Self, String> {
         let own = if node.has("kernel_shape") { numbers(node, "kernel_shape", 1, 1)? } else { kernel };
         if kernel != own {
-            return Err(format!("its kernel_shape is {own:?}, but its weight has {kernel:?}"));
+            return Err(format!("its kernel_shape is {own:?}, but its weight has a kernel of {kernel:?}"));
         }
         Self::moves(node, own)
     }
@@ -44,7 +45,7 @@ impl Sizes {
     fn moves(node: &Node<'_>, kernel: [usize; 2]) -> Result<Self, String> {
         let sides = kernel.iter().all(|n| (1..=MOST as usize).contains(n));
         if !sides {
-            return Err(format!("its kernel {kernel:?} must be from 1 to {MOST}"));
+            return Err(format!("height and width of its kernel must be from 1 to {MOST}, got {kernel:?}"));
         }
         Ok(Self { kernel, stride: numbers(node, "strides", 1, 1)?, dilation: numbers(node, "dilations", 1, 1)? })
     }

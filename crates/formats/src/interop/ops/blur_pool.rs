@@ -84,7 +84,7 @@ pub(super) fn blur<'a>(
         && !Build::has(node, 2);
     if !same {
         return Err(
-            "its input is padded with mirrored cells, which is supported only for blur pooling. Pad with zeros".into(),
+            "its input is padded with mirrored cells (mode=reflect), which is supported only for blur pooling. Pad with zeros".into(),
         );
     }
     let id = build.layer((None, node.label()), blur, &[x.id], Vec::new())?;

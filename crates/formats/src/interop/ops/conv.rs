@@ -155,7 +155,9 @@ fn conv<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         return Err(format!("its weight must have 4 dimensions, got {:?}", weight.dims));
     };
     let sizes = Sizes::of(node, [kh, kw])?;
-    let groups = usize::try_from(node.int("group", 1)).ok().filter(|n| *n > 0).ok_or("its group must be at least 1")?;
+    let group = node.int("group", 1);
+    let groups = usize::try_from(group).ok().filter(|n| *n > 0);
+    let groups = groups.ok_or_else(|| format!("its group must be at least 1, got {group}"))?;
     let own = pads(node, before.around(build.shapes[x.id.0]), &sizes)?;
     let plain = Conv {
         out_channels,

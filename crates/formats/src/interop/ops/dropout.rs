@@ -36,8 +36,11 @@ fn dropout<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     let x = build.view(node, 0)?;
     // the ratio was an attribute before opset 12
     let usual = f64::from(node.float("ratio", 0.5));
-    let rate = build.given(node, 1)?.map_or(Some(usual), |ratio| ratio.scalar());
-    let rate = rate.filter(|rate| (0.0..1.0).contains(rate)).ok_or("its ratio must be in [0, 1)")?;
+    let ratio = build.given(node, 1)?.map_or(Some(usual), |ratio| ratio.scalar());
+    let rate = ratio.filter(|ratio| (0.0..1.0).contains(ratio)).ok_or_else(|| {
+        let got = ratio.map_or("no single number".to_string(), |ratio| ratio.to_string());
+        format!("its ratio must be in [0, 1), got {got}")
+    })?;
     let id = build.layer((None, node.label()), Dropout(rate as f32), &[x.id], Vec::new())?;
     Ok(Value::Tensor(View { id, ..x }))
 }

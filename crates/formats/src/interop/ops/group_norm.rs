@@ -75,7 +75,9 @@ fn group<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let x = build.image(node, 0)?;
     let channels = build.shapes[x.id.0].c;
     let groups = usize::try_from(node.int("num_groups", 0)).ok().filter(|n| *n > 0 && channels.is_multiple_of(*n));
-    let groups = groups.ok_or_else(|| format!("its num_groups must divide {channels} channels"))?;
+    let groups = groups.ok_or_else(|| {
+        format!("its num_groups must divide the {channels} channels of its input, got {}", node.int("num_groups", 0))
+    })?;
     // before opset 21, scale and bias have one number per group
     let each = |(shape, values): (Vec<usize>, Vec<f32>)| match shape[..] {
         [n] if n == groups && n != channels => {

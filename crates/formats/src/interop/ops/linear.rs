@@ -45,11 +45,11 @@ impl OpMapping for Linear {
     }
 }
 
-/// Reads `alpha * A * B + beta * C`.
+/// Reads `alpha * A * B + beta * C`, where A is the layer's input, and B and C are weights.
 fn gemm<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["alpha", "beta", "transA", "transB"])?;
     if node.int("transA", 0) != 0 {
-        return Err("transA=1 is not supported, because the rows of A must be images".into());
+        return Err("transA=1 is not supported, because each row of A must be one image".into());
     }
     let x = build.view(node, 0)?;
     if !matches!(x.layout, Layout::Flat | Layout::FlatLast(_)) {
@@ -145,7 +145,10 @@ impl Matrix {
         let Self { rows, columns, values } = self;
         let plane = shape.plane();
         if columns != shape.elems() {
-            return Err(format!("its weight has {columns} features, but {shape} has {}", shape.elems()));
+            return Err(format!(
+                "its weight has {columns} features, but the flattened image {shape} has {}",
+                shape.elems()
+            ));
         }
         let place = |feature: usize| feature % plane * shape.c + feature / plane;
         let row = |row: usize| (0..columns).map(move |feature| row * columns + place(feature));

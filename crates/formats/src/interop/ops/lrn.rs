@@ -39,11 +39,12 @@ impl OpMapping for Lrn {
 fn local<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["alpha", "beta", "bias", "size"])?;
     let x = build.image(node, 0)?;
-    let size = usize::try_from(node.int("size", 0)).ok().filter(|n| n % 2 == 1 && *n < 1 << 12);
-    let size = size.ok_or("its size must be odd")?;
+    let given = node.int("size", 0);
+    let size = usize::try_from(given).ok().filter(|n| n % 2 == 1 && (3..1 << 12).contains(n));
+    let size = size.ok_or_else(|| format!("its size must be odd and from 3 to 4095, got {given}"))?;
     let (alpha, beta, k) = (node.float("alpha", 1e-4) / size as f32, node.float("beta", 0.75), node.float("bias", 1.0));
-    if ![alpha, beta, k].iter().all(|n| n.is_finite()) || size == 1 {
-        return Err("its attributes must be finite, and its size at least 3".into());
+    if ![alpha, beta, k].iter().all(|n| n.is_finite()) {
+        return Err("its alpha, beta and bias must be finite".into());
     }
     let id = build.layer((None, node.label()), Lrn { radius: size / 2, k, alpha, beta }, &[x.id], Vec::new())?;
     Ok(Value::Tensor(View { id, ..x }))

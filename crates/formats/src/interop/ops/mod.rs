@@ -55,7 +55,8 @@ pub(crate) trait OpMapping {
 }
 
 /// The reason why layers on sequences are not exported to Keras.
-const NO_SEQUENCES: &str = "Keras's layers for sequences have other tensors. Use --to onnx or safetensors";
+const NO_SEQUENCES: &str =
+    "Keras's layers for sequences have other weights than this layer. Use --to onnx or safetensors";
 
 #[derive(Clone, Copy)]
 pub(crate) enum Sign {
@@ -70,8 +71,7 @@ impl Sign {
         if condition { Self::NonNegative } else { Self::Any }
     }
 
-    /// Returns true if no value of the output is negative. `inputs` says for each input whether no value of it is
-    /// negative.
+    /// Returns true if no value of the output is negative. `inputs` has `true` for each input without negative values.
     pub fn is_non_negative(self, mut inputs: impl Iterator<Item = bool>) -> bool {
         match self {
             Self::Any => false,
@@ -81,8 +81,8 @@ impl Sign {
     }
 }
 
-/// Returns true if no value of this op's output is negative. `inputs` says for each input whether no value of it is
-/// negative.
+/// Returns true if no value of this op's output is negative. `inputs` has `true` for each input without negative
+/// values.
 pub(crate) fn is_non_negative(op: &Op, inputs: &[bool]) -> bool {
     mapping(op).sign().is_non_negative(inputs.iter().copied())
 }

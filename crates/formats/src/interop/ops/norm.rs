@@ -89,7 +89,7 @@ fn batch<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         return Err(format!("its {field} must have {channels} values, got {shape:?}"));
     }
     if let Some(at) = weights[3].2.iter().position(|value| *value < 0.0) {
-        return Err(format!("its variance of channel {at} is negative"));
+        return Err(format!("its variance of channel {at} is negative: {}", weights[3].2[at]));
     }
     let norm = Norm { eps: node.eps()?, momentum, ..Norm::new() };
     let id = build.layer((Some(node.inputs[1]), node.label()), norm, &[x.id], weights)?;

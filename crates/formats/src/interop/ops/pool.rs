@@ -143,7 +143,9 @@ fn average<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     // zeros from an earlier Pad node count as cells of the image
     if before != Padding::NONE && own != [0; 4] && !counts {
         return Err(
-            "its input is padded with zeros, which count in averages, but its own padding does not count".into()
+            "the zeros of the Pad node before it count in averages, but its own padding does not (count_include_pad=0). Pad in one node \
+             only"
+                .into(),
         );
     }
     let all: [usize; 4] = std::array::from_fn(|side| own[side] + before.cells[side]);

@@ -67,9 +67,13 @@ pub(crate) fn shortcut<'a>(
     };
     let shape = build.shapes[x.id.0];
     let shortcut = Shortcut { out_channels: shape.c + before + after, stride };
-    if shortcut.before(shape) != before || x.layout != Layout::Image {
+    if x.layout != Layout::Image {
+        return Err("it adds zero channels to a tensor whose dimensions are not (N, C, H, W)".into());
+    }
+    if shortcut.before(shape) != before {
         return Err(format!(
-            "it adds {before} zero channels before and {after} after the channels; only equal numbers are supported"
+            "it adds {before} zero channels before and {after} after the channels; expected equal numbers, or one more after than \
+             before"
         ));
     }
     let id = build.layer((None, node.label()), shortcut, &[x.id], Vec::new())?;

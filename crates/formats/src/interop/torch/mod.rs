@@ -55,7 +55,8 @@ fn finish(path: &Path, found: Result<Found, Fault>) -> Result<Weights, Error> {
 // Since PyTorch 1.6, `torch.save` writes an uncompressed zip archive. A folder in it has `data.pkl`, one file per
 // storage under `data/`, and sometimes `byteorder`.
 
-/// Reads all tensors of a file. With a `key`, reads only the tensors of the dictionary with that key.
+/// Reads the model's tensors in a file. With a `key`, reads the tensors of the dictionary with that key. See
+/// [`state_dict::find`].
 pub fn read_zip(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
     let file = regular::open(path).map_err(Fault::Io)?;
     let length = file.metadata().map_err(Fault::Io)?.len();
@@ -109,8 +110,11 @@ fn entry(zip: &mut ZipArchive<File>, name: &str, most: u64) -> Result<Option<Vec
     if !plain {
         return Err(Fault::Unsupported(format!("{shown} is compressed or encrypted, which torch.save never does")));
     }
-    if size > most || size != packed {
-        return damaged(format!("{shown} has {size} bytes ({packed} in the archive), expected at most {most}"));
+    if size != packed {
+        return damaged(format!("{shown} has {size} bytes, but the archive contains {packed}"));
+    }
+    if size > most {
+        return damaged(format!("{shown} has {size} bytes, expected at most {most}"));
     }
     let mut bytes = Vec::new();
     let file = zip.by_index(index).map_err(refuse)?;
@@ -123,7 +127,7 @@ fn entry_bytes(zip: &mut ZipArchive<File>, folder: &str, storage: &Storage) -> R
     let Storage { number, key, len } = storage;
     let name = format!("{folder}data/{key}");
     let Some(expected) = len.checked_mul(number.bytes() as u64) else {
-        return damaged(format!("a storage has {len} values, which is too large"));
+        return damaged(format!("storage {} has {len} values, more than any file can contain", printable(key)));
     };
     match entry(zip, &name, expected)? {
         Some(bytes) if bytes.len() as u64 == expected => Ok(bytes),
@@ -143,7 +147,8 @@ fn entry_bytes(zip: &mut ZipArchive<File>, folder: &str, storage: &Storage) -> R
 /// The pickled magic number, and the pickled version 1001.
 pub const MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.";
 
-/// Reads all tensors of a file. With a `key`, reads only the tensors of the dictionary with that key.
+/// Reads the model's tensors in a file. With a `key`, reads the tensors of the dictionary with that key. See
+/// [`state_dict::find`].
 pub fn read_old(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
     let bytes = regular::read(path).map_err(Fault::Io)?;
     parse(&bytes, key)
@@ -185,11 +190,12 @@ fn places<'a>(loaded: &'a Loaded, keys: &'a Loaded, mut rest: &'a [u8]) -> Resul
         let bytes = len.checked_mul(number.bytes() as u64).and_then(|bytes| usize::try_from(bytes).ok());
         let values = bytes.and_then(|bytes| rest.get(8..)?.split_at_checked(bytes));
         let (Some((values, left)), true) = (values, count == Some(*len)) else {
-            return damaged(format!(
-                "storage {} should have {len} values, found {}",
-                printable(key),
-                count.map_or("the end of the file".into(), |n| n.to_string())
-            ));
+            let found = match count {
+                None => "the file ends before them".to_string(),
+                Some(count) if count == *len => "the file ends within them".to_string(),
+                Some(count) => format!("the file says {count}"),
+            };
+            return damaged(format!("storage {} should have {len} values, but {found}", printable(key)));
         };
         places.insert(key, values);
         rest = left;

@@ -41,14 +41,14 @@ pub const FRAME: u8 = 0x95;
 
 /// Unsupported operations and their names for messages.
 const REFUSED: [(u8, &str); 8] = [
-    (b'i', "INST, which makes an object"),
-    (b'o', "OBJ, which makes an object"),
-    (0x81, "NEWOBJ, which makes an object"),
-    (0x92, "NEWOBJ_EX, which makes an object"),
-    (0x82, "EXT1, a class by its number"),
-    (0x83, "EXT2, a class by its number"),
-    (0x84, "EXT4, a class by its number"),
-    (b'P', "PERSID, a storage by its text"),
+    (b'i', "INST (creates an object)"),
+    (b'o', "OBJ (creates an object)"),
+    (0x81, "NEWOBJ (creates an object)"),
+    (0x92, "NEWOBJ_EX (creates an object)"),
+    (0x82, "EXT1 (refers to a class by its number)"),
+    (0x83, "EXT2 (refers to a class by its number)"),
+    (0x84, "EXT4 (refers to a class by its number)"),
+    (b'P', "PERSID (refers to a storage by text)"),
 ];
 
 /// Returns the name of an unsupported operation.

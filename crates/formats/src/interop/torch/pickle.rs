@@ -144,14 +144,14 @@ impl<'a> Machine<'a> {
     fn take_to_mark(&mut self) -> Result<Vec<Value>, Fault> {
         match self.marks.pop() {
             Some(mark) => Ok(self.stack.split_off(mark)),
-            None => damaged(format!("its pickle looks for a mark at byte {} where there is none", self.at)),
+            None => damaged(format!("its pickle needs a mark at byte {}, but the stack has none", self.at)),
         }
     }
 
     fn top(&self) -> Result<Value, Fault> {
         match self.stack.last().filter(|_| self.stack.len() > self.marks.last().copied().unwrap_or(0)) {
             Some(value) => Ok(*value),
-            None => damaged(format!("its pickle changes a value at byte {} where there is none", self.at)),
+            None => damaged(format!("its pickle changes the last value at byte {}, but the stack has none", self.at)),
         }
     }
 
@@ -405,7 +405,7 @@ mod tests {
         };
         assert!(matches!(run(&tensor(b"")).unwrap().root, Value::Tensor(0)));
         assert!(matches!(run(&tensor(b"}")).unwrap().root, Value::Tensor(0)));
-        assert!(refused(&tensor(b"}X\x03\0\0\0neg\x88s")).contains("mark \"neg\""));
+        assert!(refused(&tensor(b"}X\x03\0\0\0neg\x88s")).contains("neg bit"));
     }
 
     /// One pickle has a list that is nested a million times, another a list that contains itself. Dropping them must

@@ -27,8 +27,9 @@ const PLACES: [&str; 5] = ["state_dict", "model_state_dict", "model", "net", "ne
 /// Keys under which timm and torchvision store averaged weights.
 const AVERAGES: [&str; 4] = ["state_dict_ema", "model_ema", "ema_state_dict", "ema"];
 
-/// Finds the model's tensors in the root or in one of its dictionaries. With a `key`, uses the dictionary with that key. Otherwise uses the
-/// dictionary with the most tensors, because scripts also store other tensors, such as the best score. Skips values that are not tensors.
+/// Finds the model's tensors in the root or in one of its dictionaries. With a `key`, uses the dictionary with that key. Otherwise compares
+/// the root and the dictionaries under [`PLACES`], and uses the one with the most tensors, because scripts also store other tensors, such
+/// as the best score. Skips values that are not tensors.
 ///
 /// The second value is a sentence that names averaged weights, if the file has any.
 pub fn find(loaded: &Loaded, key: Option<&str>) -> Result<(Vec<Named>, Option<String>), Fault> {
@@ -45,7 +46,7 @@ pub fn find(loaded: &Loaded, key: Option<&str>) -> Result<(Vec<Named>, Option<St
         return match inner(values, entries, key).filter(|found| tensors(&found) > 0) {
             Some(found) => Ok((named(values, found)?, None)),
             None => Err(Fault::Unsupported(format!(
-                "it has no tensors under the key \"{}\" (init.key); it has the keys {}",
+                "it has no tensors under the key \"{}\" (init.key); it has {}",
                 printable(key),
                 keys(values, entries)
             ))),
@@ -63,15 +64,22 @@ pub fn find(loaded: &Loaded, key: Option<&str>) -> Result<(Vec<Named>, Option<St
     }
     let keys = keys(values, entries);
     Err(Fault::Unsupported(format!(
-        "its pickle has no named tensors at the top level or under {}; it has the keys {keys}. Save only model.state_dict()",
+        "its pickle has no named tensors at the top level or under {}; it has {keys}. Save only model.state_dict()",
         PLACES.join(", ")
     )))
 }
 
+/// Number of keys that a message lists.
+const MOST_KEYS: usize = 10;
+
 /// Lists the first keys of a dictionary, for messages.
 fn keys(values: &Values, entries: &[(Value, Value)]) -> String {
-    let keys = entries.iter().filter_map(|(key, _)| values.text(*key).ok()).map(printable);
-    keys.take(10).collect::<Vec<_>>().join(", ")
+    let keys: Vec<_> = entries.iter().filter_map(|(key, _)| values.text(*key).ok()).map(printable).collect();
+    match keys.len() {
+        0 => "no keys".into(),
+        n if n > MOST_KEYS => format!("the keys {} and {} more", keys[..MOST_KEYS].join(", "), n - MOST_KEYS),
+        _ => format!("the keys {}", keys.join(", ")),
+    }
 }
 
 /// Returns the dictionary under a key.
@@ -106,7 +114,7 @@ fn named(values: &Values, entries: &[(Value, Value)]) -> Result<Vec<Named>, Faul
 /// Largest number of dimensions of a tensor.
 const MOST_DIMENSIONS: usize = 16;
 
-/// Returns all tensors in the order of the pickle. `read` returns the bytes of a storage.
+/// Returns the tensors in `named`, in this order. `read` returns the bytes of a storage.
 ///
 /// # Errors
 /// Fails if the tensors have more than `most` values together: with strides of 0, a small storage can produce large tensors. Also fails if
@@ -164,7 +172,11 @@ fn check(view: &View, storage: &Storage) -> Result<u64, String> {
         )
     };
     if size.len() != stride.len() || size.len() > MOST_DIMENSIONS {
-        return Err(format!("has {} sizes and {} strides", size.len(), stride.len()));
+        return Err(format!(
+            "has {} sizes and {} strides; expected one of each for at most {MOST_DIMENSIONS} dimensions",
+            size.len(),
+            stride.len()
+        ));
     }
     let count = size.iter().try_fold(1u64, |count, n| count.checked_mul(*n)).ok_or_else(odd)?;
     if count == 0 {

@@ -137,7 +137,7 @@ impl Values {
                     [key, value] => pairs.push((*key, *value)),
                     other => {
                         return damaged(format!(
-                            "expected pairs in a dictionary of its pickle, got {} items",
+                            "expected pairs of key and value in a dictionary of its pickle, got {} items",
                             other.len()
                         ));
                     }
@@ -154,7 +154,7 @@ impl Values {
             [what, class, key, _, len] => (what, class, key, len, Value::None),
             [what, class, key, _, len, more] => (what, class, key, len, more),
             ref other => {
-                return damaged(format!("expected five parts of a storage in its pickle, got {}", other.len()));
+                return damaged(format!("expected a storage id with 5 or 6 parts in its pickle, got {}", other.len()));
             }
         };
         let Value::Class(Class::Storage(number)) = class else {
@@ -193,7 +193,7 @@ impl Values {
             marks.and_then(|number| self.dictionaries[number].iter().find_map(|(key, _)| self.mark(*key)))
         {
             return Err(Fault::Unsupported(format!(
-                "it has a tensor with PyTorch's mark \"{mark}\", whose values differ from the stored ones. Save the state_dict with \
+                "it has a tensor with PyTorch's {mark} bit set, so its values differ from the stored ones. Save the state_dict with \
                  tensor.resolve_neg().resolve_conj() for each tensor"
             )));
         }

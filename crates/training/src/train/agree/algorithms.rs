@@ -13,6 +13,9 @@ const CHOICE: &str = "choice of algorithms";
 /// Name of the operation in which ranks explain why they use other algorithms.
 const REFUSALS: &str = "ranks with other algorithms";
 
+/// Maximum number of ranks in a note.
+const NAMED: usize = 8;
+
 /// Plans on all ranks. If devices choose among algorithms, rank 0 plans first and the other ranks adopt its choices.
 /// `device` extracts the device from a plan. On rank 0, the result includes notes about the ranks that could not adopt
 /// the algorithms. Collective.
@@ -93,7 +96,11 @@ fn notes(reasons: Vec<Option<String>>) -> Vec<String> {
     }
     let note = |(reason, ranks): (String, Vec<String>)| match ranks.as_slice() {
         [rank] => format!("note: rank {rank} {reason}"),
-        ranks => format!("note: ranks {} {reason}", ranks.join(", ")),
+        ranks if ranks.len() <= NAMED => format!("note: ranks {} {reason}", ranks.join(", ")),
+        ranks => {
+            let (named, more) = (ranks[..NAMED].join(", "), ranks.len() - NAMED);
+            format!("note: ranks {named} and {more} more: each {reason}")
+        }
     };
     ranks.into_iter().map(note).collect()
 }

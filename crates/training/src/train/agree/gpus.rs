@@ -29,7 +29,7 @@ struct Opened {
     devices: Vec<String>,
 }
 
-/// Compares all ranks' GPUs. Returns an error on all ranks if two ranks share a GPU without permission. Does nothing if
+/// Compares all ranks' GPUs. Returns an error on all ranks if two ranks opened the same GPU and `may_share` is not set. Does nothing if
 /// ranks compute on CPUs. Collective.
 pub fn check(session: &Session, own: Option<&Gpu>, may_share: bool) -> Result<CheckedGpus, Error> {
     let Some(own) = own else { return Ok(CheckedGpus::default()) };
@@ -54,7 +54,7 @@ fn place(host: &str, gpu: &Gpu) -> String {
     format!("{host}, {} ({})", gpu.name, gpu.uuid)
 }
 
-/// Adds node and GPU to an error of a GPU that was lost or failed. Returns all other errors unchanged.
+/// Adds node and GPU to an error of a GPU that was lost or failed. Adds nothing to other errors.
 pub fn located<D: Device>(_: &D, error: Error, host: &str, gpu: Option<&Gpu>) -> Error {
     let error = match error {
         // the device failed while a network was built on it
@@ -82,7 +82,7 @@ fn judge(gpus: &[&Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
             return Err(Error::SharedGpu { ranks: [a, b], host: host.clone(), gpu: format!("{name}, {uuid}") });
         }
         notes.push(format!(
-            "note: ranks {a} and {b} share a GPU ({name}, {uuid}), so a step takes longer than on one rank"
+            "note: ranks {a} and {b} share a GPU ({name}, {uuid}), so a step takes longer than with a single rank"
         ));
     }
     let no_nccl = match (shared, pair(&|a, b| (&a.host, &a.bus) == (&b.host, &b.bus))) {
@@ -110,7 +110,7 @@ fn judge(gpus: &[&Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VisibleGpus {
     host: String,
-    /// Names that are equal on all ranks of the node: device numbers or ids.
+    /// Device numbers or ids of the GPUs. A GPU has the same name on all ranks of the node.
     gpus: Vec<String>,
     /// Numbers of the devices that the rank may open.
     devices: Vec<String>,
@@ -140,8 +140,8 @@ fn choose(chosen: Option<&str>, files: &[String]) -> Vec<String> {
     chosen.split(',').map(|entry| name(entry.trim())).take_while(Option::is_some).flatten().collect()
 }
 
-/// Returns a warning if there is a node where each rank may open only one GPU and not all ranks the same. `ranks` has each rank's node and
-/// the devices that the rank may open.
+/// Returns a warning if there is a node on which each rank may open exactly one GPU, and these GPUs are not all the same. `ranks` has, for
+/// each rank, the node and the devices that the rank may open.
 fn apart<'a>(ranks: impl Iterator<Item = (&'a str, &'a [String])>) -> Option<String> {
     let mut nodes: BTreeMap<&str, Vec<&[String]>> = BTreeMap::new();
     ranks.for_each(|(host, devices)| nodes.entry(host).or_default().push(devices));
@@ -150,8 +150,9 @@ fn apart<'a>(ranks: impl Iterator<Item = (&'a str, &'a [String])>) -> Option<Str
     };
     let (host, _) = nodes.into_iter().find(|(_, ranks)| hides(ranks))?;
     Some(format!(
-        "each rank on {host} may open only its own GPU, as after sbatch --gpus-per-task=1. NCCL and MPI then cannot copy from GPU \
-         to GPU and are slow or fail. Use --gpus-per-node=N --gpu-bind=none: every rank takes the GPU with its number on the node"
+        "each rank on {host} may open only its own GPU, as after sbatch --gpus-per-task=1. NCCL and MPI then cannot copy from GPU to GPU, \
+         so they are slow or fail. Use --gpus-per-node=N --gpu-bind=none instead: each rank then takes the GPU with the same number as \
+         the rank has on its node"
     ))
 }
 

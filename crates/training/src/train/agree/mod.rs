@@ -109,7 +109,7 @@ impl Session {
         self.same(
             "the kind of device",
             kind,
-            "if only some nodes have a GPU, start on those nodes, or with --device cpu",
+            "if only some nodes have a GPU, start only on these nodes, or use --device cpu",
         )
     }
 
@@ -157,7 +157,7 @@ fn first_failure(all: Vec<Option<Failure>>, here: &str) -> Option<Failure> {
 /// Returns an error that shows the first line in which the two texts differ.
 fn difference(what: &str, root: &str, own: &str, cure: &str) -> Error {
     let lines = root.lines().zip(own.lines()).find(|(a, b)| a != b);
-    let (expected, got) = lines.unwrap_or(("more or fewer lines", "fewer or more lines"));
+    let (expected, got) = lines.unwrap_or(("the text of rank 0", "a longer or shorter text"));
     Error::Mismatch {
         what: format!("{what} differs from rank 0's"),
         expected: format!("\"{expected}\""),

@@ -138,11 +138,12 @@ fn ranking(classes: usize, own: &[u8]) -> Ranking {
 /// The sums over the images of a batch, as part of a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct BatchScore {
-    /// Sum of the images' binary cross-entropies. Each is a mean over the classes.
+    /// Sum of the images' losses. For multi-label images this is the binary cross-entropy averaged over the classes, for numbers the loss
+    /// in training averaged over the targets.
     pub loss: f64,
-    /// Number of images for which one of their labels has the highest score.
+    /// Number of images for which one of their labels has the highest score. 0 if labels are numbers.
     pub top1: u64,
-    /// Number of images for which one of their labels is among the five highest scores.
+    /// Number of images for which one of their labels is among the five highest scores. 0 if labels are numbers.
     pub top5: u64,
     pub count: u64,
 }
@@ -265,7 +266,7 @@ pub struct NumberScale {
     pub distance: Distance,
 }
 
-/// Collects this rank's results for images with numbers.
+/// Collects this rank's results of a network that predicts numbers.
 pub(super) struct NumberCollector {
     scale: NumberScale,
     /// Sums over the batch that was added last, per target.
@@ -280,7 +281,7 @@ impl NumberCollector {
         Self { sums: Vec::new(), outcomes: each.then(Vec::new), scale }
     }
 
-    /// Adds a batch: the images' ids, their numbers, and their rows in the network's output.
+    /// Adds a batch: the images' ids, their target values, and their rows in the network's output.
     pub fn add(&mut self, ids: &[u64], numbers: &[f32], outputs: &[f32]) -> BatchScore {
         let Self { scale: NumberScale { targets, distance }, sums, outcomes } = self;
         let mut part = BatchScore::default();

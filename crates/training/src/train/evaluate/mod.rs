@@ -105,7 +105,7 @@ impl ScoreSums {
         own.iter_mut().zip(collector.sums()).for_each(|(sum, value)| *sum += value);
     }
 
-    /// Returns the errors summed over all batches, in their order.
+    /// Returns the error sums, added over all batches in the order of the batches.
     fn total_errors(&self) -> Vec<f64> {
         let mut totals = vec![0.0; self.errors.len() / self.losses.len().max(1)];
         for batch in self.errors.chunks_exact(totals.len().max(1)) {
@@ -184,12 +184,12 @@ impl Collectors {
     }
 }
 
-/// The images to score and their labels, if the classes of model and data set differ.
+/// The images to score, and how to convert their labels.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// For each class of the data set, the label of the model's class.
+    /// For each class of the data set, the model's label of the class with the same name. `None` if the model lacks this class.
     pub labels: Vec<Option<u32>>,
-    /// Ids of the images whose class the model has. `None` if the model has the classes of all images.
+    /// Ids of the images to score. `None` if all images are scored.
     pub images: Option<Arc<[u64]>>,
 }
 
@@ -325,7 +325,8 @@ impl Evaluation {
 
 fn unmatched(label: u32) -> Error {
     Error::Failed(format!(
-        "an image has class {label}, which the model does not have, although such images were left out; this is a bug in trireme"
+        "an image has class {label}, which the model does not have, although such images are skipped; this is a bug in trireme, please \
+         report it"
     ))
 }
 

@@ -131,7 +131,8 @@ impl TestTime {
             let centre = ops
                 .iter()
                 .position(|op| name(op) == "center_crop")
-                .ok_or("the corner views (--corners, or eval.corners) replace center_crop(size), but augment.eval has no center_crop")?;
+                .ok_or("the corner views (--corners, or eval.corners) replace center_crop(size), but augment.eval has no center_crop; \
+                        leave the corner views out")?;
             let size = ops[centre].trim_start_matches("center_crop").trim_matches(['(', ')']).to_string();
             lists.extend((0..4).map(|corner| {
                 let mut list = ops.to_vec();

@@ -58,7 +58,7 @@ fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<LoadedWeights, Error> {
     let stem_was_adapted = !adapted.is_empty();
     adapted.extend(positions::adapt(run.graph.net(), &mut weights, &init)?);
     let fit = matching::match_tensors(run.graph.net(), &weights, &init)?;
-    table::check(&fit, &weights, run.recipe.init.strict())?;
+    table::check(&fit, &weights, run.recipe.init.strict(), table::TRAINING_CURE)?;
     fit.check_values(&weights)?;
     let mut notes: Vec<String> = weights.warning.iter().cloned().chain(adapted).collect();
     notes.extend(table::check_origin(&run.source, &fit, &weights, stem_was_adapted)?);

@@ -123,7 +123,7 @@ pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>
         if let Some(other) = found.insert(new.clone(), index) {
             let other = &weights.tensors[other].0;
             return Err(Error::Usage(format!(
-                "{}: {} and {} would both be {}; change init.match",
+                "{}: {} and {} would both be named {}; change the rules in init.match (trireme import: --match)",
                 weights.path.display(),
                 printable(other),
                 printable(name),
@@ -136,14 +136,14 @@ pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>
         let (text, near) = (&rules[idle].text, network::nearest_name(&rules[idle].text, &names));
         let path = weights.path.display();
         return Err(Error::Usage(format!(
-            "init.match: \"{text}\" matches no name in {path} after the rules before it were applied; {}",
+            "init.match: \"{text}\" matches no name in {path} (after the earlier rules were applied); {}",
             printable(&near)
         )));
     }
     Ok(found)
 }
 
-/// Returns true if a classifier of the file differs only in the number of classes.
+/// Returns true if the classifier `layer` has another number of classes in the file, and no other difference.
 fn replaces(wanted: &[(String, Vec<usize>)], found: &BTreeMap<String, usize>, weights: &Weights, layer: &str) -> bool {
     let name = format!("{layer}.weight");
     let own = wanted.iter().find(|(other, _)| *other == name).map(|(_, shape)| shape);
@@ -174,14 +174,15 @@ impl TensorMatches {
         })
     }
 
-    /// Returns an error if a value is not finite or a variance is negative.
+    /// Returns an error if a value of a matching tensor is not finite, or if a running variance is negative.
     pub fn check_values(&self, weights: &Weights) -> Result<(), Error> {
         for (name, FileTensor { values, .. }) in self.matching_tensors(weights) {
             let odd = values.iter().find(|v| !v.is_finite() || (name.ends_with(".running_var") && **v < 0.0));
             if let Some(odd) = odd {
                 let path = weights.path.display();
                 return Err(Error::Failed(format!(
-                    "{path}: {name} contains {odd}, so no run can start from it; use another file, or leave it out with init.exclude"
+                    "{path}: tensor {name} contains the value {odd}, so no run can start from it; use another file, or leave this tensor \
+                     out with init.exclude"
                 )));
             }
         }
@@ -207,7 +208,7 @@ pub fn classes(own: &[usize], other: &[usize]) -> Option<usize> {
     }
 }
 
-/// Returns the error message if no tensor fits. It suggests a rule if all names in the file have an additional prefix.
+/// Returns the error message if no tensor fits. It suggests a rule if a name in the file matches without a prefix.
 /// `alike` is a tensor name that both file and network have, with the shapes in the file and in the network. If
 /// present, the message shows this tensor instead of the first names.
 fn nothing_fits<'a>(
@@ -223,9 +224,12 @@ fn nothing_fits<'a>(
     let begin = beginnings.filter(|(_, rest)| names.contains(rest)).map(|(begin, _)| begin).next();
     let cure = match begin {
         Some(begin) => {
-            format!("init.match = [[\"{}(.*)\", \"$1\"]] would fit", printable(&begin.replace('.', "\\\\.")))
+            format!("init.match = [[\"{}(.*)\", \"$1\"]] would map the names", printable(&begin.replace('.', "\\\\.")))
         }
-        None => "give rules in init.match from its names to the network's, or use another file".into(),
+        None => {
+            "map the names of the file to those of the network with rules in init.match (trireme import: --match), or use another \
+             file".into()
+        }
     };
     let shown = |name: &str| printable(name).to_string();
     let sides = |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
@@ -392,7 +396,7 @@ mod tests {
             |exclude: &[&str], rules: &[[&str; 2]]| match_tensors(&net(), &file, &init(exclude, rules)).unwrap_err();
         mentions(refused(&["fcc.*"], &[]), &["init.exclude", "\"fcc.*\"", "network resnet20", "\"fc.*\""]);
         mentions(refused(&[], &[["backbone.(.*)", "$1"]]), &["init.match", "\"backbone.(.*)\"", "a.pth"]);
-        mentions(refused(&[], &[["layer1.*", "x"]]), &["a.pth: layer1.0.", "both be x", "init.match"]);
+        mentions(refused(&[], &[["layer1.*", "x"]]), &["a.pth: layer1.0.", "both be named x", "init.match"]);
         let other = weights(|name, shape| {
             shape.push(2);
             Some(name.into())

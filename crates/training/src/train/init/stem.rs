@@ -23,7 +23,7 @@ pub struct AdaptedStem {
 ///
 /// # Errors
 ///
-/// Returns an error if the channels differ and the recipe does not say how to adapt them. Also returns the errors from
+/// Returns an error if the channels differ, `init.stem` is not set and `init.strict` is. Also returns the errors from
 /// [`matching::renamed`].
 pub fn adapt(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<AdaptedStem, Error> {
     let (mut init, mut notes) = (init.clone(), Vec::new());
@@ -46,7 +46,7 @@ pub fn adapt(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Adapted
             }
             return Err(Error::Usage(format!(
                 "init.from: {name} of {} reads images with {}, but the images of this run have {channels}. Set init.stem = \
-                 \"repeat\" or \"mean\" to use its filters for all channels, or \"fresh\" to start them at random",
+                 \"repeat\" or \"mean\" to use the filters of the file for all channels, or \"fresh\" to start with random filters",
                 weights.path.display(),
                 base::text::plural(given, "channel")
             )));
@@ -54,7 +54,7 @@ pub fn adapt(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Adapted
         if stem == Stem::Fresh {
             init.exclude.get_or_insert_default().push(name.clone());
             notes.push(format!(
-                "init.stem = \"fresh\": {name} starts at random, because in the file it reads {}",
+                "init.stem = \"fresh\": {name} starts with random weights, because this layer reads images with {} in the file",
                 base::text::plural(given, "channel")
             ));
             continue;
@@ -90,6 +90,7 @@ fn spread(values: &[f32], stem: Stem, own: &[usize], given: usize) -> Vec<f32> {
 mod tests {
     use super::*;
     use net::{Conv, Flatten, Linear, Shape};
+    use support::mentions;
 
     fn network(channels: usize) -> NetSpec {
         let mut net = NetSpec::new("x", Shape::image(channels, 4, 4));
@@ -127,7 +128,8 @@ mod tests {
         assert_eq!(values(3, Stem::Mean), [1.0, 2.0, 6.0, 3.0, 6.0, 9.0], "equal channels are not touched");
         let AdaptedStem { weights, notes, .. } = adapted(13, Some(Stem::Repeat), true).unwrap();
         assert_eq!(weights.tensors[0].1, [2, 13, 1, 1]);
-        assert_eq!(notes, ["init.stem = \"repeat\": conv.weight has 13 instead of 3 channels, scaled by 3/13"]);
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        mentions(&notes[0], &["init.stem = \"repeat\"", "conv.weight has 13", "3 channels", "3/13"]);
     }
 
     #[test]

@@ -49,7 +49,8 @@ fn listed(rows: &[&TensorMatch], weights: &Weights) -> String {
     format!("{}{more}", rows.iter().take(MOST).map(one).collect::<Vec<_>>().join(", "))
 }
 
-/// Formats the shapes in network and file, if they differ. Otherwise returns an empty text.
+/// Formats the shapes in network and file if the tensor has the wrong shape or belongs to a replaced classifier.
+/// Otherwise returns an empty text.
 fn shapes(row: &TensorMatch, weights: &Weights) -> String {
     let found = row.found.map(|index| &weights.tensors[index].1);
     match (row.result, &row.shape, found) {
@@ -76,8 +77,15 @@ pub fn whole(fit: &TensorMatches, weights: &Weights) -> String {
     text
 }
 
-/// Returns an error if `strict` is set and a tensor does not fit.
-pub fn check(fit: &TensorMatches, weights: &Weights, strict: bool) -> Result<(), Error> {
+/// Advice for a training whose weights do not fit.
+pub const TRAINING_CURE: &str = "Exclude tensors with init.exclude (they start with random weights), map names with init.match, or accept \
+                                 all differences with init.strict = false";
+/// Advice for `trireme import` if the weights do not fit.
+pub const IMPORT_CURE: &str =
+    "Ignore tensors of the file with --exclude, map names with --match, or choose another network with --model";
+
+/// Returns an error if `strict` is set and a tensor does not fit. `cure` says what the user can do.
+pub fn check(fit: &TensorMatches, weights: &Weights, strict: bool, cure: &str) -> Result<(), Error> {
     let odd = [MatchResult::Shape, MatchResult::Missing, MatchResult::Left]
         .into_iter()
         .any(|result| fit.with(result).next().is_some());
@@ -85,8 +93,7 @@ pub fn check(fit: &TensorMatches, weights: &Weights, strict: bool) -> Result<(),
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "the weights of {} do not fit the network: {}. Let parameters start at random with init.exclude, map names with init.match, or \
-         accept all differences with init.strict = false",
+        "the weights of {} do not fit the network: {}. {cure}",
         weights.path.display(),
         rows(fit, weights).collect::<Vec<_>>().join("; ")
     )))
@@ -97,7 +104,8 @@ pub fn check(fit: &TensorMatches, weights: &Weights, strict: bool) -> Result<(),
 ///
 /// # Errors
 ///
-/// Returns an error if classifiers are used with other classes, or if the normalization is not stated.
+/// Returns an error if classifiers are used with other classes. Also returns an error if weights from another program
+/// are used with the mean and standard deviation of this data set.
 pub fn check_origin(
     source: &Source,
     fit: &TensorMatches,
@@ -123,8 +131,8 @@ pub fn check_origin(
                 fit.classifiers.iter().filter(taken).map(|layer| format!("\"{layer}.*\"")).collect();
             if let Some(difference) = difference.as_ref().filter(|_| !taken.is_empty()) {
                 return Err(Error::Usage(format!(
-                    "init.from: the classes differ: {difference}. Let the layers that compute scores start at random with init.exclude \
-                     = [{}], or name the data set that the model was trained on",
+                    "init.from: the classes differ: {difference}. To start the layers that compute scores with random weights, set \
+                     init.exclude = [{}]. Otherwise use the data set that the model was trained on",
                     taken.join(", ")
                 )));
             }
@@ -146,9 +154,12 @@ fn replaced(fit: &TensorMatches, difference: Option<String>) -> Vec<String> {
     let layers: Vec<&str> = fit.classifiers.iter().map(String::as_str).filter(|layer| layers.contains(layer)).collect();
     match &layers[..] {
         [] => Vec::new(),
-        [one] => vec![format!("note: the last layer, {one}, starts at random, because {why}")],
+        [one] => vec![format!("note: the last layer, {one}, starts with random weights, because {why}")],
         all => {
-            vec![format!("note: the layers that compute scores, {}, start at random, because {why}", all.join(", "))]
+            vec![format!(
+                "note: the layers that compute scores, {}, start with random weights, because {why}",
+                all.join(", ")
+            )]
         }
     }
 }
@@ -165,8 +176,8 @@ fn states_mean_and_std(recipe: &Recipe, weights: &Weights) -> Result<(), Error> 
     let lists = [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)];
     match lists.into_iter().find(|(_, list)| takes_the_data_sets(list)) {
         Some((key, _)) => Err(Error::Usage(format!(
-            "{key}: \"normalize\" uses the mean and standard deviation of this data set, but the weights of {} were trained with other \
-             values. State them, such as \"{TORCHVISION}\" for torchvision's weights",
+            "{key}: \"normalize\" uses the mean and standard deviation of this data set, but the weights of {} were trained with those of \
+             another data set. Give these numbers, for example \"{TORCHVISION}\" for torchvision's weights",
             weights.path.display()
         ))),
         None => Ok(()),
@@ -200,13 +211,13 @@ fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<Str
     Some(format!("warning: {file} was trained on images with {there}, but this run makes {here}{far}: {cure}"))
 }
 
-/// Returns a warning if the weights are from another program and the transforms do not normalize.
+/// Returns a warning if the transforms do not normalize 8-bit images. Meant for weights from another program.
 pub fn not_normalised(ops: &[String], bands: &Bands, weights: &Weights) -> Option<String> {
     let values = PixelValues::from_transforms(ops, bands);
     values.are_bytes().then(|| {
         format!(
-            "warning: the transforms make {values}, but nearly all networks were trained on normalised images. If this is true for {}, \
-             add its numbers at the end of the list, such as \"{TORCHVISION}\" for torchvision's weights",
+            "warning: the transforms make {values}, but nearly all networks were trained on normalised images. If this is true for the \
+             weights of {}, end the transforms with their normalisation, such as \"{TORCHVISION}\" for torchvision's weights",
             weights.path.display()
         )
     })

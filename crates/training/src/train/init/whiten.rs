@@ -59,7 +59,10 @@ fn fill<B: Backend>(run: &mut Run<B>, layer: &str) -> Result<(), Error> {
     let name = format!("{layer}.weight");
     match run.graph.params().iter().position(|param| param.name == name) {
         Some(index) => Ok(run.graph.set_param(index, &weight)?),
-        None => Err(Error::Usage(format!("init.whiten: network {} has no parameter {name}", run.graph.net().name))),
+        None => Err(Error::Usage(format!(
+            "init.whiten = \"{layer}\": network {} has no parameter {name}",
+            run.graph.net().name
+        ))),
     }
 }
 
@@ -70,24 +73,36 @@ fn find<'a>(net: &'a NetSpec, layer: &str) -> Result<&'a Conv, Error> {
     let Some(node) = net.nodes.iter().find(|node| node.name == layer) else {
         let names: Vec<&str> = net.nodes.iter().filter(first).map(|node| node.name.as_str()).collect();
         let near = nearest(layer, &names).or(names.first().copied()).unwrap_or_default();
-        return refuse(format!("network {} has no such layer; its first is \"{near}\"", net.name));
+        return refuse(format!(
+            "network {} has no such layer; name a convolution that reads the images, such as \"{near}\"",
+            net.name
+        ));
     };
-    let Op::Conv(conv) = &node.op else { return refuse("that layer is not a convolution".into()) };
+    let Op::Conv(conv) = &node.op else {
+        return refuse("this layer is not a convolution; name the first convolution of the network".into());
+    };
     let width = net.input.c * conv.kernel[0] * conv.kernel[1];
     if !first(&node) {
-        return refuse("that convolution does not read the images".into());
+        return refuse(
+            "the input of this convolution is another layer, not the images; name the first convolution of the network"
+                .into(),
+        );
     }
     if conv.groups != 1 || conv.dilation != [1, 1] {
-        return refuse("that convolution has groups or a dilation, so its patches are not parts of images".into());
+        return refuse(format!(
+            "only a convolution without groups and dilation can be whitened; this one has groups = {} and dilation = {:?}",
+            conv.groups, conv.dilation
+        ));
     }
     if width > PATCH {
         return refuse(format!(
-            "a patch has {width} values, but at most {PATCH} can be whitened; use a smaller kernel"
+            "a patch of the image (channels x kernel height x kernel width) has {width} values, but at most {PATCH} can be whitened; use \
+             a smaller kernel"
         ));
     }
     if conv.out_channels % 2 != 0 || conv.out_channels > 2 * width {
         return refuse(format!(
-            "expected an even number of up to {} filters, two for each value of a patch; got {}",
+            "expected an even number of filters, at most {} (two for each value of a patch), got {}",
             2 * width,
             conv.out_channels
         ));
@@ -257,7 +272,8 @@ mod tests {
         assert!(second.vector.iter().sum::<f64>().abs() < 1e-14, "{second:?}");
     }
 
-    /// Checks A v = l v and orthonormal vectors, also for equal eigenvalues.
+    /// Checks that A v = l v for each eigenvalue l of the matrix A and its vector v, and that the vectors are
+    /// orthonormal, also for equal eigenvalues.
     #[test]
     fn values_and_vectors_of_larger_matrices() {
         for n in [1, 3, 12, 48] {

@@ -26,7 +26,9 @@ impl Notices {
             self.lines.push(format!("{who}skipped: {fault}"));
             self.records += 1;
             if self.records == LINES {
-                self.lines.push(format!("{who}further skipped records are only counted, see `trireme data verify`"));
+                self.lines.push(format!(
+                    "{who}further skipped records are counted, but not listed; `trireme data verify` lists all bad records"
+                ));
             }
         }
     }
@@ -36,7 +38,7 @@ impl Notices {
         self.steps += 1;
         if self.steps <= LINES {
             let last = if self.steps == LINES {
-                "; further ones are only counted, as lost_steps in metrics.jsonl"
+                ". Further skipped steps are not printed, but counted as lost_steps in metrics.jsonl"
             } else {
                 ""
             };
@@ -61,8 +63,8 @@ impl Notices {
 
 // Errors for values that are no longer finite. Rank 0 reports the error once and names the ranks that it comes from.
 
-/// Returns the error if the loss of step `done + 1` is not finite, or a parameter or running statistic after this step. All ranks have seen
-/// the same sums and call this together. `own` is this rank's part of the loss.
+/// Returns the error for step `done + 1`: its loss is not finite, or a parameter or running statistic is not finite after the step. All
+/// ranks have seen the same sums and call this together. `own` is this rank's part of the loss.
 pub fn not_finite(comm: &Comm, precision: Precision, done: u64, lr: f64, own: f64) -> Error {
     match origin(comm, own) {
         Ok(Some(origin)) => {
@@ -128,13 +130,20 @@ fn origin(comm: &Comm, own: f64) -> Result<Option<String>, comm::Error> {
     Ok(all.map(|finite| name(&finite)))
 }
 
+/// Maximum number of ranks in a message.
+const MOST: usize = 8;
+
 fn name(finite: &[bool]) -> String {
     let ranks: Vec<String> = (0..finite.len()).filter(|&rank| !finite[rank]).map(|rank| rank.to_string()).collect();
     match ranks.as_slice() {
         [] => ALL_FINITE.into(),
-        all if all.len() == finite.len() => "it comes from every rank".into(),
-        [rank] => format!("it comes from rank {rank}"),
-        ranks => format!("it comes from ranks {}", ranks.join(", ")),
+        all if all.len() == finite.len() => "the NaN or infinity comes from every rank".into(),
+        [rank] => format!("the NaN or infinity comes from rank {rank}"),
+        ranks if ranks.len() <= MOST => format!("the NaN or infinity comes from ranks {}", ranks.join(", ")),
+        ranks => {
+            let (named, more) = (ranks[..MOST].join(", "), ranks.len() - MOST);
+            format!("the NaN or infinity comes from ranks {named} and {more} more")
+        }
     }
 }
 

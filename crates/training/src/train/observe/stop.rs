@@ -117,8 +117,8 @@ impl Stop {
         self.checkpoint.set(took);
     }
 
-    /// Returns the time that must be left before the limit: twice the time of the last checkpoint, some steps of maximum length, and the
-    /// time of the steps until all ranks know about a request.
+    /// Returns the time that must be left before the limit: twice the time of the last checkpoint, [`STEPS`] steps of maximum length, the
+    /// time of the steps until all ranks know about a request, and [`SPARE`].
     fn margin(&self) -> Duration {
         let (steps, time) = self.later.get();
         let apart = time.checked_div(steps).unwrap_or_default().saturating_mul(self.apart.get());
@@ -171,8 +171,8 @@ fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// Added to the margin when the reason is formatted. A rank whose limit is nearly reached then names it, although another rank was faster
-/// to request the stop.
+/// Added to the margin when the reason is formatted. So a rank whose own limit is nearly reached names this limit, even if another rank
+/// requested the stop slightly earlier.
 const TOLERANCE: Duration = Duration::from_secs(2);
 
 /// Returns the time until Slurm ends the job. Returns `None` if the job has already ended, because a shell can still have its variables.

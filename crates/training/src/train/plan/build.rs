@@ -103,7 +103,7 @@ fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, E
     let Some(train_labels) = source.train_labels.as_ref().filter(|_| recipe.balanced()) else { return Ok(None) };
     let balanced = Balanced::new(recipe.seed, &train_labels.labels);
     if balanced.is_empty() {
-        let what = "balanced: no training record has a label".into();
+        let what = "balanced = true needs labels, but no training record has one; set balanced = false".into();
         return Err(Error::DataSet { data: recipe.data.clone(), what });
     }
     Ok(Some(Arc::new(balanced)))
@@ -134,7 +134,8 @@ fn evaluations(source: &Source, division: &Division, options: Options) -> Result
     if source.eval.is_none() {
         return source.recipe.scores_used().first().map_or(Ok([None, None]), |(key, name)| {
             let what = format!(
-                "it has no split test or validation, but {key} = \"{name}\" needs scores; name a split with eval_split"
+                "{key} = \"{name}\" needs scores, but the data set has no images in a split test or validation; name another split with \
+                 eval_split, or remove {key}"
             );
             Err(Error::DataSet { data: source.recipe.data.clone(), what })
         });
@@ -217,8 +218,9 @@ fn check_thaw<B: Backend>(graph: &Graph<B>, optimizer: &Optimizer<B>) -> Result<
         return Ok(());
     }
     Err(Error::Usage(
-        "freeze.epochs: this optimizer corrects its averages by the number of steps, which would differ between parameters, but this \
-         device supports only one number for all. Freeze for the whole run, use sgd, rmsprop or lars, or use --device cpu"
+        "freeze.epochs: the update of this optimizer depends on the number of steps. Parameters that were frozen at first would need \
+         another number of steps than the others, but on this device there is one number for all parameters. Remove freeze.epochs to \
+         freeze them for the whole run, use the optimizer sgd, rmsprop, lars, lion or adagrad (without lr_decay), or use --device cpu"
             .into(),
     ))
 }

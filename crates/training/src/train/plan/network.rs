@@ -106,7 +106,8 @@ impl FileNetwork {
             return Self::from_onnx(bytes, path, name, input, classes);
         }
         let file = path.display().to_string();
-        let text = std::str::from_utf8(&bytes).map_err(|_| Error::Usage(format!("{file}: the text is not UTF-8")))?;
+        let not_text = |_| Error::Usage(format!("{file}: not UTF-8, but a network file must be UTF-8 text"));
+        let text = std::str::from_utf8(&bytes).map_err(not_text)?;
         let wrong = |error: net_toml::Error| Error::Usage(error.to_string());
         let net =
             net_toml::Definition::read(text, &file).and_then(|net| net.build(name, input, classes)).map_err(wrong)?;
@@ -133,14 +134,16 @@ impl FileNetwork {
             let changed = net_toml::set_classes(&mut net, classes);
             let Some(layer) = changed.first() else {
                 return Err(refuse(format!(
-                    "it has {own} classes, the data set has {classes}, and its last layer cannot be replaced"
+                    "the network has {own} classes, but the data set has {classes}, and trireme cannot resize its last layer, which must \
+                     be a linear layer or a convolution"
                 )));
             };
             tensors.retain(|tensor| {
                 !changed.iter().any(|layer| tensor.0.rsplit_once('.').is_some_and(|(own, _)| own == layer))
             });
             notes.push(format!(
-                "{name}: its last layer, {layer}, starts at random, because it has {own} classes and the data set has {classes}"
+                "{name}: the last layer, {layer}, starts with random weights, because the file has {own} classes, but the data set has \
+                 {classes}"
             ));
         }
         let there = std::mem::replace(&mut net.input, input);
@@ -149,7 +152,10 @@ impl FileNetwork {
         let net = of_text(&text, name, input, classes)?;
         let fit = fits(&net, &tensors);
         fit.map_err(|why| {
-            refuse(format!("{why}. It is for images of {there}, but the transforms make {input}; make them equal"))
+            refuse(format!(
+                "{why}. The network is for images of {there}, but the transforms make {input}; change the sizes in augment.train and \
+                 augment.eval"
+            ))
         })?;
         Ok(Self { start: tensors, notes, copy: Some(bytes), ..Self::new(net, classes) })
     }
@@ -171,7 +177,9 @@ fn fits(net: &NetSpec, tensors: &[Tensor]) -> Result<(), String> {
     match odd {
         Some((name, shape, _)) => {
             let wanted = own.get(name).map_or("no tensor of that name".to_string(), |shape| format!("{shape:?}"));
-            Err(format!("its {name} has shape {shape:?}, but the network needs {wanted}"))
+            Err(format!(
+                "the tensor {name} has shape {shape:?} in the file, but for this run the network needs {wanted}"
+            ))
         }
         None => Ok(()),
     }
@@ -206,7 +214,8 @@ impl Parameter<'_> {
     }
 }
 
-/// Replaces the keywords "norm" and "bias" in a list with the names of the parameters.
+/// Replaces the keywords "norm" and "bias" in a list with the names of the parameters. A keyword that selects no parameter stays in the
+/// list.
 pub fn expand_keywords(list: &[String], parameters: &[Parameter<'_>]) -> Vec<String> {
     let names = |word: &String| {
         let of_kind: Vec<String> =
@@ -258,7 +267,7 @@ pub fn nearest_name(pattern: &str, names: &[&str]) -> String {
             let first: BTreeSet<&str> = names.iter().filter_map(|name| name.split('.').next()).collect();
             let more = if first.len() > MOST { ", ..." } else { "" };
             let listed: Vec<&str> = first.into_iter().take(MOST).collect();
-            format!("each name begins with one of {}{more}", listed.join(", "))
+            format!("the names begin with {}{more}", listed.join(", "))
         }
     }
 }
@@ -291,8 +300,8 @@ pub fn frozen(net: &NetSpec, patterns: &[String]) -> Result<BTreeSet<String>, Er
     )))
 }
 
-/// Checks that a path exists. Other problems are found when the file is read. The message begins with `cannot`, which includes the recipe
-/// key. `cure` says what to do instead.
+/// Checks that a path exists. Other problems are found when the file is read. `cannot` is the start of the message, such as `cannot read
+/// the network`, and `cure` says what to do instead.
 ///
 /// # Errors
 ///

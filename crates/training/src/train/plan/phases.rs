@@ -30,7 +30,8 @@ impl Phases {
     ///
     /// # Errors
     ///
-    /// Returns an error if the list contains no sizes, or a side is larger than that of `full`.
+    /// Returns an error if a side is larger than that of `full`, or if the scaled transforms do not make images with
+    /// this side, for example because the list sets no size.
     pub fn new(
         sizes: &[[u32; 2]],
         list: &[String],
@@ -52,8 +53,9 @@ impl Phases {
             let made = augment.output();
             if made.height.min(made.width) != side {
                 return Err(refuse(format!(
-                    "{side} pixels: if every size is multiplied by {side} / {whole}, augment.train makes images of {made}; its last \
-                     transform with a size must set the size of the images"
+                    "for images of {side} pixels, the sizes in augment.train are multiplied by {side} / {whole}, but then augment.train \
+                     makes images of {made}. Give augment.train a last transform that sets the size of the images, such as \
+                     center_crop(size)"
                 )));
             }
             Ok(Phase { from, augment })

@@ -95,7 +95,8 @@ impl<B: Backend> Run<B> {
         d.mine.clone().map(|v| worker_positions(images, v, d.workers).len()).sum()
     }
 
-    /// Freezes or unfreezes parameters for this epoch, as the recipe says.
+    /// Freezes the parameters in `freeze.patterns` during the first `freeze.epochs` epochs, or in all epochs if this
+    /// key is not set. Unfreezes them afterwards.
     pub fn begin_step(&mut self, epoch: u32) {
         self.graph.set_frozen(self.recipe.freeze.epochs.is_none_or(|epochs| epoch < epochs));
     }
@@ -110,7 +111,8 @@ impl<B: Backend> Run<B> {
         Ok(self.graph.set_size(shape_of(self.source.preprocess.output()))?)
     }
 
-    /// Returns this rank's training order, starting at the given epoch and step. It ends before the image size changes.
+    /// Returns this rank's training order, starting at the given epoch and step. It ends before the image size changes,
+    /// or at the end of the run.
     pub fn order(&self, epoch: u32, step: u64) -> TrainOrder {
         let d = &self.division;
         let counts: Vec<u64> = self.source.train.shards().iter().map(|shard| shard.count).collect();
@@ -152,7 +154,7 @@ impl<B: Backend> Run<B> {
         let ranks = workers / passes;
         let normalises = !self.graph.norms().is_empty();
         let remedy = match batch.is_multiple_of(workers) && workers.is_multiple_of(passes) && normalises {
-            // the images that batch norm uses now
+            // the number of images over which batch norm computes its statistics now
             true => {
                 let group = self.recipe.bn_group.unwrap_or(images);
                 format!(
@@ -164,15 +166,14 @@ impl<B: Backend> Run<B> {
                 )
             }
             false if normalises => {
-                "or set workers to the number of ranks. Batch norm then uses the images of a larger pass, which \
-                                    changes the result"
+                "or set workers to the number of ranks. Batch norm then uses the images of a larger pass, which changes the result"
                     .into()
             }
             false => "or set workers to the number of ranks".into(),
         };
         Some(format!(
-            "note: workers = {workers}, so each GPU runs {passes} passes per step, of {}. Larger passes use a GPU better: start more \
-             ranks, {remedy}",
+            "note: workers = {workers}, so each GPU runs {passes} passes per step, of {}. A GPU computes larger passes more efficiently: \
+             start more ranks, {remedy}",
             plural(images, "image")
         ))
     }

@@ -63,7 +63,8 @@ fn without_layers(recipe: &Recipe, net: &NetSpec) -> Vec<String> {
         ("bn_group", recipe.bn_group.is_some() && !normalises, "no batch normalisation"),
     ];
     let idle = settings.into_iter().filter(|(_, idle, _)| *idle);
-    idle.map(|(key, _, what)| format!("{key} has no effect: {} has {what}; leave it out", net.name)).collect()
+    idle.map(|(key, _, what)| format!("{key} has no effect: network {} has {what}; remove this key", net.name))
+        .collect()
 }
 
 /// Warns about milestones at or after the end of the run.
@@ -76,8 +77,8 @@ fn milestones(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     // suggest milestones in the same proportions, with the last one at three quarters of the run
     let scaled: Vec<String> = all.iter().map(|at| format!("{:.1}", 0.75 * epochs * at / last)).collect();
     Some(format!(
-        "the learning rate never falls at epoch {}, because the run has only {}: use --set schedule.milestones=[{}], or more \
-        epochs",
+        "the learning rate will not be lowered at epoch {} (schedule.milestones), because the run has only {}: use --set \
+         schedule.milestones=[{}], or more epochs",
         late.join(", "),
         plural(epochs, "epoch"),
         scaled.join(", ")
@@ -118,7 +119,7 @@ fn rate(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let why = || format!("base_lr {base} x batch {} / reference_batch", recipe.batch);
     match (target > WILD && scale > 1.0, scale > STEEP && schedule.warmup_steps() == 0) {
         (true, _) => Some(format!(
-            "the learning rate is scaled to {target} ({}), which is too high for networks to learn: use a smaller batch or base_lr, or \
+            "the learning rate is scaled to {target} ({}), which is too high for nearly all networks: use a smaller batch or base_lr, or \
              remove schedule.reference_batch",
             why()
         )),
@@ -136,8 +137,8 @@ fn sizes(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let epochs = schedule.epochs();
     let [from, side] = *recipe.augment.sizes.iter().flatten().find(|[from, _]| f64::from(*from) >= epochs)?;
     Some(format!(
-        "images never have {side} pixels, which augment.sizes sets from epoch {from} on, because the run has only {epochs:.1} epochs; \
-         give more steps"
+        "augment.sizes sets {side} pixels from epoch {from} on, but the run has only {epochs:.1} epochs, so this size is never used; give \
+         more steps, or remove it"
     ))
 }
 
@@ -166,8 +167,8 @@ fn repeats(recipe: &Recipe) -> Option<String> {
 fn unscored(recipe: &Recipe, facts: RunFacts) -> Option<String> {
     (!facts.scored).then(|| {
         format!(
-            "nothing is scored: {} has no images in {}; split some off with `trireme data split DIR OUT --fraction 0.1`, or convert the \
-             photos again with --validation-fraction 0.1",
+            "nothing is evaluated: {} has no images in {}; to make such a split, use `trireme data split DIR OUT --fraction 0.1`, or \
+             convert the photos again with --validation-fraction 0.1",
             recipe.data,
             recipe.eval_split.as_ref().map_or("a split test or validation".into(), |split| format!("the split {split}"))
         )
@@ -217,8 +218,8 @@ pub fn single_value_warning(net: &NetSpec, division: &Division, across: bool) ->
         ),
     };
     Some(format!(
-        "warning: {layers}: {when} with maps of 1x1, so each channel has one value. Its output is then only the bias and does not \
-         depend on the image, and if no other worker or group has images, the running variance does not change: {cure}"
+        "warning: {layers}: {when} and its input has 1x1 pixels, so each channel has a single value. The output is then only the bias and \
+         does not depend on the image, and if no other worker or group has images, the running variance does not change: {cure}"
     ))
 }
 
@@ -255,25 +256,28 @@ pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
         };
         return Err(Error::Usage(format!("loss.kind: {images}, but \"{kind}\" is for images with {wanted}. {cure}")));
     }
+    if let Err(what) = data_tools::check_shown_bands(manifest, &recipe.log.shown_bands()) {
+        return Err(Error::Usage(format!("log.bands: {what}")));
+    }
     let (several, numbers) = (manifest.label_kind() == LabelKind::Classes, manifest.label_kind() == LabelKind::Numbers);
     let refused = [
-        ("loss.class_weights", several && recipe.loss.class_weights.is_some(), "weights each image by its only class"),
-        ("balanced", (several || numbers) && recipe.balanced(), "draws each image by its only class"),
+        ("loss.class_weights", several && recipe.loss.class_weights.is_some(), "needs exactly one class per image"),
+        ("balanced", (several || numbers) && recipe.balanced(), "needs exactly one class per image"),
         (
             "distill.teacher",
             (several || numbers) && recipe.distill.teacher.is_some(),
-            "compares probabilities that add up to 1",
+            "needs exactly one class per image",
         ),
-        ("label_smoothing", numbers && recipe.label_smoothing > 0.0, "spreads a label over all classes"),
+        ("label_smoothing", numbers && recipe.label_smoothing > 0.0, "needs images with classes"),
     ];
     match refused.into_iter().find(|(_, given, _)| *given) {
         None => Ok(()),
-        Some((key, _, what)) => Err(Error::Usage(format!("{key}: this {what}, but {images}; leave it out"))),
+        Some((key, _, what)) => Err(Error::Usage(format!("{key} {what}, but {images}; remove this key"))),
     }
 }
 
-/// Returns an error if the run needs a score that does not exist for these labels, or the mean average precision but cannot
-/// compute it.
+/// Returns an error if the run needs a score that does not exist for these labels. Also returns an error if it needs the mean average
+/// precision, and the evaluation has too many images and classes to compute it.
 ///
 /// # Errors
 ///
@@ -297,7 +301,7 @@ pub fn check_scores(recipe: &Recipe, labels: LabelKind, eval: Option<&Split>) ->
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "{key}: average precisions of {images} images and {classes} classes need too much memory; score fewer images with eval.limit, \
+        "{key}: \"map\" for {images} images and {classes} classes needs too much memory; score fewer images with eval.limit, \
          or use \"macro_f1\""
     )))
 }
@@ -345,7 +349,7 @@ mod tests {
             found("epochs = 3\nbatch = 10", &step("[82, 123]"), None),
             &["epoch 82, 123", "3 epochs", "schedule.milestones=[1.5, 2.2]"],
         );
-        one(found("epochs = 3\nbatch = 10", &step("[1, 3]"), None), &["never falls", "epoch 3,"]);
+        one(found("epochs = 3\nbatch = 10", &step("[1, 3]"), None), &["not be lowered", "epoch 3 "]);
     }
 
     #[test]
@@ -421,7 +425,7 @@ mod tests {
                     [schedule]\nkind = \"constant\"\nbase_lr = 0.1";
         let recipe = Recipe::from_toml(text).unwrap();
         let of = |scored| unscored(&recipe, RunFacts { images: 1000, max_steps: None, scored });
-        mentions(of(false).unwrap(), &["scored: d ", "test or validation", "--validation-fraction"]);
+        mentions(of(false).unwrap(), &["d has no images", "test or validation", "--validation-fraction"]);
         assert_eq!(of(true), None);
     }
 

@@ -25,7 +25,7 @@ pub struct Source {
     pub notes: Vec<String>,
     /// Path of the network's file. `None` if the network is from the catalogue.
     pub file: Option<PathBuf>,
-    /// The network from this file. Set by [`Source::define`].
+    /// The network from this file, from rank 0 or from the checkpoint. Set by [`Source::define`] or [`Source::adopt`].
     pub file_network: Option<FileNetwork>,
     pub manifest: Manifest,
     pub train: Arc<Split>,
@@ -33,7 +33,7 @@ pub struct Source {
     pub train_labels: Option<SplitLabels>,
     /// The split to score after each epoch, if there is one.
     pub eval: Option<Arc<Split>>,
-    /// Another split, to score at the end of the run.
+    /// Another split, to score at the end of the run, if there is one.
     pub eval_at_end: Option<Arc<Split>>,
     /// Transforms for training, at the image size that the network is built for.
     pub augment: Pipeline,
@@ -71,7 +71,7 @@ impl Source {
             Shuffle::Window(_) => dataset.split_lazily("train")?,
         });
         if train.is_empty() {
-            return Err(Error::DataSet { data: recipe.data, what: "its train split has no images".into() });
+            return Err(Error::DataSet { data: recipe.data, what: "the split train has no images".into() });
         }
         settings::check(&recipe, &dataset.manifest)?;
         check_class_weights(&recipe, &train)?;
@@ -80,7 +80,7 @@ impl Source {
         let pipeline = |list: &str, ops: &[String]| {
             let images = train.images_as(exif_of(ops))?;
             Pipeline::new(ops, images, &dataset.manifest, recipe.seed)
-                .map_err(|e| unfit(&e, &format!("augment.{list}, images of {images}: {e}"), &train))
+                .map_err(|e| unfit(&e, &format!("augment.{list} for images of {images}: {e}"), &train))
         };
         let list = recipe.augment.train_list();
         let augment = pipeline("train", &list)?;
@@ -137,7 +137,8 @@ impl Source {
                 if read().is_ok_and(|now| now.text != file_network.text) {
                     let file = file.display();
                     let note = format!(
-                        "warning: {file} has changed since the run began; the run continues with the network in its checkpoint"
+                        "warning: {file} has changed since the run began; the change is ignored, because a resumed run takes the network \
+                         from its checkpoint"
                     );
                     file_network.notes.push(note);
                 }
@@ -236,7 +237,8 @@ fn check_class_weights(recipe: &Recipe, train: &Split) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "loss.class_weights: {} for {}; state one weight for each class of {}, in the order of its dataset.json, or \"auto\"",
+        "loss.class_weights: got {} for {}; give one weight for each class of {}, in the order of the classes in its dataset.json, or use \
+         \"auto\"",
         plural(given, "weight"),
         plural(classes, "class"),
         recipe.data
@@ -266,15 +268,16 @@ pub fn check_data_exists(dir: &Path, beside: Option<&Path>) -> Result<(), Error>
     )))
 }
 
-/// Returns an error if `preprocess` needs images of one size and the split's images differ from `images`, those of split `train`.
+/// Returns an error if `preprocess` needs images of one size and the images of `split` have another size than `images`, the images of split
+/// `train`.
 pub fn check_one_size(data: &str, split: &Split, preprocess: &Pipeline, images: Images) -> Result<(), Error> {
     let (name, other) = (split.name(), split.images_as(preprocess.exif())?);
     if !matches!(preprocess.input(), Images::Fixed(_)) || other == images {
         return Ok(());
     }
     let what = format!(
-        "images of split train are {images}, but images of split {name} are {other}; they must have one size, or augment.eval must \
-         begin with resize(size) and center_crop(size)"
+        "images of split train are {images}, but images of split {name} are {other}; use images of one size, or begin augment.eval with \
+         resize(size) and center_crop(size)"
     );
     Err(Error::DataSet { data: data.into(), what })
 }
@@ -289,11 +292,11 @@ pub fn check_output_sizes(augment: &Pipeline, preprocess: &Pipeline) -> Result<O
     let within = |a: ImageSpec, b: ImageSpec| a.height <= b.height && a.width <= b.width;
     if train.channels != eval.channels || !(within(train, eval) || within(eval, train)) {
         return Err(Error::Usage(format!(
-            "augment.train makes images of {train}, but augment.eval makes images of {eval}; end both with the same size, or one with a \
-             larger size and the same channels"
+            "augment.train makes images of {train}, but augment.eval makes images of {eval}; they need the same number of channels, and \
+             one size must be at least as high and as wide as the other"
         )));
     }
-    Ok(Some(format!("sizes: trained on images of {train}, scored on {eval}")))
+    Ok(Some(format!("sizes: the network is trained on images of {train} and evaluated on images of {eval}")))
 }
 
 /// Returns an error if the pipelines produce values in very different ranges, because the scores would be meaningless. This happens if only

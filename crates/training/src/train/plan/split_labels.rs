@@ -92,7 +92,7 @@ mod tests {
         for (got, want) in split_labels.weights(&ClassWeights::Auto).iter().zip(&inverse) {
             assert!((got - want).abs() < 1e-12, "{got} for {want}");
         }
-        // Cui et al. 2019: (1 - beta) / (1 - beta^n)
+        // Cui et al. 2019: (1 - beta) / (1 - beta^n) for a class with n images
         let effective = split_labels.weights(&ClassWeights::Effective(0.9));
         let of = |n: i32| 0.1 / (1.0 - 0.9f64.powi(n));
         let mean = (of(8) + of(2) + of(4)) / 3.0;

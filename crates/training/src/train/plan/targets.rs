@@ -91,8 +91,9 @@ impl Targets {
     /// and their mixing. Returns, for each row, the class that counts as a correct prediction. For a mixed image this
     /// is the class with the larger share.
     ///
-    /// With smoothing s and K classes, the target of class c is s / K + (1 - s) (share [c = own] + (1 - share) [c =
-    /// partner's]).
+    /// With smoothing s and K classes, the target of class c is s / K + (1 - s) p. Here p is the share of the image's
+    /// own class, 1 - share for its partner's class, 1 if both have the same class, and 0 for other classes. Then the
+    /// threshold and the class weights are applied, if there are any.
     pub fn fill(&mut self, labels: &[u32], mix: Option<Mix>, table: &mut Vec<f32>) -> &[u32] {
         let (rows, stride) = (labels.len(), 1 + self.classes);
         let share = mix.map_or(1.0, |mix| f64::from(mix.share));
@@ -126,8 +127,8 @@ impl Targets {
     }
 
     /// Fills the table for multi-label images. If an image has share p of a class, its target with smoothing s is (1 -
-    /// s) p + s / 2, as Keras smooths a binary cross-entropy. A prediction counts as correct if it is any class with a
-    /// target above 0.5.
+    /// s) p + s / 2, as Keras smooths a binary cross-entropy. Then the threshold is applied, if there is one. A
+    /// prediction counts as correct if it is any class with a target above 0.5.
     pub fn fill_sets(&mut self, sets: &LabelSets, mix: Option<Mix>, table: &mut Vec<f32>) -> &[u32] {
         let (rows, stride) = (sets.len(), 1 + self.classes);
         let share = mix.map_or(1.0, |mix| f64::from(mix.share));

@@ -49,8 +49,8 @@ pub trait BucketSum<B: Backend>: Send {
         Box::new(NcclSum(group.clone()))
     }
 
-    /// Returns the error of a sum that the device only enqueued, in the step after `step` earlier ones. All ranks
-    /// return the same result.
+    /// Returns the error, if any, of a sum that was only enqueued, in the step that follows `step` earlier steps. All
+    /// ranks return the same result.
     fn check(&mut self, _step: u64) -> Result<(), Error> {
         Ok(())
     }
@@ -139,7 +139,7 @@ impl<B: Backend> Pending<B> {
 /// Costs on this rank, for a single sum or for a whole step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// Bytes passed to MPI_Allreduce.
+    /// Bytes that this rank passes to the allreduce of MPI or NCCL.
     pub bytes: u64,
     /// Bytes that plain f32 would have needed.
     pub float_bytes: u64,

@@ -49,15 +49,15 @@ fn judge(all: &[Joining]) -> Result<bool, String> {
     let missing: Vec<String> = missing.collect();
     match all.iter().any(|rank| rank.late) && !missing.is_empty() {
         true => Err(format!(
-            "NCCL has not connected rank {} within the time limit. NCCL_DEBUG=INFO shows what it tries, and NCCL_SOCKET_IFNAME chooses \
-             the network",
+            "NCCL has not connected rank {} within the time limit of 120 s (or of --stall-abort, if that is shorter). NCCL_DEBUG=INFO \
+             shows what NCCL tries, and NCCL_SOCKET_IFNAME selects the network interface",
             missing.join(", ")
         )),
         false => Ok(missing.is_empty()),
     }
 }
 
-/// Returns the reason of the first rank that has one. The text names this rank unless all ranks have the same reason.
+/// Returns the reason of the first rank that has one, with the number of that rank unless all ranks have the same reason.
 pub fn first_reason<S: AsRef<str> + PartialEq>(all: &[Option<S>]) -> Option<String> {
     let rank = all.iter().position(Option::is_some)?;
     let alike = all.iter().all(|other| *other == all[rank]);
@@ -126,7 +126,7 @@ impl<B: Backend> Group<B> {
                 // if another thread has the lock, its call to the library returns the error itself
                 let failed = group.collective.try_lock().ok().and_then(|mut collective| collective.is_ready().err());
                 if let Some(error) = failed.filter(|_| group.watched.load(Ordering::Relaxed)) {
-                    let gone = watch.lost(Duration::MAX).map_or(String::new(), |why| format!("; {why} has ended"));
+                    let gone = watch.lost(Duration::MAX).map_or(String::new(), |why| format!("; {why}"));
                     let place = watch.place().map_or(String::new(), |place| format!("on {place}: "));
                     die(1, &format!("{place}{error}{gone}"));
                 }

@@ -152,7 +152,7 @@ fn buckets<B: Backend>(graph: &Graph<B>, reduce: &Reduce, entry: &Entry) -> Resu
     Ok(buckets)
 }
 
-/// The steps to measure, given by the number of earlier steps. It leaves out the first steps, which are slower.
+/// The steps to measure, given by the number of earlier steps. The range leaves out the first steps, which are slower.
 pub const MEASURED: std::ops::Range<u64> = 3..11;
 
 /// Sums of the costs over the measured steps.

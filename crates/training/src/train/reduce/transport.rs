@@ -53,7 +53,7 @@ impl<B: Backend> Transport<B> {
         if let Transport::Nccl(group) = self { Some(group.clone()) } else { None }
     }
 
-    /// Returns the sums to use with this transport: the planned sums, or sums in device memory.
+    /// Returns the sums to use with this transport: the planned sums or, for MPI and NCCL, sums in device memory.
     pub fn carry(&self, planned: Vec<Box<dyn BucketSum<B>>>) -> Vec<Box<dyn BucketSum<B>>> {
         match self {
             Transport::Host => planned,
@@ -62,8 +62,8 @@ impl<B: Backend> Transport<B> {
         }
     }
 
-    /// Returns the same transport for the ranks below `count`. NCCL needs another group for fewer than all ranks, which the
-    /// other ranks do not join. Collective over all ranks.
+    /// Returns the same transport for the ranks below `count`. NCCL needs a new group for these ranks, which the remaining ranks do not
+    /// join. Collective over all ranks.
     pub fn over_first(&self, session: &Session, backend: &B, count: usize) -> Result<Self, Error> {
         match self {
             Transport::Host => Ok(Transport::Host),
@@ -115,9 +115,9 @@ pub fn check(transport: TransportSetting, codec: &str, queues: bool) -> Result<(
     Ok(())
 }
 
-// Chooses the transport of gradients at the start of a run. If a codec on the host encodes the gradients, they must go
-// through host memory. An MPI library that wrongly claims to support device memory crashes the process. Therefore a
-// file in OUT marks a trial in progress. A start that finds this file does not repeat the trial.
+// Chooses the transport of gradients at the start of a run. If a codec on the host encodes the gradients, they must go through host memory.
+// An MPI library that wrongly claims to support device memory crashes the process. Therefore a file in OUT marks a trial in progress. A
+// start that finds this file does not repeat the trial, unless the recipe requires this transport.
 
 /// The chosen transport and the reason.
 pub struct Choice<B: Backend> {
@@ -198,8 +198,8 @@ fn choose_path<B: Backend>(session: &Session, backend: &B, request: &TransportRe
     pick(&trial, request, transports, &found)
 }
 
-/// Chooses between NCCL and MPI if the device encodes the gradients. The codes are integers, so the results are
-/// bit-identical.
+/// Chooses NCCL if it works, otherwise MPI, for a device that encodes the gradients. Codecs that sum integers give bit-identical results
+/// with both.
 fn choose_for_codes<B: Backend>(
     session: &Session,
     backend: &B,
@@ -221,7 +221,8 @@ fn choose_for_codes<B: Backend>(
     }
 }
 
-/// Tests whether MPI supports device memory. The inner error is the reason why it is not used.
+/// Tests MPI sums in device memory, if the library claims to support them or the recipe requires them. The inner error is the reason why
+/// they are not used.
 fn try_mpi<B: Backend>(
     trial: &Trial<'_, B>,
     request: &TransportRequest<'_>,
@@ -238,7 +239,8 @@ fn try_mpi<B: Backend>(
     if !trial.all(!crashed)? && !forced {
         let shown = request.out.map(self::marker).unwrap_or_default();
         return Ok(Err(format!(
-            "its test in an earlier start did not finish and may have ended the process ({} still exists; remove it to test again)",
+            "the test of MPI sums in GPU memory did not finish in an earlier start and may have ended that process, so it is not repeated \
+             (to repeat it, remove {})",
             shown.display()
         )));
     }
@@ -251,9 +253,9 @@ fn try_mpi<B: Backend>(
         .map(|()| WorkingTransport { transport: Transport::Mpi, why: format!("{}, and its sums are right", claim.by) }))
 }
 
-/// On two ranks, chooses the fastest transport. All transports give the same result there, because a sum of two values
-/// has only one order. On more ranks each transport adds in its own order, so choosing by time could change the results
-/// from start to start. There it chooses the last candidate, which needs the host least.
+/// Chooses among the transports that work. If the recipe names a transport, this is the one. Otherwise, on two ranks, it is the fastest
+/// one. All transports give the same result there, because a sum of two values has only one order. On more ranks each transport adds in its
+/// own order, so choosing by time could change the results from start to start. There it is the last candidate, which needs the host least.
 fn pick<B: Backend>(
     trial: &Trial<'_, B>,
     request: &TransportRequest<'_>,
@@ -390,7 +392,9 @@ impl<B: Backend> Trial<'_, B> {
         bucket.read(0, &mut got)?;
         let expected = |i| known_answer::sum(self.session.world.size, i);
         let off = (0..elems).find(|&i| got[i] != expected(i) as f32);
-        Ok(off.map(|i| format!("element {i} of a sum of {elems} should be {}, got {}", expected(i), got[i])))
+        Ok(off.map(|i| {
+            format!("element {i} of a test sum of {elems} elements should be {}, got {}", expected(i), got[i])
+        }))
     }
 
     /// Returns the seconds to sum all buckets in sequence.

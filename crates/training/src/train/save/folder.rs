@@ -50,7 +50,7 @@ impl NetworkCopy<'_> {
             Ok(_) => {
                 let path = path.display();
                 return Err(Error::Usage(format!(
-                    "{path} already exists and describes another network; choose another --out"
+                    "{path} already exists and describes another network than this run has; choose another --out"
                 )));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -93,8 +93,9 @@ pub fn claim_output(
     Ok(lock)
 }
 
-/// Checks whether the run may use the output directory. Changes nothing. If the directory contains files that the run would overwrite, a
-/// run must have written it. The proof is a marker file or, for earlier versions, a checkpoint.
+/// Returns an error if the run may not use the output directory. Changes nothing. A new run needs an empty directory. A run that resumes
+/// needs a directory that a run wrote, or one without files that it would overwrite. The proof is a marker file or, for earlier versions, a
+/// checkpoint.
 fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
     let out = &request.out;
     // hidden files do not count, for example unfinished files of a killed run
@@ -109,13 +110,15 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
     let why = match from {
         Some(head) if busy(out) && !ours(head) => {
             let file = head.path.display();
-            format!("is not empty, and {file} is not one of its checkpoints; choose another --out, or remove it")
+            format!(
+                "is not empty, and {file} is not a checkpoint of the run in this folder; choose another --out, or remove this folder"
+            )
         }
         None if busy(out) && !request.resume => {
-            "is not empty; choose another --out, or remove it, or continue with --resume auto".into()
+            "is not empty; choose another --out, remove this folder, or continue with --resume auto".into()
         }
         None if out.join("model.h5").exists() => {
-            "contains a model but no checkpoint to continue from; choose another --out, or remove it".into()
+            "contains a model but no checkpoint to continue from; choose another --out, or remove this folder".into()
         }
         None if marker.is_none() => match WRITTEN.into_iter().find(|name| out.join(name).symlink_metadata().is_ok()) {
             Some(name) => format!(
@@ -168,7 +171,9 @@ pub fn read(out: &Path) -> Result<Option<Marker>, Error> {
     let mut text = String::new();
     file.take(MOST).read_to_string(&mut text).map_err(refuse)?;
     let odd = |error: serde_json::Error| {
-        refuse(io::Error::other(format!("not a valid marker of a run ({error}); remove it")))
+        refuse(io::Error::other(format!(
+            "not a valid marker file of a run ({error}); if no run uses this folder, remove the file"
+        )))
     };
     serde_json::from_str(&text).map(Some).map_err(odd)
 }
@@ -179,7 +184,8 @@ pub fn set(out: &Path) -> Result<Marker, Error> {
         return Ok(marker);
     }
     let marker = Marker { run: [safe_create::random_digits(), safe_create::random_digits()].concat() };
-    let text = serde_json::to_string(&marker).map_err(|e| Error::Failed(format!("the marker of a run: {e}")))?;
+    let text = serde_json::to_string(&marker)
+        .map_err(|e| Error::Failed(format!("cannot write the marker file .trireme-run: {e}")))?;
     checkpoint::write_text(&path(out), &format!("{text}\n"))?;
     Ok(marker)
 }

@@ -29,7 +29,7 @@ const START_TRIES: u32 = 20;
 const END_TRIES: u32 = 600;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Advice for the user if another run uses the directory.
-const WAIT: &str = "wait until it ends, or choose another --out";
+const WAIT: &str = "wait until that run ends, or choose another --out";
 /// Maximum length of a holder's description in bytes.
 const MOST: u64 = 4096;
 
@@ -118,7 +118,7 @@ impl OutLock {
         let out = self.folder().display();
         let cure = "this run writes nothing more there and ends";
         Err(Error::Failed(format!(
-            "{out} was taken over by another run, with --steal-lock or after its lock file was removed: {cure}"
+            "{out} was taken over by another run, which was started with --steal-lock or after the lock file was removed: {cure}"
         )))
     }
 
@@ -164,8 +164,8 @@ fn try_lock(out: &Path, path: &Path, me: &Holder, steal: bool) -> Result<LockSta
         Claim::Unknown => Err(in_use_error(
             out,
             &who,
-            "wait until it ends, or choose another --out. That host cannot be checked from here: if you know that the run has ended, \
-             add --steal-lock",
+            "wait until that run ends, or choose another --out. That host cannot be checked from here: if you know that the run has \
+             ended, add --steal-lock",
         )),
     }
 }

@@ -31,7 +31,7 @@ pub fn check(file: &ModelFile, layers: &[LayerWeights], net: &NetSpec) -> Result
     let tensors = layers.iter().map(|layer| layer.tensors.len()).sum::<usize>();
     if tensors != parameters.len() + running.len() {
         let expected = format!("{} tensors", parameters.len() + running.len());
-        return Err(mismatch(file, "the whole model", &expected, &tensors.to_string()));
+        return Err(mismatch(file, "number of tensors", &expected, &tensors.to_string()));
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ fn mismatch(file: &ModelFile, name: &str, expected: &str, got: &str) -> Error {
         what: format!("model file of network {}: {name}", file.network),
         expected: expected.into(),
         got: got.into(),
-        cure: "the file is for another version of this network".into(),
+        cure: "the file was changed, or is from another version of this network; use another file".into(),
     }
 }
 

@@ -46,8 +46,8 @@ pub fn model<B: Backend>(
     Ok(file.write_described(path, &keras::describe(run.graph.net(), run.source.manifest.label_kind())?)?)
 }
 
-/// Writes the model at the end of a run. If OUT cannot be written, writes the model to a new private folder in TMPDIR or in the current
-/// directory. The error then names this folder.
+/// Writes the model at the end of a run. If OUT cannot be written, writes the model to a new private folder in TMPDIR (/tmp if not set) or
+/// in the current directory. The error then names this folder.
 pub fn last_model<B: Backend>(
     session: &Session,
     run: &mut Run<B>,
@@ -62,7 +62,7 @@ pub fn last_model<B: Backend>(
         let elsewhere = model_path(&folder);
         let made = DirBuilder::new().mode(0o700).create(&folder);
         if made.is_ok() && model(session, run, at, at_end, &elsewhere).is_ok() {
-            return Err(Error::Failed(format!("{error}. The model is in {} instead", elsewhere.display())));
+            return Err(Error::Failed(format!("{error}. The model was written to {} instead", elsewhere.display())));
         }
         // remove the folder, which fails harmlessly if it is not empty
         let _ = std::fs::remove_dir(&folder);

@@ -75,7 +75,7 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
         return Ok(None);
     }
     Err(Error::Failed(format!(
-        "--resume auto: no checkpoint in {} is complete; remove OUT to start again. {}",
+        "--resume auto: no checkpoint in {} can be read. To start again, remove the output folder. {}",
         folder.display(),
         notes.join(". ")
     )))
@@ -94,8 +94,9 @@ pub fn share(session: &Session, request: &TrainRequest) -> Result<Option<Resume>
 }
 
 impl Head {
-    /// Checks that the run can continue from the checkpoint with this recipe, data set and number of ranks. Sets the
-    /// number of workers to that of the checkpoint. Returns an error if the run would compute something different.
+    /// Checks that the run can continue from the checkpoint with this recipe, data set and number of ranks. If the
+    /// recipe does not set the number of workers, takes it from the checkpoint. Returns an error if the run would
+    /// compute something different.
     pub fn settle(&self, source: &mut Source, request: &TrainRequest, ranks: usize) -> Result<(), Error> {
         let (file, progress) = (self.path.display(), &self.progress);
         let old = Recipe::from_toml(&self.recipe)?;
@@ -222,7 +223,7 @@ impl Resume {
 /// number.
 fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(), Error> {
     let other = |what: &str, expected: String, got: String| {
-        let cure = "it is for another version of this network".into();
+        let cure = "the checkpoint is damaged or from another version of this network; use another checkpoint".into();
         Error::Mismatch { what: format!("{file}: {what}"), expected, got, cure }
     };
     model::restore(&mut run.graph, &state.model)?;
@@ -272,8 +273,9 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
         let mut arena = Arena::new(run.graph.backend(), &layout.buckets)?;
         let packed = residuals.get(worker).map_or(Ok(()), |tensors| pack(&run.graph, tensors, &mut arena));
         let odd = |(expected, got)| {
-            let cure = "the checkpoint is for another version of this network".into();
-            Error::Mismatch { what: format!("residuals/{worker}"), expected, got, cure }
+            let cure =
+                "the checkpoint is damaged or from another version of this network; use another checkpoint".into();
+            Error::Mismatch { what: format!("checkpoint: residuals/{worker}"), expected, got, cure }
         };
         session.agree(packed.map_err(odd))?;
         broadcast_arena(session, &mut arena)?;
@@ -326,8 +328,8 @@ fn cut_log(path: &Path, progress: &Progress) -> Result<(), Error> {
     Ok(checkpoint::write_text(path, &kept)?)
 }
 
-/// Returns true if a line was written before the checkpoint. Lines about an epoch or its scores with the same step
-/// number come before it only if the checkpoint is at the end of an epoch.
+/// Returns true if a line was written before the checkpoint. A line about an epoch or its scores with the checkpoint's
+/// step number was written before it only if the checkpoint is at the end of the epoch.
 fn stays(line: &str, progress: &Progress) -> bool {
     let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return false };
     let (Some(step), Some(event)) = (line["step"].as_u64(), line["event"].as_str()) else { return false };
@@ -392,9 +394,9 @@ fn fits(state: &StateFile) -> Result<(), Error> {
 fn odd(file: &ModelFile, group: &str, expected: usize, got: usize) -> Error {
     Error::Mismatch {
         what: format!("checkpoint of network {}: {group}", file.network),
-        expected: format!("the {expected} parameters with their shapes"),
-        got: format!("{got} tensors that do not match"),
-        cure: "the file was changed, or is for another version of this network".into(),
+        expected: format!("the {expected} parameters of the network with their shapes"),
+        got: format!("{got} tensors, whose names or shapes differ"),
+        cure: "the file was changed, or is from another version of this network; use another checkpoint".into(),
     }
 }
 
@@ -408,12 +410,13 @@ fn odd(file: &ModelFile, group: &str, expected: usize, got: usize) -> Error {
 pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, at: &Progress, images: u64) -> Result<Option<String>, Error> {
     let (Some(before), Some(epochs), batch) = (old.epochs, recipe.epochs, recipe.batch) else {
         return Err(Error::Usage(
-            "--extend-epochs: the recipe gives the length of the run in steps, not in epochs".into(),
+            "--extend-epochs: the length of this run is given in steps, and only the length in epochs can be extended; leave \
+             --extend-epochs out".into(),
         ));
     };
     if epochs < before {
         return Err(Error::Usage(format!(
-            "--extend-epochs: the run already has {before} epochs, got {epochs}; use more, such as --set epochs={}",
+            "--extend-epochs: the run already has {before} epochs, but the recipe gives {epochs}; use more, such as --set epochs={}",
             before + 1
         )));
     }

@@ -57,7 +57,7 @@ pub struct Saver<'a, B: Backend> {
     late: bool,
     /// True once the user was told about the late checkpoint.
     late_told: bool,
-    /// True if all ranks have agreed to write a checkpoint at the end of the epoch.
+    /// True if all ranks have agreed on a checkpoint that waits for the evaluation at the end of the epoch.
     due: bool,
     /// The best model whose checkpoint was written. There may be a better model whose checkpoint could not be written.
     best: Option<Best>,
@@ -159,8 +159,8 @@ impl<'a, B: Backend> Saver<'a, B> {
         if self.late && !self.late_told {
             self.late_told = true;
             report.note(&format!(
-                "note: a checkpoint was due at step {}, but the previous one is still being written. It waits until that is done, so \
-                 checkpoints are further apart than checkpoint.every says",
+                "note: a checkpoint was due at step {}, but the previous one is still being written, so it is delayed. If this happens \
+                 often, set a larger checkpoint.every. Further delays are not reported",
                 now.at.step
             ));
         }
@@ -211,7 +211,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         }
         let (reason, path) = (self.stop.reason(), path_of(&self.folder, now.at.step));
         let text = format!(
-            "stopped after step {}: {reason}. {} contains everything; continue with the same command and --resume auto",
+            "stopped after step {}: {reason}. The checkpoint is {}; to continue, use the same command with --resume auto",
             now.at.step,
             path.display()
         );
@@ -244,7 +244,9 @@ impl<'a, B: Backend> Saver<'a, B> {
         let is_lost = self.writer.is_some() && !self.folder.exists() && !self.is_out_gone();
         if is_lost && std::fs::create_dir(&self.folder).is_ok() {
             let folder = self.folder.display();
-            report.note(&format!("warning: {folder} was removed, with its checkpoints; it is created again"));
+            report.note(&format!(
+                "warning: the folder {folder} was removed with all its checkpoints; it has been created again"
+            ));
         }
     }
 
@@ -334,7 +336,7 @@ pub fn carry_best(session: &Session, out: &Path, head: &Head) -> Result<(Option<
         session.comm.broadcast("whether the best checkpoint is there", session.is_root().then_some(&taken.err()))?;
     let note = why.map(|why| {
         format!(
-            "note: there is no checkpoint of the best {} so far ({:.4}, step {}): {why}; the next score counts as the best",
+            "note: the checkpoint with the best {} so far ({:.4}, step {}) is not available: {why}; the next score counts as the best",
             best.by, best.score, best.step
         )
     });
@@ -355,8 +357,8 @@ fn copy_best(out: &Path, head: &Head, step: u64) -> Result<(), String> {
         new.publish().map(drop)
     };
     copy().map_err(|error| match error.kind() {
-        ErrorKind::NotFound => format!("it is neither in OUT nor next to {}", head.path.display()),
-        _ => format!("cannot copy {} into OUT: {error}", from.display()),
+        ErrorKind::NotFound => format!("it is neither in the output folder nor next to {}", head.path.display()),
+        _ => format!("cannot copy {} into the output folder: {error}", from.display()),
     })
 }
 

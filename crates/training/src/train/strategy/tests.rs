@@ -48,7 +48,7 @@ fn arena(values: &[f32]) -> Arena<Reference> {
 const CURVE: f32 = 0.5;
 const RATE: f32 = 0.2;
 const MOMENTUM: f32 = 0.9;
-/// The minimum c_i of each rank's function.
+/// The parameter c_i at which each rank's function is smallest.
 const MINIMA: [f32; 3] = [1.0, -2.0, 4.0];
 const START: f32 = 10.0;
 
@@ -125,9 +125,9 @@ fn mean_minimum() -> f64 {
     MINIMA.iter().map(|c| f64::from(*c)).sum::<f64>() / MINIMA.len() as f64
 }
 
-/// Without momentum, k steps lead from x to x_i = c_i + (1 - rate a)^k (x - c_i). All ranks have the same curvature a.
-/// So for every H, after t steps the distance between the mean of the ranks and the mean of the minima has shrunk by
-/// the factor (1 - rate a)^t.
+/// Without momentum, k steps of learning rate r lead from x to x_i = c_i + (1 - r a)^k (x - c_i). All ranks have the
+/// same curvature a. So after t steps with any period of synchronisation, the distance between the mean of the ranks
+/// and the mean of the minima c_i has shrunk by the factor (1 - r a)^t.
 #[test]
 fn local_sgd_follows_the_closed_form() {
     let shrink = 1.0 - f64::from(RATE * CURVE);
@@ -159,7 +159,7 @@ fn local_1_with_momentum_is_allreduce() {
     }
 }
 
-/// Computes the paper's equations directly. All values on their right sides are from before the step.
+/// Computes the equations of elastic averaging directly. All values on their right sides are from before the step.
 #[test]
 fn elastic_averaging_follows_its_recursion() {
     for (period, momentum) in [(1, 0.0), (3, 0.0), (3, MOMENTUM)] {
@@ -189,7 +189,7 @@ fn elastic_averaging_comes_to_rest_at_the_mean_of_the_minima() {
     for (states, minimum) in ranks.iter().zip(MINIMA) {
         let State { x, centre, .. } = states[399];
         assert_near(centre, mean_minimum());
-        // at rest, rate a (x - c_i) + alpha (x - centre) = 0
+        // at rest, slope (x - minimum) + spring (x - centre) = 0
         let (spring, slope) = (0.3, f64::from(RATE * CURVE));
         assert_near(x, (slope * f64::from(minimum) + spring * mean_minimum()) / (slope + spring));
     }

@@ -1,17 +1,17 @@
 //! The values of a transformed tile with up to 2 x 4 outputs. Odd and even pixels (the phases) are transformed
-//! separately. A place is a value of one row phase and one column phase. A cell is the sum of the products at up to
-//! four places, one for each pair of phases. Tiles at the lower and right edge have fewer rows or columns and fewer
-//! cells.
+//! separately. A place is the position of a value that belongs to one row phase and one column phase. A cell is the sum
+//! of the products at up to four places, one for each pair of phases. Tiles at the lower and right edge have fewer rows
+//! or columns and fewer cells.
 
 use super::super::super::vector::Vectors;
 use super::super::strip::{Order, PixelPrefetcher, Run, tiles};
 use crate::TensorDesc;
 
-/// Rows and columns of outputs in a whole tile. Each row or column adds a finite point.
+/// Rows and columns of outputs in a whole tile. The transform has a finite interpolation point for each row or column.
 pub const TILE_ROWS: usize = 2;
 pub const TILE_COLUMNS: usize = FINITE;
 
-/// Rows and columns of cells: one for each finite point, then one for infinity.
+/// Rows and columns of cells: one for each finite interpolation point, then one for infinity.
 pub const CELL_ROWS: usize = TILE_ROWS + 1;
 pub const CELL_COLUMNS: usize = TILE_COLUMNS + 1;
 pub const CELLS: usize = CELL_ROWS * CELL_COLUMNS;
@@ -22,7 +22,7 @@ pub const PLACE_COLUMNS: usize = CELL_COLUMNS + TILE_COLUMNS;
 pub const PLACES: usize = (CELL_ROWS + TILE_ROWS) * PLACE_COLUMNS;
 
 /// Size of a transformed filter: lines, and values per line. The odd phase has a value for each point. The even phase
-/// has the same value for all points.
+/// has a single value, which all points use.
 pub const LINES: usize = CELL_ROWS + 1;
 pub const LINE: usize = CELL_COLUMNS + 1;
 pub const FILTERS: usize = LINES * LINE;
@@ -80,13 +80,13 @@ impl Tile {
     }
 }
 
-/// The tiles of a run, and the cells that they have. The matrix of a cell has only the tiles with this cell, ordered by
-/// kind.
+/// The tiles of a run, and which cells each of them has. The matrix of a cell has a row for each tile that has the
+/// cell, ordered by kind.
 pub struct Tiles {
     /// Layout of the outputs, which defines the tiles.
     of: TensorDesc,
     run: Run,
-    /// For each kind, the row of its first tile in the matrix of each cell.
+    /// For each kind, and for each cell, the row of the kind's first tile in the cell's matrix.
     first: [[usize; CELLS]; 4],
     /// Number of tiles in each cell.
     pub count: [usize; CELLS],
@@ -110,7 +110,7 @@ impl Tiles {
         Self { of: *of, run, first, count }
     }
 
-    /// Creates a prefetcher for the pixels of the next run in a tensor. Each product calls it once.
+    /// Creates a prefetcher for the pixels of the next run in a tensor. Each product calls its `fetch` once.
     pub fn ahead(&self, desc: &TensorDesc, data: *const f32) -> PixelPrefetcher {
         PixelPrefetcher::new(desc, data, (self.run, tiles(&self.of, TILE_COLUMNS)), 0, PLACES)
     }
@@ -166,7 +166,8 @@ pub struct TileOffsets {
 }
 
 impl TileOffsets {
-    /// `rows` are the tile's rows in the matrices, `block` its channel block in a strip, `places` the number of places.
+    /// Returns the offsets of a tile. `rows` are the tile's rows in the matrices, `block` is its channel block in a
+    /// strip, and `places` the number of places.
     #[inline(always)]
     pub fn new<S: Vectors>(order: Order, rows: [usize; CELLS], block: usize, places: usize) -> Self {
         let rows = rows.map(|row| row * order.tile + block * order.block);
@@ -260,7 +261,7 @@ pub(super) use by_size;
 // outputs use the first of the same points, so tiles of all sizes share the transformed filters. The even phase has a
 // single tap and needs only the finite points.
 
-/// The points of an axis: near, -near, far, -far, infinity.
+/// The interpolation points of an axis: near, -near, far, -far, infinity.
 #[derive(Clone, Copy)]
 pub struct Points {
     near: f32,

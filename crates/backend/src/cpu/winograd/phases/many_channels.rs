@@ -20,7 +20,8 @@ use crate::TensorDesc;
 /// Number of tiles that are transformed at a time, rounded up to strips.
 pub const TILES: usize = 128;
 
-/// Floats per thread: for the filters of [`PAD`] output channels, and for the products of these channels in a strip.
+/// Floats per thread: `filters` for the filters of [`PAD`] output channels, and `outputs` for a strip's products for
+/// these channels.
 #[derive(Clone, Copy)]
 struct ThreadWorkspace {
     filters: usize,
@@ -40,8 +41,8 @@ impl ThreadWorkspace {
     }
 }
 
-/// Returns the workspace for all passes in floats. `ci` and `co` are padded channels, `strip` and `tiles` are the
-/// numbers of tiles in a strip and in the batch.
+/// Returns the workspace for all passes in floats. `ci` and `co` are the padded numbers of channels, `strip` and
+/// `tiles` are the numbers of tiles in a strip and in the batch.
 pub fn workspace<S: Vectors>([ci, co]: [usize; 2], (strip, tiles): (usize, usize), threads: Threads) -> usize {
     let room = |channels: usize, [read, computed]: [usize; 2]| {
         let inputs = read * Order::by_place::<S>(channels, strip, TILE_COLUMNS).place;

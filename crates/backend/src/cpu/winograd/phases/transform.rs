@@ -1,6 +1,6 @@
 //! Transforms between images and transformed tiles of a stride-2 convolution, for tiles of H x W outputs. B^T d B
-//! transforms inputs and the output gradient, A y A^T the output gradient, and A^T m A returns outputs and the input
-//! gradient.
+//! transforms the inputs, and also the output gradient if the input gradient is computed from it. A y A^T transforms
+//! the output gradient for the filter gradient. A^T m A returns outputs and the input gradient.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ struct Patch<'a> {
 }
 
 impl Patch<'_> {
-    /// Returns true if the first rows and columns of the patch, `extent` of them, are inside the plane.
+    /// Returns true if the first `extent[0]` rows and `extent[1]` columns of the patch are inside the plane.
     #[inline(always)]
     fn is_inside<S: Vectors>(&self, extent: [usize; 2]) -> bool {
         let inside =

@@ -61,8 +61,14 @@ impl Layers {
         settings: Value,
         inputs: &[usize],
     ) -> Result<usize, String> {
-        if self.names.contains(&layer_name(name)) || name.contains('/') {
-            return Err("its name is not unique or has a slash. Rename it".into());
+        if name.contains('/') {
+            return Err("its name has a slash, which Keras does not allow. Rename it".into());
+        }
+        if self.names.contains(&layer_name(name)) {
+            return Err(format!(
+                "its name in Keras, {}, belongs to another layer already. Rename it",
+                layer_name(name)
+            ));
         }
         let index = self.add(name, class, settings, inputs);
         self.list[index].weights = Some(name.into());

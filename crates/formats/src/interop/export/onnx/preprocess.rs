@@ -22,7 +22,7 @@ pub(super) struct Before {
 /// Adds an input for stored values, and the nodes from there to the network's own input.
 ///
 /// # Errors
-/// Fails if the last transform is not `normalize`.
+/// Fails if the last transform is not `normalize`, or if an earlier one changes the values of pixels.
 pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before, Error> {
     let ops = &trained.model.preprocess;
     let refuse = |why: String| Error::Network { network: trained.model.network.clone(), why };
@@ -87,7 +87,8 @@ struct Crop {
 }
 
 impl Crop {
-    /// Returns the crop if it is the only transform in the list.
+    /// Returns the crop if it is the only transform in the list, and all images have the same size, which is not
+    /// smaller than the network's input.
     fn of(trained: &Trained, ops: &[String]) -> Option<Self> {
         let [op] = ops else { return None };
         let [c, h, w] = trained.model.image;

@@ -29,8 +29,8 @@ fn constant<'a>(_: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     }
 }
 
-/// Removes the softmax at the end of the network, because the loss includes it. No other node may read its
-/// probabilities.
+/// Removes the softmax at the end of the network, because the loss includes it. Nodes that change the probabilities
+/// must not follow.
 fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
     let ends = |reader: &&Node<'_>| reader.inputs.iter().any(|input| node.outputs.contains(input));

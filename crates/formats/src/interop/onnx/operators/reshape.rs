@@ -157,7 +157,8 @@ fn unsqueeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
     Ok(Value::Tensor(View { layout: Layout::Image, ..x }))
 }
 
-/// Moves the channels to the end or back to the second position.
+/// Reads a transposition that moves the channels to the end or back to the second dimension, that changes nothing, or
+/// that is a step of a channel shuffle.
 fn transpose<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["perm"])?;
     if let Value::Blocks(view, Blocks { count, exchanged: false }) = build.value(node, 0)?
@@ -205,13 +206,14 @@ fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let at = build.constant(node, 1)?;
     let one = |at: i64| {
         let from_front = if at < 0 { at.saturating_add(sizes.len() as i64) } else { at };
-        usize::try_from(from_front).ok().and_then(|at| sizes.get(at)).copied().ok_or("its index is out of range")
+        let size = usize::try_from(from_front).ok().and_then(|at| sizes.get(at)).copied();
+        size.ok_or_else(|| format!("its index {at} is out of range: the tensor has {} sizes", sizes.len()))
     };
     let picked = at.ints().into_iter().map(one).collect::<Result<Vec<_>, _>>()?;
     Ok(match (at.dims.as_slice(), picked.as_slice()) {
         ([], [one]) => Value::size(*one),
         ([_], _) => Value::sizes(picked),
-        _ => return Err("its indices must be a number or a list".into()),
+        (shape, _) => return Err(format!("its indices must be a number or a list, got the shape {shape:?}")),
     })
 }
 
@@ -275,8 +277,11 @@ fn split<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     };
     let total = sizes.iter().try_fold(0usize, |sum, n| sum.checked_add(*n));
     if sizes.len() != parts || total != Some(channels) || sizes.contains(&0) {
-        let outputs = if parts == 1 { "1 output".into() } else { format!("{parts} outputs") };
-        return Err(format!("it splits {channels} channels into {sizes:?}, but it has {outputs}"));
+        let outputs = base::text::plural(parts, "output");
+        return Err(format!(
+            "it splits {channels} channels into {sizes:?}, but it has {outputs}; expected a size above 0 for each output, {channels} in \
+             total"
+        ));
     }
     let mut views = Vec::new();
     let mut from = 0;

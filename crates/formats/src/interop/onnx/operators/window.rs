@@ -13,6 +13,12 @@ pub(super) const OPERATORS: &[Operator] = &[("Pad", 4, pad), ("Slice", 5, slice)
 /// Largest number of cells on one side.
 const MOST: i64 = 1 << 12;
 
+/// Returns the dimension, 0 to 3, that an axis stands for. Negative axes count from the end.
+fn dimension(axis: i64) -> Result<usize, String> {
+    let dimension = usize::try_from(if axis < 0 { axis.saturating_add(4) } else { axis }).ok();
+    dimension.filter(|dimension| *dimension < 4).ok_or_else(|| format!("its axes contain {axis}; expected -4 to 3"))
+}
+
 /// Returns one number per dimension: the numbers in `given` for the dimensions in `axes`, and those in `usual` for the
 /// others.
 fn each(given: Option<Vec<i64>>, axes: &[i64], usual: [i64; 4]) -> Result<[i64; 4], String> {
@@ -26,14 +32,12 @@ fn each(given: Option<Vec<i64>>, axes: &[i64], usual: [i64; 4]) -> Result<[i64; 
         ));
     }
     for (axis, number) in axes.iter().zip(given) {
-        let axis =
-            usize::try_from(if *axis < 0 { axis.saturating_add(4) } else { *axis }).ok().filter(|axis| *axis < 4);
-        all[axis.ok_or("it has an axis that does not exist, expected -4 to 3")?] = number;
+        all[dimension(*axis)?] = number;
     }
     Ok(all)
 }
 
-/// Reads a slice: every n-th row and column, a range of channels, or a range of sizes.
+/// Reads a slice: every n-th row and column, a range of channels, a crop, or a range of sizes.
 fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axes", "ends", "starts"])?;
     if let Value::Sizes(sizes) = build.value(node, 0)? {
@@ -118,9 +122,7 @@ fn pad<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     }
     let mut all = [[0; 2]; 4];
     for (at, axis) in axes.iter().enumerate() {
-        let axis =
-            usize::try_from(if *axis < 0 { axis.saturating_add(4) } else { *axis }).ok().filter(|axis| *axis < 4);
-        all[axis.ok_or("it has an axis that does not exist, expected -4 to 3")?] = [before[at], after[at]];
+        all[dimension(*axis)?] = [before[at], after[at]];
     }
     let value = match build.given(node, 2)? {
         Some(value) => value.scalar().ok_or("its value must be a single number")?,
@@ -130,7 +132,12 @@ fn pad<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         "reflect" => Fill::Mirrored,
         "" | "constant" if value == 0.0 => Fill::Zeros,
         "" | "constant" if value <= f32::MIN.into() => Fill::Lowest,
-        _ => return Err("it pads with values other than zeros, -infinity or mirrored cells".into()),
+        mode => {
+            let mode = if mode.is_empty() { "constant" } else { mode };
+            return Err(format!(
+                "it pads with mode \"{mode}\" and value {value}; expected zeros, -infinity or mirrored cells"
+            ));
+        }
     };
     let added = |cells: i64| cells.max(0) as usize;
     let last = match build.value(node, 0)? {

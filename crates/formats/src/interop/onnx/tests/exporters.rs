@@ -103,7 +103,7 @@ fn a_product_and_a_sum_with_numbers_of_each_channel_are_one_layer() {
     let norm = between(&[&numbers[..], &stored].concat(), &[&[norm][..], &affine("n")].concat());
     assert_eq!(kinds(&norm), ["conv", "norm", "avgpool", "flatten", "linear"]);
     assert_eq!(values(&norm, "n.weight"), scale);
-    // (x + 1) * scale + shift
+    // the batch norm adds its bias of 1 before the product and the sum, so the merged bias is 1 * scale + shift
     let sum: Vec<f32> = scale.iter().zip(shift).map(|(scale, shift)| scale + shift).collect();
     assert_eq!(values(&norm, "n.bias"), sum);
 }

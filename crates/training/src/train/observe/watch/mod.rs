@@ -66,8 +66,8 @@ impl Watch {
         spawned.map_or_else(|_| Self::default(), |_| Self(Some(shared)))
     }
 
-    /// Starts to share this rank's status in `out`. All ranks call this, and rank 0 calls it first, because it removes old files. A second
-    /// call does nothing.
+    /// Starts to share this rank's status in `out`. All ranks call this, and rank 0 calls it first, because it removes old files. Does
+    /// nothing if there is only one rank, and on a second call.
     pub fn share(&self, out: &Path, rank: usize, ranks: usize) {
         let Some(shared) = self.0.as_ref().filter(|shared| ranks > 1 && shared.status_files.get().is_none()) else {
             return;
@@ -115,15 +115,13 @@ impl Watch {
         let ranks = lock(&shared.peers).len();
         let gone: Vec<String> = shared.status_files.get().map_or(Vec::new(), |status_files| status_files.gone(ranks));
         if !gone.is_empty() {
-            return Some(format!(
-                "{} gone, and the run with {}",
-                verdict::all(&gone),
-                if gone.len() == 1 { "it" } else { "them" }
-            ));
+            return Some(format!("{} gone, so the run ends", verdict::all(&gone)));
         }
         let status = shared.status();
         let waits = status.waits(false).filter(|(_, waited)| status.inside && *waited >= long.as_secs_f64());
-        waits.map(|(what, _)| format!("received SIGTERM while waiting in {what}, so the run may be ending"))
+        waits.map(|(what, _)| {
+            format!("this rank received SIGTERM while it waited in {what}, so the run is probably being ended")
+        })
     }
 
     /// Returns true if this rank may print the last message of a run that is killed. Only one rank may.
@@ -246,7 +244,7 @@ fn watch(shared: &Shared) {
         let alone = shared.comm.known().is_some_and(|world| world.size == 1);
         let waits = me.waits(alone);
         if let Some(old) = warned.take_if(|old| waits.as_ref().is_none_or(|(what, _)| *what != old.what)) {
-            print(&format!("the run continues: {} ended after {:.0} s", old.what, old.last.as_secs_f64()));
+            print(&format!("the run continues after at least {:.0} s: {}", old.lasted.as_secs_f64(), old.what));
         }
         let waited = waits.as_ref().map_or(0.0, |waits| waits.1);
         let waited = Duration::try_from_secs_f64(waited).unwrap_or_default().min(awake.elapsed());
@@ -258,21 +256,23 @@ fn watch(shared: &Shared) {
         let advice = tested.as_ref().and_then(Option::as_deref);
         let judge = |limit: Duration| (waited >= limit).then(|| judge(shared, &me, alone, limit, advice)).flatten();
         if let Some((verdict, limit)) = limits.ending(judge) {
-            let (text, limit) = (verdict.text, limit.as_secs_f64());
+            let (text, limit) = (verdict.text, (limit * me.patience(alone)).as_secs_f64());
             comm::die(1, &format!("{text}. The run ends, because this lasted {limit:.0} s (--stall-abort). {CURE}"));
         }
         let soon = limits.warn.map(|warn| if advice.is_some() { warn.min(CONNECTED) } else { warn });
         let due = warned.as_ref().map(|old| old.last * 2).or(soon);
         if let (Some(verdict), Some((what, _))) = (due.and_then(judge), waits) {
-            let end =
-                limits.end(verdict.network).map(|limit| format!("; the run ends after {:.0} s", limit.as_secs_f64()));
+            let patience = me.patience(alone);
+            let end = limits.end(verdict.network).map(|limit| (limit * patience).as_secs_f64());
+            let end = end.map(|seconds| format!("; the run ends after {seconds:.0} s"));
             print(&format!("warning: {}{}", verdict.text, end.unwrap_or_default()));
-            warned = Some(LastWarning { what, last: waited });
+            warned = Some(LastWarning { what, last: waited, lasted: waited * patience });
         }
     }
 }
 
-/// Returns the verdict if this rank has waited for `limit`.
+/// Returns the verdict on a wait of this rank that has lasted for `limit`. Returns `None` if the wait has a normal reason or another rank
+/// reports it.
 fn judge(shared: &Shared, me: &Status, alone: bool, limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     if alone {
         return Some(verdict::alone(me));
@@ -288,12 +288,16 @@ fn judge(shared: &Shared, me: &Status, alone: bool, limit: Duration, advice: Opt
 /// After a wait of this length in an MPI operation, the watchdog tests the networks of this node. MPI needs less time to connect two ranks.
 const CONNECTED: Duration = Duration::from_secs(15);
 
-const CURE: &str = "Look at these ranks, files and nodes. --resume auto continues from the last checkpoint";
+const CURE: &str =
+    "Check these ranks, files and nodes. A training continues from its last checkpoint with --resume auto";
 
-/// The wait that the last warning was about, and how long it had lasted.
+/// The wait or work that the last warning was about.
 struct LastWarning {
     what: String,
+    /// Duration of the wait or work when the warning was printed, divided by its [patience](Status::patience).
     last: Duration,
+    /// This duration without the division.
+    lasted: Duration,
 }
 
 fn print(text: &str) {
@@ -468,10 +472,10 @@ impl FirstStep {
         }
         let why = match activity {
             _ if me.inside => {
-                "it waits until every other rank has planned, read or copied, and MPI has connected to it"
+                "it waits until every other rank has read, copied and planned, and MPI has connected the ranks"
             }
             Activity::Starting | Activity::Reading | Activity::Staging => {
-                "planning a large network, reading a checkpoint, and copying with --stage or reading shards for the first time take long"
+                "planning a large network, reading a checkpoint, copying with --stage and the first reading of shards take long"
             }
             Activity::Data { .. } => {
                 "`trireme bench loader` measures the loader; the first reads of a file come from the disk"

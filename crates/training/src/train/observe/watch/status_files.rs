@@ -63,7 +63,7 @@ impl StatusFiles {
         }
     }
 
-    /// Reads a rank's status. Returns `None` if there is none.
+    /// Reads a rank's status. Returns `None` if there is no file or the file is incomplete.
     pub fn read(&self, rank: usize) -> Option<Status> {
         serde_json::from_slice(&fs::read(self.file(rank)).ok()?).ok()
     }
@@ -82,7 +82,7 @@ impl StatusFiles {
         safe_create::create_new(&self.folder.join(LAST)).is_ok()
     }
 
-    /// Removes this rank's file. The rank that removes the last file also removes the directory.
+    /// Removes this rank's status file. The rank that removes its file last also removes the directory.
     pub fn remove(&self) {
         let _ = fs::remove_file(self.file(self.rank));
         let _ = fs::remove_file(self.folder.join(LAST));
@@ -121,13 +121,13 @@ pub struct Status {
     pub name: String,
     /// True while the operation runs.
     pub inside: bool,
-    /// Seconds since the operation started, or since it ended.
+    /// Seconds since the operation started or, if it has ended, since its end.
     pub operation_s: f64,
     /// The rank's activity outside communication.
     pub activity: String,
     /// Seconds since the activity began.
     pub activity_s: f64,
-    /// True if the activity is a wait for files, see [`Activity::is_wait`](super::Activity::is_wait).
+    /// True if the activity is a wait for files or for a device, see [`Activity::is_wait`](super::Activity::is_wait).
     pub waiting: bool,
     /// True if the activity is copying the data set, which may take long.
     pub staging: bool,
@@ -138,20 +138,26 @@ pub struct Status {
 }
 
 impl Status {
-    /// Returns what this rank waits for or does, and for how many seconds. For work, the seconds are divided by [`SLOWER`]. If `alone` is
-    /// set, there are no other ranks to wait for.
+    /// Returns how many times longer than the limits the current operation or activity may take: 1 for waits, [`SLOWER`] for work. If
+    /// `alone` is set, there are no other ranks, so an operation does not count as a wait.
+    pub(super) fn patience(&self, alone: bool) -> u32 {
+        if self.waiting || (self.inside && !alone) { 1 } else { SLOWER }
+    }
+
+    /// Returns what this rank waits for or does, and for how many seconds, divided by its [patience](Self::patience). Returns `None`
+    /// outside operations if no activity was recorded yet.
     pub fn waits(&self, alone: bool) -> Option<(String, f64)> {
         match self.inside && !alone {
             true => Some((format!("\"{}\" (operation {})", self.name, self.operation), self.operation_s)),
             false => {
-                let patience = if self.waiting { 1 } else { SLOWER };
                 let known = !self.activity.is_empty();
-                known.then(|| (self.activity.clone(), self.still() / f64::from(patience)))
+                known.then(|| (self.activity.clone(), self.still() / f64::from(self.patience(alone))))
             }
         }
     }
 
-    /// Returns the seconds since this rank last began an operation or an activity.
+    /// Returns the seconds since the last change of this rank: since the current operation began or, outside operations, since the last
+    /// operation ended or the activity began, whichever is later.
     pub(super) fn still(&self) -> f64 {
         if self.inside { self.operation_s } else { self.activity_s.min(self.operation_s) }
     }

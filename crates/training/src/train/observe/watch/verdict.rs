@@ -41,8 +41,8 @@ pub fn all(ranks: &[String]) -> String {
     }
 }
 
-/// Returns the verdict if no status of another rank is known yet. `advice` is the result of
-/// [`comm::network::unreachable`].
+/// Returns the verdict on a wait while no status of another rank is known. Waits in an operation may last [`SLOWER`]
+/// times as long as `limit`, unless `advice` explains them. `advice` is the result of [`comm::network::unreachable`].
 pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     let (what, waited) = me.waits(false)?;
     if !me.inside {
@@ -54,15 +54,17 @@ pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Ver
     // a longer wait is normal while other ranks copy the data set to their nodes
     let long = waited >= (limit * SLOWER).as_secs_f64();
     long.then(|| {
-        let text = "the missing ranks are not known before the output folder exists";
+        let text = "the ranks that have not arrived cannot be named yet, because ranks exchange their states through the output folder, \
+                    which does not exist yet";
         Verdict::of_ranks(format!("waiting in {what} for {waited:.0} s; {text}"))
     })
 }
 
 /// Returns the verdict of rank `rank` about the ranks in `peers` that it waits for. Returns `None` while each of these
-/// ranks has started something new within `limit` and has given a sign of life within half of `limit`. If several ranks
-/// wait, only the rank with the earliest operation reports, because the others are further ahead. If operations are
-/// equal, the lowest rank reports. `advice` is the result of [`comm::network::unreachable`].
+/// ranks has started something new within `limit` (ten times `limit` while it copies the data set) and has given a sign
+/// of life within half of `limit`. If several ranks wait, only the rank with the earliest operation reports, because
+/// the others are further ahead. If operations are equal, the lowest rank reports. `advice` is the result of
+/// [`comm::network::unreachable`].
 pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     let (what, waited) = me.waits(false)?;
     let others = || peers.iter().enumerate().filter(|(other, _)| *other != rank);
@@ -73,7 +75,7 @@ pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: 
         let other_speaks = |(other, status): (usize, &Status)| status.inside || (other < rank && status.waiting);
         return (!silent.clone().any(other_speaks)).then(|| {
             let too = silent.filter(|(_, status)| status.waiting).count();
-            Verdict::of_ranks(format!("{}; so do {too} of {} other ranks", alone(me).text, peers.len() - 1))
+            Verdict::of_ranks(format!("{}; {too} of the {} other ranks wait, too", alone(me).text, peers.len() - 1))
         });
     }
     let (mut missing, mut stuck, mut moving) = (Vec::new(), false, false);
@@ -91,8 +93,8 @@ pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: 
             stuck = true;
             let silent = silent.as_secs_f64();
             missing.push(format!(
-                "{who} has given no sign of life for {silent:.0} s (it or its node has stopped, or its file system hangs); when last \
-                 seen, it {}",
+                "{who} has given no sign of life for {silent:.0} s (the process or its node has stopped, or its file system hangs); when \
+                 last seen, it {}",
                 status.last()
             ));
         } else if status.inside && (status.operation, other) < (me.operation, rank) {
@@ -111,7 +113,7 @@ pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: 
         let text = format!("waiting in {what} for {waited:.0} s although all {all} ranks have arrived: {why}");
         return (!moving).then_some(Verdict::of_network(text));
     }
-    let rest = if n > NAMED { format!("; and {} more", n - NAMED) } else { String::new() };
+    let rest = if n > NAMED { format!("; and {} more ranks", n - NAMED) } else { String::new() };
     missing.truncate(NAMED);
     let named = missing.join("; ");
     let text = format!("waiting in {what} for {waited:.0} s; {n} of {all} ranks have not arrived: {named}{rest}");
@@ -198,10 +200,11 @@ mod tests {
     fn if_all_ranks_wait_for_data_the_lowest_reports() {
         let waits = Status { waiting: true, ..busy(4, DATA, 65.0) };
         assert_eq!(waits.waits(true).unwrap(), (DATA.into(), 65.0));
-        // seconds of work count as a tenth of their number
-        assert_eq!(busy(4, "computes step 3", 65.0).waits(false).unwrap().1, 6.5);
+        // work may take ten times as long as other waits, so its seconds count as a tenth
+        let work = busy(4, "computes step 3", 65.0);
+        assert_eq!((work.waits(false).unwrap().1, work.patience(false)), (6.5, 10));
         let all = peers(&[Some(waits.clone()), Some(waits.clone()), Some(busy(4, "computes step 3", 65.0))], 1);
-        mentions(among(&waits, 0, &all, LIMIT).unwrap(), &["this rank", DATA, "65 s", "1 of 2 other ranks"]);
+        mentions(among(&waits, 0, &all, LIMIT).unwrap(), &["this rank", DATA, "65 s", "1 of the 2 other ranks"]);
         assert_eq!(among(&waits, 1, &all, LIMIT), None);
         // rank 1 waits for this rank in an operation, so rank 1 reports
         assert_eq!(among(&waits, 0, &peers(&[None, Some(inside(5))], 1), LIMIT), None);

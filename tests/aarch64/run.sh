@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Builds trireme and its tests for aarch64 (64-bit ARM) and runs them emulated by qemu: `make test-aarch64`. Needs root, because the kernel
+# must start programs of aarch64 with qemu.
+#
+#   tests/aarch64/run.sh FOLDER        # FOLDER: for Debian's arm64 packages and the build
+#
+# Emulation is about ten times as slow as a real processor, so only the tests run that depend on the processor or on foreign libraries.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+folder=$1
+# shellcheck source=tests/support/skip.sh
+. "$root/tests/support/skip.sh"
+if [ "$(id -u)" != 0 ]; then
+    skip aarch64 'it needs root to register qemu with the kernel'
+    exit 0
+fi
+cd "$root"
+mkdir -p "$folder"
+folder=$(realpath "$folder")
+target=aarch64-unknown-linux-gnu
+export CARGO_TARGET_DIR=$folder/build CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
+# the emulated GPU needs x86-64
+export TRIREME_TEST_CPU_ONLY=1
+# two emulated processes cannot read each other's memory
+export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+
+arm() { build/aarch64.sh "$folder" "$@"; }
+tests() { arm cargo test --locked --quiet --target "$target" "$@"; }
+
+arm cargo build --locked --target "$target"
+trireme=$folder/build/$target/debug/trireme
+file -b "$trireme" 2>/dev/null | grep -q 'ARM aarch64' || readelf -h "$trireme" | grep -q AArch64
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-aarch64-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+echo '# doctor'
+arm "$trireme" doctor
+echo '# 50 steps of the demo on 2 ranks'
+images=$(dirname "$(dpkg -L dataset-fashion-mnist | grep 'train-images-idx3-ubyte.gz$')")
+arm "$trireme" data convert fashion-mnist "$images" "$work/data" --shards 4
+arm mpirun -n 2 "$trireme" train recipes/fashion-mnist-lenet.toml --data "$work/data" --out "$work/run" --max-steps 50
+arm "$trireme" eval "$work/run" --limit 500 || arm "$trireme" eval "$work/run"
+arm "$trireme" export "$work/run/model.h5" --to onnx -o "$work/lenet.onnx"
+arm "$trireme" export "$work/run/model.h5" --to torch -o "$work/lenet.pth"
+echo '# tests of the crates'
+tests -p base -p net -p engine -p comm -p formats -p loaders -p data-tools
+tests -p backend --lib cpu
+echo '# numbers and gradients on the CPU, laws on 1 to 4 ranks'
+tests --test numerics -- ops:: gradients:: graph:: optim:: golden::
+tests --test runs -- laws:: resume::
+echo 'aarch64: passed'
