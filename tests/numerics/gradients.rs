@@ -82,6 +82,7 @@ fn every_kind() -> Vec<Case> {
     let suited = |c: Case| match c.op {
         Op::Pool(_) => spread(c),
         Op::Activation(_) => wide(c),
+        Op::Attention(op) if matches!(op.position_bias, Some(PositionBias::Continuous(_))) => off_kinks(c, op),
         _ => c,
     };
     cases.map(suited).chain(grouped).collect()
@@ -95,6 +96,13 @@ fn spread(mut case: Case) -> Case {
     for (rank, i) in order.into_iter().enumerate() {
         case.x[0][i] = (rank as f32 - 90.0) * 4.0 * STEP;
     }
+    case
+}
+
+/// Sets the biases of the hidden units in a continuous position bias so that none of them is near the kink of its ReLU.
+fn off_kinks(mut case: Case, op: Attention) -> Case {
+    let biases = case.params[op.leading_parameters() + 1].iter_mut();
+    biases.zip([2.0, -2.0].into_iter().cycle()).for_each(|(bias, value)| *bias = value);
     case
 }
 
