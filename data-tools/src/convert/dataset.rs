@@ -40,7 +40,7 @@ impl ConvertedDataset {
     pub fn from_shards(
         source: &dyn Source,
         tasks: &[Task],
-        (finished, histograms): (BTreeMap<String, Finished>, Histograms),
+        (finished, histograms): FinishedShards,
         mut bands: Bands,
     ) -> Result<Self, Error> {
         let mut splits = collect(source.splits().len(), tasks, finished)?;
@@ -135,6 +135,9 @@ impl Split {
         Ok(())
     }
 }
+
+/// The finished shards by name, and the sum of their histograms.
+pub(super) type FinishedShards = (BTreeMap<String, Finished>, Histograms);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Finished {

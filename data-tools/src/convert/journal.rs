@@ -24,7 +24,7 @@ use loaders::shard::index_path;
 use loaders::stall::during;
 use serde_json::{Map, Value};
 
-use super::dataset::Finished;
+use super::dataset::{Finished, FinishedShards};
 use super::order::{Order, Task};
 use super::shard_writer::{UNFINISHED, explain_full};
 use super::summary::SKIPPED;
@@ -54,7 +54,7 @@ impl Journal {
         plan: &Map<String, Value>,
         shards: &[&str],
         mut wanted: impl FnMut(&Finished) -> Result<bool, Error>,
-    ) -> Result<(Self, (BTreeMap<String, Finished>, Histograms)), Error> {
+    ) -> Result<(Self, FinishedShards), Error> {
         let check = || match read_plan(dir)? {
             Some(old) if old != *plan => Err(other_plan(dir, &old, plan)),
             Some(old) => refuse_unknown_files(dir, shards).map(|()| Some(old)),

@@ -1,6 +1,6 @@
 //! The work of a conversion: reads, recodes, measures and writes all samples of the unfinished shards.
 
-use super::dataset::Finished;
+use super::dataset::{Finished, FinishedShards};
 use super::journal::{self, Journal};
 use super::order::{CHUNK_SAMPLES, Order, Task};
 use super::pipeline::Work;
@@ -111,7 +111,7 @@ impl<'a> Conversion<'a> {
         dir: &'a Path,
         options: &'a ConvertOptions,
         tasks: &[Task],
-        (finished, histograms): (BTreeMap<String, Finished>, Histograms),
+        (finished, histograms): FinishedShards,
         journal: Option<&'a Journal>,
         mut survey: Survey,
     ) -> Result<Self, Error> {
@@ -179,7 +179,7 @@ impl<'a> Conversion<'a> {
     }
 
     /// Returns the finished shards by name, and their histograms.
-    pub fn into_finished(self) -> (BTreeMap<String, Finished>, Histograms) {
+    pub fn into_finished(self) -> FinishedShards {
         (self.finished.into_inner().unwrap_or_else(PoisonError::into_inner), self.histograms)
     }
 

@@ -472,8 +472,7 @@ fn numbers(text: &str, targets: &[String]) -> Result<Vec<f32>, String> {
     let number = |name: &String| match find(name).map(|value| (value, value.as_f64())) {
         Some((_, Some(number))) => target(number).map_err(|what| format!("`{}`: {what}", printable(name))),
         Some((value, None)) => {
-            let mut value = value.to_string();
-            value.truncate(value.floor_char_boundary(MOST_SHOWN));
+            let value: String = value.to_string().chars().take(MOST_SHOWN).collect();
             Err(format!("`{}` is {}; expected a number", printable(name), printable(&value)))
         }
         None => Err(format!("it has no key `{}` (--targets)", printable(name))),

@@ -290,9 +290,9 @@ impl Pipeline {
             return Ok(());
         }
         if self.dtype() != Dtype::U8 {
-            let moves = |transform: &&Box<dyn Transform>| transform.is_geometric() && !transform.resizes();
             let transforms = &self.list().transforms;
-            let first = transforms.iter().take_while(moves).count();
+            let changes = |transform: &dyn Transform| !transform.is_geometric() || transform.resizes();
+            let first = transforms.iter().take_while(|transform| !changes(transform.as_ref())).count();
             let (index, problem) = match transforms[first].mean_and_deviation(1) {
                 Some(_) => {
                     (first + 1, "follows normalize; if batches contain stored values, that must be the last transform")
