@@ -59,7 +59,7 @@ impl EpochTiming {
     }
 
     /// Names the rank with the longest steps, without its waits for other ranks, and the reason. Returns `None` for a
-    /// single rank. The advice is pressing if another rank waits for at least [`LARGE`] of the longest step.
+    /// single rank. The advice is pressing if another rank waits for at least a tenth of the longest step.
     pub fn slowest(&self) -> Option<Advice> {
         if self.ranks.len() < 2 || self.steps == 0 {
             return None;
