@@ -191,10 +191,10 @@ extern "C" __global__ void attention_forward(const T* x, T* y, float* statistics
         if (target == OUTSIDE) continue;
         float scale = scales[h.head];
         fetch_vector(x + h.input(0, own), h.inverse_norm(norms, 0, own), q, s.width);
-        float most = -INFINITY, sum = 0.0f, sums[OWN] = {};
+        float most = -__int_as_float(0x7f800000), sum = 0.0f, sums[OWN] = {};
         for (u32 first = 0; first < s.area; first += 32) {
             u32 key = first + lane, count = min(32u, s.area - first), at = 0;
-            float logit = -INFINITY;
+            float logit = -__int_as_float(0x7f800000);
             if (key < s.area) {
                 at = h.position(key);
                 float product = dot(q, x + h.input(1, at), s.width) * h.inverse_norm(norms, 1, at);
