@@ -13,7 +13,7 @@ architecture=$(dpkg --print-architecture)
 work=$(mktemp -d "$PARTS/new-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"
-tree=$work/tree
+tree=$work/debian/trireme
 umask 022
 
 DESTDIR=$tree build/install.sh install "$TARGET/release/trireme" /usr >/dev/null
@@ -27,7 +27,7 @@ rm "$tree/usr/share/trireme/installed"
 
 mkdir -p "$work/debian" "$tree/DEBIAN"
 printf 'Source: trireme\n\nPackage: trireme\nArchitecture: %s\n' "$architecture" >"$work/debian/control"
-depends=$(cd "$work" && dpkg-shlibdeps -O --ignore-missing-info -e tree/usr/bin/trireme | sed -n 's/^shlibs:Depends=//p')
+depends=$(cd "$work" && dpkg-shlibdeps -O --ignore-missing-info -e debian/trireme/usr/bin/trireme | sed -n 's/^shlibs:Depends=//p')
 cat >"$tree/DEBIAN/control" <<END
 Package: trireme
 Version: $(version)
