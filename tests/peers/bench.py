@@ -59,6 +59,10 @@ ROWS = [
     Row("vgg16", 16, 2),
     Row("convnext_tiny", 16, 2),
     Row("densenet121", 16, 2),
+    Row("vit_b_16", 16, 2),
+    Row("swin_t", 16, 2),
+    Row("regnet_y_400mf", 16, 2),
+    Row("shufflenet_v2_x1_0", 16, 2),
 ]
 
 
