@@ -112,6 +112,20 @@ pub mod transform {
         pub fn output(&self) -> ImageSpec {
             ImageSpec::new(1, 1, 1)
         }
+
+        pub fn dtype(&self) -> Dtype {
+            Dtype
+        }
+    }
+
+    /// Replaces the type of stored values with bytes.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Dtype;
+
+    impl Dtype {
+        pub fn bytes(self) -> usize {
+            1
+        }
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
