@@ -256,7 +256,8 @@ impl<'a> Canvas<'a> {
     /// Maps each value with `of(channel)`. Stored values that are not bytes are converted in the same pass.
     pub(super) fn map_values<F: Fn(f32) -> f32>(&mut self, of: impl Fn(usize) -> F) {
         if self.form == Form::Stored && !self.is_bytes() {
-            paint_values(&self.geometry, &self.decoded, of, self.work, self.values);
+            let work = (&mut self.work.resampler, &mut self.work.line);
+            paint_values(&self.geometry, &self.decoded, of, work, self.values);
             self.form = Form::Floats;
             return;
         }
@@ -288,7 +289,7 @@ impl<'a> Canvas<'a> {
                     let Scale { factor, offset, .. } = scales[channel % scales.len()];
                     move |value| value * factor + offset
                 };
-                paint_values(geometry, decoded, of, work, values);
+                paint_values(geometry, decoded, of, (&mut work.resampler, &mut work.line), values);
             }
             Some(resize) => paint_resized(geometry, resize, decoded, scales, &mut work.resampler, values),
             None => paint_stored(geometry, decoded, scales, values),

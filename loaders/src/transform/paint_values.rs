@@ -6,18 +6,17 @@ use base::simd;
 use crate::channels::deinterleave;
 use crate::decode::Decoded;
 use crate::spec::Dtype;
-use crate::transform::canvas::Work;
 use crate::transform::geometry::{Geometry, Resize};
 use crate::transform::paint::pixels;
 use crate::transform::resample::{AxisRequest, Mirror, Planes, Resampler, Rows, Span};
 
 /// Writes the visible window of an image as planar floats. Maps each value with the function that `of` returns for its
-/// channel. Padding pixels are 0 and are mapped too.
+/// channel. Padding pixels are 0 and are mapped too. `work` is working memory for resizing and for a row.
 pub(super) fn paint_values<F: Fn(f32) -> f32>(
     geometry: &Geometry,
     image: &Decoded<'_>,
     of: impl Fn(usize) -> F,
-    work: &mut Work,
+    work: (&mut Resampler, &mut Vec<f32>),
     values: &mut [f32],
 ) {
     let painter = Painter { geometry, image };
@@ -40,12 +39,12 @@ impl Painter<'_> {
         &self,
         read: impl Fn([u8; N]) -> f32,
         of: impl Fn(usize) -> F,
-        work: &mut Work,
+        (resampler, line): (&mut Resampler, &mut Vec<f32>),
         values: &mut [f32],
     ) {
         match self.geometry.resize {
-            Some(resize) => self.paint_resized(resize, read, of, &mut work.resampler, values),
-            None => self.paint_stored(read, of, &mut work.line, values),
+            Some(resize) => self.paint_resized(resize, read, of, resampler, values),
+            None => self.paint_stored(read, of, line, values),
         }
     }
 

@@ -4,7 +4,8 @@ use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
 use super::spec::{KerasOrder, Stored, StoredTensor};
 use super::spec::{OpSpec, Reads, product};
-use super::toml_keys::{Keys, TomlOp};
+use super::toml_keys::{Context, Keys, TomlOp, WIDEST, Word};
+use super::toml_value::Value;
 use super::windows::Windows;
 
 /// For each head, softmax(s Q K^T + B) V over the positions of a window (Vaswani et al. 2017, arXiv 1706.03762, eq. 1).
@@ -42,6 +43,29 @@ pub enum PositionBias {
     /// 16 sigmoid(W2 relu(W1 r + b1)), where r is the difference of the positions on a logarithmic scale. The value is
     /// the number of hidden units (Liu et al. 2021, arXiv 2111.09883, section 3.3).
     Continuous(usize),
+}
+
+impl Word for PositionBias {
+    fn read(value: &Value, _: &Context) -> Result<Self, String> {
+        let text = value.text().unwrap_or("");
+        let hidden = text.strip_prefix("continuous(").and_then(|rest| rest.strip_suffix(')'));
+        match (text, hidden.and_then(|hidden| hidden.parse().ok())) {
+            ("table", _) => Ok(Self::Table),
+            ("continuous", _) => Ok(Self::Continuous(HIDDEN)),
+            (_, Some(hidden @ 1..=WIDEST)) => Ok(Self::Continuous(hidden)),
+            _ => Err(format!(
+                "\"table\", \"continuous\" or \"continuous(n)\" with n hidden units from 1 to {WIDEST} (default {HIDDEN})"
+            )),
+        }
+    }
+
+    fn write(&self) -> String {
+        match self {
+            Self::Table => "\"table\"".into(),
+            Self::Continuous(HIDDEN) => "\"continuous\"".into(),
+            Self::Continuous(hidden) => format!("\"continuous({hidden})\""),
+        }
+    }
 }
 
 /// Number of hidden units in the published networks.

@@ -3,7 +3,6 @@
 
 use base::text::did_you_mean;
 
-use super::attention::{HIDDEN, PositionBias};
 use super::shape::Shape;
 use super::spec::Init;
 use super::toml_value::{Fault, Kind, Table, Value};
@@ -252,7 +251,7 @@ fn elsewhere(key: &str, known: &[&'static str]) -> Option<&'static str> {
 pub(crate) const MOST: usize = 1 << 24;
 
 /// Maximum kernel, stride, dilation or padding.
-const WIDEST: usize = 1 << 12;
+pub(super) const WIDEST: usize = 1 << 12;
 
 /// Values that the keys of a node can refer to.
 #[derive(Clone, Debug)]
@@ -390,29 +389,6 @@ impl Word for Sides {
 
     fn write(&self) -> String {
         self.0.write()
-    }
-}
-
-impl Word for PositionBias {
-    fn read(value: &Value, _: &Context) -> Result<Self, String> {
-        let text = value.text().unwrap_or("");
-        let hidden = text.strip_prefix("continuous(").and_then(|rest| rest.strip_suffix(')'));
-        match (text, hidden.and_then(|hidden| hidden.parse().ok())) {
-            ("table", _) => Ok(Self::Table),
-            ("continuous", _) => Ok(Self::Continuous(HIDDEN)),
-            (_, Some(hidden @ 1..=WIDEST)) => Ok(Self::Continuous(hidden)),
-            _ => Err(format!(
-                "\"table\", \"continuous\" or \"continuous(n)\" with n hidden units from 1 to {WIDEST} (default {HIDDEN})"
-            )),
-        }
-    }
-
-    fn write(&self) -> String {
-        match self {
-            Self::Table => "\"table\"".into(),
-            Self::Continuous(HIDDEN) => "\"continuous\"".into(),
-            Self::Continuous(hidden) => format!("\"continuous({hidden})\""),
-        }
     }
 }
 
