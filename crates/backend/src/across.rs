@@ -1,4 +1,4 @@
-//! Batch normalisation over a batch that is distributed over several ranks: sums the ranks' statistics and gradients.
+//! Batch normalisation over a batch that is distributed over ranks: sums the ranks' statistics and gradients.
 
 use super::error::Error;
 
@@ -20,7 +20,7 @@ pub trait Across {
     }
 }
 
-/// Computes the statistics of the whole batch from those of all ranks. On entry, `mean` and `m2` (sum of squared
+/// Combines the statistics of all ranks into the whole batch's statistics. On entry, `mean` and `m2` (sum of squared
 /// deviations from the mean) have this rank's values for each channel, and `n` is this rank's number of values per
 /// channel. On return, `mean` and `m2` have the whole batch's values. Returns the whole batch's number of values per
 /// channel.

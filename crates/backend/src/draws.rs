@@ -13,8 +13,8 @@ pub struct DrawKey<'a> {
     pub ids: &'a [u64],
 }
 
-/// This bit is set in the op index of every layer. It separates the layers' random numbers from those of the loader's
-/// transforms, whose op indices count from zero.
+/// This bit is set in the op index of every layer. The op indices of the loader's transforms count from zero, so layers
+/// and transforms draw different random numbers.
 pub(crate) const FIRST_INDEX: u16 = 0x8000;
 
 /// Fills `factors`, a sample's elements in C, H, W order, with dropout's factors: 0 if [`Draws::unit`] is below p,

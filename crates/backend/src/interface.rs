@@ -34,10 +34,10 @@ pub trait Backend: DeviceMemory {
 
     fn plan(&self, request: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error>;
 
-    /// Returns true if the batch norms around this shortcut can do the shortcut's work, so that it needs no pass of its
-    /// own. In the forward pass, the norm after the shortcut reads its residual directly from the shortcut's input. In
-    /// the backward pass, the norm before the shortcut adds the gradient of the shortcut's output to the gradient of
-    /// its own output.
+    /// Returns true if this shortcut needs no pass of its own, because the batch norms around it can do its work. In
+    /// the forward pass, the norm after the shortcut reads its residual directly from the shortcut's input. In the
+    /// backward pass, the norm before the shortcut adds the gradient of the shortcut's output to the gradient of its
+    /// own output.
     fn reads_through(&self, _shortcut: &ShapedShortcut) -> bool {
         false
     }
@@ -219,7 +219,7 @@ pub trait Cores {
     fn threads(&self) -> usize;
 
     /// Returns the numbers of regions that the calling thread has started so far. With one thread, counts the regions
-    /// that several threads would run.
+    /// that would run on two or more threads.
     fn regions(&self) -> Regions;
 
     /// Returns the seconds that an empty region takes.

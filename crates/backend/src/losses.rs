@@ -128,8 +128,9 @@ pub struct SoftLoss<'a> {
     pub weight: f32,
 }
 
-/// Returns the position of the best class of `own` in the order of all scores: the number of classes with a higher
-/// score, or with the same score and a smaller index. Returns `None` if no class of `own` has a score that is a number.
+/// Orders all classes by score and returns the position of the best class in `own`. This is the number of classes with
+/// a higher score, or with the same score and a smaller index. Returns `None` if no class in `own` has a score that is
+/// a number.
 pub fn place_of_best(own: impl Iterator<Item = usize>, scores: &[f32]) -> Option<usize> {
     let higher = |a: usize, b: usize| scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
     let known = own.filter(|class| scores.get(*class).is_some_and(|score| !score.is_nan()));

@@ -170,7 +170,7 @@ impl<Memory> Whole<Memory> {
         Arc::new(Self { memory, taken: UsedRanges::default() })
     }
 
-    /// Takes a range of the memory, which has `elems` elements.
+    /// Reserves a range of the memory, which has `elems` elements.
     ///
     /// # Errors
     ///

@@ -168,7 +168,7 @@ pub struct ShapedShortcut {
     pub x: Shape,
 }
 
-/// Shortcuts whose work a batch norm does, so that they need no pass of their own, see
+/// Shortcuts that need no pass of their own, because a batch norm does their work. See
 /// [`Backend::reads_through`](super::Backend::reads_through).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadThrough {
@@ -186,7 +186,8 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     pub shapes: &'a [Shape],
     /// Memory layouts of the inputs.
     pub x: &'a [TensorDesc],
-    /// Shortcuts whose work this operation does. Used only by batch normalisation.
+    /// Shortcuts that need no pass of their own, because this operation does their work. Used only by batch
+    /// normalisation.
     pub through: ReadThrough,
     /// Number of groups into which batch normalisation divides the rows in training, see [`PlanRequest::norm_groups`].
     pub bn_groups: usize,

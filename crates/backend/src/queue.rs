@@ -57,7 +57,7 @@ pub trait Queue<D: DeviceMemory> {
         Ok(())
     }
 
-    /// Waits for the mark of the oldest pass whose sums were not read yet. Returns at once if that pass has no mark.
+    /// Waits for the mark of the oldest pass with unread sums. Returns at once if that pass has no mark.
     /// [`Queue::loss_sums`] also waits for the work between that mark and the next pass.
     fn wait_for_pass(&self) -> Result<(), Error> {
         Ok(())

@@ -26,8 +26,8 @@ impl Cores {
     }
 }
 
-/// Returns the logical CPUs that this process may run on. If its cgroup allows only the time of fewer CPUs, returns
-/// only as many, at least one.
+/// Returns the logical CPUs that this process may run on. If its cgroup allows only the time of fewer CPUs, shortens
+/// the list to this number, but not below one.
 pub fn affinity() -> Vec<usize> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap_or("0");
@@ -102,7 +102,7 @@ fn users(masks: &[Mask]) -> BTreeMap<(&str, usize), usize> {
     users
 }
 
-/// Returns a warning about the first rank whose share of its cores is less than one core.
+/// Returns a warning about the first rank that has less than one core. Ranks on the same core have equal shares of it.
 pub fn warning(masks: &[Mask]) -> Option<String> {
     let users = users(masks);
     let crowded = masks.iter().position(|m| {

@@ -16,8 +16,8 @@ const LENGTHS: [usize; 3] = [1, 1_021, 70_001];
 /// Values are in `0..CYCLE`, so that the sum is exact in f32 for up to 2.7 million ranks.
 const CYCLE: usize = 7;
 
-/// Number of ranks whose values are summed as bf16; all further ranks contribute 0. The sums are then at most 256, and
-/// bf16 represents integers up to 256 exactly.
+/// Number of ranks that contribute values to the sums in bf16. All further ranks contribute 0. The sums are then at
+/// most 256, and bf16 represents integers up to 256 exactly.
 const FEW: usize = 256 / (CYCLE - 1);
 
 /// Reduces rank-dependent values over all ranks and compares the results with the known answers. Collective.

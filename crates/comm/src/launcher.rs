@@ -157,7 +157,7 @@ pub(super) fn has_mpirun(lookup: &impl Fn(&str) -> Option<String>) -> bool {
 pub(super) fn rank_and_size() -> Option<(usize, usize)> {
     let launcher = recognise(&variable)?;
     let number = |name| variable(name)?.parse().ok();
-    // If the launcher gives no size, assume two ranks, because a launcher is rarely used for a single rank.
+    // If the launcher sets no size, assume two ranks, because a launcher is rarely used for a single rank.
     Some((number(launcher.rank)?, number(launcher.size).unwrap_or(2)))
 }
 

@@ -103,7 +103,7 @@ impl fmt::Display for Network {
 }
 
 /// Returns advice if this node can reach the node of Open MPI's `mpirun` on some of their common networks but not on all. Open MPI uses all
-/// of them, and waits forever for a connection on one that leads nowhere. Takes up to two seconds for each address of that node. Returns
+/// of them, and waits forever for a connection on one that leads nowhere. Needs up to two seconds for each address of that node. Returns
 /// `None` if the user has chosen the networks, and on all ranks of a node except the first.
 pub fn unreachable() -> Option<String> {
     let chosen = ["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude"];

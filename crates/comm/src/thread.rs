@@ -36,7 +36,7 @@ pub struct Comm {
 struct Shared {
     /// This rank's identity, or the error that kept MPI from starting.
     info: OnceLock<Result<WorldInfo, Error>>,
-    /// All ranks, for collectives. Locked by the operation whose turn it is. `None` before MPI is initialised and after
+    /// All ranks, for collectives. The operation that has the turn locks it. `None` before MPI is initialised and after
     /// it is finalised.
     world: Mutex<Option<World>>,
     turns: Turns,

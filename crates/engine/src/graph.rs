@@ -1,5 +1,5 @@
 //! A network on a device: its plan, its parameters and its current pass. Memory for activations is allocated once, for
-//! the largest batch. All passes run in it, also those of smaller batches and image sizes, which are planned when they
+//! the largest batch. All passes use it, including passes with smaller batches or images. These are planned when they
 //! are needed.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -347,8 +347,8 @@ impl<B: Backend> Graph<B> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the tensor is never stored. The layer that reads it then computes it from the input of the
-    /// layer whose output it is.
+    /// Returns an error if the tensor is never stored. Its reader then computes it from the input of the layer that
+    /// produces it.
     pub fn output(&self, tensor: usize) -> Result<Vec<f32>, Error> {
         let unmade =
             |node: usize| !self.net().nodes[node].op.renames() && self.operation(node).is_none_or(|op| !op.writes());

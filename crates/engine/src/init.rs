@@ -9,8 +9,9 @@ use net::{Init, ParamSpec};
 /// number.
 const EPOCH: u32 = u32::MAX;
 
-/// Number of elements that share one stream of random numbers. With this number, many threads can fill a tensor, and a
-/// stream needs fewer than 2^18 draws (see [`counter`](loaders::random::counter)) although [`truncated`] repeats draws.
+/// Number of elements that share one stream of random numbers. With this number, threads can fill a tensor in parallel,
+/// and a stream needs fewer than 2^18 draws (see [`counter`](loaders::random::counter)) although [`truncated`] repeats
+/// draws.
 const RUN: usize = 1 << 14;
 
 /// Returns the initial values of parameter number `index` in PyTorch's layout.

@@ -333,8 +333,8 @@ impl Need {
     }
 
     /// Returns an error if the device has fewer bytes free than parameters and activations of `batch` rows need. The
-    /// error estimates how many rows would fit. Returns no error if `free` is `None`, because the device does not know
-    /// its free memory.
+    /// error estimates the number of rows that would fit. Returns no error if `free` is `None`, because the device does
+    /// not know its free memory.
     pub fn check(&self, net: &NetSpec, batch: usize, free: Option<usize>) -> Result<(), Error> {
         let need = self.parameters.saturating_add(self.activations);
         let Some(free) = free.filter(|free| *free < need) else { return Ok(()) };

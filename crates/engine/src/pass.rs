@@ -55,8 +55,8 @@ impl<B: Backend> Graph<B> {
     /// In the pass of the last micro-batch, `ready` receives each trained bucket as soon as backward has finished it.
     /// On a device with a queue, it receives these buckets after the whole pass is enqueued. The caller must return
     /// each of them with [`Self::put`]. Gradients per worker need `ready`, because without it only the last worker's
-    /// gradients stay in the graph. [`Graph::sums`] must be called once for each pass. Its comment says how many passes
-    /// may begin before it is called.
+    /// gradients stay in the graph. [`Graph::sums`] must be called once for each pass. Its comment states the number of
+    /// passes that may begin before the call.
     pub fn start<E: From<Error>>(
         &mut self,
         batch: Batch<'_>,
@@ -232,7 +232,7 @@ impl<B: Backend> Graph<B> {
             soft.run_teacher(batch)?;
         }
         if loss.is_some() {
-            // the device keeps only the sums of this many passes
+            // the device keeps the sums of only `kept` earlier passes
             let kept = self.backend.queue().map_or(0, |queue| queue.passes_ahead());
             self.pass.unread.drain(..self.pass.unread.len().saturating_sub(kept));
             self.pass.unread.push_back(UnreadPass { rows, sums: None });

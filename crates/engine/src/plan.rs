@@ -48,8 +48,8 @@ impl<B: Backend> NetworkPlan<B> {
     }
 }
 
-/// The operations for a batch size. Nodes without a pass have `None`: they rename their input, or are shortcuts whose
-/// work the batch norms around them do.
+/// The operations for a batch size. Nodes without a pass have `None`: they rename their input, or they are shortcuts
+/// and the batch norms around them do their work.
 pub(super) type Operations<B> = Vec<Option<Box<dyn Planned<B>>>>;
 
 /// The plans for one image size.
@@ -207,9 +207,9 @@ pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> 
 // norm after such a shortcut reads its residual directly from the shortcut's input. In the backward pass, the norm
 // before it adds the gradient of the shortcut's output to the gradient of its own output.
 
-/// The shortcuts whose work batch norms do.
+/// The shortcuts that need no pass of their own.
 pub(super) struct Shortcuts {
-    /// For each node, the shortcuts whose work it does.
+    /// For each node, the shortcuts that it replaces.
     pub through: Vec<ReadThrough>,
     /// For each node, true if it is a shortcut without a pass of its own.
     pub passed_over: Vec<bool>,
@@ -234,7 +234,7 @@ impl Shortcuts {
 
 /// Returns the batch norms before and after a shortcut, if both can do its work. The norm after it must be its only
 /// reader and use it as the residual. The output of the norm before it must have another reader, so that its gradient
-/// has a second part. None of its other readers may be a shortcut or an operation that only renames.
+/// has a second part. Its other readers must not be shortcuts or operations that only rename.
 fn neighbours(net: &NetSpec, shortcut: usize) -> Option<(usize, usize)> {
     let x = net.nodes[shortcut].inputs[0].0;
     let is_norm = |node: &usize| matches!(net.nodes[*node].op, Op::Norm(_));

@@ -26,8 +26,8 @@ impl<B: Backend> Tensors<B> {
         Ok(Self { region, places: memory.places.clone() })
     }
 
-    /// Takes a value until the result is dropped. Until then, this value and values with overlapping places cannot be
-    /// taken.
+    /// Reserves a value until the result is dropped. Until then, this value and values with overlapping places cannot
+    /// be taken.
     pub fn take(&self, value: usize) -> Result<ValueGuard<'_, B>, Error> {
         Ok(ValueGuard { of: self, value, buf: self.region.take(&self.places[value])? })
     }

@@ -39,7 +39,7 @@ pub(super) struct Plan {
     /// True if the weights are stored in plain order because the plan for the largest batch uses kernels of our own.
     weights_are_plain: bool,
     bias: Option<usize>,
-    /// Channels whose bias is 0.
+    /// Channels with a bias of 0.
     zero_bias: Range<usize>,
     forward: Product,
     backward_weights: Option<WeightGradient>,

@@ -22,10 +22,10 @@ pub struct Fusion {
 }
 
 // ReLU at the end of a convolution or linear layer. If the only reader of the output is a max pooling, the pooling can
-// leave out the gradients of windows whose maximum is at most 0. Then the gradient that it writes already includes
-// ReLU's mask, and the layer needs no pass over output and gradient to apply the mask.
+// skip the gradients of windows with a maximum of at most 0. Then the pooling's gradient already includes ReLU's mask,
+// and the layer needs no pass over output and gradient to apply the mask.
 
-/// A ReLU whose gradient the only reader of its output may compute.
+/// A ReLU that lets the only reader of its output compute the gradient.
 pub struct OfferedRelu {
     /// Name of the operation that ends with this ReLU.
     pub op_name: String,

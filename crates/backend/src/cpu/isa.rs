@@ -29,7 +29,7 @@ impl Isa {
     }
 
     fn of(isa: sys::dnnl_cpu_isa_t) -> Self {
-        // The value of an instruction set has the bits of all instruction sets that it includes.
+        // The value of an instruction set also has the bits of the instruction sets included in it.
         let has = |set: sys::dnnl_cpu_isa_t| isa & set == set;
         let known = [
             (sys::dnnl_cpu_isa_avx512_core_amx, Self::Amx),

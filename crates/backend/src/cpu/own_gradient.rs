@@ -237,7 +237,7 @@ fn inside(offset: usize, pad: usize, stride: usize, size: usize, outputs: usize)
 }
 
 impl Depthwise {
-    /// Plans the gradient of a convolution in channel blocks whose groups have a single input channel and a single
+    /// Plans the gradient of a convolution in channel blocks. Each group must have a single input channel and a single
     /// output channel.
     pub fn new(threads: Threads, op: &Conv, x: TensorDesc, y: TensorDesc, name: &str) -> Result<Self, Error> {
         let [kh, kw] = op.kernel;

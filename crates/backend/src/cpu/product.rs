@@ -82,7 +82,7 @@ pub(super) struct Geometry {
     pub x: Md,
     pub w_dims: Vec<usize>,
     pub bias: Option<usize>,
-    /// Channels whose bias is 0.
+    /// Channels with a bias of 0.
     pub zero_bias: Range<usize>,
     pub y: Md,
     pub window: Option<Window>,

@@ -2,8 +2,8 @@
 
 use super::vector::{Vectors, load, store};
 
-/// Calls a kernel for 1, 2, 4, 6, 8 or 12 rows at a time, as many as possible but at most `$most`, until all rows are
-/// done.
+/// Calls a kernel until all rows are done. Each call processes 1, 2, 4, 6, 8 or 12 rows: the largest possible number,
+/// but at most `$most`.
 macro_rules! by_rows {
     ($rows:expr, $most:expr, |$at:ident| $f:ident::<$s:ident, $c:literal>($($arg:expr),*)) => {
         let mut $at = 0;

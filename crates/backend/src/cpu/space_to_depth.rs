@@ -21,8 +21,8 @@ pub(super) fn plan(cpu: &Cpu, op: &SpaceToDepth, r: &PlanRequest<'_, Cpu>) -> Re
 }
 
 impl Plan {
-    /// Writes all channels of all pixels in `to`, including padding channels. `source` returns which channel of which
-    /// pixel in `from` is copied. If it returns `None`, the value is 0.
+    /// Writes all channels of all pixels in `to`, including padding channels. For each of them, `source` returns the
+    /// pixel and channel in `from` to copy, or `None` for the value 0.
     fn gather(
         &self,
         (from, values): (&TensorDesc, &[f32]),

@@ -33,8 +33,8 @@ type Handle = *mut c_void;
 const SUCCESS: c_int = 0;
 const IN_PROGRESS: c_int = 7;
 
-/// The C type `ncclConfig_t` of NCCL 2.14. In later versions it has more fields at the end. NCCL reads as many bytes as
-/// `size` says, and uses defaults for the other fields.
+/// The C type `ncclConfig_t` of NCCL 2.14. Later versions have more fields at the end. NCCL reads only the first `size`
+/// bytes, and uses defaults for the other fields.
 #[repr(C)]
 struct Config {
     size: usize,

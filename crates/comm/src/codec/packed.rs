@@ -84,7 +84,8 @@ impl Packed {
     }
 
     /// Encodes one worker's gradients of a tensor and adds the codes to the sums. `number` is the tensor's index among
-    /// the packed tensors. `code` gets a block's gradients and as many random words, and replaces the words by codes.
+    /// the packed tensors. `code` receives a block's gradients with one random word each, and replaces the words by
+    /// codes.
     pub fn add(&mut self, number: usize, gradients: &[f32], stream: Stream, code: impl Fn(&[f32], &mut [u32])) {
         let (lanes, run) = (self.lanes, self.block());
         let words = &mut self.words[self.places[number].1.clone()];

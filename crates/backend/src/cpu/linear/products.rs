@@ -319,7 +319,7 @@ impl Job for WeightGradientJob<'_> {
 }
 
 /// Computes the weight gradients of T inputs in a panel from `count` samples. For the first samples of the batch, the
-/// caller gives `next`. Then the function overwrites `dw` and prefetches the rows at `next`. Otherwise, it adds to
+/// caller passes `next`. Then the function overwrites `dw` and prefetches the rows at `next`. Otherwise, it adds to
 /// `dw`.
 #[inline(always)]
 fn gradient_tile<S: Vectors, const T: usize, const C: usize>(

@@ -1,6 +1,6 @@
 //! Transforms plain OIHW filters to A x B values each (G g G^T), and their gradients back, with the matrices G of
-//! F(2x4, 3x3) and F(2x2, 5x5). The loops process as many filters at a time as a register has lanes. The threads divide
-//! the groups of columns.
+//! F(2x4, 3x3) and F(2x2, 5x5). The loops process one filter per register lane at a time. The threads divide the groups
+//! of columns.
 
 use super::super::divide::{Divide, DividedMatrix, Matrix};
 use super::super::threads::Threads;
@@ -136,8 +136,8 @@ struct Register {
     at: usize,
 }
 
-/// How plain filters become the matrix of a product. `columns` and `rows` are numbers of channels. The lanes of a
-/// register hold several columns, and the product sums over the rows.
+/// How plain filters become the matrix of a product. `columns` and `rows` are numbers of channels. Each lane of a
+/// register holds a different column, and the product sums over the rows.
 pub struct Filters {
     rows: usize,
     columns: usize,

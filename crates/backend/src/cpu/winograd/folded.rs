@@ -26,8 +26,8 @@ const MOST_CHANNELS: usize = 256;
 /// the first and last to a single row.
 const LINES: [usize; A] = [1, 2, 0, 3];
 
-/// Returns true if a convolution whose transformed tiles have `a` lines is computed in this way. `ci` and `co` are the
-/// padded numbers of channels.
+/// Returns true if this method computes a convolution with `a` lines per transformed tile. `ci` and `co` are the padded
+/// numbers of channels.
 pub fn suits<S: Vectors>(a: usize, ci: usize, co: usize) -> bool {
     S::REGISTERS >= REGISTERS && a == A && ci.max(co) <= MOST_CHANNELS
 }

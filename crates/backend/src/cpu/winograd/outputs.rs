@@ -41,8 +41,8 @@ pub struct Finish<'a> {
     pub gradient: Option<NormGradient<'a>>,
 }
 
-/// A batch norm whose output this convolution reads. The norm's ReLU masks the gradient of that output. The masked
-/// gradient is called g.
+/// The batch norm before this convolution. The norm's ReLU masks the gradient of the norm's output. The masked gradient
+/// is called g.
 #[derive(Clone, Copy)]
 pub struct NormGradient<'a> {
     pub norm: InputNorm<'a>,

@@ -375,7 +375,7 @@ impl<S: Vectors> InputMap<S> for Unchanged {
     }
 }
 
-/// A norm whose output the convolution reads: the constants for all channels, and whether ReLU follows.
+/// The norm before the convolution: its constants for all channels, and whether ReLU follows.
 #[derive(Clone, Copy)]
 pub struct InputNorm<'a> {
     pub constants: &'a Constants,

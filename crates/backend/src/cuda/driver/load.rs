@@ -234,6 +234,6 @@ pub unsafe fn words(text: *const c_char) -> String {
     if text.is_null() {
         return "no name".into();
     }
-    // SAFETY: `text` is not null, so the caller ensures that it is a C string.
+    // SAFETY: the caller passes null or a C string, and `text` is not null.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

@@ -73,7 +73,7 @@ impl<T: Plain> Pinned<T> {
         let to = &mut self.as_mut_slice()[..len];
         let (to, bytes) = (to.as_mut_ptr().cast(), size_of_val(to));
         self.context.bind()?;
-        // SAFETY: both sides hold that many bytes. `drop` waits for the copy.
+        // SAFETY: source and target both hold `bytes` bytes. `drop` waits for the copy.
         let status = unsafe { sys::cuMemcpyDtoHAsync_v2(to, address, bytes, stream.handle()) };
         self.context.launches.add(1);
         driver(status, "cuMemcpyDtoHAsync_v2", "a copy to the host")
@@ -84,7 +84,7 @@ impl<T: Plain> Pinned<T> {
         let from = &self.as_slice()[..to.len()];
         let (address, bytes) = (to.address(), size_of_val(from));
         self.context.bind()?;
-        // SAFETY: both sides hold that many bytes. `drop` waits for the copy.
+        // SAFETY: source and target both hold `bytes` bytes. `drop` waits for the copy.
         let status = unsafe { sys::cuMemcpyHtoDAsync_v2(address, from.as_ptr().cast(), bytes, stream.handle()) };
         self.context.launches.add(1);
         driver(status, "cuMemcpyHtoDAsync_v2", "a copy to the GPU")

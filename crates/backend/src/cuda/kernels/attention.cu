@@ -365,7 +365,7 @@ extern "C" __global__ void continuous_bias(const float* coordinates, const float
     }
 }
 
-// Writes the gradients of a continuous bias. A thread computes those of a hidden unit.
+// Writes the gradients of a continuous bias. Each thread computes the gradients for one hidden unit at a time.
 extern "C" __global__ void continuous_bias_gradients(const float* coordinates, const float* w1, const float* b1, const float* w2, const float* table, const float* dtable, float* dw1, float* db1, float* dw2, u32 differences, u32 heads, u32 hidden) {
     for (u64 j = thread_index(); j < hidden; j += thread_count()) {
         double down = 0.0, across = 0.0, all = 0.0;

@@ -144,9 +144,9 @@ extern "C" __global__ void codec_integers_back(const int* codes, const Run* runs
 }
 
 // Computes packed codes. With m = |g| / scale * steps, limited to `steps` and rounded stochastically, a code is steps +
-// m, or steps - m if g is negative. Adds the codes to those in `words` if `add` is set, otherwise replaces them. The
-// random draws are those of crates/comm/src/codec/philox.rs. Unless `residual` is null, it receives the difference
-// between g and g clamped to [-scale, scale].
+// m, or steps - m if g is negative. Adds the codes to the codes in `words` if `add` is set, otherwise replaces them.
+// The random draws are the same as in crates/comm/src/codec/philox.rs. Unless `residual` is null, it receives the
+// difference between g and g clamped to [-scale, scale].
 extern "C" __global__ void codec_lanes(const float* g, const Run* runs, u32 count, const u32* scales, u32 bits, u32 per_word, u32 steps, u32 worker, u32 step, u64 seed, u32 op, float* residual, u32 add, u64* words) {
     for (u64 t = thread_index(); t < (u64)count * WORDS; t += thread_count()) {
         Run run = runs[t / WORDS];

@@ -36,7 +36,7 @@ __device__ inline T rounded(float v) {
 struct T {
     u16 bits;
 };
-// A multiplication adjusts the exponent, because that also converts subnormals. Exponents larger than those of finite
+// A multiplication adjusts the exponent, because that also converts subnormals. Exponents above the range for finite
 // f16 values stand for Inf or NaN.
 __device__ inline float value(T v) {
     u32 magnitude = (u32)(v.bits & 0x7fff) << 13;

@@ -139,7 +139,7 @@ pub unsafe trait Kernel {
 
 /// A type that kernels take as argument.
 pub trait Argument: Copy {
-    /// The kernels' name for this type or, if this type is a pointer, for the type that it points to.
+    /// The kernels' name for this type. For a pointer, the name for the type of its target.
     #[cfg_attr(not(test), allow(dead_code))]
     const ELEMENT: &'static str;
     #[cfg_attr(not(test), allow(dead_code))]

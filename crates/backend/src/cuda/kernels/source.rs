@@ -171,7 +171,7 @@ pub mod signature {
     #[derive(Debug, PartialEq, Eq)]
     pub struct Parameter {
         pub name: &'static str,
-        /// The kernels' name for the parameter's type, or for the type that it points to.
+        /// The kernels' name for the parameter's type. For a pointer, the name for the type of its target.
         pub element: &'static str,
         pub pointer: bool,
     }

@@ -276,7 +276,7 @@ impl Plan {
         Ok([arena.at(pass.slots[first])?, arena.at(pass.slots[first + 1])?, arena.at(pass.slots[first + 2])?])
     }
 
-    /// Computes the gradients of the parameters, after those of the queries.
+    /// Computes the gradients of the parameters after the gradients of the queries.
     fn store_gradients(&self, pass: &Pass<'_, Cuda>, dparams: &Arena<Cuda>) -> Result<(), Error> {
         let (shared, heads, queries) = (&self.shared, self.op.heads as u32, self.queries());
         let sizes = self.sizes.slice();

@@ -24,8 +24,8 @@ use crate::cuda::kernels::module::Kernels;
 use crate::cuda::shared::Shared;
 use crate::{Collective, Reduction};
 
-/// For all runs of one kind in a bucket: the number of runs, the number of encoded gradients in them, and the end of
-/// the last run.
+/// Totals for the runs of one kind in a bucket: how many runs and encoded gradients there are, and where the last run
+/// ends.
 #[derive(Clone, Copy, Default)]
 struct RunTotals {
     runs: usize,
@@ -220,8 +220,8 @@ impl GpuCodec {
         })
     }
 
-    /// Adds all workers' gradients to those of the last worker. With error feedback, first rounds each worker's
-    /// gradients to bf16 and keeps the rounding errors as residuals.
+    /// Adds the other workers' gradients to the last worker's gradients. With error feedback, first rounds each
+    /// worker's gradients to bf16 and keeps the rounding errors as residuals.
     fn add_up(&self, shares: &[CudaBuf]) -> Result<(), Error> {
         let Some((last, earlier)) = shares.split_last() else { return Ok(()) };
         let n = self.spec.len as u64;

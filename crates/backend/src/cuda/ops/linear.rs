@@ -17,8 +17,8 @@ use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
-/// A layer with at most this many weights uses our own kernel for all gradients. In such small layers, launches take
-/// longer than the arithmetic. The choice does not depend on the number of rows, so that all parts of a batch are
+/// Largest number of weights for which a layer uses our own kernel for all gradients. In such small layers, launches
+/// take longer than the arithmetic. The choice does not depend on the number of rows, so that all parts of a batch are
 /// computed with the same algorithm.
 const FEW: usize = 1 << 14;
 

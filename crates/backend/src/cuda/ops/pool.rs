@@ -69,8 +69,8 @@ fn windows_table(windows: &[Window]) -> Vec<u32> {
     windows.iter().flat_map(|w| [w.from as u32, w.to as u32, w.padded as u32]).collect()
 }
 
-/// For each of `size` cells, returns the first output whose window contains the cell, and the output after the last
-/// such one. Windows must begin and end in order.
+/// For each of `size` cells, returns the first output with a window that contains the cell, and the output after the
+/// last one. Windows must begin and end in order.
 fn holders_table(windows: &[Window], size: usize) -> Vec<u32> {
     let holders = |cell: usize| {
         let first = windows.partition_point(|w| w.to <= cell);

@@ -74,7 +74,7 @@ pub fn update(
         return Ok(());
     }
     let bucket = shared.narrow_params.borrow().bucket(w);
-    // the parameters whose gradients exist only in 16 bits
+    // the parameters with gradients that exist only in 16 bits
     let narrow = bucket.map_or_else(Vec::new, |bucket| shared.narrow_params.borrow_mut().take_open(bucket));
     let mut known = shared.lists.updates.borrow_mut();
     let key = (w.address(), !narrow.is_empty());
