@@ -64,7 +64,7 @@ pub(super) fn leave_out_other_length(table: &mut Table, origin: &Origin) -> Opti
 
 /// Removes the keys of the file that do not belong to the kind that the key `choice`, such as `schedule.kind`, now has.
 /// `by` is the command-line argument that changed it. Returns a line of text that lists the removed keys, or `None` if
-/// there are none.
+/// it removed no key.
 fn leave_out(table: &mut Table, choice: &str, by: &str, origin: &Origin) -> Option<String> {
     let kind = match lookup(table, choice) {
         Some(given) => given.as_str()?.to_string(),

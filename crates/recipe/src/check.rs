@@ -471,8 +471,8 @@ pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error
     Ok(())
 }
 
-/// Checks that only one kind of weight averaging is used, that its keys fit together, and that it begins within the
-/// run.
+/// Checks that the recipe uses only one kind of weight averaging, that its keys fit together, and that averaging begins
+/// within the run.
 fn check_averages(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     let ema = &recipe.ema;
     match (ema.swa_start, recipe.epochs) {

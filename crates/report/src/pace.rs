@@ -13,8 +13,8 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Adds a step. Values that are not averaged, such as step number, epoch and learning rate, are those of the last
-    /// step added.
+    /// Adds a step. Values that are not averaged, such as step number, epoch and learning rate, come from the last step
+    /// added.
     pub fn add(&mut self, step: &Step) {
         self.steps += 1;
         self.images += step.img_per_s * step.step_ms / 1e3;

@@ -6,8 +6,8 @@ use super::text::rate;
 const SMOOTHING: f64 = 0.98;
 /// The search ends when the smoothed loss is this many times its minimum.
 const WORSE: f64 = 4.0;
-/// Number of steps at the beginning whose rates are never suggested, because their smoothed losses average too few
-/// values.
+/// Number of skipped steps at the beginning. Their rates are never suggested, because their smoothed losses average too
+/// few values.
 const SKIPPED: usize = 10;
 
 /// The losses of a search, one per step.

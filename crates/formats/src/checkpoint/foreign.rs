@@ -324,8 +324,8 @@ fn keras3_arrays(group: &Group, path: &str, depth: usize, found: &mut NamedArray
     Ok(())
 }
 
-/// Reads an attribute with a list of strings, or returns `None` if the group does not have it. Keras splits a long list over several
-/// numbered attributes.
+/// Reads an attribute with a list of strings, or returns `None` if the group does not have it. Keras splits a long list into numbered
+/// attributes.
 fn texts(group: &Group, name: &str) -> hdf5::Result<Option<Vec<String>>> {
     let there = group.attr_names()?;
     if there.iter().any(|other| other == name) {

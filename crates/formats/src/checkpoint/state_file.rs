@@ -287,7 +287,8 @@ fn read_layers(path: &Path, place: &Group) -> Result<Vec<LayerWeights>, Error> {
     if names.len() != kinds.len() {
         return Err(content(format!("params lists {} layers, but {} layer kinds", names.len(), kinds.len())));
     }
-    // Each tensor belongs to the layer whose name precedes one of its dots, the last one if there are several.
+    // A tensor's name begins with its layer's name and a dot. If this is true for more than one layer, the longest name
+    // counts.
     let known: BTreeSet<&str> = names.iter().map(String::as_str).collect();
     let mut tensors: BTreeMap<String, Vec<Tensor>> = BTreeMap::new();
     for (name, shape, values) in read_tensors(&params)?.into_iter().chain(read_tensors(&place.open("bn")?)?) {

@@ -62,7 +62,7 @@ fn norm() -> Norm {
     Norm { eps: 1e-3, momentum: 0.01, ..Norm::new() }
 }
 
-/// Adds an inverted residual block with squeeze and excitation, whose norm comes first. If the shape changes, the
+/// Adds an inverted residual block with squeeze and excitation. It begins with a norm. If the shape changes, the
 /// shortcut has an average pool and a convolution.
 fn convolutions(net: &mut NetSpec, path: &str, [channels, out]: [usize; 2], stride: usize, drop: f32, x: Id) -> Id {
     let (wide, name) = (4 * out, |part: &str| format!("{path}.layers.{part}"));

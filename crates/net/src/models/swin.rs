@@ -9,10 +9,10 @@ use crate::{
 
 /// Sizes of a Swin transformer.
 pub struct Size {
-    /// Channels in the first stage. Each stage has twice as many as the previous one.
+    /// Channels in the first stage. Each further stage doubles their number.
     pub channels: usize,
     pub blocks: [usize; 4],
-    /// Heads in the first stage. Each stage has twice as many as the previous one.
+    /// Heads in the first stage. Each further stage doubles their number.
     pub heads: usize,
     /// Height and width of the windows.
     pub window: usize,

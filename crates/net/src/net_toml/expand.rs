@@ -157,8 +157,8 @@ fn path(block: &str, name: &str) -> String {
     if block.is_empty() { name.to_string() } else { format!("{block}.{name}") }
 }
 
-/// Returns the inputs of the entry at `at`: the inputs that it names, otherwise `last`, the output of the previous
-/// entry or, for the first entry, the first input of the block.
+/// Returns the inputs named by the entry at `at`. If it names no inputs, returns `last`: the output of the previous
+/// entry or, for the first entry, the block's first input.
 fn inputs(
     entries: &[Entry],
     at: usize,
@@ -293,7 +293,8 @@ fn parameter<'a>(line: usize, name: &str, parameters: &'a Table) -> Result<&'a V
     })
 }
 
-/// Returns the number of values in a value, including nested ones. Long texts count as several values, see [`TEXT`].
+/// Returns the number of values in a value, including nested ones. A long text counts as more than one value, see
+/// [`TEXT`].
 fn size(value: &Value) -> usize {
     let inside = match &value.kind {
         Kind::Text(text) => text.len() / TEXT,

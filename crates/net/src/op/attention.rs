@@ -10,8 +10,8 @@ use super::windows::Windows;
 
 /// For each head, softmax(s Q K^T + B) V over the positions of a window (Vaswani et al. 2017, arXiv 1706.03762, eq. 1).
 /// The input has the channels for all queries, then for all keys, then for all values, as a fused projection computes
-/// them. In each third, the first d channels belong to the first head. The output has a third as many channels as the
-/// input.
+/// them. In each third, the first d channels belong to the first head. The number of output channels is a third of the
+/// number of input channels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
     pub heads: usize,
@@ -71,7 +71,7 @@ impl Word for PositionBias {
 /// Number of hidden units in the published networks.
 pub const HIDDEN: usize = 512;
 
-/// Added to the product of two positions that a shifted window takes from opposite sides of the plane.
+/// Added to the product of two positions in a shifted window if they come from opposite sides of the plane.
 pub const MASK: f32 = -100.0;
 
 /// Upper limit of the factor s for cosines.
@@ -112,8 +112,8 @@ impl Attention {
         Windows::new(plane, kept, self.window.unwrap_or(plane), self.shift, self.grid)
     }
 
-    /// Returns the number of parameters before those of the continuous position bias: a table, the factors for cosines,
-    /// or nothing.
+    /// Returns the number of parameters that precede the continuous position bias. These are a table and the factors
+    /// for cosines, if the operation has them.
     pub fn leading_parameters(&self) -> usize {
         usize::from(self.position_bias == Some(PositionBias::Table)) + usize::from(self.cosine)
     }

@@ -143,7 +143,7 @@ impl Conv {
         self
     }
 
-    /// Returns the channels whose bias is 0.
+    /// Returns the channels with a bias of 0.
     pub fn zero_bias(&self) -> Range<usize> {
         let third = if self.key_bias { 0 } else { self.out_channels / 3 };
         third..2 * third

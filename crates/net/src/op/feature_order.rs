@@ -8,7 +8,7 @@ use super::spec::Reads;
 /// The order of a tensor's elements in a program that stores channels last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureOrder {
-    /// A vector with the same order as in trireme, or an image whose pixels and channels are the same.
+    /// A vector with the same order as in trireme, or an image with the same pixels and channels.
     Same,
     /// The order of a flattened image with this shape.
     Flattened(Shape),

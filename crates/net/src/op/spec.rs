@@ -98,9 +98,9 @@ pub enum Init {
     Dirac,
     /// Uniform between minus this value and this value.
     Uniform(f32),
-    /// For vectors of the positions in a plane with this many columns: sin(f c), cos(f c), sin(f r) and cos(f r) for row
-    /// r, column c and a quarter as many frequencies f as channels, from 1 down to 1/10,000 (Beyer et al. 2022, arXiv
-    /// 2205.01580, section 2, as in Big Vision's `posemb_sincos_2d`).
+    /// Position vectors for a plane with this number of columns: sin(f c), cos(f c), sin(f r) and cos(f r) for row
+    /// r and column c. The number of frequencies f, from 1 down to 1/10,000, is a quarter of the number of channels
+    /// (Beyer et al. 2022, arXiv 2205.01580, section 2, as in Big Vision's `posemb_sincos_2d`).
     SinCos(usize),
 }
 
@@ -127,8 +127,8 @@ impl ParamSpec {
         vec![of("weight", 1.0), of("bias", 0.0)]
     }
 
-    /// Returns the bias for this weight, whose layout is (O, I) or OIHW. With [`Init::UniformFanIn`], it uses the
-    /// weight's fan_in.
+    /// Returns the bias for this weight. The weight's layout is (O, I) or OIHW. With [`Init::UniformFanIn`], the bias
+    /// uses the weight's fan_in.
     pub(super) fn bias(&self, init: Init) -> Self {
         let fan_in: usize = self.shape.iter().skip(1).product();
         let init = if init == Init::UniformFanIn { Init::Uniform(1.0 / (fan_in as f32).sqrt()) } else { init };

@@ -28,7 +28,7 @@ pub(crate) trait TomlOp {
     fn keys(&mut self, _keys: &mut Keys<'_>) {}
 }
 
-/// Advice for an operation on two inputs, such as `add`, whose inputs are missing or have different shapes.
+/// Advice for an operation on two inputs, such as `add`, if its inputs are missing or have different shapes.
 pub(crate) const JOIN_CURE: &str = "write inputs = [\"one\", \"other\"]; if their shapes differ, add a shortcut, or a conv with \
                                     kernel = 1 that makes the shapes equal";
 

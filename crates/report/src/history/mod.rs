@@ -177,7 +177,7 @@ pub fn find(root: &Path) -> Result<Vec<PathBuf>, Error> {
             found.push(folder);
             continue;
         }
-        // Skip folders that cannot be read, such as those of other users.
+        // Skip folders that cannot be read, for example folders of other users.
         let entries = read(&folder).into_iter().flatten().flatten();
         let folders = entries.filter(|entry| depth < DEPTH && entry.file_type().is_ok_and(|kind| kind.is_dir()));
         open.extend(folders.map(|entry| (entry.path(), depth + 1)));

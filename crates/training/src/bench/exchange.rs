@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::train::reduce::bucket_sum::{self, BucketSum, Pending, SumStep, Timed};
 use crate::train::reduce::transport::{Transport, TransportPlan};
 
-/// Returns the parameters that every sum of a benchmark uses. They are those of step 0, without loss scaling, without
-/// comparison to a plain f32 sum, and without counting zeros. `worker` is the rank.
+/// Returns the parameters that every sum of a benchmark uses: step 0, without loss scaling, without comparison to a
+/// plain f32 sum, and without counting zeros. `worker` is the rank.
 pub fn sum_step(worker: usize) -> SumStep {
     SumStep { done: 0, key: Key { seed: 1, step: 0 }, worker, scaled: false, compare: false, count: false }
 }

@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn roofline() -> Roofline {
-        // without barriers, each layer takes 2 ms, twice the minimum: 1 ms of compute for the first layer, 1 ms of
+        // without barriers, each layer needs 2 ms, twice the minimum: 1 ms of compute for the first layer, 1 ms of
         // memory traffic for the second one
         let layers = vec![layer(200e6, 2e6, 2.01e-3), layer(20e6, 20e6, 2.01e-3)];
         let all = Regions { own: 20, library: 5 };

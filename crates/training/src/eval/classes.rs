@@ -20,7 +20,7 @@ pub struct ClassMatch {
 }
 
 /// Matches the classes by name if they differ and `by_name` is set. Returns `None` if the classes are equal. Returns an
-/// error if they differ and `by_name` is not set, if no class has a match, or if a common name occurs several times.
+/// error if they differ and `by_name` is not set, if no class has a match, or if a common name occurs more than once.
 /// Reads the labels of the split if a class of the data set has no match.
 pub fn match_classes(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> Result<Option<ClassMatch>, Error> {
     let Some(difference) = sides.difference(split.class_names()) else { return Ok(None) };
@@ -50,7 +50,7 @@ pub fn match_classes(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> 
 }
 
 /// Returns, for each class in the data set, the label of the model's class with the same name, or `None` if there is no
-/// such class. Returns an error if several classes have a name that is in both lists.
+/// such class. Returns an error if a name is in both lists and more than one class of a list has it.
 fn labels_by_name(sides: &ClassSources<'_>, data: &[String]) -> Result<Vec<Option<u32>>, Error> {
     let model = index(sides.model);
     for (name, labels) in index(data) {

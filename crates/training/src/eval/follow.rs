@@ -112,7 +112,7 @@ fn score_all<D: Device>(
 }
 
 /// Returns true if the follower may skip `file` after this error. A single rank skips a file that has disappeared, and
-/// a checkpoint that cannot be read. Several ranks skip a checkpoint if all of them know the error. The trainer may
+/// a checkpoint that cannot be read. Two or more ranks skip a checkpoint if all of them know the error. The trainer may
 /// remove old checkpoints at any time, and a resumed run renames its final model (`last`).
 fn can_skip(session: &Session, error: &Error, file: &Path, last: bool) -> bool {
     match session.world.size {

@@ -66,7 +66,7 @@ pub(super) struct ImageReader {
     limits: Limits,
     /// How files other than PNG and JPEG are read. `None` if the model reads only PNG and JPEG files.
     reading: Option<RawOptions>,
-    /// The file whose page was read last, because its other pages are usually read next.
+    /// The file with the page that was read last. It is kept because its other pages are usually read next.
     last: Mutex<Option<(PathBuf, Arc<Vec<u8>>)>>,
 }
 
@@ -94,7 +94,7 @@ impl ImageReader {
         if wanted.by_page && page != Some(Page::Number(1)) {
             let why = match page {
                 None => "was trained on PNG or JPEG files",
-                Some(Page::All) => "was trained on TIFFs whose pages together are one image",
+                Some(Page::All) => "was trained on images that join all pages of a TIFF",
                 Some(Page::Number(_)) => "was trained on a later page of each TIFF",
             };
             let file = request.file.display();

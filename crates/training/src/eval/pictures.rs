@@ -62,8 +62,8 @@ pub fn pictures(given: &[PathBuf], raw: bool, list: &mut dyn BufRead) -> Result<
     Ok(found)
 }
 
-/// Returns an image for each file or, if `by_page` is true, for each page of a TIFF, without smaller copies and masks. A TIFF
-/// whose pages cannot be listed stays one image, so that reading it reports the problem.
+/// Returns an image for each file or, if `by_page` is true, for each page of a TIFF, without smaller copies and masks. If the pages of a
+/// TIFF cannot be listed, it stays one image, so that reading it reports the problem.
 pub fn images(files: Vec<PathBuf>, by_page: bool, limits: &Limits) -> Vec<Picture> {
     let whole = |path| Picture { path, page: None };
     if !by_page {

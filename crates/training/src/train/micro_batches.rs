@@ -59,8 +59,8 @@ impl UnreadPass {
     }
 }
 
-/// If the device has a queue, waits until it has computed the oldest unread pass, which belongs to the step with number `step`. If there
-/// are several ranks, then tells the watchdog that this rank now waits for the sums over the ranks.
+/// If the device has a queue, waits until it has computed the oldest unread pass, which belongs to the step with number `step`. If there is
+/// more than one rank, then tells the watchdog that this rank now waits for the sums over the ranks.
 pub fn wait_for_pass<B: Backend>(run: &Run<B>, step: u64, session: &Session) -> Result<(), Error> {
     if run.graph.backend().queue().is_some() {
         session.watch.set_activity(Activity::Device { step });

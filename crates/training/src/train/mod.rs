@@ -319,8 +319,8 @@ impl<'a, B: Backend> Training<'a, B> {
         }
     }
 
-    /// Reports the end of an epoch, or of the part of it that this process trained. `before` has the numbers of images and steps when this
-    /// process began the epoch, and `time` is the time since then.
+    /// Reports the end of an epoch. If this process trained only a part of the epoch, reports this part. `before` has the image and step
+    /// counts from the time when this process began with the epoch, and `time` is the time since then.
     fn report_epoch(&mut self, before: (u64, u64), loaded: LoaderStats, time: Duration) -> Result<(), Error> {
         let (at, d) = (&self.at, &self.run.division);
         let (images, steps) = (at.samples - before.0, at.step - before.1);

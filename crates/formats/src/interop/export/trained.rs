@@ -51,8 +51,8 @@ impl Trained {
         }
     }
 
-    /// Changes the last layer so that it predicts numbers in the targets' units instead of standardised numbers. Does
-    /// nothing if labels are classes.
+    /// Changes the last layer's predictions from standardised numbers to numbers in the targets' units. Does nothing if
+    /// labels are classes.
     ///
     /// # Errors
     /// Returns [`Error::Network`] if the last layer is not a linear layer with a bias and without ReLU.

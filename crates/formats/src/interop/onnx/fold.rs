@@ -78,8 +78,8 @@ pub(super) fn fold<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Option<
     Ok(Some(Value::Constant(Rc::new(constant))))
 }
 
-/// Returns the number of elements of the result or an upper bound of it, for operators whose result can be much larger than their inputs.
-/// Returns `None` for other operators.
+/// Returns the number of elements in the result, or an upper bound, for operators that can return much more than their inputs. Returns
+/// `None` for other operators.
 fn elements_made(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Option<usize>, String> {
     Ok(match node.op {
         "Expand" => Some(elements(&sizes(&input(inputs, 1)?.ints())?)?.saturating_mul(first(inputs)?.values.len())),

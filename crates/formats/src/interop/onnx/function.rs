@@ -127,7 +127,7 @@ impl Function {
         }
     }
 
-    /// Returns the activation that computes this function, or `None` if there is none.
+    /// Returns the activation that computes this function, or `None` if no activation does.
     pub fn activation(&self) -> Option<Activation> {
         if !self.is_small() {
             return None;

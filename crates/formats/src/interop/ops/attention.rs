@@ -184,7 +184,7 @@ fn divided_by_norms(writer: &mut LayerWriter<'_>, vectors: String, what: &str) -
     writer.node("Div", &[vectors, norms], &format!("{what}_directions"), &[])
 }
 
-/// Adds the position bias in the shape (heads, 1, cells, cells). `None` if there is none.
+/// Adds the position bias in the shape (heads, 1, cells, cells). Returns `None` if the layer has no position bias.
 fn bias(op: &Attention, writer: &mut LayerWriter<'_>) -> Option<String> {
     let windows = op.windows(writer.layer.x[0]);
     let (area, heads, differences) = (windows.area(), op.heads, windows.differences());

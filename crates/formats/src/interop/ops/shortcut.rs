@@ -68,7 +68,7 @@ pub(crate) fn shortcut<'a>(
     let shape = build.shapes[x.id.0];
     let shortcut = Shortcut { out_channels: shape.c + before + after, stride };
     if x.layout != Layout::Image {
-        return Err("it adds zero channels to a tensor whose dimensions are not (N, C, H, W)".into());
+        return Err("it adds zero channels to a tensor with dimensions other than (N, C, H, W)".into());
     }
     if shortcut.before(shape) != before {
         return Err(format!(

@@ -14,7 +14,7 @@ fn missing(size: usize, layer: &Layer<'_>) -> [usize; 2] {
 }
 
 impl OpMapping for SpaceToDepth {
-    /// ONNX's operator takes the pixels of a square row by row, so rows and columns are exchanged around it.
+    /// ONNX's operator reads the pixels of a square row by row, so rows and columns are exchanged before and after it.
     fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
         let Self(size) = self;
         let (mut x, [rows, columns]) = (x[0].clone(), missing(*size, writer.layer));

@@ -144,14 +144,14 @@ impl<'a> Machine<'a> {
     fn take_to_mark(&mut self) -> Result<Vec<Value>, Fault> {
         match self.marks.pop() {
             Some(mark) => Ok(self.stack.split_off(mark)),
-            None => damaged(format!("its pickle needs a mark at byte {}, but the stack has none", self.at)),
+            None => damaged(format!("its pickle needs a mark at byte {}, but the stack has no mark", self.at)),
         }
     }
 
     fn top(&self) -> Result<Value, Fault> {
         match self.stack.last().filter(|_| self.stack.len() > self.marks.last().copied().unwrap_or(0)) {
             Some(value) => Ok(*value),
-            None => damaged(format!("its pickle changes the last value at byte {}, but the stack has none", self.at)),
+            None => damaged(format!("its pickle changes the last value at byte {}, but there is no value", self.at)),
         }
     }
 

@@ -82,7 +82,7 @@ fn judge(gpus: &[&Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
             return Err(Error::SharedGpu { ranks: [a, b], host: host.clone(), gpu: format!("{name}, {uuid}") });
         }
         notes.push(format!(
-            "note: ranks {a} and {b} share a GPU ({name}, {uuid}), so a step takes longer than with a single rank"
+            "note: ranks {a} and {b} share a GPU ({name}, {uuid}), so a step is slower than with a single rank"
         ));
     }
     let no_nccl = match (shared, pair(&|a, b| (&a.host, &a.bus) == (&b.host, &b.bus))) {

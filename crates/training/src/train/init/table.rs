@@ -77,7 +77,7 @@ pub fn whole(fit: &TensorMatches, weights: &Weights) -> String {
     text
 }
 
-/// Advice for a training whose weights do not fit.
+/// Advice for training runs if the weights do not fit.
 pub const TRAINING_CURE: &str = "Exclude tensors with init.exclude (they start with random weights), map names with init.match, or accept \
                                  all differences with init.strict = false";
 /// Advice for `trireme import` if the weights do not fit.

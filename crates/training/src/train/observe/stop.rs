@@ -171,7 +171,7 @@ fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// Added to the margin when the reason is formatted. So a rank whose own limit is nearly reached names this limit, even if another rank
+/// Added to the margin when the reason is formatted. So a rank that has nearly reached its own limit names this limit, even if another rank
 /// requested the stop slightly earlier.
 const TOLERANCE: Duration = Duration::from_secs(2);
 

@@ -30,8 +30,8 @@ impl Phases {
     ///
     /// # Errors
     ///
-    /// Returns an error if a side is larger than that of `full`, or if the scaled transforms do not make images with
-    /// this side, for example because the list sets no size.
+    /// Returns an error if a side is larger than the side of `full`, or if the scaled transforms do not make images
+    /// with this side, for example because the list sets no size.
     pub fn new(
         sizes: &[[u32; 2]],
         list: &[String],

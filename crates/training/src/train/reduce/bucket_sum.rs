@@ -49,8 +49,8 @@ pub trait BucketSum<B: Backend>: Send {
         Box::new(NcclSum(group.clone()))
     }
 
-    /// Returns the error, if any, of a sum that was only enqueued, in the step that follows `step` earlier steps. All
-    /// ranks return the same result.
+    /// Returns an error if a sum that was only enqueued has failed. The sum belongs to the step after the first `step`
+    /// steps. All ranks return the same result.
     fn check(&mut self, _step: u64) -> Result<(), Error> {
         Ok(())
     }

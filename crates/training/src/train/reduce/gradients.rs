@@ -39,8 +39,8 @@ pub struct GradientSum<B: Backend> {
     seed: u64,
     /// If set, a bucket with values that are not finite becomes NaN, and the device skips the step. Otherwise this is an error.
     scaled: bool,
-    /// True if the MPI thread sums buckets during backward. False if no core is free for MPI or the recipe says so, and with NCCL, whose
-    /// sums are only enqueued.
+    /// True if the MPI thread sums buckets during backward. False if no core is free for MPI or the recipe says so. Also false with NCCL,
+    /// because its sums are only enqueued.
     overlap: bool,
     /// The sum of each bucket. `None` while it is in progress.
     sums: Vec<Option<Box<dyn BucketSum<B>>>>,
@@ -50,7 +50,7 @@ pub struct GradientSum<B: Backend> {
     again: bool,
     /// This rank's part of the loss in the current step.
     loss: f64,
-    /// True if this step counts how many encoded gradients are 0. `zeros` has the counts by parameter, over this rank's workers.
+    /// True if this step counts the encoded gradients that are 0. `zeros` has the counts by parameter, over this rank's workers.
     counts: bool,
     zeros: BTreeMap<u16, u64>,
     /// Complete buckets that do not need to be summed over ranks.
@@ -136,8 +136,8 @@ impl<B: Backend> GradientSum<B> {
         Ok(sums.into_iter().enumerate().map(share).collect())
     }
 
-    /// Returns true if buckets must be summed: over several ranks or, with a codec that encodes the gradients of each worker separately,
-    /// over the workers of a single rank.
+    /// Returns true if buckets must be summed: over two or more ranks or, with a codec that encodes the gradients of each worker
+    /// separately, over the workers of a single rank.
     pub fn travels(&self) -> bool {
         self.ranks > 1 || self.gather == Gather::PerWorker
     }
@@ -181,8 +181,9 @@ impl<B: Backend> GradientSum<B> {
         Ok(())
     }
 
-    /// Returns the error, if any, of a sum that was only enqueued, in the step that follows `done` earlier steps. The device must have
-    /// finished this step. All ranks get the same result and call this together. `own_loss` is as for [`GradientSum::finish_gradients`].
+    /// Returns an error if a sum that was only enqueued has failed. The sum belongs to the step after the first `done` steps, and the
+    /// device must have finished this step. All ranks get the same result and call this together. `own_loss` is as for
+    /// [`GradientSum::finish_gradients`].
     pub fn check(&mut self, done: u64, own_loss: f64) -> Result<(), Error> {
         // values that are not finite only make the device skip the step
         let failed = self.sums.iter_mut().flatten().find_map(|sum| sum.check(done).err()).filter(|_| !self.scaled);
@@ -238,8 +239,8 @@ impl<B: Backend> GradientSum<B> {
     }
 
     /// Returns the sum of the vectors over all ranks. With an integer codec the sum must not depend on the order of addition, so the values
-    /// are added as integers. The first vector of each rank holds the rank's own values. The others hold those of its workers, if they stay
-    /// separate.
+    /// are added as integers. The first vector of each rank holds the rank's own values. The other vectors hold the values of its workers,
+    /// if they stay separate.
     fn sum(&self, vectors: Vec<Vec<f64>>) -> Result<Vec<f64>, comm::Error> {
         if self.integer {
             return self.comm.run(METRICS, |world| fixed::sum(world, &vectors, 2 * self.workers));

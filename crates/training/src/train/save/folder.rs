@@ -93,8 +93,8 @@ pub fn claim_output(
     Ok(lock)
 }
 
-/// Returns an error if the run may not use the output directory. Changes nothing. A new run needs an empty directory. A run that resumes
-/// needs a directory that a run wrote, or one without files that it would overwrite. The proof is a marker file or, for earlier versions, a
+/// Returns an error if the run may not use the output directory. Changes nothing. A new run needs an empty directory. A resumed run needs a
+/// directory that a run wrote, or a directory in which no file would be overwritten. The proof is a marker file or, for earlier versions, a
 /// checkpoint.
 fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
     let out = &request.out;

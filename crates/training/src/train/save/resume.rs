@@ -95,7 +95,7 @@ pub fn share(session: &Session, request: &TrainRequest) -> Result<Option<Resume>
 
 impl Head {
     /// Checks that the run can continue from the checkpoint with this recipe, data set and number of ranks. If the
-    /// recipe does not set the number of workers, takes it from the checkpoint. Returns an error if the run would
+    /// recipe does not set the number of workers, uses the checkpoint's number. Returns an error if the run would
     /// compute something different.
     pub fn settle(&self, source: &mut Source, request: &TrainRequest, ranks: usize) -> Result<(), Error> {
         let (file, progress) = (self.path.display(), &self.progress);
@@ -395,7 +395,7 @@ fn odd(file: &ModelFile, group: &str, expected: usize, got: usize) -> Error {
     Error::Mismatch {
         what: format!("checkpoint of network {}: {group}", file.network),
         expected: format!("the {expected} parameters of the network with their shapes"),
-        got: format!("{got} tensors, whose names or shapes differ"),
+        got: format!("{got} tensors with different names or shapes"),
         cure: "the file was changed, or is from another version of this network; use another checkpoint".into(),
     }
 }

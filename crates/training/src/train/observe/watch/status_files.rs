@@ -138,13 +138,13 @@ pub struct Status {
 }
 
 impl Status {
-    /// Returns how many times longer than the limits the current operation or activity may take: 1 for waits, [`SLOWER`] for work. If
-    /// `alone` is set, there are no other ranks, so an operation does not count as a wait.
+    /// Returns the factor that multiplies the limits for the current operation or activity: 1 for waits, [`SLOWER`] for work. If `alone` is
+    /// set, there are no other ranks, so an operation does not count as a wait.
     pub(super) fn patience(&self, alone: bool) -> u32 {
         if self.waiting || (self.inside && !alone) { 1 } else { SLOWER }
     }
 
-    /// Returns what this rank waits for or does, and for how many seconds, divided by its [patience](Self::patience). Returns `None`
+    /// Returns what this rank waits for or does, and the duration in seconds, divided by its [patience](Self::patience). Returns `None`
     /// outside operations if no activity was recorded yet.
     pub fn waits(&self, alone: bool) -> Option<(String, f64)> {
         match self.inside && !alone {

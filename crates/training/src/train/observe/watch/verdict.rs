@@ -62,8 +62,8 @@ pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Ver
 
 /// Returns the verdict of rank `rank` about the ranks in `peers` that it waits for. Returns `None` while each of these
 /// ranks has started something new within `limit` (ten times `limit` while it copies the data set) and has given a sign
-/// of life within half of `limit`. If several ranks wait, only the rank with the earliest operation reports, because
-/// the others are further ahead. If operations are equal, the lowest rank reports. `advice` is the result of
+/// of life within half of `limit`. If more than one rank waits, only the rank with the earliest operation reports,
+/// because the others are further ahead. If operations are equal, the lowest rank reports. `advice` is the result of
 /// [`comm::network::unreachable`].
 pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     let (what, waited) = me.waits(false)?;
