@@ -1,4 +1,4 @@
-//! Regression tests: run the real binary on the inputs in `tests/cases`, each of which made an earlier version fail.
+//! Regression tests: run the real binary on inputs that made an earlier version fail. They are in `tests/cases`.
 //!
 //! Each input is one example of a kind of fault. Unit tests next to the code cover the same kind thoroughly.
 
@@ -244,7 +244,7 @@ fn names_in_files_cannot_begin_a_line_of_the_output() {
     }
 }
 
-/// The conversion must refuse three kinds of HDF5 files: an array whose values are in another file, a list of arrays
+/// The conversion must refuse three kinds of HDF5 files: an array with values in another file, a list of arrays
 /// over 1 MiB, and 70 images in one compressed chunk of 70 MiB, which would be decompressed again for each image.
 #[test]
 fn hostile_hdf5_files_are_refused() {
@@ -329,7 +329,7 @@ fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
     }
     says(&convert("deep/scans", "deep/floats", "floats"), 1, &["deep/floats", "expected integers"]);
     says(&convert("deep/scans", "deep/flags", "flags"), 0, &["train 4 in 1 shard", "2 classes"]);
-    // Converts a table whose only row names an HDF5 file.
+    // Converts a table with a single row, which names an HDF5 file.
     {
         let one = File::create(path("one.h5")).unwrap();
         one.new_dataset::<f32>()

@@ -1,5 +1,5 @@
 //! Compares a conversion with a plain loop on the same number of threads. The loop reads the same bytes, decodes each
-//! picture the same number of times, and writes and syncs as many bytes in as many files. It does not shuffle and
+//! picture the same number of times, and writes and syncs the same number of files and bytes. It does not shuffle and
 //! writes no records or checksums.
 //!
 //! `cargo run --release -p data-tools --example convert_rate -- KIND SRC SCRATCH [JOBS [ROUNDS]]`

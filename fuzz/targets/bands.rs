@@ -1,6 +1,6 @@
 //! Fuzzes RAW records of all value types and band counts: four bytes choose type, bands, height and width, and the rest is
-//! the pixels. Transforms must accept exactly the records whose pixels have the right length. Stored values that a device
-//! converts must give the bits of the host.
+//! the pixels. Transforms must accept a record if and only if its pixels have the right length. If a device converts
+//! stored values, the bits must equal the host's.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ use loaders::example::{encode, parse};
 use loaders::transform::Scratch;
 use loaders::{Bands, Conversion, Dtype, Example, Format, ImageSpec, Images, LabelKind, Manifest, Pipeline};
 
-/// The constant part of the memory limit: padded images of up to 255 x 255 pixels with 255 bands as floats, several times.
+/// The constant part of the memory limit. More than ten padded images of 255 x 255 pixels with 255 bands fit as floats.
 const MEMORY: usize = 1 << 30;
 
 /// Lists for images with at least two bands.

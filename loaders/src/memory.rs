@@ -137,8 +137,8 @@ impl Limits {
     /// 512 MiB (enough for 178,956,970 RGB pixels), 500 scans and 5 seconds.
     pub const DEFAULT: Self = Self::with_memory(512 << 20);
 
-    /// Limits with `memory` bytes, and as many pixels as fit into this memory as RGB. The limits on scans and seconds
-    /// are the same as in [`Limits::DEFAULT`].
+    /// Limits with `memory` bytes and `memory / 3` pixels, which fit into this memory as RGB. The limits on scans and
+    /// seconds are the same as in [`Limits::DEFAULT`].
     pub const fn with_memory(memory: u64) -> Self {
         Self { memory, pixels: memory / 3, scans: 500, seconds: 5.0 }
     }

@@ -6,7 +6,7 @@ class Trireme(MakefilePackage):
     """Trains image classifiers data-parallel over MPI, on CPUs and NVIDIA GPUs."""
 
     homepage = "https://example.org/trireme"
-    # the archive of `make dist`, which has the sources of all crates
+    # `make dist` writes this archive with the sources of all crates
     url = "file:///path/to/trireme-0.2.0.tar.xz"
     maintainers = []
     license("MIT")

@@ -32,8 +32,8 @@ Example:
 No score depends on the number of ranks."
 )]
 pub struct Args {
-    /// Model file written by `trireme train`, or the output folder of a run. In a folder, model.h5 is used or, if there
-    /// is none, the newest checkpoint
+    /// Model file written by `trireme train`, or the output folder of a run. In a folder, model.h5 is used if it
+    /// exists, otherwise the newest checkpoint
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
     /// Data set [default: the data set in the model's recipe]

@@ -90,8 +90,8 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Reads the network in an ONNX file, and prints how many of its nodes are supported. Returns an error that lists the
-/// unsupported nodes if there are any.
+/// Reads the network in an ONNX file, and prints the number of supported nodes. If there are unsupported nodes, returns
+/// an error that lists them.
 fn survey(path: &Path) -> Result<onnx::Network, Failure> {
     let survey = onnx::read(path).map_err(Failure::usage)?;
     let (all, odd, behind) = (survey.nodes, survey.unsupported.clone(), survey.behind);

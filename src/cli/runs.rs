@@ -289,7 +289,7 @@ pub struct ReportArgs {
     pub every: Option<usize>,
 }
 
-/// Writes the page once, or with `--follow` repeatedly until none of the runs is still running.
+/// Writes the page once, or with `--follow` repeatedly until no run is running anymore.
 pub fn report(args: &ReportArgs) -> Result<(), Failure> {
     let out = args.out.clone().unwrap_or_else(|| args.runs[0].join(page::NAME));
     // Open the runs first, because these errors are clearer than an error about the output file.

@@ -89,7 +89,7 @@ fn all_ranks_and_all_starts_take_rank_0_s_choice() {
         assert_eq!(notes(&ended), [""; 0]);
         assert_eq!(whose(&setting, out), "rank 0's choice");
     }
-    // stop the run, then resume it on one and on two ranks whose libraries prefer other algorithms
+    // stop the run, then resume it on one and on two ranks with libraries that prefer other algorithms
     for (out, ranks) in [("parts 1", &[OTHER][..]), ("parts 2", &["A=1", OTHER])] {
         train(&setting, out, &["A=1"], &["--max-steps", "2"]);
         let (made, ended) = train(&setting, out, ranks, &["--resume", "auto"]);

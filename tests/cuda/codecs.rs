@@ -127,7 +127,7 @@ const CASES: [Case; 12] = [
 fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
     let (bucket, entry) = (bucket(), codec::find(name).expect("a codec"));
     let what = format!("{name}, {workers} workers, clip {clip}, feedback {error_feedback}");
-    // the number of workers of all ranks is three times that of this rank, but only this rank contributes gradients
+    // all ranks together have three times the workers of this rank, but only this rank contributes gradients
     let settings = Settings { workers: 3 * workers, clip, error_feedback };
     let mine = 5..5 + workers;
     let mut host = (entry.make)(&bucket, &settings, mine.clone());

@@ -179,7 +179,7 @@ fn a_gpu_that_hangs_in_a_pass_is_named() {
     command.args(stall).env("TRIREME_EMULATED_DEVICES", "2");
     let why = ["1 of 2 ranks", "rank 1 on ", "compute step 1 on ", "Emulated GPU 1", "--stall-abort"];
     gpu::run(command).failed(1, &why);
-    // a single rank whose kernel hangs must end, too
+    // a single rank must also end if its kernel hangs
     let hangs = [("TRIREME_EMULATED_FAULT", "kernel cross_entropy:hang")];
     let why = ["this rank", "compute step 1 on ", "Emulated GPU 0", "--stall-abort"];
     gpu::train(&setting, "one", 1, &stall[2..6], &hangs).failed(1, &why);

@@ -8,9 +8,11 @@ use support::emulator;
 use support::gpu::alone;
 use support::numerics::{Case, Outcome, cuda, noise};
 
-/// Threads per block, rows that a thread adds in f32 before it continues in f64, and rows that it loads together.
+/// Threads per block.
 const THREADS: usize = 256;
+/// Rows that a thread adds in f32 before it continues in f64.
 const RUN: usize = 16;
+/// Rows that a thread loads together.
 const BATCH: usize = 4;
 
 /// How the kernels divide a matrix (rows, channels) among blocks.
@@ -162,9 +164,9 @@ fn check_all() -> Vec<u64> {
     let mut bits = Vec::new();
     for (precision, bytes) in [(Precision::F32, 4), (Precision::Bf16, 2)] {
         let cuda = cuda(precision);
-        // the first three batch sizes grow with the GPU, so that several blocks add the rows of a tile on any GPU. They
-        // test more than [`RUN`] rows per thread, adjacent tiles, and a width that is not a power of two. The last two
-        // have an odd number of channels and fewer rows than threads.
+        // the first three batch sizes grow with the GPU, so that more than one block adds a tile's rows on any GPU.
+        // They test more than [`RUN`] rows per thread, adjacent tiles, and a width that is not a power of two. The last
+        // two have an odd number of channels and fewer rows than threads.
         let gpus = cuda.gpu().multiprocessors as usize;
         for (n, shape) in [
             (4 * gpus, Shape::image(16, 32, 32)),

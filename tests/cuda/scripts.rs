@@ -19,8 +19,8 @@ use support::program::{Folder, start};
 const MOST: u64 = 5;
 const TOTAL: u64 = 90;
 
-/// A replacement for cargo. Its first set of tests passes, and its second hangs. Its third fails and leaves too many
-/// files, including a very large one.
+/// A replacement for cargo. Its first set of tests passes, and its second hangs. Its third fails, and leaves a very
+/// large file and more files than the limit.
 const CARGO: &str = r#"#!/bin/sh
 case "$*" in
 *ops::*) echo 'test result: ok. 3 passed; 0 failed; 2 ignored; 0 measured; 7 filtered out; finished in 0.01s' ;;

@@ -127,7 +127,7 @@ fn a_flipped_byte_in_the_test_split() {
     setting.assert_no_model();
 }
 
-/// Ranks whose data sets differ must end with an error, because they would train on different images.
+/// Ranks with different data sets must end with an error, because they would train on different images.
 #[test]
 fn ranks_with_different_data() {
     let (setting, images) = SmallRun::new();

@@ -258,7 +258,7 @@ fn sizes_beyond_all_memory() {
         let parts = ["loader would take", "machine has", "fewer slots"];
         setting.refused(1, &["--set", &slots], &parts);
     }
-    // a crop of 65535 x 65535 pixels takes 17 GB per image
+    // a crop of 65535 x 65535 pixels needs 17 GB per image
     let crop = "random_resized_crop(65535)";
     let (train, eval) = (format!("augment.train=[\"{crop}\"]"), format!("augment.eval=[\"{crop}\"]"));
     let images = ["--set", &train, "--set", &eval, "--set", "model=resnet20", "--set", "loader.slots=1000"];

@@ -21,8 +21,8 @@ struct EnvironmentAccess {
 }
 
 impl EnvironmentAccess {
-    /// Returns true if the access came from the main thread, or from code of trireme or of a library that it loads.
-    /// False for MPI's code on other threads.
+    /// Returns true if the access came from the main thread, from trireme's code, or from a library that trireme loads.
+    /// Returns false for MPI's code on other threads.
     fn is_ours(&self) -> bool {
         let file = Path::new(&self.from).file_name().unwrap_or_default().to_string_lossy();
         self.thread == self.process

@@ -87,7 +87,7 @@ class Bench:
         figures = json.loads(lines[-1])
         if most:
             figures.setdefault("gpu_memory_mb", most[0])
-        # print each result at once, so that it is not lost if the script is stopped
+        # print each result at once, to keep it even if the script is stopped
         print(json.dumps({"what": what, **figures}), file=sys.stderr, flush=True)
         return figures
 

@@ -45,7 +45,7 @@ on() {
     mpirun --oversubscribe --bind-to none -n "$ranks" "$TRIREME" "$@"
 }
 
-# train RANKS OUT ARGUMENTS...: trains ResNet-20 with as many workers as the largest number of ranks, into the folder OUT.
+# train RANKS OUT ARGUMENTS...: trains ResNet-20 into the folder OUT. The number of workers is the largest number of ranks in COUNTS.
 train() {
     local ranks=$1 out=$2
     shift 2

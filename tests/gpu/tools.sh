@@ -61,7 +61,7 @@ sanitizer() {
     return $rc
 }
 
-# own_findings NAMES FILE: prints the findings in trireme's own kernels. Succeeds if there are none.
+# own_findings NAMES FILE: prints the findings in trireme's own kernels. Succeeds if there are no findings.
 own_findings() {
     local own=${1#^(} found
     found=$(grep -E "^=+ +at (${own%)\$})[+(]" "$2" | sort | uniq -c)

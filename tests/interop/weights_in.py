@@ -84,7 +84,7 @@ def check_network(trireme, folder, name):
     with torch.no_grad():
         expected = softmax(net(torch.from_numpy(value)).numpy())
     far(f"{name}, {form}", probabilities(trireme, model, shown), expected, EXACT)
-    # export the imported model again: the names and values must be those of the original
+    # export the imported model again: the names and values must equal the original
     back = folder / f"{name}-back.safetensors"
     run(trireme, "export", model, "--to", "safetensors", "-o", back)
     state, again = net.state_dict(), load_file(back)

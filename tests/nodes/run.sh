@@ -340,7 +340,7 @@ END
             --threads 1 --out "out/clock$ahead" --max-steps 20 --time-limit 10m >"clock$ahead.log" 2>&1
         same "clock$ahead" 20
     done
-    # a node whose clock was ahead has released its lock at the end of the run, so the run can resume
+    # the run has released its lock at its end, even if a node's clock was ahead, so it can resume
     on 1 timeout 240 mpirun "${mpi[@]}" --host n1:1,n2:1 -n 2 ./trireme train "$recipe" "${training[@]}" --threads 1 --out out/clock3600 \
         --resume auto --max-steps 60 >resumed.log 2>&1
     same clock3600 60

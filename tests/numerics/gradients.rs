@@ -99,7 +99,7 @@ fn spread(mut case: Case) -> Case {
     case
 }
 
-/// Sets the biases of the hidden units in a continuous position bias so that none of them is near the kink of its ReLU.
+/// Sets the biases of the hidden units in a continuous position bias so that no unit is near the kink of its ReLU.
 fn off_kinks(mut case: Case, op: Attention) -> Case {
     let biases = case.params[op.leading_parameters() + 1].iter_mut();
     biases.zip([2.0, -2.0].into_iter().cycle()).for_each(|(bias, value)| *bias = value);

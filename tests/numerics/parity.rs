@@ -414,7 +414,7 @@ fn attention_in_windows_agrees() {
         }
         cases.push(case);
     }
-    // a bias over the whole plane, and many images
+    // a bias over the whole plane, and nine images
     let whole = Attention { position_bias: Some(PositionBias::Table), ..Attention::new(2) };
     cases.push(Case::random(Op::from(whole), 9, Shape::image(96, 5, 9), 1560));
     assert_parity(cases);

@@ -45,7 +45,7 @@ def make(trireme, folder, name, count):
         import tifffile
 
         for i in range(count):
-            # a single band is written as (H, W), because tifffile takes (H, W, 1) for H images
+            # a single band is written as (H, W), because tifffile writes (H, W, 1) as H images
             image = images[i] if shape[2] > 1 else images[i, :, :, 0]
             tifffile.imwrite(data / f"tiff/{i}.tif", image, photometric="minisblack", planarconfig="contig" if shape[2] > 1 else None)
     except ImportError:

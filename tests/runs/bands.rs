@@ -237,7 +237,7 @@ fn pages_are_predicted_one_by_one() {
         manifest.bands.reading = Some(Reading { page: "all".into(), ..Reading::default() });
     });
     let other = setting.trained("other", 0, &["--data", &stacked, "--max-steps", "1"]);
-    run(0, &["predict", &other, &path, "--pages"]).failed(2, &["--pages", "images that join all pages of a TIFF"]);
+    run(0, &["predict", &other, &path, "--pages"]).failed(2, &["--pages", "TIFFs with all pages as one image"]);
 }
 
 /// Pictures in the report show the requested bands.

@@ -96,7 +96,7 @@ fn zero_steps_write_the_first_weights() {
     assert!(setting.model("one") == setting.model("two"));
     let model = ModelFile::read(Path::new(&setting.out("one/model.h5"))).unwrap();
     assert_eq!((model.step, model.epoch), (0, 0));
-    // a run that continues from the model of step 0 gives the same result as a run from the start, on any number of
+    // a run that continues from the model of step 0 computes the same result as a run from the start, on any number of
     // ranks
     fs::remove_file(setting.out("one/model.h5")).unwrap();
     setting.train("one", 2, &["--resume", "auto"]).succeeded();

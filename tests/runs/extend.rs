@@ -108,7 +108,7 @@ fn other_rates_stay_and_shorter_runs_are_refused() {
     assert_eq!(rates(&out), [0.002; 24]);
     let train = |more: &[&str]| setting.train("out", 1, &[&constant, more].concat());
     train(&["--resume", "auto", "--set", "epochs=3", "--extend-epochs"])
-        .failed(2, &["--extend-epochs", "4 epochs", "gives 3"]);
+        .failed(2, &["--extend-epochs", "4 epochs", "only 3"]);
     train(&["--resume", "auto", "--set", "epochs=9"]).failed(2, &["epochs: 4 ", " 9 ", "--extend-epochs"]);
     let other = ["--resume", "auto", "--set", "epochs=9", "--set", "seed=7", "--extend-epochs"];
     train(&other).failed(2, &["seed: 1 ", " 7 "]);

@@ -117,7 +117,7 @@ fn a_run_on_another_host_needs_steal_lock() {
     let theft = [&RESUME[..], &["--steal-lock", "--max-steps", &steps]].concat();
     setting.train("out", 0, &theft).succeeded();
     signal(first.id() as i32, libc::SIGCONT);
-    // the first run notices that it has lost its lock before it writes again
+    // the first run checks its lock before it writes again, and notices the loss
     first.wait(PATIENCE).failed(1, &[&setting.out("out"), "taken over", "--steal-lock"]);
 }
 

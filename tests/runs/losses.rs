@@ -9,7 +9,7 @@ use support::program::events;
 use support::setting::Setting;
 use support::small_run::SmallRun;
 
-/// A recipe with nine steps per epoch. In the short last step, workers have one image or none.
+/// A recipe with nine steps per epoch. In the short last step, a worker has at most one image.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"

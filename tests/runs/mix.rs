@@ -8,7 +8,7 @@ use support::program::events;
 use support::setting::Setting;
 use support::small_run::SmallRun;
 
-/// A recipe with seven steps per epoch. In the short last step, workers have one image or none.
+/// A recipe with seven steps per epoch. In the short last step, a worker has at most one image.
 const RECIPE: &str = r#"
 model = "resnet20"
 data = "given with --data"

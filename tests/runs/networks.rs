@@ -9,7 +9,7 @@ use formats::checkpoint::ModelFile;
 use support::program::{events, files, run};
 use support::small_run::{RECIPE, SmallRun};
 
-/// Creates a small run whose recipe uses this network file and the codec "exact". The file is next to the recipe.
+/// Creates a small run with this network file and the codec "exact". The network file is next to the recipe.
 fn setting(name: &str, text: &str) -> SmallRun {
     let (setting, _) = SmallRun::new();
     setting.folder.write(name, text);
@@ -66,7 +66,7 @@ fn the_file_is_not_needed_again() {
     run(2, &["eval", &setting.out, "--data", &setting.data]).succeeded();
     run(0, &["export", &setting.out, "--to", "onnx", "-o", &setting.folder.at("own.onnx")]).succeeded();
     run(0, &["export", &setting.out, "--to", "safetensors", "-o", &setting.folder.at("own.safetensors")]).succeeded();
-    // training with the copy of the recipe in the output folder, which names the copy of the network, gives the same
+    // the copy of the recipe in the output folder names the copy of the network; training with it results in the same
     // model
     let copy = setting.folder.at("out/recipe.toml");
     let out = setting.folder.at("copy");

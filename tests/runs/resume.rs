@@ -262,8 +262,8 @@ fn auto_without_a_checkpoint_starts_at_the_beginning() {
     let setting = plain();
     setting.train("out", 2, &["--resume", "auto", "--max-steps", "2"]).succeeded();
     assert_eq!(events(&setting.out("out"), "start")[0]["step"], 0);
-    // a folder with a model but without checkpoints is refused; without both, it is like that of a run that was killed
-    // before its first checkpoint, and training starts at step 0
+    // a folder with a model but without checkpoints is refused; if both are missing, the run was killed before its
+    // first checkpoint, and training starts at step 0
     fs::remove_dir_all(setting.out("out/checkpoints")).unwrap();
     setting.train("out", 2, &["--resume", "auto"]).failed(2, &["a model", "no checkpoint", "--out"]);
     fs::remove_file(setting.out("out/model.h5")).unwrap();

@@ -99,7 +99,7 @@ fn any_number_of_ranks_and_a_stop_leave_the_same_bits() {
 }
 
 /// With a tiny `sam_rho`, a SAM step has the same gradient as a plain step. But the codecs int8 and ternary round it
-/// with other random draws than in a plain step, so only the codec "exact" gives the same result.
+/// with other random draws than in a plain step, so the results are equal only with the codec "exact".
 #[test]
 fn both_gradients_are_rounded_with_their_own_draws() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);

@@ -131,7 +131,7 @@ fn invalid_sizes_are_refused() {
 }
 
 /// Without `augment.sizes`, a run may train and evaluate at different image sizes, and either may be larger. The result
-/// equals that of a run whose `augment.sizes` has only this training size. The model stores the size of the evaluation.
+/// is the same as with only this training size in `augment.sizes`. The model stores the size of the evaluation.
 #[test]
 fn a_run_may_be_trained_at_one_size_and_scored_at_another() {
     let setting = setting();

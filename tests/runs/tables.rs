@@ -44,7 +44,7 @@ fn fact(setting: &Setting, out: &str, name: &str) -> String {
 fn a_disabled_instruction_set_is_not_used_and_is_reported() {
     let setting = setting();
     let held = |isa: &str, more: &[&str]| {
-        // trains a single step, because without fast instructions a step takes more than a second
+        // trains a single step, because a step without fast instructions needs more than a second
         let args = [&["--threads", "1", "--max-steps", "1"], more].concat();
         let mut command = setting.command(isa, 0, &args);
         command.env(ISA, isa).env_remove(TABLE);

@@ -11,7 +11,7 @@ use support::program::events;
 use support::setting::Setting;
 use support::small_run::SmallRun;
 
-/// A recipe with nine steps per epoch. In the short last step, workers have one image or none.
+/// A recipe with nine steps per epoch. In the short last step, a worker has at most one image.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -85,8 +85,8 @@ fn balanced_draws_keep_the_laws() {
     assert_ne!(setting.losses("plain")[..2], setting.losses("1")[..2]);
 }
 
-/// Multiplying all class weights by a constant has no effect, equal weights have none, and the number of workers makes
-/// no difference.
+/// Equal class weights have no effect. The result also does not change if all class weights are multiplied by a
+/// constant or if the number of workers changes.
 #[test]
 fn a_step_is_divided_by_its_sum_of_weights() {
     let setting = uneven("");

@@ -17,7 +17,7 @@ pub struct Diary {
 pub struct Counts {
     /// For each kind of fault: how often it occurred, and the longest time until the run ended or continued.
     pub faults: BTreeMap<Fault, FaultCount>,
-    /// Number of times a run resumed from a checkpoint, or from the start if there was none.
+    /// Number of times a run resumed from a checkpoint, or from the start if there was no checkpoint.
     pub resumes: u64,
     /// Number of resumes on another number of ranks than before.
     pub resumes_on_others: u64,

@@ -28,10 +28,10 @@ pub struct Reference {
 /// How many results were compared and found equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Equal {
-    /// Number of log lines of steps and scores.
+    /// Number of log lines with a step or a score.
     pub lines: u64,
     pub checkpoints: u64,
-    /// Number of checkpoints of steps for which the reference has no checkpoint.
+    /// Number of checkpoints at steps where the reference has no checkpoint.
     pub others: u64,
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Time limit for a program. A program that takes longer is considered to hang.
+/// Time limit for a program. A program that runs longer is considered to hang.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A new temporary folder. It is removed when dropped.

@@ -170,7 +170,7 @@ impl<Memory> Whole<Memory> {
         Arc::new(Self { memory, taken: UsedRanges::default() })
     }
 
-    /// Reserves a range of the memory, which has `elems` elements.
+    /// Reserves the range `at`. The whole memory has `elems` elements.
     ///
     /// # Errors
     ///

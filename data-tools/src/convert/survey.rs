@@ -51,7 +51,7 @@ pub(super) struct Kind {
     pub nodata: Option<f64>,
     /// The file that has this type and these bands, for messages.
     filename: String,
-    /// The file that has the nodata value, or `filename` if there is none.
+    /// The file that has the nodata value, or `filename` if there is no such value.
     nodata_file: String,
 }
 

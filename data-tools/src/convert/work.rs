@@ -345,7 +345,7 @@ impl<'a> Work for Conversion<'a> {
     }
 }
 
-/// Returns how many shards may be closed together. Each has a histogram for each of `bands` until then.
+/// Returns how many shards may be closed together. A shard keeps a histogram per band until it is closed.
 fn most_closed_together(bands: u32) -> usize {
     (HISTOGRAM_BYTES / (u64::from(bands) * band_stats::HISTOGRAM_BYTES).max(1)).clamp(1, MAX_CLOSED_TOGETHER) as usize
 }

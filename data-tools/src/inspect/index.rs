@@ -68,7 +68,7 @@ impl<'a> IndexOptions<'a> {
     }
 }
 
-/// Writes `<shard>.idx` for each shard in `dir` whose index is missing or wrong. If there is no `dataset.json`, also
+/// Writes `<shard>.idx` for each shard in `dir` with a missing or wrong index. If there is no `dataset.json`, also
 /// writes it:
 /// - The classes come from the list in `label.labels.txt` or `labels.txt`. `label_offset` is 1 if the lowest label is 1
 ///   and the list begins with `background`, which is then left out.
@@ -82,7 +82,7 @@ impl<'a> IndexOptions<'a> {
 /// `dataset.json` are wrong. If there is no `dataset.json`, also returns an error in these cases:
 /// - a label is negative or too large, or records disagree about its name
 /// - a label does not fit the list of names
-/// - a record has zero or several labels, or has targets
+/// - a record has no label, more than one label, or targets
 /// - `train` lacks a class that another split has
 ///
 /// Writes nothing before it has read every shard.

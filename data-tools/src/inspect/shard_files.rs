@@ -39,8 +39,8 @@ pub(super) fn from_manifest(manifest: &Manifest) -> Vec<ShardFile> {
     each.collect()
 }
 
-/// Finds the shards in `dir` by their file names and returns them in order. A missing shard is an error. `map` gives
-/// the split for names that do not contain it.
+/// Finds the shards in `dir` by their file names and returns them in order. A missing shard is an error. If a name
+/// does not contain its split, `map` determines the split.
 pub(crate) fn discover(dir: &Path, map: &[(String, String)]) -> Result<Vec<ShardFile>, Error> {
     let failed = |e| Error::io("read", dir, e);
     let mut shards = Vec::new();

@@ -34,7 +34,7 @@ pub(super) const HDF5: Kind = Kind {
 };
 
 const HINT: &str = "expected arrays such as x_train and y_train, train_images and train_labels, or images and labels";
-/// Samples of an HDF5 file are shuffled within groups of compressed chunks with at most this many values in total. Such a
+/// Maximum number of values in a group of compressed chunks. Samples of an HDF5 file are shuffled within such groups. A
 /// group fits in the 64 MiB cache of the process that reads HDF5 files.
 const GROUP_VALUES: usize = 8 << 20;
 /// Words for images and for labels in array names.

@@ -186,7 +186,7 @@ fn described_endings(path: &Path) -> Result<String, Error> {
 const MOST: u64 = 1 << 20;
 /// Memory overhead of a label in addition to its text, and of a sample in addition to its labels and name.
 const LABEL: usize = 64;
-/// A message shows at most this many bytes of a wrong value.
+/// Maximum number of bytes of a wrong value that a message shows.
 const MOST_SHOWN: usize = 60;
 const SAMPLE: u64 = 200;
 /// Keys of a JSON object that may contain a label. The first existing key counts.

@@ -60,7 +60,7 @@ pub enum Value<'a> {
 pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// Takes the next field and returns its number and its value, or `None` after the last field.
+    /// Reads the next field and returns its number and its value, or `None` after the last field.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "`?` takes the error out before a field is looked at")]
     pub fn next(&mut self) -> Result<Option<(u64, Value<'a>)>, Damage> {

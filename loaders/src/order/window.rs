@@ -1,10 +1,11 @@
 //! Windows of shards: an order for storage where few open files and long reads are fast.
 //!
-//! Each epoch permutes the shards. The samples of all shards in this sequence are cut into one run per worker. A run
-//! has as many samples as the worker gets in all steps of the epoch together, so each step has as many samples of each
-//! worker as in the full order. A cut can divide a shard. A worker reads the pieces of its run (whole or divided
-//! shards) k at a time, and permutes all samples of such a window. So it mixes over k shards, not over the whole split,
-//! and shards should be filled in random order, as `trireme data convert` does.
+//! Each epoch permutes the shards. The samples of all shards in this sequence are cut into one run per worker. The
+//! length of a run is the number of samples that the full order distributes to the worker in the whole epoch. So a
+//! worker has the same number of samples in each step as in the full order. A cut can divide a shard. A worker reads
+//! the pieces of its run (whole or divided shards) k at a time, and permutes all samples of such a window. So it mixes
+//! over k shards, not over the whole split, and shards should be filled in random order, as `trireme data convert`
+//! does.
 
 use std::ops::Range;
 

@@ -175,7 +175,7 @@ impl PixelFormat {
         }
     }
 
-    /// Returns how many floats or bytes an image with `values` values takes in a batch.
+    /// Returns the number of floats or bytes in a batch for an image with `values` values.
     pub(crate) fn elements(&self, values: usize) -> usize {
         match self {
             Self::Values => values,

@@ -62,9 +62,9 @@ impl Options {
         }
     }
 
-    /// Decides how batches are divided among threads, for images with `values` values. A batch gets several pieces per
-    /// thread, so that threads do not wait long for the last piece. Batches are not divided if records are requested
-    /// ahead: whole batches can be requested earlier, and with longer reads.
+    /// Decides how batches are divided among threads, for images with `values` values. A batch has up to four pieces
+    /// per thread, so that threads do not wait long for the last piece. Batches are not divided if records are
+    /// requested ahead: whole batches can be requested earlier, and with longer reads.
     pub(crate) fn division(&self, plan: &ReadPlan, values: usize) -> Division {
         let pieces = if plan.looks_ahead() || self.threads <= 1 { 1 } else { 4 * self.threads };
         Division { pieces, samples: PIECE.div_ceil(values.max(1)) }

@@ -45,9 +45,9 @@ pub(crate) struct Piece {
     pub fetch: Option<Fetch>,
 }
 
-// SAFETY: a part is used like the `&mut [T]` that it represents, which is `Send`.
+// SAFETY: a part represents a `&mut [T]` and is used like it. `&mut [T]` is `Send`.
 unsafe impl<T: Send> Send for Part<T> {}
-// SAFETY: a shared reference to a part gives no access to the values.
+// SAFETY: the values cannot be accessed through a shared reference to a part.
 unsafe impl<T: Send> Sync for Part<T> {}
 
 impl<T> Default for Part<T> {

@@ -89,7 +89,7 @@ pub struct Filling {
 }
 
 impl Slot {
-    /// Makes room for this many floats or bytes of images in `pieces` pieces, and forgets the previous batch.
+    /// Makes room for a batch of `elements` floats or bytes in `pieces` pieces, and forgets the previous batch.
     pub fn prepare(&mut self, elements: usize, as_bytes: bool, pieces: usize) {
         // New pages from the system are already zero. They are populated when they are written.
         if as_bytes && self.pixels.len() < elements {

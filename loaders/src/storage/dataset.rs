@@ -217,7 +217,7 @@ impl Split {
     }
 
     /// Returns an image's labels for display: its class names, or the names and values of its targets. They are
-    /// separated by `"; "`. Returns "no label" if labels are classes and the image has none.
+    /// separated by `"; "`. Returns "no label" if labels are classes and the image has no label.
     ///
     /// # Errors
     ///
@@ -384,7 +384,7 @@ fn sizes_differ([least, greatest]: [[u32; 2]; 2], seen: ImageSpec, exif: Exif) -
     least != greatest && !is_turned
 }
 
-/// Extends `images` so that it also describes another image of shape `spec`.
+/// Extends `images` to include another image of shape `spec`.
 fn combine(images: Images, spec: ImageSpec) -> Images {
     // If a data set has colour and grey images, grey images are treated as colour images.
     let channels = images.channels().max(spec.channels);

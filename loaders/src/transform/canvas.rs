@@ -157,7 +157,7 @@ impl<'a> Canvas<'a> {
         &mut self.work.bytes
     }
 
-    /// Works like [`Canvas::byte_image`], and also returns the buffer for floats, whose contents are unspecified.
+    /// Works like [`Canvas::byte_image`], and also returns the buffer for floats, with unspecified contents.
     pub(super) fn byte_image_and_floats(&mut self) -> (&mut ByteImage, &mut [f32]) {
         self.make_bytes();
         (&mut self.work.bytes, self.values)

@@ -251,8 +251,8 @@ impl Window {
     }
 }
 
-/// A crop of a picture. Its height and width are those of the pipeline's output. GPU kernels read this struct, so its
-/// memory layout is fixed.
+/// A crop of a picture, with the height and width of the pipeline's output. GPU kernels read this struct, so its memory
+/// layout is fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct CropRect {

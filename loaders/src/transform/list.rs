@@ -72,7 +72,7 @@ pub(super) struct TransformList {
     /// in which size. So they are applied before the image is decoded, and only the pixels that they need are decoded.
     pub geometric: usize,
     /// Number of transforms at the start of the list that can work on bytes: all before the first transform that is not
-    /// geometric and whose results are not bytes.
+    /// geometric and does not return bytes.
     pub bytes: usize,
     /// Number of floats that the largest intermediate image has, once images have been converted to floats.
     pub work: usize,

@@ -170,7 +170,7 @@ fn a_shard_may_be_rewritten_while_it_is_read() {
     let file = File::options().write(true).open(data.shard(0)).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Writes a height and width with 4 to 8 times as many pixels, and then the original ones.
+            // Writes a height and width for 4 to 8 times the number of pixels, and then the original height and width.
             while !stop.load(Ordering::Relaxed) {
                 for frame in &frames {
                     let at = (frame + 5) as u64;

@@ -73,7 +73,7 @@ fn labels_that_are_no_class_are_named_or_left_out() {
     assert!(matches!((record, fault), (5, Fault::Label { stored: 10, last: 9, .. })), "{error}");
     let some = load(&data, PixelFormat::Values, &["normalize"], true).unwrap();
     assert_eq!(check(&some), 19, "each image keeps its labels");
-    // Images are left out in the same way from larger batches, which several threads fill together.
+    // The same images are left out of larger batches, which more than one thread fills.
     let data = self::data(100, |id, labels| labels.extend((id % 30 == 11).then_some(10)));
     let some = load(&data, PixelFormat::Values, &["normalize"], true).unwrap();
     assert_eq!((some.len(), check(&some)), (2, 97));

@@ -55,8 +55,8 @@ pub mod storage {
     pub mod read_plan {
         use crate::error::Error;
 
-        /// Replaces the loader's read plan. If `ahead` is set, a thread takes its next job before it fills the batch of
-        /// the previous one.
+        /// Replaces the loader's read plan. If `ahead` is set, a thread receives its next job before it fills the batch
+        /// of the previous job.
         #[derive(Debug)]
         pub struct ReadPlan {
             pub ahead: bool,

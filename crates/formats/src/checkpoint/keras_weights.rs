@@ -49,7 +49,7 @@ pub fn read_weights(path: &Path) -> Result<KerasWeights, Error> {
 // Facts from the `model_config` of a Keras model: the epsilons of its batch norms, and layers that flatten images in
 // another order than (H, W, C).
 
-/// Classes of Keras layers that keep the order of dimensions.
+/// Classes of Keras layers that do not change the order of dimensions.
 const IN_PLACE: [&str; 11] = [
     "Activation",
     "ReLU",

@@ -106,7 +106,7 @@ impl Keys<'_> {
         *pads = value.0;
     }
 
-    /// Reads or writes a number of rows and a number of columns, which are 0 by default.
+    /// Reads or writes a number of rows and a number of columns. Both are 0 by default.
     pub fn sides(&mut self, name: &'static str, sides: &mut [usize; 2]) {
         let mut value = Sides(*sides);
         self.key(name, &mut value);

@@ -387,8 +387,8 @@ mod forecast_tests {
             let overlapped = ScaleResult { overlap: true, ..measured(&[point(1, step_ms, 0.0, None)]) };
             forecast(&overlapped, 8, LINK).best.comm_ms
         };
-        // a ring allreduce of all 25 buckets needs 19 ms. Two thirds of a step hide part of it, but never the last
-        // bucket.
+        // a ring allreduce of all 25 buckets takes 19 ms. Overlap hides up to two thirds of a step of this time, but
+        // never the last bucket
         assert!((of(15.0) - 9.0).abs() < 1e-9 && (of(100.0) - 19.0 / 25.0).abs() < 1e-9, "{} {}", of(15.0), of(100.0));
     }
 

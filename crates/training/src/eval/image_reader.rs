@@ -94,7 +94,7 @@ impl ImageReader {
         if wanted.by_page && page != Some(Page::Number(1)) {
             let why = match page {
                 None => "was trained on PNG or JPEG files",
-                Some(Page::All) => "was trained on images that join all pages of a TIFF",
+                Some(Page::All) => "was trained on TIFFs with all pages as one image",
                 Some(Page::Number(_)) => "was trained on a later page of each TIFF",
             };
             let file = request.file.display();

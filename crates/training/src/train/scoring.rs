@@ -254,7 +254,8 @@ pub enum Ending {
     },
 }
 
-/// Updates the state of `[stop]` and, if `warm` is set, of the plateau schedule with new scores. `warm` is true after the warm-up.
+/// Updates the state of `[stop]` with new scores. After the warm-up, when `warm` is true, also updates the plateau
+/// schedule.
 pub fn remember(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: bool) {
     if let Some(score) = scoring.get(recipe.stop.score().value()).filter(|_| recipe.stop.is_set()) {
         at.rules.stop = Some(watch(recipe, at.rules.stop, score));

@@ -110,7 +110,7 @@ pub struct Thumbnail {
 pub struct ThumbnailMaker<'a>(Viewer<'a>);
 
 impl<'a> ThumbnailMaker<'a> {
-    /// Creates thumbnails of the images as a network sees them after these transforms, or as stored if there are none.
+    /// Creates thumbnails. Without transforms they show the images as stored, otherwise as a network sees them.
     /// `seed` determines the random draws, as in training. `bands` are shown if images are not grey or RGB, as in
     /// [`ShowOptions::bands`](super::ShowOptions::bands).
     ///

@@ -117,8 +117,8 @@ fn draw_validation(train: &mut Listing, classes: usize, share: f64, seed: u64) -
     train.split_off(&draw(&labels, classes.max(1), wanted, seed))
 }
 
-/// Names the classes with training images but without a validation image, which get no score. Returns `None` if there are
-/// none, or if an image does not have exactly one class.
+/// Names the classes with training images but without a validation image, which get no score. Returns `None` if there
+/// is no such class, or if an image does not have exactly one class.
 fn without_validation(train: &Listing, drawn: &Listing, classes: &[String]) -> Option<String> {
     if train.kind() != LabelKind::OneClass {
         return None;
@@ -451,7 +451,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Copies the labels or targets, and the name, of file `index` to `sample`.
+    /// Copies the name of file `index` and its labels or targets to `sample`.
     fn describe(&self, index: u64, sample: &mut Sample) {
         let item = &self.items[index as usize];
         sample.labels.clear();

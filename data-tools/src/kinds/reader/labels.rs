@@ -54,7 +54,7 @@ impl Label {
         }
     }
 
-    /// Returns the number of bytes that the label's text or number takes.
+    /// Returns the size of the label's text or number in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Label::Number(_) | Label::Outside(_) => size_of::<i64>(),

@@ -410,7 +410,7 @@ pub(crate) struct RowGroups {
 }
 
 impl RowGroups {
-    /// Creates a cache that keeps as many row groups as fit in `memory` bytes, but at least two.
+    /// Creates a cache that keeps up to `memory` bytes of row groups, but at least two row groups.
     pub(crate) fn new(tables: Vec<Table>, memory: u64) -> Self {
         let sizes = || tables.iter().flat_map(Table::group_bytes);
         let largest = sizes().max().unwrap_or(0).max(1);

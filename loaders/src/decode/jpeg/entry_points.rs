@@ -289,8 +289,8 @@ mod tests {
         (part, pixels)
     }
 
-    /// Decodes many crops at each scale, with and without entry points, and asserts that the pixels are equal. Returns
-    /// the number of crops, and how many of them were decoded from an excerpt.
+    /// Decodes `crops` random crops at three scales, with and without entry points, and asserts that the pixels are
+    /// equal. Returns the number of decodings, and the number of decodings from an excerpt.
     fn compare(file: &[u8], points: &[u8], crops: u32) -> (u32, u32) {
         let mut jpeg = Jpeg::new(Limits::DEFAULT).unwrap();
         let (mut draws, mut excerpts) = (Draws::new(3, 5, 0, 0), 0);
@@ -310,7 +310,7 @@ mod tests {
                 let (same, got) = decoded(&mut jpeg, file, points, need);
                 assert_eq!((same.rows, same.columns, same.origin), (part.rows, part.columns, part.origin));
                 assert!(expected == got, "crop {crop}, {region:?} at 1/{}", part.reduction);
-                // A finished excerpt ends with zero padding. If none was made, there is no padding.
+                // A finished excerpt ends with zero padding. Without an excerpt, there is no padding.
                 excerpts += u32::from(jpeg.excerpts.file().ends_with(&[0; 512]));
             }
         }
@@ -392,7 +392,7 @@ mod tests {
         let scan = memchr::memmem::find(&file, &[0xff, 0xda]).unwrap();
         let marked = [&file[..scan + 400], &[0xff, 0xd0], &file[scan + 400..]].concat();
         assert_eq!(entry_points(&marked), None);
-        // A file with restart intervals has none either.
+        // A file with restart intervals also gets no entry points.
         let restarts = [&file[..scan], &[0xff, 0xdd, 0, 4, 0, 10], &file[scan..]].concat();
         assert_eq!(entry_points(&restarts), None);
     }

@@ -191,9 +191,9 @@ impl fmt::Display for PadCrop {
     }
 }
 
-/// `shift(rows, columns)`: replaces the image by a window of the same size that starts this many rows and columns after
-/// its top left corner. Both numbers may be negative. Beyond its borders, the image is mirrored without repeating the
-/// border pixels. airbench uses such views for test-time augmentation.
+/// `shift(rows, columns)`: replaces the image by a window of the same size. The window starts `rows` rows below and
+/// `columns` columns right of the image's top left corner. Both numbers may be negative. Beyond its borders, the image
+/// is mirrored without repeating the border pixels. airbench uses such views for test-time augmentation.
 #[derive(Debug)]
 struct Shift {
     rows: i32,

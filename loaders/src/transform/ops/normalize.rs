@@ -18,7 +18,7 @@ struct Normalize {
     /// `mean` and `std` have an entry per channel, or a single entry for all channels.
     mean: Vec<f64>,
     std: Vec<f64>,
-    /// Lookup tables for bytes: as many as `mean` has entries. Empty if the values are not bytes on the scale 0 to 255.
+    /// Lookup tables for bytes, one per entry of `mean`. Empty if the values are not bytes on the scale 0 to 255.
     scales: Vec<Scale>,
 }
 

@@ -238,8 +238,8 @@ fn sample(height: u32, width: u32, covers: impl Fn(&Rectangle) -> bool, uniform:
     Rectangle { top: 0, left: 0, height, width }
 }
 
-/// Draws a crop with the ratio `aspect` of width to height. Returns `None` if none fits. Computes in f32 and rounds
-/// ties to even, like TensorFlow.
+/// Draws a crop with the ratio `aspect` of width to height. Returns `None` if no such crop fits. Computes in f32 and
+/// rounds ties to even, like TensorFlow.
 fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> Option<Rectangle> {
     let (image_height, image_width) = (height as i64, width as i64);
     let least = AREA[0] * width as f32 * height as f32;

@@ -74,7 +74,7 @@ struct AttentionSizes {
     u32 images, heads, width;
     // Positions of an image in x and in y.
     u32 plane, out_plane;
-    // Cells of a window, columns of a window, and the number of differences between two cells.
+    // Cells per window, columns per window, and the number of possible differences between two cells.
     u32 area, columns, differences;
 };
 
@@ -365,7 +365,7 @@ extern "C" __global__ void continuous_bias(const float* coordinates, const float
     }
 }
 
-// Writes the gradients of a continuous bias. Each thread computes the gradients for one hidden unit at a time.
+// Writes the gradients of a continuous bias. Each thread computes the gradients for its hidden units.
 extern "C" __global__ void continuous_bias_gradients(const float* coordinates, const float* w1, const float* b1, const float* w2, const float* table, const float* dtable, float* dw1, float* db1, float* dw2, u32 differences, u32 heads, u32 hidden) {
     for (u64 j = thread_index(); j < hidden; j += thread_count()) {
         double down = 0.0, across = 0.0, all = 0.0;

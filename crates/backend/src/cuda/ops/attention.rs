@@ -158,8 +158,8 @@ struct Plan {
     places: CudaBuf,
     /// The factor of each head.
     scales: CudaBuf,
-    /// For each query: the greatest logit, 1 / the sum of exponentials, the product of output and gradient, and the
-    /// gradient of the logarithm of its factor.
+    /// Four values per query: the greatest logit, 1 / the sum of exponentials, the product of output and gradient, and
+    /// the gradient with respect to the logarithm of its factor.
     statistics: CudaBuf,
     /// 1 / the norm of each query and key, if the products are cosines.
     norms: Option<CudaBuf>,
@@ -276,7 +276,7 @@ impl Plan {
         Ok([arena.at(pass.slots[first])?, arena.at(pass.slots[first + 1])?, arena.at(pass.slots[first + 2])?])
     }
 
-    /// Computes the gradients of the parameters after the gradients of the queries.
+    /// Computes the gradients of the parameters. The gradients of the queries must be computed before.
     fn store_gradients(&self, pass: &Pass<'_, Cuda>, dparams: &Arena<Cuda>) -> Result<(), Error> {
         let (shared, heads, queries) = (&self.shared, self.op.heads as u32, self.queries());
         let sizes = self.sizes.slice();

@@ -416,7 +416,7 @@ pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, at: &Progress, images: u
     };
     if epochs < before {
         return Err(Error::Usage(format!(
-            "--extend-epochs: the run already has {before} epochs, but the recipe gives {epochs}; use more, such as --set epochs={}",
+            "--extend-epochs: the run already has {before} epochs, but the recipe has only {epochs}; use more, such as --set epochs={}",
             before + 1
         )));
     }
