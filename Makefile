@@ -254,10 +254,10 @@ test-cuda-check: setup-cuda-check ## compile every GPU kernel with NVIDIA's comp
 setup-cuda-plans: ## install cuDNN and cuBLASLt (1 GB, from PyPI) into target/cuda-plans
 	@$(call pip_folder,tests/gpu/cudnn.txt,$(CUDA_PLANS))
 
-# PLAN_GPUS and PLAN_NETWORKS select some of them, such as PLAN_GPUS=L4 PLAN_NETWORKS=resnet50,vgg16
+# PLAN_GPUS, PLAN_KINDS and PLAN_NETWORKS select some of them, such as PLAN_GPUS=L4 PLAN_KINDS=deterministic PLAN_NETWORKS=resnet50,vgg16
 test-cuda-plans: setup-cuda-plans ## ask cuDNN for algorithms of all networks' convolutions on H100, A100 and L4, described by recorded properties (minutes); needs no GPU
 	@LD_LIBRARY_PATH="$(abspath $(CUDA_PLANS))/nvidia/cudnn/lib:$(abspath $(CUDA_PLANS))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" \
-		TRIREME_PLAN_GPUS='$(PLAN_GPUS)' TRIREME_PLAN_NETWORKS='$(PLAN_NETWORKS)' \
+		TRIREME_PLAN_GPUS='$(PLAN_GPUS)' TRIREME_PLAN_KINDS='$(PLAN_KINDS)' TRIREME_PLAN_NETWORKS='$(PLAN_NETWORKS)' \
 		$(CARGO) test --locked --quiet -p backend --lib cuda::cudnn -- --nocapture --include-ignored
 
 BUNDLED := CMAKE_TOOLCHAIN_FILE='$(abspath build/onednn.cmake)' $(CARGO)

@@ -30,7 +30,7 @@ pub struct Blocks {
 }
 
 /// Size and modification time of a file. If both are unchanged, the content is assumed to be unchanged too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     pub bytes: u64,
     /// Whole seconds since 1970-01-01 UTC.

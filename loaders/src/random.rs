@@ -115,12 +115,13 @@ impl Draws {
         self.unit() < probability as f32
     }
 
-    /// Draws from low to high: `low + unit * (high - low)` in f64, then rounded to f32. The rounding can give `high`
-    /// itself.
+    /// Draws from [low, high): `low + unit * (high - low)` in f64, then rounded to f32. If this gives `high`, returns the
+    /// largest f32 below it. If `low` and `high` are equal, returns them.
     #[inline]
     pub fn range(&mut self, low: f32, high: f32) -> f32 {
         let unit = f64::from(self.unit());
-        (f64::from(low) + unit * (f64::from(high) - f64::from(low))) as f32
+        let value = (f64::from(low) + unit * (f64::from(high) - f64::from(low))) as f32;
+        if value == high && low < high { high.next_down() } else { value }
     }
 
     /// Draws from 0..n by multiply-high. Returns 0 if `n` is 0. The bias is below n / 2^32.
@@ -185,6 +186,25 @@ mod tests {
         assert_eq!(counter(2, 3, 4, 0xffff), [2, 0, 3, 4 << 16 | 0xffff]);
         assert_eq!(counter(2, 3, 4, 0x1_0000), [2, 0, 0x8000_0003, 4 << 16]);
         assert_eq!(counter(2, 3, 4, u32::MAX), [2, 0, 0xffff_0003, 4 << 16 | 0xffff]);
+    }
+
+    /// The largest unit, 1 - 2^-24, is drawn here for one of 2^24 words. Between 1 and 2, the formula then rounds to 2.
+    #[test]
+    fn ranges_do_not_contain_their_upper_bound() {
+        let draws = |word: u32| Draws { block: [word; 4], used: 0, ..Draws::new(0, 0, 0, 0) };
+        let largest = draws(u32::MAX);
+        assert_eq!(largest.clone().unit(), 1.0 - 2f32.powi(-24));
+        for (low, high) in [(1.0, 2.0), (-3.0, 5.0), (0.2, 1.8), (1.0, 1.0f32.next_up()), (-2.0, -1.0)] {
+            let drawn = largest.clone().range(low, high);
+            assert!((low..high).contains(&drawn), "{drawn} of [{low}, {high})");
+        }
+        assert_eq!(largest.clone().range(1.0, 2.0), 2f32.next_down());
+        assert_eq!(largest.clone().range(0.5, 0.5), 0.5);
+        // all other draws are as the formula gives them
+        for word in (0..u32::MAX).step_by(9_999_991) {
+            let formula = (-3.0 + f64::from(unit(word)) * 8.0) as f32;
+            assert_eq!(draws(word).range(-3.0, 5.0), formula, "word {word}");
+        }
     }
 
     #[test]

@@ -282,7 +282,7 @@ fn step(args: &Step, started: Instant) -> Result<(), Failure> {
         "bench": "step", "model": args.model, "size": result.size, "batch": args.batch, "threads": result.threads,
         "device": result.device, "precision": request.precision,
         "img_per_s": result.img_per_s, "img_per_s_best": result.img_per_s_best, "step_ms": result.step_ms,
-        "steps": result.steps, "first_step_s": result.first_step_s, "peak_rss_mb": result.memory_mb,
+        "steps": result.steps, "first_step_s": result.first_step_s, "memory_mb": result.memory_mb,
         "backend": result.backend, "cpu": bench::processor(),
     });
     if let Some(launches) = result.launches {

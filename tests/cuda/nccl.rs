@@ -99,6 +99,22 @@ fn codes_added_by_nccl_match_mpi() {
     }
 }
 
+/// With three ranks, NCCL and MPI add bf16 values in different orders. So the result of `auto` must not depend on whether
+/// NCCL works. The recipe can request NCCL.
+#[test]
+#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
+fn nccl_adds_bf16_on_more_than_two_ranks_only_if_requested() {
+    let setting = setting();
+    let bf16 = ["--set", "reduce.codec=bf16", "--max-steps", "3"];
+    let auto = train(&setting, "auto", 3, "", &bf16).succeeded();
+    auto.says(&["coded: the device encodes", "another order than MPI", "reduce.path = \"nccl\""]);
+    let variables = [("TRIREME_EMULATED_DEVICES", "3"), ("TRIREME_EMULATED_MIG", "1")];
+    gpu::train(&setting, "without", 3, &bf16, &variables).succeeded();
+    assert_eq!(setting.digest("auto"), setting.digest("without"));
+    let requested = train(&setting, "requested", 3, "", &[&bf16[..], &["--set", NCCL]].concat()).succeeded();
+    requested.says(&["nccl: the device encodes gradients with bf16"]);
+}
+
 /// The host detects the infinite gradient only when it reads the results of the step. The message is the same as for sums
 /// on the host.
 #[test]

@@ -30,11 +30,11 @@ RULES = """match = [['conv2d\\.(.*)', 'c.$1'], ['batch_normalization\\.(.*)', 'n
 """
 
 
-def model(norm, permute=False):
+def model(norm, permute=None):
     """Returns a network with its own weights. Scales are about 1, shifts about 0."""
     draws = np.random.default_rng(5)
     padded = layers.ZeroPadding2D(1)
-    turn = [layers.Permute((3, 1, 2))] if permute else []
+    turn = [layers.Permute(permute)] if permute else []
     conv = layers.Conv2D(4, 3, strides=4, name="c")
     net = keras.Sequential([keras.Input((SIDE, SIDE, 3)), padded, conv, norm, *turn, layers.Flatten(), layers.Dense(3, name="fc")])
     for weight in net.weights:
@@ -44,7 +44,7 @@ def model(norm, permute=False):
     return net
 
 
-def check(trireme, folder, name, ending, norm, scale="", permute=False, says="", taken=True):
+def check(trireme, folder, name, ending, norm, scale="", permute=None, says="", taken=True):
     net = model(norm, permute)
     file, out, definition = folder / f"{name}.{ending}", folder / f"{name}-{ending}", folder / f"{name}.net.toml"
     net.save_weights(file) if ending == "weights.h5" else net.save(file)
@@ -79,7 +79,8 @@ def main():
     check(trireme, folder, "no-scale", weights, norm(scale=False), ", scale = false", says="weights of batch_normalization")
     check(trireme, folder, "no-shift", weights, norm(center=False), ", scale = false", says="center=False", taken=False)
     check(trireme, folder, "epsilon", whole, norm(epsilon=1e-3), ", eps = 0.001", says="epsilon of 0.001")
-    check(trireme, folder, "turned", whole, norm(), permute=True, says="its layer flatten", taken=False)
+    for name, permute in [("turned", (3, 1, 2)), ("turned-once", (2, 3, 1))]:
+        check(trireme, folder, name, whole, norm(), permute=permute, says="its layer flatten", taken=False)
     print("weights of keras in: all agree")
 
 

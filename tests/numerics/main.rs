@@ -6,6 +6,7 @@ mod alike;
 mod bf16;
 mod bf16_tensors;
 mod catalogue;
+mod channels;
 mod features;
 mod freeze;
 mod fusion;

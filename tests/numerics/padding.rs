@@ -67,7 +67,7 @@ fn other_padding_on_each_side_agrees() {
 }
 
 /// Calls `of` with the plan that a network would have: for channel blocks, or for plain images without gradient.
-fn with_plan<T>(conv: Conv, x: TensorDesc, of: impl FnOnce(&dyn Planned<Cpu>) -> T) -> T {
+pub(crate) fn with_plan<T>(conv: Conv, x: TensorDesc, of: impl FnOnce(&dyn Planned<Cpu>) -> T) -> T {
     let (op, shapes, x) = (Op::Conv(conv), [x.shape], [x]);
     let alone = PlanRequest::alone("conv", &op, &shapes, &x);
     let request = PlanRequest { wants_dx: x[0].block != 1, ..alone };

@@ -116,7 +116,7 @@ def main():
         backend, version = ours[0].get("backend", backend), peers[0]["version"]
         ratio = statistics.median(o["img_per_s"] / p["img_per_s"] for o, p in zip(ours, peers))
         rates = [", ".join(f"{m['img_per_s']:,.{0 if m['img_per_s'] >= 100 else 1}f}" for m in side) for side in (peers, ours)]
-        memory = [statistics.median(m.get("memory_mb", m.get("peak_rss_mb", 0)) for m in side) for side in (peers, ours)]
+        memory = [statistics.median(m["memory_mb"] for m in side) for side in (peers, ours)]
         memory = "" if row.ranks > 1 else f"{memory[0]:,.0f}, {memory[1]:,.0f}"
         lines.append(f"| {row} | {rates[0]} | {rates[1]} | {ratio:.2f} | {memory} |")
         print(lines[-1], file=sys.stderr, flush=True)

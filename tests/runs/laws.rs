@@ -307,9 +307,36 @@ fn exact_gives_the_same_bits_on_any_number_of_ranks() {
 fn policies_and_repeats_give_the_same_bits_on_any_number_of_ranks() {
     let list =
         "\"vertical_flip\", \"alternating_flip\", \"rand_augment(3, 20)\", \"trivial_augment\", \"perspective(0.5)\"";
-    let recipe =
-        LENET.replace("\"lenet\"", "\"lenet-caffe\"").replace("train = [", &format!("repeats = 3\ntrain = [{list}, "));
+    let recipe = LENET.replace("train = [", &format!("repeats = 3\ntrain = [{list}, "));
     assert_same_bits(&recipe, DIGITS, &["reduce.codec=exact"], &[1, 2, 3, 4]);
+}
+
+/// A network with dropout on the image, at the rate RATE.
+const DROPOUT: &str = r#"
+input = [1, 28, 28]
+classes = 10
+nodes = [
+    { name = "flat", op = "flatten" },
+    { name = "dropout", op = "dropout", rate = RATE },
+    { name = "fc", op = "linear", features = "classes" },
+]
+"#;
+
+/// If the copies of an image had one dropout mask, two of them would have the loss of one, as they do without dropout.
+#[test]
+fn each_copy_of_an_image_has_its_own_dropout_mask() {
+    for (rate, differs) in [("0.0", false), ("0.5", true)] {
+        let setting = Setting::new(&LENET.replace("\"lenet\"", "\"net.toml\""), DIGITS, [20, 10]);
+        setting.folder.write("net.toml", &DROPOUT.replace("RATE", rate));
+        let loss = |batch: &str, repeats: &str| {
+            let sets = [format!("batch={batch}"), "workers=1".into(), format!("augment.repeats={repeats}")];
+            let sets = sets.iter().flat_map(|set| ["--set", set]).chain(["--max-steps", "1"]);
+            setting.trained(batch, 1, &sets.collect::<Vec<_>>());
+            setting.losses(batch)[0]
+        };
+        let (once, twice) = (loss("1", "1"), loss("2", "2"));
+        assert_eq!((once - twice).abs() > 1e-4 * once, differs, "rate {rate}: {once} and {twice}");
+    }
 }
 
 #[test]

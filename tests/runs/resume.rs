@@ -43,6 +43,16 @@ const OPTIMIZERS: &[&str] = &[
     "kind = \"lars\"\neta = 0.02\nweight_decay = 1e-4",
 ];
 
+const DROPOUT: &str = r#"
+input = [1, 28, 28]
+classes = 10
+nodes = [
+    { name = "flat", op = "flatten" },
+    { name = "dropout", op = "dropout", rate = 0.5 },
+    { name = "fc", op = "linear", features = "classes" },
+]
+"#;
+
 /// A small vision transformer. Each block has dropout and stochastic depth.
 const VIT: &str = r#"
 input = [3, 32, 32]
@@ -200,12 +210,15 @@ fn residuals_and_statistics_resume_to_the_same_bits() {
     assert!(state.residuals.len() == 3 && moved > 100, "{} workers, {moved} residuals", state.residuals.len());
 }
 
-/// Tests the random draws of policies, flips that alternate between epochs, and copies of an image in a batch.
+/// Tests the random draws of policies, flips that alternate between epochs, and copies of an image in a batch, each with its
+/// own dropout mask.
 #[test]
 fn policies_and_repeats_resume_to_the_same_bits() {
     let list = "\"pad_crop(2, reflect)\", \"alternating_flip\", \"rand_augment\", \"augmix(3, 2)\"";
     let recipe = RECIPE.replace("train = [", &format!("repeats = 2\ntrain = [{list}, "));
+    let recipe = recipe.replace("lenet-caffe", "net.toml");
     let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n", OPTIMIZERS[0]), DIGITS, SIZES);
+    setting.folder.write("net.toml", DROPOUT);
     assert_stops_leave_no_trace(&setting, "policies and repeats");
 }
 

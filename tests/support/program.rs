@@ -158,8 +158,18 @@ pub fn run(ranks: usize, args: &[&str]) -> ProgramOutput {
     start(trireme(ranks, args)).wait(PATIENCE)
 }
 
+/// Returns the time in which a busy machine does what takes `patience` if each runnable task has a core. Multiplies by the
+/// tasks per core in the last minute.
+pub fn on_busy_machine(patience: Duration) -> Duration {
+    let load = fs::read_to_string("/proc/loadavg").ok();
+    let load = load.and_then(|text| text.split(' ').next()?.parse().ok()).unwrap_or(0.0);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    patience.mul_f64((load / cores as f64).max(1.0))
+}
+
 impl Running {
-    /// Waits for the end of the program. Panics if this takes longer than `patience`.
+    /// Waits for the end of the program. Panics if this takes longer than `patience`, or than
+    /// [`on_busy_machine(patience)`](on_busy_machine) on a busy machine.
     #[track_caller]
     pub fn wait(mut self, patience: Duration) -> ProgramOutput {
         let since = Instant::now();
@@ -169,7 +179,7 @@ impl Running {
                 return ProgramOutput { status, stdout, stderr, took: self.start.elapsed() };
             }
             let passed = since.elapsed();
-            assert!(passed < patience, "{} is still running after {passed:?}\n{}", self.command, self.read("stderr"));
+            assert!(passed < on_busy_machine(patience), "{} is still running after {passed:?}\n{}", self.command, self.read("stderr"));
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -180,7 +190,7 @@ impl Running {
         while !done() {
             let status = self.child.try_wait().expect("a child of this process");
             assert_eq!(status, None, "the program ended before: {what}\n{}", self.read("stderr"));
-            assert!(self.start.elapsed() < PATIENCE, "waited too long for: {what}\n{}", self.read("stderr"));
+            assert!(self.start.elapsed() < on_busy_machine(PATIENCE), "waited too long for: {what}\n{}", self.read("stderr"));
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -39,7 +39,7 @@ pub fn gradients(op: &Attention, windows: &Windows, params: &[&[f32]], dtable: &
                 drow[head] * FACTOR * s * (1.0 - s)
             })
             .collect();
-        for (unit, value) in units.iter().enumerate().filter(|(_, value)| **value > 0.0) {
+        for (unit, value) in units.iter().enumerate().filter(|(_, value)| **value != 0.0) {
             let mut slope = 0.0;
             for (head, dsum) in dsums.iter().enumerate() {
                 dw2[head * hidden + unit] += dsum * value;
@@ -77,7 +77,7 @@ impl<'a> Mlp<'a> {
         let [down, across] = r.map(f64::from);
         let weights = self.w1.as_chunks::<2>().0.iter().zip(self.b1);
         let sums = weights.map(|(w, b)| f64::from(w[0]) * down + f64::from(w[1]) * across + f64::from(*b));
-        sums.map(|sum| sum.max(0.0)).collect()
+        sums.map(|sum| if sum <= 0.0 { 0.0 } else { sum }).collect()
     }
 
     /// Returns a head's input of the sigmoid.

@@ -6,6 +6,7 @@ pub mod code_spec;
 pub mod cores;
 pub mod device_region;
 pub mod environment;
+pub mod fnv;
 pub mod run_state;
 pub mod screen;
 pub mod simd;

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::thread;
 use std::time::Duration;
 
 use crate::launcher::{self, variable};
@@ -103,8 +104,8 @@ impl fmt::Display for Network {
 }
 
 /// Returns advice if this node can reach the node of Open MPI's `mpirun` on some of their common networks but not on all. Open MPI uses all
-/// of them, and waits forever for a connection on one that leads nowhere. Needs up to two seconds for each address of that node. Returns
-/// `None` if the user has chosen the networks, and on all ranks of a node except the first.
+/// of them, and waits forever for a connection on one that leads nowhere. Needs up to two seconds. Returns `None` if the user has chosen
+/// the networks, and on all ranks of a node except the first.
 pub fn unreachable() -> Option<String> {
     let chosen = ["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude"];
     if launcher::is_second_of_node() || chosen.iter().any(|name| variable(name).is_some()) {
@@ -124,14 +125,24 @@ fn addresses(uri: &str) -> Vec<SocketAddr> {
     transports.flat_map(|(hosts, port)| hosts.split(',').filter_map(move |host| socket(host, port))).collect()
 }
 
-fn advice(networks: &[Network], addresses: &[SocketAddr], reach: impl Fn(SocketAddr) -> bool) -> Option<String> {
+/// Tries all addresses at once, each in a thread of its own.
+fn advice(networks: &[Network], addresses: &[SocketAddr], reach: impl Fn(SocketAddr) -> bool + Sync) -> Option<String> {
     let common = addresses.iter().filter_map(|address| {
         let IpAddr::V4(ip) = address.ip() else { return None };
         Some((networks.iter().find(|network| network.contains(ip))?, *address))
     });
-    let (good, bad): (Vec<_>, Vec<_>) = common.partition(|(_, address)| reach(*address));
-    let (works, _) = good.first()?;
-    let (broken, address) = bad.first()?;
+    let tried: Vec<(&Network, SocketAddr, bool)> = thread::scope(|scope| {
+        let attempt = |(network, address)| {
+            let reach = &reach;
+            // An address that could not be tried is left out, because nothing is known about it.
+            let thread = thread::Builder::new().spawn_scoped(scope, move || reach(address)).ok()?;
+            Some((network, address, thread))
+        };
+        let started: Vec<_> = common.filter_map(attempt).collect();
+        started.into_iter().filter_map(|(network, address, thread)| Some((network, address, thread.join().ok()?))).collect()
+    });
+    let (works, ..) = tried.iter().find(|(.., reached)| *reached)?;
+    let (broken, address, _) = tried.iter().find(|(.., reached)| !reached)?;
     Some(format!(
         "this node cannot reach {} on {} ({broken}), but it reaches the same node on {} ({works}). Open MPI uses every network and waits \
          forever on one that leads nowhere. Start with `mpirun --mca btl_tcp_if_include {works}`, or set \
@@ -146,6 +157,7 @@ fn advice(networks: &[Network], addresses: &[SocketAddr], reach: impl Fn(SocketA
 mod tests {
     use std::io::Write;
     use std::net::TcpListener;
+    use std::time::Instant;
 
     use super::*;
 
@@ -189,6 +201,15 @@ mod tests {
         assert!(places.iter().all(|place| text.contains(place)), "{text}");
         // this node is not part of the third network, so Open MPI does not use it
         assert_eq!(advice(&networks, &all, |address| address.ip().to_string() != "192.168.5.1"), None);
+        // a node can have many addresses, and each that leads nowhere takes the full time limit
+        let many = vec![all[0]; 20];
+        let slow = |_| {
+            thread::sleep(Duration::from_millis(200));
+            false
+        };
+        let start = Instant::now();
+        assert_eq!(advice(&networks, &many, slow), None);
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
         // if no address answers, a firewall may block all of them, so there is no advice about a network
         assert_eq!(advice(&networks, &all, |_| false), None);
     }

@@ -10,13 +10,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufRead, BufReader, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use base::fnv;
 use loaders::dataset::MANIFEST;
 use loaders::replace::replace;
 use loaders::safe_create;
@@ -31,7 +31,7 @@ use super::summary::SKIPPED;
 use crate::error::Error;
 use crate::image::band_stats::Histograms;
 use crate::pool;
-use crate::source::Source;
+use crate::source::{Source, Stamp};
 
 const PLAN: &str = "plan.json";
 const FINISHED: &str = "finished.jsonl";
@@ -271,10 +271,13 @@ const SAMPLES_PER_TASK: u64 = 256;
 
 /// Returns the contribution of a sample to its shard's fingerprint, or 0 if the sample has no file of its own.
 pub(super) fn sample_stamp(source: &dyn Source, split: usize, index: u64) -> u64 {
-    let Some(stamp) = source.stamp(split, index) else { return 0 };
-    let mut hasher = DefaultHasher::new();
-    (index, stamp).hash(&mut hasher);
-    hasher.finish()
+    source.stamp(split, index).map_or(0, |stamp| stamp_hash(index, stamp))
+}
+
+/// Hashes the number of a sample and the stamp of its file. The journal stores the values, so they must not change.
+fn stamp_hash(index: u64, Stamp { bytes, seconds, nanoseconds }: Stamp) -> u64 {
+    let numbers = [index, bytes, seconds as u64, nanoseconds as u64];
+    fnv::hash(numbers.map(u64::to_le_bytes).as_flattened())
 }
 
 /// Computes the fingerprint of a shard from the current state of its source files, using `jobs` threads.
@@ -292,6 +295,14 @@ pub(super) fn shard_stamp(source: &dyn Source, order: &Order, task: &Task, jobs:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stored_stamps_have_the_same_hash_in_every_version() {
+        let stamp = Stamp { bytes: 4096, seconds: 1_700_000_000, nanoseconds: 5 };
+        assert_eq!(stamp_hash(3, stamp), 0xce26_a6b5_fe86_5fe4);
+        assert_ne!(stamp_hash(3, Stamp { nanoseconds: 6, ..stamp }), stamp_hash(3, stamp));
+        assert_ne!(stamp_hash(3, Stamp { seconds: -1, ..stamp }), stamp_hash(4, stamp));
+    }
 
     /// Writing to `/dev/full` fails with ENOSPC. A journal line is short, so the message must state the size of the
     /// data set instead.

@@ -176,8 +176,8 @@ impl<'a> Attempt<'a> {
         if changed > 0 {
             let shards = text::plural(changed as u64, "finished shard");
             converted.notes.push(format!(
-                "{shards} of an earlier attempt converted again: their images have changed since, or the version of trireme that wrote \
-                 them did not record when the images were modified"
+                "{shards} of an earlier attempt converted again: their images have changed since, or another version of trireme wrote \
+                 them, which recorded the times of the images in another way"
             ));
         }
         Ok(converted)

@@ -115,6 +115,12 @@ impl Batch {
         &self.slot.samples.ids
     }
 
+    /// Returns the key of each sample's random draws: its id or, if the order repeats samples, its id and the number of
+    /// its copy. The copies of a sample have different keys.
+    pub fn keys(&self) -> &[u64] {
+        &self.slot.samples.keys
+    }
+
     /// Returns the threads that filled the pieces of the batch, and when.
     pub fn fillings(&self) -> &[Filling] {
         &self.slot.fillings

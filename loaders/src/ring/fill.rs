@@ -80,6 +80,7 @@ pub(crate) fn fill(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) 
     if let PixelFormat::CropRects { labels, label_sets, targets, spec } = &shared.format {
         let Piece { job, samples, .. } = piece;
         samples.ids.extend_from_slice(&job.ids);
+        samples.keys.extend((0..job.ids.len()).map(|index| job.key(index)));
         samples.labels.extend(job.ids.iter().map(|&id| labels[id as usize]));
         if let Some(all) = label_sets {
             job.ids.iter().for_each(|&id| samples.label_sets.push(all.get(id as usize).iter().copied()));
@@ -116,6 +117,7 @@ fn fill_images(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> R
                 classes.into_iter().for_each(|classes| piece.samples.label_sets.push(classes));
                 piece.samples.bytes += bytes;
                 piece.samples.ids.push(id);
+                piece.samples.keys.push(key);
             }
             Err(error @ Error::Record { .. }) if shared.skip => piece.samples.skipped.push(error),
             Err(error) => return Err(error),

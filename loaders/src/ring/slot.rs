@@ -15,6 +15,8 @@ use crate::transform::CropRect;
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
     pub ids: Vec<u64>,
+    /// The keys of the samples' random draws, see [`Job::key`].
+    pub keys: Vec<u64>,
     pub labels: Vec<u32>,
     /// All labels of each sample, if the data set is multi-label.
     pub label_sets: LabelSets,
@@ -37,6 +39,7 @@ impl Samples {
     /// Removes all samples and keeps the memory.
     pub fn clear(&mut self) {
         self.ids.clear();
+        self.keys.clear();
         self.labels.clear();
         self.label_sets.clear();
         self.targets.clear();
@@ -48,6 +51,7 @@ impl Samples {
     /// Moves the samples of `other` to the end.
     pub fn append(&mut self, other: &mut Self) {
         self.ids.append(&mut other.ids);
+        self.keys.append(&mut other.keys);
         self.labels.append(&mut other.labels);
         other.label_sets.iter().for_each(|classes| self.label_sets.push(classes.iter().copied()));
         self.targets.append(&mut other.targets);

@@ -63,7 +63,7 @@ macro_rules! loops {
 
 loops! {
     identity: |x, a| x, |d, none: Nothing| { let _ = none; d };
-    relu: |x, a| if x > 0.0 || x.is_nan() { x } else { 0.0 }, |d, y: Y| if y > 0.0 { d } else { 0.0 };
+    relu: |x, a| if x > 0.0 || x.is_nan() { x } else { 0.0 }, |d, y: Y| if y <= 0.0 { 0.0 } else { d };
     relu6: |x, a| x.clamp(0.0, 6.0), |d, y: Y| if y > 0.0 && y < 6.0 { d } else { 0.0 };
     leaky_relu: |x, a| if x < 0.0 { a * x } else { x }, |d, x: X| if x > 0.0 { d } else { a * d };
     scale: |x, a| a * x, |d, y: Y| { let _ = y; a * d };

@@ -14,8 +14,8 @@ use super::layout::Md;
 use super::number::{Bf16, Rounded};
 use super::onednn::{Data, Engine, Primitive, arg, reorder};
 use super::own_gradient::Depthwise;
-use super::own_gradient::FewChannels;
 use super::own_gradient::OwnGradient;
+use super::own_gradient::Ungrouped;
 use super::product::{Geometry, Product, activation};
 use super::relayout;
 use super::sys::Direction;
@@ -260,6 +260,10 @@ fn rounded(
     Rounded::new(bf16, cpu.threads, elems, [r.x[0].bf16, y.bf16], r.train, r.name)
 }
 
+/// Maximum number of weights for which each thread may have its own sums of the weight gradient (64 MB), except for
+/// plain images.
+const MOST_WEIGHTS: usize = 1 << 24;
+
 /// Returns our own loops for the weight gradient of a convolution, or `None` if there are none for its sizes.
 fn own_gradient(
     cpu: &Cpu,
@@ -269,8 +273,9 @@ fn own_gradient(
     name: &str,
 ) -> Result<Option<Box<dyn OwnGradient>>, Error> {
     let depthwise = op.groups == x.shape.c && op.groups == y.shape.c && x.block == y.block;
-    Ok(match (op.groups, x.block) {
-        (1, 1) => Some(Box::new(FewChannels::new(cpu.threads, op, x, y, name)?)),
+    let weights = op.out_channels * x.shape.c * op.kernel[0] * op.kernel[1];
+    Ok(match op.groups {
+        1 if x.block == 1 || weights <= MOST_WEIGHTS => Some(Box::new(Ungrouped::new(cpu.threads, op, x, y, name)?)),
         _ if depthwise => Some(Box::new(Depthwise::new(cpu.threads, op, x, y, name)?)),
         _ => None,
     })

@@ -3,8 +3,11 @@
 //! 1. oneDNN with tile instructions (AMX), if the processor has them and the precision is bf16. It reads and writes
 //!    images channels last. All other implementations use channel blocks.
 //! 2. Winograd kernels, if they are chosen for the sizes.
-//! 3. oneDNN. If it has no fast primitive for the original weights, `spread` merges groups or makes the kernel dense.
-//! 4. If oneDNN has only plain loops, perhaps because of the padding: the same choices for a convolution without
+//! 3. oneDNN. If it has no fast primitive for the original weights, `spread` merges groups, makes the kernel dense, or
+//!    adds input channels.
+//! 4. If oneDNN has only plain loops for the network's images, because they have many bands: the same choices on copies
+//!    of the images in channel blocks.
+//! 5. If oneDNN has only plain loops, perhaps because of the padding: the same choices for a convolution without
 //!    padding, on images that are copied into frames of zeros.
 
 use net::{Conv, Shape};
@@ -15,7 +18,7 @@ use super::framed::frame;
 use super::layout::Format;
 use super::number::Bf16;
 use super::{affine, relayout, spread, winograd};
-use crate::{Error, PlanRequest, Planned};
+use crate::{Error, PlanRequest, Planned, TensorDesc};
 
 pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let (plan, is_slow) = plan_without_frame(cpu, op, r, true)?;
@@ -53,12 +56,20 @@ fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: b
             return Ok((plan, false));
         }
     }
-    let mut is_slow = false;
-    let plan = relayout::plan(cpu, r, &[x.in_f32()], [1, 1], |r| {
-        let (plan, slow) = in_blocks(cpu, op, r, (spread, on_grid))?;
-        is_slow = slow;
-        Ok(plan)
-    })?;
+    let in_f32 = |x: TensorDesc| -> Result<RatedPlan, Error> {
+        let mut is_slow = false;
+        let plan = relayout::plan(cpu, r, &[x], [1, 1], |r| {
+            let (plan, slow) = in_blocks(cpu, op, r, (spread, on_grid))?;
+            is_slow = slow;
+            Ok(plan)
+        })?;
+        Ok((plan, is_slow))
+    };
+    let (plan, is_slow) = in_f32(x.in_f32())?;
+    // oneDNN 2.6 is fast for images in plain order only with fewer channels than a block.
+    if is_slow && x.block == 1 {
+        return in_f32(TensorDesc { block: cpu.block, ..x.in_f32() });
+    }
     Ok((plan, is_slow))
 }
 
@@ -84,7 +95,7 @@ fn in_blocks(
     {
         return Ok((plan?, false));
     }
-    let may_spread = spread || r.formats.is_none() && direct.is_slow() && (op.groups > 1 || op.dilation != [1, 1]);
+    let may_spread = spread || r.formats.is_none() && direct.is_slow();
     let spread = if may_spread { spread::plan(cpu, r, op)? } else { None };
     let is_slow = spread.is_none() && direct.is_slow();
     Ok((spread.unwrap_or_else(|| Box::new(direct)), is_slow))

@@ -13,12 +13,12 @@ pub(super) const UNIT: usize = 1024;
 simd! {
     pub(super) fn mask_run(dy: &mut [f32], y: &[f32]) {
         for (d, y) in dy.iter_mut().zip(y) {
-            *d = if *y > 0.0 { *d } else { 0.0 };
+            *d = if *y <= 0.0 { 0.0 } else { *d };
         }
     }
 }
 
-/// Zeroes the gradient `dy` wherever the output `y` of ReLU is 0.
+/// Zeroes the gradient `dy` wherever the output `y` of ReLU is 0. Where y is NaN, the gradient passes, as in PyTorch.
 pub(super) fn mask(threads: Threads, dy: &mut [f32], y: &[f32]) {
     threads.split(dy, UNIT, |unit, run| mask_run(run, &y[unit * UNIT..]));
 }

@@ -39,11 +39,11 @@ impl Framed {
     }
 
     pub fn fill(&mut self, threads: Threads, images: &[f32]) {
-        let (image, frame, elems) = (self.image, self.frame, self.image.elems());
-        let framed = image.c * frame[2] * frame[3];
+        let (image, frame, elems) = (TensorDesc::plain(1, self.image), self.frame, self.image.elems());
+        let framed = self.image.c * frame[2] * frame[3];
         threads.split(self.x.as_mut_slice(), framed, |first, run| {
             for (n, to) in (first..).zip(run.chunks_exact_mut(framed)) {
-                put_in_frame(&images[n * elems..][..elems], image.w, image.h, frame, to);
+                put_in_frame(&image, &images[n * elems..], frame, to);
             }
         });
     }

@@ -1,8 +1,8 @@
 //! Our own loops for the weight gradients of convolutions for which oneDNN has no vectorised primitive: convolutions
-//! that read a plain image with few channels, and large depthwise kernels.
+//! that read a plain image with few channels, other convolutions without groups, and large depthwise kernels.
 
 use base::simd;
-use net::Conv;
+use net::{Conv, Shape};
 
 use super::buf::AlignedBuf;
 use super::divide::PerThread;
@@ -19,14 +19,15 @@ pub(super) trait OwnGradient {
     fn run(&mut self, x: &[f32], dy: &[f32], db: Option<&mut [f32]>) -> &[f32];
 }
 
-// Plain images with few channels, such as grey images. oneDNN's own primitive takes 100 times as long.
+// Convolutions without groups: of plain images with few channels, such as grey images, for which oneDNN's own primitive
+// takes 100 times as long, and of channel blocks with large kernels, such as 16x16.
 
 /// Number of kernel taps with sums in registers. Nine keep two multiply-add units with a latency of four cycles busy,
 /// and few of them are unused for 3x3 and 5x5 kernels.
 const TAPS: usize = 9;
 
-/// The gradient for plain images with few channels.
-pub(super) struct FewChannels {
+/// The gradient for convolutions without groups.
+pub(super) struct Ungrouped {
     threads: Threads,
     x: TensorDesc,
     y: TensorDesc,
@@ -77,8 +78,8 @@ simd! {
     }
 }
 
-impl FewChannels {
-    /// Plans the gradient of a convolution without groups that reads a plain image.
+impl Ungrouped {
+    /// Plans the gradient of a convolution without groups.
     pub fn new(threads: Threads, op: &Conv, x: TensorDesc, y: TensorDesc, name: &str) -> Result<Self, Error> {
         let [kh, kw] = op.kernel;
         let ([rows, columns], [dh, dw]) = (op.extent(), op.dilation);
@@ -108,11 +109,11 @@ impl FewChannels {
         let (per_thread, image) = (blocks * B * (count + 1), self.framed.len() / threads.0);
         self.partial.fill(0.0);
         let parts = (PerThread::new(&mut self.partial, per_thread), PerThread::new(&mut self.framed, image));
-        let (taps, frame, shape, stride) = (&self.taps, self.frame, self.x.shape, self.stride);
+        let (taps, frame, image, stride) = (&self.taps, self.frame, self.x, self.stride);
         let rows = self.y.shape.h;
         threads.divide(self.x.n, parts, |samples, (sums, framed)| {
             for n in samples {
-                put_in_frame(&x[n * shape.elems()..][..shape.elems()], shape.w, shape.h, frame, framed);
+                put_in_frame(&image, &x[n * image.sample_elems()..], frame, framed);
                 for block in 0..blocks {
                     let dy = &dy[(n * blocks + block) * row..][..row];
                     let sums = &mut sums[block * B * (count + 1)..][..B * (count + 1)];
@@ -144,7 +145,7 @@ impl FewChannels {
     }
 }
 
-impl OwnGradient for FewChannels {
+impl OwnGradient for Ungrouped {
     fn bytes(&self) -> usize {
         (self.partial.len() + self.framed.len() + self.dw.as_slice().len()) * 4
     }
@@ -159,17 +160,16 @@ impl OwnGradient for FewChannels {
     }
 }
 
-/// Copies a plain image into its frame of zeros.
-pub(super) fn put_in_frame(
-    image: &[f32],
-    w: usize,
-    h: usize,
-    [top, left, height, width]: [usize; 4],
-    framed: &mut [f32],
-) {
-    for (row, from) in image.chunks_exact(w).enumerate() {
-        let at = (row / h * height + row % h + top) * width + left;
-        framed[at..at + w].copy_from_slice(from);
+/// Copies the first image of `x` into its frame of zeros, which is in plain order.
+pub(super) fn put_in_frame(image: &TensorDesc, x: &[f32], [top, left, height, width]: [usize; 4], framed: &mut [f32]) {
+    let Shape { c, h, w } = image.shape;
+    for (channel, row) in (0..c).flat_map(|channel| (0..h).map(move |row| (channel, row))) {
+        let to = &mut framed[(channel * height + row + top) * width + left..][..w];
+        let from = &x[image.at(channel, row * w)..];
+        match image.block {
+            1 => to.copy_from_slice(&from[..w]),
+            block => to.iter_mut().zip(from.iter().step_by(block)).for_each(|(to, from)| *to = *from),
+        }
     }
 }
 

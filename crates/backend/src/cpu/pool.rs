@@ -68,7 +68,7 @@ simd! {
                 y[out..out + B].copy_from_slice(&best);
                 if let Some(to) = winners.get_mut(out..out + B) {
                     for lane in 0..B {
-                        who[lane] = if !masks_relu || best[lane] > 0.0 { who[lane] } else { NONE };
+                        who[lane] = if masks_relu && best[lane] <= 0.0 { NONE } else { who[lane] };
                     }
                     to.copy_from_slice(&who);
                 }

@@ -1,7 +1,8 @@
 //! Convolutions for which oneDNN has only plain loops. They are computed as larger convolutions with zeros among their
-//! weights. Groups that do not fill channel blocks are merged into groups that do, and dilated kernels become dense.
+//! weights. Groups that do not fill channel blocks are merged into groups that do, dilated kernels become dense, and the
+//! padding of a channel block counts as channels.
 
-use net::Conv;
+use net::{Conv, Shape};
 
 use super::affine;
 use super::buf::AlignedBuf;
@@ -22,26 +23,37 @@ struct Plan {
 }
 
 /// How a convolution is enlarged.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 struct Enlargement {
     /// Number of groups that are merged into one.
     merged: usize,
     /// True if a dilated kernel becomes dense, with zero weights in its gaps.
     dense: bool,
+    /// Number of input channels. If the padding of the last channel block is included, its weights are zero.
+    inputs: usize,
 }
 
 impl Enlargement {
     /// Returns the possible enlargements, the smallest first. Groups stay as they are, are merged until they fill
-    /// channel blocks, or are all merged. Each of these comes without and with a dense kernel. Combinations that change
-    /// nothing are left out.
-    fn all(op: &Conv, inputs: usize, block: usize) -> Vec<Self> {
+    /// channel blocks, or are all merged. Each of these comes without and with a dense kernel. A single group also comes
+    /// with whole blocks of input channels, if the image `x` has blocks. Combinations that change nothing are left out.
+    fn all(op: &Conv, x: &TensorDesc, block: usize) -> Vec<Self> {
+        let inputs = x.shape.c;
         let each = [inputs / op.groups, op.out_channels / op.groups];
         let fills = |merged: &usize| each.iter().all(|channels| (channels * merged).is_multiple_of(block));
         let least = (2..op.groups).filter(|merged| op.groups.is_multiple_of(*merged)).find(fills);
-        let merged = [Some(1), least, Some(op.groups)].into_iter().flatten();
-        let all = merged.flat_map(|merged| [false, true].map(|dense| Self { merged, dense }));
-        let grows = |g: &Self| (g.merged > 1 || g.dense) && (!g.dense || op.dilation != [1, 1]);
-        all.filter(grows).collect()
+        let mut merged: Vec<usize> = [Some(1), least, Some(op.groups)].into_iter().flatten().collect();
+        merged.dedup();
+        let all = merged.into_iter().flat_map(|merged| [false, true].map(|dense| Self { merged, dense, inputs }));
+        let whole = x.blocks() * x.block;
+        let all = all.flat_map(|each| [each, Self { inputs: whole, ..each }]);
+        let is_new = |g: &Self| g.merged > 1 || g.dense || g.inputs > inputs;
+        let is_possible = |g: &Self| {
+            (!g.dense || op.dilation != [1, 1]) && (g.inputs == inputs || g.merged == op.groups && x.block == block)
+        };
+        let mut all: Vec<Self> = all.filter(|g| is_new(g) && is_possible(g)).collect();
+        all.dedup();
+        all
     }
 
     /// Returns the larger convolution.
@@ -54,9 +66,11 @@ impl Enlargement {
 /// Plans a convolution as a larger convolution. Returns `None` if oneDNN has no fast primitive for any of the possible
 /// enlargements.
 pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Option<Box<dyn Planned<Cpu>>>, Error> {
-    let inputs = r.x[0].shape.c;
-    for enlargement in Enlargement::all(op, inputs, cpu.block) {
-        let inner = affine::Plan::conv(cpu, &PlanRequest { formats: None, ..*r }, &enlargement.enlarge(op))?;
+    let Shape { c: inputs, h, w } = r.x[0].shape;
+    for enlargement in Enlargement::all(op, &r.x[0], cpu.block) {
+        let x = [r.x[0].with_shape(Shape::image(enlargement.inputs, h, w))];
+        let request = PlanRequest { x: &x, formats: None, ..*r };
+        let inner = affine::Plan::conv(cpu, &request, &enlargement.enlarge(op))?;
         if !inner.is_slow() {
             return Ok(Some(Box::new(Plan::new(cpu, inner, op, enlargement, inputs)?)));
         }
@@ -73,7 +87,9 @@ fn places(layout: &Md, op: &Conv, enlargement: Enlargement, inputs: usize) -> Ve
     layout.pairs(|plain, place| {
         let (row, column, rest) = (plain / columns % rows, plain % columns, plain / (rows * columns));
         // Outputs are numbered through all groups, inputs within a merged group.
-        let (input, output) = (rest % (inputs * enlargement.merged), rest / (inputs * enlargement.merged));
+        let each = enlargement.inputs * enlargement.merged / op.groups;
+        let (input, output) = (rest % each, rest / each);
+        // padding is in no group, because its number is at least the number of groups
         let same_group = input / inputs == output / outputs % enlargement.merged;
         if same_group && row.is_multiple_of(step[0]) && column.is_multiple_of(step[1]) {
             let tap = row / step[0] * kw + column / step[1];

@@ -48,8 +48,8 @@ pub trait Vectors: Copy + Send + Sync {
     fn product(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes;
     /// Returns the greater of each pair, or b if either is NaN.
     fn max(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
-    /// Returns b in lanes where a > least, otherwise 0.
-    fn where_above(self, least: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    /// Returns 0 in lanes where a <= least, otherwise b. So NaN in a selects b.
+    fn unless_at_most(self, least: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
     /// Returns `a`, and makes the compiler compute it before it loads anything that the program reads later. Otherwise,
     /// the compiler loads so early that it runs out of registers and keeps sums in memory.
     fn in_order(self, a: Self::Lanes) -> Self::Lanes;
@@ -202,8 +202,8 @@ impl Vectors for Portable {
         std::array::from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
     }
     #[inline(always)]
-    fn where_above(self, least: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
-        std::array::from_fn(|i| if a[i] > least[i] { b[i] } else { 0.0 })
+    fn unless_at_most(self, least: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
+        std::array::from_fn(|i| if a[i] <= least[i] { 0.0 } else { b[i] })
     }
     #[inline(always)]
     fn in_order(self, a: Self::Lanes) -> Self::Lanes {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::driver::context::{Context, Gpu, gpu_count};
+use super::driver::context::{Context, Gpu, gpu_count, properties};
 use super::driver::library;
 use super::driver::memory::CudaBuf;
 use super::driver::slice::Slice;
@@ -41,6 +41,33 @@ impl Cuda {
     pub fn gpu(&self) -> &Gpu {
         &self.shared.context().gpu
     }
+}
+
+/// Returns how many multiply-adds the tensor cores of a multiprocessor perform for each multiply-add of its f32 units: of
+/// 16-bit numbers, and of TF32 if they support it. Source: NVIDIA's whitepapers on Volta, Turing, Ampere, Ada and Hopper.
+fn tensor_core_rates(capability: (i32, i32)) -> Option<(u32, Option<u32>)> {
+    match capability {
+        (7, _) => Some((8, None)),
+        (8, 0) | (9, 0) => Some((16, Some(8))),
+        (8, _) => Some((4, Some(2))),
+        _ => None,
+    }
+}
+
+/// Returns the note for runs in f32 without TF32. `gpu` is the first GPU, if its properties are known.
+fn tensor_core_note(gpu: Option<&Gpu>) -> String {
+    let name = gpu.map_or("the GPU", |gpu| &gpu.name);
+    let faster = match gpu.and_then(|gpu| tensor_core_rates(gpu.capability)) {
+        Some((halves, Some(tf32))) => {
+            format!("up to {halves} times as fast in bf16 (precision = \"bf16\") and {tf32} times in tf32 (tf32 = true)")
+        }
+        Some((halves, None)) => format!("up to {halves} times as fast in f16 (precision = \"f16\")"),
+        None => "many times as fast in bf16 (precision = \"bf16\") and tf32 (tf32 = true)".into(),
+    };
+    format!(
+        "note: precision = \"f32\" does not use the tensor cores of {name}. They multiply {faster}. To set this only for GPUs, write it \
+         into the section [cuda] of the recipe"
+    )
 }
 
 impl Arena<Cuda> {
@@ -92,11 +119,7 @@ impl DeviceKind for CudaDevice {
     }
 
     fn notes(&self, precision: Precision, tf32: bool) -> Vec<String> {
-        let slow = (precision == Precision::F32 && !tf32).then(|| {
-            "note: precision = \"f32\" does not use the GPU's tensor cores. They multiply bf16 (precision = \"bf16\") and \
-             tf32 (tf32 = true) many times as fast. To set this only for GPUs, write it into the section [cuda] of the recipe"
-                .to_string()
-        });
+        let slow = (precision == Precision::F32 && !tf32).then(|| tensor_core_note(properties(0).ok().as_ref()));
         self.notes.iter().cloned().chain(switches().notes()).chain(slow).collect()
     }
 
@@ -161,5 +184,36 @@ impl Clock {
         });
         self.free.borrow_mut().extend(stamps);
         Ok(times)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_note_about_f32_has_the_rates_of_the_gpu() {
+        let note = |capability| {
+            let gpu = Gpu {
+                name: "NVIDIA X".into(),
+                capability,
+                multiprocessors: 1,
+                memory: 0,
+                uuid: [0; 16],
+                bus: String::new(),
+            };
+            tensor_core_note(Some(&gpu))
+        };
+        for (capability, parts) in [
+            ((7, 5), ["up to 8 times", "f16 (precision = \"f16\")"]),
+            ((8, 0), ["up to 16 times", "8 times in tf32"]),
+            ((8, 9), ["up to 4 times", "2 times in tf32"]),
+            ((9, 0), ["of NVIDIA X. They multiply up to 16 times", "bf16 (precision = \"bf16\")"]),
+            ((12, 0), ["many times as fast", "tf32 = true"]),
+        ] {
+            let note = note(capability);
+            assert!(parts.iter().all(|part| note.contains(part)) && note.contains("[cuda]"), "{note}");
+        }
+        assert!(!note((7, 0)).contains("tf32") && tensor_core_note(None).contains("cores of the GPU. "));
     }
 }

@@ -50,7 +50,7 @@ pub fn read_weights(path: &Path) -> Result<KerasWeights, Error> {
 // another order than (H, W, C).
 
 /// Classes of Keras layers that do not change the order of dimensions.
-const IN_PLACE: [&str; 11] = [
+const IN_PLACE: [&str; 12] = [
     "Activation",
     "ReLU",
     "LeakyReLU",
@@ -62,6 +62,7 @@ const IN_PLACE: [&str; 11] = [
     "LayerNormalization",
     "Rescaling",
     "ZeroPadding2D",
+    "Cropping2D",
 ];
 
 #[derive(Debug, Default, PartialEq)]
@@ -145,18 +146,32 @@ fn is_turned(layer: &Layer<'_>, layers: &BTreeMap<&str, Layer<'_>>) -> bool {
     if layers.values().any(|other| other.class.contains("Conv2D") && format(other) != own) {
         return true;
     }
-    let (mut next, mut seen) = (layer.inputs.clone(), BTreeSet::new());
-    while let Some(input) = next.pop() {
-        let Some(before) = layers.get(input).filter(|_| seen.insert(input)) else { continue };
-        // The permutation (2, 3, 1) moves channels from the first to the last dimension, where they belong.
-        if before.class == "Permute" && before.config["dims"] != serde_json::json!([2, 3, 1]) {
+    // Walks back to the layers that determine the order. `order` has, for each dimension that `layer` reads, its number
+    // in the output of the layer that was reached.
+    let mut next: Vec<(&str, [usize; 3])> = layer.inputs.iter().map(|input| (*input, UNCHANGED)).collect();
+    let mut seen = BTreeSet::new();
+    while let Some((input, order)) = next.pop() {
+        let Some(before) = layers.get(input).filter(|_| seen.insert((input, order))) else { continue };
+        let permutes = before.class == "Permute";
+        let Some(order) = (if permutes { order_before(before, order) } else { Some(order) }) else { return true };
+        if (permutes || IN_PLACE.contains(&before.class)) && !before.inputs.is_empty() {
+            next.extend(before.inputs.iter().map(|input| (*input, order)));
+        } else if order != UNCHANGED {
             return true;
-        }
-        if IN_PLACE.contains(&before.class) {
-            next.extend(&before.inputs);
         }
     }
     false
+}
+
+/// The order of the dimensions of images that no `Permute` layer has changed.
+const UNCHANGED: [usize; 3] = [0, 1, 2];
+
+/// Returns the numbers that dimensions of a `Permute` layer's output have in its input. Returns `None` if the layer does
+/// not permute the three dimensions of an image.
+fn order_before(permute: &Layer<'_>, order: [usize; 3]) -> Option<[usize; 3]> {
+    let dims: Vec<usize> = permute.config["dims"].as_array()?.iter().filter_map(|d| Some(d.as_u64()? as usize)).collect();
+    let is_permutation = dims.len() == 3 && (1..=3).all(|d| dims.contains(&d));
+    is_permutation.then(|| order.map(|d| dims[d] - 1))
 }
 
 #[cfg(test)]
@@ -192,6 +207,16 @@ mod tests {
         // out.
         assert_eq!(sequence(&[permute([3, 1, 2]), conv(last), flatten(last)]).turned, none);
         assert_eq!(sequence(&[permute([3, 1, 2]), permute([2, 3, 1]), flatten(last)]).turned, none);
+        let padded = ("ZeroPadding2D", json!({}));
+        let there = [conv(last), permute([3, 1, 2]), padded, permute([2, 3, 1]), flatten(last)];
+        assert_eq!(sequence(&there).turned, none);
+        // A lone permutation is refused, whichever it is, and so are two that do not cancel out.
+        assert_eq!(sequence(&[conv(last), permute([2, 3, 1]), flatten(last)]).turned, ["l2"]);
+        assert_eq!(sequence(&[permute([2, 3, 1]), flatten(last)]).turned, ["l1"]);
+        assert_eq!(sequence(&[conv(last), permute([2, 3, 1]), permute([2, 3, 1]), flatten(last)]).turned, ["l3"]);
+        let thrice = [conv(last), permute([2, 3, 1]), permute([2, 3, 1]), permute([2, 3, 1]), flatten(last)];
+        assert_eq!(sequence(&thrice).turned, none);
+        assert_eq!(sequence(&[("Permute", json!({"dims": [2, 1]})), flatten(last)]).turned, ["l1"]);
     }
 
     #[test]

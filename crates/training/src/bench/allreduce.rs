@@ -118,7 +118,7 @@ fn measure<D: Device>(
     let coded = sum(lengths.first().copied().unwrap_or(1))?.codes_on_device();
     let wanted = TransportRequest {
         path: *path,
-        codec,
+        codec: entry,
         allreduce: true,
         no_nccl: checked.no_nccl.as_deref(),
         out: None,

@@ -73,7 +73,7 @@ pub struct StepResult {
     pub steps: usize,
     /// Seconds from the start of the process to the end of the first step.
     pub first_step_s: f64,
-    /// Anonymous and shared memory of the process in MB (10^6 bytes), without mapped files.
+    /// Anonymous and shared memory of the process after the last step in MB (10^6 bytes), without mapped files.
     pub memory_mb: f64,
     pub device: &'static str,
     /// Description of the device and its library.
@@ -111,6 +111,8 @@ pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> R
         return Err(Error::Usage(why));
     }
     let step_times = take_steps(&mut work, request, started)?;
+    // before the profile and the roofline, which need memory of their own
+    let memory_mb = memory_mb();
     let costs = work.trainer.graph.profile(false);
     work.trainer.graph.take_notes().iter().for_each(|note| screen::say(note));
     let graph = &work.trainer.graph;
@@ -132,7 +134,7 @@ pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> R
         step_ms: median.as_secs_f64() * 1e3,
         steps,
         first_step_s,
-        memory_mb: memory_mb(),
+        memory_mb,
         device: D::NAME,
         backend: graph.backend().describe(),
         launches,
@@ -360,7 +362,7 @@ impl Feed {
         let Some(batch) = batch.filter(|batch| !batch.is_empty()) else { return Ok(0) };
         trainer.graph.prepare(batch.len())?;
         let images = self.input.input(&batch);
-        trainer.enqueue(Batch { images, labels: batch.labels(), ids: batch.ids(), epoch: batch.epoch() })?;
+        trainer.enqueue(Batch { images, labels: batch.labels(), ids: batch.keys(), epoch: batch.epoch() })?;
         if trainer.graph.backend().queue().is_some() && self.loader.is_ready() {
             self.next = self.loader.next()?;
             let next = self.next.as_ref().filter(|batch| !batch.is_empty());

@@ -101,7 +101,7 @@ fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest)
     session.agree(transport::check(*path, FLOAT.name, queues))?;
     let wanted = TransportRequest {
         path: *path,
-        codec: FLOAT.name,
+        codec: &FLOAT,
         allreduce: true,
         no_nccl: checked.no_nccl.as_deref(),
         out: None,

@@ -147,7 +147,7 @@ impl MicroBatches {
             },
             _ => batch.labels(),
         };
-        Ok(Batch { images: input.input(batch), labels, ids: batch.ids(), epoch: at.epoch })
+        Ok(Batch { images: input.input(batch), labels, ids: batch.keys(), epoch: at.epoch })
     }
 
     /// Returns the loader's next batch, which must belong to `worker`.

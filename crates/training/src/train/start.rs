@@ -373,7 +373,7 @@ fn choose_transport<B: Backend>(
 ) -> Result<Choice<B>, Error> {
     let wanted = TransportRequest {
         path: run.recipe.reduce.path,
-        codec: run.reduction.entry.name,
+        codec: run.reduction.entry,
         allreduce: run.strategy.sums_gradients(),
         no_nccl,
         out: Some(&request.out),

@@ -30,10 +30,23 @@ pub(in crate::transform) fn one_if(condition: bool) -> f32 {
     f32::from_bits(u32::from(condition).wrapping_neg() & 1f32.to_bits())
 }
 
-/// Computes a * b + c in `f64`, where the product is exact, and rounds the result to `f32`.
+/// Computes a * b + c, rounded once. It gives the bits of `f32::mul_add`, which is a slow function call on processors
+/// for which the compiler cannot assume the instruction. In `f64` the product is exact, but the sum is not. The sum is
+/// therefore rounded to an odd last bit, so that the second rounding, to `f32`, sees on which side of a tie it was
+/// (Boldo and Melquiond, 2008).
 #[inline]
 pub(in crate::transform) fn fused(a: f32, b: f32, c: f32) -> f32 {
-    (f64::from(a) * f64::from(b) + f64::from(c)) as f32
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    // The exact rounding error of the sum (Knuth's TwoSum). NaN if the sum is infinite.
+    let part = sum - product;
+    let error = (product - (sum - part)) + (c - part);
+    let bits = sum.to_bits();
+    let even_and_inexact = u64::from(error.abs() > 0.0) & !bits;
+    let away = u64::from((error > 0.0) == (sum > 0.0));
+    // Adds 1 or -1, or 0 if the last bit is odd or the sum is exact.
+    let odd = bits.wrapping_add(even_and_inexact & 1).wrapping_sub(2 * (even_and_inexact & 1 & (away ^ 1)));
+    f64::from_bits(odd) as f32
 }
 
 /// Computes a * x + b * y: rounds a * x to `f32`, then adds b * y with `fused`.
@@ -183,4 +196,35 @@ pub(in crate::transform) fn add_to_sum(image: &mut ByteImage, sums: &mut [f32], 
 /// Sets the image to the truncated sums.
 pub(in crate::transform) fn take_sum(image: &mut ByteImage, sums: &[f32]) {
     sums.iter().zip(image.pixels()).for_each(|(sum, byte)| *byte = whole(*sum) as i32 as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Draws;
+
+    /// Compares with the fused multiply-add of the standard library, also where rounding to `f64` first gives another
+    /// result.
+    #[test]
+    fn fused_rounds_once() {
+        let small = 2f32.powi(-20);
+        // The exact sum is slightly below the middle of two floats, and rounding to f64 gives the middle.
+        let (a, b, c) = (1.0 + small, 2f32.powi(-24) * (1.0 - small), 1f32.next_up());
+        assert_eq!((f64::from(a) * f64::from(b) + f64::from(c)) as f32, c.next_up());
+        assert_eq!(fused(a, b, c), c);
+        let mut cases = vec![(a, b, c), (-a, b, -c), (a, -b, c.next_up()), (-a, -b, c), (a, b, -c)];
+        let special = [0.0, -0.0, 1.0, f32::MIN_POSITIVE, 1e-45, f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+        special.iter().for_each(|&a| special.iter().for_each(|&c| cases.extend([(a, 0.5, c), (a, -3.0, c)])));
+        let mut draws = Draws::new(3, 0, 0, 0);
+        for _ in 0..200_000 {
+            let mut float = || f32::from_bits(draws.next_u32());
+            cases.push((float(), float(), float()));
+            let mut near = || 2f32.powi(draws.below(50) as i32 - 25) * (1.0 + 2f32.powi(-(draws.below(24) as i32)));
+            cases.extend([(near(), near(), near()), (near(), -near(), near())]);
+        }
+        for (a, b, c) in cases {
+            let (got, want) = (fused(a, b, c), a.mul_add(b, c));
+            assert!(got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(), "{a} {b} {c}: {got}, {want}");
+        }
+    }
 }

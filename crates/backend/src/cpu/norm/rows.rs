@@ -134,7 +134,7 @@ fn normalise_part<X: Number, Y: Number, const M: usize>(
             let v = value(lane, x[lane], r[lane]);
             y[lane] = Y::from_f32(v);
             if M & STORES_BITS != 0 {
-                noted[lane] |= if v > 0.0 { bit } else { 0 };
+                noted[lane] |= if v <= 0.0 { 0 } else { bit };
             }
         }
         if M & STORES_BITS != 0 && (bit == 1 << (TOGETHER - 1) || at + LANES == whole) {
@@ -149,7 +149,7 @@ fn normalise_part<X: Number, Y: Number, const M: usize>(
         let r = if M & RESIDUAL != 0 { residual[i] } else { Y::default() };
         let v = value(i - whole, x[i], r);
         y[i] = Y::from_f32(v);
-        noted[i - whole] |= if v > 0.0 { bit } else { 0 };
+        noted[i - whole] |= if v <= 0.0 { 0 } else { bit };
     }
     if M & STORES_BITS != 0 && whole < n {
         bits[words].copy_from_slice(&noted);
@@ -231,12 +231,12 @@ fn add_gradients<X: Number, Y: Number, const M: usize>(
 #[inline(always)]
 fn gradient<const M: usize>(k: &Constants, lane: usize, x: f32, second: f32, passed: bool, dy: f32) -> f32 {
     let g = if M & SECOND != 0 { dy + second } else { dy };
-    let passes = match (M & RELU != 0, M & RESIDUAL != 0) {
-        (false, _) => true,
-        (true, false) => x.mul_add(k.scale[lane], k.shift[lane]) > 0.0,
-        (true, true) => passed,
+    let masked = match (M & RELU != 0, M & RESIDUAL != 0) {
+        (false, _) => false,
+        (true, false) => x.mul_add(k.scale[lane], k.shift[lane]) <= 0.0,
+        (true, true) => !passed,
     };
-    if passes { g } else { 0.0 }
+    if masked { 0.0 } else { g }
 }
 
 /// Coefficients of dx = a g + (b x + c) for each lane.

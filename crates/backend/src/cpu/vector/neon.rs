@@ -72,8 +72,8 @@ impl Vectors for Neon {
         each!(|i| vbslq_f32(vcgtq_f32(a[i], b[i]), a[i], b[i]))
     }
     #[inline(always)]
-    fn where_above(self, least: Pair, a: Pair, b: Pair) -> Pair {
-        each!(|i| vbslq_f32(vcgtq_f32(a[i], least[i]), b[i], vdupq_n_f32(0.0)))
+    fn unless_at_most(self, least: Pair, a: Pair, b: Pair) -> Pair {
+        each!(|i| vbslq_f32(vcleq_f32(a[i], least[i]), vdupq_n_f32(0.0), b[i]))
     }
     #[inline(always)]
     fn in_order(self, [mut low, mut high]: Pair) -> Pair {
@@ -154,7 +154,7 @@ impl Vectors for Absent {
     fn max(self, _: Self::Lanes, _: Self::Lanes) -> Self::Lanes {
         match self {}
     }
-    fn where_above(self, _: Self::Lanes, _: Self::Lanes, _: Self::Lanes) -> Self::Lanes {
+    fn unless_at_most(self, _: Self::Lanes, _: Self::Lanes, _: Self::Lanes) -> Self::Lanes {
         match self {}
     }
     fn in_order(self, _: Self::Lanes) -> Self::Lanes {

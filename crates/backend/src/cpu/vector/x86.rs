@@ -8,7 +8,7 @@ macro_rules! vectors {
     ($(#[$doc:meta])* $name:ident, $features:literal, $detected:expr, $lanes:ty, $register:ident,
      $count:literal, $factors:literal, $registers:literal, $rows:literal,
      $splat:ident $add:ident $sub:ident $mul:ident $fmadd:ident $fnmadd:ident $max:ident $load:ident $store:ident,
-     |$least:ident, $a:ident, $b:ident| $where_above:expr,
+     |$least:ident, $a:ident, $b:ident| $unless_at_most:expr,
      |$p:ident, $q:ident, $sum:ident| $product:expr) => {
         $(#[$doc])*
         #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ macro_rules! vectors {
                 fn mul_add(a: $lanes, b: $lanes, c: $lanes) = x86::$fmadd(a, b, c);
                 fn sub_mul(c: $lanes, a: $lanes, b: $lanes) = x86::$fnmadd(a, b, c);
                 fn product($p: $lanes, $q: $lanes, $sum: $lanes) = $product;
-                fn where_above($least: $lanes, $a: $lanes, $b: $lanes) = $where_above;
+                fn unless_at_most($least: $lanes, $a: $lanes, $b: $lanes) = $unless_at_most;
             }
             #[inline(always)]
             fn in_order(self, a: Self::Lanes) -> Self::Lanes {
@@ -88,7 +88,7 @@ vectors!(
     Avx2, "avx2,fma", (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")), x86::__m256, ymm_reg, 8, 1, 16, 6,
     _mm256_set1_ps _mm256_add_ps _mm256_sub_ps _mm256_mul_ps _mm256_fmadd_ps _mm256_fnmadd_ps _mm256_max_ps
     _mm256_loadu_ps _mm256_storeu_ps,
-    |least, a, b| x86::_mm256_and_ps(x86::_mm256_cmp_ps::<{ x86::_CMP_GT_OQ }>(a, least), b),
+    |least, a, b| x86::_mm256_and_ps(x86::_mm256_cmp_ps::<{ x86::_CMP_NLE_UQ }>(a, least), b),
     |a, b, c| x86::_mm256_fmadd_ps(a, b, c)
 );
 
@@ -97,7 +97,7 @@ vectors!(
     Avx512, "avx512f,avx2,fma", is_x86_feature_detected!("avx512f"), x86::__m512, zmm_reg, 16, 1, 32, 8,
     _mm512_set1_ps _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_fmadd_ps _mm512_fnmadd_ps _mm512_max_ps
     _mm512_loadu_ps _mm512_storeu_ps,
-    |least, a, b| x86::_mm512_maskz_mov_ps(x86::_mm512_cmp_ps_mask::<{ x86::_CMP_GT_OQ }>(a, least), b),
+    |least, a, b| x86::_mm512_maskz_mov_ps(x86::_mm512_cmp_ps_mask::<{ x86::_CMP_NLE_UQ }>(a, least), b),
     |a, b, c| x86::_mm512_fmadd_ps(a, b, c)
 );
 
@@ -107,7 +107,7 @@ vectors!(
     (is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512bf16")), x86::__m512, zmm_reg, 16, 2, 32, 8,
     _mm512_set1_ps _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_fmadd_ps _mm512_fnmadd_ps _mm512_max_ps
     _mm512_loadu_ps _mm512_storeu_ps,
-    |least, a, b| x86::_mm512_maskz_mov_ps(x86::_mm512_cmp_ps_mask::<{ x86::_CMP_GT_OQ }>(a, least), b),
+    |least, a, b| x86::_mm512_maskz_mov_ps(x86::_mm512_cmp_ps_mask::<{ x86::_CMP_NLE_UQ }>(a, least), b),
     |a, b, c| x86::_mm512_dpbf16_ps(c, pairs(a), pairs(b))
 );
 

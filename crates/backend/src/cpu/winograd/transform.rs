@@ -403,7 +403,7 @@ impl<L: Copy> InputNormBlock<L> {
     /// Returns the gradient where the norm's value, computed from `x`, passes ReLU, and 0 elsewhere.
     #[inline(always)]
     pub fn masked<S: Vectors<Lanes = L>>(self, set: S, x: L, gradient: L) -> L {
-        set.where_above(self.least, set.mul_add(x, self.scale, self.shift), gradient)
+        set.unless_at_most(self.least, set.mul_add(x, self.scale, self.shift), gradient)
     }
 }
 

@@ -268,8 +268,8 @@ fn plan_layer(device: &Device<'_>, layer: &Layer, settings: &Settings) -> Result
 }
 
 /// Plans every convolution of the built-in networks for GPUs that are described by recorded properties, prints a table,
-/// and fails if a layer has no algorithm. TRIREME_PLAN_GPUS and TRIREME_PLAN_NETWORKS select GPUs and networks by parts
-/// of their names.
+/// and fails if a layer has no algorithm. TRIREME_PLAN_GPUS, TRIREME_PLAN_KINDS and TRIREME_PLAN_NETWORKS select GPUs,
+/// kinds of arithmetic and networks by parts of their names.
 #[test]
 #[ignore = "needs cuDNN and takes minutes: make test-cuda-plans"]
 fn every_layer_of_the_catalogue_has_algorithms_on_described_gpus() {
@@ -293,7 +293,7 @@ fn every_layer_of_the_catalogue_has_algorithms_on_described_gpus() {
     println!("|---|---|---|---|---|---|---|---|---|");
     for gpu in [H100, A100, L4].into_iter().filter(|gpu| selects("TRIREME_PLAN_GPUS", &[gpu.name])) {
         let device = gpu.describe().unwrap_or_else(|e| panic!("{}: {e}", gpu.name));
-        for (kind, settings) in &kinds {
+        for (kind, settings) in kinds.iter().filter(|(kind, _)| selects("TRIREME_PLAN_KINDS", &[kind])) {
             let (start, mut networks) = (Instant::now(), BTreeSet::new());
             let (mut count, mut graphs, mut separate, mut failed, mut largest) = (0, 0, 0, 0, 0);
             for (layer, users) in layers.values() {

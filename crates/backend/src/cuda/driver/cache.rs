@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use base::fnv::hash;
 use loaders::safe_create::NewFile;
 
 /// Returns the cache folder, or `None` if no variable sets one.
@@ -17,11 +18,6 @@ pub fn folder() -> Option<PathBuf> {
     let beside =
         || Some(variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")))?.join("trireme"));
     variable("TRIREME_CACHE").or_else(beside)
-}
-
-/// Returns the 64-bit FNV-1a hash.
-pub fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Returns the content of a file if the file is complete. The last eight bytes must be the hash of all bytes before

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::calls::nvrtc::{self as sys, nvrtcProgram, nvrtcResult};
 use super::status::nvrtc;
 use super::{cache, library};
+use base::fnv;
 use crate::{Error, Precision};
 
 /// The kind of code that NVRTC generates.
@@ -161,7 +162,7 @@ pub fn for_gpu(source: &str, precision: Precision, (major, minor): (i32, i32)) -
 
 fn file_name(source: &str, precision: Precision, target: Target, version: (i32, i32)) -> PathBuf {
     let text = format!("{source}\n{:?}\n{version:?}", options(precision, target));
-    let name = format!("kernels-{}-{precision}-{:016x}.cubin", target.architecture(), cache::hash(text.as_bytes()));
+    let name = format!("kernels-{}-{precision}-{:016x}.cubin", target.architecture(), fnv::hash(text.as_bytes()));
     Path::new(&name).to_path_buf()
 }
 

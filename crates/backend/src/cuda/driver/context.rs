@@ -89,6 +89,15 @@ fn unseen(ordinal: usize, count: usize) -> Error {
     Error::Absent { what: "CUDA".into(), why }
 }
 
+/// Returns the properties of the GPU with this number among those in CUDA_VISIBLE_DEVICES, without opening it.
+pub fn properties(ordinal: usize) -> Result<Gpu, Error> {
+    let count = gpu_count()?;
+    if ordinal >= count {
+        return Err(unseen(ordinal, count));
+    }
+    describe(checked(result::device::get(ordinal as i32), "cuDeviceGet", format!("GPU {ordinal}"))?)
+}
+
 impl Context {
     /// Opens the GPU with this number among those in CUDA_VISIBLE_DEVICES and binds the context to this thread.
     pub fn open(ordinal: usize) -> Result<Arc<Self>, Error> {

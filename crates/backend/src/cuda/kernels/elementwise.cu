@@ -28,7 +28,7 @@ struct Relu {
 
 struct Relu6 {
     __device__ float value(float x) const { return x <= 0.0f ? 0.0f : x >= 6.0f ? 6.0f : x; }
-    __device__ float gradient(float d, float y) const { return y <= 0.0f || y >= 6.0f ? 0.0f : d; }
+    __device__ float gradient(float d, float y) const { return y > 0.0f && y < 6.0f ? d : 0.0f; }
 };
 
 struct LeakyRelu {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use backend::{Backend, Buffer};
 use base::screen;
 use base::text::plural;
-use comm::codec::{Bucket, FLOAT, Key, Settings};
+use comm::codec::{Bucket, Entry, FLOAT, Key, Settings};
 use comm::{World, known_answer, library};
 use recipe::TransportSetting;
 
@@ -130,7 +130,7 @@ pub struct Choice<B: Backend> {
 pub struct TransportRequest<'a> {
     /// Value of `reduce.path`.
     pub path: TransportSetting,
-    pub codec: &'a str,
+    pub codec: &'a Entry,
     /// True if gradients are summed over ranks.
     pub allreduce: bool,
     /// The reason why NCCL must not be tried, if there is one.
@@ -174,8 +174,8 @@ fn choose_path<B: Backend>(session: &Session, backend: &B, request: &TransportRe
     if session.world.size == 1 || !request.allreduce || backend.queue().is_none() {
         return staged(String::new());
     }
-    if request.codec != FLOAT.name {
-        return staged(format!("staged: the host encodes and sums gradients with {}", request.codec));
+    if request.codec.name != FLOAT.name {
+        return staged(format!("staged: the host encodes and sums gradients with {}", request.codec.name));
     }
     let trial = Trial { session, backend, buckets: request.buckets };
     let (mut transports, mut found) = (vec![Transport::Host], Vec::new());
@@ -199,16 +199,23 @@ fn choose_path<B: Backend>(session: &Session, backend: &B, request: &TransportRe
 }
 
 /// Chooses NCCL if it works, otherwise MPI, for a device that encodes the gradients. Codecs that sum integers give bit-identical results
-/// with both.
+/// with both, and on two ranks all codecs do. Otherwise NCCL rounds partial sums in an order of its own, so it must be requested. Then
+/// `auto` gives the same result whether NCCL works or not, as the host does.
 fn choose_for_codes<B: Backend>(
     session: &Session,
     backend: &B,
     request: &TransportRequest<'_>,
 ) -> Result<Choice<B>, Error> {
-    let codec = request.codec;
+    let codec = request.codec.name;
     let coded = format!("coded: the device encodes gradients with {codec}, and only codes are copied to the host");
     if session.world.size == 1 || !request.allreduce || request.path == TransportSetting::Staged {
         return Ok(Choice { transport: Transport::Host, why: coded });
+    }
+    if request.path == TransportSetting::Auto && !request.codec.integer && session.world.size > 2 {
+        let why = format!(
+            "{coded} (nccl not tried: on more than two ranks it adds {codec} in another order than MPI; reduce.path = \"nccl\" requests it)"
+        );
+        return Ok(Choice { transport: Transport::Host, why });
     }
     match (Trial { session, backend, buckets: request.buckets }.nccl(request.no_nccl)?, request.path) {
         (Ok(WorkingTransport { transport, why }), _) => {
