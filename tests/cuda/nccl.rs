@@ -1,12 +1,16 @@
 //! Runs on several emulated GPUs whose gradients NCCL sums, and their failures: a rank that fails or hangs while the ranks
 //! join, in a sum, or in its own pass. Every run ends soon, and one message names the cause.
 
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use backend::cuda::Precision;
+use backend::{Backend, Buffer, DeviceMemory, Queue, Reduction};
 use support::gpu;
-use support::numerics::assert_close;
+use support::numerics::{assert_close, cuda};
 use support::program::{self, PATIENCE, ProgramOutput, assert_gone, signal, start};
 use support::setting::Setting;
+use support::skip;
 
 fn setting() -> Setting {
     gpu::resnet("[reduce]\ncodec = \"float\"\nbucket_mb = 0.2\n", [26, 8])
@@ -23,6 +27,33 @@ fn train(setting: &Setting, out: &str, ranks: usize, fault: &str, more: &[&str])
     let devices = ranks.to_string();
     let variables = [("TRIREME_EMULATED_DEVICES", devices.as_str()), ("TRIREME_EMULATED_NCCL", fault)];
     gpu::train(setting, out, ranks, more, &variables)
+}
+
+/// A group of one rank needs no other GPU, and its sums change nothing. This checks the numbers and structures of NCCL's
+/// interface that `cuda/nccl.rs` defines itself.
+#[test]
+fn a_group_of_one_rank_changes_no_value() {
+    let device = cuda(Precision::F32);
+    let ready = match device.collectives().expect("an interface to NCCL").ready() {
+        Ok(ready) => ready,
+        Err(why) => return skip(&why.to_string()),
+    };
+    let id = ready.new_id().unwrap();
+    let mut group = ready.join(&id, 0, 1).unwrap();
+    while !group.is_ready().unwrap() {
+        sleep(Duration::from_millis(1));
+    }
+    // small integers are also pairs of bf16
+    let values: Vec<f32> = (0..1000).map(|i| (i % 250) as f32 - 125.0).collect();
+    for reduction in [Reduction::SumF32, Reduction::SumBf16, Reduction::SumI32, Reduction::SumU64, Reduction::MaxU32] {
+        let mut bucket = device.alloc(values.len()).unwrap();
+        bucket.write(0, &values).unwrap();
+        device.mark(&mut bucket).unwrap();
+        group.reduce(&mut bucket, reduction).unwrap();
+        let mut got = vec![0.0; values.len()];
+        bucket.read(0, &mut got).unwrap();
+        assert_eq!(got, values, "{reduction:?}");
+    }
 }
 
 /// With two ranks there is only one order of addition, so NCCL and MPI give the same bits. With more ranks their orders
@@ -152,6 +183,8 @@ fn a_rank_that_cannot_join_is_named() {
     auto.says(&[&why[..], &["no nccl: "]].concat());
     let key = "reduce.path = \"nccl\": ";
     train(&setting, "fails", 2, fails, &["--set", NCCL]).failed(1, &[&why[..], &[key]].concat());
+    let third = ["rank 3: ", "ncclCommGetAsyncError", key];
+    train(&setting, "fails on four", 4, "3:join:2", &["--set", NCCL]).failed(1, &third);
     let why = [key, "rank 0 on ", ", 1 on ", "time limit"];
     train(&setting, "hangs", 2, "1:join:hang", &["--set", NCCL, "--stall-abort", "2s"]).failed(1, &why);
     // a late rank only delays the others
@@ -206,11 +239,15 @@ fn a_gpu_that_hangs_in_a_pass_is_named() {
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_rank_that_is_killed_or_stopped_while_gpus_sum_is_named() {
     let setting = setting();
-    for (out, how, says) in [("killed", libc::SIGKILL, " is gone"), ("stopped", libc::SIGSTOP, "sign of life")] {
+    for (out, number, how, says) in [
+        ("killed", 2, libc::SIGKILL, " is gone"),
+        ("killed of three", 3, libc::SIGKILL, " is gone"),
+        ("stopped", 2, libc::SIGSTOP, "sign of life"),
+    ] {
         let more =
             ["--device", "cuda", "--set", NCCL, "--set", "epochs=1000", "--stall-warn", "off", "--stall-abort", "2s"];
-        let mut command = gpu::find(setting.command(out, 2, &more));
-        command.env("TRIREME_EMULATED_DEVICES", "2");
+        let mut command = gpu::find(setting.command(out, number, &more));
+        command.env("TRIREME_EMULATED_DEVICES", number.to_string());
         let mut running = start(command);
         let metrics = setting.out(out) + "/metrics.jsonl";
         running

@@ -4,6 +4,7 @@
 # table at the end. See stages.sh for the variables.
 #
 #   GPUS=N     number of GPUs to use [all that nvidia-smi lists]
+#   SHARE=1    starts N ranks on a single GPU. Then MPI sums all gradients in host memory
 #   DATA=DIR   CIFAR-10 as written by `trireme data convert` [random images]
 #   DEVICE=cpu GPUS=2 checks this script on a machine without a GPU.
 set -uo pipefail
@@ -12,11 +13,11 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/gpu/stages.sh
 
 GPUS=${GPUS:-$(nvidia-smi -L 2>/dev/null | wc -l)}
-[ "$GPUS" -ge 2 ] || { echo "many.sh needs at least 2 GPUs, found $GPUS" >&2; exit 2; }
+[ "$GPUS" -ge 2 ] || { echo "many.sh needs at least 2 GPUs, found $GPUS; SHARE=1 GPUS=4 starts four ranks on one" >&2; exit 2; }
 COUNTS=1
 for n in 2 4 8 16; do [ "$n" -gt "$GPUS" ] || COUNTS+=" $n"; done
 case $DEVICE in cpu) PRECISION=f32 ;; *) PRECISION=bf16 ;; esac
-export GPUS COUNTS PRECISION
+export GPUS COUNTS PRECISION SHARE=${SHARE:-}
 
 machine() {
     nvidia-smi -L || echo 'no nvidia-smi here'
@@ -53,7 +54,7 @@ train() {
     # on a CPU, equal bits need the same number of threads per rank
     on "$ranks" train recipes/cifar10-resnet20.toml --data "$DATA" --out "$WORK/$out" --device "$DEVICE" --threads 1 \
         --max-steps "${STEPS:-60}" --set epochs=1000 --set "workers=$workers" --set "precision=$PRECISION" --set log.every=1 --set eval.every=1000 \
-        "$@"
+        ${SHARE:+--share-gpu} "$@"
 }
 
 # event OUT NAME FIELD: the value of a field in the last line with this event.
@@ -71,7 +72,7 @@ bits() {
     for n in $COUNTS; do
         train "$n" "bits-$1-$n" --set reduce.codec=exact --set "reduce.path=$1" || return
         digest=$(event "bits-$1-$n" end digest)
-        echo "{\"path\":\"$1\",\"ranks\":$n,\"digest\":\"$digest\"}"
+        echo "{\"path\":\"$1\",\"ranks\":$n,\"digest\":\"$digest\",\"img_per_s\":$(event "bits-$1-$n" step img_per_s)}"
         [ "$digest" = "${first:=$digest}" ] || { echo "the digest on $n ranks differs"; return 1; }
     done
 }
@@ -94,7 +95,7 @@ killed() {
 }
 
 # speed NETWORK BATCH: images per second on 1, 2, 4, ... ranks with the transport that training chooses.
-speed() { on "$GPUS" bench scale --model "$1" --batch "$2" --device "$DEVICE" --seconds "${SECONDS_EACH:-5}"; }
+speed() { on "$GPUS" bench scale --model "$1" --batch "$2" --device "$DEVICE" --seconds "${SECONDS_EACH:-5}" ${SHARE:+--share-gpu}; }
 
 export -f machine random_images on train event transport bits killed speed now minus
 
@@ -104,6 +105,7 @@ if [ -n "${DATA:-}" ]; then DATA=$(cd "$DATA" && pwd); else DATA=$WORK/data && s
 export DATA
 # without a GPU there is only one transport, which the recipe does not name
 PATHS=(staged cuda-aware nccl)
+[ -z "$SHARE" ] || PATHS=(staged)
 [ "$DEVICE" != cpu ] || PATHS=(auto)
 for path in "${PATHS[@]}"; do
     stage "transport-$path" 60 bash -c "transport $path"
@@ -115,6 +117,4 @@ if [ "$DEVICE" = cpu ]; then stage scale-lenet 60 bash -c 'speed lenet 8'; else
     stage scale-resnet20 60 bash -c 'speed resnet20 128'
 fi
 
-echo
-awk -F'"' '{ code = $0; sub(/.*"rc":/, "", code); sub(/,.*/, "", code)
-             printf "%-22s %s\n", $4, code == "null" ? "skipped" : code == 0 ? "passed" : "FAILED (code " code ")" }' "$LINES_OUT"
+results

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Functions for the stages of first.sh, second.sh, third.sh and many.sh, which source this file from the folder that contains `tests`. If a stage
+# Functions for the stages of first.sh to fourth.sh and many.sh, which source this file from the folder that contains `tests`. If a stage
 # fails or exceeds its time limit, this is recorded, and the next stage starts.
 #
 #   OUT=DIR    folder for results: NAME.jsonl (a line per stage), NAME.log, and the files that a stage writes
@@ -77,6 +77,13 @@ tidy() {
     if [ "$(stat -c %s "$LOG")" -gt "$MOST_FILE" ]; then tail -c $((MOST_FILE / 2)) "$LOG" >"$WORK/tail" && cp "$WORK/tail" "$LOG"; fi
     find "$OUT" -maxdepth 1 -type f ! -name "$NAME.log" ! -name "$NAME.jsonl" -printf '%T@ %p\n' | sort -rn | tail -n +$((MOST_FILES - 1)) |
         cut -d ' ' -f 2- | while read -r file; do rm -f "$file"; done
+}
+
+# Prints a table: passed, failed or skipped for each stage.
+results() {
+    echo
+    awk -F'"' '{ code = $0; sub(/.*"rc":/, "", code); sub(/,.*/, "", code)
+                 printf "%-22s %s\n", $4, code == "null" ? "skipped" : code == 0 ? "passed" : "FAILED (code " code ")" }' "$LINES_OUT"
 }
 
 # shellcheck source=tests/gpu/tools.sh

@@ -4,7 +4,9 @@
 //! The expected values are in `golden/catalogue.json`. The script next to it defines the weights.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::RefUnwindSafe;
 
+use backend::cuda::Precision;
 use backend::{Backend, Error, Input};
 use engine::optim::{Optimizer, Policy, Sgd};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
@@ -13,7 +15,7 @@ use net::models;
 use net::{DropPath, Dropout, Op, ParamSpec, Shape};
 use serde::Deserialize;
 
-use support::numerics::{Example, Formula, cpu, golden, magnitude};
+use support::numerics::{Example, Formula, cpu, cuda, golden, magnitude};
 
 #[derive(Deserialize)]
 struct File {
@@ -273,18 +275,28 @@ fn a_network_of_each_family_equals_the_original() {
     }
 }
 
-/// Tests every recorded network, or those in the environment variable NETWORKS=name,name.
-#[test]
-#[ignore = "minutes, and gigabytes of memory: make test-networks"]
-fn every_network_equals_the_original() {
+/// Calls `check` for every recorded network, or for those in the environment variable NETWORKS=name,name.
+fn check_networks(check: impl Fn(&File, &Net) + RefUnwindSafe) {
     let file = file();
     let wanted = std::env::var("NETWORKS").unwrap_or_default();
     let wanted: Vec<&str> = wanted.split(',').filter(|name| !name.is_empty()).collect();
     // a failing network does not stop the test of the others
-    let fails = |net: &&Net| std::panic::catch_unwind(|| Run::new(cpu(2), &file, net).check(false)).is_err();
+    let fails = |net: &&Net| std::panic::catch_unwind(|| check(&file, net)).is_err();
     let chosen = file.networks.iter().filter(|net| wanted.is_empty() || wanted.contains(&net.name.as_str()));
     let failed: Vec<&str> = chosen.filter(fails).map(|net| net.name.as_str()).collect();
     assert!(failed.is_empty(), "{failed:?} failed; see the messages above");
+}
+
+#[test]
+#[ignore = "minutes, and gigabytes of memory: make test-networks"]
+fn every_network_equals_the_original() {
+    check_networks(|file, net| Run::new(cpu(2), file, net).check(false));
+}
+
+#[test]
+#[ignore = "too large for the emulated GPU: tests/gpu/fourth.sh on a machine with a GPU"]
+fn every_network_equals_the_original_on_a_gpu() {
+    check_networks(|file, net| Run::new(cuda(Precision::F32), file, net).check(false));
 }
 
 /// Networks that golden files other than catalogue.json cover.

@@ -13,7 +13,8 @@ use support::numerics::Case;
 use support::skip;
 
 /// Kernel size, stride and padding.
-const WINDOWS: [[usize; 3]; 8] = [[1, 1, 0], [3, 1, 1], [3, 2, 1], [5, 1, 2], [5, 1, 0], [7, 2, 3], [11, 4, 2], [4, 4, 0]];
+const WINDOWS: [[usize; 3]; 8] =
+    [[1, 1, 0], [3, 1, 1], [3, 2, 1], [5, 1, 2], [5, 1, 0], [7, 2, 3], [11, 4, 2], [4, 4, 0]];
 
 /// Groups, inputs and outputs of a convolution inside a network.
 const GROUPS: [[usize; 3]; 7] =

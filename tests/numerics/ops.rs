@@ -372,3 +372,29 @@ fn check_nan<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
 fn a_nan_is_not_hidden() {
     on_every_backend!(check_nan());
 }
+
+/// Compares the gradient where ReLU's output is NaN with PyTorch's: ReLU passes it (2.15 on the CPU, in f32 and bf16),
+/// and functions with two bounds do not.
+fn check_nan_gradient<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
+    let relu = Op::Norm(Norm::new().residual().relu());
+    for (op, input, passes) in [
+        (Op::Activation(Activation::Relu), 0, true),
+        (relu, 1, true),
+        (Op::Activation(Activation::Relu6), 0, false),
+        (Op::Activation(Activation::HardSigmoid), 0, false),
+    ] {
+        let mut case = Case::random(op, 2, Shape::image(3, 4, 4), 1);
+        let place = 7;
+        case.x[input][place] = f32::NAN;
+        let want = if passes { case.dy.as_ref().expect("a gradient")[place] } else { 0.0 };
+        for &block in blocks {
+            let got = case.run(backend, block, false).dx[input][place];
+            assert_eq!(got, want, "{:?} on {name} in blocks of {block}", case.op);
+        }
+    }
+}
+
+#[test]
+fn a_gradient_passes_a_relu_of_nan() {
+    on_every_backend!(check_nan_gradient());
+}

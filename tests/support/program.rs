@@ -179,7 +179,12 @@ impl Running {
                 return ProgramOutput { status, stdout, stderr, took: self.start.elapsed() };
             }
             let passed = since.elapsed();
-            assert!(passed < on_busy_machine(patience), "{} is still running after {passed:?}\n{}", self.command, self.read("stderr"));
+            assert!(
+                passed < on_busy_machine(patience),
+                "{} is still running after {passed:?}\n{}",
+                self.command,
+                self.read("stderr")
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -190,7 +195,11 @@ impl Running {
         while !done() {
             let status = self.child.try_wait().expect("a child of this process");
             assert_eq!(status, None, "the program ended before: {what}\n{}", self.read("stderr"));
-            assert!(self.start.elapsed() < on_busy_machine(PATIENCE), "waited too long for: {what}\n{}", self.read("stderr"));
+            assert!(
+                self.start.elapsed() < on_busy_machine(PATIENCE),
+                "waited too long for: {what}\n{}",
+                self.read("stderr")
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -139,7 +139,10 @@ fn advice(networks: &[Network], addresses: &[SocketAddr], reach: impl Fn(SocketA
             Some((network, address, thread))
         };
         let started: Vec<_> = common.filter_map(attempt).collect();
-        started.into_iter().filter_map(|(network, address, thread)| Some((network, address, thread.join().ok()?))).collect()
+        started
+            .into_iter()
+            .filter_map(|(network, address, thread)| Some((network, address, thread.join().ok()?)))
+            .collect()
     });
     let (works, ..) = tried.iter().find(|(.., reached)| *reached)?;
     let (broken, address, _) = tried.iter().find(|(.., reached)| !reached)?;

@@ -271,6 +271,26 @@ mod tests {
         assert!((-880..=-870).all(|x| (0.0..2e-38).contains(&exp(x as f32 / 10.0))));
     }
 
+    /// Sets the lanes with 3 where a value is not at most 0.
+    fn passed<S: Vectors>(set: S) -> Vec<f32> {
+        let values = [f32::NAN, -1.0, 0.0, 1.0, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MIN_POSITIVE];
+        let values = [values, values].concat();
+        let mut to = vec![-1.0; S::LANES];
+        store(set, set.unless_at_most(set.zero(), load(set, &values, 0), set.splat(3.0)), &mut to);
+        to
+    }
+
+    #[test]
+    fn only_lanes_that_are_at_most_the_least_become_zero() {
+        let Some(set) = Eight::detect() else { return crate::skip::skip("the processor has no AVX2") };
+        let want = [3.0, 0.0, 0.0, 3.0, 3.0, 0.0, 0.0, 3.0];
+        assert_eq!(passed(set), want);
+        let Some(set) = Sixteen::detect() else {
+            return crate::skip::skip("with AVX-512: the processor does not have it");
+        };
+        assert_eq!(passed(set), [want, want].concat());
+    }
+
     #[test]
     fn rows_become_columns() {
         let Some(set) = Eight::detect() else { return crate::skip::skip("the processor has no AVX2") };

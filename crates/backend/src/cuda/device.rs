@@ -59,7 +59,9 @@ fn tensor_core_note(gpu: Option<&Gpu>) -> String {
     let name = gpu.map_or("the GPU", |gpu| &gpu.name);
     let faster = match gpu.and_then(|gpu| tensor_core_rates(gpu.capability)) {
         Some((halves, Some(tf32))) => {
-            format!("up to {halves} times as fast in bf16 (precision = \"bf16\") and {tf32} times in tf32 (tf32 = true)")
+            format!(
+                "up to {halves} times as fast in bf16 (precision = \"bf16\") and {tf32} times in tf32 (tf32 = true)"
+            )
         }
         Some((halves, None)) => format!("up to {halves} times as fast in f16 (precision = \"f16\")"),
         None => "many times as fast in bf16 (precision = \"bf16\") and tf32 (tf32 = true)".into(),

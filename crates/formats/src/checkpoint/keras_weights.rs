@@ -169,7 +169,8 @@ const UNCHANGED: [usize; 3] = [0, 1, 2];
 /// Returns the numbers that dimensions of a `Permute` layer's output have in its input. Returns `None` if the layer does
 /// not permute the three dimensions of an image.
 fn order_before(permute: &Layer<'_>, order: [usize; 3]) -> Option<[usize; 3]> {
-    let dims: Vec<usize> = permute.config["dims"].as_array()?.iter().filter_map(|d| Some(d.as_u64()? as usize)).collect();
+    let dims: Vec<usize> =
+        permute.config["dims"].as_array()?.iter().filter_map(|d| Some(d.as_u64()? as usize)).collect();
     let is_permutation = dims.len() == 3 && (1..=3).all(|d| dims.contains(&d));
     is_permutation.then(|| order.map(|d| dims[d] - 1))
 }

@@ -42,10 +42,11 @@ pub(in crate::transform) fn fused(a: f32, b: f32, c: f32) -> f32 {
     let part = sum - product;
     let error = (product - (sum - part)) + (c - part);
     let bits = sum.to_bits();
-    let even_and_inexact = u64::from(error.abs() > 0.0) & !bits;
-    let away = u64::from((error > 0.0) == (sum > 0.0));
-    // Adds 1 or -1, or 0 if the last bit is odd or the sum is exact.
-    let odd = bits.wrapping_add(even_and_inexact & 1).wrapping_sub(2 * (even_and_inexact & 1 & (away ^ 1)));
+    // 1 if the sum is inexact and its last bit is even. Then the exact value is between the sum and a neighbour, which is
+    // odd.
+    let step = u64::from(error.abs() > 0.0) & !bits;
+    let is_larger = (error > 0.0) == (sum > 0.0);
+    let odd = if is_larger { bits.wrapping_add(step) } else { bits.wrapping_sub(step) };
     f64::from_bits(odd) as f32
 }
 

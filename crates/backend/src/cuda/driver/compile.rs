@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use super::calls::nvrtc::{self as sys, nvrtcProgram, nvrtcResult};
 use super::status::nvrtc;
 use super::{cache, library};
-use base::fnv;
 use crate::{Error, Precision};
+use base::fnv;
 
 /// The kind of code that NVRTC generates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
