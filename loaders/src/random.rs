@@ -200,7 +200,7 @@ mod tests {
         }
         assert_eq!(largest.clone().range(1.0, 2.0), 2f32.next_down());
         assert_eq!(largest.clone().range(0.5, 0.5), 0.5);
-        // all other draws are as the formula gives them
+        // the formula determines all other draws
         for word in (0..u32::MAX).step_by(9_999_991) {
             let formula = (-3.0 + f64::from(unit(word)) * 8.0) as f32;
             assert_eq!(draws(word).range(-3.0, 5.0), formula, "word {word}");

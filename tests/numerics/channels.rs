@@ -1,6 +1,6 @@
-//! Convolutions for whose number of channels oneDNN has only plain loops: images of many bands, images with fewer channels
-//! than a block, and groups that do not fill blocks. On the CPU they read copies in channel blocks, or their weights have
-//! zeros between them.
+//! oneDNN has only plain loops for images with 16 or more bands (8 with AVX2), for images with fewer channels than a
+//! block, and for groups that do not fill blocks. The CPU backend copies the images into channel blocks, or adds zeros to
+//! the weights.
 
 use std::process::Command;
 
@@ -32,7 +32,7 @@ fn case(conv: Conv, n: usize, x: Shape, k: usize) -> Case {
 fn images_of_many_bands_agree() {
     let bands = [7, 8, 9, 13, 15, 16, 17, 20, 33];
     let layers = bands.into_iter().enumerate().flat_map(|(i, bands)| {
-        // each number of bands with four of the windows
+        // four windows for each number of bands
         WINDOWS.into_iter().skip(i % 2).step_by(2).map(move |window| (bands, window))
     });
     let cases = layers.enumerate().map(|(k, (bands, window))| {
@@ -83,7 +83,7 @@ fn no_number_of_channels_uses_plain_loops() {
     }
 }
 
-/// Runs the tests again with the AVX2 primitives of oneDNN, which differ from those for AVX-512.
+/// Runs the tests again with AVX2, for which oneDNN has other primitives.
 #[test]
 fn channels_agree_with_avx2() {
     if cpu_block() != 16 {

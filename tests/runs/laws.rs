@@ -322,7 +322,7 @@ nodes = [
 ]
 "#;
 
-/// If the copies of an image had one dropout mask, two of them would have the loss of one, as they do without dropout.
+/// With the same dropout mask, two copies of an image would have the loss of a single copy, as without dropout.
 #[test]
 fn each_copy_of_an_image_has_its_own_dropout_mask() {
     for (rate, differs) in [("0.0", false), ("0.5", true)] {

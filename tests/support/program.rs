@@ -158,8 +158,7 @@ pub fn run(ranks: usize, args: &[&str]) -> ProgramOutput {
     start(trireme(ranks, args)).wait(PATIENCE)
 }
 
-/// Returns the time in which a busy machine does what takes `patience` if each runnable task has a core. Multiplies by the
-/// tasks per core in the last minute.
+/// Multiplies `patience` by the number of runnable tasks per core in the last minute, if it is above 1.
 pub fn on_busy_machine(patience: Duration) -> Duration {
     let load = fs::read_to_string("/proc/loadavg").ok();
     let load = load.and_then(|text| text.split(' ').next()?.parse().ok()).unwrap_or(0.0);

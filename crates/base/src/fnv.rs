@@ -1,4 +1,4 @@
-//! A hash for files: its values are the same in every version of the program, unlike those of `std`'s `DefaultHasher`.
+//! A hash for files. Its values never change, while `std`'s `DefaultHasher` may differ between versions of Rust.
 
 /// Returns the 64-bit FNV-1a hash.
 pub fn hash(bytes: &[u8]) -> u64 {

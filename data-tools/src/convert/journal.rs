@@ -274,7 +274,7 @@ pub(super) fn sample_stamp(source: &dyn Source, split: usize, index: u64) -> u64
     source.stamp(split, index).map_or(0, |stamp| stamp_hash(index, stamp))
 }
 
-/// Hashes the number of a sample and the stamp of its file. The journal stores the values, so they must not change.
+/// Hashes a sample's number and its file's stamp. The values must never change, because the journal stores them.
 fn stamp_hash(index: u64, Stamp { bytes, seconds, nanoseconds }: Stamp) -> u64 {
     let numbers = [index, bytes, seconds as u64, nanoseconds as u64];
     fnv::hash(numbers.map(u64::to_le_bytes).as_flattened())

@@ -115,8 +115,8 @@ impl Batch {
         &self.slot.samples.ids
     }
 
-    /// Returns the key of each sample's random draws: its id or, if the order repeats samples, its id and the number of
-    /// its copy. The copies of a sample have different keys.
+    /// Returns the keys of the samples' random draws. The key is the sample's id. If the order repeats samples, it also
+    /// contains the number of the copy.
     pub fn keys(&self) -> &[u64] {
         &self.slot.samples.keys
     }

@@ -260,8 +260,8 @@ fn rounded(
     Rounded::new(bf16, cpu.threads, elems, [r.x[0].bf16, y.bf16], r.train, r.name)
 }
 
-/// Maximum number of weights for which each thread may have its own sums of the weight gradient (64 MB), except for
-/// plain images.
+/// Our own loops need a sum per weight and thread. With more weights than this (64 MB per thread), only plain images use
+/// these loops.
 const MOST_WEIGHTS: usize = 1 << 24;
 
 /// Returns our own loops for the weight gradient of a convolution, or `None` if there are none for its sizes.

@@ -19,8 +19,8 @@ pub(super) trait OwnGradient {
     fn run(&mut self, x: &[f32], dy: &[f32], db: Option<&mut [f32]>) -> &[f32];
 }
 
-// Convolutions without groups: of plain images with few channels, such as grey images, for which oneDNN's own primitive
-// takes 100 times as long, and of channel blocks with large kernels, such as 16x16.
+// Convolutions without groups. For plain images with few channels, such as grey images, oneDNN's own primitive needs 100
+// times as long. It has no vectorised primitive for channel blocks with large kernels, such as 16x16.
 
 /// Number of kernel taps with sums in registers. Nine keep two multiply-add units with a latency of four cycles busy,
 /// and few of them are unused for 3x3 and 5x5 kernels.
@@ -160,7 +160,7 @@ impl OwnGradient for Ungrouped {
     }
 }
 
-/// Copies the first image of `x` into its frame of zeros, which is in plain order.
+/// Copies the first image in `x` into a frame of zeros. The frame has plain order.
 pub(super) fn put_in_frame(image: &TensorDesc, x: &[f32], [top, left, height, width]: [usize; 4], framed: &mut [f32]) {
     let Shape { c, h, w } = image.shape;
     for (channel, row) in (0..c).flat_map(|channel| (0..h).map(move |row| (channel, row))) {

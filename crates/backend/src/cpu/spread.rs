@@ -29,7 +29,7 @@ struct Enlargement {
     merged: usize,
     /// True if a dilated kernel becomes dense, with zero weights in its gaps.
     dense: bool,
-    /// Number of input channels. If the padding of the last channel block is included, its weights are zero.
+    /// Number of input channels. It may include the padding in the last channel block, with zero weights.
     inputs: usize,
 }
 

@@ -43,8 +43,8 @@ impl Cuda {
     }
 }
 
-/// Returns how many multiply-adds the tensor cores of a multiprocessor perform for each multiply-add of its f32 units: of
-/// 16-bit numbers, and of TF32 if they support it. Source: NVIDIA's whitepapers on Volta, Turing, Ampere, Ada and Hopper.
+/// Returns the multiply-add rates of the tensor cores in 16 bits and, if supported, in TF32. The unit is the rate of the
+/// f32 units. Source: NVIDIA's whitepapers on Volta, Turing, Ampere, Ada and Hopper.
 fn tensor_core_rates(capability: (i32, i32)) -> Option<(u32, Option<u32>)> {
     match capability {
         (7, _) => Some((8, None)),

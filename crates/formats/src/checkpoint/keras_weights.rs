@@ -163,7 +163,7 @@ fn is_turned(layer: &Layer<'_>, layers: &BTreeMap<&str, Layer<'_>>) -> bool {
     false
 }
 
-/// The order of the dimensions of images that no `Permute` layer has changed.
+/// The dimensions of an image in their original order.
 const UNCHANGED: [usize; 3] = [0, 1, 2];
 
 /// Returns the numbers that dimensions of a `Permute` layer's output have in its input. Returns `None` if the layer does

@@ -204,12 +204,12 @@ mod tests {
     use super::*;
     use crate::random::Draws;
 
-    /// Compares with the fused multiply-add of the standard library, also where rounding to `f64` first gives another
+    /// Compares with the standard library's `mul_add`, including cases in which rounding to `f64` first changes the
     /// result.
     #[test]
     fn fused_rounds_once() {
         let small = 2f32.powi(-20);
-        // The exact sum is slightly below the middle of two floats, and rounding to f64 gives the middle.
+        // The exact sum is slightly below the middle between two floats. Rounding to f64 moves it to the middle.
         let (a, b, c) = (1.0 + small, 2f32.powi(-24) * (1.0 - small), 1f32.next_up());
         assert_eq!((f64::from(a) * f64::from(b) + f64::from(c)) as f32, c.next_up());
         assert_eq!(fused(a, b, c), c);

@@ -89,7 +89,7 @@ fn unseen(ordinal: usize, count: usize) -> Error {
     Error::Absent { what: "CUDA".into(), why }
 }
 
-/// Returns the properties of the GPU with this number among those in CUDA_VISIBLE_DEVICES, without opening it.
+/// Returns the properties of the GPU with this number in CUDA_VISIBLE_DEVICES, without opening it.
 pub fn properties(ordinal: usize) -> Result<Gpu, Error> {
     let count = gpu_count()?;
     if ordinal >= count {
