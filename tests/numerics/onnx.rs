@@ -14,7 +14,9 @@ use formats::interop::onnx::Network;
 use net::NetSpec;
 use net::models;
 use net::net_toml;
-use net::{Activation, Conv, Linear, Norm, Op, Shape};
+use net::{
+    Activation, Add, Attention, ClassToken, Conv, Flatten, LayerNorm, Linear, Norm, Op, PositionEmbedding, Shape, Token,
+};
 use training::train::save::model::layers;
 
 use support::numerics::{cpu, noise};
@@ -39,6 +41,7 @@ const NETWORKS: &[(&str, usize)] = &[
     ("tf_efficientnet_lite0", 33),
     ("densenet121", 32),
     ("convnext_tiny", 32),
+    ("vit_ti_4", 32),
 ];
 
 /// Returns the scores of these images.
@@ -177,6 +180,27 @@ fn networks_come_back_from_their_own_export() {
     }
 }
 
+/// Attention with a class token and a factor of its own, which no small network of the catalogue has.
+#[test]
+fn attention_comes_back_from_its_own_export() {
+    let mut net = NetSpec::new("tokens", Shape::image(3, 8, 8));
+    let x = net.add("patches", Conv::new(12, 2).stride(2), net.image());
+    let x = net.add("token", ClassToken, x);
+    let x = net.add("positions", PositionEmbedding::default(), x);
+    let x = net.add("norm", LayerNorm::new(), x);
+    let y = net.add("qkv", Conv::new(36, 1).bias(0.0), x);
+    let y = net.add("attention", Attention { scale: Some(0.3), ..Attention::new(3) }, y);
+    let x = net.join("sum", Add, &[y, x]);
+    let x = net.add("first", Token(0), x);
+    let x = net.add("flat", Flatten, x);
+    net.add("fc", Linear::new(10), x);
+    let (path, _, images, wanted) = written("tokens", net.clone(), &[], &PLAIN);
+    let Network { net: back, tensors, .. } = read(&path);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(back.nodes, net.nodes);
+    assert_near("tokens", &scores(&mut filled(back, &tensors), &images), &wanted, 1e-5);
+}
+
 #[test]
 fn layers_come_back_joined_as_in_the_catalogue() {
     let (path, net, ..) = exported("resnet20", 32, false);
@@ -231,6 +255,7 @@ fn weights_of_16_bits_are_read() {
 struct Golden {
     scores: Vec<f32>,
     edges: Vec<f32>,
+    vits: BTreeMap<String, Vec<f32>>,
     parameters: BTreeMap<String, Vec<usize>>,
 }
 
@@ -245,8 +270,11 @@ fn golden() -> (Golden, Vec<f32>) {
 fn files_of_pytorch_give_its_scores() {
     let (golden, images) = golden();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/onnx");
-    let Golden { scores: same, edges, .. } = golden;
-    for (name, wanted) in [("scripted", &same), ("folded", &same), ("dynamo", &same), ("edges", &edges)] {
+    let Golden { scores: same, edges, vits, .. } = golden;
+    let vits = vits.iter().map(|(name, scores)| (name.as_str(), scores));
+    for (name, wanted) in
+        [("scripted", &same), ("folded", &same), ("dynamo", &same), ("edges", &edges)].into_iter().chain(vits)
+    {
         let Network { net, tensors, classes, .. } = read(&folder.join(format!("{name}.onnx")));
         assert_eq!(classes, 5, "{name}");
         assert_near(name, &scores(&mut filled(net, &tensors), &images), wanted, 1e-5);

@@ -2,12 +2,15 @@
 
 `scripted.onnx` comes from the TorchScript exporter, in opset 13, with batch norm kept. `folded.onnx` comes from the same exporter with
 batch norm folded. `dynamo.onnx` comes from the exporter for torch.export. `edges.onnx` has another network, with constants and zeros
-around the layers. `scores.json` has the scores of the images.
+around the layers. `vit_scripted.onnx`, `vit_dynamo.onnx` and `vit_operator.onnx` are vision transformers: with PyTorch's
+`nn.MultiheadAttention`, with `scaled_dot_product_attention` as in timm, and with ONNX's operator for it. `scores.json` has the scores of the
+images.
 """
 
 import json
 from pathlib import Path
 
+import onnx
 import torch
 from torch import nn
 
@@ -91,6 +94,66 @@ class Edges(nn.Module):
         return self.fc(nn.functional.avg_pool2d(x, 2).flatten(1))
 
 
+class Fused(nn.Module):
+    """Attention with one projection for queries, keys and values, as in timm."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, x):
+        n, tokens, width = x.shape
+        q, k, v = self.qkv(x).reshape(n, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        x = nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.proj(x.transpose(1, 2).reshape(n, tokens, width))
+
+
+class Separate(nn.Module):
+    """PyTorch's own module, as in torchvision."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.own = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, x):
+        return self.own(x, x, x, need_weights=False)[0]
+
+
+class Encoder(nn.Module):
+    def __init__(self, width, heads, attention):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, eps=1e-6)
+        self.attn = attention(width, heads)
+        self.scale = nn.Parameter(torch.full((width,), 0.5))
+        self.norm2 = nn.LayerNorm(width, eps=1e-6)
+        self.fc1 = nn.Linear(width, 2 * width)
+        self.fc2 = nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        x = x + self.scale * self.attn(self.norm1(x))
+        return x + self.fc2(nn.functional.gelu(self.fc1(self.norm2(x))))
+
+
+class Vit(nn.Module):
+    def __init__(self, attention=Fused, token=True, width=12, heads=3):
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 4, 4)
+        self.token = nn.Parameter(torch.randn(1, 1, width)) if token else None
+        self.pos_embed = nn.Parameter(torch.randn(1, 16 + token, width))
+        self.block = Encoder(width, heads, attention)
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.head = nn.Linear(width, 5)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        if self.token is not None:
+            x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
+        x = self.norm(self.block(x + self.pos_embed))
+        return self.head(x.mean(1) if self.token is None else x[:, 0])
+
+
 def net(kind=Net):
     torch.manual_seed(1)
     model = kind()
@@ -109,6 +172,27 @@ def images(n):
     return torch.sin(0.37 * torch.arange(n * 3 * 16 * 16, dtype=torch.float64)).float().reshape(n, 3, 16, 16)
 
 
+def vits():
+    """Writes the vision transformers and returns their scores by file."""
+    names = dict(input_names=["x"], output_names=["y"])
+    scripted, dynamo, operator = net(lambda: Vit(Separate)), net(lambda: Vit(token=False)), net(Vit)
+    file = str(HERE / "vit_scripted.onnx")
+    open_batch = dict(dynamic_axes={"x": {0: "n"}})
+    torch.onnx.export(scripted.eval(), (images(1),), file, dynamo=False, opset_version=17, **names, **open_batch)
+    for name, model, opset in [("vit_dynamo", dynamo, 20), ("vit_operator", operator, 23)]:
+        file = str(HERE / f"{name}.onnx")
+        batch = dict(dynamic_shapes=({0: torch.export.Dim("n", min=1, max=64)},))
+        torch.onnx.export(model.eval(), (images(2),), file, dynamo=True, external_data=False, verbose=False, opset_version=opset, **names, **batch)
+        # names of source files
+        graph = onnx.load(file)
+        for node in graph.graph.node:
+            del node.metadata_props[:]
+        onnx.save(graph, file)
+    with torch.no_grad():
+        models = {"vit_scripted": scripted, "vit_dynamo": dynamo, "vit_operator": operator}
+        return {name: model(images(2)).flatten().tolist() for name, model in models.items()}
+
+
 def main():
     x = images(1)
     kept = dict(training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)
@@ -123,8 +207,9 @@ def main():
     with torch.no_grad():
         scores, edges = (net(kind).eval()(images(2)).flatten().tolist() for kind in (Net, Edges))
     parameters = {name: list(value.shape) for name, value in net().named_parameters()}
-    text = {"torch": torch.__version__, "scores": scores, "edges": edges, "parameters": parameters}
+    text = {"torch": torch.__version__, "scores": scores, "edges": edges, "vits": vits(), "parameters": parameters}
     (HERE / "scores.json").write_text(json.dumps(text, indent=1) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

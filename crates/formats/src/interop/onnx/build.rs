@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
-use net::{Activation, Add, Conv, Id, Init, Multiply, NetSpec, Op, Shape};
+use net::{Activation, Add, Channels, Conv, Id, Init, Multiply, NetSpec, Op, Shape, Token};
 
+use super::attention::Scores;
+use super::axes::Axes;
 use super::function::{Binary, Form, Function, ScaledActivation};
-use super::graph::{Graph, Node, Readers};
+use super::graph::{Dim, Graph, Node, Readers};
 use super::names::Names;
 use super::tensor::{Constant, Values};
 
@@ -78,10 +80,10 @@ impl<'a> Build<'a> {
 
     /// Sets the value of `name`, an output of `node`.
     pub fn set(&mut self, node: &Node<'a>, name: &'a str, value: Value) {
-        if let Value::Tensor(view) = value {
-            let same = |input: &&&str| matches!(self.values.get(**input), Some(Value::Tensor(x)) if x.id == view.id);
+        if let Some(id) = value.tensor() {
+            let same = |input: &&&str| self.values.get(**input).and_then(Value::tensor) == Some(id);
             let read = node.inputs.iter().filter(same).count();
-            self.readers.name(view.id, name, read);
+            self.readers.name(id, name, read);
         }
         self.values.insert(name, value);
     }
@@ -165,6 +167,46 @@ impl<'a> Build<'a> {
         }
     }
 
+    /// Returns the number of images if the graph fixes it.
+    pub fn images(&self) -> Option<usize> {
+        match self.graph.inputs.first()?.dims.first()? {
+            Dim::Known(count) => usize::try_from(*count).ok().filter(|count| *count > 0),
+            Dim::Named(_) => None,
+        }
+    }
+
+    /// Returns an input as a tensor of the network and the dimensions that it has in the graph.
+    pub fn axes(&mut self, node: &Node<'a>, at: usize) -> Result<(Id, Axes), String> {
+        if let Value::Arranged(id, axes) = self.value(node, at)? {
+            return Ok((id, axes));
+        }
+        let View { id, layout } = self.view(node, at)?;
+        let axes = Axes::of(layout, self.shapes[id.0], self.images().unwrap_or(1));
+        let axes = axes.ok_or_else(|| format!("it rearranges {}, which is not supported", layout.text()))?;
+        Ok((id, axes))
+    }
+
+    /// Returns the value for a tensor with these dimensions in the graph. Adds a layer if they are a single position or
+    /// a channel shuffle.
+    pub fn settled(&mut self, label: &str, id: Id, mut axes: Axes) -> Result<Value, String> {
+        let x = self.shapes[id.0];
+        if let Some(layout) = axes.layout(x) {
+            return Ok(Value::Tensor(View { id, layout }));
+        }
+        if let Some(groups) = axes.shuffled(x) {
+            let id = self.layer((None, label), Channels::shuffle(x.c, groups), &[id], Vec::new())?;
+            return Ok(Value::Tensor(View { id, layout: Layout::Image }));
+        }
+        let position = std::mem::take(&mut axes.first_position);
+        if x.plane() > 1
+            && let Some(layout) = axes.layout(Shape::vector(x.c))
+        {
+            let id = self.layer((None, label), Token(position), &[id], Vec::new())?;
+            return Ok(Value::Tensor(View { id, layout }));
+        }
+        Ok(Value::Arranged(id, Axes { first_position: position, ..axes }))
+    }
+
     fn made(&mut self, name: &'a str, value: Value) -> Result<View, String> {
         match value {
             Value::Tensor(view) => Ok(view),
@@ -191,16 +233,18 @@ impl<'a> Build<'a> {
                 Err("it reads a strided slice of an image, which is supported only if zero channels are added to it"
                     .into())
             }
-            Value::Grouped(..) => {
-                Err("its input is a sequence of pixels, or channels in groups, which only a normalization may read; \
-                                       attention is not supported"
-                    .into())
+            Value::Arranged(id, axes) => {
+                let sizes: Vec<String> = axes.sizes().iter().map(|n| n.map_or("N".into(), |n| n.to_string())).collect();
+                Err(format!(
+                    "its input is a tensor of {} whose dimensions are rearranged to ({}), which only attention, normalizations and matrix \
+                     products over all channels may read",
+                    self.shapes[id.0],
+                    sizes.join(", ")
+                ))
             }
+            Value::Scores(_) => Err("it reads the products of queries and keys, which only attention may".into()),
             Value::List(_) => {
                 Err("its input is flattened to one dimension over all images. Reshape to (N, -1) instead".into())
-            }
-            Value::Blocks(..) => {
-                Err("its input has its channels split into blocks, which is supported only in a channel shuffle".into())
             }
             Value::Constant(_) => Err(format!("its input {name} is a weight, expected a computed tensor")),
             Value::Sizes(_) | Value::Size(_) => {
@@ -417,12 +461,12 @@ pub(crate) enum Value {
     Padded(View, Padding),
     /// Every n-th row and column of a tensor. If a Pad node then adds channels, the result is a shortcut layer.
     Strided(View, usize),
-    /// A tensor whose channels a reshape has joined into groups, for an instance normalisation.
-    Grouped(View, Groups),
+    /// A tensor, or a part of one, with other dimensions in the graph than a [`Layout`] has.
+    Arranged(Id, Axes),
+    /// The products of queries and keys in attention.
+    Scores(Rc<Scores>),
     /// A tensor reshaped to one dimension (N * F). A Gather node makes images of it again.
     List(View),
-    /// A tensor reshaped to (N, blocks, C / blocks, H, W), as in a channel shuffle.
-    Blocks(View, Blocks),
     /// A part of a layer normalisation, which the graph computes step by step with several nodes.
     Moment(View, Moment),
     /// The result of an unsupported node.
@@ -430,6 +474,14 @@ pub(crate) enum Value {
 }
 
 impl Value {
+    /// Returns the tensor of the network that the value is another name of.
+    fn tensor(&self) -> Option<Id> {
+        match self {
+            Self::Tensor(View { id, .. }) | Self::Arranged(id, _) => Some(*id),
+            _ => None,
+        }
+    }
+
     /// Wraps a list of sizes. If all of them are known, the result is a constant, so that arithmetic with it can be folded.
     pub fn sizes(sizes: Vec<Option<i64>>) -> Self {
         match sizes.iter().copied().collect::<Option<Vec<i64>>>() {
@@ -459,6 +511,8 @@ pub(crate) struct View {
 pub(crate) enum Layout {
     Image,
     Last,
+    /// Sequences (N, T, C). The T positions are those of the image in row-major order.
+    Tokens,
     Flat,
     /// (N, F), flattened from (N, H, W, C) images of this shape. trireme's layers flatten (C, H, W), so the features
     /// must be reordered.
@@ -509,25 +563,13 @@ pub(crate) enum Moment {
     Deviation(f32),
 }
 
-/// Channels that are split into blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Blocks {
-    pub count: usize,
-    /// True after the two channel dimensions were transposed.
-    pub exchanged: bool,
-}
-
-/// Channels that are split into groups.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Groups {
-    pub count: usize,
-    /// The epsilon of the normalisation, if the groups are already normalised.
-    pub normed: Option<f32>,
-}
-
 impl Layout {
     pub fn rank(self) -> i64 {
-        if matches!(self, Self::Flat | Self::FlatLast(_)) { 2 } else { 4 }
+        match self {
+            Self::Image | Self::Last => 4,
+            Self::Tokens => 3,
+            Self::Flat | Self::FlatLast(_) => 2,
+        }
     }
 
     /// Returns the sizes of all dimensions except the batch dimension, for a tensor of shape `x`.
@@ -535,6 +577,7 @@ impl Layout {
         match self {
             Self::Image => vec![x.c, x.h, x.w],
             Self::Last => vec![x.h, x.w, x.c],
+            Self::Tokens => vec![x.plane(), x.c],
             Self::Flat | Self::FlatLast(_) => vec![x.elems()],
         }
     }
@@ -544,6 +587,7 @@ impl Layout {
         match self {
             Self::Image => "images (N, C, H, W)",
             Self::Last => "images (N, H, W, C)",
+            Self::Tokens => "sequences (N, T, C)",
             Self::Flat => "vectors (N, F)",
             Self::FlatLast(_) => "vectors (N, F) flattened from images (N, H, W, C)",
         }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use half::{bf16, f16};
-use net::{Activation, Channels, Init, LayerNorm, LayerScale, Norm, Op};
+use net::{Activation, Channels, Init, LayerNorm, LayerScale, Norm, Op, PositionEmbedding, Shape};
 
 use super::build::{Build, Layout, Moment, Value, View, each_channel};
 use super::function::Binary;
@@ -31,9 +31,12 @@ pub(crate) fn apply<'a>(
     let dims: Vec<usize> = constant.dims.iter().copied().skip_while(|n| *n == 1).collect();
     let fits = match x.layout {
         Layout::Image => dims == [channels, 1, 1],
-        Layout::Last | Layout::Flat => dims == [channels],
+        Layout::Last | Layout::Tokens | Layout::Flat => dims == [channels],
         Layout::FlatLast(_) => false,
     };
+    if of == Binary::Add && !fits && is_embedding(build.shapes[x.id.0], x.layout, &dims) {
+        return embedding(build, node, x, constant.floats());
+    }
     if !fits {
         let (shape, dims) = (build.shapes[x.id.0], &constant.dims);
         return Err(format!(
@@ -55,6 +58,29 @@ pub(crate) fn apply<'a>(
         }
         _ => Err("a tensor and a weight can only be added or multiplied".into()),
     }
+}
+
+/// Returns true if a constant has a number for each position and channel.
+fn is_embedding(x: Shape, layout: Layout, dims: &[usize]) -> bool {
+    match layout {
+        Layout::Image => dims == [x.c, x.h, x.w],
+        Layout::Tokens => dims == [x.plane(), x.c],
+        Layout::Last | Layout::Flat | Layout::FlatLast(_) => false,
+    }
+}
+
+/// Adds a position embedding.
+fn embedding<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, values: Vec<f32>) -> Result<Value, String> {
+    let shape = build.shapes[x.id.0];
+    let values = match x.layout {
+        Layout::Image => {
+            (0..shape.plane()).flat_map(|p| values.iter().skip(p).step_by(shape.plane())).copied().collect()
+        }
+        _ => values,
+    };
+    let weights = vec![("pos_embedding", vec![shape.plane(), shape.c], values)];
+    let id = build.layer((None, node.label()), PositionEmbedding::default(), &[x.id], weights)?;
+    Ok(Value::Tensor(View { id, ..x }))
 }
 
 /// Returns the layer that computes the tensor, if only the current node reads it. Otherwise its weights must not
@@ -265,7 +291,7 @@ pub(crate) fn mean(x: View, of: Option<Moment>, channels: bool) -> Result<Value,
         _ if !channels => {
             Err("a layer normalisation must have both of its means over the last axis, with keepdims=1".into())
         }
-        (Layout::Last | Layout::Flat, None) => Ok(Value::Moment(x, Moment::Mean)),
+        (Layout::Last | Layout::Tokens | Layout::Flat, None) => Ok(Value::Moment(x, Moment::Mean)),
         (_, Some(Moment::Squared)) => Ok(Value::Moment(x, Moment::Variance)),
         _ => {
             Err(format!("means over the last axis of {} are supported only in a layer normalisation", x.layout.text()))

@@ -28,6 +28,7 @@ const FOLDS: &[(&str, Fold)] = &[
     ("Gather", gather),
     ("Max", |_, inputs| binary(inputs, f64::max, |a, b| Some(a.max(b)))),
     ("Min", |_, inputs| binary(inputs, f64::min, |a, b| Some(a.min(b)))),
+    ("Mod", modulo),
     ("Mul", |_, inputs| binary(inputs, |a, b| a * b, i64::checked_mul)),
     ("Neg", |_, inputs| map(first(inputs)?, |x| -x, i64::checked_neg)),
     ("Pow", |_, inputs| binary(inputs, f64::powf, |a, b| a.checked_pow(b.try_into().ok()?))),
@@ -83,7 +84,7 @@ pub(super) fn fold<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Option<
 fn elements_made(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Option<usize>, String> {
     Ok(match node.op {
         "Expand" => Some(elements(&sizes(&input(inputs, 1)?.ints())?)?.saturating_mul(first(inputs)?.values.len())),
-        "Add" | "Div" | "Max" | "Min" | "Mul" | "Pow" | "Sub" if inputs.len() == 2 => {
+        "Add" | "Div" | "Max" | "Min" | "Mod" | "Mul" | "Pow" | "Sub" if inputs.len() == 2 => {
             Some(elements(&broadcast(&first(inputs)?.dims, &input(inputs, 1)?.dims)?)?)
         }
         "Gather" => Some(first(inputs)?.values.len().saturating_mul(input(inputs, 1)?.values.len().max(1))),
@@ -221,6 +222,14 @@ fn binary(
         }
     };
     Ok(Constant { dims, values })
+}
+
+/// Computes the remainder, which has the sign of the divisor.
+fn modulo(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    if node.int("fmod", 0) != 0 {
+        return Err("fmod=1 is not supported".into());
+    }
+    binary(inputs, |a, b| a - b * (a / b).floor(), |a, b| a.checked_rem_euclid(b).filter(|_| b > 0))
 }
 
 fn clip(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {

@@ -3,7 +3,8 @@
 //! - [`read`] and `survey`: read a file, convert it node by node, and reject cycles. `graph`, `tensor`, `message`: the
 //!   content of the file.
 //! - `build`: the network under construction and the values of the graph. `operators`, and `interop/ops` for layers:
-//!   convert one operator each. `windows`, `channels`: shared parts of these.
+//!   convert one operator each. `windows`, `channels`, `attention`: shared parts of these. `axes`: tensors whose
+//!   dimensions the graph splits and reorders.
 //! - `fold`: constant folding.
 //! - `function`: activations that exporters write as several nodes. `fuse`: merges layers. `names`: derives PyTorch's
 //!   module paths.
@@ -11,6 +12,8 @@
 //! A file may come from an untrusted source. Lengths are checked against the file before memory is allocated, and
 //! errors about unsupported parts name the node. External data is not supported.
 
+pub(super) mod attention;
+pub(super) mod axes;
 pub(super) mod build;
 pub(super) mod channels;
 mod fold;

@@ -123,9 +123,6 @@ enum Stop {
 }
 
 fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
-    if ATTENTION.contains(&node.op) {
-        return Err(Stop::Unsupported("attention is not supported".into()));
-    }
     if !node.is_own() {
         return Err(Stop::Unsupported(format!(
             "it is of the domain \"{}\", but only ONNX's own operators are supported. Use the graph from before a runtime optimised it, \
@@ -151,8 +148,6 @@ fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
     operators::check_inputs(node).map_err(Stop::Unsupported)?;
     handler(build, node).map_err(Stop::Unsupported)
 }
-
-const ATTENTION: [&str; 3] = ["Attention", "MultiHeadAttention", "GroupQueryAttention"];
 
 /// Number of inputs that a message lists.
 const MOST_NAMED: usize = 5;

@@ -3,9 +3,15 @@
 use net::{Attention, LEAST_NORM, MASK, MOST_SCALE, PositionBias};
 
 use super::Attribute::{Int, Ints};
+use crate::interop::onnx::attention::operator;
+use crate::interop::onnx::build::Operator;
 use super::{Code, Layer, LayerWriter, Layers, NO_SEQUENCES, OpMapping, Values, parameter};
 
 impl OpMapping for Attention {
+    fn onnx_operators() -> &'static [Operator] {
+        &[("Attention", 7, operator)]
+    }
+
     fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
         Ok(if is_plain(self) { plain(self, writer, x) } else { windowed(self, writer, x) })
     }

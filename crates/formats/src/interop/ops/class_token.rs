@@ -2,23 +2,23 @@
 
 use net::ClassToken;
 
+use super::Attribute::Int;
 use super::{Code, Layer, LayerWriter, Layers, NO_SEQUENCES, OpMapping, Values, parameter};
 
 impl OpMapping for ClassToken {
-    /// Pads the sequence with zeros at the front and adds the token to them.
+    /// Repeats the token for each image and puts it before the sequence.
     fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
         let (c, tokens) = (writer.layer.x[0].c, writer.layer.y.plane());
         // size 0 means the batch size
         let shape = writer.ints("shape", &[0, c as i64, 1, tokens as i64 - 1]);
         let rest = writer.node("Reshape", &[&x[0], &shape], "rest", &[]);
-        let pads = writer.ints("pads", &[0, 0, 0, 1, 0, 0, 0, 0]);
-        let padded = writer.node("Pad", &[rest, pads], "padded", &[]);
-        let mut first = vec![0.0; c * tokens];
-        for (row, value) in first.chunks_exact_mut(tokens).zip(writer.values("class_token")) {
-            row[0] = value;
-        }
-        let first = writer.weight("class_token", &[c, 1, tokens], &first);
-        Ok(writer.output("Add", &[padded, first], &[]))
+        let images = writer.node("Shape", &[&x[0]], "images", &[("end", Int(1))]);
+        let vector = writer.ints("vector", &[c as i64, 1, 1]);
+        let all = writer.node("Concat", &[images, vector], "all", &[("axis", Int(0))]);
+        let values = writer.values("class_token");
+        let token = writer.weight("class_token", &[1, c, 1, 1], &values);
+        let repeated = writer.node("Expand", &[token, all], "repeated", &[]);
+        Ok(writer.output("Concat", &[repeated, rest], &[("axis", Int(3))]))
     }
 
     fn to_torch(&self, layer: &Layer<'_>, _: &str, v: &[String]) -> Result<Code, String> {

@@ -5,9 +5,10 @@ use serde_json::json;
 
 use super::Attribute::Int;
 use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use crate::interop::onnx::attention::class_token;
 use crate::interop::onnx::build::{ANY, Build, Layout, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
-use crate::interop::onnx::operators::reshape::joined_sizes;
+use crate::interop::onnx::operators::size::joined_sizes;
 
 impl OpMapping for Concat {
     fn onnx_operators() -> &'static [Operator] {
@@ -32,10 +33,18 @@ impl OpMapping for Concat {
     }
 }
 
+fn is_tensor(value: &Value) -> bool {
+    matches!(value, Value::Tensor(_) | Value::Arranged(..) | Value::Function(..))
+}
+
 fn concat<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
-    if !matches!(build.value(node, 0)?, Value::Tensor(_) | Value::Function(..)) {
-        return joined_sizes(build, node);
+    match build.value(node, 0)? {
+        Value::Tensor(_) | Value::Function(..) => {}
+        Value::Constant(_) if is_tensor(&build.value(node, node.inputs.len() - 1)?) => {
+            return class_token(build, node);
+        }
+        _ => return joined_sizes(build, node),
     }
     let views = (0..node.inputs.len()).map(|at| build.view(node, at)).collect::<Result<Vec<View>, _>>()?;
     let (layout, axis) = (views[0].layout, node.int("axis", 1));
@@ -45,6 +54,7 @@ fn concat<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let channels = match layout {
         Layout::Image => [1, -3].contains(&axis),
         Layout::Last => [3, -1].contains(&axis),
+        Layout::Tokens => [2, -1].contains(&axis),
         Layout::Flat => [1, -1].contains(&axis),
         Layout::FlatLast(_) => false,
     };

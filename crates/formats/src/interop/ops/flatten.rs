@@ -47,6 +47,7 @@ pub(crate) fn flat<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View) -> Resul
         _ => build.layer((None, node.label()), Flatten, &[x.id], Vec::new())?,
     };
     let shape = build.shapes[x.id.0];
-    let layout = if x.layout == Layout::Last && shape.plane() > 1 { Layout::FlatLast(shape) } else { Layout::Flat };
+    let channels_last = matches!(x.layout, Layout::Last | Layout::Tokens);
+    let layout = if channels_last && shape.plane() > 1 { Layout::FlatLast(shape) } else { Layout::Flat };
     Ok(Value::Tensor(View { id, layout }))
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::Attribute::Float;
 use super::{Code, Layer, LayerWriter, Layers, OpMapping};
 use crate::interop::export::keras::layers::exact;
-use crate::interop::onnx::build::{Build, Groups, Operator, Value, View};
+use crate::interop::onnx::build::{Build, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::tensor::Constant;
 
@@ -53,7 +53,11 @@ impl OpMapping for GroupNorm {
 fn instance<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["epsilon"])?;
     let (scale, bias) = (build.constant(node, 1)?, build.constant(node, 2)?);
-    if let Value::Grouped(view, Groups { count, normed: None }) = build.value(node, 0)? {
+    if let Value::Arranged(x, axes) = build.value(node, 0)? {
+        let shape = build.shapes[x.0];
+        let count = axes.groups(shape).ok_or_else(|| {
+            format!("it normalises a tensor of {shape} with rearranged dimensions; supported is (N, groups, -1)")
+        })?;
         let all = |constant: &Rc<Constant>, wanted: f32| {
             let values = constant.floats();
             values.len() == count && values.iter().all(|value| *value == wanted)
@@ -63,7 +67,10 @@ fn instance<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String>
                 "it has a scale or bias for each group of channels; only weights for each channel are supported".into(),
             );
         }
-        return Ok(Value::Grouped(view, Groups { count, normed: Some(node.eps()?) }));
+        let [scale, bias] = [("weight", 1.0), ("bias", 0.0)].map(|(field, n)| (field, vec![shape.c], vec![n; shape.c]));
+        let norm = GroupNorm { groups: count, eps: node.eps()? };
+        let id = build.layer((None, node.label()), norm, &[x], vec![scale, bias])?;
+        return Ok(Value::Arranged(id, axes));
     }
     let x = build.image(node, 0)?;
     let groups = build.shapes[x.id.0].c;

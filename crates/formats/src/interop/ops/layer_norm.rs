@@ -47,6 +47,7 @@ fn layer<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let axis = node.int("axis", -1);
     let fits = match x.layout {
         Layout::Last => [-1, 3].contains(&axis),
+        Layout::Tokens => [-1, 2].contains(&axis),
         Layout::Flat => [-1, 1].contains(&axis),
         Layout::Image | Layout::FlatLast(_) => false,
     };

@@ -1,13 +1,13 @@
 //! Fully connected layers: Gemm, and MatMul with a weight. A MatMul of channels-last images becomes a 1x1 convolution.
 
-use std::rc::Rc;
-
-use net::{Conv, Init, Linear};
+use net::{Conv, Id, Init, Linear};
 use serde_json::json;
 
 use super::Attribute::Int;
 use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign, with_relu};
 use crate::interop::export::keras::layers::activation;
+use crate::interop::onnx::attention;
+use crate::interop::onnx::axes::Axes;
 use crate::interop::onnx::build::{Build, Layout, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::tensor::Constant;
@@ -51,11 +51,20 @@ fn gemm<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     if node.int("transA", 0) != 0 {
         return Err("transA=1 is not supported, because each row of A must be one image".into());
     }
-    let x = build.view(node, 0)?;
+    let rows = match build.value(node, 0)? {
+        Value::Arranged(id, axes) => Some((id, axes)),
+        _ => None,
+    };
+    let x = match rows {
+        Some((id, _)) => View { id, layout: Layout::Flat },
+        None => build.view(node, 0)?,
+    };
     if !matches!(x.layout, Layout::Flat | Layout::FlatLast(_)) {
         return Err(format!("it reads {}, expected vectors (N, F)", x.layout.text()));
     }
-    let weight = factor(build, node)?;
+    let Value::Constant(weight) = build.value(node, 1)? else {
+        return Err(format!("its input {} is computed, but must be a weight in the file", node.inputs[1]));
+    };
     let mut matrix = Matrix::of(&weight)?;
     if node.int("transB", 0) == 0 {
         matrix = matrix.across();
@@ -63,17 +72,48 @@ fn gemm<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     matrix = matrix.reading(x.layout)?;
     let (alpha, beta) = (node.float("alpha", 1.0), node.float("beta", 1.0));
     matrix.values.iter_mut().for_each(|value| *value *= alpha);
+    let bias = match build.given(node, 2)? {
+        Some(bias) => {
+            per_class(&bias, matrix.rows)?;
+            let values: Vec<f32> = bias.floats().iter().map(|value| beta * value).collect();
+            Some(if values.len() == 1 { values.repeat(matrix.rows) } else { values })
+        }
+        None => None,
+    };
+    if let Some((id, axes)) = rows {
+        return of_each(build, node, (id, axes), matrix, bias);
+    }
     let mut weights = vec![("weight", vec![matrix.rows, matrix.columns], matrix.values)];
     let mut linear = plain(matrix.rows);
-    if let Some(bias) = build.given(node, 2)? {
-        per_class(&bias, matrix.rows)?;
-        let values: Vec<f32> = bias.floats().iter().map(|value| beta * value).collect();
-        let values = if values.len() == 1 { values.repeat(matrix.rows) } else { values };
+    if let Some(values) = bias {
         linear = linear.bias_from(Init::UniformFanIn);
         weights.push(("bias", vec![values.len()], values));
     }
     let id = build.layer((Some(node.inputs[1]), node.label()), linear, &[x.id], weights)?;
     Ok(Value::Tensor(View { id, layout: Layout::Flat }))
+}
+
+/// Adds a 1x1 convolution, which multiplies the channels of each position by a matrix. The channels must be the last
+/// dimension in the graph.
+fn of_each<'a>(
+    build: &mut Build<'a>,
+    node: &Node<'a>,
+    (id, axes): (Id, Axes),
+    Matrix { rows, columns, values }: Matrix,
+    bias: Option<Vec<f32>>,
+) -> Result<Value, String> {
+    let shape = build.shapes[id.0];
+    if !axes.has_last(shape.c) {
+        return Err(format!("it multiplies a part of the channels of {shape} by a weight; only all channels are supported"));
+    }
+    let mut conv = Conv::new(rows, 1).init(Init::HeNormalFanOut);
+    let mut weights = vec![("weight", vec![rows, columns, 1, 1], values)];
+    if let Some(values) = bias {
+        conv = conv.bias_from(Init::UniformFanIn);
+        weights.push(("bias", vec![values.len()], values));
+    }
+    let id = build.layer((Some(node.inputs[1]), node.label()), conv, &[id], weights)?;
+    build.settled(node.label(), id, axes.with_last(rows))
 }
 
 /// Returns an error unless C has one number per class or a single number. In other shapes, the first dimension could be
@@ -86,37 +126,31 @@ fn per_class(bias: &Constant, classes: usize) -> Result<(), String> {
     }
 }
 
-/// Reads x times a weight as a linear layer, or as a 1x1 convolution if x is a channels-last image.
+/// Reads x times a weight as a linear layer, or as a 1x1 convolution if x has positions. Two tensors of the network are a
+/// product of attention.
 fn product<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&[])?;
     if matches!(build.value(node, 0)?, Value::Constant(_)) {
         return Err("a weight times a tensor mixes rows of the image; only a tensor times a weight is supported".into());
     }
-    let x = build.view(node, 0)?;
-    let weight = factor(build, node)?;
-    let Matrix { rows, columns, values } = Matrix::of(&weight)?.across().reading(x.layout)?;
-    let names = (Some(node.inputs[1]), node.label());
-    let layout = if x.layout == Layout::Last { x.layout } else { Layout::Flat };
-    let id = match x.layout {
-        Layout::Flat | Layout::FlatLast(_) => {
-            build.layer(names, plain(rows), &[x.id], vec![("weight", vec![rows, columns], values)])?
-        }
-        Layout::Last => {
-            let conv = Conv::new(rows, 1).init(Init::HeNormalFanOut);
-            build.layer(names, conv, &[x.id], vec![("weight", vec![rows, columns, 1, 1], values)])?
-        }
-        Layout::Image => {
-            return Err("it multiplies along the rows of images (N, C, H, W); channels must come last".into());
-        }
+    let Value::Constant(weight) = build.value(node, 1)? else { return attention::product(build, node) };
+    let matrix = Matrix::of(&weight)?.across();
+    let x = match build.value(node, 0)? {
+        Value::Arranged(id, axes) => return of_each(build, node, (id, axes), matrix, None),
+        _ => build.view(node, 0)?,
     };
-    Ok(Value::Tensor(View { id, layout }))
-}
-
-/// Returns the second factor, which must be a weight.
-fn factor<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Rc<Constant>, String> {
-    match build.value(node, 1)? {
-        Value::Constant(constant) => Ok(constant),
-        _ => Err("it multiplies two computed tensors, as attention does; attention is not supported".into()),
+    match x.layout {
+        Layout::Flat | Layout::FlatLast(_) => {
+            let Matrix { rows, columns, values } = matrix.reading(x.layout)?;
+            let weights = vec![("weight", vec![rows, columns], values)];
+            let id = build.layer((Some(node.inputs[1]), node.label()), plain(rows), &[x.id], weights)?;
+            Ok(Value::Tensor(View { id, layout: Layout::Flat }))
+        }
+        Layout::Last | Layout::Tokens => {
+            let input = build.axes(node, 0)?;
+            of_each(build, node, input, matrix, None)
+        }
+        Layout::Image => Err("it multiplies along the rows of images (N, C, H, W); channels must come last".into()),
     }
 }
 

@@ -69,7 +69,7 @@ fn batch<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         );
     }
     let x = build.view(node, 0)?;
-    if matches!(x.layout, Layout::Last | Layout::FlatLast(_)) {
+    if matches!(x.layout, Layout::Last | Layout::Tokens | Layout::FlatLast(_)) {
         return Err(format!("it reads {}, but channels must be the second dimension", x.layout.text()));
     }
     let kept = node.float("momentum", 0.9);

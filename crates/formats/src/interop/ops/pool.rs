@@ -247,6 +247,7 @@ fn mean<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let plane = match x.layout {
         Layout::Image => axes == [2, 3],
         Layout::Last => axes == [1, 2],
+        Layout::Tokens => axes == [1],
         Layout::Flat | Layout::FlatLast(_) => false,
     };
     if !plane {

@@ -3,6 +3,8 @@
 
 use std::rc::Rc;
 
+use super::size;
+use crate::interop::onnx::attention;
 use crate::interop::onnx::build::{Build, Operator, Value, View};
 use crate::interop::onnx::channels;
 use crate::interop::onnx::function::{Binary, Form, Function, Unary};
@@ -58,6 +60,12 @@ pub(crate) fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> 
     // with one input, Max and Min return the input
     if matches!(of, Binary::Max | Binary::Min) && node.inputs.len() == 1 {
         return build.value(node, 0);
+    }
+    if let Some(value) = size::binary(build, node, of)? {
+        return Ok(value);
+    }
+    if let Some(value) = attention::binary(build, node, of)? {
+        return Ok(value);
     }
     if let Some(value) = channels::binary(build, node, of)? {
         return Ok(value);

@@ -3,7 +3,8 @@
 
 pub(crate) mod element;
 mod pass;
-pub(crate) mod reshape;
+mod reshape;
+pub(crate) mod size;
 mod window;
 
 use super::build::{Handler, Operator};
@@ -11,7 +12,7 @@ use super::graph::Node;
 use crate::interop::ops::onnx_operators;
 
 fn all() -> impl Iterator<Item = &'static Operator> {
-    let others = [element::OPERATORS, pass::OPERATORS, reshape::OPERATORS, window::OPERATORS];
+    let others = [element::OPERATORS, pass::OPERATORS, reshape::OPERATORS, size::OPERATORS, window::OPERATORS];
     onnx_operators().chain(others.into_iter().flatten())
 }
 

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use crate::interop::onnx::attention;
 use crate::interop::onnx::build::{Build, Layout, Operator, Value};
 use crate::interop::onnx::channels::cast;
 use crate::interop::onnx::graph::Node;
@@ -29,16 +30,12 @@ fn constant<'a>(_: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     }
 }
 
-/// Removes the softmax at the end of the network, because the loss includes it. Nodes that change the probabilities
+/// Reads the softmax of attention. Removes the softmax at the end of the network, because the loss includes it. Nodes that change the probabilities
 /// must not follow.
 fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
-    let ends = |reader: &&Node<'_>| reader.inputs.iter().any(|input| node.outputs.contains(input));
-    if let Some(reader) = build.graph.nodes.iter().find(ends).filter(|reader| reader.op == "MatMul") {
-        return Err(format!(
-            "node {} multiplies its output with a tensor, as attention does; attention is not supported",
-            reader.label()
-        ));
+    if let Some(weights) = attention::softmax(build, node)? {
+        return Ok(weights);
     }
     end(build, node)?;
     let x = build.view(node, 0)?;
@@ -46,6 +43,7 @@ fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let classes = match x.layout {
         Layout::Image => [1, -3].contains(&axis),
         Layout::Last => [3, -1].contains(&axis),
+        Layout::Tokens => [2, -1].contains(&axis),
         Layout::Flat | Layout::FlatLast(_) => [1, -1].contains(&axis),
     };
     if !classes || build.shapes[x.id.0].plane() != 1 {
@@ -78,8 +76,8 @@ fn end<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<(), String> {
             }
             (Some(reader), _) => {
                 return Err(format!(
-                    "a softmax is supported only at the end, because the loss includes it, but node {} ({}) reads its output; \
-                     remove that node",
+                    "a softmax is supported only in attention, and at the end, because the loss includes it, but node {} ({}) \
+                     reads its output; remove that node",
                     reader.label(),
                     reader.op
                 ));

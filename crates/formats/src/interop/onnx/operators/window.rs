@@ -43,7 +43,10 @@ fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     if let Value::Sizes(sizes) = build.value(node, 0)? {
         return of_sizes(build, node, &sizes);
     }
-    let x = build.image(node, 0)?;
+    let x = match build.value(node, 0)? {
+        Value::Arranged(..) | Value::Tensor(View { layout: Layout::Tokens, .. }) => return of_axes(build, node),
+        _ => build.image(node, 0)?,
+    };
     let shape = build.shapes[x.id.0];
     let [starts, ends] = [(1, "starts"), (2, "ends")].map(|(at, name)| build.numbers(node, at, name));
     let (starts, ends) = (starts?, ends?);
@@ -77,6 +80,25 @@ fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
              at a regular step, are supported"
         )),
     }
+}
+
+/// Reads a slice of a tensor that is not an image.
+fn of_axes<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    let (id, mut own) = build.axes(node, 0)?;
+    let list = |at: usize, name: &str| build.numbers(node, at, name);
+    let (Some(starts), Some(ends)) = (list(1, "starts")?, list(2, "ends")?) else {
+        return Err("it has no starts or no ends".into());
+    };
+    let axes = list(3, "axes")?.unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let steps = list(4, "steps")?.unwrap_or_else(|| vec![1; starts.len()]);
+    if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] || steps.iter().any(|step| *step != 1) {
+        return Err("its starts, ends and axes must have equal lengths, and its steps must be 1".into());
+    }
+    for ((start, end), axis) in starts.into_iter().zip(ends).zip(axes) {
+        let size = own.size(axis)?;
+        own = own.sliced(axis, range(start, end, size))?;
+    }
+    build.settled(node.label(), id, own)
 }
 
 /// Largest number of cells that a crop removes on one side. It limits the kernel size of the convolution.

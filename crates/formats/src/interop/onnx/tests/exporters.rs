@@ -282,7 +282,7 @@ fn channels_may_come_last_from_the_input_on() {
         node("MatMul", &["d", "fc.weight"], "y"),
     ];
     let bytes = model(17, &[Err("N"), Ok(5), Ok(6), Ok(2)], &tensors, &nodes);
-    refused(&bytes, &["/d/Reshape (Reshape)", "5x5x6", "[-1, 80]"]);
+    refused(&bytes, &["/d/Reshape (Reshape)", "[N, 5, 6, 5]", "[-1, 80]"]);
     let bytes = model(17, &[Err("N"), Ok(8), Ok(2), Ok(2)], &tensors, &nodes);
     let net = network(&bytes).unwrap();
     assert_eq!(net.net.input, Shape::image(2, 8, 2));
@@ -370,5 +370,6 @@ fn attention_is_refused_by_name() {
     refused(&between(&[], &attention), &["/b/MatMul (MatMul)", "attention"]);
     let shares = [node("Softmax", &["a"], "s"), node("MatMul", &["s", "a"], "b")];
     refused(&between(&[], &shares), &["/s/Softmax (Softmax)", "attention"]);
-    refused(&between(&[], &[node("Attention", &["a"], "b")]), &["/b/Attention (Attention)", "attention"]);
+    let masked = node("Attention", &["a", "a", "a", "a"], "b");
+    refused(&between(&[], &[masked]), &["/b/Attention (Attention)", "mask"]);
 }

@@ -253,7 +253,7 @@ fn sizes_of_zero_keep_the_input_size() {
     for shape in [&[-1, 0][..], &[0, 0], &[0, -1], &[-1, 5]] {
         assert_eq!(kinds(&with(shape, 0)), ["conv", "avgpool", "flatten", "linear"], "{shape:?}");
     }
-    refused(&with(&[-1, 0], 1), &["/d/Reshape (Reshape)", "reshapes 5 to [-1, 0]"]);
+    refused(&with(&[-1, 0], 1), &["/d/Reshape (Reshape)", "[N, 5, 1, 1] to [-1, 0]"]);
     let squeezed = changed(|_, own| own[3] = node("Squeeze", &["c"], "d"));
     refused(&squeezed, &["/d/Squeeze (Squeeze)", "without axes", "axes 2 and 3"]);
 }

@@ -1,0 +1,436 @@
+//! Tensors of the network whose dimensions the graph splits, joins and reorders, as it does around attention.
+
+use net::Shape;
+
+use super::build::Layout;
+
+/// A dimension of a tensor of the network. Height and width are one dimension, the positions in row-major order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dimension {
+    Images,
+    Channels,
+    Positions,
+}
+
+/// Elements along a dimension, at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stride {
+    pub of: Dimension,
+    pub size: usize,
+    pub step: usize,
+}
+
+/// One dimension in the graph. Its strides are nested, the outermost first. An axis of size 1 has none.
+pub(crate) type Axis = Vec<Stride>;
+
+/// The dimensions in the graph of a tensor or of a part of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Axes {
+    pub axes: Vec<Axis>,
+    pub first_channel: usize,
+    pub first_position: usize,
+    /// The graph multiplies the tensor by this number.
+    pub factor: f64,
+}
+
+pub(crate) fn images(count: usize) -> Axis {
+    vec![Stride { of: Dimension::Images, size: count, step: 1 }]
+}
+
+pub(crate) fn channels(count: usize) -> Axis {
+    axis(Dimension::Channels, count, 1)
+}
+
+pub(crate) fn positions(count: usize) -> Axis {
+    axis(Dimension::Positions, count, 1)
+}
+
+fn axis(of: Dimension, size: usize, step: usize) -> Axis {
+    if size == 1 { Vec::new() } else { vec![Stride { of, size, step }] }
+}
+
+impl Axes {
+    /// Returns the axes of a whole tensor of shape `x`. The graph has `count` images, or 1 if the number may vary.
+    /// Returns `None` for vectors with the features of (H, W, C).
+    pub fn of(layout: Layout, x: Shape, count: usize) -> Option<Self> {
+        let (n, c) = (images(count), channels(x.c));
+        let (h, w) = (axis(Dimension::Positions, x.h, x.w), positions(x.w));
+        let axes = match layout {
+            Layout::Image => vec![n, c, h, w],
+            Layout::Last => vec![n, h, w, c],
+            Layout::Tokens => vec![n, positions(x.plane()), c],
+            Layout::Flat => vec![n, c],
+            Layout::FlatLast(_) => return None,
+        };
+        Some(Self { axes, first_channel: 0, first_position: 0, factor: 1.0 })
+    }
+
+    /// Returns the layout of a whole tensor of shape `x`, or `None` if it has no layout.
+    pub fn layout(&self, x: Shape) -> Option<Layout> {
+        let count = self.axes.first()?.first()?.size;
+        let all = [Layout::Image, Layout::Last, Layout::Tokens, Layout::Flat];
+        // vectors have a single position
+        let fits = |layout: &Layout| *layout != Layout::Flat || x.plane() == 1;
+        all.into_iter().filter(fits).find(|layout| Self::of(*layout, x, count).as_ref() == Some(self))
+    }
+
+    /// Returns the axis of all channels of a tensor, if it comes last and no other axis has channels.
+    pub fn has_last(&self, all: usize) -> bool {
+        self.first_channel == 0 && self.factor == 1.0 && self.axes.last() == Some(&channels(all))
+    }
+
+    /// Replaces the last axis by that of `count` channels.
+    pub fn with_last(mut self, count: usize) -> Self {
+        if let Some(last) = self.axes.last_mut() {
+            *last = channels(count);
+        }
+        self
+    }
+
+    /// Returns the sizes of all axes. `None` stands for an axis with the images.
+    pub fn sizes(&self) -> Vec<Option<i64>> {
+        let size = |axis: &Axis| (!has_images(axis)).then(|| size(axis) as i64);
+        self.axes.iter().map(size).collect()
+    }
+
+    /// Returns the size of an axis, or the number of images in it.
+    pub fn size(&self, axis: i64) -> Result<usize, String> {
+        self.at(axis).map(|at| size(&self.axes[at]))
+    }
+
+    /// Returns the index of an axis, which counts from the end if it is negative.
+    fn at(&self, axis: i64) -> Result<usize, String> {
+        let rank = self.axes.len();
+        let at = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
+        let at = usize::try_from(at).ok().filter(|at| *at < rank);
+        at.ok_or_else(|| format!("axis {axis} is out of range for a tensor with {rank} dimensions"))
+    }
+
+    pub fn transposed(mut self, perm: &[i64]) -> Result<Self, String> {
+        let order = perm.iter().map(|axis| self.at(*axis)).collect::<Result<Vec<usize>, _>>()?;
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        if !sorted.into_iter().eq(0..self.axes.len()) {
+            return Err(format!("its perm must list each of the {} dimensions once, got {perm:?}", self.axes.len()));
+        }
+        self.axes = order.iter().map(|at| self.axes[*at].clone()).collect();
+        Ok(self)
+    }
+
+    /// Gives the elements other dimensions. A size of `None` or -1 is computed from the others. If the tensor's number
+    /// of images may vary, `varies` is true.
+    pub fn reshaped(mut self, sizes: &[Option<i64>], varies: bool) -> Result<Self, String> {
+        let refuse = || {
+            let show = |sizes: &[Option<i64>]| {
+                let shown: Vec<String> = sizes.iter().map(|n| n.map_or("N".into(), |n| n.to_string())).collect();
+                shown.join(", ")
+            };
+            format!(
+                "it reshapes [{}] to [{}], which does not keep whole dimensions together",
+                show(&self.sizes()),
+                show(sizes)
+            )
+        };
+        let mut rest: Vec<Stride> = self.axes.iter().flatten().rev().copied().collect();
+        let images = rest.iter().find(|stride| stride.of == Dimension::Images).map_or(1, |stride| stride.size);
+        let total: usize = rest.iter().map(|stride| stride.size).product();
+        let open = |size: &Option<i64>| matches!(size, None | Some(-1));
+        let unknown = sizes.iter().filter(|size| open(size)).count();
+        // of two unknown sizes, only one is that of the images
+        let known = |size: &Option<i64>| match size {
+            None if unknown == 2 => Some(images),
+            None | Some(-1) => None,
+            Some(n) => Some(usize::try_from(*n).unwrap_or(0)),
+        };
+        let others = sizes.iter().filter_map(known).try_fold(1usize, |product, n| product.checked_mul(n));
+        let missing = others.filter(|others| *others > 0 && total.is_multiple_of(*others)).ok_or_else(refuse)?;
+        let missing = total / missing;
+        if sizes.iter().filter(|size| known(size).is_none()).count() > 1 || (unknown == 0 && missing != 1) {
+            return Err(refuse());
+        }
+        let mut axes = Vec::new();
+        // files that were exported with one image have 1 instead of their number, mostly in front
+        let may_have_images = |place: usize| !varies || place == 0 || sizes.get(place).is_some_and(open);
+        for (place, size) in sizes.iter().enumerate() {
+            let own = may_have_images(place);
+            let mut axis = taken(&mut rest, known(size).unwrap_or(missing), own).ok_or_else(refuse)?;
+            // a single image between two axes belongs to the first one, so that the channels have an axis of their own
+            let stays = (!varies || open(size)) && (place + 2 >= sizes.len() || !may_have_images(place + 1));
+            let next = rest.last().filter(|next| next.of == Dimension::Images && next.size == 1);
+            if let (true, Some(single)) = (stays && known(size) != Some(1), next.copied()) {
+                rest.pop();
+                axis.push(single);
+            }
+            axes.push(axis);
+        }
+        if !rest.is_empty() {
+            return Err(refuse());
+        }
+        self.axes = axes;
+        Ok(self)
+    }
+
+    /// Selects one index of an axis and removes the axis.
+    pub fn selected(self, axis: i64, index: i64) -> Result<Self, String> {
+        let at = self.at(axis)?;
+        let size = size(&self.axes[at]);
+        let from_front = if index < 0 { index.saturating_add(size as i64) } else { index };
+        let index = usize::try_from(from_front).ok().filter(|index| *index < size);
+        let index = index.ok_or_else(|| format!("an index along axis {axis} is out of range for a size of {size}"))?;
+        let mut selected = self.sliced(axis, index..index + 1)?;
+        selected.axes.remove(at);
+        Ok(selected)
+    }
+
+    /// Selects a range of an axis.
+    pub fn sliced(mut self, axis: i64, range: std::ops::Range<usize>) -> Result<Self, String> {
+        let at = self.at(axis)?;
+        let axis = &mut self.axes[at];
+        if range == (0..size(axis)) {
+            return Ok(self);
+        }
+        if has_images(axis) {
+            return Err("it selects some of the images".into());
+        }
+        if range.is_empty() {
+            return Err("it selects nothing".into());
+        }
+        let refuse = "it selects a part of an axis that crosses dimensions of the tensor";
+        let left = range.len();
+        let mut start = range.start;
+        let mut strides = Vec::new();
+        while let Some((outer, inner)) = axis.split_first().map(|(outer, inner)| (*outer, inner.to_vec())) {
+            let each = size(&inner);
+            let first = start / each;
+            let whole = start.is_multiple_of(each) && left.is_multiple_of(each);
+            // otherwise the range is within one element of the outer stride
+            if !whole && start % each + left > each {
+                return Err(refuse.into());
+            }
+            match outer.of {
+                Dimension::Channels => self.first_channel += first * outer.step,
+                Dimension::Positions => self.first_position += first * outer.step,
+                Dimension::Images => {}
+            }
+            if whole {
+                strides.extend((left > each).then_some(Stride { size: left / each, ..outer }));
+                strides.extend(inner);
+                break;
+            }
+            start %= each;
+            *axis = inner;
+        }
+        self.axes[at] = merged(strides);
+        Ok(self)
+    }
+
+    /// Removes axes of size 1.
+    pub fn squeezed(mut self, axes: &[i64]) -> Result<Self, String> {
+        let mut places = axes.iter().map(|axis| self.at(*axis)).collect::<Result<Vec<usize>, _>>()?;
+        places.sort_unstable();
+        for place in places.into_iter().rev() {
+            if !self.axes[place].is_empty() {
+                return Err(format!("it removes axis {place}, whose size is not 1"));
+            }
+            self.axes.remove(place);
+        }
+        Ok(self)
+    }
+
+    /// Adds axes of size 1. The numbers are indices of the result.
+    pub fn unsqueezed(mut self, axes: &[i64]) -> Result<Self, String> {
+        let rank = (self.axes.len() + axes.len()) as i64;
+        let mut places: Vec<i64> =
+            axes.iter().map(|axis| if *axis < 0 { axis.saturating_add(rank) } else { *axis }).collect();
+        places.sort_unstable();
+        for place in places {
+            let place = usize::try_from(place).ok().filter(|place| *place <= self.axes.len());
+            self.axes.insert(place.ok_or("its axes are out of range")?, Vec::new());
+        }
+        Ok(self)
+    }
+
+    /// Returns the number of groups if the axes are (N, groups, all other elements in a group) of a tensor of shape `x`.
+    pub fn groups(&self, x: Shape) -> Option<usize> {
+        let [n, groups, rest] = &self.axes[..] else { return None };
+        let all = [channels(x.c), positions(x.plane())].concat();
+        let joined = merged([groups.clone(), rest.clone()].concat());
+        let of_channels = groups.iter().all(|stride| stride.of == Dimension::Channels);
+        let whole = self.first_channel == 0 && self.first_position == 0 && self.factor == 1.0;
+        (whole && has_images(n) && of_channels && joined == all).then(|| size(groups))
+    }
+
+    /// Returns the number of groups if the axes are those of an image of shape `x` whose groups of channels are
+    /// interleaved.
+    pub fn shuffled(&self, x: Shape) -> Option<usize> {
+        let &[outer, inner] = self.axes.get(1)?.as_slice() else { return None };
+        let channels = |stride: Stride| stride.of == Dimension::Channels;
+        let interleaved = outer.step == 1 && inner.step == outer.size && inner.size * outer.size == x.c;
+        let plain = Self::of(Layout::Image, x, size(self.axes.first()?))?;
+        let rest = [&self.axes[..1], &plain.axes[1..2], &self.axes[2..]].concat();
+        (channels(outer) && channels(inner) && interleaved && Self { axes: rest, ..self.clone() } == plain)
+            .then_some(inner.size)
+    }
+}
+
+fn has_images(axis: &Axis) -> bool {
+    axis.iter().any(|stride| stride.of == Dimension::Images)
+}
+
+fn size(axis: &[Stride]) -> usize {
+    axis.iter().map(|stride| stride.size).product()
+}
+
+/// Takes the strides of an axis of this size from `rest`, which begins with the last stride. Returns `None` if they
+/// cannot be divided like this.
+fn taken(rest: &mut Vec<Stride>, size: usize, may_have_images: bool) -> Option<Axis> {
+    let (mut left, mut axis) = (size, Vec::new());
+    while let Some(stride) = rest.last().copied() {
+        let images = stride.of == Dimension::Images;
+        // a single image can be in any axis that may have images: the first of these
+        if left == 1 && !(images && stride.size == 1 && may_have_images && size == 1 && axis.is_empty()) {
+            break;
+        }
+        if images && !may_have_images {
+            return None;
+        }
+        rest.pop();
+        if left.is_multiple_of(stride.size) {
+            left /= stride.size;
+            axis.push(stride);
+        } else if stride.size.is_multiple_of(left) && !images {
+            let inner = stride.size / left;
+            axis.push(Stride { size: left, step: stride.step * inner, ..stride });
+            rest.push(Stride { size: inner, ..stride });
+            left = 1;
+        } else {
+            return None;
+        }
+    }
+    (left == 1).then(|| merged(axis))
+}
+
+/// Joins neighbouring strides that together are a single one.
+fn merged(strides: Vec<Stride>) -> Axis {
+    let mut axis: Axis = Vec::new();
+    for stride in strides {
+        match axis.last_mut() {
+            Some(last)
+                if last.of == stride.of && stride.of != Dimension::Images && last.step == stride.size * stride.step =>
+            {
+                *last = Stride { size: last.size * stride.size, ..stride };
+            }
+            _ => axis.push(stride),
+        }
+    }
+    axis
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape { c: 12, h: 2, w: 3 };
+
+    /// Returns the elements of the axes in C order as (channel, position), for one image.
+    fn elements(axes: &Axes) -> Vec<(usize, usize)> {
+        let strides: Vec<Stride> = axes.axes.iter().flatten().copied().collect();
+        (0..size(&strides))
+            .map(|mut element| {
+                let (mut channel, mut position) = (axes.first_channel, axes.first_position);
+                for stride in strides.iter().rev() {
+                    let offset = element % stride.size * stride.step;
+                    element /= stride.size;
+                    match stride.of {
+                        Dimension::Channels => channel += offset,
+                        Dimension::Positions => position += offset,
+                        Dimension::Images => {}
+                    }
+                }
+                (channel, position)
+            })
+            .collect()
+    }
+
+    fn known(sizes: &[i64]) -> Vec<Option<i64>> {
+        sizes.iter().copied().map(Some).collect()
+    }
+
+    /// Each operation moves elements as it does in NumPy: the values are computed with plain loops.
+    #[test]
+    fn elements_move_as_in_numpy() {
+        let image = Axes::of(Layout::Image, SHAPE, 1).unwrap();
+        let channels_first: Vec<(usize, usize)> = (0..12).flat_map(|c| (0..6).map(move |p| (c, p))).collect();
+        assert_eq!(elements(&image), channels_first);
+        let tokens = image.clone().reshaped(&known(&[1, 12, 6]), true).unwrap().transposed(&[0, 2, 1]).unwrap();
+        let channels_last: Vec<(usize, usize)> = (0..6).flat_map(|p| (0..12).map(move |c| (c, p))).collect();
+        assert_eq!((elements(&tokens), tokens.layout(SHAPE)), (channels_last, Some(Layout::Tokens)));
+        // queries, keys and values of two heads: (N, 6, 3, 2, 2) to (3, N, 2, 6, 2)
+        let parts = tokens.reshaped(&[None, Some(6), Some(3), Some(2), Some(-1)], true).unwrap();
+        let parts = parts.transposed(&[2, 0, 3, 1, 4]).unwrap();
+        assert_eq!(parts.sizes(), [Some(3), None, Some(2), Some(6), Some(2)]);
+        let keys = parts.selected(0, 1).unwrap();
+        let expected: Vec<(usize, usize)> =
+            (0..2).flat_map(|head| (0..6).flat_map(move |p| (0..2).map(move |d| (4 + 2 * head + d, p)))).collect();
+        assert_eq!(elements(&keys), expected);
+        let joined = keys.transposed(&[0, 2, 1, 3]).unwrap().reshaped(&[None, Some(6), Some(4)], true).unwrap();
+        assert_eq!((joined.axes[2].clone(), joined.first_channel), (channels(4), 4));
+        let squeezed = joined.clone().unsqueezed(&[0, -1]).unwrap().squeezed(&[4, 0]).unwrap();
+        assert_eq!(squeezed, joined);
+    }
+
+    #[test]
+    fn slices_stay_within_a_dimension() {
+        let tokens = Axes::of(Layout::Tokens, SHAPE, 1).unwrap();
+        let first = tokens.clone().selected(1, 0).unwrap();
+        assert_eq!(elements(&first), (0..12).map(|c| (c, 0)).collect::<Vec<_>>());
+        let last = tokens.clone().selected(1, -1).unwrap();
+        assert_eq!(elements(&last)[3], (3, 5));
+        let joined = tokens.clone().reshaped(&known(&[1, 72]), true).unwrap();
+        assert_eq!(elements(&joined.clone().sliced(1, 24..36).unwrap()), (0..12).map(|c| (c, 2)).collect::<Vec<_>>());
+        assert_eq!(elements(&joined.clone().sliced(1, 27..30).unwrap()), [(3, 2), (4, 2), (5, 2)]);
+        assert!(joined.sliced(1, 20..30).is_err());
+        assert!(tokens.clone().selected(1, 6).is_err() && tokens.clone().selected(3, 0).is_err());
+        assert!(Axes::of(Layout::Tokens, SHAPE, 2).unwrap().selected(0, 0).is_err());
+    }
+
+    #[test]
+    fn images_stay_in_one_axis() {
+        let tokens = |count| Axes::of(Layout::Tokens, SHAPE, count).unwrap();
+        // with a fixed number, they can be joined with any axis
+        let first = tokens(1).transposed(&[1, 0, 2]).unwrap().reshaped(&known(&[6, 3, 4]), false).unwrap();
+        assert_eq!(first.sizes(), [Some(6), None, Some(4)]);
+        let back = first.reshaped(&known(&[6, 1, 12]), false).unwrap().transposed(&[1, 0, 2]).unwrap();
+        assert_eq!(back, tokens(1));
+        // rows of a matrix
+        let first = tokens(1).transposed(&[1, 0, 2]).unwrap();
+        let rows = first.clone().reshaped(&known(&[6, 12]), false).unwrap();
+        assert!(rows.has_last(12));
+        assert_eq!(rows.reshaped(&known(&[6, 1, 12]), false).unwrap(), first);
+        let rows = first.clone().reshaped(&[None, Some(12)], true).unwrap();
+        assert!(rows.has_last(12));
+        assert_eq!(rows.reshaped(&[Some(6), None, Some(12)], true).unwrap(), first);
+        let rows = tokens(2).reshaped(&known(&[12, 12]), false).unwrap();
+        assert_eq!(rows.clone().reshaped(&known(&[2, 6, 12]), false).unwrap(), tokens(2));
+        assert!(rows.reshaped(&known(&[3, 4, 12]), false).is_err());
+        let varies = tokens(1).transposed(&[1, 0, 2]).unwrap();
+        assert!(varies.clone().reshaped(&known(&[6, 3, 4]), true).is_err());
+        assert!(varies.reshaped(&[Some(6), None, Some(4)], true).is_ok());
+        for sizes in
+            [&[None, None, None][..], &[Some(1), Some(5), Some(-1)], &[Some(0), Some(72)], &[Some(1), Some(71)]]
+        {
+            assert!(tokens(1).reshaped(sizes, true).is_err(), "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn groups_and_shuffles_are_recognised() {
+        let image = Axes::of(Layout::Image, SHAPE, 1).unwrap();
+        let grouped = |groups| image.clone().reshaped(&[None, Some(groups), Some(-1)], true).unwrap();
+        assert_eq!([1, 4, 12].map(|count| grouped(count).groups(SHAPE)), [Some(1), Some(4), Some(12)]);
+        assert_eq!((grouped(24).groups(SHAPE), image.groups(SHAPE)), (None, None));
+        let blocks = image.clone().reshaped(&known(&[1, 3, 4, 2, 3]), true).unwrap();
+        let mixed = blocks.transposed(&[0, 2, 1, 3, 4]).unwrap().reshaped(&known(&[1, 12, 2, 3]), true).unwrap();
+        assert_eq!((mixed.shuffled(SHAPE), image.shuffled(SHAPE)), (Some(3), None));
+    }
+}
