@@ -24,8 +24,9 @@ use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, Slot, Te
 
 enum WeightGradient {
     Primitive(Product),
-    /// Our own loops compute the gradient in plain order, and the primitive copies it into the layout of the weights.
-    Own(Box<dyn OwnGradient>, Primitive),
+    /// Our own loops compute the gradient in plain order, and the primitive copies it into the layout of the weights. The
+    /// flag is true for channel blocks without groups, where a frame is better if oneDNN is fast in it.
+    Own(Box<dyn OwnGradient>, Primitive, bool),
 }
 
 /// A convolution or linear layer planned for a fixed batch size.
@@ -74,7 +75,8 @@ impl Plan {
         let slow = matches!(&plan.backward_weights, Some(WeightGradient::Primitive(b)) if b.is_slow());
         if let (true, Some(own)) = (slow, own_gradient(cpu, op, x, y, r.name)?) {
             let copy = reorder(&cpu.engine, &plan.weights.as_plain()?, &plan.weights, r.name)?;
-            plan.backward_weights = Some(WeightGradient::Own(own, copy));
+            let in_blocks = op.groups == 1 && x.block != 1;
+            plan.backward_weights = Some(WeightGradient::Own(own, copy, in_blocks));
         }
         Ok(plan)
     }
@@ -240,9 +242,14 @@ impl Plan {
         self.backward_weights.is_some()
     }
 
-    /// Returns true if a pass uses oneDNN's plain loops, which are slow.
+    /// Returns true if a pass uses oneDNN's plain loops, which are slow, or our own loops that replace them in channel
+    /// blocks.
     pub fn is_slow(&self) -> bool {
-        let weights = matches!(&self.backward_weights, Some(WeightGradient::Primitive(p)) if p.is_slow());
+        let weights = match &self.backward_weights {
+            Some(WeightGradient::Primitive(product)) => product.is_slow(),
+            Some(WeightGradient::Own(_, _, in_blocks)) => *in_blocks,
+            None => false,
+        };
         weights || self.forward.is_slow() || self.backward_data.as_ref().is_some_and(Product::is_slow)
     }
 }
@@ -297,7 +304,7 @@ impl Planned<Cpu> for Plan {
 
     fn state_bytes(&self) -> usize {
         let weights = match &self.backward_weights {
-            Some(WeightGradient::Own(own, _)) => own.bytes(),
+            Some(WeightGradient::Own(own, ..)) => own.bytes(),
             Some(WeightGradient::Primitive(_)) | None => 0,
         };
         let plain = self.plain.as_ref().map_or(0, PlainCopies::bytes);
@@ -384,7 +391,7 @@ impl WeightGradient {
         dparams: &mut Arena<Cpu>,
     ) -> Result<(), Error> {
         match self {
-            Self::Own(own, copy) => {
+            Self::Own(own, copy, _) => {
                 let plain = own.run(x, dy, slots.get(1).map(|&bias| dparams.get_mut(bias)));
                 let dw = dparams.get_mut(slots[0]);
                 copy.run(engine, &mut [(arg::SRC, Data::Read(plain)), (arg::DST, Data::Write(dw))])

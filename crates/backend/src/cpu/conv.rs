@@ -150,3 +150,32 @@ pub(super) fn plan_in_frame(
     let (inner, is_slow) = of(&op.clone().pads([0; 4]), &request)?;
     if is_slow { Ok(None) } else { relayout::in_frame(cpu, r, inner, &framed, [top, left]).map(Some) }
 }
+
+#[cfg(test)]
+mod tests {
+    use net::Op;
+
+    use super::*;
+    use crate::Backend;
+
+    /// Returns the names of the code that computes a convolution of 16 channels in blocks.
+    fn implementation(cpu: &Cpu, conv: Conv) -> String {
+        let op = Op::Conv(conv);
+        let x = [TensorDesc { block: cpu.block, ..TensorDesc::plain(2, Shape::image(16, 32, 32)) }];
+        let shapes = [x[0].shape];
+        cpu.plan(&PlanRequest::alone("conv", &op, &shapes, &x)).unwrap().implementation()
+    }
+
+    /// With padding 4, oneDNN 2.6 has no fast weight gradient for 5x5 kernels. In a frame it has, also in bf16. For 16x16
+    /// kernels it has none at all.
+    #[test]
+    fn own_weight_gradients_in_blocks_are_the_last_choice() {
+        let wide = Conv::new(32, 5).pad(4);
+        let names = implementation(&Cpu::new(1).unwrap(), wide.clone());
+        assert!(!names.contains("own") && !names.contains("ref"), "{names}");
+        let names = implementation(&Cpu::in_emulated_bf16(1).unwrap(), wide);
+        assert!(names.starts_with("bf16:"), "{names}");
+        let names = implementation(&Cpu::new(1).unwrap(), Conv::new(32, 16).stride(16));
+        assert!(names.contains(" own "), "{names}");
+    }
+}
