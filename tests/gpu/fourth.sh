@@ -63,7 +63,11 @@ else
 fi
 for recipe in cifar10-resnet20 cifar10-airbench94; do
     for seed in ${SEEDS:-1 2}; do
-        if [ -n "${DATA:-}" ]; then stage "$recipe-$seed" 240 bash -c "whole $recipe $seed"; else leave_out "$recipe-$seed" 'DATA is not set'; fi
+        if [ -z "${DATA:-}" ]; then
+            leave_out "$recipe-$seed" 'DATA is not set'
+        else
+            stage "$recipe-$seed" 240 bash -c "whole $recipe $seed"
+        fi
     done
 done
 
