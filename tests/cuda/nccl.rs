@@ -29,8 +29,8 @@ fn train(setting: &Setting, out: &str, ranks: usize, fault: &str, more: &[&str])
     gpu::train(setting, out, ranks, more, &variables)
 }
 
-/// A group of one rank needs no other GPU, and its sums change nothing. This checks the numbers and structures of NCCL's
-/// interface that `cuda/nccl.rs` defines itself.
+/// On a single rank, sums change nothing and need no second GPU. This checks the constants and structures for NCCL that
+/// `cuda/nccl.rs` defines.
 #[test]
 fn a_group_of_one_rank_changes_no_value() {
     let device = cuda(Precision::F32);

@@ -16,7 +16,7 @@ use support::skip;
 const WINDOWS: [[usize; 3]; 8] =
     [[1, 1, 0], [3, 1, 1], [3, 2, 1], [5, 1, 2], [5, 1, 0], [7, 2, 3], [11, 4, 2], [4, 4, 0]];
 
-/// Groups, inputs and outputs of a convolution inside a network.
+/// Groups, input channels and output channels.
 const GROUPS: [[usize; 3]; 7] =
     [[3, 12, 12], [5, 20, 20], [7, 21, 14], [2, 26, 26], [13, 13, 26], [4, 20, 12], [2, 10, 6]];
 

@@ -322,7 +322,7 @@ nodes = [
 ]
 "#;
 
-/// With the same dropout mask, two copies of an image would have the loss of a single copy, as without dropout.
+/// With the same dropout mask, two copies would have the same loss as a single copy. Without dropout they do.
 #[test]
 fn each_copy_of_an_image_has_its_own_dropout_mask() {
     for (rate, differs) in [("0.0", false), ("0.5", true)] {

@@ -210,8 +210,8 @@ fn residuals_and_statistics_resume_to_the_same_bits() {
     assert!(state.residuals.len() == 3 && moved > 100, "{} workers, {moved} residuals", state.residuals.len());
 }
 
-/// Tests the random draws of policies, flips that alternate between epochs, and copies of an image in a batch, each with its
-/// own dropout mask.
+/// Tests random draws in policies, flips that alternate between epochs, and dropout masks when a batch has copies of an
+/// image.
 #[test]
 fn policies_and_repeats_resume_to_the_same_bits() {
     let list = "\"pad_crop(2, reflect)\", \"alternating_flip\", \"rand_augment\", \"augmix(3, 2)\"";
