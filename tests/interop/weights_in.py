@@ -4,6 +4,7 @@ PHOTOS has folders `train` and `val` with a folder of photos for each class. Wit
 """
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -40,17 +41,31 @@ NETWORKS = {
 }
 
 
-def network(name, classes):
-    """Returns a network of torchvision or timm with its own weights and statistics."""
+def network(name, classes, side=64):
+    """Returns a network of torchvision or timm with random weights and the statistics of noise images of this size."""
     torch.manual_seed(7)
     theirs = getattr(torchvision.models, name, None)
     more = {"init_weights": True} if name == "googlenet" else {}
     net = theirs(num_classes=classes, **more) if theirs else timm.create_model(name, num_classes=classes)
     with torch.no_grad():
-        for key, value in net.state_dict().items():
-            if key.endswith(("running_mean", "running_var")):
-                value.copy_(torch.rand_like(value) * 0.5 + 0.5 * key.endswith("var"))
+        [net.train()(torch.randn(8, 3, side, side)) for _ in range(30)]
     return net.eval()
+
+
+def expected(net, value):
+    """Changes the last layer so that the probabilities depend on the image. Returns the probabilities."""
+    last = [layer for layer in net.modules() if isinstance(layer, (torch.nn.Linear, torch.nn.Conv2d))][-1]
+    with torch.no_grad():
+        logits = net(torch.from_numpy(value))
+        # SqueezeNet has a ReLU after its last layer
+        if isinstance(last, torch.nn.Linear):
+            last.bias -= logits.mean(0)
+        size = logits.std(0).mean()
+        last.weight /= size
+        last.bias /= size
+        found = softmax(net(torch.from_numpy(value)).numpy())
+    assert found.max() < 0.99 and (found.max(0) - found.min(0)).max() > 1e-3, "all images have the same probabilities"
+    return found
 
 
 def save(net, form, folder, name):
@@ -75,15 +90,14 @@ def check_network(trireme, folder, name):
     if not photos.exists():
         pictures(photos, side, 3)
     shown = sorted(photos.glob("*/[012].png"))
-    net = network(name, 12)
+    net = network(name, 12, side)
+    value = ((pixels(shown).astype("f8") / 255 - 0.5) / 0.25).transpose(0, 3, 1, 2).astype("f4")
+    wanted = expected(net, value)
     file, more = save(net, form, folder, name)
     model = folder / f"{name}.h5"
     sizes = ["--transform", f"resize({side})", "--transform", f"center_crop({side})"]
     run(trireme, "import", file, "--model", name, *sizes, "--transform", "normalize(0.5,0.25)", "-o", model, *more)
-    value = ((pixels(shown).astype("f8") / 255 - 0.5) / 0.25).transpose(0, 3, 1, 2).astype("f4")
-    with torch.no_grad():
-        expected = softmax(net(torch.from_numpy(value)).numpy())
-    far(f"{name}, {form}", probabilities(trireme, model, shown), expected, EXACT)
+    far(f"{name}, {form}", probabilities(trireme, model, shown), wanted, EXACT)
     # export the imported model again: the names and values must equal the original
     back = folder / f"{name}-back.safetensors"
     run(trireme, "export", model, "--to", "safetensors", "-o", back)
@@ -101,8 +115,8 @@ def check_forms(trireme, folder):
     state = {**net.state_dict(), "bn1.bias": torch.full((1,), 0.25).expand(64)}
     net.load_state_dict(state)
     value = ((pixels(shown).astype("f8") / 255 - 0.5) / 0.25).transpose(0, 3, 1, 2).astype("f4")
-    with torch.no_grad():
-        expected = softmax(net(torch.from_numpy(value)).numpy())
+    wanted = expected(net, value)
+    state.update({key: net.state_dict()[key] for key in ("fc.weight", "fc.bias")})
     head = {"fc.weight": state["fc.weight"][:, :, None, None], "fc.bias": state["fc.bias"][None]}
     forms = {"repeated": {"model": state, "seed": 2**64 - 1}, "pixel": {**state, **head}}
     forms["negative"] = {**state, "fc.weight": torch._neg_view(state["fc.weight"])}
@@ -113,10 +127,38 @@ def check_forms(trireme, folder):
         torch.save(form, file)
         if name != "negative":
             run(*words)
-            far(f"resnet18, {name}", probabilities(trireme, model, shown), expected, EXACT)
+            far(f"resnet18, {name}", probabilities(trireme, model, shown), wanted, EXACT)
             continue
         done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
-        assert done.returncode == 1 and 'mark "neg"' in done.stderr, done.stderr
+        assert done.returncode == 1 and "neg bit" in done.stderr, done.stderr
+
+
+def documented_rules(file):
+    """Returns the options for the rules (`match`) in docs/finetune.md that belong to this file."""
+    text = (ROOT / "docs/finetune.md").read_text()
+    block = text[text.index(f'from = "{file}"') :].split("\n    ]\n")[0]
+    return [word for rule in re.findall(r"\['(.*?)', '(.*?)'\]", block) for word in ("--match", *rule)]
+
+
+def check_timm(trireme, folder):
+    """Imports weights with timm's names by the rules in docs/finetune.md."""
+    for theirs, ours, side in [("vit_base_patch16_224", "vit_b_16", 224), ("convnext_tiny", "convnext_tiny", 64)]:
+        torch.manual_seed(7)
+        net, photos = timm.create_model(theirs, num_classes=12).eval(), folder / f"noise-{side}"
+        # some parameters start at 0
+        with torch.no_grad():
+            [value.add_(0.02 * torch.randn_like(value)) for value in net.parameters()]
+        if not photos.exists():
+            pictures(photos, side, 3)
+        shown = sorted(photos.glob("*/[012].png"))
+        value = ((pixels(shown).astype("f8") / 255 - 0.5) / 0.25).transpose(0, 3, 1, 2).astype("f4")
+        wanted = expected(net, value)
+        file, model = folder / f"{theirs}.safetensors", folder / f"timm-{ours}.h5"
+        save_file({key: value.contiguous() for key, value in net.state_dict().items()}, file)
+        transforms = (f"resize({side})", f"center_crop({side})", "normalize(0.5,0.25)")
+        words = [word for transform in transforms for word in ("--transform", transform)]
+        run(trireme, "import", file, "--model", ours, *words, *documented_rules(file.name), "-o", model, "--force")
+        far(f"timm's {theirs}", probabilities(trireme, model, shown), wanted, EXACT)
 
 
 def lite0(folder):
@@ -199,6 +241,7 @@ def main():
             check_network(trireme, folder, name)
         if name == "resnet18":
             check_forms(trireme, folder)
+    check_timm(trireme, folder)
     file = check_lite0(trireme, folder, photos)
     if photos:
         check_tuning(trireme, folder, photos, file)

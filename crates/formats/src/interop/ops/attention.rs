@@ -22,7 +22,8 @@ impl OpMapping for Attention {
         if is_plain(self) {
             let parts =
                 format!("{}.view(-1, 3, {heads}, {channels}, {}).transpose(3, 4).unbind(1)", v[0], shape.plane());
-            let value = format!("F.scaled_dot_product_attention(*{parts}).transpose(2, 3)");
+            let scale = scale.map_or(String::new(), |scale| format!(", scale={scale:?}"));
+            let value = format!("F.scaled_dot_product_attention(*{parts}{scale}).transpose(2, 3)");
             return Ok(Code::plain(format!("{value}.reshape(-1, {}, {}, {})", heads * channels, shape.h, shape.w)));
         }
         let mut parameters = Vec::new();
@@ -79,9 +80,9 @@ impl OpMapping for Attention {
     }
 }
 
-/// Returns true if attention is over the whole plane, without a bias and with the usual factor.
+/// Returns true if attention is over the whole plane, without a bias and without cosines.
 fn is_plain(op: &Attention) -> bool {
-    *op == Attention::new(op.heads)
+    *op == Attention { scale: op.scale, ..Attention::new(op.heads) }
 }
 
 /// Computes in the order (images, heads, channels, positions), so that only the softmax needs a transposition.
