@@ -30,8 +30,8 @@ fn constant<'a>(_: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     }
 }
 
-/// Reads the softmax of attention. Removes the softmax at the end of the network, because the loss includes it. Nodes that change the probabilities
-/// must not follow.
+/// Reads the softmax of attention. Removes the softmax at the end of the network, because the loss includes it.
+/// Nodes that change the probabilities must not follow.
 fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
     if let Some(weights) = attention::softmax(build, node)? {
