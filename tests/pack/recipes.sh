@@ -38,13 +38,13 @@ tcl=/usr/share/modules/init/bash
 if [ -e "$lmod" ]; then loads "$lmod" lua && loads "$lmod" tcl && echo 'Lmod loads both modules'; else skip recipes::lmod 'no Lmod'; fi
 if [ -e "$tcl" ]; then loads "$tcl" tcl && echo 'Environment Modules loads the module'; else skip recipes::tcl 'no Environment Modules'; fi
 
-if "$python" -c 'import easybuild.main' 2>/dev/null; then
+if [ -e "$lmod" ] && "$python" -c 'import easybuild.main' 2>/dev/null; then
     PATH="$(dirname "$(command -v "$python")"):/usr/share/lmod/lmod/libexec:$PATH" "$python" -m easybuild.main --dry-run --robot \
         --allow-use-as-root-and-accept-consequences --prefix "$work/easybuild" "$recipes"/*.eb >"$work/log" 2>&1 ||
         { tail -n 5 "$work/log" >&2; exit 1; }
     echo "EasyBuild finds all $(grep -c '\.eb (module: ' "$work/log") modules"
 else
-    skip recipes::easybuild 'no EasyBuild in PYTHON'
+    skip recipes::easybuild 'no EasyBuild in PYTHON, or no Lmod'
 fi
 
 if "$python" -c 'import rattler_build' 2>/dev/null; then
