@@ -114,6 +114,13 @@ pub fn start(mut program: Command) -> Running {
     Running { child, start: Instant::now(), output, command }
 }
 
+/// Returns a time limit, multiplied by the environment variable `TRIREME_TEST_SLOWER` if it is set. An emulator of
+/// another processor needs it.
+fn longer(limit: Duration) -> Duration {
+    let factor = std::env::var("TRIREME_TEST_SLOWER").map(|factor| factor.parse().expect("an integer"));
+    limit * factor.unwrap_or(1)
+}
+
 /// Returns a command that runs `program` on `ranks` ranks, or without mpirun if `ranks` is 0.
 pub fn on_ranks(ranks: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
     if ranks == 0 {
@@ -162,7 +169,7 @@ impl Running {
     /// Waits for the end of the program. Panics if this takes longer than `patience`.
     #[track_caller]
     pub fn wait(mut self, patience: Duration) -> ProgramOutput {
-        let since = Instant::now();
+        let (since, patience) = (Instant::now(), longer(patience));
         loop {
             if let Some(status) = self.child.try_wait().expect("a child of this process") {
                 let (stdout, stderr) = (self.read("stdout"), self.read("stderr"));
@@ -180,7 +187,7 @@ impl Running {
         while !done() {
             let status = self.child.try_wait().expect("a child of this process");
             assert_eq!(status, None, "the program ended before: {what}\n{}", self.read("stderr"));
-            assert!(self.start.elapsed() < PATIENCE, "waited too long for: {what}\n{}", self.read("stderr"));
+            assert!(self.start.elapsed() < longer(PATIENCE), "waited too long for: {what}\n{}", self.read("stderr"));
             std::thread::sleep(Duration::from_millis(5));
         }
     }
