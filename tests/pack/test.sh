@@ -32,7 +32,7 @@ for release in "${releases[@]}"; do
     [ -z "$intel" ] || cp -r "$intel" "$bare/impi"
     cp "$ROOT/tests/pack/inside.sh" "$bare/root/"
     # emulated processes cannot read each other's memory
-    LIMIT=${CROSS:+5400} bare_run "$bare" env ${CROSS:+OMPI_MCA_btl_vader_single_copy_mechanism=none} bash /root/inside.sh
+    LIMIT=${CROSS:+5400} bare_run "$bare" env ${CROSS:+EMULATED=1 OMPI_MCA_btl_vader_single_copy_mechanism=none} bash /root/inside.sh
     bare_keep "$bare" "$PARTS/debs-$release"
     bare_unmount "$bare"
 done
