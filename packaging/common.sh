@@ -9,13 +9,13 @@ PARTS=$TARGET/pack
 MIRROR=${MIRROR:-http://deb.debian.org/debian}
 KEYS=/usr/share/keyrings/debian-archive-keyring.gpg
 
-# The processor to pack for, GCC's and Debian's names for it, and the oldest glibc and Debian that the archive works with.
+# The processor to pack for, GCC's and Debian's names for it, and the oldest glibc that the archive works with.
 ARCH=${ARCH:-$(uname -m)}
 TRIPLE=$ARCH-linux-gnu
 # shellcheck disable=SC2034 # used by the scripts that source this file
 case $ARCH in
-x86_64) DEBIAN_ARCH=amd64 OLD_GLIBC=2.31 OLD_RELEASE=bullseye ;;
-aarch64) DEBIAN_ARCH=arm64 OLD_GLIBC=2.34 OLD_RELEASE=bookworm ;;
+x86_64) DEBIAN_ARCH=amd64 OLD_GLIBC=2.31 ;;
+aarch64) DEBIAN_ARCH=arm64 OLD_GLIBC=2.34 ;;
 *) echo "ARCH=$ARCH: expected x86_64 or aarch64" >&2; exit 1 ;;
 esac
 # on this machine, programs for ARCH are cross-compiled and emulated

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The linker that pack.sh passes to rustc. It links against the C library in OLD_SYSTEM, which may be older than this machine's, and the
-# oneDNN in DNNL. HDF5 comes from HERE, the libraries of this machine or of the cross compiler. It is linked statically, so that the archive
-# does not need the two dozen libraries of libhdf5 (curl, TLS, Kerberos).
+# The linker that pack.sh passes to rustc. It links against the C library in OLD_SYSTEM, which is older than this machine's, and the oneDNN
+# in DNNL. It links HDF5 statically, so that the archive does not need the two dozen libraries of libhdf5 (curl, TLS, Kerberos). HERE is the
+# folder of libhdf5.a: this machine's libraries, or those of the cross compiler.
 set -euo pipefail
 
 args=()

@@ -16,13 +16,16 @@ needs_room "$PARTS" 3000
 [ -n "$CROSS" ] || [ -x "$TARGET/release/trireme" ] || fail 'no target/release/trireme; run: make build'
 
 # Not called SYSROOT, because the crate pkg-config would then assume another system and recompile everything that needs HDF5.
-OLD_SYSTEM=$PARTS/$ARCH-$OLD_RELEASE
-packages=(libc6 libc6-dev libgcc-s1 libgomp1 libstdc++6)
-# Intel has no oneDNN for ARM on PyPI, so the archive has Debian's
-[ "$ARCH" = x86_64 ] || packages+=(libdnnl2)
-[ -d "$OLD_SYSTEM" ] || debs "$OLD_RELEASE" "$OLD_SYSTEM" "${packages[@]}"
+OLD_SYSTEM=$PARTS/$ARCH-bullseye
+[ -d "$OLD_SYSTEM" ] || debs bullseye "$OLD_SYSTEM" libc6 libc6-dev libgcc-s1 libgomp1 libstdc++6
 lib=$OLD_SYSTEM/usr/lib/$TRIPLE
-if [ "$ARCH" = x86_64 ]; then DNNL=$(wheel onednn-cpu-gomp)/lib; else DNNL=$lib; fi
+if [ "$ARCH" = x86_64 ]; then
+    DNNL=$(wheel onednn-cpu-gomp)/lib libstdcxx=$lib
+else
+    # Intel has no oneDNN for ARM on PyPI, so the archive has Debian's, which needs a newer libstdc++
+    [ -d "$PARTS/$ARCH-bookworm" ] || debs bookworm "$PARTS/$ARCH-bookworm" libdnnl2 libstdc++6
+    DNNL=$PARTS/$ARCH-bookworm/usr/lib/$TRIPLE libstdcxx=$DNNL
+fi
 own=$(wheel mpich)
 HERE=${CROSS:+$TARGET/$ARCH/root}/usr/lib/$TRIPLE
 export OLD_SYSTEM DNNL HERE TRIPLE CROSS
@@ -65,7 +68,7 @@ install packaging/trireme.sh "$there/bin/trireme"
 
 mkdir -p "$there"/lib/{debian,gcc} "$there/mpi/bin"
 cp -L "$DNNL/libdnnl.so.2" "$lib/libgomp.so.1" "$there/lib/"
-cp -L "$lib/libstdc++.so.6" "$OLD_SYSTEM/lib/$TRIPLE/libgcc_s.so.1" "$there/lib/gcc/"
+cp -L "$libstdcxx/libstdc++.so.6" "$OLD_SYSTEM/lib/$TRIPLE/libgcc_s.so.1" "$there/lib/gcc/"
 # Debian 11 and 12 name MPICH's library libmpich.so.12
 ln -s "/usr/lib/$TRIPLE/libmpich.so.12" "$there/lib/debian/libmpi.so.12"
 cp "$own"/bin/{mpirun,hydra_pmi_proxy} "$there/mpi/bin/"
@@ -74,7 +77,8 @@ cp -r "$own/lib" "$there/mpi/lib"
 rm "$there/mpi/lib/libmpi.so"
 "${CROSS}strip" --strip-unneeded "$there/lib/libdnnl.so.2" "$there/lib/gcc/libstdc++.so.6"
 
-mapfile -t files < <(find "$there/lib" "$there/libexec" "$there/mpi" -type f)
+# a system with an old glibc and no libstdc++ is so rare that the one for ARM may need a newer glibc
+mapfile -t files < <(find "$there/lib" "$there/libexec" "$there/mpi" -type f ! -path "*aarch64/lib/gcc/libstdc++*")
 newest=$(newest_glibc "${files[@]}")
 [ "$(printf '%s\n' "GLIBC_$OLD_GLIBC" "$newest" | sort -V | tail -n 1)" = "GLIBC_$OLD_GLIBC" ] ||
     fail "a file needs $newest, but the oldest supported system has $OLD_GLIBC"
