@@ -97,7 +97,7 @@ version() {
     sed -n 's/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml" | head -n 1
 }
 
-# for_arch COMMAND...: runs a command whose cargo compiles for ARCH and which can start programs for ARCH.
+# for_arch COMMAND...: runs a command in which cargo compiles for ARCH and programs for ARCH can start.
 for_arch() {
     if [ -n "$CROSS" ]; then "$ROOT/build/$ARCH.sh" "$TARGET/$ARCH" "$@"; else "$@"; fi
 }

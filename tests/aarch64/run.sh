@@ -28,7 +28,7 @@ export TRIREME_TEST_CPU_ONLY=1 TRIREME_TEST_SLOWER=20
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 
 arm() { build/aarch64.sh "$folder" "$@"; }
-# always the same packages, because with others cargo selects other features of foreign crates and compiles them again
+# Names the same packages every time. With different packages, cargo would select different features and compile everything again.
 tests() {
     arm cargo test --locked --quiet --target "$target" -p trireme -p base -p comm -p formats -p loaders -p data-tools -p backend "$@"
 }

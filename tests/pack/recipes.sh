@@ -13,7 +13,7 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -n 1)
 other=$(grep -LF "$version" "$recipes"/*) || true
 [ -z "$other" ] || { echo "not for version $version: $other" >&2; exit 1; }
 
-# Modules of trireme and of an empty openmpi, with a program that only prints its path.
+# Creates modules for trireme and an empty openmpi. This trireme only prints its path.
 mkdir -p "$work"/{lua,tcl}/{trireme,openmpi} "$work/apps/bin"
 # shellcheck disable=SC2016 # for the program
 printf '#!/bin/sh\necho "$0 $TRIREME_ROOT"\n' >"$work/apps/bin/trireme"
