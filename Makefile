@@ -9,7 +9,7 @@ SHELL := /bin/bash
 	test-slurm test-nodes test-aarch64 test-sites test-install test-readme test-bands-page test-many-ranks test-mpich build-bundled test-bundled \
 	setup-cuda-check test-cuda-check setup-cuda-plans test-cuda-plans test-gpu \
 	bench-ops bench-peers bench-bands bench-gpu pack-gpu test-pack-gpu \
-	pack test-pack image test-image deb test-deb dist test-dist fuzz \
+	pack test-pack image test-image deb test-deb dist test-dist test-recipes fuzz \
 	soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-change bench-loader lint deny doc clean
 
 CARGO ?= cargo
@@ -38,8 +38,12 @@ NODES_PACKAGES := openssh-server openssh-client iproute2 procps
 # For `make test-aarch64`: a cross compiler, Debian's packages for arm64 and an emulator.
 AARCH64_PACKAGES := mmdebstrap qemu-user-static gcc-aarch64-linux-gnu g++-aarch64-linux-gnu
 
+# The processor to pack for: x86_64 or aarch64. If it is not this machine's, the program is cross-compiled and emulated.
+ARCH ?= $(shell uname -m)
+CROSS := $(filter-out $(shell uname -m),$(ARCH))
+
 # For packing, and for creating a minimal Debian.
-PACK_PACKAGES := patchelf python3-pip xz-utils
+PACK_PACKAGES := patchelf python3-pip xz-utils $(if $(CROSS),$(AARCH64_PACKAGES))
 BARE_PACKAGES := debootstrap
 
 # Open MPI refuses to run as root unless both are set. MPICH ignores these variables.
@@ -292,13 +296,13 @@ test-pack-gpu: pack-gpu ## test that archive on a minimal Debian of another rele
 	@$(call install,$(BARE_PACKAGES))
 	@tests/gpu/test-pack.sh
 
-pack: build ## make target/trireme-VERSION-x86_64.tar.xz: for Linux with glibc 2.31 or later, for Open MPI and MPICH, with its libraries
+pack: $(if $(CROSS),,build) ## make target/trireme-VERSION-ARCH.tar.xz: for Linux with glibc 2.31 or later, for Open MPI and MPICH, with its libraries; ARCH=aarch64
 	@$(call install,$(PACK_PACKAGES))
-	@packaging/pack.sh
+	@ARCH='$(ARCH)' packaging/pack.sh
 
-test-pack: pack ## test that archive on minimal Debians 11, 12 and 13 (RELEASES=), with the MPIs of each and with Intel's (root; minutes)
+test-pack: pack ## test that archive on minimal Debians 11, 12 and 13 (RELEASES=), with the MPIs of each and with Intel's; ARCH=aarch64 (root; minutes)
 	@$(call install,$(BARE_PACKAGES))
-	@tests/pack/test.sh $(RELEASES)
+	@ARCH='$(ARCH)' tests/pack/test.sh $(RELEASES)
 
 deb: build ## make target/trireme_VERSION_amd64.deb for this Debian and its Open MPI
 	@$(call install,$(PACKAGES) dpkg-dev)
@@ -307,6 +311,10 @@ deb: build ## make target/trireme_VERSION_amd64.deb for this Debian and its Open
 test-deb: deb ## install that package on a minimal Debian 12, train on two ranks, remove it (root; minutes)
 	@$(call install,$(BARE_PACKAGES))
 	@tests/pack/deb.sh
+
+# With packages from PyPI: PYTHON=VENV/bin/python after `VENV/bin/pip install easybuild py-rattler-build`
+test-recipes: ## test the recipes for Lmod, Environment Modules, EasyBuild, rattler-build and Spack with those that exist here (seconds)
+	@PYTHON='$(PYTHON)' tests/skipped.sh tests/pack/recipes.sh
 
 # Installs into the build folder instead of the user's cargo folder.
 CYCLONEDX_VERSION := 0.5.9
@@ -320,9 +328,9 @@ dist: ## make target/trireme-VERSION.tar.xz, the sources with those of all crate
 test-dist: dist ## make that archive a second time and compare, then build it without a network (minutes)
 	@CYCLONEDX='$(CYCLONEDX_ROOT)/bin/cargo-cyclonedx' tests/skipped.sh tests/pack/source.sh
 
-image: pack ## make target/trireme-VERSION-x86_64.oci.tar for Apptainer, Podman and Docker: archive and Open MPI on Debian 12 (root)
+image: pack ## make target/trireme-VERSION-ARCH.oci.tar for Apptainer, Podman and Docker: archive and Open MPI on Debian 12 (root)
 	@$(call install,$(BARE_PACKAGES))
-	@packaging/image.sh
+	@ARCH='$(ARCH)' packaging/image.sh
 
 test-image: image ## test that image, unpacked by umoci on Debian: doctor, 100 steps of the demo, two ranks (root)
 	@tests/pack/image.sh

@@ -20,6 +20,9 @@ if [ ! -f "$folder/complete" ]; then
 	mmdebstrap --quiet --variant=extract --architectures=arm64 --include="$packages" bookworm "$root" "${MIRROR:-http://deb.debian.org/debian}"
 	touch "$folder/complete"
 fi
+# The hdf5 crate uses this machine's headers, so both HDF5s must have the same version. It also passes the folder of this machine's library to
+# the linker, which skips libraries of x86-64 and then finds this link.
+ln -sf libhdf5_serial.so "$libraries/libhdf5.so"
 if ! rustup target list --installed 2>/dev/null | grep -qx "$target"; then
 	rustup target add "$target" || { echo "no Rust library for $target: install it with rustup" >&2; exit 1; }
 fi

@@ -6,9 +6,9 @@
 needs debootstrap debootstrap
 BARE_MB=1500
 
-# bare_new RELEASE FOLDER: unpacks a minimal Debian into FOLDER. debootstrap creates it once. It is kept as target/bare-RELEASE.tar.
+# bare_new RELEASE FOLDER: unpacks a minimal Debian into FOLDER. debootstrap creates it once. It is kept as target/bare-RELEASE-ARCH.tar.
 bare_new() {
-    local release=$1 folder=$2 kept=$TARGET/bare-$1.tar
+    local release=$1 folder=$2 kept=$TARGET/bare-$1-$ARCH.tar
     needs_room "$TARGET" "$BARE_MB"
     needs_room "$folder" "$BARE_MB"
     # only its owner can read a temporary folder, but everybody must be able to read the root folder
@@ -17,7 +17,7 @@ bare_new() {
         tar -C "$folder" --no-overwrite-dir -xf "$kept"
         return
     fi
-    debootstrap --variant=minbase --include=python3-minimal,libpython3-stdlib,ca-certificates "$release" "$folder" "$MIRROR" \
+    for_arch debootstrap --arch="$DEBIAN_ARCH" --variant=minbase --include=python3-minimal,libpython3-stdlib,ca-certificates "$release" "$folder" "$MIRROR" \
         >"$TARGET/debootstrap.log" || { tail -n 20 "$TARGET/debootstrap.log" >&2; exit 1; }
     tar -C "$folder" -cf "$kept.new" . && mv "$kept.new" "$kept"
 }

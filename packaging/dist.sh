@@ -20,7 +20,16 @@ trap 'rm -rf "$work"' EXIT
 
 git archive --prefix="$name/" HEAD | tar -C "$work" -xf -
 mkdir -p "$work/$name/.cargo"
-(cd "$work/$name" && cargo vendor --quiet --locked --versioned-dirs vendor >>.cargo/config.toml)
+(cd "$work/$name" && cargo vendor --quiet --locked --versioned-dirs vendor >/dev/null)
+# with --quiet, cargo vendor does not print these lines
+cat >>"$work/$name/.cargo/config.toml" <<'END'
+
+[source.crates-io]
+replace-with = "vendored-sources"
+
+[source.vendored-sources]
+directory = "vendor"
+END
 tar -C "$work" --sort=name --mtime="@$when" --owner=0 --group=0 --numeric-owner --mode=u+rw,go+r,go-w -cf - "$name" |
     xz -T0 --block-size=32MiB >"$work/archive"
 mv "$work/archive" "$TARGET/$name.tar.xz"

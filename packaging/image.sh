@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes target/trireme-VERSION-x86_64.oci.tar, an OCI image for Apptainer, Podman and Docker. It has a minimal Debian 12 with Open MPI, and
+# Makes target/trireme-VERSION-ARCH.oci.tar, an OCI image for Apptainer, Podman and Docker. It has a minimal Debian 12 with Open MPI, and
 # the archive of pack.sh in /opt/trireme, which also has an MPICH. Needs root, debootstrap and Debian's mirror.
 #
 #   packaging/image.sh        # or: make image
@@ -40,6 +40,6 @@ cat >"$work/config.json" <<'EOF'
  "Labels": {"org.opencontainers.image.title": "trireme", "org.opencontainers.image.licenses": "MIT"}}
 EOF
 tar -C "$bare" --sort=name --numeric-owner --one-file-system -czf "$work/layer.tar.gz" .
-python3 "$ROOT/packaging/oci.py" "$work/layer.tar.gz" "$work/config.json" "$(archive_name)" "$image.new"
+python3 "$ROOT/packaging/oci.py" "$work/layer.tar.gz" "$work/config.json" "$(archive_name)" "$DEBIAN_ARCH" "$image.new"
 mv "$image.new" "$image"
 echo "$image: $(($(stat -c %s "$image") / 1000000)) MB, $(du -sm "$bare" | cut -f 1) MB unpacked"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes an OCI image with a single layer as a tar file: packaging/oci.py LAYER.tar.gz CONFIG.json NAME OUT.tar
+"""Writes an OCI image with a single layer as a tar file: packaging/oci.py LAYER.tar.gz CONFIG.json NAME ARCHITECTURE OUT.tar
 
 LAYER is a gzipped tar file of the root folder. CONFIG has the settings of a container (OCI image-spec, "config": Env, Cmd, Labels, ...).
 Apptainer, Podman, Docker 25 or later, Skopeo and Umoci read the result as oci-archive:OUT.tar. Equal inputs produce equal bytes."""
@@ -50,21 +50,21 @@ def blob(sum_):
     return "blobs/sha256/" + sum_.removeprefix("sha256:")
 
 
-def main(layer, config, name, out):
+def main(layer, config, name, architecture, out):
     with open(layer, "rb") as file:
         packed, size = digest(file)
     with gzip.open(layer) as file:
         plain, _ = digest(file)
     with open(config, encoding="utf-8") as file:
         start = json.load(file)
-    image = encoded({"architecture": "amd64", "os": "linux", "config": start,
+    image = encoded({"architecture": architecture, "os": "linux", "config": start,
                      "rootfs": {"type": "layers", "diff_ids": [plain]}})
     manifest = encoded({
         "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
         "config": descriptor("config", image),
         "layers": [{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": packed, "size": size}]})
     named = descriptor("manifest", manifest) | {"annotations": {"org.opencontainers.image.ref.name": name},
-                                                "platform": {"architecture": "amd64", "os": "linux"}}
+                                                "platform": {"architecture": architecture, "os": "linux"}}
     index = encoded({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [named]})
     with tarfile.open(out, "w", format=tarfile.USTAR_FORMAT) as archive:
         add_folder(archive, "blobs")
@@ -80,6 +80,6 @@ def main(layer, config, name, out):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 5:
+    if len(sys.argv) != 6:
         sys.exit(__doc__)
     main(*sys.argv[1:])

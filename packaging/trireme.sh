@@ -20,7 +20,7 @@ given() { ( IFS=:; set -f; for folder in ${LD_LIBRARY_PATH:-}; do [ ! -e "$folde
 # visible LIBRARY: succeeds if the loader finds the library.
 visible() {
     ! given "$1" || return 0
-    for folder in /lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu /lib64 /usr/lib64 /usr/lib; do
+    for folder in "/lib/$(uname -m)-linux-gnu" "/usr/lib/$(uname -m)-linux-gnu" /lib64 /usr/lib64 /usr/lib; do
         [ ! -e "$folder/$1" ] || return 0
     done
     PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q "^[[:space:]]*$1 "

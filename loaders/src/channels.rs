@@ -47,6 +47,7 @@ const BLOCK: usize = 8;
 pub(crate) fn deinterleave(pixels: &[f32], channels: usize, planes: &mut [f32]) {
     assert!(pixels.len().is_multiple_of(channels) && planes.len() == pixels.len());
     let count = pixels.len() / channels;
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "the loops below do everything"))]
     let mut done = 0;
     #[cfg(target_arch = "x86_64")]
     if channels >= BLOCK && is_x86_feature_detected!("avx2") {

@@ -20,18 +20,22 @@ cd "$root"
 mkdir -p "$folder"
 folder=$(realpath "$folder")
 target=aarch64-unknown-linux-gnu
-export CARGO_TARGET_DIR=$folder/build CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
+# few units need the least processor time
+export CARGO_TARGET_DIR=$folder/build CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=4
 # the emulated GPU needs x86-64
-export TRIREME_TEST_CPU_ONLY=1
+export TRIREME_TEST_CPU_ONLY=1 TRIREME_TEST_SLOWER=20
 # two emulated processes cannot read each other's memory
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 
 arm() { build/aarch64.sh "$folder" "$@"; }
-tests() { arm cargo test --locked --quiet --target "$target" "$@"; }
+# Names the same packages every time. With different packages, cargo would select different features and compile everything again.
+tests() {
+    arm cargo test --locked --quiet --target "$target" -p trireme -p base -p comm -p formats -p loaders -p data-tools -p backend "$@"
+}
 
-arm cargo build --locked --target "$target"
+tests --no-run --lib --test comm --test loaders --test data_tools --test numerics --test runs
 trireme=$folder/build/$target/debug/trireme
-file -b "$trireme" 2>/dev/null | grep -q 'ARM aarch64' || readelf -h "$trireme" | grep -q AArch64
+readelf -h "$trireme" | grep -q AArch64
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-aarch64-XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -40,14 +44,16 @@ arm "$trireme" doctor
 echo '# 50 steps of the demo on 2 ranks'
 images=$(dirname "$(dpkg -L dataset-fashion-mnist | grep 'train-images-idx3-ubyte.gz$')")
 arm "$trireme" data convert fashion-mnist "$images" "$work/data" --shards 4
-arm mpirun -n 2 "$trireme" train recipes/fashion-mnist-lenet.toml --data "$work/data" --out "$work/run" --max-steps 50
-arm "$trireme" eval "$work/run" --limit 500 || arm "$trireme" eval "$work/run"
+arm mpirun -n 2 "$trireme" train recipes/fashion-mnist-lenet.toml --data "$work/data" --out "$work/run" --max-steps 50 \
+    --threads 1 --set batch=8 --set eval.limit=200
+arm "$trireme" eval "$work/run" --limit 200
 arm "$trireme" export "$work/run/model.h5" --to onnx -o "$work/lenet.onnx"
-arm "$trireme" export "$work/run/model.h5" --to torch -o "$work/lenet.pth"
+arm "$trireme" export "$work/run/model.h5" --to safetensors -o "$work/lenet.safetensors"
 echo '# tests of the crates'
-tests -p base -p net -p engine -p comm -p formats -p loaders -p data-tools
-tests -p backend --lib cpu
+# qemu 7.2 does not have preadv2, which tells what is in the page cache
+tests --lib -- --skip cuda --skip a_file_in_memory_is_told_from_one_on_disk
+tests --test comm --test loaders --test data_tools
 echo '# numbers and gradients on the CPU, laws on 1 to 4 ranks'
-tests --test numerics -- ops:: gradients:: graph:: optim:: golden::
-tests --test runs -- laws:: resume::
+tests --test numerics -- ops:: gradients:: alike:: optim:: golden::networks golden::the_reference --skip gpu
+tests --test runs -- laws::policies laws::error_feedback laws::gradients_of_two laws::without_workers import:: export::
 echo 'aarch64: passed'

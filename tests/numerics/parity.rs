@@ -1,7 +1,6 @@
 //! Every backend compared with the reference, for many shapes, layouts and numbers of threads.
 
 use backend::cpu::Cpu;
-use backend::cuda::{Cuda, Precision};
 use backend::{Backend, PlanRequest, TensorDesc};
 use net::{
     Activation, Add, Attention, BlurPool, Channels, ClassToken, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm,
@@ -11,7 +10,7 @@ use net::{
 
 use crate::gradients::{off_corners, wide};
 use support::numerics::{
-    BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, cpu, cuda, magnitude, on_reference,
+    BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, cpu, cuda_unless_left_out, magnitude, on_reference,
 };
 use support::skip;
 
@@ -40,16 +39,6 @@ fn assert_parity_in(blocks: &[usize], cases: Vec<Case>) {
             CHANNELS_LAST.iter().for_each(|&block| assert_agrees(cuda, "cuda", block, &case, &want));
         }
     }
-}
-
-/// Returns the CUDA backend, unless the environment forbids it: the emulated GPU cannot run under valgrind.
-fn cuda_unless_left_out() -> Option<Cuda> {
-    const LEFT_OUT: &str = "TRIREME_TEST_CPU_ONLY";
-    if std::env::var_os(LEFT_OUT).is_some() {
-        skip(&format!("on the GPU: {LEFT_OUT} is set"));
-        return None;
-    }
-    Some(cuda(Precision::F32))
 }
 
 /// Returns the CPU backend that keeps images channels last, if the processor has AMX tiles.

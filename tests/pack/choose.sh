@@ -18,9 +18,9 @@ for family in openmpi mpich; do
 done
 : >"$there/mpi/lib/libmpi.so.12"
 # the programs that the script calls, without an mpirun of this machine
-for tool in sh env readlink dirname grep cat; do ln -s "$(command -v $tool)" "$work/tools/$tool"; done
+for tool in sh env readlink dirname grep cat uname; do ln -s "$(command -v $tool)" "$work/tools/$tool"; done
 # a system without MPI, even if this machine has one
-sed -i "s|for folder in /lib/x86.*; do|for folder in $work/system; do|; s|PATH=\$PATH:/sbin:/usr/sbin ldconfig -p|cat $work/cache|" \
+sed -i "s|for folder in ./lib/.*; do|for folder in $work/system; do|; s|PATH=\$PATH:/sbin:/usr/sbin ldconfig -p|cat $work/cache|" \
     "$there/bin/trireme"
 grep -q "$work/system" "$there/bin/trireme"
 mkdir "$work/system"

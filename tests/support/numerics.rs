@@ -29,6 +29,17 @@ pub fn cuda(precision: Precision) -> Cuda {
     cuda_with(Settings { precision, ..Settings::default() })
 }
 
+/// Works like [`cuda`], but returns `None` if the environment excludes the emulated GPU, which needs x86-64 and does not
+/// run under valgrind.
+pub fn cuda_unless_left_out() -> Option<Cuda> {
+    const LEFT_OUT: &str = "TRIREME_TEST_CPU_ONLY";
+    if std::env::var_os(LEFT_OUT).is_some() {
+        crate::skip(&format!("on the GPU: {LEFT_OUT} is set"));
+        return None;
+    }
+    Some(cuda(Precision::F32))
+}
+
 /// Works like [`cuda`], with these settings.
 pub fn cuda_with(settings: Settings) -> Cuda {
     if !emulator::real_gpu() {
@@ -47,8 +58,9 @@ macro_rules! on_every_backend {
         $f(&backend::reference::Reference, "reference", $crate::numerics::PLAIN $(, $arg)*);
         $f(&$crate::numerics::cpu(1), "cpu, 1 thread", $crate::numerics::BLOCKED $(, $arg)*);
         $f(&$crate::numerics::cpu(2), "cpu, 2 threads", $crate::numerics::BLOCKED $(, $arg)*);
-        let cuda = $crate::numerics::cuda(backend::cuda::Precision::F32);
-        $f(&cuda, "cuda", $crate::numerics::CHANNELS_LAST $(, $arg)*);
+        if let Some(cuda) = $crate::numerics::cuda_unless_left_out() {
+            $f(&cuda, "cuda", $crate::numerics::CHANNELS_LAST $(, $arg)*);
+        }
     };
 }
 pub use crate::on_every_backend;
