@@ -68,7 +68,13 @@ fn slope(op: Activation, x: f64) -> f64 {
     let inside = |from: f64, to: f64| f64::from(u8::from(x > from && x < to));
     match op {
         Activation::Identity => 1.0,
-        Activation::Relu => if x <= 0.0 { 0.0 } else { 1.0 },
+        Activation::Relu => {
+            if x <= 0.0 {
+                0.0
+            } else {
+                1.0
+            }
+        }
         Activation::Relu6 => inside(0.0, 6.0),
         Activation::LeakyRelu(slope) => 1.0 + (f64::from(slope) - 1.0) * (1.0 - inside(0.0, f64::INFINITY)),
         Activation::Scale(factor) => factor.into(),
