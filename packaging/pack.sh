@@ -29,7 +29,7 @@ fi
 own=$(wheel mpich)
 HERE=${CROSS:+$TARGET/$ARCH/root}/usr/lib/$TRIPLE
 export OLD_SYSTEM DNNL HERE TRIPLE CROSS
-# the folder below the build folder in which cargo puts a cross build
+# cargo's folder of a cross build, below the build folder
 target=${CROSS:+$ARCH-unknown-linux-gnu}
 
 name=$(archive_name)
