@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes target/trireme-VERSION-ARCH.tar.xz: trireme for any Linux with glibc 2.31 or later (2.34 for aarch64), for Open MPI and MPICH. It has
-# the libraries that trireme needs, an MPI for machines without MPI, man pages, completions, job scripts and recipes. Needs no root, except
-# that the first cross build registers an emulator with the kernel.
+# Makes target/trireme-VERSION-ARCH.tar.xz: trireme for any Linux with glibc 2.31 or later (2.34 for aarch64), for Open MPI and MPICH. It
+# has the libraries that trireme needs, an MPI for machines without MPI, man pages, completions, job scripts and recipes. Needs no root,
+# except that the first cross build registers an emulator with the kernel.
 #
 #   ARCH=aarch64 packaging/pack.sh      # or: make pack [ARCH=aarch64]
 set -euo pipefail
@@ -29,7 +29,7 @@ fi
 own=$(wheel mpich)
 HERE=${CROSS:+$TARGET/$ARCH/root}/usr/lib/$TRIPLE
 export OLD_SYSTEM DNNL HERE TRIPLE CROSS
-# the folder below the build folder in which cargo puts a cross build
+# cargo's folder of a cross build, below the build folder
 target=${CROSS:+$ARCH-unknown-linux-gnu}
 
 name=$(archive_name)
