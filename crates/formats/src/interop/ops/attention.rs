@@ -3,9 +3,9 @@
 use net::{Attention, LEAST_NORM, MASK, MOST_SCALE, PositionBias};
 
 use super::Attribute::{Int, Ints};
+use super::{Code, Layer, LayerWriter, Layers, NO_SEQUENCES, OpMapping, Values, parameter};
 use crate::interop::onnx::attention::operator;
 use crate::interop::onnx::build::Operator;
-use super::{Code, Layer, LayerWriter, Layers, NO_SEQUENCES, OpMapping, Values, parameter};
 
 impl OpMapping for Attention {
     fn onnx_operators() -> &'static [Operator] {
