@@ -104,7 +104,9 @@ fn of_each<'a>(
 ) -> Result<Value, String> {
     let shape = build.shapes[id.0];
     if !axes.has_last(shape.c) {
-        return Err(format!("it multiplies a part of the channels of {shape} by a weight; only all channels are supported"));
+        return Err(format!(
+            "it multiplies a part of the channels of {shape} by a weight; only all channels are supported"
+        ));
     }
     let mut conv = Conv::new(rows, 1).init(Init::HeNormalFanOut);
     let mut weights = vec![("weight", vec![rows, columns, 1, 1], values)];
