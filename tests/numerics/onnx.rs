@@ -15,8 +15,7 @@ use net::NetSpec;
 use net::models;
 use net::net_toml;
 use net::{
-    Activation, Add, Attention, ClassToken, Conv, Flatten, LayerNorm, Linear, Norm, Op, PositionEmbedding, Shape,
-    Token,
+    Activation, Add, Attention, ClassToken, Conv, Flatten, LayerNorm, Linear, Norm, Op, PositionEmbedding, Shape, Token,
 };
 use training::train::save::model::layers;
 
