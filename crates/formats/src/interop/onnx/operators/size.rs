@@ -61,8 +61,11 @@ pub(crate) fn joined_sizes<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Val
     Ok(Value::sizes(all))
 }
 
-/// Returns the sizes or integers of an input, and if it is a list. Returns `None` for other values.
-fn list<'a>(build: &Build<'a>, node: &Node<'a>, at: usize) -> Result<Option<(Vec<Option<i64>>, bool)>, String> {
+/// Sizes or integers, and true if they are a list. Otherwise it is a single one.
+type Numbers = (Vec<Option<i64>>, bool);
+
+/// Returns the sizes or integers of an input. Returns `None` for other values.
+fn list<'a>(build: &Build<'a>, node: &Node<'a>, at: usize) -> Result<Option<Numbers>, String> {
     Ok(match build.value(node, at)? {
         Value::Sizes(sizes) => Some((sizes, true)),
         Value::Size(size) => Some((vec![size], false)),
@@ -75,7 +78,7 @@ fn list<'a>(build: &Build<'a>, node: &Node<'a>, at: usize) -> Result<Option<(Vec
 
 /// Applies a function to each size in lists of equal length. A list of one size is repeated.
 fn each<const N: usize>(
-    lists: [(Vec<Option<i64>>, bool); N],
+    lists: [Numbers; N],
     f: impl Fn([Option<i64>; N]) -> Result<Option<i64>, String>,
 ) -> Result<Value, String> {
     let length = lists.iter().map(|(sizes, _)| sizes.len()).max().unwrap_or(0);
