@@ -109,6 +109,7 @@ fn is_ignored(number: i32) -> bool {
 
 fn signal_name(number: i32) -> &'static str {
     match number {
+        libc::SIGHUP => "SIGHUP",
         libc::SIGINT => "SIGINT",
         libc::SIGTERM => "SIGTERM",
         libc::SIGUSR1 => "SIGUSR1",
