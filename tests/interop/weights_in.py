@@ -41,19 +41,20 @@ NETWORKS = {
 }
 
 
-def network(name, classes, side=64):
-    """Returns a network of torchvision or timm with random weights and the statistics of noise images of this size."""
+def network(name, classes, value):
+    """Returns a network of torchvision or timm with random weights and the statistics of these images."""
     torch.manual_seed(7)
     theirs = getattr(torchvision.models, name, None)
     more = {"init_weights": True} if name == "googlenet" else {}
     net = theirs(num_classes=classes, **more) if theirs else timm.create_model(name, num_classes=classes)
     with torch.no_grad():
-        [net.train()(torch.randn(8, 3, side, side)) for _ in range(30)]
+        [net.train()(torch.from_numpy(value)) for _ in range(30)]
     return net.eval()
 
 
 def expected(net, value):
-    """Changes the last layer so that the probabilities depend on the image. Returns the probabilities."""
+    """Changes the last layer so that the probabilities depend on the image. Returns the probabilities and how far ours
+    may differ: several times as far as PyTorch's in 32 and 64 bits."""
     last = [layer for layer in net.modules() if isinstance(layer, (torch.nn.Linear, torch.nn.Conv2d))][-1]
     with torch.no_grad():
         logits = net(torch.from_numpy(value))
@@ -64,8 +65,10 @@ def expected(net, value):
         last.weight /= size
         last.bias /= size
         found = softmax(net(torch.from_numpy(value)).numpy())
+        exact = softmax(net.double()(torch.from_numpy(value).double()).numpy())
+    net.float()
     assert found.max() < 0.99 and (found.max(0) - found.min(0)).max() > 1e-3, "all images have the same probabilities"
-    return found
+    return found, max(EXACT, 4 * abs(found - exact).max())
 
 
 def save(net, form, folder, name):
@@ -90,14 +93,14 @@ def check_network(trireme, folder, name):
     if not photos.exists():
         pictures(photos, side, 3)
     shown = sorted(photos.glob("*/[012].png"))
-    net = network(name, 12, side)
     value = ((pixels(shown).astype("f8") / 255 - 0.5) / 0.25).transpose(0, 3, 1, 2).astype("f4")
-    wanted = expected(net, value)
+    net = network(name, 12, value)
+    wanted, most = expected(net, value)
     file, more = save(net, form, folder, name)
     model = folder / f"{name}.h5"
     sizes = ["--transform", f"resize({side})", "--transform", f"center_crop({side})"]
     run(trireme, "import", file, "--model", name, *sizes, "--transform", "normalize(0.5,0.25)", "-o", model, *more)
-    far(f"{name}, {form}", probabilities(trireme, model, shown), wanted, EXACT)
+    far(f"{name}, {form}", probabilities(trireme, model, shown), wanted, most)
     # export the imported model again: the names and values must equal the original
     back = folder / f"{name}-back.safetensors"
     run(trireme, "export", model, "--to", "safetensors", "-o", back)
@@ -111,11 +114,12 @@ def check_network(trireme, folder, name):
 
 def check_forms(trireme, folder):
     """Checks state_dicts in other forms that PyTorch writes: repeated values next to a long integer, and a last layer with one pixel."""
-    net, shown = network("resnet18", 12), sorted((folder / "noise-64").glob("*/[012].png"))
+    shown = sorted((folder / "noise-64").glob("*/[012].png"))
+    value = ((pixels(shown).astype("f8") / 255 - 0.5) / 0.25).transpose(0, 3, 1, 2).astype("f4")
+    net = network("resnet18", 12, value)
     state = {**net.state_dict(), "bn1.bias": torch.full((1,), 0.25).expand(64)}
     net.load_state_dict(state)
-    value = ((pixels(shown).astype("f8") / 255 - 0.5) / 0.25).transpose(0, 3, 1, 2).astype("f4")
-    wanted = expected(net, value)
+    wanted, most = expected(net, value)
     state.update({key: net.state_dict()[key] for key in ("fc.weight", "fc.bias")})
     head = {"fc.weight": state["fc.weight"][:, :, None, None], "fc.bias": state["fc.bias"][None]}
     forms = {"repeated": {"model": state, "seed": 2**64 - 1}, "pixel": {**state, **head}}
@@ -127,7 +131,7 @@ def check_forms(trireme, folder):
         torch.save(form, file)
         if name != "negative":
             run(*words)
-            far(f"resnet18, {name}", probabilities(trireme, model, shown), wanted, EXACT)
+            far(f"resnet18, {name}", probabilities(trireme, model, shown), wanted, most)
             continue
         done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
         assert done.returncode == 1 and "neg bit" in done.stderr, done.stderr
@@ -152,13 +156,13 @@ def check_timm(trireme, folder):
             pictures(photos, side, 3)
         shown = sorted(photos.glob("*/[012].png"))
         value = ((pixels(shown).astype("f8") / 255 - 0.5) / 0.25).transpose(0, 3, 1, 2).astype("f4")
-        wanted = expected(net, value)
+        wanted, most = expected(net, value)
         file, model = folder / f"{theirs}.safetensors", folder / f"timm-{ours}.h5"
         save_file({key: value.contiguous() for key, value in net.state_dict().items()}, file)
         transforms = (f"resize({side})", f"center_crop({side})", "normalize(0.5,0.25)")
         words = [word for transform in transforms for word in ("--transform", transform)]
         run(trireme, "import", file, "--model", ours, *words, *documented_rules(file.name), "-o", model, "--force")
-        far(f"timm's {theirs}", probabilities(trireme, model, shown), wanted, EXACT)
+        far(f"timm's {theirs}", probabilities(trireme, model, shown), wanted, most)
 
 
 def lite0(folder):
