@@ -2,36 +2,13 @@
 
 use std::rc::Rc;
 
-use net::{Attention, Channels, ClassToken, Concat, Id, Op, Shape};
+use net::{Attention, Channels, ClassToken, Concat, Id, Op};
 
 use super::axes::{Axes, Axis, Dimension, Stride, channels, positions};
-use super::build::{Build, Layout, Value, View};
+use super::build::{Build, Layout, Part, Scores, Value, View};
 use super::channels;
 use super::function::Binary;
 use super::graph::Node;
-
-/// The products of queries and keys, one row for each query.
-#[derive(Clone, Debug)]
-pub(crate) struct Scores {
-    queries: Part,
-    keys: Part,
-    /// The axes before queries and keys: images and heads.
-    outer: Vec<Axis>,
-    factor: f64,
-    /// True after the softmax.
-    weights: bool,
-    /// True if the last two axes are exchanged.
-    turned: bool,
-}
-
-/// Queries, keys or values: `heads * width` channels of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Part {
-    id: Id,
-    first_channel: usize,
-    heads: usize,
-    width: usize,
-}
 
 const SUPPORTED: &str =
     "supported is softmax(factor * Q * K) * V over all positions, without a mask or a position bias";
@@ -82,67 +59,64 @@ fn is_channels(axis: &Axis) -> bool {
 
 /// Multiplies two tensors of the network: queries and keys, or the weights of attention and values.
 pub(crate) fn product<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
-    let unknown = || format!("it multiplies two tensors of the network, but is not attention; {SUPPORTED}");
-    match (build.value(node, 0)?, build.value(node, 1)?) {
-        (Value::Scores(scores), _) if scores.weights && !scores.turned => attended(build, node, &scores, 1),
-        (_, Value::Scores(scores)) if scores.weights && scores.turned => attended(build, node, &scores, 0),
-        (Value::Scores(_), _) | (_, Value::Scores(_)) => Err(unknown()),
+    let (scores, values) = match (build.value(node, 0)?, build.value(node, 1)?) {
+        (Value::Scores(scores), _) if scores.is_softmax && !scores.transposed => (scores, 1),
+        (_, Value::Scores(scores)) if scores.is_softmax && scores.transposed => (scores, 0),
+        (Value::Scores(_), _) | (_, Value::Scores(_)) => return Err(not_attention()),
         _ => {
             let [queries, keys] = [build.axes(node, 0)?, build.axes(node, 1)?];
-            let ([outer @ .., place, width], [others @ .., depth, other]) = (&queries.1.axes[..], &keys.1.axes[..])
-            else {
-                return Err(unknown());
-            };
-            if outer != others || width != depth || !is_channels(width) {
-                return Err(unknown());
-            }
-            scores(build, [&queries, &keys], outer, [place, other], width, 1.0)
+            return scores(build, &queries, &keys).map(|scores| Value::Scores(Rc::new(scores)));
         }
-    }
-}
-
-fn scores(
-    build: &Build<'_>,
-    [queries, keys]: [&(Id, Axes); 2],
-    outer: &[Axis],
-    places: [&Axis; 2],
-    width: &Axis,
-    factor: f64,
-) -> Result<Value, String> {
-    Ok(Value::Scores(Rc::new(Scores {
-        queries: Part::new(build, queries, outer, places[0], width)?,
-        keys: Part::new(build, keys, outer, places[1], width)?,
-        outer: outer.to_vec(),
-        factor: factor * queries.1.factor * keys.1.factor,
-        weights: false,
-        turned: false,
-    })))
-}
-
-/// Adds the layer when its last product, with the values, is read. `at` is the number of the input with the values.
-fn attended<'a>(build: &mut Build<'a>, node: &Node<'a>, scores: &Scores, at: usize) -> Result<Value, String> {
-    let values = build.axes(node, at)?;
-    let [outer @ .., a, b] = &values.1.axes[..] else { return Err("its values have less than two dimensions".into()) };
-    let (place, width) = if at == 1 { (a, b) } else { (b, a) };
-    if outer != scores.outer || !is_channels(width) {
-        return Err("its values must have the same images and heads as queries and keys".into());
-    }
-    let part = Part::new(build, &values, outer, place, width)?;
-    let (id, shape) = layer(build, node, scores, part, values.1.factor)?;
-    let (place, width) = (positions(shape.plane()), channels(part.width));
-    let inner = if at == 1 { [place, width] } else { [width, place] };
-    let axes = Axes { axes: [outer, &inner].concat(), first_channel: 0, first_position: 0, factor: 1.0 };
+    };
+    let given = build.axes(node, values)?;
+    let (id, axes) = attended(build, node, &scores, &given)?;
     build.settled(node.label(), id, axes)
 }
 
-/// Adds attention of these queries, keys and values. A layer before it joins them if they come from several tensors.
-fn layer<'a>(
+fn not_attention() -> String {
+    format!("it multiplies two tensors of the network, but is not attention; {SUPPORTED}")
+}
+
+/// Multiplies queries (..., T, C) and keys (..., C, T).
+fn scores(build: &Build<'_>, queries: &(Id, Axes), keys: &(Id, Axes)) -> Result<Scores, String> {
+    let ([outer @ .., place, width], [others @ .., depth, other]) = (&queries.1.axes[..], &keys.1.axes[..]) else {
+        return Err(not_attention());
+    };
+    if outer != others || width != depth || !is_channels(width) {
+        return Err(not_attention());
+    }
+    Ok(Scores {
+        queries: Part::new(build, queries, outer, place, width)?,
+        keys: Part::new(build, keys, outer, other, width)?,
+        outer: outer.to_vec(),
+        factor: queries.1.factor * keys.1.factor,
+        is_softmax: false,
+        transposed: false,
+    })
+}
+
+/// Multiplies the weights of attention and values, which adds the layer. Values are (..., T, C), or (..., C, T) if the
+/// weights are transposed. Returns the output with the same order of dimensions.
+fn attended<'a>(
     build: &mut Build<'a>,
     node: &Node<'a>,
     scores: &Scores,
-    values: Part,
-    factor: f64,
-) -> Result<(Id, Shape), String> {
+    values: &(Id, Axes),
+) -> Result<(Id, Axes), String> {
+    let [outer @ .., a, b] = &values.1.axes[..] else { return Err(not_attention()) };
+    let (place, width) = if scores.transposed { (b, a) } else { (a, b) };
+    if outer != scores.outer || !is_channels(width) {
+        return Err("its values must have the same images and heads as queries and keys".into());
+    }
+    let part = Part::new(build, values, outer, place, width)?;
+    let id = layer(build, node, scores, part, values.1.factor)?;
+    let (place, width) = (positions(build.shapes[id.0].plane()), channels(part.width));
+    let inner = if scores.transposed { [width, place] } else { [place, width] };
+    Ok((id, Axes { axes: [outer, &inner].concat(), first_channel: 0, first_position: 0, factor: 1.0 }))
+}
+
+/// Adds attention of these queries, keys and values. A layer before it joins them if they come from several tensors.
+fn layer<'a>(build: &mut Build<'a>, node: &Node<'a>, scores: &Scores, values: Part, factor: f64) -> Result<Id, String> {
     let parts = [scores.queries, scores.keys, values].map(|part| part.resolved(build));
     let queries = parts[0];
     let (heads, width, each) = (queries.heads, queries.width, queries.channels());
@@ -177,8 +151,7 @@ fn layer<'a>(
     if !factor.is_finite() {
         return Err(format!("it multiplies the products of queries and keys by {factor}"));
     }
-    let id = build.layer((None, node.label()), Attention { scale, ..Attention::new(heads) }, &[x], Vec::new())?;
-    Ok((id, build.shapes[id.0]))
+    build.layer((None, node.label()), Attention { scale, ..Attention::new(heads) }, &[x], Vec::new())
 }
 
 /// Reads ONNX's own operator for attention. Queries, keys and values are (N, heads, T, C / heads) or (N, T, C).
@@ -200,39 +173,23 @@ pub(crate) fn operator<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Val
         return Err(format!("it has a mask, or outputs besides the first; {SUPPORTED}"));
     }
     let mut parts = [build.axes(node, 0)?, build.axes(node, 1)?, build.axes(node, 2)?];
-    let flat = parts[0].1.axes.len() == 3;
-    if flat {
-        for (part, name) in parts.iter_mut().zip(["q_num_heads", "kv_num_heads", "kv_num_heads"]) {
-            let (heads, varies) = (node.int(name, 0), build.images().is_none());
-            let sizes = [Some(0), Some(0), Some(heads), Some(-1)];
-            let own = part.1.sizes();
-            let sizes =
-                std::array::from_fn::<_, 4, _>(|at| if at < 2 { own.get(at).copied().flatten() } else { sizes[at] });
-            part.1 = part.1.clone().reshaped(&sizes, varies)?.transposed(&[0, 2, 1, 3])?;
+    let (flat, varies) = (parts[0].1.axes.len() == 3, build.images().is_none());
+    for ((_, axes), heads) in parts.iter_mut().zip(["q_num_heads", "kv_num_heads", "kv_num_heads"]) {
+        if let [images, tokens, _] = axes.sizes()[..] {
+            let split = axes.clone().reshaped(&[images, tokens, Some(node.int(heads, 0)), Some(-1)], varies)?;
+            *axes = split.transposed(&[0, 2, 1, 3])?;
         }
     }
-    let [queries, keys, values] = &parts;
-    let ([outer @ .., place, width], [_, _, other, _]) = (&queries.1.axes[..], &keys.1.axes[..]) else {
-        return Err("its inputs must have 3 or 4 dimensions".into());
-    };
-    if [keys, values].iter().any(|part| part.1.axes[..].split_last_chunk::<2>().is_none_or(|(own, _)| own != outer))
-        || !is_channels(width)
-    {
-        return Err("its queries, keys and values must have the same images and heads".into());
-    }
-    let usual = 1.0 / (width.first().map_or(1, |stride| stride.size) as f32).sqrt();
-    let factor = if node.has("scale") { node.float("scale", 0.0) } else { usual };
-    let Value::Scores(scores) = scores(build, [queries, keys], outer, [place, other], width, factor.into())? else {
-        return Err(SUPPORTED.into());
-    };
-    let part = Part::new(build, values, outer, &values.1.axes[2], &values.1.axes[3])?;
-    let (id, shape) = layer(build, node, &scores, part, values.1.factor)?;
-    let inner = [positions(shape.plane()), channels(part.width)];
-    let mut axes = Axes { axes: [outer, &inner].concat(), first_channel: 0, first_position: 0, factor: 1.0 };
+    let [queries, (id, keys), values] = parts;
+    let usual = 1.0 / (keys.size(-1)? as f32).sqrt();
+    let keys = (id, keys.transposed(&[0, 1, 3, 2])?);
+    let mut scores = scores(build, &queries, &keys)?;
+    scores.factor *= f64::from(if node.has("scale") { node.float("scale", 0.0) } else { usual });
+    let (id, mut axes) = attended(build, node, &scores, &values)?;
     if flat {
-        let all = build.images().is_none();
-        axes =
-            axes.transposed(&[0, 2, 1, 3])?.reshaped(&[None, Some(shape.plane() as i64), Some(shape.c as i64)], all)?;
+        let shape = build.shapes[id.0];
+        let sizes = [None, Some(shape.plane() as i64), Some(shape.c as i64)];
+        axes = axes.transposed(&[0, 2, 1, 3])?.reshaped(&sizes, varies)?;
     }
     build.settled(node.label(), id, axes)
 }
@@ -242,8 +199,8 @@ pub(crate) fn softmax<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Option<V
     let Value::Scores(scores) = build.value(node, 0)? else { return Ok(None) };
     let rank = scores.outer.len() as i64 + 2;
     let axis = node.int("axis", if build.graph.opset < 13 { 1 } else { -1 });
-    match (axis == -1 || axis == rank - 1) && !scores.weights && !scores.turned && node.op == "Softmax" {
-        true => Ok(Some(Value::Scores(Rc::new(Scores { weights: true, ..(*scores).clone() })))),
+    match (axis == -1 || axis == rank - 1) && !scores.is_softmax && !scores.transposed && node.op == "Softmax" {
+        true => Ok(Some(Value::Scores(Rc::new(Scores { is_softmax: true, ..(*scores).clone() })))),
         false => Err(format!("it normalises the products of queries and keys along axis {axis}; {SUPPORTED}")),
     }
 }
@@ -254,7 +211,7 @@ pub(crate) fn transposed<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Optio
     let rank = scores.outer.len() as i64 + 2;
     let wanted: Vec<i64> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
     match node.ints("perm") == Some(wanted.as_slice()) {
-        true => Ok(Some(Value::Scores(Rc::new(Scores { turned: !scores.turned, ..(*scores).clone() })))),
+        true => Ok(Some(Value::Scores(Rc::new(Scores { transposed: !scores.transposed, ..(*scores).clone() })))),
         false => {
             Err("it transposes the products of queries and keys; only their last two axes can be exchanged".into())
         }
@@ -275,14 +232,16 @@ pub(crate) fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> 
         _ => None,
     };
     match (&values[at], factor) {
-        (Value::Scores(scores), Some(factor)) if !scores.weights => {
+        (Value::Scores(scores), Some(factor)) if !scores.is_softmax => {
             Ok(Some(Value::Scores(Rc::new(Scores { factor: scores.factor * factor, ..(**scores).clone() }))))
         }
         (Value::Scores(_), _) => Err(format!("it changes the products of queries and keys; {SUPPORTED}")),
         (Value::Arranged(id, axes), Some(factor)) => {
             Ok(Some(Value::Arranged(*id, Axes { factor: axes.factor * factor, ..axes.clone() })))
         }
-        (Value::Arranged(id, axes), None) if axes.has_last(build.shapes[id.0].c) => {
+        (Value::Arranged(id, axes), None)
+            if axes.has_last(build.shapes[id.0].c) && constant.values.len() == build.shapes[id.0].c =>
+        {
             let x = View { id: *id, layout: Layout::Tokens };
             let made = channels::apply(build, node, of, channels::Operands { x, at, constant: &constant })?;
             let Value::Tensor(View { id, .. }) = made else { return Ok(Some(made)) };
@@ -291,6 +250,9 @@ pub(crate) fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> 
         _ => Ok(None),
     }
 }
+
+/// Largest number of tokens that one constant puts before a sequence. Each becomes a layer.
+const MOST_TOKENS: usize = 64;
 
 /// Puts constants before a sequence: the class token, and registers.
 pub(crate) fn class_token<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
@@ -311,10 +273,10 @@ pub(crate) fn class_token<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<
         let expected: Vec<usize> = axes.axes.iter().enumerate().map(size).collect();
         let channels_last = axes.axes.last() == Some(&channels(shape.c));
         let whole = axes.first_channel == 0 && axes.factor == 1.0;
-        if !along || !whole || tokens.dims != expected || (count > 1 && !channels_last) {
+        if !along || !whole || tokens.dims != expected || count > MOST_TOKENS || (count > 1 && !channels_last) {
             return Err(format!(
-                "it joins a weight of {:?} and a tensor of {shape} along axis {at}; supported are vectors of channels before a sequence \
-                 (N, T, C)",
+                "it joins a weight of {:?} and a tensor of {shape} along axis {at}; supported are up to {MOST_TOKENS} vectors of channels \
+                 before a sequence (N, T, C)",
                 tokens.dims
             ));
         }

@@ -2,7 +2,49 @@
 
 use net::Shape;
 
-use super::build::Layout;
+/// Order of the dimensions in the graph, for a whole tensor of the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    Image,
+    Last,
+    /// Sequences (N, T, C). The T positions are those of the image in row-major order.
+    Tokens,
+    Flat,
+    /// (N, F), flattened from (N, H, W, C) images of this shape. trireme's layers flatten (C, H, W), so the features
+    /// must be reordered.
+    FlatLast(Shape),
+}
+
+impl Layout {
+    pub fn rank(self) -> i64 {
+        match self {
+            Self::Image | Self::Last => 4,
+            Self::Tokens => 3,
+            Self::Flat | Self::FlatLast(_) => 2,
+        }
+    }
+
+    /// Returns the sizes of all dimensions except the batch dimension, for a tensor of shape `x`.
+    pub fn dims(self, x: Shape) -> Vec<usize> {
+        match self {
+            Self::Image => vec![x.c, x.h, x.w],
+            Self::Last => vec![x.h, x.w, x.c],
+            Self::Tokens => vec![x.plane(), x.c],
+            Self::Flat | Self::FlatLast(_) => vec![x.elems()],
+        }
+    }
+
+    /// Describes the layout for messages.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Image => "images (N, C, H, W)",
+            Self::Last => "images (N, H, W, C)",
+            Self::Tokens => "sequences (N, T, C)",
+            Self::Flat => "vectors (N, F)",
+            Self::FlatLast(_) => "vectors (N, F) flattened from images (N, H, W, C)",
+        }
+    }
+}
 
 /// A dimension of a tensor of the network. Height and width are one dimension, the positions in row-major order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +65,7 @@ pub(crate) struct Stride {
 /// One dimension in the graph. Its strides are nested, the outermost first. An axis of size 1 has none.
 pub(crate) type Axis = Vec<Stride>;
 
-/// The dimensions in the graph of a tensor or of a part of it.
+/// A tensor of the network, or a part of it, as the graph sees it: with other dimensions, in another order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Axes {
     pub axes: Vec<Axis>,
@@ -32,6 +74,9 @@ pub(crate) struct Axes {
     /// The graph multiplies the tensor by this number.
     pub factor: f64,
 }
+
+/// Largest number of dimensions after new ones are added.
+const MOST_AXES: i64 = 8;
 
 pub(crate) fn images(count: usize) -> Axis {
     vec![Stride { of: Dimension::Images, size: count, step: 1 }]
@@ -79,7 +124,7 @@ impl Axes {
         self.first_channel == 0 && self.factor == 1.0 && self.axes.last() == Some(&channels(all))
     }
 
-    /// Replaces the last axis by that of `count` channels.
+    /// Replaces the last axis by an axis with `count` channels.
     pub fn with_last(mut self, count: usize) -> Self {
         if let Some(last) = self.axes.last_mut() {
             *last = channels(count);
@@ -117,8 +162,8 @@ impl Axes {
         Ok(self)
     }
 
-    /// Gives the elements other dimensions. A size of `None` or -1 is computed from the others. If the tensor's number
-    /// of images may vary, `varies` is true.
+    /// Splits and joins dimensions. A size of `None` or -1 is computed from the other sizes. `varies` says that the graph
+    /// accepts any number of images.
     pub fn reshaped(mut self, sizes: &[Option<i64>], varies: bool) -> Result<Self, String> {
         let refuse = || {
             let show = |sizes: &[Option<i64>]| {
@@ -136,7 +181,7 @@ impl Axes {
         let total: usize = rest.iter().map(|stride| stride.size).product();
         let open = |size: &Option<i64>| matches!(size, None | Some(-1));
         let unknown = sizes.iter().filter(|size| open(size)).count();
-        // of two unknown sizes, only one is that of the images
+        // if two sizes are unknown, `None` is the number of images, and -1 is computed
         let known = |size: &Option<i64>| match size {
             None if unknown == 2 => Some(images),
             None | Some(-1) => None,
@@ -228,6 +273,7 @@ impl Axes {
     pub fn squeezed(mut self, axes: &[i64]) -> Result<Self, String> {
         let mut places = axes.iter().map(|axis| self.at(*axis)).collect::<Result<Vec<usize>, _>>()?;
         places.sort_unstable();
+        places.dedup();
         for place in places.into_iter().rev() {
             if !self.axes[place].is_empty() {
                 return Err(format!("it removes axis {place}, whose size is not 1"));
@@ -240,6 +286,9 @@ impl Axes {
     /// Adds axes of size 1. The numbers are indices of the result.
     pub fn unsqueezed(mut self, axes: &[i64]) -> Result<Self, String> {
         let rank = (self.axes.len() + axes.len()) as i64;
+        if rank > MOST_AXES {
+            return Err(format!("its result has {rank} dimensions; at most {MOST_AXES} are supported"));
+        }
         let mut places: Vec<i64> =
             axes.iter().map(|axis| if *axis < 0 { axis.saturating_add(rank) } else { *axis }).collect();
         places.sort_unstable();
@@ -260,8 +309,7 @@ impl Axes {
         (whole && has_images(n) && of_channels && joined == all).then(|| size(groups))
     }
 
-    /// Returns the number of groups if the axes are those of an image of shape `x` whose groups of channels are
-    /// interleaved.
+    /// Returns the number of groups if this is an image of shape `x` after a channel shuffle.
     pub fn shuffled(&self, x: Shape) -> Option<usize> {
         let &[outer, inner] = self.axes.get(1)?.as_slice() else { return None };
         let channels = |stride: Stride| stride.of == Dimension::Channels;
@@ -377,6 +425,8 @@ mod tests {
         assert_eq!((joined.axes[2].clone(), joined.first_channel), (channels(4), 4));
         let squeezed = joined.clone().unsqueezed(&[0, -1]).unwrap().squeezed(&[4, 0]).unwrap();
         assert_eq!(squeezed, joined);
+        assert_eq!(joined.clone().unsqueezed(&[1]).unwrap().squeezed(&[1, 1, -3]).unwrap(), joined);
+        assert!(joined.clone().squeezed(&[1]).is_err() && joined.unsqueezed(&[0; 1000]).is_err());
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::rc::{Rc, Weak};
 
 use net::{Activation, Add, Channels, Conv, Id, Init, Multiply, NetSpec, Op, Shape, Token};
 
-use super::attention::Scores;
-use super::axes::Axes;
+pub(crate) use super::axes::Layout;
+use super::axes::{Axes, Axis};
 use super::function::{Binary, Form, Function, ScaledActivation};
 use super::graph::{Dim, Graph, Node, Readers};
 use super::names::Names;
@@ -44,6 +44,9 @@ pub(crate) struct Build<'a> {
 /// file may need a lot of memory. VGG-19 needs 575 MB.
 const ROOM: usize = 640 << 20;
 const ROOM_EACH: usize = 3;
+
+/// Largest number of images that a graph can fix.
+const MOST_IMAGES: usize = 1 << 16;
 
 /// Advice for a function that is not supported.
 const REPLACE: &str = "Replace it by one of ReLU, ReLU6, LeakyReLU, Sigmoid, Hardsigmoid, Hardswish, Tanh, SiLU, GELU, or a product with a \
@@ -167,10 +170,10 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Returns the number of images if the graph fixes it.
+    /// Returns the number of images if the graph fixes it, or `None` if the number may vary or is too large.
     pub fn images(&self) -> Option<usize> {
         match self.graph.inputs.first()?.dims.first()? {
-            Dim::Known(count) => usize::try_from(*count).ok().filter(|count| *count > 0),
+            Dim::Known(count) => usize::try_from(*count).ok().filter(|count| (1..=MOST_IMAGES).contains(count)),
             Dim::Named(_) => None,
         }
     }
@@ -506,19 +509,6 @@ pub(crate) struct View {
     pub layout: Layout,
 }
 
-/// Order of the dimensions in the graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Layout {
-    Image,
-    Last,
-    /// Sequences (N, T, C). The T positions are those of the image in row-major order.
-    Tokens,
-    Flat,
-    /// (N, F), flattened from (N, H, W, C) images of this shape. trireme's layers flatten (C, H, W), so the features
-    /// must be reordered.
-    FlatLast(Shape),
-}
-
 /// Padding at top, left, bottom and right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Padding {
@@ -546,6 +536,29 @@ impl Padding {
     }
 }
 
+/// The products of queries and keys in attention, with one row for each query.
+#[derive(Clone, Debug)]
+pub(crate) struct Scores {
+    pub queries: Part,
+    pub keys: Part,
+    /// The axes before queries and keys: images and heads.
+    pub outer: Vec<Axis>,
+    pub factor: f64,
+    /// True after the softmax.
+    pub is_softmax: bool,
+    /// True if the last two axes are exchanged.
+    pub transposed: bool,
+}
+
+/// Queries, keys or values: `heads * width` channels of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub id: Id,
+    pub first_channel: usize,
+    pub heads: usize,
+    pub width: usize,
+}
+
 /// Parts of (x - mean(x)) / sqrt(mean((x - mean(x))²) + eps), with means over the channels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Moment {
@@ -561,37 +574,6 @@ pub(crate) enum Moment {
     Shifted(f32),
     /// `sqrt(mean((x - mean(x))²) + eps)`
     Deviation(f32),
-}
-
-impl Layout {
-    pub fn rank(self) -> i64 {
-        match self {
-            Self::Image | Self::Last => 4,
-            Self::Tokens => 3,
-            Self::Flat | Self::FlatLast(_) => 2,
-        }
-    }
-
-    /// Returns the sizes of all dimensions except the batch dimension, for a tensor of shape `x`.
-    pub fn dims(self, x: Shape) -> Vec<usize> {
-        match self {
-            Self::Image => vec![x.c, x.h, x.w],
-            Self::Last => vec![x.h, x.w, x.c],
-            Self::Tokens => vec![x.plane(), x.c],
-            Self::Flat | Self::FlatLast(_) => vec![x.elems()],
-        }
-    }
-
-    /// Describes the layout for messages.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Image => "images (N, C, H, W)",
-            Self::Last => "images (N, H, W, C)",
-            Self::Tokens => "sequences (N, T, C)",
-            Self::Flat => "vectors (N, F)",
-            Self::FlatLast(_) => "vectors (N, F) flattened from images (N, H, W, C)",
-        }
-    }
 }
 
 /// Returns a depthwise 1x1 convolution, which multiplies each channel by a factor and adds a bias.

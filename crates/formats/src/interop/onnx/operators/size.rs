@@ -83,7 +83,7 @@ fn each<const N: usize>(
 ) -> Result<Value, String> {
     let length = lists.iter().map(|(sizes, _)| sizes.len()).max().unwrap_or(0);
     if lists.iter().any(|(sizes, _)| ![1, length].contains(&sizes.len())) {
-        return Err("it combines lists of sizes of different lengths".into());
+        return Err("it combines lists of sizes with different lengths".into());
     }
     let one = |at: usize| f(std::array::from_fn(|list| lists[list].0[if lists[list].0.len() == 1 { 0 } else { at }]));
     let made = (0..length).map(one).collect::<Result<Vec<_>, _>>()?;
@@ -118,7 +118,7 @@ pub(super) fn binary<'a>(build: &Build<'a>, node: &Node<'a>, of: Binary) -> Resu
     each([a, b], made).map(Some)
 }
 
-/// Compares sizes. The number of images is not known, but it is none of the numbers that graphs compare sizes with.
+/// Compares sizes. Graphs compare them with -1, which the unknown number of images never is.
 fn equal<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&[])?;
     match (list(build, node, 0)?, list(build, node, 1)?) {

@@ -373,3 +373,18 @@ fn attention_is_refused_by_name() {
     let masked = node("Attention", &["a", "a", "a", "a"], "b");
     refused(&between(&[], &[masked]), &["/b/Attention (Attention)", "mask"]);
 }
+
+/// A small file must not add a great number of layers, and invalid axes must not panic.
+#[test]
+fn class_tokens_and_axes_have_limits() {
+    let sizes = [ints("flat", &[-1, 5, 16]), ints("tokens", &[1, 5, 1_000_000]), ints("twice", &[2, 2])];
+    let joined = [
+        node("Reshape", &["a", "flat"], "f"),
+        node("ConstantOfShape", &["tokens"], "t"),
+        with_int(node("Concat", &["t", "f"], "b"), "axis", 2),
+    ];
+    refused(&between(&sizes, &joined), &["/b/Concat (Concat)", "64 vectors"]);
+    refused(&between(&sizes, &[node("Squeeze", &["a", "twice"], "b")]), &["/b/Squeeze (Squeeze)", "axis 2"]);
+    let many = ints("many", &[0; 1000]);
+    refused(&between(&[many], &[node("Unsqueeze", &["a", "many"], "b")]), &["/b/Unsqueeze (Unsqueeze)", "1004"]);
+}
