@@ -74,6 +74,16 @@ impl Geometry {
         })
     }
 
+    /// Returns the geometry of the same values as a single row, if the window shows complete rows of a stored image with
+    /// `columns` columns in their order. One long row is copied faster than many short ones.
+    pub fn as_one_row(&self, columns: usize) -> Option<Self> {
+        let Window { top, left, bottom, right } = self.window;
+        let is_plain = self.resize.is_none() && !self.flipped && !self.flipped_vertically;
+        let is_complete = left == 0 && right == columns as i64 && self.window.intersect(self.visible) == self.window;
+        let row = Window { top, left, bottom: top + 1, right: (bottom - top) * right };
+        (is_plain && is_complete && top < bottom).then(|| Self { window: row, visible: row, ..self.clone() })
+    }
+
     /// Returns the part of the stored image that must be decoded. If the whole window is padding, this is the first
     /// pixel.
     pub fn need(&self) -> Need {

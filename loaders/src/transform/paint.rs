@@ -200,6 +200,8 @@ pub(super) fn paint_stored(geometry: &Geometry, image: &Decoded<'_>, scales: &[S
 
 /// Writes the window as interleaved stored values.
 pub(super) fn copy(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
+    let row = geometry.as_one_row(image.columns);
+    let geometry = row.as_ref().unwrap_or(geometry);
     let (height, width) = (geometry.window.height(), geometry.window.width());
     let (seen, unit) = (geometry.visible_part(), geometry.channels * image.dtype.bytes());
     for (row, out) in out.chunks_exact_mut((width * unit).max(1)).take(height).enumerate() {
@@ -513,6 +515,40 @@ unsafe fn last_integers(bytes: &[u8], from: usize, shuffle: __m128i) -> __m128i 
 mod tests {
     use super::*;
     use crate::random::Draws;
+    use crate::spec::{Dtype, ImageSpec};
+    use crate::transform::geometry::Window;
+    use crate::transform::paint_values::paint_values as paint_any_dtype;
+
+    /// Every window of an image, also beyond its borders and mirrored, contains the values that plain loops find.
+    #[test]
+    fn windows_of_stored_values() {
+        let (rows, columns) = (3i64, 2i64);
+        let numbers: Vec<f32> = (1..=rows * columns).map(|number| number as f32).collect();
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let image = Decoded { bytes: &bytes, dtype: Dtype::F32, columns: columns as usize, origin: (0, 0), reduction: 1 };
+        for case in 0..1600 {
+            let [top, left] = [case % 5 - 2, case / 5 % 5 - 2];
+            let [height, width] = [1 + case / 25 % 4, 1 + case / 100 % 4];
+            let mut geometry = Geometry::new(ImageSpec::new(rows as u32, columns as u32, 1));
+            (geometry.flipped, geometry.flipped_vertically) = (case / 400 % 2 == 1, case / 800 == 1);
+            geometry.window = Window { top, left, bottom: top + height, right: left + width };
+            let at = |y: i64, x: i64| {
+                let y = if geometry.flipped_vertically { top + height - 1 - y } else { top + y };
+                let x = if geometry.flipped { left + width - 1 - x } else { left + x };
+                let is_inside = (0..rows).contains(&y) && (0..columns).contains(&x);
+                if is_inside { numbers[(y * columns + x) as usize] } else { 0.0 }
+            };
+            let expected: Vec<f32> = (0..height * width).map(|i| at(i / width, i % width)).collect();
+            let mut copied = vec![9; 4 * expected.len()];
+            copy(&geometry, &image, &mut copied);
+            let copied: Vec<f32> = copied.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+            assert_eq!(copied, expected, "{geometry:?}");
+            let mut values = vec![9.0; expected.len()];
+            let work = (&mut Resampler::default(), &mut Vec::new());
+            paint_any_dtype(&geometry, &image, |_| |value| value, work, &mut values);
+            assert_eq!(values, expected, "{geometry:?}");
+        }
+    }
 
     /// For all widths, with and without padding and mirroring, and cut out of wider rows, the planes contain the values
     /// of the tables.

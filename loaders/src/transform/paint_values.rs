@@ -19,7 +19,9 @@ pub(super) fn paint_values<F: Fn(f32) -> f32>(
     work: (&mut Resampler, &mut Vec<f32>),
     values: &mut [f32],
 ) {
-    let painter = Painter { geometry, image };
+    // The planes of a row with several channels should stay in the L1 cache, see `paint_stored`.
+    let row = geometry.as_one_row(image.columns).filter(|_| geometry.channels == 1);
+    let painter = Painter { geometry: row.as_ref().unwrap_or(geometry), image };
     match image.dtype {
         Dtype::U8 => painter.paint(|[byte]| f32::from(byte), of, work, values),
         Dtype::U16 => painter.paint(|bytes| f32::from(u16::from_le_bytes(bytes)), of, work, values),
@@ -61,8 +63,9 @@ impl Painter<'_> {
             let (stored, _) = pixels(self.geometry, seen.as_ref(), self.image, row).as_chunks::<N>();
             let columns = stored.len() / channels;
             let ahead = seen.filter(|_| columns > 0).map_or(width, |seen| seen.ahead);
-            line.resize(2 * stored.len(), 0.0);
-            let (interleaved, planes) = line.split_at_mut(stored.len());
+            let buffered = if channels > 1 { stored.len() } else { 0 };
+            line.resize(2 * buffered, 0.0);
+            let (interleaved, planes) = line.split_at_mut(buffered);
             if channels > 1 {
                 convert(&read, &|value| value, stored, interleaved);
                 // These planes stay in the L1 cache. A row of each plane of the whole image often would not: if the size
