@@ -525,7 +525,8 @@ mod tests {
         let (rows, columns) = (3i64, 2i64);
         let numbers: Vec<f32> = (1..=rows * columns).map(|number| number as f32).collect();
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let image = Decoded { bytes: &bytes, dtype: Dtype::F32, columns: columns as usize, origin: (0, 0), reduction: 1 };
+        let image =
+            Decoded { bytes: &bytes, dtype: Dtype::F32, columns: columns as usize, origin: (0, 0), reduction: 1 };
         for case in 0..1600 {
             let [top, left] = [case % 5 - 2, case / 5 % 5 - 2];
             let [height, width] = [1 + case / 25 % 4, 1 + case / 100 % 4];
