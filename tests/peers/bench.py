@@ -18,19 +18,22 @@ STEP = pathlib.Path(__file__).resolve().parent / "step.py"
 
 
 class Row:
-    """A network, batch, number of threads and number format, on one process or two ranks."""
+    """A network, batch, number of threads and number format, on one process or two ranks. `size` is the height and width of the images in
+    pixels, if it is not the network's usual size."""
 
-    def __init__(self, network, batch, threads, bf16=False, ranks=1):
+    def __init__(self, network, batch, threads, bf16=False, ranks=1, size=None):
         self.network, self.batch, self.threads, self.bf16, self.ranks = network, batch, threads, bf16, ranks
+        self.size = [] if size is None else ["--size", size]
 
     def __str__(self):
         threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
         where = threads if self.ranks == 1 else f"{self.ranks} ranks, {threads} each (DDP over gloo)"
-        return f"{self.network}, batch {self.batch}, {where}{', bf16' * self.bf16}"
+        pixels = "".join(f", {size} pixels" for size in self.size[1:])
+        return f"{self.network}{pixels}, batch {self.batch}, {where}{', bf16' * self.bf16}"
 
     def peer(self, seconds):
         command = [sys.executable, STEP, self.network, "--batch", self.batch, "--threads", self.threads, "--seconds", seconds]
-        command += ["--bf16"] * self.bf16
+        command += [*self.size, *["--bf16"] * self.bf16]
         if self.ranks == 1:
             return last_line(command)
         port = 20000 + os.getpid() % 20000
@@ -40,6 +43,7 @@ class Row:
 
     def ours(self, trireme, seconds):
         options = ["--device", "cpu", "--model", self.network, "--batch", self.batch, "--threads", self.threads, "--seconds", seconds]
+        options += self.size
         if self.ranks > 1:
             return last_line(["mpirun", "-n", self.ranks, "--bind-to", "none", trireme, "bench", "scale", *options])
         return last_line([trireme, "bench", "step", *options, *["--precision", "bf16"] * self.bf16])
@@ -63,6 +67,7 @@ ROWS = [
     Row("swin_t", 16, 2),
     Row("regnet_y_400mf", 16, 2),
     Row("shufflenet_v2_x1_0", 16, 2),
+    Row("efficientnet_v2_s", 16, 2, size=300),
 ]
 
 

@@ -1,7 +1,7 @@
 """A single measurement of `bench.py` in a separate process: PyTorch's training step on synthetic images in memory (channels_last, SGD with
 momentum). Prints a JSON line. With `--port` it is one of two ranks that average their gradients with DDP over gloo.
 
-  step.py NETWORK --batch N --threads T --seconds S [--bf16] [--port P --rank R]
+  step.py NETWORK --batch N --threads T --seconds S [--size PX] [--bf16] [--port P --rank R]
 """
 import argparse
 import json
@@ -49,6 +49,7 @@ def main():
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--size", type=int, help="height and width of the images in pixels")
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--port", type=int)
     parser.add_argument("--rank", type=int, default=0)
@@ -56,6 +57,7 @@ def main():
     torch.manual_seed(0)
     torch.set_num_threads(a.threads)
     network, image, classes = build(a.network)
+    image = (image[0], a.size, a.size) if a.size else image
     network = network.to(memory_format=torch.channels_last).train()
     forward = network
     if a.port:
