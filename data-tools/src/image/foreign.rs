@@ -13,6 +13,7 @@ use tiff::tags::Tag;
 
 use super::pixels::{Rgb, Size};
 use crate::options::To8Bit;
+use crate::raw::check_first_directory;
 
 /// Bytes per pixel that a decoder may need in addition to its output.
 const WORKING: u64 = 4;
@@ -174,6 +175,7 @@ const ALPHA: [u16; 2] = [1, 2];
 
 /// Rejects TIFF variants that cannot be decoded. Also rejects extra bands unless `may_lose` allows dropping them.
 pub(super) fn check(file: &[u8], may_lose: bool) -> Result<(), String> {
+    check_first_directory(file)?;
     // Files that cannot be opened are reported when they are decoded.
     let Ok(mut tiff) = Decoder::new(Cursor::new(file)) else { return Ok(()) };
     let number = |tiff: &mut Decoder<_>, tag| tiff.find_tag_unsigned::<u16>(tag).ok().flatten();

@@ -1,8 +1,5 @@
 //! Decodes the images of records with the decoder and limits of training, and resizes them.
 
-use fast_image_resize::images::{TypedImage, TypedImageRef};
-use fast_image_resize::pixels::U8x3;
-use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
 use loaders::decode::{Decoder, OpenedImage};
 use loaders::{Example, Format, ImageSpec, Plane, PlaneResizer};
 use turbojpeg::{Subsamp, YuvImage};
@@ -118,27 +115,16 @@ pub(super) struct Rgb {
     pub pixels: Vec<u8>,
 }
 
-// Resizes RGB images with a triangle filter with antialiasing (BILINEAR in PIL). fast_image_resize rounds to bytes
-// after each of the two passes.
-
-pub(super) struct Resizer(fast_image_resize::Resizer);
-
-impl Resizer {
-    pub fn new() -> Self {
-        Resizer(fast_image_resize::Resizer::new())
-    }
-
-    /// Resizes `from` to `size` and writes the result to `to`.
-    pub fn run(&mut self, from: &Rgb, size: Size, to: &mut Rgb) -> Result<(), String> {
-        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-        to.pixels.resize(3 * size.height * size.width, 0);
-        (to.size, to.is_grey) = (size, from.is_grey);
-        // `resize_typed` instantiates only the pixel type that is needed. `resize` would instantiate all of them.
-        let source = TypedImageRef::<U8x3>::from_buffer(from.size.width as u32, from.size.height as u32, &from.pixels);
-        let source = source.map_err(|e| e.to_string())?;
-        let target = TypedImage::<U8x3>::from_buffer(size.width as u32, size.height as u32, &mut to.pixels);
-        let mut target = target.map_err(|e| e.to_string())?;
-        self.0.resize_typed(&source, &mut target, &options).map_err(|e| e.to_string())
+impl Rgb {
+    /// Resizes `from` to `size` with a triangle filter with antialiasing (BILINEAR in PIL). The result replaces this
+    /// image.
+    pub fn resize(&mut self, resizer: &mut PlaneResizer, from: &Rgb, size: Size) {
+        let Size { height, width } = from.size;
+        self.pixels.resize(3 * size.height * size.width, 0);
+        (self.size, self.is_grey) = (size, from.is_grey);
+        let shrink = (height as f64 / size.height as f64, width as f64 / size.width as f64);
+        let source = Plane { bytes: &from.pixels[..3 * height * width], height, width, channels: 3 };
+        resizer.run(source, shrink, &mut self.pixels, (size.height, size.width));
     }
 }
 
@@ -186,7 +172,7 @@ impl Planes {
             let (result, rest_of_target) = target.split_at_mut(to.height * to.width);
             let shrink = (to.pixels.0 * shrink.0 / from.pixels.0, to.pixels.1 * shrink.1 / from.pixels.1);
             let resizer = if i == 0 { &mut self.luma } else { &mut self.chroma };
-            let plane = Plane { bytes, height: from.height, width: from.width };
+            let plane = Plane { bytes, height: from.height, width: from.width, channels: 1 };
             resizer.run(plane, shrink, result, (to.height, to.width));
             (source, target) = (rest, rest_of_target);
         }

@@ -9,11 +9,11 @@ use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use loaders::decode::{Decoder, ExifOrientation, OpenedImage, entry_points};
 use loaders::example::BoundingBox;
-use loaders::{Cost, Dtype, Fault, Format, ImageSpec, Limits, guarded_with};
+use loaders::{Cost, Dtype, Fault, Format, ImageSpec, Limits, PlaneResizer, guarded_with};
 use turbojpeg::{Compressor, Image, PixelFormat, Subsamp, YuvImage};
 
 use super::foreign::ForeignFormat;
-use super::pixels::{Planes, Resizer, Rgb, SUBSAMPLING, Size};
+use super::pixels::{Planes, Rgb, SUBSAMPLING, Size};
 use crate::error::Error;
 use crate::options::{ConvertOptions, To8Bit};
 use crate::raw::{self, Page, RawFormat, RawImage, RawOptions};
@@ -32,7 +32,7 @@ pub(crate) struct Recoder<'a> {
     limits: Limits,
     decoder: Decoder,
     encoder: JpegEncoder,
-    resizer: Resizer,
+    resizer: PlaneResizer,
     /// The last decoded image, at full or reduced size.
     full: Rgb,
     /// `full`, resized to the size that is stored.
@@ -79,7 +79,7 @@ impl<'a> Recoder<'a> {
             limits,
             decoder: Decoder::new(limits),
             encoder: JpegEncoder::new().map_err(failed)?,
-            resizer: Resizer::new(),
+            resizer: PlaneResizer::default(),
             full: Rgb::default(),
             small: Rgb::default(),
             planes: Planes::new(),
@@ -298,7 +298,7 @@ impl<'a> Recoder<'a> {
         let image = match smaller {
             None => &self.full,
             Some(size) => {
-                self.resizer.run(&self.full, size, &mut self.small)?;
+                self.small.resize(&mut self.resizer, &self.full, size);
                 &self.small
             }
         };

@@ -20,6 +20,7 @@ use loaders::{Dtype, Limits, guarded_with, regular};
 use crate::error::Error;
 pub use layout::{Layout, layout};
 use loaders::MAX_CHANNELS;
+pub(crate) use tiff::check_first_directory;
 use values::Values;
 
 /// Maximum size of an image file in bytes.

@@ -14,6 +14,7 @@ use tiff::decoder::{Decoder, DecodingResult};
 use tiff::tags::Tag;
 
 use super::RawImage;
+pub(crate) use pages::check_first_directory;
 pub(super) use pages::{decode, has_more_pages, pages};
 
 /// Lower bound for decompression speed, in bytes per second.
@@ -106,7 +107,7 @@ struct Layout {
 /// Returns true if the `image` crate can decode the first page: 8 bits, one or three bands, and perhaps opacity. Also
 /// returns true if the file cannot be opened, so that the error of the `image` crate is reported.
 pub(super) fn is_ordinary(file: &[u8]) -> bool {
-    let Ok(mut decoder) = Decoder::new(Cursor::new(file)) else { return true };
+    let Some(mut decoder) = opened(file) else { return true };
     let mut numbers = |tag| decoder.find_tag_unsigned_vec::<u16>(tag).ok().flatten();
     let colours = numbers(Tag::PhotometricInterpretation).and_then(|list| list.first().copied());
     let bands = numbers(Tag::SamplesPerPixel).and_then(|list| list.first().copied()).unwrap_or(1);
@@ -128,7 +129,13 @@ pub(super) fn is_ordinary(file: &[u8]) -> bool {
 
 /// Returns true if the first page names a nodata value.
 pub(super) fn has_nodata(file: &[u8]) -> bool {
-    Decoder::new(Cursor::new(file)).is_ok_and(|mut tiff| tiff.find_tag(Tag::GdalNodata).is_ok_and(|tag| tag.is_some()))
+    opened(file).is_some_and(|mut tiff| tiff.find_tag(Tag::GdalNodata).is_ok_and(|tag| tag.is_some()))
+}
+
+/// Opens a file at its first page. Returns `None` if that fails.
+fn opened(file: &[u8]) -> Option<Decoder<Cursor<&[u8]>>> {
+    check_first_directory(file).ok()?;
+    Decoder::new(Cursor::new(file)).ok()
 }
 
 impl Layout {

@@ -70,6 +70,9 @@ pub fn decode(file: &[u8], options: &RawOptions, limits: &Limits) -> Result<RawI
     }
 }
 
+/// Maximum memory for the values of a tag.
+const MEMORY_PER_TAG: usize = 256 << 20;
+
 /// Reads a file's directories one by one. A small file can have millions, because directories may share bytes.
 struct Pages<'a> {
     file: &'a [u8],
@@ -85,7 +88,10 @@ struct Pages<'a> {
 
 impl<'a> Pages<'a> {
     fn open(file: &'a [u8], limits: &'a Limits) -> Result<Self, String> {
-        let decoder = Decoder::new(Cursor::new(file)).map_err(fault)?;
+        check_first_directory(file)?;
+        let mut tag_limits = tiff::decoder::Limits::default();
+        tag_limits.decoding_buffer_size = MEMORY_PER_TAG.min(64 * file.len());
+        let decoder = Decoder::new(Cursor::new(file)).map_err(fault)?.with_limits(tag_limits);
         let mut pages = Pages { file, limits, decoder, number: 1, seconds: 0.0, memory: 0 };
         pages.charge()?;
         Ok(pages)
@@ -163,6 +169,41 @@ fn stack(file: &[u8], pages: &[(u32, Layout)], limits: &Limits, seconds: f64) ->
     Ok(whole)
 }
 
+/// Returns an error if a tag of the first directory declares more values than the file has bytes. The `tiff` crate
+/// reserves memory for all of them when it opens a file, whatever the size of the file. For later directories, `Pages`
+/// sets limits.
+pub(crate) fn check_first_directory(file: &[u8]) -> Result<(), String> {
+    let Some((tag, count)) = oversized_tag(file) else { return Ok(()) };
+    Err(format!(
+        "a damaged TIFF: tag {tag} declares {count} values, but the file has only {} bytes; save it or fetch it again",
+        file.len()
+    ))
+}
+
+/// Returns the first tag of the first directory that declares more values than the file has bytes, and their number.
+fn oversized_tag(file: &[u8]) -> Option<(u16, u64)> {
+    let (is_little, is_big_tiff) = match file {
+        [b'I', b'I', 42 | 43, ..] => (true, file[2] == 43),
+        [b'M', b'M', _, 42 | 43, ..] => (false, file[3] == 43),
+        _ => return None,
+    };
+    // Reads an unsigned number with `length` bytes.
+    let number = |at: usize, length: usize| {
+        let bytes = file.get(at..at.checked_add(length)?)?;
+        let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+        Some(if is_little { bytes.iter().rev().fold(0, add) } else { bytes.iter().fold(0, add) })
+    };
+    let (long, size, start) = if is_big_tiff { (8, 20, number(8, 8)?) } else { (4, 12, number(4, 4)?) };
+    let start = usize::try_from(start).ok()?;
+    let first = start.checked_add(if is_big_tiff { 8 } else { 2 })?;
+    let present = (file.len().saturating_sub(first) / size) as u64;
+    (0..entries(file, start as u64)?.min(present)).find_map(|entry| {
+        let at = first + size * entry as usize;
+        let (tag, count) = (number(at, 2)?, number(at + 4, long)?);
+        (count > file.len() as u64).then_some((tag as u16, count))
+    })
+}
+
 /// Returns the number of entries in the directory at this offset.
 fn entries(file: &[u8], start: u64) -> Option<u64> {
     let directory = file.get(usize::try_from(start).ok()?..)?;
@@ -172,4 +213,30 @@ fn entries(file: &[u8], start: u64) -> Option<u64> {
         [b'I', ..] => u16::from_le_bytes(*directory.first_chunk()?).into(),
         _ => u16::from_be_bytes(*directory.first_chunk()?).into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_with_more_values_than_bytes() {
+        // One entry: ImageWidth (256) as LONG.
+        let little = |count: u32| {
+            let head = [&b"II\x2a\0\x08\0\0\0"[..], &[1, 0, 0, 1, 4, 0]].concat();
+            [head, count.to_le_bytes().to_vec(), vec![9; 8]].concat()
+        };
+        let big = |count: u64| {
+            let head = [&b"MM\0\x2b\0\x08\0\0"[..], &16u64.to_be_bytes(), &1u64.to_be_bytes(), &[1, 0, 0, 4]].concat();
+            [head, count.to_be_bytes().to_vec(), vec![9; 16]].concat()
+        };
+        assert_eq!([oversized_tag(&little(26)), oversized_tag(&little(27))], [None, Some((256, 27))]);
+        assert_eq!([oversized_tag(&big(52)), oversized_tag(&big(53))], [None, Some((256, 53))]);
+        // Directories that are cut short or outside the file are left to the crate.
+        for file in [&little(99)[..17], b"II\x2a\0\xff\xff\xff\xff", &big(99)[..12], b"MM\0\x2b", b"", b"II"] {
+            assert_eq!(oversized_tag(file), None, "{file:?}");
+        }
+        let message = check_first_directory(&little(2_771_273)).unwrap_err();
+        assert!(["256", "2771273", "26 bytes"].iter().all(|part| message.contains(part)), "{message}");
+    }
 }
