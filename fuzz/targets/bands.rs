@@ -71,8 +71,9 @@ fn run(data: &[u8]) {
     };
     let mut written = Vec::new();
     encode(&example, &mut written);
-    assert_eq!(parse(&written), Ok(example));
     let spec = ImageSpec::new(height, width, channels);
+    // A RAW record needs its height, width and channels.
+    assert_eq!(parse(&written).ok(), Some(example).filter(|_| spec.values() > 0));
     let is_whole = spec.values() > 0 && encoded.len() == spec.values() * dtype.bytes();
     let manifest = manifest(dtype, channels);
     for list in LISTS {
