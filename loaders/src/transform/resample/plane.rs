@@ -4,6 +4,8 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
+use base::simd;
+
 use super::filter::Filter;
 use super::filter::{Axis, GROUP, ONE, Span};
 
@@ -16,13 +18,14 @@ const BLOCK: usize = 64;
 /// Bytes per load. A single load must contain the first input pairs of all outputs in half of a group.
 const LOAD: usize = 16;
 
-/// A plane of bytes, or several planes whose bytes are interleaved (H, W, C). Rows are stored without gaps. Height,
-/// width and channels are at least 1.
+/// A plane of bytes (H, W), or three planes whose bytes are interleaved (H, W, 3). Rows are stored without gaps. Height
+/// and width are at least 1.
 #[derive(Debug, Clone, Copy)]
 pub struct Plane<'a> {
     pub bytes: &'a [u8],
     pub height: usize,
     pub width: usize,
+    /// 1 or 3.
     pub channels: usize,
 }
 
@@ -32,9 +35,9 @@ pub struct PlaneResizer {
     rows: Taps,
     columns: Taps,
     line: Vec<u8>,
-    /// A row of one channel, before and after its columns are resized.
-    wide: Vec<u8>,
-    narrow: Vec<u8>,
+    /// A row of each channel, before and after its columns are resized.
+    wide: [Vec<u8>; 3],
+    narrow: [Vec<u8>; 3],
 }
 
 impl PlaneResizer {
@@ -43,11 +46,16 @@ impl PlaneResizer {
     ///
     /// # Panics
     ///
-    /// Panics if a plane is empty or its length does not match its size.
+    /// Panics if a plane is empty, if its length does not match its size, or if there are not 1 or 3 channels.
     pub fn run(&mut self, source: Plane<'_>, shrink: (f64, f64), target: &mut [u8], (height, width): (usize, usize)) {
         let Plane { channels, .. } = source;
         let values = source.width * channels;
-        assert!(values > 0 && source.height > 0 && source.bytes.len() == source.height * values);
+        assert!(
+            [1, 3].contains(&channels)
+                && values > 0
+                && source.height > 0
+                && source.bytes.len() == source.height * values
+        );
         assert!(width > 0 && target.len() == height * width * channels);
         self.rows.plan(source.height, shrink.0, height);
         self.columns.plan(source.width, shrink.1, width);
@@ -55,20 +63,41 @@ impl PlaneResizer {
         let beyond = 2 * self.columns.pairs + LOAD;
         self.line.resize(values + beyond, 0);
         let Self { rows, columns, line, wide, narrow } = self;
+        if channels == 3 {
+            wide.iter_mut().for_each(|row| row.resize(source.width + beyond, 0));
+            narrow.iter_mut().for_each(|row| row.resize(width, 0));
+        }
         for (i, out) in target.chunks_exact_mut(width * channels).enumerate() {
             rows.mix_rows(Plane { width: values, channels: 1, ..source }, i, line);
             if channels == 1 {
                 columns.mix_columns(line, out);
                 continue;
             }
-            (wide.resize(source.width + beyond, 0), narrow.resize(width, 0));
-            for channel in 0..channels {
-                let bytes = line[..values].iter().skip(channel).step_by(channels);
-                wide.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-                columns.mix_columns(wide, narrow);
-                let pixels = out.iter_mut().skip(channel).step_by(channels);
-                pixels.zip(narrow.iter()).for_each(|(to, from)| *to = *from);
-            }
+            let [red, green, blue] = &mut *wide;
+            split(&line[..values], red, green, blue);
+            wide.iter().zip(narrow.iter_mut()).for_each(|(wide, narrow)| columns.mix_columns(wide, narrow));
+            let [red, green, blue] = &*narrow;
+            join(red, green, blue, out);
+        }
+    }
+}
+
+simd! {
+    /// Splits interleaved pixels into their channels.
+    fn split(pixels: &[u8], red: &mut [u8], green: &mut [u8], blue: &mut [u8]) {
+        let channels = red.iter_mut().zip(green).zip(blue);
+        for (((red, green), blue), pixel) in channels.zip(pixels.as_chunks::<3>().0) {
+            [*red, *green, *blue] = *pixel;
+        }
+    }
+}
+
+simd! {
+    /// Interleaves the channels of pixels.
+    fn join(red: &[u8], green: &[u8], blue: &[u8], pixels: &mut [u8]) {
+        let channels = red.iter().zip(green).zip(blue);
+        for (((red, green), blue), pixel) in channels.zip(pixels.as_chunks_mut::<3>().0) {
+            *pixel = [*red, *green, *blue];
         }
     }
 }
