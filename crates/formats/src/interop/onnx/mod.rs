@@ -16,6 +16,7 @@ pub(super) mod attention;
 pub(super) mod axes;
 pub(super) mod build;
 pub(super) mod channels;
+pub(super) mod class_token;
 mod fold;
 pub(super) mod function;
 mod fuse;
@@ -23,10 +24,14 @@ pub(super) mod graph;
 mod message;
 mod names;
 pub(super) mod operators;
+pub(super) mod places;
+pub(super) mod scores;
 mod survey;
 pub(super) mod tensor;
+mod terms;
 #[cfg(test)]
 mod tests;
+mod value;
 pub(super) mod windows;
 
 pub use survey::{Error, Network, Survey, of_bytes, read};

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::Attribute::Float;
 use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
 use crate::interop::export::keras::layers::{exact, inner};
+use crate::interop::onnx::scores::limited;
 use crate::interop::onnx::build::{Build, Operator, Value};
 use crate::interop::onnx::function::Unary;
 use crate::interop::onnx::graph::Node;
@@ -149,6 +150,9 @@ fn clip<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         } else if node.has(name) {
             *bound = f64::from(node.float(name, 0.0));
         }
+    }
+    if let norms @ Value::Norms(..) = build.value(node, 0)? {
+        return limited(&norms, (bounds[1] == f64::INFINITY).then_some(bounds[0]));
     }
     unary(build, node, Unary::Clip(bounds[0], bounds[1]), &["max", "min"])
 }
