@@ -203,7 +203,8 @@ impl Axes {
                 show(sizes)
             )
         };
-        let mut rest: Vec<Stride> = self.axes.iter().flatten().rev().copied().collect();
+        let mut rest = merged(self.axes.concat());
+        rest.reverse();
         let images = rest.iter().find(|stride| stride.of == Dimension::Images).map_or(1, |stride| stride.size);
         let total: usize = rest.iter().map(|stride| stride.size).product();
         let open = |size: &Option<i64>| matches!(size, None | Some(-1));
