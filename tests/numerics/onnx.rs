@@ -212,7 +212,8 @@ fn attention_in_windows_comes_back_from_its_own_export() {
         let Network { net: back, tensors, .. } = read(&path);
         std::fs::remove_file(&path).unwrap();
         let kinds = |net: &NetSpec| -> Vec<_> {
-            let serving = net.nodes.iter().zip(net.serving()).filter(|(node, serving)| *serving && node.op.kind() != "drop_path");
+            let serving =
+                net.nodes.iter().zip(net.serving()).filter(|(node, serving)| *serving && node.op.kind() != "drop_path");
             serving.map(|(node, _)| node.op.kind()).collect()
         };
         assert_eq!(kinds(&back), kinds(&net), "{name}");

@@ -209,7 +209,7 @@ def swin(second):
 
 
 def small_maxvit():
-    sizes = dict(stem_channels=4, partition_size=2, block_channels=[8, 8], block_layers=[1, 1], head_dim=4, stochastic_depth_prob=0.0)
+    sizes = dict(stem_channels=4, partition_size=2, block_channels=[8], block_layers=[1], head_dim=4, stochastic_depth_prob=0.0)
     model = maxvit.MaxVit(input_size=(16, 16), num_classes=5, **sizes)
     for name, parameter in model.named_parameters():
         if "relative_position_bias_table" in name:

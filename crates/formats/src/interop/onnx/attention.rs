@@ -102,11 +102,14 @@ fn scores(queries: &(Id, Axes), keys: &(Id, Axes)) -> Result<Scores, String> {
     };
     let cosine = queries.1.unit.is_some();
     let normed = |axes: &Axes| axes.unit.as_ref().is_none_or(|unit| unit == width);
-    if outer != others || width != depth || place != other || !is_channels(width) || !is_same_plane(&queries.1, &keys.1) {
+    if outer != others || width != depth || place != other || !is_channels(width) || !is_same_plane(&queries.1, &keys.1)
+    {
         return Err(not_attention());
     }
     if cosine != keys.1.unit.is_some() || !normed(&queries.1) || !normed(&keys.1) {
-        return Err("it must divide both queries and keys by their norms over the channels of a head, or neither".into());
+        return Err(
+            "it must divide both queries and keys by their norms over the channels of a head, or neither".into()
+        );
     }
     Ok(Scores {
         queries: Part::new(queries, outer, width)?,

@@ -6,8 +6,8 @@ use std::rc::{Rc, Weak};
 
 use net::{Activation, Add, Channels, Conv, Id, Init, Multiply, NetSpec, Op, Shape, SpaceToDepth, Token};
 
-use super::axes::{Axes, channels};
 pub(crate) use super::axes::Layout;
+use super::axes::{Axes, channels};
 use super::function::{Binary, Form, Function, ScaledActivation};
 use super::graph::{Dim, Graph, Node, Readers};
 use super::names::Names;

@@ -96,7 +96,9 @@ fn elements_made(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Opt
         "Add" | "Div" | "Equal" | "Max" | "Min" | "Mod" | "Mul" | "Pow" | "Sub" if inputs.len() == 2 => {
             Some(elements(&broadcast(&first(inputs)?.dims, &input(inputs, 1)?.dims)?)?)
         }
-        "Gather" | "GatherND" => Some(first(inputs)?.values.len().saturating_mul(input(inputs, 1)?.values.len().max(1))),
+        "Gather" | "GatherND" => {
+            Some(first(inputs)?.values.len().saturating_mul(input(inputs, 1)?.values.len().max(1)))
+        }
         "Where" => {
             let dims = broadcast(&first(inputs)?.dims, &input(inputs, 1)?.dims)?;
             Some(elements(&broadcast(&dims, &input(inputs, 2)?.dims)?)?)
@@ -397,9 +399,7 @@ fn gather_vectors(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Co
     node.only(&["batch_dims"])?;
     let at = input(inputs, 1)?;
     match at.dims.split_last() {
-        Some((1, outer)) if node.int("batch_dims", 0) == 0 => {
-            gathered(first(inputs)?, &shaped(at, outer.to_vec())?, 0)
-        }
+        Some((1, outer)) if node.int("batch_dims", 0) == 0 => gathered(first(inputs)?, &shaped(at, outer.to_vec())?, 0),
         _ => Err("only single indices along the first axis are supported".into()),
     }
 }
@@ -439,9 +439,9 @@ fn chosen(_: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, Str
     let spread = |x: &Constant| picked(x, dims.clone(), places(&x.dims, &dims));
     let (choices, a, b) = (spread(condition).floats(), spread(a), spread(b));
     let values = match (&a.values, &b.values) {
-        (Values::Ints(a), Values::Ints(b)) => {
-            Values::Ints(choices.iter().zip(a.iter().zip(b)).map(|(c, (a, b))| if *c == 0.0 { *b } else { *a }).collect())
-        }
+        (Values::Ints(a), Values::Ints(b)) => Values::Ints(
+            choices.iter().zip(a.iter().zip(b)).map(|(c, (a, b))| if *c == 0.0 { *b } else { *a }).collect(),
+        ),
         _ => {
             let values = choices.iter().zip(a.floats().into_iter().zip(b.floats()));
             Values::Floats(values.map(|(c, (a, b))| if *c == 0.0 { b } else { a }).collect())
@@ -457,7 +457,8 @@ fn count(inputs: &[Option<Rc<Constant>>]) -> Result<usize, String> {
         _ => Err("only ranges of integers are supported".to_string()),
     };
     let (start, end, step) = (number(0)?, number(1)?, number(2)?);
-    let length = if step > 0 { (end - start + step - 1).checked_div(step) } else { (start - end - step - 1).checked_div(-step) };
+    let length =
+        if step > 0 { (end - start + step - 1).checked_div(step) } else { (start - end - step - 1).checked_div(-step) };
     usize::try_from(length.ok_or("its step is 0")?.max(0)).map_err(|e| e.to_string())
 }
 

@@ -112,7 +112,11 @@ impl Axes {
                 axes.axes.iter().map(|axis| axis.iter().filter(|s| !is_position(s)).copied().collect()).collect()
             };
             let fits = part.size(axis).ok()? == size && part.unit == first.unit && part.pads == first.pads;
-            if !same || !fits || own != [&extents[..at], &[0], &extents[at + 1..]].concat() || others(part) != others(first) {
+            if !same
+                || !fits
+                || own != [&extents[..at], &[0], &extents[at + 1..]].concat()
+                || others(part) != others(first)
+            {
                 return None;
             }
             extents[at] += size;
@@ -193,5 +197,68 @@ impl Axes {
             None => (0..before.plane() as u32).map(place).collect(),
         };
         Self { table: Some(table), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interop::onnx::axes::Layout;
+
+    const SHAPE: Shape = Shape { c: 2, h: 4, w: 4 };
+
+    fn image() -> Axes {
+        Axes::of(Layout::Last, SHAPE, 1).unwrap()
+    }
+
+    /// Moves an axis by one and back, as around shifted windows.
+    #[test]
+    fn positions_that_move_there_and_back_are_in_order_again() {
+        let moved = |axes: &Axes, by: usize| {
+            let parts = [by..4, 0..by].map(|part| axes.clone().sliced(1, part).unwrap());
+            Axes::joined(&parts, 1).unwrap()
+        };
+        let shifted = moved(&image(), 1);
+        assert_eq!(shifted.places().unwrap()[..5], [4, 5, 6, 7, 8]);
+        assert_eq!(shifted.places().unwrap()[12..], [0, 1, 2, 3]);
+        assert_ne!(shifted.clone().simplified().unwrap(), image());
+        assert_eq!(moved(&shifted, 3).simplified().unwrap(), image());
+        assert_eq!(Axes::joined(&[image(), Axes { factor: 2.0, ..image() }], 1), None);
+    }
+
+    #[test]
+    fn indices_of_positions_are_picked() {
+        let picked = image().picked(2, &[3, 0]).unwrap();
+        assert_eq!(picked.places().unwrap(), [3, 0, 7, 4, 11, 8, 15, 12]);
+        assert_eq!(picked.sizes(), [None, Some(4), Some(2), Some(2)]);
+        assert!(image().picked(3, &[0]).unwrap_err().contains("axis of positions"));
+        assert!(image().picked(1, &[4]).is_err() && image().picked(1, &[]).is_err());
+    }
+
+    #[test]
+    fn pixels_of_squares_are_recognised() {
+        let every = |first: usize| [first, first + 2];
+        let parts = [[0, 0], [1, 0], [0, 1], [1, 1]];
+        let pixels = |order: [usize; 4]| {
+            let part =
+                |at: usize| image().picked(1, &every(parts[at][0])).unwrap().picked(2, &every(parts[at][1])).unwrap();
+            order.map(|at| part(at).places().unwrap())
+        };
+        assert_eq!(image().squares(SHAPE, &pixels([0, 1, 2, 3])), Some(2));
+        assert_eq!(image().squares(SHAPE, &pixels([0, 2, 1, 3])), None);
+    }
+
+    #[test]
+    fn cropped_positions_are_absent() {
+        let cropped = image().cropped(SHAPE, Shape { h: 3, w: 3, ..SHAPE });
+        assert_eq!(cropped.places().unwrap()[..6], [0, 1, 2, ABSENT, 3, 4]);
+        let rest = cropped.sliced(1, 0..3).unwrap().sliced(2, 0..3).unwrap().simplified().unwrap();
+        assert_eq!(Some(rest), Axes::of(Layout::Last, Shape { h: 3, w: 3, ..SHAPE }, 1));
+    }
+
+    #[test]
+    fn long_lists_of_positions_are_refused() {
+        let large = Axes::of(Layout::Last, Shape::image(1, 1 << 16, 1 << 16), 1).unwrap();
+        assert!(large.places().unwrap_err().contains("positions are supported"));
     }
 }

@@ -37,11 +37,7 @@ pub(crate) fn transposed<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Optio
 }
 
 /// Splits and joins the axes before queries and keys. Returns `None` if the input is something else.
-pub(crate) fn reshaped<'a>(
-    build: &Build<'a>,
-    node: &Node<'a>,
-    sizes: &[Option<i64>],
-) -> Result<Option<Value>, String> {
+pub(crate) fn reshaped<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Option<i64>]) -> Result<Option<Value>, String> {
     let Value::Scores(scores) = build.value(node, 0)? else { return Ok(None) };
     let own = &scores.axes.axes;
     let axes = scores.axes.clone().reshaped(sizes, build.images().is_none())?;
@@ -151,7 +147,9 @@ fn network<'a>(build: &mut Build<'a>, mut name: &'a str) -> Result<Option<Networ
                 (name, weight) = (input, Some(constant));
             }
             (_, inputs) => {
-                let computed = |input: &&&str| graph.nodes.iter().any(|node| node.outputs.contains(input) && !node.inputs.is_empty());
+                let computed = |input: &&&str| {
+                    graph.nodes.iter().any(|node| node.outputs.contains(input) && !node.inputs.is_empty())
+                };
                 let Some(input) = inputs.iter().find(computed) else { return Ok(None) };
                 name = input;
             }

@@ -218,3 +218,84 @@ impl Network {
         Some((hidden, [slopes, row(centre).to_vec(), turned]))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interop::onnx::axes::{channels, positions};
+    use crate::interop::onnx::tensor::Values;
+    use net::{Attention, Shape};
+
+    fn constant(dims: &[usize], values: Vec<f32>) -> Constant {
+        Constant { dims: dims.to_vec(), values: Values::Floats(values) }
+    }
+
+    /// Products in two windows of 2x2 positions for three heads.
+    fn products() -> Axes {
+        let windows = vec![Stride { of: Dimension::Positions, size: 2, step: 4 }];
+        Axes { axes: vec![windows, channels(3), positions(4), positions(4)], ..Axes::default() }
+    }
+
+    fn windows(shift: usize) -> Windows {
+        let op = Attention { window: Some([2, 2]), shift: [0, shift], ..Attention::new(3) };
+        op.windows(Shape::image(9, 2, 4))
+    }
+
+    #[test]
+    fn constants_are_of_heads_or_of_windows() {
+        let axes = products();
+        let spread = |dims: &[usize]| {
+            let count: usize = dims.iter().product();
+            let constant = constant(dims, (0..count).map(|at| at as f32).collect());
+            Spread::new(&constant, &axes, false).map(|spread| (spread.is_of_windows(), spread.values()))
+        };
+        let (of_windows, values) = spread(&[3, 4, 4]).unwrap();
+        assert_eq!((of_windows, values.len(), values[17]), (false, 48, 17.0));
+        let (of_windows, values) = spread(&[2, 1, 1, 4]).unwrap();
+        assert_eq!((of_windows, values.len(), values[21]), (true, 32, 5.0));
+        for dims in [&[2, 3, 4, 4][..], &[2, 4, 4], &[1, 2, 3, 4, 4]] {
+            assert!(spread(dims).unwrap_err().contains("combines products"), "{dims:?}");
+        }
+    }
+
+    #[test]
+    fn a_bias_must_depend_on_the_difference_only() {
+        let windows = windows(0);
+        let value = |at: usize| windows.difference(at / 4 % 4, at % 4) as f32 + 10.0 * (at / 16) as f32;
+        let mut bias: Vec<f32> = (0..48).map(value).collect();
+        let table = |bias: &[f32]| Terms { bias: Some(bias.into()), ..Terms::default() }.table(&windows, 3);
+        assert_eq!(table(&bias).unwrap().unwrap()[..6], [0.0, 10.0, 20.0, 1.0, 11.0, 21.0]);
+        bias[5] += 1.0;
+        assert!(table(&bias).unwrap_err().contains("same distance"));
+    }
+
+    #[test]
+    fn only_the_mask_of_shifted_windows_is_accepted() {
+        let (plain, shifted) = (windows(0), windows(1));
+        let part = |at: usize| shifted.part(at / 16, at / 4 % 4) != shifted.part(at / 16, at % 4);
+        let mask: Vec<f32> = (0..32).map(|at| if part(at) { -100.0 } else { 0.0 }).collect();
+        let masks = |mask: Option<&[f32]>, windows: &Windows| {
+            Terms { mask: mask.map(Into::into), ..Terms::default() }.masks_parts(windows)
+        };
+        assert!(masks(Some(&mask), &shifted) && !masks(Some(&mask), &plain));
+        assert!(masks(None, &plain) && !masks(None, &shifted));
+    }
+
+    /// The units of W1 = (0.5, -2), b1 = 0.25 for windows of 2x2.
+    #[test]
+    fn the_network_of_a_bias_is_found() {
+        let windows = windows(0);
+        let units: Vec<f32> =
+            windows.coordinates().iter().map(|[down, across]| 0.5 * down - 2.0 * across + 0.25).collect();
+        let heads = [1.0, -0.5, 2.0];
+        let value = |unit: &f32, head: f32| 16.0 / (1.0 + (-unit.max(0.0) * head).exp());
+        let mut table: Vec<f32> = units.iter().flat_map(|unit| heads.map(|head| value(unit, head))).collect();
+        let network =
+            Network { units: Rc::new(constant(&[9, 1], units)), weight: Rc::new(constant(&[1, 3], heads.to_vec())) };
+        let (hidden, [first, bias, second]) = network.parameters(&windows, 3, &table).unwrap();
+        assert!((first[0] - 0.5).abs() < 1e-6 && (first[1] + 2.0).abs() < 1e-6);
+        assert_eq!((hidden, bias, second), (1, vec![0.25], heads.to_vec()));
+        table[4] += 1.0;
+        assert!(network.parameters(&windows, 3, &table).is_none());
+    }
+}

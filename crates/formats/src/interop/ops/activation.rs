@@ -6,11 +6,11 @@ use serde_json::json;
 use super::Attribute::Float;
 use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
 use crate::interop::export::keras::layers::{exact, inner};
-use crate::interop::onnx::scores::limited;
 use crate::interop::onnx::build::{Build, Operator, Value};
 use crate::interop::onnx::function::Unary;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::operators::element::unary;
+use crate::interop::onnx::scores::limited;
 
 impl OpMapping for Activation {
     fn onnx_operators() -> &'static [Operator] {

@@ -96,7 +96,9 @@ fn joined<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     }
     let (first, x) = (parts[0].clone(), build.shapes[id.0]);
     let at = first.at(axis)?;
-    let whole = |axes: &Axes| axes.pads == first.pads && axes.has_last(x.c) && at + 1 == axes.axes.len() && axes.sizes() == first.sizes();
+    let whole = |axes: &Axes| {
+        axes.pads == first.pads && axes.has_last(x.c) && at + 1 == axes.axes.len() && axes.sizes() == first.sizes()
+    };
     let pixels = parts.iter().map(Axes::places).collect::<Result<Vec<_>, _>>()?;
     match first.squares(x, &pixels) {
         Some(size) if parts.iter().all(whole) => build.merged_pixels(node.label(), id, (first, at), size),

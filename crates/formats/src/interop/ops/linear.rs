@@ -156,7 +156,9 @@ fn product<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
             let input = build.axes(node, 0)?;
             of_each(build, node, input, matrix, None)
         }
-        Layout::Image | Layout::Arranged(_) => Err("it multiplies along the rows of images (N, C, H, W); channels must come last".into()),
+        Layout::Image | Layout::Arranged(_) => {
+            Err("it multiplies along the rows of images (N, C, H, W); channels must come last".into())
+        }
     }
 }
 

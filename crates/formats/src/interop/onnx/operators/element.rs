@@ -44,7 +44,8 @@ fn operand<'a>(build: &mut Build<'a>, node: &Node<'a>, at: usize) -> Result<(Vie
     match build.value(node, at)? {
         Value::Function(view, function) => Ok((view, function)),
         Value::Arranged(id, axes) if axes.factor != 1.0 => {
-            let function = Form::Binary(Binary::Mul, Function::argument(), Rc::new(Function::new("", Form::Number(axes.factor))));
+            let function =
+                Form::Binary(Binary::Mul, Function::argument(), Rc::new(Function::new("", Form::Number(axes.factor))));
             let view = build.rearranged(node.inputs[at], id, Axes { factor: 1.0, ..axes })?;
             Ok((view, Rc::new(Function::new(node.inputs[at], function))))
         }

@@ -189,7 +189,9 @@ fn pad<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
                 _ => Err(format!("its pads {pads:?} are negative, which is supported only for zeros")),
             }
         }
-        [[0, 0], channels, [0, 0], [0, 0]] if !last && fill == Fill::Zeros && channels.iter().all(|cells| *cells >= 0) => {
+        [[0, 0], channels, [0, 0], [0, 0]]
+            if !last && fill == Fill::Zeros && channels.iter().all(|cells| *cells >= 0) =>
+        {
             shortcut(build, node, channels.map(added))
         }
         _ => Err(format!("pads {pads:?} are not supported, only padding of height and width, or of channels")),
