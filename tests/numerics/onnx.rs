@@ -204,6 +204,28 @@ fn attention_comes_back_from_its_own_export() {
     assert_near("tokens", &scores(&mut filled(back, &tensors), &images), &wanted, 1e-5);
 }
 
+/// Attention in windows, shifted windows and padded windows, of both versions of Swin. The names of its layers differ.
+#[test]
+fn attention_in_windows_comes_back_from_its_own_export() {
+    for name in ["swin_t", "swin_v2_t"] {
+        let (path, net, images, wanted) = exported(name, 64, false);
+        let Network { net: back, tensors, .. } = read(&path);
+        std::fs::remove_file(&path).unwrap();
+        let kinds = |net: &NetSpec| -> Vec<_> {
+            let serving =
+                net.nodes.iter().zip(net.serving()).filter(|(node, serving)| *serving && node.op.kind() != "drop_path");
+            serving.map(|(node, _)| node.op.kind()).collect()
+        };
+        assert_eq!(kinds(&back), kinds(&net), "{name}");
+        let shifted = |net: &NetSpec| {
+            let ops = net.nodes.iter().map(|node| &node.op);
+            ops.filter(|op| matches!(op, Op::Attention(op) if op.position_bias.is_some() && op.shift != [0; 2])).count()
+        };
+        assert!(shifted(&back) > 0, "{name}");
+        assert_near(name, &scores(&mut filled(back, &tensors), &images), &wanted, 1e-5);
+    }
+}
+
 #[test]
 fn layers_come_back_joined_as_in_the_catalogue() {
     let (path, net, ..) = exported("resnet20", 32, false);
@@ -259,6 +281,7 @@ struct Golden {
     scores: Vec<f32>,
     edges: Vec<f32>,
     vits: BTreeMap<String, Vec<f32>>,
+    windows: BTreeMap<String, Vec<f32>>,
     parameters: BTreeMap<String, Vec<usize>>,
 }
 
@@ -273,8 +296,8 @@ fn golden() -> (Golden, Vec<f32>) {
 fn files_of_pytorch_give_its_scores() {
     let (golden, images) = golden();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/onnx");
-    let Golden { scores: same, edges, vits, .. } = golden;
-    let vits = vits.iter().map(|(name, scores)| (name.as_str(), scores));
+    let Golden { scores: same, edges, vits, windows, .. } = golden;
+    let vits = vits.iter().chain(&windows).map(|(name, scores)| (name.as_str(), scores));
     for (name, wanted) in
         [("scripted", &same), ("folded", &same), ("dynamo", &same), ("edges", &edges)].into_iter().chain(vits)
     {

@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx
 import torch
 from torch import nn
+from torchvision.models import maxvit, swin_transformer
 
 HERE = Path(__file__).parent
 
@@ -193,6 +194,55 @@ def vits():
         return {name: model(images(2)).flatten().tolist() for name, model in models.items()}
 
 
+def swin(second):
+    """A Swin transformer of 8x8 and 4x4 positions, which its windows of 3x3 do not divide."""
+    sizes = dict(patch_size=[2, 2], embed_dim=12, depths=[2, 1], num_heads=[2, 4], window_size=[3, 3], num_classes=5, stochastic_depth_prob=0.0)
+    if second:
+        sizes |= dict(block=swin_transformer.SwinTransformerBlockV2, downsample_layer=swin_transformer.PatchMergingV2)
+    model = swin_transformer.SwinTransformer(**sizes)
+    for name, parameter in model.named_parameters():
+        if "relative_position_bias_table" in name or "cpb_mlp" in name or "qkv.bias" in name:
+            nn.init.normal_(parameter, std=0.3)
+        if "logit_scale" in name:
+            nn.init.uniform_(parameter, 1.0, 3.0)
+    return model
+
+
+def small_maxvit():
+    sizes = dict(stem_channels=4, partition_size=2, block_channels=[8], block_layers=[1], head_dim=4, stochastic_depth_prob=0.0)
+    model = maxvit.MaxVit(input_size=(16, 16), num_classes=5, **sizes)
+    for name, parameter in model.named_parameters():
+        if "relative_position_bias_table" in name:
+            nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+def windows():
+    """Writes the networks with attention in windows and returns their scores by file. Each exporter writes two of them."""
+    names = dict(input_names=["x"], output_names=["y"])
+    kinds = {"swin_scripted": lambda: swin(False), "swin_v2_dynamo": lambda: swin(True)}
+    kinds |= {"maxvit_scripted": small_maxvit, "maxvit_dynamo": small_maxvit}
+    scores = {}
+    for name, kind in kinds.items():
+        model = net(kind).eval()
+        with torch.no_grad():
+            scores[name] = model(images(2)).flatten().tolist()
+        file = str(HERE / f"{name}.onnx")
+        if name.endswith("scripted"):
+            open_batch = dict(dynamic_axes={"x": {0: "n"}})
+            torch.onnx.export(model, (images(1),), file, dynamo=False, opset_version=20, **names, **open_batch)
+        else:
+            torch.onnx.export(model, (images(2),), file, dynamo=True, external_data=False, verbose=False, opset_version=20, **names)
+        # names of source files
+        graph = onnx.load(file)
+        for node in graph.graph.node:
+            del node.metadata_props[:]
+            node.doc_string = ""
+        del graph.graph.value_info[:]
+        onnx.save(graph, file)
+    return scores
+
+
 def main():
     x = images(1)
     kept = dict(training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)
@@ -207,7 +257,7 @@ def main():
     with torch.no_grad():
         scores, edges = (net(kind).eval()(images(2)).flatten().tolist() for kind in (Net, Edges))
     parameters = {name: list(value.shape) for name, value in net().named_parameters()}
-    text = {"torch": torch.__version__, "scores": scores, "edges": edges, "vits": vits(), "parameters": parameters}
+    text = {"torch": torch.__version__, "scores": scores, "edges": edges, "vits": vits(), "windows": windows(), "parameters": parameters}
     (HERE / "scores.json").write_text(json.dumps(text, indent=1) + "\n")
 
 

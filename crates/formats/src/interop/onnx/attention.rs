@@ -1,39 +1,31 @@
-//! Attention, which the graph computes with several nodes, and the class token before its sequence.
+//! Attention over a whole image or in windows, which the graph computes with several nodes.
 
 use std::rc::Rc;
 
-use net::{Attention, Channels, ClassToken, Concat, Id, Op};
+use net::{Attention, Channels, Concat, Conv, Id, Op, PositionBias, Shape};
 
-use super::axes::{Axes, Axis, Dimension, Stride, channels, positions};
-use super::build::{Build, Layout, Part, Scores, Value, View};
-use super::channels;
-use super::function::Binary;
+use super::axes::{Axes, Axis, Dimension, Stride, channels, size};
+use super::build::{Build, Part, Scores, Value, Weight};
 use super::graph::Node;
+use super::terms::Terms;
 
-const SUPPORTED: &str =
-    "supported is softmax(factor * Q * K) * V over all positions, without a mask or a position bias";
+const SUPPORTED: &str = "supported is softmax(factor * Q * K + bias) * V over all positions or in windows, with a bias for each head that \
+                         depends on the difference of the positions, and a mask only for shifted windows";
 
 impl Part {
-    /// Returns the channels of a tensor with the axes `outer`, all positions, and channels of one head.
-    fn new(
-        build: &Build<'_>,
-        (id, axes): &(Id, Axes),
-        outer: &[Axis],
-        place: &Axis,
-        width: &Axis,
-    ) -> Result<Self, String> {
+    /// Returns the channels of a tensor with the axes `outer` and channels of one head.
+    fn new((id, axes): &(Id, Axes), outer: &[Axis], width: &Axis) -> Result<Self, String> {
         let size = |stride: &Stride| stride.size;
         let all: Vec<Stride> =
-            outer.iter().flatten().filter(|stride| stride.of != Dimension::Images).copied().collect();
+            outer.iter().flatten().filter(|stride| stride.of == Dimension::Channels).copied().collect();
         let [heads, width] = [all.first().map_or(1, size), width.first().map_or(1, size)];
         let own: Vec<Stride> =
             if heads == 1 { Vec::new() } else { vec![Stride { of: Dimension::Channels, size: heads, step: width }] };
-        let whole = *place == positions(build.shapes[id.0].plane()) && axes.first_position == 0;
-        if !whole {
-            return Err(format!("it computes attention in windows or over a part of the positions; {SUPPORTED}"));
-        }
         if all != own {
             return Err("it computes attention, but the channels of each head must follow each other".into());
+        }
+        if axes.pads != [0; 4] {
+            return Err("it computes attention of a padded tensor, which must be multiplied by a weight before".into());
         }
         Ok(Self { id: *id, first_channel: axes.first_channel, heads, width })
     }
@@ -65,7 +57,7 @@ pub(crate) fn product<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Valu
         (Value::Scores(_), _) | (_, Value::Scores(_)) => return Err(not_attention()),
         _ => {
             let [queries, keys] = [build.axes(node, 0)?, build.axes(node, 1)?];
-            return scores(build, &queries, &keys).map(|scores| Value::Scores(Rc::new(scores)));
+            return scores(&queries, &keys).map(|scores| Value::Scores(Rc::new(scores)));
         }
     };
     let given = build.axes(node, values)?;
@@ -73,26 +65,73 @@ pub(crate) fn product<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Valu
     build.settled(node.label(), id, axes)
 }
 
+/// Reads the two products of attention as Einsum writes them, for example "bhid,bhjd->bhij" and "bhij,bhjd->bhid".
+pub(crate) fn einsum<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["equation"])?;
+    let equation: Vec<char> = node.text("equation").chars().filter(|letter| !letter.is_whitespace()).collect();
+    let parts = equation.iter().collect::<String>();
+    let letters = |text: &str| text.chars().collect::<Vec<char>>();
+    let parts = parts.split_once("->").and_then(|(from, to)| Some((from.split_once(',')?, letters(to))));
+    let unknown = || format!("its equation \"{}\" is not supported; {SUPPORTED}", node.text("equation"));
+    let ((a, b), to) = parts.ok_or_else(unknown)?;
+    let (a, b) = (letters(a), letters(b));
+    let ([outer @ .., i, d], [other @ .., j, k], [same @ .., m, n]) = (&a[..], &b[..], &to[..]) else {
+        return Err(unknown());
+    };
+    let distinct = !outer.contains(i) && !outer.contains(d) && !outer.contains(j) && !outer.contains(k);
+    let distinct = distinct && (1..outer.len()).all(|at| !outer[at..].contains(&outer[at - 1]));
+    match outer == other && outer == same && distinct && !outer.contains(&'.') && i != j && i != d {
+        true if d == k && (m, n) == (i, j) => {
+            let [queries, (id, keys)] = [build.axes(node, 0)?, build.axes(node, 1)?];
+            let keys = (id, keys.last_exchanged()?);
+            scores(&queries, &keys).map(|scores| Value::Scores(Rc::new(scores)))
+        }
+        true if d == j && (m, n) == (i, k) => product(build, node),
+        _ => Err(unknown()),
+    }
+}
+
 fn not_attention() -> String {
     format!("it multiplies two tensors of the network, but is not attention; {SUPPORTED}")
 }
 
 /// Multiplies queries (..., T, C) and keys (..., C, T).
-fn scores(build: &Build<'_>, queries: &(Id, Axes), keys: &(Id, Axes)) -> Result<Scores, String> {
+fn scores(queries: &(Id, Axes), keys: &(Id, Axes)) -> Result<Scores, String> {
     let ([outer @ .., place, width], [others @ .., depth, other]) = (&queries.1.axes[..], &keys.1.axes[..]) else {
         return Err(not_attention());
     };
-    if outer != others || width != depth || !is_channels(width) {
+    let cosine = queries.1.unit.is_some();
+    let normed = |axes: &Axes| axes.unit.as_ref().is_none_or(|unit| unit == width);
+    if outer != others || width != depth || place != other || !is_channels(width) || !is_same_plane(&queries.1, &keys.1)
+    {
         return Err(not_attention());
     }
+    if cosine != keys.1.unit.is_some() || !normed(&queries.1) || !normed(&keys.1) {
+        return Err(
+            "it must divide both queries and keys by their norms over the channels of a head, or neither".into()
+        );
+    }
     Ok(Scores {
-        queries: Part::new(build, queries, outer, place, width)?,
-        keys: Part::new(build, keys, outer, other, width)?,
-        outer: outer.to_vec(),
+        queries: Part::new(queries, outer, width)?,
+        keys: Part::new(keys, outer, width)?,
+        axes: Axes {
+            axes: [outer, &[place.clone(), place.clone()]].concat(),
+            first_channel: 0,
+            factor: 1.0,
+            unit: None,
+            ..queries.1.clone()
+        },
         factor: queries.1.factor * keys.1.factor,
+        cosine,
+        terms: Terms::default(),
         is_softmax: false,
         transposed: false,
     })
+}
+
+/// Returns true if the strides of both count in the same list of positions.
+fn is_same_plane(a: &Axes, b: &Axes) -> bool {
+    a.first_position == b.first_position && a.table == b.table && a.pads == b.pads
 }
 
 /// Multiplies the weights of attention and values, which adds the layer. Values are (..., T, C), or (..., C, T) if the
@@ -105,18 +144,36 @@ fn attended<'a>(
 ) -> Result<(Id, Axes), String> {
     let [outer @ .., a, b] = &values.1.axes[..] else { return Err(not_attention()) };
     let (place, width) = if scores.transposed { (b, a) } else { (a, b) };
-    if outer != scores.outer || !is_channels(width) {
-        return Err("its values must have the same images and heads as queries and keys".into());
+    let same = scores.axes.axes.split_last().is_some_and(|(_, rest)| *rest == [outer, &[place.clone()]].concat());
+    if !same || !is_channels(width) || !is_same_plane(&scores.axes, &values.1) {
+        return Err("its values must have the same images, heads and positions as queries and keys".into());
     }
-    let part = Part::new(build, values, outer, place, width)?;
-    let id = layer(build, node, scores, part, values.1.factor)?;
-    let (place, width) = (positions(build.shapes[id.0].plane()), channels(part.width));
-    let inner = if scores.transposed { [width, place] } else { [place, width] };
-    Ok((id, Axes { axes: [outer, &inner].concat(), first_channel: 0, first_position: 0, factor: 1.0 }))
+    if !values.1.is_unscaled() {
+        return Err("it multiplies the values by a number, which is not supported".into());
+    }
+    let part = Part::new(values, outer, width)?;
+    let (id, crop) = layer(build, node, scores, part)?;
+    let mut axes = scores.axes.clone();
+    axes.axes.truncate(outer.len());
+    let width = channels(part.width);
+    axes.axes.extend(if scores.transposed { [width, place.clone()] } else { [place.clone(), width] });
+    if crop != [0; 2] {
+        let (y, before) = (build.shapes[id.0], build.shapes[part.id.0]);
+        let count = axes.table.as_ref().map_or(before.plane(), |table| table.len());
+        build.take(size_of::<u32>() * count)?;
+        axes = axes.cropped(before, y);
+    }
+    Ok((id, axes))
 }
 
-/// Adds attention of these queries, keys and values. A layer before it joins them if they come from several tensors.
-fn layer<'a>(build: &mut Build<'a>, node: &Node<'a>, scores: &Scores, values: Part, factor: f64) -> Result<Id, String> {
+/// Adds attention of these queries, keys and values. A layer before it joins them if they come from several tensors. Also
+/// returns how many rows and columns at the end the output leaves out.
+fn layer<'a>(
+    build: &mut Build<'a>,
+    node: &Node<'a>,
+    scores: &Scores,
+    values: Part,
+) -> Result<(Id, [usize; 2]), String> {
     let parts = [scores.queries, scores.keys, values].map(|part| part.resolved(build));
     let queries = parts[0];
     let (heads, width, each) = (queries.heads, queries.width, queries.channels());
@@ -129,9 +186,17 @@ fn layer<'a>(build: &mut Build<'a>, node: &Node<'a>, scores: &Scores, values: Pa
             parts.map(|part| format!("{} heads of {} channels", part.heads, part.width)).join(", ")
         ));
     }
-    if factor != 1.0 {
-        return Err("it multiplies the values by a number, which is not supported".into());
-    }
+    let cells = scores.axes.cells();
+    build.take(size_of::<u32>() * cells.count()?)?;
+    let (window, shift, grid) = windows(build.shapes[queries.id.0], &cells, scores)?;
+    let crop = match build.maker(queries.id).map(|place| &build.net.nodes[place].op) {
+        Some(Op::Conv(Conv { pads: [0, 0, rows, columns], kernel: [1, 1], stride: [1, 1], .. }))
+            if window.is_some() && parts.iter().all(|part| part.id == queries.id) =>
+        {
+            [*rows, *columns]
+        }
+        _ => [0; 2],
+    };
     let follows =
         |at: usize| parts[at].id == queries.id && parts[at].first_channel == queries.first_channel + at * each;
     let mut part = |id: Id, first: usize, count: usize| match build.shapes[id.0].c == count {
@@ -145,13 +210,86 @@ fn layer<'a>(build: &mut Build<'a>, node: &Node<'a>, scores: &Scores, values: Pa
             build.layer((None, node.label()), Concat, &ids, Vec::new())?
         }
     };
+    let op = Attention { window, shift, grid, crop, ..Attention::new(heads) };
+    let (op, weights) = with_terms(build, op, x, scores)?;
+    Ok((build.layer((None, node.label()), op, &[x], weights)?, crop))
+}
+
+/// Returns the window, the shift, and true for grids, of attention in which each window has these cells.
+fn windows(x: Shape, cells: &Axes, scores: &Scores) -> Result<(Option<[usize; 2]>, [usize; 2], bool), String> {
+    let places = cells.places()?;
+    let area = scores.axes.axes.last().map_or(0, |axis| size(axis));
+    let whole = places.len() == area && places.iter().enumerate().all(|(at, place)| at == *place as usize);
+    if whole && area == x.plane() && scores.terms.is_empty() && !scores.cosine {
+        return Ok((None, [0; 2], false));
+    }
+    let first = places[0] as usize;
+    let sizes = (1..=area.min(x.h)).filter(|rows| area.is_multiple_of(*rows)).map(|rows| [rows, area / rows]);
+    let divides = |[rows, columns]: &[usize; 2]| x.h.is_multiple_of(*rows) && x.w.is_multiple_of(*columns);
+    // the whole plane is also a grid of single windows
+    let found = sizes.filter(divides).flat_map(|size| [(size, false), (size, true)]).find(|(window, grid)| {
+        let shift = if *grid { [0; 2] } else { [first / x.w, first % x.w] };
+        let windows = Attention { window: Some(*window), shift, grid: *grid, ..Attention::new(1) }.windows(x);
+        let fits = shift[0] < window[0] && shift[1] < window[1] && windows.count() * area == places.len();
+        fits && places.iter().enumerate().all(|(at, place)| windows.input(at / area, at % area) == *place as usize)
+    });
+    let (window, grid) = found.ok_or_else(|| {
+        format!(
+            "it computes attention over {area} positions of a plane of {}x{} that are neither all positions nor those of windows, shifted \
+             windows or grids in row-major order",
+            x.h, x.w
+        )
+    })?;
+    Ok((Some(window), if grid { [0; 2] } else { [first / x.w, first % x.w] }, grid))
+}
+
+/// Adds factors, bias and mask of the products to the layer, and returns its weights.
+fn with_terms(
+    build: &mut Build<'_>,
+    mut op: Attention,
+    x: Id,
+    scores: &Scores,
+) -> Result<(Attention, Vec<Weight>), String> {
+    let (Scores { terms, .. }, heads) = (scores, op.heads);
+    let (shape, mut weights) = (build.shapes[x.0], Vec::new());
+    let windows = op.windows(shape);
+    if !terms.masks_parts(&windows) {
+        return Err("in shifted windows, it must add -100 to the products of positions from opposite sides of the image, and 0 to others; \
+                    other masks are not supported"
+            .into());
+    }
     let factor = scores.factor as f32;
-    let usual = 1.0 / (width as f32).sqrt();
-    let scale = ((factor - usual).abs() > 1e-5 * usual).then_some(factor);
+    let usual = 1.0 / (scores.queries.width as f32).sqrt();
+    op.scale = (!scores.cosine && (factor - usual).abs() > 1e-5 * usual).then_some(factor);
     if !factor.is_finite() {
         return Err(format!("it multiplies the products of queries and keys by {factor}"));
     }
-    build.layer((None, node.label()), Attention { scale, ..Attention::new(heads) }, &[x], Vec::new())
+    if !scores.cosine && terms.factors.is_some() {
+        return Err(format!("it multiplies the products of each head by another number; {SUPPORTED}"));
+    }
+    op.cosine = scores.cosine;
+    if op.cosine {
+        weights.push(("logit_scale", vec![heads], terms.logit_scale(scores.factor, heads)?));
+    }
+    let table = terms.table(&windows, heads)?;
+    let network = match (&table, &terms.network) {
+        (Some(table), Some(network)) => network.parameters(&windows, heads, table),
+        _ => None,
+    };
+    match (table, network) {
+        (_, Some((hidden, [first, bias, second]))) => {
+            op.position_bias = Some(PositionBias::Continuous(hidden));
+            weights.push(("cpb_mlp.0.weight", vec![hidden, 2], first));
+            weights.push(("cpb_mlp.0.bias", vec![hidden], bias));
+            weights.push(("cpb_mlp.2.weight", vec![heads, hidden], second));
+        }
+        (Some(table), None) => {
+            op.position_bias = Some(PositionBias::Table);
+            weights.push(("relative_position_bias_table", vec![windows.differences(), heads], table));
+        }
+        (None, _) => {}
+    }
+    Ok((op, weights))
 }
 
 /// Reads ONNX's own operator for attention. Queries, keys and values are (N, heads, T, C / heads) or (N, T, C).
@@ -182,8 +320,8 @@ pub(crate) fn operator<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Val
     }
     let [queries, (id, keys), values] = parts;
     let usual = 1.0 / (keys.size(-1)? as f32).sqrt();
-    let keys = (id, keys.transposed(&[0, 1, 3, 2])?);
-    let mut scores = scores(build, &queries, &keys)?;
+    let keys = (id, keys.last_exchanged()?);
+    let mut scores = scores(&queries, &keys)?;
     scores.factor *= f64::from(if node.has("scale") { node.float("scale", 0.0) } else { usual });
     let (id, mut axes) = attended(build, node, &scores, &values)?;
     if flat {
@@ -192,99 +330,4 @@ pub(crate) fn operator<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Val
         axes = axes.transposed(&[0, 2, 1, 3])?.reshaped(&sizes, varies)?;
     }
     build.settled(node.label(), id, axes)
-}
-
-/// Applies a softmax to the products of queries and keys. Returns `None` if the input is something else.
-pub(crate) fn softmax<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Option<Value>, String> {
-    let Value::Scores(scores) = build.value(node, 0)? else { return Ok(None) };
-    let rank = scores.outer.len() as i64 + 2;
-    let axis = node.int("axis", if build.graph.opset < 13 { 1 } else { -1 });
-    match (axis == -1 || axis == rank - 1) && !scores.is_softmax && !scores.transposed && node.op == "Softmax" {
-        true => Ok(Some(Value::Scores(Rc::new(Scores { is_softmax: true, ..(*scores).clone() })))),
-        false => Err(format!("it normalises the products of queries and keys along axis {axis}; {SUPPORTED}")),
-    }
-}
-
-/// Exchanges the last two axes of products. Returns `None` if the input is something else.
-pub(crate) fn transposed<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Option<Value>, String> {
-    let Value::Scores(scores) = build.value(node, 0)? else { return Ok(None) };
-    let rank = scores.outer.len() as i64 + 2;
-    let wanted: Vec<i64> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
-    match node.ints("perm") == Some(wanted.as_slice()) {
-        true => Ok(Some(Value::Scores(Rc::new(Scores { transposed: !scores.transposed, ..(*scores).clone() })))),
-        false => {
-            Err("it transposes the products of queries and keys; only their last two axes can be exchanged".into())
-        }
-    }
-}
-
-/// Applies a binary operator to a rearranged tensor or to products, and a constant. Returns `None` if there is neither.
-pub(crate) fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> Result<Option<Value>, String> {
-    let values = [build.value(node, 0)?, build.value(node, 1)?];
-    let (at, constant) = match &values {
-        [_, Value::Constant(constant)] => (0, constant.clone()),
-        [Value::Constant(constant), _] => (1, constant.clone()),
-        _ => return Ok(None),
-    };
-    let factor = match (of, at, constant.scalar()) {
-        (Binary::Mul, _, Some(factor)) => Some(factor),
-        (Binary::Div, 0, Some(divisor)) => Some(1.0 / divisor),
-        _ => None,
-    };
-    match (&values[at], factor) {
-        (Value::Scores(scores), Some(factor)) if !scores.is_softmax => {
-            Ok(Some(Value::Scores(Rc::new(Scores { factor: scores.factor * factor, ..(**scores).clone() }))))
-        }
-        (Value::Scores(_), _) => Err(format!("it changes the products of queries and keys; {SUPPORTED}")),
-        (Value::Arranged(id, axes), Some(factor)) => {
-            Ok(Some(Value::Arranged(*id, Axes { factor: axes.factor * factor, ..axes.clone() })))
-        }
-        (Value::Arranged(id, axes), None)
-            if axes.has_last(build.shapes[id.0].c) && constant.values.len() == build.shapes[id.0].c =>
-        {
-            let x = View { id: *id, layout: Layout::Tokens };
-            let made = channels::apply(build, node, of, channels::Operands { x, at, constant: &constant })?;
-            let Value::Tensor(View { id, .. }) = made else { return Ok(Some(made)) };
-            build.settled(node.label(), id, axes.clone()).map(Some)
-        }
-        _ => Ok(None),
-    }
-}
-
-/// Largest number of tokens that one constant puts before a sequence. Each becomes a layer.
-const MOST_TOKENS: usize = 64;
-
-/// Puts constants before a sequence: the class token, and registers.
-pub(crate) fn class_token<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
-    let last = node.inputs.len() - 1;
-    let (mut x, mut axes) = build.axes(node, last)?;
-    let rank = axes.axes.len();
-    let at = node.int("axis", 0);
-    let at = usize::try_from(if at < 0 { at.saturating_add(rank as i64) } else { at }).unwrap_or(rank);
-    for input in (0..last).rev() {
-        let (tokens, shape) = (build.constant(node, input)?, build.shapes[x.0]);
-        let along = axes.axes.get(at) == Some(&positions(shape.plane())) && axes.first_position == 0;
-        let count = tokens.dims.get(at).copied().unwrap_or(0);
-        let size = |(place, axis): (usize, &Axis)| match place == at {
-            true => count,
-            false if *axis == channels(shape.c) => shape.c,
-            false => 1,
-        };
-        let expected: Vec<usize> = axes.axes.iter().enumerate().map(size).collect();
-        let channels_last = axes.axes.last() == Some(&channels(shape.c));
-        let whole = axes.first_channel == 0 && axes.factor == 1.0;
-        if !along || !whole || tokens.dims != expected || count > MOST_TOKENS || (count > 1 && !channels_last) {
-            return Err(format!(
-                "it joins a weight of {:?} and a tensor of {shape} along axis {at}; supported are up to {MOST_TOKENS} vectors of channels \
-                 before a sequence (N, T, C)",
-                tokens.dims
-            ));
-        }
-        for token in tokens.floats().rchunks_exact(shape.c) {
-            let weights = vec![("class_token", vec![shape.c], token.to_vec())];
-            x = build.layer((None, node.label()), ClassToken, &[x], weights)?;
-        }
-        axes.axes[at] = positions(shape.plane() + count);
-    }
-    build.settled(node.label(), x, axes)
 }

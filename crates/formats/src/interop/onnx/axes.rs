@@ -1,5 +1,7 @@
 //! Tensors of the network whose dimensions the graph splits, joins and reorders, as it does around attention.
 
+use std::rc::Rc;
+
 use net::Shape;
 
 /// Order of the dimensions in the graph, for a whole tensor of the network.
@@ -13,6 +15,8 @@ pub(crate) enum Layout {
     /// (N, F), flattened from (N, H, W, C) images of this shape. trireme's layers flatten (C, H, W), so the features
     /// must be reordered.
     FlatLast(Shape),
+    /// Any other order. The number is the index in `Build::arrangements`.
+    Arranged(usize),
 }
 
 impl Layout {
@@ -21,6 +25,8 @@ impl Layout {
             Self::Image | Self::Last => 4,
             Self::Tokens => 3,
             Self::Flat | Self::FlatLast(_) => 2,
+            // no operator that needs the rank supports it
+            Self::Arranged(_) => 0,
         }
     }
 
@@ -31,6 +37,7 @@ impl Layout {
             Self::Last => vec![x.h, x.w, x.c],
             Self::Tokens => vec![x.plane(), x.c],
             Self::Flat | Self::FlatLast(_) => vec![x.elems()],
+            Self::Arranged(_) => Vec::new(),
         }
     }
 
@@ -42,6 +49,7 @@ impl Layout {
             Self::Tokens => "sequences (N, T, C)",
             Self::Flat => "vectors (N, F)",
             Self::FlatLast(_) => "vectors (N, F) flattened from images (N, H, W, C)",
+            Self::Arranged(_) => "a tensor whose dimensions are rearranged",
         }
     }
 }
@@ -73,6 +81,12 @@ pub(crate) struct Axes {
     pub first_position: usize,
     /// The graph multiplies the tensor by this number.
     pub factor: f64,
+    /// The graph divides the tensor by its norm along this axis.
+    pub unit: Option<Axis>,
+    /// Zeros that the graph adds at top, left, bottom and right. Positions are those of the padded image.
+    pub pads: [usize; 4],
+    /// Positions of the image, or [`ABSENT`](super::places::ABSENT). If it is given, the strides count in this list.
+    pub table: Option<Rc<[u32]>>,
 }
 
 /// Largest number of dimensions after new ones are added.
@@ -90,8 +104,15 @@ pub(crate) fn positions(count: usize) -> Axis {
     axis(Dimension::Positions, count, 1)
 }
 
-fn axis(of: Dimension, size: usize, step: usize) -> Axis {
+pub(crate) fn axis(of: Dimension, size: usize, step: usize) -> Axis {
     if size == 1 { Vec::new() } else { vec![Stride { of, size, step }] }
+}
+
+impl Default for Axes {
+    fn default() -> Self {
+        let axes = Vec::new();
+        Self { axes, first_channel: 0, first_position: 0, factor: 1.0, unit: None, pads: [0; 4], table: None }
+    }
 }
 
 impl Axes {
@@ -105,23 +126,29 @@ impl Axes {
             Layout::Last => vec![n, h, w, c],
             Layout::Tokens => vec![n, positions(x.plane()), c],
             Layout::Flat => vec![n, c],
-            Layout::FlatLast(_) => return None,
+            Layout::FlatLast(_) | Layout::Arranged(_) => return None,
         };
-        Some(Self { axes, first_channel: 0, first_position: 0, factor: 1.0 })
+        Some(Self { axes, ..Self::default() })
     }
 
-    /// Returns the layout of a whole tensor of shape `x`, or `None` if it has no layout.
+    /// Returns the layout of a whole tensor of shape `x`, which includes the padding, or `None` if it has no layout.
     pub fn layout(&self, x: Shape) -> Option<Layout> {
         let count = self.axes.first()?.first()?.size;
         let all = [Layout::Image, Layout::Last, Layout::Tokens, Layout::Flat];
         // vectors have a single position
         let fits = |layout: &Layout| *layout != Layout::Flat || x.plane() == 1;
-        all.into_iter().filter(fits).find(|layout| Self::of(*layout, x, count).as_ref() == Some(self))
+        let plain = |layout: Layout| Some(Self { pads: self.pads, ..Self::of(layout, x, count)? });
+        all.into_iter().filter(fits).find(|layout| plain(*layout).as_ref() == Some(self))
     }
 
     /// Returns the axis of all channels of a tensor, if it comes last and no other axis has channels.
     pub fn has_last(&self, all: usize) -> bool {
-        self.first_channel == 0 && self.factor == 1.0 && self.axes.last() == Some(&channels(all))
+        self.first_channel == 0 && self.is_unscaled() && self.axes.last() == Some(&channels(all))
+    }
+
+    /// Returns true if the graph neither multiplies the tensor by a number nor divides it by norms.
+    pub fn is_unscaled(&self) -> bool {
+        self.factor == 1.0 && self.unit.is_none()
     }
 
     /// Replaces the last axis by an axis with `count` channels.
@@ -144,7 +171,7 @@ impl Axes {
     }
 
     /// Returns the index of an axis, which counts from the end if it is negative.
-    fn at(&self, axis: i64) -> Result<usize, String> {
+    pub fn at(&self, axis: i64) -> Result<usize, String> {
         let rank = self.axes.len();
         let at = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
         let at = usize::try_from(at).ok().filter(|at| *at < rank);
@@ -176,7 +203,8 @@ impl Axes {
                 show(sizes)
             )
         };
-        let mut rest: Vec<Stride> = self.axes.iter().flatten().rev().copied().collect();
+        let mut rest = merged(self.axes.concat());
+        rest.reverse();
         let images = rest.iter().find(|stride| stride.of == Dimension::Images).map_or(1, |stride| stride.size);
         let total: usize = rest.iter().map(|stride| stride.size).product();
         let open = |size: &Option<i64>| matches!(size, None | Some(-1));
@@ -305,7 +333,7 @@ impl Axes {
         let all = [channels(x.c), positions(x.plane())].concat();
         let joined = merged([groups.clone(), rest.clone()].concat());
         let of_channels = groups.iter().all(|stride| stride.of == Dimension::Channels);
-        let whole = self.first_channel == 0 && self.first_position == 0 && self.factor == 1.0;
+        let whole = self.first_channel == 0 && self.first_position == 0 && self.is_unscaled() && self.table.is_none();
         (whole && has_images(n) && of_channels && joined == all).then(|| size(groups))
     }
 
@@ -321,11 +349,11 @@ impl Axes {
     }
 }
 
-fn has_images(axis: &Axis) -> bool {
+pub(crate) fn has_images(axis: &Axis) -> bool {
     axis.iter().any(|stride| stride.of == Dimension::Images)
 }
 
-fn size(axis: &[Stride]) -> usize {
+pub(crate) fn size(axis: &[Stride]) -> usize {
     axis.iter().map(|stride| stride.size).product()
 }
 

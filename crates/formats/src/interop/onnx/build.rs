@@ -4,14 +4,15 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
-use net::{Activation, Add, Channels, Conv, Id, Init, Multiply, NetSpec, Op, Shape, Token};
+use net::{Activation, Add, Channels, Conv, Id, Init, Multiply, NetSpec, Op, Shape, SpaceToDepth, Token};
 
 pub(crate) use super::axes::Layout;
-use super::axes::{Axes, Axis};
+use super::axes::{Axes, channels};
 use super::function::{Binary, Form, Function, ScaledActivation};
 use super::graph::{Dim, Graph, Node, Readers};
 use super::names::Names;
-use super::tensor::{Constant, Values};
+use super::tensor::Constant;
+pub(crate) use super::value::{Fill, Moment, Padding, Part, Scores, Value, View};
 
 /// A tensor of a layer: its field, such as `weight`, its shape and its values.
 pub(crate) type Weight = (&'static str, Vec<usize>, Vec<f32>);
@@ -29,6 +30,8 @@ pub(crate) struct Build<'a> {
     /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
     values: BTreeMap<&'a str, Value>,
+    /// The dimensions of [`Layout::Arranged`].
+    arrangements: Vec<Axes>,
     /// Decoded tensors of the file that are in use. All users of a tensor share it.
     held: RefCell<BTreeMap<&'a str, Weak<Constant>>>,
     readers: Readers<'a>,
@@ -72,6 +75,7 @@ impl<'a> Build<'a> {
             weights: BTreeMap::new(),
             notes: Vec::new(),
             values: BTreeMap::from([(image, Value::Tensor(view))]),
+            arrangements: Vec::new(),
             held: RefCell::default(),
             readers,
             names: Names::default(),
@@ -94,11 +98,26 @@ impl<'a> Build<'a> {
     /// Returns the value of a node's input number `at`.
     pub fn value(&self, node: &Node<'a>, at: usize) -> Result<Value, String> {
         let name = node.inputs.get(at).copied().filter(|name| !name.is_empty());
-        let name = name.ok_or_else(|| format!("it has no input number {}", at + 1))?;
+        self.named(name.ok_or_else(|| format!("it has no input number {}", at + 1))?)
+    }
+
+    /// Returns the value with this name.
+    pub fn named(&self, name: &'a str) -> Result<Value, String> {
         match self.values.get(name) {
+            Some(Value::Tensor(View { id, layout: Layout::Arranged(at) })) => {
+                Ok(Value::Arranged(*id, self.arrangements[*at].clone()))
+            }
             Some(value) => Ok(value.clone()),
             None => self.stored(name).map(Value::Constant),
         }
+    }
+
+    /// Returns the value of a node's input number `at`. Adds a layer if the input is a [`Value::Function`].
+    pub fn computed(&mut self, node: &Node<'a>, at: usize) -> Result<Value, String> {
+        if let Value::Function(..) = self.value(node, at)? {
+            self.any_view(node, at)?;
+        }
+        self.value(node, at)
     }
 
     /// Returns true if the value is already known.
@@ -149,8 +168,25 @@ impl<'a> Build<'a> {
 
     /// Returns an input as a tensor of the network. Adds a layer if the input is a [`Value::Function`] or padded with zeros.
     pub fn view(&mut self, node: &Node<'a>, at: usize) -> Result<View, String> {
+        let view = self.any_view(node, at)?;
+        self.with_layout(view)
+    }
+
+    /// Returns an input as a tensor of the network like [`Self::view`], also if its dimensions are rearranged.
+    pub fn any_view(&mut self, node: &Node<'a>, at: usize) -> Result<View, String> {
         let value = self.value(node, at)?;
         self.made(node.inputs[at], value)
+    }
+
+    /// Returns an error if the dimensions are rearranged.
+    fn with_layout(&self, view: View) -> Result<View, String> {
+        let Layout::Arranged(at) = view.layout else { return Ok(view) };
+        Err(rearranged(self.shapes[view.id.0], &self.arrangements[at]))
+    }
+
+    /// Returns the dimensions of [`Layout::Arranged`].
+    pub fn arrangement(&self, at: usize) -> &Axes {
+        &self.arrangements[at]
     }
 
     /// Returns an input as a tensor of the network with the layout (N, C, H, W).
@@ -164,10 +200,9 @@ impl<'a> Build<'a> {
 
     /// Returns the tensor of a graph output. Adds a layer if the output is a [`Value::Function`] or padded with zeros.
     pub fn output(&mut self, name: &'a str) -> Result<View, String> {
-        match self.values.get(name) {
-            Some(value) => self.made(name, value.clone()),
-            None => Err(format!("no node computes its output {name}")),
-        }
+        let value = self.values.get(name).cloned().ok_or_else(|| format!("no node computes its output {name}"))?;
+        let view = self.made(name, value)?;
+        self.with_layout(view)
     }
 
     /// Returns the number of images if the graph fixes it, or `None` if the number may vary or is too large.
@@ -180,21 +215,37 @@ impl<'a> Build<'a> {
 
     /// Returns an input as a tensor of the network and the dimensions that it has in the graph.
     pub fn axes(&mut self, node: &Node<'a>, at: usize) -> Result<(Id, Axes), String> {
-        if let Value::Arranged(id, axes) = self.value(node, at)? {
-            return Ok((id, axes));
-        }
-        let View { id, layout } = self.view(node, at)?;
-        let axes = Axes::of(layout, self.shapes[id.0], self.images().unwrap_or(1));
+        let count = self.images().unwrap_or(1);
+        let (View { id, layout }, padding) = match self.computed(node, at)? {
+            Value::Arranged(id, axes) => return Ok((id, axes)),
+            Value::Padded(view, padding) if padding.fill == Fill::Zeros => (view, padding),
+            _ => (self.view(node, at)?, Padding::NONE),
+        };
+        let axes = Axes::of(layout, padding.around(self.shapes[id.0]), count);
         let axes = axes.ok_or_else(|| format!("it rearranges {}, which is not supported", layout.text()))?;
-        Ok((id, axes))
+        Ok((id, Axes { pads: padding.cells, ..axes }))
     }
 
-    /// Returns the value for a tensor with these dimensions in the graph. Adds a layer if they are a single position or
-    /// a channel shuffle.
-    pub fn settled(&mut self, label: &str, id: Id, mut axes: Axes) -> Result<Value, String> {
-        let x = self.shapes[id.0];
-        if let Some(layout) = axes.layout(x) {
-            return Ok(Value::Tensor(View { id, layout }));
+    /// Returns the value for a tensor with these dimensions in the graph. Adds a layer if they are a single position, a
+    /// channel shuffle, or squares of pixels in the channels.
+    pub fn settled(&mut self, label: &str, id: Id, axes: Axes) -> Result<Value, String> {
+        if axes.table.is_some() {
+            // lists of positions count as weights, so that a small file cannot need a lot of memory
+            self.take(size_of::<u32>() * axes.count()?)?;
+        }
+        let mut axes = axes.simplified()?;
+        let (x, padding) = (self.shapes[id.0], Padding { cells: axes.pads, fill: Fill::Zeros });
+        if let Some(layout) = axes.layout(padding.around(x)) {
+            let view = View { id, layout };
+            return Ok(if padding == Padding::NONE { Value::Tensor(view) } else { Value::Padded(view, padding) });
+        }
+        if let Some((rest, at, pixels)) = axes.pixels(x)
+            && let Some(size) = rest.squares(x, &pixels)
+        {
+            return self.merged_pixels(label, id, (rest, at), size);
+        }
+        if padding != Padding::NONE || axes.table.is_some() {
+            return Ok(Value::Arranged(id, axes));
         }
         if let Some(groups) = axes.shuffled(x) {
             let id = self.layer((None, label), Channels::shuffle(x.c, groups), &[id], Vec::new())?;
@@ -210,6 +261,21 @@ impl<'a> Build<'a> {
         Ok(Value::Arranged(id, Axes { first_position: position, ..axes }))
     }
 
+    /// Adds a layer that joins the pixels of squares to channels, which are axis `at`. The axes list the first pixel of
+    /// each square.
+    pub fn merged_pixels(
+        &mut self,
+        label: &str,
+        id: Id,
+        (axes, at): (Axes, usize),
+        size: usize,
+    ) -> Result<Value, String> {
+        let id = self.layer((None, label), SpaceToDepth(size), &[id], Vec::new())?;
+        let mut axes = axes.whole().ok_or("it mixes positions and channels")?;
+        axes.axes[at] = channels(self.shapes[id.0].c);
+        self.settled(label, id, axes)
+    }
+
     fn made(&mut self, name: &'a str, value: Value) -> Result<View, String> {
         match value {
             Value::Tensor(view) => Ok(view),
@@ -220,7 +286,7 @@ impl<'a> Build<'a> {
                 Ok(view)
             }
             Value::Padded(x, Padding { cells, fill: Fill::Zeros }) => {
-                let id = self.framed(name, x, [0; 4], cells)?;
+                let id = self.padded(name, x.id, cells)?;
                 let view = View { id, ..x };
                 self.readers.name(view.id, name, 0);
                 self.values.insert(name, Value::Tensor(view));
@@ -237,13 +303,16 @@ impl<'a> Build<'a> {
                     .into())
             }
             Value::Arranged(id, axes) => {
-                let sizes: Vec<String> = axes.sizes().iter().map(|n| n.map_or("N".into(), |n| n.to_string())).collect();
-                Err(format!(
-                    "its input is a tensor of {} whose dimensions are rearranged to ({}), which only attention, normalizations and matrix \
-                     products over all channels may read",
-                    self.shapes[id.0],
-                    sizes.join(", ")
-                ))
+                let padded = axes.pads != [0; 4];
+                let view = self.rearranged(name, id, axes)?;
+                if padded {
+                    self.readers.name(view.id, name, 0);
+                }
+                self.values.insert(name, Value::Tensor(view));
+                Ok(view)
+            }
+            Value::Norms(..) => {
+                Err("it reads the norms of vectors, which only a division of these vectors by them may".into())
             }
             Value::Scores(_) => Err("it reads the products of queries and keys, which only attention may".into()),
             Value::List(_) => {
@@ -410,6 +479,25 @@ impl<'a> Build<'a> {
         )
     }
 
+    /// Returns a tensor with rearranged dimensions. Adds a layer if it is padded.
+    pub fn rearranged(&mut self, label: &str, id: Id, axes: Axes) -> Result<View, String> {
+        if !axes.is_unscaled() {
+            return Err(rearranged(self.shapes[id.0], &axes));
+        }
+        let id = if axes.pads == [0; 4] { id } else { self.padded(label, id, axes.pads)? };
+        let axes = Axes { pads: [0; 4], ..axes };
+        let known = self.arrangements.iter().rposition(|other| *other == axes);
+        let at = known.unwrap_or_else(|| {
+            self.arrangements.push(axes);
+            self.arrangements.len() - 1
+        });
+        Ok(View { id, layout: Layout::Arranged(at) })
+    }
+
+    fn padded(&mut self, label: &str, id: Id, zeros: [usize; 4]) -> Result<Id, String> {
+        self.framed(label, View { id, layout: Layout::Image }, [0; 4], zeros)
+    }
+
     /// Checks that all values are finite, and that the weights stay within the memory limit.
     fn check(&mut self, weights: &[Weight]) -> Result<(), String> {
         for (field, _, values) in weights {
@@ -448,137 +536,18 @@ impl<'a> Build<'a> {
     }
 }
 
-/// A value in the graph.
-#[derive(Clone, Debug)]
-pub(crate) enum Value {
-    Constant(Rc<Constant>),
-    /// The sizes of a tensor. The number of images is unknown and is `None`.
-    Sizes(Vec<Option<i64>>),
-    /// One element of [`Value::Sizes`].
-    Size(Option<i64>),
-    /// A tensor of the network.
-    Tensor(View),
-    /// An element-wise function of a tensor. It becomes a layer when a node reads it as a tensor.
-    Function(View, Rc<Function>),
-    /// A tensor with cells around it. A convolution or pool includes them in its padding.
-    Padded(View, Padding),
-    /// Every n-th row and column of a tensor. If a Pad node then adds channels, the result is a shortcut layer.
-    Strided(View, usize),
-    /// A tensor, or a part of one, with other dimensions in the graph than a [`Layout`] has.
-    Arranged(Id, Axes),
-    /// The products of queries and keys in attention.
-    Scores(Rc<Scores>),
-    /// A tensor reshaped to one dimension (N * F). A Gather node makes images of it again.
-    List(View),
-    /// A part of a layer normalisation, which the graph computes step by step with several nodes.
-    Moment(View, Moment),
-    /// The result of an unsupported node.
-    Missing,
-}
-
-impl Value {
-    /// Returns the tensor of the network that the value is another name of.
-    fn tensor(&self) -> Option<Id> {
-        match self {
-            Self::Tensor(View { id, .. }) | Self::Arranged(id, _) => Some(*id),
-            _ => None,
-        }
-    }
-
-    /// Wraps a list of sizes. If all of them are known, the result is a constant, so that arithmetic with it can be folded.
-    pub fn sizes(sizes: Vec<Option<i64>>) -> Self {
-        match sizes.iter().copied().collect::<Option<Vec<i64>>>() {
-            Some(known) => Self::Constant(Rc::new(Constant { dims: vec![known.len()], values: Values::Ints(known) })),
-            None => Self::Sizes(sizes),
-        }
-    }
-
-    /// Returns the value for a single size.
-    pub fn size(size: Option<i64>) -> Self {
-        match size {
-            Some(known) => Self::Constant(Rc::new(Constant { dims: Vec::new(), values: Values::Ints(vec![known]) })),
-            None => Self::Size(None),
-        }
-    }
-}
-
-/// A tensor of the network and the order of its dimensions in the graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct View {
-    pub id: Id,
-    pub layout: Layout,
-}
-
-/// Padding at top, left, bottom and right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Padding {
-    pub cells: [usize; 4],
-    pub fill: Fill,
-}
-
-/// The values of padding cells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fill {
-    Zeros,
-    /// The cells mirror the image.
-    Mirrored,
-    /// -infinity or the lowest f32.
-    Lowest,
-}
-
-impl Padding {
-    pub const NONE: Self = Self { cells: [0; 4], fill: Fill::Zeros };
-
-    /// Returns the shape of a tensor with this padding.
-    pub fn around(&self, x: Shape) -> Shape {
-        let [top, left, bottom, right] = self.cells;
-        Shape { h: x.h + top + bottom, w: x.w + left + right, ..x }
-    }
-}
-
-/// The products of queries and keys in attention, with one row for each query.
-#[derive(Clone, Debug)]
-pub(crate) struct Scores {
-    pub queries: Part,
-    pub keys: Part,
-    /// The axes before queries and keys: images and heads.
-    pub outer: Vec<Axis>,
-    pub factor: f64,
-    /// True after the softmax.
-    pub is_softmax: bool,
-    /// True if the last two axes are exchanged.
-    pub transposed: bool,
-}
-
-/// Queries, keys or values: `heads * width` channels of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub id: Id,
-    pub first_channel: usize,
-    pub heads: usize,
-    pub width: usize,
-}
-
-/// Parts of (x - mean(x)) / sqrt(mean((x - mean(x))²) + eps), with means over the channels.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Moment {
-    /// `mean(x)`
-    Mean,
-    /// `x - mean(x)`
-    Centered,
-    /// `(x - mean(x))²`
-    Squared,
-    /// `mean((x - mean(x))²)`
-    Variance,
-    /// `mean((x - mean(x))²) + eps`
-    Shifted(f32),
-    /// `sqrt(mean((x - mean(x))²) + eps)`
-    Deviation(f32),
-}
-
 /// Returns a depthwise 1x1 convolution, which multiplies each channel by a factor and adds a bias.
 pub(crate) fn each_channel(channels: usize) -> Conv {
     Conv { groups: channels, ..Conv::new(channels, 1) }.bias_from(Init::UniformFanIn)
+}
+
+fn rearranged(shape: Shape, axes: &Axes) -> String {
+    let sizes: Vec<String> = axes.sizes().iter().map(|n| n.map_or("N".into(), |n| n.to_string())).collect();
+    format!(
+        "its input is a tensor of {shape} whose dimensions are rearranged to ({}), which only attention, functions of single elements, \
+         normalizations and matrix products over all channels may read",
+        sizes.join(", ")
+    )
 }
 
 /// Converts a node and returns its value. The error says why the node is not supported.

@@ -32,7 +32,7 @@ pub(crate) fn apply<'a>(
     let fits = match x.layout {
         Layout::Image => dims == [channels, 1, 1],
         Layout::Last | Layout::Tokens | Layout::Flat => dims == [channels],
-        Layout::FlatLast(_) => false,
+        Layout::FlatLast(_) | Layout::Arranged(_) => false,
     };
     if of == Binary::Add && !fits && is_embedding(build.shapes[x.id.0], x.layout, &dims) {
         return embedding(build, node, x, constant.floats());
@@ -65,7 +65,7 @@ fn is_embedding(x: Shape, layout: Layout, dims: &[usize]) -> bool {
     match layout {
         Layout::Image => dims == [x.c, x.h, x.w],
         Layout::Tokens => dims == [x.plane(), x.c],
-        Layout::Last | Layout::Flat | Layout::FlatLast(_) => false,
+        Layout::Last | Layout::Flat | Layout::FlatLast(_) | Layout::Arranged(_) => false,
     }
 }
 

@@ -21,27 +21,36 @@ const FOLDS: &[(&str, Fold)] = &[
     ("Concat", concat),
     ("ConstantOfShape", filled),
     ("Div", |_, inputs| binary(inputs, |a, b| a / b, i64::checked_div)),
+    ("Equal", |_, inputs| binary(inputs, |a, b| f64::from(a == b), |a, b| Some((a == b).into()))),
     ("Exp", |_, inputs| map(first(inputs)?, f64::exp, |_| None)),
     ("Expand", expand),
     ("Flatten", flatten),
     ("Floor", |_, inputs| map(first(inputs)?, f64::floor, Some)),
     ("Gather", gather),
+    ("GatherND", gather_vectors),
+    ("MatMul", product_of_matrices),
     ("Max", |_, inputs| binary(inputs, f64::max, |a, b| Some(a.max(b)))),
     ("Min", |_, inputs| binary(inputs, f64::min, |a, b| Some(a.min(b)))),
     ("Mod", modulo),
     ("Mul", |_, inputs| binary(inputs, |a, b| a * b, i64::checked_mul)),
     ("Neg", |_, inputs| map(first(inputs)?, |x| -x, i64::checked_neg)),
+    ("Not", |_, inputs| map(first(inputs)?, |x| f64::from(x == 0.0), |n| Some((n == 0).into()))),
     ("Pow", |_, inputs| binary(inputs, f64::powf, |a, b| a.checked_pow(b.try_into().ok()?))),
+    ("Range", counted),
     ("Reciprocal", |_, inputs| map(first(inputs)?, f64::recip, |_| None)),
     ("ReduceProd", product),
+    ("Relu", |_, inputs| map(first(inputs)?, |x| x.max(0.0), |n| Some(n.max(0)))),
     ("Reshape", reshape),
+    ("ScatterND", scatter),
     ("Shape", shape),
+    ("Sigmoid", |_, inputs| map(first(inputs)?, |x| 1.0 / (1.0 + (-x).exp()), |_| None)),
     ("Slice", slice),
     ("Sqrt", |_, inputs| map(first(inputs)?, f64::sqrt, |_| None)),
     ("Squeeze", squeeze),
     ("Sub", |_, inputs| binary(inputs, |a, b| a - b, i64::checked_sub)),
     ("Transpose", transpose),
     ("Unsqueeze", unsqueeze),
+    ("Where", chosen),
 ];
 
 /// Returns true if [`fold`] supports the operator.
@@ -84,10 +93,22 @@ pub(super) fn fold<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Option<
 fn elements_made(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Option<usize>, String> {
     Ok(match node.op {
         "Expand" => Some(elements(&sizes(&input(inputs, 1)?.ints())?)?.saturating_mul(first(inputs)?.values.len())),
-        "Add" | "Div" | "Max" | "Min" | "Mod" | "Mul" | "Pow" | "Sub" if inputs.len() == 2 => {
+        "Add" | "Div" | "Equal" | "Max" | "Min" | "Mod" | "Mul" | "Pow" | "Sub" if inputs.len() == 2 => {
             Some(elements(&broadcast(&first(inputs)?.dims, &input(inputs, 1)?.dims)?)?)
         }
-        "Gather" => Some(first(inputs)?.values.len().saturating_mul(input(inputs, 1)?.values.len().max(1))),
+        "Gather" | "GatherND" => {
+            Some(first(inputs)?.values.len().saturating_mul(input(inputs, 1)?.values.len().max(1)))
+        }
+        "Where" => {
+            let dims = broadcast(&first(inputs)?.dims, &input(inputs, 1)?.dims)?;
+            Some(elements(&broadcast(&dims, &input(inputs, 2)?.dims)?)?)
+        }
+        "Range" => Some(count(inputs)?.saturating_mul(2)),
+        // multiplications count like elements, so that a small file cannot take a lot of time
+        "MatMul" => {
+            let columns = input(inputs, 1)?.dims.last().copied().unwrap_or(1);
+            Some(first(inputs)?.values.len().saturating_mul(columns))
+        }
         _ => None,
     })
 }
@@ -359,8 +380,11 @@ fn concat(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, 
 
 fn gather(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
     node.only(&["axis"])?;
-    let (x, at) = (first(inputs)?, input(inputs, 1)?);
-    let along = axis(node.int("axis", 0), x.dims.len())?;
+    gathered(first(inputs)?, input(inputs, 1)?, node.int("axis", 0))
+}
+
+fn gathered(x: &Constant, at: &Constant, along: i64) -> Result<Constant, String> {
+    let along = axis(along, x.dims.len())?;
     let places: Vec<usize> = at.ints().iter().map(|place| axis(*place, x.dims[along])).collect::<Result<_, _>>()?;
     let inner: usize = x.dims[along + 1..].iter().product();
     let rows: usize = x.dims[..along].iter().product();
@@ -368,6 +392,99 @@ fn gather(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, 
     let all = (0..rows).flat_map(|outer| places.iter().map(move |place| outer * row + place * inner));
     let dims = [&x.dims[..along], &at.dims, &x.dims[along + 1..]].concat();
     Ok(picked(x, dims, all.flat_map(|from| from..from + inner)))
+}
+
+/// Gathers rows of a matrix. The last size of the indices is 1.
+fn gather_vectors(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    node.only(&["batch_dims"])?;
+    let at = input(inputs, 1)?;
+    match at.dims.split_last() {
+        Some((1, outer)) if node.int("batch_dims", 0) == 0 => gathered(first(inputs)?, &shaped(at, outer.to_vec())?, 0),
+        _ => Err("only single indices along the first axis are supported".into()),
+    }
+}
+
+/// Replaces parts of a tensor. The last size of the indices is the number of axes that an index selects from.
+fn scatter(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    let (x, at, updates) = (first(inputs)?, input(inputs, 1)?, input(inputs, 2)?);
+    let Some((depth, outer)) = at.dims.split_last().filter(|(depth, _)| **depth <= x.dims.len()) else {
+        return Err(format!("its indices have the shape {:?} for a tensor of {:?}", at.dims, x.dims));
+    };
+    if node.has("reduction") && !["", "none"].contains(&node.text("reduction")) {
+        return Err("only reduction=none is supported".into());
+    }
+    let (own, inner) = x.dims.split_at(*depth);
+    let size = elements(inner)?;
+    if updates.dims != [outer, inner].concat() {
+        return Err(format!("its updates have the shape {:?}, expected {:?}", updates.dims, [outer, inner].concat()));
+    }
+    let (indices, mut values, updates) = (at.ints(), x.floats(), updates.floats());
+    for (number, index) in indices.chunks(*depth.max(&1)).enumerate() {
+        let mut place = 0;
+        for (at, size) in index.iter().zip(own) {
+            place = place * size + axis(*at, *size)?;
+        }
+        values[place * size..][..size].copy_from_slice(&updates[number * size..][..size]);
+    }
+    let values = match x.values {
+        Values::Ints(_) => Values::Ints(values.into_iter().map(|value| value as i64).collect()),
+        _ => Values::Floats(values),
+    };
+    Ok(Constant { dims: x.dims.clone(), values })
+}
+
+fn chosen(_: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    let [condition, a, b] = [first(inputs)?, input(inputs, 1)?, input(inputs, 2)?];
+    let dims = broadcast(&broadcast(&condition.dims, &a.dims)?, &b.dims)?;
+    let spread = |x: &Constant| picked(x, dims.clone(), places(&x.dims, &dims));
+    let (choices, a, b) = (spread(condition).floats(), spread(a), spread(b));
+    let values = match (&a.values, &b.values) {
+        (Values::Ints(a), Values::Ints(b)) => Values::Ints(
+            choices.iter().zip(a.iter().zip(b)).map(|(c, (a, b))| if *c == 0.0 { *b } else { *a }).collect(),
+        ),
+        _ => {
+            let values = choices.iter().zip(a.floats().into_iter().zip(b.floats()));
+            Values::Floats(values.map(|(c, (a, b))| if *c == 0.0 { b } else { a }).collect())
+        }
+    };
+    Ok(Constant { dims, values })
+}
+
+/// Returns the number of integers in a range.
+fn count(inputs: &[Option<Rc<Constant>>]) -> Result<usize, String> {
+    let number = |at: usize| match &input(inputs, at)?.values {
+        Values::Ints(values) if values.len() == 1 => Ok(i128::from(values[0])),
+        _ => Err("only ranges of integers are supported".to_string()),
+    };
+    let (start, end, step) = (number(0)?, number(1)?, number(2)?);
+    let length =
+        if step > 0 { (end - start + step - 1).checked_div(step) } else { (start - end - step - 1).checked_div(-step) };
+    usize::try_from(length.ok_or("its step is 0")?.max(0)).map_err(|e| e.to_string())
+}
+
+fn counted(_: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    let (start, step, count) = (first(inputs)?.ints()[0], input(inputs, 2)?.ints()[0], count(inputs)?);
+    let values = (0..count as i64).map(|at| start.wrapping_add(at.wrapping_mul(step))).collect();
+    Ok(Constant { dims: vec![count], values: Values::Ints(values) })
+}
+
+/// Multiplies a tensor and a matrix.
+fn product_of_matrices(_: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    let (a, b) = (first(inputs)?, input(inputs, 1)?);
+    let (Some((inner, outer)), [rows, columns]) = (a.dims.split_last(), &b.dims[..]) else {
+        return Err("only products of a weight and a matrix are supported".into());
+    };
+    if inner != rows || *inner == 0 {
+        return Err(format!("a weight of {:?} cannot be multiplied by one of {:?}", a.dims, b.dims));
+    }
+    let (x, y) = (a.floats(), b.floats());
+    let dot = |row: &[f32], column: usize| -> f32 {
+        let products = row.iter().enumerate().map(|(at, x)| f64::from(*x) * f64::from(y[at * columns + column]));
+        products.sum::<f64>() as f32
+    };
+    let values = x.chunks_exact(*inner).flat_map(|row| (0..*columns).map(move |column| (row, column)));
+    let values = values.map(|(row, column)| dot(row, column)).collect();
+    Ok(Constant { dims: [outer, &[*columns]].concat(), values: Values::Floats(values) })
 }
 
 fn shape(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {

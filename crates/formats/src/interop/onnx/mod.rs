@@ -3,8 +3,9 @@
 //! - [`read`] and `survey`: read a file, convert it node by node, and reject cycles. `graph`, `tensor`, `message`: the
 //!   content of the file.
 //! - `build`: the network under construction and the values of the graph. `operators`, and `interop/ops` for layers:
-//!   convert one operator each. `windows`, `channels`, `attention`: shared parts of these. `axes`: tensors whose
-//!   dimensions the graph splits and reorders.
+//!   convert one operator each. `value`: the values. `windows`, `channels`, `attention`, `scores`, `class_token`: shared
+//!   parts of these. `axes`: tensors whose dimensions the graph splits and reorders. `places`: positions that the graph
+//!   moves or selects. `terms`: biases, masks and factors in attention.
 //! - `fold`: constant folding.
 //! - `function`: activations that exporters write as several nodes. `fuse`: merges layers. `names`: derives PyTorch's
 //!   module paths.
@@ -16,6 +17,7 @@ pub(super) mod attention;
 pub(super) mod axes;
 pub(super) mod build;
 pub(super) mod channels;
+pub(super) mod class_token;
 mod fold;
 pub(super) mod function;
 mod fuse;
@@ -23,10 +25,14 @@ pub(super) mod graph;
 mod message;
 mod names;
 pub(super) mod operators;
+pub(super) mod places;
+pub(super) mod scores;
 mod survey;
 pub(super) mod tensor;
+mod terms;
 #[cfg(test)]
 mod tests;
+mod value;
 pub(super) mod windows;
 
 pub use survey::{Error, Network, Survey, of_bytes, read};

@@ -10,6 +10,7 @@ use crate::interop::onnx::build::{Build, Operator, Value};
 use crate::interop::onnx::function::Unary;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::operators::element::unary;
+use crate::interop::onnx::scores::limited;
 
 impl OpMapping for Activation {
     fn onnx_operators() -> &'static [Operator] {
@@ -149,6 +150,9 @@ fn clip<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         } else if node.has(name) {
             *bound = f64::from(node.float(name, 0.0));
         }
+    }
+    if let norms @ Value::Norms(..) = build.value(node, 0)? {
+        return limited(&norms, (bounds[1] == f64::INFINITY).then_some(bounds[0]));
     }
     unary(build, node, Unary::Clip(bounds[0], bounds[1]), &["max", "min"])
 }

@@ -5,8 +5,9 @@ use serde_json::json;
 
 use super::Attribute::Int;
 use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
-use crate::interop::onnx::attention::class_token;
+use crate::interop::onnx::axes::Axes;
 use crate::interop::onnx::build::{ANY, Build, Layout, Operator, Value, View};
+use crate::interop::onnx::class_token::class_token;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::operators::size::joined_sizes;
 
@@ -33,14 +34,18 @@ impl OpMapping for Concat {
     }
 }
 
+/// Largest number of parts of one tensor.
+const MOST_PARTS: usize = 64;
+
 fn is_tensor(value: &Value) -> bool {
     matches!(value, Value::Tensor(_) | Value::Arranged(..) | Value::Function(..))
 }
 
 fn concat<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
-    match build.value(node, 0)? {
-        Value::Tensor(_) | Value::Function(..) => {}
+    match build.computed(node, 0)? {
+        Value::Arranged(..) => return joined(build, node),
+        Value::Tensor(_) => {}
         Value::Constant(_) if is_tensor(&build.value(node, node.inputs.len() - 1)?) => {
             return class_token(build, node);
         }
@@ -56,7 +61,7 @@ fn concat<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         Layout::Last => [3, -1].contains(&axis),
         Layout::Tokens => [2, -1].contains(&axis),
         Layout::Flat => [1, -1].contains(&axis),
-        Layout::FlatLast(_) => false,
+        Layout::FlatLast(_) | Layout::Arranged(_) => false,
     };
     if !channels {
         return Err(format!("it cannot join {} along axis {axis}; only channels can be joined", layout.text()));
@@ -64,4 +69,39 @@ fn concat<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let inputs: Vec<Id> = views.iter().map(|view| view.id).collect();
     let id = build.layer((None, node.label()), Concat, &inputs, Vec::new())?;
     Ok(Value::Tensor(View { id, layout }))
+}
+
+/// Joins parts of one tensor: positions that move, as around attention in shifted windows, or the channels of
+/// neighbouring pixels.
+fn joined<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    let refuse = "it joins rearranged tensors; supported are parts of one tensor along positions, and the pixels of squares along channels";
+    if node.inputs.len() > MOST_PARTS {
+        return Err(format!("it joins more than {MOST_PARTS} rearranged tensors"));
+    }
+    let mut parts: Vec<Axes> = Vec::new();
+    let mut tensor = None;
+    for at in 0..node.inputs.len() {
+        let (id, axes) = build.axes(node, at)?;
+        if tensor.is_some_and(|other| other != id) {
+            return Err(refuse.into());
+        }
+        // each part is copied twice
+        build.take(2 * size_of::<u32>() * axes.count()?)?;
+        tensor = Some(id);
+        parts.push(axes);
+    }
+    let (id, axis) = (tensor.ok_or(refuse)?, node.int("axis", 1));
+    if let Some(axes) = Axes::joined(&parts, axis) {
+        return build.settled(node.label(), id, axes);
+    }
+    let (first, x) = (parts[0].clone(), build.shapes[id.0]);
+    let at = first.at(axis)?;
+    let whole = |axes: &Axes| {
+        axes.pads == first.pads && axes.has_last(x.c) && at + 1 == axes.axes.len() && axes.sizes() == first.sizes()
+    };
+    let pixels = parts.iter().map(Axes::places).collect::<Result<Vec<_>, _>>()?;
+    match first.squares(x, &pixels) {
+        Some(size) if parts.iter().all(whole) => build.merged_pixels(node.label(), id, (first, at), size),
+        _ => Err(refuse.into()),
+    }
 }

@@ -43,13 +43,17 @@ impl OpMapping for LayerNorm {
 
 fn layer<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis", "epsilon", "stash_type"])?;
-    let x = build.view(node, 0)?;
+    let x = build.any_view(node, 0)?;
     let axis = node.int("axis", -1);
     let fits = match x.layout {
         Layout::Last => [-1, 3].contains(&axis),
         Layout::Tokens => [-1, 2].contains(&axis),
         Layout::Flat => [-1, 1].contains(&axis),
         Layout::Image | Layout::FlatLast(_) => false,
+        Layout::Arranged(at) => {
+            let axes = build.arrangement(at);
+            axes.has_last(build.shapes[x.id.0].c) && [-1, axes.axes.len() as i64 - 1].contains(&axis)
+        }
     };
     if !fits {
         return Err(format!(

@@ -10,11 +10,12 @@ use crate::interop::onnx::attention;
 use crate::interop::onnx::axes::Axes;
 use crate::interop::onnx::build::{Build, Layout, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
+use crate::interop::onnx::scores;
 use crate::interop::onnx::tensor::Constant;
 
 impl OpMapping for Linear {
     fn onnx_operators() -> &'static [Operator] {
-        &[("Gemm", 3, gemm), ("MatMul", 2, product)]
+        &[("Einsum", 2, attention::einsum), ("Gemm", 3, gemm), ("MatMul", 2, product), ("ReduceL2", 2, scores::norms)]
     }
 
     fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
@@ -51,7 +52,7 @@ fn gemm<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     if node.int("transA", 0) != 0 {
         return Err("transA=1 is not supported, because each row of A must be one image".into());
     }
-    let rows = match build.value(node, 0)? {
+    let rows = match build.computed(node, 0)? {
         Value::Arranged(id, axes) => Some((id, axes)),
         _ => None,
     };
@@ -108,14 +109,14 @@ fn of_each<'a>(
             "it multiplies a part of the channels of {shape} by a weight; only all channels are supported"
         ));
     }
-    let mut conv = Conv::new(rows, 1).init(Init::HeNormalFanOut);
+    let mut conv = Conv::new(rows, 1).init(Init::HeNormalFanOut).pads(axes.pads);
     let mut weights = vec![("weight", vec![rows, columns, 1, 1], values)];
     if let Some(values) = bias {
         conv = conv.bias_from(Init::UniformFanIn);
         weights.push(("bias", vec![values.len()], values));
     }
     let id = build.layer((Some(node.inputs[1]), node.label()), conv, &[id], weights)?;
-    build.settled(node.label(), id, axes.with_last(rows))
+    build.settled(node.label(), id, Axes { pads: [0; 4], ..axes.with_last(rows) })
 }
 
 /// Returns an error unless C has one number per class or a single number. In other shapes, the first dimension could be
@@ -137,8 +138,11 @@ fn product<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     }
     let Value::Constant(weight) = build.value(node, 1)? else { return attention::product(build, node) };
     let matrix = Matrix::of(&weight)?.across();
-    let x = match build.value(node, 0)? {
-        Value::Arranged(id, axes) => return of_each(build, node, (id, axes), matrix, None),
+    let x = match build.computed(node, 0)? {
+        Value::Arranged(..) | Value::Padded(..) => {
+            let input = build.axes(node, 0)?;
+            return of_each(build, node, input, matrix, None);
+        }
         _ => build.view(node, 0)?,
     };
     match x.layout {
@@ -152,7 +156,9 @@ fn product<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
             let input = build.axes(node, 0)?;
             of_each(build, node, input, matrix, None)
         }
-        Layout::Image => Err("it multiplies along the rows of images (N, C, H, W); channels must come last".into()),
+        Layout::Image | Layout::Arranged(_) => {
+            Err("it multiplies along the rows of images (N, C, H, W); channels must come last".into())
+        }
     }
 }
 

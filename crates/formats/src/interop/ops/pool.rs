@@ -248,7 +248,7 @@ fn mean<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         Layout::Image => axes == [2, 3],
         Layout::Last => axes == [1, 2],
         Layout::Tokens => axes == [1],
-        Layout::Flat | Layout::FlatLast(_) => false,
+        Layout::Flat | Layout::FlatLast(_) | Layout::Arranged(_) => false,
     };
     if !plane {
         return Err(format!(

@@ -4,11 +4,12 @@
 use std::rc::Rc;
 
 use super::size;
-use crate::interop::onnx::attention;
+use crate::interop::onnx::axes::Axes;
 use crate::interop::onnx::build::{Build, Operator, Value, View};
 use crate::interop::onnx::channels;
 use crate::interop::onnx::function::{Binary, Form, Function, Unary};
 use crate::interop::onnx::graph::Node;
+use crate::interop::onnx::scores;
 
 pub(super) const OPERATORS: &[Operator] = &[
     ("Div", 2, |build, node| binary(build, node, Binary::Div)),
@@ -42,7 +43,13 @@ pub(crate) fn unary<'a>(
 fn operand<'a>(build: &mut Build<'a>, node: &Node<'a>, at: usize) -> Result<(View, Rc<Function>), String> {
     match build.value(node, at)? {
         Value::Function(view, function) => Ok((view, function)),
-        _ => Ok((build.view(node, at)?, Function::argument())),
+        Value::Arranged(id, axes) if axes.factor != 1.0 => {
+            let function =
+                Form::Binary(Binary::Mul, Function::argument(), Rc::new(Function::new("", Form::Number(axes.factor))));
+            let view = build.rearranged(node.inputs[at], id, Axes { factor: 1.0, ..axes })?;
+            Ok((view, Rc::new(Function::new(node.inputs[at], function))))
+        }
+        _ => Ok((build.any_view(node, at)?, Function::argument())),
     }
 }
 
@@ -64,7 +71,7 @@ pub(crate) fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> 
     if let Some(value) = size::binary(build, node, of)? {
         return Ok(value);
     }
-    if let Some(value) = attention::binary(build, node, of)? {
+    if let Some(value) = scores::binary(build, node, of)? {
         return Ok(value);
     }
     if let Some(value) = channels::binary(build, node, of)? {
@@ -101,6 +108,6 @@ fn two<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> Result<Value, 
     if a == b {
         return made(node, a, Form::Binary(of, f, g));
     }
-    let views = [build.view(node, 0)?, build.view(node, 1)?];
+    let views = [build.any_view(node, 0)?, build.any_view(node, 1)?];
     build.pair(node.label(), of, views).map(Value::Tensor)
 }

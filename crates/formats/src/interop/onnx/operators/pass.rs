@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use crate::interop::onnx::attention;
 use crate::interop::onnx::build::{Build, Layout, Operator, Value};
 use crate::interop::onnx::channels::cast;
 use crate::interop::onnx::graph::Node;
+use crate::interop::onnx::scores;
 use crate::interop::onnx::tensor::{Constant, Values};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -34,7 +34,7 @@ fn constant<'a>(_: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 /// Nodes that change the probabilities must not follow.
 fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
-    if let Some(weights) = attention::softmax(build, node)? {
+    if let Some(weights) = scores::softmax(build, node)? {
         return Ok(weights);
     }
     end(build, node)?;
@@ -45,6 +45,7 @@ fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         Layout::Last => [3, -1].contains(&axis),
         Layout::Tokens => [2, -1].contains(&axis),
         Layout::Flat | Layout::FlatLast(_) => [1, -1].contains(&axis),
+        Layout::Arranged(_) => false,
     };
     if !classes || build.shapes[x.id.0].plane() != 1 {
         let (layout, shape) = (x.layout.text(), build.shapes[x.id.0]);

@@ -3,16 +3,17 @@
 use net::{Channels, Id};
 
 use super::size;
-use crate::interop::onnx::attention;
 use crate::interop::onnx::axes::Axes;
-use crate::interop::onnx::build::{Build, Layout, Operator, Value, View};
+use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
+use crate::interop::onnx::scores;
 use crate::interop::ops::flatten::flat;
 
 pub(super) const OPERATORS: &[Operator] = &[
     ("Expand", 2, expand),
     ("Gather", 2, gather),
     ("Reshape", 2, reshape),
+    ("SpaceToDepth", 1, space_to_depth),
     ("Split", 2, split),
     ("Squeeze", 2, squeeze),
     ("Transpose", 1, transpose),
@@ -34,12 +35,20 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     node.only(&["allowzero"])?;
     let sizes = wanted(build, node)?;
     let copies = node.int("allowzero", 0) == 0;
-    match build.value(node, 0)? {
+    match build.computed(node, 0)? {
         Value::Sizes(own) if sizes == [Some(-1)] => return Ok(Value::sizes(own)),
         Value::Size(own) if [[Some(-1)], [Some(1)]].iter().any(|list| sizes == list) => {
             return Ok(Value::sizes(vec![own]));
         }
-        Value::Arranged(_, axes) => {
+        Value::Scores(own) => {
+            let sizes = if copies { copied(&sizes, &own.axes.sizes()) } else { sizes };
+            return scores::reshaped(build, node, &sizes)?.ok_or_else(|| "it reads no products".into());
+        }
+        value @ (Value::Arranged(..) | Value::Padded(..)) => {
+            let axes = match value {
+                Value::Arranged(_, axes) => axes,
+                _ => build.axes(node, 0)?.1,
+            };
             let sizes = if copies { copied(&sizes, &axes.sizes()) } else { sizes };
             return rearranged(build, node, |axes, varies| axes.reshaped(&sizes, varies));
         }
@@ -59,6 +68,21 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
         }
         _ => rearranged(build, node, |axes, varies| axes.reshaped(&sizes, varies)),
     }
+}
+
+/// Moves the pixels of squares to channels, row by row.
+fn space_to_depth<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["blocksize"])?;
+    let size = node.int("blocksize", 0);
+    rearranged(build, node, |axes, varies| {
+        let [n, channels, rows, columns] = axes.sizes()[..] else { return Err("it expects 4 dimensions".into()) };
+        let parts = |size: i64| move |n: i64| n.checked_div(size);
+        let [rows, columns] = [rows, columns].map(|extent| extent.and_then(parts(size)));
+        let [square, size] = [size.checked_mul(size), Some(size)];
+        let all = square.zip(channels).and_then(|(square, channels)| square.checked_mul(channels));
+        let split = axes.reshaped(&[n, channels, rows, size, columns, size], varies)?;
+        split.transposed(&[0, 3, 5, 1, 2, 4])?.reshaped(&[n, all, rows, columns], varies)
+    })
 }
 
 /// Changes the dimensions of a tensor. `change` gets the dimensions, and if the number of images may vary.
@@ -85,6 +109,9 @@ fn copied(sizes: &[Option<i64>], own: &[Option<i64>]) -> Vec<Option<i64>> {
 /// Reads the repetition of a weight for each image, as in a class token. The other dimensions must not change.
 fn expand<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&[])?;
+    if let norms @ Value::Norms(..) = build.value(node, 0)? {
+        return Ok(norms);
+    }
     let (x, sizes) = (build.constant(node, 0)?, wanted(build, node)?);
     let same = |(own, size): (&usize, &Option<i64>)| [Some(1), Some(-1), Some(*own as i64)].contains(size);
     let rest = sizes.get(1..).unwrap_or_default();
@@ -144,11 +171,11 @@ fn unsqueeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
 fn transpose<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["perm"])?;
     let perm = node.ints("perm").unwrap_or_default();
-    if let Some(turned) = attention::transposed(build, node)? {
+    if let Some(turned) = scores::transposed(build, node)? {
         return Ok(turned);
     }
     match build.value(node, 0)? {
-        Value::Padded(x, padding) => {
+        Value::Padded(x, padding) if padding.fill != Fill::Zeros => {
             let layout = match (x.layout, perm) {
                 (Layout::Image, [0, 2, 3, 1]) => Layout::Last,
                 (Layout::Last, [0, 3, 1, 2]) => Layout::Image,
@@ -167,20 +194,31 @@ fn transpose<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
 /// [`parted`] describes.
 fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
-    match build.value(node, 0)? {
+    match build.computed(node, 0)? {
         Value::Sizes(sizes) => size::gathered(build, node, &sizes),
         Value::List(view) => parted(build, node, view),
         _ => {
             let at = build.constant(node, 1)?;
-            let ([], [index]) = (&at.dims[..], &at.ints()[..]) else {
-                return Err(
-                    "it gathers several indices of a tensor of the network, as attention in windows does; only a single index is \
-                     supported".into()
-                );
-            };
-            rearranged(build, node, |axes, _| axes.selected(node.int("axis", 0), *index))
+            let axis = node.int("axis", 0);
+            match (&at.dims[..], &at.ints()[..]) {
+                ([], [index]) => rearranged(build, node, |axes, _| axes.selected(axis, *index)),
+                ([_], indices) => picked(build, node, axis, indices),
+                _ => Err("it gathers indices that are neither a single index nor a list".into()),
+            }
         }
     }
+}
+
+/// Selects indices of an axis of positions, as attention in windows does.
+fn picked<'a>(build: &mut Build<'a>, node: &Node<'a>, axis: i64, indices: &[i64]) -> Result<Value, String> {
+    let (id, axes) = build.axes(node, 0)?;
+    let size = axes.size(axis)? as i64;
+    let index = |index: &i64| usize::try_from(if *index < 0 { index.saturating_add(size) } else { *index }).ok();
+    let indices: Option<Vec<usize>> = indices.iter().map(index).collect();
+    let indices = indices.ok_or("it gathers indices out of range")?;
+    build.take(size_of::<u32>() * (axes.count()? + indices.len()))?;
+    let axes = axes.picked(axis, &indices)?;
+    build.settled(node.label(), id, axes)
 }
 
 /// Reads a Gather node that turns a one-dimensional tensor into images again, if the indices keep the order of the
@@ -203,7 +241,7 @@ fn parted<'a>(build: &Build<'a>, node: &Node<'a>, view: View) -> Result<Value, S
 fn split<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis", "num_outputs", "split"])?;
     let axis = node.int("axis", 0);
-    if let Value::Arranged(id, axes) = build.value(node, 0)? {
+    if let Value::Arranged(id, axes) = build.computed(node, 0)? {
         return split_axis(build, node, id, &axes);
     }
     let x = build.view(node, 0)?;
@@ -211,7 +249,7 @@ fn split<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         Layout::Image => [1, -3].contains(&axis),
         Layout::Last => [3, -1].contains(&axis),
         Layout::Tokens => [2, -1].contains(&axis),
-        Layout::Flat | Layout::FlatLast(_) => false,
+        Layout::Flat | Layout::FlatLast(_) | Layout::Arranged(_) => false,
     };
     if !of_channels {
         return Err(format!("it splits {} along axis {axis}; only channels can be split", x.layout.text()));

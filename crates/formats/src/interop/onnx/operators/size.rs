@@ -11,9 +11,11 @@ pub(super) const OPERATORS: &[Operator] = &[("Equal", 2, equal), ("Shape", 1, sh
 /// Returns the sizes of a tensor. The number of images is unknown.
 fn shape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["end", "start"])?;
-    let all: Vec<Option<i64>> = match build.value(node, 0)? {
+    let all: Vec<Option<i64>> = match build.computed(node, 0)? {
         Value::Sizes(sizes) => vec![Some(sizes.len() as i64)],
         Value::Arranged(_, axes) => axes.sizes(),
+        Value::Scores(scores) => scores.axes.sizes(),
+        Value::Padded(..) => build.axes(node, 0)?.1.sizes(),
         _ => {
             let view = build.view(node, 0)?;
             let rest = view.layout.dims(build.shapes[view.id.0]);

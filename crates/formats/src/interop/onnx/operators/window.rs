@@ -43,8 +43,10 @@ fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     if let Value::Sizes(sizes) = build.value(node, 0)? {
         return of_sizes(build, node, &sizes);
     }
-    let x = match build.value(node, 0)? {
-        Value::Arranged(..) | Value::Tensor(View { layout: Layout::Tokens, .. }) => return of_axes(build, node),
+    let x = match build.computed(node, 0)? {
+        Value::Arranged(..) | Value::Padded(..) | Value::Tensor(View { layout: Layout::Tokens | Layout::Last, .. }) => {
+            return of_axes(build, node);
+        }
         _ => build.image(node, 0)?,
     };
     let shape = build.shapes[x.id.0];
@@ -91,12 +93,21 @@ fn of_axes<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     };
     let axes = list(3, "axes")?.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = list(4, "steps")?.unwrap_or_else(|| vec![1; starts.len()]);
-    if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] || steps.iter().any(|step| *step != 1) {
-        return Err("its starts, ends and axes must have equal lengths, and its steps must be 1".into());
+    if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] || steps.iter().any(|step| *step < 1) {
+        return Err("its starts, ends and axes must have equal lengths, and its steps must be at least 1".into());
     }
-    for ((start, end), axis) in starts.into_iter().zip(ends).zip(axes) {
-        let size = own.size(axis)?;
-        own = own.sliced(axis, range(start, end, size))?;
+    for (((start, end), axis), step) in starts.into_iter().zip(ends).zip(axes).zip(steps) {
+        let part = range(start, end, own.size(axis)?);
+        let step = usize::try_from(step).unwrap_or(usize::MAX);
+        let sliced = if step == 1 { own.clone().sliced(axis, part.clone()) } else { Err(String::new()) };
+        own = match sliced {
+            Ok(sliced) => sliced,
+            Err(why) => {
+                build.take(size_of::<u32>() * own.count()?)?;
+                let picked = own.picked(axis, &part.step_by(step).collect::<Vec<usize>>());
+                picked.map_err(|picked| if why.is_empty() { picked } else { why })?
+            }
+        };
     }
     build.settled(node.label(), id, own)
 }
@@ -178,7 +189,9 @@ fn pad<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
                 _ => Err(format!("its pads {pads:?} are negative, which is supported only for zeros")),
             }
         }
-        [[0, 0], channels, [0, 0], [0, 0]] if fill == Fill::Zeros && channels.iter().all(|cells| *cells >= 0) => {
+        [[0, 0], channels, [0, 0], [0, 0]]
+            if !last && fill == Fill::Zeros && channels.iter().all(|cells| *cells >= 0) =>
+        {
             shortcut(build, node, channels.map(added))
         }
         _ => Err(format!("pads {pads:?} are not supported, only padding of height and width, or of channels")),
