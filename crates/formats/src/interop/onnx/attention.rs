@@ -144,7 +144,8 @@ fn attended<'a>(
 ) -> Result<(Id, Axes), String> {
     let [outer @ .., a, b] = &values.1.axes[..] else { return Err(not_attention()) };
     let (place, width) = if scores.transposed { (b, a) } else { (a, b) };
-    let same = scores.axes.axes.split_last().is_some_and(|(_, rest)| *rest == [outer, &[place.clone()]].concat());
+    let same =
+        scores.axes.axes.split_last().is_some_and(|(_, rest)| *rest == [outer, std::slice::from_ref(place)].concat());
     if !same || !is_channels(width) || !is_same_plane(&scores.axes, &values.1) {
         return Err("its values must have the same images, heads and positions as queries and keys".into());
     }
@@ -188,10 +189,10 @@ fn layer<'a>(
     }
     let cells = scores.axes.cells();
     build.take(size_of::<u32>() * cells.count()?)?;
-    let (window, shift, grid) = windows(build.shapes[queries.id.0], &cells, scores)?;
+    let plain = in_windows(build.shapes[queries.id.0], &cells, scores, heads)?;
     let crop = match build.maker(queries.id).map(|place| &build.net.nodes[place].op) {
         Some(Op::Conv(Conv { pads: [0, 0, rows, columns], kernel: [1, 1], stride: [1, 1], .. }))
-            if window.is_some() && parts.iter().all(|part| part.id == queries.id) =>
+            if plain.window.is_some() && parts.iter().all(|part| part.id == queries.id) =>
         {
             [*rows, *columns]
         }
@@ -210,37 +211,43 @@ fn layer<'a>(
             build.layer((None, node.label()), Concat, &ids, Vec::new())?
         }
     };
-    let op = Attention { window, shift, grid, crop, ..Attention::new(heads) };
+    let op = Attention { crop, ..plain };
     let (op, weights) = with_terms(build, op, x, scores)?;
     Ok((build.layer((None, node.label()), op, &[x], weights)?, crop))
 }
 
-/// Returns the window, the shift, and true for grids, of attention in which each window has these cells.
-fn windows(x: Shape, cells: &Axes, scores: &Scores) -> Result<(Option<[usize; 2]>, [usize; 2], bool), String> {
+/// Returns the layer of attention with this number of heads in which each window has these cells.
+fn in_windows(x: Shape, cells: &Axes, scores: &Scores, heads: usize) -> Result<Attention, String> {
     let places = cells.places()?;
     let area = scores.axes.axes.last().map_or(0, |axis| size(axis));
     let whole = places.len() == area && places.iter().enumerate().all(|(at, place)| at == *place as usize);
     if whole && area == x.plane() && scores.terms.is_empty() && !scores.cosine {
-        return Ok((None, [0; 2], false));
+        return Ok(Attention::new(heads));
     }
-    let first = places[0] as usize;
+    let first = places.first().map_or(0, |place| *place as usize);
     let sizes = (1..=area.min(x.h)).filter(|rows| area.is_multiple_of(*rows)).map(|rows| [rows, area / rows]);
     let divides = |[rows, columns]: &[usize; 2]| x.h.is_multiple_of(*rows) && x.w.is_multiple_of(*columns);
+    let shift = |grid: bool| if grid { [0; 2] } else { [first / x.w, first % x.w] };
+    let layer = |(window, grid): ([usize; 2], bool)| Attention {
+        window: Some(window),
+        shift: shift(grid),
+        grid,
+        ..Attention::new(heads)
+    };
     // the whole plane is also a grid of single windows
     let found = sizes.filter(divides).flat_map(|size| [(size, false), (size, true)]).find(|(window, grid)| {
-        let shift = if *grid { [0; 2] } else { [first / x.w, first % x.w] };
-        let windows = Attention { window: Some(*window), shift, grid: *grid, ..Attention::new(1) }.windows(x);
-        let fits = shift[0] < window[0] && shift[1] < window[1] && windows.count() * area == places.len();
+        let [down, right] = shift(*grid);
+        let windows = layer((*window, *grid)).windows(x);
+        let fits = down < window[0] && right < window[1] && windows.count() * area == places.len();
         fits && places.iter().enumerate().all(|(at, place)| windows.input(at / area, at % area) == *place as usize)
     });
-    let (window, grid) = found.ok_or_else(|| {
+    found.map(layer).ok_or_else(|| {
         format!(
             "it computes attention over {area} positions of a plane of {}x{} that are neither all positions nor those of windows, shifted \
              windows or grids in row-major order",
             x.h, x.w
         )
-    })?;
-    Ok((Some(window), if grid { [0; 2] } else { [first / x.w, first % x.w] }, grid))
+    })
 }
 
 /// Adds factors, bias and mask of the products to the layer, and returns its weights.
