@@ -204,7 +204,8 @@ fn attention_comes_back_from_its_own_export() {
     assert_near("tokens", &scores(&mut filled(back, &tensors), &images), &wanted, 1e-5);
 }
 
-/// Attention in windows, shifted windows and padded windows, of both versions of Swin. The names of its layers differ.
+/// Exports both versions of Swin and imports the files. The layers have the same kinds and scores, but other names. At
+/// this image size, some windows are shifted or padded.
 #[test]
 fn attention_in_windows_comes_back_from_its_own_export() {
     for name in ["swin_t", "swin_v2_t"] {

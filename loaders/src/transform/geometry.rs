@@ -74,8 +74,8 @@ impl Geometry {
         })
     }
 
-    /// Returns the geometry of the same values as a single row, if the window shows complete rows of a stored image with
-    /// `columns` columns in their order. One long row is copied faster than many short ones.
+    /// Returns a geometry with a single row that shows the same values, because a long row is copied faster than short
+    /// rows. Returns `None` if the window is not made up of complete rows. The stored image has `columns` columns.
     pub fn as_one_row(&self, columns: usize) -> Option<Self> {
         let Window { top, left, bottom, right } = self.window;
         let is_plain = self.resize.is_none() && !self.flipped && !self.flipped_vertically;

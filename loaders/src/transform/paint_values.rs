@@ -19,7 +19,7 @@ pub(super) fn paint_values<F: Fn(f32) -> f32>(
     work: (&mut Resampler, &mut Vec<f32>),
     values: &mut [f32],
 ) {
-    // The planes of a row with several channels should stay in the L1 cache, see `paint_stored`.
+    // Other images are processed row by row, so that the planes stay in the L1 cache.
     let row = geometry.as_one_row(image.columns).filter(|_| geometry.channels == 1);
     let painter = Painter { geometry: row.as_ref().unwrap_or(geometry), image };
     match image.dtype {

@@ -70,7 +70,7 @@ pub fn decode(file: &[u8], options: &RawOptions, limits: &Limits) -> Result<RawI
     }
 }
 
-/// Maximum memory for the values of a tag.
+/// The `tiff` crate may use this much memory for a tag.
 const MEMORY_PER_TAG: usize = 256 << 20;
 
 /// Reads a file's directories one by one. A small file can have millions, because directories may share bytes.
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn tags_with_more_values_than_bytes() {
-        // One entry: ImageWidth (256) as LONG.
+        // The only entry is ImageWidth (256) with the type LONG.
         let little = |count: u32| {
             let head = [&b"II\x2a\0\x08\0\0\0"[..], &[1, 0, 0, 1, 4, 0]].concat();
             [head, count.to_le_bytes().to_vec(), vec![9; 8]].concat()
@@ -232,7 +232,7 @@ mod tests {
         };
         assert_eq!([oversized_tag(&little(26)), oversized_tag(&little(27))], [None, Some((256, 27))]);
         assert_eq!([oversized_tag(&big(52)), oversized_tag(&big(53))], [None, Some((256, 53))]);
-        // Directories that are cut short or outside the file are left to the crate.
+        // The crate reports directories that are cut short or outside the file.
         for file in [&little(99)[..17], b"II\x2a\0\xff\xff\xff\xff", &big(99)[..12], b"MM\0\x2b", b"", b"II"] {
             assert_eq!(oversized_tag(file), None, "{file:?}");
         }

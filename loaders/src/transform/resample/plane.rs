@@ -13,7 +13,7 @@ use super::filter::{Axis, GROUP, ONE, Span};
 const HALF: i32 = ONE / 2;
 /// Number of fraction bits of [`ONE`].
 const BITS: u32 = ONE.trailing_zeros();
-/// Number of columns whose sums the plain loops compute at a time.
+/// Number of columns in a block of the plain loops.
 const BLOCK: usize = 64;
 /// Bytes per load. A single load must contain the first input pairs of all outputs in half of a group.
 const LOAD: usize = 16;
@@ -196,7 +196,7 @@ impl Taps {
                 }
             }
         }
-        // The compiler vectorises the sums of a block.
+        // The compiler vectorises the inner loop.
         for (block, values) in line[..source.width].chunks_mut(BLOCK).enumerate() {
             let mut sums = [HALF; BLOCK];
             for (k, &weight) in weights.iter().enumerate() {

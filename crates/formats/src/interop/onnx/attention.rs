@@ -1,4 +1,4 @@
-//! Attention over a whole image or in windows, which the graph computes with several nodes.
+//! Attention over a whole image or in windows. The graph computes it with separate nodes.
 
 use std::rc::Rc;
 
@@ -9,11 +9,12 @@ use super::build::{Build, Part, Scores, Value, Weight};
 use super::graph::Node;
 use super::terms::Terms;
 
-const SUPPORTED: &str = "supported is softmax(factor * Q * K + bias) * V over all positions or in windows, with a bias for each head that \
-                         depends on the difference of the positions, and a mask only for shifted windows";
+const SUPPORTED: &str = "supported is softmax(factor * Q * K + bias) * V over all positions or in windows, where the bias only depends on \
+                         the head and on the row and column difference, and only shifted windows have a mask";
 
 impl Part {
-    /// Returns the channels of a tensor with the axes `outer` and channels of one head.
+    /// Finds the heads and their channels in a tensor. `outer` are its axes before positions and channels, and `width` has
+    /// the channels of one head.
     fn new((id, axes): &(Id, Axes), outer: &[Axis], width: &Axis) -> Result<Self, String> {
         let size = |stride: &Stride| stride.size;
         let all: Vec<Stride> =
@@ -25,7 +26,7 @@ impl Part {
             return Err("it computes attention, but the channels of each head must follow each other".into());
         }
         if axes.pads != [0; 4] {
-            return Err("it computes attention of a padded tensor, which must be multiplied by a weight before".into());
+            return Err("it computes attention over a padded tensor without a linear layer between both".into());
         }
         Ok(Self { id: *id, first_channel: axes.first_channel, heads, width })
     }
@@ -34,7 +35,7 @@ impl Part {
         self.heads * self.width
     }
 
-    /// Returns the tensor from which a layer has selected channels, if it has.
+    /// If layers have selected these channels from another tensor, returns the channels of that tensor.
     fn resolved(mut self, build: &Build<'_>) -> Self {
         while let Some(place) = build.maker(self.id) {
             let Op::Channels(Channels { first, groups: 1, .. }) = build.net.nodes[place].op else { break };
@@ -129,7 +130,7 @@ fn scores(queries: &(Id, Axes), keys: &(Id, Axes)) -> Result<Scores, String> {
     })
 }
 
-/// Returns true if the strides of both count in the same list of positions.
+/// Returns true if both tensors have the same positions, padding and list of positions.
 fn is_same_plane(a: &Axes, b: &Axes) -> bool {
     a.first_position == b.first_position && a.table == b.table && a.pads == b.pads
 }
@@ -150,7 +151,7 @@ fn attended<'a>(
         return Err("its values must have the same images, heads and positions as queries and keys".into());
     }
     if !values.1.is_unscaled() {
-        return Err("it multiplies the values by a number, which is not supported".into());
+        return Err("it multiplies the values by a number, but only queries and keys can be multiplied".into());
     }
     let part = Part::new(values, outer, width)?;
     let (id, crop) = layer(build, node, scores, part)?;
@@ -167,8 +168,8 @@ fn attended<'a>(
     Ok((id, axes))
 }
 
-/// Adds attention of these queries, keys and values. A layer before it joins them if they come from several tensors. Also
-/// returns how many rows and columns at the end the output leaves out.
+/// Adds an attention layer. Also adds a layer that joins queries, keys and values, unless they come from the same tensor.
+/// Returns the output, and the number of rows and columns that were cropped at the end.
 fn layer<'a>(
     build: &mut Build<'a>,
     node: &Node<'a>,
@@ -216,7 +217,7 @@ fn layer<'a>(
     Ok((build.layer((None, node.label()), op, &[x], weights)?, crop))
 }
 
-/// Returns the layer of attention with this number of heads in which each window has these cells.
+/// Returns the attention layer that uses these positions as its windows.
 fn in_windows(x: Shape, cells: &Axes, scores: &Scores, heads: usize) -> Result<Attention, String> {
     let places = cells.places()?;
     let area = scores.axes.axes.last().map_or(0, |axis| size(axis));
@@ -234,7 +235,7 @@ fn in_windows(x: Shape, cells: &Axes, scores: &Scores, heads: usize) -> Result<A
         grid,
         ..Attention::new(heads)
     };
-    // the whole plane is also a grid of single windows
+    // a window that covers the image is also a grid, so windows are tried first
     let found = sizes.filter(divides).flat_map(|size| [(size, false), (size, true)]).find(|(window, grid)| {
         let [down, right] = shift(*grid);
         let windows = layer((*window, *grid)).windows(x);
@@ -243,14 +244,14 @@ fn in_windows(x: Shape, cells: &Axes, scores: &Scores, heads: usize) -> Result<A
     });
     found.map(layer).ok_or_else(|| {
         format!(
-            "it computes attention over {area} positions of a plane of {}x{} that are neither all positions nor those of windows, shifted \
-             windows or grids in row-major order",
+            "it computes attention over {area} positions of a {}x{} image, but these positions are not a window, a shifted window or a \
+             grid in row-major order",
             x.h, x.w
         )
     })
 }
 
-/// Adds factors, bias and mask of the products to the layer, and returns its weights.
+/// Adds the factors, the bias and the mask to the layer, and returns its weights.
 fn with_terms(
     build: &mut Build<'_>,
     mut op: Attention,
@@ -261,18 +262,18 @@ fn with_terms(
     let (shape, mut weights) = (build.shapes[x.0], Vec::new());
     let windows = op.windows(shape);
     if !terms.masks_parts(&windows) {
-        return Err("in shifted windows, it must add -100 to the products of positions from opposite sides of the image, and 0 to others; \
-                    other masks are not supported"
+        return Err("in shifted windows, it must add -100 to the attention scores of positions from opposite sides of the image, and \
+                    otherwise 0. Other masks are not supported"
             .into());
     }
     let factor = scores.factor as f32;
     let usual = 1.0 / (scores.queries.width as f32).sqrt();
     op.scale = (!scores.cosine && (factor - usual).abs() > 1e-5 * usual).then_some(factor);
     if !factor.is_finite() {
-        return Err(format!("it multiplies the products of queries and keys by {factor}"));
+        return Err(format!("it multiplies attention scores by {factor}"));
     }
     if !scores.cosine && terms.factors.is_some() {
-        return Err(format!("it multiplies the products of each head by another number; {SUPPORTED}"));
+        return Err(format!("it multiplies the attention scores of each head by a different number; {SUPPORTED}"));
     }
     op.cosine = scores.cosine;
     if op.cosine {

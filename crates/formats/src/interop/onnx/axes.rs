@@ -49,7 +49,7 @@ impl Layout {
             Self::Tokens => "sequences (N, T, C)",
             Self::Flat => "vectors (N, F)",
             Self::FlatLast(_) => "vectors (N, F) flattened from images (N, H, W, C)",
-            Self::Arranged(_) => "a tensor whose dimensions are rearranged",
+            Self::Arranged(_) => "a tensor with rearranged dimensions",
         }
     }
 }
@@ -83,9 +83,10 @@ pub(crate) struct Axes {
     pub factor: f64,
     /// The graph divides the tensor by its norm along this axis.
     pub unit: Option<Axis>,
-    /// Zeros that the graph adds at top, left, bottom and right. Positions are those of the padded image.
+    /// Number of rows and columns of zeros that the graph adds at top, left, bottom and right. Positions refer to the
+    /// padded image.
     pub pads: [usize; 4],
-    /// Positions of the image, or [`ABSENT`](super::places::ABSENT). If it is given, the strides count in this list.
+    /// A list of image positions, or [`ABSENT`](super::places::ABSENT). If there is a list, strides are steps in it.
     pub table: Option<Rc<[u32]>>,
 }
 
@@ -131,7 +132,7 @@ impl Axes {
         Some(Self { axes, ..Self::default() })
     }
 
-    /// Returns the layout of a whole tensor of shape `x`, which includes the padding, or `None` if it has no layout.
+    /// Returns the layout if this is a whole tensor of shape `x` with a layout. `x` includes the padding.
     pub fn layout(&self, x: Shape) -> Option<Layout> {
         let count = self.axes.first()?.first()?.size;
         let all = [Layout::Image, Layout::Last, Layout::Tokens, Layout::Flat];

@@ -172,7 +172,7 @@ impl<'a> Build<'a> {
         self.with_layout(view)
     }
 
-    /// Returns an input as a tensor of the network like [`Self::view`], also if its dimensions are rearranged.
+    /// Works like [`Self::view`], but also accepts a tensor with rearranged dimensions.
     pub fn any_view(&mut self, node: &Node<'a>, at: usize) -> Result<View, String> {
         let value = self.value(node, at)?;
         self.made(node.inputs[at], value)
@@ -230,7 +230,7 @@ impl<'a> Build<'a> {
     /// channel shuffle, or squares of pixels in the channels.
     pub fn settled(&mut self, label: &str, id: Id, axes: Axes) -> Result<Value, String> {
         if axes.table.is_some() {
-            // lists of positions count as weights, so that a small file cannot need a lot of memory
+            // lists of positions count against the memory budget, so that a small file cannot need a lot of memory
             self.take(size_of::<u32>() * axes.count()?)?;
         }
         let mut axes = axes.simplified()?;
@@ -261,8 +261,8 @@ impl<'a> Build<'a> {
         Ok(Value::Arranged(id, Axes { first_position: position, ..axes }))
     }
 
-    /// Adds a layer that joins the pixels of squares to channels, which are axis `at`. The axes list the first pixel of
-    /// each square.
+    /// Adds a layer that moves the pixels of each square to the channels. The channels are axis `at`, and the axes list
+    /// the first pixel of each square.
     pub fn merged_pixels(
         &mut self,
         label: &str,
@@ -311,9 +311,7 @@ impl<'a> Build<'a> {
                 self.values.insert(name, Value::Tensor(view));
                 Ok(view)
             }
-            Value::Norms(..) => {
-                Err("it reads the norms of vectors, which only a division of these vectors by them may".into())
-            }
+            Value::Norms(..) => Err("it reads norms, but only a division by the norms is supported".into()),
             Value::Scores(_) => Err("it reads the products of queries and keys, which only attention may".into()),
             Value::List(_) => {
                 Err("its input is flattened to one dimension over all images. Reshape to (N, -1) instead".into())

@@ -6,7 +6,7 @@ use super::axes::{Axis, channels, positions};
 use super::build::{Build, Value};
 use super::graph::Node;
 
-/// Largest number of tokens that one constant puts before a sequence. Each becomes a layer.
+/// Largest number of tokens in a constant that is put before a sequence. Each token becomes a layer.
 const MOST_TOKENS: usize = 64;
 
 /// Puts constants before a sequence: the class token, and registers.

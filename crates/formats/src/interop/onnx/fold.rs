@@ -104,7 +104,7 @@ fn elements_made(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Opt
             Some(elements(&broadcast(&dims, &input(inputs, 2)?.dims)?)?)
         }
         "Range" => Some(count(inputs)?.saturating_mul(2)),
-        // multiplications count like elements, so that a small file cannot take a lot of time
+        // multiplications count against the memory budget, so that a small file cannot take a lot of time
         "MatMul" => {
             let columns = input(inputs, 1)?.dims.last().copied().unwrap_or(1);
             Some(first(inputs)?.values.len().saturating_mul(columns))
@@ -394,7 +394,7 @@ fn gathered(x: &Constant, at: &Constant, along: i64) -> Result<Constant, String>
     Ok(picked(x, dims, all.flat_map(|from| from..from + inner)))
 }
 
-/// Gathers rows of a matrix. The last size of the indices is 1.
+/// Gathers along the first axis. The last dimension of the indices must be 1.
 fn gather_vectors(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
     node.only(&["batch_dims"])?;
     let at = input(inputs, 1)?;
@@ -404,7 +404,7 @@ fn gather_vectors(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Co
     }
 }
 
-/// Replaces parts of a tensor. The last size of the indices is the number of axes that an index selects from.
+/// Replaces parts of a tensor. The last dimension of `indices` is the number of axes that an index covers.
 fn scatter(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
     let (x, at, updates) = (first(inputs)?, input(inputs, 1)?, input(inputs, 2)?);
     let Some((depth, outer)) = at.dims.split_last().filter(|(depth, _)| **depth <= x.dims.len()) else {
@@ -472,10 +472,10 @@ fn counted(_: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, St
 fn product_of_matrices(_: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
     let (a, b) = (first(inputs)?, input(inputs, 1)?);
     let (Some((inner, outer)), [rows, columns]) = (a.dims.split_last(), &b.dims[..]) else {
-        return Err("only products of a weight and a matrix are supported".into());
+        return Err("the second weight must be a matrix".into());
     };
     if inner != rows || *inner == 0 {
-        return Err(format!("a weight of {:?} cannot be multiplied by one of {:?}", a.dims, b.dims));
+        return Err(format!("weights with the shapes {:?} and {:?} cannot be multiplied", a.dims, b.dims));
     }
     let (x, y) = (a.floats(), b.floats());
     let dot = |row: &[f32], column: usize| -> f32 {

@@ -4,7 +4,7 @@
 //!   content of the file.
 //! - `build`: the network under construction and the values of the graph. `operators`, and `interop/ops` for layers:
 //!   convert one operator each. `value`: the values. `windows`, `channels`, `attention`, `scores`, `class_token`: shared
-//!   parts of these. `axes`: tensors whose dimensions the graph splits and reorders. `places`: positions that the graph
+//!   parts of these. `axes`: tensors with dimensions that the graph splits and reorders. `places`: positions that the graph
 //!   moves or selects. `terms`: biases, masks and factors in attention.
 //! - `fold`: constant folding.
 //! - `function`: activations that exporters write as several nodes. `fuse`: merges layers. `names`: derives PyTorch's

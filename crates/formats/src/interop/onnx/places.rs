@@ -1,4 +1,4 @@
-//! Positions that the graph selects one by one, moves or pads, as it does around attention in windows.
+//! Positions that the graph selects, moves or pads. Exporters write attention in windows this way.
 
 use net::{PixelChannel, Shape, SpaceToDepth};
 
@@ -21,11 +21,11 @@ impl Axes {
         self.axes.iter().map(extent).collect()
     }
 
-    /// Returns how many positions [`Self::places`] lists.
+    /// Returns the length of the list that [`Self::places`] returns.
     pub fn count(&self) -> Result<usize, String> {
         let count = self.extents().into_iter().try_fold(1usize, |product, n| product.checked_mul(n));
         count.filter(|count| *count <= MOST_POSITIONS).ok_or_else(|| {
-            format!("it moves single positions of a large image; at most {MOST_POSITIONS} positions are supported")
+            format!("it moves the positions of an image that has more than {MOST_POSITIONS}; use smaller images")
         })
     }
 
@@ -44,8 +44,8 @@ impl Axes {
         Ok(places.into_iter().map(place).collect())
     }
 
-    /// Replaces the positions by this list in the order of the axes, with `extents` positions along each axis. Returns
-    /// `None` if an axis has both positions and something else than images before them.
+    /// Replaces the positions. `places` lists them in the order of the axes, with `extents` positions along each axis.
+    /// Returns `None` if an axis with positions also contains channels.
     fn with_places(mut self, places: Vec<u32>, extents: &[usize]) -> Option<Self> {
         let mut step = 1;
         for (own, extent) in self.axes.iter_mut().zip(extents).rev() {
@@ -65,7 +65,7 @@ impl Axes {
         Some(self)
     }
 
-    /// Removes the list of positions if they are in order.
+    /// Removes the list of positions if the positions are in order.
     pub fn simplified(self) -> Result<Self, String> {
         if self.table.is_none() {
             return Ok(self);
@@ -81,7 +81,7 @@ impl Axes {
         let (at, mut extents) = (self.at(axis)?, self.extents());
         let (size, inner) = (extents[at], extents[at + 1..].iter().product::<usize>());
         if self.size(axis)? != size || indices.iter().any(|index| *index >= size) {
-            return Err(format!("it selects some indices along axis {axis}, which must be an axis of positions"));
+            return Err(format!("it selects indices along axis {axis}, but only positions can be selected"));
         }
         extents[at] = indices.len();
         let places = self.places()?;
@@ -91,10 +91,10 @@ impl Axes {
         let picked: Vec<u32> = places.chunks_exact(size * inner).flat_map(rows).collect();
         let made = Self { axes: self.axes.clone(), ..self }.with_places(picked, &extents);
         made.filter(|_| !indices.is_empty())
-            .ok_or_else(|| "it selects positions of an axis that crosses dimensions of the tensor".into())
+            .ok_or_else(|| "it selects positions along an axis that mixes positions with channels".into())
     }
 
-    /// Joins parts of a tensor along an axis of positions.
+    /// Joins parts of a tensor along an axis that contains positions.
     pub fn joined(parts: &[Self], axis: i64) -> Option<Self> {
         let first = parts.first()?;
         let at = first.at(axis).ok()?;
@@ -127,8 +127,8 @@ impl Axes {
         first.clone().with_places(places, &extents)
     }
 
-    /// If one axis has several positions and then all channels of a tensor of shape `x`, returns the tensor without the
-    /// positions in this axis, the index of the axis, and for each of these positions the list of positions.
+    /// Looks for an axis that contains positions followed by all channels. `x` is the tensor's shape. Returns the axes
+    /// without the positions in this axis, the index of the axis, and the list of positions for each step along it.
     pub fn pixels(&self, x: Shape) -> Option<(Self, usize, Vec<Vec<u32>>)> {
         let all = channels(x.c);
         let is_mixed = |axis: &Vec<Stride>| axis.ends_with(&all) && axis.len() > all.len();
@@ -144,8 +144,8 @@ impl Axes {
         positions.then(|| (rest, at, places.chunks(chunk).map(<[u32]>::to_vec).collect()))
     }
 
-    /// Returns the size of the squares whose pixels these lists of positions are, if `space_to_depth` joins them in this
-    /// order. `x` is the tensor's shape without padding.
+    /// Returns the size of the squares if `space_to_depth` joins pixels in this order. `pixels` contains a list of
+    /// positions for each pixel in a square. `x` is the tensor's shape without padding.
     pub fn squares(&self, x: Shape, pixels: &[Vec<u32>]) -> Option<usize> {
         let (size, [top, left, _, right]) = (pixels.len().isqrt(), self.pads);
         let plane = x.h.div_ceil(size) * x.w.div_ceil(size);
@@ -166,13 +166,14 @@ impl Axes {
         (whole && pixels.iter().enumerate().all(fits)).then_some(size)
     }
 
-    /// Returns the axes of a whole tensor that has its positions in the order of these axes.
+    /// Returns the axes for a new tensor that stores its positions in this order.
     pub fn whole(self) -> Option<Self> {
         let (count, extents) = (self.count().ok()?, self.extents());
         let places = (0..count as u32).collect();
         let own = Self { pads: [0; 4], factor: 1.0, unit: None, first_channel: 0, ..self };
         own.with_places(places, &extents)
     }
+
     /// Returns all axes except the last one.
     pub fn cells(&self) -> Self {
         let axes = self.axes.split_last().map_or_else(Vec::new, |(_, rest)| rest.to_vec());
@@ -211,7 +212,7 @@ mod tests {
         Axes::of(Layout::Last, SHAPE, 1).unwrap()
     }
 
-    /// Moves an axis by one and back, as around shifted windows.
+    /// Moves an axis by one and back, as shifted windows do.
     #[test]
     fn positions_that_move_there_and_back_are_in_order_again() {
         let moved = |axes: &Axes, by: usize| {
@@ -231,7 +232,7 @@ mod tests {
         let picked = image().picked(2, &[3, 0]).unwrap();
         assert_eq!(picked.places().unwrap(), [3, 0, 7, 4, 11, 8, 15, 12]);
         assert_eq!(picked.sizes(), [None, Some(4), Some(2), Some(2)]);
-        assert!(image().picked(3, &[0]).unwrap_err().contains("axis of positions"));
+        assert!(image().picked(3, &[0]).unwrap_err().contains("only positions"));
         assert!(image().picked(1, &[4]).is_err() && image().picked(1, &[]).is_err());
     }
 
@@ -259,6 +260,6 @@ mod tests {
     #[test]
     fn long_lists_of_positions_are_refused() {
         let large = Axes::of(Layout::Last, Shape::image(1, 1 << 16, 1 << 16), 1).unwrap();
-        assert!(large.places().unwrap_err().contains("positions are supported"));
+        assert!(large.places().unwrap_err().contains("smaller images"));
     }
 }

@@ -1,4 +1,4 @@
-//! Changes to the products of queries and keys before the values are multiplied by them, and norms of queries and keys.
+//! Operators on attention scores (products of queries and keys), and norms of queries and keys.
 
 use std::rc::Rc;
 
@@ -10,50 +10,51 @@ use super::graph::Node;
 use super::tensor::Constant;
 use super::terms::{Network, Spread, sum};
 
-const SUPPORTED: &str = "supported are factors and a bias for each head, a mask for each window, and a softmax";
+const SUPPORTED: &str = "supported operations are factors and a bias per head, a mask per window, and a softmax";
 
-/// Applies a softmax to the products of queries and keys. Returns `None` if the input is something else.
+/// Applies a softmax to attention scores. Returns `None` for other inputs.
 pub(crate) fn softmax<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Option<Value>, String> {
     let Value::Scores(scores) = build.value(node, 0)? else { return Ok(None) };
     let rank = scores.axes.axes.len() as i64;
     let axis = node.int("axis", if build.graph.opset < 13 { 1 } else { -1 });
     match (axis == -1 || axis == rank - 1) && !scores.is_softmax && !scores.transposed && node.op == "Softmax" {
         true => Ok(Some(Value::Scores(Rc::new(Scores { is_softmax: true, ..(*scores).clone() })))),
-        false => Err(format!("it normalises the products of queries and keys along axis {axis}; {SUPPORTED}")),
+        false => Err(format!("it normalises attention scores along axis {axis}; {SUPPORTED}")),
     }
 }
 
-/// Exchanges the last two axes of products. Returns `None` if the input is something else.
+/// Exchanges the last two axes of attention scores. Returns `None` for other inputs.
 pub(crate) fn transposed<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Option<Value>, String> {
     let Value::Scores(scores) = build.value(node, 0)? else { return Ok(None) };
     let rank = scores.axes.axes.len() as i64;
     let wanted: Vec<i64> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
     match node.ints("perm") == Some(wanted.as_slice()) {
         true => Ok(Some(Value::Scores(Rc::new(Scores { transposed: !scores.transposed, ..(*scores).clone() })))),
-        false => {
-            Err("it transposes the products of queries and keys; only their last two axes can be exchanged".into())
-        }
+        false => Err("it transposes attention scores, but only their last two axes can be exchanged".into()),
     }
 }
 
-/// Splits and joins the axes before queries and keys. Returns `None` if the input is something else.
+/// Reshapes the leading axes of attention scores. Returns `None` for other inputs.
 pub(crate) fn reshaped<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Option<i64>]) -> Result<Option<Value>, String> {
     let Value::Scores(scores) = build.value(node, 0)? else { return Ok(None) };
     let own = &scores.axes.axes;
     let axes = scores.axes.clone().reshaped(sizes, build.images().is_none())?;
     match axes.axes.len() >= 2 && axes.axes.ends_with(&own[own.len() - 2..]) && !scores.transposed {
         true => Ok(Some(Value::Scores(Rc::new(Scores { axes, ..(*scores).clone() })))),
-        false => Err("it reshapes the products of queries and keys; only the axes before these can be reshaped".into()),
+        false => {
+            Err("it reshapes the query and key axes of attention scores, but only the axes before them can be reshaped"
+                .into())
+        }
     }
 }
 
-/// Applies a binary operator to a rearranged tensor, to products or to norms. Returns `None` if there is none of these.
+/// Applies a binary operator to a rearranged tensor, attention scores or norms. Returns `None` for other inputs.
 pub(crate) fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> Result<Option<Value>, String> {
     let values = [build.value(node, 0)?, build.value(node, 1)?];
     if let (Binary::Div, Value::Norms(id, axes, at)) = (of, &values[1]) {
         return match build.axes(node, 0)? == (*id, axes.clone()) {
             true => Ok(Some(Value::Arranged(*id, Axes { unit: axes.axes.get(*at).cloned(), ..axes.clone() }))),
-            false => Err("it divides by the norms of another tensor".into()),
+            false => Err("it divides a tensor by the norms of a different tensor".into()),
         };
     }
     let (at, constant) = match &values {
@@ -87,7 +88,7 @@ pub(crate) fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> 
     }
 }
 
-/// Multiplies products by a constant, or adds one to them.
+/// Multiplies attention scores by a constant, or adds a constant.
 fn changed<'a>(
     build: &mut Build<'a>,
     node: &Node<'a>,
@@ -96,7 +97,7 @@ fn changed<'a>(
     (at, constant): (usize, &Rc<Constant>),
     factor: Option<f64>,
 ) -> Result<Value, String> {
-    let refuse = || format!("it changes the products of queries and keys; {SUPPORTED}");
+    let refuse = || format!("it changes attention scores; {SUPPORTED}");
     if scores.is_softmax || scores.transposed {
         return Err(refuse());
     }
@@ -127,14 +128,14 @@ fn changed<'a>(
     Ok(Value::Scores(Rc::new(scores)))
 }
 
-/// Largest number of nodes between a position bias and the ReLU of the network that computes it.
+/// Number of nodes to search backwards from a position bias for the ReLU of its network.
 const MOST_STEPS: usize = 16;
 
-/// Finds the two linear layers that compute a constant, one before a ReLU and one after it.
+/// Finds the linear layers before and after the ReLU in a network that computes a constant.
 fn network<'a>(build: &mut Build<'a>, mut name: &'a str) -> Result<Option<Network>, String> {
     let (graph, mut weight) = (build.graph, None);
     for _ in 0..MOST_STEPS {
-        // the search counts like a list of all nodes, so that a small file cannot take a lot of time
+        // the search counts against the memory budget, so that a small file cannot take a lot of time
         build.take(size_of_val(&graph.nodes[..]) / MOST_STEPS)?;
         let Some(node) = graph.nodes.iter().find(|node| node.outputs.first() == Some(&name)) else { return Ok(None) };
         match (node.op, &node.inputs[..]) {
@@ -158,7 +159,7 @@ fn network<'a>(build: &mut Build<'a>, mut name: &'a str) -> Result<Option<Networ
     Ok(None)
 }
 
-/// Reads the norms of queries or keys, over the channels of each head.
+/// Reads a node that computes norms of queries or keys along the channels in each head.
 pub(crate) fn norms<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axes", "keepdims", "noop_with_empty_axes"])?;
     let (id, axes) = build.axes(node, 0)?;
@@ -171,13 +172,18 @@ pub(crate) fn norms<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value,
     }
 }
 
-/// Largest lower limit for norms. PyTorch has 1e-12.
+/// Largest supported lower limit for norms. PyTorch uses 1e-12.
 const LARGEST_LIMIT: f64 = 1e-6;
 
-/// Limits norms to a small number from below.
+/// Applies a lower limit to norms.
 pub(crate) fn limited(norms: &Value, least: Option<f64>) -> Result<Value, String> {
-    match least.is_some_and(|least| (0.0..=LARGEST_LIMIT).contains(&least)) {
-        true => Ok(norms.clone()),
-        false => Err(format!("it limits norms to {least:?}; supported are lower limits up to {LARGEST_LIMIT}")),
+    match least {
+        Some(least) if (0.0..=LARGEST_LIMIT).contains(&least) => Ok(norms.clone()),
+        Some(least) => {
+            Err(format!("its lower limit for norms is {least}, but only limits up to {LARGEST_LIMIT} are supported"))
+        }
+        None => {
+            Err("it limits norms by a list of numbers or from above, but only a small lower limit is supported".into())
+        }
     }
 }

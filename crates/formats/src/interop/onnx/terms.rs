@@ -1,5 +1,5 @@
-//! Numbers that the graph adds to the products of queries and keys, or multiplies them by: position biases, masks of
-//! shifted windows, and the factors of cosines.
+//! Numbers that the graph adds to attention scores or multiplies them by: position biases, masks for shifted windows,
+//! and factors for cosines. Attention scores are the products of queries and keys.
 
 use std::rc::Rc;
 
@@ -10,42 +10,42 @@ use super::tensor::Constant;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Terms {
-    /// For each head, query and key.
+    /// A value per head, query and key.
     pub bias: Option<Rc<[f32]>>,
-    /// For each window, query and key.
+    /// A value per window, query and key.
     pub mask: Option<Rc<[f32]>>,
-    /// For each head.
+    /// A value per head.
     pub factors: Option<Rc<[f32]>>,
     /// The network that computes the bias.
     pub network: Option<Rc<Network>>,
 }
 
-/// The two linear layers of a continuous position bias, 16 sigmoid(W2 relu(W1 r + b1)).
+/// The network that computes a continuous position bias as 16 sigmoid(W2 relu(W1 r + b1)).
 #[derive(Debug)]
 pub(crate) struct Network {
-    /// W1 r + b1 for each difference of positions.
+    /// W1 r + b1 for each position difference r.
     pub units: Rc<Constant>,
     /// W2 with the shape (hidden units, heads).
     pub weight: Rc<Constant>,
 }
 
-/// How a constant applies to products.
+/// Says which value of a constant applies to which attention score.
 pub(crate) struct Spread<'a> {
     constant: &'a Constant,
     axes: &'a Axes,
-    /// The distance in the constant along each axis, 0 if it repeats.
+    /// The step in the constant along each axis. It is 0 if the constant repeats.
     steps: Vec<usize>,
     of: Dimension,
 }
 
 impl<'a> Spread<'a> {
-    /// `axes` are those of the products. `varies` says that the graph accepts any number of images.
+    /// `axes` belong to the attention scores. `varies` is true if the graph accepts any number of images.
     pub fn new(constant: &'a Constant, axes: &'a Axes, varies: bool) -> Result<Self, String> {
         let refuse = || {
             let sizes: Vec<usize> = axes.axes.iter().map(|axis| size(axis)).collect();
             format!(
-                "it combines products of queries and keys of {sizes:?} with a weight of {:?}; supported are one for each head, query and \
-                 key, or one for each window, query and key",
+                "it combines attention scores {sizes:?} with a weight {:?}; supported are weights with a value per head, query and \
+                 key, or per window, query and key",
                 constant.dims
             )
         };
@@ -89,7 +89,7 @@ impl<'a> Spread<'a> {
         axis.iter().filter(|stride| stride.of == self.of).map(|stride| stride.size).product()
     }
 
-    /// Returns the numbers of heads or windows, of queries, and of keys.
+    /// Returns the number of heads or windows, the number of queries and the number of keys.
     fn extents(&self) -> [usize; 3] {
         let [.., queries, keys] = &self.axes.axes[..] else { return [0; 3] };
         [self.outer().iter().map(|axis| self.extent(axis)).product(), size(queries), size(keys)]
@@ -100,7 +100,7 @@ impl<'a> Spread<'a> {
         self.extents().into_iter().fold(1, usize::saturating_mul)
     }
 
-    /// Returns the place in the constant of the first product of a head or window.
+    /// Returns the index in the constant for the first attention score of a head or window.
     fn place(&self, mut number: usize) -> usize {
         let mut place = 0;
         for (axis, step) in self.outer().iter().zip(&self.steps).rev() {
@@ -126,7 +126,7 @@ impl<'a> Spread<'a> {
     }
 }
 
-/// Adds values to those that are already there.
+/// Adds values to the existing values, if there are any.
 pub(crate) fn sum(own: &mut Option<Rc<[f32]>>, more: Vec<f32>) {
     *own = Some(match own.take() {
         Some(own) => own.iter().zip(more).map(|(a, b)| a + b).collect(),
@@ -139,7 +139,7 @@ impl Terms {
         self.bias.is_none() && self.mask.is_none()
     }
 
-    /// Returns the bias for each difference of positions and head.
+    /// Returns the bias for each position difference and head.
     pub fn table(&self, windows: &Windows, heads: usize) -> Result<Option<Vec<f32>>, String> {
         let Some(bias) = &self.bias else { return Ok(None) };
         let area = windows.area();
@@ -149,15 +149,15 @@ impl Terms {
             let own = table[windows.difference(query, key) * heads + head].get_or_insert(*value);
             if *own != *value {
                 return Err(format!(
-                    "its position bias differs for pairs of positions with the same distance: {own} and {value} in head {head}; supported \
-                     is a bias that depends on the difference of rows and the difference of columns"
+                    "its position bias differs between pairs with the same row and column difference: {own} and {value} in head {head}; it \
+                     must only depend on these differences"
                 ));
             }
         }
         Ok(Some(table.into_iter().map(|value| value.unwrap_or(0.0)).collect()))
     }
 
-    /// Returns true if exactly the pairs from different parts of a window are masked.
+    /// Returns true if the mask hides exactly the pairs that belong to different parts of a window.
     pub fn masks_parts(&self, windows: &Windows) -> bool {
         let area = windows.area();
         let part = |window: usize, cell: usize| windows.part(window, cell);
@@ -170,23 +170,25 @@ impl Terms {
         }
     }
 
-    /// Returns the learned factor of each head, the logarithm of the factor of its cosines.
+    /// Returns `logit_scale`, the logarithm of the factor for cosines, for each head.
     pub fn logit_scale(&self, factor: f64, heads: usize) -> Result<Vec<f32>, String> {
         let factors = self.factors.as_ref().map_or_else(|| vec![1.0; heads], |factors| factors.to_vec());
         let scales: Vec<f64> = factors.into_iter().map(|own| f64::from(own) * factor).collect();
         match scales.iter().all(|scale| *scale > 0.0 && *scale <= MOST_SCALE * 1.00001) {
             true => Ok(scales.into_iter().map(|scale| scale.ln() as f32).collect()),
-            false => Err(format!("it multiplies cosines by {scales:?}; supported are numbers up to {MOST_SCALE}")),
+            false => {
+                Err(format!("it multiplies cosines by {scales:?}, but only numbers up to {MOST_SCALE} are supported"))
+            }
         }
     }
 }
 
-/// Largest difference between a bias and that of the network found for it, relative to the factor 16.
+/// Largest allowed difference between a bias and the output of the network that was found for it, divided by 16.
 const TOLERANCE: f64 = 1e-5;
 
 impl Network {
-    /// Returns W1, b1 and W2 in PyTorch's order, and the number of hidden units. Returns `None` if they do not give this
-    /// table.
+    /// Returns the number of hidden units, and W1, b1 and W2 in PyTorch's order. Returns `None` if they do not produce
+    /// this table.
     pub fn parameters(&self, windows: &Windows, heads: usize, table: &[f32]) -> Option<(usize, [Vec<f32>; 3])> {
         let (differences, [h, w]) = (windows.differences(), [windows.height(), windows.width()]);
         let (units, weight) = (self.units.floats(), self.weight.floats());
@@ -195,7 +197,7 @@ impl Network {
             return None;
         }
         let (coordinates, columns) = (windows.coordinates(), 2 * w - 1);
-        // r is 0 for the difference 0, and for the largest difference along one axis the other coordinate is 0
+        // In the centre, r is 0. In the other two places, r has a coordinate that is 0.
         let (centre, below, right) = ((h - 1) * columns + w - 1, (2 * h - 2) * columns + w - 1, h * columns - 1);
         let row = |at: usize| &units[at * hidden..][..hidden];
         let slope = |at: usize, axis: usize, unit: usize| {
@@ -230,7 +232,7 @@ mod tests {
         Constant { dims: dims.to_vec(), values: Values::Floats(values) }
     }
 
-    /// Products in two windows of 2x2 positions for three heads.
+    /// Returns the axes of attention scores in two 2x2 windows with three heads.
     fn products() -> Axes {
         let windows = vec![Stride { of: Dimension::Positions, size: 2, step: 4 }];
         Axes { axes: vec![windows, channels(3), positions(4), positions(4)], ..Axes::default() }
@@ -254,7 +256,7 @@ mod tests {
         let (of_windows, values) = spread(&[2, 1, 1, 4]).unwrap();
         assert_eq!((of_windows, values.len(), values[21]), (true, 32, 5.0));
         for dims in [&[2, 3, 4, 4][..], &[2, 4, 4], &[1, 2, 3, 4, 4]] {
-            assert!(spread(dims).unwrap_err().contains("combines products"), "{dims:?}");
+            assert!(spread(dims).unwrap_err().contains("combines attention scores"), "{dims:?}");
         }
     }
 
@@ -266,7 +268,7 @@ mod tests {
         let table = |bias: &[f32]| Terms { bias: Some(bias.into()), ..Terms::default() }.table(&windows, 3);
         assert_eq!(table(&bias).unwrap().unwrap()[..6], [0.0, 10.0, 20.0, 1.0, 11.0, 21.0]);
         bias[5] += 1.0;
-        assert!(table(&bias).unwrap_err().contains("same distance"));
+        assert!(table(&bias).unwrap_err().contains("same row and column difference"));
     }
 
     #[test]
@@ -281,7 +283,7 @@ mod tests {
         assert!(masks(None, &plain) && !masks(None, &shifted));
     }
 
-    /// The units of W1 = (0.5, -2), b1 = 0.25 for windows of 2x2.
+    /// Uses W1 = (0.5, -2) and b1 = 0.25 with 2x2 windows.
     #[test]
     fn the_network_of_a_bias_is_found() {
         let windows = windows(0);

@@ -1,4 +1,4 @@
-//! Values of the graph in terms of the network.
+//! The values that nodes produce, expressed with tensors in the network.
 
 use std::rc::Rc;
 
@@ -13,9 +13,9 @@ use super::terms::Terms;
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Constant(Rc<Constant>),
-    /// The sizes of a tensor. The number of images is unknown and is `None`.
+    /// The sizes along all axes. The number of images is unknown and is `None`.
     Sizes(Vec<Option<i64>>),
-    /// One element of [`Value::Sizes`].
+    /// An element of [`Value::Sizes`].
     Size(Option<i64>),
     /// A tensor of the network.
     Tensor(View),
@@ -25,22 +25,22 @@ pub(crate) enum Value {
     Padded(View, Padding),
     /// Every n-th row and column of a tensor. If a Pad node then adds channels, the result is a shortcut layer.
     Strided(View, usize),
-    /// A tensor, or a part of one, with other dimensions in the graph than a [`Layout`] has.
+    /// A tensor, or a part of it. Its dimensions in the graph do not match any [`Layout`].
     Arranged(Id, Axes),
-    /// The products of queries and keys in attention.
+    /// Attention scores, which are products of queries and keys.
     Scores(Rc<Scores>),
-    /// The norms of vectors along an axis, which is the channels of a head.
+    /// Norms along the axis with this index, which contains the channels of a head.
     Norms(Id, Axes, usize),
-    /// A tensor reshaped to one dimension (N * F). A Gather node makes images of it again.
+    /// A tensor reshaped to a vector (N * F). A Gather node restores the images.
     List(View),
-    /// A part of a layer normalisation, which the graph computes step by step with several nodes.
+    /// A step of a layer normalisation. The graph computes these steps with separate nodes.
     Moment(View, Moment),
     /// The result of an unsupported node.
     Missing,
 }
 
 impl Value {
-    /// Returns the tensor of the network that the value is another name of.
+    /// Returns the tensor if the value is a whole tensor of the network, perhaps with rearranged dimensions.
     pub fn tensor(&self) -> Option<Id> {
         match self {
             Self::Tensor(View { id, .. }) | Self::Arranged(id, _) => Some(*id),
@@ -65,7 +65,7 @@ impl Value {
     }
 }
 
-/// A tensor of the network and the order of its dimensions in the graph.
+/// A tensor in the network, and the order of its dimensions in the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     pub id: Id,
@@ -99,12 +99,12 @@ impl Padding {
     }
 }
 
-/// The products of queries and keys in attention, with one row for each query.
+/// Attention scores: products of queries and keys, with a row for each query.
 #[derive(Clone, Debug)]
 pub(crate) struct Scores {
     pub queries: Part,
     pub keys: Part,
-    /// The axes of the products: images, windows and heads, then the positions of queries and keys.
+    /// The axes: images, windows and heads, then query positions and key positions.
     pub axes: Axes,
     pub factor: f64,
     /// True if queries and keys are divided by their norms.

@@ -34,7 +34,7 @@ impl OpMapping for Concat {
     }
 }
 
-/// Largest number of parts of one tensor.
+/// Largest number of parts that a node may join.
 const MOST_PARTS: usize = 64;
 
 fn is_tensor(value: &Value) -> bool {
@@ -71,10 +71,10 @@ fn concat<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     Ok(Value::Tensor(View { id, layout }))
 }
 
-/// Joins parts of one tensor: positions that move, as around attention in shifted windows, or the channels of
-/// neighbouring pixels.
+/// Joins parts of the same tensor. The parts are positions that move for shifted windows, or neighbouring pixels that
+/// become channels.
 fn joined<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
-    let refuse = "it joins rearranged tensors; supported are parts of one tensor along positions, and the pixels of squares along channels";
+    let refuse = "it joins rearranged tensors, but only parts of the same tensor can be joined, along positions or as pixels of squares";
     if node.inputs.len() > MOST_PARTS {
         return Err(format!("it joins more than {MOST_PARTS} rearranged tensors"));
     }

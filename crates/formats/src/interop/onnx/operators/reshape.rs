@@ -70,7 +70,7 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     }
 }
 
-/// Moves the pixels of squares to channels, row by row.
+/// Moves the pixels of each square to the channels, row by row.
 fn space_to_depth<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["blocksize"])?;
     let size = node.int("blocksize", 0);
@@ -209,7 +209,7 @@ fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     }
 }
 
-/// Selects indices of an axis of positions, as attention in windows does.
+/// Selects indices along an axis that contains positions.
 fn picked<'a>(build: &mut Build<'a>, node: &Node<'a>, axis: i64, indices: &[i64]) -> Result<Value, String> {
     let (id, axes) = build.axes(node, 0)?;
     let size = axes.size(axis)? as i64;
