@@ -181,38 +181,32 @@ pub(crate) fn check_first_directory(file: &[u8]) -> Result<(), String> {
 }
 
 /// Returns the first tag of the first directory that declares more values than the file has bytes, and their number.
-fn oversized_tag(file: &[u8]) -> Option<(u16, u64)> {
-    let (is_little, is_big_tiff) = match file {
-        [b'I', b'I', 42 | 43, ..] => (true, file[2] == 43),
-        [b'M', b'M', _, 42 | 43, ..] => (false, file[3] == 43),
-        _ => return None,
-    };
-    // Reads an unsigned number with `length` bytes.
-    let number = |at: usize, length: usize| {
-        let bytes = file.get(at..at.checked_add(length)?)?;
-        let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
-        Some(if is_little { bytes.iter().rev().fold(0, add) } else { bytes.iter().fold(0, add) })
-    };
-    let (long, size, start) = if is_big_tiff { (8, 20, number(8, 8)?) } else { (4, 12, number(4, 4)?) };
-    let start = usize::try_from(start).ok()?;
-    let first = start.checked_add(if is_big_tiff { 8 } else { 2 })?;
+fn oversized_tag(file: &[u8]) -> Option<(u64, u64)> {
+    let (long, size) = if is_big_tiff(file) { (8, 20) } else { (4, 12) };
+    let start = number(file, long, long)?;
+    let first = usize::try_from(start).ok()?.checked_add(if is_big_tiff(file) { 8 } else { 2 })?;
     let present = (file.len().saturating_sub(first) / size) as u64;
-    (0..entries(file, start as u64)?.min(present)).find_map(|entry| {
+    (0..entries(file, start)?.min(present)).find_map(|entry| {
         let at = first + size * entry as usize;
-        let (tag, count) = (number(at, 2)?, number(at + 4, long)?);
-        (count > file.len() as u64).then_some((tag as u16, count))
+        let (tag, count) = (number(file, at, 2)?, number(file, at + 4, long)?);
+        (count > file.len() as u64).then_some((tag, count))
     })
 }
 
 /// Returns the number of entries in the directory at this offset.
 fn entries(file: &[u8], start: u64) -> Option<u64> {
-    let directory = file.get(usize::try_from(start).ok()?..)?;
-    Some(match file {
-        [b'I', _, 43, ..] => u64::from_le_bytes(*directory.first_chunk()?),
-        [b'M', _, _, 43, ..] => u64::from_be_bytes(*directory.first_chunk()?),
-        [b'I', ..] => u16::from_le_bytes(*directory.first_chunk()?).into(),
-        _ => u16::from_be_bytes(*directory.first_chunk()?).into(),
-    })
+    number(file, usize::try_from(start).ok()?, if is_big_tiff(file) { 8 } else { 2 })
+}
+
+fn is_big_tiff(file: &[u8]) -> bool {
+    matches!(file, [b'I', _, 43, ..] | [b'M', _, _, 43, ..])
+}
+
+/// Reads an unsigned integer with `length` bytes in the file's byte order.
+fn number(file: &[u8], at: usize, length: usize) -> Option<u64> {
+    let bytes = file.get(at..at.checked_add(length)?)?;
+    let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+    Some(if file.starts_with(b"I") { bytes.iter().rev().fold(0, add) } else { bytes.iter().fold(0, add) })
 }
 
 #[cfg(test)]
