@@ -17,8 +17,21 @@ const WINDOWS: [[usize; 3]; 8] =
     [[1, 1, 0], [3, 1, 1], [3, 2, 1], [5, 1, 2], [5, 1, 0], [7, 2, 3], [11, 4, 2], [4, 4, 0]];
 
 /// Groups, input channels and output channels.
-const GROUPS: [[usize; 3]; 7] =
-    [[3, 12, 12], [5, 20, 20], [7, 21, 14], [2, 26, 26], [13, 13, 26], [4, 20, 12], [2, 10, 6]];
+const GROUPS: [[usize; 3]; 12] = [
+    [3, 12, 12],
+    [5, 20, 20],
+    [7, 21, 14],
+    [2, 26, 26],
+    [13, 13, 26],
+    [4, 20, 12],
+    [2, 10, 6],
+    // channels of zeros complete an even number of groups, in the padding of the last block or in a further block
+    [3, 24, 24],
+    [5, 40, 40],
+    [3, 24, 12],
+    [5, 120, 120],
+    [5, 60, 120],
+];
 
 fn conv([kernel, stride, pad]: [usize; 3], outputs: usize) -> Conv {
     Conv::new(outputs, kernel).stride(stride).pad(pad).bias(0.1)

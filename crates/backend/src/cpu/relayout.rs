@@ -5,6 +5,7 @@
 //! - a flattened image, if the operation cannot read its elements in the image's memory order
 //! - convolutions that read only some pixels, or images with zeros around them
 //! - f32 copies of bf16 inputs, and the reverse
+//! - convolutions that read and write additional channels of zeros. Their output is copied, too.
 
 use net::{Op, Reads, Shape};
 
@@ -20,21 +21,23 @@ use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 struct Plan {
     threads: Threads,
     inner: Box<dyn Planned<Cpu>>,
-    inputs: Vec<Input>,
+    inputs: Vec<Tensor>,
+    /// The output, if the operation writes a copy of it.
+    output: Option<Tensor>,
     /// Text that is appended to the names of primitives in tables.
     how: &'static str,
 }
 
-/// An input: its layout, the layout that the operation reads, and copies of the tensor and its gradient if the layouts
-/// differ.
-struct Input {
+/// An input or the output: its layout, the layout that the operation uses, and copies of the tensor and its gradient
+/// if the layouts differ.
+struct Tensor {
     given: View,
     required: View,
     x: AlignedBuf,
     dx: AlignedBuf,
 }
 
-impl Input {
+impl Tensor {
     /// Allocates the tensor's copy and, if `has_gradient` is set, a copy for its gradient.
     fn new(given: View, required: View, has_gradient: bool, name: &str) -> Result<Self, Error> {
         let copied = if given == required { 0 } else { required.images.words() };
@@ -191,15 +194,15 @@ pub(super) fn plan(
     }
     // Nothing can be fused with neighbouring operations, because they use the original tensors instead of the copies.
     let inner = of(&PlanRequest { x: required, before: None, behind: None, ..*r })?;
-    let input = |(i, (given, required)): (usize, (&TensorDesc, &TensorDesc))| -> Result<Input, Error> {
+    let input = |(i, (given, required)): (usize, (&TensorDesc, &TensorDesc))| -> Result<Tensor, Error> {
         // The gradient of the aliased input is in dy, so it needs no copy.
         let has_gradient = r.train && (i > 0 || r.wants_dx) && inner.alias() != Some(i);
         let vector = required.block == 1 && required.shape == Shape::vector(given.shape.elems());
         let required = if vector { required.with_shape(given.shape) } else { *required };
-        Input::new(View::stepped(given, step), View::whole(&required), has_gradient, r.name)
+        Tensor::new(View::stepped(given, step), View::whole(&required), has_gradient, r.name)
     };
     let inputs = r.x.iter().zip(required).enumerate().map(input).collect::<Result<_, _>>()?;
-    Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "with copies" }))
+    Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, output: None, how: "with copies" }))
 }
 
 /// Wraps an operation that was planned for the images of `frame`. The input's images are copied into these frames at
@@ -213,21 +216,39 @@ pub(super) fn in_frame(
 ) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let given = View::whole(&r.x[0]);
     let required = View { images: *frame, first, ..given };
-    let inputs = vec![Input::new(given, required, r.train && r.wants_dx, r.name)?];
-    Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "in a frame" }))
+    let inputs = vec![Tensor::new(given, required, r.train && r.wants_dx, r.name)?];
+    Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, output: None, how: "in a frame" }))
+}
+
+/// Wraps an operation that was planned for more channels than the request has: the input's channels are followed by
+/// channels of zeros, and of the output only the first channels are used.
+pub(super) fn with_more_channels(
+    cpu: &Cpu,
+    r: &PlanRequest<'_, Cpu>,
+    inner: Box<dyn Planned<Cpu>>,
+    x: &TensorDesc,
+) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    let y = inner.output();
+    let tensor = |given: &TensorDesc, required: &TensorDesc, has_gradient| {
+        Tensor::new(View::whole(given), View::whole(required), has_gradient, r.name)
+    };
+    let inputs = vec![tensor(&r.x[0], x, r.train && r.wants_dx)?];
+    let output = Some(tensor(&y.with_shape(r.output()?), &y, r.train)?);
+    Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, output, how: "with more channels" }))
 }
 
 /// Copies pixels between layouts. Pixels that lie between and around the copied ones become zero, as do padding
-/// channels.
+/// channels and channels that only `to` has.
 fn copy(threads: Threads, from: &View, x: &[f32], to: &View, y: &mut [f32]) {
     by_numbers!(from.images.bf16, to.images.bf16, copy_in(threads, from, x, to, y));
 }
 
 fn copy_in<X: Number, Y: Number>(threads: Threads, from: &View, x: &[f32], to: &View, y: &mut [f32]) {
     let (x, y) = (X::from_words(x), Y::from_words_mut(y));
-    let (run, channels) = (stretch(from.images.block, to.images.block), to.images.shape.c);
+    let run = stretch(from.images.block, to.images.block);
+    let channels = from.images.shape.c.min(to.images.shape.c);
     let (sample, source) = (to.images.sample_elems(), from.images.sample_elems());
-    let holes = to.has_holes() || !channels.is_multiple_of(to.images.block);
+    let holes = to.has_holes() || channels < to.images.blocks() * to.images.block;
     threads.split(&mut y[..to.images.elems()], sample, |first, samples| {
         for (n, y) in (first..).zip(samples.chunks_exact_mut(sample)) {
             let x = &x[n * source..][..source];
@@ -264,13 +285,13 @@ fn copy_channels<X: Number, Y: Number, const R: usize>(from: &View, x: &[X], to:
 }
 
 /// Returns the inputs that the operation reads: the copies, or the originals if there is no copy.
-fn read_inputs<'a>(inputs: &'a [Input], x: &[&'a AlignedBuf]) -> Vec<&'a AlignedBuf> {
+fn read_inputs<'a>(inputs: &'a [Tensor], x: &[&'a AlignedBuf]) -> Vec<&'a AlignedBuf> {
     inputs.iter().zip(x).map(|(input, x)| if input.differs() { &input.x } else { *x }).collect()
 }
 
 impl Planned<Cpu> for Plan {
     fn output(&self) -> TensorDesc {
-        self.inner.output()
+        self.output.as_ref().map_or_else(|| self.inner.output(), |output| output.given.images)
     }
 
     fn formats(&self) -> Vec<Format> {
@@ -278,7 +299,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        let copies = self.inputs.iter().map(|i| i.x.as_slice().len() + i.dx.as_slice().len());
+        let copies = self.inputs.iter().chain(&self.output).map(|t| t.x.as_slice().len() + t.dx.as_slice().len());
         self.inner.state_bytes() + 4 * copies.sum::<usize>()
     }
 
@@ -303,7 +324,11 @@ impl Planned<Cpu> for Plan {
         for (input, x) in self.inputs.iter_mut().zip(x).filter(|(input, _)| input.differs()) {
             copy(self.threads, &input.given, x.as_slice(), &input.required, input.x.as_mut_slice());
         }
-        self.inner.forward(pass, &read_inputs(&self.inputs, x), y)
+        let inputs = read_inputs(&self.inputs, x);
+        let Some(output) = &mut self.output else { return self.inner.forward(pass, &inputs, y) };
+        self.inner.forward(pass, &inputs, &mut output.x)?;
+        copy(self.threads, &output.required, output.x.as_slice(), &output.given, y.as_mut_slice());
+        Ok(())
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
@@ -320,7 +345,14 @@ impl Planned<Cpu> for Plan {
             targets.push(outer);
         }
         let inputs = read_inputs(&self.inputs, x);
-        self.inner.backward(pass, Gradients { x: &inputs, y, dy: &mut *dy, dy2, dx: own, dparams })?;
+        let (y, inner_dy) = match &mut self.output {
+            None => (y, &mut *dy),
+            Some(output) => {
+                copy(self.threads, &output.given, dy.as_slice(), &output.required, output.dx.as_mut_slice());
+                (&output.x, &mut output.dx)
+            }
+        };
+        self.inner.backward(pass, Gradients { x: &inputs, y, dy: inner_dy, dy2, dx: own, dparams })?;
         for (i, target) in targets.into_iter().enumerate() {
             let (input, Some(target)) = (&self.inputs[i], target) else { continue };
             let from = if alias == Some(i) { dy.as_slice() } else { copies[i].as_slice() };

@@ -2,18 +2,23 @@
 //! weights. Groups that do not fill channel blocks are merged into groups that do, dilated kernels become dense, and the
 //! padding of a channel block counts as channels.
 
-use net::{Conv, Shape};
+use net::{Conv, Op, Shape};
 
 use super::affine;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::layout::Format;
 use super::layout::Md;
+use super::relayout;
 use crate::{Arena, Error, Gradients, Keeps, ParamFormat, Pass, PlanRequest, Planned, Slot, TensorDesc};
 
 /// The larger convolution and its weights.
 struct Plan {
     inner: affine::Plan,
+    /// Layout of the output, without the channels that the larger convolution adds, unless these need blocks of their own.
+    y: TensorDesc,
+    /// Number of output channels, without the added ones.
+    outputs: usize,
     /// Position of each weight in the larger convolution's weights.
     places: Vec<u32>,
     /// The larger convolution's weights, then its bias. `gradients` has the same order.
@@ -29,8 +34,11 @@ struct Enlargement {
     merged: usize,
     /// True if a dilated kernel becomes dense, with zero weights in its gaps.
     dense: bool,
-    /// Number of input channels. It may include the padding in the last channel block, with zero weights.
-    inputs: usize,
+    /// Number of groups of the larger convolution.
+    groups: usize,
+    /// Number of input channels and of output channels. They may include the padding in the last channel block and
+    /// further blocks, with zero weights.
+    channels: [usize; 2],
 }
 
 impl Enlargement {
@@ -38,27 +46,36 @@ impl Enlargement {
     /// channel blocks, or are all merged. Each of these comes without and with a dense kernel. A single group also comes
     /// with whole blocks of input channels, if the image `x` has blocks. Combinations that change nothing are left out.
     fn all(op: &Conv, x: &TensorDesc, block: usize) -> Vec<Self> {
-        let inputs = x.shape.c;
-        let each = [inputs / op.groups, op.out_channels / op.groups];
-        let fills = |merged: &usize| each.iter().all(|channels| (channels * merged).is_multiple_of(block));
-        let least = (2..op.groups).filter(|merged| op.groups.is_multiple_of(*merged)).find(fills);
-        let mut merged: Vec<usize> = [Some(1), least, Some(op.groups)].into_iter().flatten().collect();
-        merged.dedup();
-        let all = merged.into_iter().flat_map(|merged| [false, true].map(|dense| Self { merged, dense, inputs }));
-        let whole = x.blocks() * x.block;
-        let all = all.flat_map(|each| [each, Self { inputs: whole, ..each }]);
-        let is_new = |g: &Self| g.merged > 1 || g.dense || g.inputs > inputs;
-        let is_possible = |g: &Self| {
-            (!g.dense || op.dilation != [1, 1]) && (g.inputs == inputs || g.merged == op.groups && x.block == block)
-        };
-        let mut all: Vec<Self> = all.filter(|g| is_new(g) && is_possible(g)).collect();
+        let channels = [x.shape.c, op.out_channels];
+        let whole = channels.map(|channels| channels.next_multiple_of(block));
+        let each = channels.map(|channels| channels / op.groups);
+        let by = |merged: usize, groups: usize, channels| Self { merged, dense: false, groups, channels };
+        let fills = |merged: &usize| each.iter().all(|each| (each * merged).is_multiple_of(block));
+        let filling = (2..op.groups).filter(fills).map(|merged| {
+            let groups = op.groups.div_ceil(merged);
+            by(merged, groups, each.map(|each| each * merged * groups))
+        });
+        // If the number of groups is no multiple of `merged`, groups of zeros complete it. They lie in the padding of the
+        // last blocks, or the images are copied, which is worth it if it halves the products.
+        let products = |g: &Self| g.channels[0] * g.channels[1] / g.groups;
+        let completes = |g: &Self| x.block == block && (g.channels == whole || 2 * products(g) <= whole[0] * whole[1]);
+        let filling = filling.filter(|g| g.channels == channels || op.zero_bias().is_empty() && completes(g));
+        let mut all = vec![by(1, op.groups, channels)];
+        all.extend(filling.take(1));
+        all.push(by(op.groups, 1, channels));
+        if x.block == block && whole[0] != channels[0] {
+            all.push(by(op.groups, 1, [whole[0], channels[1]]));
+        }
+        let dense = |each| (op.dilation != [1, 1]).then_some(Self { dense: true, ..each });
+        let mut all: Vec<Self> = all.into_iter().flat_map(|each| [Some(each), dense(each)]).flatten().collect();
+        all.retain(|each| each.merged > 1 || each.dense || each.channels != channels);
         all.dedup();
         all
     }
 
     /// Returns the larger convolution.
     fn enlarge(self, op: &Conv) -> Conv {
-        let larger = op.clone().groups(op.groups / self.merged);
+        let larger = Conv { out_channels: self.channels[1], ..op.clone().groups(self.groups) };
         if self.dense { Conv { kernel: op.extent(), dilation: [1, 1], ..larger } } else { larger }
     }
 }
@@ -66,13 +83,19 @@ impl Enlargement {
 /// Plans a convolution as a larger convolution. Returns `None` if oneDNN has no fast primitive for any of the possible
 /// enlargements.
 pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Option<Box<dyn Planned<Cpu>>>, Error> {
-    let Shape { c: inputs, h, w } = r.x[0].shape;
+    let Shape { h, w, .. } = r.x[0].shape;
     for enlargement in Enlargement::all(op, &r.x[0], cpu.block) {
-        let x = [r.x[0].with_shape(Shape::image(enlargement.inputs, h, w))];
-        let request = PlanRequest { x: &x, formats: None, ..*r };
-        let inner = affine::Plan::conv(cpu, &request, &enlargement.enlarge(op))?;
+        let (larger, shape) = (enlargement.enlarge(op), Shape::image(enlargement.channels[0], h, w));
+        let x = r.x[0].with_shape(shape);
+        let blocks = |channels: [usize; 2]| channels.map(|channels| channels.div_ceil(cpu.block));
+        let copies = x.block == cpu.block && blocks(enlargement.channels) != blocks([r.x[0].shape.c, op.out_channels]);
+        let (before, behind) = if copies { (None, None) } else { (r.before, r.behind) };
+        let (of, shapes) = (Op::Conv(larger.clone()), [shape]);
+        let request = PlanRequest { op: &of, shapes: &shapes, x: &[x], formats: None, before, behind, ..*r };
+        let inner = affine::Plan::conv(cpu, &request, &larger)?;
         if !inner.is_slow() {
-            return Ok(Some(Box::new(Plan::new(cpu, inner, op, enlargement, inputs)?)));
+            let plan = Box::new(Plan::new(cpu, inner, op, enlargement, r)?);
+            return if copies { relayout::with_more_channels(cpu, r, plan, &x).map(Some) } else { Ok(Some(plan)) };
         }
     }
     Ok(None)
@@ -87,11 +110,12 @@ fn places(layout: &Md, op: &Conv, enlargement: Enlargement, inputs: usize) -> Ve
     layout.pairs(|plain, place| {
         let (row, column, rest) = (plain / columns % rows, plain % columns, plain / (rows * columns));
         // Outputs are numbered through all groups, inputs within a merged group.
-        let each = enlargement.inputs * enlargement.merged / op.groups;
+        let each = enlargement.channels[0] / enlargement.groups;
         let (input, output) = (rest % each, rest / each);
-        // padding is in no group, because its number is at least the number of groups
+        // an input channel in the padding is in no group, because its number is at least the number of groups
         let same_group = input / inputs == output / outputs % enlargement.merged;
-        if same_group && row.is_multiple_of(step[0]) && column.is_multiple_of(step[1]) {
+        let exists = same_group && output < op.out_channels;
+        if exists && row.is_multiple_of(step[0]) && column.is_multiple_of(step[1]) {
             let tap = row / step[0] * kw + column / step[1];
             places[(output * inputs + input % inputs) * kh * kw + tap] = place as u32;
         }
@@ -100,8 +124,14 @@ fn places(layout: &Md, op: &Conv, enlargement: Enlargement, inputs: usize) -> Ve
 }
 
 impl Plan {
-    fn new(cpu: &Cpu, inner: affine::Plan, op: &Conv, enlargement: Enlargement, inputs: usize) -> Result<Self, Error> {
-        let places = places(inner.weights(), op, enlargement, inputs);
+    fn new(
+        cpu: &Cpu,
+        inner: affine::Plan,
+        op: &Conv,
+        enlargement: Enlargement,
+        r: &PlanRequest<'_, Cpu>,
+    ) -> Result<Self, Error> {
+        let places = places(inner.weights(), op, enlargement, r.x[0].shape.c);
         let mut end = 0;
         let slot = |format: Format| {
             let len = format.elems();
@@ -110,7 +140,17 @@ impl Plan {
         };
         let slots: Vec<Slot> = inner.formats().into_iter().map(slot).collect();
         let gradients = if inner.trains() { end } else { 0 };
-        Ok(Self { inner, places, weights: Arena::new(cpu, &[end])?, gradients: Arena::new(cpu, &[gradients])?, slots })
+        let (larger, y) = (inner.output(), inner.output().with_shape(r.output()?));
+        let (y, outputs) = (if y.blocks() == larger.blocks() { y } else { larger }, op.out_channels);
+        Ok(Self {
+            inner,
+            y,
+            outputs,
+            places,
+            weights: Arena::new(cpu, &[end])?,
+            gradients: Arena::new(cpu, &[gradients])?,
+            slots,
+        })
     }
 
     /// Copies the weights to their positions. The elements between them are always zero.
@@ -118,7 +158,7 @@ impl Plan {
         let to = self.weights.get_mut(self.slots[0]);
         self.places.iter().zip(pass.params.get(pass.slots[0])).for_each(|(place, w)| to[*place as usize] = *w);
         if let Some(bias) = self.slots.get(1) {
-            self.weights.get_mut(*bias).copy_from_slice(pass.params.get(pass.slots[1]));
+            self.weights.get_mut(*bias)[..self.outputs].copy_from_slice(pass.params.get(pass.slots[1]));
         }
     }
 }
@@ -130,11 +170,11 @@ fn own<'a>(pass: &Pass<'a, Cpu>, params: &'a Arena<Cpu>, slots: &'a [Slot]) -> P
 
 impl Planned<Cpu> for Plan {
     fn output(&self) -> TensorDesc {
-        self.inner.output()
+        self.y
     }
 
     fn formats(&self) -> Vec<Format> {
-        let bias = self.slots.get(1).map(|bias| Format::Plain(bias.len));
+        let bias = self.slots.get(1).map(|_| Format::Plain(self.outputs));
         [Some(Format::Plain(self.places.len())), bias].into_iter().flatten().collect()
     }
 
@@ -167,8 +207,28 @@ impl Planned<Cpu> for Plan {
         let to = dparams.get_mut(pass.slots[0]);
         to.iter_mut().zip(&self.places).for_each(|(d, place)| *d = from[*place as usize]);
         if let Some(bias) = self.slots.get(1) {
-            dparams.get_mut(pass.slots[1]).copy_from_slice(self.gradients.get(*bias));
+            dparams.get_mut(pass.slots[1]).copy_from_slice(&self.gradients.get(*bias)[..self.outputs]);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RegNetY-400MF has 55 groups of 8 channels. They become 28 groups of 16, of which the last is half padding. The 17
+    /// groups of 24 channels in RegNetX-1.6GF become 9 groups, for which the image needs another block.
+    #[test]
+    fn zeros_complete_an_odd_number_of_groups() {
+        let x = TensorDesc { block: 16, ..TensorDesc::plain(2, Shape::image(440, 7, 7)) };
+        let all = Enlargement::all(&Conv::new(440, 3).groups(55), &x, 16);
+        assert_eq!((all[0].merged, all[0].groups, all[0].channels), (2, 28, [448, 448]));
+        let plain = TensorDesc { block: 1, ..x };
+        let all = Enlargement::all(&Conv::new(440, 3).groups(55), &plain, 16);
+        assert_eq!((all[0].merged, all[0].groups, all[0].channels), (55, 1, [440, 440]));
+        let x = x.with_shape(Shape::image(408, 14, 14));
+        let all = Enlargement::all(&Conv::new(408, 3).groups(17), &x, 16);
+        assert_eq!((all[0].merged, all[0].groups, all[0].channels), (2, 9, [432, 432]));
     }
 }
