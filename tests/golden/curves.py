@@ -95,7 +95,6 @@ def he_normal(net):
 def vit_ti_4():
     """ViT-Ti with a fixed position embedding, computed as Big Vision's `posemb_sincos_2d`."""
     net, patches, width = AveragedVit(32, 4, 192, 3), 8, 192
-    # AveragedVit has ten classes, like CIFAR-10. torchvision initialises the head with zeros.
     frequencies = 1 / 10_000 ** (torch.arange(width // 4) / (width // 4 - 1))
     y, x = (place.flatten()[:, None] * frequencies for place in torch.meshgrid(torch.arange(patches), torch.arange(patches), indexing="ij"))
     embedding = torch.cat([x.sin(), x.cos(), y.sin(), y.cos()], 1)

@@ -25,7 +25,7 @@ const GROUPS: [[usize; 3]; 12] = [
     [13, 13, 26],
     [4, 20, 12],
     [2, 10, 6],
-    // channels of zeros complete an even number of groups, in the padding of the last block or in a further block
+    // a group of zeros is added, in the padding of the last block or in an additional block
     [3, 24, 24],
     [5, 40, 40],
     [3, 24, 12],

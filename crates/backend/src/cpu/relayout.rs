@@ -5,7 +5,7 @@
 //! - a flattened image, if the operation cannot read its elements in the image's memory order
 //! - convolutions that read only some pixels, or images with zeros around them
 //! - f32 copies of bf16 inputs, and the reverse
-//! - convolutions that read and write additional channels of zeros. Their output is copied, too.
+//! - convolutions that read and write additional channels of zeros. Their outputs are also copied.
 
 use net::{Op, Reads, Shape};
 
@@ -22,14 +22,14 @@ struct Plan {
     threads: Threads,
     inner: Box<dyn Planned<Cpu>>,
     inputs: Vec<Tensor>,
-    /// The output, if the operation writes a copy of it.
+    /// Present if the operation writes a copy of the output.
     output: Option<Tensor>,
     /// Text that is appended to the names of primitives in tables.
     how: &'static str,
 }
 
-/// An input or the output: its layout, the layout that the operation uses, and copies of the tensor and its gradient
-/// if the layouts differ.
+/// An input or output. If the operation uses another layout than the network, it has copies of the tensor and its
+/// gradient.
 struct Tensor {
     given: View,
     required: View,
@@ -220,8 +220,8 @@ pub(super) fn in_frame(
     Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, output: None, how: "in a frame" }))
 }
 
-/// Wraps an operation that was planned for more channels than the request has: the input's channels are followed by
-/// channels of zeros, and of the output only the first channels are used.
+/// Wraps an operation that was planned for more channels than the request has. Channels of zeros follow the input's
+/// channels. Additional output channels are ignored.
 pub(super) fn with_more_channels(
     cpu: &Cpu,
     r: &PlanRequest<'_, Cpu>,

@@ -1,6 +1,6 @@
 //! Convolutions for which oneDNN has only plain loops. They are computed as larger convolutions with zeros among their
-//! weights. Groups that do not fill channel blocks are merged into groups that do, dilated kernels become dense, and the
-//! padding of a channel block counts as channels.
+//! weights. Groups that do not fill channel blocks are merged until they do, dilated kernels become dense, and channels
+//! of zeros are added.
 
 use net::{Conv, Op, Shape};
 
@@ -15,9 +15,9 @@ use crate::{Arena, Error, Gradients, Keeps, ParamFormat, Pass, PlanRequest, Plan
 /// The larger convolution and its weights.
 struct Plan {
     inner: affine::Plan,
-    /// Layout of the output, without the channels that the larger convolution adds, unless these need blocks of their own.
+    /// Layout of the output. It includes added channels only if they need their own blocks.
     y: TensorDesc,
-    /// Number of output channels, without the added ones.
+    /// Number of output channels without added channels.
     outputs: usize,
     /// Position of each weight in the larger convolution's weights.
     places: Vec<u32>,
@@ -36,8 +36,8 @@ struct Enlargement {
     dense: bool,
     /// Number of groups of the larger convolution.
     groups: usize,
-    /// Number of input channels and of output channels. They may include the padding in the last channel block and
-    /// further blocks, with zero weights.
+    /// Number of input channels, then of output channels. Added channels have zero weights. They are the padding in the
+    /// last channel block, or also fill additional blocks.
     channels: [usize; 2],
 }
 
@@ -55,8 +55,8 @@ impl Enlargement {
             let groups = op.groups.div_ceil(merged);
             by(merged, groups, each.map(|each| each * merged * groups))
         });
-        // If the number of groups is no multiple of `merged`, groups of zeros complete it. They lie in the padding of the
-        // last blocks, or the images are copied, which is worth it if it halves the products.
+        // If `merged` does not divide the number of groups, groups of zeros are added. If they do not fit into the padding
+        // of the last blocks, the images are copied. Copies pay off if they halve the number of multiplications.
         let products = |g: &Self| g.channels[0] * g.channels[1] / g.groups;
         let completes = |g: &Self| x.block == block && (g.channels == whole || 2 * products(g) <= whole[0] * whole[1]);
         let filling = filling.filter(|g| g.channels == channels || op.zero_bias().is_empty() && completes(g));
@@ -112,7 +112,7 @@ fn places(layout: &Md, op: &Conv, enlargement: Enlargement, inputs: usize) -> Ve
         // Outputs are numbered through all groups, inputs within a merged group.
         let each = enlargement.channels[0] / enlargement.groups;
         let (input, output) = (rest % each, rest / each);
-        // an input channel in the padding is in no group, because its number is at least the number of groups
+        // Added channels have group numbers that do not exist.
         let same_group = input / inputs == output / outputs % enlargement.merged;
         let exists = same_group && output < op.out_channels;
         if exists && row.is_multiple_of(step[0]) && column.is_multiple_of(step[1]) {
@@ -217,8 +217,8 @@ impl Planned<Cpu> for Plan {
 mod tests {
     use super::*;
 
-    /// RegNetY-400MF has 55 groups of 8 channels. They become 28 groups of 16, of which the last is half padding. The 17
-    /// groups of 24 channels in RegNetX-1.6GF become 9 groups, for which the image needs another block.
+    /// RegNetY-400MF has 55 groups with 8 channels, and the padding of the last block has room for another group.
+    /// RegNetX-1.6GF has 17 groups with 24 channels. The image needs an additional block for another group.
     #[test]
     fn zeros_complete_an_odd_number_of_groups() {
         let x = TensorDesc { block: 16, ..TensorDesc::plain(2, Shape::image(440, 7, 7)) };
