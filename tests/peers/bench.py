@@ -66,6 +66,7 @@ ROWS = [
     Row("vit_b_16", 16, 2),
     Row("swin_t", 16, 2),
     Row("regnet_y_400mf", 16, 2),
+    Row("regnet_x_1_6gf", 16, 2),
     Row("shufflenet_v2_x1_0", 16, 2),
     Row("efficientnet_v2_s", 16, 2, size=300),
 ]
