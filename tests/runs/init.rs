@@ -1,5 +1,5 @@
 //! Runs that start from given weights: which tensors they use and which files they refuse. Also tests partly frozen
-//! runs, on any number of ranks and across the end of `freeze.epochs`.
+//! runs, on any number of ranks and next to the epochs at which this changes.
 
 use std::fs;
 use std::path::Path;
@@ -237,6 +237,9 @@ fn weights_that_do_not_fit_are_refused_by_name() {
         &["freeze.patterns: \"conv3.*\"", "matches nothing", "lenet-caffe", "did you mean"],
     );
     refused(2, &["freeze.epochs=1"], &["freeze.epochs", "without freeze.patterns"]);
+    refused(2, &["freeze.after=1"], &["freeze.after", "without freeze.patterns"]);
+    let both = ["freeze.patterns=[\"fc2.*\"]", "freeze.epochs=1", "freeze.after=1"];
+    refused(2, &both, &["freeze.after", "cannot be combined with freeze.epochs"]);
     let parts = ["freeze.patterns", "sync = \"local(2)\"", "sync = \"allreduce\""];
     refused(2, &["freeze.patterns=[\"conv1.*\"]", "sync=local(2)"], &parts);
     let parts = ["optimizer.groups.match: \"fcc*\"", "matches nothing"];
@@ -317,21 +320,23 @@ fn frozen_parameters_are_not_exchanged() {
     assert!(all >= 4 * 431_080 && (4 * 5010..4 * 8500).contains(&part), "bytes {all} without freezing, {part} with it");
 }
 
-/// The first epoch trains with frozen layers, the second without. The result is bit-identical on any number of ranks and
-/// after stops before and after the change.
+/// One of two epochs trains with frozen layers: the first with `freeze.epochs`, the second with `freeze.after`. The
+/// result is bit-identical on any number of ranks and after stops before and after the change.
 #[test]
-fn a_stop_during_freeze_epochs_changes_no_bit() {
-    for optimizer in ["kind = \"adam\"", "kind = \"sgd\"\nmomentum = 0.9\nclip_norm = 0.5"] {
+fn a_stop_next_to_frozen_epochs_changes_no_bit() {
+    let momentum = "kind = \"sgd\"\nmomentum = 0.9\nclip_norm = 0.5";
+    for (optimizer, key) in [("kind = \"adam\"", "epochs"), (momentum, "epochs"), ("kind = \"adam\"", "after")] {
         let setting = frozen();
         let recipe = fs::read_to_string(&setting.recipe).unwrap();
-        let recipe = recipe.replace("kind = \"adam\"", optimizer).replace("[freeze]\n", "[freeze]\nepochs = 1\n");
-        fs::write(&setting.recipe, recipe).unwrap();
+        let recipe = recipe.replace("kind = \"adam\"", optimizer);
+        fs::write(&setting.recipe, recipe.replace("[freeze]\n", &format!("[freeze]\n{key} = 1\n"))).unwrap();
         let whole = setting.trained("whole", 1, &[]);
         let early = tensors(&setting.trained("early", 3, &["--max-steps", "6"]));
         let late = tensors(&whole);
         let first = tensors(&setting.trained("first", 0, &["--max-steps", "1"]));
-        assert_eq!(early["layer1.0.conv1.weight"], first["layer1.0.conv1.weight"], "{optimizer}");
-        assert_ne!(late["layer1.0.conv1.weight"], early["layer1.0.conv1.weight"], "{optimizer}");
+        let [first, early, late] = [first, early, late].map(|tensors| tensors["layer1.0.conv1.weight"].clone());
+        assert_eq!(first != early, key == "after", "{optimizer} {key}");
+        assert_eq!(early != late, key == "epochs", "{optimizer} {key}");
         setting.trained("parts", 2, &["--max-steps", "4"]);
         for (ranks, step) in [(1, "6"), (3, "9"), (2, "12")] {
             fs::remove_file(setting.out("parts/model.h5")).unwrap();

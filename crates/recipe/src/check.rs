@@ -155,11 +155,13 @@ fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
         ));
     }
     init.rules().map_err(|why| ("init.match", why))?;
-    if freeze.patterns.is_none() && freeze.epochs.is_some() {
-        return Err((
-            "freeze.epochs",
-            "has no meaning without freeze.patterns, the parameters that are not trained; set freeze.patterns, or remove this key".into(),
-        ));
+    let times = [("freeze.epochs", freeze.epochs.is_some()), ("freeze.after", freeze.after.is_some())];
+    if let Some((key, _)) = times.into_iter().find(|(_, given)| *given && freeze.patterns.is_none()) {
+        let why = "has no meaning without freeze.patterns, the parameters that are not trained; set freeze.patterns, or remove this key";
+        return Err((key, why.into()));
+    }
+    if freeze.epochs.is_some() && freeze.after.is_some() {
+        return Err(("freeze.after", "cannot be combined with freeze.epochs; remove one of the two".into()));
     }
     if freeze.patterns.is_some() && recipe.sync != Sync::Allreduce {
         let why = format!(

@@ -86,6 +86,15 @@ section! {
         absent patterns: Vec<String> = "[]";
         /// Number of epochs after which they are trained too.
         absent epochs: u32 = "never", in Range::AtLeast(1.0);
+        /// Number of epochs in which they are trained before they are frozen.
+        absent after: u32 = "0", in Range::AtLeast(1.0);
+    }
+}
+
+impl Freeze {
+    /// Returns true if the parameters are frozen in an epoch, counted from 0.
+    pub fn holds(&self, epoch: u32) -> bool {
+        epoch >= self.after.unwrap_or(0) && self.epochs.is_none_or(|epochs| epoch < epochs)
     }
 }
 

@@ -55,14 +55,14 @@ fn frozen<B: Backend>(run: &Run<B>) -> Option<String> {
         let wanted = run.graph.params().iter().filter(|p| !frozen || net.frozen.contains(&p.name));
         wanted.map(|p| p.spec.elems()).sum::<usize>()
     };
-    let until = run
-        .recipe
-        .freeze
-        .epochs
-        .map_or("for the whole run".into(), |epochs| format!("for the first {}", plural(epochs, "epoch")));
+    let freeze = &run.recipe.freeze;
+    let when = match (freeze.epochs, freeze.after) {
+        (Some(epochs), _) => format!("for the first {}", plural(epochs, "epoch")),
+        (None, Some(after)) => format!("after the first {}", plural(after, "epoch")),
+        (None, None) => "for the whole run".into(),
+    };
     let (tensors, all) = (net.frozen.len(), run.graph.params().len());
-    (tensors > 0)
-        .then(|| format!("{tensors} of {all} tensors, {} of {} parameters, {until}", count(true), count(false)))
+    (tensors > 0).then(|| format!("{tensors} of {all} tensors, {} of {} parameters, {when}", count(true), count(false)))
 }
 
 /// Describes how samples are shuffled.

@@ -95,10 +95,9 @@ impl<B: Backend> Run<B> {
         d.mine.clone().map(|v| worker_positions(images, v, d.workers).len()).sum()
     }
 
-    /// Freezes the parameters in `freeze.patterns` during the first `freeze.epochs` epochs, or in all epochs if this
-    /// key is not set. Unfreezes them afterwards.
+    /// Freezes or unfreezes the parameters in `freeze.patterns`, as `[freeze]` requires for this epoch.
     pub fn begin_step(&mut self, epoch: u32) {
-        self.graph.set_frozen(self.recipe.freeze.epochs.is_none_or(|epochs| epoch < epochs));
+        self.graph.set_frozen(self.recipe.freeze.holds(epoch));
     }
 
     /// Sets the graph to the size of this epoch's training images.
