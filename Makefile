@@ -10,7 +10,7 @@ SHELL := /bin/bash
 	setup-cuda-check test-cuda-check setup-cuda-plans test-cuda-plans test-gpu \
 	bench-ops bench-peers bench-bands bench-gpu pack-gpu test-pack-gpu \
 	pack test-pack image test-image deb test-deb dist test-dist test-recipes fuzz \
-	soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-change bench-loader lint deny doc clean
+	soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-change bench-loader lint check-aarch64 deny doc clean
 
 CARGO ?= cargo
 MPIRUN ?= mpirun
@@ -385,12 +385,18 @@ bench-loader: build ## measure only the loader on JPEG=, RAW256= and CIFAR10=, i
 	measure '$(RAW256)' '$(CROPS)' 64 9; \
 	measure '$(CIFAR10)' 'pad_crop(4),flip,normalize' 128 9
 
-lint: ## run rustfmt and clippy, warnings are errors; check the lock file of the fuzz targets and compile the tests of loom
+lint: check-aarch64 ## run rustfmt and clippy, warnings are errors; check the lock file of the fuzz targets, compile the tests of loom and the crates for ARM
 	@git ls-files "*.rs" | xargs rustfmt --edition 2024 --check
 	@$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml > /dev/null
 	@CARGO_TARGET_DIR='$(abspath $(or $(CARGO_TARGET_DIR),target))/loom' \
 		$(CARGO) check --locked --quiet --tests --manifest-path tests/loom/Cargo.toml
 	@$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
+
+# The crates that contain code for ARM. `make test-aarch64` also runs it, but takes an hour.
+check-aarch64:
+	@if rustup target add aarch64-unknown-linux-gnu > /dev/null 2>&1; then \
+		$(CARGO) check --locked --quiet --target aarch64-unknown-linux-gnu -p base -p loaders -p backend; \
+	else echo 'skipped: check for ARM: rustup cannot install the target aarch64-unknown-linux-gnu' >&2; fi
 
 DENY_VERSION := 0.20.2
 DENY_ROOT := $(abspath $(or $(CARGO_TARGET_DIR),target)/cargo-deny)

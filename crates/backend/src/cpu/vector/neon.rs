@@ -1,8 +1,8 @@
 //! The vector sets of ARM (aarch64). Every such processor has NEON.
 
 use std::arch::aarch64::{
-    float32x4_t, vaddq_f32, vbslq_f32, vcgtq_f32, vdupq_n_f32, vfmaq_f32, vfmsq_f32, vld1q_f32, vmulq_f32, vst1q_f32,
-    vsubq_f32,
+    float32x4_t, vaddq_f32, vbslq_f32, vcgtq_f32, vcleq_f32, vdupq_n_f32, vfmaq_f32, vfmsq_f32, vld1q_f32, vmulq_f32,
+    vst1q_f32, vsubq_f32,
 };
 use std::arch::asm;
 
