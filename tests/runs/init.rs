@@ -1,5 +1,5 @@
 //! Runs that start from given weights: which tensors they use and which files they refuse. Also tests partly frozen
-//! runs, on any number of ranks and next to the epochs at which this changes.
+//! runs, on any number of ranks and with layers that are frozen for some epochs.
 
 use std::fs;
 use std::path::Path;
@@ -320,7 +320,7 @@ fn frozen_parameters_are_not_exchanged() {
     assert!(all >= 4 * 431_080 && (4 * 5010..4 * 8500).contains(&part), "bytes {all} without freezing, {part} with it");
 }
 
-/// One of two epochs trains with frozen layers: the first with `freeze.epochs`, the second with `freeze.after`. The
+/// With `freeze.epochs`, the first epoch trains with frozen layers. With `freeze.after`, the second epoch does. The
 /// result is bit-identical on any number of ranks and after stops before and after the change.
 #[test]
 fn a_stop_next_to_frozen_epochs_changes_no_bit() {

@@ -86,7 +86,7 @@ section! {
         absent patterns: Vec<String> = "[]";
         /// Number of epochs after which they are trained too.
         absent epochs: u32 = "never", in Range::AtLeast(1.0);
-        /// Number of epochs in which they are trained before they are frozen.
+        /// They are trained for this number of epochs and then frozen.
         absent after: u32 = "0", in Range::AtLeast(1.0);
     }
 }

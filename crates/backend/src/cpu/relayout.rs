@@ -5,7 +5,7 @@
 //! - a flattened image, if the operation cannot read its elements in the image's memory order
 //! - convolutions that read only some pixels, or images with zeros around them
 //! - f32 copies of bf16 inputs, and the reverse
-//! - convolutions that read and write additional channels of zeros. Their outputs are also copied.
+//! - convolutions with additional channels of zeros, for which outputs are also copied
 
 use net::{Op, Reads, Shape};
 
