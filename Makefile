@@ -385,7 +385,7 @@ bench-loader: build ## measure only the loader on JPEG=, RAW256= and CIFAR10=, i
 	measure '$(RAW256)' '$(CROPS)' 64 9; \
 	measure '$(CIFAR10)' 'pad_crop(4),flip,normalize' 128 9
 
-lint: check-aarch64 ## run rustfmt and clippy, warnings are errors; check the lock file of the fuzz targets, compile the tests of loom and the crates for ARM
+lint: check-aarch64 ## run rustfmt and clippy, warnings are errors; check the lock file of the fuzz targets, compile the tests of loom and, with a cross compiler, the code for ARM
 	@git ls-files "*.rs" | xargs rustfmt --edition 2024 --check
 	@$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml > /dev/null
 	@CARGO_TARGET_DIR='$(abspath $(or $(CARGO_TARGET_DIR),target))/loom' \
@@ -394,9 +394,11 @@ lint: check-aarch64 ## run rustfmt and clippy, warnings are errors; check the lo
 
 # The crates that contain code for ARM. `make test-aarch64` also runs it, but takes an hour.
 check-aarch64:
-	@if rustup target add aarch64-unknown-linux-gnu > /dev/null 2>&1; then \
-		$(CARGO) check --locked --quiet --target aarch64-unknown-linux-gnu -p base -p loaders -p backend; \
-	else echo 'skipped: check for ARM: rustup cannot install the target aarch64-unknown-linux-gnu' >&2; fi
+	@if ! command -v aarch64-linux-gnu-g++ > /dev/null; then \
+		echo 'skipped: check for ARM: needs the Debian package g++-aarch64-linux-gnu' >&2; \
+	elif ! rustup target add aarch64-unknown-linux-gnu > /dev/null 2>&1; then \
+		echo 'skipped: check for ARM: rustup cannot install the target aarch64-unknown-linux-gnu' >&2; \
+	else $(CARGO) check --locked --quiet --target aarch64-unknown-linux-gnu -p base -p loaders -p backend; fi
 
 DENY_VERSION := 0.20.2
 DENY_ROOT := $(abspath $(or $(CARGO_TARGET_DIR),target)/cargo-deny)
