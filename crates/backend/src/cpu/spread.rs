@@ -15,7 +15,7 @@ use crate::{Arena, Error, Gradients, Keeps, ParamFormat, Pass, PlanRequest, Plan
 /// The larger convolution and its weights.
 struct Plan {
     inner: affine::Plan,
-    /// Layout of the output. It includes added channels only if they need their own blocks.
+    /// Layout of the output. It includes added channels if the images are copied.
     y: TensorDesc,
     /// Number of output channels without added channels.
     outputs: usize,
@@ -94,7 +94,9 @@ pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Opt
         let request = PlanRequest { op: &of, shapes: &shapes, x: &[x], formats: None, before, behind, ..*r };
         let inner = affine::Plan::conv(cpu, &request, &larger)?;
         if !inner.is_slow() {
-            let plan = Box::new(Plan::new(cpu, inner, op, enlargement, r)?);
+            // without copies, the added channels are the padding of the output's last block
+            let y = if copies { inner.output() } else { inner.output().with_shape(r.output()?) };
+            let plan = Box::new(Plan::new(cpu, inner, op, enlargement, [r.x[0], y])?);
             return if copies { relayout::with_more_channels(cpu, r, plan, &x).map(Some) } else { Ok(Some(plan)) };
         }
     }
@@ -129,9 +131,9 @@ impl Plan {
         inner: affine::Plan,
         op: &Conv,
         enlargement: Enlargement,
-        r: &PlanRequest<'_, Cpu>,
+        [x, y]: [TensorDesc; 2],
     ) -> Result<Self, Error> {
-        let places = places(inner.weights(), op, enlargement, r.x[0].shape.c);
+        let places = places(inner.weights(), op, enlargement, x.shape.c);
         let mut end = 0;
         let slot = |format: Format| {
             let len = format.elems();
@@ -140,12 +142,10 @@ impl Plan {
         };
         let slots: Vec<Slot> = inner.formats().into_iter().map(slot).collect();
         let gradients = if inner.trains() { end } else { 0 };
-        let (larger, y) = (inner.output(), inner.output().with_shape(r.output()?));
-        let (y, outputs) = (if y.blocks() == larger.blocks() { y } else { larger }, op.out_channels);
         Ok(Self {
             inner,
             y,
-            outputs,
+            outputs: op.out_channels,
             places,
             weights: Arena::new(cpu, &[end])?,
             gradients: Arena::new(cpu, &[gradients])?,
