@@ -76,9 +76,9 @@ impl Case {
         let sums = |sums: Option<LossSums>| {
             sums.map_or_else(|| backend.queue().expect("a queue").loss_sums(), Ok::<LossSums, Error>)
         };
-        let with = sums(backend.soft_loss(&desc, ask, &x, teacher.as_ref(), Some(&mut dx))?)?;
+        let with = sums(backend.soft_loss(&desc, ask, &x, teacher.as_ref().map(|t| (&desc, t)), Some(&mut dx))?)?;
         let dx = backend.download(&desc, &dx)?;
-        let without = sums(backend.soft_loss(&desc, ask, &x, teacher.as_ref(), None)?)?;
+        let without = sums(backend.soft_loss(&desc, ask, &x, teacher.as_ref().map(|t| (&desc, t)), None)?)?;
         let neither = without.loss.is_nan() && with.loss.is_nan();
         assert!(neither || without == with, "{}: {without:?} without the gradient, {with:?} with it", self.what);
         Ok(Outcome { sums: with, dx })

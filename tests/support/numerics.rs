@@ -342,7 +342,21 @@ pub fn blend(running: &[f32], sums: &[f64], count: f64, momentum: f64) -> Vec<f3
 
 /// Returns the largest absolute value.
 pub fn magnitude<T: Copy + Into<f64>>(values: &[T]) -> f64 {
-    values.iter().map(|v| (*v).into().abs()).fold(0.0, f64::max)
+    largest(values.iter().map(|v| (*v).into()))
+}
+
+/// Returns the largest absolute value, or NaN if there is one. `f64::max` would ignore it.
+pub fn largest(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, |most, value| if value.is_nan() || value.abs() > most { value.abs() } else { most })
+}
+
+/// Returns true if the CPU backend has kernels of its own for this processor, such as Winograd's, instead of oneDNN only.
+pub fn has_own_kernels() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let has = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    #[cfg(not(target_arch = "x86_64"))]
+    let has = cfg!(target_arch = "aarch64");
+    has
 }
 
 /// Returns the Euclidean norm.

@@ -101,14 +101,15 @@ pub trait Backend: DeviceMemory {
     ) -> Result<Option<LossSums>, Error>;
 
     /// Computes the loss of (rows, classes) scores with soft targets and, if `dx` is given, its gradient times `scale`.
-    /// The targets have no device layout. A teacher's scores have the layout of `x`. As in [`Backend::cross_entropy`],
-    /// a device with a [`Queue`] uses labels, scale and targets of [`Backend::begin`] and returns no sums here.
+    /// The targets have no device layout. A teacher's scores come with their own layout, which may differ from the
+    /// layout of `x`. As in [`Backend::cross_entropy`], a device with a [`Queue`] uses labels, scale and targets of
+    /// [`Backend::begin`] and returns no sums here.
     fn soft_loss(
         &self,
         desc: &TensorDesc,
         args: SoftLoss<'_>,
         x: &Self::Buf,
-        teacher: Option<&Self::Buf>,
+        teacher: Option<(&TensorDesc, &Self::Buf)>,
         dx: Option<&mut Self::Buf>,
     ) -> Result<Option<LossSums>, Error>;
 

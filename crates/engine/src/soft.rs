@@ -22,9 +22,10 @@ impl<B: Backend> SoftTargetLoss<B> {
     ) -> Result<Option<LossSums>, Error> {
         let CrossEntropy { labels, scale, weight, .. } = args;
         let soft = SoftLoss { targets: self.targets(labels), objective: self.objective, scale, weight };
-        let scores = self.teacher.as_ref().map(|t| t.pass.tensors.take(t.plan.value_of(t.net().nodes.len())));
-        let scores = scores.transpose()?;
-        backend.soft_loss(desc, soft, x, scores.as_deref(), dx)
+        let Some(teacher) = &self.teacher else { return backend.soft_loss(desc, soft, x, None, dx) };
+        let last = teacher.net().nodes.len();
+        let scores = teacher.pass.tensors.take(teacher.plan.value_of(last))?;
+        backend.soft_loss(desc, soft, x, Some((&teacher.now.desc(last, labels.len()), &scores)), dx)
     }
 
     /// Computes the teacher's scores for this batch.

@@ -313,18 +313,22 @@ impl Backend for Remote {
         desc: &TensorDesc,
         ask: SoftLoss<'_>,
         x: &RemoteBuf,
-        teacher: Option<&RemoteBuf>,
+        teacher: Option<(&TensorDesc, &RemoteBuf)>,
         dx: Option<&mut RemoteBuf>,
     ) -> Result<Option<LossSums>, Error> {
         let (objective, weight, desc, x) = (ask.objective, ask.weight, *desc, x.memory()?);
-        let (teacher, dx) = (teacher.map(|t| t.memory()).transpose()?, dx.map(|dx| dx.memory()).transpose()?);
+        let (teacher, dx) = (
+            teacher.map(|(desc, t)| Ok::<_, Error>((*desc, t.memory()?))).transpose()?,
+            dx.map(|dx| dx.memory()).transpose()?,
+        );
         self.enqueue(move |device| {
             let (labels, _, scale) = device.now.loss.as_ref().expect("a loss was begun");
             let targets = SoftTargets { labels, table: device.now.targets.as_ref().expect("targets were begun") };
             let ask = SoftLoss { targets, objective, scale: *scale, weight };
-            let teacher = teacher.as_ref().map(|teacher| teacher.lock());
+            let teacher = teacher.as_ref().map(|(desc, scores)| (desc, scores.lock()));
+            let teacher = teacher.as_ref().map(|(desc, scores)| (*desc, &**scores));
             let mut dx = dx.as_ref().map(|dx| dx.lock());
-            device.sums = Reference.soft_loss(&desc, ask, &x.lock(), teacher.as_deref(), dx.as_deref_mut())?;
+            device.sums = Reference.soft_loss(&desc, ask, &x.lock(), teacher, dx.as_deref_mut())?;
             Ok(())
         })?;
         Ok(None)

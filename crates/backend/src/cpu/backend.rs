@@ -176,10 +176,11 @@ impl Backend for Cpu {
         desc: &TensorDesc,
         args: SoftLoss<'_>,
         x: &AlignedBuf,
-        teacher: Option<&AlignedBuf>,
+        teacher: Option<(&TensorDesc, &AlignedBuf)>,
         dx: Option<&mut AlignedBuf>,
     ) -> Result<Option<LossSums>, Error> {
-        let (teacher, dx) = (teacher.map(AlignedBuf::as_slice), dx.map(AlignedBuf::as_mut_slice));
+        let teacher = teacher.map(|(desc, scores)| (desc, scores.as_slice()));
+        let dx = dx.map(AlignedBuf::as_mut_slice);
         loss::soft_loss(desc, args, x.as_slice(), teacher, dx).map(Some)
     }
 }

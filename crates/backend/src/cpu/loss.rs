@@ -54,7 +54,7 @@ pub(super) fn soft_loss(
     desc: &TensorDesc,
     args: SoftLoss<'_>,
     x: &[f32],
-    teacher: Option<&[f32]>,
+    teacher: Option<(&TensorDesc, &[f32])>,
     mut dx: Option<&mut [f32]>,
 ) -> Result<LossSums, Error> {
     // Padding channels follow the classes in each row.
@@ -73,8 +73,8 @@ pub(super) fn soft_loss(
         };
         slopes.iter_mut().for_each(|slope| *slope *= factor as f32);
         sums.loss += loss * factor;
-        if let (Some(teaching), Some(teacher)) = (args.objective.teacher, teacher) {
-            let taught = &teacher[n * row_elems..][..classes];
+        if let (Some(teaching), Some((desc, scores))) = (args.objective.teacher, teacher) {
+            let taught = &scores[n * desc.sample_elems()..][..classes];
             sums.loss += f64::from(weight) * teach(row, taught, teaching, weight, &mut slopes);
         }
         let place = args.targets.place(args.objective.form, n, row);

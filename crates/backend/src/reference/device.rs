@@ -176,10 +176,10 @@ impl Backend for Reference {
         desc: &TensorDesc,
         args: SoftLoss<'_>,
         x: &HostBuf,
-        teacher: Option<&HostBuf>,
+        teacher: Option<(&TensorDesc, &HostBuf)>,
         dx: Option<&mut HostBuf>,
     ) -> Result<Option<LossSums>, Error> {
-        let (teacher, dx) = (teacher.map(|t| t.0.as_slice()), dx.map(|d| d.0.as_mut_slice()));
+        let (teacher, dx) = (teacher.map(|(_, scores)| scores.0.as_slice()), dx.map(|d| d.0.as_mut_slice()));
         loss::soft_loss(desc, args, &x.0, teacher, dx).map(Some)
     }
 }
