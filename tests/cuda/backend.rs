@@ -294,7 +294,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
     let mut step = |gradient: f32| {
         let g = [upload(&cuda, &[gradient])];
         cuda.count_update();
-        cuda.inspect(&g).unwrap();
+        cuda.inspect(&[&g[0]]).unwrap();
         cuda.update(&update, &group, &plain, &mut w, &g[0], &mut [&mut slot]).unwrap();
         values(&w)[0]
     };

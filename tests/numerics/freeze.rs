@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use backend::cuda::Precision;
 use backend::reference::Reference;
-use backend::{Backend, Error, Input, LossSums};
+use backend::{Backend, Buffer, Error, Input, LossSums};
 use engine::optim::{Optimizer, OptimizerSpec, Policy};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use net::NetSpec;
@@ -398,4 +398,26 @@ fn adam_counts_the_steps_of_late_parameters_from_their_first() {
         moves.filter(|(name, _)| name.starts_with("c1.")).collect::<Vec<_>>()
     };
     assert_eq!(first(true), first(false));
+}
+
+/// In f16 a step is skipped if one of its gradients is not finite. The buffers of frozen parameters have no gradients of
+/// the step.
+#[test]
+fn frozen_gradients_do_not_make_f16_skip_steps() {
+    let mut graph = graph(numerics::cuda(Precision::F16), frozen(false, &["c1"]));
+    let mut optimizer = optimizer(&graph, "kind = \"sgd\"\n");
+    let before = weights(&graph);
+    for _ in 0..4 {
+        pass(&mut graph);
+        let held: Vec<usize> = (0..graph.layout().buckets.len()).filter(|bucket| !graph.trains(*bucket)).collect();
+        let (backend, _, gradients) = graph.arenas();
+        for bucket in held {
+            let buffer = &mut gradients.buckets[bucket];
+            backend.upload(&vec![f32::INFINITY; buffer.len()], buffer).unwrap();
+        }
+        optimizer.step(&mut graph, 0.1, None).unwrap();
+    }
+    for ((name, after), (_, before)) in weights(&graph).iter().zip(&before) {
+        assert_eq!(after == before, name.starts_with("c1."), "{name}");
+    }
 }

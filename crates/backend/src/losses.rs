@@ -207,9 +207,9 @@ impl Objective {
 
 /// A device that scales its losses.
 pub trait LossScaling<D: DeviceMemory> {
-    /// Divides all gradients of a step by the scale, before the update. If a gradient is Inf or NaN, the device skips
+    /// Divides the gradients that a step uses by the scale, before the update. If one is Inf or NaN, the device skips
     /// the update and reduces the scale.
-    fn inspect(&self, gradients: &[D::Buf]) -> Result<(), Error>;
+    fn inspect(&self, gradients: &[&D::Buf]) -> Result<(), Error>;
 
     /// Counts an update. Must be called once for each update that inspects its gradients, also if the device replays it.
     fn count_update(&self);

@@ -215,10 +215,10 @@ impl Backend for Cuda {
         desc: &TensorDesc,
         args: SoftLoss<'_>,
         x: &CudaBuf,
-        teacher: Option<&CudaBuf>,
+        teacher: Option<(&TensorDesc, &CudaBuf)>,
         dx: Option<&mut CudaBuf>,
     ) -> Result<Option<LossSums>, Error> {
-        loss::soft_loss(&self.shared, desc, args, x, teacher, dx)?;
+        loss::soft_loss(&self.shared, desc, args, x, teacher.map(|(_, scores)| scores), dx)?;
         Ok(None)
     }
 
@@ -360,7 +360,7 @@ impl AlgorithmChoice for Cuda {
 }
 
 impl LossScaling<Cuda> for Cuda {
-    fn inspect(&self, gradients: &[CudaBuf]) -> Result<(), Error> {
+    fn inspect(&self, gradients: &[&CudaBuf]) -> Result<(), Error> {
         update::inspect(&self.shared, gradients)
     }
 

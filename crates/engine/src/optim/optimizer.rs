@@ -315,7 +315,10 @@ impl<B: Backend> Optimizer<B> {
         let update = &next.update;
         // Undo the loss scaling first. Do it before clipping, because clipping would hide values that are not finite.
         if let Some(scaling) = backend.loss_scaling() {
-            scaling.inspect(&grads.buckets)?;
+            // the other buckets have no gradients of this step
+            let buckets = grads.buckets.iter().zip(&self.frozen);
+            let trained: Vec<&B::Buf> = buckets.filter(|(_, frozen)| !(held && **frozen)).map(|(g, _)| g).collect();
+            scaling.inspect(&trained)?;
         }
         if let Some(limit) = self.clip_value {
             grads.buckets.iter_mut().try_for_each(|bucket| backend.clamp(bucket, limit as f32))?;

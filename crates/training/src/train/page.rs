@@ -196,7 +196,8 @@ pub(super) fn due<B: Backend>(run: &Run<B>, at: &Progress) -> bool {
 }
 
 /// Measures weights and gradients of the step after `at`. Call this after the gradients are summed and before the
-/// optimizer uses them. Gradients are divided by the loss scale. Returns `None` on all ranks except 0. Collective.
+/// optimizer uses them. Gradients are divided by the loss scale. Frozen parameters have the gradient 0. Returns `None` on
+/// all ranks except 0. Collective.
 pub(super) fn measure<B: Backend>(
     session: &Session,
     run: &Run<B>,
@@ -213,11 +214,15 @@ pub(super) fn measure<B: Backend>(
     let factor = scale.map_or(1.0, |scale| 1.0 / f64::from(scale.scale));
     let mut tensors = Vec::new();
     for (index, zero_codes) in zero_codes.into_iter().enumerate() {
+        let gradient = match graph.trains(graph.params()[index].slot.bucket) {
+            true => graph.gradient(index)?,
+            false => vec![0.0; elements[index]],
+        };
         tensors.push(TensorSpread {
             name: graph.params()[index].name.clone(),
             elements: elements[index] as u64,
             weight: Spread::of(&graph.param(index)?, 1.0),
-            gradient: Spread::of(&graph.gradient(index)?, factor),
+            gradient: Spread::of(&gradient, factor),
             zero_codes,
         });
     }

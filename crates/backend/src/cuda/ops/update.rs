@@ -112,7 +112,7 @@ pub fn update(
 }
 
 /// With f16, divides the gradients by the loss scale, decides whether to skip this step, and updates the scale.
-pub fn inspect(shared: &Shared, gradients: &[CudaBuf]) -> Result<(), Error> {
+pub fn inspect(shared: &Shared, gradients: &[&CudaBuf]) -> Result<(), Error> {
     if shared.settings.precision != Precision::F16 {
         return Ok(());
     }
