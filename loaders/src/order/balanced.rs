@@ -44,13 +44,14 @@ impl Balanced {
         self.classes.is_empty()
     }
 
-    /// Returns the sample of draw `place` of an epoch. The caller has already applied the epoch's permutation of draws
-    /// to `place`.
+    /// Returns the sample of draw `place` of an epoch, after the number of its class's permutation that contains the
+    /// draw. A sample is drawn once by each permutation. The caller has already applied the epoch's permutation of
+    /// draws to `place`.
     ///
     /// # Panics
     ///
     /// Panics if there are no classes.
-    pub(super) fn id(&self, epoch: u32, place: u64) -> u64 {
+    pub(super) fn draw(&self, epoch: u32, place: u64) -> (u64, u64) {
         let classes = self.classes.len() as u64;
         let (class, draw) = (place % classes, place / classes);
         // Number of draws that this class has per epoch.
@@ -60,7 +61,7 @@ impl Balanced {
         let (turn, at) = (number / ids.len() as u64, number % ids.len() as u64);
         // Domain 0 is used for the permutation of the epoch's draws.
         let permutation = Permutation::for_domain(self.seed, turn as u32, 1 + class as u32, ids.len() as u64);
-        ids[permutation.get(at) as usize]
+        (turn, ids[permutation.get(at) as usize])
     }
 }
 
@@ -166,7 +167,7 @@ mod tests {
 
     fn epoch(balanced: &Balanced, epoch: u32) -> Vec<u64> {
         let permutation = Permutation::new(9, epoch, balanced.len());
-        (0..balanced.len()).map(|position| balanced.id(epoch, permutation.get(position))).collect()
+        (0..balanced.len()).map(|position| balanced.draw(epoch, permutation.get(position)).1).collect()
     }
 
     #[test]

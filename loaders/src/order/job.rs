@@ -13,10 +13,8 @@ pub struct Job {
     pub worker: usize,
     /// The samples in order. Empty if a short last step has no samples for this worker.
     pub ids: Vec<u64>,
-    /// Position of the first sample in its epoch.
-    pub first: u64,
-    /// Number of consecutive copies of each sample. 0 counts as 1.
-    pub repeats: u32,
+    /// Numbers of the samples' copies, for orders in which an epoch has several copies of a sample. Otherwise empty.
+    pub copies: Vec<u16>,
     /// Numbers of the shards that will soon be used for the first time, so that they can be read ahead. Usually empty.
     pub ahead: Vec<usize>,
 }
@@ -25,14 +23,9 @@ pub struct Job {
 const ID_BITS: u32 = 48;
 
 impl Job {
-    /// Returns the key of the random draws of the sample at `index`: its id, and the number of its copy in this epoch.
-    /// `first` must be the position of `ids[0]`.
+    /// Returns the key of the random draws of the sample at `index`: its id, and the number of its copy.
     pub fn key(&self, index: usize) -> u64 {
-        let copy = match self.repeats {
-            0 | 1 => 0,
-            repeats => (self.first + index as u64) % u64::from(repeats),
-        };
-        self.ids[index] | copy << ID_BITS
+        self.ids[index] | self.copies.get(index).map_or(0, |copy| u64::from(*copy) << ID_BITS)
     }
 }
 

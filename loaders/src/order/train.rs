@@ -157,20 +157,25 @@ impl Order for TrainOrder {
         let samples = self.batch.min(self.n - first) as usize;
         let positions = worker_positions(samples, self.worker, self.workers);
         (job.epoch, job.step, job.worker) = (self.epoch, self.step, self.worker);
-        (job.first, job.repeats) = (first + positions.start as u64, self.repeats);
         job.ids.clear();
+        job.copies.clear();
         job.ahead.clear();
         let repeats = u64::from(self.repeats);
+        let repeat = |p: usize| ((first + p as u64) % repeats) as u16;
         match &mut self.mixing {
             Mixing::Full(permutation) if repeats == 1 => {
                 permutation.extend(first + positions.start as u64..first + positions.end as u64, &mut job.ids);
             }
             Mixing::Full(permutation) => {
-                job.ids.extend(positions.map(|p| permutation.get((first + p as u64) / repeats)));
+                job.ids.extend(positions.clone().map(|p| permutation.get((first + p as u64) / repeats)));
+                job.copies.extend(positions.map(repeat));
             }
             Mixing::Balanced(permutation, balanced) => {
-                let id = |p| balanced.id(self.epoch, permutation.get((first + p as u64) / repeats));
-                job.ids.extend(positions.map(id));
+                for p in positions {
+                    let (turn, id) = balanced.draw(self.epoch, permutation.get((first + p as u64) / repeats));
+                    job.ids.push(id);
+                    job.copies.push((turn as u16).wrapping_mul(self.repeats as u16).wrapping_add(repeat(p)));
+                }
             }
             Mixing::Window(windows) => windows.fill(self.step, positions.len(), job),
         }
@@ -223,6 +228,8 @@ impl FromStr for Shuffle {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::order::rank_workers;
 
@@ -265,6 +272,15 @@ mod tests {
             assert_eq!(parts, whole);
         }
         assert_eq!(jobs(order(0..4, (1, 1))), whole[16..]);
+        // all copies of an image in an epoch have their own random draws
+        for epoch in 0..3 {
+            let of = |job: &&Job| job.epoch == epoch;
+            let keys = whole.iter().filter(of).flat_map(|job| (0..job.ids.len()).map(|i| job.key(i)));
+            assert_eq!(keys.collect::<BTreeSet<_>>().len(), 23);
+        }
+        let repeated = jobs(order(0..4, (0, 0)).repeated(2));
+        let keys = repeated[..12].iter().flat_map(|job| (0..job.ids.len()).map(|i| job.key(i)));
+        assert_eq!(keys.collect::<BTreeSet<_>>().len(), 23, "copies of repeated draws");
         let rare = |epoch| {
             let ids = whole.iter().filter(|job| job.epoch == epoch).flat_map(|job| &job.ids);
             ids.filter(|id| **id < 4).count()
@@ -290,7 +306,11 @@ mod tests {
         let keys = |jobs: Vec<Job>| -> Vec<(u32, u64, u64)> {
             let mut all: Vec<_> = jobs
                 .iter()
-                .flat_map(|job| (0..job.ids.len()).map(|i| (job.epoch, job.first + i as u64, job.key(i))))
+                .flat_map(|job| {
+                    let samples = 10.min(23 - 10 * job.step) as usize;
+                    let first = 10 * job.step + worker_positions(samples, job.worker, 4).start as u64;
+                    (0..job.ids.len()).map(move |i| (job.epoch, first + i as u64, job.key(i)))
+                })
                 .collect();
             all.sort();
             all

@@ -115,8 +115,8 @@ impl Batch {
         &self.slot.samples.ids
     }
 
-    /// Returns the keys of the samples' random draws. The key is the sample's id. If the order repeats samples, it also
-    /// contains the number of the copy.
+    /// Returns the keys of the samples' random draws. The key is the sample's id. If the order repeats samples or draws
+    /// them from balanced classes, it also contains the number of the copy.
     pub fn keys(&self) -> &[u64] {
         &self.slot.samples.keys
     }

@@ -112,11 +112,13 @@ impl Piece {
     /// Until the piece gives the memory back, the slot's buffers must not move, and no other piece may have these
     /// samples.
     pub unsafe fn lend(&mut self, slot: &mut Slot, number: u64, index: usize, samples: Range<usize>, each: usize) {
-        let Job { epoch, step, worker, first, repeats, .. } = slot.job;
-        let mut ids = std::mem::take(&mut self.job.ids);
+        let Job { epoch, step, worker, .. } = slot.job;
+        let (mut ids, mut copies) = (std::mem::take(&mut self.job.ids), std::mem::take(&mut self.job.copies));
         ids.clear();
         ids.extend_from_slice(&slot.job.ids[samples.clone()]);
-        self.job = Job { epoch, step, worker, ids, first: first + samples.start as u64, repeats, ahead: Vec::new() };
+        copies.clear();
+        copies.extend_from_slice(slot.job.copies.get(samples.clone()).unwrap_or_default());
+        self.job = Job { epoch, step, worker, ids, copies, ahead: Vec::new() };
         (self.number, self.index) = (number, index);
         let values = samples.start * each..samples.end * each;
         let images = Part::of(&mut slot.images, values.clone());

@@ -115,9 +115,9 @@ impl TransformList {
                     None => bands.to_vec(),
                 });
             }
-            if dtype == Dtype::U8 && transform.keeps_bytes() && transforms.iter().any(|before| before.rescales()) {
+            if dtype == Dtype::U8 && transform.needs_byte_scale() && transforms.iter().any(|before| before.rescales()) {
                 return Err(fail(
-                    "it works on bytes, so it must come before normalize, standardize, scale and log1p"
+                    "it expects values from 0 to 255, so it must come before normalize, standardize, scale and log1p"
                         .to_string()
                         .into(),
                 ));

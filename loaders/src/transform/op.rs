@@ -50,10 +50,15 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
         false
     }
 
-    /// Returns true if the transform reads and writes bytes where images are bytes. It must then come before `normalize`
-    /// and `standardize`.
+    /// Returns true if the transform reads and writes bytes where images are bytes.
     fn keeps_bytes(&self) -> bool {
         false
+    }
+
+    /// Returns true if the transform expects values on the scale 0 to 255 where images are bytes. It must then come
+    /// before `normalize` and `standardize`.
+    fn needs_byte_scale(&self) -> bool {
+        self.keeps_bytes()
     }
 
     /// Returns true if the transform's results are no longer on the scale 0 to 255.

@@ -416,6 +416,11 @@ mod tests {
         ] {
             assert_mentions(&problem_at(1, &["flip", op], GREY), parts);
         }
+        for op in ["color_jitter(0.4, 0.4, 0.4, 0.1)", "lighting(0.1)", "cifar_distort", "inception_distort", "invert"]
+        {
+            let problem = problem_at(1, &["normalize(0.5, 0.25)", op], ImageSpec::new(6, 6, 3));
+            assert_mentions(&problem, &["0 to 255", "before normalize"]);
+        }
         let problem = problem_at(0, &["normalize"], ImageSpec::new(2, 2, 3));
         assert_mentions(&problem, &["dataset.json", "1", "3"]);
     }

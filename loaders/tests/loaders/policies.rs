@@ -101,8 +101,8 @@ fn arguments_out_of_range_are_refused_with_the_range_and_the_argument() {
         assert_mentions(problem, parts);
     }
     for (ops, parts) in [
-        (["normalize", "rand_augment"], &["bytes", "normalize", "standardize"][..]),
-        (["standardize", "invert"], &["bytes", "normalize", "standardize"]),
+        (["normalize", "rand_augment"], &["0 to 255", "normalize", "standardize"][..]),
+        (["standardize", "invert"], &["0 to 255", "normalize", "standardize"]),
         (["flip", "scale_jitter(8, 9)"], &["resizes", "first"]),
         (["scale_jitter(4, 9)", "random_crop(5)"], &["5x5", "short side", "4"]),
     ] {

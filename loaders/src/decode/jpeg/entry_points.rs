@@ -372,6 +372,32 @@ mod tests {
         assert!(excerpts > all / 2, "{excerpts} of {all}");
     }
 
+    /// Files with unusual sampling factors, which libjpeg-turbo reports as 4:4:4 or 4:4:0. Made by
+    /// `cjpeg -quality 60 -optimize -sample 2x1,2x1,2x1` and so on.
+    #[test]
+    fn crops_are_parts_of_images_with_any_sampling_factors() {
+        for name in ["2x1-2x1-2x1", "3x1-3x1-3x1", "2x2-2x1-2x1"] {
+            let path = format!("{}/tests/golden/sampling/{name}.jpg", env!("CARGO_MANIFEST_DIR"));
+            let file = std::fs::read(path).unwrap();
+            compare(&file, &entry_points(&file).unwrap_or_default(), 100);
+            let mut jpeg = Jpeg::new(Limits::DEFAULT).unwrap();
+            let need = |top, left, bottom, right| Need { region: Region { top, left, bottom, right }, shrink: 1.0 };
+            let (whole, expected) = decoded(&mut jpeg, &file, &[], need(0, 0, 61, 90));
+            assert_eq!((whole.rows, whole.columns), (61, 90));
+            for left in 0..80 {
+                let (part, pixels) = decoded(&mut jpeg, &file, &[], need(7, left, 50, left + 10));
+                for y in 7..50 {
+                    let row = |part: &Part| 3 * ((y - part.origin.0) * part.columns + left - part.origin.1);
+                    assert_eq!(
+                        pixels[row(&part)..][..30],
+                        expected[row(&whole)..][..30],
+                        "{name}: row {y} from {left}"
+                    );
+                }
+            }
+        }
+    }
+
     #[test]
     fn files_of_other_kinds_have_none() {
         for name in ["progressive", "cmyk"] {

@@ -39,6 +39,8 @@ pub(super) struct MarkerSummary {
     /// Total number of blocks that all scans go through.
     blocks: u64,
     pub components: usize,
+    /// Horizontal sampling factor of the finest component.
+    pub across: u64,
     pub turn: ExifOrientation,
 }
 
@@ -229,7 +231,8 @@ impl Frame {
             (true, true) => squares,
         };
         let (scans, blocks, turn) = (0, 0, ExifOrientation::default());
-        MarkerSummary { height, width, precision, lossless, scans, kept, blocks, components: self.count, turn }
+        let (components, across) = (self.count, self.finest().0);
+        MarkerSummary { height, width, precision, lossless, scans, kept, blocks, components, across, turn }
     }
 
     /// Records the bits that a scan sends. Returns the number of blocks that it goes through.

@@ -53,6 +53,8 @@ pub(crate) struct Header {
     space: i32,
     subsampling: i32,
     lossless: bool,
+    /// Number of columns of an iMCU.
+    columns: usize,
     pub cost: Cost,
     pub turn: ExifOrientation,
     /// True if the record has entry points that belong to the file.
@@ -93,15 +95,17 @@ impl Header {
     /// Returns the number of columns of an iMCU if parts of the image can be decoded, which requires a common chroma
     /// subsampling.
     fn block(&self) -> Option<usize> {
-        match self.subsampling {
-            _ if self.lossless => None,
-            raw::TJSAMP_TJSAMP_444 | raw::TJSAMP_TJSAMP_GRAY | raw::TJSAMP_TJSAMP_440 | raw::TJSAMP_TJSAMP_441 => {
-                Some(8)
-            }
-            raw::TJSAMP_TJSAMP_422 | raw::TJSAMP_TJSAMP_420 => Some(16),
-            raw::TJSAMP_TJSAMP_411 => Some(32),
-            _ => None,
-        }
+        let is_common = [
+            raw::TJSAMP_TJSAMP_444,
+            raw::TJSAMP_TJSAMP_422,
+            raw::TJSAMP_TJSAMP_420,
+            raw::TJSAMP_TJSAMP_GRAY,
+            raw::TJSAMP_TJSAMP_440,
+            raw::TJSAMP_TJSAMP_411,
+            raw::TJSAMP_TJSAMP_441,
+        ]
+        .contains(&self.subsampling);
+        (is_common && !self.lossless).then_some(self.columns)
     }
 }
 
@@ -129,7 +133,7 @@ impl Jpeg {
     pub fn header(&mut self, file: &[u8], entry_points: &[u8]) -> Result<Header, Fault> {
         let has_entry_points = entry_points::match_file(entry_points, file);
         let survey = MarkerSummary::read(file, has_entry_points).map_err(fault)?;
-        let MarkerSummary { height, width, precision, lossless, components, turn, .. } = survey;
+        let MarkerSummary { height, width, precision, lossless, components, across, turn, .. } = survey;
         if precision > 8 {
             return Err(fault(format!("its samples have {precision} bits; expected 8")));
         }
@@ -149,7 +153,10 @@ impl Jpeg {
             )));
         }
         let (space, subsampling) = (self.get(raw::TJPARAM_TJPARAM_COLORSPACE), self.get(raw::TJPARAM_TJPARAM_SUBSAMP));
-        Ok(Header { width, height, space, subsampling, lossless, cost, turn, has_entry_points })
+        // The factors are not implied by `subsampling`: libjpeg-turbo also reports 4:4:4 if all are 2x1. Those of a
+        // single component are ignored.
+        let columns = if components == 1 { 8 } else { 8 * across as usize };
+        Ok(Header { width, height, space, subsampling, lossless, columns, cost, turn, has_entry_points })
     }
 
     /// Decodes the part `need` of the file with the most recently read header into `pixels`, which can be reused.

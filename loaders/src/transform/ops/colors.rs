@@ -39,6 +39,10 @@ pub(super) fn build_color_jitter(arguments: &[f64], _context: Context<'_>) -> Re
 }
 
 impl Transform for ColorJitter {
+    fn needs_byte_scale(&self) -> bool {
+        true
+    }
+
     /// Draws the order with three swaps, then all four numbers, even those that are not used.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let mut order = [0, 1, 2, 3];
@@ -186,6 +190,10 @@ pub(super) fn build_lighting(arguments: &[f64], context: Context<'_>) -> Result<
 }
 
 impl Transform for Lighting {
+    fn needs_byte_scale(&self) -> bool {
+        true
+    }
+
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let ((a, b), (c, _)) = (draws.normals(), draws.normals());
         let alpha = [a, b, c].map(|z| f64::from(z) * self.std);

@@ -98,6 +98,10 @@ pub(super) fn build_cifar_distort(arguments: &[f64], _context: Context<'_>) -> R
 }
 
 impl Transform for CifarDistort {
+    fn needs_byte_scale(&self) -> bool {
+        true
+    }
+
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         if draws.unit() < 0.5 {
             image.flip_horizontally();
@@ -137,6 +141,10 @@ pub(super) fn build_inception_distort(arguments: &[f64], context: Context<'_>) -
 }
 
 impl Transform for InceptionDistort {
+    fn needs_byte_scale(&self) -> bool {
+        true
+    }
+
     /// Draws the order, then brightness, saturation, hue and contrast.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let contrast_last = draws.below(2) == 0;
