@@ -206,13 +206,14 @@ impl OutputLimit {
         self.check(dir, written, "take")
     }
 
-    /// Rejects a conversion before it writes anything if the estimated output is far above the limit.
+    /// Rejects a conversion before it writes anything if the estimated output is far above the limit. `needed` is the
+    /// estimate for all shards, including those that an earlier conversion has finished.
     ///
     /// # Errors
-    /// Returns an error if a quarter of the estimate exceeds the limit and the source's size is known or `--max-output` is set.
+    /// Returns an error if a quarter of the rest exceeds the limit and the source's size is known or `--max-output` is set.
     pub fn check_estimate(&self, dir: &Path, needed: u64) -> Result<(), Error> {
         let is_known = self.is_known || self.given.is_some();
-        if is_known { self.check(dir, needed / 4, "would take") } else { Ok(()) }
+        if is_known { self.check(dir, needed.saturating_sub(self.before) / 4, "would take") } else { Ok(()) }
     }
 
     fn check(&self, dir: &Path, written: u64, take: &str) -> Result<(), Error> {
@@ -285,6 +286,14 @@ mod tests {
             source: std::io::Error::from(std::io::ErrorKind::StorageFull),
         };
         assert!(matches!(explain_full(full, 1), Error::DiskFull { .. }));
+    }
+
+    #[test]
+    fn the_estimate_counts_only_shards_that_are_not_finished() {
+        let limit = OutputLimit::new(Some(11), None, 9);
+        assert!(limit.check_estimate(Path::new("out"), 10).is_ok());
+        let error = limit.check_estimate(Path::new("out"), 30).unwrap_err().to_string();
+        assert!(error.contains("would take"), "{error}");
     }
 }
 

@@ -4,7 +4,7 @@
 //! Each image is kept as 16 x 16 grey values (about 280 bytes). For each image only the nearest original in each
 //! earlier split is reported, so the report does not grow with the number of copies of one original.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::f32::consts::PI;
 use std::fmt::{self, Write};
 use std::path::Path;
@@ -59,16 +59,26 @@ impl Gallery {
         splits.sort_by_key(|(name, _)| rank(name));
         let mut found = Vec::new();
         for (at, (of, originals)) in splits.iter().enumerate() {
+            let originals = distinct(originals);
             let lookup = HashIndex::new(originals.iter().map(|picture| picture.thumbnail.hash()));
             for (split, pictures) in &splits[at + 1..] {
                 let tasks: Vec<&[Picture]> = pictures.chunks(TASK).collect();
-                let parts = pool::run(tasks.len(), jobs, |i| Ok(search(tasks[i], originals, &lookup)))?;
+                let parts = pool::run(tasks.len(), jobs, |i| Ok(search(tasks[i], &originals, &lookup)))?;
                 found.extend(parts.into_iter().flatten().map(|pair| pair.named(split, of)));
             }
         }
         found.sort_by(|a, b| (rank(&a.split), &a.split, a.number).cmp(&(rank(&b.split), &b.split, b.number)));
         Ok(found)
     }
+}
+
+/// Returns the pictures in order, without those whose bytes equal an earlier picture's. These could only be found at the
+/// same distance, and many equal pictures, such as blank ones, would make the search slow.
+fn distinct(pictures: &[Picture]) -> Vec<&Picture> {
+    let (mut seen, mut all) = (HashSet::new(), pictures.iter().collect::<Vec<_>>());
+    all.sort_by_key(|picture| picture.number);
+    all.retain(|picture| seen.insert((picture.bytes, &picture.thumbnail)));
+    all
 }
 
 /// Returns the position of a split in the order training, model selection, final scoring.
@@ -102,11 +112,11 @@ impl CopyPair<'_> {
 }
 
 /// Returns the nearest original of each image that has one.
-fn search<'a>(pictures: &'a [Picture], originals: &'a [Picture], lookup: &HashIndex) -> Vec<CopyPair<'a>> {
+fn search<'a>(pictures: &'a [Picture], originals: &[&'a Picture], lookup: &HashIndex) -> Vec<CopyPair<'a>> {
     let nearest = |copy: &'a Picture| {
         let mut best: Option<CopyPair<'a>> = None;
         lookup.near(copy.thumbnail.hash(), |at| {
-            let original = &originals[at];
+            let original = originals[at];
             let found =
                 if same_bytes(copy, original) { Some(0.0) } else { copy.thumbnail.difference(&original.thumbnail) };
             if let Some(difference) = found
@@ -356,7 +366,7 @@ static COSINES: LazyLock<[[f32; SIDE]; WAVES]> = LazyLock::new(|| {
 });
 
 /// The mean grey value of each cell in a 16 x 16 grid over the image.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct GreyThumbnail([u8; AREA]);
 
 /// The overlap of a pixel with a cell along one axis. `weight` is the length of the overlap in cells.

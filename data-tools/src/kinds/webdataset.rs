@@ -440,7 +440,8 @@ struct Json {
 
 fn json(text: &str) -> Result<Json, String> {
     let object: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("not valid JSON ({e})"))?;
-    let found = KEYS.iter().find_map(|key| Some((*key, object.get(key)?))).filter(|(_, value)| !value.is_null());
+    let value = |key: &&'static str| Some((*key, object.get(*key).filter(|value| !value.is_null())?));
+    let found = KEYS.iter().find_map(value);
     if let Some((key, value)) = found {
         let wrong = || format!("`{key}` is {value}; expected an integer or a name");
         let label = Label::from_json(value).ok_or_else(wrong)?;

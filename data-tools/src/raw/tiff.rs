@@ -139,8 +139,8 @@ fn opened(file: &[u8]) -> Option<Decoder<Cursor<&[u8]>>> {
 }
 
 impl Layout {
-    /// Reads the current page's directory. Without `reads_nodata`, ignores an unreadable nodata value.
-    fn read(decoder: &mut Decoder<Cursor<&[u8]>>, file: &[u8], reads_nodata: bool) -> Result<Self, String> {
+    /// Reads the current page's directory. If the user gives a nodata value, uses it instead of the file's.
+    fn read(decoder: &mut Decoder<Cursor<&[u8]>>, file: &[u8], given_nodata: Option<f64>) -> Result<Self, String> {
         let (width, height) = decoder.dimensions().map_err(fault)?;
         let mut numbers = |tag| decoder.find_tag_unsigned_vec::<u64>(tag).map_err(fault);
         let mut one =
@@ -161,7 +161,10 @@ impl Layout {
         };
         let (offsets, sizes) = (numbers(offsets)?.unwrap_or_default(), numbers(sizes)?.unwrap_or_default());
         let nodata = decoder.find_tag(Tag::GdalNodata).ok().flatten().and_then(|tag| tag.into_string().ok());
-        let nodata = nodata.filter(|_| reads_nodata).map_or(Ok(None), |text| parse_nodata(&text))?;
+        let nodata = match (given_nodata, nodata) {
+            (None, Some(text)) => parse_nodata(&text)?,
+            (given, _) => given,
+        };
         super::check_bands(bands)?;
         let refused = |what: String, cure: &str| Err(format!("a TIFF {what}, which cannot be read; save it {cure}"));
         match colours as u16 {

@@ -137,6 +137,16 @@ fn tables_name_their_labels() {
     convert("csv", &temp.path("t/metadata.jsonl"), &temp.path("d"), &options()).unwrap();
     assert_eq!(images(&temp.path("d"), "train").iter().map(|i| i.class.as_str()).collect::<Vec<_>>(), ["1", "0"]);
     refused("folder", &temp.path("t"), &options(), &["metadata.jsonl", "convert csv"]);
+    // The first object's keys are the columns, so it must have the key of the split.
+    let lines = |first: &str| {
+        let second = r#"{"label": 1, "file_name": "1.png", "Split": "test"}"#;
+        format!("{{\"file_name\": \"0.png\", \"label\": 1{first}}}\n{second}\n")
+    };
+    fs::write(temp.path("t/metadata.jsonl"), lines("")).unwrap();
+    refused("csv", &temp.path("t/metadata.jsonl"), &options(), &["metadata.jsonl: line 2", "no key `Split`", "null"]);
+    fs::write(temp.path("t/metadata.jsonl"), lines(", \"Split\": null")).unwrap();
+    let made = convert("csv", &temp.path("t/metadata.jsonl"), &temp.path("e"), &options()).unwrap();
+    assert_eq!((made.manifest.splits["train"].count, made.manifest.splits["test"].count), (1, 1));
 }
 
 fn record(label: i64, text: &'static str) -> Foreign {

@@ -48,6 +48,13 @@ fn strips_tiles_planes_and_pages() {
     let file = tiff(&[TiffPage { tags: &tiled, chunks: &sparse, is_tiled: true }], None);
     let image = one("s.tif", &file, &RawOptions::default()).unwrap();
     assert_eq!((image.bytes[..40] == expected[..40], &image.bytes[42..44]), (true, &[0, 0][..]));
+    // If there is a nodata value, the tile has no data. The value may come from the file or from the user.
+    let with_tag = [&tiled[..], &[(42113, Tag::Text("9"))]].concat();
+    let tagged = tiff(&[TiffPage { tags: &with_tag, chunks: &sparse, is_tiled: true }], None);
+    for (file, given, expected) in [(&tagged, None, 9), (&file, Some(8.0), 8), (&tagged, Some(8.0), 8)] {
+        let image = one("n.tif", file, &RawOptions { nodata: given, ..RawOptions::default() }).unwrap();
+        assert_eq!((image.nodata, &image.bytes[42..44]), (Some(f64::from(expected)), &[expected, 0][..]));
+    }
 
     // Predictor 2 in two strips with two rows each.
     let predicted = |rows: std::ops::Range<u16>| {

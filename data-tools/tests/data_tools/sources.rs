@@ -65,8 +65,13 @@ fn members(list: &[(&str, &[u8])]) -> Vec<u8> {
 fn labels_in_json_and_names_as_labels() {
     let temp = Temp::new();
     let (a, b) = (png(9, 9, 1), jpeg(9, 9, 2));
-    let list: [(&str, &[u8]); 5] =
-        [("0.png", &a), ("0.json", br#"{"label": "dog", "x": 1}"#), ("1.jpg", &b), ("1.cls", b"cat\n"), ("__x__", b"")];
+    let list: [(&str, &[u8]); 5] = [
+        ("0.png", &a),
+        ("0.json", br#"{"label": null, "cls": "dog"}"#),
+        ("1.jpg", &b),
+        ("1.cls", b"cat\n"),
+        ("__x__", b""),
+    ];
     write(&temp.path("t.tar"), &members(&list));
     let made = convert("webdataset", &temp.path("t.tar"), &temp.path("out"), &options()).unwrap();
     assert_eq!(made.manifest.classes, ["cat", "dog"]);

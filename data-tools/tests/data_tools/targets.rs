@@ -14,7 +14,7 @@ use data_tools::{
     sample, split, stats, verify,
 };
 use loaders::{Dataset, LabelKind};
-use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int32Type};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
@@ -311,6 +311,44 @@ fn parquet_columns_with_numbers() {
     let skipped = fs::read_to_string(temp.path("some/skipped.txt")).unwrap();
     for part in ["row 2: column `dose`: expected a finite number, got NaN", "row 3: column `dose`: 1"] {
         assert!(skipped.contains(part), "{skipped}");
+    }
+}
+
+/// A column's logical type says what its integers mean.
+#[test]
+fn parquet_columns_with_logical_types() {
+    let temp = Temp::new();
+    let src = temp.path("train-00000-of-00001.parquet");
+    let schema = "message rows { required group image { required binary bytes; } required int32 large (UINT_32); \
+                  required int64 price (DECIMAL(9, 2)); required int32 day (DATE); \
+                  required int64 at (TIMESTAMP(NANOS, true)); }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let file = fs::File::create(&src).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(WriterProperties::default())).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&[png(8, 9, 1).into()], None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int32Type>().write_batch(&[-2], None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int64Type>().write_batch(&[1234], None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int32Type>().write_batch(&[20_000], None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int64Type>().write_batch(&[1], None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+    convert("parquet", &src, &temp.path("out"), &options(&["large"])).unwrap();
+    let found: Vec<Vec<f32>> = records(&temp.path("out"), "train").into_values().collect();
+    assert_eq!(found, [[4_294_967_294_u32 as f32]]);
+    for (name, kind) in [("price", "DECIMAL"), ("day", "DATE"), ("at", "times")] {
+        let error = convert("parquet", &src, &temp.path("none"), &options(&[name])).unwrap_err();
+        mentions(error, &[&format!("column `{name}` (--targets)"), kind, "cast the column to DOUBLE"]);
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ::parquet::basic::{Compression, Type};
+use ::parquet::basic::{Compression, ConvertedType, LogicalType, Type};
 use ::parquet::column::reader::ColumnReaderImpl;
 use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use ::parquet::errors::{ParquetError, Result};
@@ -40,6 +40,8 @@ pub(crate) type Images = Vec<Option<ByteArray>>;
 struct Column {
     at: usize,
     kind: Type,
+    /// True if its integers are unsigned.
+    is_unsigned: bool,
 }
 
 /// A table of images and labels.
@@ -116,7 +118,7 @@ fn find(
             format!("the column `{}` contains {got}; expected {what}, one per row", all[at]),
         ));
     }
-    Ok(Column { at, kind })
+    Ok(Column { at, kind, is_unsigned: false })
 }
 
 /// Finds a column with numbers.
@@ -127,17 +129,32 @@ fn find_target(path: &Path, metadata: &ParquetMetaData, name: &str) -> Result<Co
         let what = format!("there is no column `{}` (--targets), only {}", printable(name), text::first(&all));
         return Err(Error::input(path, what));
     };
-    let kind = columns[at].physical_type();
-    let is_number = matches!(kind, Type::INT32 | Type::INT64 | Type::FLOAT | Type::DOUBLE);
-    match is_number && columns[at].max_rep_level() == 0 {
-        true => Ok(Column { at, kind }),
-        false => {
-            let got = if columns[at].max_rep_level() > 0 { "lists".into() } else { format!("values of type {kind}") };
-            let what =
-                format!("the column `{}` (--targets) contains {got}; expected a number per row", printable(name));
-            Err(Error::input(path, what))
-        }
-    }
+    let (kind, converted) = (columns[at].physical_type(), columns[at].converted_type());
+    let is_time = matches!(columns[at].logical_type_ref(), Some(LogicalType::Time(_) | LogicalType::Timestamp(_)));
+    let got = match kind {
+        _ if columns[at].max_rep_level() > 0 => "lists".to_string(),
+        _ if is_time => "times".to_string(),
+        Type::INT32 | Type::INT64 => match converted {
+            ConvertedType::DECIMAL
+            | ConvertedType::DATE
+            | ConvertedType::TIME_MILLIS
+            | ConvertedType::TIME_MICROS
+            | ConvertedType::TIMESTAMP_MILLIS
+            | ConvertedType::TIMESTAMP_MICROS => format!("values of type {converted}"),
+            _ => {
+                let unsigned =
+                    [ConvertedType::UINT_8, ConvertedType::UINT_16, ConvertedType::UINT_32, ConvertedType::UINT_64];
+                return Ok(Column { at, kind, is_unsigned: unsigned.contains(&converted) });
+            }
+        },
+        Type::FLOAT | Type::DOUBLE => return Ok(Column { at, kind, is_unsigned: false }),
+        _ => format!("values of type {kind}"),
+    };
+    let what = format!(
+        "the column `{}` (--targets) contains {got}; expected a number per row: cast the column to DOUBLE",
+        printable(name)
+    );
+    Err(Error::input(path, what))
 }
 
 /// Finds the text column with class names.
@@ -145,7 +162,7 @@ fn names(metadata: &ParquetMetaData) -> Option<Column> {
     let columns = metadata.file_metadata().schema_descr().columns();
     let at = NAMES.iter().find_map(|name| columns.iter().position(|column| column.path().string() == *name))?;
     let is_text = columns[at].physical_type() == Type::BYTE_ARRAY && columns[at].max_rep_level() == 0;
-    is_text.then_some(Column { at, kind: Type::BYTE_ARRAY })
+    is_text.then_some(Column { at, kind: Type::BYTE_ARRAY, is_unsigned: false })
 }
 
 /// Runs `read`. Converts its error, or a panic of the crate, to an error that names the part.
@@ -244,6 +261,12 @@ impl Table {
 
     fn group_numbers(&self, group: usize, column: Column, copied: &mut u64) -> Result<Vec<Option<f64>>, ParquetError> {
         match column.kind {
+            Type::INT32 if column.is_unsigned => {
+                self.values::<Int32Type, _>(group, column, copied, |v| Ok((0, (v as u32).into())))
+            }
+            Type::INT64 if column.is_unsigned => {
+                self.values::<Int64Type, _>(group, column, copied, |v| Ok((0, v as u64 as f64)))
+            }
             Type::INT32 => self.values::<Int32Type, _>(group, column, copied, |v| Ok((0, v.into()))),
             Type::INT64 => self.values::<Int64Type, _>(group, column, copied, |v| Ok((0, v as f64))),
             Type::FLOAT => self.values::<FloatType, _>(group, column, copied, |v| Ok((0, v.into()))),

@@ -172,6 +172,16 @@ impl TableBuilder<'_> {
                     ),
                 ));
             };
+            let names_split =
+                |key: &&String| [SPLIT, IS_VALID].concat().iter().any(|word| key.eq_ignore_ascii_case(word));
+            if let (None, Some(key)) = (columns.split, object.keys().find(names_split)) {
+                let what = format!(
+                    "line {line}: the first object has no key `{}`, so its split is unknown; add the key there, with null \
+                     for the default",
+                    printable(key)
+                );
+                return Err(Error::input(path, what));
+            }
             let record: StringRecord = keys.iter().map(|key| object.get(key).map_or_else(String::new, field)).collect();
             self.push(&record, line, columns)?;
         }

@@ -115,7 +115,7 @@ impl<'a> Pages<'a> {
     }
 
     fn layout(&mut self, options: &RawOptions) -> Result<Layout, String> {
-        let layout = Layout::read(&mut self.decoder, self.file, options.nodata.is_none())?;
+        let layout = Layout::read(&mut self.decoder, self.file, options.nodata)?;
         self.memory += (layout.places.len() * size_of::<(u64, u64)>()) as u64;
         self.check()?;
         Ok(layout)

@@ -1,6 +1,7 @@
 //! Builds TIFF files with any tags, strips and tiles.
 
 /// The value of a tag.
+#[derive(Clone)]
 pub enum Tag<'a> {
     Short(&'a [u16]),
     Long(&'a [u32]),
