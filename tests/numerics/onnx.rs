@@ -19,7 +19,7 @@ use net::{
 };
 use training::train::save::model::layers;
 
-use support::numerics::{cpu, noise};
+use support::numerics::{cpu, largest, noise};
 
 /// Batch size.
 const IMAGES: usize = 2;
@@ -158,8 +158,11 @@ fn serving(net: &NetSpec) -> BTreeSet<(String, Vec<usize>)> {
 #[track_caller]
 fn assert_near(what: &str, got: &[f32], want: &[f32], tolerance: f32) {
     let size = want.iter().fold(0f32, |most, v| most.max(v.abs())).max(1.0);
-    let far = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
-    assert!(got.len() == want.len() && far <= tolerance * size, "{what}: difference {far}, largest value {size}");
+    let far = largest(got.iter().zip(want).map(|(a, b)| f64::from(a - b)));
+    assert!(
+        got.len() == want.len() && far <= f64::from(tolerance * size),
+        "{what}: difference {far}, largest value {size}"
+    );
 }
 
 #[test]

@@ -154,6 +154,36 @@ fn an_onnx_file_is_trained_on_from_its_weights() {
     run(0, &["eval", &on.out, "--data", &on.data]).succeeded();
 }
 
+/// Windows that are shifted, or that span the plane, are fixed in an ONNX graph, but would differ at another image size.
+#[test]
+fn an_onnx_file_with_windows_needs_its_own_image_size() {
+    let text = r#"
+input = [1, 28, 28]
+classes = 10
+nodes = [
+    { name = "patches", op = "conv", channels = 8, kernel = 4, stride = 4, bias = true },
+    { name = "qkv", op = "conv", channels = 24, kernel = 1, bias = true },
+    { name = "attention", op = "attention", heads = 2, window = 7, position_bias = "table" },
+    { name = "avgpool", op = "avgpool" },
+    { name = "flatten", op = "flatten" },
+    { name = "head", op = "linear", features = "classes" },
+]
+"#;
+    let setting = setting("own.toml", text);
+    setting.train(0, &["--max-steps", "1"]).succeeded();
+    run(0, &["export", &setting.out, "--to", "onnx", "-o", &setting.folder.at("own.onnx")]).succeeded();
+    setting.folder.write("recipe.toml", &recipe("own.onnx"));
+    let other = SmallRun { out: setting.folder.at("other"), ..setting };
+    let larger = [
+        "--set",
+        "augment.train=[\"resize(56)\", \"normalize\"]",
+        "--set",
+        "augment.eval=[\"resize(56)\", \"normalize\"]",
+    ];
+    other.refused(2, &larger, &["own.onnx", "attention in windows", "1x28x28", "1x56x56", "augment.train"]);
+    other.train(0, &["--max-steps", "1"]).succeeded();
+}
+
 #[test]
 fn models_shows_files_too() {
     let setting = setting("own.toml", &lenet());

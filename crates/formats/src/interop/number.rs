@@ -55,6 +55,23 @@ impl Number {
             Self::Bool => each(bytes, |[b]| f32::from(u8::from(b != 0))),
         }
     }
+
+    /// Decodes all values of an integer type or of bool, or returns `None` for other types. Ignores an incomplete value
+    /// at the end.
+    pub fn integers(self, bytes: &[u8]) -> Option<Vec<i64>> {
+        Some(match self {
+            Self::F64 | Self::F32 | Self::F16 | Self::Bf16 => return None,
+            Self::I64 => each(bytes, i64::from_le_bytes),
+            Self::I32 => each(bytes, |b| i32::from_le_bytes(b).into()),
+            Self::I16 => each(bytes, |b| i16::from_le_bytes(b).into()),
+            Self::I8 => each(bytes, |b| i8::from_le_bytes(b).into()),
+            Self::U64 => each(bytes, |b| u64::from_le_bytes(b) as i64),
+            Self::U32 => each(bytes, |b| u32::from_le_bytes(b).into()),
+            Self::U16 => each(bytes, |b| u16::from_le_bytes(b).into()),
+            Self::U8 => each(bytes, |b| u8::from_le_bytes(b).into()),
+            Self::Bool => each(bytes, |[b]| (b != 0).into()),
+        })
+    }
 }
 
 impl fmt::Display for Number {
@@ -78,7 +95,7 @@ impl fmt::Display for Number {
     }
 }
 
-fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+fn each<const N: usize, T>(bytes: &[u8], value: impl Fn([u8; N]) -> T) -> Vec<T> {
     bytes.as_chunks::<N>().0.iter().map(|one| value(*one)).collect()
 }
 
@@ -97,5 +114,14 @@ mod tests {
         assert_eq!(Number::U8.values(&[255, 0]), [255.0, 0.0]);
         assert_eq!(Number::I8.values(&[255]), [-1.0]);
         assert_eq!(Number::Bool.values(&[0, 1, 7]), [0.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn integers_keep_all_digits() {
+        assert_eq!(Number::I32.integers(&(i32::MIN + 1).to_le_bytes()), Some(vec![-2_147_483_647]));
+        assert_eq!(Number::U32.integers(&u32::MAX.to_le_bytes()), Some(vec![4_294_967_295]));
+        assert_eq!(Number::I8.integers(&[255, 1]), Some(vec![-1, 1]));
+        assert_eq!(Number::Bool.integers(&[0, 7]), Some(vec![0, 1]));
+        assert_eq!(Number::F16.integers(&[0, 0x3e]), None);
     }
 }

@@ -15,7 +15,7 @@ const EXTRA_READS: u64 = 1 << 20;
 
 /// Maximum number of group members and strings that are kept in memory, where each needs several times its size in the
 /// file. trireme writes three for a tensor and two for a class.
-const MAX_PARTS: u64 = 1 << 20;
+const MAX_PARTS: u64 = 1 << 22;
 
 /// Bytes to read at once from an array.
 const READ_SIZE: usize = 1 << 20;

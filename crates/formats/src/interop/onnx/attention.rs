@@ -8,6 +8,7 @@ use super::axes::{Axes, Axis, Dimension, Stride, channels, size};
 use super::build::{Build, Part, Scores, Value, Weight};
 use super::graph::Node;
 use super::terms::Terms;
+use super::value::Size;
 
 const SUPPORTED: &str = "supported is softmax(factor * Q * K + bias) * V over all positions or in windows, where the bias only depends on \
                          the head and on the row and column difference, and only shifted windows have a mask";
@@ -322,7 +323,8 @@ pub(crate) fn operator<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Val
     let (flat, varies) = (parts[0].1.axes.len() == 3, build.images().is_none());
     for ((_, axes), heads) in parts.iter_mut().zip(["q_num_heads", "kv_num_heads", "kv_num_heads"]) {
         if let [images, tokens, _] = axes.sizes()[..] {
-            let split = axes.clone().reshaped(&[images, tokens, Some(node.int(heads, 0)), Some(-1)], varies)?;
+            let split =
+                axes.clone().reshaped(&[images, tokens, Size::Number(node.int(heads, 0)), Size::Number(-1)], varies)?;
             *axes = split.transposed(&[0, 2, 1, 3])?;
         }
     }
@@ -334,7 +336,7 @@ pub(crate) fn operator<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Val
     let (id, mut axes) = attended(build, node, &scores, &values)?;
     if flat {
         let shape = build.shapes[id.0];
-        let sizes = [None, Some(shape.plane() as i64), Some(shape.c as i64)];
+        let sizes = [Size::N, Size::Number(shape.plane() as i64), Size::Number(shape.c as i64)];
         axes = axes.transposed(&[0, 2, 1, 3])?.reshaped(&sizes, varies)?;
     }
     build.settled(node.label(), id, axes)

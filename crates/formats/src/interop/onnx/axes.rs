@@ -4,6 +4,8 @@ use std::rc::Rc;
 
 use net::Shape;
 
+use super::value::Size;
+
 /// Order of the dimensions in the graph, for a whole tensor of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
@@ -20,6 +22,11 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
+    /// Returns true if the network and the graph have the features of a vector in different orders.
+    pub fn is_reordered(self) -> bool {
+        matches!(self, Self::FlatLast(shape) if shape.plane() != 1)
+    }
+
     pub fn rank(self) -> i64 {
         match self {
             Self::Image | Self::Last => 4,
@@ -160,9 +167,12 @@ impl Axes {
         self
     }
 
-    /// Returns the sizes of all axes. `None` stands for an axis with the images.
-    pub fn sizes(&self) -> Vec<Option<i64>> {
-        let size = |axis: &Axis| (!has_images(axis)).then(|| size(axis) as i64);
+    /// Returns the sizes of all axes.
+    pub fn sizes(&self) -> Vec<Size> {
+        let size = |axis: &Axis| match axis.iter().find(|stride| stride.of == Dimension::Images) {
+            Some(images) => Size::Images((size(axis) / images.size.max(1)) as i64),
+            None => Size::Number(size(axis) as i64),
+        };
         self.axes.iter().map(size).collect()
     }
 
@@ -190,14 +200,11 @@ impl Axes {
         Ok(self)
     }
 
-    /// Splits and joins dimensions. A size of `None` or -1 is computed from the other sizes. `varies` says that the graph
-    /// accepts any number of images.
-    pub fn reshaped(mut self, sizes: &[Option<i64>], varies: bool) -> Result<Self, String> {
+    /// Splits and joins dimensions. A size of -1 is computed from the other sizes. `varies` says that the graph accepts
+    /// any number of images.
+    pub fn reshaped(mut self, sizes: &[Size], varies: bool) -> Result<Self, String> {
         let refuse = || {
-            let show = |sizes: &[Option<i64>]| {
-                let shown: Vec<String> = sizes.iter().map(|n| n.map_or("N".into(), |n| n.to_string())).collect();
-                shown.join(", ")
-            };
+            let show = |sizes: &[Size]| sizes.iter().map(Size::to_string).collect::<Vec<_>>().join(", ");
             format!(
                 "it reshapes [{}] to [{}], which does not keep whole dimensions together",
                 show(&self.sizes()),
@@ -208,28 +215,28 @@ impl Axes {
         rest.reverse();
         let images = rest.iter().find(|stride| stride.of == Dimension::Images).map_or(1, |stride| stride.size);
         let total: usize = rest.iter().map(|stride| stride.size).product();
-        let open = |size: &Option<i64>| matches!(size, None | Some(-1));
-        let unknown = sizes.iter().filter(|size| open(size)).count();
-        // if two sizes are unknown, `None` is the number of images, and -1 is computed
-        let known = |size: &Option<i64>| match size {
-            None if unknown == 2 => Some(images),
-            None | Some(-1) => None,
-            Some(n) => Some(usize::try_from(*n).unwrap_or(0)),
+        let known = |size: &Size| match *size {
+            Size::Number(-1) | Size::Unknown => None,
+            Size::Number(n) => Some(usize::try_from(n).unwrap_or(0)),
+            Size::Images(k) => Some(usize::try_from(k).ok().and_then(|k| k.checked_mul(images)).unwrap_or(0)),
         };
+        let unknown = sizes.iter().filter(|size| known(size).is_none()).count();
+        let depends_on_images = |size: &Size| !matches!(size, Size::Number(n) if *n != -1);
         let others = sizes.iter().filter_map(known).try_fold(1usize, |product, n| product.checked_mul(n));
         let missing = others.filter(|others| *others > 0 && total.is_multiple_of(*others)).ok_or_else(refuse)?;
         let missing = total / missing;
-        if sizes.iter().filter(|size| known(size).is_none()).count() > 1 || (unknown == 0 && missing != 1) {
+        if unknown > 1 || (unknown == 0 && missing != 1) {
             return Err(refuse());
         }
         let mut axes = Vec::new();
         // files that were exported with one image have 1 instead of their number, mostly in front
-        let may_have_images = |place: usize| !varies || place == 0 || sizes.get(place).is_some_and(open);
+        let may_have_images = |place: usize| !varies || place == 0 || sizes.get(place).is_some_and(depends_on_images);
         for (place, size) in sizes.iter().enumerate() {
             let own = may_have_images(place);
             let mut axis = taken(&mut rest, known(size).unwrap_or(missing), own).ok_or_else(refuse)?;
             // a single image between two axes belongs to the first one, so that the channels have an axis of their own
-            let stays = (!varies || open(size)) && (place + 2 >= sizes.len() || !may_have_images(place + 1));
+            let stays =
+                (!varies || depends_on_images(size)) && (place + 2 >= sizes.len() || !may_have_images(place + 1));
             let next = rest.last().filter(|next| next.of == Dimension::Images && next.size == 1);
             if let (true, Some(single)) = (stays && known(size) != Some(1), next.copied()) {
                 rest.pop();
@@ -429,8 +436,15 @@ mod tests {
             .collect()
     }
 
-    fn known(sizes: &[i64]) -> Vec<Option<i64>> {
-        sizes.iter().copied().map(Some).collect()
+    fn known(sizes: &[i64]) -> Vec<Size> {
+        sizes.iter().copied().map(Size::Number).collect()
+    }
+
+    /// Returns the sizes of a tensor whose axis `at` is the images.
+    fn with_images(sizes: &[i64], at: usize) -> Vec<Size> {
+        let mut sizes = known(sizes);
+        sizes.insert(at, Size::N);
+        sizes
     }
 
     /// Each operation moves elements as it does in NumPy: the values are computed with plain loops.
@@ -443,14 +457,14 @@ mod tests {
         let channels_last: Vec<(usize, usize)> = (0..6).flat_map(|p| (0..12).map(move |c| (c, p))).collect();
         assert_eq!((elements(&tokens), tokens.layout(SHAPE)), (channels_last, Some(Layout::Tokens)));
         // queries, keys and values of two heads: (N, 6, 3, 2, 2) to (3, N, 2, 6, 2)
-        let parts = tokens.reshaped(&[None, Some(6), Some(3), Some(2), Some(-1)], true).unwrap();
+        let parts = tokens.reshaped(&with_images(&[6, 3, 2, -1], 0), true).unwrap();
         let parts = parts.transposed(&[2, 0, 3, 1, 4]).unwrap();
-        assert_eq!(parts.sizes(), [Some(3), None, Some(2), Some(6), Some(2)]);
+        assert_eq!(parts.sizes(), with_images(&[3, 2, 6, 2], 1));
         let keys = parts.selected(0, 1).unwrap();
         let expected: Vec<(usize, usize)> =
             (0..2).flat_map(|head| (0..6).flat_map(move |p| (0..2).map(move |d| (4 + 2 * head + d, p)))).collect();
         assert_eq!(elements(&keys), expected);
-        let joined = keys.transposed(&[0, 2, 1, 3]).unwrap().reshaped(&[None, Some(6), Some(4)], true).unwrap();
+        let joined = keys.transposed(&[0, 2, 1, 3]).unwrap().reshaped(&with_images(&[6, 4], 0), true).unwrap();
         assert_eq!((joined.axes[2].clone(), joined.first_channel), (channels(4), 4));
         let squeezed = joined.clone().unsqueezed(&[0, -1]).unwrap().squeezed(&[4, 0]).unwrap();
         assert_eq!(squeezed, joined);
@@ -478,7 +492,7 @@ mod tests {
         let tokens = |count| Axes::of(Layout::Tokens, SHAPE, count).unwrap();
         // with a fixed number, they can be joined with any axis
         let first = tokens(1).transposed(&[1, 0, 2]).unwrap().reshaped(&known(&[6, 3, 4]), false).unwrap();
-        assert_eq!(first.sizes(), [Some(6), None, Some(4)]);
+        assert_eq!(first.sizes(), [Size::Number(6), Size::Images(3), Size::Number(4)]);
         let back = first.reshaped(&known(&[6, 1, 12]), false).unwrap().transposed(&[1, 0, 2]).unwrap();
         assert_eq!(back, tokens(1));
         // rows of a matrix
@@ -486,26 +500,40 @@ mod tests {
         let rows = first.clone().reshaped(&known(&[6, 12]), false).unwrap();
         assert!(rows.has_last(12));
         assert_eq!(rows.reshaped(&known(&[6, 1, 12]), false).unwrap(), first);
-        let rows = first.clone().reshaped(&[None, Some(12)], true).unwrap();
+        let rows = first.clone().reshaped(&[Size::Images(6), Size::Number(12)], true).unwrap();
         assert!(rows.has_last(12));
-        assert_eq!(rows.reshaped(&[Some(6), None, Some(12)], true).unwrap(), first);
+        assert_eq!(rows.reshaped(&with_images(&[6, 12], 1), true).unwrap(), first);
         let rows = tokens(2).reshaped(&known(&[12, 12]), false).unwrap();
         assert_eq!(rows.clone().reshaped(&known(&[2, 6, 12]), false).unwrap(), tokens(2));
         assert!(rows.reshaped(&known(&[3, 4, 12]), false).is_err());
         let varies = tokens(1).transposed(&[1, 0, 2]).unwrap();
         assert!(varies.clone().reshaped(&known(&[6, 3, 4]), true).is_err());
-        assert!(varies.reshaped(&[Some(6), None, Some(4)], true).is_ok());
-        for sizes in
-            [&[None, None, None][..], &[Some(1), Some(5), Some(-1)], &[Some(0), Some(72)], &[Some(1), Some(71)]]
-        {
-            assert!(tokens(1).reshaped(sizes, true).is_err(), "{sizes:?}");
+        assert!(varies.reshaped(&[Size::Number(6), Size::Images(3), Size::Number(4)], true).is_ok());
+        for sizes in [&[1, 5, -1][..], &[0, 72], &[1, 71], &[-1, -1, 12]] {
+            assert!(tokens(1).reshaped(&known(sizes), true).is_err(), "{sizes:?}");
+        }
+        for sizes in [[Size::N; 3], [Size::Unknown, Size::Number(-1), Size::Number(12)]] {
+            assert!(tokens(1).reshaped(&sizes, true).is_err(), "{sizes:?}");
+        }
+    }
+
+    /// Rows of an image as sequences: (N, H, W, C) to (N H, W, C).
+    #[test]
+    fn a_multiple_of_the_images_is_not_their_number() {
+        for count in [1, 2] {
+            let last = Axes::of(Layout::Last, SHAPE, count).unwrap();
+            let rows = last.clone().reshaped(&[Size::Images(2), Size::Number(-1), Size::Number(12)], true).unwrap();
+            assert_eq!(rows.sizes(), [Size::Images(2), Size::Number(3), Size::Number(12)]);
+            let whole = last.reshaped(&[Size::N, Size::Number(-1), Size::Number(12)], true).unwrap();
+            assert_eq!(whole.sizes(), with_images(&[6, 12], 0));
+            assert_eq!(rows.reshaped(&with_images(&[2, 3, -1], 0), true).unwrap().layout(SHAPE), Some(Layout::Last));
         }
     }
 
     #[test]
     fn groups_and_shuffles_are_recognised() {
         let image = Axes::of(Layout::Image, SHAPE, 1).unwrap();
-        let grouped = |groups| image.clone().reshaped(&[None, Some(groups), Some(-1)], true).unwrap();
+        let grouped = |groups| image.clone().reshaped(&with_images(&[groups, -1], 0), true).unwrap();
         assert_eq!([1, 4, 12].map(|count| grouped(count).groups(SHAPE)), [Some(1), Some(4), Some(12)]);
         assert_eq!((grouped(24).groups(SHAPE), image.groups(SHAPE)), (None, None));
         let blocks = image.clone().reshaped(&known(&[1, 3, 4, 2, 3]), true).unwrap();

@@ -89,7 +89,9 @@ impl<'a> Build<'a> {
     pub fn set(&mut self, node: &Node<'a>, name: &'a str, value: Value) {
         if let Some(id) = value.tensor() {
             let same = |input: &&&str| self.values.get(**input).and_then(Value::tensor) == Some(id);
-            let read = node.inputs.iter().filter(same).count();
+            // a node with several outputs reads its inputs only once
+            let is_first = node.outputs.iter().find(|output| !output.is_empty()) == Some(&name);
+            let read = if is_first { node.inputs.iter().filter(same).count() } else { 0 };
             self.readers.name(id, name, read);
         }
         self.values.insert(name, value);
@@ -540,7 +542,7 @@ pub(crate) fn each_channel(channels: usize) -> Conv {
 }
 
 fn rearranged(shape: Shape, axes: &Axes) -> String {
-    let sizes: Vec<String> = axes.sizes().iter().map(|n| n.map_or("N".into(), |n| n.to_string())).collect();
+    let sizes: Vec<String> = axes.sizes().iter().map(ToString::to_string).collect();
     format!(
         "its input is a tensor of {shape} whose dimensions are rearranged to ({}), which only attention, functions of single elements, \
          normalizations and matrix products over all channels may read",

@@ -205,6 +205,7 @@ impl Axes {
 mod tests {
     use super::*;
     use crate::interop::onnx::axes::Layout;
+    use crate::interop::onnx::value::Size;
 
     const SHAPE: Shape = Shape { c: 2, h: 4, w: 4 };
 
@@ -231,7 +232,7 @@ mod tests {
     fn indices_of_positions_are_picked() {
         let picked = image().picked(2, &[3, 0]).unwrap();
         assert_eq!(picked.places().unwrap(), [3, 0, 7, 4, 11, 8, 15, 12]);
-        assert_eq!(picked.sizes(), [None, Some(4), Some(2), Some(2)]);
+        assert_eq!(picked.sizes(), [Size::N, Size::Number(4), Size::Number(2), Size::Number(2)]);
         assert!(image().picked(3, &[0]).unwrap_err().contains("only positions"));
         assert!(image().picked(1, &[4]).is_err() && image().picked(1, &[]).is_err());
     }

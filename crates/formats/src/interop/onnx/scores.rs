@@ -9,6 +9,7 @@ use super::function::Binary;
 use super::graph::Node;
 use super::tensor::Constant;
 use super::terms::{Network, Spread, sum};
+use super::value::Size;
 
 const SUPPORTED: &str = "supported operations are factors and a bias per head, a mask per window, and a softmax";
 
@@ -35,7 +36,7 @@ pub(crate) fn transposed<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Optio
 }
 
 /// Reshapes the leading axes of attention scores. Returns `None` for other inputs.
-pub(crate) fn reshaped<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Option<i64>]) -> Result<Option<Value>, String> {
+pub(crate) fn reshaped<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Size]) -> Result<Option<Value>, String> {
     let Value::Scores(scores) = build.value(node, 0)? else { return Ok(None) };
     let own = &scores.axes.axes;
     let axes = scores.axes.clone().reshaped(sizes, build.images().is_none())?;

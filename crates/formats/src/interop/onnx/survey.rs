@@ -201,6 +201,9 @@ fn finish(mut build: Build<'_>) -> Result<Network, String> {
     if classes.plane() != 1 || view.id.0 == 0 {
         return Err(format!("its output {output} is {classes}, expected one score for each class"));
     }
+    if view.layout.is_reordered() {
+        return Err(format!("its output {output} is flattened from images with the channels last; add a linear layer"));
+    }
     if build.graph.outputs.len() > 1 {
         build.notes.push(format!("all outputs except {output} are ignored"));
     }

@@ -94,12 +94,10 @@ impl<'a> Stored<'a> {
                     raw.len()
                 ));
             }
-            (Some(raw), _) if number == Number::I64 => Values::Ints(integers(raw)),
-            (Some(raw), _) => Values::Floats(number.values(raw)),
+            (Some(raw), _) => number.integers(raw).map_or_else(|| Values::Floats(number.values(raw)), Values::Ints),
             (None, false) => of_integers(number, &self.integers(elements)?),
             (None, true) if [Number::F32, Number::F64].contains(&number) => Values::Floats(number.values(&self.fixed)),
-            (None, true) if number == Number::I64 => Values::Ints(Vec::new()),
-            (None, true) => Values::Floats(Vec::new()),
+            (None, true) => number.integers(&[]).map_or(Values::Floats(Vec::new()), Values::Ints),
         };
         match values.len() == elements {
             true => Ok(Constant { dims, values }),
@@ -173,19 +171,14 @@ pub(crate) fn type_name(kind: i64) -> String {
     name.into()
 }
 
-fn integers(raw: &[u8]) -> Vec<i64> {
-    raw.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()
-}
-
 /// Converts values from integer fields. For 16-bit floats, each integer has the bits of a float.
 fn of_integers(number: Number, ints: &[i64]) -> Values {
     match number {
-        Number::I64 => Values::Ints(ints.to_vec()),
         Number::F16 | Number::Bf16 => {
             let bits: Vec<u8> = ints.iter().flat_map(|bits| (*bits as u16).to_le_bytes()).collect();
             Values::Floats(number.values(&bits))
         }
-        _ => Values::Floats(ints.iter().map(|n| *n as f32).collect()),
+        _ => Values::Ints(ints.to_vec()),
     }
 }
 

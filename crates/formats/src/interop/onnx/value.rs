@@ -1,5 +1,6 @@
 //! The values that nodes produce, expressed with tensors in the network.
 
+use std::fmt;
 use std::rc::Rc;
 
 use net::{Id, Shape};
@@ -13,10 +14,10 @@ use super::terms::Terms;
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Constant(Rc<Constant>),
-    /// The sizes along all axes. The number of images is unknown and is `None`.
-    Sizes(Vec<Option<i64>>),
-    /// An element of [`Value::Sizes`].
-    Size(Option<i64>),
+    /// The sizes along all axes. At least one is not a number.
+    Sizes(Vec<Size>),
+    /// An element of [`Value::Sizes`] that is not a number.
+    Size(Size),
     /// A tensor of the network.
     Tensor(View),
     /// An element-wise function of a tensor. It becomes a layer when a node reads it as a tensor.
@@ -49,18 +50,48 @@ impl Value {
     }
 
     /// Wraps a list of sizes. If all of them are known, the result is a constant, so that arithmetic with it can be folded.
-    pub fn sizes(sizes: Vec<Option<i64>>) -> Self {
-        match sizes.iter().copied().collect::<Option<Vec<i64>>>() {
+    pub fn sizes(sizes: Vec<Size>) -> Self {
+        match sizes.iter().map(|size| size.number()).collect::<Option<Vec<i64>>>() {
             Some(known) => Self::Constant(Rc::new(Constant { dims: vec![known.len()], values: Values::Ints(known) })),
             None => Self::Sizes(sizes),
         }
     }
 
     /// Returns the value for a single size.
-    pub fn size(size: Option<i64>) -> Self {
-        match size {
+    pub fn size(size: Size) -> Self {
+        match size.number() {
             Some(known) => Self::Constant(Rc::new(Constant { dims: Vec::new(), values: Values::Ints(vec![known]) })),
-            None => Self::Size(None),
+            None => Self::Size(size),
+        }
+    }
+}
+
+/// The size of an axis, as far as it is known before the graph runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    Number(i64),
+    /// The number of images times this number.
+    Images(i64),
+    /// Another function of the number of images.
+    Unknown,
+}
+
+impl Size {
+    /// The number of images.
+    pub const N: Self = Self::Images(1);
+
+    pub fn number(self) -> Option<i64> {
+        if let Self::Number(number) = self { Some(number) } else { None }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Images(1) => f.write_str("N"),
+            Self::Images(times) => write!(f, "{times} N"),
+            Self::Unknown => f.write_str("?"),
         }
     }
 }

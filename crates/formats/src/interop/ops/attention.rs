@@ -9,7 +9,7 @@ use crate::interop::onnx::build::Operator;
 
 impl OpMapping for Attention {
     fn onnx_operators() -> &'static [Operator] {
-        &[("Attention", 7, operator)]
+        &[("Attention", 4, operator)]
     }
 
     fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {

@@ -57,10 +57,12 @@ impl OpMapping for Norm {
 
 fn batch<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["epsilon", "momentum", "spatial", "training_mode"])?;
-    if node.int("training_mode", 0) != 0 {
-        return Err("it was exported in training mode (training_mode=1), where it normalises by each batch. Export model.eval() with \
-                    training=torch.onnx.TrainingMode.PRESERVE and do_constant_folding=False: that keeps the layer and its running \
-                    statistics"
+    // before opset 14, additional outputs meant training mode
+    let returns_statistics = build.graph.opset < 14 && node.outputs.iter().skip(1).any(|name| !name.is_empty());
+    if node.int("training_mode", 0) != 0 || returns_statistics {
+        return Err("it was exported in training mode (training_mode=1 or five outputs), where it normalises by each batch. Export \
+                    model.eval() with training=torch.onnx.TrainingMode.PRESERVE and do_constant_folding=False: that keeps the layer and \
+                    its running statistics"
             .into());
     }
     if node.int("spatial", 1) != 1 {

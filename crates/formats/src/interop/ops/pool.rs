@@ -228,10 +228,7 @@ fn whole<'a>(build: &mut Build<'a>, node: &Node<'a>, kind: PoolKind) -> Result<V
 /// Reads a mean over height and width, or a mean over channels that is a part of a layer normalisation.
 fn mean<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axes", "keepdims", "noop_with_empty_axes"])?;
-    let axes = match build.given(node, 1)? {
-        Some(axes) => axes.ints(),
-        None => node.ints("axes").map(<[i64]>::to_vec).unwrap_or_default(),
-    };
+    let axes = build.numbers(node, 1, "axes")?.unwrap_or_default();
     let (x, part) = match build.value(node, 0)? {
         Value::Moment(view, of) => (view, Some(of)),
         _ => (build.view(node, 0)?, None),

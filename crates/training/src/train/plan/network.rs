@@ -15,7 +15,7 @@ use formats::checkpoint::{ModelFile, Tensor};
 use formats::interop::onnx;
 use formats::interop::onnx::Network;
 use loaders::{ImageSpec, regular, why};
-use net::{NetSpec, Shape, models, net_toml};
+use net::{NetSpec, Op, Shape, models, net_toml};
 use recipe::matches;
 
 use crate::error::Error;
@@ -147,16 +147,19 @@ impl FileNetwork {
             ));
         }
         let there = std::mem::replace(&mut net.input, input);
+        let sizes = format!(
+            "The network is for images of {there}, but the transforms make {input}; change the sizes in augment.train and augment.eval"
+        );
+        // the size of the image decides which windows are shifted, and whether a window is the whole plane
+        let in_windows = |node: &net::Node| matches!(&node.op, Op::Attention(attention) if attention.window.is_some());
+        if there != input && net.nodes.iter().any(in_windows) {
+            return Err(refuse(format!("its attention in windows depends on the image size. {sizes}")));
+        }
         // write and read the network as TOML, so that it is checked like a network file
         let text = net_toml::write(&net, classes, net_toml::Classes::Number);
         let net = of_text(&text, name, input, classes)?;
         let fit = fits(&net, &tensors);
-        fit.map_err(|why| {
-            refuse(format!(
-                "{why}. The network is for images of {there}, but the transforms make {input}; change the sizes in augment.train and \
-                 augment.eval"
-            ))
-        })?;
+        fit.map_err(|why| refuse(format!("{why}. {sizes}")))?;
         Ok(Self { start: tensors, notes, copy: Some(bytes), ..Self::new(net, classes) })
     }
 }

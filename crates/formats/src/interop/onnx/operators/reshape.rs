@@ -7,6 +7,7 @@ use crate::interop::onnx::axes::Axes;
 use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::scores;
+use crate::interop::onnx::value::Size;
 use crate::interop::ops::flatten::flat;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -20,11 +21,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     ("Unsqueeze", 2, unsqueeze),
 ];
 
-/// Returns the target shape of a reshape. `None` is the number of images.
-fn wanted<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Vec<Option<i64>>, String> {
+/// Returns the target shape of a reshape.
+fn wanted<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Vec<Size>, String> {
     match build.value(node, 1)? {
         Value::Constant(constant) if constant.dims.len() == 1 && constant.dims[0] <= 8 => {
-            Ok(constant.ints().into_iter().map(Some).collect())
+            Ok(constant.ints().into_iter().map(Size::Number).collect())
         }
         Value::Sizes(sizes) => Ok(sizes),
         _ => Err("its shape depends on the images (a dynamic shape); only the number of images may vary".into()),
@@ -36,8 +37,8 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     let sizes = wanted(build, node)?;
     let copies = node.int("allowzero", 0) == 0;
     match build.computed(node, 0)? {
-        Value::Sizes(own) if sizes == [Some(-1)] => return Ok(Value::sizes(own)),
-        Value::Size(own) if [[Some(-1)], [Some(1)]].iter().any(|list| sizes == list) => {
+        Value::Sizes(own) if sizes == [Size::Number(-1)] => return Ok(Value::sizes(own)),
+        Value::Size(own) if [[Size::Number(-1)], [Size::Number(1)]].iter().any(|list| sizes == list) => {
             return Ok(Value::sizes(vec![own]));
         }
         Value::Scores(own) => {
@@ -56,14 +57,17 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     }
     let view = build.view(node, 0)?;
     let x = build.shapes[view.id.0];
-    let size = |n: usize| Some(n as i64);
-    let own: Vec<Option<i64>> = [None].into_iter().chain(view.layout.dims(x).into_iter().map(size)).collect();
+    let size = |n: usize| Size::Number(n as i64);
+    let own: Vec<Size> = [Size::N].into_iter().chain(view.layout.dims(x).into_iter().map(size)).collect();
     let sizes = if copies { copied(&sizes, &own) } else { sizes };
+    let is_reordered = view.layout.is_reordered();
     match sizes.get(1..).unwrap_or_default() {
         // PyTorch's exporter flattens a single image to one dimension, then gathers the features again
-        [] if sizes == [Some(-1)] && x.plane() == 1 => Ok(Value::List(view)),
-        [all] if [Some(-1), size(x.elems())].contains(all) => flat(build, node, view),
-        [c, Some(1), Some(1)] if x.plane() == 1 && [Some(-1), size(x.c)].contains(c) => {
+        [] if sizes == [Size::Number(-1)] && x.plane() == 1 && !is_reordered => Ok(Value::List(view)),
+        [all] if [Size::Number(-1), size(x.elems())].contains(all) => flat(build, node, view),
+        [c, Size::Number(1), Size::Number(1)]
+            if x.plane() == 1 && !is_reordered && [Size::Number(-1), size(x.c)].contains(c) =>
+        {
             Ok(Value::Tensor(View { layout: Layout::Image, ..view }))
         }
         _ => rearranged(build, node, |axes, varies| axes.reshaped(&sizes, varies)),
@@ -75,11 +79,12 @@ fn space_to_depth<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, S
     node.only(&["blocksize"])?;
     let size = node.int("blocksize", 0);
     rearranged(build, node, |axes, varies| {
-        let [n, channels, rows, columns] = axes.sizes()[..] else { return Err("it expects 4 dimensions".into()) };
-        let parts = |size: i64| move |n: i64| n.checked_div(size);
-        let [rows, columns] = [rows, columns].map(|extent| extent.and_then(parts(size)));
-        let [square, size] = [size.checked_mul(size), Some(size)];
-        let all = square.zip(channels).and_then(|(square, channels)| square.checked_mul(channels));
+        let [n, Size::Number(channels), Size::Number(rows), Size::Number(columns)] = axes.sizes()[..] else {
+            return Err("it expects 4 dimensions".into());
+        };
+        let [rows, columns] = [rows, columns].map(|extent| extent.checked_div(size).unwrap_or(0));
+        let all = size.checked_mul(size).and_then(|square| square.checked_mul(channels)).unwrap_or(0);
+        let [all, channels, rows, columns, size] = [all, channels, rows, columns, size].map(Size::Number);
         let split = axes.reshaped(&[n, channels, rows, size, columns, size], varies)?;
         split.transposed(&[0, 3, 5, 1, 2, 4])?.reshaped(&[n, all, rows, columns], varies)
     })
@@ -98,9 +103,9 @@ fn rearranged<'a>(
 }
 
 /// Replaces each size of 0 by the size of the input in the same position.
-fn copied(sizes: &[Option<i64>], own: &[Option<i64>]) -> Vec<Option<i64>> {
-    let size = |(place, size): (usize, &Option<i64>)| match own.get(place) {
-        Some(own) if *size == Some(0) => *own,
+fn copied(sizes: &[Size], own: &[Size]) -> Vec<Size> {
+    let size = |(place, size): (usize, &Size)| match own.get(place) {
+        Some(own) if *size == Size::Number(0) => *own,
         _ => *size,
     };
     sizes.iter().enumerate().map(size).collect()
@@ -113,10 +118,10 @@ fn expand<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         return Ok(norms);
     }
     let (x, sizes) = (build.constant(node, 0)?, wanted(build, node)?);
-    let same = |(own, size): (&usize, &Option<i64>)| [Some(1), Some(-1), Some(*own as i64)].contains(size);
+    let same = |(own, size): (&usize, &Size)| [1, -1, *own as i64].map(Size::Number).contains(size);
     let rest = sizes.get(1..).unwrap_or_default();
     let each = x.dims.first() == Some(&1) && x.dims.len() == sizes.len() && x.dims[1..].iter().zip(rest).all(same);
-    match each && sizes[0].is_none() {
+    match each && sizes[0] == Size::N {
         true => Ok(Value::Constant(x)),
         false => Err(format!("it expands a weight of {:?}; supported is its repetition for each image", x.dims)),
     }
@@ -124,8 +129,7 @@ fn expand<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 
 /// Returns the axes of a node, from its input or its attribute, as indices below `rank`.
 fn axes<'a>(build: &Build<'a>, node: &Node<'a>, rank: i64) -> Result<Vec<i64>, String> {
-    let given = build.given(node, 1)?.map(|axes| axes.ints());
-    let axes = given.or_else(|| node.ints("axes").map(<[i64]>::to_vec)).unwrap_or_default();
+    let axes = build.numbers(node, 1, "axes")?.unwrap_or_default();
     let mut axes: Vec<i64> =
         axes.into_iter().map(|axis| if axis < 0 { axis.saturating_add(rank) } else { axis }).collect();
     axes.sort_unstable();

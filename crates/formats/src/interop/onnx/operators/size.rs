@@ -1,25 +1,25 @@
-//! Sizes of tensors, from which exporters compute the target shape of a reshape. Each size that depends on the number of
-//! images is `None`.
+//! Sizes of tensors, from which exporters compute the target shape of a reshape.
 
 use crate::interop::onnx::build::{Build, Operator, Value};
 use crate::interop::onnx::fold::range;
 use crate::interop::onnx::function::Binary;
 use crate::interop::onnx::graph::Node;
+use crate::interop::onnx::value::Size;
 
 pub(super) const OPERATORS: &[Operator] = &[("Equal", 2, equal), ("Shape", 1, shape), ("Where", 3, chosen)];
 
 /// Returns the sizes of a tensor. The number of images is unknown.
 fn shape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["end", "start"])?;
-    let all: Vec<Option<i64>> = match build.computed(node, 0)? {
-        Value::Sizes(sizes) => vec![Some(sizes.len() as i64)],
+    let all: Vec<Size> = match build.computed(node, 0)? {
+        Value::Sizes(sizes) => vec![Size::Number(sizes.len() as i64)],
         Value::Arranged(_, axes) => axes.sizes(),
         Value::Scores(scores) => scores.axes.sizes(),
         Value::Padded(..) => build.axes(node, 0)?.1.sizes(),
         _ => {
             let view = build.view(node, 0)?;
             let rest = view.layout.dims(build.shapes[view.id.0]);
-            [None].into_iter().chain(rest.into_iter().map(|n| Some(n as i64))).collect()
+            [Size::N].into_iter().chain(rest.into_iter().map(|n| Size::Number(n as i64))).collect()
         }
     };
     let part = range(node.int("start", 0), node.int("end", i64::MAX), all.len());
@@ -27,7 +27,7 @@ fn shape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 }
 
 /// Selects one or more sizes.
-pub(super) fn gathered<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Option<i64>]) -> Result<Value, String> {
+pub(super) fn gathered<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Size]) -> Result<Value, String> {
     let at = build.constant(node, 1)?;
     let one = |at: i64| {
         let from_front = if at < 0 { at.saturating_add(sizes.len() as i64) } else { at };
@@ -52,7 +52,7 @@ pub(crate) fn joined_sizes<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Val
         match build.value(node, at)? {
             Value::Sizes(sizes) => all.extend(sizes),
             Value::Constant(constant) if constant.dims.len() == 1 && constant.dims[0] <= MOST_SIZES => {
-                all.extend(constant.ints().into_iter().map(Some));
+                all.extend(constant.ints().into_iter().map(Size::Number));
             }
             _ => return Err("it can join only tensors or sizes of tensors".into()),
         }
@@ -64,7 +64,7 @@ pub(crate) fn joined_sizes<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Val
 }
 
 /// Sizes or integers, and true if they are a list. Otherwise it is a single one.
-type Numbers = (Vec<Option<i64>>, bool);
+type Numbers = (Vec<Size>, bool);
 
 /// Returns the sizes or integers of an input. Returns `None` for other values.
 fn list<'a>(build: &Build<'a>, node: &Node<'a>, at: usize) -> Result<Option<Numbers>, String> {
@@ -72,17 +72,14 @@ fn list<'a>(build: &Build<'a>, node: &Node<'a>, at: usize) -> Result<Option<Numb
         Value::Sizes(sizes) => Some((sizes, true)),
         Value::Size(size) => Some((vec![size], false)),
         Value::Constant(constant) if constant.dims.len() <= 1 && constant.values.len() <= MOST_SIZES => {
-            Some((constant.ints().into_iter().map(Some).collect(), constant.dims.len() == 1))
+            Some((constant.ints().into_iter().map(Size::Number).collect(), constant.dims.len() == 1))
         }
         _ => None,
     })
 }
 
 /// Applies a function to each size in lists of equal length. A list of one size is repeated.
-fn each<const N: usize>(
-    lists: [Numbers; N],
-    f: impl Fn([Option<i64>; N]) -> Result<Option<i64>, String>,
-) -> Result<Value, String> {
+fn each<const N: usize>(lists: [Numbers; N], f: impl Fn([Size; N]) -> Result<Size, String>) -> Result<Value, String> {
     let length = lists.iter().map(|(sizes, _)| sizes.len()).max().unwrap_or(0);
     if lists.iter().any(|(sizes, _)| ![1, length].contains(&sizes.len())) {
         return Err("it combines lists of sizes with different lengths".into());
@@ -104,8 +101,20 @@ pub(super) fn binary<'a>(build: &Build<'a>, node: &Node<'a>, of: Binary) -> Resu
     let (Some(a), Some(b)) = (list(build, node, 0)?, list(build, node, 1)?) else {
         return Err("it combines the size of a tensor and a tensor".into());
     };
-    let made = |[a, b]: [Option<i64>; 2]| {
-        let (Some(a), Some(b)) = (a, b) else { return Ok(None) };
+    let made = |[a, b]: [Size; 2]| {
+        let times = |times: Option<i64>| times.map_or(Size::Unknown, Size::Images);
+        let (a, b) = match (of, a, b) {
+            (_, Size::Number(a), Size::Number(b)) => (a, b),
+            (Binary::Mul, Size::Images(k), Size::Number(n)) | (Binary::Mul, Size::Number(n), Size::Images(k)) => {
+                return Ok(times(k.checked_mul(n)));
+            }
+            (Binary::Div, Size::Images(k), Size::Number(n)) if k.checked_rem(n) == Some(0) => {
+                return Ok(times(k.checked_div(n)));
+            }
+            (Binary::Div, Size::Images(k), Size::Images(n)) if k.checked_rem(n) == Some(0) => (k, n),
+            (Binary::Add | Binary::Sub, size, Size::Number(0)) => return Ok(size),
+            _ => return Ok(Size::Unknown),
+        };
         let result = match of {
             Binary::Add => a.checked_add(b),
             Binary::Sub => a.checked_sub(b),
@@ -115,7 +124,7 @@ pub(super) fn binary<'a>(build: &Build<'a>, node: &Node<'a>, of: Binary) -> Resu
             Binary::Min => Some(a.min(b)),
             Binary::Pow => None,
         };
-        result.map(Some).ok_or_else(|| format!("its result for the sizes {a} and {b} is not an int64"))
+        result.map(Size::Number).ok_or_else(|| format!("its result for the sizes {a} and {b} is not an int64"))
     };
     each([a, b], made).map(Some)
 }
@@ -124,7 +133,7 @@ pub(super) fn binary<'a>(build: &Build<'a>, node: &Node<'a>, of: Binary) -> Resu
 fn equal<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&[])?;
     match (list(build, node, 0)?, list(build, node, 1)?) {
-        (Some(a), Some(b)) => each([a, b], |[a, b]| Ok(Some(i64::from(a == b)))),
+        (Some(a), Some(b)) => each([a, b], |[a, b]| Ok(Size::Number(i64::from(a == b)))),
         _ => Err("it compares tensors of the network; only sizes of tensors are supported".into()),
     }
 }
@@ -133,7 +142,7 @@ fn chosen<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&[])?;
     match [list(build, node, 0)?, list(build, node, 1)?, list(build, node, 2)?] {
         [Some(condition), Some(a), Some(b)] => {
-            each([condition, a, b], |[condition, a, b]| Ok(if condition == Some(0) { b } else { a }))
+            each([condition, a, b], |[condition, a, b]| Ok(if condition == Size::Number(0) { b } else { a }))
         }
         _ => Err("it chooses between tensors of the network; only sizes of tensors are supported".into()),
     }

@@ -2,10 +2,12 @@
 
 use net::Channels;
 
+use crate::interop::onnx::axes::has_images;
 use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Padding, Value, View};
 use crate::interop::onnx::channels;
 use crate::interop::onnx::fold::range;
 use crate::interop::onnx::graph::Node;
+use crate::interop::onnx::value::Size;
 use crate::interop::ops::shortcut::shortcut;
 
 pub(super) const OPERATORS: &[Operator] = &[("Pad", 4, pad), ("Slice", 5, slice)];
@@ -69,7 +71,7 @@ fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         [1, 1, down, across] if all && down == across && (1..=MOST).contains(&down) => {
             Ok(Value::Strided(x, down as usize))
         }
-        [_, 1, 1, 1] if starts[0] == 0 && ends[0] >= whole[0].min(i64::from(i32::MAX)) && whole_plane => {
+        [1, 1, 1, 1] if starts[0] == 0 && ends[0] >= whole[0].min(i64::from(i32::MAX)) && whole_plane => {
             let part = range(starts[1], ends[1], shape.c);
             channels::picked(build, node, x, Channels::range(part.start, part.len()))
         }
@@ -97,6 +99,10 @@ fn of_axes<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
         return Err("its starts, ends and axes must have equal lengths, and its steps must be at least 1".into());
     }
     for (((start, end), axis), step) in starts.into_iter().zip(ends).zip(axes).zip(steps) {
+        let is_whole = (start, step) == (0, 1) && end >= i64::from(i32::MAX);
+        if build.images().is_none() && has_images(&own.axes[own.at(axis)?]) && !is_whole {
+            return Err("it takes a part of the images; a network must treat all images alike".into());
+        }
         let part = range(start, end, own.size(axis)?);
         let step = usize::try_from(step).unwrap_or(usize::MAX);
         let sliced = if step == 1 { own.clone().sliced(axis, part.clone()) } else { Err(String::new()) };
@@ -133,7 +139,7 @@ fn cropped<'a>(
 }
 
 /// Reads a slice of a tensor's sizes.
-fn of_sizes<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Option<i64>]) -> Result<Value, String> {
+fn of_sizes<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Size]) -> Result<Value, String> {
     let one = |at: usize, name: &str| match build.numbers(node, at, name)?.as_deref() {
         Some([number]) => Ok(*number),
         _ => Err::<_, String>("its bounds must be single numbers".into()),

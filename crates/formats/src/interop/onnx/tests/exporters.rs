@@ -114,7 +114,13 @@ fn batch_norms_in_training_mode_are_refused_by_name() {
     let norm = node("BatchNormalization", &["a", "gamma", "beta", "mean", "var"], "b");
     let training = between(&stored, &[with_int(norm.clone(), "training_mode", 1)]);
     refused(&training, &["/b/BatchNormalization (BatchNormalization)", "training_mode=1", "model.eval()"]);
-    refused(&between(&stored, &[with_int(norm, "spatial", 0)]), &["spatial=0"]);
+    refused(&between(&stored, &[with_int(norm.clone(), "spatial", 0)]), &["spatial=0"]);
+    // before opset 14, further outputs mean training mode
+    let (mut tensors, mut nodes) = parts();
+    tensors.extend_from_slice(&stored);
+    nodes.splice(1..2, [["m", "v", "saved_m", "saved_v"].iter().fold(norm, |norm, name| norm.text(2, name))]);
+    let old = model(13, &IMAGE, &tensors, &nodes);
+    refused(&old, &["/b/BatchNormalization (BatchNormalization)", "five outputs", "model.eval()"]);
 }
 
 #[test]
