@@ -215,7 +215,7 @@ fn a_sum_that_fails_or_hangs_ends_the_run() {
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_gpu_that_hangs_in_a_pass_is_named() {
     let setting = setting();
-    let stall = ["--device", "cuda", "--stall-warn", "off", "--stall-abort", "2s", "--set", NCCL];
+    let stall = ["--device", "cuda", "--stall-warn", "off", "--stall-abort", "2s"];
     let lines = [
         "#!/bin/sh".to_string(),
         "[ \"${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\" = 0 ] || export TRIREME_EMULATED_FAULT='kernel cross_entropy:hang'"
@@ -223,15 +223,18 @@ fn a_gpu_that_hangs_in_a_pass_is_named() {
         format!("exec '{}' \"$@\"", env!("CARGO_BIN_EXE_trireme")),
     ];
     let script = setting.folder.write("trireme.sh", &lines.join("\n"));
-    let mut command = program::on_ranks(2, "sh");
-    command.args([&script, "train", "-v", &setting.recipe, "--data", &setting.data, "--out", &setting.out("two")]);
-    command.args(stall).env("TRIREME_EMULATED_DEVICES", "2");
-    let why = ["1 of 2 ranks", "rank 1 on ", "compute step 1 on ", "Emulated GPU 1", "--stall-abort"];
-    gpu::run(command).failed(1, &why);
+    for path in [NCCL, "reduce.path=staged"] {
+        let mut command = program::on_ranks(2, "sh");
+        let out = setting.out(path);
+        command.args([&script, "train", "-v", &setting.recipe, "--data", &setting.data, "--out", &out, "--set", path]);
+        command.args(stall).env("TRIREME_EMULATED_DEVICES", "2");
+        let why = ["1 of 2 ranks", "rank 1 on ", "compute step 1 on ", "Emulated GPU 1", "--stall-abort"];
+        gpu::run(command).failed(1, &why);
+    }
     // a single rank must also end if its kernel hangs
     let hangs = [("TRIREME_EMULATED_FAULT", "kernel cross_entropy:hang")];
     let why = ["this rank", "compute step 1 on ", "Emulated GPU 0", "--stall-abort"];
-    gpu::train(&setting, "one", 1, &stall[2..6], &hangs).failed(1, &why);
+    gpu::train(&setting, "one", 1, &stall[2..], &hangs).failed(1, &why);
 }
 
 /// Rank 0 waits on its GPU for the gradients of a rank that is gone or stopped.

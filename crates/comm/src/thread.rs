@@ -63,11 +63,12 @@ pub struct Pending<R> {
 }
 
 enum Work {
-    Run(u64, &'static str, Job),
+    Run(u64, Job),
     Finish(u64, Sender<Result<(), Error>>),
 }
 
-type Job = Box<dyn FnOnce(Result<&World, Error>) + Send>;
+/// Runs an operation when its turn comes. The number is its ticket.
+type Job = Box<dyn FnOnce(&Shared, u64) + Send>;
 
 /// Name of the operation that precedes all queued ones.
 const START: &str = "start of MPI";
@@ -126,16 +127,28 @@ impl Comm {
         what: &'static str,
         f: impl FnOnce(&World) -> Result<R, Error> + Send + 'static,
     ) -> Pending<R> {
+        self.start_after(what, || (), move |(), world| f(world))
+    }
+
+    /// Like [`Comm::start`], but first calls `before`, which may wait for a device and does not use MPI. Until it
+    /// returns, this rank has not begun the operation, so a watchdog on another rank sees for which rank it waits.
+    pub fn start_after<T, R: Send + 'static>(
+        &self,
+        what: &'static str,
+        before: impl FnOnce() -> T + Send + 'static,
+        f: impl FnOnce(T, &World) -> Result<R, Error> + Send + 'static,
+    ) -> Pending<R> {
         let (sender, answer) = bounded(1);
-        let shared = Arc::clone(&self.shared);
-        let job: Job = Box::new(move |world| {
-            let result = world.and_then(f);
-            shared.ended();
-            // Sending fails only if the receiver was dropped. Then no thread waits for the result.
-            let _ = sender.send(result);
+        let job: Job = Box::new(move |shared, ticket| {
+            shared.serve(ticket, what, before, |ready, world| {
+                let result = world.and_then(|world| f(ready, world));
+                shared.ended();
+                // Sending fails only if the receiver was dropped. Then no thread waits for the result.
+                let _ = sender.send(result);
+            });
         });
         // If the queue refuses the work, the work and its sender are dropped, and `wait` returns an error.
-        self.shared.turns.draw(|ticket| self.queue.send(Work::Run(ticket, what, job)).is_ok());
+        self.shared.turns.draw(|ticket| self.queue.send(Work::Run(ticket, job)).is_ok());
         Pending { what, answer }
     }
 
@@ -148,13 +161,27 @@ impl Comm {
     /// Returns the error from `f`, the error that kept MPI from starting, [`Error::Finished`] after the end of MPI, or
     /// [`Error::Inside`] if another operation calls this.
     pub fn run<R>(&self, what: &'static str, f: impl FnOnce(&World) -> Result<R, Error>) -> Result<R, Error> {
+        self.run_after(what, || (), |(), world| f(world))
+    }
+
+    /// Like [`Comm::run`], but first calls `before`, as [`Comm::start_after`] does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Comm::run`].
+    pub fn run_after<T, R>(
+        &self,
+        what: &'static str,
+        before: impl FnOnce() -> T,
+        f: impl FnOnce(T, &World) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         if on_mpi_thread() || current().is_some() {
             return Err(Error::Inside { what });
         }
         let Some(ticket) = self.shared.turns.draw(|_| true) else { return Err(Error::Finished { what }) };
         ends_all_on_panic(&self.shared, || {
-            self.shared.serve(ticket, what, |world| {
-                let result = world.and_then(f);
+            self.shared.serve(ticket, what, before, |ready, world| {
+                let result = world.and_then(|world| f(ready, world));
                 self.shared.ended();
                 result
             })
@@ -188,12 +215,19 @@ impl Shared {
     }
 
     /// Waits for the ticket's turn, then runs the operation.
-    fn serve<R>(&self, ticket: u64, name: &'static str, f: impl FnOnce(Result<&World, Error>) -> R) -> R {
+    fn serve<T, R>(
+        &self,
+        ticket: u64,
+        name: &'static str,
+        before: impl FnOnce() -> T,
+        f: impl FnOnce(T, Result<&World, Error>) -> R,
+    ) -> R {
         self.turns.wait(ticket);
-        self.begun(name);
         let result = within(name, || {
+            let ready = before();
+            self.begun(name);
             let world = lock(&self.world);
-            f(world.as_ref().ok_or_else(|| self.absent(name)))
+            f(ready, world.as_ref().ok_or_else(|| self.absent(name)))
         });
         self.turns.next();
         result
@@ -285,7 +319,7 @@ fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
     shared.opened(opened);
     while let Ok(next) = work.recv() {
         match next {
-            Work::Run(ticket, name, job) => shared.serve(ticket, name, job),
+            Work::Run(ticket, job) => job(shared, ticket),
             Work::Finish(ticket, answer) => {
                 shared.turns.wait(ticket);
                 shared.begun(FINISH);

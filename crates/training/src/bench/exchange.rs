@@ -40,6 +40,10 @@ impl<B: Backend> BucketSum<B> for PartSum<B> {
         self.sum.prepare(gradients)
     }
 
+    fn wait(&mut self, gradients: &mut [B::Buf], step: &SumStep) -> Result<(), BackendError> {
+        self.sum.wait(gradients, step)
+    }
+
     fn sum(&mut self, _: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, bucket_sum::Error> {
         self.sum.sum(&lock(&self.part), gradients, step)
     }

@@ -3,7 +3,8 @@
 //! - stored values of the data set's type, if the device converts them
 //! - crop rectangles, if the device stores the whole split (`loader.cache = "device"`)
 //!
-//! All forms result in bit-identical values, except for resized images of bytes, because they are rounded after resizing.
+//! All forms result in bit-identical values, with two exceptions. Resized images of bytes are rounded after resizing. With
+//! activations of 16 bits, a device that mixes images rounds before and after mixing.
 
 use std::sync::Arc;
 

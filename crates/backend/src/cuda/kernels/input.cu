@@ -59,7 +59,7 @@ extern "C" __global__ void input_views(const u8* pictures, u32 from_h, u32 from_
 }
 
 // Mixes row i of n with row n - 1 - i, and vice versa. Exchanges the pixels inside the area. If bottom is 0, each value
-// becomes share * own + (1 - share) * other instead, with the same bits as on the host.
+// becomes share * own + (1 - share) * other instead, with the same bits as on the host if T is float.
 extern "C" __global__ void mix_rows(T* x, u32 rows, u32 h, u32 w, u32 channels, float share, u32 top, u32 bottom, u32 left, u32 right) {
     u32 each = h * w * channels;
     u64 count = (u64)(rows / 2) * each;

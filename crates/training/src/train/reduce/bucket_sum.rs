@@ -40,6 +40,9 @@ pub trait BucketSum<B: Backend>: Send {
         Ok(())
     }
 
+    /// Waits until the device has computed what [`BucketSum::sum`] reads. Called right before it.
+    fn wait(&mut self, gradients: &mut [B::Buf], step: &SumStep) -> Result<(), backend::Error>;
+
     /// Writes the sum to the last of the buffers `gradients`. There is one buffer per worker of this rank, or a single
     /// buffer with the sum of these workers. Collective, called inside an operation of [`Comm`].
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error>;
@@ -90,7 +93,11 @@ impl<B: Backend> dyn BucketSum<B> {
         self.prepare(&mut gradients)?;
         let work = Work { sum: self, gradients, step };
         Ok(match overlap {
-            true => Pending::Queued(comm.start(GRADIENTS, move |world| Ok(work.run(world)))),
+            true => Pending::Queued(comm.start_after(
+                GRADIENTS,
+                move || work.ready(),
+                |work, world| Ok(work.and_then(|work| work.run(world))),
+            )),
             false => Pending::Held(work),
         })
     }
@@ -104,6 +111,12 @@ pub struct Work<B: Backend> {
 }
 
 impl<B: Backend> Work<B> {
+    /// Waits for the device.
+    fn ready(mut self) -> Result<Self, Error> {
+        self.sum.wait(&mut self.gradients, &self.step)?;
+        Ok(self)
+    }
+
     fn run(mut self, world: &World) -> Result<Summed<B>, Error> {
         let timed = self.sum.sum(world, &mut self.gradients, &self.step)?;
         Ok(Summed { gradients: self.gradients, sum: self.sum, timed })
@@ -131,7 +144,9 @@ impl<B: Backend> Pending<B> {
     pub fn finish(self, comm: &Comm) -> Result<Summed<B>, Error> {
         match self {
             Pending::Queued(pending) => pending.wait()?,
-            Pending::Held(work) => comm.run(GRADIENTS, |world| Ok(work.run(world)))?,
+            Pending::Held(work) => {
+                comm.run_after(GRADIENTS, || work.ready(), |work, world| Ok(work.and_then(|work| work.run(world))))?
+            }
         }
     }
 }
@@ -238,6 +253,10 @@ pub fn from_bytes(bytes: &[u8], values: &mut [f32]) {
 pub struct NcclSum<B: Backend>(pub Arc<Group<B>>);
 
 impl<B: Backend> BucketSum<B> for NcclSum<B> {
+    fn wait(&mut self, _: &mut [B::Buf], _: &SumStep) -> Result<(), backend::Error> {
+        Ok(())
+    }
+
     fn sum(&mut self, _: &World, gradients: &mut [B::Buf], _: &SumStep) -> Result<Timed, Error> {
         let start = Instant::now();
         let Some(bucket) = gradients.last_mut() else { return Ok(Timed::in_place(start, 0)) };

@@ -35,21 +35,31 @@ impl<B: Backend> DeviceSum<B> {
     }
 }
 
+impl<B: Backend> DeviceSum<B> {
+    /// Returns true if a group of devices sums in this step. Zeros are counted on the host, so a step that counts them does not use the
+    /// group.
+    fn uses_group(&self, step: &SumStep) -> bool {
+        self.group.is_some() && !step.count
+    }
+}
+
 impl<B: Backend> BucketSum<B> for DeviceSum<B> {
     fn join(self: Box<Self>, group: &Arc<Group<B>>) -> Box<dyn BucketSum<B>> {
         Box::new(Self { group: Some(group.clone()), ..*self })
     }
 
+    fn wait(&mut self, gradients: &mut [B::Buf], step: &SumStep) -> Result<(), backend::Error> {
+        if self.uses_group(step) { Ok(()) } else { self.codec.begin(gradients) }
+    }
+
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error> {
-        // zeros are counted on the host, so a step that counts them does not use the group
-        if let Some(group) = self.group.as_ref().filter(|_| !step.count) {
+        if let Some(group) = self.group.as_ref().filter(|_| self.uses_group(step)) {
             let (start, draw) = (Instant::now(), Draw { seed: step.key.seed, step: step.key.step });
             let bytes = self.codec.sum_in(group.lock().as_mut(), gradients, draw)? as u64;
             let float_bytes = 4 * gradients.last().map_or(0, Buffer::len) as u64;
             let costs = Costs { bytes, float_bytes, wire: start.elapsed(), ..Costs::default() };
             return Ok(Timed { start, costs, zeros: Vec::new() });
         }
-        self.codec.begin(gradients)?;
         let start = Instant::now();
         let mut phases = OnDevice { codec: self.codec.as_mut(), gradients, worker: step.worker };
         let costs = match self.protocol.run(world, &mut phases, step) {
@@ -142,11 +152,15 @@ impl<B: Backend> Phases for OnDevice<'_, B> {
 pub struct MpiSum;
 
 impl<B: Backend> BucketSum<B> for MpiSum {
+    fn wait(&mut self, gradients: &mut [B::Buf], _: &SumStep) -> Result<(), backend::Error> {
+        gradients.last_mut().map_or(Ok(()), |bucket| bucket.region().map(drop))
+    }
+
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], _: &SumStep) -> Result<Timed, Error> {
-        let start = Instant::now();
-        let Some(bucket) = gradients.last_mut() else { return Ok(Timed::in_place(start, 0)) };
+        let Some(bucket) = gradients.last_mut() else { return Ok(Timed::in_place(Instant::now(), 0)) };
         let elements = bucket.len();
         let mut region = bucket.region()?.ok_or_else(no_region)?;
+        let start = Instant::now();
         world.sum_region(&mut region)?;
         Ok(Timed::in_place(start, elements))
     }

@@ -165,19 +165,20 @@ impl<B: Backend> GradientSum<B> {
     /// Waits for the sums of the step's gradients and gives the gradients back to the graph. `own_loss` is this rank's part of the loss,
     /// for the message about a gradient that is not finite.
     pub fn finish_gradients(&mut self, graph: &mut Graph<B>, own_loss: f64) -> Result<(), Error> {
-        let start = Instant::now();
         self.loss = own_loss;
         self.local.drain(..).for_each(|(bucket, gradients)| graph.put(bucket, gradients));
         for (bucket, pending) in std::mem::take(&mut self.pending) {
             let lane = if matches!(pending, Pending::Queued(_)) { Lane::Mpi } else { Lane::Compute };
             let wait = Instant::now();
             let summed = pending.finish(&self.comm);
+            // the time before the sum began is this rank's own, while its device computed
+            let begun = summed.as_ref().map_or(wait, |summed| wait.max(summed.timed.start));
+            self.waited += begun.elapsed();
             if lane == Lane::Mpi {
                 self.trace.part("wait", format!("wait for bucket {bucket}"), Lane::Compute, wait, wait.elapsed());
             }
             self.summed(graph, bucket, summed, lane)?;
         }
-        self.waited += start.elapsed();
         Ok(())
     }
 
@@ -282,8 +283,12 @@ impl<B: Backend> GradientSum<B> {
         std::mem::take(&mut self.waited)
     }
 
-    /// Returns what the gradient sum costs this rank, once the last measured step is done. Returns `None` in all other steps.
+    /// Returns what the gradient sum costs this rank, once the last measured step is done. Returns `None` in all other steps, and with a
+    /// group of devices, whose sums the host only enqueues.
     pub fn take_report(&mut self) -> Option<report::Exchange> {
+        if self.group.is_some() {
+            return None;
+        }
         self.measured.add(self.step, std::mem::take(&mut self.costs), self.codec)
     }
 }

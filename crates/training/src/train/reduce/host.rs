@@ -35,6 +35,10 @@ impl<B: Backend> BucketSum<B> for HostSum {
         gradients.iter_mut().try_for_each(Buffer::fetch)
     }
 
+    fn wait(&mut self, gradients: &mut [B::Buf], _: &SumStep) -> Result<(), backend::Error> {
+        gradients.iter_mut().try_for_each(|gradients| gradients.staged().map(drop))
+    }
+
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error> {
         let shares = gradients.iter_mut().enumerate();
         let shares = shares.map(|(i, g)| Ok(Share { worker: step.worker + i, gradients: g.staged()? }));
@@ -130,6 +134,12 @@ pub struct Alternating<B: Backend> {
     pub epochs: ExactEpochs,
 }
 
+impl<B: Backend> Alternating<B> {
+    fn chosen(&mut self, step: &SumStep) -> &mut dyn BucketSum<B> {
+        if self.epochs.has(step.done) { &mut *self.exact } else { &mut *self.coded }
+    }
+}
+
 impl<B: Backend> BucketSum<B> for Alternating<B> {
     fn join(self: Box<Self>, group: &Arc<Group<B>>) -> Box<dyn BucketSum<B>> {
         let Self { coded, exact, epochs } = *self;
@@ -151,9 +161,12 @@ impl<B: Backend> BucketSum<B> for Alternating<B> {
         }
     }
 
+    fn wait(&mut self, gradients: &mut [B::Buf], step: &SumStep) -> Result<(), backend::Error> {
+        self.chosen(step).wait(gradients, step)
+    }
+
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error> {
-        let chosen = if self.epochs.has(step.done) { &mut self.exact } else { &mut self.coded };
-        chosen.sum(world, gradients, step)
+        self.chosen(step).sum(world, gradients, step)
     }
 
     fn codes_on_device(&self) -> bool {
