@@ -74,7 +74,7 @@ pub struct Args {
     #[arg(long, requires = "follow")]
     pub once: bool,
     /// Also print the share of images whose class is among the K most probable
-    #[arg(long, value_name = "K", default_value = "5", value_parser = positive)]
+    #[arg(long, value_name = "K", default_value = "5", value_parser = positive, conflicts_with = "follow")]
     pub top: usize,
     /// Print one JSON object to stdout, with the scores of each class and the confusion matrix
     #[arg(long)]

@@ -106,7 +106,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", requires = "out")]
     pub split: Option<String>,
     /// Images per batch on each rank
-    #[arg(long, value_name = "N", default_value = "32", value_parser = positive)]
+    #[arg(long, value_name = "N", default_value = "32", value_parser = positive, requires = "out")]
     pub batch: usize,
     /// Allow ranks to share a GPU
     #[arg(long, requires = "out")]

@@ -64,7 +64,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Order::Name => {}
         Order::Date => runs.sort_by_key(|run| run.changed),
         Order::Best => {
-            let best = |run: &Run| run.log.best().map_or(f64::NEG_INFINITY, history::EvalLine::leading);
+            let best = |run: &Run| {
+                let score = run.log.best().map(history::EvalLine::leading);
+                score.filter(|score| score.is_finite()).unwrap_or(f64::NEG_INFINITY)
+            };
             runs.sort_by(|a, b| best(a).total_cmp(&best(b)));
         }
     }
@@ -137,8 +140,12 @@ fn row(root: &Path, run: &Run) -> [String; 9] {
     ]
 }
 
-/// Formats a time as `2026-11-27 19:40`.
+/// Formats a time as `2026-11-27 19:40`, or as `-` if a file system reports one outside the years 1970 to 9999.
 fn date(at: SystemTime) -> String {
+    const LAST: Duration = Duration::from_secs(253_402_300_799);
+    if at.duration_since(SystemTime::UNIX_EPOCH).map_or(true, |since| since > LAST) {
+        return "-".into();
+    }
     let text = humantime::format_rfc3339_seconds(at).to_string();
     text.get(..16).map_or(String::new(), |minutes| minutes.replace('T', " "))
 }

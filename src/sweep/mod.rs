@@ -139,6 +139,7 @@ impl TrainingState {
         match (self.outcome, run.map(Run::state)) {
             (Some(Outcome::Failed), _) => "failed".into(),
             (_, Some(State::Done)) => "done".into(),
+            (_, Some(State::Diverged)) => "diverged".into(),
             (None, Some(State::Running)) => "running".into(),
             (_, Some(_)) => "stopped".into(),
             (_, None) => "-".into(),
@@ -160,6 +161,7 @@ pub fn table(grid: &Grid, all: &[TrainingState]) -> String {
     let header: Vec<String> = grid.titles().into_iter().chain(titles).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(all.iter().map(row)).collect();
     let scored = all.iter().filter_map(|found| Some((found, found.best()?)));
+    let scored = scored.filter(|(_, eval)| eval.leading().is_finite());
     let best = scored.reduce(|best, next| if next.1.leading() > best.1.leading() { next } else { best });
     let best = best.map(|(found, eval)| {
         let name = if eval.has_several() || eval.has_numbers() { "" } else { "top-1 " };

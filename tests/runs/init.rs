@@ -207,6 +207,7 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     );
     refused(2, &[&good, "init.match=[[\"(\", \"$1\"]]"], &["init.match", "regular expression"]);
     refused(2, &["init.strict=false"], &["init.strict", "without init.from"]);
+    refused(2, &["init.key=state_dict"], &["init.key", "without init.from"]);
     refused(
         2,
         &[&good, "augment.train=[\"normalize\"]"],

@@ -222,6 +222,7 @@ fn gradients_of_two_ranks_match_one_rank_with_double_batch() {
         let (one, two) = (gradient(&one), gradient(&two));
         let length = one.iter().map(|g| g.abs()).fold(0.0, f32::max);
         let difference = one.iter().zip(&two).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(one.iter().chain(&two).all(|g| g.is_finite()), "{name}: a gradient is not finite");
         assert!(length > 0.0, "{name} has no gradient");
         println!("{name}: largest gradient {length:e}, difference {difference:e}, relative {:e}", difference / length);
         largest = largest.max(length);

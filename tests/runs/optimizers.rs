@@ -36,6 +36,8 @@ const SETTINGS: &[(&str, &str)] = &[
     ("0.01", "kind = \"rmsprop\"\nform = \"tf\"\nalpha = 0.9\neps = 1.0\nmomentum = 0.9"),
     ("0.2", "kind = \"lars\"\neta = 0.02\nweight_decay = 1e-4\nclip_norm = 100.0"),
     ("0.02", "kind = \"lars\"\neta = 0.02\nlarc = true\nno_adapt = [\"fc2.*\"]"),
+    ("0.0005", "kind = \"lion\"\nbeta1 = 0.9\nbeta2 = 0.99\nweight_decay = 0.01"),
+    ("0.02", "kind = \"lamb\"\nweight_decay = 0.01"),
     ("0.01", "kind = \"adagrad\"\nlr_decay = 1e-3\ninitial_accumulator_value = 0.1\neps = 1e-8"),
 ];
 
@@ -78,6 +80,7 @@ fn every_optimizer_learns_on_any_number_of_ranks() {
             events(out, "step").iter().filter_map(|e| e.get("grad_norm")?.as_f64()).collect()
         };
         assert_eq!(norms(&one).len(), if optimizer.contains("clip_norm") { 40 } else { 0 }, "{optimizer}");
+        assert_eq!(norms(&two).len(), if optimizer.contains("clip_norm") { 5 } else { 0 }, "{optimizer}");
         assert!(norms(&one).iter().zip(norms(&two)).all(|(a, b)| (a - b).abs() <= 1e-2 * a), "{optimizer}");
     }
 }

@@ -159,6 +159,9 @@ fn data_sets_lists_and_wrong_requests() {
         many(ranks, &setting.data, &format!("train-{ranks}.csv"), &["--split", "train"]).succeeded();
     }
     assert_eq!(bytes(&setting, "set-1.jsonl"), bytes(&setting, "set-2.jsonl"));
+    // a table may overwrite a table
+    many(2, &setting.data, "set-1.jsonl", &["--batch", "3"]).succeeded();
+    assert_eq!(bytes(&setting, "set-1.jsonl"), bytes(&setting, "set-2.jsonl"));
     assert_eq!(bytes(&setting, "train-1.csv"), bytes(&setting, "train-2.csv"));
     let rows = String::from_utf8(bytes(&setting, "set-1.jsonl")).unwrap();
     let csv = at("each.csv");

@@ -41,6 +41,9 @@ const OPTIMIZERS: &[&str] = &[
     "kind = \"rmsprop\"\ncentered = true\nmomentum = 0.5\n[ema]\ndecay = 0.9",
     "kind = \"rmsprop\"\nform = \"tf\"\neps = 1.0\nmomentum = 0.9",
     "kind = \"lars\"\neta = 0.02\nweight_decay = 1e-4",
+    "kind = \"adagrad\"\ninitial_accumulator_value = 0.1",
+    "kind = \"lion\"\nweight_decay = 0.01",
+    "kind = \"lamb\"\nweight_decay = 0.01",
 ];
 
 const DROPOUT: &str = r#"

@@ -131,6 +131,17 @@ fn the_trace_holds_all_ranks_and_every_part_of_the_first_steps() {
     }
 }
 
+#[test]
+fn the_trace_of_a_resumed_run_has_its_first_steps() {
+    let setting = setting();
+    train(&setting, "out", &["--max-steps", "4"]);
+    let file = setting.out("trace.json");
+    let more = ["--resume", "auto", "--max-steps", "8", "--trace", &file, "--trace-steps", "2"];
+    train(&setting, "out", &more);
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!([0, 1].map(|rank| spans(&trace, "update", rank).len()), [2, 2]);
+}
+
 /// Runs a benchmark on two ranks and returns its JSON lines.
 fn bench(args: &[&str]) -> Vec<Value> {
     let text = run(2, &[&["bench"], args].concat()).succeeded().stdout;

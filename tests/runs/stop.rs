@@ -212,14 +212,19 @@ fn limits_of_time_end_runs_in_time() {
         let name = format!("out-{ranks}-{limit}");
         let environment: Vec<_> =
             slurm.iter().map(|seconds| ("SLURM_JOB_END_TIME", (now() + seconds).to_string())).collect();
-        let more = ["--set", "epochs=100000", "--time-limit", limit];
+        let trace = setting.out(&format!("trace-{ranks}-{limit}.json"));
+        let more = ["--set", "epochs=100000", "--time-limit", limit, "--trace", &trace];
         let mut command = setting.command(&name, ranks, &more);
         command.args(["--threads", "1"]).envs(environment);
         let ended = start(command).wait(PATIENCE);
         let took = ended.took;
         ended.failed(75, &["stopped after step", reason]);
+        assert!(Path::new(&trace).exists(), "a stopped run has a trace, too");
         assert!(took < Duration::from_secs(6 + 15), "{took:?}");
         stopped_at(&setting.out(&name));
+        // the last step ends before the limit, and the rest of the time is for the checkpoint
+        let last = events(&setting.out(&name), "step").last().unwrap()["t"].as_f64().unwrap();
+        assert!(last < if limit == "4s" { 4.0 } else { 6.0 }, "{name}: the last step ended after {last} s");
     }
 }
 

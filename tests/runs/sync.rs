@@ -8,6 +8,7 @@ use formats::checkpoint::ModelFile;
 use serde_json::Value;
 
 use support::images::{DIGITS, THINGS};
+use support::numerics::largest;
 use support::program::{PATIENCE, ProgramOutput, events, files, run, signal};
 use support::setting::Setting;
 
@@ -60,7 +61,7 @@ fn local_1_is_allreduce_to_rounding() {
     };
     let (together, every_step, never) = (out("allreduce", "a"), out("local(1)", "l"), out("local(1000)", "n"));
     let (want, got, other) = (parameters(&together), parameters(&every_step), parameters(&never));
-    let off = |got: &[f32]| got.iter().zip(&want).map(|(g, w)| (g - w).abs()).fold(0.0, f32::max);
+    let off = |got: &[f32]| largest(got.iter().zip(&want).map(|(g, w)| f64::from(g - w)));
     assert!(off(&got) < 2e-5, "parameters differ by {}", off(&got));
     assert!(off(&other) > 1e-4, "without synchronisation, parameters must differ by more than {}", off(&other));
     for (step, (g, w)) in
@@ -101,8 +102,7 @@ fn ranks_that_synchronise_periodically_end_with_one_model() {
         // a second run gives the same result
         let (again, ended) = train(&setting, &format!("{name}-again"), 3, &[&format!("sync={sync}")]);
         ended.succeeded();
-        let difference =
-            parameters(&again).iter().zip(parameters(&out)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let difference = largest(parameters(&again).iter().zip(parameters(&out)).map(|(a, b)| f64::from(a - b)));
         assert!(difference < 1e-6, "{sync}: {difference}");
     }
 }

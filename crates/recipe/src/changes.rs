@@ -216,6 +216,12 @@ mod tests {
     }
 
     #[test]
+    fn a_resumed_run_may_cache_images_elsewhere() {
+        let [plain, cached] = [&[][..], &["loader.cache=device"]].map(|sets| read("epochs = 3", sets).unwrap().recipe);
+        assert_eq!(cached.differences(&plain).unwrap(), [""; 0]);
+    }
+
+    #[test]
     fn unsetting_a_kind_leaves_out_its_keys() {
         let focal = "epochs = 3\nloss = { kind = \"focal\", gamma = 3, class_weights = \"auto\" }";
         let Loaded { recipe, notes, .. } = changed(focal, &[], &["loss.kind"]).unwrap();

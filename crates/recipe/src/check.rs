@@ -133,6 +133,7 @@ fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     let (init, freeze) = (&recipe.init, &recipe.freeze);
     if init.from.is_none() {
         let others = [
+            ("init.key", init.key.is_some()),
             ("init.sha256", init.sha256.is_some()),
             ("init.exclude", init.exclude.is_some()),
             ("init.strict", init.strict.is_some()),
@@ -313,7 +314,7 @@ fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<()
         return refuse("sync", format!("\"{}\" {cure}", recipe.sync));
     }
     without_gradients(recipe)?;
-    easgd_is_stable(recipe.sync, ranks)
+    recipe.sync.is_stable_on(ranks).or_else(|why| refuse("sync", why))
 }
 
 /// Rejects settings that need the same model on all ranks or gradient sums in every step. Called if `sync` is not
@@ -342,20 +343,6 @@ fn without_gradients(recipe: &Recipe) -> Result<(), Error> {
         return refuse("reduce.codec", why);
     }
     Ok(())
-}
-
-/// Rejects an elastic averaging `alpha` so large that the centre would move beyond the mean of the ranks.
-fn easgd_is_stable(sync: Sync, ranks: usize) -> Result<(), Error> {
-    match sync {
-        Sync::Easgd { alpha, .. } if alpha * ranks as f64 > 1.0 => {
-            let most = 1.0 / ranks as f64;
-            let why = format!(
-                "alpha = {alpha} on {ranks} ranks moves the centre beyond their mean; expected at most 1 / ranks = {most:.4}"
-            );
-            refuse("sync", why)
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Returns true if the value of `model` is a file name.

@@ -192,6 +192,20 @@ impl Sync {
             _ => Err(other()),
         }
     }
+
+    /// Rejects an elastic averaging `alpha` so large that the centre would move beyond the mean of the ranks.
+    pub fn is_stable_on(self, ranks: usize) -> Result<(), String> {
+        match self {
+            Self::Easgd { alpha, .. } if alpha * ranks as f64 > 1.0 => {
+                // rounded down, so that the value is accepted
+                let most = (1e4 / ranks as f64).floor() / 1e4;
+                Err(format!(
+                    "alpha = {alpha} on {ranks} ranks moves the centre beyond their mean; expected at most 1 / ranks = {most}"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl KeyValue for Sync {
@@ -224,6 +238,16 @@ impl<'de> Deserialize<'de> for Sync {
 mod tests {
     use super::*;
     use support::mentions;
+
+    #[test]
+    fn the_alpha_that_a_message_recommends_is_accepted() {
+        for ranks in 2..200 {
+            let error = Sync::Easgd { period: 10, alpha: 0.99 }.is_stable_on(ranks).unwrap_err();
+            let alpha: f64 = error.rsplit(' ').next().unwrap().parse().unwrap();
+            assert!(alpha > 0.98 / ranks as f64, "{ranks}: {error}");
+            Sync::Easgd { period: 10, alpha }.is_stable_on(ranks).unwrap();
+        }
+    }
 
     #[test]
     fn forms_read_and_written() {

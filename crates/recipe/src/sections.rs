@@ -87,7 +87,7 @@ section! {
         /// Number of epochs after which they are trained too.
         absent epochs: u32 = "never", in Range::AtLeast(1.0);
         /// They are trained for this number of epochs and then frozen.
-        absent after: u32 = "0", in Range::AtLeast(1.0);
+        absent after: u32 = "frozen from the start", in Range::AtLeast(1.0);
     }
 }
 
@@ -163,7 +163,7 @@ section! {
         default buffer_mb: f64 = 256.0, in Range::Positive => changeable;
         /// GPU: where all training images are kept as bytes. With "device", the GPU crops and flips them with the same
         /// random draws.
-        default cache: ImageCache = ImageCache::None;
+        default cache: ImageCache = ImageCache::None => changeable;
         /// Whether training records that cannot be used end the run, or are skipped and counted.
         default on_corrupt: OnCorrupt = OnCorrupt::Fail;
     }

@@ -72,7 +72,7 @@ fn run_data(run: &Run, points: usize, is_default: fn(&str, &str) -> bool) -> Val
         "batch": last.map(|start| start.batch),
         "workers": last.map(|start| start.workers),
         "ranks": last.map(|start| start.ranks),
-        "resumed": log.starts.iter().skip(1).map(|start| start.step).collect::<Vec<_>>(),
+        "resumed": log.starts.iter().map(|start| start.step).filter(|step| *step > 0).collect::<Vec<_>>(),
         "facts": last.map(|start| &start.facts),
         "begun": log.starts.first().and_then(|start| start.utc.clone()),
         "recipe": run.recipe,

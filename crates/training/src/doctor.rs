@@ -37,6 +37,9 @@ pub fn examine(verbose: bool) -> Result<Option<Report>, Error> {
     session.conclude(report)
 }
 
+/// The beginning of a text that does not report a problem.
+const NOTE: &str = "note: ";
+
 fn report(session: &mut Session, mut findings: Vec<String>, verbose: bool) -> Result<Option<Report>, Error> {
     session.same_start("none", "trireme doctor")?;
     let cores = session.cores()?;
@@ -59,13 +62,18 @@ fn report(session: &mut Session, mut findings: Vec<String>, verbose: bool) -> Re
     for row in &rows {
         let _ = writeln!(text, "{row}");
     }
-    for finding in &findings {
-        let _ = writeln!(text, "problem    {}", finding.trim_start_matches("warning: "));
+    let (notes, problems): (Vec<&str>, Vec<&str>) =
+        findings.iter().map(String::as_str).partition(|finding| finding.starts_with(NOTE));
+    for note in notes {
+        let _ = writeln!(text, "note       {}", note.trim_start_matches(NOTE));
     }
-    if findings.is_empty() {
+    for problem in &problems {
+        let _ = writeln!(text, "problem    {}", problem.trim_start_matches("warning: "));
+    }
+    if problems.is_empty() {
         text.push_str("no problem found");
     }
-    Ok(session.is_root().then_some(Report { text, problems: findings.len() }))
+    Ok(session.is_root().then_some(Report { text, problems: problems.len() }))
 }
 
 /// How long an MPI operation may take before [`examine`] looks for a reason.

@@ -29,6 +29,8 @@ pub struct Log {
     pub averages: Vec<EvalLine>,
     /// Evaluations on the split that is evaluated only at the end of the run, of the trained and the averaged weights.
     pub at_end: Vec<EvalLine>,
+    /// The step of the last checkpoint that was written.
+    pub checkpoint: Option<u64>,
     /// The end event, if the last part of the run reached its end.
     pub end: Option<EndLine>,
     /// The lines that could not be read.
@@ -97,6 +99,7 @@ impl Log {
             Line::Eval(eval) if eval.at_end => self.at_end.push(eval),
             Line::Eval(eval) if eval.ema => self.averages.push(eval),
             Line::Eval(eval) => self.evals.push(eval),
+            Line::Checkpoint { step } => self.checkpoint = Some(step),
             Line::End(end) => self.end = Some(end),
             Line::Other => {}
         }
@@ -104,8 +107,16 @@ impl Log {
 
     /// Returns the number of optimizer steps that are done.
     pub fn step(&self) -> u64 {
-        let steps = self.steps.last().map(|step| step.step);
-        steps.max(self.starts.last().map(|start| start.step)).max(self.end.as_ref().map(|end| end.step)).unwrap_or(0)
+        // `log.every` may leave out the lines of the last steps
+        let lines = [
+            self.starts.last().map(|start| start.step),
+            self.steps.last().map(|step| step.step),
+            self.epochs.last().map(|epoch| epoch.step),
+            self.evals.last().map(|eval| eval.step),
+            self.checkpoint,
+            self.end.as_ref().map(|end| end.step),
+        ];
+        lines.into_iter().flatten().max().unwrap_or(0)
     }
 
     /// Returns true if the last logged loss is NaN or infinite, either in a step or in an evaluation.
@@ -117,7 +128,7 @@ impl Log {
     /// Returns the total seconds of all steps, without evaluations. If `log.every` left out steps, each counts as long
     /// as the next logged step.
     pub fn seconds_of_steps(&self) -> f64 {
-        let mut before = 0;
+        let mut before = self.starts.first().map_or(0, |start| start.step);
         let mut sum = 0.0;
         for step in &self.steps {
             sum += step.step.saturating_sub(before) as f64 * finite(step.step_ms);
@@ -199,6 +210,9 @@ pub(super) enum Line {
     Exchange(ExchangeLine),
     Layers(LayersLine),
     Eval(EvalLine),
+    Checkpoint {
+        step: u64,
+    },
     End(EndLine),
     #[serde(other)]
     Other,
@@ -438,6 +452,18 @@ mod tests {
         assert!(log.steps[0].data_wait_ranks[1].is_nan() && log.steps[1].loss.is_nan() && log.steps[0].lr.is_nan());
         assert_eq!((log.step(), log.best().unwrap().step, log.seconds_of_steps()), (4, 3, 0.051));
         assert_eq!((log.end.unwrap().digest.as_str(), log.unread), ("00-11", Unread::default()));
+    }
+
+    /// A run that began with the checkpoint of another, and whose last steps have no lines because of `log.every`.
+    #[test]
+    fn the_step_is_the_last_of_any_line() {
+        let begin = "{\"event\":\"start\",\"step\":10000}\n{\"event\":\"step\",\"step\":10001,\"step_ms\":2000}\n";
+        let log = read(begin);
+        assert_eq!((log.step(), log.seconds_of_steps()), (10_001, 2.0));
+        for line in ["\"epoch\"", "\"eval\"", "\"checkpoint\""] {
+            let log = read(&format!("{begin}{{\"event\":{line},\"step\":10047}}\n"));
+            assert_eq!(log.step(), 10_047, "{line}");
+        }
     }
 
     #[test]

@@ -123,10 +123,15 @@ impl Run {
         match self.log.end {
             Some(_) if self.log.diverged() => State::Diverged,
             Some(_) => State::Done,
-            None if !self.released && self.changed.elapsed().is_ok_and(|age| age < FRESH) => State::Running,
+            None if !self.released && self.is_fresh() => State::Running,
             None if self.log.diverged() => State::Diverged,
             None => State::Stopped,
         }
+    }
+
+    /// Returns true if the log was just written. The clock of a file server may be ahead.
+    fn is_fresh(&self) -> bool {
+        self.changed.elapsed().unwrap_or_else(|ahead| ahead.duration()) < FRESH
     }
 
     /// Returns the step at which the run is to end, or 0 if it has not begun.
@@ -274,6 +279,10 @@ mod tests {
         let read = Run::open(&run).unwrap();
         assert_eq!((read.name().as_str(), read.state(), read.last_step()), ("lr=0.1", State::Running, 9));
         assert_eq!((read.recipe["epochs"].as_str(), read.recipe["optimizer.kind"].as_str()), ("3", "\"sgd\""));
+        // The clock of the file server may be ahead of this machine's.
+        let log = fs::File::options().append(true).open(run.join("metrics.jsonl")).unwrap();
+        log.set_modified(SystemTime::now() + Duration::from_secs(10)).unwrap();
+        assert_eq!(Run::open(&run).unwrap().state(), State::Running);
         // A process writes its identity into the lock file and empties the file when it ends.
         for (lock, state) in [("{}", State::Running), ("", State::Stopped)] {
             fs::write(run.join(".trireme-lock"), lock).unwrap();

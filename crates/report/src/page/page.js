@@ -65,7 +65,7 @@ function head() {
       ...run.at_end.slice(-2).map(e => tile(`${lead} on ${e.split}${e.ema ? ' (averages)' : ''}, at the end, ${grouped(e.count)} images`, scoreOf(e, key))),
       tile(`step of ${grouped(run.last_step)}, ${run.state}${ended ? `, ended by stop.${ended}` : ''}`, grouped(run.step)),
       run.end && known(run.end.seconds_to_target) ? tile('from the first image to the target', duration(run.end.seconds_to_target)) : null,
-      tile('images per second over all ranks, mean of the run', grouped(run.img_per_s)),
+      tile('images per second over all ranks, since the last start', grouped(run.img_per_s)),
       tile(run.end ? 'from start to end of the last start' : 'in training steps', duration(run.end ? run.end.seconds : run.seconds_of_steps)),
       tile(`${run.ranks === 1 ? 'rank' : 'ranks'}, ${run.workers || '–'} ${run.workers === 1 ? 'worker' : 'workers'}, batch ${grouped(run.batch)}`, grouped(run.ranks))));
     if (run.unread.lines)
@@ -86,7 +86,7 @@ function fromEvals(key, kind) {
   return runs.flatMap((run, k) => [...new Set(run.evals.map(place))].map(split => {
     const rows = run.evals.filter(e => place(e) === split && e[key] !== null);
     return { run: k, kind: `${kind} ${split}`, x: rows.map(e => e.step), y: rows.map(e => e[key]), dots: true };
-  }));
+  }).filter(line => line.x.length));
 }
 function fromEpochs(key, kind) {
   // a single mean does not make a line, so show the steps instead

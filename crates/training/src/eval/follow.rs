@@ -26,6 +26,7 @@ use crate::eval::score::SplitScore;
 use crate::eval::{find_model, model, score};
 use crate::signals;
 use crate::train::agree::Session;
+use crate::train::evaluate::TestTime;
 use crate::train::observe::watch::Activity;
 
 /// Time between two searches for new files in the directory.
@@ -76,9 +77,13 @@ fn score_all<D: Device>(
 ) -> Result<(), Error> {
     let command = if once { "eval --follow --once" } else { "eval --follow" };
     session.same_start(D::NAME, &request.compared(command))?;
-    session.agree(Dataset::open(&request.data).map_err(Error::from))?;
+    let named = || {
+        let dataset = Dataset::open(&request.data)?;
+        score::split_name(request, &dataset.manifest.splits.keys().map(String::as_str).collect::<Vec<_>>())
+    };
+    let split = session.agree(named())?;
     let cores = score::divide_cores(session)?;
-    let mut log = Log::open(request);
+    let mut log = Log::open(&request.file, (&split, request.ema, request.test_time));
     loop {
         let (file, last) = match next(session, request, once, &log, interrupted)? {
             Next::Over => return Ok(()),
@@ -239,30 +244,38 @@ struct Log {
     seen: BTreeSet<String>,
 }
 
-/// A line of the file: the event and the scored file.
+/// A line of the file: the event, the scored file, and the views whose scores were averaged.
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
     event: Event,
     file: &'a str,
     ema: bool,
+    #[serde(flatten)]
+    views: TestTime,
+}
+
+/// The fields of a line that say what was scored.
+#[derive(Deserialize)]
+struct Scored {
+    split: String,
+    file: String,
+    step: Option<u64>,
+    ema: bool,
+    /// Plain images in lines of older versions.
+    #[serde(flatten)]
+    views: TestTime,
 }
 
 impl Log {
-    /// Reads the scores that earlier followers have written for the same split and weights. A score of the final model
+    /// Reads the scores that earlier followers have written for the same split, weights and views. A score of the final model
     /// counts only if the model still has the same step, because a resumed run writes a new model under the same name.
-    fn open(request: &EvalRequest) -> Self {
-        let text = fs::read_to_string(path(&request.file)).unwrap_or_default();
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let of = |line: &serde_json::Value| {
-            let split = line["split"].as_str()?;
-            let same = request.split.as_deref().is_none_or(|wanted| wanted == split) && line["ema"] == request.ema;
-            let file = line["file"].as_str().filter(|_| same)?;
-            Some((file.to_string(), line["step"].as_u64()))
-        };
-        let seen: BTreeMap<String, Option<u64>> = lines.filter_map(|line| of(&line)).collect();
-        let run = &request.file;
-        let model = if run.is_file() { run.clone() } else { run.join("model.h5") };
+    fn open(run: &Path, wanted: (&str, bool, TestTime)) -> Self {
+        let text = fs::read_to_string(path(run)).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Scored>(line).ok());
+        let same = lines.filter(|line| (line.split.as_str(), line.ema, line.views) == wanted);
+        let seen: BTreeMap<String, Option<u64>> = same.map(|line| (line.file, line.step)).collect();
+        let model = if run.is_file() { run.to_path_buf() } else { run.join("model.h5") };
         let is_other = |file: &str, step: Option<u64>| file == name(&model) && step != step_of(&model);
         Self { seen: seen.into_iter().filter(|(file, step)| !is_other(file, *step)).map(|(file, _)| file).collect() }
     }
@@ -288,7 +301,7 @@ impl Log {
             ..Eval::default()
         };
         let refuse = |source| Error::File { action: "write", path: path.into(), source };
-        let line = Line { event: event.into(), file: &name(&request.file), ema: request.ema };
+        let line = Line { event: event.into(), file: &name(&request.file), ema: request.ema, views: request.test_time };
         let mut text = serde_json::to_string(&line).map_err(|e| refuse(e.into()))?;
         text.push('\n');
         let log = safe_create::to_append(path).map_err(refuse)?;
@@ -344,6 +357,26 @@ mod tests {
         assert_eq!(find_unscored(&run.join("model.h5"), false, &log(&[])).unwrap(), Next::Wait);
         let error = find_unscored(&run, true, &log(&[])).unwrap_err();
         support::mentions(error, &[&run.display().to_string(), "no checkpoint", "--follow", "--once"]);
+        fs::remove_dir_all(&run).unwrap();
+    }
+
+    #[test]
+    fn scores_of_other_splits_weights_and_views_do_not_count() {
+        let run = run(&[]);
+        let line = |file: &str, more: &str| {
+            format!("{{\"split\":\"test\",\"file\":\"{file}\",\"step\":9,\"ema\":false{more}}}\n")
+        };
+        let text = [
+            line("old", ""),
+            line("plain", ",\"flip\":false,\"corners\":false,\"shift\":0"),
+            line("flip", ",\"flip\":true,\"corners\":false,\"shift\":0"),
+            line("validation", "").replace("test", "validation"),
+            line("ema", "").replace("false", "true"),
+        ];
+        fs::write(path(&run), text.concat()).unwrap();
+        let seen = |views: TestTime| Log::open(&run, ("test", false, views)).seen.into_iter().collect::<Vec<_>>();
+        assert_eq!(seen(TestTime::default()), ["old", "plain"]);
+        assert_eq!(seen(TestTime { flip: true, ..TestTime::default() }), ["flip"]);
         fs::remove_dir_all(&run).unwrap();
     }
 }

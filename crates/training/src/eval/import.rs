@@ -308,7 +308,10 @@ impl ImportSettings {
         let recipe = recipe.map(|loaded| loaded.recipe);
         let init = recipe.as_ref().map(|recipe| recipe.init.clone()).unwrap_or_default();
         let given = |list: &[String], of: Option<Vec<String>>| if list.is_empty() { of } else { Some(list.to_vec()) };
-        let eval = recipe.as_ref().map(|recipe| recipe.augment.eval.clone());
+        let eval = recipe.as_ref().map(|recipe| match &recipe.augment {
+            augment if augment.eval.is_empty() => Vec::new(),
+            augment => augment.eval_list(),
+        });
         Ok(Self {
             transforms: given(&request.transforms, eval).unwrap_or_default(),
             network: request.model.clone().or(recipe.map(|recipe| recipe.model)),

@@ -57,13 +57,14 @@ impl ManyRequest {
         let Self { split, reading, wanted, logits, batch, share_gpu, model, features, .. } = self;
         format!(
             "trireme predict\n--split {split:?}\n{:?} {:?}\n--top, --threshold {wanted:?}\n--logits {logits}\n--batch {batch}\n\
-             --share-gpu {share_gpu}\n--best {} --ema {}\n--features {}\n--pages {}",
+             --share-gpu {share_gpu}\n--best {} --ema {}\n--features {}\n--pages {}\n{:?}",
             reading.test_time,
             reading.layout,
             model.best,
             model.ema,
             features.is_some(),
-            reading.by_page
+            reading.by_page,
+            reading.limits
         )
     }
 }
@@ -212,11 +213,12 @@ fn open_split(request: &ManyRequest, folder: &Path, reader: &ImageReader) -> Res
     Ok(split)
 }
 
-/// Returns a fingerprint of everything that the output rows depend on: version, options, list of images, model. A
+/// Returns a fingerprint of everything that the output rows depend on: version, options, device, list of images, model. A
 /// stopped prediction resumes only if its journal has the same fingerprint.
-fn identity(request: &ManyRequest, reader: &ImageReader, images: &ImageList) -> String {
+fn identity(request: &ManyRequest, device: &str, reader: &ImageReader, images: &ImageList) -> String {
     let model = &reader.model;
-    let mut text = format!("{}\n{}\n{}\n", env!("CARGO_PKG_VERSION"), request.compared(), images.identity());
+    let (version, options) = (env!("CARGO_PKG_VERSION"), request.compared());
+    let mut text = format!("{version}\n{options}\n{device}\n{}\n", images.identity());
     text += &format!("{} {:?} {:?} {:?}\n", model.network, model.classes, model.preprocess, model.targets);
     for (_, _, values) in model.layers.iter().flat_map(|layer| &layer.tensors) {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -236,7 +238,7 @@ fn predict_on<D: Device>(
     let (reader, notes) = session.agree(ImageReader::open(&request.model, &request.reading))?;
     session.agree(request.wanted.check(reader.model.label_kind(), &request.model.file))?;
     let images = list_images(session, request, &reader, list)?;
-    let identity = identity(request, &reader, &images);
+    let identity = identity(request, D::NAME, &reader, &images);
     session.same("the model or the images", &identity, "start all ranks with the same files and options")?;
     session.watch.set_activity(Activity::Starting);
     let cores = divide_cores(session)?;

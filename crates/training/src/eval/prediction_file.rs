@@ -43,6 +43,22 @@ pub enum TableFormat {
     Parquet,
 }
 
+/// A line of a JSON Lines table.
+#[derive(Default, Serialize)]
+struct JsonRow<'a> {
+    image: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    classes: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    targets: Option<Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logits: Option<&'a Vec<f32>>,
+}
+
 /// Files that a new table may overwrite.
 const CSV: Content = Content { name: "a table of predictions", begins: |head| head.starts_with(b"image,") };
 const JSON_LINES: Content = Content { name: "a table of predictions", begins: |head| head.starts_with(b"{\"image\":") };
@@ -260,7 +276,7 @@ fn write_table(
             }
             rows.try_for_each(|row| {
                 let row = row?;
-                let line = if format == TableFormat::Csv { shape.csv(&row) } else { shape.json(&row).to_string() };
+                let line = if format == TableFormat::Csv { shape.csv(&row) } else { shape.json(&row) };
                 writeln!(file, "{line}").map_err(&refuse)
             })?;
             file.flush().map_err(&refuse)?;
@@ -401,29 +417,25 @@ impl TableShape {
         self.cells(row).iter().map(Cell::csv).collect::<Vec<_>>().join(",")
     }
 
-    fn json(&self, row: &Row) -> Value {
-        let mut object = Map::new();
-        object.insert("image".into(), row.image.clone().into());
-        object.extend(row.file.iter().map(|file| ("file".to_string(), file.clone().into())));
-        if let Some(error) = &row.error {
-            object.insert("error".into(), error.clone().into());
-            return object.into();
-        }
-        match self.kind {
-            LabelKind::Numbers => {
-                let numbers = row.found.iter().map(|(at, number)| (self.name(*at).to_string(), json!(*number as f32)));
-                object.insert("targets".into(), numbers.collect::<Map<_, _>>().into());
+    fn json(&self, row: &Row) -> String {
+        let mut line =
+            JsonRow { image: &row.image, file: row.file.as_deref(), error: row.error.as_deref(), ..JsonRow::default() };
+        if row.error.is_none() {
+            match self.kind {
+                LabelKind::Numbers => {
+                    let number = |(at, number): &(u32, f64)| (self.name(*at).to_string(), json!(*number as f32));
+                    line.targets = Some(row.found.iter().map(number).collect());
+                }
+                LabelKind::OneClass | LabelKind::Classes => {
+                    let class =
+                        |(class, p): &(u32, f64)| json!({"label": class, "class": self.name(*class), "probability": p});
+                    line.classes = Some(row.found.iter().map(class).collect());
+                }
             }
-            LabelKind::OneClass | LabelKind::Classes => {
-                let class =
-                    |(class, p): &(u32, f64)| json!({"label": class, "class": self.name(*class), "probability": p});
-                object.insert("classes".into(), row.found.iter().map(class).collect());
-            }
+            line.logits = self.logits.then_some(&row.logits);
         }
-        if self.logits {
-            object.insert("logits".into(), json!(row.logits));
-        }
-        object.into()
+        // not through `json!`, which would sort the keys: a table is recognised by its first one
+        serde_json::to_string(&line).unwrap_or_default()
     }
 }
 

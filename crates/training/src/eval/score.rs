@@ -86,7 +86,7 @@ fn open_staged(session: &Session, request: &EvalRequest) -> Result<ScoringInput,
 }
 
 /// Returns the split to score. `names` are the available splits.
-fn split_name(request: &EvalRequest, names: &[&str]) -> Result<String, Error> {
+pub(super) fn split_name(request: &EvalRequest, names: &[&str]) -> Result<String, Error> {
     let named = |error| match (error, &request.split) {
         (recipe::Error::Value { why, .. }, Some(split)) => Error::Usage(format!("--split {split}: {why}")),
         (error, _) => error.into(),

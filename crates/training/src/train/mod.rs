@@ -161,8 +161,12 @@ pub fn train<B: Backend>(
     if ended.as_ref().err().is_none_or(Error::is_agreed) {
         training.stepper.reduction().retire()?;
     }
+    // all ranks have the same code, so the trace can be gathered
     if ended.as_ref().err().is_none_or(|error| error.code() == RESUMABLE) {
         training.page_data.finish(&request.out, &training.run, &mut training.report);
+        if let Some(path) = &request.trace {
+            training.trace.write(&session.comm, &session.world, path, &mut training.report)?;
+        }
     }
     ended
 }
@@ -355,8 +359,7 @@ impl<'a, B: Backend> Training<'a, B> {
         (saver, Moment { run, reduction: stepper.reduction(), at, agreed }, report)
     }
 
-    /// Writes the last checkpoint, the model, the end event and finally the trace. The run counts as complete even if
-    /// the trace cannot be written.
+    /// Writes the last checkpoint, the model and the end event.
     fn finish(&mut self) -> Result<(), Error> {
         let RunContext { session, request, started, .. } = self.context;
         session.watch.set_activity(Activity::Writing { step: self.at.step });
@@ -391,8 +394,7 @@ impl<'a, B: Backend> Training<'a, B> {
             ended,
             seconds_to_target,
         })?;
-        let Some(path) = &request.trace else { return Ok(()) };
-        self.trace.write(&session.comm, &session.world, path, &mut self.report)
+        Ok(())
     }
 
     /// Sets the graph to the image size of the current epoch (progressive resizing). Restarts the loader if the size changes at this epoch.

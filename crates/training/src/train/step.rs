@@ -330,7 +330,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             self.before_update(run, at, &step)?;
         }
         self.update(run, &mut step, updated)?;
-        self.trace_layers(run, step.record.step);
+        self.trace_layers(run);
         let now = Instant::now();
         let begin = self.read.replace(now).map_or(start, |read| read.max(start));
         step.record.seconds = (now - begin).as_secs_f64();
@@ -499,8 +499,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         MpiRanks::new(self.session)
     }
 
-    /// Adds the layers' times in step `done` to the trace.
-    fn trace_layers(&self, run: &mut Run<B>, done: u64) {
+    /// Adds the layers' times in a step to the trace.
+    fn trace_layers(&self, run: &mut Run<B>) {
         if !self.trace.follows_steps() {
             return;
         }
@@ -509,7 +509,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             let kind = if span.backward { "backward" } else { "forward" };
             self.trace.part(kind, format!("{name} {kind}"), Lane::Compute, span.start, span.took);
         }
-        self.trace.done(done);
+        self.trace.step_done();
         if !self.trace.follows_steps() {
             run.graph.follow(false);
         }

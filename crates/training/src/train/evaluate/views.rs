@@ -8,6 +8,7 @@ use engine::{Batch, Graph};
 use loaders::transform::HEAD_WORDS;
 use loaders::{Images, Manifest, Pipeline};
 use report::predictions::{Outcome, Softmax};
+use serde::{Deserialize, Serialize};
 
 use super::collector::BatchScore;
 use super::{Collectors, Evaluation, ScoreSums, ScoredBatch};
@@ -92,7 +93,8 @@ impl Evaluation {
 // of these (ten crops), or shifted images.
 
 /// The requested views of an image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TestTime {
     /// Adds the mirror image of each view.
     pub flip: bool,

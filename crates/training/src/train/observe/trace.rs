@@ -72,6 +72,7 @@ struct Recorder {
     zero: Instant,
     /// Number of steps to record in detail.
     steps: u64,
+    /// Number of steps since the start of the recording, which may be a resume.
     done: u64,
     spans: Vec<Span>,
     dropped: u64,
@@ -103,9 +104,9 @@ impl Trace {
         self.recorder().is_some_and(|r| r.done < r.steps)
     }
 
-    /// Sets the number of steps that are done.
-    pub fn done(&self, steps: u64) {
-        self.recorder().iter_mut().for_each(|r| r.done = steps);
+    /// Counts a step.
+    pub fn step_done(&self) {
+        self.recorder().iter_mut().for_each(|r| r.done += 1);
     }
 
     /// Records a part of a step. Does nothing if the detailed steps are over.
@@ -132,7 +133,7 @@ impl Trace {
         if let Some(all) = comm.gather("gathering of the trace", &own)? {
             let text = format!("{HEAD}\"ms\",\"traceEvents\":[\n{}\n]}}\n", all.join(",\n"));
             if let Err(error) = formats::checkpoint::write_text(path, &text) {
-                report.note(&format!("warning: the run is complete, but its trace was not written: {error}"));
+                report.note(&format!("warning: the trace was not written: {error}"));
                 return Ok(());
             }
             let dropped = match recorder.dropped {

@@ -104,7 +104,7 @@ impl Head {
         let compared = self.compared(source, request, &old)?;
         let differences = source.recipe.differences(&compared)?;
         if !differences.is_empty() {
-            let longer = match source.recipe.epochs > old.epochs && !request.extend_epochs {
+            let longer = match old.epochs.is_some() && source.recipe.epochs > old.epochs && !request.extend_epochs {
                 true => " (for more epochs, add --extend-epochs)",
                 false => "",
             };
@@ -335,7 +335,8 @@ fn stays(line: &str, progress: &Progress) -> bool {
     let (Some(step), Some(event)) = (line["step"].as_u64(), line["event"].as_str()) else { return false };
     let before = match event {
         "step" | "checkpoint" | "layers" | "exchange" => true,
-        "epoch" | "eval" => progress.step_of_epoch == 0,
+        // the scores at the end of the run are not its last ones if it goes on
+        "epoch" | "eval" => progress.step_of_epoch == 0 && line["at_end"] != true,
         _ => false,
     };
     step < progress.step || (step == progress.step && before)
@@ -447,5 +448,7 @@ mod tests {
         assert_eq!(own(&at(0)), ["step", "layers", "exchange", "epoch", "eval", "checkpoint"]);
         assert_eq!(own(&at(3)), ["step", "layers", "exchange", "checkpoint"]);
         assert!(!stays("{\"event\":\"step\",\"st", &at(0)) && !stays("", &at(0)));
+        // the scores at the end of the run, which now goes on
+        assert!(!stays("{\"event\":\"eval\",\"step\":7,\"at_end\":true}", &at(0)));
     }
 }

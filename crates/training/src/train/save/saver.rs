@@ -180,6 +180,8 @@ impl<'a, B: Backend> Saver<'a, B> {
     pub fn epoch_done(&mut self, now: &mut Moment<'_, B>, best: bool, report: &mut Reporter) -> Result<(), Error> {
         let Moment { run, at, agreed, .. } = now;
         if !run.ends_epoch(at) {
+            // a checkpoint that was written at this step lacks the score
+            self.taken = None;
             return Ok(());
         }
         (at.epoch, at.step_of_epoch, at.epoch_sums) = (at.epoch + 1, 0, Default::default());
