@@ -15,7 +15,7 @@ use net::models;
 use net::{DropPath, Dropout, Op, ParamSpec, Shape};
 use serde::Deserialize;
 
-use support::numerics::{Example, Formula, cpu, cuda, golden, magnitude};
+use support::numerics::{Example, Formula, cpu, cuda, golden, largest, magnitude};
 
 #[derive(Deserialize)]
 struct File {
@@ -180,8 +180,8 @@ impl<'a, B: Backend> Run<'a, B> {
     /// Returns the largest absolute difference between the evaluation scores and PyTorch's.
     fn scores(&mut self) -> f64 {
         let scores = self.graph.scores(&self.images, self.file.batch).unwrap();
-        let differences = scores.iter().zip(&self.net.logits).map(|(got, want)| (f64::from(*got) - want).abs());
-        differences.fold(0.0, f64::max)
+        assert_eq!(scores.len(), self.net.logits.len(), "{}: number of scores", self.net.name);
+        largest(scores.iter().zip(&self.net.logits).map(|(got, want)| f64::from(*got) - want))
     }
 
     /// Runs forward, loss and backward, and returns the mean loss.
@@ -207,10 +207,10 @@ impl<'a, B: Backend> Run<'a, B> {
         }
         let groups: BTreeSet<&String> = squares.keys().collect();
         assert_eq!(groups, self.net.gradients.keys().collect(), "{}: groups of parameters", self.net.name);
-        let largest = self.net.gradients.values().copied().fold(0.0, f64::max);
+        let largest = largest(self.net.gradients.values().copied());
         let off = |name: &String, want: f64| (squares[name].sqrt() - want).abs() / want.max(0.01 * largest);
         let all = self.net.gradients.iter().map(|(name, want)| (off(name, *want), name.clone()));
-        all.fold((0.0, String::new()), |worst, one| if one.0 > worst.0 { one } else { worst })
+        all.fold((0.0, String::new()), |worst, one| if one.0.is_nan() || one.0 > worst.0 { one } else { worst })
     }
 
     /// Runs the recorded steps and returns the largest difference from PyTorch's losses, relative to the first loss.
@@ -223,15 +223,15 @@ impl<'a, B: Backend> Run<'a, B> {
             clip_value: None,
         };
         let mut optimizer = Optimizer::new(&self.graph, Box::new(Sgd::new(momentum, false)), policy).unwrap();
-        let (mut loss, mut worst) = (first, 0f64);
+        let (mut loss, mut differences) = (first, Vec::new());
         for (step, want) in self.net.losses.iter().enumerate() {
             if step > 0 {
                 optimizer.step(&mut self.graph, self.net.lr, None).unwrap();
                 loss = self.gradients();
             }
-            worst = worst.max((loss - want).abs() / self.net.losses[0]);
+            differences.push((loss - want) / self.net.losses[0]);
         }
-        worst
+        largest(differences.into_iter())
     }
 
     /// Compares scores, loss, gradients and the losses of SGD steps with PyTorch's. If `haste` is set, skips the SGD

@@ -10,7 +10,7 @@ use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use net::{Activation, Conv, Flatten, Linear, Norm, Pool, PoolKind, Shape};
 use net::{Id, NetSpec};
 
-use support::numerics::{assert_close, cpu, magnitude, noise, norm};
+use support::numerics::{assert_close, cpu, has_own_kernels, magnitude, noise, norm};
 
 const CLASSES: usize = 5;
 
@@ -101,7 +101,7 @@ fn by(backend: Cpu, net: &NetSpec, names: &[&str]) -> Option<Vec<String>> {
     let graph = graph(backend, net, 2);
     let at = |name: &&str| net.nodes.iter().position(|node| node.name == *name).expect("a layer");
     let found: Vec<String> = names.iter().map(|name| graph.implementation(at(name))).collect();
-    found.iter().any(|by| by.contains("winograd")).then_some(found)
+    has_own_kernels().then_some(found)
 }
 
 /// Tests planes of whole and partial tiles, channels that fill neither a block nor a group of columns, more channels
@@ -365,7 +365,7 @@ fn statistics_are_exact_wherever_the_values_lie() {
                     *x = 100.0;
                 }
             }
-            let most = |backend| errors(backend, &alone, rows, image, 0.5).iter().fold(0f64, |m, e| m.max(e.abs()));
+            let most = |backend| magnitude(&errors(backend, &alone, rows, image, 0.5));
             let (fused, apart) = (most(cpu(threads)), most(cpu(threads).unfused()));
             assert!(
                 fused < 1e-5_f64.max(2.0 * apart),

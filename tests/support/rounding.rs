@@ -1,7 +1,7 @@
 //! Bounds for the rounding errors of f32 arithmetic. They depend on the lengths of the sums and on how the result
 //! reacts to such errors.
 
-use super::numerics::{magnitude, noise};
+use super::numerics::{largest, magnitude, noise};
 
 /// The unit roundoff of f32: half the distance from 1 to the next value.
 const U: f64 = 1.0 / (1 << 24) as f64;
@@ -38,7 +38,7 @@ pub fn with_tolerances(compute: impl Fn(Option<u64>) -> Vec<Vec<f64>>) -> Vec<(V
     let mut furthest = vec![0.0f64; exact.len()];
     for k in 0..DRAWS {
         for (furthest, (got, want)) in furthest.iter_mut().zip(compute(Some(k)).iter().zip(&exact)) {
-            let distance = got.iter().zip(want).map(|(got, want)| (got - want).abs()).fold(0.0, f64::max);
+            let distance = largest(got.iter().zip(want).map(|(got, want)| got - want));
             *furthest = furthest.max(distance);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use support::gpu::assert_recorded;
+use support::numerics::largest;
 use support::rounding::{shaken, with_tolerances};
 
 /// Runs one pass and returns its loss and the gradients of all parameters.
@@ -156,7 +157,7 @@ fn statistics_over_all_ranks_reach_the_kernels() {
             *tolerance < 1e-2 * magnitude(want),
             "result {i}: the tolerance {tolerance:e} is too large to prove anything"
         );
-        let furthest = got.iter().zip(want).map(|(got, want)| (got - want).abs()).fold(0.0, f64::max);
+        let furthest = largest(got.iter().zip(want).map(|(got, want)| got - want));
         assert!(furthest <= *tolerance, "result {i}: expected {want:?}, got {got:?}, tolerance {tolerance:e}");
     }
 }
