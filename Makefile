@@ -141,7 +141,7 @@ test-install: build ## test `make install` and `make uninstall` in temporary fol
 
 test-faults: ## kill and stop runs, damage their files and fill their disks at many moments, and resume them (minutes)
 	@$(CARGO) test --locked --test faults --test runs -- \
-		a_panic a_second_interrupt broken_checkpoints does_not_fit no_number
+		a_panic a_second_interrupt damaged_checkpoints forged_checkpoints not_finite a_disk_that_fills
 	@$(CARGO) test --locked --test faults -- running:: sweep:: --include-ignored --nocapture --test-threads 1 \
 		$$(tests/mounts.sh sweep::the_sweep_of_full_disks)
 

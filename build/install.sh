@@ -10,8 +10,11 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# put MODE FILE PATH: copies the file to PATH below PREFIX and adds it to the list.
+# put MODE FILE PATH: copies the file to PATH below PREFIX and adds it to the list, after the folders that did not exist, as `FOLDER/`.
 put() {
+    local folder=$3 new=()
+    while folder=$(dirname "$folder") && [ "$folder" != . ] && [ ! -e "$to/$folder" ]; do new=("$folder/" "${new[@]}"); done
+    [ ${#new[@]} = 0 ] || printf '%s\n' "${new[@]}" >>"$list"
     install -D -m "$1" "$2" "$to/$3"
     echo "$3" >>"$list"
 }
@@ -51,11 +54,12 @@ put_all() {
 
 install_all() {
     list=$work/list
-    : >"$list"
+    # the folders of an earlier version
+    { grep '/$' "$to/$installed" 2>/dev/null || true; } >"$list"
     put_all
     remove_old
     install -D -m 644 "$list" "$to/$installed"
-    echo "installed $(wc -l <"$list") files in $PREFIX"
+    echo "installed $(grep -vc '/$' "$list") files in $PREFIX"
     case :$PATH: in
     *":$PREFIX/bin:"*) ;;
     *) echo "to find the program: export PATH=$PREFIX/bin:\$PATH" ;;
@@ -66,9 +70,9 @@ install_all() {
 remove_old() {
     local path
     [ -e "$to/$installed" ] || return 0
-    while read -r path; do
+    grep -v '/$' "$to/$installed" | while read -r path; do
         grep -qxF "$path" "$list" || rm -f "$to/$path"
-    done <"$to/$installed"
+    done
 }
 
 uninstall_all() {
@@ -80,12 +84,10 @@ uninstall_all() {
         sed -i "\\|^$env\$|d" "$work/list"
     fi
     echo "$installed" >>"$work/list"
-    while read -r path; do
-        rm -f "$to/$path"
-        # remove empty folders
-        (cd "$to" && rmdir -p "$(dirname "$path")" 2>/dev/null) || true
-    done <"$work/list"
-    echo "removed $(wc -l <"$work/list") files from $PREFIX"
+    grep -v '/$' "$work/list" | while read -r path; do rm -f "$to/$path"; done
+    # the folders that the installation has created, if they are empty, each after those in it
+    { grep '/$' "$work/list" || true; } | sort -r | while read -r path; do rmdir "$to/$path" 2>/dev/null || true; done
+    echo "removed $(grep -vc '/$' "$work/list") files from $PREFIX"
 }
 
 installed=share/trireme/installed ours=share/trireme/jobscripts/env.sh.orig

@@ -6,7 +6,7 @@
 # shellcheck shell=bash
 
 # The folder with jobscripts/, and the program, by their paths on the compute nodes.
-TRIREME_HOME=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+TRIREME_HOME=$(cd "$(dirname "${BASH_SOURCE[0]:-$0}")/.." && pwd)
 export TRIREME_HOME
 case $TRIREME_HOME in
 */share/trireme) : "${TRIREME:=${TRIREME_HOME%/share/trireme}/bin/trireme}" ;; # as `make install` puts them

@@ -116,9 +116,10 @@ if [ -n "$check" ]; then
     say "${#hosts[@]} machine(s) for $ranks rank(s) are ready"
     exit 0
 fi
+resume_of "$@"
 mpi_flags "$work/ranks"
 repeat "$restarts" \
-    "$mpirun" -n "$ranks" "${flags[@]}" env TRIREME_MARK="$mark" "$TRIREME" train "$@" --resume auto
+    "$mpirun" -n "$ranks" "${flags[@]}" env TRIREME_MARK="$mark" "$TRIREME" train "$@" "${resume[@]}"
 case $code in
 0 | 75 | 130) ;;
 *)

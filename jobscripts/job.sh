@@ -65,12 +65,15 @@ trireme_line() {
     # with a GPU, leave the cores per rank to the loader
     if has_gpu || [ "${DEVICE:-auto}" = cuda ]; then wanted=''; fi
     threads_of "$wanted" "$THREADS"
+    resume=()
+    [ "${command[0]}" != train ] || resume_of "${command[@]}"
     case ${command[0]} in
-    train) line+=(--device "${DEVICE:-auto}" "${threads[@]}" --resume auto) ;;
-    eval) line+=("${threads[@]}") ;;
-    esac
-    case ${command[0]} in
-    train | eval) [ -z "${STAGE:-}" ] || line+=(--stage "$NODE_DISK") ;;
+    train | eval)
+        given --device "${command[@]}" || line+=(--device "${DEVICE:-auto}")
+        given --threads "${command[@]}" || line+=("${threads[@]}")
+        line+=("${resume[@]}")
+        [ -z "${STAGE:-}" ] || given --stage "${command[@]}" || line+=(--stage "$NODE_DISK")
+        ;;
     esac
     case ${command[0]} in
     train | eval | bench | doctor) parallel=yes ;;

@@ -33,8 +33,9 @@ signal_ranks() {
     bash -c "$signal_marked" signal INT "$mark"
 }
 
+resume_of "$@"
 # shellcheck disable=SC2119 # no file of machines
 mpi_flags
 repeat "$restarts" \
-    "$mpirun" -n "$ranks" "${flags[@]}" env TRIREME_MARK="$mark" "$TRIREME" train "$@" --resume auto
+    "$mpirun" -n "$ranks" "${flags[@]}" env TRIREME_MARK="$mark" "$TRIREME" train "$@" "${resume[@]}"
 exit "$code"

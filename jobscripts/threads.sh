@@ -1,4 +1,4 @@
-# Sets the number of compute threads per rank, for all job scripts.
+# The options that all job scripts add to trireme's command line: the number of compute threads per rank, and --resume.
 # shellcheck shell=bash disable=SC2034 # the scripts that source this file use these variables
 
 # threads_of THREADS CORES: sets `threads` to the compute thread options for a rank. Uses THREADS if set, otherwise CORES.
@@ -15,4 +15,25 @@ threads_of() {
 # Succeeds if the job has GPUs.
 has_gpu() {
     [ -n "${SLURM_JOB_GPUS:-}${SLURM_STEP_GPUS:-}${SLURM_GPUS_ON_NODE:-}${CUDA_VISIBLE_DEVICES:-}" ] || [ "${GPUS:-0}" != 0 ]
+}
+
+# given OPTION ARGUMENTS...: succeeds if the arguments contain the option.
+given() {
+    local option=$1 argument
+    shift
+    for argument; do
+        case $argument in "$option" | "$option="*) return 0 ;; esac
+    done
+    return 1
+}
+
+# resume_of ARGUMENTS...: sets `resume` to the option that continues the run when the script starts it again.
+resume_of() {
+    resume=()
+    if given --resume "$@"; then
+        echo "$(basename "$0"): this script adds \`--resume auto\`, so it does not accept --resume. To begin with a checkpoint of another run," \
+            'copy it into the folder checkpoints of OUT' >&2
+        exit 2
+    fi
+    given --find-lr "$@" || resume=(--resume auto)
 }

@@ -46,11 +46,11 @@ on() {
     mpirun --oversubscribe --bind-to none -n "$ranks" "$TRIREME" "$@"
 }
 
-# train RANKS OUT ARGUMENTS...: trains ResNet-20 into the folder OUT. The number of workers is the largest number of ranks in COUNTS.
+# train RANKS OUT ARGUMENTS...: trains ResNet-20 into the folder OUT. There are as many workers as GPUs.
 train() {
     local ranks=$1 out=$2
     shift 2
-    local workers=$((${COUNTS##* }))
+    local workers=$GPUS
     # on a CPU, equal bits need the same number of threads per rank
     on "$ranks" train recipes/cifar10-resnet20.toml --data "$DATA" --out "$WORK/$out" --device "$DEVICE" --threads 1 \
         --max-steps "${STEPS:-60}" --set epochs=1000 --set "workers=$workers" --set "precision=$PRECISION" --set log.every=1 --set eval.every=1000 \

@@ -17,11 +17,14 @@ TOTAL=${TOTAL:-570} MOST=${MOST:-600}
 if [ -z "${TRIREME:-}" ]; then TRIREME=$PWD/trireme; [ -x "$TRIREME" ] || TRIREME=${CARGO_TARGET_DIR:-$PWD/target}/release/trireme; fi
 export OUT TRIREME OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONUNBUFFERED=1
 LINES_OUT=$OUT/$NAME.jsonl LOG=$OUT/$NAME.log
+# `tidy` removes only files that are newer
+MARK=$OUT/.begun
+: >"$MARK"
 : >"$LINES_OUT"
 : >"$LOG"
 WORK=$(mktemp -d)
 export WORK
-trap 'rm -rf "$WORK"' EXIT
+trap 'rm -rf "$WORK" "$MARK"' EXIT
 # maximum size of the output of a stage in the log, and maximum size and number of files
 MOST_LOG=1500000 MOST_FILE=$((16 << 20)) MOST_FILES=8
 
@@ -71,11 +74,11 @@ stage() {
 # Records that a stage cannot run here.
 leave_out() { echo "{\"stage\":\"$1\",\"rc\":null,\"seconds\":0,\"why\":\"$2\"}" | tee -a "$LINES_OUT"; }
 
-# Limits the size and number of the files in OUT. NAME.jsonl and NAME.log are removed last.
+# Limits the size and number of the files that stages have written to OUT. NAME.jsonl and NAME.log stay.
 tidy() {
-    find "$OUT" -maxdepth 1 -type f -size +"$MOST_FILE"c ! -name "$NAME.log" -delete
+    find "$OUT" -maxdepth 1 -type f -newer "$MARK" -size +"$MOST_FILE"c ! -name "$NAME.log" -delete
     if [ "$(stat -c %s "$LOG")" -gt "$MOST_FILE" ]; then tail -c $((MOST_FILE / 2)) "$LOG" >"$WORK/tail" && cp "$WORK/tail" "$LOG"; fi
-    find "$OUT" -maxdepth 1 -type f ! -name "$NAME.log" ! -name "$NAME.jsonl" -printf '%T@ %p\n' | sort -rn | tail -n +$((MOST_FILES - 1)) |
+    find "$OUT" -maxdepth 1 -type f -newer "$MARK" ! -name "$NAME.log" ! -name "$NAME.jsonl" -printf '%T@ %p\n' | sort -rn | tail -n +$((MOST_FILES - 1)) |
         cut -d ' ' -f 2- | while read -r file; do rm -f "$file"; done
 }
 

@@ -27,7 +27,7 @@ may_run() {
         skip nodes 'it needs root for network namespaces'
     elif ! unshare --net --uts --mount --ipc --pid --fork --mount-proc true 2>/dev/null; then
         skip nodes 'this machine does not allow namespaces'
-    elif ! command -v sshd ip mpirun >/dev/null; then
+    elif ! { command -v sshd && command -v ip && command -v mpirun; } >/dev/null; then
         skip nodes 'sshd, ip or mpirun is not installed (make test-nodes installs them)'
     else
         return 0
@@ -156,7 +156,7 @@ test_hydra() {
 # A Slurm with a slurmd on each node.
 # shellcheck disable=SC2016 # the nodes read these variables
 test_slurm() {
-    command -v slurmctld slurmd >/dev/null || cannot 'Slurm is not installed'
+    { command -v slurmctld && command -v slurmd; } >/dev/null || cannot 'Slurm is not installed'
     local conf=SLURM_CONF=/mnt/slurm/slurm.conf
     nodes_up 2 "$PWD"
     cp "$root/tests/slurm/cluster.sh" .

@@ -33,7 +33,7 @@ export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target-tsan CARGO_PROFILE_DEV_OPT_LEVE
 export RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer -Clink-arg=$PWD/target-tsan/std.o$wraps"
 export TSAN_OPTIONS="suppressions=$PWD/tests/sanitize/tsan.supp exitcode=66"
 
-"$cargo" test --locked --target "$host" -p loaders --test loaders -- batches:: faults:: storage:: pieces::
+"$cargo" test --locked --target "$host" -p loaders --test loaders -- batches:: faults:: storage::
 
 "$cargo" build --locked --target "$host" --bin trireme
 trireme=$PWD/target-tsan/$host/debug/trireme

@@ -94,6 +94,14 @@ take "$work/usr"
 ! make -s -C "$root" uninstall PREFIX="$work/usr" >"$work/said" 2>&1 || fail 'uninstalled what was not there'
 unset DESTDIR
 
+# Folders that existed before stay, even if they are empty.
+mkdir -p "$work/local/bin" "$work/local/share/man"
+before=$(left "$work/local")
+put "$work/local"
+put "$work/local"
+take "$work/local"
+[ "$(left "$work/local")" = "$before" ] || fail "left: $(left "$work/local"), expected $before"
+
 # A tilde that the shell did not expand is the home folder. A relative path is refused.
 HOME=$work/home make -s -C "$root" install-files BIN="$bin" 'PREFIX=~/tilde' >"$work/said" || fail "$(cat "$work/said")"
 [ -x "$work/home/tilde/bin/trireme" ] || fail 'PREFIX=~/tilde'

@@ -182,10 +182,14 @@ test_commands() {
         clean
         STAGE=1 "$scripts/$kind.sh" -- eval model.h5 --data d >/dev/null
         code 1 0
-        [ "$(grep -cE -- 'eval model.h5 --data d --threads 4 --stage /tmp$' "$SITES/ranks.log")" = 2 ] || fail "$kind: $(cat "$SITES/ranks.log")"
+        [ "$(grep -cE -- 'eval model.h5 --data d --device auto --threads 4 --stage /tmp$' "$SITES/ranks.log")" = 2 ] || fail "$kind: $(cat "$SITES/ranks.log")"
         "$scripts/$kind.sh" -- data verify d >/dev/null
         code 2 0
         [ "$(grep -c 'data verify d$' "$SITES/ranks.log")" = 1 ] || fail "$kind: $(cat "$SITES/ranks.log")"
+        # options of the command replace those of the script
+        DEVICE=cpu "$scripts/$kind.sh" -- eval model.h5 --threads=2 >/dev/null
+        code 3 0
+        [ "$(grep -c -- 'eval model.h5 --threads=2 --device cpu$' "$SITES/ranks.log")" = 2 ] || fail "$kind: $(cat "$SITES/ranks.log")"
         ! "$scripts/$kind.sh" train recipe.toml >said.log 2>&1 || fail "$kind: no -- is no mistake"
         grep -q "jobscripts/$kind.sh .*-- COMMAND" said.log || fail "$kind: $(cat said.log)"
     done
@@ -204,6 +208,7 @@ test_hosts() {
     export PWD_OF_TEST=$PWD
     printf '%s\n' '# two' 'n17 slots=2' '' 'n18:1  # small' ' n19' >hosts
     refused 0 '3 machine\(s\) for 4 rank' -c hosts
+    refused 2 'does not accept --resume.*folder checkpoints of OUT' hosts recipe.toml --resume run
     STEPS=3 refused 0 '' hosts recipe.toml --out out
     [ "$(cat "$SITES/hostfile")" = $'n17\nn17\nn18\nn19' ] || fail "hostfile: $(cat "$SITES/hostfile")"
     [ "$(grep -c 'train recipe.toml --out out --resume auto$' "$SITES/ranks.log")" = 4 ] || fail "$(cat "$SITES/ranks.log")"

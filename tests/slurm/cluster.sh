@@ -74,8 +74,9 @@ END
 
 start_cluster() {
     CLUSTER=$(mktemp -d "${TMPDIR:-/tmp}/trireme-slurm-XXXXXX")
-    write_config 'localhost 127.0.0.1' 'localhost 127.0.0.1'
+    # first, so that stop_cluster can never reach the jobs of a real cluster
     export SLURM_CONF=$CLUSTER/slurm.conf
+    write_config 'localhost 127.0.0.1' 'localhost 127.0.0.1'
     slurmctld -c -f "$SLURM_CONF" 2>"$CLUSTER/start.log"
     slurmd -c -N localhost -f "$SLURM_CONF" 2>>"$CLUSTER/start.log"
     local i
