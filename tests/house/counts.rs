@@ -23,9 +23,13 @@ fn numbers_in_the_documents_are_right() {
     let transforms = names.iter().filter(|name| !HEAD_WORDS.contains(name)).count();
     let cases = recorded("tests/golden/ops.json", "cases");
     let runs = recorded("tests/golden/optim.json", "runs");
+    let folder = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes")).unwrap();
+    let recipes =
+        folder.filter(|entry| entry.as_ref().unwrap().path().extension().is_some_and(|e| e == "toml")).count();
     for (path, said) in [
         ("README.md", format!("| networks | [{}](docs/models.md)", models::names().len())),
         ("README.md", format!("| transforms | {transforms}, ")),
+        ("README.md", format!("`recipes/` has {recipes} recipes.")),
         ("docs/testing.md", format!("`tests/numerics/ops.rs`: {cases} recorded cases")),
         ("docs/testing.md", format!("ten steps of {runs} settings")),
     ] {
