@@ -101,7 +101,7 @@ const MAY_CREATE: &[(&str, &str, usize)] = &[
 ];
 
 /// The files of the program that may name a concrete backend. All others are generic.
-const CONCRETE: &[&str] = &["crates/training/src/launch.rs", "crates/training/src/doctor.rs"];
+const CONCRETE: &[&str] = &["crates/training/src/launch.rs"];
 
 /// Maximum number of lines in a file.
 const LONGEST_FILE: usize = 600;

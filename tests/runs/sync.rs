@@ -1,5 +1,5 @@
 //! Local SGD and EASGD with the real binary under `mpirun`: one model at the end, every step in the log, and invalid
-//! settings. `train::rounds` tests the update rules themselves.
+//! settings. `train::strategy::tests` tests the update rules themselves.
 
 use std::fs;
 use std::path::Path;

@@ -141,6 +141,20 @@ test_sweep() {
     options=()
     finish "${id}_1" COMPLETED 300
     [ -s grid/seed=4/model.h5 ] || fail 'model of the second combination'
+    # each task that is stopped continues by itself, also the one whose job id is that of the array
+    options=(--array=0-1)
+    id=$(OUT=$WORK/stop submit sweep.sbatch "$recipe" seed=3 seed=4 -- --data "$DATA" --max-steps 200 --set batch="$BATCH" --set epochs=500)
+    options=()
+    local task
+    for task in 0 1; do
+        reach "stop-$task" 10
+        scancel --batch --signal=USR1 "${id}_$task"
+    done
+    for task in 0 1; do
+        finish "${id}_$task" COMPLETED 300
+        [ "$(field "${id}_$task" Restarts)" = 1 ] || fail "task $task: $(field "${id}_$task" Restarts) restarts instead of 1"
+        [ "$(steps "stop-$task")" = 200 ] || fail "task $task: $(steps "stop-$task") steps instead of 200"
+    done
 }
 
 # diagnose WORDS SRUN-OPTIONS...: checks that `doctor` with these srun options fails and prints WORDS, a regular expression.

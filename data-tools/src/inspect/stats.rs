@@ -60,7 +60,8 @@ pub struct LabelCounts {
 
 /// Measures the split `split` of the data set in `dir` on `jobs` threads (0 means one per core).
 ///
-/// The sums are exact integers, so the result does not depend on the number of threads. PNG and JPEG files are decoded
+/// Sums over integers are exact. Sums over float32 values are merged shard by shard, in order. So the result does not
+/// depend on the number of threads. PNG and JPEG files are decoded
 /// at full size. Memory use does not grow with the number of images. Records that are damaged, cannot be decoded or
 /// have no valid label are reported and skipped.
 ///

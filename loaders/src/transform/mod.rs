@@ -1,9 +1,9 @@
-//! Transforms: the entries of a recipe's `[augment]` lists, one file per transform in `ops`, and the pipeline that runs
-//! a list of them.
+//! Transforms: the entries of a recipe's `[augment]` lists, which are in `ops`, and the pipeline that runs a list of
+//! them.
 //!
 //! Images enter as interleaved values and leave as planar floats (C, H, W). Bytes are on the scale 0 to 255 until
-//! `normalize` or `standardize`, and a list without either returns floats from 0 to 255. Other types keep their
-//! units. A transform's random draws depend only on the seed, the sample id, the epoch and the transform's position in the list.
+//! `normalize`, `standardize`, `scale` or `log1p`. A list without these returns floats from 0 to 255. Other types keep
+//! their units. A transform's random draws depend only on the seed, the sample id, the epoch and the transform's position in the list.
 
 mod bytes;
 mod call;

@@ -1,5 +1,5 @@
-//! Linear layers. With AVX2, large layers use products of our own over weights in panels, because oneDNN 2.6 has
-//! blocked products only for AVX-512. All other layers use oneDNN.
+//! Linear layers. With AVX2 and NEON, large layers use products of our own over weights in panels, because oneDNN 2.6
+//! has blocked products only for AVX-512. All other layers use oneDNN.
 
 use std::rc::Rc;
 

@@ -163,8 +163,8 @@ __device__ inline void row_sums(const Place& p, u32 rows, Room<K>& room, F f) {
 }
 
 // Adds the results of row_sums over all rows. The last block of a tile to finish adds the sums of all blocks of the
-// tile in grid order. One of its threads calls finish(channel, sums) for each channel. `partial` has room for K * width
-// sums per block.
+// tile with item_sums, so the order depends only on the number of blocks. One of its threads calls finish(channel,
+// sums) for each channel. `partial` has room for K * width sums per block.
 template <int K, class G>
 __device__ inline void tile_sums(u32 channels, u32 width, double* partial, u32* arrivals, Room<K>& room, G finish) {
     u32 pack = channels % WIDE == 0 ? WIDE : 1, tile = width / pack, items = K * width;
