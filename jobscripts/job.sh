@@ -34,7 +34,8 @@ usage() {
     exit 2
 }
 
-# split ARGUMENTS...: stores the words before `--` in the array `options` and the words after it in `command`.
+# split ARGUMENTS...: stores the words before `--` in the array `options` and the words after it in `command`, and
+# `--resume auto` for a training in `resume`.
 split() {
     options=() command=()
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -43,7 +44,8 @@ split() {
     done
     [ $# -gt 1 ] || usage
     shift
-    command=("$@")
+    command=("$@") resume=()
+    [ "$1" != train ] || resume_of "$@"
 }
 
 # job_text RESTARTS ARGUMENTS...: prints a job script that runs this script with --run on the nodes.
@@ -65,8 +67,6 @@ trireme_line() {
     # with a GPU, leave the cores per rank to the loader
     if has_gpu || [ "${DEVICE:-auto}" = cuda ]; then wanted=''; fi
     threads_of "$wanted" "$THREADS"
-    resume=()
-    [ "${command[0]}" != train ] || resume_of "${command[@]}"
     case ${command[0]} in
     train | eval)
         given --device "${command[@]}" || line+=(--device "${DEVICE:-auto}")

@@ -6,7 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 trireme=$1 folder=$2
 shift 2
 if ! cmp -s "$here/requirements.txt" "$folder/list"; then
-    rm -rf "$folder/packages" "$folder"/[Pp]illow-10.1.0*
+    rm -rf "${folder:?}/packages" "${folder:?}"/[Pp]illow-10.1.0*
     "${PYTHON:-python3}" -m venv "$folder/packages"
     "$folder/packages/bin/python" -m pip install --quiet --disable-pip-version-check -r "$here/requirements.txt" setuptools wheel
     # This version needs only setuptools to build. It is only unpacked.

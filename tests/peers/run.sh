@@ -8,7 +8,7 @@ shift 2
 python=${PEER:-$folder/venv/bin/python}
 if [ -z "${PEER:-}" ] && ! cmp -s "$here/requirements.txt" "$folder/list"; then
     echo "installing PyTorch into $folder" >&2
-    rm -rf "$folder/venv"
+    rm -rf "${folder:?}/venv"
     "${PYTHON:-python3}" -m venv "$folder/venv"
     # the packages for CPUs are a tenth of the size, if their index can be reached
     "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$here/requirements.txt" \
