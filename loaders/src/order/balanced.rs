@@ -15,7 +15,7 @@ pub struct Balanced {
     seed: u64,
     /// Sample ids of each class that has samples.
     classes: Vec<Vec<u64>>,
-    /// Number of draws per epoch. It equals the number of samples.
+    /// Number of draws per epoch. It equals the number of samples, divided by the number of copies of each draw.
     n: u64,
 }
 
@@ -32,6 +32,11 @@ impl Balanced {
         }
         classes.retain(|ids| !ids.is_empty());
         Self { seed, classes, n: labels.len() as u64 }
+    }
+
+    /// Returns the same order with another number of draws per epoch.
+    pub(super) fn with_draws(&self, n: u64) -> Self {
+        Self { n, ..self.clone() }
     }
 
     /// Returns the number of draws per epoch.

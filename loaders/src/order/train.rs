@@ -115,6 +115,10 @@ impl TrainOrder {
             "samples cannot be repeated with windows of shards"
         );
         self.repeats = repeats;
+        if let Mixing::Balanced(permutation, balanced) = &mut self.mixing {
+            *balanced = Arc::new(balanced.with_draws(self.n.div_ceil(u64::from(repeats))));
+            *permutation = Permutation::new(self.seed, self.epoch, balanced.len());
+        }
         self
     }
 
@@ -135,8 +139,9 @@ impl TrainOrder {
             self.step = 0;
             self.epoch += 1;
             match &mut self.mixing {
-                Mixing::Full(permutation) | Mixing::Balanced(permutation, _) => {
-                    *permutation = Permutation::new(self.seed, self.epoch, self.n);
+                Mixing::Full(permutation) => *permutation = Permutation::new(self.seed, self.epoch, self.n),
+                Mixing::Balanced(permutation, balanced) => {
+                    *permutation = Permutation::new(self.seed, self.epoch, balanced.len());
                 }
                 Mixing::Window(windows) => windows.start_epoch(self.epoch),
             }
@@ -281,6 +286,9 @@ mod tests {
         let repeated = jobs(order(0..4, (0, 0)).repeated(2));
         let keys = repeated[..12].iter().flat_map(|job| (0..job.ids.len()).map(|i| job.key(i)));
         assert_eq!(keys.collect::<BTreeSet<_>>().len(), 23, "copies of repeated draws");
+        // 12 different draws, 6 of each class
+        let ids: Vec<u64> = repeated[..12].iter().flat_map(|job| job.ids.clone()).collect();
+        assert_eq!(ids.iter().filter(|id| **id < 4).count().div_ceil(2), 6, "{ids:?}");
         let rare = |epoch| {
             let ids = whole.iter().filter(|job| job.epoch == epoch).flat_map(|job| &job.ids);
             ids.filter(|id| **id < 4).count()
