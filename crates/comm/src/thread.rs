@@ -294,7 +294,7 @@ fn ends_all_on_panic<R>(shared: &Shared, f: impl FnOnce() -> R) -> R {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(result) => result,
         Err(panic) => {
-            let name = shared.progress().name;
+            let name = current().unwrap_or(shared.progress().name);
             let text = loaders::panic_text(panic.as_ref());
             die(1, &format!("panic in the MPI operation \"{name}\": {text}"))
         }

@@ -191,7 +191,7 @@ fn v3_module_e(b: &mut Builder, path: &str, x: Id) -> Id {
 fn v3_auxiliary(b: &mut Builder, classes: usize, x: Id) {
     let x = b.pool("AuxLogits.pool", Pool::new(PoolKind::Avg, 5, 3), x);
     let x = b.unit("AuxLogits.conv0", square(128, 1), x);
-    let x = b.as_it_is("AuxLogits.conv1", valid(768, 5, 1).init(Init::Normal(0.01)), x);
+    let x = b.as_it_is("AuxLogits.conv1", valid(768, 5, 1).init(Init::Normal(0.1)), x);
     let x = b.pool("AuxLogits.avgpool", Pool::global(), x);
     let x = b.net.add("AuxLogits.flatten", Flatten, x);
     let scores = b.net.add("AuxLogits.fc", v3_full(classes).init(Init::Normal(0.001)), x);

@@ -134,6 +134,7 @@ pub fn time_sum<B: Backend>(
     step: &SumStep,
 ) -> Result<bucket_sum::Costs, Error> {
     sum.prepare(from_mut(buffer))?;
+    sum.wait(from_mut(buffer), step)?;
     let timed = comm.run("timing of a sum", |world| Ok(sum.sum(world, from_mut(buffer), step)))??;
     buffer.read(0, &mut [0.0])?;
     Ok(timed.costs)

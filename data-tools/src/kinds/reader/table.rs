@@ -172,9 +172,14 @@ impl TableBuilder<'_> {
                     ),
                 ));
             };
-            let names_split =
-                |key: &&String| [SPLIT, IS_VALID].concat().iter().any(|word| key.eq_ignore_ascii_case(word));
-            if let (None, Some(key)) = (columns.split, object.keys().find(names_split)) {
+            // names of columns that would take precedence
+            let others = match columns.split {
+                None => [SPLIT, IS_VALID].concat(),
+                Some(_) if columns.is_valid => SPLIT.to_vec(),
+                Some(_) => Vec::new(),
+            };
+            let names_split = |key: &&String| others.iter().any(|word| key.eq_ignore_ascii_case(word));
+            if let Some(key) = object.keys().find(names_split) {
                 let what = format!(
                     "line {line}: the first object has no key `{}`, so its split is unknown; add the key there, with null \
                      for the default",

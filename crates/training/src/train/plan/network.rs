@@ -152,7 +152,7 @@ impl FileNetwork {
         );
         // the size of the image decides which windows are shifted, and whether a window is the whole plane
         let in_windows = |node: &net::Node| matches!(&node.op, Op::Attention(attention) if attention.window.is_some());
-        if there != input && net.nodes.iter().any(in_windows) {
+        if (there.h, there.w) != (input.h, input.w) && net.nodes.iter().any(in_windows) {
             return Err(refuse(format!("its attention in windows depends on the image size. {sizes}")));
         }
         // write and read the network as TOML, so that it is checked like a network file

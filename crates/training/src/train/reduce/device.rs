@@ -33,9 +33,7 @@ impl<B: Backend> DeviceSum<B> {
         self.protocol.spoil(values);
         last.unstage()
     }
-}
 
-impl<B: Backend> DeviceSum<B> {
     /// Returns true if a group of devices sums in this step. Zeros are counted on the host, so a step that counts them does not use the
     /// group.
     fn uses_group(&self, step: &SumStep) -> bool {

@@ -135,8 +135,9 @@ pub struct Alternating<B: Backend> {
 }
 
 impl<B: Backend> Alternating<B> {
-    fn chosen(&mut self, step: &SumStep) -> &mut dyn BucketSum<B> {
-        if self.epochs.has(step.done) { &mut *self.exact } else { &mut *self.coded }
+    /// Returns the sum for the step after `done` earlier ones.
+    fn chosen(&mut self, done: u64) -> &mut dyn BucketSum<B> {
+        if self.epochs.has(done) { &mut *self.exact } else { &mut *self.coded }
     }
 }
 
@@ -147,8 +148,7 @@ impl<B: Backend> BucketSum<B> for Alternating<B> {
     }
 
     fn check(&mut self, step: u64) -> Result<(), Error> {
-        let chosen = if self.epochs.has(step) { &mut self.exact } else { &mut self.coded };
-        chosen.check(step)
+        self.chosen(step).check(step)
     }
 
     fn prepare(&mut self, gradients: &mut [B::Buf]) -> Result<(), backend::Error> {
@@ -162,11 +162,11 @@ impl<B: Backend> BucketSum<B> for Alternating<B> {
     }
 
     fn wait(&mut self, gradients: &mut [B::Buf], step: &SumStep) -> Result<(), backend::Error> {
-        self.chosen(step).wait(gradients, step)
+        self.chosen(step.done).wait(gradients, step)
     }
 
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error> {
-        self.chosen(step).sum(world, gradients, step)
+        self.chosen(step.done).sum(world, gradients, step)
     }
 
     fn codes_on_device(&self) -> bool {

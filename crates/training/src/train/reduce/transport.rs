@@ -394,6 +394,7 @@ impl<B: Backend> Trial<'_, B> {
     fn wrong_sum(&self, transport: &Transport<B>, elems: usize) -> Result<Option<String>, Error> {
         let mut bucket = self.session.agree(self.bucket(elems).map_err(Error::from))?;
         let mut sum = transport.float_sum(elems);
+        sum.wait(from_mut(&mut bucket), &STEP)?;
         self.session.comm.run("sum of device memory", |world| Ok(sum.sum(world, from_mut(&mut bucket), &STEP)))??;
         let mut got = vec![0.0; elems];
         bucket.read(0, &mut got)?;
@@ -415,6 +416,7 @@ impl<B: Backend> Trial<'_, B> {
             let start = Instant::now();
             for (bucket, sum) in buckets.iter_mut().zip(&mut sums) {
                 sum.prepare(from_mut(bucket))?;
+                sum.wait(from_mut(bucket), &STEP)?;
                 comm.run("timing of a sum", |world| Ok(sum.sum(world, from_mut(bucket), &STEP)))??;
             }
             let mut end = [0.0];

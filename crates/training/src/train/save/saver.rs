@@ -176,7 +176,8 @@ impl<'a, B: Backend> Saver<'a, B> {
     }
 
     /// Called after an epoch was trained and scored. Moves the progress to the next epoch and writes a checkpoint if it
-    /// is due. Does nothing if the run ended in the middle of the epoch. `best` is true if no earlier score was better.
+    /// is due. If the run ended in the middle of the epoch, only makes sure that [`Saver::finish`] writes a checkpoint
+    /// with the score. `best` is true if no earlier score was better.
     pub fn epoch_done(&mut self, now: &mut Moment<'_, B>, best: bool, report: &mut Reporter) -> Result<(), Error> {
         let Moment { run, at, agreed, .. } = now;
         if !run.ends_epoch(at) {
