@@ -85,7 +85,7 @@ uninstall_all() {
     fi
     echo "$installed" >>"$work/list"
     grep -v '/$' "$work/list" | while read -r path; do rm -f "$to/$path"; done
-    # the folders that the installation has created, if they are empty, each after those in it
+    # the folders that the installation has created, if they are empty, deepest first
     { grep '/$' "$work/list" || true; } | sort -r | while read -r path; do rmdir "$to/$path" 2>/dev/null || true; done
     echo "removed $(grep -vc '/$' "$work/list") files from $PREFIX"
 }

@@ -400,8 +400,8 @@ fn adam_counts_the_steps_of_late_parameters_from_their_first() {
     assert_eq!(first(true), first(false));
 }
 
-/// In f16 a step is skipped if one of its gradients is not finite. The buffers of frozen parameters have no gradients of
-/// the step.
+/// In f16 a gradient that is not finite makes the device skip the step. This does not apply to frozen parameters, because
+/// their buffers keep older values.
 #[test]
 fn frozen_gradients_do_not_make_f16_skip_steps() {
     let mut graph = graph(numerics::cuda(Precision::F16), frozen(false, &["c1"]));

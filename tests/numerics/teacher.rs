@@ -31,7 +31,7 @@ fn net(width: usize) -> NetSpec {
     net
 }
 
-/// A network whose scores are the means of a convolution's channels, as in SqueezeNet.
+/// A network that averages each channel of a convolution to a score, as SqueezeNet does.
 fn pooled() -> NetSpec {
     let mut net = NetSpec::new("pooled", Shape::image(8, 4, 4));
     let x = net.image();

@@ -186,7 +186,7 @@ test_commands() {
         "$scripts/$kind.sh" -- data verify d >/dev/null
         code 2 0
         [ "$(grep -c 'data verify d$' "$SITES/ranks.log")" = 1 ] || fail "$kind: $(cat "$SITES/ranks.log")"
-        # options of the command replace those of the script
+        # an option on the command line replaces the script's own
         DEVICE=cpu "$scripts/$kind.sh" -- eval model.h5 --threads=2 >/dev/null
         code 3 0
         [ "$(grep -c -- 'eval model.h5 --threads=2 --device cpu$' "$SITES/ranks.log")" = 2 ] || fail "$kind: $(cat "$SITES/ranks.log")"

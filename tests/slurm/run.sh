@@ -141,7 +141,7 @@ test_sweep() {
     options=()
     finish "${id}_1" COMPLETED 300
     [ -s grid/seed=4/model.h5 ] || fail 'model of the second combination'
-    # each task that is stopped continues by itself, also the one whose job id is that of the array
+    # every stopped task continues by itself, also the first, which has the job id of the array
     options=(--array=0-1)
     id=$(OUT=$WORK/stop submit sweep.sbatch "$recipe" seed=3 seed=4 -- --data "$DATA" --max-steps 200 --set batch="$BATCH" --set epochs=500)
     options=()

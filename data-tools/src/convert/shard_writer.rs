@@ -207,7 +207,7 @@ impl OutputLimit {
     }
 
     /// Rejects a conversion before it writes anything if the estimated output is far above the limit. `needed` is the
-    /// estimate for all shards, including those that an earlier conversion has finished.
+    /// estimate for all shards, including the shards that an earlier conversion has finished.
     ///
     /// # Errors
     /// Returns an error if a quarter of the rest exceeds the limit and the source's size is known or `--max-output` is set.

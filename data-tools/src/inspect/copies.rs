@@ -72,8 +72,9 @@ impl Gallery {
     }
 }
 
-/// Returns the pictures in order, without those whose bytes equal an earlier picture's. These could only be found at the
-/// same distance, and many equal pictures, such as blank ones, would make the search slow.
+/// Returns the pictures in order and leaves out each picture with the same bytes as an earlier picture. Such a picture
+/// could only be found at the same distance. A large number of equal pictures, such as blank images, would make the
+/// search slow.
 fn distinct(pictures: &[Picture]) -> Vec<&Picture> {
     let (mut seen, mut all) = (HashSet::new(), pictures.iter().collect::<Vec<_>>());
     all.sort_by_key(|picture| picture.number);

@@ -139,7 +139,7 @@ fn opened(file: &[u8]) -> Option<Decoder<Cursor<&[u8]>>> {
 }
 
 impl Layout {
-    /// Reads the current page's directory. If the user gives a nodata value, uses it instead of the file's.
+    /// Reads the current page's directory. A nodata value from the user replaces the file's value.
     fn read(decoder: &mut Decoder<Cursor<&[u8]>>, file: &[u8], given_nodata: Option<f64>) -> Result<Self, String> {
         let (width, height) = decoder.dimensions().map_err(fault)?;
         let mut numbers = |tag| decoder.find_tag_unsigned_vec::<u64>(tag).map_err(fault);

@@ -15,7 +15,7 @@ pub struct Balanced {
     seed: u64,
     /// Sample ids of each class that has samples.
     classes: Vec<Vec<u64>>,
-    /// Number of draws per epoch. It equals the number of samples, divided by the number of copies of each draw.
+    /// Draws per epoch: the number of samples, divided by the copies per draw.
     n: u64,
 }
 
@@ -49,9 +49,8 @@ impl Balanced {
         self.classes.is_empty()
     }
 
-    /// Returns the sample of draw `place` of an epoch, after the number of its class's permutation that contains the
-    /// draw. A sample is drawn once by each permutation. The caller has already applied the epoch's permutation of
-    /// draws to `place`.
+    /// Returns the sample for draw `place` in an epoch, and before it the number of the permutation that the class uses
+    /// for this draw. Each permutation draws a sample once. The caller has already permuted `place`.
     ///
     /// # Panics
     ///

@@ -13,7 +13,7 @@ pub struct Job {
     pub worker: usize,
     /// The samples in order. Empty if a short last step has no samples for this worker.
     pub ids: Vec<u64>,
-    /// Numbers of the samples' copies, for orders in which an epoch has several copies of a sample. Otherwise empty.
+    /// The copy number of each sample, if an epoch can have more than one copy of a sample. Otherwise empty.
     pub copies: Vec<u16>,
     /// Numbers of the shards that will soon be used for the first time, so that they can be read ahead. Usually empty.
     pub ahead: Vec<usize>,
@@ -23,7 +23,7 @@ pub struct Job {
 const ID_BITS: u32 = 48;
 
 impl Job {
-    /// Returns the key of the random draws of the sample at `index`: its id, and the number of its copy.
+    /// Returns the key for the random draws at `index`: the sample's id and copy number.
     pub fn key(&self, index: usize) -> u64 {
         self.ids[index] | self.copies.get(index).map_or(0, |copy| u64::from(*copy) << ID_BITS)
     }

@@ -454,7 +454,7 @@ mod tests {
         assert_eq!((log.end.unwrap().digest.as_str(), log.unread), ("00-11", Unread::default()));
     }
 
-    /// A run that began with the checkpoint of another, and whose last steps have no lines because of `log.every`.
+    /// The run began with another run's checkpoint, and `log.every` left out the lines of its last steps.
     #[test]
     fn the_step_is_the_last_of_any_line() {
         let begin = "{\"event\":\"start\",\"step\":10000}\n{\"event\":\"step\",\"step\":10001,\"step_ms\":2000}\n";

@@ -244,7 +244,7 @@ struct Log {
     seen: BTreeSet<String>,
 }
 
-/// A line of the file: the event, the scored file, and the views whose scores were averaged.
+/// A line of the file: the event, the scored file and the averaged views.
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
@@ -255,7 +255,7 @@ struct Line<'a> {
     views: TestTime,
 }
 
-/// The fields of a line that say what was scored.
+/// The fields of a line that identify the scored file.
 #[derive(Deserialize)]
 struct Scored {
     split: String,

@@ -213,7 +213,7 @@ fn open_split(request: &ManyRequest, folder: &Path, reader: &ImageReader) -> Res
     Ok(split)
 }
 
-/// Returns a fingerprint of everything that the output rows depend on: version, options, device, list of images, model. A
+/// Returns a fingerprint of all inputs to the rows: version, options, device, list of images, model. A
 /// stopped prediction resumes only if its journal has the same fingerprint.
 fn identity(request: &ManyRequest, device: &str, reader: &ImageReader, images: &ImageList) -> String {
     let model = &reader.model;

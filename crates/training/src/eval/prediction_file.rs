@@ -434,7 +434,7 @@ impl TableShape {
             }
             line.logits = self.logits.then_some(&row.logits);
         }
-        // not through `json!`, which would sort the keys: a table is recognised by its first one
+        // not through `json!`, which would sort the keys: the first key identifies a table
         serde_json::to_string(&line).unwrap_or_default()
     }
 }

@@ -4,11 +4,10 @@ use std::rc::Rc;
 
 use net::{Attention, Channels, Concat, Conv, Id, Op, PositionBias, Shape};
 
-use super::axes::{Axes, Axis, Dimension, Stride, channels, size};
+use super::axes::{Axes, Axis, Dimension, Size, Stride, channels, size};
 use super::build::{Build, Part, Scores, Value, Weight};
 use super::graph::Node;
 use super::terms::Terms;
-use super::value::Size;
 
 const SUPPORTED: &str = "supported is softmax(factor * Q * K + bias) * V over all positions or in windows, where the bias only depends on \
                          the head and on the row and column difference, and only shifted windows have a mask";

@@ -1,10 +1,39 @@
 //! Tensors of the network whose dimensions the graph splits, joins and reorders, as it does around attention.
 
+use std::fmt;
 use std::rc::Rc;
 
 use net::Shape;
 
-use super::value::Size;
+/// The size of an axis, as far as it is known before the graph runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    Number(i64),
+    /// The number of images times this number.
+    Images(i64),
+    /// Another function of the number of images.
+    Unknown,
+}
+
+impl Size {
+    /// The number of images.
+    pub const N: Self = Self::Images(1);
+
+    pub fn number(self) -> Option<i64> {
+        if let Self::Number(number) = self { Some(number) } else { None }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Images(1) => f.write_str("N"),
+            Self::Images(times) => write!(f, "{times} N"),
+            Self::Unknown => f.write_str("?"),
+        }
+    }
+}
 
 /// Order of the dimensions in the graph, for a whole tensor of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -440,7 +469,7 @@ mod tests {
         sizes.iter().copied().map(Size::Number).collect()
     }
 
-    /// Returns the sizes of a tensor whose axis `at` is the images.
+    /// Returns the sizes of a tensor. The axis `at` is the images.
     fn with_images(sizes: &[i64], at: usize) -> Vec<Size> {
         let mut sizes = known(sizes);
         sizes.insert(at, Size::N);

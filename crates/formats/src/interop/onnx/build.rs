@@ -89,7 +89,7 @@ impl<'a> Build<'a> {
     pub fn set(&mut self, node: &Node<'a>, name: &'a str, value: Value) {
         if let Some(id) = value.tensor() {
             let same = |input: &&&str| self.values.get(**input).and_then(Value::tensor) == Some(id);
-            // a node with several outputs reads its inputs only once
+            // a node with two or more outputs reads its inputs only once
             let is_first = node.outputs.iter().find(|output| !output.is_empty()) == Some(&name);
             let read = if is_first { node.inputs.iter().filter(same).count() } else { 0 };
             self.readers.name(id, name, read);

@@ -205,7 +205,7 @@ impl Axes {
 mod tests {
     use super::*;
     use crate::interop::onnx::axes::Layout;
-    use crate::interop::onnx::value::Size;
+    use crate::interop::onnx::axes::Size;
 
     const SHAPE: Shape = Shape { c: 2, h: 4, w: 4 };
 

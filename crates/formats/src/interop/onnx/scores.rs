@@ -2,14 +2,13 @@
 
 use std::rc::Rc;
 
-use super::axes::Axes;
+use super::axes::{Axes, Size};
 use super::build::{Build, Layout, Scores, Value, View};
 use super::channels;
 use super::function::Binary;
 use super::graph::Node;
 use super::tensor::Constant;
 use super::terms::{Network, Spread, sum};
-use super::value::Size;
 
 const SUPPORTED: &str = "supported operations are factors and a bias per head, a mask per window, and a softmax";
 

@@ -1,11 +1,10 @@
 //! The values that nodes produce, expressed with tensors in the network.
 
-use std::fmt;
 use std::rc::Rc;
 
 use net::{Id, Shape};
 
-use super::axes::{Axes, Layout};
+use super::axes::{Axes, Layout, Size};
 use super::function::Function;
 use super::tensor::{Constant, Values};
 use super::terms::Terms;
@@ -62,36 +61,6 @@ impl Value {
         match size.number() {
             Some(known) => Self::Constant(Rc::new(Constant { dims: Vec::new(), values: Values::Ints(vec![known]) })),
             None => Self::Size(size),
-        }
-    }
-}
-
-/// The size of an axis, as far as it is known before the graph runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Size {
-    Number(i64),
-    /// The number of images times this number.
-    Images(i64),
-    /// Another function of the number of images.
-    Unknown,
-}
-
-impl Size {
-    /// The number of images.
-    pub const N: Self = Self::Images(1);
-
-    pub fn number(self) -> Option<i64> {
-        if let Self::Number(number) = self { Some(number) } else { None }
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(number) => number.fmt(f),
-            Self::Images(1) => f.write_str("N"),
-            Self::Images(times) => write!(f, "{times} N"),
-            Self::Unknown => f.write_str("?"),
         }
     }
 }

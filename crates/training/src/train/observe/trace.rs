@@ -72,7 +72,7 @@ struct Recorder {
     zero: Instant,
     /// Number of steps to record in detail.
     steps: u64,
-    /// Number of steps since the start of the recording, which may be a resume.
+    /// Steps since the recording started.
     done: u64,
     spans: Vec<Span>,
     dropped: u64,

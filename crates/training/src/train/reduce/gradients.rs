@@ -284,7 +284,7 @@ impl<B: Backend> GradientSum<B> {
     }
 
     /// Returns what the gradient sum costs this rank, once the last measured step is done. Returns `None` in all other steps, and with a
-    /// group of devices, whose sums the host only enqueues.
+    /// group of devices, because the host only enqueues their sums.
     pub fn take_report(&mut self) -> Option<report::Exchange> {
         if self.group.is_some() {
             return None;

@@ -3,11 +3,10 @@
 use net::{Channels, Id};
 
 use super::size;
-use crate::interop::onnx::axes::Axes;
+use crate::interop::onnx::axes::{Axes, Size};
 use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::scores;
-use crate::interop::onnx::value::Size;
 use crate::interop::ops::flatten::flat;
 
 pub(super) const OPERATORS: &[Operator] = &[

@@ -1,10 +1,10 @@
 //! Sizes of tensors, from which exporters compute the target shape of a reshape.
 
+use crate::interop::onnx::axes::Size;
 use crate::interop::onnx::build::{Build, Operator, Value};
 use crate::interop::onnx::fold::range;
 use crate::interop::onnx::function::Binary;
 use crate::interop::onnx::graph::Node;
-use crate::interop::onnx::value::Size;
 
 pub(super) const OPERATORS: &[Operator] = &[("Equal", 2, equal), ("Shape", 1, shape), ("Where", 3, chosen)];
 

@@ -2,12 +2,11 @@
 
 use net::Channels;
 
-use crate::interop::onnx::axes::has_images;
+use crate::interop::onnx::axes::{Size, has_images};
 use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Padding, Value, View};
 use crate::interop::onnx::channels;
 use crate::interop::onnx::fold::range;
 use crate::interop::onnx::graph::Node;
-use crate::interop::onnx::value::Size;
 use crate::interop::ops::shortcut::shortcut;
 
 pub(super) const OPERATORS: &[Operator] = &[("Pad", 4, pad), ("Slice", 5, slice)];
