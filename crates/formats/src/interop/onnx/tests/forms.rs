@@ -257,3 +257,80 @@ fn sizes_of_zero_keep_the_input_size() {
     let squeezed = changed(|_, own| own[3] = node("Squeeze", &["c"], "d"));
     refused(&squeezed, &["/d/Squeeze (Squeeze)", "without axes", "axes 2 and 3"]);
 }
+
+fn transposed(input: &str, perm: &[i64], output: &str) -> Message {
+    with_ints(node("Transpose", &[input], output), "perm", perm)
+}
+
+/// The graph has the features of a vector in the order (H, W, C), the network in the order (C, H, W).
+#[test]
+fn features_in_another_order_are_refused() {
+    let tensors = [ints("flat", &[0, -1]), ints("square", &[0, 80, 1, 1]), floats("w", &[3, 80, 1, 1], &[0.5; 240])];
+    let of = |more: &[Message]| {
+        changed(|all, own| {
+            all.extend_from_slice(&tensors);
+            own.truncate(2);
+            own.extend([transposed("b", &[0, 2, 3, 1], "t"), node("Reshape", &["t", "flat"], "f")]);
+            own.extend_from_slice(more);
+        })
+    };
+    let conv = [node("Reshape", &["f", "square"], "q"), node("Conv", &["q", "w"], "r"), node("Flatten", &["r"], "y")];
+    refused(&of(&conv), &["/q/Reshape (Reshape)"]);
+    refused(&of(&[node("Identity", &["f"], "y")]), &["output y", "channels last"]);
+}
+
+#[test]
+fn parts_of_the_images_and_past_keys_are_refused() {
+    let bounds = [ints("from", &[0]), ints("to", &[i64::MAX]), ints("axis", &[0]), ints("step", &[2])];
+    let slice = node("Slice", &["a", "from", "to", "axis", "step"], "b");
+    refused(&between(&bounds, &[slice]), &["/b/Slice (Slice)", "in steps of [2, 1, 1, 1]"]);
+    let past = [floats("past", &[1, 1, 1, 5], &[0.5; 5])];
+    let attention = node("Attention", &["a", "a", "a", "", "past"], "b");
+    refused(&between(&past, &[attention]), &["/b/Attention (Attention)", "5 inputs"]);
+}
+
+/// Quotients of integers are truncated: 11 / 2 * 16 = 80.
+#[test]
+fn arithmetic_with_32_bit_integers_is_exact() {
+    let int32 = |name: &str, values: [i32; 2]| {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Message::new().int(1, 2).int(2, 6).text(8, name).raw(9, &bytes)
+    };
+    let bytes = changed(|all, own| {
+        all.extend([int32("p", [0, 11]), int32("q", [1, 2]), int32("r", [1, 16])]);
+        all.push(floats("wide", &[80, 3], &[0.5; 240]));
+        own.truncate(2);
+        own.extend([
+            node("Div", &["p", "q"], "half"),
+            node("Mul", &["half", "r"], "product"),
+            with_int(node("Cast", &["product"], "shape"), "to", 7),
+            node("Reshape", &["b", "shape"], "d"),
+            node("Gemm", &["d", "wide"], "y"),
+        ]);
+    });
+    assert_eq!(kinds(&bytes), ["conv", "flatten", "linear"]);
+}
+
+/// Rows of images as sequences, (N, 4, 4, C) to (4 N, -1, C): the graph then reads 4 columns and not 16 positions.
+#[test]
+fn a_product_with_the_number_of_images_is_not_this_number() {
+    let scalar = |name: &str, value: i64| Message::new().int(2, 7).text(8, name).raw(9, &value.to_le_bytes());
+    let size = |of: &str, at: &str, output: &str| [node("Gather", &[of, at], output)];
+    let join = |inputs: &[&str], output: &str| with_int(node("Concat", inputs, output), "axis", 0);
+    let bytes = changed(|all, own| {
+        all.extend([scalar("zero", 0), scalar("one", 1), scalar("rows", 4)]);
+        all.extend([ints("front", &[0]), ints("open", &[-1]), ints("channels", &[5]), ints("row", &[4])]);
+        let last = own.split_off(2);
+        own.extend([transposed("b", &[0, 2, 3, 1], "t"), node("Shape", &["t"], "sizes")]);
+        own.extend(size("sizes", "zero", "n"));
+        own.extend([node("Mul", &["n", "rows"], "sequences"), node("Unsqueeze", &["sequences", "front"], "s")]);
+        own.extend([join(&["s", "open", "channels"], "apart"), node("Reshape", &["t", "apart"], "r")]);
+        own.push(node("Shape", &["r"], "sizes of rows"));
+        own.extend(size("sizes of rows", "one", "columns"));
+        own.extend([node("Unsqueeze", &["columns", "front"], "w"), node("Unsqueeze", &["n", "front"], "images")]);
+        own.extend([join(&["images", "row", "w", "channels"], "back"), node("Reshape", &["r", "back"], "q")]);
+        own.extend([transposed("q", &[0, 3, 1, 2], "v"), node("GlobalAveragePool", &["v"], "c")]);
+        own.extend_from_slice(&last[1..]);
+    });
+    assert_eq!(kinds(&bytes), ["conv", "avgpool", "flatten", "linear"]);
+}
