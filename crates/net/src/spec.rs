@@ -90,7 +90,35 @@ impl NetSpec {
     /// Initialises the scale of the last norm in every residual branch to zero, so that each block starts as the
     /// identity (Goyal et al. 2017, arXiv 1706.02677, section 5.1, as torchvision's `zero_init_residual`).
     pub fn zero_init_residual(&mut self) {
-        self.nodes.iter_mut().for_each(|node| node.op.start_branch_at_zero());
+        for at in self.branch_ends() {
+            if let Op::Norm(norm) = &mut self.nodes[at].op {
+                norm.gamma = 0.0;
+            }
+        }
+    }
+
+    /// Returns the indices of the batch norms that end residual branches. Between such a norm and the sum there may be
+    /// stochastic depth and the product of squeeze and excitation. The branch is the first input of a sum, and no other
+    /// node reads it.
+    pub fn branch_ends(&self) -> Vec<usize> {
+        let readers = |id: Id| self.nodes.iter().flat_map(|node| &node.inputs).filter(|input| **input == id).count();
+        let last_norm = |branch: Id| {
+            let mut id = Some(branch).filter(|id| readers(*id) == 1)?;
+            loop {
+                let at = id.0.checked_sub(1)?;
+                match &self.nodes[at].op {
+                    Op::Norm(_) => return Some(at),
+                    Op::DropPath(_) | Op::Multiply(_) => id = *self.nodes[at].inputs.first()?,
+                    _ => return None,
+                }
+            }
+        };
+        let ends = self.nodes.iter().enumerate().filter_map(|(at, node)| match &node.op {
+            Op::Norm(norm) if norm.residual => Some(at),
+            Op::Add(_) => node.inputs.first().and_then(|branch| last_norm(*branch)),
+            _ => None,
+        });
+        ends.collect()
     }
 
     pub fn image(&self) -> Id {

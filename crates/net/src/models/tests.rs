@@ -1,4 +1,5 @@
 use super::*;
+use crate::Op;
 
 /// Published sizes: number of trainable parameters, millions of multiply-adds per image, and the tolerance for the
 /// latter.
@@ -189,6 +190,18 @@ fn zero_init_residual_touches_the_last_norm_of_each_block() {
     let names: Vec<&str> = changed.map(|node| node.name.as_str()).collect();
     assert_eq!(names.len(), 16);
     assert!(names.iter().all(|name| name.starts_with("layer") && name.ends_with(".bn3")), "{names:?}");
+    // behind the norm there may be squeeze and excitation or stochastic depth, and a trunk may end with a norm, too
+    for (name, blocks) in [("seresnet50", 16), ("efficientnet_b0", 9), ("mobilenet_v2", 10), ("convnext_tiny", 0)] {
+        let net = build(name, Shape::image(3, 224, 224), 1000).unwrap();
+        let ends = net.branch_ends();
+        let sums = net.nodes.iter().filter(|node| match &node.op {
+            Op::Add(_) => true,
+            Op::Norm(norm) => norm.residual,
+            _ => false,
+        });
+        assert_eq!((ends.len(), sums.count()), (blocks, if blocks == 0 { 18 } else { blocks }), "{name}");
+        assert!(ends.iter().all(|at| net.nodes[*at].op.kind() == "norm"), "{name}");
+    }
 }
 
 /// Names are PyTorch's module paths. Other image sizes and numbers of classes work.

@@ -90,12 +90,6 @@ impl OpSpec for Norm {
         Some(self.momentum)
     }
 
-    fn start_branch_at_zero(&mut self) {
-        if self.residual {
-            self.gamma = 0.0;
-        }
-    }
-
     fn stored() -> Option<&'static Stored> {
         Some(&STORED)
     }

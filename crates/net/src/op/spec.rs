@@ -49,10 +49,6 @@ pub trait OpSpec {
         None
     }
 
-    /// If the operation ends a residual branch, changes its initialisation so that the branch is zero at the start of
-    /// training. Does nothing otherwise.
-    fn start_branch_at_zero(&mut self) {}
-
     /// Returns how files store its tensors, or `None` if it has no tensors.
     fn stored() -> Option<&'static Stored>
     where

@@ -51,12 +51,11 @@ pub fn warnings(recipe: &Recipe, net: &NetSpec, schedule: &Schedule, facts: RunF
 /// Returns warnings about settings for layers that the network does not have.
 fn without_layers(recipe: &Recipe, net: &NetSpec) -> Vec<String> {
     let has = |wanted: fn(&Op) -> bool| net.nodes.iter().any(|node| wanted(&node.op));
-    let ends_branch = has(|op| matches!(op, Op::Norm(norm) if norm.residual));
     let normalises = has(|op| op.statistics_momentum().is_some());
     let settings = [
         (
             "zero_init_residual = true",
-            recipe.zero_init_residual && !ends_branch,
+            recipe.zero_init_residual && net.branch_ends().is_empty(),
             "no residual branch that ends in a batch normalisation",
         ),
         ("sync_bn = true", recipe.sync_bn && !normalises, "no batch normalisation"),
