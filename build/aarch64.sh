@@ -4,7 +4,8 @@
 #
 #   build/aarch64.sh FOLDER cargo build --release --target aarch64-unknown-linux-gnu
 #
-# FOLDER receives the sysroot. Needs the Debian packages mmdebstrap, qemu-user-static and g++-aarch64-linux-gnu. Emulation needs root, once: it registers qemu with the kernel.
+# FOLDER receives the sysroot. Needs the Debian packages mmdebstrap, qemu-user-static and g++-aarch64-linux-gnu. Emulation needs root, once:
+# it registers qemu with the kernel.
 set -euo pipefail
 
 folder=$(mkdir -p "$1" && cd "$1" && pwd)

@@ -141,7 +141,7 @@ test_sweep() {
     options=()
     finish "${id}_1" COMPLETED 300
     [ -s grid/seed=4/model.h5 ] || fail 'model of the second combination'
-    # every stopped task continues by itself, also the first, which has the job id of the array
+    # Every stopped task continues. The first one is special: Slurm gives it the job id of the whole array.
     options=(--array=0-1)
     id=$(OUT=$WORK/stop submit sweep.sbatch "$recipe" seed=3 seed=4 -- --data "$DATA" --max-steps 200 --set batch="$BATCH" --set epochs=500)
     options=()

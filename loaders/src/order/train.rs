@@ -285,8 +285,8 @@ mod tests {
         }
         let repeated = jobs(order(0..4, (0, 0)).repeated(2));
         let keys = repeated[..12].iter().flat_map(|job| (0..job.ids.len()).map(|i| job.key(i)));
-        assert_eq!(keys.collect::<BTreeSet<_>>().len(), 23, "copies of repeated draws");
-        // 12 different draws, 6 of each class
+        assert_eq!(keys.collect::<BTreeSet<_>>().len(), 23, "equal keys");
+        // The epoch has 12 draws with two copies each. Each class gets 6 draws.
         let ids: Vec<u64> = repeated[..12].iter().flat_map(|job| job.ids.clone()).collect();
         assert_eq!(ids.iter().filter(|id| **id < 4).count().div_ceil(2), 6, "{ids:?}");
         let rare = |epoch| {

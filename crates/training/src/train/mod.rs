@@ -165,7 +165,9 @@ pub fn train<B: Backend>(
     if ended.as_ref().err().is_none_or(|error| error.code() == RESUMABLE) {
         training.page_data.finish(&request.out, &training.run, &mut training.report);
         if let Some(path) = &request.trace {
-            training.trace.write(&session.comm, &session.world, path, &mut training.report)?;
+            // an error of the trace must not replace the code of a stopped run
+            let written = training.trace.write(&session.comm, &session.world, path, &mut training.report);
+            return ended.and(written);
         }
     }
     ended
