@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use loaders::example::{self, Example, Format};
+use loaders::example::{self, Example};
 use loaders::record::RecordWriter;
 use loaders::{
     Bands, Draws, Dtype, ImageSpec, LabelKind, Manifest, Options, ShardManifest, Shuffle, SplitManifest, bench, shard,
@@ -105,19 +105,11 @@ fn make(spec: ImageSpec, dtype: Dtype, count: u64) -> Result<PathBuf, Box<dyn Er
             }
             payload.clear();
             let example = Example {
-                encoded: &pixels,
-                format: Format::Raw,
-                height: spec.height,
-                width: spec.width,
-                channels: spec.channels,
                 dtype,
                 label: i64::from(draws.below(10)),
                 text: "a class",
                 filename: "data_batch_1.bin",
-                boxes: Default::default(),
-                entry_points: &[],
-                labels: Default::default(),
-                targets: Default::default(),
+                ..Example::from_raw(&pixels, spec)
             };
             example::encode(&example, &mut payload);
             entries.push(writer.write(&payload)?);

@@ -82,22 +82,9 @@ fn various() -> TestData {
         let file = turbojpeg::compress(image, 80, Subsamp::Sub2x2).unwrap();
         let mut payload = Vec::new();
         let points = decode::entry_points(&file).unwrap();
-        let (format, label, text, filename) = (Format::Jpeg, i64::from(label(id)), "", "");
-        let example = Example {
-            encoded: &file,
-            format,
-            height: 0,
-            width: 0,
-            channels: 0,
-            dtype: Default::default(),
-            label,
-            text,
-            filename,
-            boxes: Default::default(),
-            entry_points: if id.is_multiple_of(2) { &points } else { &[] },
-            labels: Default::default(),
-            targets: Default::default(),
-        };
+        let entry_points = if id.is_multiple_of(2) { &points[..] } else { &[] };
+        let file = Example::from_file(&file, Format::Jpeg);
+        let example = Example { label: i64::from(label(id)), entry_points, ..file };
         example::encode(&example, &mut payload);
         payload
     };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::decode::Exif;
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::format::example::{Example, Format};
+use crate::format::example::Example;
 use crate::format::manifest::Manifest;
 use crate::memory;
 use crate::mix::{BatchKey, Mix, MixSettings};
@@ -127,24 +127,7 @@ impl Pipeline {
         scratch: &mut Scratch,
         out: &mut [f32],
     ) -> Result<(), Fault> {
-        let ImageSpec { height, width, channels } = spec;
-        let (format, text, filename) = (Format::Raw, "", "");
-        let example = Example {
-            encoded: pixels,
-            format,
-            height,
-            width,
-            channels,
-            dtype: Default::default(),
-            label: 0,
-            text,
-            filename,
-            boxes: Default::default(),
-            entry_points: &[],
-            labels: Default::default(),
-            targets: Default::default(),
-        };
-        self.run(&example, id, epoch, scratch, out)
+        self.run(&Example::from_raw(pixels, spec), id, epoch, scratch, out)
     }
 
     /// Works like [`Pipeline::run`], but stops before the first transform that is not geometric and does not keep
@@ -479,9 +462,6 @@ mod tests {
 #[cfg(test)]
 mod device_tests {
     use super::*;
-    use crate::format::example::{Example, Format};
-    use crate::random::Draws;
-    use crate::transform::canvas::Scratch;
 
     const SPEC: ImageSpec = ImageSpec::new(7, 5, 3);
 
@@ -523,23 +503,8 @@ mod device_tests {
             for id in 0..60 {
                 let mut values = vec![f32::NAN; out.values()];
                 pipeline.apply(&pixels, SPEC, id, 2, &mut scratch, &mut values).unwrap();
-                let ImageSpec { height, width, channels } = SPEC;
-                let (format, text, filename) = (Format::Raw, "", "");
-                let example = Example {
-                    encoded: &pixels,
-                    format,
-                    height,
-                    width,
-                    channels,
-                    dtype: Default::default(),
-                    label: 0,
-                    text,
-                    filename,
-                    boxes: Default::default(),
-                    entry_points: &[],
-                    labels: Default::default(),
-                    targets: Default::default(),
-                };
+                let ImageSpec { height, width, .. } = SPEC;
+                let example = Example::from_raw(&pixels, SPEC);
                 let mut bytes = vec![0x55; out.values()];
                 pipeline.run_bytes(&example, id, 2, &mut scratch, &mut bytes).unwrap();
                 let row = out.width as usize;
@@ -564,23 +529,7 @@ mod device_tests {
         let (mut scratch, mut values, mut bytes) = (Scratch::default(), vec![0.0; 48], vec![0; 48]);
         let plain = pipeline(&["random_resized_crop(4)", "flip"]);
         plain.apply(&pixels, SPEC, 5, 0, &mut scratch, &mut values).unwrap();
-        let (format, text, filename) = (Format::Raw, "", "");
-        let example = Example {
-            encoded: &pixels,
-            format,
-            height: 7,
-            width: 5,
-            channels: 3,
-            dtype: Default::default(),
-            label: 0,
-            text,
-            filename,
-            boxes: Default::default(),
-            entry_points: &[],
-            labels: Default::default(),
-            targets: Default::default(),
-        };
-        resized.run_bytes(&example, 5, 0, &mut scratch, &mut bytes).unwrap();
+        resized.run_bytes(&Example::from_raw(&pixels, SPEC), 5, 0, &mut scratch, &mut bytes).unwrap();
         for (i, value) in values.iter().enumerate() {
             let byte = bytes[i % 16 * 3 + i / 16];
             assert!((f32::from(byte) - value).abs() <= 0.5, "{value} became {byte}");

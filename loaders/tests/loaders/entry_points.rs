@@ -1,7 +1,7 @@
 //! Entry points in a record make training faster but do not change results: every list of transforms produces the same
 //! bits with them.
 
-use crate::common::{self, TestData};
+use crate::common::TestData;
 use loaders::decode::{check_entry_points, entry_points};
 use loaders::example::{self, Example, Format};
 use loaders::transform::Scratch;
@@ -17,7 +17,7 @@ const LISTS: [&[&str]; 5] = [
 ];
 
 fn example<'a>(file: &'a [u8], entry_points: &'a [u8]) -> Example<'a> {
-    Example { entry_points, ..common::image_file(file, Format::Jpeg) }
+    Example { entry_points, ..Example::from_file(file, Format::Jpeg) }
 }
 
 /// Creates an image of noise. If the orientation is not 0, it is written to the EXIF data.

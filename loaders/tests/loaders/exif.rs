@@ -1,9 +1,9 @@
 //! Whole images and parts of images are turned as the EXIF orientation says, unless the list of transforms begins with
 //! `ignore_exif`.
 
-use crate::common::{self, TestData, transform_problem};
+use crate::common::{TestData, transform_problem};
 use loaders::decode::{Decoder, decode, spec};
-use loaders::example::Format;
+use loaders::example::{Example, Format};
 use loaders::transform::Scratch;
 use loaders::{Draws, ImageSpec, Images, Pipeline};
 use turbojpeg::{Image, PixelFormat, Subsamp};
@@ -51,7 +51,7 @@ fn as_stored(file: &[u8], height: usize, width: usize) -> Vec<f32> {
     let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
     let pipeline = data.pipeline(&["ignore_exif"], ImageSpec::new(height as u32, width as u32, 3));
     let mut out = vec![0.0; pipeline.output().values()];
-    pipeline.run(&common::image_file(file, Format::Jpeg), 0, 0, &mut Scratch::default(), &mut out).unwrap();
+    pipeline.run(&Example::from_file(file, Format::Jpeg), 0, 0, &mut Scratch::default(), &mut out).unwrap();
     out
 }
 
@@ -61,11 +61,11 @@ fn whole_images_are_turned_as_the_standard_says() {
     for orientation in 0..=9 {
         let file = jpeg(height, width, orientation);
         let stored = as_stored(&file, height, width);
-        let shape = spec(&common::image_file(&file, Format::Jpeg)).unwrap();
+        let shape = spec(&Example::from_file(&file, Format::Jpeg)).unwrap();
         let (rows, columns) = (shape.height as usize, shape.width as usize);
         assert_eq!((rows, columns), if (5..=8).contains(&orientation) { (width, height) } else { (height, width) });
         let mut pixels = Vec::new();
-        let shown = decode(&common::image_file(&file, Format::Jpeg), shape, &mut pixels).unwrap();
+        let shown = decode(&Example::from_file(&file, Format::Jpeg), shape, &mut pixels).unwrap();
         for i in 0..rows * columns {
             let (y, x) = stored_at(orientation, (i / columns, i % columns), (height, width));
             for channel in 0..3 {
@@ -74,7 +74,7 @@ fn whole_images_are_turned_as_the_standard_says() {
             }
         }
         let mut decoder = Decoder::default();
-        let opened = decoder.open(&common::image_file(&file, Format::Jpeg)).unwrap();
+        let opened = decoder.open(&Example::from_file(&file, Format::Jpeg)).unwrap();
         assert_eq!(opened.planes().is_some(), !(2..=8).contains(&orientation));
         let mut reduced = Vec::new();
         let size = decoder.reduced(opened, &file, 1, 3, &mut reduced).unwrap();
@@ -91,9 +91,9 @@ fn crops_of_rotated_images_match_the_whole_image() {
     for (height, width) in [(96, 128), (98, 134), (97, 131)] {
         for orientation in 1..=8 {
             let file = jpeg(height, width, orientation);
-            let shape = spec(&common::image_file(&file, Format::Jpeg)).unwrap();
+            let shape = spec(&Example::from_file(&file, Format::Jpeg)).unwrap();
             let mut pixels = Vec::new();
-            let whole = decode(&common::image_file(&file, Format::Jpeg), shape, &mut pixels).unwrap();
+            let whole = decode(&Example::from_file(&file, Format::Jpeg), shape, &mut pixels).unwrap();
             for (ops, tolerance) in [
                 (&["random_resized_crop(70, 0.01)", "flip", "vertical_flip"][..], 0.0),
                 (&["random_resized_crop(20)", "flip", "vertical_flip"], 0.0),
@@ -102,7 +102,7 @@ fn crops_of_rotated_images_match_the_whole_image() {
                 let pipeline = data.pipeline(ops, VARIED);
                 let mut outs = [vec![0.0; pipeline.output().values()], vec![0.0; pipeline.output().values()]];
                 for id in 0..30 {
-                    pipeline.run(&common::image_file(&file, Format::Jpeg), id, 0, &mut scratch, &mut outs[0]).unwrap();
+                    pipeline.run(&Example::from_file(&file, Format::Jpeg), id, 0, &mut scratch, &mut outs[0]).unwrap();
                     pipeline.apply(whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
                     let sum: f32 = outs[0].iter().zip(&outs[1]).map(|(a, b)| (a - b).abs()).sum();
                     let mean = sum / outs[0].len() as f32;
@@ -124,14 +124,14 @@ fn windows_may_leave_the_image() {
     let (mut empty, mut full) = (0, 0);
     for orientation in 1..=8 {
         let file = jpeg(24, 32, orientation);
-        let shape = spec(&common::image_file(&file, Format::Jpeg)).unwrap();
+        let shape = spec(&Example::from_file(&file, Format::Jpeg)).unwrap();
         let mut pixels = Vec::new();
-        let whole = decode(&common::image_file(&file, Format::Jpeg), shape, &mut pixels).unwrap();
+        let whole = decode(&Example::from_file(&file, Format::Jpeg), shape, &mut pixels).unwrap();
         for ops in [&["pad_crop(80)", "flip"][..], &["random_crop(8)", "vertical_flip", "pad_crop(8)"]] {
             let pipeline = data.pipeline(ops, shape);
             let mut outs = [vec![0.0; pipeline.output().values()], vec![0.0; pipeline.output().values()]];
             for id in 0..60 {
-                pipeline.run(&common::image_file(&file, Format::Jpeg), id, 0, &mut scratch, &mut outs[0]).unwrap();
+                pipeline.run(&Example::from_file(&file, Format::Jpeg), id, 0, &mut scratch, &mut outs[0]).unwrap();
                 pipeline.apply(whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
                 assert!(outs[0] == outs[1], "orientation {orientation}, {ops:?}, sample {id}");
                 *if outs[0].iter().all(|&value| value == 0.0) { &mut empty } else { &mut full } += 1;
@@ -152,7 +152,7 @@ fn the_old_way_changes_neither_draws_nor_pixels() {
     assert_eq!(old.ops()[1..], new.ops());
     let run = |pipeline: &Pipeline, file: &[u8], id: u64| {
         let mut out = vec![0.0; pipeline.output().values()];
-        pipeline.run(&common::image_file(file, Format::Jpeg), id, 0, &mut Scratch::default(), &mut out).unwrap();
+        pipeline.run(&Example::from_file(file, Format::Jpeg), id, 0, &mut Scratch::default(), &mut out).unwrap();
         out
     };
     for id in 0..20 {
@@ -177,8 +177,8 @@ fn damaged_exif_data_turn_nothing() {
         let mut file = whole.clone();
         let at = tag + 6 + draws.below(26) as usize;
         file[at] = draws.next_u32() as u8;
-        let shape = spec(&common::image_file(&file, Format::Jpeg)).unwrap();
+        let shape = spec(&Example::from_file(&file, Format::Jpeg)).unwrap();
         assert!([(30, 20), (20, 30)].contains(&(shape.height, shape.width)));
-        decode(&common::image_file(&file, Format::Jpeg), shape, &mut Vec::new()).unwrap();
+        decode(&Example::from_file(&file, Format::Jpeg), shape, &mut Vec::new()).unwrap();
     }
 }

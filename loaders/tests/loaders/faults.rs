@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::{self, SPEC, TestData, assert_mentions, edit, folder, image_file, raw, record_fault};
+use crate::common::{self, SPEC, TestData, assert_mentions, edit, folder, raw, record_fault};
 use loaders::example::{self, Example, ExampleFault, Format};
 use loaders::record::RecordFault;
 use loaders::{Dataset, Error, EvalOrder, Fault, ImageSpec, Loader, Options, shard};
@@ -303,7 +303,7 @@ fn image_that_cannot_be_decoded() {
         (b"\xff\xd8\xff and no more", Some("JPEG")),
     ] {
         let mut payload = Vec::new();
-        let example = Example { height: 8, width: 8, channels: 3, ..image_file(encoded, Format::Jpeg) };
+        let example = Example { height: 8, width: 8, channels: 3, ..Example::from_file(encoded, Format::Jpeg) };
         example::encode(&example, &mut payload);
         let error = loader_complaint(&[payload]);
         let (_, record, fault) = record_fault(&error);

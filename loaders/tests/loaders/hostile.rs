@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{self, TestData, assert_mentions, record_fault};
+use crate::common::{TestData, assert_mentions, record_fault};
 use loaders::decode::{Decoder, decode, spec};
 use loaders::example::{self, Example, Format};
 use loaders::record::RecordFault;
@@ -31,7 +31,7 @@ fn progressive() -> Vec<u8> {
 }
 
 fn example(encoded: &[u8]) -> Example<'_> {
-    Example { label: 3, ..common::image_file(encoded, Format::Jpeg) }
+    Example { label: 3, ..Example::from_file(encoded, Format::Jpeg) }
 }
 
 /// Returns the results of verification and conversion, and of training on the whole image.

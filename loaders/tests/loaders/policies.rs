@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::{SPEC, TestData, assert_mentions, pixels, transform_problem};
-use loaders::example::{Example, Format};
+use loaders::example::Example;
 use loaders::transform::Scratch;
 use loaders::{ImageSpec, Images, Loader, Options, Pipeline, TrainOrder};
 
@@ -170,24 +170,8 @@ fn bytes_and_tables_give_the_floats_to_the_bit() {
         assert!(!pipeline.only_crops());
         let (mut scratch, mut floats, mut bytes) = (Scratch::default(), vec![0.0; out.values()], vec![0; out.values()]);
         for id in 0..50 {
-            let encoded = &pixels(id, SPEC);
-            let ImageSpec { height, width, channels } = SPEC;
-            let (format, text, filename) = (Format::Raw, "", "");
-            let example = Example {
-                encoded,
-                format,
-                height,
-                width,
-                channels,
-                dtype: Default::default(),
-                label: 0,
-                text,
-                filename,
-                boxes: Default::default(),
-                entry_points: &[],
-                labels: Default::default(),
-                targets: Default::default(),
-            };
+            let encoded = pixels(id, SPEC);
+            let example = Example::from_raw(&encoded, SPEC);
             pipeline.run(&example, id, 2, &mut scratch, &mut floats).unwrap();
             pipeline.run_bytes(&example, id, 2, &mut scratch, &mut bytes).unwrap();
             for (i, value) in floats.iter().enumerate() {

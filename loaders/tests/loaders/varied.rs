@@ -34,7 +34,7 @@ fn jpeg(pixels: &[u8], height: usize, width: usize, change: impl FnOnce(&mut Com
 }
 
 fn example(encoded: &[u8]) -> Example<'_> {
-    Example { label: 3, ..common::image_file(encoded, Format::Jpeg) }
+    Example { label: 3, ..Example::from_file(encoded, Format::Jpeg) }
 }
 
 fn pipeline(ops: &[&str], images: impl Into<Images>) -> Pipeline {

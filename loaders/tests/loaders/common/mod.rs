@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use loaders::example::{self, Example, Format};
+use loaders::example::{self, Example};
+use loaders::protobuf::Message;
 use loaders::record::RecordWriter;
 use loaders::{
     Dataset, Draws, Error, Fault, ImageSpec, Images, Manifest, Pipeline, ShardManifest, Split, SplitManifest, shard,
@@ -34,74 +35,25 @@ pub fn label(id: u64) -> u32 {
 
 pub fn raw(id: u64, encoded: &[u8], spec: ImageSpec) -> Vec<u8> {
     let mut payload = Vec::new();
-    let example = Example {
-        encoded,
-        format: Format::Raw,
-        height: spec.height,
-        width: spec.width,
-        channels: spec.channels,
-        dtype: Default::default(),
-        label: i64::from(label(id)),
-        text: "",
-        filename: "",
-        boxes: Default::default(),
-        entry_points: &[],
-        labels: Default::default(),
-        targets: Default::default(),
-    };
+    let example = Example { label: i64::from(label(id)), ..Example::from_raw(encoded, spec) };
     example::encode(&example, &mut payload);
     payload
 }
 
-/// Returns an example that is only an image file: without sizes, label and names.
-pub fn image_file(encoded: &[u8], format: Format) -> Example<'_> {
-    Example {
-        encoded,
-        format,
-        height: 0,
-        width: 0,
-        channels: 0,
-        dtype: Default::default(),
-        label: 0,
-        text: "",
-        filename: "",
-        boxes: Default::default(),
-        entry_points: &[],
-        labels: Default::default(),
-        targets: Default::default(),
-    }
-}
-
 /// Creates the record of a RAW image with one row. The label follows the pixels.
 pub fn label_last(id: u64, encoded: &[u8]) -> Vec<u8> {
-    let entry = |key: &str, list: Vec<u8>| field(1, &[field(1, key.as_bytes()), field(2, &list)].concat());
-    let bytes = |value: &[u8]| field(1, &field(1, value));
-    let number = |value: u64| field(3, &field(1, &varint(value)));
-    let width = encoded.len() as u64 / 3;
-    let entries = [
-        entry("image/encoded", bytes(encoded)),
-        entry("image/format", bytes(b"RAW")),
-        entry("image/height", number(1)),
-        entry("image/width", number(width)),
-        entry("image/channels", number(3)),
-        entry("image/class/label", number(u64::from(label(id)))),
-    ];
-    field(1, &entries.concat())
-}
-
-/// Encodes a length-delimited field of protobuf.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-    [&[number << 3 | 2], varint(bytes.len() as u64).as_slice(), bytes].concat()
-}
-
-fn varint(mut value: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-    bytes
+    let entry =
+        |key: &str, feature: Message| Message::new().message(1, Message::new().text(1, key).message(2, feature));
+    let bytes = |value: &[u8]| Message::new().message(1, Message::new().raw(1, value));
+    // A list of integers that is not packed.
+    let number = |value: i64| Message::new().message(3, Message::new().int(1, value));
+    let features = entry("image/encoded", bytes(encoded))
+        .join(entry("image/format", bytes(b"RAW")))
+        .join(entry("image/height", number(1)))
+        .join(entry("image/width", number(encoded.len() as i64 / 3)))
+        .join(entry("image/channels", number(3)))
+        .join(entry("image/class/label", number(label(id).into())));
+    Message::new().message(1, features).bytes().to_vec()
 }
 
 /// Creates an empty directory with a unique name.
