@@ -36,8 +36,9 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
 
     /// Returns true if the transform only chooses which part of the image goes where and in which size. At the start of
     /// a list, such transforms are applied before the image is decoded, and need no pass over the pixels of their own.
+    /// Every transform that resizes is one of them.
     fn is_geometric(&self) -> bool {
-        false
+        self.resizes()
     }
 
     /// Returns true if the transform may mirror top and bottom.

@@ -223,7 +223,7 @@ mod tests {
     fn zeros_change_nothing() {
         let bytes: Vec<u8> = (0..=254).collect();
         let spec = ImageSpec::new(5, 17, 3);
-        let out = run(build_color_jitter, "color_jitter(0, 0, 0, 0)", spec, &bytes, 3);
+        let out = run("color_jitter(0, 0, 0, 0)", spec, &bytes, 3);
         for (i, value) in out.iter().enumerate() {
             assert_eq!(*value, f32::from(bytes[i % 85 * 3 + i / 85]));
         }
@@ -250,25 +250,18 @@ mod tests {
     fn grey_images_keep_to_brightness_and_contrast() {
         let spec = ImageSpec::new(1, 2, 1);
         for id in 0..50 {
-            assert_eq!(run(build_color_jitter, "color_jitter(0, 0, 1, 0.5)", spec, &[10, 200], id), [10.0, 200.0]);
-            let out = run(build_color_jitter, "color_jitter(0.9, 0.9, 0, 0)", spec, &[10, 200], id);
+            assert_eq!(run("color_jitter(0, 0, 1, 0.5)", spec, &[10, 200], id), [10.0, 200.0]);
+            let out = run("color_jitter(0.9, 0.9, 0, 0)", spec, &[10, 200], id);
             assert!(out.iter().all(|x| (0.0..=255.0).contains(x) && x.fract() == 0.0), "{out:?}");
         }
     }
-}
-
-#[cfg(test)]
-mod lighting_tests {
-    use super::*;
-    use crate::spec::ImageSpec;
-    use crate::transform::testing::run;
 
     #[test]
     fn shifts_have_the_covariance_of_the_eigenvectors() {
         let n = 20_000;
         let mut sums = [[0.0; 3]; 3];
         for id in 0..n {
-            let out = run(build_lighting, "lighting(0.1)", ImageSpec::new(1, 1, 3), &[100; 3], id);
+            let out = run("lighting(0.1)", ImageSpec::new(1, 1, 3), &[100; 3], id);
             for (i, row) in sums.iter_mut().enumerate() {
                 for (j, sum) in row.iter_mut().enumerate() {
                     *sum += f64::from((out[i] - 100.0) * (out[j] - 100.0));

@@ -163,33 +163,6 @@ impl fmt::Display for Standardize {
     }
 }
 
-#[cfg(test)]
-mod standardize_tests {
-    use super::*;
-    use crate::spec::ImageSpec;
-    use crate::transform::testing::run;
-
-    #[test]
-    fn mean_and_std_are_of_all_channels_together() {
-        // The values 2, 4, 4, 4, 5, 5, 7, 9 have mean 5 and population std 2.
-        let spec = ImageSpec::new(2, 2, 2);
-        let out = run(build_standardize, "standardize", spec, &[2, 5, 4, 5, 4, 7, 4, 9], 0);
-        assert_eq!(out, [-1.5, -0.5, -0.5, -0.5, 0.0, 0.0, 1.0, 2.0]);
-    }
-
-    #[test]
-    fn a_flat_image_is_divided_by_the_least_std() {
-        let spec = ImageSpec::new(2, 2, 1);
-        assert_eq!(run(build_standardize, "standardize", spec, &[9; 4], 0), [0.0; 4]);
-        // One of 16 values is larger by 1: std = sqrt(15)/16 = 0.242, which is below the minimum of 1/4.
-        let mut bytes = [7; 16];
-        bytes[0] = 8;
-        let out = run(build_standardize, "standardize", ImageSpec::new(4, 4, 1), &bytes, 0);
-        assert!((out[0] - 15.0 / 16.0 * 4.0).abs() < 1e-6, "{}", out[0]);
-        assert!((out[1] + 1.0 / 16.0 * 4.0).abs() < 1e-6, "{}", out[1]);
-    }
-}
-
 /// Number of independent partial sums, so that additions do not wait for each other.
 const LANES: usize = 8;
 
@@ -224,9 +197,29 @@ mod tests {
     use crate::transform::testing::run;
 
     #[test]
+    fn mean_and_std_are_of_all_channels_together() {
+        // The values 2, 4, 4, 4, 5, 5, 7, 9 have mean 5 and population std 2.
+        let spec = ImageSpec::new(2, 2, 2);
+        let out = run("standardize", spec, &[2, 5, 4, 5, 4, 7, 4, 9], 0);
+        assert_eq!(out, [-1.5, -0.5, -0.5, -0.5, 0.0, 0.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn a_flat_image_is_divided_by_the_least_std() {
+        let spec = ImageSpec::new(2, 2, 1);
+        assert_eq!(run("standardize", spec, &[9; 4], 0), [0.0; 4]);
+        // One of 16 values is larger by 1: std = sqrt(15)/16 = 0.242, which is below the minimum of 1/4.
+        let mut bytes = [7; 16];
+        bytes[0] = 8;
+        let out = run("standardize", ImageSpec::new(4, 4, 1), &bytes, 0);
+        assert!((out[0] - 15.0 / 16.0 * 4.0).abs() < 1e-6, "{}", out[0]);
+        assert!((out[1] + 1.0 / 16.0 * 4.0).abs() < 1e-6, "{}", out[1]);
+    }
+
+    #[test]
     fn by_the_data_sets_mean_and_std() {
         // The means are 0.5, 0.25, 0.125 and the stds 0.5, 0.25, 2.
-        let out = run(build_normalize, "normalize", ImageSpec::new(1, 2, 3), &[0, 0, 0, 255, 255, 255], 0);
+        let out = run("normalize", ImageSpec::new(1, 2, 3), &[0, 0, 0, 255, 255, 255], 0);
         assert_eq!(out, [-1.0, 1.0, -1.0, 3.0, -0.0625, 0.4375]);
     }
 
@@ -243,18 +236,13 @@ mod tests {
     #[test]
     fn by_given_numbers() {
         let one = ImageSpec::new(1, 2, 1);
-        assert_eq!(run(build_normalize, "normalize(0.5, 0.5)", one, &[0, 255], 0), [-1.0, 1.0]);
+        assert_eq!(run("normalize(0.5, 0.5)", one, &[0, 255], 0), [-1.0, 1.0]);
         let two = ImageSpec::new(1, 1, 2);
-        assert_eq!(run(build_normalize, "normalize(0.5, 0.25)", two, &[0, 255], 0), [-2.0, 2.0]);
-        assert_eq!(run(build_normalize, "normalize(0, 1, 0.5, 4)", two, &[255, 255], 0), [2.0, 0.0]);
+        assert_eq!(run("normalize(0.5, 0.25)", two, &[0, 255], 0), [-2.0, 2.0]);
+        assert_eq!(run("normalize(0, 1, 0.5, 4)", two, &[255, 255], 0), [2.0, 0.0]);
         let third = (51.0f64 / 255.0 - 0.4914) / 0.247;
-        assert_eq!(run(build_normalize, "normalize(0.4914, 0.247)", one, &[51, 0], 0)[0], third as f32);
+        assert_eq!(run("normalize(0.4914, 0.247)", one, &[51, 0], 0)[0], third as f32);
     }
-}
-
-#[cfg(test)]
-mod moments_tests {
-    use super::*;
 
     #[test]
     fn of_one_to_eleven() {

@@ -14,9 +14,8 @@ use crate::transform::policy::{
     magnitudes,
 };
 
-/// Sampling methods by name. The first is the default, as in torchvision.
-const AUTO_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
-    [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
+/// Sampling methods of all policies except AugMix, by name. The first is the default, as in torchvision.
+const SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
 /// The policies, named after the data set on which they were learned.
 const POLICIES: [(&str, &Policy); 3] = [("imagenet", IMAGENET), ("cifar10", CIFAR10), ("svhn", SVHN)];
 /// Number of magnitudes per operation.
@@ -37,10 +36,9 @@ pub(super) fn build_auto_augment(arguments: &Arguments<'_>, _context: Context<'_
     let named = arguments.words.first().and_then(|word| learned(word));
     let words = &arguments.words[usize::from(named.is_some())..];
     if let (None, [word]) = (named, words)
-        && AUTO_AUGMENT_SAMPLINGS.iter().all(|(name, _)| name != word)
+        && SAMPLINGS.iter().all(|(name, _)| name != word)
     {
-        let [policies, samplings] =
-            [POLICIES.map(|(name, _)| name).to_vec(), AUTO_AUGMENT_SAMPLINGS.map(|(name, _)| name).to_vec()];
+        let [policies, samplings] = [POLICIES.map(|(name, _)| name).to_vec(), SAMPLINGS.map(|(name, _)| name).to_vec()];
         return Err(format!(
             "expected a policy ({}) or a sampling method ({}), got \"{word}\"{}",
             policies.join(", "),
@@ -49,7 +47,7 @@ pub(super) fn build_auto_augment(arguments: &Arguments<'_>, _context: Context<'_
         ));
     }
     let (name, policy) = named.unwrap_or(POLICIES[0]);
-    let sampling = Arguments { words: words.to_vec(), ..Arguments::default() }.choice(&AUTO_AUGMENT_SAMPLINGS)?;
+    let sampling = Arguments { words: words.to_vec(), ..Arguments::default() }.choice(&SAMPLINGS)?;
     Ok(Box::new(AutoAugment { name, policy, sampling }))
 }
 
@@ -82,9 +80,6 @@ impl fmt::Display for AutoAugment {
 // shear or move take the nearest pixel, or interpolate between four pixels with a last argument `bilinear`. Pixels from
 // outside the image are zero.
 
-/// Sampling methods by name. The first is the default, as in torchvision.
-const RAND_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
-    [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
 const MAX_OPERATIONS: u32 = 100;
 const MAX_MAGNITUDES: u32 = 1001;
 
@@ -106,7 +101,7 @@ pub(super) fn build_rand_augment(arguments: &Arguments<'_>, _context: Context<'_
     let operations = whole(n, 0, MAX_OPERATIONS).map_err(|problem| format!("operations: {problem}"))?;
     let bins = whole(bins, 2, MAX_MAGNITUDES).map_err(|problem| format!("magnitudes: {problem}"))?;
     let magnitude = whole(magnitude, 0, bins - 1).map_err(|problem| format!("magnitude: {problem}"))?;
-    Ok(Box::new(RandAugment { operations, magnitude, bins, sampling: arguments.choice(&RAND_AUGMENT_SAMPLINGS)? }))
+    Ok(Box::new(RandAugment { operations, magnitude, bins, sampling: arguments.choice(&SAMPLINGS)? }))
 }
 
 impl Transform for RandAugment {
@@ -134,10 +129,6 @@ impl fmt::Display for RandAugment {
 // nearest pixel, or interpolate between four pixels with a last argument `bilinear`. Pixels from outside the image are
 // zero.
 
-/// Sampling methods by name. The first is the default, as in torchvision.
-const TRIVIAL_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
-    [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
-
 #[derive(Debug)]
 struct TrivialAugment {
     bins: u32,
@@ -151,7 +142,7 @@ pub(super) fn build_trivial_augment(arguments: &Arguments<'_>, _context: Context
         ref other => return Err(format!("expected 0 or 1 numbers, got {}", other.len())),
     };
     let bins = whole(bins, 2, MAX_MAGNITUDES).map_err(|problem| format!("magnitudes: {problem}"))?;
-    Ok(Box::new(TrivialAugment { bins, sampling: arguments.choice(&TRIVIAL_AUGMENT_SAMPLINGS)? }))
+    Ok(Box::new(TrivialAugment { bins, sampling: arguments.choice(&SAMPLINGS)? }))
 }
 
 impl Transform for TrivialAugment {
@@ -304,7 +295,7 @@ fn gamma(alpha: f64, draws: &mut Draws) -> f64 {
 mod tests {
     use super::*;
     use crate::spec::ImageSpec;
-    use crate::transform::testing::run_any;
+    use crate::transform::testing::run;
 
     #[test]
     fn a_flat_image_that_no_operation_moves_stays_near_itself() {
@@ -312,7 +303,7 @@ mod tests {
         let spec = ImageSpec::new(4, 4, 1);
         let mut moved = 0;
         for id in 0..200 {
-            let out = run_any(build_augmix, "augmix(1, 1, 1)", spec, &[100; 16], id);
+            let out = run("augmix(1, 1, 1)", spec, &[100; 16], id);
             assert!(out.iter().all(|value| (0.0..=255.0).contains(value) && value.fract() == 0.0));
             moved += usize::from(out.iter().any(|value| (value - 100.0).abs() > 1.0));
         }
@@ -320,11 +311,6 @@ mod tests {
         // equal pixels.
         assert!((1..60).contains(&moved), "{moved}");
     }
-}
-
-#[cfg(test)]
-mod dirichlet_tests {
-    use super::*;
 
     #[test]
     fn gammas_have_their_moments() {

@@ -92,10 +92,6 @@ impl Transform for RandomResizedCrop {
         true
     }
 
-    fn is_geometric(&self) -> bool {
-        true
-    }
-
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let ImageSpec { height, width, .. } = image.spec();
         let part = self.draw(height, width, draws);
@@ -141,10 +137,6 @@ impl Transform for InceptionCrop {
     }
 
     fn resizes(&self) -> bool {
-        true
-    }
-
-    fn is_geometric(&self) -> bool {
         true
     }
 
@@ -283,7 +275,8 @@ fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::testing::draws;
+    use crate::random::philox4x32;
+    use crate::transform::testing::{draws, run};
 
     /// Compares with torchvision's crops for the same draws. `tests/golden/crops.py` records them.
     #[test]
@@ -300,13 +293,6 @@ mod tests {
             assert_eq!(part, expected, "{image_height} x {image_width}, area from {least}, sample {sample}");
         }
     }
-}
-
-#[cfg(test)]
-mod inception_crop_tests {
-    use super::*;
-    use crate::random::philox4x32;
-    use crate::transform::testing::{draws, run_any};
 
     /// TensorFlow's generator: the same Philox, but words are converted to numbers in other ways.
     struct TensorFlow {
@@ -380,7 +366,7 @@ mod inception_crop_tests {
             for id in 0..40 {
                 let crop = plain(30, 40, &mut draws(id));
                 let (from, length) = [(crop.top, crop.height), (crop.left, crop.width)][axis];
-                let out = run_any(build_inception_crop, "inception_crop(8)", spec, &bytes, id);
+                let out = run("inception_crop(8)", spec, &bytes, id);
                 let mean = out.iter().sum::<f32>() / 64.0;
                 let expected = from as f32 + (length - 1) as f32 / 2.0;
                 assert!((mean - expected).abs() < 0.1, "{id}: {mean}, {crop:?}");

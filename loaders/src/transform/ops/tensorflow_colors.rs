@@ -68,12 +68,15 @@ impl Transform for Contrast {
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let factor = draws.range(self.lower, self.upper);
         let pixels = image.spec().pixels().max(1);
-        for plane in image.floats().chunks_exact_mut(pixels) {
-            let mean = mean(plane) as f32;
-            for value in plane {
-                *value = (*value - mean) * factor + mean;
-            }
-        }
+        image.floats().chunks_exact_mut(pixels).for_each(|plane| stretch(plane, factor));
+    }
+}
+
+/// Multiplies the distances from the mean by `factor`.
+fn stretch(plane: &mut [f32], factor: f32) {
+    let mean = mean(plane) as f32;
+    for value in plane {
+        *value = (*value - mean) * factor + mean;
     }
 }
 
@@ -155,24 +158,16 @@ impl Transform for InceptionDistort {
         for value in values.iter_mut() {
             *value += delta;
         }
+        let contrast = |values: &mut [f32]| rgb(values).into_iter().for_each(|plane| stretch(plane, contrast_factor));
         if !contrast_last {
-            contrast(values, contrast_factor);
+            contrast(values);
         }
         colours(values, saturation_factor, turn);
         if contrast_last {
-            contrast(values, contrast_factor);
+            contrast(values);
         }
         for value in values {
             *value = value.clamp(0.0, 255.0);
-        }
-    }
-}
-
-fn contrast(values: &mut [f32], factor: f32) {
-    for plane in rgb(values) {
-        let mean = mean(plane) as f32;
-        for value in plane {
-            *value = (*value - mean) * factor + mean;
         }
     }
 }
@@ -234,40 +229,28 @@ mod tests {
         let (mut least, mut most) = (f32::MAX, f32::MIN);
         for id in 0..1000 {
             let delta = draws(id).unit() * 126.0 - 63.0;
-            let out = run(build_brightness, "brightness(63)", spec, &[0, 255], id);
+            let out = run("brightness(63)", spec, &[0, 255], id);
             assert!((out[0] - delta).abs() < 1e-4 && (out[1] - 255.0 - delta).abs() < 1e-4);
             (least, most) = (least.min(out[0]), most.max(out[0]));
         }
         assert!((-63.0..-60.0).contains(&least) && (60.0..63.0).contains(&most));
     }
-}
-
-#[cfg(test)]
-mod contrast_tests {
-    use super::*;
-    use crate::spec::ImageSpec;
-    use crate::transform::testing::{draws, run};
 
     #[test]
     fn stretches_each_channel_about_its_own_mean() {
         // The channels (10, 30) and (100, 220) have means 20 and 160.
         let spec = ImageSpec::new(1, 2, 2);
         let bytes = [10, 100, 30, 220];
-        assert_eq!(run(build_contrast, "contrast(2, 2)", spec, &bytes, 0), [0.0, 40.0, 40.0, 280.0]);
+        assert_eq!(run("contrast(2, 2)", spec, &bytes, 0), [0.0, 40.0, 40.0, 280.0]);
         for id in 0..100 {
             let factor = 0.2 + 1.6 * draws(id).unit();
-            let out = run(build_contrast, "contrast(0.2, 1.8)", spec, &bytes, id);
+            let out = run("contrast(0.2, 1.8)", spec, &bytes, id);
             for (got, (mean, distance)) in out.iter().zip([(20.0, -10.0), (20.0, 10.0), (160.0, -60.0), (160.0, 60.0)])
             {
                 assert!((got - (mean + distance * factor)).abs() < 1e-3);
             }
         }
     }
-}
-
-#[cfg(test)]
-mod inception_distort_tests {
-    use super::*;
 
     #[track_caller]
     fn assert_near(got: [f32; 3], expected: [f32; 3]) {
