@@ -184,15 +184,17 @@ impl Decoder {
 
     /// Works like [`Decoder::open_file`], with the entry points from the record.
     fn open_with<'a>(&mut self, file: &'a [u8], entry_points: &[u8]) -> Result<OpenedImage<'a>, Fault> {
-        if file.starts_with(b"\x89PNG\r\n\x1a\n") {
-            let png = safely("PNG", || Png::open(file, self.limits))?;
-            let turn = self.turn(png.turn);
-            Ok(OpenedImage { kind: Kind::Png(png), turn })
-        } else if file.starts_with(&[0xff, 0xd8]) {
-            let header = self.with_jpeg(|jpeg| jpeg.header(file, entry_points))?;
-            Ok(OpenedImage { kind: Kind::Jpeg(header), turn: self.turn(header.turn) })
-        } else {
-            Err(Fault::Unknown(advice(file)))
+        match Format::detect(file) {
+            Some(Format::Png) => {
+                let png = safely("PNG", || Png::open(file, self.limits))?;
+                let turn = self.turn(png.turn);
+                Ok(OpenedImage { kind: Kind::Png(png), turn })
+            }
+            Some(Format::Jpeg) => {
+                let header = self.with_jpeg(|jpeg| jpeg.header(file, entry_points))?;
+                Ok(OpenedImage { kind: Kind::Jpeg(header), turn: self.turn(header.turn) })
+            }
+            Some(Format::Raw) | None => Err(Fault::Unknown(advice(file))),
         }
     }
 
@@ -307,7 +309,6 @@ impl Decoder {
         }
         let mut file_pixels = std::mem::take(&mut self.file_pixels);
         let (rows, columns) = self.reduced_file(stored.kind, file, reduction, channels, &mut file_pixels)?;
-        // This is the whole image, so the position of its first pixel does not matter.
         let part = Part { rows, columns, origin: (0, 0), reduction: 1 };
         let spec = turn.spec(ImageSpec::new(rows as u32, columns as u32, shown.channels));
         let Part { rows, columns, .. } = turn.apply(part, &file_pixels, spec, pixels);

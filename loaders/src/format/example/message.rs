@@ -40,7 +40,7 @@ impl Format {
     }
 
     /// Detects the format of a file from its first bytes.
-    pub(super) fn detect(file: &[u8]) -> Option<Self> {
+    pub(crate) fn detect(file: &[u8]) -> Option<Self> {
         if file.starts_with(b"\x89PNG\r\n\x1a\n") {
             Some(Self::Png)
         } else if file.starts_with(&[0xff, 0xd8]) {
