@@ -118,6 +118,9 @@ fn cmyk_with_and_without_adobes_marker() {
     let planes = pixels_of(&plain(&grey, true), spec_rgb).unwrap();
     let unmarked = pixels_of(&plain(&grey, false), spec_rgb).unwrap();
     assert!(planes[0].abs_diff(127) <= 3 && planes[1].abs_diff(128) <= 3, "{:?}", &planes[..3]);
+    let mut stray = plain(&grey, true);
+    stray.splice(marker..marker, [1, 2, 3]);
+    assert_eq!(pixels_of(&stray, spec_rgb).unwrap(), planes, "stray bytes precede the marker");
     assert!(unmarked.iter().all(|&v| v <= 3), "{:?}", &unmarked[..3]);
 }
 

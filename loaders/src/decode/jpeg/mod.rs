@@ -49,6 +49,8 @@ pub(crate) struct Header {
     space: i32,
     subsampling: i32,
     lossless: bool,
+    /// True if the file has Adobe's marker. Its CMYK values are then inverted, so that 255 means no ink.
+    is_adobe: bool,
     /// Number of columns of an iMCU.
     columns: usize,
     pub cost: Cost,
@@ -135,7 +137,7 @@ impl Jpeg {
     pub fn header(&mut self, file: &[u8], entry_points: &[u8]) -> Result<Header, Fault> {
         let has_entry_points = entry_points::match_file(entry_points, file);
         let survey = MarkerSummary::read(file, has_entry_points).map_err(fault)?;
-        let MarkerSummary { height, width, precision, lossless, components, across, turn, .. } = survey;
+        let MarkerSummary { height, width, precision, lossless, components, across, turn, is_adobe, .. } = survey;
         if precision > 8 {
             return Err(fault(format!("its samples have {precision} bits; expected 8")));
         }
@@ -158,7 +160,7 @@ impl Jpeg {
         // The factors are not implied by `subsampling`: libjpeg-turbo also reports 4:4:4 if all are 2x1. Those of a
         // single component are ignored.
         let columns = if components == 1 { 8 } else { 8 * across as usize };
-        Ok(Header { width, height, space, subsampling, lossless, columns, cost, turn, has_entry_points })
+        Ok(Header { width, height, space, subsampling, lossless, is_adobe, columns, cost, turn, has_entry_points })
     }
 
     /// Decodes the part `need` of the file with the most recently read header into `pixels`, which can be reused.
@@ -301,7 +303,7 @@ impl Jpeg {
         self.check(status)?;
         if header.is_cmyk() {
             // YCCK files are always inverted.
-            let inverted = header.space == raw::TJCS_TJCS_YCCK as i32 || has_adobe_marker(file);
+            let inverted = header.space == raw::TJCS_TJCS_YCCK as i32 || header.is_adobe;
             to_rgb(&mut pixels[..needed], inverted);
         }
         if repeats {
@@ -382,22 +384,6 @@ fn around(need: Region, whole: Region, reduction: usize, block: usize) -> Region
         bottom: need.bottom.div_ceil(reduction).min(whole.bottom),
         right: (need.right.div_ceil(reduction) + 1).min(whole.right),
     }
-}
-
-/// Returns true if a file has Adobe's marker. Its CMYK values are then inverted, so that 255 means no ink.
-fn has_adobe_marker(file: &[u8]) -> bool {
-    // Segments from SOI to the start of the scan: a marker, then the length, which includes its own two bytes.
-    let mut rest = file.get(2..).unwrap_or(&[]);
-    while let [0xff, marker, high, low, ..] = *rest {
-        let length = 2 + usize::from(u16::from_be_bytes([high, low]));
-        match marker {
-            0xff => rest = &rest[1..],
-            0xda => return false,
-            0xee if rest.get(4..9) == Some(b"Adobe") => return true,
-            _ => rest = rest.get(length..).unwrap_or(&[]),
-        }
-    }
-    false
 }
 
 /// Converts CMYK to RGB in place. Each four bytes become three. For inverted inks, R = C * K / 255, and so on.
