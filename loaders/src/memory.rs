@@ -221,12 +221,6 @@ mod tests {
         let text = within("a batch", 52_000_000_000, 24_000_000_000, "fewer images").unwrap_err().to_string();
         assert_mentions(&text, &["a batch", "52.0 GB", "24.0 GB", "fewer images"]);
     }
-}
-
-#[cfg(test)]
-mod limits_tests {
-    use super::*;
-    use crate::mentions::assert_mentions;
 
     fn refused(limits: Limits, cost: Cost) -> Fault {
         limits.check("JPEG", 1000, &cost).unwrap_err()

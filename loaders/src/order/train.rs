@@ -233,15 +233,9 @@ impl FromStr for Shuffle {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
-    use crate::order::rank_workers;
-
-    fn jobs(mut order: impl Order) -> Vec<Job> {
-        let mut job = Job::default();
-        std::iter::from_fn(|| order.fill(&mut job).then(|| job.clone())).collect()
-    }
+    use crate::order::{jobs, rank_workers};
+    use std::collections::BTreeSet;
 
     #[test]
     fn ranks_together_make_the_steps_of_one_rank() {
@@ -345,11 +339,6 @@ mod tests {
         assert_eq!(jobs(TrainOrder::new(1, 0, 4, 1, 0..1, (0, 0), 5)), []);
         assert_eq!(jobs(TrainOrder::new(1, 9, 4, 2, 1..1, (0, 0), 5)), []);
     }
-}
-
-#[cfg(test)]
-mod shuffle_tests {
-    use super::*;
 
     #[test]
     fn words_of_the_recipe() {

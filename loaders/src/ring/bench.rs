@@ -293,18 +293,13 @@ fn with_separators(rate: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mentions::assert_mentions;
 
     #[test]
     fn medians() {
         assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
     }
-}
-
-#[cfg(test)]
-mod advice_tests {
-    use super::*;
-    use crate::mentions::assert_mentions;
 
     fn stats(images: u64, wait: f64, read: f64, decode: f64, transform: f64) -> LoaderStats {
         let seconds = Duration::from_secs_f64;

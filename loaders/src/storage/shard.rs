@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::error::Error;
+use crate::error::{Error, folder_of};
 use crate::fault::{Fault, RecordFault};
 use crate::file::regular;
 use crate::format::index::parse_index;
@@ -70,7 +70,7 @@ impl Shard {
         };
         let index = index_path(path);
         let text = regular::read_to_string(&index).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => Error::NoIndex { index: index.clone(), dir: folder(path) },
+            io::ErrorKind::NotFound => Error::NoIndex { index: index.clone(), dir: folder_of(path).to_owned() },
             _ => Error::Io { action: "read", path: index.clone(), source },
         })?;
         let offsets = parse_index(&text, length).map_err(|problem| wrong_index(path, problem))?;
@@ -257,11 +257,7 @@ fn wrong_index(shard: &Path, mut problem: String) -> Error {
     if is_older(&index, shard) {
         problem.push_str("; it is older than the shard");
     }
-    Error::Index { index, dir: folder(shard), problem }
-}
-
-fn folder(path: &Path) -> PathBuf {
-    path.parent().unwrap_or(Path::new(".")).to_owned()
+    Error::Index { index, dir: folder_of(shard).to_owned(), problem }
 }
 
 fn open(path: &Path) -> Result<File, Error> {

@@ -314,19 +314,6 @@ pub(super) fn rgb(values: &mut [f32]) -> [&mut [f32]; 3] {
     [red, green, blue]
 }
 
-#[cfg(test)]
-mod scale_tests {
-    use super::*;
-
-    #[test]
-    fn other_tables_are_not_taken_for_lines() {
-        let mut table = IDENTITY[0].table;
-        assert!(Scale::new(table, 1.0, 0.0).exact.is_some());
-        table[200] += 1.0;
-        assert!(Scale::new(table, 1.0, 0.0).exact.is_none());
-    }
-}
-
 // Converts a channel of RGB bytes to a plane of floats with AVX2 or, on ARM, with a loop that the compiler vectorises.
 // This is the inner loop for small images. With table lookups, half of its time would go to the lookups.
 //
@@ -518,6 +505,14 @@ mod tests {
     use crate::spec::{Dtype, ImageSpec};
     use crate::transform::geometry::Window;
     use crate::transform::paint_values::paint_values as paint_any_dtype;
+
+    #[test]
+    fn other_tables_are_not_taken_for_lines() {
+        let mut table = IDENTITY[0].table;
+        assert!(Scale::new(table, 1.0, 0.0).exact.is_some());
+        table[200] += 1.0;
+        assert!(Scale::new(table, 1.0, 0.0).exact.is_none());
+    }
 
     /// Every window of an image, also beyond its borders and mirrored, contains the values that plain loops find.
     #[test]
