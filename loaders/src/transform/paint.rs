@@ -7,12 +7,12 @@
 use std::arch::x86_64::*;
 
 use crate::decode::Decoded;
-use crate::transform::geometry::{Geometry, Resize, VisiblePart};
-use crate::transform::resample::{AxisRequest, Mirror, Planes, Resampler, Rows, Span};
+use crate::transform::geometry::{Geometry, Resize, VisiblePart, Window};
+use crate::transform::resample::{AxisRequest, Mirror, Planes, Resampler, ResizeRequest, Rows, Span};
 
 /// The position of an image's visible rows in planes of `height` x `width`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Area {
+struct Area {
     pub height: usize,
     pub width: usize,
     /// Number of padding rows above the image.
@@ -48,7 +48,7 @@ impl Area {
 }
 
 /// The position of an image row in the planes.
-pub(super) struct Row {
+struct Row {
     pub start: usize,
     pub width: usize,
     pub plane: usize,
@@ -284,26 +284,37 @@ pub(super) fn paint_resized(
     for (pair, scale) in pairs.iter_mut().zip(scales) {
         *pair = (scale.factor, scale.offset);
     }
-    let Decoded { bytes, columns, origin, reduction, .. } = *image;
-    let Resize { region, height: full_height, width: full_width, filter } = resize;
-    resampler.run(
-        Rows { bytes, stride: columns * channels, channels, origin },
-        AxisRequest {
+    let request = resize_request(geometry, resize, &seen, image);
+    resampler.run(request, &pairs[..scales.len()], &mut Planes { values, height, width });
+}
+
+/// Describes how to resize an image to its visible part.
+pub(super) fn resize_request<'a>(
+    geometry: &Geometry,
+    resize: Resize,
+    seen: &VisiblePart,
+    image: &Decoded<'a>,
+) -> ResizeRequest<'a> {
+    let Geometry { channels, flipped, flipped_vertically, .. } = *geometry;
+    let Resize { region, filter, .. } = resize;
+    let Decoded { bytes, columns, origin, reduction, dtype } = *image;
+    let Window { top, left, bottom, right } = seen.window;
+    ResizeRequest {
+        source: Rows { bytes, stride: columns * channels * dtype.bytes(), channels, origin },
+        rows: AxisRequest {
             span: Span::reduced(region.top, region.bottom, reduction, filter),
-            outputs: full_height as usize,
-            wanted: (seen.window.top as usize, seen.window.bottom as usize),
+            outputs: resize.height as usize,
+            wanted: (top as usize, bottom as usize),
             to: seen.above,
         },
-        AxisRequest {
+        columns: AxisRequest {
             span: Span::reduced(region.left, region.right, reduction, filter),
-            outputs: full_width as usize,
-            wanted: (seen.window.left as usize, seen.window.right as usize),
+            outputs: resize.width as usize,
+            wanted: (left as usize, right as usize),
             to: seen.ahead,
         },
-        Mirror { rows: geometry.flipped_vertically, columns: geometry.flipped },
-        &pairs[..scales.len()],
-        &mut Planes { values, height, width },
-    );
+        mirror: Mirror { rows: flipped_vertically, columns: flipped },
+    }
 }
 
 /// Splits an image with three channels into its planes.
@@ -327,10 +338,10 @@ const STEP: usize = 4;
 const LOAD: usize = 16;
 
 /// Minimum number of pixels in a row for [`paint_plane`].
-pub(super) const FEWEST: usize = LOAD.div_ceil(3);
+const FEWEST: usize = LOAD.div_ceil(3);
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pixels<'a> {
+struct Pixels<'a> {
     /// The bytes from the first pixel of the first row to the last pixel of the last row.
     pub bytes: &'a [u8],
     /// Distance between rows in bytes.
@@ -342,7 +353,7 @@ pub(super) struct Pixels<'a> {
 }
 
 /// Returns true if this CPU supports [`paint_plane`].
-pub(super) fn is_supported() -> bool {
+fn is_supported() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("avx2");
     #[cfg(not(target_arch = "x86_64"))]
@@ -350,7 +361,7 @@ pub(super) fn is_supported() -> bool {
 }
 
 /// The destination of a channel: rows that are `width` values apart. The gaps between them are filled with `padding`.
-pub(super) struct Target<'a> {
+struct Target<'a> {
     /// The part of a plane from the first value that is written to the last.
     pub values: &'a mut [f32],
     pub width: usize,
@@ -363,7 +374,7 @@ pub(super) struct Target<'a> {
 ///
 /// Panics if `channel` is above 2, if `pixels.columns` is less than [`FEWEST`] or greater than the target's width, if
 /// the numbers of rows do not match, or if the CPU is not [supported](is_supported).
-pub(super) fn paint_plane(pixels: Pixels<'_>, channel: usize, scale: Exact, target: Target<'_>) {
+fn paint_plane(pixels: Pixels<'_>, channel: usize, scale: Exact, target: Target<'_>) {
     assert!(is_supported());
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the assertion above guarantees that the CPU has AVX2.
@@ -503,7 +514,6 @@ mod tests {
     use super::*;
     use crate::random::Draws;
     use crate::spec::{Dtype, ImageSpec};
-    use crate::transform::geometry::Window;
     use crate::transform::paint_values::paint_values as paint_any_dtype;
 
     #[test]
