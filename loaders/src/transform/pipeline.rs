@@ -84,7 +84,7 @@ impl Pipeline {
     /// Returns the transforms with all arguments, including those that came from a data set. The resulting list builds
     /// the same pipeline without that data set.
     pub fn ops(&self) -> Vec<String> {
-        self.list.head.words().chain(self.list.transforms.iter().map(ToString::to_string)).collect()
+        self.list.head.words().chain(self.list.transforms.iter().map(|transform| transform.text())).collect()
     }
 
     /// Decodes an example and transforms it into `out`, which has the shape (C, H, W) of `output()`. `id` and `epoch`
@@ -202,12 +202,8 @@ impl Pipeline {
         Ok(())
     }
 
-    pub(super) fn list(&self) -> &TransformList {
-        &self.list
-    }
-
     /// Applies the geometric transforms at the start of the list.
-    pub(super) fn apply_geometry(&self, canvas: &mut Canvas<'_>, id: u64, epoch: u32) {
+    fn apply_geometry(&self, canvas: &mut Canvas<'_>, id: u64, epoch: u32) {
         self.apply_range(canvas, 0..self.list.geometric, id, epoch);
     }
 
@@ -241,7 +237,7 @@ impl Pipeline {
             return None;
         }
         let channels = self.output().channels as usize;
-        match &self.list().transforms[self.list().bytes..] {
+        match &self.list.transforms[self.list.bytes..] {
             [] => Some(vec![IDENTITY[0].table; channels]),
             [last] => last.tables(channels),
             _ => None,
@@ -251,7 +247,7 @@ impl Pipeline {
     /// Returns how to convert the values from [`Pipeline::run_bytes`] to floats. Returns `None` if the list does more than
     /// that after its geometric transforms and transforms that keep bytes, or if it resizes values that are not bytes.
     pub fn conversion(&self) -> Option<Conversion> {
-        let list = self.list();
+        let list = &self.list;
         if self.dtype() == Dtype::U8 {
             return self.tables().map(Conversion::Tables);
         }
@@ -272,44 +268,38 @@ impl Pipeline {
         if self.conversion().is_some() {
             return Ok(());
         }
-        if self.dtype() != Dtype::U8 {
-            let transforms = &self.list().transforms;
-            let changes = |transform: &dyn Transform| !transform.is_geometric() || transform.resizes();
-            let first = transforms.iter().take_while(|transform| !changes(transform.as_ref())).count();
-            let (index, problem) = match transforms[first].mean_and_deviation(1) {
-                Some(_) => {
-                    (first + 1, "follows normalize; if batches contain stored values, that must be the last transform")
-                }
-                None => (
-                    first,
-                    "makes floats; if batches contain stored values, only normalize may do so, at the end of the list",
-                ),
-            };
-            let text = transforms[index].to_string();
-            return Err(Error::Transform { index, text, problem: problem.into(), is_about_sizes: false });
-        }
-        let (mut index, mut problem) = (
-            self.list().bytes,
-            "turns bytes into floats; if batches contain bytes, only normalize may do so, at the end of the list",
-        );
-        if self.list().transforms[index].tables(self.output().channels as usize).is_some() {
-            (index, problem) = (
-                index + 1,
+        let transforms = &self.list.transforms;
+        let (first, normalizes, makes, follows) = if self.dtype() == Dtype::U8 {
+            let first = self.list.bytes;
+            (
+                first,
+                transforms[first].tables(self.output().channels as usize).is_some(),
+                "turns bytes into floats; if batches contain bytes, only normalize may do so, at the end of the list",
                 "follows a transform that turns bytes into floats; if batches contain bytes, that must be the last transform",
-            );
-        }
-        let text = self.list().transforms[index].to_string();
+            )
+        } else {
+            let keeps = |transform: &dyn Transform| transform.is_geometric() && !transform.resizes();
+            let first = transforms.iter().take_while(|transform| keeps(transform.as_ref())).count();
+            (
+                first,
+                transforms[first].mean_and_deviation(1).is_some(),
+                "makes floats; if batches contain stored values, only normalize may do so, at the end of the list",
+                "follows normalize; if batches contain stored values, that must be the last transform",
+            )
+        };
+        let (index, problem) = if normalizes { (first + 1, follows) } else { (first, makes) };
+        let text = transforms[index].text();
         Err(Error::Transform { index, text, problem: problem.into(), is_about_sizes: false })
     }
 
     /// Returns true if [`Pipeline::crop_rect`] and [`Pipeline::tables`] describe everything that the list does to images of
     /// a fixed shape: it does not resize, mirror top and bottom, pad after another transform, change bytes or select bands.
     pub fn only_crops(&self) -> bool {
-        let mut geometry = self.list().geometry().iter().enumerate();
+        let mut geometry = self.list.geometry().iter().enumerate();
         let simple = geometry.all(|(i, transform)| {
             !transform.resizes() && !transform.flips_vertically() && (i == 0 || !transform.pads())
         });
-        let simple = simple && self.list().bytes == self.list().geometric && self.list().selection.is_none();
+        let simple = simple && self.list.bytes == self.list.geometric && self.list.selection.is_none();
         simple && matches!(self.input(), Images::Fixed(_)) && self.tables().is_some()
     }
 

@@ -30,7 +30,7 @@ pub(super) fn apply(transform: &dyn Transform, spec: ImageSpec, bytes: &[u8], dr
     canvas.load(Decoded { bytes, dtype: Dtype::U8, columns: spec.width as usize, origin: (0, 0), reduction: 1 });
     transform.apply(&mut canvas, draws);
     let values = canvas.floats().to_vec();
-    assert_eq!(values.len(), output, "{transform}");
+    assert_eq!(values.len(), output, "{transform:?}");
     values
 }
 

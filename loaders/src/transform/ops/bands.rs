@@ -1,8 +1,6 @@
 //! Transforms for any bands and values: selecting bands, clipping to percentiles, scaling to 0 to 1 and
 //! logarithms.
 
-use std::fmt;
-
 use base::text::did_you_mean;
 
 use crate::format::bands::Bands;
@@ -107,11 +105,9 @@ impl Transform for SelectBands {
 
     /// Does nothing, because the bands are selected when the image is decoded.
     fn apply(&self, _image: &mut Canvas<'_>, _draws: &mut Draws) {}
-}
 
-impl fmt::Display for SelectBands {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "select_bands({})", self.texts.join(", "))
+    fn text(&self) -> String {
+        format!("select_bands({})", self.texts.join(", "))
     }
 }
 
@@ -155,11 +151,9 @@ impl Transform for ClipPercentile {
             move |value| value.clamp(low, high)
         });
     }
-}
 
-impl fmt::Display for ClipPercentile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "clip_percentile({}, {})", self.percents[0], self.percents[1])
+    fn text(&self) -> String {
+        format!("clip_percentile({}, {})", self.percents[0], self.percents[1])
     }
 }
 
@@ -191,11 +185,9 @@ impl Transform for ScaleRange {
         let (min, range) = (self.min as f32, (self.max - self.min) as f32);
         image.map_values(|_| move |value| (value - min) / range);
     }
-}
 
-impl fmt::Display for ScaleRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "scale({}, {})", self.min, self.max)
+    fn text(&self) -> String {
+        format!("scale({}, {})", self.min, self.max)
     }
 }
 
@@ -233,10 +225,8 @@ impl Transform for Log1p {
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
         image.map_values(|_| |value: f32| log1p(value.into()) as f32);
     }
-}
 
-impl fmt::Display for Log1p {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("log1p")
+    fn text(&self) -> String {
+        "log1p".to_owned()
     }
 }

@@ -1,7 +1,5 @@
 //! Colour changes of the PyTorch recipes: `color_jitter`, and AlexNet's `lighting`.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::transform::bytes::{blend, grey, one_if, rest, select, whole};
 use crate::transform::call::only_rgb;
@@ -66,6 +64,11 @@ impl Transform for ColorJitter {
                 _ => {}
             }
         }
+    }
+
+    fn text(&self) -> String {
+        let [brightness, contrast, saturation] = self.reach;
+        format!("color_jitter({brightness}, {contrast}, {saturation}, {})", self.hue)
     }
 }
 
@@ -156,13 +159,6 @@ fn to_rgb(hue: f32, saturation: f32, value: f32) -> [f32; 3] {
     ]
 }
 
-impl fmt::Display for ColorJitter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [brightness, contrast, saturation] = self.reach;
-        write!(f, "color_jitter({brightness}, {contrast}, {saturation}, {})", self.hue)
-    }
-}
-
 // `lighting(std)`: adds E (a * l) to every pixel. E and l are the eigenvectors and eigenvalues of the colours of
 // ImageNet, and a is three numbers from N(0, std^2) that are drawn for each image (Krizhevsky et al. 2012, section 4.1,
 // with std 0.1). The result is not clipped.
@@ -205,11 +201,9 @@ impl Transform for Lighting {
             }
         }
     }
-}
 
-impl fmt::Display for Lighting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lighting({})", self.std)
+    fn text(&self) -> String {
+        format!("lighting({})", self.std)
     }
 }
 

@@ -1,7 +1,5 @@
 //! Transforms that crop an image without resizing it.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::call::{Arguments, Size, one_size, only_size, size_first, whole};
@@ -84,21 +82,19 @@ impl Transform for Crop {
         };
         image.crop(Rectangle { top, left, height, width });
     }
+
+    fn text(&self) -> String {
+        match self.position {
+            Position::Center => format!("center_crop({})", self.size),
+            Position::Corner(corner) => format!("corner_crop({}, {corner})", self.size),
+            Position::Random => format!("random_crop({})", self.size),
+        }
+    }
 }
 
 /// Computes Python's `int(round(margin / 2.0))`.
 fn half(margin: u32) -> u32 {
     (f64::from(margin) / 2.0).round_ties_even() as u32
-}
-
-impl fmt::Display for Crop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.position {
-            Position::Center => write!(f, "center_crop({})", self.size),
-            Position::Corner(corner) => write!(f, "corner_crop({}, {corner})", self.size),
-            Position::Random => write!(f, "random_crop({})", self.size),
-        }
-    }
 }
 
 /// `pad_crop(n)`: pads each side with n zero pixels, then crops to the original size at a random position. Offsets are
@@ -148,11 +144,9 @@ impl Transform for PadCrop {
             false => image.shift(down, right),
         }
     }
-}
 
-impl fmt::Display for PadCrop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pad_crop({}{})", self.padding, if self.reflects { ", reflect" } else { "" })
+    fn text(&self) -> String {
+        format!("pad_crop({}{})", self.padding, if self.reflects { ", reflect" } else { "" })
     }
 }
 
@@ -195,11 +189,9 @@ impl Transform for Shift {
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
         image.shift_reflected(self.rows, self.columns);
     }
-}
 
-impl fmt::Display for Shift {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "shift({}, {})", self.rows, self.columns)
+    fn text(&self) -> String {
+        format!("shift({}, {})", self.rows, self.columns)
     }
 }
 

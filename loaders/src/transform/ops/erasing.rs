@@ -1,7 +1,5 @@
 //! Transforms that set a part of an image to zero or to noise.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::call::one_size;
@@ -35,11 +33,9 @@ impl Transform for Cutout {
         let ((top, height), (left, width)) = (side(height), side(width));
         image.fill(Rectangle { top, left, height, width }, || 0.0);
     }
-}
 
-impl fmt::Display for Cutout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cutout({})", self.size)
+    fn text(&self) -> String {
+        format!("cutout({})", self.size)
     }
 }
 
@@ -107,6 +103,11 @@ impl Transform for RandomErasing {
             (f64::from(normal) * self.noise) as f32
         });
     }
+
+    fn text(&self) -> String {
+        let ([least, most], [low, high]) = (self.area, self.aspect);
+        format!("random_erasing({}, {}, {least}, {most}, {low}, {high})", self.probability, self.noise)
+    }
 }
 
 impl RandomErasing {
@@ -128,13 +129,6 @@ impl RandomErasing {
             }
         }
         None
-    }
-}
-
-impl fmt::Display for RandomErasing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ([least, most], [low, high]) = (self.area, self.aspect);
-        write!(f, "random_erasing({}, {}, {least}, {most}, {low}, {high})", self.probability, self.noise)
     }
 }
 

@@ -1,7 +1,5 @@
 //! The transform that blurs an image.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::call::pixels;
@@ -56,11 +54,9 @@ impl Transform for GaussianBlur {
         let sigma = draws.range(self.low as f32, self.high as f32);
         image.blur(self.side as usize, sigma.into());
     }
-}
 
-impl fmt::Display for GaussianBlur {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "gaussian_blur({}, {}, {})", self.side, self.low, self.high)
+    fn text(&self) -> String {
+        format!("gaussian_blur({}, {}, {})", self.side, self.low, self.high)
     }
 }
 

@@ -1,7 +1,5 @@
 //! Transforms that mirror an image.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::transform::call::{no_arguments, only_probability};
 use crate::transform::canvas::Canvas;
@@ -62,16 +60,14 @@ impl Transform for Flip {
             _ => image.flip_horizontally(),
         }
     }
-}
 
-impl fmt::Display for Flip {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn text(&self) -> String {
         match self {
-            Self::Horizontal(0.5) => f.write_str("flip"),
-            Self::Horizontal(p) => write!(f, "flip({p})"),
-            Self::Vertical(p) => write!(f, "vertical_flip({p})"),
-            Self::Always => f.write_str("mirror"),
-            Self::Alternating => f.write_str("alternating_flip"),
+            Self::Horizontal(0.5) => "flip".to_owned(),
+            Self::Horizontal(p) => format!("flip({p})"),
+            Self::Vertical(p) => format!("vertical_flip({p})"),
+            Self::Always => "mirror".to_owned(),
+            Self::Alternating => "alternating_flip".to_owned(),
         }
     }
 }

@@ -1,8 +1,6 @@
 //! `gamma` and `noise`. Both scale with each band's range. Bytes have the range 0 to 255. For other types, the range
 //! extends from the smallest to the largest value in the training split.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
@@ -39,11 +37,9 @@ impl Transform for Gamma {
             }
         });
     }
-}
 
-impl fmt::Display for Gamma {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "gamma({}, {})", self.low, self.high)
+    fn text(&self) -> String {
+        format!("gamma({}, {})", self.low, self.high)
     }
 }
 
@@ -77,10 +73,8 @@ impl Transform for Noise {
             }
         }
     }
-}
 
-impl fmt::Display for Noise {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "noise({})", self.std)
+    fn text(&self) -> String {
+        format!("noise({})", self.std)
     }
 }

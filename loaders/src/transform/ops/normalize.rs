@@ -1,8 +1,6 @@
 //! Transforms that normalise pixel values to zero mean and unit variance, and functions for the mean and variance of
 //! floats.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::transform::call::no_arguments;
 use crate::transform::canvas::Canvas;
@@ -111,18 +109,10 @@ impl Transform for Normalize {
             move |value| scaled(f64::from(value), mean, std)
         });
     }
-}
 
-impl fmt::Display for Normalize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("normalize(")?;
-        for (i, number) in self.mean.iter().chain(&self.std).enumerate() {
-            if i > 0 {
-                f.write_str(", ")?;
-            }
-            write!(f, "{number}")?;
-        }
-        f.write_str(")")
+    fn text(&self) -> String {
+        let numbers: Vec<String> = self.mean.iter().chain(&self.std).map(f64::to_string).collect();
+        format!("normalize({})", numbers.join(", "))
     }
 }
 
@@ -155,11 +145,9 @@ impl Transform for Standardize {
             *value = (*value - mean) * scale;
         }
     }
-}
 
-impl fmt::Display for Standardize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("standardize")
+    fn text(&self) -> String {
+        "standardize".to_owned()
     }
 }
 

@@ -1,7 +1,5 @@
 //! Augmentation policies: each applies randomly chosen operations to an image.
 
-use std::fmt;
-
 use base::text::did_you_mean;
 
 use crate::random::Draws;
@@ -67,11 +65,9 @@ impl Transform for AutoAugment {
             }
         }
     }
-}
 
-impl fmt::Display for AutoAugment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "auto_augment({}, {})", self.name, self.sampling.name())
+    fn text(&self) -> String {
+        format!("auto_augment({}, {})", self.name, self.sampling.name())
     }
 }
 
@@ -116,11 +112,9 @@ impl Transform for RandAugment {
             draw_operation(RAND_AUGMENT, self.bins, |_| self.magnitude, image, self.sampling, draws);
         }
     }
-}
 
-impl fmt::Display for RandAugment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rand_augment({}, {}, {}, {})", self.operations, self.magnitude, self.bins, self.sampling.name())
+    fn text(&self) -> String {
+        format!("rand_augment({}, {}, {}, {})", self.operations, self.magnitude, self.bins, self.sampling.name())
     }
 }
 
@@ -155,11 +149,9 @@ impl Transform for TrivialAugment {
         let bins = self.bins;
         draw_operation(TRIVIAL_AUGMENT, bins, |draws| draws.below(bins), image.byte_image(), self.sampling, draws);
     }
-}
 
-impl fmt::Display for TrivialAugment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "trivial_augment({}, {})", self.bins, self.sampling.name())
+    fn text(&self) -> String {
+        format!("trivial_augment({}, {})", self.bins, self.sampling.name())
     }
 }
 
@@ -250,14 +242,12 @@ impl Transform for AugMix {
         }
         bytes::take_sum(image, sums);
     }
-}
 
-impl fmt::Display for AugMix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn text(&self) -> String {
         let Self { severity, chains, alpha, .. } = self;
         let depth = self.depth.map_or(-1, i64::from);
         let partial = if self.partial { "partial, " } else { "" };
-        write!(f, "augmix({severity}, {chains}, {depth}, {alpha}, {partial}{})", self.sampling.name())
+        format!("augmix({severity}, {chains}, {depth}, {alpha}, {partial}{})", self.sampling.name())
     }
 }
 

@@ -1,7 +1,5 @@
 //! Transforms that resize an image to a fixed or a random size.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::call::{Arguments, Size, no_arguments, pixels, size_first};
@@ -67,13 +65,11 @@ impl Transform for Resize {
         let ImageSpec { height, width, .. } = image.spec();
         image.resize(Rectangle { top: 0, left: 0, height, width }, self.size(height, width), self.filter);
     }
-}
 
-impl fmt::Display for Resize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn text(&self) -> String {
         match self.to {
-            Target::ShortSide(side) => write!(f, "resize({side}{})", self.filter.suffix()),
-            Target::Exact(Size { height, width }) => write!(f, "resize({height}x{width}{})", self.filter.suffix()),
+            Target::ShortSide(side) => format!("resize({side}{})", self.filter.suffix()),
+            Target::Exact(Size { height, width }) => format!("resize({height}x{width}{})", self.filter.suffix()),
         }
     }
 }
@@ -118,11 +114,9 @@ impl Transform for ScaleJitter {
         let size = Size::with_short_side(side, height, width);
         image.resize(Rectangle { top: 0, left: 0, height, width }, size, self.filter);
     }
-}
 
-impl fmt::Display for ScaleJitter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "scale_jitter({}, {}{})", self.least, self.most, self.filter.suffix())
+    fn text(&self) -> String {
+        format!("scale_jitter({}, {}{})", self.least, self.most, self.filter.suffix())
     }
 }
 

@@ -1,7 +1,5 @@
 //! Random crops that are resized to the output size.
 
-use std::fmt;
-
 use crate::format::example::BoundingBox;
 use crate::random::Draws;
 use crate::spec::ImageSpec;
@@ -97,13 +95,11 @@ impl Transform for RandomResizedCrop {
         let part = self.draw(height, width, draws);
         image.resize(part, self.size, self.filter);
     }
-}
 
-impl fmt::Display for RandomResizedCrop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn text(&self) -> String {
         let Self { size, area, aspect, filter } = self;
         let suffix = filter.suffix();
-        write!(f, "random_resized_crop({size}, {}, {}, {}, {}{suffix})", area.0, area.1, aspect.0, aspect.1)
+        format!("random_resized_crop({size}, {}, {}, {}, {}{suffix})", area.0, area.1, aspect.0, aspect.1)
     }
 }
 
@@ -153,11 +149,9 @@ impl Transform for InceptionCrop {
         let crop = sample(height, width, covers, draws);
         image.resize(crop, self.size, self.filter);
     }
-}
 
-impl fmt::Display for InceptionCrop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "inception_crop({}{})", self.size, self.filter.suffix())
+    fn text(&self) -> String {
+        format!("inception_crop({}{})", self.size, self.filter.suffix())
     }
 }
 

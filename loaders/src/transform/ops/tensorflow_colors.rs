@@ -1,7 +1,5 @@
 //! Colour changes of TensorFlow's training scripts for CIFAR-10 and Inception.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::transform::call::{no_arguments, only_rgb};
 use crate::transform::canvas::Canvas;
@@ -38,11 +36,9 @@ impl Transform for Brightness {
             move |value| value + delta
         });
     }
-}
 
-impl fmt::Display for Brightness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "brightness({})", self.max_delta)
+    fn text(&self) -> String {
+        format!("brightness({})", self.max_delta)
     }
 }
 
@@ -70,6 +66,10 @@ impl Transform for Contrast {
         let pixels = image.spec().pixels().max(1);
         image.floats().chunks_exact_mut(pixels).for_each(|plane| stretch(plane, factor));
     }
+
+    fn text(&self) -> String {
+        format!("contrast({}, {})", self.lower, self.upper)
+    }
 }
 
 /// Multiplies the distances from the mean by `factor`.
@@ -77,12 +77,6 @@ fn stretch(plane: &mut [f32], factor: f32) {
     let mean = mean(plane) as f32;
     for value in plane {
         *value = (*value - mean) * factor + mean;
-    }
-}
-
-impl fmt::Display for Contrast {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "contrast({}, {})", self.lower, self.upper)
     }
 }
 
@@ -120,11 +114,9 @@ impl Transform for CifarDistort {
             }
         }
     }
-}
 
-impl fmt::Display for CifarDistort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cifar_distort")
+    fn text(&self) -> String {
+        "cifar_distort".to_owned()
     }
 }
 
@@ -170,6 +162,10 @@ impl Transform for InceptionDistort {
             *value = value.clamp(0.0, 255.0);
         }
     }
+
+    fn text(&self) -> String {
+        "inception_distort".to_owned()
+    }
 }
 
 /// Changes the saturation and then the hue of every pixel. Has no branches, so that the compiler can vectorise it.
@@ -209,12 +205,6 @@ fn turn_hue([r, g, b]: [f32; 3], sixths: f32) -> [f32; 3] {
     // between.
     let ramp = |x: f32| least + range * x.clamp(0.0, 1.0);
     [ramp((hue - 3.0).abs() - 1.0), ramp(2.0 - (hue - 2.0).abs()), ramp(2.0 - (hue - 4.0).abs())]
-}
-
-impl fmt::Display for InceptionDistort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("inception_distort")
-    }
 }
 
 #[cfg(test)]

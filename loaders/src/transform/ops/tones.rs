@@ -1,8 +1,6 @@
 //! Transforms that change the bytes of an image with a probability: each byte by its value, its histogram, its colour or
 //! its neighbours.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::transform::bytes;
 use crate::transform::call::{only_probability, probability_after_one, whole};
@@ -102,19 +100,17 @@ impl Transform for Tone {
             Change::Sharpness(factor) => bytes::sharpness(image, factor),
         }
     }
-}
 
-impl fmt::Display for Tone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn text(&self) -> String {
         let p = self.probability;
         match self.change {
-            Change::Invert => write!(f, "invert({p})"),
-            Change::Posterize(bits) => write!(f, "posterize({bits}, {p})"),
-            Change::Solarize(threshold) => write!(f, "solarize({threshold}, {p})"),
-            Change::AutoContrast => write!(f, "autocontrast({p})"),
-            Change::Equalize => write!(f, "equalize({p})"),
-            Change::Grayscale => write!(f, "grayscale({p})"),
-            Change::Sharpness(factor) => write!(f, "sharpness({factor}, {p})"),
+            Change::Invert => format!("invert({p})"),
+            Change::Posterize(bits) => format!("posterize({bits}, {p})"),
+            Change::Solarize(threshold) => format!("solarize({threshold}, {p})"),
+            Change::AutoContrast => format!("autocontrast({p})"),
+            Change::Equalize => format!("equalize({p})"),
+            Change::Grayscale => format!("grayscale({p})"),
+            Change::Sharpness(factor) => format!("sharpness({factor}, {p})"),
         }
     }
 }

@@ -1,7 +1,5 @@
 //! Affine and perspective maps of an image.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::bytes::{self, Edge, Grid, Quad, Sampling, coefficients, rotation};
@@ -70,12 +68,10 @@ impl Transform for Affine {
         let map = self.draw(image.spec(), draws);
         image.warp(&map.grid(image.shape()), self.sampling);
     }
-}
 
-impl fmt::Display for Affine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn text(&self) -> String {
         let Self { degrees, shares: [x, y], scale: [low, high], shear: [sx, sy], sampling } = self;
-        write!(f, "affine({degrees}, {x}, {y}, {low}, {high}, {sx}, {sy}, {})", sampling.name())
+        format!("affine({degrees}, {x}, {y}, {low}, {high}, {sx}, {sy}, {})", sampling.name())
     }
 }
 
@@ -119,11 +115,9 @@ impl Transform for Rotation {
             image.warp(&grid, self.sampling);
         }
     }
-}
 
-impl fmt::Display for Rotation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rotation({}, {}, {})", self.low, self.high, self.sampling.name())
+    fn text(&self) -> String {
+        format!("rotation({}, {}, {})", self.low, self.high, self.sampling.name())
     }
 }
 
@@ -185,11 +179,9 @@ impl Transform for Perspective {
             image.warp(&Grid::perspective(map, image.shape()), self.sampling);
         }
     }
-}
 
-impl fmt::Display for Perspective {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "perspective({}, {}, {})", self.distortion, self.probability, self.sampling.name())
+    fn text(&self) -> String {
+        format!("perspective({}, {}, {})", self.distortion, self.probability, self.sampling.name())
     }
 }
 
