@@ -214,58 +214,32 @@ impl LoaderStats {
     /// Returns one line that says if the loader with `threads` threads was fast enough over `time`, which stage limited
     /// it, and what to try. `local` means that it maps files on this machine, so that copying them would not help.
     pub fn advice(&self, time: Duration, threads: usize, local: bool) -> String {
-        let seconds = Seconds::from_stats(self, time);
-        let busy = seconds.read + seconds.decode + seconds.transform;
-        if seconds.wait < NEGLIGIBLE * seconds.time || self.images == 0 {
-            let share = 100.0 * busy / (seconds.time * threads.max(1) as f64);
+        let Stages { read, decode, transform, .. } = self.stages;
+        let [time, wait, read, decode, transform] = [time, self.wait, read, decode, transform].map(|t| t.as_secs_f64());
+        let (time, busy) = (time.max(1e-9), read + decode + transform);
+        if wait < NEGLIGIBLE * time || self.images == 0 {
+            let share = 100.0 * busy / (time * threads.max(1) as f64);
             return format!("the loader keeps up; its threads were busy {:.0} % of the time", share.min(100.0));
         }
-        let idle = seconds.wait > IDLE * seconds.time;
+        let idle = wait > IDLE * time;
         let rate = |seconds: f64| with_separators(self.images as f64 / seconds.max(1e-9));
         let speed = match idle {
-            true => format!("{} img/s", rate(seconds.time)),
-            false => format!("{} img/s, but {} are needed", rate(seconds.time), rate(seconds.time - seconds.wait)),
+            true => format!("{} img/s", rate(time)),
+            false => format!("{} img/s, but {} are needed", rate(time), rate(time - wait)),
         };
         // Estimates how many threads of this speed would be fast enough. If the consumer has no other work, the
         // required speed is not known.
-        let needed = (busy / (seconds.time - seconds.wait).max(1e-9)).ceil() as usize;
+        let needed = (busy / (time - wait).max(1e-9)).ceil() as usize;
         let threads = match (idle, needed.saturating_sub(threads).max(1)) {
             (true, _) => "more loader threads".to_owned(),
             (false, 1) => "1 more loader thread".to_owned(),
             (false, more) => format!("{more} more loader threads"),
         };
-        let (stage, cure) = seconds.cure(self.bytes, &threads, local);
-        format!("{stage}-bound: {speed}; {cure}")
-    }
-}
-
-/// The times of a loader in seconds.
-struct Seconds {
-    time: f64,
-    wait: f64,
-    read: f64,
-    decode: f64,
-    transform: f64,
-}
-
-impl Seconds {
-    fn from_stats(stats: &LoaderStats, time: Duration) -> Self {
-        let Stages { read, decode, transform, .. } = stats.stages;
-        Self {
-            time: time.as_secs_f64().max(1e-9),
-            wait: stats.wait.as_secs_f64(),
-            read: read.as_secs_f64(),
-            decode: decode.as_secs_f64(),
-            transform: transform.as_secs_f64(),
-        }
-    }
-
-    /// Returns the stage that took longest, and advice for it.
-    fn cure(&self, bytes: u64, threads: &str, local: bool) -> (&'static str, String) {
-        let from_storage = bytes as f64 / self.read.max(1e-9);
-        if self.decode >= self.read && self.decode >= self.transform {
+        let from_storage = self.bytes as f64 / read.max(1e-9);
+        // Advice for the stage that took longest.
+        let (stage, cure) = if decode >= read && decode >= transform {
             ("decode", format!("convert the images with --resize 256 (or --raw), or use {threads}"))
-        } else if self.transform > self.read {
+        } else if transform > read {
             ("transform", format!("use {threads}"))
         } else if from_storage > MEMORY {
             ("read", format!("the records are in memory, and their checksums take the time; use {threads}"))
@@ -273,7 +247,8 @@ impl Seconds {
             let rate = from_storage / 1e6;
             let copy = if local { "" } else { "copy to a local disk with --stage, set shuffle = \"window(8)\", or " };
             ("read", format!("each thread reads {rate:.0} MB/s; {copy}use {threads}"))
-        }
+        };
+        format!("{stage}-bound: {speed}; {cure}")
     }
 }
 
