@@ -2,13 +2,12 @@
 //! errors, panics and early ends never hang.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use loaders::order::{Order, rank_workers};
 use loaders::record::RecordFault;
 use loaders::{
-    Dataset, Dtype, Error, EvalOrder, Fault, ImageSpec, Io, Job, Loader, MixSettings, Options, PixelFormat, TrainOrder,
+    Dtype, Error, EvalOrder, Fault, ImageSpec, Io, Job, Loader, MixSettings, Options, PixelFormat, TrainOrder,
 };
 
 use crate::common::{self, SPEC, TestData, assert_mentions, edit, label, pixels, record_fault, transform_problem};
@@ -20,8 +19,7 @@ type BatchesSeen = BTreeMap<(u32, u64, usize), (Vec<u32>, Vec<u64>, Vec<u32>)>;
 
 fn load_batches(data: &TestData, order: impl Order + 'static, threads: usize, seen: &mut BatchesSeen) {
     let options = Options { threads, ..Options::default() };
-    let pipeline = data.pipeline(OPS, SPEC);
-    let mut loader = Loader::start(data.shared(), pipeline, Box::new(order), options).unwrap();
+    let mut loader = data.loader(OPS, SPEC, order, options);
     let mut last = None;
     while let Some(batch) = loader.next().unwrap() {
         let at = (batch.epoch(), batch.step(), batch.worker());
@@ -123,9 +121,7 @@ fn labels_are_read_without_images() {
 #[test]
 fn labels_and_pixels_match_the_ids() {
     let data = TestData::noise(50, 4, SPEC);
-    let pipeline = data.pipeline(&[], SPEC);
-    let order = EvalOrder::new(50, 16, 0, 1);
-    let mut loader = Loader::start(data.shared(), pipeline, Box::new(order), Options::default()).unwrap();
+    let mut loader = data.loader(&[], SPEC, EvalOrder::new(50, 16, 0, 1), Options::default());
     let mut next = 0;
     while let Some(batch) = loader.next().unwrap() {
         for (i, (&id, &got)) in batch.ids().iter().zip(batch.labels()).enumerate() {
@@ -181,9 +177,7 @@ fn a_panic_of_a_thread_is_an_error_of_the_consumer() {
     let data = TestData::noise(20, 2, SPEC);
     for threads in [1, 3] {
         let options = Options { threads, ..Options::default() };
-        let order = Box::new(Panics { n: 10, at: 0 });
-        let pipeline = data.pipeline(OPS, SPEC);
-        let mut loader = Loader::start(data.shared(), pipeline, order, options).unwrap();
+        let mut loader = data.loader(OPS, SPEC, Panics { n: 10, at: 0 }, options);
         let error = loop {
             match loader.next() {
                 Ok(batch) => assert!(batch.is_some(), "the loader ended without an error"),
@@ -206,9 +200,7 @@ fn an_error_comes_in_its_turn() {
     });
     for threads in [1, 2, 4] {
         let options = Options { threads, ..Options::default() };
-        let order = Box::new(EvalOrder::new(40, 4, 0, 1));
-        let pipeline = data.pipeline(OPS, SPEC);
-        let mut loader = Loader::start(data.shared(), pipeline, order, options).unwrap();
+        let mut loader = data.loader(OPS, SPEC, EvalOrder::new(40, 4, 0, 1), options);
         for step in 0..6 {
             assert_eq!(loader.next().unwrap().unwrap().step(), step);
         }
@@ -224,7 +216,7 @@ fn an_error_comes_in_its_turn() {
 #[test]
 fn a_shard_that_is_gone_ends_the_batch_that_needs_it() {
     let data = TestData::noise(40, 10, SPEC);
-    let split = Arc::new(Dataset::open(&data.dir).unwrap().split_lazily("train").unwrap());
+    let split = data.lazy();
     std::fs::remove_file(data.shard(3)).unwrap();
     let options = Options { io: Io::Read, ..Options::default() };
     let order = Box::new(EvalOrder::new(40, 4, 0, 1));
@@ -242,8 +234,7 @@ fn ready_is_what_is_due() {
     let data = TestData::noise(400, 2, SPEC);
     for threads in [1, 4] {
         let options = Options { threads, slots: 8, ..Options::default() };
-        let order = Box::new(EvalOrder::new(400, 2, 0, 1));
-        let mut loader = Loader::start(data.shared(), data.pipeline(OPS, SPEC), order, options).unwrap();
+        let mut loader = data.loader(OPS, SPEC, EvalOrder::new(400, 2, 0, 1), options);
         let (mut waited, mut steps_ready) = (loader.stats().wait, 0);
         loop {
             std::thread::sleep(Duration::from_micros(200));
@@ -264,9 +255,7 @@ fn ready_is_what_is_due() {
 fn a_slow_consumer_stops_the_threads_and_a_greedy_one_is_told() {
     let data = TestData::noise(60, 2, SPEC);
     let options = Options { threads: 2, slots: 3, nice: 5, ..Options::default() };
-    let order = Box::new(EvalOrder::new(60, 2, 0, 1));
-    let pipeline = data.pipeline(OPS, SPEC);
-    let mut loader = Loader::start(data.shared(), pipeline, order, options).unwrap();
+    let mut loader = data.loader(OPS, SPEC, EvalOrder::new(60, 2, 0, 1), options);
     let mut held = Vec::new();
     for _ in 0..3 {
         held.push(loader.next().unwrap().unwrap());
@@ -453,9 +442,8 @@ fn the_first_error_of_a_batch_is_its_error() {
     let data = TestData::noise(40, 1, LARGE);
     spoil(&data, &[13, 14, 18, 19], 40);
     for threads in [1, 2, 3, 5].repeat(5) {
-        let order = Box::new(EvalOrder::new(40, 10, 0, 1));
         let options = Options { threads, io: Io::Mmap, ..Options::default() };
-        let mut loader = Loader::start(data.shared(), data.pipeline(&[], LARGE), order, options).unwrap();
+        let mut loader = data.loader(&[], LARGE, EvalOrder::new(40, 10, 0, 1), options);
         assert_eq!(loader.next().unwrap().unwrap().len(), 10);
         let error = loader.next().unwrap_err();
         let (_, record, fault) = record_fault(&error);

@@ -1,12 +1,12 @@
 //! Whole images and parts of images are turned as the EXIF orientation says, unless the list of transforms begins with
 //! `ignore_exif`.
 
-use crate::common::{TestData, transform_problem};
+use crate::common::{self, TestData, transform_problem};
 use loaders::decode::{Decoder, decode, spec};
 use loaders::example::{Example, Format};
 use loaders::transform::Scratch;
 use loaders::{Draws, ImageSpec, Images, Pipeline};
-use turbojpeg::{Image, PixelFormat, Subsamp};
+use turbojpeg::Subsamp;
 
 const VARIED: Images = Images::Varied { channels: 3 };
 
@@ -19,15 +19,10 @@ fn photo(height: usize, width: usize) -> Vec<u8> {
     (0..height).flat_map(|y| (0..width).flat_map(move |x| (0..3).map(move |c| at(y, x, c)))).collect()
 }
 
-/// Creates a JPEG with this orientation in its EXIF data, which is a little-endian TIFF with one entry.
+/// Creates a JPEG with this orientation in its EXIF data.
 fn jpeg(height: usize, width: usize, orientation: u8) -> Vec<u8> {
-    let pixels = photo(height, width);
-    let image = Image { pixels: &pixels[..], width, pitch: 3 * width, height, format: PixelFormat::RGB };
-    let file = turbojpeg::compress(image, 90, Subsamp::Sub2x2).unwrap();
-    let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
-    exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
-    let length = (exif.len() as u16 + 2).to_be_bytes();
-    [&file[..2], &[0xff, 0xe1], &length, &exif, &file[2..]].concat()
+    let file = common::jpeg(&photo(height, width), height, width, 90, Subsamp::Sub2x2);
+    common::with_orientation(&file, orientation)
 }
 
 /// Returns the stored position of the pixel that is shown at row `y` and column `x`, using the table of the EXIF

@@ -1,6 +1,6 @@
 //! PNG and JPEG payloads of all kinds decode to the original pixels. Payloads that cannot be decoded are faults.
 
-use crate::common::assert_mentions;
+use crate::common::{self, assert_mentions};
 use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
@@ -140,9 +140,7 @@ fn hostile_headers_cost_no_memory() {
     };
     too_large(spec(&Example::from_file(&file, Format::Png)).unwrap_err(), 30_000);
 
-    let pixels = [9; 192];
-    let image = Image { pixels: &pixels[..], width: 8, pitch: 24, height: 8, format: PixelFormat::RGB };
-    let mut file = turbojpeg::compress(image, 90, Subsamp::None).unwrap();
+    let mut file = common::jpeg(&[9; 192], 8, 8, 90, Subsamp::None);
     let frame = file.windows(4).position(|w| w == [0xff, 0xc0, 0, 17]).unwrap();
     file[frame + 5..frame + 9].copy_from_slice(&[0xff, 0xdc, 0xff, 0xdc]);
     too_large(spec(&Example::from_file(&file, Format::Jpeg)).unwrap_err(), 65_500);
@@ -158,8 +156,7 @@ fn crc(bytes: &[u8]) -> u32 {
 fn a_jpeg_that_ends_early_is_a_fault() {
     let mut draws = loaders::Draws::new(1, 0, 0, 0);
     let pixels: Vec<u8> = (0..64 * 64 * 3).map(|_| draws.next_u32() as u8).collect();
-    let image = Image { pixels: &pixels[..], width: 64, pitch: 192, height: 64, format: PixelFormat::RGB };
-    let file = turbojpeg::compress(image, 90, Subsamp::Sub2x2).unwrap();
+    let file = common::jpeg(&pixels, 64, 64, 90, Subsamp::Sub2x2);
     let whole = ImageSpec::new(64, 64, 3);
     pixels_of(&file, whole).unwrap();
     for length in [2, 20, 300, file.len() / 2, file.len() - 40] {
@@ -167,7 +164,7 @@ fn a_jpeg_that_ends_early_is_a_fault() {
         assert!(matches!(fault, Fault::Decode { format: "JPEG", .. }), "{length} bytes: {fault}");
     }
     // Extra bytes before the end marker are ignored.
-    let mut padded = file.to_vec();
+    let mut padded = file.clone();
     let end = padded.len() - 2;
     padded.splice(end..end, [0, 0, 0]);
     assert_eq!(pixels_of(&padded, whole).unwrap(), pixels_of(&file, whole).unwrap());

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::common::{SPEC, TestData, assert_mentions, pixels, transform_problem};
 use loaders::example::Example;
 use loaders::transform::Scratch;
-use loaders::{ImageSpec, Images, Loader, Options, Pipeline, TrainOrder};
+use loaders::{ImageSpec, Images, Options, Pipeline, TrainOrder};
 
 /// Lists for testing draws. The images are 8 x 8.
 const LISTS: &[&[&str]] = &[
@@ -132,7 +132,7 @@ fn images(
         let workers = 4 * rank / ranks..4 * (rank + 1) / ranks;
         let order = TrainOrder::new(1, data.split().unwrap().len(), 8, 4, workers, start, 3);
         let options = Options { threads, ..Options::default() };
-        let mut loader = Loader::start(data.shared(), data.pipeline(ops, SPEC), Box::new(order), options).unwrap();
+        let mut loader = data.loader(ops, SPEC, order, options);
         while let Some(batch) = loader.next().unwrap() {
             let values = batch.images().len() / batch.len().max(1);
             for (id, image) in batch.ids().iter().zip(batch.images().chunks_exact(values.max(1))) {
@@ -191,8 +191,7 @@ fn repeated(data: &TestData, ranks: usize, start: (u32, u64)) -> BTreeMap<(u32, 
     let mut found: BTreeMap<_, Vec<Vec<u32>>> = BTreeMap::new();
     for rank in 0..ranks {
         let order = TrainOrder::new(1, 29, 8, 4, 4 * rank / ranks..4 * (rank + 1) / ranks, start, 2).repeated(3);
-        let pipeline = data.pipeline(&["pad_crop(3)", "rand_augment(2, 20)"], SPEC);
-        let mut loader = Loader::start(data.shared(), pipeline, Box::new(order), Options::default()).unwrap();
+        let mut loader = data.loader(&["pad_crop(3)", "rand_augment(2, 20)"], SPEC, order, Options::default());
         while let Some(batch) = loader.next().unwrap() {
             for (id, image) in batch.ids().iter().zip(batch.images().chunks_exact(SPEC.values())) {
                 found.entry((batch.epoch(), *id)).or_default().push(image.iter().map(|x| x.to_bits()).collect());

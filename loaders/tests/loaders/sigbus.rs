@@ -4,10 +4,9 @@
 use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
-use std::sync::Arc;
 
 use crate::common::{self, SPEC, TestData, assert_mentions};
-use loaders::{Dataset, Io, Loader, Mapping, Options, Shuffle, TrainOrder};
+use loaders::{Io, Loader, Mapping, Options, Shuffle, TrainOrder};
 
 const CASE: &str = "LOADERS_SIGBUS_CASE";
 
@@ -75,7 +74,7 @@ fn read_a_source_cut_short() {
 fn load_a_shard_cut_short() {
     loaders::sigbus::install().unwrap();
     let data = TestData::noise(4000, 1, SPEC);
-    let split = Arc::new(Dataset::open(&data.dir).unwrap().split_lazily("train").unwrap());
+    let split = data.lazy();
     let order = TrainOrder::new(1, 4000, 8, 1, 0..1, (0, 0), 3).shuffled(Shuffle::Window(1), &[4000]);
     let options = Options { slots: 2, open: 3, io: Io::Mmap, ..Options::default() };
     let mut loader = Loader::start(split, data.pipeline(&["normalize"], SPEC), Box::new(order), options).unwrap();

@@ -12,8 +12,10 @@ use loaders::example::{self, Example};
 use loaders::protobuf::Message;
 use loaders::record::RecordWriter;
 use loaders::{
-    Dataset, Draws, Error, Fault, ImageSpec, Images, Manifest, Pipeline, ShardManifest, Split, SplitManifest, shard,
+    Dataset, Draws, Error, Fault, ImageSpec, Images, Loader, Manifest, Options, Order, Pipeline, ShardManifest, Split,
+    SplitManifest, shard,
 };
+use turbojpeg::{Image, PixelFormat, Subsamp};
 
 pub use mentions::{assert_mentions, is_mentioned};
 
@@ -54,6 +56,20 @@ pub fn label_last(id: u64, encoded: &[u8]) -> Vec<u8> {
         .join(entry("image/channels", number(3)))
         .join(entry("image/class/label", number(label(id).into())));
     Message::new().message(1, features).bytes().to_vec()
+}
+
+/// Compresses RGB pixels (H, W, 3) as a JPEG.
+pub fn jpeg(pixels: &[u8], height: usize, width: usize, quality: i32, subsampling: Subsamp) -> Vec<u8> {
+    let image = Image { pixels, width, pitch: 3 * width, height, format: PixelFormat::RGB };
+    turbojpeg::compress(image, quality, subsampling).unwrap().to_vec()
+}
+
+/// Inserts EXIF data with this orientation into a JPEG: a little-endian TIFF with one entry.
+pub fn with_orientation(file: &[u8], orientation: u8) -> Vec<u8> {
+    let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
+    exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
+    let length = (exif.len() as u16 + 2).to_be_bytes();
+    [&file[..2], &[0xff, 0xe1], &length, &exif, &file[2..]].concat()
 }
 
 /// Creates an empty directory with a unique name.
@@ -122,6 +138,22 @@ impl TestData {
     pub fn pipeline(&self, ops: &[&str], images: impl Into<Images>) -> Pipeline {
         let ops: Vec<_> = ops.iter().map(|op| op.to_string()).collect();
         Pipeline::new(&ops, images, &self.manifest, 3).unwrap()
+    }
+
+    /// Returns the split without opening its shards.
+    pub fn lazy(&self) -> Arc<Split> {
+        Arc::new(Dataset::open(&self.dir).unwrap().split_lazily("train").unwrap())
+    }
+
+    /// Starts a loader with this list of transforms.
+    pub fn loader(
+        &self,
+        ops: &[&str],
+        images: impl Into<Images>,
+        order: impl Order + 'static,
+        options: Options,
+    ) -> Loader {
+        Loader::start(self.shared(), self.pipeline(ops, images), Box::new(order), options).unwrap()
     }
 
     /// Returns the error of opening the split, or of reading its first bad record.
