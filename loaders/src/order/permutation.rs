@@ -36,6 +36,11 @@ impl Permutation {
         Self { key: key(seed), epoch, domain, n, high_bits: bits.div_ceil(2), low_bits: bits / 2 }
     }
 
+    /// Returns the permutation of another epoch, for the same seed, domain and `n`.
+    pub(super) fn of_epoch(self, epoch: u32) -> Self {
+        Self { epoch, ..self }
+    }
+
     /// Returns the value at position `i`, which must be below `n`.
     pub fn get(&self, i: u64) -> u64 {
         debug_assert!(i < self.n, "position {i} of a permutation of {}", self.n);
