@@ -235,7 +235,7 @@ impl Jpeg {
     }
 
     /// Decodes the whole file with the most recently read header to `channels`, at 1 / `reduction` of its size (1, 2, 4
-    /// or 8). Returns height and width. A lossless file is not reduced.
+    /// or 8). A lossless file is not reduced. The returned part is the whole reduced image.
     pub fn whole(
         &mut self,
         file: &[u8],
@@ -243,12 +243,12 @@ impl Jpeg {
         channels: u32,
         reduction: u32,
         pixels: &mut Vec<u8>,
-    ) -> Result<(usize, usize), Fault> {
+    ) -> Result<Part, Fault> {
         let reduction = if header.lossless { 1 } else { reduction };
         let frame = header.reduced(reduction);
         self.set_frame(header, None, reduction)?;
         self.frame_to(file, header, frame, channels, pixels)?;
-        Ok((frame.rows(), frame.columns()))
+        Ok(Part { rows: frame.rows(), columns: frame.columns(), origin: (0, 0), reduction: 1 })
     }
 
     /// Decodes the planes of a file for which [`Header::planes`] returns a subsampling, at 1 / `reduction` of its size.
