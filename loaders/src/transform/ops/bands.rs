@@ -6,7 +6,7 @@ use base::text::did_you_mean;
 use crate::format::bands::Bands;
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::call::{self, no_arguments, whole};
+use crate::transform::call::{self, exactly, no_arguments, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Misfit, Sizes, Transform, Varied};
 use crate::transform::statistics::Statistics;
@@ -121,9 +121,7 @@ struct ClipPercentile {
 }
 
 pub(super) fn build_clip_percentile(arguments: &[f64], context: Context<'_>) -> BuildResult {
-    let &[low, high] = arguments else {
-        return Err(format!("expected 2 arguments, got {}", arguments.len()));
-    };
+    let [low, high] = exactly(arguments)?;
     if low >= high {
         return Err(format!("expected low < high, got {low} and {high}"));
     }
@@ -165,10 +163,9 @@ struct ScaleRange {
 }
 
 pub(super) fn build_scale(arguments: &[f64], _context: Context<'_>) -> BuildResult {
-    match *arguments {
+    match exactly(arguments)? {
         [min, max] if min < max => Ok(Box::new(ScaleRange { min, max })),
         [min, max] => Err(format!("expected min < max, got {min} and {max}")),
-        _ => Err(format!("expected 2 arguments, got {}", arguments.len())),
     }
 }
 

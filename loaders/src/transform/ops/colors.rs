@@ -2,7 +2,7 @@
 
 use crate::random::Draws;
 use crate::transform::bytes::{blend, grey, one_if, rest, select, whole};
-use crate::transform::call::only_rgb;
+use crate::transform::call::{exactly, only_rgb};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{Context, Transform};
 use crate::transform::ops::normalize::mean;
@@ -24,9 +24,7 @@ struct ColorJitter {
 }
 
 pub(super) fn build_color_jitter(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
-    let &[brightness, contrast, saturation, hue] = arguments else {
-        return Err(format!("expected 4 arguments, got {}", arguments.len()));
-    };
+    let [brightness, contrast, saturation, hue] = exactly(arguments)?;
     if let Some(bad) = [brightness, contrast, saturation].iter().find(|x| **x < 0.0) {
         return Err(format!("expected brightness, contrast and saturation of at least 0, got {bad}"));
     }
@@ -175,9 +173,7 @@ struct Lighting {
 }
 
 pub(super) fn build_lighting(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
-    let [std] = *arguments else {
-        return Err(format!("expected 1 argument, got {}", arguments.len()));
-    };
+    let [std] = exactly(arguments)?;
     if std < 0.0 {
         return Err(format!("expected a std of at least 0, got {std}"));
     }

@@ -2,6 +2,7 @@
 //! extends from the smallest to the largest value in the training split.
 
 use crate::random::Draws;
+use crate::transform::call::exactly;
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 
@@ -15,12 +16,11 @@ struct Gamma {
 }
 
 pub(super) fn build_gamma(arguments: &[f64], context: Context<'_>) -> BuildResult {
-    match *arguments {
+    match exactly(arguments)? {
         [low, high] if 0.0 < low && low <= high => {
             Ok(Box::new(Gamma { low, high, ranges: context.statistics.range()? }))
         }
         [low, high] => Err(format!("expected 0 < low <= high, got {low} and {high}")),
-        _ => Err(format!("expected 2 arguments, got {}", arguments.len())),
     }
 }
 
@@ -52,9 +52,7 @@ struct Noise {
 }
 
 pub(super) fn build_noise(arguments: &[f64], context: Context<'_>) -> BuildResult {
-    let &[std] = arguments else {
-        return Err(format!("expected 1 argument, got {}", arguments.len()));
-    };
+    let [std] = exactly(arguments)?;
     if std < 0.0 {
         return Err(format!("expected a std of at least 0, got {std}"));
     }

@@ -1,7 +1,7 @@
 //! Colour changes of TensorFlow's training scripts for CIFAR-10 and Inception.
 
 use crate::random::Draws;
-use crate::transform::call::{no_arguments, only_rgb};
+use crate::transform::call::{exactly, no_arguments, only_rgb};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{Context, Transform};
 use crate::transform::ops::normalize::mean;
@@ -17,14 +17,13 @@ struct Brightness {
 }
 
 pub(super) fn build_brightness(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
-    match *arguments {
+    match exactly(arguments)? {
         [max_delta] if max_delta >= 0.0 => {
             let ranges = context.statistics.range()?;
             let units = ranges.into_iter().map(|(min, max)| ((max - min) / 255.0) as f32).collect();
             Ok(Box::new(Brightness { max_delta: max_delta as f32, units }))
         }
         [max_delta] => Err(format!("expected a max_delta of at least 0, got {max_delta}")),
-        _ => Err(format!("expected 1 argument, got {}", arguments.len())),
     }
 }
 
@@ -51,12 +50,11 @@ struct Contrast {
 }
 
 pub(super) fn build_contrast(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
-    match *arguments {
+    match exactly(arguments)? {
         [lower, upper] if 0.0 <= lower && lower <= upper => {
             Ok(Box::new(Contrast { lower: lower as f32, upper: upper as f32 }))
         }
         [lower, upper] => Err(format!("expected 0 <= lower <= upper, got {lower} and {upper}")),
-        _ => Err(format!("expected 2 arguments, got {}", arguments.len())),
     }
 }
 
