@@ -1,13 +1,12 @@
 //! Measures the speed of a loader without a network, and which stage limits it. `trireme bench loader` reports this.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::format::record::masked_crc32c;
 use crate::order::TrainOrder;
 use crate::order::train::Shuffle;
 use crate::ring::batch::PixelFormat;
@@ -178,23 +177,6 @@ fn copy_rate(split: &Split, batch: usize) -> Result<f64, Error> {
         best = best.max(bytes as f64 / start.elapsed().as_secs_f64().max(1e-9));
     }
     Ok(best)
-}
-
-/// Measures the nanoseconds per record for the checksum of the payload, in a single pass over a split in order.
-pub fn checksum_ns(dir: &Path, split: &str) -> Result<f64, Error> {
-    let split = Dataset::open(dir)?.split(split)?;
-    let (mut spent, mut records, mut copy) = (Duration::ZERO, 0u64, Vec::new());
-    for number in 0..split.shards().len() {
-        let shard = split.shard(number)?;
-        for record in 0..shard.len() {
-            let payload = shard.record(record, &mut copy)?;
-            let start = Instant::now();
-            std::hint::black_box(masked_crc32c(payload));
-            spent += start.elapsed();
-            records += 1;
-        }
-    }
-    Ok(spent.as_nanos() as f64 / records.max(1) as f64)
 }
 
 fn median(rates: &mut [f64]) -> f64 {
