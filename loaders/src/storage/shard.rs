@@ -229,24 +229,17 @@ fn is_older(index: &Path, shard: &Path) -> bool {
 /// Finds all records by reading a shard from the start, and verifies every checksum. Returns the (offset, size
 /// including framing) of each record, ready for [`write_index`].
 pub fn scan_index(shard: &Path) -> Result<Vec<(u64, u64)>, Error> {
-    let mapping = Mapping::open("shard", shard)?;
-    let length = mapping.len() as u64;
-    let (mut entries, mut record, mut offset) = (Vec::new(), Vec::new(), 0);
-    while offset < length {
-        let fault = |fault: RecordFault| Error::Record {
+    let bytes = regular::read(shard).map_err(Error::io("read", shard))?;
+    let (mut entries, mut offset) = (Vec::new(), 0);
+    while offset < bytes.len() as u64 {
+        let (_, next) = read_record(&bytes, offset).map_err(|fault| Error::Record {
             path: shard.to_owned(),
             record: entries.len() as u64,
             offset,
             fault: fault.into(),
-        };
-        record.clear();
-        mapping.copy(offset, HEADER.min((length - offset) as usize), &mut record);
-        let size = record_size(&record).map_err(fault)?;
-        record.clear();
-        mapping.copy(offset, size.min(length - offset) as usize, &mut record);
-        read_record(&record, 0).map_err(fault)?;
-        entries.push((offset, size));
-        offset += size;
+        })?;
+        entries.push((offset, next - offset));
+        offset = next;
     }
     Ok(entries)
 }

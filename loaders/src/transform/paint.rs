@@ -7,7 +7,7 @@
 use std::arch::x86_64::*;
 
 use crate::decode::Decoded;
-use crate::transform::geometry::{Geometry, Resize, VisiblePart, Window};
+use crate::transform::geometry::{Geometry, Resize, VisiblePart, Window, rgb};
 use crate::transform::resample::{AxisRequest, Mirror, Planes, Resampler, ResizeRequest, Rows, Span};
 
 /// The position of an image's visible rows in planes of `height` x `width`.
@@ -72,8 +72,7 @@ impl Row {
         let table = |channel: usize| &scales[channel % scales.len()].table;
         let [red_table, green_table, blue_table] = [0, 1, 2].map(table);
         let (pixels, _) = pixels.as_chunks::<3>();
-        let (red, rest) = values.split_at_mut(self.plane);
-        let (green, blue) = rest.split_at_mut(self.plane);
+        let [red, green, blue] = rgb(&mut values[..3 * self.plane]);
         let red = self.part(red, pixels.len(), red_table[0]);
         let green = self.part(green, pixels.len(), green_table[0]);
         let blue = self.part(blue, pixels.len(), blue_table[0]);
@@ -315,14 +314,6 @@ pub(super) fn resize_request<'a>(
         },
         mirror: Mirror { rows: flipped_vertically, columns: flipped },
     }
-}
-
-/// Splits an image with three channels into its planes.
-pub(super) fn rgb(values: &mut [f32]) -> [&mut [f32]; 3] {
-    let plane = values.len() / 3;
-    let (red, rest) = values.split_at_mut(plane);
-    let (green, blue) = rest.split_at_mut(plane);
-    [red, green, blue]
 }
 
 // Converts a channel of RGB bytes to a plane of floats with AVX2 or, on ARM, with a loop that the compiler vectorises.

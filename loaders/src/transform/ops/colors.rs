@@ -4,9 +4,9 @@ use crate::random::Draws;
 use crate::transform::bytes::{blend, grey, one_if, rest, select, whole};
 use crate::transform::call::{exactly, only_rgb};
 use crate::transform::canvas::Canvas;
+use crate::transform::geometry::rgb;
 use crate::transform::op::{Context, Transform};
 use crate::transform::ops::normalize::mean;
-use crate::transform::paint::rgb;
 
 /// `color_jitter(b, c, s, h)`: multiplies brightness, contrast and saturation by factors from U[max(0, 1 - x), 1 + x),
 /// where x is b, c or s, and shifts the hue by U[-h, h) of a full circle, in random order. This is torchvision's

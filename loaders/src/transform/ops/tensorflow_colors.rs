@@ -3,9 +3,9 @@
 use crate::random::Draws;
 use crate::transform::call::{exactly, no_arguments, only_rgb};
 use crate::transform::canvas::Canvas;
+use crate::transform::geometry::rgb;
 use crate::transform::op::{Context, Transform};
 use crate::transform::ops::normalize::mean;
-use crate::transform::paint::rgb;
 
 /// `brightness(d)`: adds one number from U[-d, d) to all values, which are on the scale 0 to 255. Does not clip. This
 /// is `tf.image.random_brightness` on floats. The CIFAR tutorial uses d = 63.
