@@ -237,16 +237,21 @@ mod tests {
     use crate::order::{jobs, rank_workers};
     use std::collections::BTreeSet;
 
-    #[test]
-    fn ranks_together_make_the_steps_of_one_rank() {
-        let order = |mine| TrainOrder::new(9, 23, 10, 4, mine, (0, 0), 2);
-        let whole = jobs(order(0..4));
-        assert_eq!(whole.len(), 2 * 3 * 4);
+    /// Asserts that any number of ranks together make these jobs of four workers.
+    fn assert_ranks_make(whole: &[Job], order: impl Fn(Range<usize>) -> TrainOrder) {
         for ranks in 1..=4 {
             let mut parts: Vec<_> = (0..ranks).flat_map(|rank| jobs(order(rank_workers(rank, ranks, 4)))).collect();
             parts.sort_by_key(|job| (job.epoch, job.step, job.worker));
             assert_eq!(parts, whole);
         }
+    }
+
+    #[test]
+    fn ranks_together_make_the_steps_of_one_rank() {
+        let order = |mine| TrainOrder::new(9, 23, 10, 4, mine, (0, 0), 2);
+        let whole = jobs(order(0..4));
+        assert_eq!(whole.len(), 2 * 3 * 4);
+        assert_ranks_make(&whole, order);
         for epoch in 0..2 {
             let mut ids: Vec<_> =
                 whole.iter().filter(|job| job.epoch == epoch).flat_map(|job| job.ids.clone()).collect();
@@ -264,12 +269,7 @@ mod tests {
         let balanced = Arc::new(Balanced::new(9, &labels));
         let order = |mine, start| TrainOrder::new(9, 23, 10, 4, mine, start, 3).balanced(balanced.clone());
         let whole = jobs(order(0..4, (0, 0)));
-        for ranks in 1..=4 {
-            let mut parts: Vec<_> =
-                (0..ranks).flat_map(|rank| jobs(order(rank_workers(rank, ranks, 4), (0, 0)))).collect();
-            parts.sort_by_key(|job| (job.epoch, job.step, job.worker));
-            assert_eq!(parts, whole);
-        }
+        assert_ranks_make(&whole, |mine| order(mine, (0, 0)));
         assert_eq!(jobs(order(0..4, (1, 1))), whole[16..]);
         // all copies of an image in an epoch have their own random draws
         for epoch in 0..3 {

@@ -234,7 +234,6 @@ fn size(word: &str, from: u32, to: u32) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::ops;
 
     fn of(list: &[&str], from: u32, to: u32) -> Result<Vec<String>, String> {
         scaled(&list.iter().map(ToString::to_string).collect::<Vec<_>>(), from, to)

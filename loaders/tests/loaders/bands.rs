@@ -48,8 +48,7 @@ fn manifest(dtype: Dtype, channels: u32) -> Manifest {
         min: numbers(|_| 0.0),
         max: numbers(|c| f64::from(2550 + 255 * c)),
         percentiles: percentiles.map(|(percent, values)| (percent.to_string(), values)).into(),
-        nodata: None,
-        reading: None,
+        ..Bands::default()
     };
     let version = Manifest::version_for(LabelKind::OneClass, &bands);
     let (mean, std) = (numbers(|c| f64::from(100 * c)), numbers(|c| f64::from(1 + c)));

@@ -51,19 +51,15 @@ fn threads_and_ranks_change_nothing() {
         }
         assert!(together == one, "{ranks} ranks");
     }
-    for epoch in 0..2 {
+    let epochs = [0, 1].map(|epoch| -> Vec<u64> {
         let of_epoch = one.iter().filter(|((e, ..), _)| *e == epoch);
-        let mut ids: Vec<_> = of_epoch.flat_map(|(_, (_, ids, _))| ids.clone()).collect();
+        of_epoch.flat_map(|(_, (_, ids, _))| ids.clone()).collect()
+    });
+    assert_ne!(epochs[0], epochs[1], "each epoch has its own order");
+    for mut ids in epochs {
         ids.sort();
         assert_eq!(ids, (0..101).collect::<Vec<_>>());
     }
-    let epochs: Vec<Vec<u64>> = (0..2)
-        .map(|epoch| {
-            let of_epoch = one.iter().filter(|((e, ..), _)| *e == epoch);
-            of_epoch.flat_map(|(_, (_, ids, _))| ids.clone()).collect()
-        })
-        .collect();
-    assert_ne!(epochs[0], epochs[1], "each epoch has its own order");
 }
 
 /// Floats are mixed and bytes are not, but both have the same mixing parameters. A batch with one image is not mixed.
@@ -332,15 +328,15 @@ fn the_bench_measures_whole_epochs() {
     let bytes = loaders::bench::LoaderRequest { stored: true, ..request.clone() };
     let less = loaders::bench::run(&bytes, memory).unwrap();
     assert!(less.memory_mb < 0.3 * rate.memory_mb, "{} and {} MB", less.memory_mb, rate.memory_mb);
-    let mixed = ["contrast(0.5,1.5)".to_owned(), "normalize".to_owned()].to_vec();
-    let error =
-        loaders::bench::run(&loaders::bench::LoaderRequest { transforms: mixed, ..bytes.clone() }, memory).unwrap_err();
+    let refused = |transforms: [&str; 2]| {
+        let transforms = transforms.map(str::to_owned).to_vec();
+        loaders::bench::run(&loaders::bench::LoaderRequest { transforms, ..bytes.clone() }, memory).unwrap_err()
+    };
+    let error = refused(["contrast(0.5,1.5)", "normalize"]);
     let (index, text, problem) = transform_problem(&error);
     assert_eq!((index, text), (0, "contrast(0.5, 1.5)"));
     assert_mentions(problem, &["bytes", "floats", "normalize"]);
-    let behind = ["normalize".to_owned(), "flip".to_owned()].to_vec();
-    let error =
-        loaders::bench::run(&loaders::bench::LoaderRequest { transforms: behind, ..bytes }, memory).unwrap_err();
+    let error = refused(["normalize", "flip"]);
     let (index, text, problem) = transform_problem(&error);
     assert_eq!(index, 1);
     assert!(text.starts_with("flip"), "{text}");

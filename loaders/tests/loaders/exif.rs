@@ -2,7 +2,7 @@
 //! `ignore_exif`.
 
 use crate::common::{self, TestData, transform_problem};
-use loaders::decode::{Decoder, decode, spec};
+use loaders::decode::Decoder;
 use loaders::example::{Example, Format};
 use loaders::transform::Scratch;
 use loaders::{Draws, ImageSpec, Images, Pipeline};
@@ -56,11 +56,9 @@ fn whole_images_are_turned_as_the_standard_says() {
     for orientation in 0..=9 {
         let file = jpeg(height, width, orientation);
         let stored = as_stored(&file, height, width);
-        let shape = spec(&Example::from_file(&file, Format::Jpeg)).unwrap();
+        let (shape, shown) = common::decoded(&Example::from_file(&file, Format::Jpeg));
         let (rows, columns) = (shape.height as usize, shape.width as usize);
         assert_eq!((rows, columns), if (5..=8).contains(&orientation) { (width, height) } else { (height, width) });
-        let mut pixels = Vec::new();
-        let shown = decode(&Example::from_file(&file, Format::Jpeg), shape, &mut pixels).unwrap();
         for i in 0..rows * columns {
             let (y, x) = stored_at(orientation, (i / columns, i % columns), (height, width));
             for channel in 0..3 {
@@ -73,7 +71,7 @@ fn whole_images_are_turned_as_the_standard_says() {
         assert_eq!(opened.planes().is_some(), !(2..=8).contains(&orientation));
         let mut reduced = Vec::new();
         let size = decoder.reduced(opened, &file, 1, 3, &mut reduced).unwrap();
-        assert_eq!((size, &reduced[..shown.len()]), ((rows, columns), shown));
+        assert_eq!((size, &reduced[..shown.len()]), ((rows, columns), &shown[..]));
     }
 }
 
@@ -86,9 +84,7 @@ fn crops_of_rotated_images_match_the_whole_image() {
     for (height, width) in [(96, 128), (98, 134), (97, 131)] {
         for orientation in 1..=8 {
             let file = jpeg(height, width, orientation);
-            let shape = spec(&Example::from_file(&file, Format::Jpeg)).unwrap();
-            let mut pixels = Vec::new();
-            let whole = decode(&Example::from_file(&file, Format::Jpeg), shape, &mut pixels).unwrap();
+            let (shape, whole) = common::decoded(&Example::from_file(&file, Format::Jpeg));
             for (ops, tolerance) in [
                 (&["random_resized_crop(70, 0.01)", "flip", "vertical_flip"][..], 0.0),
                 (&["random_resized_crop(20)", "flip", "vertical_flip"], 0.0),
@@ -98,7 +94,7 @@ fn crops_of_rotated_images_match_the_whole_image() {
                 let mut outs = [vec![0.0; pipeline.output().values()], vec![0.0; pipeline.output().values()]];
                 for id in 0..30 {
                     pipeline.run(&Example::from_file(&file, Format::Jpeg), id, 0, &mut scratch, &mut outs[0]).unwrap();
-                    pipeline.apply(whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
+                    pipeline.apply(&whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
                     let sum: f32 = outs[0].iter().zip(&outs[1]).map(|(a, b)| (a - b).abs()).sum();
                     let mean = sum / outs[0].len() as f32;
                     assert!(
@@ -119,15 +115,13 @@ fn windows_may_leave_the_image() {
     let (mut empty, mut full) = (0, 0);
     for orientation in 1..=8 {
         let file = jpeg(24, 32, orientation);
-        let shape = spec(&Example::from_file(&file, Format::Jpeg)).unwrap();
-        let mut pixels = Vec::new();
-        let whole = decode(&Example::from_file(&file, Format::Jpeg), shape, &mut pixels).unwrap();
+        let (shape, whole) = common::decoded(&Example::from_file(&file, Format::Jpeg));
         for ops in [&["pad_crop(80)", "flip"][..], &["random_crop(8)", "vertical_flip", "pad_crop(8)"]] {
             let pipeline = data.pipeline(ops, shape);
             let mut outs = [vec![0.0; pipeline.output().values()], vec![0.0; pipeline.output().values()]];
             for id in 0..60 {
                 pipeline.run(&Example::from_file(&file, Format::Jpeg), id, 0, &mut scratch, &mut outs[0]).unwrap();
-                pipeline.apply(whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
+                pipeline.apply(&whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
                 assert!(outs[0] == outs[1], "orientation {orientation}, {ops:?}, sample {id}");
                 *if outs[0].iter().all(|&value| value == 0.0) { &mut empty } else { &mut full } += 1;
             }
@@ -172,8 +166,7 @@ fn damaged_exif_data_turn_nothing() {
         let mut file = whole.clone();
         let at = tag + 6 + draws.below(26) as usize;
         file[at] = draws.next_u32() as u8;
-        let shape = spec(&Example::from_file(&file, Format::Jpeg)).unwrap();
+        let (shape, _) = common::decoded(&Example::from_file(&file, Format::Jpeg));
         assert!([(30, 20), (20, 30)].contains(&(shape.height, shape.width)));
-        decode(&Example::from_file(&file, Format::Jpeg), shape, &mut Vec::new()).unwrap();
     }
 }

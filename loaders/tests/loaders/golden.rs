@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use loaders::example::{Example, Format};
 use loaders::transform::{Pipeline, Scratch};
-use loaders::{Draws, ImageSpec, Images, Manifest, decode};
+use loaders::{Draws, ImageSpec, Images, Manifest};
 use serde::Deserialize;
 
-use crate::common::TestData;
+use crate::common::{self, TestData};
 
 #[derive(Deserialize)]
 struct Golden {
@@ -168,10 +168,8 @@ fn pixels_match_pil() {
         assert_eq!(out.len(), expected.len());
         let case = format!("{name}, {ops}, sample {sample}");
 
-        let shape = ImageSpec { channels: 3, ..decode::spec(&example).unwrap() };
-        let mut whole = Vec::new();
-        let whole = decode::decode(&example, shape, &mut whole).unwrap();
-        pipeline.apply(whole, shape, sample, 0, &mut scratch, &mut out).unwrap();
+        let (shape, whole) = common::decoded(&example);
+        pipeline.apply(&whole, shape, sample, 0, &mut scratch, &mut out).unwrap();
         let (most, mean) = differences(&out, &expected);
         // PIL clamps values that overshoot after each of its passes.
         let limit = if ops.contains("bicubic") || ops.contains("lanczos") { 6.0 } else { 1.1 };

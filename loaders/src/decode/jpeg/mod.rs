@@ -82,34 +82,27 @@ impl Header {
 
     /// Returns the chroma subsampling if the image is stored as luma and chroma with the DCT.
     pub fn planes(&self) -> Option<Subsamp> {
-        if self.space != raw::TJCS_TJCS_YCbCr as i32 || self.lossless {
-            return None;
-        }
-        match self.subsampling {
-            raw::TJSAMP_TJSAMP_444 => Some(Subsamp::None),
-            raw::TJSAMP_TJSAMP_422 => Some(Subsamp::Sub2x1),
-            raw::TJSAMP_TJSAMP_420 => Some(Subsamp::Sub2x2),
-            raw::TJSAMP_TJSAMP_440 => Some(Subsamp::Sub1x2),
-            raw::TJSAMP_TJSAMP_411 => Some(Subsamp::Sub4x1),
-            raw::TJSAMP_TJSAMP_441 => Some(Subsamp::Sub1x4),
-            _ => None,
-        }
+        let is_chroma = self.space == raw::TJCS_TJCS_YCbCr as i32 && !self.lossless;
+        self.common_subsampling().filter(|subsampling| is_chroma && *subsampling != Subsamp::Gray)
     }
 
     /// Returns the number of columns of an iMCU if parts of the image can be decoded, which requires a common chroma
     /// subsampling.
     fn block(&self) -> Option<usize> {
-        let is_common = [
-            raw::TJSAMP_TJSAMP_444,
-            raw::TJSAMP_TJSAMP_422,
-            raw::TJSAMP_TJSAMP_420,
-            raw::TJSAMP_TJSAMP_GRAY,
-            raw::TJSAMP_TJSAMP_440,
-            raw::TJSAMP_TJSAMP_411,
-            raw::TJSAMP_TJSAMP_441,
-        ]
-        .contains(&self.subsampling);
-        (is_common && !self.lossless).then_some(self.columns)
+        (!self.lossless && self.common_subsampling().is_some()).then_some(self.columns)
+    }
+
+    fn common_subsampling(&self) -> Option<Subsamp> {
+        match self.subsampling {
+            raw::TJSAMP_TJSAMP_444 => Some(Subsamp::None),
+            raw::TJSAMP_TJSAMP_422 => Some(Subsamp::Sub2x1),
+            raw::TJSAMP_TJSAMP_420 => Some(Subsamp::Sub2x2),
+            raw::TJSAMP_TJSAMP_GRAY => Some(Subsamp::Gray),
+            raw::TJSAMP_TJSAMP_440 => Some(Subsamp::Sub1x2),
+            raw::TJSAMP_TJSAMP_411 => Some(Subsamp::Sub4x1),
+            raw::TJSAMP_TJSAMP_441 => Some(Subsamp::Sub1x4),
+            _ => None,
+        }
     }
 }
 

@@ -13,12 +13,10 @@ pub(super) const TFDS_LABEL: &str = "label";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Labels<'a>(pub(super) Option<&'a [u8]>);
 
-impl Labels<'_> {
+impl<'a> Labels<'a> {
     /// No labels.
     pub const NONE: Self = Self(Some(&[]));
-}
 
-impl<'a> Labels<'a> {
     /// Returns true if there is not exactly one label.
     pub fn is_list(self) -> bool {
         self.0.is_some()

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use super::boxes::{Boxes, KEYS};
-use super::floats::{Floats, TARGETS};
+use super::floats::{BOX_KEYS, Boxes, Floats, TARGETS};
 use super::labels::{LABEL, Labels};
 use crate::format::protobuf::{field_length, put_header, put_varint, varint_length};
 use crate::spec::{Dtype, ImageSpec};
@@ -142,7 +141,7 @@ pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
         return write_required(&own, out);
     }
     let more = more.iter().map(|&(key, value)| (key, Item::Bytes(value.as_bytes())));
-    let boxes = KEYS.into_iter().zip(e.boxes.0).filter(|_| !e.boxes.is_empty());
+    let boxes = BOX_KEYS.into_iter().zip(e.boxes.0).filter(|_| !e.boxes.is_empty());
     let boxes = boxes.map(|(key, list)| (key, Item::Floats(list.0)));
     let points = (!e.entry_points.is_empty()).then_some((ENTRY_POINTS, Item::Bytes(e.entry_points)));
     let dtype = (e.dtype != Dtype::U8).then_some((DTYPE, Item::Bytes(e.dtype.name().as_bytes())));

@@ -1,7 +1,6 @@
 //! Reads a tf.Example without copies or allocation.
 
-use super::boxes::{Boxes, KEYS, XMAX, XMIN, YMAX, YMIN};
-use super::floats::{Floats, TARGETS};
+use super::floats::{BOX_KEYS, Boxes, Floats, TARGETS, XMAX, XMIN, YMAX, YMIN};
 use super::labels::{self, LABEL, Labels, ParsedLabels, TFDS_LABEL};
 use super::message::{
     CHANNELS, DTYPE, ENCODED, ENTRY_POINTS, Example, FILENAME, FORMAT, Format, HEIGHT, TEXT, TFDS_IMAGE, WIDTH,
@@ -73,8 +72,8 @@ impl<'a> Keys<'a> {
             FILENAME => self.filename = utf8_prefix(first_bytes(feature, FILENAME)?),
             ENTRY_POINTS => self.entry_points = first_bytes(feature, ENTRY_POINTS)?,
             YMIN | XMIN | YMAX | XMAX => {
-                let axis = KEYS.iter().position(|name| name.as_bytes() == key).unwrap_or(0);
-                if let Some(list) = floats(feature, KEYS[axis])? {
+                let axis = BOX_KEYS.iter().position(|name| name.as_bytes() == key).unwrap_or(0);
+                if let Some(list) = floats(feature, BOX_KEYS[axis])? {
                     self.boxes.0[axis] = list;
                 }
             }
@@ -212,8 +211,7 @@ fn field_values(message: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::boxes::{BoundingBox, BoxLists};
-    use super::super::floats::FloatList;
+    use super::super::floats::{BoundingBox, BoxLists, FloatList};
     use super::super::labels::{LabelList, Labels};
     use super::super::message::{encode, encode_with};
     use super::*;

@@ -119,9 +119,7 @@ impl Transform for RandAugment {
 }
 
 // `trivial_augment(bins)`: applies one of 14 operations with one of `bins` magnitudes (default 31), all equally likely
-// (Müller and Hutter 2021). This is torchvision's `TrivialAugmentWide`. Operations that rotate, shear or move take the
-// nearest pixel, or interpolate between four pixels with a last argument `bilinear`. Pixels from outside the image are
-// zero.
+// (Müller and Hutter 2021). This is torchvision's `TrivialAugmentWide`. The last argument is that of `rand_augment`.
 
 #[derive(Debug)]
 struct TrivialAugment {

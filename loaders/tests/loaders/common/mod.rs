@@ -13,7 +13,7 @@ use loaders::protobuf::Message;
 use loaders::record::RecordWriter;
 use loaders::{
     Dataset, Draws, Error, Fault, ImageSpec, Images, Loader, Manifest, Options, Order, Pipeline, ShardManifest, Split,
-    SplitManifest, shard,
+    SplitManifest, decode, shard,
 };
 use turbojpeg::{Image, PixelFormat, Subsamp};
 
@@ -64,6 +64,12 @@ pub fn jpeg(pixels: &[u8], height: usize, width: usize, quality: i32, subsamplin
     turbojpeg::compress(image, quality, subsampling).unwrap().to_vec()
 }
 
+/// Decodes a whole image to RGB. Returns its shape and its pixels.
+pub fn decoded(example: &Example<'_>) -> (ImageSpec, Vec<u8>) {
+    let shape = ImageSpec { channels: 3, ..decode::spec(example).unwrap() };
+    (shape, decode::decode(example, shape, &mut Vec::new()).unwrap().to_vec())
+}
+
 /// Inserts EXIF data with this orientation into a JPEG: a little-endian TIFF with one entry.
 pub fn with_orientation(file: &[u8], orientation: u8) -> Vec<u8> {
     let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
@@ -110,13 +116,10 @@ impl TestData {
         let manifest = Manifest {
             version: 1,
             classes: (0..10).map(|class| format!("class {class}")).collect(),
-            multi_label: false,
-            targets: Vec::new(),
-            label_offset: 0,
-            bands: Default::default(),
             mean: vec![0.5; channels],
             std: vec![0.25; channels],
             splits: [("train".to_owned(), split)].into(),
+            ..Manifest::default()
         };
         manifest.write(&dir).unwrap();
         Self { dir, manifest }
