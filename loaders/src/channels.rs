@@ -1,6 +1,6 @@
-//! Loops over the channels of interleaved bytes: interleaving planes of bytes or floats, and sums per channel. The same
-//! loops are also compiled for AVX2, which has the shuffle instructions that they need. The results do not depend on
-//! the CPU.
+//! Loops over the channels of interleaved bytes: interleaving planes of bytes or floats, and sums per channel. `simd!`
+//! also compiles them for AVX2, which has the shuffle instructions that they need, and for AVX-512. The results do not
+//! depend on the CPU.
 
 use base::simd;
 
