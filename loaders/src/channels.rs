@@ -1,29 +1,22 @@
-//! Loops over the channels of interleaved bytes: interleaving planes of bytes or floats, and sums per channel. The same
-//! loops are also compiled for AVX2, which has the shuffle instructions that they need. The results do not depend on
-//! the CPU.
+//! Loops over the channels of interleaved bytes: interleaving planes of bytes or floats, and sums per channel. `simd!`
+//! also compiles them for AVX2, which has the shuffle instructions that they need, and for AVX-512. The results do not
+//! depend on the CPU.
+
+use base::simd;
 
 /// Bytes that are summed in parallel. Must be a multiple of every channel count (1 and 3).
 const LANES: usize = 48;
 
-/// Interleaves three planes of equal size, stored consecutively, into `pixels`.
-///
-/// # Panics
-///
-/// Panics if `planes` and `pixels` have different numbers of bytes.
-pub fn interleave(planes: &[u8], pixels: &mut [[u8; 3]]) {
-    assert_eq!(planes.len(), 3 * pixels.len());
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") {
-        // SAFETY: the check above guarantees AVX2.
-        return unsafe { interleave_avx2(planes, pixels) };
+simd! {
+    /// Interleaves three planes of equal size, stored consecutively, into `pixels`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `planes` and `pixels` have different numbers of bytes.
+    pub fn interleave(planes: &[u8], pixels: &mut [[u8; 3]]) {
+        assert_eq!(planes.len(), 3 * pixels.len());
+        interleave_loop(planes, pixels);
     }
-    interleave_loop(planes, pixels);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn interleave_avx2(planes: &[u8], pixels: &mut [[u8; 3]]) {
-    interleave_loop(planes, pixels);
 }
 
 #[inline(always)]
@@ -112,39 +105,25 @@ unsafe fn deinterleave_avx2(pixels: &[f32], channels: usize, planes: &mut [f32])
 /// Number of pixels that are rounded at a time.
 const ROUNDED: usize = 64;
 
-/// Rounds three planes of values from 0 to 255, stored consecutively, and interleaves them into `pixels`. Halves are
-/// rounded up.
-///
-/// # Panics
-///
-/// Panics if `planes` and `pixels` have different numbers of values.
-pub(crate) fn interleave_rounded(planes: &[f32], pixels: &mut [[u8; 3]]) {
-    assert_eq!(planes.len(), 3 * pixels.len());
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") {
-        // SAFETY: the check above guarantees AVX2.
-        return unsafe { interleave_rounded_avx2(planes, pixels) };
-    }
-    interleave_rounded_loop(planes, pixels);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn interleave_rounded_avx2(planes: &[f32], pixels: &mut [[u8; 3]]) {
-    interleave_rounded_loop(planes, pixels);
-}
-
-#[inline(always)]
-fn interleave_rounded_loop(planes: &[f32], pixels: &mut [[u8; 3]]) {
-    let count = pixels.len();
-    let mut bytes = [0; 3 * ROUNDED];
-    for (i, pixels) in pixels.chunks_mut(ROUNDED).enumerate() {
-        let bytes = &mut bytes[..3 * pixels.len()];
-        for (channel, bytes) in bytes.chunks_exact_mut(pixels.len()).enumerate() {
-            let values = &planes[channel * count + i * ROUNDED..][..bytes.len()];
-            bytes.iter_mut().zip(values).for_each(|(byte, value)| *byte = rounded(*value));
+simd! {
+    /// Rounds three planes of values from 0 to 255, stored consecutively, and interleaves them into `pixels`. Halves are
+    /// rounded up.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `planes` and `pixels` have different numbers of values.
+    pub(crate) fn interleave_rounded(planes: &[f32], pixels: &mut [[u8; 3]]) {
+        let count = pixels.len();
+        assert_eq!(planes.len(), 3 * count);
+        let mut bytes = [0; 3 * ROUNDED];
+        for (i, pixels) in pixels.chunks_mut(ROUNDED).enumerate() {
+            let bytes = &mut bytes[..3 * pixels.len()];
+            for (channel, bytes) in bytes.chunks_exact_mut(pixels.len()).enumerate() {
+                let values = &planes[channel * count + i * ROUNDED..][..bytes.len()];
+                bytes.iter_mut().zip(values).for_each(|(byte, value)| *byte = rounded(*value));
+            }
+            interleave_loop(bytes, pixels);
         }
-        interleave_loop(bytes, pixels);
     }
 }
 
@@ -159,43 +138,29 @@ pub(crate) fn rounded(value: f32) -> u8 {
     whole as u8
 }
 
-/// Adds the bytes of `C` interleaved channels to `sums`, and their squares to `squares`. `C` must divide 48.
-pub fn add_sums<const C: usize>(bytes: &[u8], sums: &mut [u64; C], squares: &mut [u64; C]) {
-    const { assert!(LANES.is_multiple_of(C)) };
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") {
-        // SAFETY: the check above guarantees AVX2.
-        return unsafe { add_sums_avx2(bytes, sums, squares) };
-    }
-    add_sums_loop(bytes, sums, squares);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn add_sums_avx2<const C: usize>(bytes: &[u8], sums: &mut [u64; C], squares: &mut [u64; C]) {
-    add_sums_loop(bytes, sums, squares);
-}
-
-#[inline(always)]
-fn add_sums_loop<const C: usize>(bytes: &[u8], sums: &mut [u64; C], squares: &mut [u64; C]) {
-    // A u16 can hold the sum of 2^8 bytes and a u32 the sum of 2^16 squares. Small integers vectorise best.
-    for block in bytes.chunks(LANES << 8) {
-        let (mut sum, mut square) = ([0u16; LANES], [0u32; LANES]);
-        let (rows, rest) = block.as_chunks::<LANES>();
-        for row in rows {
-            for i in 0..LANES {
-                let value = u16::from(row[i]);
-                sum[i] += value;
-                square[i] += u32::from(value * value);
+simd! {
+    /// Adds the bytes of `C` interleaved channels to `sums`, and their squares to `squares`. `C` must divide 48.
+    pub fn add_sums<C: usize>(bytes: &[u8], sums: &mut [u64; C], squares: &mut [u64; C]) {
+        const { assert!(LANES.is_multiple_of(C)) };
+        // A u16 can hold the sum of 2^8 bytes and a u32 the sum of 2^16 squares. Small integers vectorise best.
+        for block in bytes.chunks(LANES << 8) {
+            let (mut sum, mut square) = ([0u16; LANES], [0u32; LANES]);
+            let (rows, rest) = block.as_chunks::<LANES>();
+            for row in rows {
+                for i in 0..LANES {
+                    let value = u16::from(row[i]);
+                    sum[i] += value;
+                    square[i] += u32::from(value * value);
+                }
             }
-        }
-        for (i, &byte) in rest.iter().enumerate() {
-            sums[i % C] += u64::from(byte);
-            squares[i % C] += u64::from(byte) * u64::from(byte);
-        }
-        for i in 0..LANES {
-            sums[i % C] += u64::from(sum[i]);
-            squares[i % C] += u64::from(square[i]);
+            for (i, &byte) in rest.iter().enumerate() {
+                sums[i % C] += u64::from(byte);
+                squares[i % C] += u64::from(byte) * u64::from(byte);
+            }
+            for i in 0..LANES {
+                sums[i % C] += u64::from(sum[i]);
+                squares[i % C] += u64::from(square[i]);
+            }
         }
     }
 }

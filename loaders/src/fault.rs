@@ -3,6 +3,7 @@
 
 use base::text::plural;
 
+use crate::format::protobuf::Damage;
 use crate::spec::{Dtype, ImageSpec};
 
 #[derive(Debug, thiserror::Error)]
@@ -182,7 +183,7 @@ pub enum RecordFault {
 pub enum ExampleFault {
     /// The bytes are not a protobuf message of this form.
     #[error("not a tf.Example: {0}")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] Damage),
     /// A key that every image needs is missing.
     #[error("tf.Example has no `{0}`")]
     Missing(&'static str),
@@ -210,8 +211,3 @@ pub enum ExampleFault {
     #[error("`{key}`: expected a size from 0 to 4294967295, got {value}")]
     BadSize { key: &'static str, value: i64 },
 }
-
-/// The reason why bytes are not a protobuf message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Malformed(pub(crate) &'static str);

@@ -11,12 +11,12 @@ use crate::spec::ImageSpec;
 
 /// Returns the maximum memory for this process in bytes: the machine's memory, limited by cgroups and by the address space left.
 pub fn total() -> u64 {
-    meminfo("MemTotal:").unwrap_or(u64::MAX).min(cgroup_limit()).min(address_space_left())
+    proc_bytes("/proc/meminfo", "MemTotal:").unwrap_or(u64::MAX).min(cgroup_limit()).min(address_space_left())
 }
 
 /// Returns the bytes available for the page cache: `MemAvailable`, limited by cgroups and by the address space left.
 pub(crate) fn available() -> u64 {
-    meminfo("MemAvailable:").unwrap_or(0).min(cgroup_limit()).min(address_space_left())
+    proc_bytes("/proc/meminfo", "MemAvailable:").unwrap_or(0).min(cgroup_limit()).min(address_space_left())
 }
 
 /// Address space limits, each with its usage line in /proc/self/status and its `ulimit` option. Grid Engine's h_vmem and PBS's pvmem set
@@ -56,11 +56,6 @@ fn within(what: &str, needed: u64, memory: u64, cure: &str) -> Result<(), Error>
         true => Ok(()),
         false => Err(Error::Memory { what: what.into(), needed, memory, cure: cure.into() }),
     }
-}
-
-/// Returns a value from `/proc/meminfo` in bytes.
-fn meminfo(name: &str) -> Option<u64> {
-    proc_bytes("/proc/meminfo", name)
 }
 
 /// Reads a line with a value in kB from a file in /proc. Returns the value in bytes.
@@ -221,12 +216,6 @@ mod tests {
         let text = within("a batch", 52_000_000_000, 24_000_000_000, "fewer images").unwrap_err().to_string();
         assert_mentions(&text, &["a batch", "52.0 GB", "24.0 GB", "fewer images"]);
     }
-}
-
-#[cfg(test)]
-mod limits_tests {
-    use super::*;
-    use crate::mentions::assert_mentions;
 
     fn refused(limits: Limits, cost: Cost) -> Fault {
         limits.check("JPEG", 1000, &cost).unwrap_err()

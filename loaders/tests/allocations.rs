@@ -6,11 +6,11 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{SPEC, TestData, label, pixels, raw};
+use common::{SPEC, TestData, jpeg, label, pixels, raw};
 use loaders::decode;
 use loaders::example::{self, Example, Format};
 use loaders::{ImageSpec, Images, Loader, Options, Pipeline, TrainOrder};
-use turbojpeg::{Image, PixelFormat, Subsamp};
+use turbojpeg::Subsamp;
 
 /// Counts the allocations of all threads.
 struct Counting;
@@ -77,27 +77,12 @@ fn various() -> TestData {
         if id.is_multiple_of(5) {
             return raw(id, &pixels, spec);
         }
-        let (width, height) = (width as usize, height as usize);
-        let image = Image { pixels: &pixels[..], width, pitch: 3 * width, height, format: PixelFormat::RGB };
-        let file = turbojpeg::compress(image, 80, Subsamp::Sub2x2).unwrap();
+        let file = jpeg(&pixels, height as usize, width as usize, 80, Subsamp::Sub2x2);
         let mut payload = Vec::new();
         let points = decode::entry_points(&file).unwrap();
-        let (format, label, text, filename) = (Format::Jpeg, i64::from(label(id)), "", "");
-        let example = Example {
-            encoded: &file,
-            format,
-            height: 0,
-            width: 0,
-            channels: 0,
-            dtype: Default::default(),
-            label,
-            text,
-            filename,
-            boxes: Default::default(),
-            entry_points: if id.is_multiple_of(2) { &points } else { &[] },
-            labels: Default::default(),
-            targets: Default::default(),
-        };
+        let entry_points = if id.is_multiple_of(2) { &points[..] } else { &[] };
+        let file = Example::from_file(&file, Format::Jpeg);
+        let example = Example { label: i64::from(label(id)), entry_points, ..file };
         example::encode(&example, &mut payload);
         payload
     };

@@ -25,10 +25,6 @@ pub fn spec(example: &Example<'_>) -> Result<ImageSpec, Fault> {
 }
 
 /// Works like [`spec`], with or without the EXIF orientation applied.
-///
-/// # Errors
-///
-/// Returns the same errors as [`spec`].
 pub fn spec_as(example: &Example<'_>, exif: Exif) -> Result<ImageSpec, Fault> {
     let mut decoder = Decoder { exif, ..Decoder::default() };
     Ok(decoder.open(example)?.spec())
@@ -66,6 +62,15 @@ enum Kind<'a> {
     Raw(ImageSpec, Dtype),
     Png(Png<'a>),
     Jpeg(Header),
+}
+
+/// What to decode of a file.
+#[derive(Clone, Copy)]
+enum Request<'a> {
+    /// A part, with the entry points from the record.
+    Part(Need, &'a [u8]),
+    /// The whole image at 1 / this number of its size.
+    Reduced(u32),
 }
 
 impl OpenedImage<'_> {
@@ -173,26 +178,24 @@ impl Decoder {
     }
 
     /// Reads the header of a PNG or JPEG file. The format is recognised by the first bytes, because some data sets have
-    /// PNG files named `.JPEG`.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`Decoder::open`].
+    /// PNG files named `.JPEG`. The errors are those of [`Decoder::open`].
     pub fn open_file<'a>(&mut self, file: &'a [u8]) -> Result<OpenedImage<'a>, Fault> {
         self.open_with(file, &[])
     }
 
     /// Works like [`Decoder::open_file`], with the entry points from the record.
     fn open_with<'a>(&mut self, file: &'a [u8], entry_points: &[u8]) -> Result<OpenedImage<'a>, Fault> {
-        if file.starts_with(b"\x89PNG\r\n\x1a\n") {
-            let png = safely("PNG", || Png::open(file, self.limits))?;
-            let turn = self.turn(png.turn);
-            Ok(OpenedImage { kind: Kind::Png(png), turn })
-        } else if file.starts_with(&[0xff, 0xd8]) {
-            let header = self.with_jpeg(|jpeg| jpeg.header(file, entry_points))?;
-            Ok(OpenedImage { kind: Kind::Jpeg(header), turn: self.turn(header.turn) })
-        } else {
-            Err(Fault::Unknown(advice(file)))
+        match Format::detect(file) {
+            Some(Format::Png) => {
+                let png = safely("PNG", || Png::open(file, self.limits))?;
+                let turn = self.turn(png.turn);
+                Ok(OpenedImage { kind: Kind::Png(png), turn })
+            }
+            Some(Format::Jpeg) => {
+                let header = self.with_jpeg(|jpeg| jpeg.header(file, entry_points))?;
+                Ok(OpenedImage { kind: Kind::Jpeg(header), turn: self.turn(header.turn) })
+            }
+            Some(Format::Raw) | None => Err(Fault::Unknown(advice(file))),
         }
     }
 
@@ -255,21 +258,23 @@ impl Decoder {
             return Ok(part.with_bytes(scratch));
         }
         if turn.is_none() {
-            return Ok(self.decode_file(stored.kind, example, need, channels, scratch)?.with_bytes(scratch));
+            let request = Request::Part(need, example.entry_points);
+            return Ok(self.decode_file(stored.kind, example.encoded, request, channels, scratch)?.with_bytes(scratch));
         }
         let mut pixels = std::mem::take(&mut self.file_pixels);
-        let part = self.decode_file(stored.kind, example, turn.need(need, shown), channels, &mut pixels)?;
+        let request = Request::Part(turn.need(need, shown), example.entry_points);
+        let part = self.decode_file(stored.kind, example.encoded, request, channels, &mut pixels)?;
         let part = turn.apply(part, &pixels, shown, scratch);
         self.file_pixels = pixels;
         Ok(part.with_bytes(scratch))
     }
 
-    /// Decodes the part `need` of a PNG or JPEG file, before any EXIF orientation.
+    /// Decodes a PNG or JPEG file, before any EXIF orientation.
     fn decode_file(
         &mut self,
         kind: Kind<'_>,
-        example: &Example<'_>,
-        need: Need,
+        file: &[u8],
+        request: Request<'_>,
         channels: u32,
         pixels: &mut Vec<u8>,
     ) -> Result<Part, Fault> {
@@ -280,10 +285,10 @@ impl Decoder {
                 safely("PNG", || png.decode(channels, pixels))?;
                 Ok(whole(spec))
             }
-            Kind::Jpeg(header) => {
-                let Example { encoded, entry_points, .. } = *example;
-                self.with_jpeg(|jpeg| jpeg.decode(encoded, entry_points, header, need, channels, pixels))
-            }
+            Kind::Jpeg(header) => self.with_jpeg(|jpeg| match request {
+                Request::Part(need, entry_points) => jpeg.decode(file, entry_points, header, need, channels, pixels),
+                Request::Reduced(reduction) => jpeg.whole(file, header, channels, reduction, pixels),
+            }),
         }
     }
 
@@ -301,38 +306,17 @@ impl Decoder {
         channels: u32,
         pixels: &mut Vec<u8>,
     ) -> Result<(usize, usize), Fault> {
-        let (turn, shown) = (stored.turn, ImageSpec { channels, ..stored.spec() });
+        let (turn, request) = (stored.turn, Request::Reduced(reduction));
         if turn.is_none() {
-            return self.reduced_file(stored.kind, file, reduction, channels, pixels);
+            let Part { rows, columns, .. } = self.decode_file(stored.kind, file, request, channels, pixels)?;
+            return Ok((rows, columns));
         }
         let mut file_pixels = std::mem::take(&mut self.file_pixels);
-        let (rows, columns) = self.reduced_file(stored.kind, file, reduction, channels, &mut file_pixels)?;
-        // This is the whole image, so the position of its first pixel does not matter.
-        let part = Part { rows, columns, origin: (0, 0), reduction: 1 };
-        let spec = turn.spec(ImageSpec::new(rows as u32, columns as u32, shown.channels));
-        let Part { rows, columns, .. } = turn.apply(part, &file_pixels, spec, pixels);
+        let part = self.decode_file(stored.kind, file, request, channels, &mut file_pixels)?;
+        let shown = turn.spec(ImageSpec::new(part.rows as u32, part.columns as u32, channels));
+        let Part { rows, columns, .. } = turn.apply(part, &file_pixels, shown, pixels);
         self.file_pixels = file_pixels;
         Ok((rows, columns))
-    }
-
-    /// Works like [`Decoder::reduced`], before any EXIF orientation.
-    fn reduced_file(
-        &mut self,
-        kind: Kind<'_>,
-        file: &[u8],
-        reduction: u32,
-        channels: u32,
-        pixels: &mut Vec<u8>,
-    ) -> Result<(usize, usize), Fault> {
-        match kind {
-            Kind::Raw(spec, _) => Ok((spec.height as usize, spec.width as usize)),
-            Kind::Png(png) => {
-                let spec = png.spec();
-                safely("PNG", || png.decode(channels, pixels))?;
-                Ok((spec.height as usize, spec.width as usize))
-            }
-            Kind::Jpeg(header) => self.with_jpeg(|jpeg| jpeg.whole(file, header, channels, reduction, pixels)),
-        }
     }
 
     /// Returns `turn`, the orientation in a file's EXIF data, or the identity if this decoder ignores EXIF.

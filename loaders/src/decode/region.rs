@@ -5,7 +5,7 @@ use image::metadata::Orientation;
 use crate::format::example::BoundingBox;
 use crate::spec::{Dtype, ImageSpec};
 
-/// A range of rows and columns of a stored image. The ends are exclusive.
+/// A range of rows and columns, usually of a stored image in pixels. The ends are exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Region {
     pub top: usize,
@@ -24,11 +24,25 @@ pub(crate) struct Need {
     pub shrink: f64,
 }
 
+impl Region {
+    /// Returns a whole image of `height` x `width`.
+    pub fn whole(height: usize, width: usize) -> Self {
+        Self { top: 0, left: 0, bottom: height, right: width }
+    }
+
+    pub fn rows(self) -> usize {
+        self.bottom - self.top
+    }
+
+    pub fn columns(self) -> usize {
+        self.right - self.left
+    }
+}
+
 impl Need {
     /// Returns the whole image at full size.
     pub fn whole(spec: ImageSpec) -> Self {
-        let (bottom, right) = (spec.height as usize, spec.width as usize);
-        Self { region: Region { top: 0, left: 0, bottom, right }, shrink: 1.0 }
+        Self { region: Region::whole(spec.height as usize, spec.width as usize), shrink: 1.0 }
     }
 
     /// Returns the same region without shrinking.

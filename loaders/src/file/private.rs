@@ -1,7 +1,7 @@
 //! Creates a directory that only this user can read and write, below a directory that other users may write to, such as
 //! `/tmp`.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -40,7 +40,8 @@ pub(crate) fn make(folder: &Path) -> Result<(), Error> {
         _ => {}
     }
     let refuse = |problem: String| Err(Error::NotPrivate { dir: folder.to_owned(), problem });
-    let opened = match open(folder) {
+    let without_links = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    let opened = match OpenOptions::new().read(true).custom_flags(without_links).open(folder) {
         Ok(opened) => opened,
         Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR)) => {
             let is_link = fs::symlink_metadata(folder).is_ok_and(|meta| meta.is_symlink());
@@ -60,10 +61,6 @@ pub(crate) fn make(folder: &Path) -> Result<(), Error> {
             meta.mode() & 0o777
         )),
     }
-}
-
-fn open(folder: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(folder)
 }
 
 #[cfg(test)]

@@ -143,10 +143,6 @@ pub fn to_update(path: &Path) -> io::Result<File> {
 }
 
 /// Works like [`to_update`], for a file that only this user can open.
-///
-/// # Errors
-///
-/// Returns the same errors as [`open_own`].
 pub fn to_update_private(path: &Path) -> io::Result<File> {
     open_or_create(path, || open_own(path), create_private)
 }

@@ -2,47 +2,16 @@
 //! by the code for tf.Example, ONNX and TensorBoard's event files.
 
 use std::borrow::Borrow;
-use std::fmt;
 
-use crate::fault::{ExampleFault, Malformed};
-
-/// Why bytes are not a protobuf message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The reason why bytes are not a protobuf message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// A field has this wire type, which is unknown.
+    #[error("a protobuf field has the unknown wire type {0}")]
     WireType(u8),
-    /// A field extends beyond the end of its message.
+    #[error("a protobuf field extends beyond the end of its message")]
     PastEnd,
-    /// The message ends within an integer.
-    CutInteger,
-    /// An integer has more than ten bytes.
+    #[error("a protobuf integer has more than 10 bytes")]
     LongInteger,
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::WireType(wire_type) => write!(f, "a protobuf field has the unknown wire type {wire_type}"),
-            Self::PastEnd | Self::CutInteger => f.write_str("a protobuf field extends beyond the end of its message"),
-            Self::LongInteger => f.write_str("a protobuf integer has more than 10 bytes"),
-        }
-    }
-}
-
-impl From<Damage> for Malformed {
-    fn from(damage: Damage) -> Self {
-        Self(match damage {
-            Damage::WireType(_) => "a field has an unknown wire type",
-            Damage::PastEnd => "a field extends beyond the end of its message",
-            Damage::CutInteger | Damage::LongInteger => "a number is truncated or longer than 10 bytes",
-        })
-    }
-}
-
-impl From<Damage> for ExampleFault {
-    fn from(damage: Damage) -> Self {
-        Self::Malformed(damage.into())
-    }
 }
 
 /// A field's value by its wire type.
@@ -101,7 +70,7 @@ pub fn varint(bytes: &mut &[u8]) -> Result<u64, Damage> {
             return Ok(value);
         }
     }
-    Err(if bytes.len() < 10 { Damage::CutInteger } else { Damage::LongInteger })
+    Err(if bytes.len() < 10 { Damage::PastEnd } else { Damage::LongInteger })
 }
 
 /// Returns the length of a length-delimited field including its tag. The field number must be below 16.

@@ -139,6 +139,7 @@ impl Compression {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::record::RecordWriter;
 
     fn file(payloads: &[&[u8]]) -> Vec<u8> {
         let mut writer = RecordWriter::new(Vec::new());
@@ -216,12 +217,6 @@ mod tests {
             );
         }
     }
-}
-
-#[cfg(test)]
-mod compressed_tests {
-    use super::*;
-    use crate::format::record::RecordWriter;
 
     #[test]
     fn compressed_files_are_told_from_records() {

@@ -143,25 +143,18 @@ impl<O: Order> Order for SubsetOrder<O> {
 }
 
 #[cfg(test)]
-mod chosen_tests {
+mod tests {
     use super::*;
-    use crate::order::EvalOrder;
+    use crate::order::jobs;
+    use std::collections::BTreeMap;
 
     #[test]
     fn only_chosen_samples_come() {
         let ids: Arc<[u64]> = [3, 5, 8, 13, 21].into();
-        let mut order = SubsetOrder::new(EvalOrder::new(5, 2, 0, 1), ids);
-        let mut job = Job::default();
-        let batches: Vec<_> = std::iter::from_fn(|| order.fill(&mut job).then(|| job.ids.clone())).collect();
+        let order = SubsetOrder::new(EvalOrder::new(5, 2, 0, 1), ids);
+        let batches: Vec<_> = jobs(order).into_iter().map(|job| job.ids).collect();
         assert_eq!(batches, [vec![3, 5], vec![8, 13], vec![21]]);
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
 
     /// Returns 61 labels: class 0 three times, class 2 forty times, class 5 seventeen times, and one missing label.
     fn labels() -> Vec<Option<u32>> {
@@ -209,16 +202,6 @@ mod tests {
         assert_ne!(epoch(&balanced, 0), epoch(&Balanced::new(10, &labels()), 0));
         assert_eq!(epoch(&balanced, 3), epoch(&Balanced::new(9, &labels()), 3));
         assert!(Balanced::new(1, &[None, None]).is_empty());
-    }
-}
-
-#[cfg(test)]
-mod eval_tests {
-    use super::*;
-
-    fn jobs(mut order: impl Order) -> Vec<Job> {
-        let mut job = Job::default();
-        std::iter::from_fn(|| order.fill(&mut job).then(|| job.clone())).collect()
     }
 
     #[test]

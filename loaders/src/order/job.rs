@@ -44,17 +44,13 @@ pub trait Order: Send {
 /// Returns the positions of worker `v` among the `b` samples of a step: floor(v*b/V) .. floor((v+1)*b/V), where V is
 /// `workers`.
 pub fn worker_positions(b: usize, v: usize, workers: usize) -> Range<usize> {
-    share(b, v, workers)
+    let cut = |v: usize| (v as u128 * b as u128 / workers as u128) as usize;
+    cut(v)..cut(v + 1)
 }
 
 /// Returns the workers of a rank: floor(r*V/N) .. floor((r+1)*V/N), where r is `rank`, V is `workers` and N is `ranks`.
 pub fn rank_workers(rank: usize, ranks: usize, workers: usize) -> Range<usize> {
-    share(workers, rank, ranks)
-}
-
-fn share(total: usize, part: usize, parts: usize) -> Range<usize> {
-    let cut = |part: usize| (part as u128 * total as u128 / parts as u128) as usize;
-    cut(part)..cut(part + 1)
+    worker_positions(workers, rank, ranks)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::random::{self, ORDER_OP, key, philox_round, philox4x32};
+use crate::random::{self, ORDER_OP, key, philox_round};
 
 const ROUNDS: u32 = 6;
 
@@ -36,14 +36,19 @@ impl Permutation {
         Self { key: key(seed), epoch, domain, n, high_bits: bits.div_ceil(2), low_bits: bits / 2 }
     }
 
+    /// Returns the permutation of another epoch, for the same seed, domain and `n`.
+    pub(super) fn of_epoch(self, epoch: u32) -> Self {
+        Self { epoch, ..self }
+    }
+
     /// Returns the value at position `i`, which must be below `n`.
     pub fn get(&self, i: u64) -> u64 {
         debug_assert!(i < self.n, "position {i} of a permutation of {}", self.n);
-        let mut value = i;
+        let mut value = [i];
         loop {
-            value = self.encrypt(value);
-            if value < self.n {
-                return value;
+            self.encrypt(&mut value);
+            if value[0] < self.n {
+                return value[0];
             }
         }
     }
@@ -65,7 +70,7 @@ impl Permutation {
                     next += 1;
                 }
             }
-            self.encrypt_lanes(&mut values);
+            self.encrypt(&mut values);
             for (value, place) in values.iter().zip(&mut places) {
                 if let Some(at) = place.take_if(|_| *value < self.n) {
                     out[at] = *value;
@@ -75,8 +80,10 @@ impl Permutation {
         }
     }
 
-    /// Works like [`Permutation::encrypt`], for multiple values.
-    fn encrypt_lanes(&self, values: &mut [u64; LANES]) {
+    /// Applies the network to each value. Even rounds xor a function of the low half into the high half, and odd rounds
+    /// the other way round. Each round is its own inverse, so all rounds together are a bijection for any widths of the
+    /// halves.
+    fn encrypt<const N: usize>(&self, values: &mut [u64; N]) {
         let mask = |bits: u32| (1u64 << bits) - 1;
         // A half has at most 32 bits.
         let mut high = values.map(|value| (value >> self.low_bits) as u32);
@@ -85,47 +92,24 @@ impl Permutation {
             let even = round % 2 == 0;
             let (from, to, bits) =
                 if even { (&low, &mut high, self.high_bits) } else { (&high, &mut low, self.low_bits) };
-            let scrambled = self.scramble_lanes(from, round);
-            (0..LANES).for_each(|lane| to[lane] ^= scrambled[lane] & mask(bits) as u32);
+            let scrambled = self.scramble(from, round);
+            (0..N).for_each(|lane| to[lane] ^= scrambled[lane] & mask(bits) as u32);
         }
         *values = std::array::from_fn(|lane| u64::from(high[lane]) << self.low_bits | u64::from(low[lane]));
     }
 
-    /// Works like [`Permutation::scramble`], for multiple halves.
-    fn scramble_lanes(&self, halves: &[u32; LANES], round: u32) -> [u32; LANES] {
+    /// Computes the round function of each half: the first word of a Philox block.
+    fn scramble<const N: usize>(&self, halves: &[u32; N], round: u32) -> [u32; N] {
         let op = u32::from(ORDER_OP) << 16 | round;
-        let (mut x0, mut x1) = (*halves, [self.domain; LANES]);
-        let (mut x2, mut x3) = ([self.epoch; LANES], [op; LANES]);
+        let (mut x0, mut x1) = (*halves, [self.domain; N]);
+        let (mut x2, mut x3) = ([self.epoch; N], [op; N]);
         for round in 0..random::ROUNDS {
-            for lane in 0..LANES {
+            for lane in 0..N {
                 [x0[lane], x1[lane], x2[lane], x3[lane]] =
                     philox_round([x0[lane], x1[lane], x2[lane], x3[lane]], self.key, round);
             }
         }
         x0
-    }
-
-    /// Even rounds xor a function of the low half into the high half, and odd rounds the other way round. Each round is
-    /// its own inverse, so all rounds together are a bijection for any widths of the halves.
-    fn encrypt(&self, value: u64) -> u64 {
-        let mask = |bits: u32| (1u64 << bits) - 1;
-        let mut high = value >> self.low_bits;
-        let mut low = value & mask(self.low_bits);
-        for round in 0..ROUNDS {
-            if round % 2 == 0 {
-                high ^= self.scramble(low, round) & mask(self.high_bits);
-            } else {
-                low ^= self.scramble(high, round) & mask(self.low_bits);
-            }
-        }
-        high << self.low_bits | low
-    }
-
-    fn scramble(&self, half: u64, round: u32) -> u64 {
-        let op = u32::from(ORDER_OP) << 16 | round;
-        // A half has at most 32 bits.
-        let block = philox4x32([half as u32, self.domain, self.epoch, op], self.key);
-        u64::from(block[0])
     }
 }
 

@@ -27,14 +27,16 @@ pub struct TrainOrder {
     step: u64,
     worker: usize,
     mixing: Mixing,
+    /// The permutation of the current epoch. Windows have their own.
+    permutation: Permutation,
     /// Number of consecutive copies of each sample.
     repeats: u32,
 }
 
 #[derive(Debug, Clone)]
 enum Mixing {
-    Full(Permutation),
-    Balanced(Permutation, Arc<Balanced>),
+    Full,
+    Balanced(Arc<Balanced>),
     Window(Windows),
 }
 
@@ -68,7 +70,8 @@ impl TrainOrder {
             step,
             worker: mine.start,
             mine,
-            mixing: Mixing::Full(Permutation::new(seed, epoch, n)),
+            mixing: Mixing::Full,
+            permutation: Permutation::new(seed, epoch, n),
             repeats: 1,
         }
     }
@@ -81,8 +84,9 @@ impl TrainOrder {
     /// Panics if the counts have a different sum, or for windows of 0 shards.
     pub fn shuffled(mut self, shuffle: Shuffle, counts: &[u64]) -> Self {
         assert_eq!(counts.iter().sum::<u64>(), self.n, "samples of all shards");
+        self.permutation = Permutation::new(self.seed, self.epoch, self.n);
         self.mixing = match shuffle {
-            Shuffle::Full => Mixing::Full(Permutation::new(self.seed, self.epoch, self.n)),
+            Shuffle::Full => Mixing::Full,
             Shuffle::Window(k) => {
                 let distribution = Distribution { batch: self.batch, workers: self.workers, mine: self.mine.clone() };
                 Mixing::Window(Windows::new(self.seed, k, counts, distribution, self.epoch..self.epochs))
@@ -98,7 +102,7 @@ impl TrainOrder {
     /// Panics if that order has a different number of draws, or if no sample has a class.
     pub fn balanced(mut self, balanced: Arc<Balanced>) -> Self {
         assert!(balanced.len() == self.n && !balanced.is_empty(), "samples with classes");
-        self.mixing = Mixing::Balanced(Permutation::new(self.seed, self.epoch, self.n), balanced);
+        self.mixing = Mixing::Balanced(balanced);
         self
     }
 
@@ -115,9 +119,9 @@ impl TrainOrder {
             "samples cannot be repeated with windows of shards"
         );
         self.repeats = repeats;
-        if let Mixing::Balanced(permutation, balanced) = &mut self.mixing {
+        if let Mixing::Balanced(balanced) = &mut self.mixing {
             *balanced = Arc::new(balanced.with_draws(self.n.div_ceil(u64::from(repeats))));
-            *permutation = Permutation::new(self.seed, self.epoch, balanced.len());
+            self.permutation = Permutation::new(self.seed, self.epoch, balanced.len());
         }
         self
     }
@@ -126,9 +130,7 @@ impl TrainOrder {
     pub fn steps_per_epoch(&self) -> u64 {
         self.n.div_ceil(self.batch)
     }
-}
 
-impl TrainOrder {
     /// Advances to the next step after the last worker, and to the next epoch after the last step.
     fn advance(&mut self) {
         if self.worker == self.mine.end {
@@ -138,12 +140,9 @@ impl TrainOrder {
         if self.step >= self.steps_per_epoch() && self.epoch < self.epochs {
             self.step = 0;
             self.epoch += 1;
-            match &mut self.mixing {
-                Mixing::Full(permutation) => *permutation = Permutation::new(self.seed, self.epoch, self.n),
-                Mixing::Balanced(permutation, balanced) => {
-                    *permutation = Permutation::new(self.seed, self.epoch, balanced.len());
-                }
-                Mixing::Window(windows) => windows.start_epoch(self.epoch),
+            self.permutation = self.permutation.of_epoch(self.epoch);
+            if let Mixing::Window(windows) = &mut self.mixing {
+                windows.start_epoch(self.epoch);
             }
         }
     }
@@ -167,15 +166,16 @@ impl Order for TrainOrder {
         job.ahead.clear();
         let repeats = u64::from(self.repeats);
         let repeat = |p: usize| ((first + p as u64) % repeats) as u16;
+        let permutation = self.permutation;
         match &mut self.mixing {
-            Mixing::Full(permutation) if repeats == 1 => {
+            Mixing::Full if repeats == 1 => {
                 permutation.extend(first + positions.start as u64..first + positions.end as u64, &mut job.ids);
             }
-            Mixing::Full(permutation) => {
+            Mixing::Full => {
                 job.ids.extend(positions.clone().map(|p| permutation.get((first + p as u64) / repeats)));
                 job.copies.extend(positions.map(repeat));
             }
-            Mixing::Balanced(permutation, balanced) => {
+            Mixing::Balanced(balanced) => {
                 for p in positions {
                     let (turn, id) = balanced.draw(self.epoch, permutation.get((first + p as u64) / repeats));
                     job.ids.push(id);
@@ -233,14 +233,17 @@ impl FromStr for Shuffle {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::order::{jobs, rank_workers};
     use std::collections::BTreeSet;
 
-    use super::*;
-    use crate::order::rank_workers;
-
-    fn jobs(mut order: impl Order) -> Vec<Job> {
-        let mut job = Job::default();
-        std::iter::from_fn(|| order.fill(&mut job).then(|| job.clone())).collect()
+    /// Asserts that any number of ranks together make these jobs of four workers.
+    fn assert_ranks_make(whole: &[Job], order: impl Fn(Range<usize>) -> TrainOrder) {
+        for ranks in 1..=4 {
+            let mut parts: Vec<_> = (0..ranks).flat_map(|rank| jobs(order(rank_workers(rank, ranks, 4)))).collect();
+            parts.sort_by_key(|job| (job.epoch, job.step, job.worker));
+            assert_eq!(parts, whole);
+        }
     }
 
     #[test]
@@ -248,11 +251,7 @@ mod tests {
         let order = |mine| TrainOrder::new(9, 23, 10, 4, mine, (0, 0), 2);
         let whole = jobs(order(0..4));
         assert_eq!(whole.len(), 2 * 3 * 4);
-        for ranks in 1..=4 {
-            let mut parts: Vec<_> = (0..ranks).flat_map(|rank| jobs(order(rank_workers(rank, ranks, 4)))).collect();
-            parts.sort_by_key(|job| (job.epoch, job.step, job.worker));
-            assert_eq!(parts, whole);
-        }
+        assert_ranks_make(&whole, order);
         for epoch in 0..2 {
             let mut ids: Vec<_> =
                 whole.iter().filter(|job| job.epoch == epoch).flat_map(|job| job.ids.clone()).collect();
@@ -270,12 +269,7 @@ mod tests {
         let balanced = Arc::new(Balanced::new(9, &labels));
         let order = |mine, start| TrainOrder::new(9, 23, 10, 4, mine, start, 3).balanced(balanced.clone());
         let whole = jobs(order(0..4, (0, 0)));
-        for ranks in 1..=4 {
-            let mut parts: Vec<_> =
-                (0..ranks).flat_map(|rank| jobs(order(rank_workers(rank, ranks, 4), (0, 0)))).collect();
-            parts.sort_by_key(|job| (job.epoch, job.step, job.worker));
-            assert_eq!(parts, whole);
-        }
+        assert_ranks_make(&whole, |mine| order(mine, (0, 0)));
         assert_eq!(jobs(order(0..4, (1, 1))), whole[16..]);
         // all copies of an image in an epoch have their own random draws
         for epoch in 0..3 {
@@ -345,11 +339,6 @@ mod tests {
         assert_eq!(jobs(TrainOrder::new(1, 0, 4, 1, 0..1, (0, 0), 5)), []);
         assert_eq!(jobs(TrainOrder::new(1, 9, 4, 2, 1..1, (0, 0), 5)), []);
     }
-}
-
-#[cfg(test)]
-mod shuffle_tests {
-    use super::*;
 
     #[test]
     fn words_of_the_recipe() {

@@ -200,7 +200,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::ops::Range;
 
-    use super::super::{Job, Order, Shuffle, TrainOrder, rank_workers};
+    use super::super::{Job, Order, Shuffle, TrainOrder, jobs, rank_workers};
 
     const SEED: u64 = 11;
 
@@ -214,11 +214,6 @@ mod tests {
     ) -> TrainOrder {
         let n = counts.iter().sum();
         TrainOrder::new(SEED, n, batch, workers, mine, start, 3).shuffled(Shuffle::Window(k), counts)
-    }
-
-    fn jobs(mut order: TrainOrder) -> Vec<Job> {
-        let mut job = Job::default();
-        std::iter::from_fn(|| order.fill(&mut job).then(|| job.clone())).collect()
     }
 
     /// Returns the epoch, step, worker and samples of each job, without the shards to read ahead.

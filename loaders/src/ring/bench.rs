@@ -1,13 +1,12 @@
 //! Measures the speed of a loader without a network, and which stage limits it. `trireme bench loader` reports this.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::format::record::masked_crc32c;
 use crate::order::TrainOrder;
 use crate::order::train::Shuffle;
 use crate::ring::batch::PixelFormat;
@@ -180,23 +179,6 @@ fn copy_rate(split: &Split, batch: usize) -> Result<f64, Error> {
     Ok(best)
 }
 
-/// Measures the nanoseconds per record for the checksum of the payload, in a single pass over a split in order.
-pub fn checksum_ns(dir: &Path, split: &str) -> Result<f64, Error> {
-    let split = Dataset::open(dir)?.split(split)?;
-    let (mut spent, mut records, mut copy) = (Duration::ZERO, 0u64, Vec::new());
-    for number in 0..split.shards().len() {
-        let shard = split.shard(number)?;
-        for record in 0..shard.len() {
-            let payload = shard.record(record, &mut copy)?;
-            let start = Instant::now();
-            std::hint::black_box(masked_crc32c(payload));
-            spent += start.elapsed();
-            records += 1;
-        }
-    }
-    Ok(spent.as_nanos() as f64 / records.max(1) as f64)
-}
-
 fn median(rates: &mut [f64]) -> f64 {
     rates.sort_by(f64::total_cmp);
     let middle = rates.len() / 2;
@@ -214,58 +196,32 @@ impl LoaderStats {
     /// Returns one line that says if the loader with `threads` threads was fast enough over `time`, which stage limited
     /// it, and what to try. `local` means that it maps files on this machine, so that copying them would not help.
     pub fn advice(&self, time: Duration, threads: usize, local: bool) -> String {
-        let seconds = Seconds::from_stats(self, time);
-        let busy = seconds.read + seconds.decode + seconds.transform;
-        if seconds.wait < NEGLIGIBLE * seconds.time || self.images == 0 {
-            let share = 100.0 * busy / (seconds.time * threads.max(1) as f64);
+        let Stages { read, decode, transform, .. } = self.stages;
+        let [time, wait, read, decode, transform] = [time, self.wait, read, decode, transform].map(|t| t.as_secs_f64());
+        let (time, busy) = (time.max(1e-9), read + decode + transform);
+        if wait < NEGLIGIBLE * time || self.images == 0 {
+            let share = 100.0 * busy / (time * threads.max(1) as f64);
             return format!("the loader keeps up; its threads were busy {:.0} % of the time", share.min(100.0));
         }
-        let idle = seconds.wait > IDLE * seconds.time;
+        let idle = wait > IDLE * time;
         let rate = |seconds: f64| with_separators(self.images as f64 / seconds.max(1e-9));
         let speed = match idle {
-            true => format!("{} img/s", rate(seconds.time)),
-            false => format!("{} img/s, but {} are needed", rate(seconds.time), rate(seconds.time - seconds.wait)),
+            true => format!("{} img/s", rate(time)),
+            false => format!("{} img/s, but {} are needed", rate(time), rate(time - wait)),
         };
         // Estimates how many threads of this speed would be fast enough. If the consumer has no other work, the
         // required speed is not known.
-        let needed = (busy / (seconds.time - seconds.wait).max(1e-9)).ceil() as usize;
+        let needed = (busy / (time - wait).max(1e-9)).ceil() as usize;
         let threads = match (idle, needed.saturating_sub(threads).max(1)) {
             (true, _) => "more loader threads".to_owned(),
             (false, 1) => "1 more loader thread".to_owned(),
             (false, more) => format!("{more} more loader threads"),
         };
-        let (stage, cure) = seconds.cure(self.bytes, &threads, local);
-        format!("{stage}-bound: {speed}; {cure}")
-    }
-}
-
-/// The times of a loader in seconds.
-struct Seconds {
-    time: f64,
-    wait: f64,
-    read: f64,
-    decode: f64,
-    transform: f64,
-}
-
-impl Seconds {
-    fn from_stats(stats: &LoaderStats, time: Duration) -> Self {
-        let Stages { read, decode, transform, .. } = stats.stages;
-        Self {
-            time: time.as_secs_f64().max(1e-9),
-            wait: stats.wait.as_secs_f64(),
-            read: read.as_secs_f64(),
-            decode: decode.as_secs_f64(),
-            transform: transform.as_secs_f64(),
-        }
-    }
-
-    /// Returns the stage that took longest, and advice for it.
-    fn cure(&self, bytes: u64, threads: &str, local: bool) -> (&'static str, String) {
-        let from_storage = bytes as f64 / self.read.max(1e-9);
-        if self.decode >= self.read && self.decode >= self.transform {
+        let from_storage = self.bytes as f64 / read.max(1e-9);
+        // Advice for the stage that took longest.
+        let (stage, cure) = if decode >= read && decode >= transform {
             ("decode", format!("convert the images with --resize 256 (or --raw), or use {threads}"))
-        } else if self.transform > self.read {
+        } else if transform > read {
             ("transform", format!("use {threads}"))
         } else if from_storage > MEMORY {
             ("read", format!("the records are in memory, and their checksums take the time; use {threads}"))
@@ -273,7 +229,8 @@ impl Seconds {
             let rate = from_storage / 1e6;
             let copy = if local { "" } else { "copy to a local disk with --stage, set shuffle = \"window(8)\", or " };
             ("read", format!("each thread reads {rate:.0} MB/s; {copy}use {threads}"))
-        }
+        };
+        format!("{stage}-bound: {speed}; {cure}")
     }
 }
 
@@ -293,18 +250,13 @@ fn with_separators(rate: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mentions::assert_mentions;
 
     #[test]
     fn medians() {
         assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
     }
-}
-
-#[cfg(test)]
-mod advice_tests {
-    use super::*;
-    use crate::mentions::assert_mentions;
 
     fn stats(images: u64, wait: f64, read: f64, decode: f64, transform: f64) -> LoaderStats {
         let seconds = Duration::from_secs_f64;

@@ -12,7 +12,7 @@ use crate::ring::slot::Slot;
 use crate::ring::stats::Tally;
 use crate::storage::fetch::Fetch;
 use crate::storage::read_plan::HeldShards;
-use crate::transform::{Pipeline, Scratch};
+use crate::transform::Scratch;
 
 /// A thread's state between pieces.
 #[derive(Default)]
@@ -150,21 +150,21 @@ fn make_sample(
     let Piece { memory, fetch, samples, .. } = piece;
     memory.populate(samples.len());
     let start = tally.begin().then(Instant::now);
-    let (number, record) = shared.shards.split().locate(sample.id)?;
+    let split = shared.shards.split();
+    let (number, record) = split.locate(sample.id)?;
     let shard = shared.shards.shard(number, held)?;
     let payload = match fetch {
         Some(fetch) => shard.payload(record, fetch.record(sample.index)?)?,
         None => shard.record(record, copy)?,
     };
-    let (example, label) = shared.shards.split().read(shard, record, payload)?;
-    let split = shared.shards.split();
+    let (example, label) = split.read(shard, record, payload)?;
     let classes = split.multi_label().then(|| split.classes_of(&example)).transpose();
     let classes = classes.map_err(|fault| shard.fault(record, fault))?;
     let targets = split.targets_of(&example).map_err(|fault| shard.fault(record, fault))?;
     let read = start.map(|_| Instant::now());
     scratch.time_decoding(start.is_some());
     let SampleKey { key, epoch, .. } = sample;
-    let pipeline: &Pipeline = &shared.pipeline;
+    let pipeline = &shared.pipeline;
     let made = match shared.format {
         PixelFormat::Bytes(_) => pipeline.run_bytes(&example, key, epoch, scratch, memory.bytes(samples.len())),
         _ => pipeline.run(&example, key, epoch, scratch, memory.values(samples.len())),

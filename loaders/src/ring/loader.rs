@@ -195,11 +195,6 @@ impl Loader {
         self.shared.shards.plan().local
     }
 
-    /// Returns the shape of each image in the batches.
-    pub fn output(&self) -> ImageSpec {
-        self.output
-    }
-
     /// Waits for the next batch. Returns `None` after the last.
     fn await_due(&mut self) -> Result<Option<Slot>, Error> {
         loop {

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use crate::decode::{self, Exif};
 use crate::error::Error;
@@ -263,17 +263,16 @@ impl Split {
     /// With `skip`, the entry of a record without a valid label is `None`. Without `skip`, such a record is an error.
     /// Checksums are verified only for records that are read completely.
     pub fn labels(&self, skip: bool, threads: usize) -> Result<Vec<Option<u32>>, Error> {
-        let (failed, found) = (AtomicBool::new(false), Mutex::new(Vec::new()));
-        let numbers = (0..self.shards().len()).take_while(|_| !failed.load(Ordering::Relaxed));
-        on_threads(threads.min(self.shards().len()), numbers, |number| {
+        let failed = AtomicBool::new(false);
+        let mut parts: Vec<_> = self.shards().iter().map(|_| None).collect();
+        let open = parts.iter_mut().enumerate().take_while(|_| !failed.load(Ordering::Relaxed));
+        on_threads(threads.min(self.shards().len()), open, |(number, part)| {
             let labels = self.labels_of(number, skip);
             failed.fetch_or(labels.is_err(), Ordering::Relaxed);
-            found.lock().unwrap_or_else(PoisonError::into_inner).push((number, labels));
+            *part = Some(labels);
         });
-        let mut parts = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        parts.sort_by_key(|part| part.0);
-        let all: Vec<Vec<Option<u32>>> = parts.into_iter().map(|part| part.1).collect::<Result<_, _>>()?;
-        Ok(all.concat())
+        // After an error, some shards have no result.
+        Ok(parts.into_iter().flatten().collect::<Result<Vec<_>, _>>()?.concat())
     }
 
     fn labels_of(&self, number: usize, skip: bool) -> Result<Vec<Option<u32>>, Error> {

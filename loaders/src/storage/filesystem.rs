@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::process::{Resource, getrlimit};
 
 use crate::file::regular;
 use crate::memory;
@@ -122,11 +123,9 @@ fn options_of(mounts: &str, device: &str) -> Option<String> {
     Some(format!("{},{}", mount.split(' ').nth(5)?, system.split(' ').nth(2)?))
 }
 
-/// Returns the maximum number of files that this process may have open at once.
+/// Returns the maximum number of files that this process may have open at once, or 1024 without a limit.
 pub(crate) fn open_files() -> usize {
-    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(1024)
+    getrlimit(Resource::Nofile).current.map_or(1024, |limit| limit as usize)
 }
 
 /// Distance in bytes between the positions that [`PageCache::holds`] tests.
@@ -183,6 +182,7 @@ mod tests {
         let temporary = FileSystem::of(&std::env::temp_dir()).unwrap();
         assert!(temporary.free > 0, "{temporary:?}");
         assert!(FileSystem::of(Path::new("/no/such/folder")).is_err());
+        assert!(open_files() >= 64);
     }
 
     #[test]
@@ -198,22 +198,6 @@ mod tests {
         assert_eq!(options_of(mounts, "8:2"), None);
         assert!(locks_everywhere(&std::env::temp_dir()));
     }
-}
-
-#[cfg(test)]
-mod limits_tests {
-    use super::*;
-
-    #[test]
-    fn this_machine_answers() {
-        assert!(open_files() >= 64);
-    }
-}
-
-#[cfg(test)]
-mod page_cache_tests {
-    use super::*;
-    use crate::storage::filesystem::FileSystem;
 
     #[test]
     fn a_file_in_memory_is_told_from_one_on_disk() {

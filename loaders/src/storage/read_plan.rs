@@ -77,62 +77,52 @@ impl ReadPlan {
             Io::Mmap => false,
             Io::Read => true,
         };
+        let plan = Self {
+            access: Access::Map,
+            open: options.window(),
+            whole: false,
+            advise: false,
+            loaded: 0,
+            local: false,
+            text: String::new(),
+        };
         let place = if system.remote { "remote" } else { "local" };
         let why = match options.io {
             Io::Auto => format!("{}, {place}", system.name),
             _ => format!("as requested, on {}, {place}", system.name),
         };
         match reads {
-            true => Self::read(sizes, limits, options, &why),
-            false => Self { local: !system.remote, ..Self::map(sizes, limits, options, &why) },
+            true => plan.read(sizes, limits, options.buffer as u64, &why),
+            false => Self { local: !system.remote, ..plan.map(sizes, limits, &why) },
         }
     }
 
-    /// Plans long reads: whole shards if the shards of one window fit into the buffer, otherwise single records.
-    fn read(sizes: ShardSizes, limits: SystemLimits, options: &ReadOptions, why: &str) -> Self {
-        let window = options.window();
-        let loaded = window.map_or(u64::MAX, |open| sizes.largest.saturating_mul(open as u64));
+    /// Plans long reads: whole shards if the shards of one window fit into `buffer` bytes, otherwise single records.
+    fn read(self, sizes: ShardSizes, limits: SystemLimits, buffer: u64, why: &str) -> Self {
+        let loaded = self.open.map_or(u64::MAX, |open| sizes.largest.saturating_mul(open as u64));
         let mib = loaded.div_ceil(1 << 20);
-        if loaded <= options.buffer as u64 {
+        if loaded <= buffer {
             let text = format!("read, whole shards ahead of use, {mib} MiB ({why})");
-            return Self {
-                access: Access::Load,
-                open: window,
-                whole: false,
-                advise: false,
-                loaded,
-                local: false,
-                text,
-            };
+            return Self { access: Access::Load, loaded, text, ..self };
         }
-        let open = Some(window.unwrap_or(limits.files).clamp(16, limits.files.max(16)));
-        let hint = match window {
+        let open = Some(self.open.unwrap_or(limits.files).clamp(16, limits.files.max(16)));
+        let hint = match self.open {
             Some(_) => format!("a window's shards take {mib} MiB, more than the buffer"),
             None => "a window order would make the reads longer".to_owned(),
         };
-        let text = format!("read, record by record ({why}; {hint})");
-        Self { access: Access::Records, open, whole: false, advise: false, loaded: 0, local: false, text }
+        Self { access: Access::Records, open, text: format!("read, record by record ({why}; {hint})"), ..self }
     }
 
     /// Plans mappings, and the read-ahead: a window's shards, the whole split, or each batch's records.
-    fn map(sizes: ShardSizes, limits: SystemLimits, options: &ReadOptions, why: &str) -> Self {
-        let open = options.window();
-        let whole = open.is_none() && sizes.all <= limits.memory / 2;
-        let advise = open.is_none() && !whole;
-        let what = match (open, whole) {
+    fn map(self, sizes: ShardSizes, limits: SystemLimits, why: &str) -> Self {
+        let whole = self.open.is_none() && sizes.all <= limits.memory / 2;
+        let advise = self.open.is_none() && !whole;
+        let what = match (self.open, whole) {
             (Some(_), _) => "shards read ahead",
             (None, true) => "all of it read ahead",
             (None, false) => "larger than memory, each batch's records read ahead",
         };
-        Self {
-            access: Access::Map,
-            open,
-            whole,
-            advise,
-            loaded: 0,
-            local: false,
-            text: format!("mmap, {what} ({why})"),
-        }
+        Self { whole, advise, text: format!("mmap, {what} ({why})"), ..self }
     }
 
     /// Returns true if each thread takes its next job before it fills the current batch.
@@ -326,11 +316,6 @@ mod tests {
         assert_eq!(choose(true, GIB, Io::Mmap, 0).access, Access::Map);
         assert_mentions(&choose(false, GIB, Io::Read, 0).text, &["as requested", "ext4", "local"]);
     }
-}
-
-#[cfg(test)]
-mod io_tests {
-    use super::*;
 
     #[test]
     fn words_of_the_recipe() {

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::error::Error;
+use crate::error::{Error, folder_of};
 use crate::fault::{Fault, RecordFault};
 use crate::file::regular;
 use crate::format::index::parse_index;
@@ -70,7 +70,7 @@ impl Shard {
         };
         let index = index_path(path);
         let text = regular::read_to_string(&index).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => Error::NoIndex { index: index.clone(), dir: folder(path) },
+            io::ErrorKind::NotFound => Error::NoIndex { index: index.clone(), dir: folder_of(path).to_owned() },
             _ => Error::Io { action: "read", path: index.clone(), source },
         })?;
         let offsets = parse_index(&text, length).map_err(|problem| wrong_index(path, problem))?;
@@ -229,24 +229,17 @@ fn is_older(index: &Path, shard: &Path) -> bool {
 /// Finds all records by reading a shard from the start, and verifies every checksum. Returns the (offset, size
 /// including framing) of each record, ready for [`write_index`].
 pub fn scan_index(shard: &Path) -> Result<Vec<(u64, u64)>, Error> {
-    let mapping = Mapping::open("shard", shard)?;
-    let length = mapping.len() as u64;
-    let (mut entries, mut record, mut offset) = (Vec::new(), Vec::new(), 0);
-    while offset < length {
-        let fault = |fault: RecordFault| Error::Record {
+    let bytes = regular::read(shard).map_err(Error::io("read", shard))?;
+    let (mut entries, mut offset) = (Vec::new(), 0);
+    while offset < bytes.len() as u64 {
+        let (_, next) = read_record(&bytes, offset).map_err(|fault| Error::Record {
             path: shard.to_owned(),
             record: entries.len() as u64,
             offset,
             fault: fault.into(),
-        };
-        record.clear();
-        mapping.copy(offset, HEADER.min((length - offset) as usize), &mut record);
-        let size = record_size(&record).map_err(fault)?;
-        record.clear();
-        mapping.copy(offset, size.min(length - offset) as usize, &mut record);
-        read_record(&record, 0).map_err(fault)?;
-        entries.push((offset, size));
-        offset += size;
+        })?;
+        entries.push((offset, next - offset));
+        offset = next;
     }
     Ok(entries)
 }
@@ -257,11 +250,7 @@ fn wrong_index(shard: &Path, mut problem: String) -> Error {
     if is_older(&index, shard) {
         problem.push_str("; it is older than the shard");
     }
-    Error::Index { index, dir: folder(shard), problem }
-}
-
-fn folder(path: &Path) -> PathBuf {
-    path.parent().unwrap_or(Path::new(".")).to_owned()
+    Error::Index { index, dir: folder_of(shard).to_owned(), problem }
 }
 
 fn open(path: &Path) -> Result<File, Error> {

@@ -233,11 +233,6 @@ mod tests {
             assert_eq!(decimal(number, &mut digits), expected.as_bytes());
         }
     }
-}
-
-#[cfg(test)]
-mod table_tests {
-    use super::*;
 
     #[test]
     fn ranges_are_found_while_registered() {

@@ -266,13 +266,10 @@ mod tests {
         let manifest = Manifest {
             version: crate::storage::dataset::VERSION,
             classes: vec!["a".into()],
-            targets: Vec::new(),
-            multi_label: false,
-            label_offset: 0,
-            bands: Default::default(),
             mean: vec![0.0],
             std: vec![1.0],
             splits: [("train".to_string(), split)].into(),
+            ..Manifest::default()
         };
         manifest.write(&from).unwrap();
         from

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use base::text::plural;
+
 use crate::spec::ImageSpec;
 
 /// A transform's name and arguments.
@@ -120,12 +122,15 @@ fn not_a_number(text: &str) -> String {
     format!("expected a number, got \"{}\"", text.escape_debug())
 }
 
+/// Returns the arguments if there are exactly `N`.
+pub(super) fn exactly<const N: usize>(arguments: &[f64]) -> Result<[f64; N], String> {
+    <[f64; N]>::try_from(arguments).map_err(|_| format!("expected {}, got {}", plural(N, "argument"), arguments.len()))
+}
+
 /// Parses the only argument, an integer number of pixels that is at least `least`.
 pub(super) fn one_size(arguments: &[f64], least: u32) -> Result<u32, String> {
-    match arguments {
-        [size] => pixels(*size, least),
-        _ => Err(format!("expected 1 argument, got {}", arguments.len())),
-    }
+    let [size] = exactly(arguments)?;
+    pixels(size, least)
 }
 
 /// Parses an integer number of pixels that is at least `least`.

@@ -168,6 +168,14 @@ impl PlanarShape {
     }
 }
 
+/// Splits an image with three channels into its planes.
+pub(super) fn rgb<T>(values: &mut [T]) -> [&mut [T]; 3] {
+    let plane = values.len() / 3;
+    let (red, rest) = values.split_at_mut(plane);
+    let (green, blue) = rest.split_at_mut(plane);
+    [red, green, blue]
+}
+
 /// Crops each plane to `part`. The result is at the start of `values`, without gaps.
 pub(super) fn crop<T: Copy>(values: &mut [T], shape: PlanarShape, part: Rectangle) {
     let [top, left, height, width] = [part.top, part.left, part.height, part.width].map(|n| n as usize);

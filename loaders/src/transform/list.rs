@@ -108,7 +108,7 @@ impl TransformList {
             transform.restate(&mut statistics);
             if let Some(bands) = transform.selection() {
                 if !transforms.iter().all(|before| before.is_geometric()) {
-                    return Err(fail("it must come before all transforms that change values".to_string().into()));
+                    return Err(fail("it must come before all transforms that change values".into()));
                 }
                 selection = Some(match selection {
                     Some(before) => bands.iter().map(|&band| before[band]).collect(),
@@ -116,11 +116,9 @@ impl TransformList {
                 });
             }
             if dtype == Dtype::U8 && transform.needs_byte_scale() && transforms.iter().any(|before| before.rescales()) {
-                return Err(fail(
-                    "it expects values from 0 to 255, so it must come before normalize, standardize, scale and log1p"
-                        .to_string()
-                        .into(),
-                ));
+                let why =
+                    "it expects values from 0 to 255, so it must come before normalize, standardize, scale and log1p";
+                return Err(fail(why.into()));
             }
             if let Sizes::Equal(spec) = now
                 && (work.is_some() || !transform.is_geometric())
@@ -170,12 +168,12 @@ fn step(
         Sizes::Varied(varied) => ImageSpec::new(0, 0, varied.channels),
     };
     if HEAD_WORDS.contains(&text.trim()) {
-        return Err("it must come before the transforms, at the start of the list".to_string().into());
+        return Err("it must come before the transforms, at the start of the list".into());
     }
     let transform = ops::parse(text, Context { input, statistics })?;
     if transform.resizes() && !first {
         let why = "it resizes, so it must be the first in the list (only select_bands may come before it)";
-        return Err(why.to_string().into());
+        return Err(why.into());
     }
     let output = match now {
         Sizes::Equal(spec) if transform.varies() => {
@@ -236,7 +234,6 @@ fn size(word: &str, from: u32, to: u32) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::ops;
 
     fn of(list: &[&str], from: u32, to: u32) -> Result<Vec<String>, String> {
         scaled(&list.iter().map(ToString::to_string).collect::<Vec<_>>(), from, to)

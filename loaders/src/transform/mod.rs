@@ -23,13 +23,11 @@ mod statistics;
 mod testing;
 
 pub use call::canonical;
-pub use canvas::{Canvas, Scratch};
+pub use canvas::Scratch;
 pub use geometry::CropRect;
 pub use list::{FAST_DECODE, HEAD_WORDS, IGNORE_EXIF, RGB, exif_of, scaled};
-pub use op::{Sizes, Transform, Varied};
 pub use ops::selected_bands;
 pub use pipeline::{Conversion, Pipeline};
-pub use statistics::Statistics;
 
 /// Returns the names of all transforms and of the words that may come before them in a list.
 pub fn names() -> Vec<&'static str> {

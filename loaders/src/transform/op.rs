@@ -9,9 +9,8 @@ use crate::transform::call::{self, Arguments};
 use crate::transform::canvas::Canvas;
 use crate::transform::statistics::Statistics;
 
-/// One step of a pipeline, from image to image. `Display` writes it with all arguments, so that the text can be parsed
-/// again without the data set.
-pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
+/// One step of a pipeline, from image to image.
+pub trait Transform: fmt::Debug + Send + Sync {
     /// Returns the shape of the result for images of shape `input`, or why they cannot be used. By default the shape
     /// does not change.
     fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
@@ -36,8 +35,9 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
 
     /// Returns true if the transform only chooses which part of the image goes where and in which size. At the start of
     /// a list, such transforms are applied before the image is decoded, and need no pass over the pixels of their own.
+    /// Every transform that resizes is one of them.
     fn is_geometric(&self) -> bool {
-        false
+        self.resizes()
     }
 
     /// Returns true if the transform may mirror top and bottom.
@@ -90,6 +90,9 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
 
     /// Changes the image. All randomness comes from `draws`.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws);
+
+    /// Returns the transform with all arguments, as text that can be parsed again without the data set.
+    fn text(&self) -> String;
 }
 
 /// The known properties of images while their sizes vary.
@@ -150,9 +153,9 @@ pub enum Misfit {
     Other(String),
 }
 
-impl From<String> for Misfit {
-    fn from(problem: String) -> Self {
-        Self::Other(problem)
+impl<T: Into<String>> From<T> for Misfit {
+    fn from(problem: T) -> Self {
+        Self::Other(problem.into())
     }
 }
 

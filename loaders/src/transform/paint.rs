@@ -7,12 +7,12 @@
 use std::arch::x86_64::*;
 
 use crate::decode::Decoded;
-use crate::transform::geometry::{Geometry, Resize, VisiblePart};
-use crate::transform::resample::{AxisRequest, Mirror, Planes, Resampler, Rows, Span};
+use crate::transform::geometry::{Geometry, Resize, VisiblePart, Window, rgb};
+use crate::transform::resample::{AxisRequest, Mirror, Planes, Resampler, ResizeRequest, Rows, Span};
 
 /// The position of an image's visible rows in planes of `height` x `width`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Area {
+struct Area {
     pub height: usize,
     pub width: usize,
     /// Number of padding rows above the image.
@@ -48,7 +48,7 @@ impl Area {
 }
 
 /// The position of an image row in the planes.
-pub(super) struct Row {
+struct Row {
     pub start: usize,
     pub width: usize,
     pub plane: usize,
@@ -72,8 +72,7 @@ impl Row {
         let table = |channel: usize| &scales[channel % scales.len()].table;
         let [red_table, green_table, blue_table] = [0, 1, 2].map(table);
         let (pixels, _) = pixels.as_chunks::<3>();
-        let (red, rest) = values.split_at_mut(self.plane);
-        let (green, blue) = rest.split_at_mut(self.plane);
+        let [red, green, blue] = rgb(&mut values[..3 * self.plane]);
         let red = self.part(red, pixels.len(), red_table[0]);
         let green = self.part(green, pixels.len(), green_table[0]);
         let blue = self.part(blue, pixels.len(), blue_table[0]);
@@ -284,46 +283,36 @@ pub(super) fn paint_resized(
     for (pair, scale) in pairs.iter_mut().zip(scales) {
         *pair = (scale.factor, scale.offset);
     }
-    let Decoded { bytes, columns, origin, reduction, .. } = *image;
-    let Resize { region, height: full_height, width: full_width, filter } = resize;
-    resampler.run(
-        Rows { bytes, stride: columns * channels, channels, origin },
-        AxisRequest {
+    let request = resize_request(geometry, resize, &seen, image);
+    resampler.run(request, &pairs[..scales.len()], &mut Planes { values, height, width });
+}
+
+/// Describes how to resize an image to its visible part.
+pub(super) fn resize_request<'a>(
+    geometry: &Geometry,
+    resize: Resize,
+    seen: &VisiblePart,
+    image: &Decoded<'a>,
+) -> ResizeRequest<'a> {
+    let Geometry { channels, flipped, flipped_vertically, .. } = *geometry;
+    let Resize { region, filter, .. } = resize;
+    let Decoded { bytes, columns, origin, reduction, dtype } = *image;
+    let Window { top, left, bottom, right } = seen.window;
+    ResizeRequest {
+        source: Rows { bytes, stride: columns * channels * dtype.bytes(), channels, origin },
+        rows: AxisRequest {
             span: Span::reduced(region.top, region.bottom, reduction, filter),
-            outputs: full_height as usize,
-            wanted: (seen.window.top as usize, seen.window.bottom as usize),
+            outputs: resize.height as usize,
+            wanted: (top as usize, bottom as usize),
             to: seen.above,
         },
-        AxisRequest {
+        columns: AxisRequest {
             span: Span::reduced(region.left, region.right, reduction, filter),
-            outputs: full_width as usize,
-            wanted: (seen.window.left as usize, seen.window.right as usize),
+            outputs: resize.width as usize,
+            wanted: (left as usize, right as usize),
             to: seen.ahead,
         },
-        Mirror { rows: geometry.flipped_vertically, columns: geometry.flipped },
-        &pairs[..scales.len()],
-        &mut Planes { values, height, width },
-    );
-}
-
-/// Splits an image with three channels into its planes.
-pub(super) fn rgb(values: &mut [f32]) -> [&mut [f32]; 3] {
-    let plane = values.len() / 3;
-    let (red, rest) = values.split_at_mut(plane);
-    let (green, blue) = rest.split_at_mut(plane);
-    [red, green, blue]
-}
-
-#[cfg(test)]
-mod scale_tests {
-    use super::*;
-
-    #[test]
-    fn other_tables_are_not_taken_for_lines() {
-        let mut table = IDENTITY[0].table;
-        assert!(Scale::new(table, 1.0, 0.0).exact.is_some());
-        table[200] += 1.0;
-        assert!(Scale::new(table, 1.0, 0.0).exact.is_none());
+        mirror: Mirror { rows: flipped_vertically, columns: flipped },
     }
 }
 
@@ -340,10 +329,10 @@ const STEP: usize = 4;
 const LOAD: usize = 16;
 
 /// Minimum number of pixels in a row for [`paint_plane`].
-pub(super) const FEWEST: usize = LOAD.div_ceil(3);
+const FEWEST: usize = LOAD.div_ceil(3);
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pixels<'a> {
+struct Pixels<'a> {
     /// The bytes from the first pixel of the first row to the last pixel of the last row.
     pub bytes: &'a [u8],
     /// Distance between rows in bytes.
@@ -355,7 +344,7 @@ pub(super) struct Pixels<'a> {
 }
 
 /// Returns true if this CPU supports [`paint_plane`].
-pub(super) fn is_supported() -> bool {
+fn is_supported() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("avx2");
     #[cfg(not(target_arch = "x86_64"))]
@@ -363,7 +352,7 @@ pub(super) fn is_supported() -> bool {
 }
 
 /// The destination of a channel: rows that are `width` values apart. The gaps between them are filled with `padding`.
-pub(super) struct Target<'a> {
+struct Target<'a> {
     /// The part of a plane from the first value that is written to the last.
     pub values: &'a mut [f32],
     pub width: usize,
@@ -376,7 +365,7 @@ pub(super) struct Target<'a> {
 ///
 /// Panics if `channel` is above 2, if `pixels.columns` is less than [`FEWEST`] or greater than the target's width, if
 /// the numbers of rows do not match, or if the CPU is not [supported](is_supported).
-pub(super) fn paint_plane(pixels: Pixels<'_>, channel: usize, scale: Exact, target: Target<'_>) {
+fn paint_plane(pixels: Pixels<'_>, channel: usize, scale: Exact, target: Target<'_>) {
     assert!(is_supported());
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the assertion above guarantees that the CPU has AVX2.
@@ -516,8 +505,15 @@ mod tests {
     use super::*;
     use crate::random::Draws;
     use crate::spec::{Dtype, ImageSpec};
-    use crate::transform::geometry::Window;
     use crate::transform::paint_values::paint_values as paint_any_dtype;
+
+    #[test]
+    fn other_tables_are_not_taken_for_lines() {
+        let mut table = IDENTITY[0].table;
+        assert!(Scale::new(table, 1.0, 0.0).exact.is_some());
+        table[200] += 1.0;
+        assert!(Scale::new(table, 1.0, 0.0).exact.is_none());
+    }
 
     /// Every window of an image, also beyond its borders and mirrored, contains the values that plain loops find.
     #[test]

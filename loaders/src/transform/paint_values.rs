@@ -7,8 +7,8 @@ use crate::channels::deinterleave;
 use crate::decode::Decoded;
 use crate::spec::Dtype;
 use crate::transform::geometry::{Geometry, Resize};
-use crate::transform::paint::pixels;
-use crate::transform::resample::{AxisRequest, Mirror, Planes, Resampler, Rows, Span};
+use crate::transform::paint::{pixels, resize_request};
+use crate::transform::resample::{Planes, Resampler};
 
 /// Writes the visible window of an image as planar floats. Maps each value with the function that `of` returns for its
 /// channel. Padding pixels are 0 and are mapped too. `work` is working memory for resizing and for a row.
@@ -98,33 +98,16 @@ impl Painter<'_> {
         resampler: &mut Resampler,
         values: &mut [f32],
     ) {
-        let Geometry { channels, window, flipped, flipped_vertically, .. } = *self.geometry;
+        let Geometry { channels, window, .. } = *self.geometry;
         let (height, width, seen) = (window.height(), window.width(), self.geometry.visible_part());
         let values = &mut values[..channels * height * width];
         if seen.is_none_or(|seen| seen.window != window) {
             values.fill(0.0);
         }
         if let Some(seen) = seen {
-            let Decoded { bytes, columns, origin, reduction, dtype } = *self.image;
-            let Resize { region, filter, .. } = resize;
-            resampler.run_values(
-                Rows { bytes, stride: columns * channels * N, channels, origin },
-                AxisRequest {
-                    span: Span::reduced(region.top, region.bottom, reduction, filter),
-                    outputs: resize.height as usize,
-                    wanted: (seen.window.top as usize, seen.window.bottom as usize),
-                    to: seen.above,
-                },
-                AxisRequest {
-                    span: Span::reduced(region.left, region.right, reduction, filter),
-                    outputs: resize.width as usize,
-                    wanted: (seen.window.left as usize, seen.window.right as usize),
-                    to: seen.ahead,
-                },
-                Mirror { rows: flipped_vertically, columns: flipped },
-                (read, dtype == Dtype::U8),
-                &mut Planes { values, height, width },
-            );
+            let request = resize_request(self.geometry, resize, &seen, self.image);
+            let clamped = self.image.dtype == Dtype::U8;
+            resampler.run_values(request, (read, clamped), &mut Planes { values, height, width });
         }
         for (channel, plane) in values.chunks_exact_mut((height * width).max(1)).enumerate() {
             let function = of(channel);

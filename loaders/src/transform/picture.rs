@@ -32,22 +32,7 @@ pub fn transform(
     let mut scratch = Scratch::new(limits);
     let (done, resized_from) = match pipeline.input() {
         Images::Varied { .. } => {
-            let (format, text, filename) = (Format::Jpeg, "", "");
-            let example = Example {
-                encoded: &file,
-                format,
-                height: 0,
-                width: 0,
-                channels: 0,
-                dtype: Default::default(),
-                label: 0,
-                text,
-                filename,
-                boxes: Default::default(),
-                entry_points: &[],
-                labels: Default::default(),
-                targets: Default::default(),
-            };
+            let example = Example::from_file(&file, Format::Jpeg);
             (pipeline.run(&example, 0, 0, &mut scratch, out), None)
         }
         Images::Fixed(spec) => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::decode::Exif;
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::format::example::{Example, Format};
+use crate::format::example::Example;
 use crate::format::manifest::Manifest;
 use crate::memory;
 use crate::mix::{BatchKey, Mix, MixSettings};
@@ -84,7 +84,7 @@ impl Pipeline {
     /// Returns the transforms with all arguments, including those that came from a data set. The resulting list builds
     /// the same pipeline without that data set.
     pub fn ops(&self) -> Vec<String> {
-        self.list.head.words().chain(self.list.transforms.iter().map(ToString::to_string)).collect()
+        self.list.head.words().chain(self.list.transforms.iter().map(|transform| transform.text())).collect()
     }
 
     /// Decodes an example and transforms it into `out`, which has the shape (C, H, W) of `output()`. `id` and `epoch`
@@ -127,24 +127,7 @@ impl Pipeline {
         scratch: &mut Scratch,
         out: &mut [f32],
     ) -> Result<(), Fault> {
-        let ImageSpec { height, width, channels } = spec;
-        let (format, text, filename) = (Format::Raw, "", "");
-        let example = Example {
-            encoded: pixels,
-            format,
-            height,
-            width,
-            channels,
-            dtype: Default::default(),
-            label: 0,
-            text,
-            filename,
-            boxes: Default::default(),
-            entry_points: &[],
-            labels: Default::default(),
-            targets: Default::default(),
-        };
-        self.run(&example, id, epoch, scratch, out)
+        self.run(&Example::from_raw(pixels, spec), id, epoch, scratch, out)
     }
 
     /// Works like [`Pipeline::run`], but stops before the first transform that is not geometric and does not keep
@@ -207,7 +190,7 @@ impl Pipeline {
         let seen = ImageSpec { channels: selection.as_ref().map_or(spec.channels, |bands| bands.len() as u32), ..spec };
         let mut canvas = Canvas::new(seen, values, work);
         canvas.set_boxes(example.boxes, stored.turn());
-        self.apply_geometry(&mut canvas, id, epoch);
+        self.apply_range(&mut canvas, 0..self.list.geometric, id, epoch);
         let need = if self.list.head.fast_decode { canvas.need() } else { canvas.need().in_full() };
         let decoded = decoder.decode(stored, example, need, spec.channels, pixels)?;
         canvas.load(match selection {
@@ -217,15 +200,6 @@ impl Pipeline {
         clock.decoded();
         finish(&mut canvas);
         Ok(())
-    }
-
-    pub(super) fn list(&self) -> &TransformList {
-        &self.list
-    }
-
-    /// Applies the geometric transforms at the start of the list.
-    pub(super) fn apply_geometry(&self, canvas: &mut Canvas<'_>, id: u64, epoch: u32) {
-        self.apply_range(canvas, 0..self.list.geometric, id, epoch);
     }
 
     fn apply_range(&self, canvas: &mut Canvas<'_>, range: Range<usize>, id: u64, epoch: u32) {
@@ -258,7 +232,7 @@ impl Pipeline {
             return None;
         }
         let channels = self.output().channels as usize;
-        match &self.list().transforms[self.list().bytes..] {
+        match &self.list.transforms[self.list.bytes..] {
             [] => Some(vec![IDENTITY[0].table; channels]),
             [last] => last.tables(channels),
             _ => None,
@@ -268,7 +242,7 @@ impl Pipeline {
     /// Returns how to convert the values from [`Pipeline::run_bytes`] to floats. Returns `None` if the list does more than
     /// that after its geometric transforms and transforms that keep bytes, or if it resizes values that are not bytes.
     pub fn conversion(&self) -> Option<Conversion> {
-        let list = self.list();
+        let list = &self.list;
         if self.dtype() == Dtype::U8 {
             return self.tables().map(Conversion::Tables);
         }
@@ -289,44 +263,38 @@ impl Pipeline {
         if self.conversion().is_some() {
             return Ok(());
         }
-        if self.dtype() != Dtype::U8 {
-            let transforms = &self.list().transforms;
-            let changes = |transform: &dyn Transform| !transform.is_geometric() || transform.resizes();
-            let first = transforms.iter().take_while(|transform| !changes(transform.as_ref())).count();
-            let (index, problem) = match transforms[first].mean_and_deviation(1) {
-                Some(_) => {
-                    (first + 1, "follows normalize; if batches contain stored values, that must be the last transform")
-                }
-                None => (
-                    first,
-                    "makes floats; if batches contain stored values, only normalize may do so, at the end of the list",
-                ),
-            };
-            let text = transforms[index].to_string();
-            return Err(Error::Transform { index, text, problem: problem.into(), is_about_sizes: false });
-        }
-        let (mut index, mut problem) = (
-            self.list().bytes,
-            "turns bytes into floats; if batches contain bytes, only normalize may do so, at the end of the list",
-        );
-        if self.list().transforms[index].tables(self.output().channels as usize).is_some() {
-            (index, problem) = (
-                index + 1,
+        let transforms = &self.list.transforms;
+        let (first, normalizes, makes, follows) = if self.dtype() == Dtype::U8 {
+            let first = self.list.bytes;
+            (
+                first,
+                transforms[first].tables(self.output().channels as usize).is_some(),
+                "turns bytes into floats; if batches contain bytes, only normalize may do so, at the end of the list",
                 "follows a transform that turns bytes into floats; if batches contain bytes, that must be the last transform",
-            );
-        }
-        let text = self.list().transforms[index].to_string();
+            )
+        } else {
+            let keeps = |transform: &dyn Transform| transform.is_geometric() && !transform.resizes();
+            let first = transforms.iter().take_while(|transform| keeps(transform.as_ref())).count();
+            (
+                first,
+                transforms[first].mean_and_deviation(1).is_some(),
+                "makes floats; if batches contain stored values, only normalize may do so, at the end of the list",
+                "follows normalize; if batches contain stored values, that must be the last transform",
+            )
+        };
+        let (index, problem) = if normalizes { (first + 1, follows) } else { (first, makes) };
+        let text = transforms[index].text();
         Err(Error::Transform { index, text, problem: problem.into(), is_about_sizes: false })
     }
 
     /// Returns true if [`Pipeline::crop_rect`] and [`Pipeline::tables`] describe everything that the list does to images of
     /// a fixed shape: it does not resize, mirror top and bottom, pad after another transform, change bytes or select bands.
     pub fn only_crops(&self) -> bool {
-        let mut geometry = self.list().geometry().iter().enumerate();
+        let mut geometry = self.list.geometry().iter().enumerate();
         let simple = geometry.all(|(i, transform)| {
             !transform.resizes() && !transform.flips_vertically() && (i == 0 || !transform.pads())
         });
-        let simple = simple && self.list().bytes == self.list().geometric && self.list().selection.is_none();
+        let simple = simple && self.list.bytes == self.list.geometric && self.list.selection.is_none();
         simple && matches!(self.input(), Images::Fixed(_)) && self.tables().is_some()
     }
 
@@ -335,7 +303,7 @@ impl Pipeline {
     pub fn crop_rect(&self, spec: ImageSpec, picture: u32, key: u64, epoch: u32) -> CropRect {
         let (mut values, mut work) = ([], Work::default());
         let mut canvas = Canvas::new(spec, &mut values, &mut work);
-        self.apply_geometry(&mut canvas, key, epoch);
+        self.apply_range(&mut canvas, 0..self.list.geometric, key, epoch);
         canvas.crop_rect(picture)
     }
 }
@@ -359,9 +327,9 @@ mod tests {
         let p = pipeline(&["random_crop(5)", "flip", "center_crop(3)", "normalize"], GREY).unwrap();
         assert_eq!((p.input(), p.output()), (Images::Fixed(GREY), ImageSpec::new(3, 3, 1)));
         assert_eq!(p.ops(), ["random_crop(5)", "flip", "center_crop(3)", "normalize(0.5, 0.25)"]);
-        let again: Vec<_> = p.ops();
-        let again: Vec<_> = again.iter().map(String::as_str).collect();
-        assert_eq!(pipeline(&again, GREY).unwrap().ops(), p.ops());
+        let written = p.ops();
+        let again: Vec<_> = written.iter().map(String::as_str).collect();
+        assert_eq!(pipeline(&again, GREY).unwrap().ops(), written);
     }
 
     #[test]
@@ -479,9 +447,6 @@ mod tests {
 #[cfg(test)]
 mod device_tests {
     use super::*;
-    use crate::format::example::{Example, Format};
-    use crate::random::Draws;
-    use crate::transform::canvas::Scratch;
 
     const SPEC: ImageSpec = ImageSpec::new(7, 5, 3);
 
@@ -523,23 +488,8 @@ mod device_tests {
             for id in 0..60 {
                 let mut values = vec![f32::NAN; out.values()];
                 pipeline.apply(&pixels, SPEC, id, 2, &mut scratch, &mut values).unwrap();
-                let ImageSpec { height, width, channels } = SPEC;
-                let (format, text, filename) = (Format::Raw, "", "");
-                let example = Example {
-                    encoded: &pixels,
-                    format,
-                    height,
-                    width,
-                    channels,
-                    dtype: Default::default(),
-                    label: 0,
-                    text,
-                    filename,
-                    boxes: Default::default(),
-                    entry_points: &[],
-                    labels: Default::default(),
-                    targets: Default::default(),
-                };
+                let ImageSpec { height, width, .. } = SPEC;
+                let example = Example::from_raw(&pixels, SPEC);
                 let mut bytes = vec![0x55; out.values()];
                 pipeline.run_bytes(&example, id, 2, &mut scratch, &mut bytes).unwrap();
                 let row = out.width as usize;
@@ -564,23 +514,7 @@ mod device_tests {
         let (mut scratch, mut values, mut bytes) = (Scratch::default(), vec![0.0; 48], vec![0; 48]);
         let plain = pipeline(&["random_resized_crop(4)", "flip"]);
         plain.apply(&pixels, SPEC, 5, 0, &mut scratch, &mut values).unwrap();
-        let (format, text, filename) = (Format::Raw, "", "");
-        let example = Example {
-            encoded: &pixels,
-            format,
-            height: 7,
-            width: 5,
-            channels: 3,
-            dtype: Default::default(),
-            label: 0,
-            text,
-            filename,
-            boxes: Default::default(),
-            entry_points: &[],
-            labels: Default::default(),
-            targets: Default::default(),
-        };
-        resized.run_bytes(&example, 5, 0, &mut scratch, &mut bytes).unwrap();
+        resized.run_bytes(&Example::from_raw(&pixels, SPEC), 5, 0, &mut scratch, &mut bytes).unwrap();
         for (i, value) in values.iter().enumerate() {
             let byte = bytes[i % 16 * 3 + i / 16];
             assert!((f32::from(byte) - value).abs() <= 0.5, "{value} became {byte}");

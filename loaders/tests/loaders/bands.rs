@@ -1,7 +1,7 @@
 //! Tests images with any band count and with 16-bit or float values. Compares results with plain loops and with
 //! torchvision's results for float tensors. Also tests that transforms and records that do not fit are refused.
 
-use loaders::example::{self, Example, Format};
+use loaders::example::{self, Example};
 use loaders::transform::{Scratch, selected_bands};
 use loaders::{
     Bands, Conversion, Draws, Dtype, EvalOrder, Fault, ImageSpec, Images, LabelKind, Loader, Manifest, Options,
@@ -48,8 +48,7 @@ fn manifest(dtype: Dtype, channels: u32) -> Manifest {
         min: numbers(|_| 0.0),
         max: numbers(|c| f64::from(2550 + 255 * c)),
         percentiles: percentiles.map(|(percent, values)| (percent.to_string(), values)).into(),
-        nodata: None,
-        reading: None,
+        ..Bands::default()
     };
     let version = Manifest::version_for(LabelKind::OneClass, &bands);
     let (mean, std) = (numbers(|c| f64::from(100 * c)), numbers(|c| f64::from(1 + c)));
@@ -62,21 +61,7 @@ fn pipeline(ops: &[&str], dtype: Dtype, spec: ImageSpec) -> Result<Pipeline, Str
 }
 
 fn record(encoded: &[u8], dtype: Dtype, spec: ImageSpec) -> Example<'_> {
-    Example {
-        encoded,
-        format: Format::Raw,
-        height: spec.height,
-        width: spec.width,
-        channels: spec.channels,
-        dtype,
-        label: 0,
-        text: "",
-        filename: "",
-        boxes: Default::default(),
-        entry_points: &[],
-        labels: Default::default(),
-        targets: Default::default(),
-    }
+    Example { dtype, ..Example::from_raw(encoded, spec) }
 }
 
 /// Returns the planar result for these interleaved values.

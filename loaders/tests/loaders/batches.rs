@@ -2,13 +2,12 @@
 //! errors, panics and early ends never hang.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use loaders::order::{Order, rank_workers};
 use loaders::record::RecordFault;
 use loaders::{
-    Dataset, Dtype, Error, EvalOrder, Fault, ImageSpec, Io, Job, Loader, MixSettings, Options, PixelFormat, TrainOrder,
+    Dtype, Error, EvalOrder, Fault, ImageSpec, Io, Job, Loader, MixSettings, Options, PixelFormat, TrainOrder,
 };
 
 use crate::common::{self, SPEC, TestData, assert_mentions, edit, label, pixels, record_fault, transform_problem};
@@ -20,8 +19,7 @@ type BatchesSeen = BTreeMap<(u32, u64, usize), (Vec<u32>, Vec<u64>, Vec<u32>)>;
 
 fn load_batches(data: &TestData, order: impl Order + 'static, threads: usize, seen: &mut BatchesSeen) {
     let options = Options { threads, ..Options::default() };
-    let pipeline = data.pipeline(OPS, SPEC);
-    let mut loader = Loader::start(data.shared(), pipeline, Box::new(order), options).unwrap();
+    let mut loader = data.loader(OPS, SPEC, order, options);
     let mut last = None;
     while let Some(batch) = loader.next().unwrap() {
         let at = (batch.epoch(), batch.step(), batch.worker());
@@ -53,19 +51,15 @@ fn threads_and_ranks_change_nothing() {
         }
         assert!(together == one, "{ranks} ranks");
     }
-    for epoch in 0..2 {
+    let epochs = [0, 1].map(|epoch| -> Vec<u64> {
         let of_epoch = one.iter().filter(|((e, ..), _)| *e == epoch);
-        let mut ids: Vec<_> = of_epoch.flat_map(|(_, (_, ids, _))| ids.clone()).collect();
+        of_epoch.flat_map(|(_, (_, ids, _))| ids.clone()).collect()
+    });
+    assert_ne!(epochs[0], epochs[1], "each epoch has its own order");
+    for mut ids in epochs {
         ids.sort();
         assert_eq!(ids, (0..101).collect::<Vec<_>>());
     }
-    let epochs: Vec<Vec<u64>> = (0..2)
-        .map(|epoch| {
-            let of_epoch = one.iter().filter(|((e, ..), _)| *e == epoch);
-            of_epoch.flat_map(|(_, (_, ids, _))| ids.clone()).collect()
-        })
-        .collect();
-    assert_ne!(epochs[0], epochs[1], "each epoch has its own order");
 }
 
 /// Floats are mixed and bytes are not, but both have the same mixing parameters. A batch with one image is not mixed.
@@ -123,9 +117,7 @@ fn labels_are_read_without_images() {
 #[test]
 fn labels_and_pixels_match_the_ids() {
     let data = TestData::noise(50, 4, SPEC);
-    let pipeline = data.pipeline(&[], SPEC);
-    let order = EvalOrder::new(50, 16, 0, 1);
-    let mut loader = Loader::start(data.shared(), pipeline, Box::new(order), Options::default()).unwrap();
+    let mut loader = data.loader(&[], SPEC, EvalOrder::new(50, 16, 0, 1), Options::default());
     let mut next = 0;
     while let Some(batch) = loader.next().unwrap() {
         for (i, (&id, &got)) in batch.ids().iter().zip(batch.labels()).enumerate() {
@@ -181,9 +173,7 @@ fn a_panic_of_a_thread_is_an_error_of_the_consumer() {
     let data = TestData::noise(20, 2, SPEC);
     for threads in [1, 3] {
         let options = Options { threads, ..Options::default() };
-        let order = Box::new(Panics { n: 10, at: 0 });
-        let pipeline = data.pipeline(OPS, SPEC);
-        let mut loader = Loader::start(data.shared(), pipeline, order, options).unwrap();
+        let mut loader = data.loader(OPS, SPEC, Panics { n: 10, at: 0 }, options);
         let error = loop {
             match loader.next() {
                 Ok(batch) => assert!(batch.is_some(), "the loader ended without an error"),
@@ -206,9 +196,7 @@ fn an_error_comes_in_its_turn() {
     });
     for threads in [1, 2, 4] {
         let options = Options { threads, ..Options::default() };
-        let order = Box::new(EvalOrder::new(40, 4, 0, 1));
-        let pipeline = data.pipeline(OPS, SPEC);
-        let mut loader = Loader::start(data.shared(), pipeline, order, options).unwrap();
+        let mut loader = data.loader(OPS, SPEC, EvalOrder::new(40, 4, 0, 1), options);
         for step in 0..6 {
             assert_eq!(loader.next().unwrap().unwrap().step(), step);
         }
@@ -224,7 +212,7 @@ fn an_error_comes_in_its_turn() {
 #[test]
 fn a_shard_that_is_gone_ends_the_batch_that_needs_it() {
     let data = TestData::noise(40, 10, SPEC);
-    let split = Arc::new(Dataset::open(&data.dir).unwrap().split_lazily("train").unwrap());
+    let split = data.lazy();
     std::fs::remove_file(data.shard(3)).unwrap();
     let options = Options { io: Io::Read, ..Options::default() };
     let order = Box::new(EvalOrder::new(40, 4, 0, 1));
@@ -242,8 +230,7 @@ fn ready_is_what_is_due() {
     let data = TestData::noise(400, 2, SPEC);
     for threads in [1, 4] {
         let options = Options { threads, slots: 8, ..Options::default() };
-        let order = Box::new(EvalOrder::new(400, 2, 0, 1));
-        let mut loader = Loader::start(data.shared(), data.pipeline(OPS, SPEC), order, options).unwrap();
+        let mut loader = data.loader(OPS, SPEC, EvalOrder::new(400, 2, 0, 1), options);
         let (mut waited, mut steps_ready) = (loader.stats().wait, 0);
         loop {
             std::thread::sleep(Duration::from_micros(200));
@@ -264,9 +251,7 @@ fn ready_is_what_is_due() {
 fn a_slow_consumer_stops_the_threads_and_a_greedy_one_is_told() {
     let data = TestData::noise(60, 2, SPEC);
     let options = Options { threads: 2, slots: 3, nice: 5, ..Options::default() };
-    let order = Box::new(EvalOrder::new(60, 2, 0, 1));
-    let pipeline = data.pipeline(OPS, SPEC);
-    let mut loader = Loader::start(data.shared(), pipeline, order, options).unwrap();
+    let mut loader = data.loader(OPS, SPEC, EvalOrder::new(60, 2, 0, 1), options);
     let mut held = Vec::new();
     for _ in 0..3 {
         held.push(loader.next().unwrap().unwrap());
@@ -343,15 +328,15 @@ fn the_bench_measures_whole_epochs() {
     let bytes = loaders::bench::LoaderRequest { stored: true, ..request.clone() };
     let less = loaders::bench::run(&bytes, memory).unwrap();
     assert!(less.memory_mb < 0.3 * rate.memory_mb, "{} and {} MB", less.memory_mb, rate.memory_mb);
-    let mixed = ["contrast(0.5,1.5)".to_owned(), "normalize".to_owned()].to_vec();
-    let error =
-        loaders::bench::run(&loaders::bench::LoaderRequest { transforms: mixed, ..bytes.clone() }, memory).unwrap_err();
+    let refused = |transforms: [&str; 2]| {
+        let transforms = transforms.map(str::to_owned).to_vec();
+        loaders::bench::run(&loaders::bench::LoaderRequest { transforms, ..bytes.clone() }, memory).unwrap_err()
+    };
+    let error = refused(["contrast(0.5,1.5)", "normalize"]);
     let (index, text, problem) = transform_problem(&error);
     assert_eq!((index, text), (0, "contrast(0.5, 1.5)"));
     assert_mentions(problem, &["bytes", "floats", "normalize"]);
-    let behind = ["normalize".to_owned(), "flip".to_owned()].to_vec();
-    let error =
-        loaders::bench::run(&loaders::bench::LoaderRequest { transforms: behind, ..bytes }, memory).unwrap_err();
+    let error = refused(["normalize", "flip"]);
     let (index, text, problem) = transform_problem(&error);
     assert_eq!(index, 1);
     assert!(text.starts_with("flip"), "{text}");
@@ -453,9 +438,8 @@ fn the_first_error_of_a_batch_is_its_error() {
     let data = TestData::noise(40, 1, LARGE);
     spoil(&data, &[13, 14, 18, 19], 40);
     for threads in [1, 2, 3, 5].repeat(5) {
-        let order = Box::new(EvalOrder::new(40, 10, 0, 1));
         let options = Options { threads, io: Io::Mmap, ..Options::default() };
-        let mut loader = Loader::start(data.shared(), data.pipeline(&[], LARGE), order, options).unwrap();
+        let mut loader = data.loader(&[], LARGE, EvalOrder::new(40, 10, 0, 1), options);
         assert_eq!(loader.next().unwrap().unwrap().len(), 10);
         let error = loader.next().unwrap_err();
         let (_, record, fault) = record_fault(&error);

@@ -6,7 +6,7 @@ use loaders::decode::{check_entry_points, entry_points};
 use loaders::example::{self, Example, Format};
 use loaders::transform::Scratch;
 use loaders::{Fault, ImageSpec, Images, Pipeline};
-use turbojpeg::{Image, PixelFormat, Subsamp};
+use turbojpeg::Subsamp;
 
 const LISTS: [&[&str]; 5] = [
     &["random_resized_crop(48)", "flip", "normalize"],
@@ -17,22 +17,15 @@ const LISTS: [&[&str]; 5] = [
 ];
 
 fn example<'a>(file: &'a [u8], entry_points: &'a [u8]) -> Example<'a> {
-    Example { entry_points, ..common::image_file(file, Format::Jpeg) }
+    Example { entry_points, ..Example::from_file(file, Format::Jpeg) }
 }
 
 /// Creates an image of noise. If the orientation is not 0, it is written to the EXIF data.
 fn jpeg(height: usize, width: usize, subsampling: Subsamp, orientation: u8) -> Vec<u8> {
     let noise = |at: usize| ((at as u32).wrapping_mul(2_654_435_761) >> 25) as usize + at / width % 120;
     let pixels: Vec<u8> = (0..3 * height * width).map(|at| noise(at) as u8).collect();
-    let image = Image { pixels: &pixels[..], width, pitch: 3 * width, height, format: PixelFormat::RGB };
-    let file = turbojpeg::compress(image, 92, subsampling).unwrap().to_vec();
-    if orientation == 0 {
-        return file;
-    }
-    let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
-    exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
-    let length = (exif.len() as u16 + 2).to_be_bytes();
-    [&file[..2], &[0xff, 0xe1], &length, &exif, &file[2..]].concat()
+    let file = common::jpeg(&pixels, height, width, 92, subsampling);
+    if orientation == 0 { file } else { common::with_orientation(&file, orientation) }
 }
 
 fn pipelines() -> Vec<Pipeline> {

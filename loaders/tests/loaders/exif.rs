@@ -2,11 +2,11 @@
 //! `ignore_exif`.
 
 use crate::common::{self, TestData, transform_problem};
-use loaders::decode::{Decoder, decode, spec};
-use loaders::example::Format;
+use loaders::decode::Decoder;
+use loaders::example::{Example, Format};
 use loaders::transform::Scratch;
 use loaders::{Draws, ImageSpec, Images, Pipeline};
-use turbojpeg::{Image, PixelFormat, Subsamp};
+use turbojpeg::Subsamp;
 
 const VARIED: Images = Images::Varied { channels: 3 };
 
@@ -19,15 +19,10 @@ fn photo(height: usize, width: usize) -> Vec<u8> {
     (0..height).flat_map(|y| (0..width).flat_map(move |x| (0..3).map(move |c| at(y, x, c)))).collect()
 }
 
-/// Creates a JPEG with this orientation in its EXIF data, which is a little-endian TIFF with one entry.
+/// Creates a JPEG with this orientation in its EXIF data.
 fn jpeg(height: usize, width: usize, orientation: u8) -> Vec<u8> {
-    let pixels = photo(height, width);
-    let image = Image { pixels: &pixels[..], width, pitch: 3 * width, height, format: PixelFormat::RGB };
-    let file = turbojpeg::compress(image, 90, Subsamp::Sub2x2).unwrap();
-    let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
-    exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
-    let length = (exif.len() as u16 + 2).to_be_bytes();
-    [&file[..2], &[0xff, 0xe1], &length, &exif, &file[2..]].concat()
+    let file = common::jpeg(&photo(height, width), height, width, 90, Subsamp::Sub2x2);
+    common::with_orientation(&file, orientation)
 }
 
 /// Returns the stored position of the pixel that is shown at row `y` and column `x`, using the table of the EXIF
@@ -51,7 +46,7 @@ fn as_stored(file: &[u8], height: usize, width: usize) -> Vec<f32> {
     let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
     let pipeline = data.pipeline(&["ignore_exif"], ImageSpec::new(height as u32, width as u32, 3));
     let mut out = vec![0.0; pipeline.output().values()];
-    pipeline.run(&common::image_file(file, Format::Jpeg), 0, 0, &mut Scratch::default(), &mut out).unwrap();
+    pipeline.run(&Example::from_file(file, Format::Jpeg), 0, 0, &mut Scratch::default(), &mut out).unwrap();
     out
 }
 
@@ -61,11 +56,9 @@ fn whole_images_are_turned_as_the_standard_says() {
     for orientation in 0..=9 {
         let file = jpeg(height, width, orientation);
         let stored = as_stored(&file, height, width);
-        let shape = spec(&common::image_file(&file, Format::Jpeg)).unwrap();
+        let (shape, shown) = common::decoded(&Example::from_file(&file, Format::Jpeg));
         let (rows, columns) = (shape.height as usize, shape.width as usize);
         assert_eq!((rows, columns), if (5..=8).contains(&orientation) { (width, height) } else { (height, width) });
-        let mut pixels = Vec::new();
-        let shown = decode(&common::image_file(&file, Format::Jpeg), shape, &mut pixels).unwrap();
         for i in 0..rows * columns {
             let (y, x) = stored_at(orientation, (i / columns, i % columns), (height, width));
             for channel in 0..3 {
@@ -74,11 +67,11 @@ fn whole_images_are_turned_as_the_standard_says() {
             }
         }
         let mut decoder = Decoder::default();
-        let opened = decoder.open(&common::image_file(&file, Format::Jpeg)).unwrap();
+        let opened = decoder.open(&Example::from_file(&file, Format::Jpeg)).unwrap();
         assert_eq!(opened.planes().is_some(), !(2..=8).contains(&orientation));
         let mut reduced = Vec::new();
         let size = decoder.reduced(opened, &file, 1, 3, &mut reduced).unwrap();
-        assert_eq!((size, &reduced[..shown.len()]), ((rows, columns), shown));
+        assert_eq!((size, &reduced[..shown.len()]), ((rows, columns), &shown[..]));
     }
 }
 
@@ -91,9 +84,7 @@ fn crops_of_rotated_images_match_the_whole_image() {
     for (height, width) in [(96, 128), (98, 134), (97, 131)] {
         for orientation in 1..=8 {
             let file = jpeg(height, width, orientation);
-            let shape = spec(&common::image_file(&file, Format::Jpeg)).unwrap();
-            let mut pixels = Vec::new();
-            let whole = decode(&common::image_file(&file, Format::Jpeg), shape, &mut pixels).unwrap();
+            let (shape, whole) = common::decoded(&Example::from_file(&file, Format::Jpeg));
             for (ops, tolerance) in [
                 (&["random_resized_crop(70, 0.01)", "flip", "vertical_flip"][..], 0.0),
                 (&["random_resized_crop(20)", "flip", "vertical_flip"], 0.0),
@@ -102,8 +93,8 @@ fn crops_of_rotated_images_match_the_whole_image() {
                 let pipeline = data.pipeline(ops, VARIED);
                 let mut outs = [vec![0.0; pipeline.output().values()], vec![0.0; pipeline.output().values()]];
                 for id in 0..30 {
-                    pipeline.run(&common::image_file(&file, Format::Jpeg), id, 0, &mut scratch, &mut outs[0]).unwrap();
-                    pipeline.apply(whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
+                    pipeline.run(&Example::from_file(&file, Format::Jpeg), id, 0, &mut scratch, &mut outs[0]).unwrap();
+                    pipeline.apply(&whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
                     let sum: f32 = outs[0].iter().zip(&outs[1]).map(|(a, b)| (a - b).abs()).sum();
                     let mean = sum / outs[0].len() as f32;
                     assert!(
@@ -124,15 +115,13 @@ fn windows_may_leave_the_image() {
     let (mut empty, mut full) = (0, 0);
     for orientation in 1..=8 {
         let file = jpeg(24, 32, orientation);
-        let shape = spec(&common::image_file(&file, Format::Jpeg)).unwrap();
-        let mut pixels = Vec::new();
-        let whole = decode(&common::image_file(&file, Format::Jpeg), shape, &mut pixels).unwrap();
+        let (shape, whole) = common::decoded(&Example::from_file(&file, Format::Jpeg));
         for ops in [&["pad_crop(80)", "flip"][..], &["random_crop(8)", "vertical_flip", "pad_crop(8)"]] {
             let pipeline = data.pipeline(ops, shape);
             let mut outs = [vec![0.0; pipeline.output().values()], vec![0.0; pipeline.output().values()]];
             for id in 0..60 {
-                pipeline.run(&common::image_file(&file, Format::Jpeg), id, 0, &mut scratch, &mut outs[0]).unwrap();
-                pipeline.apply(whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
+                pipeline.run(&Example::from_file(&file, Format::Jpeg), id, 0, &mut scratch, &mut outs[0]).unwrap();
+                pipeline.apply(&whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
                 assert!(outs[0] == outs[1], "orientation {orientation}, {ops:?}, sample {id}");
                 *if outs[0].iter().all(|&value| value == 0.0) { &mut empty } else { &mut full } += 1;
             }
@@ -152,7 +141,7 @@ fn the_old_way_changes_neither_draws_nor_pixels() {
     assert_eq!(old.ops()[1..], new.ops());
     let run = |pipeline: &Pipeline, file: &[u8], id: u64| {
         let mut out = vec![0.0; pipeline.output().values()];
-        pipeline.run(&common::image_file(file, Format::Jpeg), id, 0, &mut Scratch::default(), &mut out).unwrap();
+        pipeline.run(&Example::from_file(file, Format::Jpeg), id, 0, &mut Scratch::default(), &mut out).unwrap();
         out
     };
     for id in 0..20 {
@@ -177,8 +166,7 @@ fn damaged_exif_data_turn_nothing() {
         let mut file = whole.clone();
         let at = tag + 6 + draws.below(26) as usize;
         file[at] = draws.next_u32() as u8;
-        let shape = spec(&common::image_file(&file, Format::Jpeg)).unwrap();
+        let (shape, _) = common::decoded(&Example::from_file(&file, Format::Jpeg));
         assert!([(30, 20), (20, 30)].contains(&(shape.height, shape.width)));
-        decode(&common::image_file(&file, Format::Jpeg), shape, &mut Vec::new()).unwrap();
     }
 }

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::{self, SPEC, TestData, assert_mentions, edit, folder, image_file, raw, record_fault};
+use crate::common::{self, SPEC, TestData, assert_mentions, edit, folder, raw, record_fault};
 use loaders::example::{self, Example, ExampleFault, Format};
 use loaders::record::RecordFault;
-use loaders::{Dataset, Error, EvalOrder, Fault, ImageSpec, Loader, Options, shard};
+use loaders::{Dataset, Error, EvalOrder, Fault, ImageSpec, Options, shard};
 
 #[test]
 fn missing_and_empty_folders() {
@@ -273,10 +273,8 @@ fn empty_shards_and_splits_are_allowed() {
 /// Returns the loader's error for these payloads with a pipeline for `SPEC`.
 fn loader_complaint(payloads: &[Vec<u8>]) -> Error {
     let data = TestData::of(payloads, 1, 3);
-    let order = Box::new(EvalOrder::new(payloads.len() as u64, 8, 0, 1));
-    let pipeline = data.pipeline(&["normalize"], SPEC);
-    let mut loader = Loader::start(data.shared(), pipeline, order, Options::default()).unwrap();
-    loader.next().unwrap_err()
+    let order = EvalOrder::new(payloads.len() as u64, 8, 0, 1);
+    data.loader(&["normalize"], SPEC, order, Options::default()).next().unwrap_err()
 }
 
 #[test]
@@ -303,7 +301,7 @@ fn image_that_cannot_be_decoded() {
         (b"\xff\xd8\xff and no more", Some("JPEG")),
     ] {
         let mut payload = Vec::new();
-        let example = Example { height: 8, width: 8, channels: 3, ..image_file(encoded, Format::Jpeg) };
+        let example = Example { height: 8, width: 8, channels: 3, ..Example::from_file(encoded, Format::Jpeg) };
         example::encode(&example, &mut payload);
         let error = loader_complaint(&[payload]);
         let (_, record, fault) = record_fault(&error);

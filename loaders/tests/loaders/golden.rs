@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use loaders::example::Format;
+use loaders::example::{Example, Format};
 use loaders::transform::{Pipeline, Scratch};
-use loaders::{Draws, ImageSpec, Images, Manifest, decode};
+use loaders::{Draws, ImageSpec, Images, Manifest};
 use serde::Deserialize;
 
 use crate::common::{self, TestData};
@@ -42,6 +42,10 @@ fn image(case: &Case, spec: ImageSpec) -> Vec<u8> {
     bytes
 }
 
+fn from_hex(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
 /// Returns the largest distance between the values of `case` and the result of the op.
 fn distance(case: &Case) -> f32 {
     let [height, width, channels] = case.shape;
@@ -49,9 +53,8 @@ fn distance(case: &Case) -> f32 {
     let manifest: Manifest = serde_json::from_str(r#"{"version":1,"classes":["a"],"splits":{}}"#).unwrap();
     let pipeline = Pipeline::new(std::slice::from_ref(&case.op), spec, &manifest, 1).unwrap();
     let mut out = vec![f32::NAN; spec.values()];
-    let of_hex = |at: usize| f32::from(u8::from_str_radix(&case.bytes[at..at + 2], 16).unwrap());
-    let expected = match case.values.is_empty() {
-        true => (0..case.bytes.len()).step_by(2).map(of_hex).collect(),
+    let expected: Vec<f32> = match case.values.is_empty() {
+        true => from_hex(&case.bytes).into_iter().map(f32::from).collect(),
         false => case.values.clone(),
     };
     assert_eq!(out.len(), expected.len());
@@ -128,9 +131,7 @@ fn golden(name: &str) -> PathBuf {
 fn cases() -> Vec<(String, String, u64, Vec<u8>)> {
     let rows: Vec<(String, String, u64, String)> =
         serde_json::from_str(&fs::read_to_string(golden("pictures.json")).unwrap()).unwrap();
-    let bytes =
-        |hex: &str| (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect();
-    rows.into_iter().map(|(name, ops, sample, hex)| (name, ops, sample, bytes(&hex))).collect()
+    rows.into_iter().map(|(name, ops, sample, hex)| (name, ops, sample, from_hex(&hex))).collect()
 }
 
 /// Builds a pipeline with seed 1. `head` holds the words that precede the transforms.
@@ -161,16 +162,14 @@ fn pixels_match_pil() {
     let mut reduced = 0;
     for (name, ops, sample, expected) in cases {
         let file = fs::read(golden("pictures").join(&name)).unwrap();
-        let example = common::image_file(&file, Format::Jpeg);
+        let example = Example::from_file(&file, Format::Jpeg);
         let (pipeline, fast) = (pipeline(&[], &ops), pipeline(&["fast_decode"], &ops));
         let mut out = vec![f32::NAN; pipeline.output().values()];
         assert_eq!(out.len(), expected.len());
         let case = format!("{name}, {ops}, sample {sample}");
 
-        let shape = ImageSpec { channels: 3, ..decode::spec(&example).unwrap() };
-        let mut whole = Vec::new();
-        let whole = decode::decode(&example, shape, &mut whole).unwrap();
-        pipeline.apply(whole, shape, sample, 0, &mut scratch, &mut out).unwrap();
+        let (shape, whole) = common::decoded(&example);
+        pipeline.apply(&whole, shape, sample, 0, &mut scratch, &mut out).unwrap();
         let (most, mean) = differences(&out, &expected);
         // PIL clamps values that overshoot after each of its passes.
         let limit = if ops.contains("bicubic") || ops.contains("lanczos") { 6.0 } else { 1.1 };

@@ -4,11 +4,11 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{self, TestData, assert_mentions, record_fault};
+use crate::common::{TestData, assert_mentions, record_fault};
 use loaders::decode::{Decoder, decode, spec};
 use loaders::example::{self, Example, Format};
 use loaders::record::RecordFault;
-use loaders::{Draws, EvalOrder, Fault, ImageSpec, Io, Loader, Options};
+use loaders::{Draws, EvalOrder, Fault, ImageSpec, Io, Options};
 use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
 
 const SIDE: usize = 40;
@@ -31,7 +31,7 @@ fn progressive() -> Vec<u8> {
 }
 
 fn example(encoded: &[u8]) -> Example<'_> {
-    Example { label: 3, ..common::image_file(encoded, Format::Jpeg) }
+    Example { label: 3, ..Example::from_file(encoded, Format::Jpeg) }
 }
 
 /// Returns the results of verification and conversion, and of training on the whole image.
@@ -96,11 +96,9 @@ fn a_loader_leaves_out_cut_images_alone() {
         }
     }
     let data = TestData::of(&payloads, 2, 3);
-    let pipeline = data.pipeline(&["normalize"], SHAPE);
     let count = payloads.len() as u64;
     let options = Options { threads: 2, skip: true, ..Options::default() };
-    let mut loader =
-        Loader::start(data.shared(), pipeline, Box::new(EvalOrder::new(count, 16, 0, 1)), options).unwrap();
+    let mut loader = data.loader(&["normalize"], SHAPE, EvalOrder::new(count, 16, 0, 1), options);
     let (mut ids, mut skipped) = (Vec::new(), 0);
     while let Some(batch) = loader.next().unwrap() {
         ids.extend_from_slice(batch.ids());
@@ -182,9 +180,7 @@ fn a_shard_may_be_rewritten_while_it_is_read() {
         });
         let options = Options { threads: 2, skip: true, io: Io::Mmap, ..Options::default() };
         for _ in 0..20 {
-            let order = Box::new(EvalOrder::new(64, 8, 0, 1));
-            let pipeline = data.pipeline(&["normalize"], SHAPE);
-            let mut loader = Loader::start(data.shared(), pipeline, order, options).unwrap();
+            let mut loader = data.loader(&["normalize"], SHAPE, EvalOrder::new(64, 8, 0, 1), options);
             let mut images = 0;
             while let Some(batch) = loader.next().unwrap() {
                 images += batch.len() + batch.skipped().len();

@@ -6,7 +6,7 @@ use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use loaders::Fault;
 use loaders::decode::{decode, spec};
-use loaders::{Format, ImageSpec};
+use loaders::{Example, Format, ImageSpec};
 use turbojpeg::{Image, PixelFormat, Subsamp};
 
 fn png(pixels: &[u8], width: u32, height: u32, color: ExtendedColorType) -> Vec<u8> {
@@ -18,7 +18,7 @@ fn png(pixels: &[u8], width: u32, height: u32, color: ExtendedColorType) -> Vec<
 fn pixels_of(encoded: &[u8], expected: ImageSpec) -> Result<Vec<u8>, Fault> {
     let mut scratch = Vec::new();
     // The stated format is only a hint to distinguish PNG and JPEG. Here it is sometimes wrong.
-    decode(&common::image_file(encoded, Format::Jpeg), expected, &mut scratch).map(<[u8]>::to_vec)
+    decode(&Example::from_file(encoded, Format::Jpeg), expected, &mut scratch).map(<[u8]>::to_vec)
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn png_of_every_colour_type() {
     let rgb: Vec<u8> = (0..18).map(|i| i * 14).collect();
     let spec_rgb = ImageSpec::new(3, 2, 3);
     let file = png(&rgb, 2, 3, ExtendedColorType::Rgb8);
-    assert_eq!(spec(&common::image_file(&file, Format::Png)).unwrap(), spec_rgb);
+    assert_eq!(spec(&Example::from_file(&file, Format::Png)).unwrap(), spec_rgb);
     assert_eq!(pixels_of(&file, spec_rgb).unwrap(), rgb);
 
     let rgba: Vec<u8> = rgb.chunks(3).flat_map(|p| [p[0], p[1], p[2], 77]).collect();
@@ -36,7 +36,7 @@ fn png_of_every_colour_type() {
     let grey = [0, 50, 100, 150, 200, 250];
     let spec_grey = ImageSpec::new(3, 2, 1);
     let file = png(&grey, 2, 3, ExtendedColorType::L8);
-    assert_eq!(spec(&common::image_file(&file, Format::Png)).unwrap(), spec_grey);
+    assert_eq!(spec(&Example::from_file(&file, Format::Png)).unwrap(), spec_grey);
     assert_eq!(pixels_of(&file, spec_grey).unwrap(), grey);
     let tripled: Vec<u8> = grey.iter().flat_map(|&g| [g; 3]).collect();
     assert_eq!(pixels_of(&file, spec_rgb).unwrap(), tripled);
@@ -64,7 +64,7 @@ fn jpeg_is_close_to_what_went_in() {
     let mut file = Vec::new();
     JpegEncoder::new_with_quality(&mut file, 100).write_image(&pixels, width, height, ExtendedColorType::Rgb8).unwrap();
     let spec_rgb = ImageSpec::new(height, width, 3);
-    assert_eq!(spec(&common::image_file(&file, Format::Jpeg)).unwrap(), spec_rgb);
+    assert_eq!(spec(&Example::from_file(&file, Format::Jpeg)).unwrap(), spec_rgb);
     let decoded = pixels_of(&file, spec_rgb).unwrap();
     let worst = decoded.iter().zip(&pixels).map(|(a, b)| a.abs_diff(*b)).max();
     assert!(worst.unwrap() < 16, "{worst:?}");
@@ -118,6 +118,9 @@ fn cmyk_with_and_without_adobes_marker() {
     let planes = pixels_of(&plain(&grey, true), spec_rgb).unwrap();
     let unmarked = pixels_of(&plain(&grey, false), spec_rgb).unwrap();
     assert!(planes[0].abs_diff(127) <= 3 && planes[1].abs_diff(128) <= 3, "{:?}", &planes[..3]);
+    let mut stray = plain(&grey, true);
+    stray.splice(marker..marker, [1, 2, 3]);
+    assert_eq!(pixels_of(&stray, spec_rgb).unwrap(), planes, "stray bytes precede the marker");
     assert!(unmarked.iter().all(|&v| v <= 3), "{:?}", &unmarked[..3]);
 }
 
@@ -135,14 +138,12 @@ fn hostile_headers_cost_no_memory() {
         let shape = format!("{side}x{side}x3");
         assert_mentions(&fault.to_string(), &[&shape, "1 to 178956970", "--limit-memory"]);
     };
-    too_large(spec(&common::image_file(&file, Format::Png)).unwrap_err(), 30_000);
+    too_large(spec(&Example::from_file(&file, Format::Png)).unwrap_err(), 30_000);
 
-    let pixels = [9; 192];
-    let image = Image { pixels: &pixels[..], width: 8, pitch: 24, height: 8, format: PixelFormat::RGB };
-    let mut file = turbojpeg::compress(image, 90, Subsamp::None).unwrap();
+    let mut file = common::jpeg(&[9; 192], 8, 8, 90, Subsamp::None);
     let frame = file.windows(4).position(|w| w == [0xff, 0xc0, 0, 17]).unwrap();
     file[frame + 5..frame + 9].copy_from_slice(&[0xff, 0xdc, 0xff, 0xdc]);
-    too_large(spec(&common::image_file(&file, Format::Jpeg)).unwrap_err(), 65_500);
+    too_large(spec(&Example::from_file(&file, Format::Jpeg)).unwrap_err(), 65_500);
 }
 
 /// Returns the checksum of PNG chunks (CRC-32 of zlib), bit by bit.
@@ -155,8 +156,7 @@ fn crc(bytes: &[u8]) -> u32 {
 fn a_jpeg_that_ends_early_is_a_fault() {
     let mut draws = loaders::Draws::new(1, 0, 0, 0);
     let pixels: Vec<u8> = (0..64 * 64 * 3).map(|_| draws.next_u32() as u8).collect();
-    let image = Image { pixels: &pixels[..], width: 64, pitch: 192, height: 64, format: PixelFormat::RGB };
-    let file = turbojpeg::compress(image, 90, Subsamp::Sub2x2).unwrap();
+    let file = common::jpeg(&pixels, 64, 64, 90, Subsamp::Sub2x2);
     let whole = ImageSpec::new(64, 64, 3);
     pixels_of(&file, whole).unwrap();
     for length in [2, 20, 300, file.len() / 2, file.len() - 40] {
@@ -164,7 +164,7 @@ fn a_jpeg_that_ends_early_is_a_fault() {
         assert!(matches!(fault, Fault::Decode { format: "JPEG", .. }), "{length} bytes: {fault}");
     }
     // Extra bytes before the end marker are ignored.
-    let mut padded = file.to_vec();
+    let mut padded = file.clone();
     let end = padded.len() - 2;
     padded.splice(end..end, [0, 0, 0]);
     assert_eq!(pixels_of(&padded, whole).unwrap(), pixels_of(&file, whole).unwrap());

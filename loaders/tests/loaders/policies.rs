@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use crate::common::{SPEC, TestData, assert_mentions, pixels, transform_problem};
-use loaders::example::{Example, Format};
+use loaders::example::Example;
 use loaders::transform::Scratch;
-use loaders::{ImageSpec, Images, Loader, Options, Pipeline, TrainOrder};
+use loaders::{ImageSpec, Images, Options, Pipeline, TrainOrder};
 
 /// Lists for testing draws. The images are 8 x 8.
 const LISTS: &[&[&str]] = &[
@@ -132,7 +132,7 @@ fn images(
         let workers = 4 * rank / ranks..4 * (rank + 1) / ranks;
         let order = TrainOrder::new(1, data.split().unwrap().len(), 8, 4, workers, start, 3);
         let options = Options { threads, ..Options::default() };
-        let mut loader = Loader::start(data.shared(), data.pipeline(ops, SPEC), Box::new(order), options).unwrap();
+        let mut loader = data.loader(ops, SPEC, order, options);
         while let Some(batch) = loader.next().unwrap() {
             let values = batch.images().len() / batch.len().max(1);
             for (id, image) in batch.ids().iter().zip(batch.images().chunks_exact(values.max(1))) {
@@ -170,24 +170,8 @@ fn bytes_and_tables_give_the_floats_to_the_bit() {
         assert!(!pipeline.only_crops());
         let (mut scratch, mut floats, mut bytes) = (Scratch::default(), vec![0.0; out.values()], vec![0; out.values()]);
         for id in 0..50 {
-            let encoded = &pixels(id, SPEC);
-            let ImageSpec { height, width, channels } = SPEC;
-            let (format, text, filename) = (Format::Raw, "", "");
-            let example = Example {
-                encoded,
-                format,
-                height,
-                width,
-                channels,
-                dtype: Default::default(),
-                label: 0,
-                text,
-                filename,
-                boxes: Default::default(),
-                entry_points: &[],
-                labels: Default::default(),
-                targets: Default::default(),
-            };
+            let encoded = pixels(id, SPEC);
+            let example = Example::from_raw(&encoded, SPEC);
             pipeline.run(&example, id, 2, &mut scratch, &mut floats).unwrap();
             pipeline.run_bytes(&example, id, 2, &mut scratch, &mut bytes).unwrap();
             for (i, value) in floats.iter().enumerate() {
@@ -207,8 +191,7 @@ fn repeated(data: &TestData, ranks: usize, start: (u32, u64)) -> BTreeMap<(u32, 
     let mut found: BTreeMap<_, Vec<Vec<u32>>> = BTreeMap::new();
     for rank in 0..ranks {
         let order = TrainOrder::new(1, 29, 8, 4, 4 * rank / ranks..4 * (rank + 1) / ranks, start, 2).repeated(3);
-        let pipeline = data.pipeline(&["pad_crop(3)", "rand_augment(2, 20)"], SPEC);
-        let mut loader = Loader::start(data.shared(), pipeline, Box::new(order), Options::default()).unwrap();
+        let mut loader = data.loader(&["pad_crop(3)", "rand_augment(2, 20)"], SPEC, order, Options::default());
         while let Some(batch) = loader.next().unwrap() {
             for (id, image) in batch.ids().iter().zip(batch.images().chunks_exact(SPEC.values())) {
                 found.entry((batch.epoch(), *id)).or_default().push(image.iter().map(|x| x.to_bits()).collect());

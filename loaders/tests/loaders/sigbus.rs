@@ -4,10 +4,9 @@
 use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
-use std::sync::Arc;
 
 use crate::common::{self, SPEC, TestData, assert_mentions};
-use loaders::{Dataset, Io, Loader, Mapping, Options, Shuffle, TrainOrder};
+use loaders::{Io, Loader, Mapping, Options, Shuffle, TrainOrder};
 
 const CASE: &str = "LOADERS_SIGBUS_CASE";
 
@@ -75,7 +74,7 @@ fn read_a_source_cut_short() {
 fn load_a_shard_cut_short() {
     loaders::sigbus::install().unwrap();
     let data = TestData::noise(4000, 1, SPEC);
-    let split = Arc::new(Dataset::open(&data.dir).unwrap().split_lazily("train").unwrap());
+    let split = data.lazy();
     let order = TrainOrder::new(1, 4000, 8, 1, 0..1, (0, 0), 3).shuffled(Shuffle::Window(1), &[4000]);
     let options = Options { slots: 2, open: 3, io: Io::Mmap, ..Options::default() };
     let mut loader = Loader::start(split, data.pipeline(&["normalize"], SPEC), Box::new(order), options).unwrap();
@@ -109,34 +108,34 @@ fn exit_7_on_sigbus() {
     }
 }
 
+/// Runs a case that must exit with 1 when it reads past the new end of the file. Returns its stdout and stderr.
+fn ended_at_the_read(case: &str) -> (String, String) {
+    let output = child(case);
+    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    assert!(!out.contains("still here"), "{out}");
+    (out, err)
+}
+
 #[test]
 fn a_shard_cut_short_is_named() {
-    let output = child("ours");
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    let (out, err) = ended_at_the_read("ours");
     assert_mentions(&out, &["record 0: true"]);
-    assert!(!out.contains("still here"));
     assert_mentions(&err, &["rank 3", "shard", "train-00000-of-00001.tfrecord", "byte offset", "cut short"]);
 }
 
 #[test]
 fn a_source_cut_short_is_named_and_called_no_shard() {
-    let output = child("source");
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    let (out, err) = ended_at_the_read("source");
     assert_mentions(&out, &["inside: true"]);
-    assert!(!out.contains("still here"));
     assert_mentions(&err, &["images.bin", "byte offset", "10000 bytes", "cut short", "restore"]);
     assert!(err.contains("file /") && !err.contains("shard /"), "{err}");
 }
 
 #[test]
 fn a_shard_that_a_loader_mapped_is_named() {
-    let output = child("loader");
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    let (out, err) = ended_at_the_read("loader");
     assert_mentions(&out, &["batch 0: true"]);
-    assert!(!out.contains("still here"));
     assert_mentions(&err, &["shard", "train-00000-of-00001.tfrecord", "byte offset", "cut short"]);
 }
 

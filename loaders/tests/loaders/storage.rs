@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::{SPEC, TestData, assert_mentions, edit, record_fault};
 use loaders::record::RecordFault;
-use loaders::{Dataset, Error, Fault, Io, Loader, Options, Shuffle, Split, TrainOrder, shard};
+use loaders::{Error, Fault, Io, Loader, Options, Shuffle, Split, TrainOrder, shard};
 
 const OPS: &[&str] = &["pad_crop(2)", "flip", "normalize"];
 
@@ -17,10 +17,6 @@ fn start(data: &TestData, split: Arc<Split>, shuffle: Shuffle, options: Options)
     let order = TrainOrder::new(1, split.len(), 32, 2, 0..2, (0, 0), 2).shuffled(shuffle, &counts);
     let options = Options { open: shuffle.open(2), ..options };
     Loader::start(split, data.pipeline(OPS, SPEC), Box::new(order), options).unwrap()
-}
-
-fn lazily(data: &TestData) -> Arc<Split> {
-    Arc::new(Dataset::open(&data.dir).unwrap().split_lazily("train").unwrap())
 }
 
 type Content = Vec<(u32, u64, usize, Vec<u64>, Vec<u32>, Vec<f32>)>;
@@ -43,7 +39,7 @@ fn every_way_gives_the_same_batches() {
         for (io, buffer) in [(Io::Mmap, 0), (Io::Read, 256 << 20), (Io::Read, 0)] {
             for threads in [1, 3] {
                 let options = Options { io, buffer, threads, ..Options::default() };
-                let loader = start(&data, lazily(&data), shuffle, options);
+                let loader = start(&data, data.lazy(), shuffle, options);
                 let access = loader.access().to_owned();
                 assert_eq!(content(loader), expected, "{access}, {threads} threads");
             }
@@ -56,7 +52,7 @@ fn the_way_is_named() {
     let data = TestData::noise(64, 4, SPEC);
     let access = |io, shuffle, buffer| {
         let options = Options { io, buffer, ..Options::default() };
-        start(&data, lazily(&data), shuffle, options).access().to_owned()
+        start(&data, data.lazy(), shuffle, options).access().to_owned()
     };
     assert_mentions(&access(Io::Mmap, Shuffle::Full, 0), &["mmap", "all", "as requested"]);
     assert_mentions(&access(Io::Mmap, Shuffle::Window(2), 0), &["mmap", "shards"]);
@@ -75,7 +71,7 @@ fn few_shards_are_open_at_once() {
     let data = TestData::noise(400, 40, SPEC);
     for (io, buffer) in [(Io::Mmap, 0), (Io::Read, 0)] {
         let options = Options { io, buffer, slots: 3, ..Options::default() };
-        let mut loader = start(&data, lazily(&data), Shuffle::Window(2), options);
+        let mut loader = start(&data, data.lazy(), Shuffle::Window(2), options);
         let mut most = 0;
         while loader.next().unwrap().is_some() {
             let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -93,7 +89,7 @@ fn few_shards_are_open_at_once() {
 fn a_shard_that_is_missing_ends_the_loader_by_name() {
     let data = TestData::noise(400, 8, SPEC);
     for (io, buffer) in [(Io::Mmap, 0), (Io::Read, 1 << 20), (Io::Read, 0)] {
-        let split = lazily(&data);
+        let split = data.lazy();
         let hidden = data.dir.join("hidden");
         fs::rename(data.shard(5), &hidden).unwrap();
         let mut loader = start(&data, split, Shuffle::Window(1), Options { io, buffer, ..Options::default() });
@@ -117,7 +113,7 @@ fn a_shard_that_is_missing_ends_the_loader_by_name() {
 fn short_reads_are_errors() {
     let data = TestData::noise(4000, 1, SPEC);
     let options = Options { io: Io::Read, slots: 2, ..Options::default() };
-    let mut loader = start(&data, lazily(&data), Shuffle::Full, options);
+    let mut loader = start(&data, data.lazy(), Shuffle::Full, options);
     assert!(loader.next().unwrap().is_some());
     OpenOptions::new().write(true).open(data.shard(0)).unwrap().set_len(4096).unwrap();
     let error = loop {

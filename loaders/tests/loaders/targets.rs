@@ -60,8 +60,7 @@ fn batches_of_every_form_have_all_numbers() {
     assert_eq!(check(&load(&data, kept, &["pad_crop(2)", "normalize"], false).unwrap()), 53);
     // Data sets with classes have no numbers.
     let one = TestData::noise(9, 1, SPEC);
-    let order = Box::new(EvalOrder::new(9, 4, 0, 1));
-    let mut loader = Loader::start(one.shared(), one.pipeline(&[], SPEC), order, Options::default()).unwrap();
+    let mut loader = one.loader(&[], SPEC, EvalOrder::new(9, 4, 0, 1), Options::default());
     assert!(loader.next().unwrap().unwrap().targets().is_none());
 }
 

@@ -2,7 +2,6 @@
 //! image.
 
 use crate::common::{self, TestData, assert_mentions, raw, record_fault, transform_problem};
-use loaders::decode::{decode, spec};
 use loaders::example::{self, Example, Format};
 use loaders::transform::Scratch;
 use loaders::{Draws, Error, Fault, ImageSpec, Images, Loader, Options, Pipeline, TrainOrder};
@@ -34,7 +33,7 @@ fn jpeg(pixels: &[u8], height: usize, width: usize, change: impl FnOnce(&mut Com
 }
 
 fn example(encoded: &[u8]) -> Example<'_> {
-    Example { label: 3, ..common::image_file(encoded, Format::Jpeg) }
+    Example { label: 3, ..Example::from_file(encoded, Format::Jpeg) }
 }
 
 fn pipeline(ops: &[&str], images: impl Into<Images>) -> Pipeline {
@@ -56,16 +55,14 @@ fn a_part_of_a_jpeg_equals_the_part_of_the_whole() {
                 compressor.set_subsamp(sampling).unwrap();
                 compressor.set_progressive(progressive).unwrap();
             });
-            let shape = ImageSpec { channels: 3, ..spec(&example(&file)).unwrap() };
-            let mut whole = Vec::new();
-            let whole = decode(&example(&file), shape, &mut whole).unwrap();
+            let (shape, whole) = common::decoded(&example(&file));
             for ops in [&["random_resized_crop(66, 0.01)", "flip", "normalize"][..], &["resize(49)", "random_crop(30)"]]
             {
                 let pipeline = pipeline(ops, VARIED);
                 let mut outs = [vec![0.0; pipeline.output().values()], vec![0.0; pipeline.output().values()]];
                 for id in 0..100 {
                     pipeline.run(&example(&file), id, 0, &mut scratch, &mut outs[0]).unwrap();
-                    pipeline.apply(whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
+                    pipeline.apply(&whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
                     assert!(outs[0] == outs[1], "{sampling:?}, {shape}, {ops:?}, sample {id}");
                 }
             }
@@ -187,9 +184,7 @@ fn sizes_in_the_manifest_tell_what_a_few_headers_do_not() {
 fn photos_are_decoded_in_full_before_they_are_resized() {
     let (height, width) = (400, 500);
     let file = jpeg(&photo(height, width, 1), height, width, |_| {});
-    let shape = spec(&example(&file)).unwrap();
-    let mut pixels = Vec::new();
-    let whole = decode(&example(&file), shape, &mut pixels).unwrap();
+    let (shape, whole) = common::decoded(&example(&file));
     let mut scratch = Scratch::default();
     let mut are_equal = |head: &[&str], side: usize| {
         let ops = [format!("resize({side})"), format!("center_crop({side})")];
@@ -197,7 +192,7 @@ fn photos_are_decoded_in_full_before_they_are_resized() {
         let pipeline = pipeline(&list, VARIED);
         let mut outs = [vec![0.0; pipeline.output().values()], vec![0.0; pipeline.output().values()]];
         pipeline.run(&example(&file), 0, 0, &mut scratch, &mut outs[0]).unwrap();
-        pipeline.apply(whole, shape, 0, 0, &mut scratch, &mut outs[1]).unwrap();
+        pipeline.apply(&whole, shape, 0, 0, &mut scratch, &mut outs[1]).unwrap();
         outs[0] == outs[1]
     };
     for side in [201, 200, 100, 11] {

@@ -9,6 +9,7 @@
 use super::bits::{BitWriter, Code, Codes, Position};
 use super::entry_points::{EntryPoints, Point};
 use super::sequential::{COMPONENTS, SequentialJpeg};
+use crate::decode::region::Region;
 
 /// Maximum number of leading MCUs per row.
 const MAX_LEADING: usize = 8;
@@ -19,15 +20,6 @@ const END_OF_BLOCK: usize = 0;
 const PADDING: usize = 512;
 /// Maximum side length of an image in libjpeg.
 const MAX_SIDE: usize = 65_500;
-
-/// A range of rows and columns, in pixels or MCUs. The ends are exclusive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bounds {
-    pub top: usize,
-    pub left: usize,
-    pub bottom: usize,
-    pub right: usize,
-}
 
 /// The position of an excerpt in the image, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +62,7 @@ impl Excerpts {
     /// Returns `None` if the excerpt would start at the first row and have all columns, if the image is only one MCU wide,
     /// or if the entry points do not match the file. Also returns `None` if the file's Huffman tables do not have the codes
     /// for the leading MCUs, or if the excerpt would need too many of them or be too wide.
-    pub fn make(&mut self, file: &[u8], entry_points: &[u8], need: Bounds) -> Option<ExcerptPosition> {
+    pub fn make(&mut self, file: &[u8], entry_points: &[u8], need: Region) -> Option<ExcerptPosition> {
         let image = SequentialJpeg::parse(file, &mut self.file)?;
         let (across, down) = image.mcus();
         if across < 2 {
@@ -79,7 +71,7 @@ impl Excerpts {
         }
         self.points.read(entry_points, &image)?;
         let step = self.points.step;
-        let mcus = Bounds {
+        let mcus = Region {
             top: need.top / image.mcu.1,
             left: need.left / image.mcu.0 / step * step,
             bottom: need.bottom.div_ceil(image.mcu.1).min(down),
@@ -109,8 +101,9 @@ impl Excerpts {
         Some(ExcerptPosition { rows, columns, leading: leading * image.mcu.0 })
     }
 
-    /// Returns the positions at which the codes of a row of `mcus` begin and end.
-    fn ends(&self, mcus: Bounds, row: usize) -> Option<(Point, Point)> {
+    /// Returns the positions at which the codes of a row of `mcus` begin and end. The unit of `mcus` is MCUs, not
+    /// pixels, here and below.
+    fn ends(&self, mcus: Region, row: usize) -> Option<(Point, Point)> {
         let step = self.points.step;
         let begin = *self.points.get(row, mcus.left / step)?;
         Some((begin, *self.points.get(row, mcus.right.div_ceil(step))?))
@@ -118,14 +111,14 @@ impl Excerpts {
 
     /// Returns, for each component, the change from the DC coefficient at the end of the excerpt's previous row to the
     /// DC coefficient that the first MCU of this row refers to.
-    fn changes(&self, mcus: Bounds, row: usize) -> Option<[i32; COMPONENTS]> {
+    fn changes(&self, mcus: Region, row: usize) -> Option<[i32; COMPONENTS]> {
         let before = if row == mcus.top { Point::default() } else { self.ends(mcus, row - 1)?.1 };
         let (begin, _) = self.ends(mcus, row)?;
         Some(std::array::from_fn(|i| i32::from(begin.dc[i]) - i32::from(before.dc[i])))
     }
 
     /// Returns the number of leading MCUs that a row needs.
-    fn leading(&self, mcus: Bounds, row: usize) -> Option<usize> {
+    fn leading(&self, mcus: Region, row: usize) -> Option<usize> {
         let mut most = 1;
         for (component, mut left) in self.codes.iter().zip(self.changes(mcus, row)?) {
             let mut differences = 0usize;
@@ -139,7 +132,7 @@ impl Excerpts {
     }
 
     /// Appends the codes of `mcus`, with `leading` MCUs before each row.
-    fn write(&mut self, data: &[u8], mcus: Bounds, leading: usize) -> Option<()> {
+    fn write(&mut self, data: &[u8], mcus: Region, leading: usize) -> Option<()> {
         let mut file = std::mem::take(&mut self.file);
         let mut bits = BitWriter::new(&mut file);
         let (fillers, mut lead) = (self.codes.first()?.fillers(), std::mem::take(&mut self.lead));

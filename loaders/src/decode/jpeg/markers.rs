@@ -21,6 +21,8 @@ const EOI: u8 = 0xd9;
 const SOS: u8 = 0xda;
 /// The segment with EXIF data.
 const APP1: u8 = 0xe1;
+/// The segment with which Adobe's programs say how colours are stored.
+const APP14: u8 = 0xee;
 /// The start of the EXIF data.
 const EXIF: &[u8] = b"Exif\0\0";
 
@@ -42,6 +44,8 @@ pub(super) struct MarkerSummary {
     /// Horizontal sampling factor of the finest component.
     pub across: u64,
     pub turn: ExifOrientation,
+    /// True if Adobe's marker precedes the first scan.
+    pub is_adobe: bool,
 }
 
 impl MarkerSummary {
@@ -55,7 +59,7 @@ impl MarkerSummary {
     pub fn read(file: &[u8], is_whole: bool) -> Result<Self, String> {
         let mut walk = MarkerReader { file, at: 2 };
         let (mut frame, mut survey): (Option<Frame>, Option<Self>) = (None, None);
-        let mut turn = None;
+        let (mut turn, mut is_adobe) = (None, false);
         loop {
             let marker = walk.marker().ok_or_else(|| cut_short(survey.is_some()))?;
             match marker {
@@ -79,6 +83,10 @@ impl MarkerSummary {
                     let body = walk.segment().ok_or_else(|| cut_short(false))?;
                     turn = turn.or(body.strip_prefix(EXIF).map(ExifOrientation::from_exif));
                 }
+                APP14 => {
+                    let body = walk.segment().ok_or_else(|| cut_short(false))?;
+                    is_adobe |= survey.is_none() && body.starts_with(b"Adobe");
+                }
                 // Markers without a length.
                 0x01 | 0xd0..=SOI => {}
                 _ => drop(walk.segment().ok_or_else(|| cut_short(false))?),
@@ -88,7 +96,7 @@ impl MarkerSummary {
             (Some(_), Some(frame)) if !frame.is_complete() => {
                 Err("it is cut short: its scans leave out a part of a progressive image".into())
             }
-            (Some(survey), _) => Ok(Self { turn: turn.unwrap_or_default(), ..survey }),
+            (Some(survey), _) => Ok(Self { turn: turn.unwrap_or_default(), is_adobe, ..survey }),
             _ => Err("it contains no image".into()),
         }
     }
@@ -231,8 +239,8 @@ impl Frame {
             (true, true) => squares,
         };
         let (scans, blocks, turn) = (0, 0, ExifOrientation::default());
-        let (components, across) = (self.count, self.finest().0);
-        MarkerSummary { height, width, precision, lossless, scans, kept, blocks, components, across, turn }
+        let (components, across, is_adobe) = (self.count, self.finest().0, false);
+        MarkerSummary { height, width, precision, lossless, scans, kept, blocks, components, across, turn, is_adobe }
     }
 
     /// Records the bits that a scan sends. Returns the number of blocks that it goes through.

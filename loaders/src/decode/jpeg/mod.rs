@@ -12,7 +12,6 @@
 mod bits;
 mod entry_points;
 mod excerpt;
-mod frame;
 mod markers;
 mod sequential;
 mod warnings;
@@ -21,17 +20,14 @@ use std::ffi::CStr;
 
 use turbojpeg::{Subsamp, raw};
 
-use crate::decode::png::{has_adobe_marker, to_rgb};
-use crate::decode::region::ExifOrientation;
-use crate::decode::region::{Need, Part};
+use crate::decode::region::{ExifOrientation, Need, Part, Region};
 use crate::fault::Fault;
 use crate::memory::{Cost, Limits};
 use crate::spec::ImageSpec;
 #[cfg(fuzzing)]
 pub use entry_points::write_checksum as seal_entry_points;
 pub use entry_points::{check_entry_points, entry_points};
-use excerpt::{Bounds, Excerpts};
-use frame::Frame;
+use excerpt::Excerpts;
 use markers::MarkerSummary;
 
 /// A decompressor, reused for all images. Each thread has its own.
@@ -53,6 +49,8 @@ pub(crate) struct Header {
     space: i32,
     subsampling: i32,
     lossless: bool,
+    /// True if the file has Adobe's marker. Its CMYK values are then inverted, so that 255 means no ink.
+    is_adobe: bool,
     /// Number of columns of an iMCU.
     columns: usize,
     pub cost: Cost,
@@ -67,6 +65,12 @@ impl Header {
         ImageSpec::new(self.height, self.width, if self.is_grey() { 1 } else { 3 })
     }
 
+    /// Returns the whole image at 1 / `reduction` of its size.
+    fn reduced(&self, reduction: u32) -> Region {
+        let [height, width] = [self.height, self.width].map(|side| side.div_ceil(reduction) as usize);
+        Region::whole(height, width)
+    }
+
     fn is_grey(&self) -> bool {
         self.space == raw::TJCS_TJCS_GRAY as i32
     }
@@ -78,34 +82,27 @@ impl Header {
 
     /// Returns the chroma subsampling if the image is stored as luma and chroma with the DCT.
     pub fn planes(&self) -> Option<Subsamp> {
-        if self.space != raw::TJCS_TJCS_YCbCr as i32 || self.lossless {
-            return None;
-        }
-        match self.subsampling {
-            raw::TJSAMP_TJSAMP_444 => Some(Subsamp::None),
-            raw::TJSAMP_TJSAMP_422 => Some(Subsamp::Sub2x1),
-            raw::TJSAMP_TJSAMP_420 => Some(Subsamp::Sub2x2),
-            raw::TJSAMP_TJSAMP_440 => Some(Subsamp::Sub1x2),
-            raw::TJSAMP_TJSAMP_411 => Some(Subsamp::Sub4x1),
-            raw::TJSAMP_TJSAMP_441 => Some(Subsamp::Sub1x4),
-            _ => None,
-        }
+        let is_chroma = self.space == raw::TJCS_TJCS_YCbCr as i32 && !self.lossless;
+        self.common_subsampling().filter(|subsampling| is_chroma && *subsampling != Subsamp::Gray)
     }
 
     /// Returns the number of columns of an iMCU if parts of the image can be decoded, which requires a common chroma
     /// subsampling.
     fn block(&self) -> Option<usize> {
-        let is_common = [
-            raw::TJSAMP_TJSAMP_444,
-            raw::TJSAMP_TJSAMP_422,
-            raw::TJSAMP_TJSAMP_420,
-            raw::TJSAMP_TJSAMP_GRAY,
-            raw::TJSAMP_TJSAMP_440,
-            raw::TJSAMP_TJSAMP_411,
-            raw::TJSAMP_TJSAMP_441,
-        ]
-        .contains(&self.subsampling);
-        (is_common && !self.lossless).then_some(self.columns)
+        (!self.lossless && self.common_subsampling().is_some()).then_some(self.columns)
+    }
+
+    fn common_subsampling(&self) -> Option<Subsamp> {
+        match self.subsampling {
+            raw::TJSAMP_TJSAMP_444 => Some(Subsamp::None),
+            raw::TJSAMP_TJSAMP_422 => Some(Subsamp::Sub2x1),
+            raw::TJSAMP_TJSAMP_420 => Some(Subsamp::Sub2x2),
+            raw::TJSAMP_TJSAMP_GRAY => Some(Subsamp::Gray),
+            raw::TJSAMP_TJSAMP_440 => Some(Subsamp::Sub1x2),
+            raw::TJSAMP_TJSAMP_411 => Some(Subsamp::Sub4x1),
+            raw::TJSAMP_TJSAMP_441 => Some(Subsamp::Sub1x4),
+            _ => None,
+        }
     }
 }
 
@@ -133,7 +130,7 @@ impl Jpeg {
     pub fn header(&mut self, file: &[u8], entry_points: &[u8]) -> Result<Header, Fault> {
         let has_entry_points = entry_points::match_file(entry_points, file);
         let survey = MarkerSummary::read(file, has_entry_points).map_err(fault)?;
-        let MarkerSummary { height, width, precision, lossless, components, across, turn, .. } = survey;
+        let MarkerSummary { height, width, precision, lossless, components, across, turn, is_adobe, .. } = survey;
         if precision > 8 {
             return Err(fault(format!("its samples have {precision} bits; expected 8")));
         }
@@ -156,7 +153,7 @@ impl Jpeg {
         // The factors are not implied by `subsampling`: libjpeg-turbo also reports 4:4:4 if all are 2x1. Those of a
         // single component are ignored.
         let columns = if components == 1 { 8 } else { 8 * across as usize };
-        Ok(Header { width, height, space, subsampling, lossless, columns, cost, turn, has_entry_points })
+        Ok(Header { width, height, space, subsampling, lossless, is_adobe, columns, cost, turn, has_entry_points })
     }
 
     /// Decodes the part `need` of the file with the most recently read header into `pixels`, which can be reused.
@@ -177,9 +174,9 @@ impl Jpeg {
             shrink if shrink >= 2.0 => 2,
             _ => 1,
         };
-        let whole = Frame::whole(header.height, header.width, reduction);
+        let whole = header.reduced(reduction);
         let frame = match header.block() {
-            Some(block) => whole.around(need, reduction, block),
+            Some(block) => around(need.region, whole, reduction as usize, block),
             None => whole,
         };
         let part = Part { rows: frame.rows(), columns: frame.columns(), origin: (frame.top, frame.left), reduction };
@@ -191,8 +188,8 @@ impl Jpeg {
                 return Ok(part);
             }
         }
-        self.set_frame(header, Some(&frame), reduction)?;
-        self.frame_to(file, header, &frame, channels, pixels)?;
+        self.set_frame(header, Some(frame), reduction)?;
+        self.frame_to(file, header, frame, channels, pixels)?;
         Ok(part)
     }
 
@@ -209,7 +206,7 @@ impl Jpeg {
         let (top, left) = part.origin;
         let reduction = part.reduction as usize;
         // Chroma upsampling reads a row of chroma on both sides.
-        let need = Bounds {
+        let need = Region {
             top: reduction * top.saturating_sub(1),
             left: reduction * left,
             bottom: reduction * (top + part.rows + 1),
@@ -217,21 +214,21 @@ impl Jpeg {
         };
         let Some(shift) = excerpts.make(file, entry_points, need) else { return Ok(false) };
         let (top, left) = (top - shift.rows / reduction, left - shift.columns / reduction + shift.leading / reduction);
-        let frame = Frame { top, left, bottom: top + part.rows, right: left + part.columns };
+        let frame = Region { top, left, bottom: top + part.rows, right: left + part.columns };
         let excerpt = excerpts.file();
         // SAFETY: the handle is alive. The library reads `len` bytes from the pointer and does not keep it.
         let status = unsafe { raw::tj3DecompressHeader(self.handle, excerpt.as_ptr(), excerpt.len() as _) };
         let decoded = self
             .check(status)
-            .and_then(|()| self.set_frame(header, Some(&frame), part.reduction))
-            .and_then(|()| self.frame_to(excerpt, header, &frame, channels, pixels));
+            .and_then(|()| self.set_frame(header, Some(frame), part.reduction))
+            .and_then(|()| self.frame_to(excerpt, header, frame, channels, pixels));
         decoded
             .map(|()| true)
             .map_err(|fault| Fault::EntryPoints(format!("cannot decode the data between them: {fault}")))
     }
 
     /// Decodes the whole file with the most recently read header to `channels`, at 1 / `reduction` of its size (1, 2, 4
-    /// or 8). Returns height and width. A lossless file is not reduced.
+    /// or 8). A lossless file is not reduced. The returned part is the whole reduced image.
     pub fn whole(
         &mut self,
         file: &[u8],
@@ -239,19 +236,19 @@ impl Jpeg {
         channels: u32,
         reduction: u32,
         pixels: &mut Vec<u8>,
-    ) -> Result<(usize, usize), Fault> {
+    ) -> Result<Part, Fault> {
         let reduction = if header.lossless { 1 } else { reduction };
-        let frame = Frame::whole(header.height, header.width, reduction);
+        let frame = header.reduced(reduction);
         self.set_frame(header, None, reduction)?;
-        self.frame_to(file, header, &frame, channels, pixels)?;
-        Ok((frame.rows(), frame.columns()))
+        self.frame_to(file, header, frame, channels, pixels)?;
+        Ok(Part { rows: frame.rows(), columns: frame.columns(), origin: (0, 0), reduction: 1 })
     }
 
     /// Decodes the planes of a file for which [`Header::planes`] returns a subsampling, at 1 / `reduction` of its size.
     /// The planes are stored consecutively without padding.
     pub fn planes(&mut self, file: &[u8], header: Header, reduction: u32, planes: &mut [u8]) -> Result<(), Fault> {
         self.set_frame(header, None, reduction)?;
-        let Frame { bottom, right, .. } = Frame::whole(header.height, header.width, reduction);
+        let Region { bottom, right, .. } = header.reduced(reduction);
         // SAFETY: a function of numbers only.
         let needed = unsafe { raw::tj3YUVBufSize(right as i32, 1, bottom as i32, header.subsampling) };
         if header.planes().is_none() || needed as usize > planes.len() {
@@ -272,7 +269,7 @@ impl Jpeg {
         &mut self,
         file: &[u8],
         header: Header,
-        frame: &Frame,
+        frame: Region,
         channels: u32,
         pixels: &mut Vec<u8>,
     ) -> Result<(), Fault> {
@@ -299,7 +296,7 @@ impl Jpeg {
         self.check(status)?;
         if header.is_cmyk() {
             // YCCK files are always inverted.
-            let inverted = header.space == raw::TJCS_TJCS_YCCK as i32 || has_adobe_marker(file);
+            let inverted = header.space == raw::TJCS_TJCS_YCCK as i32 || header.is_adobe;
             to_rgb(&mut pixels[..needed], inverted);
         }
         if repeats {
@@ -311,7 +308,7 @@ impl Jpeg {
 
     /// Sets the scale, the region and the memory limit of the next decode. Without a frame, the region is the whole
     /// image.
-    fn set_frame(&mut self, header: Header, frame: Option<&Frame>, reduction: u32) -> Result<(), Fault> {
+    fn set_frame(&mut self, header: Header, frame: Option<Region>, reduction: u32) -> Result<(), Fault> {
         // The limit affects images with more than one scan, because libjpeg keeps their coefficients in memory.
         let mib = header.cost.memory.div_ceil(1 << 20) + 64;
         self.set(raw::TJPARAM_TJPARAM_MAXMEMORY, mib.try_into().unwrap_or(i32::MAX))?;
@@ -366,6 +363,30 @@ impl Drop for Jpeg {
     fn drop(&mut self) {
         // SAFETY: the handle is alive and is never used again.
         unsafe { raw::tj3Destroy(self.handle) }
+    }
+}
+
+/// Returns the smallest part of a `whole` image at 1 / `reduction` of its size that contains the part `need` of the
+/// full-size image. It has one more column on each side for chroma upsampling, and starts at the edge of an iMCU of
+/// `block` columns, as libjpeg-turbo requires.
+fn around(need: Region, whole: Region, reduction: usize, block: usize) -> Region {
+    let block = block / reduction;
+    Region {
+        top: need.top / reduction,
+        left: (need.left / reduction).saturating_sub(1) / block * block,
+        bottom: need.bottom.div_ceil(reduction).min(whole.bottom),
+        right: (need.right.div_ceil(reduction) + 1).min(whole.right),
+    }
+}
+
+/// Converts CMYK to RGB in place. Each four bytes become three. For inverted inks, R = C * K / 255, and so on.
+fn to_rgb(pixels: &mut [u8], inverted: bool) {
+    let flip = if inverted { 0 } else { 255 };
+    for i in 0..pixels.len() / 4 {
+        let [c, m, y, k] = std::array::from_fn(|ink| u32::from(pixels[4 * i + ink] ^ flip));
+        for (channel, ink) in [c, m, y].into_iter().enumerate() {
+            pixels[3 * i + channel] = ((ink * k + 127) / 255) as u8;
+        }
     }
 }
 

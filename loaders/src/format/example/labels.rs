@@ -13,12 +13,10 @@ pub(super) const TFDS_LABEL: &str = "label";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Labels<'a>(pub(super) Option<&'a [u8]>);
 
-impl Labels<'_> {
+impl<'a> Labels<'a> {
     /// No labels.
     pub const NONE: Self = Self(Some(&[]));
-}
 
-impl<'a> Labels<'a> {
     /// Returns true if there is not exactly one label.
     pub fn is_list(self) -> bool {
         self.0.is_some()
@@ -34,17 +32,17 @@ impl<'a> Labels<'a> {
 }
 
 /// The values of an Int64List, packed or not.
-struct Values<'a> {
+pub(super) struct Values<'a> {
     fields: Fields<'a>,
     packed: &'a [u8],
 }
 
 impl<'a> Values<'a> {
-    fn of(list: &'a [u8]) -> Self {
+    pub fn of(list: &'a [u8]) -> Self {
         Self { fields: Fields(list), packed: &[] }
     }
 
-    fn next(&mut self) -> Result<Option<i64>, Damage> {
+    pub fn next(&mut self) -> Result<Option<i64>, Damage> {
         loop {
             if !self.packed.is_empty() {
                 return Ok(Some(varint(&mut self.packed)? as i64));
@@ -142,20 +140,26 @@ fn length(bytes: &mut &[u8]) -> Option<u64> {
     (varint(bytes).ok()? == FIRST_FIELD).then(|| varint(bytes).ok())?
 }
 
-/// Returns the label if this map entry (key = 1, value = 2) has the key [`LABEL`] and exactly one label.
+/// Returns the label if this map entry has the key [`LABEL`] and exactly one label.
 fn label_of_entry(entry: &[u8]) -> Option<i64> {
+    let (key, feature) = key_and_feature(entry).ok()?;
+    let found = if key == LABEL.as_bytes() { read(feature, LABEL).ok()? } else { return None };
+    // For records with zero or multiple labels, the caller must read the whole record.
+    (!found.labels.is_list()).then_some(found.label)
+}
+
+/// Returns the two fields of a map entry: the key (1) and the Feature (2).
+pub(super) fn key_and_feature(entry: &[u8]) -> Result<(&[u8], &[u8]), Damage> {
     let (mut key, mut feature): (&[u8], &[u8]) = (&[], &[]);
     let mut fields = Fields(entry);
-    while let Some((number, value)) = fields.next().ok()? {
+    while let Some((number, value)) = fields.next()? {
         match (number, value) {
             (1, Value::Bytes(bytes)) => key = bytes,
             (2, Value::Bytes(bytes)) => feature = bytes,
             _ => {}
         }
     }
-    let found = if key == LABEL.as_bytes() { read(feature, LABEL).ok()? } else { return None };
-    // For records with zero or multiple labels, the caller must read the whole record.
-    (!found.labels.is_list()).then_some(found.label)
+    Ok((key, feature))
 }
 
 /// Appends `payload` to `out` and replaces its label, or all of its labels, by `labels`.
@@ -197,22 +201,12 @@ fn entries(payload: &[u8]) -> Result<Vec<Entry<'_>>, Damage> {
             let rest = features.0;
             let Some((number, value)) = features.next()? else { break };
             if let (1, Value::Bytes(entry)) = (number, value) {
-                found.push(Entry { key: key(entry)?, bytes: &rest[..rest.len() - features.0.len()] });
+                let (key, _) = key_and_feature(entry)?;
+                found.push(Entry { key, bytes: &rest[..rest.len() - features.0.len()] });
             }
         }
     }
     Ok(found)
-}
-
-/// Returns the key of an entry.
-fn key(entry: &[u8]) -> Result<&[u8], Damage> {
-    let (mut key, mut fields): (&[u8], _) = (&[], Fields(entry));
-    while let Some((number, value)) = fields.next()? {
-        if let (1, Value::Bytes(bytes)) = (number, value) {
-            key = bytes;
-        }
-    }
-    Ok(key)
 }
 
 /// Encodes the entry of the labels, with its tag and length.
@@ -230,6 +224,8 @@ fn encode_label_entry(key: &str, labels: &LabelList) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::example::{Example, Format, encode, encode_with, parse};
+    use crate::spec::ImageSpec;
 
     fn feature(list: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -262,36 +258,13 @@ mod tests {
         assert!(read(&feature(&[0x08]), "k").is_err());
         assert_eq!(read(&[], "k"), Err(ExampleFault::WrongType { key: "k", expected: "64-bit integer" }));
     }
-}
-
-#[cfg(test)]
-mod label_tests {
-    use super::super::{Example, Format, encode};
-    use super::*;
 
     #[test]
     fn the_label_is_found_before_the_image_ends() {
-        let (encoded, text) = (vec![7; 5000], "a class");
-        let (format, height, width, channels) = (Format::Jpeg, 10, 20, 3);
+        let encoded = vec![7; 5000];
+        let file = Example::from_file(&encoded, Format::Jpeg);
         let mut payload = Vec::new();
-        encode(
-            &Example {
-                encoded: &encoded,
-                format,
-                height,
-                width,
-                channels,
-                dtype: Default::default(),
-                label: 811,
-                text,
-                filename: "f",
-                boxes: Default::default(),
-                entry_points: &[],
-                labels: Default::default(),
-                targets: Default::default(),
-            },
-            &mut payload,
-        );
+        encode(&Example { label: 811, text: "a class", filename: "f", ..file }, &mut payload);
         assert_eq!(label(&payload), Some(811));
         let found = (0..payload.len()).find(|&n| label(&payload[..n]) == Some(811)).unwrap();
         assert!(found < 1024, "{found}");
@@ -305,12 +278,6 @@ mod label_tests {
             let _ = label(&damaged);
         }
     }
-}
-
-#[cfg(test)]
-mod relabel_tests {
-    use super::*;
-    use crate::format::example::{Example, Format, encode_with, parse};
 
     fn list(labels: &[i64]) -> LabelList {
         let mut list = LabelList::default();
@@ -320,24 +287,11 @@ mod relabel_tests {
 
     #[test]
     fn only_the_label_changes() {
-        let example = |label| Example {
-            encoded: &[9; 300],
-            format: Format::Raw,
-            height: 10,
-            width: 10,
-            channels: 3,
-            dtype: Default::default(),
-            label,
-            text: "cat",
-            filename: "a",
-            boxes: Default::default(),
-            entry_points: &[],
-            labels: Default::default(),
-            targets: Default::default(),
-        };
+        let raw = Example::from_raw(&[9; 300], ImageSpec::new(10, 10, 3));
         let bytes = |label| {
             let mut out = Vec::new();
-            encode_with(&example(label), &[("image/class/synset", "n0"), ("zz", "more")], &mut out);
+            let example = Example { label, text: "cat", filename: "a", ..raw };
+            encode_with(&example, &[("image/class/synset", "n0"), ("zz", "more")], &mut out);
             out
         };
         for (from, to) in [(0, 1), (5, 300), (300, 2), (1, -1), (7, 7)] {

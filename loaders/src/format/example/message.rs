@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use super::boxes::{Boxes, KEYS};
-use super::floats::{Floats, TARGETS};
+use super::floats::{BOX_KEYS, Boxes, Floats, TARGETS};
 use super::labels::{LABEL, Labels};
 use crate::format::protobuf::{field_length, put_header, put_varint, varint_length};
-use crate::spec::Dtype;
+use crate::spec::{Dtype, ImageSpec};
 
 pub(super) const ENCODED: &str = "image/encoded";
 pub(super) const FORMAT: &str = "image/format";
@@ -40,7 +39,7 @@ impl Format {
     }
 
     /// Detects the format of a file from its first bytes.
-    pub(super) fn detect(file: &[u8]) -> Option<Self> {
+    pub(crate) fn detect(file: &[u8]) -> Option<Self> {
         if file.starts_with(b"\x89PNG\r\n\x1a\n") {
             Some(Self::Png)
         } else if file.starts_with(&[0xff, 0xd8]) {
@@ -101,6 +100,33 @@ pub struct Example<'a> {
     pub entry_points: &'a [u8],
 }
 
+impl<'a> Example<'a> {
+    /// Creates an example that has only an image file: label 0, no sizes, and no other keys.
+    pub const fn from_file(encoded: &'a [u8], format: Format) -> Self {
+        Self {
+            encoded,
+            format,
+            height: 0,
+            width: 0,
+            channels: 0,
+            dtype: Dtype::U8,
+            label: 0,
+            labels: Labels(None),
+            targets: Floats(&[]),
+            text: "",
+            filename: "",
+            boxes: Boxes([Floats(&[]); 4]),
+            entry_points: &[],
+        }
+    }
+
+    /// Creates an example that has only a RAW image with bytes as values, and label 0.
+    pub const fn from_raw(encoded: &'a [u8], spec: ImageSpec) -> Self {
+        let ImageSpec { height, width, channels } = spec;
+        Self { height, width, channels, ..Self::from_file(encoded, Format::Raw) }
+    }
+}
+
 /// Appends the message to `out`. Keys are sorted, and integer lists are packed. All keys are written, except boxes,
 /// targets and entry points if they are empty, and the type if it is `uint8`. So equal examples give equal bytes.
 pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
@@ -115,7 +141,7 @@ pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
         return write_required(&own, out);
     }
     let more = more.iter().map(|&(key, value)| (key, Item::Bytes(value.as_bytes())));
-    let boxes = KEYS.into_iter().zip(e.boxes.0).filter(|_| !e.boxes.is_empty());
+    let boxes = BOX_KEYS.into_iter().zip(e.boxes.0).filter(|_| !e.boxes.is_empty());
     let boxes = boxes.map(|(key, list)| (key, Item::Floats(list.0)));
     let points = (!e.entry_points.is_empty()).then_some((ENTRY_POINTS, Item::Bytes(e.entry_points)));
     let dtype = (e.dtype != Dtype::U8).then_some((DTYPE, Item::Bytes(e.dtype.name().as_bytes())));
@@ -228,27 +254,14 @@ fn entry_length(key: &str, item: &Item<'_>) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Format, parse};
+    use super::super::parse;
     use super::*;
 
     #[test]
     fn own_keys_are_sorted_and_further_ones_do_not_change_them() {
         let encoded = vec![7; 70_000];
-        let example = Example {
-            encoded: &encoded,
-            format: Format::Raw,
-            height: 100,
-            width: 700,
-            channels: 1,
-            dtype: Default::default(),
-            label: -1,
-            labels: Default::default(),
-            targets: Default::default(),
-            text: "a class",
-            filename: "a file",
-            boxes: Default::default(),
-            entry_points: &[],
-        };
+        let raw = Example::from_raw(&encoded, ImageSpec::new(100, 700, 1));
+        let example = Example { label: -1, text: "a class", filename: "a file", ..raw };
         let own = required_entries(&example);
         assert!(own.is_sorted_by_key(|(key, _)| *key));
         let (mut plain, mut more) = (Vec::new(), Vec::new());

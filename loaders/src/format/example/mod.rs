@@ -5,15 +5,13 @@
 //! 1, FloatList = 2, Int64List = 3 }`, each list `repeated value = 1`. The key names are those of TensorFlow's ImageNet
 //! scripts.
 
-mod boxes;
 mod floats;
 mod labels;
 mod message;
 mod parse;
 
 pub use crate::fault::ExampleFault;
-pub use boxes::{BoundingBox, BoxLists, Boxes};
-pub use floats::{FloatList, Floats};
+pub use floats::{BoundingBox, BoxLists, Boxes, FloatList, Floats};
 pub(crate) use labels::label;
 pub use labels::{LabelList, Labels, relabel};
 pub use message::{Example, Format, encode, encode_with};

@@ -1,13 +1,12 @@
 //! Reads a tf.Example without copies or allocation.
 
-use super::boxes::{Boxes, KEYS, XMAX, XMIN, YMAX, YMIN};
-use super::floats::{Floats, TARGETS};
+use super::floats::{BOX_KEYS, Boxes, Floats, TARGETS, XMAX, XMIN, YMAX, YMIN};
 use super::labels::{self, LABEL, Labels, ParsedLabels, TFDS_LABEL};
 use super::message::{
     CHANNELS, DTYPE, ENCODED, ENTRY_POINTS, Example, FILENAME, FORMAT, Format, HEIGHT, TEXT, TFDS_IMAGE, WIDTH,
 };
 use crate::fault::ExampleFault;
-use crate::format::protobuf::{Fields, Value, varint};
+use crate::format::protobuf::{Fields, Value};
 use crate::spec::Dtype;
 
 /// Parses a payload. Copies and allocates nothing unless there is an error. Lists may be packed or not. Unknown keys
@@ -50,17 +49,9 @@ struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// Reads an entry of the map: key = 1, value = 2.
+    /// Reads an entry of the map.
     fn read(&mut self, entry: &'a [u8]) -> Result<(), ExampleFault> {
-        let (mut key, mut feature): (&[u8], &[u8]) = (&[], &[]);
-        let mut fields = Fields(entry);
-        while let Some((number, value)) = fields.next()? {
-            match (number, value) {
-                (1, Value::Bytes(bytes)) => key = bytes,
-                (2, Value::Bytes(bytes)) => feature = bytes,
-                _ => {}
-            }
-        }
+        let (key, feature) = labels::key_and_feature(entry)?;
         match std::str::from_utf8(key).unwrap_or("") {
             ENCODED => self.encoded = Some(first_bytes(feature, ENCODED)?),
             FORMAT => {
@@ -81,8 +72,8 @@ impl<'a> Keys<'a> {
             FILENAME => self.filename = utf8_prefix(first_bytes(feature, FILENAME)?),
             ENTRY_POINTS => self.entry_points = first_bytes(feature, ENTRY_POINTS)?,
             YMIN | XMIN | YMAX | XMAX => {
-                let axis = KEYS.iter().position(|name| name.as_bytes() == key).unwrap_or(0);
-                if let Some(list) = floats(feature, KEYS[axis])? {
+                let axis = BOX_KEYS.iter().position(|name| name.as_bytes() == key).unwrap_or(0);
+                if let Some(list) = floats(feature, BOX_KEYS[axis])? {
                     self.boxes.0[axis] = list;
                 }
             }
@@ -183,15 +174,8 @@ fn first_int(feature: &[u8], key: &'static str) -> Result<i64, ExampleFault> {
     let mut fields = Fields(feature);
     while let Some((number, value)) = fields.next()? {
         if let (3, Value::Bytes(list)) = (number, value) {
-            let mut values = Fields(list);
-            while let Some((number, value)) = values.next()? {
-                match (number, value) {
-                    (1, Value::Varint(value)) => return Ok(value as i64),
-                    (1, Value::Bytes(mut packed)) if !packed.is_empty() => {
-                        return Ok(varint(&mut packed)? as i64);
-                    }
-                    _ => {}
-                }
+            if let Some(first) = labels::Values::of(list).next()? {
+                return Ok(first);
             }
         }
     }
@@ -227,28 +211,18 @@ fn field_values(message: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::boxes::{BoundingBox, BoxLists};
-    use super::super::floats::FloatList;
+    use super::super::floats::{BoundingBox, BoxLists, FloatList};
     use super::super::labels::{LabelList, Labels};
-    use super::super::message::encode;
+    use super::super::message::{encode, encode_with};
     use super::*;
     use crate::format::protobuf::put_header;
+    use crate::spec::ImageSpec;
 
-    const NONE: Boxes<'_> = Boxes([Floats(&[]); 4]);
     const SAMPLE: Example<'_> = Example {
-        encoded: &[1, 2, 3, 4, 5, 6],
-        format: Format::Raw,
-        height: 1,
-        width: 2,
-        channels: 3,
-        dtype: Dtype::U8,
         label: 300,
         text: "cat",
         filename: "a.png",
-        boxes: NONE,
-        entry_points: &[],
-        labels: Labels(None),
-        targets: Floats(&[]),
+        ..Example::from_raw(&[1, 2, 3, 4, 5, 6], ImageSpec::new(1, 2, 3))
     };
 
     fn encoded(e: &Example<'_>) -> Vec<u8> {
@@ -435,38 +409,17 @@ mod tests {
         // For every cut, the outer length is beyond the end, so parsing must fail.
         assert!((1..good.len()).all(|cut| parse(&good[..cut]).is_err()));
     }
-}
-
-#[cfg(test)]
-mod synset_tests {
-    use super::super::{Example, Format, encode_with};
-    use super::*;
 
     #[test]
     fn the_synset_is_found() {
-        let example = Example {
-            encoded: &[1, 2, 3],
-            format: Format::Raw,
-            height: 1,
-            width: 1,
-            channels: 3,
-            dtype: Default::default(),
-            label: 134,
-            text: "crane",
-            filename: "",
-            boxes: Default::default(),
-            entry_points: &[],
-            labels: Default::default(),
-            targets: Default::default(),
-        };
         let mut payload = Vec::new();
-        encode_with(&example, &[("image/class/synset", "n02012849")], &mut payload);
+        encode_with(&SAMPLE, &[("image/class/synset", "n02012849")], &mut payload);
         assert_eq!(synset(&payload), Some("n02012849"));
         for end in 0..payload.len() {
             let _ = synset(&payload[..end]);
         }
         payload.clear();
-        encode_with(&example, &[], &mut payload);
+        encode_with(&SAMPLE, &[], &mut payload);
         assert_eq!(synset(&payload), None);
     }
 }

@@ -131,13 +131,7 @@ impl<T: Pixel> Planes<T> {
 
     /// Returns the red, green and blue planes, or `None` if there are not three channels.
     pub fn rgb(&mut self) -> Option<[&mut [T]; 3]> {
-        let plane = self.shape.plane();
-        if self.shape.channels != 3 {
-            return None;
-        }
-        let (red, rest) = self.pixels().split_at_mut(plane);
-        let (green, blue) = rest.split_at_mut(plane);
-        Some([red, green, blue])
+        (self.shape.channels == 3).then(|| geometry::rgb(self.pixels()))
     }
 
     /// Replaces all values: `make` gets the current values, a target with the same shape, and working memory.

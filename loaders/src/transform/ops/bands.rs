@@ -1,14 +1,12 @@
 //! Transforms for any bands and values: selecting bands, clipping to percentiles, scaling to 0 to 1 and
 //! logarithms.
 
-use std::fmt;
-
 use base::text::did_you_mean;
 
 use crate::format::bands::Bands;
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::call::{self, no_arguments, whole};
+use crate::transform::call::{self, exactly, no_arguments, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Misfit, Sizes, Transform, Varied};
 use crate::transform::statistics::Statistics;
@@ -107,11 +105,9 @@ impl Transform for SelectBands {
 
     /// Does nothing, because the bands are selected when the image is decoded.
     fn apply(&self, _image: &mut Canvas<'_>, _draws: &mut Draws) {}
-}
 
-impl fmt::Display for SelectBands {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "select_bands({})", self.texts.join(", "))
+    fn text(&self) -> String {
+        format!("select_bands({})", self.texts.join(", "))
     }
 }
 
@@ -125,9 +121,7 @@ struct ClipPercentile {
 }
 
 pub(super) fn build_clip_percentile(arguments: &[f64], context: Context<'_>) -> BuildResult {
-    let &[low, high] = arguments else {
-        return Err(format!("expected 2 arguments, got {}", arguments.len()));
-    };
+    let [low, high] = exactly(arguments)?;
     if low >= high {
         return Err(format!("expected low < high, got {low} and {high}"));
     }
@@ -155,11 +149,9 @@ impl Transform for ClipPercentile {
             move |value| value.clamp(low, high)
         });
     }
-}
 
-impl fmt::Display for ClipPercentile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "clip_percentile({}, {})", self.percents[0], self.percents[1])
+    fn text(&self) -> String {
+        format!("clip_percentile({}, {})", self.percents[0], self.percents[1])
     }
 }
 
@@ -171,10 +163,9 @@ struct ScaleRange {
 }
 
 pub(super) fn build_scale(arguments: &[f64], _context: Context<'_>) -> BuildResult {
-    match *arguments {
+    match exactly(arguments)? {
         [min, max] if min < max => Ok(Box::new(ScaleRange { min, max })),
         [min, max] => Err(format!("expected min < max, got {min} and {max}")),
-        _ => Err(format!("expected 2 arguments, got {}", arguments.len())),
     }
 }
 
@@ -191,11 +182,9 @@ impl Transform for ScaleRange {
         let (min, range) = (self.min as f32, (self.max - self.min) as f32);
         image.map_values(|_| move |value| (value - min) / range);
     }
-}
 
-impl fmt::Display for ScaleRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "scale({}, {})", self.min, self.max)
+    fn text(&self) -> String {
+        format!("scale({}, {})", self.min, self.max)
     }
 }
 
@@ -233,10 +222,8 @@ impl Transform for Log1p {
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
         image.map_values(|_| |value: f32| log1p(value.into()) as f32);
     }
-}
 
-impl fmt::Display for Log1p {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("log1p")
+    fn text(&self) -> String {
+        "log1p".to_owned()
     }
 }

@@ -1,14 +1,12 @@
 //! Colour changes of the PyTorch recipes: `color_jitter`, and AlexNet's `lighting`.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::transform::bytes::{blend, grey, one_if, rest, select, whole};
-use crate::transform::call::only_rgb;
+use crate::transform::call::{exactly, only_rgb};
 use crate::transform::canvas::Canvas;
+use crate::transform::geometry::rgb;
 use crate::transform::op::{Context, Transform};
 use crate::transform::ops::normalize::mean;
-use crate::transform::paint::rgb;
 
 /// `color_jitter(b, c, s, h)`: multiplies brightness, contrast and saturation by factors from U[max(0, 1 - x), 1 + x),
 /// where x is b, c or s, and shifts the hue by U[-h, h) of a full circle, in random order. This is torchvision's
@@ -26,9 +24,7 @@ struct ColorJitter {
 }
 
 pub(super) fn build_color_jitter(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
-    let &[brightness, contrast, saturation, hue] = arguments else {
-        return Err(format!("expected 4 arguments, got {}", arguments.len()));
-    };
+    let [brightness, contrast, saturation, hue] = exactly(arguments)?;
     if let Some(bad) = [brightness, contrast, saturation].iter().find(|x| **x < 0.0) {
         return Err(format!("expected brightness, contrast and saturation of at least 0, got {bad}"));
     }
@@ -66,6 +62,11 @@ impl Transform for ColorJitter {
                 _ => {}
             }
         }
+    }
+
+    fn text(&self) -> String {
+        let [brightness, contrast, saturation] = self.reach;
+        format!("color_jitter({brightness}, {contrast}, {saturation}, {})", self.hue)
     }
 }
 
@@ -156,13 +157,6 @@ fn to_rgb(hue: f32, saturation: f32, value: f32) -> [f32; 3] {
     ]
 }
 
-impl fmt::Display for ColorJitter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [brightness, contrast, saturation] = self.reach;
-        write!(f, "color_jitter({brightness}, {contrast}, {saturation}, {})", self.hue)
-    }
-}
-
 // `lighting(std)`: adds E (a * l) to every pixel. E and l are the eigenvectors and eigenvalues of the colours of
 // ImageNet, and a is three numbers from N(0, std^2) that are drawn for each image (Krizhevsky et al. 2012, section 4.1,
 // with std 0.1). The result is not clipped.
@@ -179,9 +173,7 @@ struct Lighting {
 }
 
 pub(super) fn build_lighting(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
-    let [std] = *arguments else {
-        return Err(format!("expected 1 argument, got {}", arguments.len()));
-    };
+    let [std] = exactly(arguments)?;
     if std < 0.0 {
         return Err(format!("expected a std of at least 0, got {std}"));
     }
@@ -205,11 +197,9 @@ impl Transform for Lighting {
             }
         }
     }
-}
 
-impl fmt::Display for Lighting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lighting({})", self.std)
+    fn text(&self) -> String {
+        format!("lighting({})", self.std)
     }
 }
 
@@ -223,7 +213,7 @@ mod tests {
     fn zeros_change_nothing() {
         let bytes: Vec<u8> = (0..=254).collect();
         let spec = ImageSpec::new(5, 17, 3);
-        let out = run(build_color_jitter, "color_jitter(0, 0, 0, 0)", spec, &bytes, 3);
+        let out = run("color_jitter(0, 0, 0, 0)", spec, &bytes, 3);
         for (i, value) in out.iter().enumerate() {
             assert_eq!(*value, f32::from(bytes[i % 85 * 3 + i / 85]));
         }
@@ -250,25 +240,18 @@ mod tests {
     fn grey_images_keep_to_brightness_and_contrast() {
         let spec = ImageSpec::new(1, 2, 1);
         for id in 0..50 {
-            assert_eq!(run(build_color_jitter, "color_jitter(0, 0, 1, 0.5)", spec, &[10, 200], id), [10.0, 200.0]);
-            let out = run(build_color_jitter, "color_jitter(0.9, 0.9, 0, 0)", spec, &[10, 200], id);
+            assert_eq!(run("color_jitter(0, 0, 1, 0.5)", spec, &[10, 200], id), [10.0, 200.0]);
+            let out = run("color_jitter(0.9, 0.9, 0, 0)", spec, &[10, 200], id);
             assert!(out.iter().all(|x| (0.0..=255.0).contains(x) && x.fract() == 0.0), "{out:?}");
         }
     }
-}
-
-#[cfg(test)]
-mod lighting_tests {
-    use super::*;
-    use crate::spec::ImageSpec;
-    use crate::transform::testing::run;
 
     #[test]
     fn shifts_have_the_covariance_of_the_eigenvectors() {
         let n = 20_000;
         let mut sums = [[0.0; 3]; 3];
         for id in 0..n {
-            let out = run(build_lighting, "lighting(0.1)", ImageSpec::new(1, 1, 3), &[100; 3], id);
+            let out = run("lighting(0.1)", ImageSpec::new(1, 1, 3), &[100; 3], id);
             for (i, row) in sums.iter_mut().enumerate() {
                 for (j, sum) in row.iter_mut().enumerate() {
                     *sum += f64::from((out[i] - 100.0) * (out[j] - 100.0));

@@ -1,7 +1,5 @@
 //! Transforms that crop an image without resizing it.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::call::{Arguments, Size, one_size, only_size, size_first, whole};
@@ -9,60 +7,34 @@ use crate::transform::canvas::Canvas;
 use crate::transform::geometry::Rectangle;
 use crate::transform::op::{BuildResult, Context, Misfit, Sizes, Transform, Varied};
 
-/// `center_crop(n)`: crops to the n x n window in the middle. Its offset is (H - n) / 2, rounded with ties to even as
-/// in torchvision. It does not pad, so n must fit.
+/// A crop to a window of a fixed size. It does not pad, so the window must fit.
 #[derive(Debug)]
-struct CenterCrop {
+struct Crop {
     size: Size,
+    position: Position,
+}
+
+/// The window of a [`Crop`].
+#[derive(Debug)]
+enum Position {
+    /// `center_crop(n)`: the window in the middle. Its offset is (H - n) / 2, rounded with ties to even as in
+    /// torchvision.
+    Center,
+    /// `corner_crop(n, corner)`: the window in a corner, as in torchvision's FiveCrop: 0 is top left, 1 top right, 2
+    /// bottom left, 3 bottom right.
+    Corner(u32),
+    /// `random_crop(n)`: a random window. Every position is equally likely. This is `tf.image.random_crop`. TensorFlow's
+    /// CIFAR tutorial uses n = 24.
+    Random,
 }
 
 pub(super) fn build_center_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
-    let size = only_size(arguments)?;
-    Ok(Box::new(CenterCrop { size }))
-}
-
-impl Transform for CenterCrop {
-    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        cropped(self.size, input)
-    }
-
-    fn output_of_varied(&self, input: Varied) -> Result<Sizes, Misfit> {
-        cropped_of_varied(self.size, input)
-    }
-
-    fn is_geometric(&self) -> bool {
-        true
-    }
-
-    fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
-        let (spec, Size { height, width }) = (image.spec(), self.size);
-        let (top, left) = (offset(spec.height - height), offset(spec.width - width));
-        image.crop(Rectangle { top, left, height, width });
-    }
-}
-
-/// Computes Python's `int(round(margin / 2.0))`.
-fn offset(margin: u32) -> u32 {
-    (f64::from(margin) / 2.0).round_ties_even() as u32
-}
-
-impl fmt::Display for CenterCrop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "center_crop({})", self.size)
-    }
-}
-
-/// `corner_crop(size, corner)`: crops to the window in a corner, as in torchvision's FiveCrop: 0 is top left, 1 top
-/// right, 2 bottom left, 3 bottom right. It does not pad, so the window must fit.
-#[derive(Debug)]
-struct CornerCrop {
-    size: Size,
-    corner: u32,
+    Ok(Box::new(Crop { size: only_size(arguments)?, position: Position::Center }))
 }
 
 pub(super) fn build_corner_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
     match (size_first(arguments)?, arguments.words.first()) {
-        ((size, [corner]), None) => Ok(Box::new(CornerCrop { size, corner: whole(*corner, 0, 3)? })),
+        ((size, [corner]), None) => Ok(Box::new(Crop { size, position: Position::Corner(whole(*corner, 0, 3)?) })),
         ((_, rest), None) => {
             Err(format!("expected 2 arguments, a size and a corner from 0 to 3, got {}", rest.len() + 1))
         }
@@ -70,52 +42,28 @@ pub(super) fn build_corner_crop(arguments: &Arguments<'_>, _context: Context<'_>
     }
 }
 
-impl Transform for CornerCrop {
-    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        cropped(self.size, input)
-    }
-
-    fn output_of_varied(&self, input: Varied) -> Result<Sizes, Misfit> {
-        cropped_of_varied(self.size, input)
-    }
-
-    fn is_geometric(&self) -> bool {
-        true
-    }
-
-    fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
-        let ImageSpec { height, width, .. } = image.spec();
-        let top = if self.corner < 2 { 0 } else { height - self.size.height };
-        let left = if self.corner.is_multiple_of(2) { 0 } else { width - self.size.width };
-        image.crop(Rectangle { top, left, height: self.size.height, width: self.size.width });
-    }
-}
-
-impl fmt::Display for CornerCrop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "corner_crop({}, {})", self.size, self.corner)
-    }
-}
-
-/// `random_crop(n)`: crops to a random n x n window. Every position is equally likely. This is `tf.image.random_crop`.
-/// TensorFlow's CIFAR tutorial uses n = 24.
-#[derive(Debug)]
-struct RandomCrop {
-    size: Size,
-}
-
 pub(super) fn build_random_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
-    let size = only_size(arguments)?;
-    Ok(Box::new(RandomCrop { size }))
+    Ok(Box::new(Crop { size: only_size(arguments)?, position: Position::Random }))
 }
 
-impl Transform for RandomCrop {
+impl Transform for Crop {
     fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        cropped(self.size, input)
+        let Size { height, width } = self.size;
+        if height > input.height || width > input.width {
+            return Err(format!("a crop of {height}x{width} does not fit into an image of {input}"));
+        }
+        Ok(ImageSpec::new(height, width, input.channels))
     }
 
     fn output_of_varied(&self, input: Varied) -> Result<Sizes, Misfit> {
-        cropped_of_varied(self.size, input)
+        let Size { height, width } = self.size;
+        match input.short_side {
+            Some(side) if height.max(width) <= side => Ok(Sizes::Equal(ImageSpec::new(height, width, input.channels))),
+            Some(side) => {
+                Err(format!("a crop of {height}x{width} does not fit into images whose short side is {side}").into())
+            }
+            None => Err(Misfit::VariousSizes),
+        }
     }
 
     fn is_geometric(&self) -> bool {
@@ -124,16 +72,29 @@ impl Transform for RandomCrop {
 
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let (spec, Size { height, width }) = (image.spec(), self.size);
-        let top = draws.below(spec.height - height + 1);
-        let left = draws.below(spec.width - width + 1);
+        let (down, right) = (spec.height - height, spec.width - width);
+        let (top, left) = match self.position {
+            Position::Center => (half(down), half(right)),
+            Position::Corner(corner) => {
+                (if corner < 2 { 0 } else { down }, if corner.is_multiple_of(2) { 0 } else { right })
+            }
+            Position::Random => (draws.below(down + 1), draws.below(right + 1)),
+        };
         image.crop(Rectangle { top, left, height, width });
+    }
+
+    fn text(&self) -> String {
+        match self.position {
+            Position::Center => format!("center_crop({})", self.size),
+            Position::Corner(corner) => format!("corner_crop({}, {corner})", self.size),
+            Position::Random => format!("random_crop({})", self.size),
+        }
     }
 }
 
-impl fmt::Display for RandomCrop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "random_crop({})", self.size)
-    }
+/// Computes Python's `int(round(margin / 2.0))`.
+fn half(margin: u32) -> u32 {
+    (f64::from(margin) / 2.0).round_ties_even() as u32
 }
 
 /// `pad_crop(n)`: pads each side with n zero pixels, then crops to the original size at a random position. Offsets are
@@ -183,11 +144,9 @@ impl Transform for PadCrop {
             false => image.shift(down, right),
         }
     }
-}
 
-impl fmt::Display for PadCrop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pad_crop({}{})", self.padding, if self.reflects { ", reflect" } else { "" })
+    fn text(&self) -> String {
+        format!("pad_crop({}{})", self.padding, if self.reflects { ", reflect" } else { "" })
     }
 }
 
@@ -230,71 +189,34 @@ impl Transform for Shift {
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
         image.shift_reflected(self.rows, self.columns);
     }
-}
 
-impl fmt::Display for Shift {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "shift({}, {})", self.rows, self.columns)
-    }
-}
-
-/// Returns the shape of a crop to `size`, or an error if it does not fit into `input`.
-fn cropped(size: Size, input: ImageSpec) -> Result<ImageSpec, String> {
-    let Size { height, width } = size;
-    if height > input.height || width > input.width {
-        return Err(format!("a crop of {height}x{width} does not fit into an image of {input}"));
-    }
-    Ok(ImageSpec::new(height, width, input.channels))
-}
-
-/// Returns the shape of a crop if only the images' short side is known.
-fn cropped_of_varied(size: Size, input: Varied) -> Result<Sizes, Misfit> {
-    let Size { height, width } = size;
-    match input.short_side {
-        Some(side) if height.max(width) <= side => Ok(Sizes::Equal(ImageSpec::new(height, width, input.channels))),
-        Some(side) => {
-            Err(format!("a crop of {height}x{width} does not fit into images whose short side is {side}").into())
-        }
-        None => Err(Misfit::VariousSizes),
+    fn text(&self) -> String {
+        format!("shift({}, {})", self.rows, self.columns)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::testing::run_any;
+    use crate::mentions::assert_mentions;
+    use crate::transform::testing::{build, draws, run};
 
     #[test]
     fn odd_margins_round_to_the_even_offset() {
         let spec = ImageSpec::new(4, 5, 1);
         let bytes: Vec<u8> = (0..20).collect();
-        assert_eq!([1, 2, 3, 5, 7, 31].map(offset), [0, 1, 2, 2, 4, 16]);
+        assert_eq!([1, 2, 3, 5, 7, 31].map(half), [0, 1, 2, 2, 4, 16]);
         // The margins are 1 and 2, so the offsets are 0 and 1.
-        assert_eq!(
-            run_any(build_center_crop, "center_crop(3)", spec, &bytes, 0),
-            [1.0, 2.0, 3.0, 6.0, 7.0, 8.0, 11.0, 12.0, 13.0]
-        );
+        assert_eq!(run("center_crop(3)", spec, &bytes, 0), [1.0, 2.0, 3.0, 6.0, 7.0, 8.0, 11.0, 12.0, 13.0]);
     }
-}
-
-#[cfg(test)]
-mod corner_crop_tests {
-    use super::*;
-    use crate::transform::testing::run_any;
 
     #[test]
     fn four_corners() {
         let (spec, bytes) = (ImageSpec::new(3, 4, 1), (0..12).collect::<Vec<u8>>());
-        let corner = |k: u32| run_any(build_corner_crop, &format!("corner_crop(2, {k})"), spec, &bytes, 0);
+        let corner = |k: u32| run(&format!("corner_crop(2, {k})"), spec, &bytes, 0);
         assert_eq!([corner(0), corner(1)], [[0.0, 1.0, 4.0, 5.0], [2.0, 3.0, 6.0, 7.0]]);
         assert_eq!([corner(2), corner(3)], [[4.0, 5.0, 8.0, 9.0], [6.0, 7.0, 10.0, 11.0]]);
     }
-}
-
-#[cfg(test)]
-mod random_crop_tests {
-    use super::*;
-    use crate::transform::testing::{draws, run_any};
 
     #[test]
     fn windows_lie_inside_and_reach_every_corner() {
@@ -306,21 +228,11 @@ mod random_crop_tests {
             let (y, x) = (expected.below(2), expected.below(2));
             seen[(y * 2 + x) as usize] += 1;
             let first = (y * 3 + x) as f32;
-            assert_eq!(
-                run_any(build_random_crop, "random_crop(2)", spec, &bytes, id),
-                [first, first + 1.0, first + 3.0, first + 4.0]
-            );
+            assert_eq!(run("random_crop(2)", spec, &bytes, id), [first, first + 1.0, first + 3.0, first + 4.0]);
         }
         // Each count is expected to be 100, with a standard deviation of 8.7.
         assert!(seen.iter().all(|n| (60..140).contains(n)), "{seen:?}");
     }
-}
-
-#[cfg(test)]
-mod pad_crop_tests {
-    use super::*;
-    use crate::mentions::assert_mentions;
-    use crate::transform::testing::{UNKNOWN, draws, run_any};
 
     #[test]
     fn every_offset_occurs_and_pads_with_zero() {
@@ -332,7 +244,7 @@ mod pad_crop_tests {
             let (y, x) = (expected.below(3) as usize, expected.below(3) as usize);
             seen[y * 3 + x] += 1;
             assert_eq!(
-                run_any(build_pad_crop, "pad_crop(1)", spec, &[1, 2, 3, 4], id),
+                run("pad_crop(1)", spec, &[1, 2, 3, 4], id),
                 [padded[y][x], padded[y][x + 1], padded[y + 1][x], padded[y + 1][x + 1]]
             );
         }
@@ -350,29 +262,19 @@ mod pad_crop_tests {
             let mut expected = draws(id);
             let (y, x) = (expected.below(5) as usize, expected.below(5) as usize);
             let rows: Vec<u8> = (0..4).flat_map(|row| image.map(|value| value + 10 * row)).collect();
-            let out = run_any(build_pad_crop, "pad_crop(2, reflect)", tall, &rows, id);
+            let out = run("pad_crop(2, reflect)", tall, &rows, id);
             for (i, value) in out.iter().enumerate() {
                 assert_eq!(*value, padded[x + i % 4] + 10.0 * (padded[y + i / 4] - 1.0), "sample {id}, value {i}");
             }
         }
-        let too_wide =
-            build_pad_crop(&crate::transform::call::parse("pad_crop(1, reflect)").unwrap().arguments, CONTEXT);
-        assert_mentions(&too_wide.unwrap().output(spec).unwrap_err(), &["1", "1x4x1"]);
+        let too_wide = build("pad_crop(1, reflect)", spec).unwrap();
+        assert_mentions(&too_wide.output(spec).unwrap_err(), &["1", "1x4x1"]);
     }
-
-    const CONTEXT: Context<'_> = Context { input: ImageSpec::new(1, 4, 1), statistics: &UNKNOWN };
-}
-
-#[cfg(test)]
-mod shift_tests {
-    use super::*;
-    use crate::mentions::assert_mentions;
-    use crate::transform::testing::{UNKNOWN, run_any};
 
     #[test]
     fn the_window_moves_over_the_mirrored_image() {
         let spec = ImageSpec::new(2, 3, 1);
-        let shift = |call: &str| run_any(build_shift, call, spec, &[1, 2, 3, 4, 5, 6], 0);
+        let shift = |call: &str| run(call, spec, &[1, 2, 3, 4, 5, 6], 0);
         assert_eq!(shift("shift(0, 1)"), [2.0, 3.0, 2.0, 5.0, 6.0, 5.0]);
         assert_eq!(shift("shift(-1, -1)"), [5.0, 4.0, 5.0, 2.0, 1.0, 2.0]);
         assert_eq!(shift("shift(1, 2)"), [6.0, 5.0, 4.0, 3.0, 2.0, 1.0]);
@@ -380,12 +282,11 @@ mod shift_tests {
 
     #[test]
     fn a_shift_must_be_whole_and_smaller_than_the_image() {
-        const CONTEXT: Context<'_> = Context { input: ImageSpec::new(2, 3, 1), statistics: &UNKNOWN };
-        let built = |call: &str| build_shift(&crate::transform::call::parse(call).unwrap().arguments, CONTEXT);
+        let spec = ImageSpec::new(2, 3, 1);
         for call in ["shift(1)", "shift(1, 2, 3)", "shift(0.5, 0)", "shift(1, 1, reflect)"] {
-            assert!(built(call).is_err(), "{call}");
+            assert!(build(call, spec).is_err(), "{call}");
         }
-        let refused = built("shift(0, -3)").unwrap().output(CONTEXT.input).unwrap_err();
+        let refused = build("shift(0, -3)", spec).unwrap().output(spec).unwrap_err();
         assert_mentions(&refused, &["2x3x1", "0 rows", "-3 columns"]);
     }
 }

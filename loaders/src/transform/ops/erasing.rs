@@ -1,7 +1,5 @@
 //! Transforms that set a part of an image to zero or to noise.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::call::one_size;
@@ -35,11 +33,9 @@ impl Transform for Cutout {
         let ((top, height), (left, width)) = (side(height), side(width));
         image.fill(Rectangle { top, left, height, width }, || 0.0);
     }
-}
 
-impl fmt::Display for Cutout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cutout({})", self.size)
+    fn text(&self) -> String {
+        format!("cutout({})", self.size)
     }
 }
 
@@ -107,6 +103,11 @@ impl Transform for RandomErasing {
             (f64::from(normal) * self.noise) as f32
         });
     }
+
+    fn text(&self) -> String {
+        let ([least, most], [low, high]) = (self.area, self.aspect);
+        format!("random_erasing({}, {}, {least}, {most}, {low}, {high})", self.probability, self.noise)
+    }
 }
 
 impl RandomErasing {
@@ -131,13 +132,6 @@ impl RandomErasing {
     }
 }
 
-impl fmt::Display for RandomErasing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ([least, most], [low, high]) = (self.area, self.aspect);
-        write!(f, "random_erasing({}, {}, {least}, {most}, {low}, {high})", self.probability, self.noise)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,7 +145,7 @@ mod tests {
             let mut expected = draws(id);
             let (y, x) = (expected.below(5) as usize, expected.below(6) as usize);
             seen[y * 6 + x] += 1;
-            let out = run(build_cutout, "cutout(4)", spec, &[9; 60], id);
+            let out = run("cutout(4)", spec, &[9; 60], id);
             for (i, value) in out.iter().enumerate() {
                 let (row, column) = (i / 6 % 5, i % 6);
                 let inside = (row + 2 >= y && row < y + 2) && (column + 2 >= x && column < x + 2);
@@ -161,12 +155,6 @@ mod tests {
         // Each count is expected to be 100, with a standard deviation of 10.
         assert!(seen.iter().all(|n| (55..145).contains(n)), "{seen:?}");
     }
-}
-
-#[cfg(test)]
-mod random_erasing_tests {
-    use super::*;
-    use crate::transform::testing::run;
 
     const SPEC: ImageSpec = ImageSpec::new(24, 16, 3);
 
@@ -174,7 +162,7 @@ mod random_erasing_tests {
     fn as_often_as_requested_and_within_the_range_of_areas() {
         let (mut erased, mut area) = (0, 0.0);
         for id in 0..2000 {
-            let out = run(build_random_erasing, "random_erasing(0.25)", SPEC, &[7; 1152], id);
+            let out = run("random_erasing(0.25)", SPEC, &[7; 1152], id);
             let zeros = out.iter().filter(|x| **x == 0.0).count();
             if zeros > 0 {
                 erased += 1;
@@ -192,7 +180,7 @@ mod random_erasing_tests {
     fn noise_is_normal_and_differs_from_value_to_value() {
         let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
         for id in 0..400 {
-            let out = run(build_random_erasing, "random_erasing(1, 2)", SPEC, &[77; 1152], id);
+            let out = run("random_erasing(1, 2)", SPEC, &[77; 1152], id);
             let noise: Vec<f64> = out.iter().filter(|x| **x != 77.0).map(|x| f64::from(*x)).collect();
             let different = noise.windows(2).filter(|w| w[0] != w[1]).count();
             assert!(different + 1 >= noise.len());

@@ -1,11 +1,8 @@
-//! Transforms that blur or sharpen an image.
-
-use std::fmt;
+//! The transform that blurs an image.
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::bytes;
-use crate::transform::call::{pixels, probability_after_one};
+use crate::transform::call::pixels;
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 
@@ -57,47 +54,9 @@ impl Transform for GaussianBlur {
         let sigma = draws.range(self.low as f32, self.high as f32);
         image.blur(self.side as usize, sigma.into());
     }
-}
 
-impl fmt::Display for GaussianBlur {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "gaussian_blur({}, {}, {})", self.side, self.low, self.high)
-    }
-}
-
-/// `sharpness(factor, p)`: with probability p (default 1/2), blends the image with a version smoothed by (1 1 1; 1 5 1;
-/// 1 1 1) / 13. A factor of 0 smooths, 1 changes nothing, 2 sharpens. This is torchvision's `RandomAdjustSharpness`.
-#[derive(Debug)]
-struct Sharpness {
-    factor: f64,
-    probability: f64,
-}
-
-pub(super) fn build_sharpness(arguments: &[f64], _context: Context<'_>) -> BuildResult {
-    let [factor, ref rest @ ..] = *arguments else {
-        return Err("expected 1 or 2 arguments, got 0".into());
-    };
-    if factor < 0.0 {
-        return Err(format!("expected a factor of at least 0, got {factor}"));
-    }
-    Ok(Box::new(Sharpness { factor, probability: probability_after_one(rest, 0.5)? }))
-}
-
-impl Transform for Sharpness {
-    fn keeps_bytes(&self) -> bool {
-        true
-    }
-
-    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
-        if draws.happens(self.probability) {
-            bytes::sharpness(image.byte_image(), self.factor);
-        }
-    }
-}
-
-impl fmt::Display for Sharpness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sharpness({}, {})", self.factor, self.probability)
+    fn text(&self) -> String {
+        format!("gaussian_blur({}, {}, {})", self.side, self.low, self.high)
     }
 }
 
@@ -105,54 +64,28 @@ impl fmt::Display for Sharpness {
 mod tests {
     use super::*;
     use crate::mentions::assert_mentions;
-    use crate::transform::op::Build;
-    use crate::transform::testing::{build_transform, run};
+    use crate::transform::testing::{build, run};
 
     #[test]
     fn a_dot_spreads_evenly_and_a_flat_image_stays() {
         let mut dot = [0; 49];
         dot[24] = 255;
-        let out = run(build_gaussian_blur, "gaussian_blur(5, 1)", ImageSpec::new(7, 7, 1), &dot, 0);
+        let out = run("gaussian_blur(5, 1)", ImageSpec::new(7, 7, 1), &dot, 0);
         let at = |y: usize, x: usize| out[7 * y + x];
         assert_eq!([at(3, 2), at(2, 3), at(4, 3)], [at(3, 4); 3]);
         assert_eq!(at(0, 3), 0.0);
         // (0.4026)^2 * 255
         assert_eq!(at(3, 3), 41.0);
-        assert_eq!(run(build_gaussian_blur, "gaussian_blur(3)", ImageSpec::new(3, 2, 1), &[90; 6], 0), [90.0; 6]);
+        assert_eq!(run("gaussian_blur(3)", ImageSpec::new(3, 2, 1), &[90; 6], 0), [90.0; 6]);
     }
 
     #[test]
     fn squares_that_reach_too_far_are_refused() {
         let spec = ImageSpec::new(5, 9, 1);
-        let problem = |text| {
-            build_transform(Build::Numbers(build_gaussian_blur), text, spec).and_then(|op| op.output(spec)).unwrap_err()
-        };
+        let problem = |text| build(text, spec).and_then(|op| op.output(spec)).unwrap_err();
         assert_mentions(&problem("gaussian_blur(11)"), &["11x11", "5x9x1"]);
         assert_mentions(&problem("gaussian_blur(4)"), &["odd", "4"]);
         assert_mentions(&problem("gaussian_blur(3, 0)"), &["0 < low <= high", "0 and 0"]);
         assert_mentions(&problem("gaussian_blur(3, 2, 1)"), &["0 < low <= high", "2 and 1"]);
-    }
-}
-
-#[cfg(test)]
-mod sharpness_tests {
-    use super::*;
-    use crate::spec::ImageSpec;
-    use crate::transform::testing::run;
-
-    #[test]
-    fn a_dot_is_spread_or_lifted_and_the_border_stays() {
-        let spec = ImageSpec::new(3, 3, 1);
-        let dot = [10, 10, 10, 10, 140, 10, 10, 10, 10];
-        // (8 * 10 + 5 * 140) / 13 = 60
-        let with = |factor: &str, middle: f32| {
-            let out = run(build_sharpness, &format!("sharpness({factor}, 1)"), spec, &dot, 0);
-            assert_eq!(out[4], middle, "{factor}");
-            assert!(out.iter().enumerate().all(|(i, value)| i == 4 || *value == 10.0));
-        };
-        with("0", 60.0);
-        with("1", 140.0);
-        with("2", 220.0);
-        with("3", 255.0);
     }
 }

@@ -1,9 +1,8 @@
 //! `gamma` and `noise`. Both scale with each band's range. Bytes have the range 0 to 255. For other types, the range
 //! extends from the smallest to the largest value in the training split.
 
-use std::fmt;
-
 use crate::random::Draws;
+use crate::transform::call::exactly;
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 
@@ -17,12 +16,11 @@ struct Gamma {
 }
 
 pub(super) fn build_gamma(arguments: &[f64], context: Context<'_>) -> BuildResult {
-    match *arguments {
+    match exactly(arguments)? {
         [low, high] if 0.0 < low && low <= high => {
             Ok(Box::new(Gamma { low, high, ranges: context.statistics.range()? }))
         }
         [low, high] => Err(format!("expected 0 < low <= high, got {low} and {high}")),
-        _ => Err(format!("expected 2 arguments, got {}", arguments.len())),
     }
 }
 
@@ -39,11 +37,9 @@ impl Transform for Gamma {
             }
         });
     }
-}
 
-impl fmt::Display for Gamma {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "gamma({}, {})", self.low, self.high)
+    fn text(&self) -> String {
+        format!("gamma({}, {})", self.low, self.high)
     }
 }
 
@@ -56,9 +52,7 @@ struct Noise {
 }
 
 pub(super) fn build_noise(arguments: &[f64], context: Context<'_>) -> BuildResult {
-    let &[std] = arguments else {
-        return Err(format!("expected 1 argument, got {}", arguments.len()));
-    };
+    let [std] = exactly(arguments)?;
     if std < 0.0 {
         return Err(format!("expected a std of at least 0, got {std}"));
     }
@@ -77,10 +71,8 @@ impl Transform for Noise {
             }
         }
     }
-}
 
-impl fmt::Display for Noise {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "noise({})", self.std)
+    fn text(&self) -> String {
+        format!("noise({})", self.std)
     }
 }

@@ -126,7 +126,7 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
         "scale_jitter(min_side, max_side); optional last argument: bicubic or lanczos",
         Any(resize::build_scale_jitter),
     ),
-    ("sharpness", "sharpness(factor) or sharpness(factor, probability)", Numbers(filters::build_sharpness)),
+    ("sharpness", "sharpness(factor) or sharpness(factor, probability)", Numbers(tones::build_sharpness)),
     ("solarize", "solarize(threshold) or solarize(threshold, probability)", Numbers(tones::build_solarize)),
     ("standardize", "standardize", Numbers(normalize::build_standardize)),
     (

@@ -1,8 +1,6 @@
 //! Transforms that normalise pixel values to zero mean and unit variance, and functions for the mean and variance of
 //! floats.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::transform::call::no_arguments;
 use crate::transform::canvas::Canvas;
@@ -111,18 +109,10 @@ impl Transform for Normalize {
             move |value| scaled(f64::from(value), mean, std)
         });
     }
-}
 
-impl fmt::Display for Normalize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("normalize(")?;
-        for (i, number) in self.mean.iter().chain(&self.std).enumerate() {
-            if i > 0 {
-                f.write_str(", ")?;
-            }
-            write!(f, "{number}")?;
-        }
-        f.write_str(")")
+    fn text(&self) -> String {
+        let numbers: Vec<String> = self.mean.iter().chain(&self.std).map(f64::to_string).collect();
+        format!("normalize({})", numbers.join(", "))
     }
 }
 
@@ -155,38 +145,9 @@ impl Transform for Standardize {
             *value = (*value - mean) * scale;
         }
     }
-}
 
-impl fmt::Display for Standardize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("standardize")
-    }
-}
-
-#[cfg(test)]
-mod standardize_tests {
-    use super::*;
-    use crate::spec::ImageSpec;
-    use crate::transform::testing::run;
-
-    #[test]
-    fn mean_and_std_are_of_all_channels_together() {
-        // The values 2, 4, 4, 4, 5, 5, 7, 9 have mean 5 and population std 2.
-        let spec = ImageSpec::new(2, 2, 2);
-        let out = run(build_standardize, "standardize", spec, &[2, 5, 4, 5, 4, 7, 4, 9], 0);
-        assert_eq!(out, [-1.5, -0.5, -0.5, -0.5, 0.0, 0.0, 1.0, 2.0]);
-    }
-
-    #[test]
-    fn a_flat_image_is_divided_by_the_least_std() {
-        let spec = ImageSpec::new(2, 2, 1);
-        assert_eq!(run(build_standardize, "standardize", spec, &[9; 4], 0), [0.0; 4]);
-        // One of 16 values is larger by 1: std = sqrt(15)/16 = 0.242, which is below the minimum of 1/4.
-        let mut bytes = [7; 16];
-        bytes[0] = 8;
-        let out = run(build_standardize, "standardize", ImageSpec::new(4, 4, 1), &bytes, 0);
-        assert!((out[0] - 15.0 / 16.0 * 4.0).abs() < 1e-6, "{}", out[0]);
-        assert!((out[1] + 1.0 / 16.0 * 4.0).abs() < 1e-6, "{}", out[1]);
+    fn text(&self) -> String {
+        "standardize".to_owned()
     }
 }
 
@@ -224,9 +185,29 @@ mod tests {
     use crate::transform::testing::run;
 
     #[test]
+    fn mean_and_std_are_of_all_channels_together() {
+        // The values 2, 4, 4, 4, 5, 5, 7, 9 have mean 5 and population std 2.
+        let spec = ImageSpec::new(2, 2, 2);
+        let out = run("standardize", spec, &[2, 5, 4, 5, 4, 7, 4, 9], 0);
+        assert_eq!(out, [-1.5, -0.5, -0.5, -0.5, 0.0, 0.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn a_flat_image_is_divided_by_the_least_std() {
+        let spec = ImageSpec::new(2, 2, 1);
+        assert_eq!(run("standardize", spec, &[9; 4], 0), [0.0; 4]);
+        // One of 16 values is larger by 1: std = sqrt(15)/16 = 0.242, which is below the minimum of 1/4.
+        let mut bytes = [7; 16];
+        bytes[0] = 8;
+        let out = run("standardize", ImageSpec::new(4, 4, 1), &bytes, 0);
+        assert!((out[0] - 15.0 / 16.0 * 4.0).abs() < 1e-6, "{}", out[0]);
+        assert!((out[1] + 1.0 / 16.0 * 4.0).abs() < 1e-6, "{}", out[1]);
+    }
+
+    #[test]
     fn by_the_data_sets_mean_and_std() {
         // The means are 0.5, 0.25, 0.125 and the stds 0.5, 0.25, 2.
-        let out = run(build_normalize, "normalize", ImageSpec::new(1, 2, 3), &[0, 0, 0, 255, 255, 255], 0);
+        let out = run("normalize", ImageSpec::new(1, 2, 3), &[0, 0, 0, 255, 255, 255], 0);
         assert_eq!(out, [-1.0, 1.0, -1.0, 3.0, -0.0625, 0.4375]);
     }
 
@@ -243,18 +224,13 @@ mod tests {
     #[test]
     fn by_given_numbers() {
         let one = ImageSpec::new(1, 2, 1);
-        assert_eq!(run(build_normalize, "normalize(0.5, 0.5)", one, &[0, 255], 0), [-1.0, 1.0]);
+        assert_eq!(run("normalize(0.5, 0.5)", one, &[0, 255], 0), [-1.0, 1.0]);
         let two = ImageSpec::new(1, 1, 2);
-        assert_eq!(run(build_normalize, "normalize(0.5, 0.25)", two, &[0, 255], 0), [-2.0, 2.0]);
-        assert_eq!(run(build_normalize, "normalize(0, 1, 0.5, 4)", two, &[255, 255], 0), [2.0, 0.0]);
+        assert_eq!(run("normalize(0.5, 0.25)", two, &[0, 255], 0), [-2.0, 2.0]);
+        assert_eq!(run("normalize(0, 1, 0.5, 4)", two, &[255, 255], 0), [2.0, 0.0]);
         let third = (51.0f64 / 255.0 - 0.4914) / 0.247;
-        assert_eq!(run(build_normalize, "normalize(0.4914, 0.247)", one, &[51, 0], 0)[0], third as f32);
+        assert_eq!(run("normalize(0.4914, 0.247)", one, &[51, 0], 0)[0], third as f32);
     }
-}
-
-#[cfg(test)]
-mod moments_tests {
-    use super::*;
 
     #[test]
     fn of_one_to_eleven() {

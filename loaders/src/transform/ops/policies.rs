@@ -1,7 +1,5 @@
 //! Augmentation policies: each applies randomly chosen operations to an image.
 
-use std::fmt;
-
 use base::text::did_you_mean;
 
 use crate::random::Draws;
@@ -14,9 +12,8 @@ use crate::transform::policy::{
     magnitudes,
 };
 
-/// Sampling methods by name. The first is the default, as in torchvision.
-const AUTO_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
-    [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
+/// Sampling methods of all policies except AugMix, by name. The first is the default, as in torchvision.
+const SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
 /// The policies, named after the data set on which they were learned.
 const POLICIES: [(&str, &Policy); 3] = [("imagenet", IMAGENET), ("cifar10", CIFAR10), ("svhn", SVHN)];
 /// Number of magnitudes per operation.
@@ -37,10 +34,9 @@ pub(super) fn build_auto_augment(arguments: &Arguments<'_>, _context: Context<'_
     let named = arguments.words.first().and_then(|word| learned(word));
     let words = &arguments.words[usize::from(named.is_some())..];
     if let (None, [word]) = (named, words)
-        && AUTO_AUGMENT_SAMPLINGS.iter().all(|(name, _)| name != word)
+        && SAMPLINGS.iter().all(|(name, _)| name != word)
     {
-        let [policies, samplings] =
-            [POLICIES.map(|(name, _)| name).to_vec(), AUTO_AUGMENT_SAMPLINGS.map(|(name, _)| name).to_vec()];
+        let [policies, samplings] = [POLICIES.map(|(name, _)| name).to_vec(), SAMPLINGS.map(|(name, _)| name).to_vec()];
         return Err(format!(
             "expected a policy ({}) or a sampling method ({}), got \"{word}\"{}",
             policies.join(", "),
@@ -49,7 +45,7 @@ pub(super) fn build_auto_augment(arguments: &Arguments<'_>, _context: Context<'_
         ));
     }
     let (name, policy) = named.unwrap_or(POLICIES[0]);
-    let sampling = Arguments { words: words.to_vec(), ..Arguments::default() }.choice(&AUTO_AUGMENT_SAMPLINGS)?;
+    let sampling = Arguments { words: words.to_vec(), ..Arguments::default() }.choice(&SAMPLINGS)?;
     Ok(Box::new(AutoAugment { name, policy, sampling }))
 }
 
@@ -69,11 +65,9 @@ impl Transform for AutoAugment {
             }
         }
     }
-}
 
-impl fmt::Display for AutoAugment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "auto_augment({}, {})", self.name, self.sampling.name())
+    fn text(&self) -> String {
+        format!("auto_augment({}, {})", self.name, self.sampling.name())
     }
 }
 
@@ -82,9 +76,6 @@ impl fmt::Display for AutoAugment {
 // shear or move take the nearest pixel, or interpolate between four pixels with a last argument `bilinear`. Pixels from
 // outside the image are zero.
 
-/// Sampling methods by name. The first is the default, as in torchvision.
-const RAND_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
-    [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
 const MAX_OPERATIONS: u32 = 100;
 const MAX_MAGNITUDES: u32 = 1001;
 
@@ -106,7 +97,7 @@ pub(super) fn build_rand_augment(arguments: &Arguments<'_>, _context: Context<'_
     let operations = whole(n, 0, MAX_OPERATIONS).map_err(|problem| format!("operations: {problem}"))?;
     let bins = whole(bins, 2, MAX_MAGNITUDES).map_err(|problem| format!("magnitudes: {problem}"))?;
     let magnitude = whole(magnitude, 0, bins - 1).map_err(|problem| format!("magnitude: {problem}"))?;
-    Ok(Box::new(RandAugment { operations, magnitude, bins, sampling: arguments.choice(&RAND_AUGMENT_SAMPLINGS)? }))
+    Ok(Box::new(RandAugment { operations, magnitude, bins, sampling: arguments.choice(&SAMPLINGS)? }))
 }
 
 impl Transform for RandAugment {
@@ -121,22 +112,14 @@ impl Transform for RandAugment {
             draw_operation(RAND_AUGMENT, self.bins, |_| self.magnitude, image, self.sampling, draws);
         }
     }
-}
 
-impl fmt::Display for RandAugment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rand_augment({}, {}, {}, {})", self.operations, self.magnitude, self.bins, self.sampling.name())
+    fn text(&self) -> String {
+        format!("rand_augment({}, {}, {}, {})", self.operations, self.magnitude, self.bins, self.sampling.name())
     }
 }
 
 // `trivial_augment(bins)`: applies one of 14 operations with one of `bins` magnitudes (default 31), all equally likely
-// (Müller and Hutter 2021). This is torchvision's `TrivialAugmentWide`. Operations that rotate, shear or move take the
-// nearest pixel, or interpolate between four pixels with a last argument `bilinear`. Pixels from outside the image are
-// zero.
-
-/// Sampling methods by name. The first is the default, as in torchvision.
-const TRIVIAL_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
-    [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
+// (Müller and Hutter 2021). This is torchvision's `TrivialAugmentWide`. The last argument is that of `rand_augment`.
 
 #[derive(Debug)]
 struct TrivialAugment {
@@ -151,7 +134,7 @@ pub(super) fn build_trivial_augment(arguments: &Arguments<'_>, _context: Context
         ref other => return Err(format!("expected 0 or 1 numbers, got {}", other.len())),
     };
     let bins = whole(bins, 2, MAX_MAGNITUDES).map_err(|problem| format!("magnitudes: {problem}"))?;
-    Ok(Box::new(TrivialAugment { bins, sampling: arguments.choice(&TRIVIAL_AUGMENT_SAMPLINGS)? }))
+    Ok(Box::new(TrivialAugment { bins, sampling: arguments.choice(&SAMPLINGS)? }))
 }
 
 impl Transform for TrivialAugment {
@@ -164,11 +147,9 @@ impl Transform for TrivialAugment {
         let bins = self.bins;
         draw_operation(TRIVIAL_AUGMENT, bins, |draws| draws.below(bins), image.byte_image(), self.sampling, draws);
     }
-}
 
-impl fmt::Display for TrivialAugment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "trivial_augment({}, {})", self.bins, self.sampling.name())
+    fn text(&self) -> String {
+        format!("trivial_augment({}, {})", self.bins, self.sampling.name())
     }
 }
 
@@ -259,14 +240,12 @@ impl Transform for AugMix {
         }
         bytes::take_sum(image, sums);
     }
-}
 
-impl fmt::Display for AugMix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn text(&self) -> String {
         let Self { severity, chains, alpha, .. } = self;
         let depth = self.depth.map_or(-1, i64::from);
         let partial = if self.partial { "partial, " } else { "" };
-        write!(f, "augmix({severity}, {chains}, {depth}, {alpha}, {partial}{})", self.sampling.name())
+        format!("augmix({severity}, {chains}, {depth}, {alpha}, {partial}{})", self.sampling.name())
     }
 }
 
@@ -304,7 +283,7 @@ fn gamma(alpha: f64, draws: &mut Draws) -> f64 {
 mod tests {
     use super::*;
     use crate::spec::ImageSpec;
-    use crate::transform::testing::run_any;
+    use crate::transform::testing::run;
 
     #[test]
     fn a_flat_image_that_no_operation_moves_stays_near_itself() {
@@ -312,7 +291,7 @@ mod tests {
         let spec = ImageSpec::new(4, 4, 1);
         let mut moved = 0;
         for id in 0..200 {
-            let out = run_any(build_augmix, "augmix(1, 1, 1)", spec, &[100; 16], id);
+            let out = run("augmix(1, 1, 1)", spec, &[100; 16], id);
             assert!(out.iter().all(|value| (0.0..=255.0).contains(value) && value.fract() == 0.0));
             moved += usize::from(out.iter().any(|value| (value - 100.0).abs() > 1.0));
         }
@@ -320,11 +299,6 @@ mod tests {
         // equal pixels.
         assert!((1..60).contains(&moved), "{moved}");
     }
-}
-
-#[cfg(test)]
-mod dirichlet_tests {
-    use super::*;
 
     #[test]
     fn gammas_have_their_moments() {

@@ -1,7 +1,5 @@
 //! Transforms that resize an image to a fixed or a random size.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::call::{Arguments, Size, no_arguments, pixels, size_first};
@@ -63,21 +61,15 @@ impl Transform for Resize {
         true
     }
 
-    fn is_geometric(&self) -> bool {
-        true
-    }
-
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
         let ImageSpec { height, width, .. } = image.spec();
         image.resize(Rectangle { top: 0, left: 0, height, width }, self.size(height, width), self.filter);
     }
-}
 
-impl fmt::Display for Resize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn text(&self) -> String {
         match self.to {
-            Target::ShortSide(side) => write!(f, "resize({side}{})", self.filter.suffix()),
-            Target::Exact(Size { height, width }) => write!(f, "resize({height}x{width}{})", self.filter.suffix()),
+            Target::ShortSide(side) => format!("resize({side}{})", self.filter.suffix()),
+            Target::Exact(Size { height, width }) => format!("resize({height}x{width}{})", self.filter.suffix()),
         }
     }
 }
@@ -116,28 +108,22 @@ impl Transform for ScaleJitter {
         true
     }
 
-    fn is_geometric(&self) -> bool {
-        true
-    }
-
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let ImageSpec { height, width, .. } = image.spec();
         let side = self.least + draws.below(self.most - self.least + 1);
         let size = Size::with_short_side(side, height, width);
         image.resize(Rectangle { top: 0, left: 0, height, width }, size, self.filter);
     }
-}
 
-impl fmt::Display for ScaleJitter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "scale_jitter({}, {}{})", self.least, self.most, self.filter.suffix())
+    fn text(&self) -> String {
+        format!("scale_jitter({}, {}{})", self.least, self.most, self.filter.suffix())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::testing::run_any;
+    use crate::transform::testing::run;
 
     /// The expected sizes come from `_compute_resized_output_size` in torchvision.transforms.v2.functional.
     #[test]
@@ -157,7 +143,7 @@ mod tests {
     fn a_flat_image_stays_flat() {
         let spec = ImageSpec::new(5, 7, 1);
         for size in [1, 2, 3, 5, 8, 13] {
-            let out = run_any(build_resize, &format!("resize({size})"), spec, &[77; 35], 0);
+            let out = run(&format!("resize({size})"), spec, &[77; 35], 0);
             assert!(out.iter().all(|v| (v - 77.0).abs() < 1e-4), "{size}: {out:?}");
         }
     }
@@ -165,7 +151,7 @@ mod tests {
     #[test]
     fn the_same_size_gives_the_same_bytes() {
         let bytes: Vec<u8> = (0..36).map(|i| i * 7).collect();
-        let out = run_any(build_resize, "resize(3)", ImageSpec::new(4, 3, 3), &bytes, 0);
+        let out = run("resize(3)", ImageSpec::new(4, 3, 3), &bytes, 0);
         let planes: Vec<f32> = (0..3).flat_map(|c| bytes.iter().skip(c).step_by(3).map(|&b| f32::from(b))).collect();
         assert_eq!(out, planes);
     }

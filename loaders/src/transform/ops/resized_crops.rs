@@ -1,7 +1,5 @@
 //! Random crops that are resized to the output size.
 
-use std::fmt;
-
 use crate::format::example::BoundingBox;
 use crate::random::Draws;
 use crate::spec::ImageSpec;
@@ -11,16 +9,35 @@ use crate::transform::geometry::Rectangle;
 use crate::transform::op::{BuildResult, Context, Misfit, Sizes, Transform, Varied};
 use crate::transform::resample::Filter;
 
-const RANDOM_RESIZED_CROP_TRIES: usize = 10;
+/// A random part of an image, resized to `size`. Accepts images of any size.
+#[derive(Debug)]
+struct ResizedCrop {
+    size: Size,
+    part: PartChoice,
+    filter: Filter,
+}
+
+/// How the part of a [`ResizedCrop`] is drawn.
+#[derive(Debug)]
+enum PartChoice {
+    /// `random_resized_crop(size, ...)`: torchvision's `RandomResizedCrop`.
+    Torchvision(Ranges),
+    /// `inception_crop(size)`: the crop of TensorFlow's Inception training (`tf.image.sample_distorted_bounding_box`).
+    /// width / height is uniform over 0.75 to 1.33. The height is a uniform integer in the range for 0.05 to 1 of the
+    /// image's area. The crop must cover at least 0.1 of one of the record's boxes, or of the image if there are no boxes.
+    /// After 100 failed attempts, the crop is the whole image.
+    ///
+    /// TensorFlow then resizes with one of four methods without antialiasing, chosen by its thread number. Here the resize
+    /// is the one of `random_resized_crop`.
+    TensorFlow,
+}
 
 #[derive(Debug)]
-struct RandomResizedCrop {
-    size: Size,
+struct Ranges {
     /// Minimum and maximum fraction of the image's area.
     area: (f64, f64),
     /// Minimum and maximum width / height.
     aspect: (f64, f64),
-    filter: Filter,
 }
 
 pub(super) fn build_random_resized_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
@@ -40,15 +57,23 @@ pub(super) fn build_random_resized_crop(arguments: &Arguments<'_>, _context: Con
     if !(0.0 < aspect.0 && aspect.0 <= aspect.1) {
         return Err(format!("expected 0 < min_aspect <= max_aspect, got {} and {}", aspect.0, aspect.1));
     }
-    Ok(Box::new(RandomResizedCrop { size, area, aspect, filter }))
+    Ok(Box::new(ResizedCrop { size, part: PartChoice::Torchvision(Ranges { area, aspect }), filter }))
 }
 
-impl RandomResizedCrop {
+pub(super) fn build_inception_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
+    let (size, rest) = size_first(arguments)?;
+    no_arguments(rest).map_err(|_| format!("expected 1 argument, got {}", rest.len() + 1))?;
+    Ok(Box::new(ResizedCrop { size, part: PartChoice::TensorFlow, filter: arguments.choice(Filter::NAMES)? }))
+}
+
+const TORCHVISION_TRIES: usize = 10;
+
+impl Ranges {
     /// Draws a part of the image. The uniform numbers are f32 and their products f64, as in torchvision.
     fn draw(&self, height: u32, width: u32, draws: &mut Draws) -> Rectangle {
         let (h, w) = (f64::from(height), f64::from(width));
         let (narrowest, widest) = ((self.aspect.0 as f32).ln(), (self.aspect.1 as f32).ln());
-        for _ in 0..RANDOM_RESIZED_CROP_TRIES {
+        for _ in 0..TORCHVISION_TRIES {
             let area = h * w * f64::from(draws.range(self.area.0 as f32, self.area.1 as f32));
             let logarithm = draws.range(narrowest, widest);
             // Rounded once, to the nearest f32.
@@ -79,7 +104,7 @@ impl RandomResizedCrop {
     }
 }
 
-impl Transform for RandomResizedCrop {
+impl Transform for ResizedCrop {
     fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
         Ok(ImageSpec::new(self.size.height, self.size.width, input.channels))
     }
@@ -92,80 +117,32 @@ impl Transform for RandomResizedCrop {
         true
     }
 
-    fn is_geometric(&self) -> bool {
-        true
-    }
-
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let ImageSpec { height, width, .. } = image.spec();
-        let part = self.draw(height, width, draws);
+        let part = match &self.part {
+            PartChoice::Torchvision(ranges) => ranges.draw(height, width, draws),
+            PartChoice::TensorFlow => {
+                let objects = || image.boxes().map(|found| Object::of(found, height, width));
+                let whole = Object::of(WHOLE, height, width);
+                let has_objects = objects().next().is_some();
+                let covers = |crop: &Rectangle| match has_objects {
+                    true => objects().any(|object| object.is_covered(crop)),
+                    false => whole.is_covered(crop),
+                };
+                sample(height, width, covers, draws)
+            }
+        };
         image.resize(part, self.size, self.filter);
     }
-}
 
-impl fmt::Display for RandomResizedCrop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { size, area, aspect, filter } = self;
-        let suffix = filter.suffix();
-        write!(f, "random_resized_crop({size}, {}, {}, {}, {}{suffix})", area.0, area.1, aspect.0, aspect.1)
-    }
-}
-
-/// `inception_crop(n)`: the crop of TensorFlow's Inception training (`tf.image.sample_distorted_bounding_box`), resized
-/// to n x n. width / height is uniform over 0.75 to 1.33. The height is a uniform integer in the range for 0.05 to 1 of
-/// the image's area. The crop must cover at least 0.1 of one of the record's boxes, or of the image if there are no
-/// boxes. After 100 failed attempts, the crop is the whole image.
-///
-/// TensorFlow then resizes with one of four methods without antialiasing, chosen by its thread number. This transform
-/// uses bilinear with antialiasing, or `bicubic` or `lanczos` as a last argument, like `random_resized_crop`. Accepts
-/// images of any size.
-#[derive(Debug)]
-struct InceptionCrop {
-    size: Size,
-    filter: Filter,
-}
-
-pub(super) fn build_inception_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> BuildResult {
-    let (size, rest) = size_first(arguments)?;
-    no_arguments(rest).map_err(|_| format!("expected 1 argument, got {}", rest.len() + 1))?;
-    Ok(Box::new(InceptionCrop { size, filter: arguments.choice(Filter::NAMES)? }))
-}
-
-impl Transform for InceptionCrop {
-    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        Ok(ImageSpec::new(self.size.height, self.size.width, input.channels))
-    }
-
-    fn output_of_varied(&self, input: Varied) -> Result<Sizes, Misfit> {
-        Ok(Sizes::Equal(ImageSpec::new(self.size.height, self.size.width, input.channels)))
-    }
-
-    fn resizes(&self) -> bool {
-        true
-    }
-
-    fn is_geometric(&self) -> bool {
-        true
-    }
-
-    /// Draws aspect ratio and height for each attempt, and then, if these are valid, row and column.
-    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
-        let ImageSpec { height, width, .. } = image.spec();
-        let objects = || image.boxes().map(|found| Object::of(found, height, width));
-        let whole = Object::of(WHOLE, height, width);
-        let has_objects = objects().next().is_some();
-        let covers = |crop: &Rectangle| match has_objects {
-            true => objects().any(|object| object.is_covered(crop)),
-            false => whole.is_covered(crop),
-        };
-        let crop = sample(height, width, covers, draws);
-        image.resize(crop, self.size, self.filter);
-    }
-}
-
-impl fmt::Display for InceptionCrop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "inception_crop({}{})", self.size, self.filter.suffix())
+    fn text(&self) -> String {
+        let (size, suffix) = (self.size, self.filter.suffix());
+        match &self.part {
+            PartChoice::Torchvision(Ranges { area, aspect }) => {
+                format!("random_resized_crop({size}, {}, {}, {}, {}{suffix})", area.0, area.1, aspect.0, aspect.1)
+            }
+            PartChoice::TensorFlow => format!("inception_crop({size}{suffix})"),
+        }
     }
 }
 
@@ -227,7 +204,8 @@ impl Object {
 /// The whole image as an object.
 const WHOLE: BoundingBox = BoundingBox { ymin: 0.0, xmin: 0.0, ymax: 1.0, xmax: 1.0 };
 
-/// Draws a crop for which `covers` is true. The image has `height` x `width` pixels, both above 0.
+/// Draws a crop for which `covers` is true. The image has `height` x `width` pixels, both above 0. Each attempt draws the
+/// aspect ratio and the height and then, if these are valid, row and column.
 fn sample(height: u32, width: u32, covers: impl Fn(&Rectangle) -> bool, uniform: &mut impl Uniform) -> Rectangle {
     for _ in 0..INCEPTION_CROP_TRIES {
         let aspect = uniform.unit() * (ASPECT[1] - ASPECT[0]) + ASPECT[0];
@@ -283,7 +261,8 @@ fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::testing::draws;
+    use crate::random::philox4x32;
+    use crate::transform::testing::{draws, run};
 
     /// Compares with torchvision's crops for the same draws. `tests/golden/crops.py` records them.
     #[test]
@@ -292,21 +271,12 @@ mod tests {
         let rows: Vec<Row> = serde_json::from_str(include_str!("../../../tests/golden/crops.json")).unwrap();
         assert_eq!(rows.len(), 800);
         for (least, image_height, image_width, sample, top, left, height, width) in rows {
-            let filter = Filter::Bilinear;
-            let op =
-                RandomResizedCrop { size: Size::square(8), area: (least, 1.0), aspect: (3.0 / 4.0, 4.0 / 3.0), filter };
-            let part = op.draw(image_height, image_width, &mut draws(sample));
+            let ranges = Ranges { area: (least, 1.0), aspect: (3.0 / 4.0, 4.0 / 3.0) };
+            let part = ranges.draw(image_height, image_width, &mut draws(sample));
             let expected = Rectangle { top, left, height, width };
             assert_eq!(part, expected, "{image_height} x {image_width}, area from {least}, sample {sample}");
         }
     }
-}
-
-#[cfg(test)]
-mod inception_crop_tests {
-    use super::*;
-    use crate::random::philox4x32;
-    use crate::transform::testing::{draws, run_any};
 
     /// TensorFlow's generator: the same Philox, but words are converted to numbers in other ways.
     struct TensorFlow {
@@ -380,7 +350,7 @@ mod inception_crop_tests {
             for id in 0..40 {
                 let crop = plain(30, 40, &mut draws(id));
                 let (from, length) = [(crop.top, crop.height), (crop.left, crop.width)][axis];
-                let out = run_any(build_inception_crop, "inception_crop(8)", spec, &bytes, id);
+                let out = run("inception_crop(8)", spec, &bytes, id);
                 let mean = out.iter().sum::<f32>() / 64.0;
                 let expected = from as f32 + (length - 1) as f32 / 2.0;
                 assert!((mean - expected).abs() < 0.1, "{id}: {mean}, {crop:?}");

@@ -1,13 +1,11 @@
 //! Colour changes of TensorFlow's training scripts for CIFAR-10 and Inception.
 
-use std::fmt;
-
 use crate::random::Draws;
-use crate::transform::call::{no_arguments, only_rgb};
+use crate::transform::call::{exactly, no_arguments, only_rgb};
 use crate::transform::canvas::Canvas;
+use crate::transform::geometry::rgb;
 use crate::transform::op::{Context, Transform};
 use crate::transform::ops::normalize::mean;
-use crate::transform::paint::rgb;
 
 /// `brightness(d)`: adds one number from U[-d, d) to all values, which are on the scale 0 to 255. Does not clip. This
 /// is `tf.image.random_brightness` on floats. The CIFAR tutorial uses d = 63.
@@ -19,14 +17,13 @@ struct Brightness {
 }
 
 pub(super) fn build_brightness(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
-    match *arguments {
+    match exactly(arguments)? {
         [max_delta] if max_delta >= 0.0 => {
             let ranges = context.statistics.range()?;
             let units = ranges.into_iter().map(|(min, max)| ((max - min) / 255.0) as f32).collect();
             Ok(Box::new(Brightness { max_delta: max_delta as f32, units }))
         }
         [max_delta] => Err(format!("expected a max_delta of at least 0, got {max_delta}")),
-        _ => Err(format!("expected 1 argument, got {}", arguments.len())),
     }
 }
 
@@ -38,11 +35,9 @@ impl Transform for Brightness {
             move |value| value + delta
         });
     }
-}
 
-impl fmt::Display for Brightness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "brightness({})", self.max_delta)
+    fn text(&self) -> String {
+        format!("brightness({})", self.max_delta)
     }
 }
 
@@ -55,12 +50,11 @@ struct Contrast {
 }
 
 pub(super) fn build_contrast(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
-    match *arguments {
+    match exactly(arguments)? {
         [lower, upper] if 0.0 <= lower && lower <= upper => {
             Ok(Box::new(Contrast { lower: lower as f32, upper: upper as f32 }))
         }
         [lower, upper] => Err(format!("expected 0 <= lower <= upper, got {lower} and {upper}")),
-        _ => Err(format!("expected 2 arguments, got {}", arguments.len())),
     }
 }
 
@@ -68,18 +62,19 @@ impl Transform for Contrast {
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let factor = draws.range(self.lower, self.upper);
         let pixels = image.spec().pixels().max(1);
-        for plane in image.floats().chunks_exact_mut(pixels) {
-            let mean = mean(plane) as f32;
-            for value in plane {
-                *value = (*value - mean) * factor + mean;
-            }
-        }
+        image.floats().chunks_exact_mut(pixels).for_each(|plane| stretch(plane, factor));
+    }
+
+    fn text(&self) -> String {
+        format!("contrast({}, {})", self.lower, self.upper)
     }
 }
 
-impl fmt::Display for Contrast {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "contrast({}, {})", self.lower, self.upper)
+/// Multiplies the distances from the mean by `factor`.
+fn stretch(plane: &mut [f32], factor: f32) {
+    let mean = mean(plane) as f32;
+    for value in plane {
+        *value = (*value - mean) * factor + mean;
     }
 }
 
@@ -117,11 +112,9 @@ impl Transform for CifarDistort {
             }
         }
     }
-}
 
-impl fmt::Display for CifarDistort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cifar_distort")
+    fn text(&self) -> String {
+        "cifar_distort".to_owned()
     }
 }
 
@@ -155,25 +148,21 @@ impl Transform for InceptionDistort {
         for value in values.iter_mut() {
             *value += delta;
         }
+        let contrast = |values: &mut [f32]| rgb(values).into_iter().for_each(|plane| stretch(plane, contrast_factor));
         if !contrast_last {
-            contrast(values, contrast_factor);
+            contrast(values);
         }
         colours(values, saturation_factor, turn);
         if contrast_last {
-            contrast(values, contrast_factor);
+            contrast(values);
         }
         for value in values {
             *value = value.clamp(0.0, 255.0);
         }
     }
-}
 
-fn contrast(values: &mut [f32], factor: f32) {
-    for plane in rgb(values) {
-        let mean = mean(plane) as f32;
-        for value in plane {
-            *value = (*value - mean) * factor + mean;
-        }
+    fn text(&self) -> String {
+        "inception_distort".to_owned()
     }
 }
 
@@ -216,12 +205,6 @@ fn turn_hue([r, g, b]: [f32; 3], sixths: f32) -> [f32; 3] {
     [ramp((hue - 3.0).abs() - 1.0), ramp(2.0 - (hue - 2.0).abs()), ramp(2.0 - (hue - 4.0).abs())]
 }
 
-impl fmt::Display for InceptionDistort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("inception_distort")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,40 +217,28 @@ mod tests {
         let (mut least, mut most) = (f32::MAX, f32::MIN);
         for id in 0..1000 {
             let delta = draws(id).unit() * 126.0 - 63.0;
-            let out = run(build_brightness, "brightness(63)", spec, &[0, 255], id);
+            let out = run("brightness(63)", spec, &[0, 255], id);
             assert!((out[0] - delta).abs() < 1e-4 && (out[1] - 255.0 - delta).abs() < 1e-4);
             (least, most) = (least.min(out[0]), most.max(out[0]));
         }
         assert!((-63.0..-60.0).contains(&least) && (60.0..63.0).contains(&most));
     }
-}
-
-#[cfg(test)]
-mod contrast_tests {
-    use super::*;
-    use crate::spec::ImageSpec;
-    use crate::transform::testing::{draws, run};
 
     #[test]
     fn stretches_each_channel_about_its_own_mean() {
         // The channels (10, 30) and (100, 220) have means 20 and 160.
         let spec = ImageSpec::new(1, 2, 2);
         let bytes = [10, 100, 30, 220];
-        assert_eq!(run(build_contrast, "contrast(2, 2)", spec, &bytes, 0), [0.0, 40.0, 40.0, 280.0]);
+        assert_eq!(run("contrast(2, 2)", spec, &bytes, 0), [0.0, 40.0, 40.0, 280.0]);
         for id in 0..100 {
             let factor = 0.2 + 1.6 * draws(id).unit();
-            let out = run(build_contrast, "contrast(0.2, 1.8)", spec, &bytes, id);
+            let out = run("contrast(0.2, 1.8)", spec, &bytes, id);
             for (got, (mean, distance)) in out.iter().zip([(20.0, -10.0), (20.0, 10.0), (160.0, -60.0), (160.0, 60.0)])
             {
                 assert!((got - (mean + distance * factor)).abs() < 1e-3);
             }
         }
     }
-}
-
-#[cfg(test)]
-mod inception_distort_tests {
-    use super::*;
 
     #[track_caller]
     fn assert_near(got: [f32; 3], expected: [f32; 3]) {

@@ -1,7 +1,5 @@
 //! Affine and perspective maps of an image.
 
-use std::fmt;
-
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::bytes::{self, Edge, Grid, Quad, Sampling, coefficients, rotation};
@@ -9,8 +7,8 @@ use crate::transform::call::{Arguments, probability_after_one};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{BuildResult, Context, Transform};
 
-/// Sampling methods by name. The first is the default, as in torchvision.
-const AFFINE_SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Shaded).named()];
+/// Sampling methods of `affine` and `rotation` by name. The first is the default, as in torchvision.
+const SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Shaded).named()];
 
 #[derive(Debug)]
 struct Affine {
@@ -45,7 +43,7 @@ pub(super) fn build_affine(arguments: &Arguments<'_>, _context: Context<'_>) -> 
     if let Some(bad) = shear.iter().find(|angle| !(0.0..90.0).contains(*angle)) {
         return Err(format!("expected shears of at least 0 and below 90 degrees, got {bad}"));
     }
-    Ok(Box::new(Affine { degrees, shares, scale, shear, sampling: arguments.choice(&AFFINE_SAMPLINGS)? }))
+    Ok(Box::new(Affine { degrees, shares, scale, shear, sampling: arguments.choice(&SAMPLINGS)? }))
 }
 
 impl Affine {
@@ -70,21 +68,16 @@ impl Transform for Affine {
         let map = self.draw(image.spec(), draws);
         image.warp(&map.grid(image.shape()), self.sampling);
     }
-}
 
-impl fmt::Display for Affine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn text(&self) -> String {
         let Self { degrees, shares: [x, y], scale: [low, high], shear: [sx, sy], sampling } = self;
-        write!(f, "affine({degrees}, {x}, {y}, {low}, {high}, {sx}, {sy}, {})", sampling.name())
+        format!("affine({degrees}, {x}, {y}, {low}, {high}, {sx}, {sy}, {})", sampling.name())
     }
 }
 
 // `rotation(d)`: rotates the image about its centre by an angle that is uniform over -d to d degrees. Positive angles
 // are counterclockwise. `rotation(low, high)` sets the range (torchvision's `RandomRotation`). It uses the nearest
 // pixel, or interpolates between four pixels with a last argument `bilinear`. Pixels from outside the image are zero.
-
-/// Sampling methods by name. The first is the default, as in torchvision.
-const ROTATION_SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Shaded).named()];
 
 #[derive(Debug)]
 struct Rotation {
@@ -104,7 +97,7 @@ pub(super) fn build_rotation(arguments: &Arguments<'_>, _context: Context<'_>) -
     if !(-360.0..=high).contains(&low) || high > 360.0 {
         return Err(format!("expected angles -360 <= low <= high <= 360, got {low} and {high}"));
     }
-    Ok(Box::new(Rotation { low, high, sampling: arguments.choice(&ROTATION_SAMPLINGS)? }))
+    Ok(Box::new(Rotation { low, high, sampling: arguments.choice(&SAMPLINGS)? }))
 }
 
 impl Transform for Rotation {
@@ -122,11 +115,9 @@ impl Transform for Rotation {
             image.warp(&grid, self.sampling);
         }
     }
-}
 
-impl fmt::Display for Rotation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rotation({}, {}, {})", self.low, self.high, self.sampling.name())
+    fn text(&self) -> String {
+        format!("rotation({}, {}, {})", self.low, self.high, self.sampling.name())
     }
 }
 
@@ -188,18 +179,16 @@ impl Transform for Perspective {
             image.warp(&Grid::perspective(map, image.shape()), self.sampling);
         }
     }
-}
 
-impl fmt::Display for Perspective {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "perspective({}, {}, {})", self.distortion, self.probability, self.sampling.name())
+    fn text(&self) -> String {
+        format!("perspective({}, {}, {})", self.distortion, self.probability, self.sampling.name())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::transform::testing::{draws, run_any};
+    use crate::spec::ImageSpec;
+    use crate::transform::testing::{draws, run};
 
     #[test]
     fn shares_move_the_image_by_whole_pixels() {
@@ -210,7 +199,7 @@ mod tests {
             expected.unit();
             let by = f64::from(expected.range(-2.0, 2.0)).round_ties_even() as i32;
             seen[(by + 2) as usize] += 1;
-            let out = run_any(build_affine, "affine(0, 0.4, 0)", spec, &[1, 2, 3, 4, 5], id);
+            let out = run("affine(0, 0.4, 0)", spec, &[1, 2, 3, 4, 5], id);
             let moved = |x: i32| if (0..5).contains(&(x - by)) { (x - by + 1) as f32 } else { 0.0 };
             assert_eq!(out, (0..5).map(moved).collect::<Vec<_>>(), "by {by}");
         }
@@ -220,44 +209,29 @@ mod tests {
     #[test]
     fn twice_the_scale_shows_the_middle() {
         let spec = ImageSpec::new(2, 4, 1);
-        let out = run_any(build_affine, "affine(0, 0, 0, 2, 2)", spec, &[1, 2, 3, 4, 5, 6, 7, 8], 0);
+        let out = run("affine(0, 0, 0, 2, 2)", spec, &[1, 2, 3, 4, 5, 6, 7, 8], 0);
         assert_eq!(out[..4], [2.0, 2.0, 3.0, 3.0]);
     }
-}
-
-#[cfg(test)]
-mod rotation_tests {
-    use super::*;
-    use crate::spec::ImageSpec;
-    use crate::transform::testing::run_any;
 
     #[test]
     fn right_angles_move_pixels_whole() {
         let spec = ImageSpec::new(2, 2, 1);
         for how in ["nearest", "bilinear"] {
-            let turned = |angle: i32| {
-                run_any(build_rotation, &format!("rotation({angle}, {angle}, {how})"), spec, &[1, 2, 3, 4], 0)
-            };
+            let turned = |angle: i32| run(&format!("rotation({angle}, {angle}, {how})"), spec, &[1, 2, 3, 4], 0);
             assert_eq!(turned(0), [1.0, 2.0, 3.0, 4.0]);
             assert_eq!(turned(90), [2.0, 4.0, 1.0, 3.0]);
             assert_eq!(turned(180), [4.0, 3.0, 2.0, 1.0]);
             assert_eq!(turned(-90), [3.0, 1.0, 4.0, 2.0]);
         }
     }
-}
-
-#[cfg(test)]
-mod perspective_tests {
-    use super::*;
-    use crate::transform::testing::run_any;
 
     #[test]
     fn without_distortion_the_image_stays() {
         let bytes: Vec<u8> = (0..35).map(|i| i * 7).collect();
         let expected: Vec<f32> = bytes.iter().map(|&byte| f32::from(byte)).collect();
         for text in ["perspective(0, 1)", "perspective(0, 1, nearest)", "perspective(1, 0)"] {
-            assert_eq!(run_any(build_perspective, text, ImageSpec::new(5, 7, 1), &bytes, 1), expected, "{text}");
+            assert_eq!(run(text, ImageSpec::new(5, 7, 1), &bytes, 1), expected, "{text}");
         }
-        assert_eq!(run_any(build_perspective, "perspective(1, 1)", ImageSpec::new(1, 1, 1), &[9], 1), [9.0]);
+        assert_eq!(run("perspective(1, 1)", ImageSpec::new(1, 1, 1), &[9], 1), [9.0]);
     }
 }

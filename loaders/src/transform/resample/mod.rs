@@ -13,8 +13,7 @@
 mod filter;
 mod plane;
 mod resampler;
-mod values;
 
 pub(crate) use filter::{Filter, Span};
 pub use plane::{Plane, PlaneResizer};
-pub(crate) use resampler::{AxisRequest, Mirror, Planes, Resampler, Rows};
+pub(crate) use resampler::{AxisRequest, Mirror, Planes, Resampler, ResizeRequest, Rows};

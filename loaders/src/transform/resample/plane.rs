@@ -6,8 +6,8 @@ use std::arch::x86_64::*;
 
 use base::simd;
 
-use super::filter::Filter;
-use super::filter::{Axis, GROUP, ONE, Span};
+use super::filter::{Axis, Filter, GROUP, ONE, Span};
+use crate::channels::interleave;
 
 /// Half of [`ONE`], for rounding.
 const HALF: i32 = ONE / 2;
@@ -35,9 +35,10 @@ pub struct PlaneResizer {
     rows: Taps,
     columns: Taps,
     line: Vec<u8>,
-    /// A row of each channel, before and after its columns are resized.
+    /// A row of each channel before its columns are resized.
     wide: [Vec<u8>; 3],
-    narrow: [Vec<u8>; 3],
+    /// The rows of the channels after that, one after the other.
+    narrow: Vec<u8>,
 }
 
 impl PlaneResizer {
@@ -65,7 +66,7 @@ impl PlaneResizer {
         let Self { rows, columns, line, wide, narrow } = self;
         if channels == 3 {
             wide.iter_mut().for_each(|row| row.resize(source.width + beyond, 0));
-            narrow.iter_mut().for_each(|row| row.resize(width, 0));
+            narrow.resize(channels * width, 0);
         }
         for (i, out) in target.chunks_exact_mut(width * channels).enumerate() {
             rows.mix_rows(Plane { width: values, channels: 1, ..source }, i, line);
@@ -75,9 +76,8 @@ impl PlaneResizer {
             }
             let [red, green, blue] = &mut *wide;
             split(&line[..values], red, green, blue);
-            wide.iter().zip(narrow.iter_mut()).for_each(|(wide, narrow)| columns.mix_columns(wide, narrow));
-            let [red, green, blue] = &*narrow;
-            join(red, green, blue, out);
+            wide.iter().zip(narrow.chunks_exact_mut(width)).for_each(|(wide, row)| columns.mix_columns(wide, row));
+            interleave(narrow, out.as_chunks_mut().0);
         }
     }
 }
@@ -88,16 +88,6 @@ simd! {
         let channels = red.iter_mut().zip(green).zip(blue);
         for (((red, green), blue), pixel) in channels.zip(pixels.as_chunks::<3>().0) {
             [*red, *green, *blue] = *pixel;
-        }
-    }
-}
-
-simd! {
-    /// Interleaves the channels of pixels.
-    fn join(red: &[u8], green: &[u8], blue: &[u8], pixels: &mut [u8]) {
-        let channels = red.iter().zip(green).zip(blue);
-        for (((red, green), blue), pixel) in channels.zip(pixels.as_chunks_mut::<3>().0) {
-            *pixel = [*red, *green, *blue];
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Resizes interleaved bytes to planar floats. Computes only the requested part.
+//! Resizes interleaved values to planar floats. Computes only the requested part.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
@@ -38,12 +38,21 @@ pub(crate) struct Mirror {
     pub columns: bool,
 }
 
+/// An image to resize, and the part of the result that is requested.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ResizeRequest<'a> {
+    pub source: Rows<'a>,
+    pub rows: AxisRequest,
+    pub columns: AxisRequest,
+    pub mirror: Mirror,
+}
+
 /// Working memory, reused for all images.
 #[derive(Debug, Default)]
 pub(crate) struct Resampler {
-    pub(super) rows: Axis,
-    pub(super) columns: Axis,
-    pub(super) line: Vec<f32>,
+    rows: Axis,
+    columns: Axis,
+    line: Vec<f32>,
 }
 
 /// The target: planes of `height` x `width`.
@@ -58,32 +67,22 @@ pub(crate) struct Planes<'a> {
 impl Resampler {
     /// Resizes bytes with at most 4 channels, mirrors them, and writes `value * factor + offset`. `scales` has a pair (factor, offset) per
     /// channel, or a single pair for all channels.
-    pub fn run(
-        &mut self,
-        source: Rows<'_>,
-        rows: AxisRequest,
-        columns: AxisRequest,
-        mirror: Mirror,
-        scales: &[(f32, f32)],
-        target: &mut Planes<'_>,
-    ) {
-        match source.channels {
-            1 => self.run_channels::<1>(source, rows, columns, mirror, scales, target),
-            2 => self.run_channels::<2>(source, rows, columns, mirror, scales, target),
-            3 => self.run_channels::<3>(source, rows, columns, mirror, scales, target),
-            _ => self.run_channels::<4>(source, rows, columns, mirror, scales, target),
+    pub fn run(&mut self, request: ResizeRequest<'_>, scales: &[(f32, f32)], target: &mut Planes<'_>) {
+        match request.source.channels {
+            1 => self.run_channels::<1>(request, scales, target),
+            2 => self.run_channels::<2>(request, scales, target),
+            3 => self.run_channels::<3>(request, scales, target),
+            _ => self.run_channels::<4>(request, scales, target),
         }
     }
 
     fn run_channels<const C: usize>(
         &mut self,
-        source: Rows<'_>,
-        rows: AxisRequest,
-        columns: AxisRequest,
-        mirror: Mirror,
+        request: ResizeRequest<'_>,
         scales: &[(f32, f32)],
         target: &mut Planes<'_>,
     ) {
+        let ResizeRequest { source, rows, columns, mirror } = request;
         let (left, right) = columns.span.support(columns.outputs, columns.wanted.0, columns.wanted.1);
         self.rows.plan(rows.span, rows.outputs, rows.wanted, mirror.rows, source.origin.0);
         self.columns.plan(columns.span, columns.outputs, columns.wanted, mirror.columns, left);
@@ -105,48 +104,48 @@ impl Resampler {
             row((from, source.stride), weights, &mut self.line, &self.columns, scales, out);
         }
     }
-}
 
-#[cfg(all(test, target_arch = "x86_64"))]
-mod tests {
-    use super::*;
-    use crate::random::Draws;
-    use crate::transform::resample::filter::Filter;
-    use crate::transform::resample::filter::ONE;
-
-    /// Tests widths that are and are not multiples of the group size, enlarged, reduced and mirrored.
-    #[test]
-    fn avx2_gives_the_bits_of_plain_loops() {
-        if !is_x86_feature_detected!("avx2") {
-            return;
-        }
-        for case in 0..400 {
-            let mut draws = Draws::new(8, case, 0, 0);
-            let (height, width) = (1 + draws.below(20) as usize, 1 + draws.below(50) as usize);
-            let bytes: Vec<u8> = (0..height * width * 3).map(|_| draws.next_u32() as u8).collect();
-            let (_, filter) = Filter::NAMES[case as usize % 3];
-            let span = |length: usize| Span { start: 0.0, length: length as f64, filter };
-            let cut = |length, outputs| AxisRequest { span: span(length), outputs, wanted: (0, outputs), to: 0 };
-            let (rows, columns) = (1 + draws.below(9) as usize, 1 + draws.below(40) as usize);
-            let source = Rows { bytes: &bytes, stride: width * 3, channels: 3, origin: (0, 0) };
-            let mut values = vec![f32::NAN; rows * columns * 3];
-            let mut target = Planes { values: &mut values, height: rows, width: columns };
-            let mut resampler = Resampler::default();
-            let scales = [(1.5, -0.25), (0.75, 1.0), (-2.0, 0.5)];
-            let mirror = Mirror { rows: draws.below(2) == 1, columns: draws.below(2) == 1 };
-            resampler.run(source, cut(height, rows), cut(width, columns), mirror, &scales, &mut target);
-
-            let mut plain = vec![f32::NAN; values.len()];
-            let Resampler { rows: down, columns: across, line } = &mut resampler;
-            let scales = scales.map(|(factor, offset)| (factor / ONE as f32, offset));
-            for row in 0..rows {
-                let weights = &down.fixed[row * down.taps..][..down.taps];
-                sum_lines((&bytes[down.first[row] * width * 3..], width * 3), weights, line);
-                let mut planes = plain.chunks_mut(rows * columns).map(|plane| &mut plane[row * columns..][..columns]);
-                let out: [&mut [f32]; 3] = std::array::from_fn(|_| planes.next().unwrap());
-                sum_columns(line, across, 0, scales, out);
+    /// Resizes values of any type and number of channels and mirrors them. `read` converts the `N` bytes of a value to a
+    /// float. Sums are in f32 in a fixed order without fused multiply-adds. Values are not rounded. Results that overshoot
+    /// are clamped to the filter's limits only if `clamped` is set (for bytes), as in torchvision.
+    pub fn run_values<const N: usize>(
+        &mut self,
+        request: ResizeRequest<'_>,
+        (read, clamped): (impl Fn([u8; N]) -> f32, bool),
+        target: &mut Planes<'_>,
+    ) {
+        let ResizeRequest { source: Rows { bytes, stride, channels, origin }, rows, columns, mirror } = request;
+        let (left, right) = columns.span.support(columns.outputs, columns.wanted.0, columns.wanted.1);
+        self.rows.plan(rows.span, rows.outputs, rows.wanted, mirror.rows, origin.0);
+        self.columns.plan(columns.span, columns.outputs, columns.wanted, mirror.columns, left);
+        let begin = (left - origin.1) * channels * N;
+        let count = (right - left) * channels;
+        self.line.clear();
+        self.line.resize(count + channels, 0.0);
+        let (line, sums) = self.line.split_at_mut(count);
+        let limits = clamped.then_some(self.columns.limits);
+        let plane = target.height * target.width;
+        for (i, (&first, weights)) in
+            self.rows.first.iter().zip(self.rows.weights.chunks_exact(self.rows.taps)).enumerate()
+        {
+            line.fill(0.0);
+            for (k, weight) in weights.iter().enumerate() {
+                let (row, _) = bytes[(first + k) * stride + begin..][..count * N].as_chunks::<N>();
+                line.iter_mut().zip(row).for_each(|(sum, value)| *sum += weight * read(*value));
             }
-            assert!(values == plain, "case {case}: {height} x {width} to {rows} x {columns}");
+            let start = (rows.to + i) * target.width + columns.to;
+            for (x, weights) in self.columns.weights.chunks_exact(self.columns.taps).enumerate() {
+                let pixels = &line[self.columns.first[x] * channels..][..self.columns.taps * channels];
+                sums.fill(0.0);
+                for (weight, pixel) in weights.iter().zip(pixels.chunks_exact(channels)) {
+                    sums.iter_mut().zip(pixel).for_each(|(sum, value)| *sum += weight * value);
+                }
+                for (channel, sum) in sums.iter().enumerate() {
+                    // NaN stays NaN.
+                    target.values[channel * plane + start + x] =
+                        limits.map_or(*sum, |(low, high)| sum.max(low).min(high));
+                }
+            }
         }
     }
 }
@@ -158,11 +157,11 @@ mod tests {
 const BLOCK: usize = 32;
 
 /// Padding at the end of `line`, so that four values can be read at the first value of any pixel.
-pub(super) const PADDING: usize = 3;
+const PADDING: usize = 3;
 
 /// Computes an output row. First `line` gets the weighted sum of rows of `bytes`, times [`ONE`]. Then the weighted sums
 /// of its columns are written to `out` as `value * factor + offset`, with one target row per channel.
-pub(super) fn row<const C: usize>(
+fn row<const C: usize>(
     (bytes, stride): (&[u8], usize),
     weights: &[i16],
     line: &mut [f32],
@@ -258,7 +257,7 @@ unsafe fn sum_group_avx2<const C: usize>(line: &[f32], first: &[usize; GROUP], w
 
 /// Computes the weighted sums of rows, times [`ONE`].
 #[inline(always)]
-pub(super) fn sum_lines((bytes, stride): (&[u8], usize), weights: &[i16], line: &mut [f32]) {
+fn sum_lines((bytes, stride): (&[u8], usize), weights: &[i16], line: &mut [f32]) {
     let count = line.len() - PADDING;
     let (blocks, rest) = line[..count].as_chunks_mut::<BLOCK>();
     let whole = blocks.len() * BLOCK;
@@ -296,7 +295,7 @@ fn sum_block(bytes: &[u8], stride: usize, weights: &[i16], block: &mut [f32; BLO
 
 /// Computes the weighted sums of columns for the outputs from `begin`, for all channels of a pixel at once.
 #[inline(always)]
-pub(super) fn sum_columns<const C: usize>(
+fn sum_columns<const C: usize>(
     line: &[f32],
     columns: &Axis,
     begin: usize,
@@ -314,6 +313,50 @@ pub(super) fn sum_columns<const C: usize>(
         }
         for c in 0..C {
             out[c][x] = sums[c].max(low).min(high) * scales[c].0 + scales[c].1;
+        }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use crate::random::Draws;
+    use crate::transform::resample::filter::Filter;
+
+    /// Tests widths that are and are not multiples of the group size, enlarged, reduced and mirrored.
+    #[test]
+    fn avx2_gives_the_bits_of_plain_loops() {
+        if !is_x86_feature_detected!("avx2") {
+            return;
+        }
+        for case in 0..400 {
+            let mut draws = Draws::new(8, case, 0, 0);
+            let (height, width) = (1 + draws.below(20) as usize, 1 + draws.below(50) as usize);
+            let bytes: Vec<u8> = (0..height * width * 3).map(|_| draws.next_u32() as u8).collect();
+            let (_, filter) = Filter::NAMES[case as usize % 3];
+            let span = |length: usize| Span { start: 0.0, length: length as f64, filter };
+            let cut = |length, outputs| AxisRequest { span: span(length), outputs, wanted: (0, outputs), to: 0 };
+            let (rows, columns) = (1 + draws.below(9) as usize, 1 + draws.below(40) as usize);
+            let source = Rows { bytes: &bytes, stride: width * 3, channels: 3, origin: (0, 0) };
+            let mut values = vec![f32::NAN; rows * columns * 3];
+            let mut target = Planes { values: &mut values, height: rows, width: columns };
+            let mut resampler = Resampler::default();
+            let scales = [(1.5, -0.25), (0.75, 1.0), (-2.0, 0.5)];
+            let mirror = Mirror { rows: draws.below(2) == 1, columns: draws.below(2) == 1 };
+            let request = ResizeRequest { source, rows: cut(height, rows), columns: cut(width, columns), mirror };
+            resampler.run(request, &scales, &mut target);
+
+            let mut plain = vec![f32::NAN; values.len()];
+            let Resampler { rows: down, columns: across, line } = &mut resampler;
+            let scales = scales.map(|(factor, offset)| (factor / ONE as f32, offset));
+            for row in 0..rows {
+                let weights = &down.fixed[row * down.taps..][..down.taps];
+                sum_lines((&bytes[down.first[row] * width * 3..], width * 3), weights, line);
+                let mut planes = plain.chunks_mut(rows * columns).map(|plane| &mut plane[row * columns..][..columns]);
+                let out: [&mut [f32]; 3] = std::array::from_fn(|_| planes.next().unwrap());
+                sum_columns(line, across, 0, scales, out);
+            }
+            assert!(values == plain, "case {case}: {height} x {width} to {rows} x {columns}");
         }
     }
 }

@@ -8,11 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use loaders::example::{self, Example, Format};
+use loaders::example::{self, Example};
+use loaders::protobuf::Message;
 use loaders::record::RecordWriter;
 use loaders::{
-    Dataset, Draws, Error, Fault, ImageSpec, Images, Manifest, Pipeline, ShardManifest, Split, SplitManifest, shard,
+    Dataset, Draws, Error, Fault, ImageSpec, Images, Loader, Manifest, Options, Order, Pipeline, ShardManifest, Split,
+    SplitManifest, decode, shard,
 };
+use turbojpeg::{Image, PixelFormat, Subsamp};
 
 pub use mentions::{assert_mentions, is_mentioned};
 
@@ -34,74 +37,45 @@ pub fn label(id: u64) -> u32 {
 
 pub fn raw(id: u64, encoded: &[u8], spec: ImageSpec) -> Vec<u8> {
     let mut payload = Vec::new();
-    let example = Example {
-        encoded,
-        format: Format::Raw,
-        height: spec.height,
-        width: spec.width,
-        channels: spec.channels,
-        dtype: Default::default(),
-        label: i64::from(label(id)),
-        text: "",
-        filename: "",
-        boxes: Default::default(),
-        entry_points: &[],
-        labels: Default::default(),
-        targets: Default::default(),
-    };
+    let example = Example { label: i64::from(label(id)), ..Example::from_raw(encoded, spec) };
     example::encode(&example, &mut payload);
     payload
 }
 
-/// Returns an example that is only an image file: without sizes, label and names.
-pub fn image_file(encoded: &[u8], format: Format) -> Example<'_> {
-    Example {
-        encoded,
-        format,
-        height: 0,
-        width: 0,
-        channels: 0,
-        dtype: Default::default(),
-        label: 0,
-        text: "",
-        filename: "",
-        boxes: Default::default(),
-        entry_points: &[],
-        labels: Default::default(),
-        targets: Default::default(),
-    }
-}
-
 /// Creates the record of a RAW image with one row. The label follows the pixels.
 pub fn label_last(id: u64, encoded: &[u8]) -> Vec<u8> {
-    let entry = |key: &str, list: Vec<u8>| field(1, &[field(1, key.as_bytes()), field(2, &list)].concat());
-    let bytes = |value: &[u8]| field(1, &field(1, value));
-    let number = |value: u64| field(3, &field(1, &varint(value)));
-    let width = encoded.len() as u64 / 3;
-    let entries = [
-        entry("image/encoded", bytes(encoded)),
-        entry("image/format", bytes(b"RAW")),
-        entry("image/height", number(1)),
-        entry("image/width", number(width)),
-        entry("image/channels", number(3)),
-        entry("image/class/label", number(u64::from(label(id)))),
-    ];
-    field(1, &entries.concat())
+    let entry =
+        |key: &str, feature: Message| Message::new().message(1, Message::new().text(1, key).message(2, feature));
+    let bytes = |value: &[u8]| Message::new().message(1, Message::new().raw(1, value));
+    // A list of integers that is not packed.
+    let number = |value: i64| Message::new().message(3, Message::new().int(1, value));
+    let features = entry("image/encoded", bytes(encoded))
+        .join(entry("image/format", bytes(b"RAW")))
+        .join(entry("image/height", number(1)))
+        .join(entry("image/width", number(encoded.len() as i64 / 3)))
+        .join(entry("image/channels", number(3)))
+        .join(entry("image/class/label", number(label(id).into())));
+    Message::new().message(1, features).bytes().to_vec()
 }
 
-/// Encodes a length-delimited field of protobuf.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-    [&[number << 3 | 2], varint(bytes.len() as u64).as_slice(), bytes].concat()
+/// Compresses RGB pixels (H, W, 3) as a JPEG.
+pub fn jpeg(pixels: &[u8], height: usize, width: usize, quality: i32, subsampling: Subsamp) -> Vec<u8> {
+    let image = Image { pixels, width, pitch: 3 * width, height, format: PixelFormat::RGB };
+    turbojpeg::compress(image, quality, subsampling).unwrap().to_vec()
 }
 
-fn varint(mut value: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-    bytes
+/// Decodes a whole image to RGB. Returns its shape and its pixels.
+pub fn decoded(example: &Example<'_>) -> (ImageSpec, Vec<u8>) {
+    let shape = ImageSpec { channels: 3, ..decode::spec(example).unwrap() };
+    (shape, decode::decode(example, shape, &mut Vec::new()).unwrap().to_vec())
+}
+
+/// Inserts EXIF data with this orientation into a JPEG: a little-endian TIFF with one entry.
+pub fn with_orientation(file: &[u8], orientation: u8) -> Vec<u8> {
+    let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
+    exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
+    let length = (exif.len() as u16 + 2).to_be_bytes();
+    [&file[..2], &[0xff, 0xe1], &length, &exif, &file[2..]].concat()
 }
 
 /// Creates an empty directory with a unique name.
@@ -142,13 +116,10 @@ impl TestData {
         let manifest = Manifest {
             version: 1,
             classes: (0..10).map(|class| format!("class {class}")).collect(),
-            multi_label: false,
-            targets: Vec::new(),
-            label_offset: 0,
-            bands: Default::default(),
             mean: vec![0.5; channels],
             std: vec![0.25; channels],
             splits: [("train".to_owned(), split)].into(),
+            ..Manifest::default()
         };
         manifest.write(&dir).unwrap();
         Self { dir, manifest }
@@ -170,6 +141,22 @@ impl TestData {
     pub fn pipeline(&self, ops: &[&str], images: impl Into<Images>) -> Pipeline {
         let ops: Vec<_> = ops.iter().map(|op| op.to_string()).collect();
         Pipeline::new(&ops, images, &self.manifest, 3).unwrap()
+    }
+
+    /// Returns the split without opening its shards.
+    pub fn lazy(&self) -> Arc<Split> {
+        Arc::new(Dataset::open(&self.dir).unwrap().split_lazily("train").unwrap())
+    }
+
+    /// Starts a loader with this list of transforms.
+    pub fn loader(
+        &self,
+        ops: &[&str],
+        images: impl Into<Images>,
+        order: impl Order + 'static,
+        options: Options,
+    ) -> Loader {
+        Loader::start(self.shared(), self.pipeline(ops, images), Box::new(order), options).unwrap()
     }
 
     /// Returns the error of opening the split, or of reading its first bad record.
