@@ -6,12 +6,10 @@ use backend::reference::Reference;
 use backend::{Arena, Backend};
 use engine::optim::{Optimizer, OptimizerSpec, Policy};
 use engine::{Graph, Purpose};
-use net::NetSpec;
-use net::{Conv, Linear, Op, Shape};
+use net::{Conv, Linear, NetSpec, Op, Shape};
 use serde::Deserialize;
 
-use support::numerics;
-use support::numerics::{Formula, assert_close, golden};
+use support::numerics::{self, Formula, assert_close, golden};
 
 #[derive(Deserialize)]
 struct Golden {

@@ -13,9 +13,9 @@ use engine::optim::{Optimizer, Policy, Sgd};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use formats::checkpoint::ModelFile;
 use half::bf16;
-use net::NetSpec;
-use net::models;
-use net::{Add, Concat, Conv, Flatten, GroupNorm, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use net::{
+    Add, Concat, Conv, Flatten, GroupNorm, Linear, Lrn, NetSpec, Norm, Op, Pool, PoolKind, Shape, Shortcut, models,
+};
 
 use crate::bf16_tensors::{BRANCHED, branched};
 use support::images::THINGS;

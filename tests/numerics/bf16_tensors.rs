@@ -4,8 +4,7 @@
 use backend::Backend;
 use backend::cpu::Cpu;
 use engine::{Graph, Purpose, estimate};
-use net::NetSpec;
-use net::{Conv, Flatten, Linear, Norm, Pool, PoolKind, Shape};
+use net::{Conv, Flatten, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
 use crate::bf16::kinds;
 use support::numerics::{cpu, noise};

@@ -10,9 +10,7 @@ use backend::cuda::Precision;
 use backend::{Backend, Error, Input};
 use engine::optim::{Optimizer, Policy, Sgd};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::NetSpec;
-use net::models;
-use net::{DropPath, Dropout, Op, ParamSpec, Shape};
+use net::{DropPath, Dropout, NetSpec, Op, ParamSpec, Shape, models};
 use serde::Deserialize;
 
 use support::numerics::{Example, Formula, cpu, cuda, golden, largest, magnitude};

@@ -8,14 +8,12 @@ use backend::reference::Reference;
 use backend::{Backend, Buffer, Error, Input, LossSums};
 use engine::optim::{Optimizer, OptimizerSpec, Policy};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::NetSpec;
 use net::{
-    Activation, Concat, Conv, Flatten, GroupNorm, LayerNorm, LayerScale, Linear, Multiply, Norm, Op, Pool, PoolKind,
-    Shape, Shortcut,
+    Activation, Concat, Conv, Flatten, GroupNorm, LayerNorm, LayerScale, Linear, Multiply, NetSpec, Norm, Op, Pool,
+    PoolKind, Shape, Shortcut,
 };
 
-use support::numerics;
-use support::numerics::{assert_close, cpu, magnitude, noise};
+use support::numerics::{self, assert_close, cpu, magnitude, noise};
 
 const IMAGE: Shape = Shape::image(3, 8, 8);
 const CLASSES: usize = 5;

@@ -7,8 +7,7 @@ use backend::cpu::Cpu;
 use backend::reference::Reference;
 use backend::{Across, Backend, Error, Input};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::{Activation, Conv, Flatten, Linear, Norm, Pool, PoolKind, Shape};
-use net::{Id, NetSpec};
+use net::{Activation, Conv, Flatten, Id, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
 use support::numerics::{assert_close, cpu, has_own_kernels, magnitude, noise, norm};
 

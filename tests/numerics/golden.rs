@@ -8,9 +8,7 @@ use backend::reference::Reference;
 use backend::{Backend, Error, Input};
 use engine::optim::{Optimizer, Policy, Sgd};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::NetSpec;
-use net::models;
-use net::{Dropout, Op, Shape};
+use net::{Dropout, NetSpec, Op, Shape, models};
 use serde::Deserialize;
 
 use support::numerics::{Example, Formula, assert_close, assert_near, blend, cpu, cuda, golden, magnitude, norm};

@@ -7,14 +7,12 @@ use backend::reference::Reference;
 use backend::{Backend, Buffer, Error, Input, LossSums};
 use engine::graph::BuildError;
 use engine::{Batch, Gather, Graph, Loss, MicroBatch, Purpose};
-use net::{Add, Concat, Conv, Flatten, Linear, Norm, Op};
-use net::{Id, NetSpec};
+use net::{Add, Concat, Conv, Flatten, Id, Linear, NetSpec, Norm, Op};
 
 use crate::nets::{
     CLASSES, IMAGE, attentive, bottleneck, branching, competing, dense, finish, gated, patches, separable,
 };
-use support::numerics;
-use support::numerics::{assert_close, cpu, magnitude, noise};
+use support::numerics::{self, assert_close, cpu, magnitude, noise};
 
 /// A batch on the host.
 struct Rows {

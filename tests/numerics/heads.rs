@@ -4,11 +4,9 @@ use backend::cuda::Precision;
 use backend::reference::Reference;
 use backend::{Backend, Error, Input};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::{Conv, Flatten, Linear, Pool, Shape};
-use net::{Id, NetSpec};
+use net::{Conv, Flatten, Id, Linear, NetSpec, Pool, Shape};
 
-use support::numerics;
-use support::numerics::{assert_close, cpu, magnitude, noise};
+use support::numerics::{self, assert_close, cpu, magnitude, noise};
 
 const IMAGE: Shape = Shape::image(3, 8, 8);
 const CLASSES: usize = 5;

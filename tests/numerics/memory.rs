@@ -9,13 +9,10 @@ use backend::reference::Reference;
 use backend::{Backend, Buffer, DeviceMemory, Error, Input};
 use engine::memory::{BackwardStep, Memory, NodeFacts};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose, estimate};
-use net::NetSpec;
-use net::Shape;
-use net::models;
+use net::{NetSpec, Shape, models};
 
 use crate::nets::{attentive, bottleneck, branching, dense, patches, separable};
-use support::numerics;
-use support::numerics::{cpu, noise};
+use support::numerics::{self, cpu, noise};
 
 /// Builds a network of the catalogue for images of `size` by `size` pixels.
 fn network(name: &str, size: usize) -> NetSpec {

@@ -7,15 +7,12 @@ use std::path::{Path, PathBuf};
 use backend::Backend;
 use engine::{Graph, Purpose};
 use formats::checkpoint::{ModelFile, Tensor};
-use formats::interop::export;
 use formats::interop::export::{Format, Settings, Trained};
-use formats::interop::onnx;
 use formats::interop::onnx::Network;
-use net::NetSpec;
-use net::models;
-use net::net_toml;
+use formats::interop::{export, onnx};
 use net::{
-    Activation, Add, Attention, ClassToken, Conv, Flatten, LayerNorm, Linear, Norm, Op, PositionEmbedding, Shape, Token,
+    Activation, Add, Attention, ClassToken, Conv, Flatten, LayerNorm, Linear, NetSpec, Norm, Op, PositionEmbedding,
+    Shape, Token, models, net_toml,
 };
 use training::train::save::model::layers;
 

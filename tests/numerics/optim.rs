@@ -11,12 +11,10 @@ use backend::update::{
 use backend::{Arena, Backend, Buffer, Norms, ParamGroup, Rule, Update};
 use engine::optim::{Averaging, Ema, Optimizer, OptimizerKind, OptimizerSpec, Policy};
 use engine::{Graph, Purpose};
-use net::NetSpec;
-use net::{Conv, Linear, Op, Shape};
+use net::{Conv, Linear, NetSpec, Op, Shape};
 use serde::Deserialize;
 
-use support::numerics;
-use support::numerics::{Example, Formula, assert_close, assert_near, golden, noise};
+use support::numerics::{self, Example, Formula, assert_close, assert_near, golden, noise};
 
 #[derive(Deserialize)]
 struct Golden {

@@ -5,8 +5,7 @@ use backend::reference::Reference;
 use backend::{Backend, Buffer, Input, LossSums};
 use engine::optim::{Ema, Optimizer, Policy, Sgd};
 use engine::{Batch, Gather, Graph, Loss, MicroBatch, Purpose};
-use net::NetSpec;
-use net::{Conv, Dropout, Flatten, Linear, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use net::{Conv, Dropout, Flatten, Linear, NetSpec, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 
 use support::numerics::noise;
 use support::remote::Remote;

@@ -6,8 +6,7 @@ use backend::cuda::Precision;
 use backend::reference::Reference;
 use backend::{Backend, Error, Input};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::NetSpec;
-use net::{Conv, Flatten, Linear, Norm, Op, Pool, PoolKind, Shape};
+use net::{Conv, Flatten, Linear, NetSpec, Norm, Op, Pool, PoolKind, Shape};
 
 use support::numerics::{assert_close, cpu, cuda, magnitude, noise};
 

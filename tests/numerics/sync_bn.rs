@@ -10,8 +10,7 @@ use backend::reference::Reference;
 use backend::{Across, Backend, Error, Input};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use formats::checkpoint::ModelFile;
-use net::NetSpec;
-use net::{Conv, Flatten, Linear, Norm, Op, Shape, Shortcut};
+use net::{Conv, Flatten, Linear, NetSpec, Norm, Op, Shape, Shortcut};
 
 use support::images::THINGS;
 use support::numerics::{assert_close, cpu, magnitude, noise};

@@ -4,8 +4,7 @@ use backend::cuda::Precision;
 use backend::reference::Reference;
 use backend::{Backend, Error, Input, LossForm, Objective, Teaching};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::NetSpec;
-use net::{Activation, Conv, Flatten, Linear, Op, Pool, Shape};
+use net::{Activation, Conv, Flatten, Linear, NetSpec, Op, Pool, Shape};
 
 use support::numerics::{cpu, cuda, largest, noise};
 use support::remote::Remote;

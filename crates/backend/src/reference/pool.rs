@@ -2,8 +2,7 @@
 
 use net::{Pool, PoolKind, Window};
 
-use super::device::HostBuf;
-use super::device::Reference;
+use super::device::{HostBuf, Reference};
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Returns true if a value replaces the maximum so far. NaN does, as in PyTorch.

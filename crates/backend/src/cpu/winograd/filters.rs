@@ -6,11 +6,9 @@ use super::super::divide::{Divide, DividedMatrix, Matrix};
 use super::super::threads::Threads;
 use super::super::vector::{Job, MOST_LANES, Vectors, load, store};
 use super::folded;
-use super::phases::grid::LINE;
-use super::phases::grid::{COLUMNS, Points, ROWS};
+use super::phases::grid::{COLUMNS, LINE, Points, ROWS};
 use super::strip::{PAD, padded, width};
-use super::transform::transpose;
-use super::transform::{FAR, NEAR, kernel};
+use super::transform::{FAR, NEAR, kernel, transpose};
 
 /// Side of the largest filters.
 const SIDE: usize = 5;

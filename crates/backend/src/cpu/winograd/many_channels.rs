@@ -8,8 +8,7 @@ use super::super::threads::Threads;
 use super::super::vector::{Job, Vectors};
 use super::filters::Filters;
 use super::outputs::{self, Finish, Output};
-use super::strip::{self, PAD, padded};
-use super::strip::{Order, Run, tiles};
+use super::strip::{self, Order, PAD, Run, padded, tiles};
 use super::transform::PassInput;
 use crate::TensorDesc;
 

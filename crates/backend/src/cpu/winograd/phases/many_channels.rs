@@ -8,13 +8,11 @@ use super::super::super::vector::{Job, Vectors};
 use super::super::filters::Filters;
 use super::super::many_channels::blocks;
 use super::super::outputs::Finish;
-use super::super::strip::{Order, Run, tiles};
-use super::super::strip::{PAD, padded};
+use super::super::strip::{Order, PAD, Run, padded, tiles};
 use super::super::transform::PassInput;
 use super::grid::{CELLS, FILTERS, LINE, LINES, TILE_COLUMNS, Tiles};
 use super::passes::{self, Direction};
-use super::transform::PassOutput;
-use super::transform::gradients;
+use super::transform::{PassOutput, gradients};
 use crate::TensorDesc;
 
 /// Number of tiles that are transformed at a time, rounded up to strips.
