@@ -263,7 +263,7 @@ pub(super) fn table(isa: Isa, manufacturer: &Manufacturer) -> &'static str {
 }
 
 #[cfg(test)]
-mod processor_tests {
+mod tests {
     use super::*;
 
     #[test]
@@ -290,11 +290,6 @@ mod processor_tests {
             if info.contains("AuthenticAMD") { Manufacturer::Amd { family: family() } } else { Manufacturer::Other };
         assert_eq!(manufacturer(), want);
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     #[test]
     fn every_table_is_as_bench_ops_writes_it() {
@@ -338,11 +333,6 @@ mod tests {
         }
         assert_eq!(Table::from_line("later; 3 16 16 32 32 of-a-later-version"), None);
     }
-}
-
-#[cfg(test)]
-mod rows_tests {
-    use super::*;
 
     #[test]
     fn rows_survive_as_text() {

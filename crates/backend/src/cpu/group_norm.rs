@@ -12,6 +12,7 @@ use super::layout::Format;
 use super::moments::ChannelSums;
 use super::norm::rows::{self, Constants, DxCoefficients, Row};
 use super::threads::Threads;
+use crate::memory::store;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A group norm planned for a fixed batch size, with the statistics of its last batch.
@@ -199,9 +200,9 @@ impl Planned<Cpu> for Plan {
             }
         });
         self.sums = totals;
-        for (k, sums) in [&sums[..c], &sums[c..]].into_iter().enumerate().filter(|_| !pass.frozen) {
-            let to = g.dparams.get_mut(pass.slots[k]);
-            to.iter_mut().zip(sums).for_each(|(d, sum)| *d = *sum as f32);
+        if !pass.frozen {
+            store(g.dparams.get_mut(pass.slots[0]), &sums[..c]);
+            store(g.dparams.get_mut(pass.slots[1]), &sums[c..]);
         }
         Ok(())
     }
