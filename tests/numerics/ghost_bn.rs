@@ -1,16 +1,16 @@
 //! Ghost batch normalisation (`bn_group`): a single pass with groups, compared with a separate pass per group. Each
 //! group is normalised with its own statistics. `ops.rs` and `gradients.rs` test single layers.
 
-use backend::cuda::Precision;
 use backend::reference::Reference;
 use backend::{Across, Backend, Error};
 use engine::{Gather, Graph, Loss, MicroBatch, Purpose};
 use loaders::order::worker_positions;
 use net::NetSpec;
 
-use crate::sync_bn::{Rows, net};
+use crate::sync_bn::{self, net};
+use crate::training::{everywhere, gradients};
 use support::images::THINGS;
-use support::numerics::{assert_close, cpu, cuda, magnitude};
+use support::numerics::{assert_close, magnitude};
 use support::setting::Setting;
 
 /// The results after a step.
@@ -29,7 +29,7 @@ fn graph<B: Backend>(backend: B, bn_groups: usize, batch: usize) -> Graph<B> {
 /// Runs a step on `rows` rows, divided into `passes` passes with `groups` groups each. The graph is planned for `batch`
 /// rows.
 fn step<B: Backend>(backend: B, batch: usize, rows: usize, passes: usize, groups: usize) -> Outcome {
-    let (mut graph, rows) = (graph(backend, groups, batch), Rows::new(rows));
+    let (mut graph, rows) = (graph(backend, groups, batch), sync_bn::rows(rows));
     graph.prepare_accumulation(0..passes, Gather::Summed).unwrap();
     let loss = Loss { smoothing: 0.1, scale: 1.0 / rows.labels.len() as f32 };
     let (mut statistics, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
@@ -43,8 +43,7 @@ fn step<B: Backend>(backend: B, batch: usize, rows: usize, passes: usize, groups
             graph.pool_statistics(&mut statistics, &mut counts);
         }
     }
-    let gradients = (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect();
-    Outcome { loss: sum, gradients, statistics, counts }
+    Outcome { loss: sum, gradients: gradients(&graph), statistics, counts }
 }
 
 fn check<B: Backend>(backend: impl Fn() -> B, name: &str) {
@@ -69,10 +68,7 @@ fn check<B: Backend>(backend: impl Fn() -> B, name: &str) {
 
 #[test]
 fn groups_in_one_pass_are_passes_of_their_own() {
-    check(|| Reference, "reference");
-    check(|| cpu(1), "cpu, 1 thread");
-    check(|| cpu(2), "cpu, 2 threads");
-    check(|| cuda(Precision::F32), "cuda");
+    everywhere!(check);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use engine::{Batch, Graph, Loss, MicroBatch, Purpose, estimate};
 use net::{NetSpec, Shape, models};
 
 use crate::nets::{attentive, bottleneck, branching, dense, patches, separable};
+use crate::training;
 use support::numerics::{self, cpu, noise};
 
 /// Builds a network of the catalogue for images of `size` by `size` pixels.
@@ -116,7 +117,7 @@ fn gradients<B: Backend>(backend: B, net: &NetSpec) -> Vec<Vec<f32>> {
         let loss = Loss { smoothing: 0.1, scale: 0.25 };
         graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap();
     }
-    (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect()
+    training::gradients(&graph)
 }
 
 #[test]

@@ -8,6 +8,7 @@ use backend::{Backend, Error, Input};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use net::{Conv, Flatten, Linear, NetSpec, Norm, Op, Pool, PoolKind, Shape};
 
+use crate::training::gradients;
 use support::numerics::{assert_close, cpu, cuda, magnitude, noise};
 
 const ROWS: usize = 5;
@@ -75,8 +76,7 @@ fn passes<B: Backend>(graph: &mut Graph<B>, input: Shape, rows: usize) -> Vec<Ve
     let batch = Batch { images: Input::Values(&images), labels: &labels, ids: &ids, epoch: 2 };
     let loss = Loss { smoothing: 0.1, scale: 1.0 / rows as f32 };
     let sums = graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap_or_else(|e| panic!("{e}"));
-    let gradients = (0..graph.params().len()).map(|i| graph.gradient(i).unwrap());
-    let found: Vec<Vec<f32>> = std::iter::once(vec![sums.loss as f32]).chain(gradients).collect();
+    let found: Vec<Vec<f32>> = std::iter::once(vec![sums.loss as f32]).chain(gradients(graph)).collect();
     graph.evaluate(batch, 0.0).unwrap_or_else(|e| panic!("{e}"));
     let scores = graph.output(graph.net().nodes.len()).unwrap();
     found.into_iter().chain([scores]).collect()
