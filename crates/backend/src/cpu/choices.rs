@@ -9,6 +9,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use net::{Conv, Shape};
+use schema::words;
 
 use super::isa::Isa;
 
@@ -111,19 +112,7 @@ pub(super) enum Kernels {
     Winograd,
 }
 
-impl Kernels {
-    /// Returns the name used in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::OneDnn => "onednn",
-            Self::Winograd => "winograd",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        [Self::OneDnn, Self::Winograd].into_iter().find(|kernels| kernels.name() == name)
-    }
-}
+words! { Kernels { OneDnn = "onednn", Winograd = "winograd" } }
 
 /// The sizes that a choice depends on: kernel, channels in and out, height, width, stride. The choice does not depend
 /// on the number of images.
@@ -185,7 +174,7 @@ impl FromStr for Row {
                 "a table can only have kernel 3 or 5 with stride 1, or kernel 3 with stride 2; got kernel {kernel} with stride {stride}"
             ));
         }
-        let by = Kernels::named(by).ok_or_else(|| format!("expected onednn or winograd, got {by:?}"))?;
+        let by = by.parse().map_err(|_: String| format!("expected onednn or winograd, got {by:?}"))?;
         let ratio = |word: &&str| word.parse().map_err(|_| format!("expected a ratio, got {word:?}"));
         Ok(Self { sizes: Sizes(sizes), by, ratios: ratios.iter().map(ratio).collect::<Result<_, _>>()? })
     }
