@@ -253,7 +253,12 @@ fn moved<B: Backend>(backend: B, spec: &str) -> Vec<(String, Vec<f32>)> {
     let before = parameters(&graph);
     pass(&mut graph);
     optimizer.step(&mut graph, 0.1, None).unwrap();
-    let after = parameters(&graph).into_iter().zip(before);
+    differences(&graph, before)
+}
+
+/// Returns how far each parameter is from its value before.
+fn differences<B: Backend>(graph: &Graph<B>, before: Vec<(String, Vec<f32>)>) -> Vec<(String, Vec<f32>)> {
+    let after = parameters(graph).into_iter().zip(before);
     after.map(|((name, a), (_, b))| (name, a.iter().zip(&b).map(|(a, b)| a - b).collect())).collect()
 }
 
@@ -347,11 +352,7 @@ fn adam_counts_the_steps_of_late_parameters_from_their_first() {
         let before = parameters(&graph);
         pass(&mut graph);
         optimizer.step(&mut graph, 0.01, None).unwrap();
-        let moves = parameters(&graph).into_iter().zip(before).map(|((name, a), (_, b))| {
-            let moved: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a - b).collect();
-            (name, moved)
-        });
-        moves.filter(|(name, _)| name.starts_with("c1.")).collect::<Vec<_>>()
+        differences(&graph, before).into_iter().filter(|(name, _)| name.starts_with("c1.")).collect::<Vec<_>>()
     };
     assert_eq!(first(true), first(false));
 }

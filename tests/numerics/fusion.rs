@@ -279,7 +279,7 @@ fn a_max_pooling_stops_the_gradient_of_the_relu_before_it() {
 }
 
 /// Simulates this many ranks that all have the same rows.
-struct IdenticalRanks(f64);
+pub struct IdenticalRanks(pub f64);
 
 impl Across for IdenticalRanks {
     fn sum(&self, values: &mut [f64]) -> Result<(), Error> {

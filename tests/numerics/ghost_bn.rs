@@ -2,11 +2,12 @@
 //! group is normalised with its own statistics. `ops.rs` and `gradients.rs` test single layers.
 
 use backend::reference::Reference;
-use backend::{Across, Backend, Error};
+use backend::{Backend, Error};
 use engine::{Gather, Graph, Loss, MicroBatch, Purpose};
 use loaders::order::worker_positions;
 use net::NetSpec;
 
+use crate::fusion::IdenticalRanks;
 use crate::sync_bn::{self, net};
 use crate::training::{everywhere, gradients};
 use support::images::THINGS;
@@ -73,15 +74,10 @@ fn groups_in_one_pass_are_passes_of_their_own() {
 
 #[test]
 fn statistics_over_all_ranks_exclude_groups() {
-    struct OneRank;
-    impl Across for OneRank {
-        fn sum(&self, _: &mut [f64]) -> Result<(), Error> {
-            Ok(())
-        }
-    }
-    let error = graph(Reference, 2, 4).normalise_across(Box::new(OneRank)).expect_err("groups").to_string();
+    let one_rank = || Box::new(IdenticalRanks(1.0));
+    let error = graph(Reference, 2, 4).normalise_across(one_rank()).expect_err("groups").to_string();
     assert!(error.contains("batch normalisation") && error.contains("groups"), "{error}");
-    graph(Reference, 1, 4).normalise_across(Box::new(OneRank)).unwrap();
+    graph(Reference, 1, 4).normalise_across(one_rank()).unwrap();
 }
 
 /// A recipe for 83 images in batches of 16, so the last batch has 3 images and some groups are empty.

@@ -41,7 +41,6 @@ const NETWORKS: &[(&str, usize)] = &[
     ("vit_ti_4", 32),
 ];
 
-/// Returns the scores of these images.
 fn scores<B: Backend>(graph: &mut Graph<B>, images: &[f32]) -> Vec<f32> {
     graph.scores(images, IMAGES).unwrap()
 }
