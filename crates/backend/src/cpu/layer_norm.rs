@@ -123,7 +123,6 @@ struct TilePositions {
 }
 
 impl Plan {
-    /// Returns the tiles of a sample.
     fn tiles(&self) -> impl Iterator<Item = TilePositions> + use<> {
         let (b, plane) = (self.x.block, self.x.shape.plane());
         (0..plane).step_by(TILE / b).map(move |p| {

@@ -128,7 +128,6 @@ impl Data<'_> {
 struct PrimitiveDesc(Owned<sys::dnnl_primitive_desc>);
 
 impl PrimitiveDesc {
-    /// Describes a pass of a layer.
     fn new(engine: &Engine, layer: &Layer<'_>, pass: Direction) -> Result<Self, Error> {
         let (op, window) = (layer.op, layer.window.map(Window::spatial));
         let window = window.as_ref().map(|window| window.each_ref().map(|values| values.as_ptr()));

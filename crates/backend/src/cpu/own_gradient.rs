@@ -13,7 +13,6 @@ use super::threads::Threads;
 use crate::{Error, TensorDesc};
 
 pub(super) trait OwnGradient {
-    /// Returns the bytes of workspace.
     fn bytes(&self) -> usize;
 
     /// Returns the weight gradient in plain OIHW order and writes the bias gradient to `db`.

@@ -93,7 +93,6 @@ pub(super) fn strided_channels_last(x: &TensorDesc, step: [usize; 2]) -> TensorD
     channels_last(&x.with_shape(Shape::image(x.shape.c, h, w)))
 }
 
-/// Returns the channels-last layout of `x`.
 pub(super) fn channels_last(x: &TensorDesc) -> TensorDesc {
     TensorDesc { block: x.shape.c, ..*x }
 }

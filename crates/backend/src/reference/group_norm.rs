@@ -44,7 +44,6 @@ impl Plan {
         (sets, self.x.elems() / sets)
     }
 
-    /// Returns set and channel of an element.
     fn set_and_channel(&self, i: usize) -> (usize, usize) {
         let (c, plane) = (self.x.shape.c, self.x.shape.plane());
         let (sample, channel) = (i / (c * plane), i / plane % c);

@@ -82,7 +82,6 @@ pub(super) fn soft_loss(
     Ok(sums)
 }
 
-/// Returns log(softmax(z / temperature)).
 fn log_softmax(z: &[f64], temperature: f64) -> Vec<f64> {
     let top = z.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let total: f64 = z.iter().map(|v| ((v - top) / temperature).exp()).sum();

@@ -376,7 +376,6 @@ impl BiasRelu {
         self.relu.mask(self.threads, self.y.elems(), dy, y);
     }
 
-    /// Computes the bias gradient.
     pub fn gradient(&self, pass: &Pass<'_, Cpu>, dy: &[f32], gradients: &mut Arena<Cpu>) {
         if !self.bias.is_empty() {
             let db = &mut gradients.get_mut(pass.slots[1])[..self.y.shape.c];
