@@ -80,33 +80,9 @@ fn statistics_over_all_ranks_exclude_groups() {
     graph(Reference, 1, 4).normalise_across(one_rank()).unwrap();
 }
 
-/// A recipe for 83 images in batches of 16, so the last batch has 3 images and some groups are empty.
-const RECIPE: &str = r#"
-model = "resnet20"
-data = "given with --data"
-epochs = 1
-seed = 7
-batch = 16
-workers = 2
-bn_group = 4
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-nesterov = true
-weight_decay = 1e-4
-
-[schedule]
-kind = "constant"
-base_lr = 0.0002
-
-[augment]
-train = ["pad_crop(4)", "flip", "normalize"]
-eval = ["normalize"]
-"#;
-
+/// Creates a data set of 83 images, so that the last batch has 3 images and some groups are empty.
 fn setting() -> Setting {
-    Setting::new(RECIPE, THINGS, [83, 21])
+    Setting::new(&sync_bn::recipe("workers = 2\nbn_group = 4"), THINGS, [83, 21])
 }
 
 #[test]

@@ -169,14 +169,16 @@ fn ranks_with_parts_of_a_batch_are_one_rank_with_all_of_it() {
     check(|| cpu(2), "cpu, 2 threads");
 }
 
-/// A recipe for 83 images in batches of 16, so the last batch has 3 images and one of 4 ranks has no image.
-const RECIPE: &str = r#"
+/// Returns a recipe for batches of 16 images with these keys at the top.
+pub fn recipe(keys: &str) -> String {
+    format!(
+        r#"
 model = "resnet20"
 data = "given with --data"
 epochs = 1
 seed = 7
 batch = 16
-sync_bn = true
+{keys}
 
 [optimizer]
 kind = "sgd"
@@ -191,13 +193,13 @@ base_lr = 0.0002
 [augment]
 train = ["pad_crop(4)", "flip", "normalize"]
 eval = ["normalize"]
+"#
+    )
+}
 
-[reduce]
-bucket_mb = 0.1
-"#;
-
+/// Creates a data set of 83 images, so that the last batch has 3 images and one of 4 ranks has no image.
 fn setting() -> Setting {
-    Setting::new(RECIPE, THINGS, [83, 21])
+    Setting::new(&(recipe("sync_bn = true") + "[reduce]\nbucket_mb = 0.1\n"), THINGS, [83, 21])
 }
 
 fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> ProgramOutput {
