@@ -1,17 +1,17 @@
 //! Adaptive gradient clipping by output units compared with timm (`golden/agc.json`), on each backend in its own weight
 //! layouts.
 
+use backend::Backend;
 use backend::cuda::Precision;
 use backend::reference::Reference;
-use backend::{Arena, Backend};
-use engine::optim::{Optimizer, OptimizerSpec, Policy};
+use engine::optim::OptimizerSpec;
 use engine::{Graph, Purpose};
-use net::NetSpec;
-use net::{Conv, Linear, Op, Shape};
+use net::{Conv, Linear, NetSpec, Op, Shape};
 use serde::Deserialize;
 
-use support::numerics;
-use support::numerics::{Formula, assert_close, golden};
+use crate::optim::{all, set_gradients};
+use crate::training::optimizer;
+use support::numerics::{self, Formula, assert_close, golden};
 
 #[derive(Deserialize)]
 struct Golden {
@@ -40,39 +40,30 @@ fn prepared<B: Backend>(backend: B, file: &Golden) -> Graph<B> {
     let names: Vec<&str> = graph.params().iter().map(|p| p.name.as_str()).collect();
     assert_eq!(names, ["conv1.weight", "conv1.bias", "fc.weight", "fc.bias"]);
     let sizes: Vec<usize> = graph.params().iter().map(|p| p.spec.elems()).collect();
-    let mut arena = Arena::new(graph.backend(), &graph.layout().buckets).unwrap();
-    for (i, size) in sizes.into_iter().enumerate() {
-        let (mut w, mut g) = (file.start[i].noise_n(size), file.gradients[i].noise_n(size));
-        match i {
-            0 => w[27..54].fill(0.0),
-            2 => g[160..240].iter_mut().for_each(|g| *g /= 1024.0),
-            _ => {}
+    for (i, size) in sizes.iter().enumerate() {
+        let mut w = file.start[i].noise_n(*size);
+        if i == 0 {
+            w[27..54].fill(0.0);
         }
         graph.set_param(i, &w).unwrap();
-        graph.pack(i, &g, &mut arena).unwrap();
     }
-    arena.buckets.into_iter().enumerate().for_each(|(c, bucket)| graph.put(c, vec![bucket]));
+    set_gradients(&mut graph, |i| {
+        let mut g = file.gradients[i].noise_n(sizes[i]);
+        if i == 2 {
+            g[160..240].iter_mut().for_each(|g| *g /= 1024.0);
+        }
+        g
+    });
     graph
-}
-
-fn all<B: Backend>(graph: &Graph<B>) -> Vec<f32> {
-    (0..graph.params().len()).flat_map(|i| graph.param(i).unwrap()).collect()
 }
 
 /// Runs one step that clips the units of all parameters for which `limited` returns true.
 fn stepped<B: Backend>(backend: B, file: &Golden, part: f64, limited: impl Fn(&str) -> bool) -> Vec<f32> {
     let mut graph = prepared(backend, file);
-    let spec = OptimizerSpec::sgd(0.0, false, 0.0);
-    let policy = Policy {
-        decay: |_: &str, _: &[usize]| 0.0,
-        adapt: |_: &str, _: &[usize]| false,
-        clip_norm: None,
-        clip_value: None,
-    };
-    let mut optimizer = Optimizer::new(&graph, spec.method(), policy).unwrap();
+    let mut optimizer = optimizer(&graph, &OptimizerSpec::sgd(0.0, false, 0.0));
     optimizer.limit_units(&graph, part, limited).unwrap();
     assert!(optimizer.step(&mut graph, file.lr, None).unwrap().finite);
-    all(&graph)
+    all(&graph, graph.weights())
 }
 
 #[test]

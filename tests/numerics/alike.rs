@@ -45,30 +45,28 @@ fn pooled_statistics_match_the_formula() {
     on_every_backend!(check_statistics());
 }
 
-/// Applies dropout to ones. The result shows which elements it keeps.
-fn mask<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
-    mask_of(backend, block, draws, (4, Shape::image(20, 16, 16)))
-}
+/// Draws: seed, epoch, first sample id and op index.
+type Draws = (u64, u32, u64, u16);
 
-/// Works like `mask`, for this number of samples and this shape.
-fn mask_of<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16), of: (usize, Shape)) -> Vec<f32> {
-    let (n, shape) = of;
+/// Applies an operation with random draws to `n` samples of ones. The result shows which elements it keeps.
+fn on_ones<B: Backend>(backend: &B, block: usize, draws: Draws, op: Op, (n, shape): (usize, Shape)) -> Vec<f32> {
     let ones = vec![1.0; n * shape.elems()];
-    let case =
-        Case { x: vec![ones.clone()], dy: Some(ones), draws, ..Case::random(Op::from(Dropout(0.3)), n, shape, 1) };
+    let case = Case { x: vec![ones.clone()], dy: Some(ones), draws, ..Case::random(op, n, shape, 1) };
     let out = case.run(backend, block, false);
     assert_eq!(out.y, out.dx[0], "forward and backward must keep the same elements");
     out.y
 }
 
+/// Returns dropout's factors for four samples.
+fn mask<B: Backend>(backend: &B, block: usize, draws: Draws) -> Vec<f32> {
+    on_ones(backend, block, draws, Op::from(Dropout(0.3)), (4, Shape::image(20, 16, 16)))
+}
+
 /// Returns the factor that DropPath applies to each of eight samples.
-fn drop_path_factors<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
-    let (n, shape) = (8, Shape::image(5, 3, 2));
-    let ones = vec![1.0; n * shape.elems()];
-    let drop = Case::random(Op::from(DropPath(0.5)), n, shape, 1);
-    let out = Case { x: vec![ones.clone()], dy: Some(ones), draws, ..drop }.run(backend, block, false);
-    assert_eq!(out.y, out.dx[0], "forward and backward must keep the same samples");
-    let samples = out.y.chunks(shape.elems());
+fn drop_path_factors<B: Backend>(backend: &B, block: usize, draws: Draws) -> Vec<f32> {
+    let shape = Shape::image(5, 3, 2);
+    let factors = on_ones(backend, block, draws, Op::from(DropPath(0.5)), (8, shape));
+    let samples = factors.chunks(shape.elems());
     assert!(
         samples.clone().all(|sample| sample.iter().all(|v| *v == sample[0])),
         "a sample must be kept or dropped as a whole"
@@ -109,9 +107,9 @@ fn check_dropout<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     let sample = want.len() / 4;
     assert_eq!(shifted[..3 * sample], want[sample..], "{name}: sample 1001");
     // more than 2^18 elements per sample: the mask does not repeat
-    let large = (1, Shape::image(20, 120, 120));
-    let [got, want] =
-        [mask_of(backend, blocks[0], (9, 2, 1_000, 5), large), mask_of(&Reference, 1, (9, 2, 1_000, 5), large)];
+    let (op, large) = (Op::from(Dropout(0.3)), (1, Shape::image(20, 120, 120)));
+    let got = on_ones(backend, blocks[0], (9, 2, 1_000, 5), op.clone(), large);
+    let want = on_ones(&Reference, 1, (9, 2, 1_000, 5), op, large);
     assert!(got == want, "{name}: the mask of a large sample differs from the reference");
     assert_ne!(got[1 << 18..][..1000], got[..1000], "{name}: the mask repeats after 2^18 elements");
     let x = vec![noise(2 * 12, 3, 1.0)];

@@ -9,15 +9,16 @@ use std::process::Command;
 
 use backend::cpu::Cpu;
 use backend::{Backend, Error, Input, PlanRequest, TensorDesc};
-use engine::optim::{Optimizer, Policy, Sgd};
+use engine::optim::{Optimizer, OptimizerSpec};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use formats::checkpoint::ModelFile;
 use half::bf16;
-use net::NetSpec;
-use net::models;
-use net::{Add, Concat, Conv, Flatten, GroupNorm, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use net::{
+    Add, Concat, Conv, Flatten, GroupNorm, Linear, Lrn, NetSpec, Norm, Op, Pool, PoolKind, Shape, Shortcut, models,
+};
 
 use crate::bf16_tensors::{BRANCHED, branched};
+use crate::training::{gradients, optimizer};
 use support::images::THINGS;
 use support::numerics::{Case, Outcome, assert_close, assert_near, cpu, magnitude, noise, on_reference};
 use support::program::{PATIENCE, events, start, trireme};
@@ -207,13 +208,7 @@ impl Net {
             name => catalogued(name),
         };
         let graph = Graph::new(backend, net, ROWS, Purpose::Train { bucket_bytes: 1 << 16 }, 3).unwrap();
-        let policy = Policy {
-            decay: |_: &str, _: &[usize]| 1e-4,
-            adapt: |_: &str, _: &[usize]| false,
-            clip_norm: None,
-            clip_value: None,
-        };
-        let optimizer = Optimizer::new(&graph, Box::new(Sgd::new(0.9, false)), policy).unwrap();
+        let optimizer = optimizer(&graph, &OptimizerSpec::sgd(0.9, false, 1e-4));
         Self { graph, optimizer }
     }
 
@@ -239,8 +234,7 @@ impl Net {
     }
 
     fn gradients(&self) -> Vec<Vec<u32>> {
-        let bits = |i| self.graph.gradient(i).unwrap().iter().map(|g| g.to_bits()).collect();
-        (0..self.graph.params().len()).map(bits).collect()
+        gradients(&self.graph).iter().map(|gradient| gradient.iter().map(|g| g.to_bits()).collect()).collect()
     }
 }
 

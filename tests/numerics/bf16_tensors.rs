@@ -4,11 +4,10 @@
 use backend::Backend;
 use backend::cpu::Cpu;
 use engine::{Graph, Purpose, estimate};
-use net::NetSpec;
-use net::{Conv, Flatten, Linear, Norm, Pool, PoolKind, Shape};
+use net::{Conv, Flatten, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
 use crate::bf16::kinds;
-use support::numerics::{cpu, noise};
+use support::numerics::{assert_close, cpu, magnitude, noise};
 
 const ROWS: usize = 4;
 
@@ -84,18 +83,6 @@ fn inferred(backend: Cpu, net: NetSpec) -> Vec<f32> {
     graph.scores(&images, ROWS).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Checks that no value differs by more than `part` times the largest value.
-fn assert_alike(what: &str, got: &[f32], want: &[f32], part: f32) {
-    let largest = want.iter().fold(0f32, |most, v| most.max(v.abs()));
-    assert_eq!(got.len(), want.len(), "{what}");
-    for (i, (got, want)) in got.iter().zip(want).enumerate() {
-        assert!(
-            (got - want).abs() <= part * largest,
-            "{what}, element {i}: expected {want}, got {got}; the largest is {largest}"
-        );
-    }
-}
-
 /// Returns a network with a convolution that oneDNN 2.x cannot pad itself, after a norm of the image. Its input is
 /// converted back to f32.
 fn padded_by_hand() -> NetSpec {
@@ -113,7 +100,7 @@ fn bf16_tensors_are_read_correctly() {
         let want = inferred(cpu(2), net());
         for (kind, make) in kinds() {
             let got = inferred(make(2).unwrap(), net());
-            assert_alike(&format!("{}, {kind}", net().name), &got, &want, 2e-2);
+            assert_close(&format!("{}, {kind}", net().name), &got, &want, 2e-2 * magnitude(&want));
         }
     }
 }
@@ -138,7 +125,7 @@ fn an_image_may_be_a_residual() {
         let want = inferred(cpu(2), net());
         for (kind, make) in kinds() {
             let got = inferred(make(2).unwrap(), net());
-            assert_alike(&format!("{channels} channels, {reads}, {kind}"), &got, &want, 2e-2);
+            assert_close(&format!("{channels} channels, {reads}, {kind}"), &got, &want, 2e-2 * magnitude(&want));
         }
     }
 }

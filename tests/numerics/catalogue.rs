@@ -8,13 +8,12 @@ use std::panic::RefUnwindSafe;
 
 use backend::cuda::Precision;
 use backend::{Backend, Error, Input};
-use engine::optim::{Optimizer, Policy, Sgd};
+use engine::optim::OptimizerSpec;
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::NetSpec;
-use net::models;
-use net::{DropPath, Dropout, Op, ParamSpec, Shape};
+use net::{DropPath, Dropout, NetSpec, Op, ParamSpec, Shape, models};
 use serde::Deserialize;
 
+use crate::training::optimizer;
 use support::numerics::{Example, Formula, cpu, cuda, golden, largest, magnitude};
 
 #[derive(Deserialize)]
@@ -216,13 +215,7 @@ impl<'a, B: Backend> Run<'a, B> {
     /// Runs the recorded steps and returns the largest difference from PyTorch's losses, relative to the first loss.
     fn learn(&mut self, first: f64) -> f64 {
         let Rule { momentum, weight_decay } = self.file.sgd;
-        let policy = Policy {
-            decay: |_: &str, _: &[usize]| weight_decay,
-            adapt: |_: &str, _: &[usize]| false,
-            clip_norm: None,
-            clip_value: None,
-        };
-        let mut optimizer = Optimizer::new(&self.graph, Box::new(Sgd::new(momentum, false)), policy).unwrap();
+        let mut optimizer = optimizer(&self.graph, &OptimizerSpec::sgd(momentum, false, weight_decay));
         let (mut loss, mut differences) = (first, Vec::new());
         for (step, want) in self.net.losses.iter().enumerate() {
             if step > 0 {

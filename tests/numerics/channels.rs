@@ -8,7 +8,7 @@ use backend::TensorDesc;
 use net::{Conv, Op, Shape};
 
 use crate::padding::with_plan;
-use crate::parity::{assert_parity, cpu_block};
+use crate::parity::{assert_parity, cpu_block, in_blocks};
 use support::numerics::Case;
 use support::skip;
 
@@ -83,7 +83,7 @@ fn no_number_of_channels_uses_plain_loops() {
         assert!(!names.contains("ref"), "{what}: {names}");
     };
     let plain = |c| TensorDesc::plain(2, Shape::image(c, 32, 32));
-    let blocks = |c| TensorDesc { block: cpu_block(), ..plain(c) };
+    let blocks = |c| in_blocks(2, Shape::image(c, 32, 32));
     for window in WINDOWS {
         for channels in [1, 2, 3, 4, 6, 7, 8, 9, 10, 12, 13, 14, 15, 16, 17, 20, 24, 33, 40, 64] {
             check(conv(window, 20), plain(channels));

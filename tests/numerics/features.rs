@@ -2,9 +2,7 @@
 
 use backend::Keeps;
 use engine::memory::{Memory, NodeFacts};
-use net::Id;
-use net::Shape;
-use net::models;
+use net::{Id, Shape, models};
 
 /// The memory plan keeps the input of the last layer to the end, even if other operations follow this layer.
 #[test]

@@ -5,17 +5,16 @@ use std::collections::BTreeSet;
 
 use backend::cuda::Precision;
 use backend::reference::Reference;
-use backend::{Backend, Buffer, Error, Input, LossSums};
-use engine::optim::{Optimizer, OptimizerSpec, Policy};
-use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::NetSpec;
+use backend::{Backend, Buffer, Error, LossSums};
+use engine::optim::{Optimizer, OptimizerSpec};
+use engine::{Graph, Loss, MicroBatch, Purpose};
 use net::{
-    Activation, Concat, Conv, Flatten, GroupNorm, LayerNorm, LayerScale, Linear, Multiply, Norm, Op, Pool, PoolKind,
-    Shape, Shortcut,
+    Activation, Concat, Conv, Flatten, GroupNorm, LayerNorm, LayerScale, Linear, Multiply, NetSpec, Norm, Op, Pool,
+    PoolKind, Shape, Shortcut,
 };
 
-use support::numerics;
-use support::numerics::{assert_close, cpu, magnitude, noise};
+use crate::training::{self, Rows, check_slopes, everywhere, named_gradients as gradients, statistics};
+use support::numerics::{self, assert_close, cpu, magnitude, noise};
 
 const IMAGE: Shape = Shape::image(3, 8, 8);
 const CLASSES: usize = 5;
@@ -87,23 +86,17 @@ fn graph<B: Backend>(backend: B, net: NetSpec) -> Graph<B> {
 
 /// Runs one pass that hands over finished buckets, and puts them back. Returns the sums and the numbers of the buckets.
 fn pass<B: Backend>(graph: &mut Graph<B>) -> (LossSums, Vec<usize>) {
-    let (images, ids) = (noise(ROWS * IMAGE.elems(), 1, 1.0), [3; ROWS]);
-    let labels: Vec<u32> = (0..ROWS as u32).map(|i| i * 3 % CLASSES as u32).collect();
-    let batch = Batch { images: Input::Values(&images), labels: &labels, ids: &ids, epoch: 3 };
+    let rows = Rows::new(IMAGE, 0.0, CLASSES, ROWS);
     let mut given = Vec::new();
     let mut take = |bucket: usize, buffers: Vec<B::Buf>| {
         given.push((bucket, buffers));
         Ok::<(), Error>(())
     };
     let loss = Loss { smoothing: 0.1, scale: 1.0 / ROWS as f32 };
-    let sums = graph.train(batch, loss, MicroBatch::ONLY, Some(&mut take)).unwrap_or_else(|e| panic!("{e}"));
+    let sums = graph.train(rows.all(), loss, MicroBatch::ONLY, Some(&mut take)).unwrap_or_else(|e| panic!("{e}"));
     let buckets = given.iter().map(|one| one.0).collect();
     given.into_iter().for_each(|(bucket, buffers)| graph.put(bucket, buffers));
     (sums, buckets)
-}
-
-fn gradients<B: Backend>(graph: &Graph<B>) -> Vec<(String, Vec<f32>)> {
-    (0..graph.params().len()).map(|i| (graph.params()[i].name.clone(), graph.gradient(i).unwrap())).collect()
 }
 
 /// Checks that trained parameters have the expected gradients and that the gradients of frozen parameters are still
@@ -172,16 +165,6 @@ fn check<B: Backend>(backend: impl Fn() -> B, name: &str, net: &NetSpec, cases: 
     }
 }
 
-/// Calls `$f(make, name)` for each backend. `make()` creates the backend.
-macro_rules! everywhere {
-    ($f:ident) => {
-        $f(|| Reference, "reference");
-        $f(|| cpu(1), "cpu, 1 thread");
-        $f(|| cpu(2), "cpu, 2 threads");
-        $f(|| numerics::cuda(Precision::F32), "cuda");
-    };
-}
-
 #[test]
 fn trained_parameters_get_the_gradients_of_the_whole_network() {
     everywhere!(check_plain);
@@ -208,8 +191,7 @@ fn check_norms<B: Backend>(backend: impl Fn() -> B, name: &str) {
             assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "{what}: {got:?}, expected {want:?}");
             assert_gradients(&what, &graph, &gradients(&oracle), &net.frozen);
         }
-        let (mut sums, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
-        graph.pool_statistics(&mut sums, &mut counts);
+        let (_, counts) = statistics(&graph);
         for (place, count) in graph.norms().iter().zip(&counts) {
             let held = layers.contains(&graph.net().nodes[place.node].name.as_str());
             assert_eq!(*count == 0.0, held, "{what}: statistics of node {}", place.node);
@@ -228,29 +210,11 @@ fn gradients_through_frozen_normalisation_are_the_slopes_of_the_loss() {
     let mut graph = graph(Reference, frozen(true, &["n1", "n2", "n3"]));
     let (first, _) = pass(&mut graph);
     let gradients = gradients(&graph);
-    let labels: Vec<u32> = (0..ROWS as u32).map(|i| i * 3 % CLASSES as u32).collect();
-    let (images, ids) = (noise(ROWS * IMAGE.elems(), 1, 1.0), [3; ROWS]);
-    let evaluate = |graph: &mut Graph<Reference>| {
-        let batch = Batch { images: Input::Values(&images), labels: &labels, ids: &ids, epoch: 3 };
-        graph.evaluate(batch, 0.1).unwrap().loss
-    };
+    let rows = Rows::new(IMAGE, 0.0, CLASSES, ROWS);
+    let evaluate = |graph: &mut Graph<Reference>| graph.evaluate(rows.all(), 0.1).unwrap().loss;
     assert!((evaluate(&mut graph) / first.loss - 1.0).abs() < 1e-6);
-    let step = 1.0 / 128.0;
-    for (p, (name, gradient)) in gradients.iter().enumerate().filter(|(_, (name, _))| !name.starts_with('n')) {
-        let start = graph.param(p).unwrap();
-        for i in (0..start.len()).step_by(start.len().div_ceil(12)) {
-            let mut side = |step: f32| {
-                let mut moved = start.clone();
-                moved[i] += step;
-                graph.set_param(p, &moved).unwrap();
-                (evaluate(&mut graph), f64::from(moved[i]))
-            };
-            let ((above, to), (below, from)) = (side(step), side(-step));
-            let slope = (above - below) / (to - from) / ROWS as f64;
-            assert_close(&format!("{name}[{i}]"), &gradient[i..=i], &[slope], 2e-3 * magnitude(gradient) + 2e-4);
-        }
-        graph.set_param(p, &start).unwrap();
-    }
+    let trained: Vec<_> = gradients.into_iter().filter(|(name, _)| !name.starts_with('n')).collect();
+    check_slopes(&mut graph, &trained, 12, |graph| evaluate(graph) / ROWS as f64);
 }
 
 /// If only part of a norm's parameters is frozen, the norm still uses batch statistics and trains the rest.
@@ -270,15 +234,7 @@ fn a_layer_may_be_frozen_in_part() {
 }
 
 fn optimizer<B: Backend>(graph: &Graph<B>, spec: &str) -> Optimizer<B> {
-    let spec: OptimizerSpec = toml::from_str(spec).unwrap();
-    spec.check().unwrap();
-    let policy = Policy {
-        decay: |name: &str, shape: &[usize]| spec.decay_of(name, shape),
-        adapt: |name: &str, shape: &[usize]| spec.adapts(name, shape),
-        clip_norm: spec.clip_norm,
-        clip_value: spec.clip_value,
-    };
-    Optimizer::with_factors(graph, spec.method(), policy, |name| spec.rate_of(name)).unwrap()
+    training::optimizer(graph, &toml::from_str(spec).unwrap())
 }
 
 fn parameters<B: Backend>(graph: &Graph<B>) -> Vec<(String, Vec<f32>)> {
@@ -297,7 +253,12 @@ fn moved<B: Backend>(backend: B, spec: &str) -> Vec<(String, Vec<f32>)> {
     let before = parameters(&graph);
     pass(&mut graph);
     optimizer.step(&mut graph, 0.1, None).unwrap();
-    let after = parameters(&graph).into_iter().zip(before);
+    differences(&graph, before)
+}
+
+/// Returns how far each parameter is from its value before.
+fn differences<B: Backend>(graph: &Graph<B>, before: Vec<(String, Vec<f32>)>) -> Vec<(String, Vec<f32>)> {
+    let after = parameters(graph).into_iter().zip(before);
     after.map(|((name, a), (_, b))| (name, a.iter().zip(&b).map(|(a, b)| a - b).collect())).collect()
 }
 
@@ -391,11 +352,7 @@ fn adam_counts_the_steps_of_late_parameters_from_their_first() {
         let before = parameters(&graph);
         pass(&mut graph);
         optimizer.step(&mut graph, 0.01, None).unwrap();
-        let moves = parameters(&graph).into_iter().zip(before).map(|((name, a), (_, b))| {
-            let moved: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a - b).collect();
-            (name, moved)
-        });
-        moves.filter(|(name, _)| name.starts_with("c1.")).collect::<Vec<_>>()
+        differences(&graph, before).into_iter().filter(|(name, _)| name.starts_with("c1.")).collect::<Vec<_>>()
     };
     assert_eq!(first(true), first(false));
 }

@@ -7,9 +7,9 @@ use backend::cpu::Cpu;
 use backend::reference::Reference;
 use backend::{Across, Backend, Error, Input};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::{Activation, Conv, Flatten, Linear, Norm, Pool, PoolKind, Shape};
-use net::{Id, NetSpec};
+use net::{Activation, Conv, Flatten, Id, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
+use crate::training::{self, named_gradients};
 use support::numerics::{assert_close, cpu, has_own_kernels, magnitude, noise, norm};
 
 const CLASSES: usize = 5;
@@ -67,10 +67,8 @@ fn passes<B: Backend>(graph: &mut Graph<B>, images: &[f32], rows: usize) -> Vec<
     let loss = Loss { smoothing: 0.1, scale: 1.0 / rows as f32 };
     let sums = graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap_or_else(|e| panic!("{e}"));
     let mut found = vec![("loss".into(), vec![sums.loss as f32])];
-    let named = |i: usize| (graph.params()[i].name.clone(), graph.gradient(i).unwrap());
-    found.extend((0..graph.params().len()).map(named));
-    let (mut sums, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
-    graph.pool_statistics(&mut sums, &mut counts);
+    found.extend(named_gradients(graph));
+    let (sums, counts) = training::statistics(graph);
     found.push(("statistics".into(), sums.iter().map(|s| *s as f32).collect()));
     found.push(("counts".into(), counts.iter().map(|n| *n as f32).collect()));
     graph.evaluate(batch, 0.0).unwrap_or_else(|e| panic!("{e}"));
@@ -281,7 +279,7 @@ fn a_max_pooling_stops_the_gradient_of_the_relu_before_it() {
 }
 
 /// Simulates this many ranks that all have the same rows.
-struct IdenticalRanks(f64);
+pub struct IdenticalRanks(pub f64);
 
 impl Across for IdenticalRanks {
     fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
@@ -332,8 +330,7 @@ fn errors(backend: Cpu, images: &[f32], rows: usize, image: Shape, bias: f32) ->
     }
     passes(&mut graph, images, rows);
     let want = statistics(&graph.output(2).unwrap(), rows, image);
-    let (mut sums, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; 1]);
-    graph.pool_statistics(&mut sums, &mut counts);
+    let (sums, counts) = training::statistics(&graph);
     let of = |(c, [mean, m2]): (usize, &[f64; 2])| {
         let got = sums[c] / counts[0];
         assert!((got - mean).abs() <= 1e-6 * (m2 / counts[0]).sqrt() + 1e-12 * mean.abs(), "{got}, expected {mean}");
@@ -386,8 +383,7 @@ fn a_constant_channel_has_no_variance() {
     let net = classifier(net, x);
     let mut graph = graph(cpu(2), &net, rows);
     passes(&mut graph, &vec![0.0; rows * image.elems()], rows);
-    let (mut sums, mut counts) = (vec![0.0; 32], vec![0.0; 1]);
-    graph.pool_statistics(&mut sums, &mut counts);
+    let (sums, _) = training::statistics(&graph);
     let n = (rows * image.plane()) as f64;
     let (offsets, squares) = sums.split_at(16);
     assert!(offsets.iter().all(|nd| *nd == n * 1e4) && squares.iter().all(|s| *s == n * 1e8), "{sums:?}");

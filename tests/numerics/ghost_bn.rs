@@ -1,16 +1,17 @@
 //! Ghost batch normalisation (`bn_group`): a single pass with groups, compared with a separate pass per group. Each
 //! group is normalised with its own statistics. `ops.rs` and `gradients.rs` test single layers.
 
-use backend::cuda::Precision;
 use backend::reference::Reference;
-use backend::{Across, Backend, Error};
+use backend::{Backend, Error};
 use engine::{Gather, Graph, Loss, MicroBatch, Purpose};
 use loaders::order::worker_positions;
 use net::NetSpec;
 
-use crate::sync_bn::{Rows, net};
+use crate::fusion::IdenticalRanks;
+use crate::sync_bn::{self, net};
+use crate::training::{everywhere, gradients};
 use support::images::THINGS;
-use support::numerics::{assert_close, cpu, cuda, magnitude};
+use support::numerics::{assert_close, magnitude};
 use support::setting::Setting;
 
 /// The results after a step.
@@ -29,7 +30,7 @@ fn graph<B: Backend>(backend: B, bn_groups: usize, batch: usize) -> Graph<B> {
 /// Runs a step on `rows` rows, divided into `passes` passes with `groups` groups each. The graph is planned for `batch`
 /// rows.
 fn step<B: Backend>(backend: B, batch: usize, rows: usize, passes: usize, groups: usize) -> Outcome {
-    let (mut graph, rows) = (graph(backend, groups, batch), Rows::new(rows));
+    let (mut graph, rows) = (graph(backend, groups, batch), sync_bn::rows(rows));
     graph.prepare_accumulation(0..passes, Gather::Summed).unwrap();
     let loss = Loss { smoothing: 0.1, scale: 1.0 / rows.labels.len() as f32 };
     let (mut statistics, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
@@ -43,8 +44,7 @@ fn step<B: Backend>(backend: B, batch: usize, rows: usize, passes: usize, groups
             graph.pool_statistics(&mut statistics, &mut counts);
         }
     }
-    let gradients = (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect();
-    Outcome { loss: sum, gradients, statistics, counts }
+    Outcome { loss: sum, gradients: gradients(&graph), statistics, counts }
 }
 
 fn check<B: Backend>(backend: impl Fn() -> B, name: &str) {
@@ -69,52 +69,20 @@ fn check<B: Backend>(backend: impl Fn() -> B, name: &str) {
 
 #[test]
 fn groups_in_one_pass_are_passes_of_their_own() {
-    check(|| Reference, "reference");
-    check(|| cpu(1), "cpu, 1 thread");
-    check(|| cpu(2), "cpu, 2 threads");
-    check(|| cuda(Precision::F32), "cuda");
+    everywhere!(check);
 }
 
 #[test]
 fn statistics_over_all_ranks_exclude_groups() {
-    struct OneRank;
-    impl Across for OneRank {
-        fn sum(&self, _: &mut [f64]) -> Result<(), Error> {
-            Ok(())
-        }
-    }
-    let error = graph(Reference, 2, 4).normalise_across(Box::new(OneRank)).expect_err("groups").to_string();
+    let one_rank = || Box::new(IdenticalRanks(1.0));
+    let error = graph(Reference, 2, 4).normalise_across(one_rank()).expect_err("groups").to_string();
     assert!(error.contains("batch normalisation") && error.contains("groups"), "{error}");
-    graph(Reference, 1, 4).normalise_across(Box::new(OneRank)).unwrap();
+    graph(Reference, 1, 4).normalise_across(one_rank()).unwrap();
 }
 
-/// A recipe for 83 images in batches of 16, so the last batch has 3 images and some groups are empty.
-const RECIPE: &str = r#"
-model = "resnet20"
-data = "given with --data"
-epochs = 1
-seed = 7
-batch = 16
-workers = 2
-bn_group = 4
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-nesterov = true
-weight_decay = 1e-4
-
-[schedule]
-kind = "constant"
-base_lr = 0.0002
-
-[augment]
-train = ["pad_crop(4)", "flip", "normalize"]
-eval = ["normalize"]
-"#;
-
+/// Creates a data set of 83 images, so that the last batch has 3 images and some groups are empty.
 fn setting() -> Setting {
-    Setting::new(RECIPE, THINGS, [83, 21])
+    Setting::new(&sync_bn::recipe("workers = 2\nbn_group = 4"), THINGS, [83, 21])
 }
 
 #[test]

@@ -6,13 +6,12 @@ use std::collections::BTreeMap;
 use backend::cuda::Precision;
 use backend::reference::Reference;
 use backend::{Backend, Error, Input};
-use engine::optim::{Optimizer, Policy, Sgd};
+use engine::optim::{Optimizer, OptimizerSpec};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::NetSpec;
-use net::models;
-use net::{Dropout, Op, Shape};
+use net::{Dropout, NetSpec, Op, Shape, models};
 use serde::Deserialize;
 
+use crate::training::{optimizer, statistics};
 use support::numerics::{Example, Formula, assert_close, assert_near, blend, cpu, cuda, golden, magnitude, norm};
 
 #[derive(Deserialize)]
@@ -119,35 +118,18 @@ impl<'a, B: Backend> Run<'a, B> {
             graph.set_param(i, &p.formula.noise()).unwrap();
         }
         let Numbers { momentum, nesterov, weight_decay, .. } = file.sgd;
-        let policy = Policy {
-            decay: |_: &str, _: &[usize]| weight_decay,
-            adapt: |_: &str, _: &[usize]| false,
-            clip_norm: None,
-            clip_value: None,
-        };
-        let optimizer = Optimizer::new(&graph, Box::new(Sgd::new(momentum, nesterov)), policy).unwrap();
+        let optimizer = optimizer(&graph, &OptimizerSpec::sgd(momentum, nesterov, weight_decay));
         let images = file.images.noise_n(file.batch * graph.net().input.elems());
         Self { what, graph, optimizer, file, params, images, ids: (0..file.batch as u64).collect() }
-    }
-
-    fn batch<'b>(&self, images: &'b [f32], ids: &'b [u64]) -> Batch<'b>
-    where
-        'a: 'b,
-    {
-        Batch { images: Input::Values(images), labels: &self.file.labels, ids, epoch: 0 }
     }
 
     /// Runs forward, loss and backward, and returns the mean loss.
     fn gradients(&mut self) -> f64 {
         let n = self.file.batch;
-        let (images, ids) = (std::mem::take(&mut self.images), std::mem::take(&mut self.ids));
         let loss = Loss { smoothing: self.file.label_smoothing, scale: 1.0 / n as f32 };
-        let batch = self.batch(&images, &ids);
-        let sums = self
-            .graph
-            .train::<Error>(batch, loss, MicroBatch::ONLY, None)
-            .unwrap_or_else(|e| panic!("{}: {e}", self.what));
-        (self.images, self.ids) = (images, ids);
+        let batch = Batch { images: Input::Values(&self.images), labels: &self.file.labels, ids: &self.ids, epoch: 0 };
+        let sums = self.graph.train::<Error>(batch, loss, MicroBatch::ONLY, None);
+        let sums = sums.unwrap_or_else(|e| panic!("{}: {e}", self.what));
         assert_eq!(sums.count, n as u64);
         sums.loss / n as f64
     }
@@ -156,9 +138,7 @@ impl<'a, B: Backend> Run<'a, B> {
     fn update(&mut self) {
         assert!(self.optimizer.step(&mut self.graph, self.file.sgd.lr, None).unwrap().finite, "{}", self.what);
         let places = self.graph.norms().to_vec();
-        let mut sums = vec![0.0; self.graph.running().len()];
-        let mut counts = vec![0.0; places.len()];
-        self.graph.pool_statistics(&mut sums, &mut counts);
+        let (sums, counts) = statistics(&self.graph);
         for (place, count) in places.iter().zip(counts) {
             let range = place.offset..place.offset + 2 * place.channels;
             let running = &mut self.graph.running_mut()[range.clone()];
@@ -223,8 +203,7 @@ impl<'a, B: Backend> Run<'a, B> {
         if let Some(statistics) = &net.statistics_after_10_float64 {
             self.check_statistics(10, statistics, 2e-3);
         }
-        let (images, ids) = (std::mem::take(&mut self.images), std::mem::take(&mut self.ids));
-        let batch = self.batch(&images, &ids);
+        let batch = Batch { images: Input::Values(&self.images), labels: &self.file.labels, ids: &self.ids, epoch: 0 };
         let sums = self.graph.evaluate(batch, self.file.label_smoothing).unwrap();
         let mean = sums.loss / sums.count as f64;
         assert_near(

@@ -7,46 +7,16 @@ use backend::reference::Reference;
 use backend::{Backend, Buffer, Error, Input, LossSums};
 use engine::graph::BuildError;
 use engine::{Batch, Gather, Graph, Loss, MicroBatch, Purpose};
-use net::{Add, Concat, Conv, Flatten, Linear, Norm, Op};
-use net::{Id, NetSpec};
+use net::{Add, Concat, Conv, Flatten, Id, Linear, NetSpec, Norm, Op};
 
 use crate::nets::{
     CLASSES, IMAGE, attentive, bottleneck, branching, competing, dense, finish, gated, patches, separable,
 };
-use support::numerics;
-use support::numerics::{assert_close, cpu, magnitude, noise};
+use crate::training::{Rows, check_slopes, everywhere, gradients, named_gradients, statistics};
+use support::numerics::{self, assert_close, cpu, magnitude, noise};
 
-/// A batch on the host.
-struct Rows {
-    images: Vec<f32>,
-    labels: Vec<u32>,
-    ids: Vec<u64>,
-}
-
-impl Rows {
-    fn new(n: usize) -> Self {
-        let labels = (0..n as u32).map(|i| i * 3 % CLASSES as u32).collect();
-        Self { images: noise(n * IMAGE.elems(), 1, 1.0), labels, ids: (500..500 + n as u64).collect() }
-    }
-
-    fn part(&self, range: std::ops::Range<usize>) -> Batch<'_> {
-        let images = Input::Values(&self.images[range.start * IMAGE.elems()..range.end * IMAGE.elems()]);
-        Batch { images, labels: &self.labels[range.clone()], ids: &self.ids[range], epoch: 3 }
-    }
-
-    fn all(&self) -> Batch<'_> {
-        self.part(0..self.labels.len())
-    }
-}
-
-/// Calls `$f(make, name)` for each backend. `make()` creates the backend.
-macro_rules! everywhere {
-    ($f:ident) => {
-        $f(|| Reference, "reference");
-        $f(|| cpu(1), "cpu, 1 thread");
-        $f(|| cpu(2), "cpu, 2 threads");
-        $f(|| numerics::cuda(Precision::F32), "cuda");
-    };
+fn rows(n: usize) -> Rows {
+    Rows::new(IMAGE, 0.0, CLASSES, n)
 }
 
 fn graph<B: Backend>(backend: B, net: NetSpec, batch: usize, bucket_bytes: usize) -> Graph<B> {
@@ -56,10 +26,6 @@ fn graph<B: Backend>(backend: B, net: NetSpec, batch: usize, bucket_bytes: usize
 fn train<B: Backend>(graph: &mut Graph<B>, batch: Batch<'_>, scale: f32, turn: MicroBatch) -> LossSums {
     let loss = Loss { smoothing: 0.1, scale };
     graph.train::<Error>(batch, loss, turn, None).unwrap_or_else(|e| panic!("{e}"))
-}
-
-fn gradients<B: Backend>(graph: &Graph<B>) -> Vec<Vec<f32>> {
-    (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect()
 }
 
 fn assert_gradients<B: Backend>(what: &str, graph: &Graph<B>, want: &[Vec<f32>], relative: f64) {
@@ -72,41 +38,26 @@ fn assert_gradients<B: Backend>(what: &str, graph: &Graph<B>, want: &[Vec<f32>],
 
 #[test]
 fn gradients_through_branches_are_the_slopes_of_the_loss() {
-    [branching(true), dense(), attentive(), patches()].into_iter().for_each(check_slopes);
+    [branching(true), dense(), attentive(), patches()].into_iter().for_each(check_net_slopes);
 }
 
 /// Compares the gradients of a network without kinks with differences of its loss.
-fn check_slopes(net: NetSpec) {
-    let rows = Rows::new(3);
+fn check_net_slopes(net: NetSpec) {
+    let rows = rows(3);
     let mut graph = graph(Reference, net, 3, 1);
     train(&mut graph, rows.all(), 1.0, MicroBatch::ONLY);
-    let gradients = gradients(&graph);
-    let step = 1.0 / 128.0;
-    for (p, gradient) in gradients.iter().enumerate() {
-        let (name, start) = (graph.params()[p].name.clone(), graph.param(p).unwrap());
-        for i in (0..start.len()).step_by(start.len().div_ceil(20)) {
-            let mut side = |step: f32| {
-                let mut moved = start.clone();
-                moved[i] += step;
-                graph.set_param(p, &moved).unwrap();
-                (train(&mut graph, rows.all(), 1.0, MicroBatch::ONLY).loss, f64::from(moved[i]))
-            };
-            let ((above, to), (below, from)) = (side(step), side(-step));
-            let slope = (above - below) / (to - from);
-            assert_close(&format!("{name}[{i}]"), &gradient[i..=i], &[slope], 2e-3 * magnitude(gradient) + 2e-4);
-        }
-        graph.set_param(p, &start).unwrap();
-    }
+    let gradients = named_gradients(&graph);
+    check_slopes(&mut graph, &gradients, 20, |graph| train(graph, rows.all(), 1.0, MicroBatch::ONLY).loss);
 }
 
 #[test]
 fn networks_with_branches_agree_on_every_backend() {
-    let rows = Rows::new(6);
+    let rows = rows(6);
     for net in [branching(false), bottleneck(), competing(), dense(), attentive(), gated(), patches()] {
         let mut reference = graph(Reference, net.clone(), 6, 1);
         let want = train(&mut reference, rows.all(), 0.2, MicroBatch::ONLY);
         let want_gradients = gradients(&reference);
-        let want_statistics = statistics(&reference);
+        let want_statistics = checked_statistics(&reference);
         let expected = (want, want_gradients.as_slice(), &want_statistics);
         check_passes(graph(cpu(1), net.clone(), 6, 1), &rows, "1 thread", expected);
         check_passes(graph(cpu(2), net.clone(), 6, 1), &rows, "2 threads", expected);
@@ -132,15 +83,14 @@ fn check_passes<B: Backend>(
         assert_eq!((got.top1, got.top5, got.count), (want.top1, want.top5, want.count), "{what}");
         assert_gradients(&what, &graph, gradients, 1e-4);
     }
-    let ((got, counts), (want, want_counts)) = (statistics(&graph), want_statistics);
+    let ((got, counts), (want, want_counts)) = (checked_statistics(&graph), want_statistics);
     assert_eq!(&counts, want_counts);
     assert_close("statistics", &got, want, 1e-5 * magnitude(want));
 }
 
-/// Returns the pooled statistics of the last batch, and the number of values per channel for each batch normalisation.
-fn statistics<B: Backend>(graph: &Graph<B>) -> (Vec<f32>, Vec<f64>) {
-    let (mut sums, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
-    graph.pool_statistics(&mut sums, &mut counts);
+/// Works like [`statistics`], and checks the numbers of values for a batch of six rows.
+fn checked_statistics<B: Backend>(graph: &Graph<B>) -> (Vec<f32>, Vec<f64>) {
+    let (sums, counts) = statistics(graph);
     for (place, count) in graph.norms().iter().zip(&counts) {
         let plane = graph.shapes()[place.node + 1].plane();
         assert_eq!(*count, (6 * plane) as f64, "values per channel of node {}", place.node);
@@ -149,7 +99,7 @@ fn statistics<B: Backend>(graph: &Graph<B>) -> (Vec<f32>, Vec<f64>) {
 }
 
 fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
-    let rows = Rows::new(8);
+    let rows = rows(8);
     let mut large = graph(backend(), branching(false), 8, 1 << 20);
     let whole = train(&mut large, rows.all(), 0.125, MicroBatch::ONLY);
     let whole_gradients = gradients(&large);
@@ -184,7 +134,7 @@ fn smaller_batches_equal_a_graph_planned_for_them() {
 }
 
 fn check_workers<B: Backend>(backend: impl Fn() -> B, name: &str) {
-    let rows = Rows::new(8);
+    let rows = rows(8);
     let mut graph = graph(backend(), separable(), 8, 512);
     let want = train(&mut graph, rows.all(), 0.125, MicroBatch::ONLY);
     let want_gradients = gradients(&graph);
@@ -216,7 +166,7 @@ fn workers_of_one_rank_add_up_to_the_whole_batch() {
 }
 
 fn check_buckets<B: Backend>(backend: impl Fn() -> B, name: &str) {
-    let rows = Rows::new(8);
+    let rows = rows(8);
     let mut graph = graph(backend(), separable(), 8, 64);
     train(&mut graph, rows.all(), 0.125, MicroBatch::ONLY);
     let want = gradients(&graph);
@@ -258,7 +208,7 @@ fn finished_chunks_are_handed_over_once_and_in_order() {
 }
 
 fn check_hook_error<B: Backend>(backend: impl Fn() -> B, name: &str) {
-    let rows = Rows::new(2);
+    let rows = rows(2);
     let mut graph = graph(backend(), separable(), 2, 64);
     let mut refuse = |bucket: usize, _: Vec<B::Buf>| {
         Err::<(), Error>(Error::Unsupported { op: format!("bucket {bucket}"), why: "no peer".into() })
@@ -278,7 +228,7 @@ fn errors_of_hooks_and_labels_are_returned() {
 }
 
 fn check_inference<B: Backend>(backend: impl Fn() -> B, name: &str) {
-    let rows = Rows::new(4);
+    let rows = rows(4);
     for net in [branching(false), separable(), dense(), attentive(), patches()] {
         let what = format!("{} on {name}", net.name);
         let mut training = graph(backend(), net.clone(), 4, 1);
@@ -339,7 +289,7 @@ fn side_by_side() -> NetSpec {
 
 #[test]
 fn inputs_of_different_layouts_are_copied_into_one() {
-    let rows = Rows::new(4);
+    let rows = rows(4);
     for net in [image_again(), features(), side_by_side()] {
         let mut reference = graph(Reference, net.clone(), 4, 1);
         let want = train(&mut reference, rows.all(), 0.25, MicroBatch::ONLY);

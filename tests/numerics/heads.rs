@@ -4,11 +4,10 @@ use backend::cuda::Precision;
 use backend::reference::Reference;
 use backend::{Backend, Error, Input};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::{Conv, Flatten, Linear, Pool, Shape};
-use net::{Id, NetSpec};
+use net::{Conv, Flatten, Id, Linear, NetSpec, Pool, Shape};
 
-use support::numerics;
-use support::numerics::{assert_close, cpu, magnitude, noise};
+use crate::training::named_gradients;
+use support::numerics::{self, assert_close, cpu, magnitude, noise};
 
 const IMAGE: Shape = Shape::image(3, 8, 8);
 const CLASSES: usize = 5;
@@ -69,8 +68,7 @@ fn run_pass<B: Backend>(backend: B, net: NetSpec) -> PassResult {
     let batch = Batch { images: Input::Values(&images), labels: &LABELS, ids: &ids, epoch: 0 };
     let loss = Loss { smoothing: 0.1, scale: 0.25 };
     let sums = graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap();
-    let gradients = (0..graph.params().len()).map(|i| (graph.params()[i].name.clone(), graph.gradient(i).unwrap()));
-    let gradients = gradients.collect();
+    let gradients = named_gradients(&graph);
     PassResult { loss: sums.loss, scores: graph.scores(&images, ROWS).unwrap(), gradients }
 }
 
@@ -79,10 +77,10 @@ fn check<B: Backend>(open: impl Fn() -> B, name: &str) {
     let [both, main, auxiliary] =
         [net(Some(weight), true), net(None, true), net(Some(weight), false)].map(|net| run_pass(open(), net));
     assert!((both.loss - main.loss).abs() < 1e-5 * main.loss, "{name}: the loss must be that of the main classifier");
-    assert_close(&format!("{name}: scores"), &both.scores, &wide(&main.scores), 1e-5);
+    assert_close(&format!("{name}: scores"), &both.scores, &main.scores, 1e-5);
     for (parameter, got) in &both.gradients {
         let of = |learned: &PassResult, factor: f64| {
-            wide(learned.of(parameter)).iter().map(|g| g * factor).collect::<Vec<_>>()
+            learned.of(parameter).iter().map(|g| f64::from(*g) * factor).collect::<Vec<_>>()
         };
         let want: Vec<f64> = match parameter.split_once('.').unwrap().0 {
             "main" => of(&main, 1.0),
@@ -92,10 +90,6 @@ fn check<B: Backend>(open: impl Fn() -> B, name: &str) {
         assert!(magnitude(&want) > 1e-4, "{name}: {parameter} has no gradient");
         assert_close(&format!("{name}: {parameter}"), got, &want, 1e-5 * magnitude(&want) + 1e-7);
     }
-}
-
-fn wide(values: &[f32]) -> Vec<f64> {
-    values.iter().map(|v| f64::from(*v)).collect()
 }
 
 #[test]
@@ -129,7 +123,7 @@ fn networks_may_end_in_a_pool() {
     let gpu = numerics::cuda(Precision::F32);
     for (name, got) in [("cpu", run_pass(cpu(2), net.clone())), ("cuda", run_pass(gpu, net))] {
         assert!((got.loss - want.loss).abs() < 1e-5 * want.loss, "{name}: loss {}, expected {}", got.loss, want.loss);
-        assert_close(name, &got.scores, &wide(&want.scores), 1e-5);
-        assert_close(name, got.of("conv.weight"), &wide(want.of("conv.weight")), 1e-5);
+        assert_close(name, &got.scores, &want.scores, 1e-5);
+        assert_close(name, got.of("conv.weight"), want.of("conv.weight"), 1e-5);
     }
 }

@@ -29,4 +29,5 @@ mod sizes;
 mod soft_loss;
 mod sync_bn;
 mod teacher;
+mod training;
 mod whiten;

@@ -9,13 +9,11 @@ use backend::reference::Reference;
 use backend::{Backend, Buffer, DeviceMemory, Error, Input};
 use engine::memory::{BackwardStep, Memory, NodeFacts};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose, estimate};
-use net::NetSpec;
-use net::Shape;
-use net::models;
+use net::{NetSpec, Shape, models};
 
 use crate::nets::{attentive, bottleneck, branching, dense, patches, separable};
-use support::numerics;
-use support::numerics::{cpu, noise};
+use crate::training;
+use support::numerics::{self, cpu, noise};
 
 /// Builds a network of the catalogue for images of `size` by `size` pixels.
 fn network(name: &str, size: usize) -> NetSpec {
@@ -119,7 +117,7 @@ fn gradients<B: Backend>(backend: B, net: &NetSpec) -> Vec<Vec<f32>> {
         let loss = Loss { smoothing: 0.1, scale: 0.25 };
         graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap();
     }
-    (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect()
+    training::gradients(&graph)
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! Small networks with all ways of joining branches, for the tests of whole graphs.
 
 use net::{
-    Activation, Add, Concat, Conv, DropPath, Dropout, Flatten, GroupNorm, LayerNorm, LayerScale, Linear, Lrn, Multiply,
-    Norm, Op, Pool, PoolKind, Shape, Shortcut,
+    Activation, Add, Concat, Conv, DropPath, Dropout, Flatten, GroupNorm, Id, LayerNorm, LayerScale, Linear, Lrn,
+    Multiply, NetSpec, Norm, Op, Pool, PoolKind, Shape, Shortcut,
 };
-use net::{Id, NetSpec};
 
 pub const IMAGE: Shape = Shape::image(3, 7, 6);
 pub const CLASSES: usize = 5;

@@ -7,19 +7,16 @@ use std::path::{Path, PathBuf};
 use backend::Backend;
 use engine::{Graph, Purpose};
 use formats::checkpoint::{ModelFile, Tensor};
-use formats::interop::export;
 use formats::interop::export::{Format, Settings, Trained};
-use formats::interop::onnx;
 use formats::interop::onnx::Network;
-use net::NetSpec;
-use net::models;
-use net::net_toml;
+use formats::interop::{export, onnx};
 use net::{
-    Activation, Add, Attention, ClassToken, Conv, Flatten, LayerNorm, Linear, Norm, Op, PositionEmbedding, Shape, Token,
+    Activation, Add, Attention, ClassToken, Conv, Flatten, LayerNorm, Linear, NetSpec, Norm, Op, PositionEmbedding,
+    Shape, Token, models, net_toml,
 };
 use training::train::save::model::layers;
 
-use support::numerics::{cpu, largest, noise};
+use support::numerics::{assert_close, cpu, magnitude, noise};
 
 /// Batch size.
 const IMAGES: usize = 2;
@@ -44,7 +41,6 @@ const NETWORKS: &[(&str, usize)] = &[
     ("vit_ti_4", 32),
 ];
 
-/// Returns the scores of these images.
 fn scores<B: Backend>(graph: &mut Graph<B>, images: &[f32]) -> Vec<f32> {
     graph.scores(images, IMAGES).unwrap()
 }
@@ -134,6 +130,13 @@ fn read(path: &Path) -> Network {
     onnx::read(path).and_then(|survey| survey.network()).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// Works like [`read`], and removes the file.
+fn take(path: &Path) -> Network {
+    let network = read(path);
+    std::fs::remove_file(path).unwrap();
+    network
+}
+
 /// Returns the names and shapes of the tensors that the scores depend on. Batch norms without a scale are exported with
 /// a scale of ones.
 fn serving(net: &NetSpec) -> BTreeSet<(String, Vec<usize>)> {
@@ -156,21 +159,15 @@ fn serving(net: &NetSpec) -> BTreeSet<(String, Vec<usize>)> {
 }
 
 #[track_caller]
-fn assert_near(what: &str, got: &[f32], want: &[f32], tolerance: f32) {
-    let size = want.iter().fold(0f32, |most, v| most.max(v.abs())).max(1.0);
-    let far = largest(got.iter().zip(want).map(|(a, b)| f64::from(a - b)));
-    assert!(
-        got.len() == want.len() && far <= f64::from(tolerance * size),
-        "{what}: difference {far}, largest value {size}"
-    );
+fn assert_near(what: &str, got: &[f32], want: &[f32], tolerance: f64) {
+    assert_close(what, got, want, tolerance * magnitude(want).max(1.0));
 }
 
 #[test]
 fn networks_come_back_from_their_own_export() {
     for (name, pixels) in NETWORKS {
         let (path, net, images, wanted) = exported(name, *pixels, false);
-        let Network { net: back, classes, tensors, .. } = read(&path);
-        std::fs::remove_file(&path).unwrap();
+        let Network { net: back, classes, tensors, .. } = take(&path);
         assert_eq!((classes, back.input), (10, net.input), "{name}");
         let names: BTreeSet<(String, Vec<usize>)> =
             tensors.iter().map(|(name, shape, _)| (name.clone(), shape.clone())).collect();
@@ -198,8 +195,7 @@ fn attention_comes_back_from_its_own_export() {
     let x = net.add("flat", Flatten, x);
     net.add("fc", Linear::new(10), x);
     let (path, _, images, wanted) = written("tokens", net.clone(), &[], &PLAIN);
-    let Network { net: back, tensors, .. } = read(&path);
-    std::fs::remove_file(&path).unwrap();
+    let Network { net: back, tensors, .. } = take(&path);
     // initial values are not in the file, and layers without weights have other names
     let layers = |net: &NetSpec| net.nodes.iter().map(|node| (node.op.kind(), node.inputs.clone())).collect::<Vec<_>>();
     assert_eq!(layers(&back), layers(&net));
@@ -213,8 +209,7 @@ fn attention_comes_back_from_its_own_export() {
 fn attention_in_windows_comes_back_from_its_own_export() {
     for name in ["swin_t", "swin_v2_t"] {
         let (path, net, images, wanted) = exported(name, 64, false);
-        let Network { net: back, tensors, .. } = read(&path);
-        std::fs::remove_file(&path).unwrap();
+        let Network { net: back, tensors, .. } = take(&path);
         let kinds = |net: &NetSpec| -> Vec<_> {
             let serving =
                 net.nodes.iter().zip(net.serving()).filter(|(node, serving)| *serving && node.op.kind() != "drop_path");
@@ -233,8 +228,7 @@ fn attention_in_windows_comes_back_from_its_own_export() {
 #[test]
 fn layers_come_back_joined_as_in_the_catalogue() {
     let (path, net, ..) = exported("resnet20", 32, false);
-    let back = read(&path).net;
-    std::fs::remove_file(&path).unwrap();
+    let back = take(&path).net;
     let kinds =
         |net: &NetSpec| net.nodes.iter().map(|node| (node.name.clone(), node.op.kind())).collect::<BTreeSet<_>>();
     assert_eq!(kinds(&back), kinds(&net));
@@ -258,8 +252,7 @@ fn layers_may_have_any_name() {
     for (name, half, fold) in [("plain", false, false), ("half", true, false), ("fold", false, true)] {
         let settings = Settings { half, fold, ..PLAIN };
         let (path, _, images, wanted) = written(&format!("names-{name}"), net.clone(), &[], &settings);
-        let Network { net: back, tensors, .. } = read(&path);
-        std::fs::remove_file(&path).unwrap();
+        let Network { net: back, tensors, .. } = take(&path);
         let tolerance = if half { 5e-3 } else { 1e-5 };
         assert_near(name, &scores(&mut filled(back, &tensors), &images), &wanted, tolerance);
     }
@@ -275,8 +268,7 @@ fn layers_may_have_any_name() {
 #[test]
 fn weights_of_16_bits_are_read() {
     let (path, _, images, wanted) = exported("lenet-caffe", 28, true);
-    let Network { net, tensors, .. } = read(&path);
-    std::fs::remove_file(&path).unwrap();
+    let Network { net, tensors, .. } = take(&path);
     assert_near("half", &scores(&mut filled(net, &tensors), &images), &wanted, 5e-3);
 }
 
@@ -290,10 +282,8 @@ struct Golden {
 }
 
 fn golden() -> (Golden, Vec<f32>) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/onnx");
-    let text = std::fs::read_to_string(folder.join("scores.json")).unwrap();
     let images = (0..IMAGES * 3 * 16 * 16).map(|i| (0.37 * i as f64).sin() as f32).collect();
-    (serde_json::from_str(&text).unwrap(), images)
+    (support::numerics::golden("onnx/scores.json"), images)
 }
 
 #[test]

@@ -198,7 +198,6 @@ impl Golden {
         self.shape_of(&self.x)
     }
 
-    /// Returns the formulas of all inputs.
     fn inputs(&self) -> impl Iterator<Item = &Formula> {
         [Some(&self.x), self.residual.as_ref(), self.third.as_ref()].into_iter().flatten()
     }
@@ -279,7 +278,7 @@ fn relu_after<B: Backend>(backend: &B, case: &Case, sum: Outcome, block: usize) 
 }
 
 /// Returns the sums of a loss, whether the device returns them at once or later.
-fn take_loss<B: Backend>(
+pub fn take_loss<B: Backend>(
     backend: &B,
     desc: &TensorDesc,
     ask: CrossEntropy<'_>,

@@ -9,14 +9,13 @@ use backend::update::{
     AdagradRule, AdamRule, LambRule, LarsRule, LionRule, NormedTensor, RmsPropRule, RmsPropVariant, SgdRule, rates,
 };
 use backend::{Arena, Backend, Buffer, Norms, ParamGroup, Rule, Update};
-use engine::optim::{Averaging, Ema, Optimizer, OptimizerKind, OptimizerSpec, Policy};
+use engine::optim::{Averaging, Ema, Optimizer, OptimizerKind, OptimizerSpec};
 use engine::{Graph, Purpose};
-use net::NetSpec;
-use net::{Conv, Linear, Op, Shape};
+use net::{Conv, Linear, NetSpec, Op, Shape};
 use serde::Deserialize;
 
-use support::numerics;
-use support::numerics::{Example, Formula, assert_close, assert_near, golden, noise};
+use crate::training::optimizer;
+use support::numerics::{self, Example, Formula, assert_close, assert_near, golden, noise};
 
 #[derive(Deserialize)]
 struct Golden {
@@ -67,7 +66,7 @@ fn values(file: &Golden, formulas: &BTreeMap<String, Formula>, index: usize) -> 
     formulas[name].fill_n(file.sizes[name])
 }
 
-fn set_gradients<B: Backend>(graph: &mut Graph<B>, values: impl Fn(usize) -> Vec<f32>) {
+pub fn set_gradients<B: Backend>(graph: &mut Graph<B>, values: impl Fn(usize) -> Vec<f32>) {
     let mut arena = Arena::new(graph.backend(), &graph.layout().buckets).unwrap();
     for i in 0..graph.params().len() {
         graph.pack(i, &values(i), &mut arena).unwrap();
@@ -75,18 +74,7 @@ fn set_gradients<B: Backend>(graph: &mut Graph<B>, values: impl Fn(usize) -> Vec
     arena.buckets.into_iter().enumerate().for_each(|(c, bucket)| graph.put(c, vec![bucket]));
 }
 
-fn optimizer<B: Backend>(graph: &Graph<B>, spec: &OptimizerSpec) -> Optimizer<B> {
-    spec.check().unwrap();
-    let policy = Policy {
-        decay: |name: &str, shape: &[usize]| spec.decay_of(name, shape),
-        adapt: |name: &str, shape: &[usize]| spec.adapts(name, shape),
-        clip_norm: spec.clip_norm,
-        clip_value: spec.clip_value,
-    };
-    Optimizer::new(graph, spec.method(), policy).unwrap()
-}
-
-fn all<B: Backend>(graph: &Graph<B>, arena: &Arena<B>) -> Vec<f32> {
+pub fn all<B: Backend>(graph: &Graph<B>, arena: &Arena<B>) -> Vec<f32> {
     (0..graph.params().len()).flat_map(|i| graph.unpack(i, arena).unwrap()).collect()
 }
 

@@ -5,7 +5,7 @@ use backend::cpu::Cpu;
 use backend::{Backend, PlanRequest, Planned, TensorDesc};
 use net::{Conv, Op, Shape};
 
-use crate::parity::{assert_parity, cpu_block};
+use crate::parity::{assert_parity, in_blocks};
 use support::numerics::{Case, Chooser, cpu, has_own_kernels};
 
 /// Kernel size and padding. At the edges, part of the kernel or all of it lies outside the image.
@@ -77,7 +77,7 @@ pub(crate) fn with_plan<T>(conv: Conv, x: TensorDesc, of: impl FnOnce(&dyn Plann
 #[test]
 fn widely_padded_convolutions_use_no_plain_loops() {
     let image = TensorDesc::plain(2, Shape::image(3, 14, 14));
-    let blocks = |c| TensorDesc { block: cpu_block(), ..TensorDesc::plain(2, Shape::image(c, 14, 14)) };
+    let blocks = |c| in_blocks(2, Shape::image(c, 14, 14));
     for (kernel, pad) in WIDE {
         let conv = Conv::new(32, kernel).pad(pad);
         let mut layers = vec![
@@ -110,7 +110,6 @@ fn widely_padded_convolutions_use_no_plain_loops() {
 /// and more channels than the buffer of transformed inputs holds at once.
 #[test]
 fn padding_of_less_than_three_agrees() {
-    let blocks = |n, x| TensorDesc { block: cpu_block(), ..TensorDesc::plain(n, x) };
     let is_ours = |conv: &Conv, x| with_plan(conv.clone(), x, |plan| plan.implementation().starts_with("own winograd"));
     let mut cases = Vec::new();
     for pad in 0..3 {
@@ -124,7 +123,7 @@ fn padding_of_less_than_three_agrees() {
         ] {
             let conv = Conv::new(outputs, 3).pad(pad);
             let conv = if cases.len() % 2 == 0 { conv.bias(0.1).relu() } else { conv };
-            let x = blocks(n, Shape::image(inputs, h, w));
+            let x = in_blocks(n, Shape::image(inputs, h, w));
             assert_eq!(is_ours(&conv, x), has_own_kernels(), "{conv:?} of {x:?}");
             cases.push(case(conv, n, x.shape, 300 + cases.len()));
         }
@@ -136,7 +135,7 @@ fn padding_of_less_than_three_agrees() {
 /// not on AVX2. Padding of half the kernel is fast on both.
 #[test]
 fn convolutions_that_are_fast_have_no_frame() {
-    let x = TensorDesc { block: cpu_block(), ..TensorDesc::plain(2, Shape::image(32, 14, 14)) };
+    let x = in_blocks(2, Shape::image(32, 14, 14));
     for (kernel, pad) in [(1, 0), (3, 1), (5, 2), (7, 3)] {
         let names = with_plan(Conv::new(32, kernel).pad(pad), x, |plan| plan.implementation());
         assert!(!names.contains("frame"), "kernel {kernel}, padding {pad}: {names}");

@@ -9,6 +9,7 @@ use net::{
 };
 
 use crate::gradients::{off_corners, wide};
+use crate::padding::with_plan;
 use support::numerics::{
     BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, cpu, cuda_unless_left_out, magnitude, on_reference,
 };
@@ -453,17 +454,19 @@ fn convolutions_of_known_networks_use_no_plain_loops() {
         ([64, 64, 1], [3, 3], 1, 2),
     ];
     for ([inputs, outputs, groups], kernel, stride, dilation) in layers {
-        let x = TensorDesc { block: cpu_block(), ..TensorDesc::plain(2, Shape::image(inputs, 14, 14)) };
+        let x = in_blocks(2, Shape::image(inputs, 14, 14));
         let conv = Conv::new(outputs, 1).kernel(kernel).stride(stride).groups(groups).dilation(dilation).same(x.shape);
-        let op = Op::Conv(conv);
-        let (shapes, x) = ([x.shape], [x]);
-        let request = PlanRequest::alone("conv", &op, &shapes, &x);
-        let plan = cpu(1).plan(&request).unwrap_or_else(|e| panic!("{op:?}: {e}")).implementation();
-        assert!(!plan.contains("ref"), "{op:?}: {plan}");
+        let (what, plan) = (format!("{conv:?}"), with_plan(conv, x, |plan| plan.implementation()));
+        assert!(!plan.contains("ref"), "{what}: {plan}");
         // "spread" means weights with zeros between them, for a kernel without groups or dilation; depthwise convolutions have
         // faster kernels
-        assert!(groups < inputs || !plan.contains("spread"), "{op:?}: {plan}");
+        assert!(groups < inputs || !plan.contains("spread"), "{what}: {plan}");
     }
+}
+
+/// Returns the layout of convolution outputs on this processor.
+pub(crate) fn in_blocks(n: usize, shape: Shape) -> TensorDesc {
+    TensorDesc { block: cpu_block(), ..TensorDesc::plain(n, shape) }
 }
 
 /// Returns the channel block of convolution outputs on this processor.

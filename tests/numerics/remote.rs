@@ -3,11 +3,11 @@
 
 use backend::reference::Reference;
 use backend::{Backend, Buffer, Input, LossSums};
-use engine::optim::{Ema, Optimizer, Policy, Sgd};
+use engine::optim::{Ema, OptimizerSpec};
 use engine::{Batch, Gather, Graph, Loss, MicroBatch, Purpose};
-use net::NetSpec;
-use net::{Conv, Dropout, Flatten, Linear, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use net::{Conv, Dropout, Flatten, Linear, NetSpec, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 
+use crate::training::optimizer;
 use support::numerics::noise;
 use support::remote::Remote;
 
@@ -63,13 +63,9 @@ struct TrainingResult {
 fn run_training<B: Backend>(backend: B, workers: usize, gather: Gather) -> (TrainingResult, Graph<B>) {
     let mut graph = Graph::new(backend, net(), 4, Purpose::Train { bucket_bytes: 200 }, 3).unwrap();
     graph.prepare_accumulation(0..workers, gather).unwrap();
-    let policy = Policy {
-        decay: |_: &str, _: &[usize]| 1e-3,
-        adapt: |_: &str, _: &[usize]| false,
-        clip_norm: Some(0.5),
-        clip_value: None,
-    };
-    let mut optimizer = Optimizer::new(&graph, Box::new(Sgd::new(0.9, true)), policy).unwrap();
+    let mut spec = OptimizerSpec::sgd(0.9, true, 1e-3);
+    spec.clip_norm = Some(0.5);
+    let mut optimizer = optimizer(&graph, &spec);
     let mut ema = Ema::new(&graph, 0.9).unwrap();
     let (mut sums, mut handed) = (Vec::new(), Vec::new());
     let mut statistics = vec![0.0; graph.running().len()];
@@ -133,13 +129,7 @@ fn a_remote_device_computes_the_same_bits() {
 #[test]
 fn a_non_finite_update_is_reported_by_the_next_pass() {
     let mut graph = Graph::new(Remote::new(), net(), 4, Purpose::Train { bucket_bytes: 1 << 20 }, 3).unwrap();
-    let policy = Policy {
-        decay: |_: &str, _: &[usize]| 0.0,
-        adapt: |_: &str, _: &[usize]| false,
-        clip_norm: None,
-        clip_value: None,
-    };
-    let mut optimizer = Optimizer::new(&graph, Box::new(Sgd::new(0.0, false)), policy).unwrap();
+    let mut optimizer = optimizer(&graph, &OptimizerSpec::sgd(0.0, false, 0.0));
     let rows = Rows::new(0, 0, 4);
     let loss = Loss { smoothing: 0.0, scale: 0.25 };
     assert!(graph.train::<backend::Error>(rows.batch(), loss, MicroBatch::ONLY, None).unwrap().loss.is_finite());

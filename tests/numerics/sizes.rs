@@ -6,9 +6,9 @@ use backend::cuda::Precision;
 use backend::reference::Reference;
 use backend::{Backend, Error, Input};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::NetSpec;
-use net::{Conv, Flatten, Linear, Norm, Op, Pool, PoolKind, Shape};
+use net::{Conv, Flatten, Linear, NetSpec, Norm, Op, Pool, PoolKind, Shape};
 
+use crate::training::gradients;
 use support::numerics::{assert_close, cpu, cuda, magnitude, noise};
 
 const ROWS: usize = 5;
@@ -76,20 +76,14 @@ fn passes<B: Backend>(graph: &mut Graph<B>, input: Shape, rows: usize) -> Vec<Ve
     let batch = Batch { images: Input::Values(&images), labels: &labels, ids: &ids, epoch: 2 };
     let loss = Loss { smoothing: 0.1, scale: 1.0 / rows as f32 };
     let sums = graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap_or_else(|e| panic!("{e}"));
-    let gradients = (0..graph.params().len()).map(|i| graph.gradient(i).unwrap());
-    let found: Vec<Vec<f32>> = std::iter::once(vec![sums.loss as f32]).chain(gradients).collect();
+    let found: Vec<Vec<f32>> = std::iter::once(vec![sums.loss as f32]).chain(gradients(graph)).collect();
     graph.evaluate(batch, 0.0).unwrap_or_else(|e| panic!("{e}"));
     let scores = graph.output(graph.net().nodes.len()).unwrap();
     found.into_iter().chain([scores]).collect()
 }
 
 #[track_caller]
-fn check<B: Backend, R: Backend>(name: &str, backend: impl Fn() -> B, alone: impl Fn() -> R) {
-    check_net(name, net, SIZES, (backend, alone));
-}
-
-#[track_caller]
-fn check_net<B: Backend, R: Backend>(
+fn check<B: Backend, R: Backend>(
     name: &str,
     net: impl Fn(Shape) -> NetSpec,
     sizes: [Shape; 3],
@@ -119,33 +113,35 @@ fn check_net<B: Backend, R: Backend>(
     assert!(expected.contains("3x16x14") && got == "3x9x9", "{name}: {error}");
 }
 
+fn in_bf16() -> Cpu {
+    Cpu::in_bf16(2).or_else(|_| Cpu::in_emulated_bf16(2)).unwrap()
+}
+
+fn check_in_f32(net: fn(Shape) -> NetSpec, sizes: [Shape; 3]) {
+    check("reference", net, sizes, (|| Reference, || Reference));
+    check("cpu, 1 thread", net, sizes, (|| cpu(1), || Reference));
+    check("cpu, 2 threads", net, sizes, (|| cpu(2), || Reference));
+}
+
 #[test]
 fn each_size_equals_its_own_graph() {
-    check("reference", || Reference, || Reference);
-    check("cpu, 1 thread", || cpu(1), || Reference);
-    check("cpu, 2 threads", || cpu(2), || Reference);
-    let bf16 = || Cpu::in_bf16(2).or_else(|_| Cpu::in_emulated_bf16(2)).unwrap();
-    check("cpu in bf16", bf16, bf16);
-    check("cuda", || cuda(Precision::F32), || Reference);
+    check_in_f32(net, SIZES);
+    check("cpu in bf16", net, SIZES, (in_bf16, in_bf16));
+    check("cuda", net, SIZES, (|| cuda(Precision::F32), || Reference));
 }
 
 /// For 4 x 4 pixels and fewer, oneDNN has no fast dilated convolution, whether weights are spread among zeros or not.
 #[test]
 fn weights_that_the_largest_size_has_in_plain_order_stay_there() {
     let sizes = [Shape::image(3, 4, 4), FULL, Shape::image(3, 3, 2)];
-    check_net("reference", gaps, sizes, (|| Reference, || Reference));
-    check_net("cpu, 1 thread", gaps, sizes, (|| cpu(1), || Reference));
-    check_net("cpu, 2 threads", gaps, sizes, (|| cpu(2), || Reference));
+    check_in_f32(gaps, sizes);
 }
 
 /// Frames of zeros remain zero from step to step and for images of all sizes.
 #[test]
 fn widely_padded_layers_take_several_sizes() {
-    check_net("reference", wide, SIZES, (|| Reference, || Reference));
-    check_net("cpu, 1 thread", wide, SIZES, (|| cpu(1), || Reference));
-    check_net("cpu, 2 threads", wide, SIZES, (|| cpu(2), || Reference));
-    let bf16 = || Cpu::in_bf16(2).or_else(|_| Cpu::in_emulated_bf16(2)).unwrap();
-    check_net("cpu in bf16", wide, SIZES, (bf16, bf16));
+    check_in_f32(wide, SIZES);
+    check("cpu in bf16", wide, SIZES, (in_bf16, in_bf16));
 }
 
 #[test]

@@ -7,14 +7,14 @@ use std::ops::Range;
 use std::sync::{Arc, Barrier, Mutex};
 
 use backend::reference::Reference;
-use backend::{Across, Backend, Error, Input};
-use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use backend::{Across, Backend, Error};
+use engine::{Graph, Loss, MicroBatch, Purpose};
 use formats::checkpoint::ModelFile;
-use net::NetSpec;
-use net::{Conv, Flatten, Linear, Norm, Op, Shape, Shortcut};
+use net::{Conv, Flatten, Linear, NetSpec, Norm, Op, Shape, Shortcut};
 
+use crate::training::{Rows, gradients, statistics};
 use support::images::THINGS;
-use support::numerics::{assert_close, cpu, magnitude, noise};
+use support::numerics::{assert_close, cpu, magnitude};
 use support::program::{PATIENCE, ProgramOutput, start};
 use support::setting::Setting;
 
@@ -73,23 +73,9 @@ pub fn net() -> NetSpec {
     net
 }
 
-pub struct Rows {
-    images: Vec<f32>,
-    pub labels: Vec<u32>,
-    ids: Vec<u64>,
-}
-
-impl Rows {
-    /// Creates images with a mean far from zero, so that a wrong mean changes the results.
-    pub fn new(n: usize) -> Self {
-        let images = noise(n * IMAGE.elems(), 1, 1.0).into_iter().map(|v| v + 3.0).collect();
-        Self { images, labels: (0..n as u32).map(|i| i * 3 % 5).collect(), ids: (500..500 + n as u64).collect() }
-    }
-
-    pub fn part(&self, rows: Range<usize>) -> Batch<'_> {
-        let images = Input::Values(&self.images[rows.start * IMAGE.elems()..rows.end * IMAGE.elems()]);
-        Batch { images, labels: &self.labels[rows.clone()], ids: &self.ids[rows], epoch: 3 }
-    }
+/// Creates images with a mean far from zero, so that a wrong mean changes the results.
+pub fn rows(n: usize) -> Rows {
+    Rows::new(IMAGE, 3.0, CLASSES, n)
 }
 
 /// The results of one step on a rank.
@@ -122,14 +108,12 @@ fn step<B: Backend>(backend: B, rows: &Rows, part: Range<usize>, sum: Option<Arc
         "each bucket must be handed over once and in order"
     );
     buckets.into_iter().for_each(|(bucket, gradients)| graph.put(bucket, gradients));
-    let (mut statistics, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
-    if !empty {
-        graph.pool_statistics(&mut statistics, &mut counts);
-    }
+    let none = || (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
+    let (statistics, counts) = if empty { none() } else { statistics(&graph) };
     Outcome {
         loss: sums.loss,
         scores: if empty { Vec::new() } else { graph.output(net().nodes.len()).unwrap() },
-        gradients: (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect(),
+        gradients: gradients(&graph),
         statistics,
         counts,
     }
@@ -140,7 +124,7 @@ fn add(to: &mut [f64], from: &[f64]) {
 }
 
 fn check<B: Backend>(backend: impl Fn() -> B + Sync, name: &str) {
-    let rows = Rows::new(9);
+    let rows = rows(9);
     let whole = step(backend(), &rows, 0..9, None);
     let alone = step(backend(), &rows, 0..4, None);
     assert!(
@@ -185,14 +169,16 @@ fn ranks_with_parts_of_a_batch_are_one_rank_with_all_of_it() {
     check(|| cpu(2), "cpu, 2 threads");
 }
 
-/// A recipe for 83 images in batches of 16, so the last batch has 3 images and one of 4 ranks has no image.
-const RECIPE: &str = r#"
+/// Returns a recipe for batches of 16 images with these keys at the top.
+pub fn recipe(keys: &str) -> String {
+    format!(
+        r#"
 model = "resnet20"
 data = "given with --data"
 epochs = 1
 seed = 7
 batch = 16
-sync_bn = true
+{keys}
 
 [optimizer]
 kind = "sgd"
@@ -207,13 +193,13 @@ base_lr = 0.0002
 [augment]
 train = ["pad_crop(4)", "flip", "normalize"]
 eval = ["normalize"]
+"#
+    )
+}
 
-[reduce]
-bucket_mb = 0.1
-"#;
-
+/// Creates a data set of 83 images, so that the last batch has 3 images and one of 4 ranks has no image.
 fn setting() -> Setting {
-    Setting::new(RECIPE, THINGS, [83, 21])
+    Setting::new(&(recipe("sync_bn = true") + "[reduce]\nbucket_mb = 0.1\n"), THINGS, [83, 21])
 }
 
 fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> ProgramOutput {

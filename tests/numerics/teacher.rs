@@ -4,10 +4,10 @@ use backend::cuda::Precision;
 use backend::reference::Reference;
 use backend::{Backend, Error, Input, LossForm, Objective, Teaching};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::NetSpec;
-use net::{Activation, Conv, Flatten, Linear, Op, Pool, Shape};
+use net::{Activation, Conv, Flatten, Linear, NetSpec, Op, Pool, Shape};
 
-use support::numerics::{cpu, cuda, largest, noise};
+use crate::training::gradients;
+use support::numerics::{cpu, cuda, magnitude, noise};
 use support::remote::Remote;
 
 const ROWS: usize = 6;
@@ -58,8 +58,7 @@ fn train_steps<B: Backend>(backend: B, student: NetSpec, teacher: NetSpec) -> Ve
         let batch = Batch { images: Input::Values(&images), labels: &labels, ids: &ids, epoch: 0 };
         let loss = Loss { smoothing: 0.0, scale: 1.0 / ROWS as f32 };
         let sums = graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap_or_else(|e| panic!("{e}"));
-        let gradients = (0..graph.params().len()).flat_map(|i| graph.gradient(i).unwrap());
-        StepResult { loss: sums.loss, largest: largest(gradients.map(f64::from)) }
+        StepResult { loss: sums.loss, largest: magnitude(&gradients(&graph).concat()) }
     };
     (0..5).map(step).collect()
 }

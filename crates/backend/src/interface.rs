@@ -6,20 +6,12 @@ use std::ops::{AddAssign, Range, Sub};
 use base::code_spec::CodeSpec;
 use net::{Op, Shape};
 
-use super::algorithms::AlgorithmChoice;
-use super::algorithms::Implementations;
+use super::algorithms::{AlgorithmChoice, Implementations};
 use super::error::Error;
-use super::losses::LossScaling;
-use super::losses::SoftLoss;
-use super::losses::{CrossEntropy, LossSums};
-use super::memory::Arena;
-use super::memory::DeviceMemory;
-use super::memory::TensorDesc;
-use super::planned::{Input, PassInput};
-use super::planned::{PlanRequest, Planned, ShapedShortcut};
-use super::queue::Collectives;
-use super::queue::DeviceCodec;
-use super::queue::Queue;
+use super::losses::{CrossEntropy, LossScaling, LossSums, SoftLoss};
+use super::memory::{Arena, DeviceMemory, TensorDesc};
+use super::planned::{Input, PassInput, PlanRequest, Planned, ShapedShortcut};
+use super::queue::{Collectives, DeviceCodec, Queue};
 use super::update::{Norms, ParamGroup, Units, Update};
 
 /// A device with its memory and its computations.

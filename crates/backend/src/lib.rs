@@ -4,6 +4,7 @@
 
 mod across;
 mod algorithms;
+mod attention;
 pub mod cpu;
 pub mod cuda;
 mod device;
@@ -13,12 +14,12 @@ mod interface;
 mod losses;
 mod memory;
 mod planned;
-mod position_bias;
 mod queue;
 pub mod reference;
 #[cfg(test)]
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
+mod unary;
 pub mod update;
 
 pub use across::Across;

@@ -135,7 +135,29 @@ pub fn place_of_best(own: impl Iterator<Item = usize>, scores: &[f32]) -> Option
     let higher = |a: usize, b: usize| scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
     let known = own.filter(|class| scores.get(*class).is_some_and(|score| !score.is_nan()));
     let best = known.reduce(|best, class| if higher(class, best) { class } else { best })?;
-    Some((0..scores.len()).filter(|class| higher(*class, best)).count())
+    let top = scores[best];
+    Some(scores.iter().enumerate().filter(|&(class, score)| *score > top || (*score == top && class < best)).count())
+}
+
+impl LossSums {
+    /// Counts a row whose best correct class has this position in the order of scores, see [`place_of_best`].
+    pub(crate) fn count_place(&mut self, place: Option<usize>) {
+        self.top1 += u64::from(place.is_some_and(|place| place < 1));
+        self.top5 += u64::from(place.is_some_and(|place| place < 5));
+    }
+}
+
+impl CrossEntropy<'_> {
+    /// Returns a row's label and the label's position in the order of `scores`, see [`place_of_best`]. Returns an error
+    /// if there is no such class.
+    pub(crate) fn label_and_place(&self, row: usize, scores: &[f32]) -> Result<(usize, Option<usize>), Error> {
+        let label = self.labels[row] as usize;
+        if label >= scores.len() {
+            let (expected, got) = (format!("labels below {}", scores.len()), label.to_string());
+            return Err(Error::Size { op: "cross-entropy".into(), expected, got });
+        }
+        Ok((label, place_of_best(std::iter::once(label), scores)))
+    }
 }
 
 impl SoftTargets<'_> {
@@ -148,19 +170,17 @@ impl SoftTargets<'_> {
         (label as usize) < classes || label == Self::ANY
     }
 
-    /// Returns the number of classes that rank above the best class that counts as correct in row `row`: those with a
-    /// higher score, or with the same score and a smaller index. Returns the number of all classes if none counts as
-    /// correct, if the best such class has the score NaN, or if the targets are numbers.
-    pub fn place(&self, form: LossForm, row: usize, scores: &[f32]) -> usize {
+    /// Returns the position of the best class that counts as correct in row `row`, see [`place_of_best`]. Returns
+    /// `None` also if the targets are numbers.
+    pub(crate) fn place(&self, form: LossForm, row: usize, scores: &[f32]) -> Option<usize> {
         if let LossForm::Distance(_) = form {
-            return scores.len();
+            return None;
         }
         let (_, targets) = self.row(row, scores.len());
-        let place = match self.labels[row] {
+        match self.labels[row] {
             Self::ANY => place_of_best((0..scores.len()).filter(|class| targets[*class] > 0.5), scores),
             label => place_of_best(std::iter::once(label as usize), scores),
-        };
-        place.unwrap_or(scores.len())
+        }
     }
 
     pub fn rows(&self) -> usize {

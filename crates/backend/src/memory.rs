@@ -384,6 +384,11 @@ impl TensorDesc {
     }
 }
 
+/// Rounds sums to f32, up to the shorter length.
+pub(crate) fn store(to: &mut [f32], sums: &[f64]) {
+    to.iter_mut().zip(sums).for_each(|(to, sum)| *to = *sum as f32);
+}
+
 /// The memory order of a parameter. Conversions run on the host, on any thread. [`Arena`](super::Arena) copies the
 /// parameter to and from the device.
 pub trait ParamFormat: Clone + PartialEq + Debug + Send + 'static {

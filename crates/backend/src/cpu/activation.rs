@@ -145,8 +145,8 @@ pub(super) fn plan(cpu: &Cpu, op: &Activation, r: &PlanRequest<'_, Cpu>) -> Resu
         SlopeInput::Nothing => Keeps::NOTHING,
     };
     let forward = move |_: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf| {
-        let (x, y) = (x[0].as_slice(), &mut y.as_mut_slice()[..desc.elems()]);
-        threads.split(y, UNIT, |unit, run| (loops.forward)(run, &x[unit * UNIT..][..run.len()], loops.a));
+        let y = &mut y.as_mut_slice()[..desc.elems()];
+        threads.split_both(y, x[0].as_slice(), UNIT, |y, x| (loops.forward)(y, x, loops.a));
         if moves_zero {
             clear_padding(threads, &desc, y);
         }
@@ -159,9 +159,8 @@ pub(super) fn plan(cpu: &Cpu, op: &Activation, r: &PlanRequest<'_, Cpu>) -> Resu
             // The slope is 1, so the gradient does not change.
             SlopeInput::Nothing => return Ok(()),
         };
-        threads.split(&mut g.dy.as_mut_slice()[..desc.elems()], UNIT, |unit, run| {
-            (loops.backward)(run, &slope_input[unit * UNIT..][..run.len()], loops.a);
-        });
+        let dy = &mut g.dy.as_mut_slice()[..desc.elems()];
+        threads.split_both(dy, slope_input, UNIT, |dy, slope_input| (loops.backward)(dy, slope_input, loops.a));
         Ok(())
     })
 }

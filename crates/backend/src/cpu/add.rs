@@ -29,10 +29,7 @@ pub(super) fn plan(cpu: &Cpu, _: &Add, r: &PlanRequest<'_, Cpu>) -> Result<Box<d
     };
     Elementwise::plan(r.x[0], Keeps::NOTHING, None, forward, move |_, mut g: Gradients<'_, Cpu>| {
         let Some(dx) = g.take_dx(1) else { return Ok(()) };
-        let dy = g.dy.as_slice();
-        threads.split(&mut dx.as_mut_slice()[..n], UNIT, |unit, run| {
-            run.copy_from_slice(&dy[unit * UNIT..][..run.len()]);
-        });
+        threads.split_both(&mut dx.as_mut_slice()[..n], g.dy.as_slice(), UNIT, <[f32]>::copy_from_slice);
         Ok(())
     })
 }

@@ -9,13 +9,10 @@ use super::buf::{AlignedBuf, Scratch};
 use super::device::Cpu;
 use super::framed::Framed;
 use super::fusion::Relu;
-use super::layout::Format;
-use super::layout::Md;
+use super::layout::{Format, Md};
 use super::number::{Bf16, Rounded};
 use super::onednn::{Data, Engine, Primitive, arg, reorder};
-use super::own_gradient::Depthwise;
-use super::own_gradient::OwnGradient;
-use super::own_gradient::Ungrouped;
+use super::own_gradient::{Depthwise, OwnGradient, Ungrouped};
 use super::product::{Geometry, Product, activation};
 use super::relayout;
 use super::sys::Direction;
@@ -211,14 +208,20 @@ impl Plan {
         };
         let backward_weights = r.train.then(|| product(Direction::BackwardWeights, weights)).transpose()?;
         let backward_data = (r.train && r.wants_dx).then(|| product(Direction::BackwardData, weights)).transpose()?;
-        let rounded = bf16.map(|bf16| rounded(cpu, r, g, &weights, y, bf16)).transpose()?;
+        let rounded = match bf16 {
+            Some(bf16) => {
+                let elems = [g.x.in_f32()?.elems(), weights.elems(), g.y.in_f32()?.elems()];
+                Some(Rounded::new(bf16, cpu.threads, elems, [r.x[0].bf16, y.bf16], r.train, r.name)?)
+            }
+            None => None,
+        };
         cpu.scratch.reserve(rounded.as_ref().map_or(0, Rounded::scratch), r.name)?;
         Ok(Self {
             engine,
             threads: cpu.threads,
             name: r.name.into(),
             y,
-            relu: Relu::new(g.relu, r.name, r.behind.filter(|_| cpu.fuses).map(|fusion| &fusion.relu)),
+            relu: Relu::new(cpu, r, g.relu),
             weights,
             weights_are_plain: matches!(r.formats.and_then(|f| f.first()), Some(Format::Plain(_))),
             bias: g.bias,
@@ -252,19 +255,6 @@ impl Plan {
         };
         weights || self.forward.is_slow() || self.backward_data.as_ref().is_some_and(Product::is_slow)
     }
-}
-
-/// Creates the buffers for a layer's tensors and weights rounded to bf16.
-fn rounded(
-    cpu: &Cpu,
-    r: &PlanRequest<'_, Cpu>,
-    g: &Geometry,
-    weights: &Md,
-    y: TensorDesc,
-    bf16: Bf16,
-) -> Result<Rounded, Error> {
-    let elems = [g.x.in_f32()?.elems(), weights.elems(), g.y.in_f32()?.elems()];
-    Rounded::new(bf16, cpu.threads, elems, [r.x[0].bf16, y.bf16], r.train, r.name)
 }
 
 /// Our own loops need a sum per weight and thread. With more weights than this (64 MB per thread), only plain images use
@@ -363,7 +353,10 @@ impl Planned<Cpu> for Plan {
             Some(rounded) => rounded.backward((x, dy), w, scratch.as_mut_slice()),
             None => (x, dy, w),
         };
-        let Some(weights) = &mut self.backward_weights else { return Err(not_planned(&self.name)) };
+        let Some(weights) = &mut self.backward_weights else {
+            let why = "backward was called, but it was planned for evaluation".into();
+            return Err(Error::Unsupported { op: self.name.clone(), why });
+        };
         if !pass.frozen {
             weights.run(&self.engine, (x, dy), pass.slots, g.dparams)?;
             if let Some(&bias) = pass.slots.get(1) {
@@ -409,10 +402,6 @@ impl WeightGradient {
             }
         }
     }
-}
-
-fn not_planned(op: &str) -> Error {
-    Error::Unsupported { op: op.into(), why: "backward was called, but it was planned for evaluation".into() }
 }
 
 /// Copies of an image and its gradient in plain order.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use net::{Attention, MOST_SCALE, Windows};
+use net::{Attention, Windows};
 
 use super::attention_window::{Backward, Cells, Forward, OUTSIDE, Sizes, Terms, Window};
 use super::buf::{AlignedBuf, Scratch};
@@ -13,8 +13,8 @@ use super::layout::Format;
 use super::relayout;
 use super::threads::Threads;
 use super::vector::{Eight, Job, Portable, Sixteen, Vectors};
-use crate::position_bias;
-use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use crate::memory::store;
+use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, attention};
 
 /// The instruction set that the kernels use.
 #[derive(Clone, Copy)]
@@ -130,13 +130,12 @@ impl Plan {
     fn prepare(&mut self, pass: &Pass<'_, Cpu>) {
         let params: Vec<&[f32]> = pass.slots.iter().map(|slot| pass.params.get(*slot)).collect();
         let Heads { op, sizes, terms, scales, .. } = &mut self.heads;
-        if let (Some(terms), Some(table)) = (terms, position_bias::table(op, &self.windows, &params)) {
+        if let (Some(terms), Some(table)) = (terms, attention::bias_table(op, &self.windows, &params)) {
             terms.fill(&table, op.heads, sizes);
         }
         if op.cosine {
-            let learned = params[op.leading_parameters() - 1];
-            let factor = |scale: &f32| f64::from(*scale).min(MOST_SCALE.ln()).exp() as f32;
-            scales.iter_mut().zip(learned).for_each(|(to, scale)| *to = factor(scale));
+            let factors = attention::cosine_factors(op, &params);
+            scales.iter_mut().zip(factors).for_each(|(to, factor)| *to = factor as f32);
         }
     }
 
@@ -151,16 +150,8 @@ impl Plan {
             dtable.iter_mut().skip(head).step_by(heads).zip(partial).for_each(|(sum, d)| *sum += d);
         }
         let params: Vec<&[f32]> = pass.slots.iter().map(|slot| pass.params.get(*slot)).collect();
-        let mut gradients = position_bias::gradients(op, &self.windows, &params, &dtable);
-        if op.cosine {
-            let at = op.leading_parameters() - 1;
-            let clamped = |scale: &f32| f64::from(*scale) > MOST_SCALE.ln();
-            dscales.iter_mut().zip(params[at]).filter(|(_, scale)| clamped(scale)).for_each(|(d, _)| *d = 0.0);
-            gradients.insert(at, dscales);
-        }
-        for (gradient, slot) in gradients.iter().zip(pass.slots) {
-            dparams.get_mut(*slot).iter_mut().zip(gradient).for_each(|(to, d)| *to = *d as f32);
-        }
+        let gradients = attention::gradients(op, &self.windows, &params, &dtable, dscales);
+        gradients.iter().zip(pass.slots).for_each(|(gradient, slot)| store(dparams.get_mut(*slot), gradient));
     }
 }
 

@@ -84,41 +84,20 @@ impl Sizes {
         }
     }
 
-    /// Copies a window of a tensor to a row per cell, with padded channels. Each row is multiplied by its factor.
-    #[inline(always)]
-    fn to_rows(self, cells: Cells<'_>, from: &[f32], factors: &[f32], to: &mut [f32]) {
-        let (from, width) = (&from[..cells.plane * self.channels], self.padded_channels());
-        to.fill(0.0);
-        self.each(cells, |cell, channel, at| to[cell * width + channel] = from[at] * factors[cell]);
-    }
-
-    /// Copies a window of a tensor to panels that are `width` channels wide. A panel's rows are the padded cells. Each
+    /// Copies the values of a window in a tensor to `index(cell, channel)` in `to`, and fills the rest with zeros. Each
     /// cell is multiplied by its factor.
     #[inline(always)]
-    fn to_panels(self, cells: Cells<'_>, from: &[f32], factors: &[f32], to: &mut [f32], width: usize) {
-        let (from, rows) = (&from[..cells.plane * self.channels], self.padded_positions());
-        to.fill(0.0);
-        self.each(cells, |cell, channel, at| {
-            to[panel_index(cell, channel, width, rows)] = from[at] * factors[cell];
-        });
-    }
-
-    /// Copies a window of a tensor to panels that are `width` cells wide. A panel has `rows` rows, and each row is a
-    /// channel. Each cell is multiplied by its factor.
-    #[inline(always)]
-    fn to_transposed_panels(
+    fn gather(
         self,
         cells: Cells<'_>,
         from: &[f32],
         factors: &[f32],
         to: &mut [f32],
-        (width, rows): (usize, usize),
+        index: impl Fn(usize, usize) -> usize,
     ) {
         let from = &from[..cells.plane * self.channels];
         to.fill(0.0);
-        self.each(cells, |cell, channel, at| {
-            to[panel_index(channel, cell, width, rows)] = from[at] * factors[cell];
-        });
+        self.each(cells, |cell, channel, at| to[index(cell, channel)] = from[at] * factors[cell]);
     }
 
     /// Copies from panels that are `width` channels wide to a window of a tensor.
@@ -170,9 +149,8 @@ fn panel_index(row: usize, column: usize, width: usize, rows: usize) -> usize {
 pub(super) struct Terms {
     /// For each head, query and key. Rows are padded.
     bias: Vec<f32>,
-    /// For each kind of window, query and key. Windows of kind 0 have no mask.
+    /// For each kind of window, query and key. `kinds` has the kind of each window. Windows of kind 0 have no mask.
     masks: Vec<f32>,
-    /// The kind of each window.
     kinds: Vec<usize>,
     /// For each query and key, the index of the difference of their positions.
     differences: Vec<u32>,
@@ -383,6 +361,11 @@ impl Job for Forward<'_> {
         let (sizes, cells) = (window.sizes, window.x);
         let (positions, channels) = (sizes.padded_positions(), sizes.padded_channels());
         let (width, depth) = (2 * S::LANES, sizes.channels.next_multiple_of(UNROLLED));
+        // The indices of a cell's channel in rows of padded channels, in panels that are `width` channels wide and whose
+        // rows are the padded cells, and in panels that are `width` cells wide and have `depth` channels as rows.
+        let rows = move |cell: usize, channel: usize| cell * channels + channel;
+        let panels = move |cell: usize, channel: usize| panel_index(cell, channel, width, positions);
+        let turned = move |cell: usize, channel: usize| panel_index(channel, cell, width, depth);
         let mut workspace = Workspace(workspace);
         let q = workspace.take(sizes.matrix());
         let k = &mut workspace.take(sizes.matrix())[..positions * depth];
@@ -390,11 +373,11 @@ impl Job for Forward<'_> {
         let (weights, result) = (workspace.take(sizes.weights()), workspace.take(QUERIES * channels));
         let factors = workspace.take(positions);
         sizes.factors(cells, queries, window.cosine, factors);
-        sizes.to_rows(cells, queries, factors, q);
+        sizes.gather(cells, queries, factors, q, rows);
         sizes.factors(cells, keys, window.cosine, factors);
-        sizes.to_transposed_panels(cells, keys, factors, k, (width, depth));
+        sizes.gather(cells, keys, factors, k, turned);
         factors.fill(1.0);
-        sizes.to_panels(cells, values, factors, v, width);
+        sizes.gather(cells, values, factors, v, panels);
         for first in (0..sizes.positions).step_by(QUERIES) {
             let count = QUERIES.min(sizes.positions - first);
             product(set, count, (&q[first * channels..], channels), (k, depth), (weights, positions));
@@ -431,6 +414,10 @@ impl Job for Backward<'_> {
         let (sizes, cells) = (window.sizes, window.x);
         let (positions, channels) = (sizes.padded_positions(), sizes.padded_channels());
         let (width, depth) = (2 * S::LANES, sizes.channels.next_multiple_of(UNROLLED));
+        // As in the forward pass.
+        let rows = move |cell: usize, channel: usize| cell * channels + channel;
+        let panels = move |cell: usize, channel: usize| panel_index(cell, channel, width, positions);
+        let turned = move |cell: usize, channel: usize| panel_index(channel, cell, width, depth);
         let mut workspace = Workspace(workspace);
         let [q, d, k, dk, dv] = [(); 5].map(|()| workspace.take(sizes.matrix()));
         let [k_turned, v_turned] = [(); 2].map(|()| &mut workspace.take(sizes.matrix())[..positions * depth]);
@@ -438,13 +425,13 @@ impl Job for Backward<'_> {
         let dq = workspace.take(QUERIES * channels);
         let [query_factors, factors] = [(); 2].map(|()| workspace.take(positions));
         factors.fill(1.0);
-        sizes.to_rows(window.y, dy, factors, d);
-        sizes.to_transposed_panels(cells, values, factors, v_turned, (width, depth));
+        sizes.gather(window.y, dy, factors, d, rows);
+        sizes.gather(cells, values, factors, v_turned, turned);
         sizes.factors(cells, queries, window.cosine, query_factors);
-        sizes.to_rows(cells, queries, query_factors, q);
+        sizes.gather(cells, queries, query_factors, q, rows);
         sizes.factors(cells, keys, window.cosine, factors);
-        sizes.to_panels(cells, keys, factors, k, width);
-        sizes.to_transposed_panels(cells, keys, factors, k_turned, (width, depth));
+        sizes.gather(cells, keys, factors, k, panels);
+        sizes.gather(cells, keys, factors, k_turned, turned);
         dk.fill(0.0);
         dv.fill(0.0);
         let [queries, keys, values] = gradients;

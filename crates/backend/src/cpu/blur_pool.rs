@@ -1,20 +1,14 @@
 //! Blurred downsampling. It processes the plane of a channel block at a time.
 
+use std::rc::Rc;
+
 use base::simd;
 use net::BlurPool;
 
-use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::lanes::by_block;
-use super::threads::Threads;
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
-
-struct Plan {
-    threads: Threads,
-    x: TensorDesc,
-    y: TensorDesc,
-    grid: Grid,
-}
+use crate::unary::Unary;
+use crate::{Error, Keeps, PlanRequest, Planned};
 
 /// The input rows and columns that each output row and column reads, and the filter's weights.
 struct Grid {
@@ -67,44 +61,23 @@ simd! {
 pub(super) fn plan(cpu: &Cpu, op: &BlurPool, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let (x, wrong) = (r.x[0], |why| Error::Unsupported { op: r.name.into(), why });
     let (rows, columns) = (op.cells(x.shape, 0).map_err(wrong)?, op.cells(x.shape, 1).map_err(wrong)?);
-    let grid = Grid { rows, columns, weights: op.weights(), width: x.shape.w };
-    Ok(Box::new(Plan { threads: cpu.threads, x, y: x.with_shape(r.output()?), grid }))
-}
-
-impl Plan {
-    /// Returns the elements per channel-block plane, first in the input, then in the output.
-    fn planes(&self) -> (usize, usize) {
-        (self.x.shape.plane() * self.x.block, self.y.shape.plane() * self.y.block)
-    }
-}
-
-impl Planned<Cpu> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.y
-    }
-
-    fn keeps(&self) -> Keeps {
-        Keeps::NOTHING
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        let ((px, py), n, grid, x) = (self.planes(), self.y.elems(), &self.grid, x[0].as_slice());
-        self.threads.split(&mut y.as_mut_slice()[..n], py, |first, run| {
-            for (p, y) in (first..).zip(run.chunks_exact_mut(py)) {
-                by_block!(self.x.block, blur_plane(grid, &x[p * px..][..px], y));
-            }
-        });
-        Ok(())
-    }
-
-    fn backward(&mut self, _: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let Some(dx) = g.take_dx(0) else { return Ok(()) };
-        let ((px, py), n, grid, dy) = (self.planes(), self.x.elems(), &self.grid, g.dy.as_slice());
-        self.threads.split(&mut dx.as_mut_slice()[..n], px, |first, run| {
-            for (p, dx) in (first..).zip(run.chunks_exact_mut(px)) {
-                by_block!(self.x.block, blur_plane_back(grid, &dy[p * py..][..py], dx));
-            }
-        });
-        Ok(())
-    }
+    let grid = Rc::new(Grid { rows, columns, weights: op.weights(), width: x.shape.w });
+    let (threads, y, grid_back) = (cpu.threads, x.with_shape(r.output()?), grid.clone());
+    let [x_plane, y_plane] = [x, y].map(|desc| desc.shape.plane() * desc.block);
+    Unary::<Cpu>::plan(
+        y,
+        Keeps::NOTHING,
+        move |from, to| {
+            let (grid, from) = (&*grid, from.as_slice());
+            threads.each_item(&mut to.as_mut_slice()[..y.elems()], y_plane, |p, to| {
+                by_block!(x.block, blur_plane(grid, &from[p * x_plane..][..x_plane], to));
+            });
+        },
+        move |_, dy, dx| {
+            let (grid, dy) = (&*grid_back, dy.as_slice());
+            threads.each_item(&mut dx.as_mut_slice()[..x.elems()], x_plane, |p, dx| {
+                by_block!(x.block, blur_plane_back(grid, &dy[p * y_plane..][..y_plane], dx));
+            });
+        },
+    )
 }

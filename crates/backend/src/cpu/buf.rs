@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::threads::Threads;
 use crate::memory::{Part, Whole};
-use crate::{Buffer, Error};
+use crate::{Buffer, Error, Region};
 
 /// Alignment in bytes: the size of a cache line and of the widest vector register.
 const ALIGN: usize = 64;
@@ -92,22 +92,11 @@ impl Drop for AlignedBuf {
     }
 }
 
-/// Memory from which buffers are handed out as parts.
-pub(super) struct Region(Arc<Whole<AlignedBuf>>);
-
-impl Region {
-    /// Allocates zeros, see [`AlignedBuf::touched_by`].
-    pub fn new(threads: Threads, elems: usize, what: &str) -> Result<Self, Error> {
-        Ok(Self(Whole::new(AlignedBuf::touched_by(threads, elems, what)?)))
-    }
-}
-
-impl crate::Region<AlignedBuf> for Region {
+impl Region<AlignedBuf> for Arc<Whole<AlignedBuf>> {
     fn take(&self, at: &Range<usize>) -> Result<AlignedBuf, Error> {
-        let memory = &self.0.memory;
-        let part = self.0.take(at, memory.len)?;
+        let part = Whole::take(self, at, self.memory.len)?;
         // SAFETY: `take` has checked that the range is inside the region's memory, which lives as long as the part.
-        let data = unsafe { memory.data.add(at.start) };
+        let data = unsafe { self.memory.data.add(at.start) };
         Ok(AlignedBuf { data, len: at.len(), part: Some(part) })
     }
 

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use net::{Conv, Shape};
+use schema::words;
 
 use super::isa::Isa;
 
@@ -60,8 +61,7 @@ impl Table {
     /// Returns the table for this kind of processor and the instruction set that oneDNN uses.
     pub fn for_processor(isa: Isa) -> Self {
         // Built-in tables are always valid: a test reads each.
-        Self::named(table(isa, &manufacturer()))
-            .unwrap_or_else(|_| Self { name: NONE.into(), kernels: BTreeMap::new() })
+        Self::named(table(isa, amd_family())).unwrap_or_else(|_| Self { name: NONE.into(), kernels: BTreeMap::new() })
     }
 
     /// Returns the kernels for a convolution of these sizes, or `None` if the table has no row for them.
@@ -111,19 +111,7 @@ pub(super) enum Kernels {
     Winograd,
 }
 
-impl Kernels {
-    /// Returns the name used in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::OneDnn => "onednn",
-            Self::Winograd => "winograd",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        [Self::OneDnn, Self::Winograd].into_iter().find(|kernels| kernels.name() == name)
-    }
-}
+words! { Kernels { OneDnn = "onednn", Winograd = "winograd" } }
 
 /// The sizes that a choice depends on: kernel, channels in and out, height, width, stride. The choice does not depend
 /// on the number of images.
@@ -185,7 +173,7 @@ impl FromStr for Row {
                 "a table can only have kernel 3 or 5 with stride 1, or kernel 3 with stride 2; got kernel {kernel} with stride {stride}"
             ));
         }
-        let by = Kernels::named(by).ok_or_else(|| format!("expected onednn or winograd, got {by:?}"))?;
+        let by = by.parse().map_err(|_: String| format!("expected onednn or winograd, got {by:?}"))?;
         let ratio = |word: &&str| word.parse().map_err(|_| format!("expected a ratio, got {word:?}"));
         Ok(Self { sizes: Sizes(sizes), by, ratios: ratios.iter().map(ratio).collect::<Result<_, _>>()? })
     }
@@ -221,18 +209,8 @@ pub(super) fn merged(before: &str, measured: &str, batches: &[usize], new: &[Str
     Ok(text)
 }
 
-/// Manufacturer of the processor, as CPUID reports it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Manufacturer {
-    /// The processor's family: 25 means Zen 3 or 4, 26 means Zen 5.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-    Amd {
-        family: u32,
-    },
-    Other,
-}
-
-pub(super) fn manufacturer() -> Manufacturer {
+/// Returns the processor's family if AMD is its manufacturer: 25 means Zen 3 or 4, 26 means Zen 5.
+fn amd_family() -> Option<u32> {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::__cpuid;
@@ -243,58 +221,48 @@ pub(super) fn manufacturer() -> Manufacturer {
             // Leaf 1 has the family. From 15 on, it is the sum of two fields.
             let version = __cpuid(1).eax;
             let (family, more) = (version >> 8 & 0xf, version >> 20 & 0xff);
-            return Manufacturer::Amd { family: if family == 0xf { family + more } else { family } };
+            return Some(if family == 0xf { family + more } else { family });
         }
     }
-    Manufacturer::Other
+    None
 }
 
 /// Returns the name of the table for a processor. It depends first on the instruction set that oneDNN uses, because an
 /// environment variable can restrict it. With AVX-512, it also depends on the manufacturer. AMD's processors have
 /// AVX-512 since Zen 4, and units of the full width since Zen 5.
-pub(super) fn table(isa: Isa, manufacturer: &Manufacturer) -> &'static str {
-    match (isa, manufacturer) {
+fn table(isa: Isa, amd_family: Option<u32>) -> &'static str {
+    match (isa, amd_family) {
         (Isa::Sse41 | Isa::Neon, _) => "none",
         (Isa::Avx2, _) => "avx2",
-        (_, Manufacturer::Amd { family: ..26 }) => "zen4",
-        (_, Manufacturer::Amd { .. }) => "zen5",
-        (_, Manufacturer::Other) => "intel-avx512",
-    }
-}
-
-#[cfg(test)]
-mod processor_tests {
-    use super::*;
-
-    #[test]
-    fn instruction_set_manufacturer_and_family_select_the_table() {
-        let [zen4, zen5, later] = [25, 26, 27].map(|family| Manufacturer::Amd { family });
-        assert_eq!(table(Isa::Sse41, &zen4), "none");
-        for manufacturer in [&zen4, &zen5, &Manufacturer::Other] {
-            assert_eq!(table(Isa::Avx2, manufacturer), "avx2");
-        }
-        for isa in [Isa::Avx512, Isa::Avx512Bf16, Isa::Amx] {
-            assert_eq!([&zen4, &zen5, &later].map(|manufacturer| table(isa, manufacturer)), ["zen4", "zen5", "zen5"]);
-            assert_eq!(table(isa, &Manufacturer::Other), "intel-avx512");
-        }
-    }
-
-    #[test]
-    fn the_manufacturer_is_the_one_in_proc_cpuinfo() {
-        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap();
-        let family = || {
-            let line = info.lines().find(|line| line.starts_with("cpu family")).unwrap();
-            line.split(':').nth(1).unwrap().trim().parse().unwrap()
-        };
-        let want =
-            if info.contains("AuthenticAMD") { Manufacturer::Amd { family: family() } } else { Manufacturer::Other };
-        assert_eq!(manufacturer(), want);
+        (_, Some(..26)) => "zen4",
+        (_, Some(_)) => "zen5",
+        (_, None) => "intel-avx512",
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn instruction_set_manufacturer_and_family_select_the_table() {
+        assert_eq!(table(Isa::Sse41, Some(25)), "none");
+        assert_eq!([Some(25), Some(26), None].map(|family| table(Isa::Avx2, family)), ["avx2"; 3]);
+        for isa in [Isa::Avx512, Isa::Avx512Bf16, Isa::Amx] {
+            let names = [Some(25), Some(26), Some(27), None].map(|family| table(isa, family));
+            assert_eq!(names, ["zen4", "zen5", "zen5", "intel-avx512"]);
+        }
+    }
+
+    #[test]
+    fn the_family_is_the_one_in_proc_cpuinfo() {
+        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        let family = || {
+            let line = info.lines().find(|line| line.starts_with("cpu family")).unwrap();
+            line.split(':').nth(1).unwrap().trim().parse().unwrap()
+        };
+        assert_eq!(amd_family(), info.contains("AuthenticAMD").then(family));
+    }
 
     #[test]
     fn every_table_is_as_bench_ops_writes_it() {
@@ -338,11 +306,6 @@ mod tests {
         }
         assert_eq!(Table::from_line("later; 3 16 16 32 32 of-a-later-version"), None);
     }
-}
-
-#[cfg(test)]
-mod rows_tests {
-    use super::*;
 
     #[test]
     fn rows_survive_as_text() {

@@ -43,14 +43,12 @@ impl Planned<Cpu> for Plan {
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
         let ([from, to], block, blocks) = (self.rows(), self.y.block, self.y.blocks());
         let (token, x) = (pass.params.get(pass.slots[0]), x[0].as_slice());
-        self.threads.split(&mut y.as_mut_slice()[..self.y.elems()], to, |first, run| {
-            for (i, y) in (first..).zip(run.chunks_exact_mut(to)) {
-                let (class, rest) = y.split_at_mut(block);
-                for (lane, value) in class.iter_mut().enumerate() {
-                    *value = token.get(i % blocks * block + lane).copied().unwrap_or(0.0);
-                }
-                rest.copy_from_slice(&x[i * from..][..from]);
+        self.threads.each_item(&mut y.as_mut_slice()[..self.y.elems()], to, |i, y| {
+            let (class, rest) = y.split_at_mut(block);
+            for (lane, value) in class.iter_mut().enumerate() {
+                *value = token.get(i % blocks * block + lane).copied().unwrap_or(0.0);
             }
+            rest.copy_from_slice(&x[i * from..][..from]);
         });
         Ok(())
     }
@@ -66,10 +64,8 @@ impl Planned<Cpu> for Plan {
             }
         }
         if let Some(dx) = dx {
-            self.threads.split(&mut dx.as_mut_slice()[..self.x.elems()], to, |first, run| {
-                for (i, dx) in (first..).zip(run.chunks_exact_mut(to)) {
-                    dx.copy_from_slice(&dy[i * from + block..][..to]);
-                }
+            self.threads.each_item(&mut dx.as_mut_slice()[..self.x.elems()], to, |i, dx| {
+                dx.copy_from_slice(&dy[i * from + block..][..to]);
             });
         }
         Ok(())

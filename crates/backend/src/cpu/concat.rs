@@ -7,6 +7,7 @@ use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::divide::SharedSlice;
 use super::flat::clear_padding;
+use super::lanes::gcd;
 use super::relayout;
 use super::threads::Threads;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
@@ -29,8 +30,7 @@ fn step(part: &Part, y: &TensorDesc) -> usize {
     if part.x.block == part.x.shape.c && y.block == y.shape.c {
         return part.x.block;
     }
-    let common = |a: usize, b: usize| (1..=a).rev().find(|d| a.is_multiple_of(*d) && b.is_multiple_of(*d)).unwrap_or(1);
-    common(common(part.x.block, part.first), part.x.shape.c)
+    gcd(gcd(part.x.block, part.first), part.x.shape.c)
 }
 
 impl Part {
@@ -49,12 +49,11 @@ impl Part {
 pub(super) fn plan(cpu: &Cpu, _: &Concat, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let y = relayout::output_layout(cpu, &r.x[0], r.output()?);
     let mut first = 0;
-    let parts = r.x.iter().map(|x| {
+    let part = |x: &TensorDesc| {
         first += x.shape.c;
         Part { x: *x, first: first - x.shape.c }
-    });
-    let parts = parts.collect();
-    Ok(Box::new(Plan { threads: cpu.threads, parts, y }))
+    };
+    Ok(Box::new(Plan { threads: cpu.threads, parts: r.x.iter().map(part).collect(), y }))
 }
 
 impl Planned<Cpu> for Plan {
@@ -91,12 +90,10 @@ impl Planned<Cpu> for Plan {
         for (part, dx) in self.parts.iter().zip(g.dx) {
             let Some(dx) = dx else { continue };
             let dx = &mut dx.as_mut_slice()[..part.x.elems()];
-            self.threads.split(dx, part.x.sample_elems(), |first, run| {
-                for (n, dx) in (first..).zip(run.chunks_exact_mut(part.x.sample_elems())) {
-                    part.stretches(&self.y, |to, from, len| {
-                        dx[to..to + len].copy_from_slice(&dy[n * sample + from..][..len]);
-                    });
-                }
+            self.threads.each_item(dx, part.x.sample_elems(), |n, dx| {
+                part.stretches(&self.y, |to, from, len| {
+                    dx[to..to + len].copy_from_slice(&dy[n * sample + from..][..len]);
+                });
             });
             clear_padding(self.threads, &part.x, dx);
         }

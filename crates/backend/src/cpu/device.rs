@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::buf::{self, AlignedBuf, Scratch};
+use super::buf::{AlignedBuf, Scratch};
 use super::choices::{Table, VARIABLE};
 use super::fusion::Fusion;
 use super::isa::Isa;
@@ -14,6 +14,7 @@ use super::number::Bf16;
 use super::onednn::Engine;
 use super::threads::Threads;
 use super::{flat, onednn, update};
+use crate::memory::Whole;
 use crate::{Arena, DeviceKind, DeviceMemory, DeviceSettings, Error, Precision, Region, Slot, Unavailable};
 
 /// Maximum number of compute threads per rank, more than any node has cores.
@@ -131,7 +132,7 @@ impl DeviceMemory for Cpu {
     }
 
     fn region(&self, elems: usize, _: &[Range<usize>]) -> Result<Box<dyn Region<AlignedBuf>>, Error> {
-        Ok(Box::new(buf::Region::new(self.threads, elems, "tensors")?))
+        Ok(Box::new(Whole::new(self.alloc(elems)?)))
     }
 
     /// Returns the machine's whole memory, because the system can also free its page cache.

@@ -13,10 +13,8 @@ pub(super) fn plan(cpu: &Cpu, op: &DropPath, r: &PlanRequest<'_, Cpu>) -> Result
     // Calls `f(factor, sample, the sample's elements of y)` for all samples of the batch.
     let each = move |pass: &Pass<'_, Cpu>, y: &mut AlignedBuf, f: &(dyn Fn(f32, usize, &mut [f32]) + Sync)| {
         let (training, key) = (pass.training, pass.key);
-        threads.split(&mut y.as_mut_slice()[..n], sample, |first, run| {
-            for (row, y) in (first..).zip(run.chunks_exact_mut(sample)) {
-                f(if training { drop_path_factor(p, index, &key, row) } else { 1.0 }, row, y);
-            }
+        threads.each_item(&mut y.as_mut_slice()[..n], sample, |row, y| {
+            f(if training { drop_path_factor(p, index, &key, row) } else { 1.0 }, row, y);
         });
         Ok(())
     };

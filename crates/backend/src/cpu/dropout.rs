@@ -10,7 +10,7 @@ use crate::draws::dropout_factors;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Dropout planned for a fixed batch size, with the factors of its last batch.
-pub(super) struct Plan {
+struct Plan {
     threads: Threads,
     p: f32,
     index: u16,
@@ -19,14 +19,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub fn new(threads: Threads, p: f32, r: &PlanRequest<'_, Cpu>) -> Result<Self, Error> {
-        let elems = if r.train { r.x[0].elems() } else { 0 };
-        Ok(Self { threads, p, index: r.index, x: r.x[0], factors: AlignedBuf::zeroed(elems, r.name)? })
-    }
-
     fn draw(&mut self, key: &crate::DrawKey<'_>) {
-        let (x, sample) = (self.x, self.x.sample_elems());
-        let (p, index) = (self.p, self.index);
+        let (x, sample, p, index) = (self.x, self.x.sample_elems(), self.p, self.index);
         self.threads.split(self.factors.as_mut_slice(), sample, |first, run| {
             let mut plain = vec![0.0; x.shape.elems()];
             let one = TensorDesc { n: 1, ..x };
@@ -39,7 +33,8 @@ impl Plan {
 }
 
 pub(super) fn plan(cpu: &Cpu, op: &Dropout, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    Ok(Box::new(Plan::new(cpu.threads, op.0, r)?))
+    let factors = AlignedBuf::zeroed(if r.train { r.x[0].elems() } else { 0 }, r.name)?;
+    Ok(Box::new(Plan { threads: cpu.threads, p: op.0, index: r.index, x: r.x[0], factors }))
 }
 
 impl Planned<Cpu> for Plan {

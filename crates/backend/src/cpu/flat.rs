@@ -1,7 +1,6 @@
 //! Loops over flat arrays that operations share.
 
-use base::bf16;
-use base::simd;
+use base::{bf16, simd};
 
 use super::threads::Threads;
 use crate::TensorDesc;
@@ -11,7 +10,7 @@ use crate::TensorDesc;
 pub(super) const UNIT: usize = 1024;
 
 simd! {
-    pub(super) fn mask_run(dy: &mut [f32], y: &[f32]) {
+    fn mask_run(dy: &mut [f32], y: &[f32]) {
         for (d, y) in dy.iter_mut().zip(y) {
             *d = if *y <= 0.0 { 0.0 } else { *d };
         }
@@ -20,7 +19,7 @@ simd! {
 
 /// Zeroes the gradient `dy` wherever the output `y` of ReLU is 0. Where y is NaN, the gradient passes, as in PyTorch.
 pub(super) fn mask(threads: Threads, dy: &mut [f32], y: &[f32]) {
-    threads.split(dy, UNIT, |unit, run| mask_run(run, &y[unit * UNIT..]));
+    threads.split_both(dy, y, UNIT, mask_run);
 }
 
 simd! {
@@ -34,12 +33,12 @@ simd! {
 /// `to += from` up to the shorter length, because shared buffers may be longer than their content.
 pub(super) fn add_to(threads: Threads, to: &mut [f32], from: &[f32]) {
     let n = to.len().min(from.len());
-    threads.split(&mut to[..n], UNIT, |unit, run| add_run(run, &from[unit * UNIT..]));
+    threads.split_both(&mut to[..n], from, UNIT, add_run);
 }
 
 /// `to += from` in bf16. Each sum is computed in f32 and rounded.
 pub(super) fn add_halves(threads: Threads, to: &mut [u16], from: &[u16]) {
-    threads.split(to, UNIT, |unit, run| bf16::add(run, &from[unit * UNIT..]));
+    threads.split_both(to, from, UNIT, bf16::add);
 }
 
 /// Zeroes the padding channels in the last block of each image.
@@ -49,10 +48,8 @@ pub(super) fn clear_padding(threads: Threads, desc: &TensorDesc, y: &mut [f32]) 
         return;
     }
     let (sample, last) = (desc.sample_elems(), desc.shape.plane() * desc.block);
-    threads.split(&mut y[..desc.elems()], sample, |_, run| {
-        for image in run.chunks_exact_mut(sample) {
-            image[sample - last..].chunks_exact_mut(desc.block).for_each(|place| place[used..].fill(0.0));
-        }
+    threads.each_item(&mut y[..desc.elems()], sample, |_, image| {
+        image[sample - last..].chunks_exact_mut(desc.block).for_each(|place| place[used..].fill(0.0));
     });
 }
 

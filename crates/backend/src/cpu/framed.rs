@@ -3,7 +3,6 @@
 use net::{Conv, Shape};
 
 use super::buf::AlignedBuf;
-use super::own_gradient::put_in_frame;
 use super::threads::Threads;
 use crate::{Error, TensorDesc};
 
@@ -14,6 +13,19 @@ pub(super) fn frame(op: &Conv, x: Shape, y: Shape) -> [usize; 4] {
         ((out - 1) * op.stride[axis] + op.extent()[axis]).max(size + op.pads[axis])
     };
     [op.pads[0], op.pads[1], extent(0, x.h, y.h), extent(1, x.w, y.w)]
+}
+
+/// Copies the first image in `x` into a frame of zeros. The frame has plain order.
+pub(super) fn put_in_frame(image: &TensorDesc, x: &[f32], [top, left, height, width]: [usize; 4], framed: &mut [f32]) {
+    let Shape { c, h, w } = image.shape;
+    for (channel, row) in (0..c).flat_map(|channel| (0..h).map(move |row| (channel, row))) {
+        let to = &mut framed[(channel * height + row + top) * width + left..][..w];
+        let from = &x[image.at(channel, row * w)..];
+        match image.block {
+            1 => to.copy_from_slice(&from[..w]),
+            block => to.iter_mut().zip(from.iter().step_by(block)).for_each(|(to, from)| *to = *from),
+        }
+    }
 }
 
 /// Copies of plain images, each inside a frame of zeros.
@@ -41,10 +53,8 @@ impl Framed {
     pub fn fill(&mut self, threads: Threads, images: &[f32]) {
         let (image, frame, elems) = (TensorDesc::plain(1, self.image), self.frame, self.image.elems());
         let framed = self.image.c * frame[2] * frame[3];
-        threads.split(self.x.as_mut_slice(), framed, |first, run| {
-            for (n, to) in (first..).zip(run.chunks_exact_mut(framed)) {
-                put_in_frame(&image, &images[n * elems..], frame, to);
-            }
+        threads.each_item(self.x.as_mut_slice(), framed, |n, to| {
+            put_in_frame(&image, &images[n * elems..], frame, to);
         });
     }
 }

@@ -10,8 +10,7 @@ use super::device::Cpu;
 use super::flat::UNIT;
 use super::isa::Isa;
 use super::number::Bf16;
-use super::threads;
-use super::threads::Threads;
+use super::threads::{self, Threads};
 use super::vector::{Eight, Job, MOST_LANES, Sixteen, SixteenBf16, Vectors, store};
 use crate::{Cores, Error, Regions};
 

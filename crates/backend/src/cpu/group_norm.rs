@@ -12,6 +12,7 @@ use super::layout::Format;
 use super::moments::ChannelSums;
 use super::norm::rows::{self, Constants, DxCoefficients, Row};
 use super::threads::Threads;
+use crate::memory::store;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A group norm planned for a fixed batch size, with the statistics of its last batch.
@@ -42,10 +43,7 @@ fn plain_row<'a>(x: &'a [f32], constants: &'a Constants) -> Row<'a, f32, f32> {
 }
 
 /// Two sums for each channel of a sample over all positions, including padding channels.
-struct Pair {
-    first: Vec<f64>,
-    second: Vec<f64>,
-}
+type Pair = [Vec<f64>; 2];
 
 impl Plan {
     fn channels(&self) -> usize {
@@ -67,12 +65,12 @@ impl Plan {
     /// per channel.
     fn rows(&self, mut f: impl FnMut(usize, &mut Lanes, &mut Lanes)) -> Pair {
         let (c, b) = (self.channels(), self.x.block);
-        let mut sums = Pair { first: vec![0.0; c], second: vec![0.0; c] };
+        let mut sums: Pair = [vec![0.0; c], vec![0.0; c]];
         for block in 0..self.x.blocks() {
             let (mut s, mut q) = ([0.0; LANES], [0.0; LANES]);
             f(block, &mut s, &mut q);
-            add_lanes(&s, b, &mut sums.first[block * b..][..b]);
-            add_lanes(&q, b, &mut sums.second[block * b..][..b]);
+            add_lanes(&s, b, &mut sums[0][block * b..][..b]);
+            add_lanes(&q, b, &mut sums[1][block * b..][..b]);
         }
         sums
     }
@@ -89,10 +87,10 @@ impl Plan {
         let ((channels, values), plane) = (self.group(), self.x.shape.plane() as f64);
         for (group, to) in to.iter_mut().enumerate() {
             let own = group * channels..(group + 1) * channels;
-            let means: Vec<f64> = own.clone().map(|c| f64::from(near[c]) + sums.first[c] / plane).collect();
+            let means: Vec<f64> = own.clone().map(|c| f64::from(near[c]) + sums[0][c] / plane).collect();
             let mean = means.iter().sum::<f64>() / channels as f64;
             let around = |(c, own): (usize, &f64)| {
-                (sums.second[c] - sums.first[c].powi(2) / plane).max(0.0) + plane * (own - mean).powi(2)
+                (sums[1][c] - sums[0][c].powi(2) / plane).max(0.0) + plane * (own - mean).powi(2)
             };
             let m2: f64 = own.zip(&means).map(around).sum();
             *to = [mean, 1.0 / (m2 / values + f64::from(self.op.eps)).sqrt()];
@@ -115,8 +113,8 @@ impl Plan {
         let per_group: Vec<[f64; 2]> = (0..self.op.groups)
             .map(|group| {
                 let [mean, inverse] = statistics[group];
-                let b = -inverse.powi(3) * total(&sums.second, group) / values;
-                [b, -inverse * total(&sums.first, group) / values - b * mean]
+                let b = -inverse.powi(3) * total(&sums[1], group) / values;
+                [b, -inverse * total(&sums[0], group) / values - b * mean]
             })
             .collect();
         let a = self.each_channel(statistics, |[_, inverse], c| f64::from(weight[c]) * inverse);
@@ -189,8 +187,8 @@ impl Planned<Cpu> for Plan {
                     rows::reduce(0, &row, &mut dy[part], from_mut(s), from_mut(sx));
                 });
                 for channel in 0..self.x.shape.c {
-                    totals[channel] += sums.second[channel] * own[channel / channels][1];
-                    totals[c + channel] += sums.first[channel];
+                    totals[channel] += sums[1][channel] * own[channel / channels][1];
+                    totals[c + channel] += sums[0][channel];
                 }
                 let (coefficients, zero) = (self.coefficients(own, weight, &sums), of_mean([0.0; LANES]));
                 for ((block, x), dy) in coefficients.iter().zip(x.chunks_exact(row)).zip(dy.chunks_exact_mut(row)) {
@@ -199,9 +197,9 @@ impl Planned<Cpu> for Plan {
             }
         });
         self.sums = totals;
-        for (k, sums) in [&sums[..c], &sums[c..]].into_iter().enumerate().filter(|_| !pass.frozen) {
-            let to = g.dparams.get_mut(pass.slots[k]);
-            to.iter_mut().zip(sums).for_each(|(d, sum)| *d = *sum as f32);
+        if !pass.frozen {
+            store(g.dparams.get_mut(pass.slots[0]), &sums[..c]);
+            store(g.dparams.get_mut(pass.slots[1]), &sums[c..]);
         }
         Ok(())
     }

@@ -24,11 +24,12 @@ pub(super) fn add_lanes(sums: &Lanes, block: usize, to: &mut [f64]) {
 /// Returns the number of groups after which the lanes belong to the same channels again. It is 1 if the block divides
 /// [`LANES`].
 pub(super) fn period(block: usize) -> usize {
-    let mut rest = (LANES, block);
-    while rest.1 != 0 {
-        rest = (rest.1, rest.0 % rest.1);
-    }
-    block / rest.0
+    block / gcd(LANES, block)
+}
+
+/// Returns the greatest common divisor.
+pub(super) fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Splits a block's channels into stretches for which there are kernels, and calls `f(first channel, channels)` for
@@ -52,11 +53,11 @@ pub(super) fn group(at: usize) -> usize {
 
 /// Calls a kernel that has the block size as a constant parameter.
 macro_rules! by_block {
-    ($block:expr, $f:ident($($arg:expr),*)) => {
+    ($block:expr, $f:ident $(. $method:ident)? ($($arg:expr),*)) => {
         match $block {
-            1 => $f::<1>($($arg),*),
-            8 => $f::<8>($($arg),*),
-            _ => $f::<16>($($arg),*),
+            1 => $f $(. $method)? ::<1>($($arg),*),
+            8 => $f $(. $method)? ::<8>($($arg),*),
+            _ => $f $(. $method)? ::<16>($($arg),*),
         }
     };
 }

@@ -14,6 +14,7 @@ use super::lanes::{LANES, Lanes, add_lanes, lanes};
 use super::layout::Format;
 use super::moments::ChannelSums;
 use super::threads::Threads;
+use crate::memory::store;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Number of elements that a tile has in each channel block.
@@ -122,7 +123,6 @@ struct TilePositions {
 }
 
 impl Plan {
-    /// Returns the tiles of a sample.
     fn tiles(&self) -> impl Iterator<Item = TilePositions> + use<> {
         let (b, plane) = (self.x.block, self.x.shape.plane());
         (0..plane).step_by(TILE / b).map(move |p| {
@@ -280,9 +280,9 @@ impl Planned<Cpu> for Plan {
             }
         });
         self.sums = totals;
-        for (k, sums) in [&sums[..c], &sums[c..]].into_iter().enumerate().filter(|_| !pass.frozen) {
-            let to = g.dparams.get_mut(pass.slots[k]);
-            to.iter_mut().zip(sums).for_each(|(d, sum)| *d = *sum as f32);
+        if !pass.frozen {
+            store(g.dparams.get_mut(pass.slots[0]), &sums[..c]);
+            store(g.dparams.get_mut(pass.slots[1]), &sums[c..]);
         }
         Ok(())
     }

@@ -5,11 +5,11 @@ use net::LayerScale;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::divide::Items;
-use super::lanes::{LANES, add_lanes, lanes};
-use super::lanes::{scale_row, scale_row_back};
+use super::lanes::{LANES, add_lanes, lanes, scale_row, scale_row_back};
 use super::layout::Format;
 use super::moments::ChannelSums;
 use super::threads::Threads;
+use crate::memory::store;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 struct Plan {
@@ -47,10 +47,8 @@ impl Planned<Cpu> for Plan {
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
         let (block, blocks, row) = (self.x.block, self.x.blocks(), self.x.shape.plane() * self.x.block);
         let (factors, x, n) = (pass.params.get(pass.slots[0]), x[0].as_slice(), self.x.elems());
-        self.threads.split(&mut y.as_mut_slice()[..n], row, |first, run| {
-            for (i, y) in (first..).zip(run.chunks_exact_mut(row)) {
-                scale_row(&x[i * row..], &lanes(factors, i % blocks * block, block), y);
-            }
+        self.threads.each_item(&mut y.as_mut_slice()[..n], row, |i, y| {
+            scale_row(&x[i * row..], &lanes(factors, i % blocks * block, block), y);
         });
         Ok(())
     }
@@ -67,8 +65,7 @@ impl Planned<Cpu> for Plan {
             }
         });
         if !pass.frozen {
-            let gradient = g.dparams.get_mut(pass.slots[0]);
-            gradient.iter_mut().zip(&sums).for_each(|(d, sum)| *d = *sum as f32);
+            store(g.dparams.get_mut(pass.slots[0]), &sums);
         }
         Ok(())
     }

@@ -36,6 +36,10 @@ impl Md {
         Self::tagged(dims, tag)
     }
 
+    fn dims(&self) -> Vec<usize> {
+        self.0.dims().iter().map(|&d| d as usize).collect()
+    }
+
     /// Describes dimensions N, C, H, W with blocks of 1, 8 or 16 channels. Any other block size means channels last.
     pub fn activation(dims: &[usize; 4], block: usize) -> Result<Self, Error> {
         let tag = match block {
@@ -60,14 +64,14 @@ impl Md {
     /// For weights (outputs, C, H, W) over images with blocks of 16 channels, returns the same memory's layout as a
     /// matrix (outputs, image elements in memory order). Returns `None` if there is no such layout.
     pub fn as_matrix(&self) -> Result<Option<Self>, Error> {
-        let dims: Vec<usize> = self.0.dims().iter().map(|&d| d as usize).collect();
+        let dims = self.dims();
         let [outputs, c, h, w] = dims[..] else { return Ok(None) };
         Self::same_place(self, BLOCKED_MATRICES, &dims, &[outputs, c * h * w])
     }
 
     /// Reverses [`Md::as_matrix`].
     pub fn over_image(&self, image: [usize; 3]) -> Result<Option<Self>, Error> {
-        let dims: Vec<usize> = self.0.dims().iter().map(|&d| d as usize).collect();
+        let dims = self.dims();
         let [outputs, _] = dims[..] else { return Ok(None) };
         let pairs = BLOCKED_MATRICES.map(|[image, matrix]| [matrix, image]);
         Self::same_place(self, pairs, &dims, &[&[outputs][..], &image].concat())
@@ -90,8 +94,7 @@ impl Md {
 
     /// Returns the row-major layout with the same dimensions.
     pub fn as_plain(&self) -> Result<Self, Error> {
-        let dims: Vec<usize> = self.0.dims().iter().map(|&d| d as usize).collect();
-        Self::plain(&dims)
+        Self::plain(&self.dims())
     }
 
     /// Returns the same layout for bf16 elements.
@@ -149,16 +152,6 @@ impl Md {
             }
         }
     }
-
-    /// Copies from plain order into this layout. Padding keeps its values.
-    pub fn pack(&self, plain: &[f32], to: &mut [f32]) {
-        self.pairs(|plain_at, at| to[at] = plain[plain_at]);
-    }
-
-    /// Copies from this layout into plain order.
-    pub fn unpack(&self, from: &[f32], plain: &mut [f32]) {
-        self.pairs(|plain_at, at| plain[plain_at] = from[at]);
-    }
 }
 
 impl PartialEq for Md {
@@ -203,46 +196,46 @@ impl ParamFormat for Format {
         }
     }
 
+    /// Padding keeps its values.
     fn pack(&self, plain: &[f32], packed: &mut [f32]) -> Result<(), Error> {
-        match self {
-            Format::Weights(md) => {
-                fits([md.plain_elems(), md.elems()], plain, packed)?;
-                md.pack(plain, packed);
-            }
-            Format::Panels(panels) => {
-                fits([panels.plain_elems(), panels.elems()], plain, packed)?;
-                panels.pack(plain, packed);
-            }
-            Format::Plain(n) => packed[..*n].copy_from_slice(plain),
+        if let Format::Plain(n) = self {
+            packed[..*n].copy_from_slice(plain);
+            return Ok(());
         }
-        Ok(())
+        self.each_pair(plain.len(), packed.len(), |plain_at, at| packed[at] = plain[plain_at])
     }
 
     fn unpack(&self, packed: &[f32], plain: &mut [f32]) -> Result<(), Error> {
-        match self {
-            Format::Weights(md) => {
-                fits([md.plain_elems(), md.elems()], plain, packed)?;
-                md.unpack(packed, plain);
-            }
-            Format::Panels(panels) => {
-                fits([panels.plain_elems(), panels.elems()], plain, packed)?;
-                panels.unpack(packed, plain);
-            }
-            Format::Plain(n) => plain.copy_from_slice(&packed[..*n]),
+        if let Format::Plain(n) = self {
+            plain.copy_from_slice(&packed[..*n]);
+            return Ok(());
         }
-        Ok(())
+        self.each_pair(plain.len(), packed.len(), |plain_at, at| plain[plain_at] = packed[at])
     }
 }
 
-/// Returns an error if a slice in a weight copy is shorter than its layout.
-fn fits(elems: [usize; 2], plain: &[f32], packed: &[f32]) -> Result<(), Error> {
-    for (what, elems, len) in [("plain", elems[0], plain.len()), ("packed", elems[1], packed.len())] {
-        if len < elems {
-            let (expected, got) = (format!("{elems} elements"), len.to_string());
-            return Err(Error::Size { op: format!("{what} side of a weight copy"), expected, got });
+impl Format {
+    /// Calls `copy(offset in plain order, offset in memory)` for every element. Returns an error if a slice of a weight
+    /// copy is shorter than its layout.
+    fn each_pair(&self, plain: usize, packed: usize, mut copy: impl FnMut(usize, usize)) -> Result<(), Error> {
+        let plain_elems = match self {
+            Format::Weights(md) => md.plain_elems(),
+            Format::Panels(panels) => panels.plain_elems(),
+            Format::Plain(n) => *n,
+        };
+        for (what, elems, len) in [("plain", plain_elems, plain), ("packed", self.elems(), packed)] {
+            if len < elems {
+                let (expected, got) = (format!("{elems} elements"), len.to_string());
+                return Err(Error::Size { op: format!("{what} side of a weight copy"), expected, got });
+            }
         }
+        match self {
+            Format::Weights(md) => md.pairs(copy),
+            Format::Panels(panels) => panels.pairs(copy),
+            Format::Plain(n) => (0..*n).for_each(|i| copy(i, i)),
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -276,10 +269,11 @@ mod tests {
             let copy = reorder(&engine, &plain, &packed, "test").unwrap();
             copy.run(&engine, &mut data).unwrap();
             let mut ours = vec![0.0; packed.elems()];
-            packed.pack(&values, &mut ours);
+            let format = Format::Weights(Box::new(packed));
+            format.pack(&values, &mut ours).unwrap();
             assert_eq!(ours, theirs, "{packed:?}");
             let mut back = vec![0.0; values.len()];
-            packed.unpack(&ours, &mut back);
+            format.unpack(&ours, &mut back).unwrap();
             assert_eq!(back, values);
         }
     }

@@ -15,24 +15,16 @@ pub(super) fn cross_entropy(
     let (classes, row_elems) = (desc.shape.elems(), desc.sample_elems());
     let scale = args.scale * args.weight;
     let mut sums = LossSums { count: args.labels.len() as u64, ..LossSums::default() };
-    for (n, &label) in args.labels.iter().enumerate() {
-        let label = label as usize;
+    for n in 0..args.labels.len() {
         let row = &x[n * row_elems..][..classes];
-        let Some(&own) = row.get(label) else {
-            let (expected, got) = (format!("labels below {classes}"), label.to_string());
-            return Err(Error::Size { op: "cross-entropy".into(), expected, got });
-        };
+        let (label, place) = args.label_and_place(n, row)?;
+        sums.count_place(place);
         let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let total: f32 = row.iter().map(|v| (v - top).exp()).sum();
         let log_total = total.ln();
         let mean: f32 = row.iter().map(|v| v - top).sum::<f32>() / classes as f32;
-        let expected = (1.0 - args.smoothing) * (own - top) + args.smoothing * mean;
+        let expected = (1.0 - args.smoothing) * (row[label] - top) + args.smoothing * mean;
         sums.loss += f64::from(log_total - expected);
-        let better = row.iter().enumerate().filter(|&(i, v)| *v > own || (*v == own && i < label)).count();
-        if !own.is_nan() {
-            sums.top1 += u64::from(better == 0);
-            sums.top5 += u64::from(better < 5);
-        }
         if let Some(dx) = dx.as_deref_mut() {
             let even = args.smoothing / classes as f32;
             let (dx, padding) = dx[n * row_elems..][..row_elems].split_at_mut(classes);
@@ -77,9 +69,7 @@ pub(super) fn soft_loss(
             let taught = &scores[n * desc.sample_elems()..][..classes];
             sums.loss += f64::from(weight) * teach(row, taught, teaching, weight, &mut slopes);
         }
-        let place = args.targets.place(args.objective.form, n, row);
-        sums.top1 += u64::from(place < 1.min(classes));
-        sums.top5 += u64::from(place < 5.min(classes));
+        sums.count_place(args.targets.place(args.objective.form, n, row));
         if let Some(dx) = dx.as_deref_mut() {
             let (dx, padding) = dx[n * row_elems..][..row_elems].split_at_mut(classes);
             padding.fill(0.0);

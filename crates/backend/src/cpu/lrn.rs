@@ -3,12 +3,14 @@
 use base::simd;
 use net::Lrn;
 
-use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::threads::Threads;
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use crate::unary::Unary;
+use crate::{Error, Keeps, PlanRequest, Planned, TensorDesc};
 
-pub(super) struct Plan {
+/// A normalisation planned for one batch size.
+#[derive(Clone, Copy)]
+struct Loops {
     threads: Threads,
     op: Lrn,
     x: TensorDesc,
@@ -71,23 +73,11 @@ simd! {
     }
 }
 
-impl Plan {
-    pub fn new(threads: Threads, op: Lrn, r: &PlanRequest<'_, Cpu>) -> Self {
-        Self { threads, op, x: r.x[0] }
-    }
-
+impl Loops {
     fn column(&self) -> Column {
         let c = self.x.blocks() * self.x.block;
-        let zeros = || vec![0.0; c];
-        let real = self.x.shape.c;
-        Column {
-            real,
-            x: zeros(),
-            base: zeros(),
-            power: zeros(),
-            dy: zeros(),
-            padded: vec![0.0; c + 2 * self.op.radius],
-        }
+        let [x, base, power, dy] = [(); 4].map(|()| vec![0.0; c]);
+        Column { real: self.x.shape.c, x, base, power, dy, padded: vec![0.0; c + 2 * self.op.radius] }
     }
 
     fn gather(&self, sample: &[f32], p: usize, to: &mut [f32]) {
@@ -103,25 +93,10 @@ impl Plan {
             sample[i * row + p * b..][..b].copy_from_slice(from);
         }
     }
-}
 
-pub(super) fn plan(cpu: &Cpu, op: &Lrn, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    Ok(Box::new(Plan::new(cpu.threads, *op, r)))
-}
-
-impl Planned<Cpu> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.x
-    }
-
-    fn keeps(&self) -> Keeps {
-        Keeps::INPUT
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+    fn forward(&self, x: &[f32], y: &mut [f32]) {
         let (sample, n) = (self.x.sample_elems(), self.x.elems());
-        let x = x[0].as_slice();
-        self.threads.split(&mut y.as_mut_slice()[..n], sample, |first, run| {
+        self.threads.split(&mut y[..n], sample, |first, run| {
             let mut column = self.column();
             for (n, y) in (first..).zip(run.chunks_mut(sample)) {
                 for p in 0..self.x.shape.plane() {
@@ -133,14 +108,11 @@ impl Planned<Cpu> for Plan {
                 }
             }
         });
-        Ok(())
     }
 
-    fn backward(&mut self, _: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let Some(dx) = g.take_dx(0) else { return Ok(()) };
+    fn backward(&self, x: &[f32], dy: &[f32], dx: &mut [f32]) {
         let (sample, n) = (self.x.sample_elems(), self.x.elems());
-        let (x, dy) = (g.x[0].as_slice(), g.dy.as_slice());
-        self.threads.split(&mut dx.as_mut_slice()[..n], sample, |first, run| {
+        self.threads.split(&mut dx[..n], sample, |first, run| {
             let mut column = self.column();
             for (n, dx) in (first..).zip(run.chunks_mut(sample)) {
                 for p in 0..self.x.shape.plane() {
@@ -152,6 +124,15 @@ impl Planned<Cpu> for Plan {
                 }
             }
         });
-        Ok(())
     }
+}
+
+pub(super) fn plan(cpu: &Cpu, op: &Lrn, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    let loops = Loops { threads: cpu.threads, op: *op, x: r.x[0] };
+    Unary::<Cpu>::plan(
+        loops.x,
+        Keeps::INPUT,
+        move |x, y| loops.forward(x.as_slice(), y.as_mut_slice()),
+        move |x, dy, dx| loops.backward(x.as_slice(), dy.as_slice(), dx.as_mut_slice()),
+    )
 }

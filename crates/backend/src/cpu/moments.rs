@@ -11,7 +11,6 @@ use super::threads::Threads;
 /// are accurate even if all values are far from zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moments {
-    /// Number of values.
     pub n: f64,
     pub near: f32,
     pub offsets: f64,

@@ -5,8 +5,8 @@ use net::Multiply;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::divide::Items;
-use super::lanes::{LANES, add_lanes, lanes};
-use super::lanes::{scale_row, scale_row_back};
+use super::lanes::{LANES, add_lanes, lanes, scale_row, scale_row_back};
+use crate::memory::store;
 use crate::planned::Elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
@@ -16,10 +16,8 @@ pub(super) fn plan(cpu: &Cpu, _: &Multiply, r: &PlanRequest<'_, Cpu>) -> Result<
     let (row, rows, block) = (desc.shape.plane() * desc.block, desc.n * desc.blocks(), desc.block);
     let forward = move |_: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf| {
         let (x, s) = (x[0].as_slice(), x[1].as_slice());
-        threads.split(&mut y.as_mut_slice()[..rows * row], row, |first, run| {
-            for (i, y) in (first..).zip(run.chunks_exact_mut(row)) {
-                scale_row(&x[i * row..], &lanes(s, i * block, block), y);
-            }
+        threads.each_item(&mut y.as_mut_slice()[..rows * row], row, |i, y| {
+            scale_row(&x[i * row..], &lanes(s, i * block, block), y);
         });
         Ok(())
     };
@@ -35,7 +33,7 @@ pub(super) fn plan(cpu: &Cpu, _: &Multiply, r: &PlanRequest<'_, Cpu>) -> Result<
                 scale_row_back(dy, &x[i * row..], &lanes(s, i * block, block), &mut sums);
                 add_lanes(&sums, block, &mut total);
                 if let Some(ds) = ds.next() {
-                    ds.iter_mut().zip(total).for_each(|(d, sum)| *d = sum as f32);
+                    store(ds, &total);
                 }
             }
         });

@@ -92,7 +92,7 @@ const LINE: usize = 16;
 
 simd! {
     /// Rounds all of `from` to the nearest bf16, stored as f32.
-    fn round_all(from: &[f32], into: &mut [f32]) {
+    fn round_all(into: &mut [f32], from: &[f32]) {
         for (to, x) in into.iter_mut().zip(from) {
             *to = bf16::widen(bf16::round(*x));
         }
@@ -124,12 +124,10 @@ impl Bf16 {
     fn round(self, threads: Threads, from: &[f32], into: &mut [f32]) {
         let n = from.len();
         match self {
-            Self::Native => threads.split(&mut as_u16_mut(into)[..n], LINE, |first, run| {
-                bf16::narrow_all(&from[first * LINE..], run);
-            }),
-            Self::Emulated => threads.split(&mut into[..n], LINE, |first, run| {
-                round_all(&from[first * LINE..], run);
-            }),
+            Self::Native => {
+                threads.split_both(&mut as_u16_mut(into)[..n], from, LINE, |into, from| bf16::narrow_all(from, into));
+            }
+            Self::Emulated => threads.split_both(&mut into[..n], from, LINE, round_all),
         }
     }
 }

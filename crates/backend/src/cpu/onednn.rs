@@ -128,10 +128,9 @@ impl Data<'_> {
 struct PrimitiveDesc(Owned<sys::dnnl_primitive_desc>);
 
 impl PrimitiveDesc {
-    /// Describes a pass of a layer.
     fn new(engine: &Engine, layer: &Layer<'_>, pass: Direction) -> Result<Self, Error> {
-        let (op, window) = (layer.op, layer.window.map(Spatial::new));
-        let window = window.as_ref().map(|w| [&w.stride, &w.gaps, &w.before, &w.after].map(|values| values.as_ptr()));
+        let (op, window) = (layer.op, layer.window.map(Window::spatial));
+        let window = window.as_ref().map(|window| window.each_ref().map(|values| values.as_ptr()));
         let bias = layer.bias.as_ref().map_or(ptr::null(), |b| b.0.raw());
         let tensors = [layer.x.0.raw(), layer.w.0.raw(), bias, layer.y.0.raw()];
         // SAFETY: all handles and out-pointers are valid, descriptors outlive the call, and the spatial arrays have at
@@ -260,20 +259,12 @@ pub struct Window {
     pub pads: [usize; 4],
 }
 
-/// A [`Window`] in oneDNN's form.
-struct Spatial {
-    stride: [sys::dnnl_dim_t; 2],
-    gaps: [sys::dnnl_dim_t; 2],
-    before: [sys::dnnl_dim_t; 2],
-    after: [sys::dnnl_dim_t; 2],
-}
-
-impl Spatial {
-    fn new(Window { stride, dilation: [down, across], pads: [top, left, bottom, right] }: Window) -> Self {
-        let dims = |values: [usize; 2]| values.map(|value| value as i64);
+impl Window {
+    /// Returns strides, the gaps between taps, and the padding before and after, as oneDNN describes them.
+    fn spatial(self) -> [[sys::dnnl_dim_t; 2]; 4] {
+        let Self { stride, dilation: [down, across], pads: [top, left, bottom, right] } = self;
         // oneDNN describes dilation by the number of pixels between two taps
-        let gaps = dims([down - 1, across - 1]);
-        Self { stride: dims(stride), gaps, before: dims([top, left]), after: dims([bottom, right]) }
+        [stride, [down - 1, across - 1], [top, left], [bottom, right]].map(|values| values.map(|value| value as i64))
     }
 }
 

@@ -2,17 +2,17 @@
 //! that read a plain image with few channels, other convolutions without groups, and large depthwise kernels.
 
 use base::simd;
-use net::{Conv, Shape};
+use net::Conv;
 
 use super::buf::AlignedBuf;
 use super::divide::PerThread;
+use super::framed::{frame, put_in_frame};
 use super::lanes::by_block;
 use super::moments::ChannelSums;
 use super::threads::Threads;
 use crate::{Error, TensorDesc};
 
 pub(super) trait OwnGradient {
-    /// Returns the bytes of workspace.
     fn bytes(&self) -> usize;
 
     /// Returns the weight gradient in plain OIHW order and writes the bias gradient to `db`.
@@ -82,9 +82,8 @@ impl Ungrouped {
     /// Plans the gradient of a convolution without groups.
     pub fn new(threads: Threads, op: &Conv, x: TensorDesc, y: TensorDesc, name: &str) -> Result<Self, Error> {
         let [kh, kw] = op.kernel;
-        let ([rows, columns], [dh, dw]) = (op.extent(), op.dilation);
-        let height = ((y.shape.h - 1) * op.stride[0] + rows).max(x.shape.h + op.pads[0]);
-        let width = ((y.shape.w - 1) * op.stride[1] + columns).max(x.shape.w + op.pads[1]);
+        let (frame, [dh, dw]) = (frame(op, x.shape, y.shape), op.dilation);
+        let [_, _, height, width] = frame;
         let taps: Vec<usize> = (0..x.shape.c * kh * kw)
             .map(|t| (t / (kh * kw) * height + t / kw % kh * dh) * width + t % kw * dw)
             .collect();
@@ -94,7 +93,7 @@ impl Ungrouped {
             x,
             y,
             stride: op.stride,
-            frame: [op.pads[0], op.pads[1], height, width],
+            frame,
             partial: vec![0.0; threads.0 * channels * (taps.len() + 1)],
             framed: vec![0.0; threads.0 * x.shape.c * height * width],
             dw: AlignedBuf::zeroed(y.shape.c * taps.len(), name)?,
@@ -151,25 +150,8 @@ impl OwnGradient for Ungrouped {
     }
 
     fn run(&mut self, x: &[f32], dy: &[f32], db: Option<&mut [f32]>) -> &[f32] {
-        match self.y.block {
-            1 => self.run_blocks::<1>(x, dy, db),
-            8 => self.run_blocks::<8>(x, dy, db),
-            _ => self.run_blocks::<16>(x, dy, db),
-        }
+        by_block!(self.y.block, self.run_blocks(x, dy, db));
         self.dw.as_slice()
-    }
-}
-
-/// Copies the first image in `x` into a frame of zeros. The frame has plain order.
-pub(super) fn put_in_frame(image: &TensorDesc, x: &[f32], [top, left, height, width]: [usize; 4], framed: &mut [f32]) {
-    let Shape { c, h, w } = image.shape;
-    for (channel, row) in (0..c).flat_map(|channel| (0..h).map(move |row| (channel, row))) {
-        let to = &mut framed[(channel * height + row + top) * width + left..][..w];
-        let from = &x[image.at(channel, row * w)..];
-        match image.block {
-            1 => to.copy_from_slice(&from[..w]),
-            block => to.iter_mut().zip(from.iter().step_by(block)).for_each(|(to, from)| *to = *from),
-        }
     }
 }
 

@@ -38,7 +38,7 @@ impl Panels {
 
     /// Calls `copy(offset in plain order, offset in panels)` for every element. In plain order, inputs are ordered by
     /// C, H, W.
-    fn pairs(&self, mut copy: impl FnMut(usize, usize)) {
+    pub fn pairs(&self, mut copy: impl FnMut(usize, usize)) {
         let (c, plane, inputs) = (self.image.shape.c, self.image.shape.plane(), self.image.sample_elems());
         for output in 0..self.outputs {
             for channel in 0..c {
@@ -50,21 +50,15 @@ impl Panels {
             }
         }
     }
-
-    /// Copies from plain order. Padding keeps its values.
-    pub fn pack(&self, plain: &[f32], packed: &mut [f32]) {
-        self.pairs(|from, to| packed[to] = plain[from]);
-    }
-
-    pub fn unpack(&self, packed: &[f32], plain: &mut [f32]) {
-        self.pairs(|to, from| plain[to] = packed[from]);
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use net::Shape;
+
+    use super::super::layout::Format;
+    use super::*;
+    use crate::ParamFormat;
 
     #[test]
     fn outputs_lie_side_by_side_and_inputs_as_the_image_has_them() {
@@ -73,13 +67,14 @@ mod tests {
         assert_eq!((panels.elems(), panels.plain_elems()), (32 * inputs, 20 * inputs));
         let plain: Vec<f32> = (1..=20 * inputs).map(|i| i as f32).collect();
         let mut packed = vec![0.0; panels.elems()];
-        panels.pack(&plain, &mut packed);
+        let format = Format::Panels(panels);
+        format.pack(&plain, &mut packed).unwrap();
         // Output 17 is in the second panel, channel 9 in the second block. The pixel is in row 1, column 2.
         let input = (6 + 5) * 8 + 1;
         assert_eq!(packed[(inputs + input) * PANEL + 1], plain[17 * inputs + 9 * 6 + 5]);
         assert!((0..inputs).all(|input| packed[(inputs + input) * PANEL..][4..PANEL].iter().all(|w| *w == 0.0)));
         let mut back = vec![0.0; plain.len()];
-        panels.unpack(&packed, &mut back);
+        format.unpack(&packed, &mut back).unwrap();
         assert_eq!(back, plain);
     }
 }

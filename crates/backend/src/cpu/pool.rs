@@ -19,7 +19,7 @@ const NONE: u32 = u32::MAX;
 
 /// A pooling planned for a fixed batch size. Max pooling remembers which cell of each window had the maximum (the
 /// winner).
-pub(super) struct Plan {
+struct Plan {
     threads: Threads,
     kind: PoolKind,
     x: TensorDesc,
@@ -153,34 +153,30 @@ fn share(r: Window, c: Window, padded: bool) -> f32 {
     1.0 / cells as f32
 }
 
-impl Plan {
-    pub fn new(threads: Threads, op: &Pool, r: &PlanRequest<'_, Cpu>) -> Result<Self, Error> {
-        let x = r.x[0];
-        let wrong = |why| Error::Unsupported { op: r.name.into(), why };
-        let (rows, columns) = (op.windows(x.shape, 0).map_err(wrong)?, op.windows(x.shape, 1).map_err(wrong)?);
-        let [_, stride] = op.extent(x.shape);
-        let y = x.with_shape(r.output()?);
-        let remember = r.train && op.kind == PoolKind::Max;
-        let count = if remember { y.elems() } else { 0 };
-        let mut winners = Vec::new();
-        let memory = |_| Error::Memory { what: r.name.into(), bytes: count * 4 };
-        winners.try_reserve_exact(count).map_err(memory)?;
-        winners.resize(count, 0);
-        let relu = r.before.filter(|_| remember).and_then(|fusion| fusion.relu.get().cloned());
-        relu.iter().for_each(|relu| relu.accept());
-        let partition = is_partition(&rows, x.shape.h) && is_partition(&columns, x.shape.w);
-        let grid = Grid { rows, columns, width: x.shape.w, stride, partition };
-        Ok(Self { threads, kind: op.kind, x, y, grid, winners, relu })
-    }
+pub(super) fn plan(cpu: &Cpu, op: &Pool, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    let x = r.x[0];
+    let wrong = |why| Error::Unsupported { op: r.name.into(), why };
+    let (rows, columns) = (op.windows(x.shape, 0).map_err(wrong)?, op.windows(x.shape, 1).map_err(wrong)?);
+    let [_, stride] = op.extent(x.shape);
+    let y = x.with_shape(r.output()?);
+    let remember = r.train && op.kind == PoolKind::Max;
+    let count = if remember { y.elems() } else { 0 };
+    let mut winners = Vec::new();
+    let memory = |_| Error::Memory { what: r.name.into(), bytes: count * 4 };
+    winners.try_reserve_exact(count).map_err(memory)?;
+    winners.resize(count, 0);
+    let relu = r.before.filter(|_| remember).and_then(|fusion| fusion.relu.get().cloned());
+    relu.iter().for_each(|relu| relu.accept());
+    let partition = is_partition(&rows, x.shape.h) && is_partition(&columns, x.shape.w);
+    let grid = Grid { rows, columns, width: x.shape.w, stride, partition };
+    Ok(Box::new(Plan { threads: cpu.threads, kind: op.kind, x, y, grid, winners, relu }))
+}
 
+impl Plan {
     /// Returns the elements per channel-block plane, first in the input, then in the output.
     fn planes(&self) -> (usize, usize) {
         (self.x.shape.plane() * self.x.block, self.y.shape.plane() * self.y.block)
     }
-}
-
-pub(super) fn plan(cpu: &Cpu, op: &Pool, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    Ok(Box::new(Plan::new(cpu.threads, op, r)?))
 }
 
 impl Planned<Cpu> for Plan {
@@ -229,20 +225,18 @@ impl Planned<Cpu> for Plan {
         let (grid, block, kind) = (&self.grid, self.x.block, self.kind);
         let (dy, winners) = (g.dy.as_slice(), &self.winners);
         let count = self.x.n * self.x.blocks();
-        self.threads.split(&mut dx.as_mut_slice()[..count * px], px, |first, run| {
-            for (p, dx) in (first..).zip(run.chunks_mut(px)) {
-                if !(grid.partition && kind == PoolKind::Max) {
-                    dx.fill(0.0);
-                }
-                each_stretch(block, |first, width| {
-                    let (at, dx) = (p * py + first..(p + 1) * py, &mut dx[first..]);
-                    if kind == PoolKind::Max {
-                        by_block!(width, max_plane_back(grid, block, &dy[at.clone()], &winners[at], dx));
-                    } else {
-                        by_block!(width, mean_plane_back(grid, block, kind == PoolKind::AvgCountPad, &dy[at], dx));
-                    }
-                });
+        self.threads.each_item(&mut dx.as_mut_slice()[..count * px], px, |p, dx| {
+            if !(grid.partition && kind == PoolKind::Max) {
+                dx.fill(0.0);
             }
+            each_stretch(block, |first, width| {
+                let (at, dx) = (p * py + first..(p + 1) * py, &mut dx[first..]);
+                if kind == PoolKind::Max {
+                    by_block!(width, max_plane_back(grid, block, &dy[at.clone()], &winners[at], dx));
+                } else {
+                    by_block!(width, mean_plane_back(grid, block, kind == PoolKind::AvgCountPad, &dy[at], dx));
+                }
+            });
         });
         Ok(())
     }

@@ -7,6 +7,7 @@ use super::device::Cpu;
 use super::divide::DividedMatrix;
 use super::layout::Format;
 use super::threads::Threads;
+use crate::memory::store;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 struct Plan {
@@ -38,13 +39,11 @@ impl Planned<Cpu> for Plan {
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
         let TensorDesc { shape, block, .. } = self.x;
         let (vectors, x, row) = (pass.params.get(pass.slots[0]), x[0].as_slice(), shape.plane() * block);
-        self.threads.split(&mut y.as_mut_slice()[..self.x.elems()], row, |first, run| {
-            for (i, y) in (first..).zip(run.chunks_exact_mut(row)) {
-                y.copy_from_slice(&x[i * row..][..row]);
-                let channels = i % self.x.blocks() * block..shape.c;
-                for (y, vector) in y.chunks_exact_mut(block).zip(vectors.chunks_exact(shape.c)) {
-                    y.iter_mut().zip(&vector[channels.clone()]).for_each(|(y, v)| *y += v);
-                }
+        self.threads.each_item(&mut y.as_mut_slice()[..self.x.elems()], row, |i, y| {
+            y.copy_from_slice(&x[i * row..][..row]);
+            let channels = i % self.x.blocks() * block..shape.c;
+            for (y, vector) in y.chunks_exact_mut(block).zip(vectors.chunks_exact(shape.c)) {
+                y.iter_mut().zip(&vector[channels.clone()]).for_each(|(y, v)| *y += v);
             }
         });
         Ok(())
@@ -69,8 +68,7 @@ impl Planned<Cpu> for Plan {
                     }
                     let channels = b * block..((b + 1) * block).min(shape.c);
                     for (position, sums) in sums.chunks_exact(block).enumerate() {
-                        let gradient = gradient.row(position, channels.clone());
-                        gradient.iter_mut().zip(sums).for_each(|(gradient, sum)| *gradient = *sum as f32);
+                        store(gradient.row(position, channels.clone()), sums);
                     }
                 }
             },

@@ -93,7 +93,6 @@ pub(super) fn strided_channels_last(x: &TensorDesc, step: [usize; 2]) -> TensorD
     channels_last(&x.with_shape(Shape::image(x.shape.c, h, w)))
 }
 
-/// Returns the channels-last layout of `x`.
 pub(super) fn channels_last(x: &TensorDesc) -> TensorDesc {
     TensorDesc { block: x.shape.c, ..*x }
 }
@@ -249,18 +248,16 @@ fn copy_in<X: Number, Y: Number>(threads: Threads, from: &View, x: &[f32], to: &
     let channels = from.images.shape.c.min(to.images.shape.c);
     let (sample, source) = (to.images.sample_elems(), from.images.sample_elems());
     let holes = to.has_holes() || channels < to.images.blocks() * to.images.block;
-    threads.split(&mut y[..to.images.elems()], sample, |first, samples| {
-        for (n, y) in (first..).zip(samples.chunks_exact_mut(sample)) {
-            let x = &x[n * source..][..source];
-            if holes {
-                y.fill(Y::default());
-            }
-            for c in (0..channels).step_by(run) {
-                match run.min(channels - c) {
-                    16 => copy_channels::<X, Y, 16>(from, x, to, y, c),
-                    8 => copy_channels::<X, Y, 8>(from, x, to, y, c),
-                    len => (c..c + len).for_each(|c| copy_channels::<X, Y, 1>(from, x, to, y, c)),
-                }
+    threads.each_item(&mut y[..to.images.elems()], sample, |n, y| {
+        let x = &x[n * source..][..source];
+        if holes {
+            y.fill(Y::default());
+        }
+        for c in (0..channels).step_by(run) {
+            match run.min(channels - c) {
+                16 => copy_channels::<X, Y, 16>(from, x, to, y, c),
+                8 => copy_channels::<X, Y, 8>(from, x, to, y, c),
+                len => (c..c + len).for_each(|c| copy_channels::<X, Y, 1>(from, x, to, y, c)),
             }
         }
     });

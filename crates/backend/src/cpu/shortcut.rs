@@ -3,14 +3,15 @@
 
 use net::Shortcut;
 
-use super::buf::AlignedBuf;
 use super::device::Cpu;
+use super::lanes::gcd;
 use super::relayout;
-use super::threads::Threads;
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use crate::unary::Unary;
+use crate::{Error, Keeps, PlanRequest, Planned, TensorDesc};
 
-pub(super) struct Plan {
-    threads: Threads,
+/// The stretches of channels that are copied from x to y.
+#[derive(Clone, Copy)]
+struct Stretches {
     stride: usize,
     x: TensorDesc,
     y: TensorDesc,
@@ -20,15 +21,7 @@ pub(super) struct Plan {
     step: usize,
 }
 
-impl Plan {
-    pub fn new(cpu: &Cpu, op: Shortcut, r: &PlanRequest<'_, Cpu>) -> Result<Self, Error> {
-        let x = r.x[0];
-        let y = relayout::output_layout(cpu, &x, r.output()?);
-        let before = op.before(x.shape);
-        let step = gcd(gcd(x.block, before), x.shape.c);
-        Ok(Self { threads: cpu.threads, stride: op.stride, x, y, before, step })
-    }
-
+impl Stretches {
     /// Calls `f(offset in x's sample, offset in y's sample)` for each stretch of `step` channels that is copied.
     fn each(&self, mut f: impl FnMut(usize, usize)) {
         let (x, y) = (self.x.shape, self.y.shape);
@@ -43,47 +36,30 @@ impl Plan {
     }
 }
 
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
 pub(super) fn plan(cpu: &Cpu, op: &Shortcut, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    Ok(Box::new(Plan::new(cpu, *op, r)?))
-}
-
-impl Planned<Cpu> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.y
-    }
-
-    fn keeps(&self) -> Keeps {
-        Keeps::NOTHING
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        let (sx, sy, n) = (self.x.sample_elems(), self.y.sample_elems(), self.y.elems());
-        let x = x[0].as_slice();
-        self.threads.split(&mut y.as_mut_slice()[..n], sy, |first, run| {
-            run.fill(0.0);
-            for (n, y) in (first..).zip(run.chunks_mut(sy)) {
-                let x = &x[n * sx..][..sx];
-                self.each(|from, to| y[to..to + self.step].copy_from_slice(&x[from..from + self.step]));
-            }
-        });
-        Ok(())
-    }
-
-    fn backward(&mut self, _: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let Some(dx) = g.take_dx(0) else { return Ok(()) };
-        let (sx, sy, n) = (self.x.sample_elems(), self.y.sample_elems(), self.x.elems());
-        let dy = g.dy.as_slice();
-        self.threads.split(&mut dx.as_mut_slice()[..n], sx, |first, run| {
-            run.fill(0.0);
-            for (n, dx) in (first..).zip(run.chunks_mut(sx)) {
-                let dy = &dy[n * sy..][..sy];
-                self.each(|to, from| dx[to..to + self.step].copy_from_slice(&dy[from..from + self.step]));
-            }
-        });
-        Ok(())
-    }
+    let (threads, x, y) = (cpu.threads, r.x[0], relayout::output_layout(cpu, &r.x[0], r.output()?));
+    let before = op.before(x.shape);
+    let step = gcd(gcd(x.block, before), x.shape.c);
+    let stretches = Stretches { stride: op.stride, x, y, before, step };
+    let (x_sample, y_sample) = (x.sample_elems(), y.sample_elems());
+    Unary::<Cpu>::plan(
+        y,
+        Keeps::NOTHING,
+        move |from, to| {
+            let from = from.as_slice();
+            threads.each_item(&mut to.as_mut_slice()[..y.elems()], y_sample, |n, y| {
+                let x = &from[n * x_sample..][..x_sample];
+                y.fill(0.0);
+                stretches.each(|from, to| y[to..to + step].copy_from_slice(&x[from..from + step]));
+            });
+        },
+        move |_, dy, dx| {
+            let dy = dy.as_slice();
+            threads.each_item(&mut dx.as_mut_slice()[..x.elems()], x_sample, |n, dx| {
+                let dy = &dy[n * y_sample..][..y_sample];
+                dx.fill(0.0);
+                stretches.each(|to, from| dx[to..to + step].copy_from_slice(&dy[from..from + step]));
+            });
+        },
+    )
 }

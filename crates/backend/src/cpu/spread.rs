@@ -4,12 +4,10 @@
 
 use net::{Conv, Op, Shape};
 
-use super::affine;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::layout::Format;
-use super::layout::Md;
-use super::relayout;
+use super::layout::{Format, Md};
+use super::{affine, relayout};
 use crate::{Arena, Error, Gradients, Keeps, ParamFormat, Pass, PlanRequest, Planned, Slot, TensorDesc};
 
 /// The larger convolution and its weights.

@@ -13,7 +13,6 @@ mod bindings {
     include!(concat!(env!("OUT_DIR"), "/onednn.rs"));
 }
 
-/// Returns an error unless the call succeeded.
 pub fn check(status: dnnl_status_t, call: &'static str, op: &str) -> Result<(), Error> {
     if status == dnnl_success {
         return Ok(());

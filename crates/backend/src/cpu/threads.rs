@@ -48,6 +48,20 @@ impl Threads {
     pub fn split<T: Send>(&self, y: &mut [T], unit: usize, f: impl Fn(usize, &mut [T]) + Sync) {
         self.divide(y.len().div_ceil(unit), Items::new(y, unit), |units, run| f(units.start, run));
     }
+
+    /// Divides `y` among the threads and calls `f(number, item)` for each item of `unit` elements.
+    pub fn each_item<T: Send>(&self, y: &mut [T], unit: usize, f: impl Fn(usize, &mut [T]) + Sync) {
+        self.split(y, unit, |first, run| {
+            for (number, item) in (first..).zip(run.chunks_exact_mut(unit)) {
+                f(number, item);
+            }
+        });
+    }
+
+    /// Works like [`Self::split`], but calls `f(range, the same elements of x)`.
+    pub fn split_both<T: Send, X: Sync>(&self, y: &mut [T], x: &[X], unit: usize, f: impl Fn(&mut [T], &[X]) + Sync) {
+        self.split(y, unit, |first, run| f(run, &x[first * unit..][..run.len()]));
+    }
 }
 
 /// Returns the number of threads that OpenMP really starts.
@@ -75,7 +89,7 @@ pub fn parallel(threads: usize, f: &(dyn Fn(usize) + Sync)) {
         let (thread, team) = unsafe { (sys::omp_get_thread_num() as usize, sys::omp_get_num_threads() as usize) };
         (thread..region.threads).step_by(team.max(1)).for_each(region.f);
     }
-    count_own_region();
+    count(Regions { own: 1, library: 0 });
     if threads == 1 {
         return f(0);
     }
@@ -89,20 +103,14 @@ thread_local! {
     static SO_FAR: Cell<Regions> = const { Cell::new(Regions { own: 0, library: 0 }) };
 }
 
-fn add(more: Regions) {
-    SO_FAR.with(|so_far| {
-        let mut sum = so_far.get();
-        sum += more;
-        so_far.set(sum);
-    });
-}
-
-pub fn count_own_region() {
-    add(Regions { own: 1, library: 0 });
+fn count(more: Regions) {
+    let mut sum = SO_FAR.get();
+    sum += more;
+    SO_FAR.set(sum);
 }
 
 pub fn count_library_region() {
-    add(Regions { own: 0, library: 1 });
+    count(Regions { own: 0, library: 1 });
 }
 
 /// Returns the number of regions of this thread so far.

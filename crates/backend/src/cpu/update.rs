@@ -8,8 +8,7 @@ use base::simd;
 
 use super::divide::SharedSlice;
 use super::threads::Threads;
-use crate::update::rates::GRADIENT;
-use crate::update::{ElementLoop, GroupStep, NormedTensor, Units};
+use crate::update::{ElementLoop, NormedTensor, Units};
 use crate::{ParamGroup, Update};
 
 /// Number of elements that the inner loop processes at a time.
@@ -93,14 +92,7 @@ pub(super) fn update<'a>(
             // SAFETY: groups do not overlap, and each thread gets different elements of a group.
             let own = |all: &SharedSlice<'a, f32>| unsafe { all.part(part.clone()) };
             let (w, slots) = (own(&w), slots.iter().map(own).collect());
-            let step = GroupStep {
-                gradient_factor: f64::from(rates[GRADIENT]),
-                weight_decay: f64::from(s.weight_decay),
-                lr: update.lr * f64::from(rates[s.rate]),
-                step_lr: update.lr,
-                group_factor: f64::from(rates[s.rate]),
-            };
-            if !update.rule.run(step, Elements { w, g: &g[part], slots }) {
+            if !update.rule.run(s.step(update, rates), Elements { w, g: &g[part], slots }) {
                 finite.store(false, Ordering::Relaxed);
             }
         }
@@ -164,5 +156,5 @@ simd! {
 
 /// `to += weight (from - to)`.
 pub(super) fn lerp(threads: Threads, to: &mut [f32], from: &[f32], weight: f32) {
-    threads.split(to, UNIT, |first, to| lerp_run(to, &from[first * UNIT..][..to.len()], weight));
+    threads.split_both(to, from, UNIT, |to, from| lerp_run(to, from, weight));
 }

@@ -4,8 +4,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 use net::Activation;
 
-use super::device::HostBuf;
-use super::device::Reference;
+use super::device::{HostBuf, Reference};
 use crate::planned::Elementwise;
 use crate::{Error, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 

@@ -1,12 +1,10 @@
 //! Multi-head self-attention, written directly from the definition.
 
-use net::{Attention, LEAST_NORM, MASK, MOST_SCALE, Windows};
+use net::{Attention, LEAST_NORM, MASK, Windows};
 
-use super::conv::store;
-use super::device::HostBuf;
-use super::device::Reference;
-use crate::position_bias;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use super::device::{HostBuf, Reference};
+use crate::memory::store;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, attention};
 
 struct Plan {
     op: Attention,
@@ -91,13 +89,10 @@ impl Plan {
     fn logits(&self, pass: &Pass<'_, Reference>) -> Logits {
         let params: Vec<&[f32]> = pass.slots.iter().map(|slot| pass.params.get(*slot)).collect();
         let scales = match self.op.cosine {
-            true => {
-                let learned = params[self.op.leading_parameters() - 1];
-                learned.iter().map(|scale| f64::from(*scale).min(MOST_SCALE.ln()).exp()).collect()
-            }
+            true => attention::cosine_factors(&self.op, &params).collect(),
             false => vec![self.op.scale(self.x.shape.c); self.op.heads],
         };
-        Logits { scales, bias: position_bias::table(&self.op, &self.windows, &params) }
+        Logits { scales, bias: attention::bias_table(&self.op, &self.windows, &params) }
     }
 
     /// Returns a query's attention weights over all cells of its window.
@@ -186,13 +181,7 @@ impl Planned<Reference> for Plan {
         }
         if !pass.frozen {
             let params: Vec<&[f32]> = pass.slots.iter().map(|slot| pass.params.get(*slot)).collect();
-            let mut gradients = position_bias::gradients(&self.op, &self.windows, &params, &dbias);
-            if self.op.cosine {
-                let at = self.op.leading_parameters() - 1;
-                let clamped = |scale: &f32| f64::from(*scale) > MOST_SCALE.ln();
-                dscales.iter_mut().zip(params[at]).filter(|(_, scale)| clamped(scale)).for_each(|(d, _)| *d = 0.0);
-                gradients.insert(at, dscales);
-            }
+            let gradients = attention::gradients(&self.op, &self.windows, &params, &dbias, dscales);
             gradients.iter().zip(pass.slots).for_each(|(gradient, slot)| store(g.dparams.get_mut(*slot), gradient));
         }
         Ok(())

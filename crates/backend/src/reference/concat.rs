@@ -2,8 +2,7 @@
 
 use net::Concat;
 
-use super::device::HostBuf;
-use super::device::Reference;
+use super::device::{HostBuf, Reference};
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 struct Plan {

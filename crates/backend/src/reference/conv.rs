@@ -3,8 +3,8 @@
 use net::{Conv, OpSpec};
 
 use super::activation::relu;
-use super::device::HostBuf;
-use super::device::Reference;
+use super::device::{HostBuf, Reference};
+use crate::memory::store;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 pub(super) struct Plan {
@@ -48,7 +48,7 @@ impl Planned<Reference> for Plan {
     }
 
     fn formats(&self) -> Vec<usize> {
-        self.op_params()
+        self.op.params(self.x.shape).iter().map(|p| p.elems()).collect()
     }
 
     fn forward(&mut self, pass: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
@@ -93,17 +93,5 @@ impl Planned<Reference> for Plan {
             store(&mut dx.0, &sums);
         }
         Ok(())
-    }
-}
-
-impl Plan {
-    fn op_params(&self) -> Vec<usize> {
-        self.op.params(self.x.shape).iter().map(|p| p.elems()).collect()
-    }
-}
-
-pub(super) fn store(to: &mut [f32], sums: &[f64]) {
-    for (t, s) in to.iter_mut().zip(sums) {
-        *t = *s as f32;
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use net::{Op, for_each_op};
 
 use super::loss;
-use crate::update::{ElementLoop, GroupStep, Units, rates};
+use crate::update::{ElementLoop, Units};
 use crate::{
     Arena, Backend, Buffer, CrossEntropy, DeviceMemory, Error, LossSums, Norms, ParamGroup, PlanRequest, Planned, Slot,
     SoftLoss, TensorDesc, Update,
@@ -145,8 +145,12 @@ impl Backend for Reference {
         g: &HostBuf,
         slots: &mut [&mut HostBuf],
     ) -> Result<bool, Error> {
-        let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(|slot| slot.0.as_mut_slice()).collect();
-        Ok(update_all(update, groups, &rates.0, &mut w.0, &g.0, &mut slots))
+        let mut finite = true;
+        for group in groups {
+            let elements = Elements { range: group.range.clone(), w, g, slots: &mut *slots };
+            finite &= update.rule.run(group.step(update, &rates.0), elements);
+        }
+        Ok(finite)
     }
 
     fn rates(
@@ -193,46 +197,22 @@ fn squares(norms: &Norms, arena: &Arena<Reference>) -> Vec<f64> {
         .collect()
 }
 
-// Optimizer steps, element by element. All numbers are f64 and are rounded once when they are stored.
-
-/// Performs an optimizer step on all groups. Returns true if all parameters are still finite.
-fn update_all(
-    u: &Update,
-    groups: &[ParamGroup],
-    factors: &[f32],
-    w: &mut [f32],
-    g: &[f32],
-    slots: &mut [&mut [f32]],
-) -> bool {
-    let mut finite = true;
-    for group in groups {
-        let step = GroupStep {
-            gradient_factor: f64::from(factors[rates::GRADIENT]),
-            weight_decay: f64::from(group.weight_decay),
-            lr: u.lr * f64::from(factors[group.rate]),
-            step_lr: u.lr,
-            group_factor: f64::from(factors[group.rate]),
-        };
-        finite &= u.rule.run(step, Elements { range: group.range.clone(), w, g, slots });
-    }
-    finite
-}
-
+/// The elements of a parameter group. All numbers are f64 and are rounded once when they are stored.
 struct Elements<'a, 'b> {
     range: Range<usize>,
-    w: &'a mut [f32],
-    g: &'a [f32],
-    slots: &'a mut [&'b mut [f32]],
+    w: &'a mut HostBuf,
+    g: &'a HostBuf,
+    slots: &'a mut [&'b mut HostBuf],
 }
 
 impl ElementLoop<f64> for Elements<'_, '_> {
     fn each<const S: usize>(self, one: impl Fn(f64, f64, [&mut f64; S]) -> f64 + Copy) -> bool {
         let mut finite = true;
         for i in self.range {
-            let mut own: [f64; S] = std::array::from_fn(|slot| f64::from(self.slots[slot][i]));
-            self.w[i] = one(f64::from(self.w[i]), f64::from(self.g[i]), own.each_mut()) as f32;
-            self.slots.iter_mut().zip(own).for_each(|(slot, value)| slot[i] = value as f32);
-            finite &= self.w[i].is_finite();
+            let mut own: [f64; S] = std::array::from_fn(|slot| f64::from(self.slots[slot].0[i]));
+            self.w.0[i] = one(f64::from(self.w.0[i]), f64::from(self.g.0[i]), own.each_mut()) as f32;
+            self.slots.iter_mut().zip(own).for_each(|(slot, value)| slot.0[i] = value as f32);
+            finite &= self.w.0[i].is_finite();
         }
         finite
     }

@@ -2,8 +2,7 @@
 
 use net::Dropout;
 
-use super::device::HostBuf;
-use super::device::Reference;
+use super::device::{HostBuf, Reference};
 use crate::draws::dropout_factors;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 

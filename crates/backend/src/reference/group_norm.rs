@@ -3,9 +3,8 @@
 
 use net::GroupNorm;
 
-use super::conv::store;
-use super::device::HostBuf;
-use super::device::Reference;
+use super::device::{HostBuf, Reference};
+use crate::memory::store;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The values that are normalised together.
@@ -45,7 +44,6 @@ impl Plan {
         (sets, self.x.elems() / sets)
     }
 
-    /// Returns set and channel of an element.
     fn set_and_channel(&self, i: usize) -> (usize, usize) {
         let (c, plane) = (self.x.shape.c, self.x.shape.plane());
         let (sample, channel) = (i / (c * plane), i / plane % c);

@@ -2,9 +2,8 @@
 
 use net::LayerScale;
 
-use super::conv::store;
-use super::device::HostBuf;
-use super::device::Reference;
+use super::device::{HostBuf, Reference};
+use crate::memory::store;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 struct Plan {

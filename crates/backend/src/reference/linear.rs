@@ -3,9 +3,8 @@
 use net::Linear;
 
 use super::activation::relu;
-use super::conv::store;
-use super::device::HostBuf;
-use super::device::Reference;
+use super::device::{HostBuf, Reference};
+use crate::memory::store;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 pub(super) struct Plan {

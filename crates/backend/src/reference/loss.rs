@@ -15,25 +15,15 @@ pub(super) fn cross_entropy(
     let classes = desc.shape.elems();
     let mut sums = LossSums { count: args.labels.len() as u64, ..LossSums::default() };
     let smooth = args.smoothing as f64;
-    for (n, &label) in args.labels.iter().enumerate() {
-        let (row, label) = (&x[n * classes..][..classes], label as usize);
-        if label >= classes {
-            return Err(Error::Size {
-                op: "cross-entropy".into(),
-                expected: format!("labels below {classes}"),
-                got: label.to_string(),
-            });
-        }
+    for n in 0..args.labels.len() {
+        let row = &x[n * classes..][..classes];
+        let (label, place) = args.label_and_place(n, row)?;
+        sums.count_place(place);
         let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max) as f64;
         let total: f64 = row.iter().map(|v| (*v as f64 - top).exp()).sum();
         let log = |v: f32| v as f64 - top - total.ln();
         let mean_log = row.iter().map(|v| log(*v)).sum::<f64>() / classes as f64;
         sums.loss -= (1.0 - smooth) * log(row[label]) + smooth * mean_log;
-        let rank = row.iter().enumerate().filter(|&(i, v)| *v > row[label] || (*v == row[label] && i < label)).count();
-        if !row[label].is_nan() {
-            sums.top1 += u64::from(rank == 0);
-            sums.top5 += u64::from(rank < 5);
-        }
         if let Some(dx) = dx.as_deref_mut() {
             for (i, d) in dx[n * classes..][..classes].iter_mut().enumerate() {
                 let target = smooth / classes as f64 + if i == label { 1.0 - smooth } else { 0.0 };
@@ -82,9 +72,7 @@ pub(super) fn soft_loss(
             teach(&mut row, &z, &taught, teaching, f64::from(weight));
         }
         sums.loss += row.loss;
-        let place = args.targets.place(args.objective.form, n, scores);
-        sums.top1 += u64::from(place < 1.min(classes));
-        sums.top5 += u64::from(place < 5.min(classes));
+        sums.count_place(args.targets.place(args.objective.form, n, scores));
         if let Some(dx) = dx.as_deref_mut() {
             let scale = f64::from(args.scale * args.weight);
             let dx = &mut dx[n * classes..][..classes];
@@ -94,7 +82,6 @@ pub(super) fn soft_loss(
     Ok(sums)
 }
 
-/// Returns log(softmax(z / temperature)).
 fn log_softmax(z: &[f64], temperature: f64) -> Vec<f64> {
     let top = z.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let total: f64 = z.iter().map(|v| ((v - top) / temperature).exp()).sum();

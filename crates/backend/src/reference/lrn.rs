@@ -2,16 +2,17 @@
 
 use net::Lrn;
 
-use super::device::HostBuf;
 use super::device::Reference;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::unary::Unary;
+use crate::{Error, Keeps, PlanRequest, Planned, TensorDesc};
 
-pub(super) struct Plan {
-    pub op: Lrn,
-    pub x: TensorDesc,
+#[derive(Clone, Copy)]
+struct Loops {
+    op: Lrn,
+    x: TensorDesc,
 }
 
-impl Plan {
+impl Loops {
     /// Returns k + alpha * (sum of squares around channel c).
     fn base(&self, x: &[f32], n: usize, c: usize, p: usize) -> f64 {
         let sum: f64 = self.window(c).map(|j| (x[self.at(n, j, p)] as f64).powi(2)).sum();
@@ -33,29 +34,16 @@ impl Plan {
             }
         }
     }
-}
 
-pub(super) fn plan(op: &Lrn, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
-    Ok(Box::new(Plan { op: *op, x: r.x[0] }))
-}
-
-impl Planned<Reference> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.x
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
-        let x = &x[0].0;
+    fn forward(&self, x: &[f32], y: &mut [f32]) {
         self.each(|n, c, p| {
             let i = self.at(n, c, p);
-            y.0[i] = (x[i] as f64 * self.base(x, n, c, p).powf(-self.op.beta as f64)) as f32;
+            y[i] = (x[i] as f64 * self.base(x, n, c, p).powf(-self.op.beta as f64)) as f32;
         });
-        Ok(())
     }
 
-    fn backward(&mut self, _: &Pass<'_, Reference>, mut g: Gradients<'_, Reference>) -> Result<(), Error> {
-        let Some(dx) = g.take_dx(0) else { return Ok(()) };
-        let (x, dy, beta) = (&g.x[0].0, &g.dy.0, self.op.beta as f64);
+    fn backward(&self, x: &[f32], dy: &[f32], dx: &mut [f32]) {
+        let beta = self.op.beta as f64;
         self.each(|n, c, p| {
             let i = self.at(n, c, p);
             let around: f64 = self
@@ -66,8 +54,17 @@ impl Planned<Reference> for Plan {
                 })
                 .sum();
             let direct = dy[i] as f64 * self.base(x, n, c, p).powf(-beta);
-            dx.0[i] = (direct - 2.0 * self.op.alpha as f64 * beta * x[i] as f64 * around) as f32;
+            dx[i] = (direct - 2.0 * self.op.alpha as f64 * beta * x[i] as f64 * around) as f32;
         });
-        Ok(())
     }
+}
+
+pub(super) fn plan(op: &Lrn, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+    let loops = Loops { op: *op, x: r.x[0] };
+    Unary::<Reference>::plan(
+        loops.x,
+        Keeps::ALL,
+        move |x, y| loops.forward(&x.0, &mut y.0),
+        move |x, dy, dx| loops.backward(&x.0, &dy.0, &mut dx.0),
+    )
 }

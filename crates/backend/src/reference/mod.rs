@@ -3,6 +3,7 @@
 //!
 //! Each operation's file has the same name as in [`net::op`].
 
+mod copies;
 mod device;
 mod loss;
 

@@ -2,8 +2,8 @@
 
 use net::Multiply;
 
-use super::conv::store;
 use super::device::{HostBuf, Reference};
+use crate::memory::store;
 use crate::planned::Elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 

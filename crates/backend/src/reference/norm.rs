@@ -5,8 +5,7 @@ use std::ops::Range;
 use net::Norm;
 
 use super::activation::relu;
-use super::device::HostBuf;
-use super::device::Reference;
+use super::device::{HostBuf, Reference};
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
 
 /// Batch normalisation with the statistics of its last batch.

@@ -1,7 +1,6 @@
 //! Adagrad with slot s: `s += g g; w -= lr g / (sqrt(s) + eps)`, as in PyTorch.
 
-use super::rule::Real;
-use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
+use super::rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdagradRule {

@@ -1,8 +1,7 @@
 //! Adam with slots a and v: `a += (1 - beta1) (g - a); v = beta2 v + (1 - beta2) g g;
 //! w -= lr correction1 a / (sqrt(v) correction2 + eps)`.
 
-use super::rule::Real;
-use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
+use super::rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule, flag};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamRule {

@@ -23,7 +23,6 @@ pub struct NormedTensor {
 /// The tensors for which a step needs norms, and the limit for the norm of all gradients together.
 #[derive(Clone, Debug, Default)]
 pub struct Norms {
-    /// The tensors of each bucket.
     pub tensors: Vec<Vec<NormedTensor>>,
     /// Largest allowed norm of all gradients together.
     pub limit: Option<f64>,

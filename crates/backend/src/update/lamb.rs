@@ -2,8 +2,7 @@
 //! and computes the direction `r = correction1 a / (sqrt(v) correction2 + eps) + weight_decay w`. The second pass
 //! computes `w -= lr |w| / |r| r` with the norms of the tensor.
 
-use super::rule::Real;
-use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
+use super::rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LambRule {

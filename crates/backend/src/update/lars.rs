@@ -1,8 +1,7 @@
 //! LARS with momentum m in slot v: `v = m v + lr g; w -= v`. The learning rate is inside the momentum buffer, as in You
 //! et al. 2017 (arXiv 1708.03888). Each tensor's lr includes its trust ratio.
 
-use super::rule::Real;
-use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
+use super::rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule, flag};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LarsRule {

@@ -1,8 +1,7 @@
 //! Lion with slot m: `w -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay w); m = beta2 m + (1 - beta2) g`. Here g
 //! does not include weight decay (Chen et al. 2023, arXiv 2302.06675, algorithm 2).
 
-use super::rule::Real;
-use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
+use super::rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LionRule {

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use super::rates;
 use super::rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule};
 
 /// Calls the macro `$then` with a line for each update rule: the name of its files, here and in `engine::optim`, its
@@ -73,8 +74,22 @@ for_each_optimizer!(rules);
 pub struct ParamGroup {
     pub range: Range<usize>,
     pub weight_decay: f32,
-    /// Index of the factor on the learning rate in the step's [`rates`](super::rates).
+    /// Index of the factor on the learning rate in the step's [`rates`].
     pub rate: usize,
+}
+
+impl ParamGroup {
+    /// Returns the values of this group in a step with these [`rates`].
+    pub fn step(&self, update: &Update, rates: &[f32]) -> GroupStep {
+        let group_factor = f64::from(rates[self.rate]);
+        GroupStep {
+            gradient_factor: f64::from(rates[rates::GRADIENT]),
+            weight_decay: f64::from(self.weight_decay),
+            lr: update.lr * group_factor,
+            step_lr: update.lr,
+            group_factor,
+        }
+    }
 }
 
 /// An optimizer step. In the rules' formulas, w is a parameter, lr includes the group's factor, and g = c * gradient +

@@ -8,8 +8,7 @@
 
 use schema::words;
 
-use super::rule::Real;
-use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
+use super::rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule, flag};
 
 /// The program whose formula is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

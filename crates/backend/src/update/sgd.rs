@@ -1,8 +1,7 @@
 //! SGD with momentum m in slot b: `b = m b + g; w -= lr (nesterov ? g + m b : b)`. The learning rate is outside the
 //! momentum buffer, as in PyTorch.
 
-use super::rule::Real;
-use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
+use super::rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule, flag};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SgdRule {

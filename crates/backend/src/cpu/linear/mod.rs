@@ -54,7 +54,18 @@ pub(super) fn in_panels(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Res
     let Some(set) = Eight::detect().filter(|_| fits) else { return Ok(None) };
     // An image in plain order has the order of a vector.
     let image = if x.is_plain() { TensorDesc::plain(1, Shape::vector(inputs)) } else { x };
-    Plan::new(set, cpu, r, op, Panels::new(outputs, &image)).map(Some)
+    let sizes = Sizes { n: x.n, inputs, outputs };
+    cpu.scratch.reserve(sizes.workspace(cpu.threads), r.name)?;
+    Ok(Some(Plan {
+        set,
+        threads: cpu.threads,
+        sizes,
+        y: TensorDesc::plain(x.n, r.output()?),
+        panels: Panels::new(outputs, &image),
+        has_bias: op.bias,
+        relu: Relu::new(cpu, r, op.relu),
+        scratch: cpu.scratch.clone(),
+    }))
 }
 
 pub(super) fn by_onednn(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Box<dyn Planned<Cpu>>, Error> {
@@ -72,25 +83,6 @@ pub(super) struct Plan {
     relu: Relu,
     /// Workspace for a pass. Other operations use the same memory.
     scratch: Rc<Scratch>,
-}
-
-impl Plan {
-    /// Plans all passes for weights in `panels`.
-    pub fn new(set: Eight, cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear, panels: Panels) -> Result<Self, Error> {
-        let (n, inputs) = (r.x[0].n, r.x[0].sample_elems());
-        let sizes = Sizes { n, inputs, outputs: op.out_features };
-        cpu.scratch.reserve(sizes.workspace(cpu.threads), r.name)?;
-        Ok(Self {
-            set,
-            threads: cpu.threads,
-            sizes,
-            y: TensorDesc::plain(n, r.output()?),
-            panels,
-            has_bias: op.bias,
-            relu: Relu::new(op.relu, r.name, r.behind.filter(|_| cpu.fuses).map(|fusion| &fusion.relu)),
-            scratch: cpu.scratch.clone(),
-        })
-    }
 }
 
 impl Planned<Cpu> for Plan {

@@ -276,7 +276,6 @@ impl WeightGradient<'_> {
     }
 }
 
-/// Computes the weight gradients of some panels.
 struct WeightGradientJob<'a> {
     layer: &'a WeightGradient<'a>,
     dy: &'a [f32],

@@ -3,14 +3,12 @@
 
 use net::Shape;
 
+use super::super::layout::Format;
 use super::super::panels::{PANEL, Panels};
 use super::super::threads::Threads;
 use super::super::vector::Eight;
-use super::products::Forward;
-use super::products::InputGradient;
-use super::products::WeightGradient;
-use super::products::{DEPTH, GROUP, Sizes};
-use crate::TensorDesc;
+use super::products::{DEPTH, Forward, GROUP, InputGradient, Sizes, WeightGradient};
+use crate::{ParamFormat, TensorDesc};
 
 /// Sizes with and without remainders in each division: samples by rows of a tile and by [`DEPTH`], inputs by [`DEPTH`]
 /// and [`GROUP`], outputs by panels and by [`DEPTH`].
@@ -32,10 +30,10 @@ fn values(n: usize, seed: usize) -> Vec<f32> {
 /// Runs all passes and returns y, dW in plain order, db and dx.
 fn passes(set: Eight, threads: Threads, sizes: Sizes, relu: bool) -> [Vec<f32>; 4] {
     let Sizes { n, inputs, outputs } = sizes;
-    let panels = Panels::new(outputs, &TensorDesc::plain(1, Shape::vector(inputs)));
+    let panels = Format::Panels(Panels::new(outputs, &TensorDesc::plain(1, Shape::vector(inputs))));
     let (x, bias, dy) = (values(n * inputs, 1), values(outputs, 2), values(n * outputs, 3));
     let mut w = vec![0.0; panels.elems()];
-    panels.pack(&values(outputs * inputs, 4), &mut w);
+    panels.pack(&values(outputs * inputs, 4), &mut w).unwrap();
     // The old content of the workspace must not matter.
     let mut workspace = vec![f32::NAN; sizes.workspace(threads)];
     let [mut y, mut db, mut dx] = [n * outputs, outputs, n * inputs].map(|len| vec![f32::NAN; len]);
@@ -46,7 +44,7 @@ fn passes(set: Eight, threads: Threads, sizes: Sizes, relu: bool) -> [Vec<f32>; 
     let padding = dw[(outputs / PANEL * inputs * PANEL).min(dw.len())..].chunks_exact(PANEL);
     assert!(padding.flat_map(|row| &row[outputs % PANEL..]).all(|dw| *dw == 0.0), "outputs that pad a panel");
     let mut plain = vec![0.0; outputs * inputs];
-    panels.unpack(&dw, &mut plain);
+    panels.unpack(&dw, &mut plain).unwrap();
     [y, plain, db, dx]
 }
 

@@ -52,7 +52,6 @@ impl Batch {
         start..end.min(self.x.shape.c)
     }
 
-    /// Returns the number of elements in a row.
     pub fn row_len(&self) -> usize {
         self.x.shape.plane() * self.x.block
     }

@@ -13,9 +13,7 @@ mod tests;
 use std::ops::Range;
 use std::rc::Rc;
 
-use batch::Channel;
-use batch::{Affine, Batch, Output};
-use batch::{Backward, InputGradients, Tensors};
+use batch::{Affine, Backward, Batch, Channel, InputGradients, Output, Tensors};
 use net::Norm;
 use rows::Bits;
 
@@ -24,8 +22,7 @@ use super::device::Cpu;
 use super::divide::Items;
 use super::fusion::{Constants, FusedNorm};
 use super::layout::Format;
-use super::moments::ChannelSums;
-use super::moments::{Moments, OutputMoments};
+use super::moments::{ChannelSums, Moments, OutputMoments};
 use super::number::{Number, by_numbers};
 use crate::across::{self, Across};
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};

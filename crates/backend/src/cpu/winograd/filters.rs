@@ -6,11 +6,9 @@ use super::super::divide::{Divide, DividedMatrix, Matrix};
 use super::super::threads::Threads;
 use super::super::vector::{Job, MOST_LANES, Vectors, load, store};
 use super::folded;
-use super::phases::grid::LINE;
-use super::phases::grid::{COLUMNS, Points, ROWS};
+use super::phases::grid::{COLUMNS, LINE, Points, ROWS};
 use super::strip::{PAD, padded, width};
-use super::transform::transpose;
-use super::transform::{FAR, NEAR, kernel};
+use super::transform::{FAR, NEAR, kernel, transpose};
 
 /// Side of the largest filters.
 const SIDE: usize = 5;
@@ -274,13 +272,7 @@ impl Filters {
     ) {
         let layout = self.by_place::<S, B>(self.columns);
         self.each::<S, _>(threads, layout, self.by_columns(dw, layout.width), |at, dw| {
-            let inverse = InverseTransform::<A, B, M> {
-                grids: &grids[at.at..],
-                place: layout.place,
-                count: threads.0,
-                stride: self.stride,
-            };
-            self.taps::<S, A, B, M>(set, at, inverse, dw, |to, tap| *to = tap);
+            self.taps::<S, A, B, M>(set, at, (grids, layout.place, threads.0), dw, |to, tap| *to = tap);
         });
     }
 
@@ -295,29 +287,25 @@ impl Filters {
     ) {
         let layout = Layout { group: 0, ..self.by_place::<S, B>(PAD) };
         self.each_of::<S>(layout, group, |at| {
-            let inverse = InverseTransform::<A, B, M> {
-                grids: &grid[at.at..],
-                place: layout.place,
-                count: 1,
-                stride: self.stride,
-            };
-            self.taps::<S, A, B, M>(set, at, inverse, dw, |to, tap| *to += tap);
+            self.taps::<S, A, B, M>(set, at, (grid, layout.place, 1), dw, |to, tap| *to += tap);
         });
     }
 
     /// Calls `f(gradient, value)` for all taps of the filters in a register. `gradient` is the tap's element of dw, and
-    /// `value` the tap's gradient that is computed from the transformed gradient.
+    /// `value` the tap's gradient that is computed from the sum of `count` transformed gradients in `grids`. Their places
+    /// are `place` floats apart.
     fn taps<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
         at: Register,
-        inverse: InverseTransform<'_, A, B, M>,
+        (grids, place, count): (&[f32], usize, usize),
         dw: &mut Matrix<'_, f32>,
         f: impl Fn(&mut f32, f32),
     ) {
         if at.row >= self.rows {
             return;
         }
+        let inverse = InverseTransform::<A, B, M> { grids: &grids[at.at..], place, count, stride: self.stride };
         let (taps, k) = (set.run(inverse), kernel(A));
         for lane in 0..self.lanes::<S>(at.column) {
             let to = dw.row(at.column + lane, at.row * self.row_step..at.row * self.row_step + k * k);

@@ -4,11 +4,8 @@
 
 use super::super::vector::{GridMut, Job, Vectors};
 use super::outputs::{self, Convolution, Finish, Output};
-use super::strip::PixelPrefetcher;
-use super::strip::padded;
-use super::strip::{Order, Run, tiles};
-use super::transform::PassInput;
-use super::transform::output_line;
+use super::strip::{Order, PixelPrefetcher, Run, padded, tiles};
+use super::transform::{PassInput, output_line};
 
 /// Sizes of F(2x4, 3x3): a transformed tile has A lines of B places, and a tile has M output columns.
 const A: usize = 4;

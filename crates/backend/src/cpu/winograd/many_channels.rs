@@ -8,8 +8,7 @@ use super::super::threads::Threads;
 use super::super::vector::{Job, Vectors};
 use super::filters::Filters;
 use super::outputs::{self, Finish, Output};
-use super::strip::{self, PAD, padded};
-use super::strip::{Order, Run, tiles};
+use super::strip::{self, Order, PAD, Run, padded, tiles};
 use super::transform::PassInput;
 use crate::TensorDesc;
 
@@ -41,8 +40,17 @@ pub fn strip_len(rows: usize, tiles: usize, threads: Threads) -> usize {
     tiles.div_ceil(tiles.div_ceil(most).max(1)).max(1).next_multiple_of(rows)
 }
 
+/// The images that the threads write, with the moments and the sums of all channels. See [`Output`].
+type DividedOutput<'a> = (DividedMatrix<'a, f32>, DividedMatrix<'a, Moments>, DividedMatrix<'a, f64>);
+
+/// Returns an output without moments and sums.
+pub fn without_totals(y: DividedMatrix<'_, f32>) -> DividedOutput<'_> {
+    (y, DividedMatrix::by_rows(&mut [], 1, 1), DividedMatrix::by_rows(&mut [], 1, 1))
+}
+
 /// Sizes of the parts of a pass's workspace, in floats.
-struct Workspace {
+pub struct Workspace {
+    threads: Threads,
     /// Size of a strip's transformed inputs.
     strip: usize,
     /// Number of strips that are transformed at a time.
@@ -54,18 +62,59 @@ struct Workspace {
 }
 
 impl Workspace {
-    fn new<S: Vectors>(places: usize, channels: usize, (strip, all): (usize, usize), tile_columns: usize) -> Self {
+    /// Computes the sizes from the numbers of matrices that are read, of values per transformed filter, and of matrices
+    /// that are computed. `channels` is the padded number of channels that are read. A strip has `strip` of the batch's
+    /// `all` tiles, and `most` tiles, rounded up to strips, are transformed at a time.
+    pub fn new<S: Vectors>(
+        threads: Threads,
+        [read, filters, computed]: [usize; 3],
+        channels: usize,
+        (strip, all, most): (usize, usize, usize),
+        tile_columns: usize,
+    ) -> Self {
         let place = |channels| Order::by_place::<S>(channels, strip, tile_columns).place;
         Self {
-            strip: places * place(channels),
-            strips: all.min(TILES).div_ceil(strip),
-            filters: places * channels * PAD,
-            outputs: places * place(PAD),
+            threads,
+            strip: read * place(channels),
+            strips: all.min(most).div_ceil(strip),
+            filters: filters * channels * PAD,
+            outputs: computed * place(PAD),
         }
     }
 
-    fn len(&self, threads: Threads) -> usize {
-        self.strips * self.strip + threads.0 * (self.filters + self.outputs)
+    /// Returns the size of the whole workspace.
+    pub fn floats(&self) -> usize {
+        self.strips * self.strip + self.threads.0 * (self.filters + self.outputs)
+    }
+
+    /// Transforms the inputs of as many strips as fit into `workspace` with `transform(strip, inputs)`. Then it calls
+    /// `f(group of PAD channels, filters, products, strips with their inputs, the thread's part of the output)` for all
+    /// groups of channels. It repeats this until all strips are done.
+    pub fn each_group<T: Sync>(
+        &self,
+        strips: &[T],
+        groups: usize,
+        workspace: &mut [f32],
+        (mut y, mut moments, mut sums): DividedOutput<'_>,
+        transform: impl Fn(&T, &mut [f32]) + Sync,
+        f: impl Fn(usize, &mut [f32], &mut [f32], &mut dyn Iterator<Item = (&T, &[f32])>, &mut Output<'_>) + Sync,
+    ) {
+        let (inputs, own) = workspace[..self.floats()].split_at_mut(self.strips * self.strip);
+        for strips in strips.chunks(self.strips) {
+            self.threads.divide(strips.len(), Items::new(inputs, self.strip), |items, inputs| {
+                let strips = strips[items].iter().zip(inputs.chunks_exact_mut(self.strip));
+                strips.for_each(|(strip, v)| transform(strip, v));
+            });
+            let parts = (y.reborrow(), moments.reborrow(), sums.reborrow());
+            let parts = (PerThread::new(own, self.filters + self.outputs), parts);
+            self.threads.divide(groups, parts, |groups, (own, (y, moments, sums))| {
+                let mut output = Output { y, moments, sums };
+                let (u, m) = own.split_at_mut(self.filters);
+                for group in groups {
+                    f(group, u, m, &mut strips.iter().zip(inputs.chunks_exact(self.strip)), &mut output);
+                }
+            });
+        }
     }
 }
 
@@ -78,11 +127,10 @@ pub fn workspace<S: Vectors>(
     tile_columns: usize,
     threads: Threads,
 ) -> usize {
-    [ci, co]
-        .map(|channels| Workspace::new::<S>(places, channels, of, tile_columns).len(threads))
-        .into_iter()
-        .max()
-        .unwrap_or(0)
+    let [ci, co] = [ci, co].map(|channels| {
+        Workspace::new::<S>(threads, [places; 3], channels, (of.0, of.1, TILES), tile_columns).floats()
+    });
+    ci.max(co)
 }
 
 /// A pass in which threads divide the output channels. `from` is its input: x, or dy for the input gradient.
@@ -93,20 +141,6 @@ pub struct ManyChannels<'a, S> {
     pub filters: Filters,
     /// Tiles per strip.
     pub strip: usize,
-}
-
-/// Strips of transformed inputs: the tiles of each strip, and `len` floats of inputs for each strip.
-struct Strips<'a> {
-    runs: &'a [Run],
-    order: Order,
-    len: usize,
-    v: &'a [f32],
-}
-
-impl Strips<'_> {
-    fn each(&self) -> impl Iterator<Item = (Run, &[f32])> {
-        self.runs.iter().copied().zip(self.v.chunks_exact(self.len))
-    }
 }
 
 impl<S: Vectors> ManyChannels<'_, S> {
@@ -121,12 +155,13 @@ impl<S: Vectors> ManyChannels<'_, S> {
     ) {
         let channels = to.blocks() * to.block;
         let y = DividedMatrix::by_columns(y, to.sample_elems(), PAD * to.shape.plane());
-        let totals =
-            (DividedMatrix::by_columns(moments, channels, PAD), DividedMatrix::by_columns(sums, channels, PAD));
-        self.each_group::<A, B, M>(to, workspace, y, totals, |group, u, m, strips, output| {
+        let moments = DividedMatrix::by_columns(moments, channels, PAD);
+        let output = (y, moments, DividedMatrix::by_columns(sums, channels, PAD));
+        let order = self.order::<M>();
+        self.each_group::<A, B, M>(to, workspace, output, |group, u, m, strips, output| {
             self.filters.transform_group::<S, A, B, M>(self.set, group, w, u);
-            for (run, v) in strips.each() {
-                let (m, order, output) = (&mut *m, strips.order, output.reborrow());
+            for (&run, v) in strips {
+                let (m, output) = (&mut *m, output.reborrow());
                 self.set.run(ProductsJob::<A, B, M> { to, group, finish, order, run, v, u, m, output });
             }
         });
@@ -140,49 +175,37 @@ impl<S: Vectors> ManyChannels<'_, S> {
         dw: &mut [f32],
     ) {
         dw.fill(0.0);
-        let totals = (DividedMatrix::by_rows(&mut [], 1, 1), DividedMatrix::by_rows(&mut [], 1, 1));
-        let dw = self.filters.by_columns(dw, PAD);
-        self.each_group::<A, B, M>(&dy.desc, workspace, dw, totals, |group, u, d, strips, output| {
+        let (dw, order) = (without_totals(self.filters.by_columns(dw, PAD)), self.order::<M>());
+        self.each_group::<A, B, M>(&dy.desc, workspace, dw, |group, u, d, strips, output| {
             u.fill(0.0);
-            for (run, v) in strips.each() {
+            for (&run, v) in strips {
                 let (d, du) = (&mut *d, &mut *u);
-                self.set.run(GradientJob::<A, B, M> { dy, group, order: strips.order, run, v, d, du });
+                self.set.run(GradientJob::<A, B, M> { dy, group, order, run, v, d, du });
             }
             self.filters.add_group::<S, A, B, M>(self.set, group, u, &mut output.y);
         });
     }
 
-    /// Transforms the inputs of as many strips as fit into `workspace`. Then it calls `f(group of PAD channels,
-    /// filters, outputs, strips, the thread's part of `y` and the totals)` for all groups of channels in `to`, which
-    /// also defines the tiles. It repeats this until all strips are done.
+    /// Returns the layout of a strip's transformed inputs.
+    fn order<const M: usize>(&self) -> Order {
+        Order::by_place::<S>(padded(self.from.desc.shape.c), self.strip, M)
+    }
+
+    /// Calls [`Workspace::each_group`] for all groups of channels in `to`, which also defines the tiles.
     fn each_group<const A: usize, const B: usize, const M: usize>(
         &self,
         to: &TensorDesc,
         workspace: &mut [f32],
-        mut y: DividedMatrix<'_, f32>,
-        (mut moments, mut sums): (DividedMatrix<'_, Moments>, DividedMatrix<'_, f64>),
-        f: impl Fn(usize, &mut [f32], &mut [f32], Strips<'_>, &mut Output<'_>) + Sync,
+        output: DividedOutput<'_>,
+        f: impl Fn(usize, &mut [f32], &mut [f32], &mut dyn Iterator<Item = (&Run, &[f32])>, &mut Output<'_>) + Sync,
     ) {
-        let (channels, tiles) = (padded(self.from.desc.shape.c), to.n * tiles(to, M));
-        let room = Workspace::new::<S>(A * B, channels, (self.strip, tiles), M);
-        let order = Order::by_place::<S>(channels, self.strip, M);
-        let (inputs, own) = workspace[..room.len(self.threads)].split_at_mut(room.strips * room.strip);
+        let (channels, tiles, order) = (padded(self.from.desc.shape.c), to.n * tiles(to, M), self.order::<M>());
+        let room = Workspace::new::<S>(self.threads, [A * B; 3], channels, (self.strip, tiles, TILES), M);
         let runs: Vec<Run> = Run::each(tiles, self.strip).collect();
-        for runs in runs.chunks(room.strips) {
-            self.threads.divide(runs.len(), Items::new(inputs, room.strip), |strips, inputs| {
-                for (run, v) in runs[strips].iter().zip(inputs.chunks_exact_mut(room.strip)) {
-                    self.set.run(InputsJob::<A, B, M> { from: self.from, run: *run, of: to, order, v });
-                }
-            });
-            let parts = (y.reborrow(), moments.reborrow(), sums.reborrow());
-            let parts = (PerThread::new(own, room.filters + room.outputs), parts);
-            self.threads.divide(padded(to.shape.c) / PAD, parts, |groups, (own, (y, moments, sums))| {
-                let mut output = Output { y, moments, sums };
-                let (u, m) = own.split_at_mut(room.filters);
-                groups
-                    .for_each(|group| f(group, u, m, Strips { runs, order, len: room.strip, v: inputs }, &mut output));
-            });
-        }
+        let transform = |run: &Run, v: &mut [f32]| {
+            self.set.run(InputsJob::<A, B, M> { from: self.from, run: *run, of: to, order, v });
+        };
+        room.each_group(&runs, padded(to.shape.c) / PAD, workspace, output, transform, f);
     }
 }
 

@@ -24,13 +24,10 @@ use std::rc::Rc;
 use filters::Filters;
 use many_channels::ManyChannels;
 use net::Conv;
-use outputs::BiasRelu;
-use outputs::{Convolution, Finish, NormGradient};
+use outputs::{BiasRelu, Convolution, Finish, NormGradient};
 use passes::{Correlation, strip_len};
-use strip::padded;
-use strip::{Order, tiles};
-use transform::InputNorm;
-use transform::PassInput;
+use strip::{Order, padded, tiles};
+use transform::{InputNorm, PassInput};
 
 use super::buf::{AlignedBuf, Scratch};
 use super::device::Cpu;
@@ -109,7 +106,8 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         // Without padding, the input has more tiles than the output, and the input gradient is computed for the input's
         // tiles.
         let all = tiles(&y, M).max(tiles(&x, M));
-        let strip = strip_len(A, S::ROWS, ci, co, all * x.n.div_ceil(threads.0));
+        let strip =
+            strip_len(if A == 4 { [32, 256] } else { [12, 128] }, S::ROWS, ci, co, all * x.n.div_ceil(threads.0));
         let many_channels = [many_channels::MOST_CHANNELS, many_channels::max_gradient_channels(threads)].map(|most| {
             many_channels::suits(ci, co, most, threads).then(|| many_channels::strip_len(S::ROWS, all * x.n, threads))
         });

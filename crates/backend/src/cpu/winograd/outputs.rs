@@ -15,9 +15,7 @@ use super::super::moments::Moments;
 use super::super::threads::Threads;
 use super::super::vector::{Grid, MOST_LANES, Vectors, load, store};
 use super::strip::{Order, Run, Strip, padded};
-use super::transform::output_line;
-use super::transform::transpose;
-use super::transform::{InputNorm, InputNormBlock, PassInput};
+use super::transform::{InputNorm, InputNormBlock, PassInput, output_line, transpose};
 use crate::{Arena, Pass, PlanRequest, TensorDesc};
 
 /// A pass from x to y, or from dy to dx.
@@ -347,8 +345,7 @@ pub struct BiasRelu {
 impl BiasRelu {
     pub fn new(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv, y: TensorDesc) -> Self {
         let bias = vec![0.0; if op.bias { padded(op.out_channels) } else { 0 }];
-        let reader = r.behind.filter(|_| cpu.fuses).map(|fusion| &fusion.relu);
-        Self { threads: cpu.threads, y, relu: Relu::new(op.relu, r.name, reader), bias }
+        Self { threads: cpu.threads, y, relu: Relu::new(cpu, r, op.relu), bias }
     }
 
     /// Returns the memory formats of weight and bias. `taps` is the number of weights per filter and input channel.
@@ -379,7 +376,6 @@ impl BiasRelu {
         self.relu.mask(self.threads, self.y.elems(), dy, y);
     }
 
-    /// Computes the bias gradient.
     pub fn gradient(&self, pass: &Pass<'_, Cpu>, dy: &[f32], gradients: &mut Arena<Cpu>) {
         if !self.bias.is_empty() {
             let db = &mut gradients.get_mut(pass.slots[1])[..self.y.shape.c];

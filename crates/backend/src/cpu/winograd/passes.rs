@@ -12,12 +12,11 @@ use super::transform::PassInput;
 
 /// Returns the number of tiles per strip. It is large enough that reading the filters costs no more than reading the
 /// tiles, and small enough that the tiles stay in the caches. Strips have nearly equal lengths, and the result is a
-/// multiple of the `rows` that the product kernel computes at a time.
-pub fn strip_len(a: usize, rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
-    let [least, most] = if a == 4 { [32, 256] } else { [12, 128] };
-    let wanted = (ci * co / (ci + co)).clamp(least, most);
+/// multiple of the `rows` that the product kernel computes at a time. `limits` are the least and the greatest number.
+pub fn strip_len(limits: [usize; 2], rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
+    let wanted = (ci * co / (ci + co)).clamp(limits[0], limits[1]);
     let strips = tiles.div_ceil(wanted).max(1);
-    tiles.div_ceil(strips).next_multiple_of(rows)
+    tiles.div_ceil(strips).max(1).next_multiple_of(rows)
 }
 
 impl Convolution<'_> {

@@ -152,7 +152,6 @@ impl PixelPrefetcher {
 pub const PAD: usize = 16;
 const _: () = assert!(PAD.is_multiple_of(UNROLLED));
 
-/// Returns the padded number of channels.
 pub fn padded(channels: usize) -> usize {
     channels.next_multiple_of(PAD)
 }

@@ -88,7 +88,6 @@ pub struct Tiles {
     run: Run,
     /// For each kind, and for each cell, the row of the kind's first tile in the cell's matrix.
     first: [[usize; CELLS]; 4],
-    /// Number of tiles in each cell.
     pub count: [usize; CELLS],
 }
 

@@ -2,54 +2,39 @@
 //! caches. As in [`many_channels`](super::super::many_channels), the transformed inputs of many tiles are kept, and
 //! each thread computes a few output channels for all of these tiles at a time.
 
-use super::super::super::divide::{DividedMatrix, Items, Matrix, PerThread};
+use super::super::super::divide::{DividedMatrix, Matrix};
 use super::super::super::threads::Threads;
 use super::super::super::vector::{Job, Vectors};
 use super::super::filters::Filters;
-use super::super::many_channels::blocks;
+use super::super::many_channels::{Workspace, blocks, without_totals};
 use super::super::outputs::Finish;
-use super::super::strip::{Order, Run, tiles};
-use super::super::strip::{PAD, padded};
+use super::super::strip::{Order, PAD, Run, padded, tiles};
 use super::super::transform::PassInput;
 use super::grid::{CELLS, FILTERS, LINE, LINES, TILE_COLUMNS, Tiles};
 use super::passes::{self, Direction};
-use super::transform::PassOutput;
-use super::transform::gradients;
+use super::transform::{PassOutput, gradients};
 use crate::TensorDesc;
 
 /// Number of tiles that are transformed at a time, rounded up to strips.
 pub const TILES: usize = 128;
 
-/// Floats per thread: `filters` for the filters of [`PAD`] output channels, and `outputs` for a strip's products for
-/// these channels.
-#[derive(Clone, Copy)]
-struct ThreadWorkspace {
-    filters: usize,
-    outputs: usize,
-}
-
-impl ThreadWorkspace {
-    fn new<S: Vectors>(channels: usize, computed: usize, strip: usize) -> Self {
-        Self {
-            filters: FILTERS * channels * PAD,
-            outputs: computed * Order::by_place::<S>(PAD, strip, TILE_COLUMNS).place,
-        }
-    }
-
-    fn len(self) -> usize {
-        self.filters + self.outputs
-    }
-}
-
-/// Returns the workspace for all passes in floats. `ci` and `co` are the padded numbers of channels, `strip` and
+/// Returns the sizes of a pass's workspace. `channels` is the padded number of channels that are read, `strip` and
 /// `tiles` are the numbers of tiles in a strip and in the batch.
-pub fn workspace<S: Vectors>([ci, co]: [usize; 2], (strip, tiles): (usize, usize), threads: Threads) -> usize {
-    let room = |channels: usize, [read, computed]: [usize; 2]| {
-        let inputs = read * Order::by_place::<S>(channels, strip, TILE_COLUMNS).place;
-        tiles.min(TILES).div_ceil(strip) * inputs
-            + threads.0 * ThreadWorkspace::new::<S>(channels, computed, strip).len()
-    };
-    room(ci, Direction::Forward.grid_sizes()).max(room(co, Direction::Backward.grid_sizes()))
+fn room<S: Vectors>(
+    direction: Direction,
+    channels: usize,
+    (strip, tiles): (usize, usize),
+    threads: Threads,
+) -> Workspace {
+    let [read, computed] = direction.grid_sizes();
+    Workspace::new::<S>(threads, [read, FILTERS, computed], channels, (strip, tiles, TILES), TILE_COLUMNS)
+}
+
+/// Returns the workspace for all passes in floats. `ci` and `co` are the padded numbers of channels, and `of` are the
+/// numbers of tiles in a strip and in the batch.
+pub fn workspace<S: Vectors>([ci, co]: [usize; 2], of: (usize, usize), threads: Threads) -> usize {
+    let backward = room::<S>(Direction::Backward, co, of, threads).floats();
+    room::<S>(Direction::Forward, ci, of, threads).floats().max(backward)
 }
 
 /// A pass in which threads divide the output channels. `from` is its input: x, or dy for the input gradient.
@@ -96,39 +81,27 @@ impl<S: Vectors> ManyChannels<'_, S> {
         });
     }
 
-    /// Transforms the inputs of as many strips as fit into `workspace`. `outputs` defines the tiles. Then it calls
-    /// `f(group of channels, filters, products, strips, the thread's part of `parts`)` for all groups of channels in
-    /// `to`. It repeats this until all strips are done.
+    /// Calls [`Workspace::each_group`] for all groups of channels in `to`. `outputs` defines the tiles, and `f` gets the
+    /// thread's part of `parts` last.
     fn each_group(
         &self,
         outputs: &TensorDesc,
         to: &TensorDesc,
         workspace: &mut [f32],
-        mut parts: DividedMatrix<'_, f32>,
+        parts: DividedMatrix<'_, f32>,
         f: impl Fn(usize, &mut [f32], &mut [f32], &mut dyn Iterator<Item = Strip<'_>>, &mut Matrix<'_, f32>) + Sync,
     ) {
         let (channels, all) = (padded(self.from.desc.shape.c), to.n * tiles(outputs, TILE_COLUMNS));
-        let [read, computed] = self.direction.grid_sizes();
+        let room = room::<S>(self.direction, channels, (self.strip, all), self.threads);
         let order = Order::by_place::<S>(channels, self.strip, TILE_COLUMNS);
-        let (len, strips) = (read * order.place, all.min(TILES).div_ceil(self.strip));
-        let (inputs, own) = workspace.split_at_mut(strips * len);
-        let each = ThreadWorkspace::new::<S>(channels, computed, self.strip);
         let runs: Vec<Tiles> = Run::each(all, self.strip).map(|run| Tiles::new(outputs, run)).collect();
-        for runs in runs.chunks(strips) {
-            self.threads.divide(runs.len(), Items::new(inputs, len), |strips, inputs| {
-                for (tiles, v) in runs[strips].iter().zip(inputs.chunks_exact_mut(len)) {
-                    self.set.run(InputsJob { direction: self.direction, from: self.from, tiles, order, v });
-                }
-            });
-            let parts = (PerThread::new(own, each.len()), parts.reborrow());
-            self.threads.divide(padded(to.shape.c) / PAD, parts, |groups, (own, mut part)| {
-                let (u, m) = own.split_at_mut(each.filters);
-                for group in groups {
-                    let strips = runs.iter().zip(inputs.chunks_exact(len));
-                    f(group, u, m, &mut strips.map(|(tiles, v)| Strip { tiles, order, v }), &mut part);
-                }
-            });
-        }
+        let transform = |tiles: &Tiles, v: &mut [f32]| {
+            self.set.run(InputsJob { direction: self.direction, from: self.from, tiles, order, v });
+        };
+        let (groups, output) = (padded(to.shape.c) / PAD, without_totals(parts));
+        room.each_group(&runs, groups, workspace, output, transform, |group, u, m, strips, output| {
+            f(group, u, m, &mut strips.map(|(tiles, v)| Strip { tiles, order, v }), &mut output.y);
+        });
     }
 }
 

@@ -16,8 +16,7 @@ use std::rc::Rc;
 use grid::{FILTERS, LINE, LINES, TILE_COLUMNS};
 use many_channels::ManyChannels;
 use net::{Conv, Shape};
-use passes::Direction;
-use passes::{Convolution, strip_len};
+use passes::{Convolution, Direction};
 
 use super::super::buf::{AlignedBuf, Scratch};
 use super::super::device::Cpu;
@@ -26,11 +25,9 @@ use super::super::threads::Threads;
 use super::super::vector::Vectors;
 use super::filters::Filters;
 use super::many_channels as many;
-use super::outputs::BiasRelu;
-use super::outputs::Finish;
-use super::passes::Correlation;
-use super::strip::padded;
-use super::strip::tiles;
+use super::outputs::{BiasRelu, Finish};
+use super::passes::{Correlation, strip_len};
+use super::strip::{padded, tiles};
 use super::transform::PassInput;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
@@ -62,7 +59,7 @@ impl<S: Vectors> Plan<S> {
         let strip = if many_channels {
             many::strip_len(S::ROWS, all.min(many_channels::TILES), threads)
         } else {
-            strip_len(S::ROWS, ci, co, tiles(&y, TILE_COLUMNS) * x.n.div_ceil(threads.0))
+            strip_len([32, 64], S::ROWS, ci, co, tiles(&y, TILE_COLUMNS) * x.n.div_ceil(threads.0))
         };
         let bias_relu = BiasRelu::new(cpu, r, op, y);
         let scratch = cpu.scratch.clone();

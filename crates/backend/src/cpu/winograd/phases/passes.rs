@@ -5,24 +5,12 @@ use super::super::super::divide::{Items, Matrix, PerThread};
 use super::super::super::threads::Threads;
 use super::super::super::vector::{Job, Vectors};
 use super::super::outputs::Finish;
-use super::super::strip::PixelPrefetcher;
-use super::super::strip::{self, padded};
-use super::super::strip::{Order, Run, tiles};
+use super::super::strip::{self, Order, PixelPrefetcher, Run, padded, tiles};
 use super::super::transform::PassInput;
-use super::Correlation;
 use super::grid::{CELLS, PLACES, TILE_COLUMNS, Tiles, phases};
-use super::transform;
 use super::transform::{PassOutput, gradients};
+use super::{Correlation, transform};
 use crate::TensorDesc;
-
-/// Returns the number of tiles per strip. It is large enough that reading the filters costs no more than reading the
-/// tiles, and small enough that the tiles stay in the caches. Strips have nearly equal lengths, and the result is a
-/// multiple of the `rows` that the product kernel computes at a time.
-pub fn strip_len(rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
-    let wanted = (ci * co / (ci + co)).clamp(32, 64);
-    let strips = tiles.div_ceil(wanted).max(1);
-    tiles.div_ceil(strips).max(1).next_multiple_of(rows)
-}
 
 /// Returns how many floats a thread needs for a strip, in any pass.
 pub fn workspace<S: Vectors>([ci, co]: [usize; 2], strip: usize) -> usize {

@@ -9,9 +9,10 @@ use super::super::super::vector::{Vectors, load};
 use super::super::outputs::{BiasEpilogue, Finish, write_tile};
 use super::super::strip::Order;
 use super::PassInput;
-use super::grid::{CELL_COLUMNS, CELL_ROWS, CELLS, PLACE_COLUMNS, PLACES, TILE_COLUMNS, TILE_ROWS, Tiles};
-use super::grid::{COLUMNS, FINITE, ROWS};
-use super::grid::{Grid, GridMut, TileOffsets, by_size, has_place};
+use super::grid::{
+    CELL_COLUMNS, CELL_ROWS, CELLS, COLUMNS, FINITE, Grid, GridMut, PLACE_COLUMNS, PLACES, ROWS, TILE_COLUMNS,
+    TILE_ROWS, TileOffsets, Tiles, by_size, has_place,
+};
 use crate::TensorDesc;
 
 /// Pixels of a plane that begin at row and column `at`. Pixels outside the plane are zero.

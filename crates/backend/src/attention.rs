@@ -1,13 +1,18 @@
-//! The bias of relative positions in attention, computed on the host in plain loops. A table has a row for each
-//! difference of positions and a column for each head.
+//! The parameters of attention, in plain loops on the host: the bias of relative positions and the factors of cosines.
+//! The table of a bias has a row for each difference of positions and a column for each head.
 
-use net::{Attention, PositionBias, Windows};
+use net::{Attention, MOST_SCALE, PositionBias, Windows};
 
 /// Factor on the sigmoid of a continuous bias (torchvision).
 const FACTOR: f64 = 16.0;
 
-/// Returns the table. `params` are the layer's parameters in PyTorch's order. `None` if the layer has no bias.
-pub fn table(op: &Attention, windows: &Windows, params: &[&[f32]]) -> Option<Vec<f32>> {
+/// Returns the factor of each head for an operation with cosines. `params` are the layer's parameters in PyTorch's order.
+pub fn cosine_factors(op: &Attention, params: &[&[f32]]) -> impl Iterator<Item = f64> {
+    params[op.leading_parameters() - 1].iter().map(|scale| f64::from(*scale).min(MOST_SCALE.ln()).exp())
+}
+
+/// Returns the table of the bias, or `None` if the layer has no bias. `params` are as in [`cosine_factors`].
+pub fn bias_table(op: &Attention, windows: &Windows, params: &[&[f32]]) -> Option<Vec<f32>> {
     match op.position_bias? {
         PositionBias::Table => Some(params[0].to_vec()),
         PositionBias::Continuous(hidden) => {
@@ -21,9 +26,26 @@ pub fn table(op: &Attention, windows: &Windows, params: &[&[f32]]) -> Option<Vec
     }
 }
 
-/// Returns the gradients of the parameters that the table was computed from, in PyTorch's order, from the table's
-/// gradient.
-pub fn gradients(op: &Attention, windows: &Windows, params: &[&[f32]], dtable: &[f64]) -> Vec<Vec<f64>> {
+/// Returns the gradients of all parameters in PyTorch's order, from the gradients of the table and of the logarithm of
+/// each head's factor.
+pub fn gradients(
+    op: &Attention,
+    windows: &Windows,
+    params: &[&[f32]],
+    dtable: &[f64],
+    mut dscales: Vec<f64>,
+) -> Vec<Vec<f64>> {
+    let mut gradients = bias_gradients(op, windows, params, dtable);
+    if op.cosine {
+        let at = op.leading_parameters() - 1;
+        let clamped = |scale: &f32| f64::from(*scale) > MOST_SCALE.ln();
+        dscales.iter_mut().zip(params[at]).filter(|(_, scale)| clamped(scale)).for_each(|(d, _)| *d = 0.0);
+        gradients.insert(at, dscales);
+    }
+    gradients
+}
+
+fn bias_gradients(op: &Attention, windows: &Windows, params: &[&[f32]], dtable: &[f64]) -> Vec<Vec<f64>> {
     let hidden = match op.position_bias {
         None => return Vec::new(),
         Some(PositionBias::Table) => return vec![dtable.to_vec()],

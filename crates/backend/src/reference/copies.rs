@@ -1,0 +1,33 @@
+//! Operations that only copy values from the input to the output.
+
+use super::device::{HostBuf, Reference};
+use crate::unary::Unary;
+use crate::{Error, Keeps, PlanRequest, Planned, TensorDesc};
+
+/// Plans an operation from the indices of the values that it copies: in a sample of the input, and in a sample of the
+/// output. All other values of the output, and of the input's gradient, are zero.
+pub(super) fn plan(
+    r: &PlanRequest<'_, Reference>,
+    indices: impl Iterator<Item = [usize; 2]>,
+) -> Result<Box<dyn Planned<Reference>>, Error> {
+    let (n, x, y) = (r.x[0].n, r.x[0].shape.elems(), TensorDesc::plain(r.x[0].n, r.output()?));
+    let forward: Vec<[usize; 2]> = indices.collect();
+    let backward: Vec<[usize; 2]> = forward.iter().map(|[x, y]| [*y, *x]).collect();
+    let y_elems = y.shape.elems();
+    Unary::<Reference>::plan(
+        y,
+        Keeps::ALL,
+        move |from, to| copy(n, &forward, (from, x), (to, y_elems)),
+        move |_, dy, dx| copy(n, &backward, (dy, y_elems), (dx, x)),
+    )
+}
+
+/// Copies values in each of `n` samples. Both tensors come with their number of elements per sample.
+fn copy(n: usize, indices: &[[usize; 2]], (from, read): (&HostBuf, usize), (to, written): (&mut HostBuf, usize)) {
+    to.0[..n * written].fill(0.0);
+    for sample in 0..n {
+        for [i, k] in indices {
+            to.0[sample * written + k] = from.0[sample * read + i];
+        }
+    }
+}
