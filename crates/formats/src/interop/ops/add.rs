@@ -16,8 +16,7 @@ impl OpMapping for Add {
             ("Mean", ANY, |build, node| {
                 let sum = sum(build, node)?;
                 let share = Activation::Scale(1.0 / node.inputs.len() as f32);
-                let id = build.layer((None, node.label()), share, &[sum.id], Vec::new())?;
-                Ok(Value::Tensor(View { id, ..sum }))
+                build.layer_on((None, node.label()), share, sum, Vec::new()).map(Value::Tensor)
             }),
             ("Sum", ANY, |build, node| match node.inputs.len() {
                 2 => binary(build, node, Binary::Add),

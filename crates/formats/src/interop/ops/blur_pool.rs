@@ -87,6 +87,5 @@ pub(super) fn blur<'a>(
             "its input is padded with mirrored cells (mode=reflect), which is supported only for blur pooling. Pad with zeros".into(),
         );
     }
-    let id = build.layer((None, node.label()), blur, &[x.id], Vec::new())?;
-    Ok(Value::Tensor(View { id, ..x }))
+    build.layer_on((None, node.label()), blur, x, Vec::new()).map(Value::Tensor)
 }

@@ -33,9 +33,8 @@ impl OpMapping for Flatten {
 fn flatten<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
     let x = build.view(node, 0)?;
-    let rank = x.layout.rank();
     match node.int("axis", 1) {
-        axis if axis == 1 || axis + rank == 1 => flat(build, node, x),
+        axis if axis == 1 || axis + x.layout.rank() as i64 == 1 => flat(build, node, x),
         axis => Err(format!("axis {axis} is not supported. Use axis 1, which flattens whole images")),
     }
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
 use crate::interop::export::keras::layers::{inner, zeros};
-use crate::interop::onnx::build::{Build, Layout, Value, View};
+use crate::interop::onnx::build::{Build, Layout, Value};
 use crate::interop::onnx::graph::Node;
 
 impl OpMapping for Shortcut {
@@ -76,6 +76,5 @@ pub(crate) fn shortcut<'a>(
              before"
         ));
     }
-    let id = build.layer((None, node.label()), shortcut, &[x.id], Vec::new())?;
-    Ok(Value::Tensor(View { id, ..x }))
+    build.layer_on((None, node.label()), shortcut, x, Vec::new()).map(Value::Tensor)
 }
