@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::Attribute::Int;
 use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use crate::interop::onnx::axes::from_front;
 use crate::interop::onnx::build::{Build, Layout, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
 
@@ -34,7 +35,7 @@ fn flatten<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     node.only(&["axis"])?;
     let x = build.view(node, 0)?;
     match node.int("axis", 1) {
-        axis if axis == 1 || axis + x.layout.rank() as i64 == 1 => flat(build, node, x),
+        axis if from_front(axis, x.layout.rank()) == 1 => flat(build, node, x),
         axis => Err(format!("axis {axis} is not supported. Use axis 1, which flattens whole images")),
     }
 }
