@@ -239,11 +239,6 @@ mod tests {
         let Error::Op { layer, kind: "flatten", format: "Keras", why } = &error else { panic!("{error}") };
         assert!(layer == "flat" && why.contains("--to onnx"), "{error}");
     }
-}
-
-#[cfg(test)]
-mod archive_tests {
-    use super::snake_case;
 
     #[test]
     fn classes_are_named_as_keras_names_them() {

@@ -291,11 +291,6 @@ mod tests {
         print(&tree[0].1, "self.a = ", 0, "", &mut text);
         assert_eq!(text, "self.a = nn.ModuleDict({\n    \"b\": B,\n    \"c\": C,\n})\n");
     }
-}
-
-#[cfg(test)]
-mod names_tests {
-    use super::*;
 
     #[test]
     fn names_with_dots_are_paths() {
