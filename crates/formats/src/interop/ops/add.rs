@@ -3,7 +3,7 @@
 use net::{Activation, Add};
 use serde_json::json;
 
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
 use crate::interop::onnx::build::{ANY, Build, Operator, Value, View};
 use crate::interop::onnx::function::Binary;
 use crate::interop::onnx::graph::Node;
@@ -37,8 +37,8 @@ impl OpMapping for Add {
         Ok(layers.add(&layer.node.name, "Add", json!({}), x))
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::Attribute::Int;
 use super::class_token::class_token;
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
 use crate::interop::onnx::axes::Axes;
 use crate::interop::onnx::build::{ANY, Build, Layout, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
@@ -29,8 +29,8 @@ impl OpMapping for Concat {
         Ok(layers.add(&layer.node.name, "Concatenate", json!({"axis": axis}), x))
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }
 

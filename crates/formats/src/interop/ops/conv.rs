@@ -5,8 +5,7 @@ use serde_json::json;
 
 use super::Attribute::{Int, Ints};
 use super::{
-    Code, Layer, LayerWriter, Layers, OpMapping, Padded, Sign, Values, blur_pool, over_channels, pair, parameter,
-    with_relu,
+    Code, Layer, LayerWriter, Layers, OpMapping, Padded, Values, blur_pool, over_channels, pair, parameter, with_relu,
 };
 use crate::interop::export::keras::layers::{activation, zeros};
 use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Padding, Value, View};
@@ -128,8 +127,8 @@ impl OpMapping for Conv {
         false
     }
 
-    fn sign(&self) -> Sign {
-        Sign::non_negative_if(self.relu)
+    fn is_non_negative(&self, _: &[bool]) -> bool {
+        self.relu
     }
 }
 

@@ -3,7 +3,7 @@
 use net::Dropout;
 use serde_json::json;
 
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
 use crate::interop::onnx::build::{Build, Operator, Value};
 use crate::interop::onnx::graph::Node;
 
@@ -25,8 +25,8 @@ impl OpMapping for Dropout {
         Ok(layers.add(&layer.node.name, "Dropout", json!({"rate": self.0}), x))
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }
 

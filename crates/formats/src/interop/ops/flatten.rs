@@ -4,7 +4,7 @@ use net::Flatten;
 use serde_json::json;
 
 use super::Attribute::Int;
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
 use crate::interop::onnx::axes::from_front;
 use crate::interop::onnx::build::{Build, Layout, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
@@ -26,8 +26,8 @@ impl OpMapping for Flatten {
         Ok(layers.add(&layer.node.name, "Flatten", json!({}), x))
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }
 

@@ -5,7 +5,7 @@ use net::Norm;
 use serde_json::json;
 
 use super::Attribute::Float;
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign, with_relu};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping, with_relu};
 use crate::interop::export::keras::layers::{exact, inner};
 use crate::interop::onnx::build::{Build, Layout, Operator, Value};
 use crate::interop::onnx::graph::Node;
@@ -50,8 +50,8 @@ impl OpMapping for Norm {
         Ok(made)
     }
 
-    fn sign(&self) -> Sign {
-        Sign::non_negative_if(self.relu)
+    fn is_non_negative(&self, _: &[bool]) -> bool {
+        self.relu
     }
 }
 

@@ -4,7 +4,7 @@ use net::{Flatten, OpSpec, Pool, PoolKind};
 use serde_json::json;
 
 use super::Attribute::{Int, Ints};
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Padded, Sign, Windows, pair, windows};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping, Padded, Windows, pair, windows};
 use crate::interop::export::keras::layers::zeros;
 use crate::interop::onnx::axes::from_front;
 use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Padding, Value, View};
@@ -110,8 +110,8 @@ impl OpMapping for Pool {
         false
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }
 

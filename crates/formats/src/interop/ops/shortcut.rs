@@ -3,7 +3,7 @@
 use net::Shortcut;
 use serde_json::json;
 
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
 use crate::interop::export::keras::layers::{inner, zeros};
 use crate::interop::onnx::build::{Build, Layout, Value};
 use crate::interop::onnx::graph::Node;
@@ -44,8 +44,8 @@ impl OpMapping for Shortcut {
         false
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }
 
