@@ -192,7 +192,6 @@ fn copy_numbers<T: hdf5::H5Type + Copy>(
 // root (`save_weights("x.h5")`) or in the group `model_weights` (`save("x.h5")`). Keras 3 (`.weights.h5`) has groups
 // `vars` with numbered arrays.
 
-/// Maximum length of a name in bytes.
 const MAX_NAME_BYTES: usize = 1024;
 
 /// Maximum nesting of groups in a Keras 3 file.

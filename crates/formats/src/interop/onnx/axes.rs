@@ -234,7 +234,6 @@ impl Axes {
         self
     }
 
-    /// Returns the sizes of all axes.
     pub fn sizes(&self) -> Vec<Size> {
         let size = |axis: &Axis| match axis.iter().find(|stride| stride.of == Dimension::Images) {
             Some(images) => Size::Images((size(axis) / images.size.max(1)) as i64),

@@ -6,11 +6,9 @@
 //! the few classes that describe PyTorch's tensors. Any other class or operation is an error that names it. No function
 //! is ever called.
 //!
-//! - `pickle`: the interpreter and the classes that it knows. `values`: the data that it builds. `opcode`: the
-//!   operations that it knows.
+//! - `pickle`: the interpreter and the classes that it knows. `values`: the data that it builds.
 //! - `state_dict`: finds the tensors by name and reads their values.
 
-mod opcode;
 mod pickle;
 mod state_dict;
 mod values;
