@@ -18,7 +18,6 @@ use super::value::{
 };
 use super::{ops, scale, set_wait_policy};
 
-/// Arguments of `trireme bench`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -68,7 +67,6 @@ pub struct Compute {
     pub threads: Option<usize>,
 }
 
-/// Arguments of `trireme bench step`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -110,7 +108,6 @@ pub struct Step {
     pub seconds: f64,
 }
 
-/// Arguments of `trireme bench loader`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -151,7 +148,6 @@ pub struct Loader {
     pub shuffle: loaders::Shuffle,
 }
 
-/// Arguments of `trireme bench loader+step`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -190,7 +186,6 @@ pub struct LoaderStep {
     pub seconds: f64,
 }
 
-/// Arguments of `trireme bench allreduce`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,

@@ -17,7 +17,6 @@ use super::output::{Failure, print};
 use super::reshape;
 use super::value::{Cost, Patience, bytes, fraction, natural, patience, percent, pixels, positive, thread_count};
 
-/// Arguments of `trireme data`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -36,7 +35,6 @@ pub struct Args {
     pub stall_abort: Patience,
 }
 
-/// The subcommands of `trireme data`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum What {
     /// Make a data set of TFRecord shards from files in another format
@@ -89,7 +87,6 @@ pub struct Folder {
     pub json: bool,
 }
 
-/// Arguments of `trireme data index`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Index {
     #[command(flatten)]
@@ -103,7 +100,6 @@ pub struct Index {
     pub on_bad: String,
 }
 
-/// Arguments of `trireme data verify`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Verify {
     #[command(flatten)]
@@ -117,7 +113,6 @@ pub struct Verify {
     pub jobs: Option<usize>,
 }
 
-/// Arguments of `trireme data stats`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Stats {
     #[command(flatten)]
@@ -133,7 +128,6 @@ pub struct Stats {
     pub jobs: Option<usize>,
 }
 
-/// Arguments of `trireme data show`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -174,7 +168,6 @@ pub struct Show {
     pub bands: Option<Bands>,
 }
 
-/// Arguments of `trireme data extract`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -272,7 +265,6 @@ fn show(json: bool, object: Value, text: impl Display) -> Result<(), Failure> {
     if json { print(object) } else { print(fitted(text.to_string().trim_end(), &stdout())) }
 }
 
-/// Arguments of `trireme data convert`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,

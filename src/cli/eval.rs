@@ -14,7 +14,6 @@ use super::output::{Failure, print};
 use super::set_wait_policy;
 use super::value::{DeviceName, Stall, Views, positive, thread_count};
 
-/// Arguments of `trireme eval`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,

@@ -12,7 +12,6 @@ use super::output::{Failure, print};
 use super::set_wait_policy;
 use super::value::{gflop, measurement_seconds, positive, thread_count};
 
-/// Arguments of `trireme bench ops`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,

@@ -18,7 +18,6 @@ use super::output::{Failure, print};
 use super::set_wait_policy;
 use super::value::{Cost, DeviceName, Stall, Views, positive, probability, thread_count};
 
-/// Arguments of `trireme predict`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,

@@ -34,7 +34,6 @@ pub struct Amount {
     pub per_class: Option<usize>,
 }
 
-/// Arguments of `trireme data reshard`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -55,7 +54,6 @@ pub struct Reshard {
     pub how: WriteOptions,
 }
 
-/// Arguments of `trireme data merge`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -74,7 +72,6 @@ pub struct Merge {
     pub how: WriteOptions,
 }
 
-/// Arguments of `trireme data split`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -100,7 +97,6 @@ pub struct Split {
     pub how: WriteOptions,
 }
 
-/// Arguments of `trireme data sample`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -120,7 +116,6 @@ pub struct Sample {
     pub how: WriteOptions,
 }
 
-/// Arguments of `trireme data export`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,

@@ -14,7 +14,6 @@ use report::{history, page};
 use super::output::{Failure, print};
 use super::value::positive;
 
-/// Arguments of `trireme runs`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -150,7 +149,6 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// Arguments of `trireme diff`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -262,7 +260,6 @@ fn diff_object(
 /// Seconds between two updates of the page.
 const EVERY: u32 = 10;
 
-/// Arguments of `trireme report`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
