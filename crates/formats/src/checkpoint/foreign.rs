@@ -220,10 +220,9 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
     let mut budget = ValueBudget::for_file(from);
     let mut names = Vec::new();
     for (name, array) in found {
+        let Some(values) = floats(&array, &mut budget, &refuse)? else { continue };
         let shape = array.shape();
-        if let Some(values) =
-            floats(&array, &mut budget, &refuse)?.filter(|values| !values.is_empty() && !shape.is_empty())
-        {
+        if !values.is_empty() && !shape.is_empty() {
             group.put_array(&names.len().to_string(), &shape, &values)?;
             names.push(name);
         }
@@ -419,5 +418,27 @@ pub fn drop_name(to: &Path) {
         // If this fails, the parent removes the file, which only this user may read.
         let _ = fs::read_link(to).and_then(fs::remove_file);
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read_weights;
+    use super::*;
+
+    #[test]
+    fn weights_in_other_files_are_left_out() {
+        let path = |name: &str| std::env::temp_dir().join(format!("trireme-foreign-{name}-{}.h5", std::process::id()));
+        let (from, to) = (path("from"), path("to"));
+        {
+            let file = hdf5::File::create(&from).unwrap();
+            let group = file.create_group("conv1").unwrap().create_group("vars").unwrap();
+            group.new_dataset::<f32>().shape(2).create("0").unwrap().write_raw(&[1f32, 2.0]).unwrap();
+            let other = group.new_dataset::<f32>().virtual_map("other.h5", "x", (1, 2, 3), .., (1, 2, 3), ..);
+            other.shape((1, 2, 3)).create("1").unwrap();
+        }
+        rewrite_weights(&from, &to).unwrap();
+        assert_eq!(read_weights(&to).unwrap().tensors, [("conv1/0".to_string(), vec![2], vec![1.0, 2.0])]);
+        [from, to].iter().for_each(|path| fs::remove_file(path).unwrap());
     }
 }
