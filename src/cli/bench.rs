@@ -18,7 +18,6 @@ use super::value::{
 };
 use super::{ops, scale, set_wait_policy};
 
-/// Arguments of `trireme bench`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -51,7 +50,23 @@ pub enum What {
     Scale(scale::Args),
 }
 
-/// Arguments of `trireme bench step`.
+/// Device, number format and threads of a training step.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Compute {
+    /// Device to compute on
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: DeviceName,
+    /// Number format of the arithmetic
+    #[arg(long, value_name = "NAME", default_value = "f32", value_parser = precision())]
+    pub precision: Precision,
+    /// Allow tf32 for products of f32 (GPU)
+    #[arg(long)]
+    pub tf32: bool,
+    /// Number of compute threads [default: number of cores; 1 with a GPU]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
+    pub threads: Option<usize>,
+}
+
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -73,18 +88,8 @@ pub struct Step {
     /// Images per step
     #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
     pub batch: usize,
-    /// Device to compute on
-    #[arg(long, value_enum, default_value = "auto")]
-    pub device: DeviceName,
-    /// Number format of the arithmetic
-    #[arg(long, value_name = "NAME", default_value = "f32", value_parser = precision())]
-    pub precision: Precision,
-    /// Allow tf32 for products of f32 (GPU)
-    #[arg(long)]
-    pub tf32: bool,
-    /// Number of compute threads [default: number of cores; 1 with a GPU]
-    #[arg(long, value_name = "N", value_parser = thread_count)]
-    pub threads: Option<usize>,
+    #[command(flatten)]
+    pub compute: Compute,
     /// Also print the time of every layer, and its parallel regions
     #[arg(long)]
     pub profile: bool,
@@ -103,7 +108,6 @@ pub struct Step {
     pub seconds: f64,
 }
 
-/// Arguments of `trireme bench loader`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -144,7 +148,6 @@ pub struct Loader {
     pub shuffle: loaders::Shuffle,
 }
 
-/// Arguments of `trireme bench loader+step`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -170,18 +173,8 @@ pub struct LoaderStep {
     /// Images per step
     #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
     pub batch: usize,
-    /// Device to compute on
-    #[arg(long, value_enum, default_value = "auto")]
-    pub device: DeviceName,
-    /// Number format of the arithmetic
-    #[arg(long, value_name = "NAME", default_value = "f32", value_parser = precision())]
-    pub precision: Precision,
-    /// Allow tf32 for products of f32 (GPU)
-    #[arg(long)]
-    pub tf32: bool,
-    /// Number of compute threads [default: number of cores; 1 with a GPU]
-    #[arg(long, value_name = "N", value_parser = thread_count)]
-    pub threads: Option<usize>,
+    #[command(flatten)]
+    pub compute: Compute,
     /// Number of loader threads [default: from the cores without compute threads]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub loader_threads: Option<usize>,
@@ -193,7 +186,6 @@ pub struct LoaderStep {
     pub seconds: f64,
 }
 
-/// Arguments of `trireme bench allreduce`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -235,15 +227,15 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
             let request = loaders::bench::LoaderRequest {
                 dir: l.dir.clone(),
                 split: l.split.clone(),
-                transforms: l.transform.iter().flat_map(|list| transforms(list)).map(String::from).collect(),
+                transforms: l.transform.iter().flat_map(|list| transforms(list)).collect(),
                 batch: l.batch,
                 epochs: l.epochs,
                 shuffle: l.shuffle,
                 options: loaders::Options { threads, io: l.io, ..loaders::Options::default() },
                 stored: l.bytes,
             };
-            let rate = loaders::bench::run(&request, bench::memory_mb).map_err(failure)?;
-            print(serde_json::json!({
+            let rate = loaders::bench::run(&request, bench::memory_mb)?;
+            print(json!({
                 "bench": "loader", "data": l.dir, "split": l.split, "transform": request.transforms, "batch": l.batch,
                 "bytes": l.bytes, "threads": threads, "epochs": l.epochs, "img_per_s": rate.img_per_s,
                 "img_per_s_first": rate.img_per_s_first, "bytes_per_s": rate.bytes_per_s,
@@ -259,17 +251,18 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
 
 fn step(args: &Step, started: Instant) -> Result<(), Failure> {
     if let Some(cores) = args.cores {
-        check_forecast(cores, args.threads.unwrap_or_else(|| base::cores::affinity().len()))?;
+        check_forecast(cores, args.compute.threads.unwrap_or_else(|| base::cores::affinity().len()))?;
     }
     set_wait_policy()?;
+    let compute = args.compute;
     let request = bench::StepRequest {
         model: args.model.clone(),
         size: args.size,
         batch: args.batch,
-        device: args.device.0,
-        precision: args.precision,
-        tf32: args.tf32,
-        threads: args.threads,
+        device: compute.device.0,
+        precision: compute.precision,
+        tf32: compute.tf32,
+        threads: compute.threads,
         profile: args.profile,
         roofline: args.roofline,
         seconds: args.seconds,
@@ -278,7 +271,7 @@ fn step(args: &Step, started: Instant) -> Result<(), Failure> {
     if let Some(table) = &result.profile {
         screen::say(table.trim_end());
     }
-    let mut json = serde_json::json!({
+    let mut json = json!({
         "bench": "step", "model": args.model, "size": result.size, "batch": args.batch, "threads": result.threads,
         "device": result.device, "precision": request.precision,
         "img_per_s": result.img_per_s, "img_per_s_best": result.img_per_s_best, "step_ms": result.step_ms,
@@ -305,36 +298,33 @@ fn step(args: &Step, started: Instant) -> Result<(), Failure> {
     print(json)
 }
 
-/// Converts an error of the loader. For example, a name that does not exist is a usage error.
-fn failure(error: loaders::Error) -> Failure {
-    if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
-}
-
 fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
     set_wait_policy()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
+    let compute = args.compute;
     let request = bench::LoaderStepRequest {
         dir: args.dir.clone(),
         split: args.split.clone(),
-        transforms: args.transform.iter().flat_map(|list| transforms(list)).map(String::from).collect(),
+        transforms: args.transform.iter().flat_map(|list| transforms(list)).collect(),
         model: args.model.clone(),
         batch: args.batch,
-        device: args.device.0,
-        precision: args.precision,
-        tf32: args.tf32,
-        threads: args.threads,
+        device: compute.device.0,
+        precision: compute.precision,
+        tf32: compute.tf32,
+        threads: compute.threads,
         loader_threads: args.loader_threads,
         io: args.io,
         seconds: args.seconds,
     };
     let result = launch::bench_loader_step(&request).map_err(|error| match error {
-        Error::Data(error) => failure(error),
+        // for example, a name that does not exist is a usage error
+        Error::Data(error) => Failure::from(error),
         error => error.into(),
     })?;
-    print(serde_json::json!({
+    print(json!({
         "bench": "loader+step", "data": args.dir, "split": args.split, "transform": request.transforms, "model": args.model,
         "batch": args.batch, "threads": result.threads, "loader_threads": result.loader_threads, "device": result.device,
-        "precision": args.precision, "img_per_s": result.img_per_s, "step_ms": result.step_ms, "steps": result.steps,
+        "precision": compute.precision, "img_per_s": result.img_per_s, "step_ms": result.step_ms, "steps": result.steps,
         "data_wait_ms": result.data_wait_ms, "data_wait_share": result.data_wait_ms / result.step_ms,
         "queue_depth": result.queue_depth, "input": result.input, "advice": result.advice, "backend": result.backend,
         "cpu": bench::processor(),
@@ -353,7 +343,7 @@ fn allreduce(args: &Allreduce) -> Result<(), Failure> {
     };
     launch::bench_allreduce(&request)?.into_iter().try_for_each(|r| {
         let rate = |ms: f64| r.bytes as f64 / ms / 1e6;
-        let mut line = serde_json::json!({
+        let mut line = json!({
             "bench": "allreduce", "codec": args.codec, "bytes": r.bytes, "bucket": r.bucket, "ranks": r.ranks, "ms": r.ms,
             "ms_best": r.ms_best, "gb_per_s": rate(r.ms), "queued_gb_per_s": rate(r.queued_ms),
             "plain_ms": r.plain_ms, "plain_ms_best": r.plain_ms_best, "plain_gb_per_s": rate(r.plain_ms),
@@ -367,7 +357,7 @@ fn allreduce(args: &Allreduce) -> Result<(), Failure> {
 }
 
 /// Converts a roofline to JSON.
-pub(super) fn roofline_json(roofline: &Roofline) -> Value {
+fn roofline_json(roofline: &Roofline) -> Value {
     let machine = roofline.machine;
     let layer = |layer: &Layer| {
         json!({
@@ -385,7 +375,7 @@ pub(super) fn roofline_json(roofline: &Roofline) -> Value {
 
 /// Returns an error unless a forecast for `cores` cores is possible with `threads` measured threads. Called before the
 /// measurement.
-pub(super) fn check_forecast(cores: usize, threads: usize) -> Result<(), Failure> {
+fn check_forecast(cores: usize, threads: usize) -> Result<(), Failure> {
     if threads < 2 {
         return Err(one_thread(cores));
     }
@@ -402,7 +392,7 @@ fn one_thread(cores: usize) -> Failure {
 }
 
 /// Forecasts the time of a step with `batch` images on more cores, prints it, and returns it as JSON.
-pub(super) fn roofline_forecast(
+fn roofline_forecast(
     roofline: &Roofline,
     cores: usize,
     bandwidth: Option<f64>,
@@ -442,7 +432,7 @@ mod tests {
         else {
             panic!("not a loader bench");
         };
-        let all: Vec<&str> = loader.transform.iter().flat_map(|list| transforms(list)).collect();
+        let all: Vec<String> = loader.transform.iter().flat_map(|list| transforms(list)).collect();
         assert_eq!(all, ["contrast(0.2,1.8)", "flip", "flip"]);
         let What::Allreduce(allreduce) = parse("trireme bench allreduce --sizes 512,64K") else {
             panic!("not an allreduce bench");

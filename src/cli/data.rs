@@ -17,7 +17,6 @@ use super::output::{Failure, print};
 use super::reshape;
 use super::value::{Cost, Patience, bytes, fraction, natural, patience, percent, pixels, positive, thread_count};
 
-/// Arguments of `trireme data`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -36,7 +35,6 @@ pub struct Args {
     pub stall_abort: Patience,
 }
 
-/// The subcommands of `trireme data`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum What {
     /// Make a data set of TFRecord shards from files in another format
@@ -89,7 +87,6 @@ pub struct Folder {
     pub json: bool,
 }
 
-/// Arguments of `trireme data index`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Index {
     #[command(flatten)]
@@ -103,7 +100,6 @@ pub struct Index {
     pub on_bad: String,
 }
 
-/// Arguments of `trireme data verify`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Verify {
     #[command(flatten)]
@@ -117,7 +113,6 @@ pub struct Verify {
     pub jobs: Option<usize>,
 }
 
-/// Arguments of `trireme data stats`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Stats {
     #[command(flatten)]
@@ -133,7 +128,6 @@ pub struct Stats {
     pub jobs: Option<usize>,
 }
 
-/// Arguments of `trireme data show`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -174,7 +168,6 @@ pub struct Show {
     pub bands: Option<Bands>,
 }
 
-/// Arguments of `trireme data extract`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -202,14 +195,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Convert(args) => convert(args),
         What::Info(args) => {
-            let info = data_tools::info(&args.dir).map_err(failure)?;
+            let info = data_tools::info(&args.dir)?;
             show(args.json, info.to_json(), info)
         }
         What::Verify(args) => verify(args),
         What::Stats(args) => {
-            let stats = data_tools::stats(&args.folder.dir, &args.split, jobs(args.jobs)).map_err(failure)?;
+            let stats = data_tools::stats(&args.folder.dir, &args.split, jobs(args.jobs))?;
             if args.write {
-                stats.write().map_err(failure)?;
+                stats.write()?;
             }
             show(args.folder.json, stats.to_json(), stats)
         }
@@ -220,21 +213,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 transforms: args.transforms.clone(),
                 epochs: args.epochs,
                 seed: args.seed,
-                bands: args.bands.clone().map(|Bands(bands)| bands).unwrap_or_default(),
+                bands: band_numbers(args.bands.as_ref()),
             };
             loaders::sigbus::install().map_err(Failure::failed)?;
-            let shown = data_tools::show(&args.folder.dir, &args.out, &options).map_err(failure)?;
+            let shown = data_tools::show(&args.folder.dir, &args.out, &options)?;
             show(args.folder.json, shown.to_json(), shown)
         }
         What::Extract(args) => {
             loaders::sigbus::install().map_err(Failure::failed)?;
-            let extracted =
-                data_tools::extract(&args.folder.dir, &args.split, args.sample, &args.out).map_err(failure)?;
+            let extracted = data_tools::extract(&args.folder.dir, &args.split, args.sample, &args.out)?;
             show(args.folder.json, extracted.to_json(), extracted)
         }
         What::Index(args) => {
-            let indexed =
-                data_tools::index_with(&args.folder.dir, &args.split_map, on_bad(&args.on_bad)).map_err(failure)?;
+            let indexed = data_tools::index_with(&args.folder.dir, &args.split_map, on_bad(&args.on_bad))?;
             show(args.folder.json, indexed.to_json(), indexed)
         }
         What::Reshard(args) => reshape::reshard(args),
@@ -248,10 +239,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 fn verify(args: &Verify) -> Result<(), Failure> {
     let list = args.duplicates.as_deref();
     list.map_or(Ok(()), |file| overwrite::check(file, &data_tools::COPIES, &[])).map_err(Failure::usage)?;
-    let report = data_tools::verify(&args.folder.dir, jobs(args.jobs)).map_err(failure)?;
+    let report = data_tools::verify(&args.folder.dir, jobs(args.jobs))?;
     let (dir, bad) = (args.folder.dir.display().to_string(), report.bad.len());
     if let Some(file) = &args.duplicates {
-        data_tools::write_duplicates(&args.folder.dir, &report.copies, file).map_err(failure)?;
+        data_tools::write_duplicates(&args.folder.dir, &report.copies, file)?;
     }
     show(args.folder.json, report.to_json(), report)?;
     if bad == 0 {
@@ -274,11 +265,6 @@ fn show(json: bool, object: Value, text: impl Display) -> Result<(), Failure> {
     if json { print(object) } else { print(fitted(text.to_string().trim_end(), &stdout())) }
 }
 
-fn failure(error: data_tools::Error) -> Failure {
-    if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
-}
-
-/// Arguments of `trireme data convert`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -404,6 +390,11 @@ fn bands(text: &str) -> Result<Bands, String> {
     raw::bands(text).map(Bands)
 }
 
+/// Returns the given band numbers. Empty if there are none.
+fn band_numbers(given: Option<&Bands>) -> Vec<u32> {
+    given.map_or(Vec::new(), |Bands(bands)| bands.clone())
+}
+
 fn kinds() -> PossibleValuesParser {
     data_tools::KINDS.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)).collect::<Vec<_>>().into()
 }
@@ -412,7 +403,7 @@ pub fn convert(args: &Convert) -> Result<(), Failure> {
     loaders::sigbus::install().map_err(Failure::failed)?;
     let options = ConvertOptions {
         shards: args.shards,
-        jobs: args.jobs.unwrap_or(0),
+        jobs: jobs(args.jobs),
         seed: args.seed,
         progress: true,
         resize: args.resize,
@@ -420,7 +411,7 @@ pub fn convert(args: &Convert) -> Result<(), Failure> {
         raw: args.raw,
         to_8bit: args.to_8bit,
         bands: RawOptions {
-            bands: args.bands.clone().map(|Bands(bands)| bands).unwrap_or_default(),
+            bands: band_numbers(args.bands.as_ref()),
             nodata: args.nodata,
             nan_as_zero: args.nan.is_some(),
             page: args.page.unwrap_or_default(),
@@ -436,12 +427,11 @@ pub fn convert(args: &Convert) -> Result<(), Failure> {
         allow_outside: args.allow_outside,
         validation_fraction: args.validation_fraction,
         split_map: args.split_map.clone(),
-        on_bad: if args.on_bad == "skip" { OnBad::Skip } else { OnBad::Fail },
+        on_bad: on_bad(&args.on_bad),
         limits: args.cost.limits(),
         max_output: args.max_output.map(|size| size as u64),
     };
-    let converted = data_tools::convert(&args.kind, &args.src, &args.out, &options)
-        .map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) })?;
+    let converted = data_tools::convert(&args.kind, &args.src, &args.out, &options)?;
     if args.json { print(converted.to_json()) } else { print(converted) }
 }
 

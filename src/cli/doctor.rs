@@ -5,7 +5,6 @@ use training::{doctor, launch};
 
 use super::output::{Failure, print};
 
-/// Arguments of `trireme doctor`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:

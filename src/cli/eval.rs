@@ -7,15 +7,13 @@ use loaders::overwrite::Content;
 use training::eval::request::{EvalRequest, ModelRequest};
 use training::eval::score::SplitScore;
 use training::eval::{findings, follow, model};
-use training::train::evaluate::TestTime;
 use training::train::observe::notices::lost_score;
 use training::{Error, launch};
 
 use super::output::{Failure, print};
 use super::set_wait_policy;
-use super::value::{DeviceName, Stall, positive, thread_count};
+use super::value::{DeviceName, Stall, Views, positive, thread_count};
 
-/// Arguments of `trireme eval`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -51,15 +49,8 @@ pub struct Args {
     /// Use the averaged weights (if the recipe has ema.decay or ema.swa_start)
     #[arg(long)]
     pub ema: bool,
-    /// Average the scores of each image and its mirror image
-    #[arg(long)]
-    pub flip: bool,
-    /// Average the scores of the four corners and the centre of each image. With --flip, these are ten crops
-    #[arg(long)]
-    pub corners: bool,
-    /// Also score two views that are shifted by N pixels along the diagonal. Together they have half of the weight
-    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, conflicts_with = "corners")]
-    pub shift: u32,
+    #[command(flatten)]
+    pub views: Views,
     /// Reject a model file that another program has written to
     #[arg(long)]
     pub sealed: bool,
@@ -118,7 +109,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         ema: args.ema,
         sealed: args.sealed,
         map_classes: args.map_classes,
-        test_time: TestTime { flip: args.flip, corners: args.corners, shift: args.shift },
+        test_time: args.views.test_time(),
         data: data(args)?,
         recorded: args.data.is_none(),
         split: args.split.clone(),

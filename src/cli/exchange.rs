@@ -16,7 +16,6 @@ use training::eval::{self, import, model};
 
 use super::output::{Failure, print};
 
-/// Arguments of `trireme import`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -81,7 +80,6 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     print(args.out.display())
 }
 
-/// Arguments of `trireme export`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -160,7 +158,6 @@ pub fn export(args: &ExportArgs) -> Result<(), Failure> {
 // `trireme rewrite-model`: a child process that reads a file with libhdf5, for commands that read models and weights.
 // The help does not list it.
 
-/// Arguments of `trireme rewrite-model`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -182,7 +179,6 @@ pub fn rewrite(args: &RewriteArgs) -> Result<(), Failure> {
 // `trireme read-arrays`: a child process that reads arrays of images with libhdf5, for `trireme data convert`. The help
 // does not list it.
 
-/// Arguments of `trireme read-arrays`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:

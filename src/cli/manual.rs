@@ -12,7 +12,6 @@ const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Fish, "fish/vendor_completions.d/trireme.fish"),
 ];
 
-/// Arguments of `trireme manual`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:

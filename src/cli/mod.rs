@@ -56,7 +56,6 @@ pub struct Cli {
     pub verbose: bool,
 }
 
-/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train a network with a recipe, on all ranks that mpirun or srun started

@@ -17,7 +17,6 @@ use super::output::{Failure, print};
 /// Number of images per batch for the memory figures.
 const BATCH: usize = 32;
 
-/// Arguments of `trireme models`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:

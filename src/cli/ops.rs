@@ -10,9 +10,8 @@ use training::{Error, bench, launch};
 
 use super::output::{Failure, print};
 use super::set_wait_policy;
-use super::value::{duration, measurement_seconds, positive, thread_count};
+use super::value::{gflop, measurement_seconds, positive, thread_count};
 
-/// Arguments of `trireme bench ops`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -52,11 +51,6 @@ pub struct Args {
     /// with alternatives are measured. Other rows of the table are kept
     #[arg(long, value_name = "FILE")]
     pub table: Option<PathBuf>,
-}
-
-/// Parses a number of billion multiplications and additions.
-fn gflop(text: &str) -> Result<f64, String> {
-    duration(text).map_err(|_| "expected a number > 0".into())
 }
 
 /// Measures the operations and prints the results.

@@ -76,6 +76,18 @@ impl From<training::Error> for Failure {
     }
 }
 
+impl From<data_tools::Error> for Failure {
+    fn from(error: data_tools::Error) -> Self {
+        if error.is_usage() { Self::usage(error) } else { Self::failed(error) }
+    }
+}
+
+impl From<loaders::Error> for Failure {
+    fn from(error: loaders::Error) -> Self {
+        if error.is_usage() { Self::usage(error) } else { Self::failed(error) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,13 +13,11 @@ use training::eval::predict::{ClassSelection, NPY, NpyWriter, Predict, Predictio
 use training::eval::predict_many::{ManyRequest, ManySummary};
 use training::eval::request::ModelRequest;
 use training::launch;
-use training::train::evaluate::TestTime;
 
 use super::output::{Failure, print};
 use super::set_wait_policy;
-use super::value::{Cost, DeviceName, Stall, positive, probability, thread_count};
+use super::value::{Cost, DeviceName, Stall, Views, positive, probability, thread_count};
 
-/// Arguments of `trireme predict`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -60,15 +58,8 @@ pub struct Args {
     /// Use the averaged weights (if the recipe has ema.decay or ema.swa_start)
     #[arg(long)]
     pub ema: bool,
-    /// Average the scores of each image and its mirror image
-    #[arg(long)]
-    pub flip: bool,
-    /// Average the scores of the four corners and the centre of each image. With --flip, these are ten crops
-    #[arg(long)]
-    pub corners: bool,
-    /// Also score two views that are shifted by N pixels along the diagonal. Together they have half of the weight
-    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, conflicts_with = "corners")]
-    pub shift: u32,
+    #[command(flatten)]
+    pub views: Views,
     /// Reject a model file that another program has written to
     #[arg(long)]
     pub sealed: bool,
@@ -124,8 +115,8 @@ pub struct Args {
 /// Classifies the images. Unreadable images are reported at the end with exit code 1.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };
-    let test_time = TestTime { flip: args.flip, corners: args.corners, shift: args.shift };
-    let reading = ReadingRequest { limits: args.cost.limits(), test_time, layout: args.layout, by_page: args.pages };
+    let (limits, test_time) = (args.cost.limits(), args.views.test_time());
+    let reading = ReadingRequest { limits, test_time, layout: args.layout, by_page: args.pages };
     if let Some(out) = &args.out {
         return many(args, request, reading, out);
     }

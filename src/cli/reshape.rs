@@ -34,7 +34,6 @@ pub struct Amount {
     pub per_class: Option<usize>,
 }
 
-/// Arguments of `trireme data reshard`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -55,7 +54,6 @@ pub struct Reshard {
     pub how: WriteOptions,
 }
 
-/// Arguments of `trireme data merge`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -74,7 +72,6 @@ pub struct Merge {
     pub how: WriteOptions,
 }
 
-/// Arguments of `trireme data split`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -100,7 +97,6 @@ pub struct Split {
     pub how: WriteOptions,
 }
 
-/// Arguments of `trireme data sample`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -120,7 +116,6 @@ pub struct Sample {
     pub how: WriteOptions,
 }
 
-/// Arguments of `trireme data export`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -164,10 +159,6 @@ impl Amount {
     }
 }
 
-fn failure(error: data_tools::Error) -> Failure {
-    if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
-}
-
 /// Runs `make`, which copies a data set, and prints its result. Records are read from mapped files, so this first
 /// installs the handler for a shard that is truncated during the copy.
 fn run_copy(
@@ -175,7 +166,7 @@ fn run_copy(
     make: impl FnOnce(&ReshapeOptions) -> Result<ReshapeSummary, data_tools::Error>,
 ) -> Result<(), Failure> {
     loaders::sigbus::install().map_err(Failure::failed)?;
-    let made = make(&how.options()).map_err(failure)?;
+    let made = make(&how.options())?;
     if how.json { print(made.to_json()) } else { print(made) }
 }
 
@@ -201,6 +192,6 @@ pub fn sample(args: &Sample) -> Result<(), Failure> {
 
 pub fn export(args: &Export) -> Result<(), Failure> {
     loaders::sigbus::install().map_err(Failure::failed)?;
-    let done = data_tools::export_webdataset(&args.dir, &args.out, args.jobs.unwrap_or(0), true).map_err(failure)?;
+    let done = data_tools::export_webdataset(&args.dir, &args.out, args.jobs.unwrap_or(0), true)?;
     if args.json { print(done.to_json()) } else { print(done) }
 }

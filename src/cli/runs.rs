@@ -14,7 +14,6 @@ use report::{history, page};
 use super::output::{Failure, print};
 use super::value::positive;
 
-/// Arguments of `trireme runs`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -101,7 +100,7 @@ fn object(run: &Run) -> serde_json::Value {
     let score = |eval: Option<&EvalLine>| eval.map(EvalLine::to_json);
     let changed = run.changed.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     serde_json::json!({
-        "run": run.folder.to_string_lossy(), "network": start.map(|s| &s.model), "state": word(run.state()),
+        "run": run.folder.to_string_lossy(), "network": start.map(|s| &s.model), "state": run.state().word(),
         "step": run.log.step(), "last_step": run.last_step(), "best": score(run.log.best()), "last": score(run.log.evals.last()),
         "at_end": score(run.log.at_end.iter().rfind(|eval| !eval.ema)),
         "training_seconds": run.log.seconds_of_steps(), "ranks": start.map(|s| s.ranks), "changed": changed,
@@ -109,21 +108,12 @@ fn object(run: &Run) -> serde_json::Value {
     })
 }
 
-fn word(state: State) -> &'static str {
-    match state {
-        State::Done => "done",
-        State::Running => "running",
-        State::Diverged => "diverged",
-        State::Stopped => "stopped",
-    }
-}
-
 fn row(root: &Path, run: &Run) -> [String; 9] {
     let start = run.log.starts.last();
     let name = run.folder.strip_prefix(root).ok().filter(|path| !path.as_os_str().is_empty()).unwrap_or(&run.folder);
     let state = match run.state() {
-        State::Done => "done".to_string(),
-        state => format!("{}, step {} of {}", word(state), run.log.step(), run.last_step()),
+        State::Done => State::Done.word().to_string(),
+        state => format!("{}, step {} of {}", state.word(), run.log.step(), run.last_step()),
     };
     let score = |eval: Option<&history::EvalLine>| eval.map_or("-".into(), history::EvalLine::leading_text);
     let digest = run.log.end.as_ref().map_or("-", |end| end.digest.as_str());
@@ -159,7 +149,6 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// Arguments of `trireme diff`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -271,7 +260,6 @@ fn diff_object(
 /// Seconds between two updates of the page.
 const EVERY: u32 = 10;
 
-/// Arguments of `trireme report`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,

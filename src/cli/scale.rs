@@ -14,7 +14,6 @@ use super::output::{self, Failure, print};
 use super::set_wait_policy;
 use super::value::{DeviceName, link, measurement_seconds, positive, precision, thread_count, transport};
 
-/// Arguments of `trireme bench scale`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,

@@ -8,7 +8,6 @@ use super::output::{FAILED, Failure, RESUMABLE, print};
 use super::value::natural;
 use crate::sweep::{Grid, Outcome, Point, Sweep, object, read_states, table};
 
-/// Arguments of `trireme sweep`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,

@@ -30,7 +30,6 @@ fn long_help() -> String {
     )
 }
 
-/// Arguments of `trireme train`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(allow_negative_numbers = true, after_help = EXAMPLE, after_long_help = long_help())]
 pub struct Args {

@@ -7,14 +7,16 @@ use std::time::Duration;
 use backend::Precision;
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use loaders::Limits;
-use loaders::MOST_THREADS;
+use loaders::{Limits, MOST_THREADS};
 use recipe::TransportSetting;
 use recipe::scoring::duration as duration_of;
 use training::bench::scale::Link;
 use training::device::DeviceChoice;
 use training::launch;
+use training::train::evaluate::TestTime;
 use training::train::observe::watch;
+
+use crate::sweep;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceName(pub DeviceChoice);
@@ -35,25 +37,33 @@ impl ValueEnum for DeviceName {
     }
 }
 
+/// Parses a value and checks that it `fits`. `expected` describes the valid values in the message.
+fn parsed<T: FromStr>(text: &str, fits: impl Fn(&T) -> bool, expected: &str) -> Result<T, String> {
+    text.parse().ok().filter(fits).ok_or_else(|| format!("expected {expected}"))
+}
+
+fn is_positive(number: &f64) -> bool {
+    *number > 0.0 && number.is_finite()
+}
+
+/// Parses a number of billion multiplications and additions.
+pub(super) fn gflop(text: &str) -> Result<f64, String> {
+    parsed(text, is_positive, "a number > 0")
+}
+
 /// Parses an integer >= 1.
 pub(super) fn positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err("expected an integer >= 1".into()),
-        Ok(n) => Ok(n),
-    }
+    parsed(text, |n| *n > 0, "an integer >= 1")
 }
 
 /// Parses an integer >= 0.
 pub(super) fn natural<N: FromStr>(text: &str) -> Result<N, String> {
-    text.parse().map_err(|_| "expected an integer >= 0".into())
+    parsed(text, |_| true, "an integer >= 0")
 }
 
 /// Parses the number of steps in a learning rate search. Fewer than 20 would show nothing.
 pub(super) fn search_steps(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(steps @ 20..) => Ok(steps),
-        _ => Err("expected an integer >= 20".into()),
-    }
+    parsed(text, |steps| *steps >= 20, "an integer >= 20")
 }
 
 /// Parses a number format.
@@ -76,42 +86,27 @@ pub(super) fn thread_count(text: &str) -> Result<usize, String> {
 
 /// Parses the width or height of an image.
 pub(super) fn pixels(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(n @ 1..=65_535) => Ok(n),
-        _ => Err("expected a number of pixels from 1 to 65535".into()),
-    }
+    parsed(text, |n| (1..=65_535).contains(n), "a number of pixels from 1 to 65535")
 }
 
 /// Parses an integer from 1 to 100.
 pub(super) fn percent(text: &str) -> Result<u8, String> {
-    match text.parse() {
-        Ok(n @ 1..=100) => Ok(n),
-        _ => Err("expected an integer from 1 to 100".into()),
-    }
+    parsed(text, |n| (1..=100).contains(n), "an integer from 1 to 100")
 }
 
 /// Parses a number above 0 and below 1.
 pub(super) fn fraction(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
-        _ => Err("expected a number above 0 and below 1".into()),
-    }
+    parsed(text, |share| *share > 0.0 && *share < 1.0, "a number above 0 and below 1")
 }
 
 /// Parses a number from 0 to 1.
 pub(super) fn probability(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
-        _ => Err("expected a number from 0 to 1".into()),
-    }
+    parsed(text, |p| (0.0..=1.0).contains(p), "a number from 0 to 1")
 }
 
 /// Parses a finite number of seconds > 0.
 pub(super) fn duration(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds.is_finite() => Ok(seconds),
-        _ => Err("expected a number of seconds > 0".into()),
-    }
+    parsed(text, is_positive, "a number of seconds > 0")
 }
 
 /// Parses the duration of a measurement in seconds, at most a day.
@@ -125,10 +120,7 @@ pub(super) fn measurement_seconds(text: &str) -> Result<f64, String> {
 
 /// Parses a bandwidth in GB/s (10^9 bytes) and returns bytes per second.
 pub(super) fn gigabytes(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if rate > 0.0 && rate.is_finite() => Ok(1e9 * rate),
-        _ => Err("expected a number of GB/s > 0".into()),
-    }
+    parsed(text, is_positive, "a number of GB/s > 0").map(|rate| 1e9 * rate)
 }
 
 /// Parses a number of bytes >= 1 with an optional suffix K, M or G (powers of 1024).
@@ -146,21 +138,8 @@ pub(super) fn bytes(text: &str) -> Result<usize, String> {
 }
 
 /// Splits a list of transforms such as `pad_crop(4),contrast(0.2, 1.8),flip` at the commas outside of parentheses.
-pub(super) fn transforms(list: &str) -> Vec<&str> {
-    let (mut depth, mut start, mut found) = (0i32, 0, Vec::new());
-    for (at, c) in list.char_indices() {
-        match c {
-            '(' => depth += 1,
-            ')' => depth -= 1,
-            ',' if depth <= 0 => {
-                found.push(&list[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    found.push(&list[start..]);
-    found.into_iter().map(str::trim).filter(|entry| !entry.is_empty()).collect()
+pub(super) fn transforms(list: &str) -> Vec<String> {
+    sweep::split(list).into_iter().filter(|entry| !entry.is_empty()).collect()
 }
 
 /// Parses a link such as `100Gb/s,2us`: bandwidth in Gb/s (10^9 bits) or GB/s (10^9 bytes), latency in us or ms.
@@ -204,6 +183,27 @@ impl Stall {
     pub fn limits(&self) -> watch::Limits {
         let default = watch::Limits { warn: self.stall_warn.0, ..watch::Limits::default() };
         self.stall_abort.map_or(default, |Patience(end)| watch::Limits { abort: end, network: end, ..default })
+    }
+}
+
+/// Views of each image whose scores are averaged.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Views {
+    /// Average the scores of each image and its mirror image
+    #[arg(long)]
+    pub flip: bool,
+    /// Average the scores of the four corners and the centre of each image. With --flip, these are ten crops
+    #[arg(long)]
+    pub corners: bool,
+    /// Also score two views that are shifted by N pixels along the diagonal. Together they have half of the weight
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, conflicts_with = "corners")]
+    pub shift: u32,
+}
+
+impl Views {
+    pub fn test_time(self) -> TestTime {
+        let Self { flip, corners, shift } = self;
+        TestTime { flip, corners, shift }
     }
 }
 
@@ -257,7 +257,7 @@ mod tests {
     fn lists_part_at_commas_outside_of_parentheses() {
         assert_eq!(transforms("a(1, 2),b , c(3)"), ["a(1, 2)", "b", "c(3)"]);
         assert_eq!(transforms("flip"), ["flip"]);
-        assert_eq!(transforms(""), [""; 0]);
+        assert!(transforms("").is_empty());
         assert_eq!(transforms("normalize(0.5, 0.25"), ["normalize(0.5, 0.25"]);
     }
 
@@ -290,11 +290,6 @@ mod tests {
             assert!(patience(bad).is_err(), "{bad}");
         }
     }
-}
-
-#[cfg(test)]
-mod cost_tests {
-    use super::*;
 
     #[test]
     fn flags_raise_what_they_name() {

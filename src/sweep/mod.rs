@@ -89,7 +89,7 @@ impl Grid {
 }
 
 /// Splits a text at its commas, except inside brackets and quotes.
-fn split(text: &str) -> Vec<String> {
+pub fn split(text: &str) -> Vec<String> {
     let (mut parts, mut depth, mut quoted) = (vec![String::new()], 0, false);
     for c in text.chars() {
         match c {
@@ -134,15 +134,13 @@ pub fn read_states(sweep: &Sweep, points: &[Point], outcomes: &[Outcome]) -> Vec
 }
 
 impl TrainingState {
-    fn state(&self) -> String {
-        let run = self.run.as_ref();
-        match (self.outcome, run.map(Run::state)) {
-            (Some(Outcome::Failed), _) => "failed".into(),
-            (_, Some(State::Done)) => "done".into(),
-            (_, Some(State::Diverged)) => "diverged".into(),
-            (None, Some(State::Running)) => "running".into(),
-            (_, Some(_)) => "stopped".into(),
-            (_, None) => "-".into(),
+    fn state(&self) -> &'static str {
+        match (self.outcome, self.run.as_ref().map(Run::state)) {
+            (Some(Outcome::Failed), _) => "failed",
+            // its process has ended
+            (Some(_), Some(State::Running)) => State::Stopped.word(),
+            (_, Some(state)) => state.word(),
+            (_, None) => "-",
         }
     }
 
@@ -175,7 +173,7 @@ fn row(found: &TrainingState) -> Vec<String> {
     let run = found.run.as_ref();
     let values = found.point.values.iter().map(|(_, value)| printable(value).to_string());
     let rest = [
-        found.state(),
+        found.state().into(),
         run.map_or("-".into(), |run| run.log.step().to_string()),
         of(found.best(), &EvalLine::leading_text),
         of(found.last(), &EvalLine::leading_text),
@@ -241,11 +239,6 @@ mod tests {
             assert!(grid(words).unwrap_err().to_string().contains("KEY=V1,V2"), "{words:?}");
         }
     }
-}
-
-#[cfg(test)]
-mod table_tests {
-    use super::*;
 
     #[test]
     fn a_training_that_never_began_has_a_line() {

@@ -12,7 +12,6 @@ use std::io::{self, BufRead, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use hdf5::dataset::Layout;
 use hdf5::types::{FloatSize, IntSize, TypeDescriptor};
 use hdf5::{Dataset, Group, H5Type, Hyperslab, SliceOrIndex};
 use hdf5_metno as hdf5;
@@ -21,7 +20,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-use crate::checkpoint::foreign::links;
+use crate::checkpoint::foreign::{is_inside, links};
 
 /// The size that marks an answer as an error.
 pub const FAILED: u64 = u64::MAX;
@@ -104,7 +103,7 @@ impl Found {
         for name in links(group)? {
             let full = format!("{path}{name}");
             if let Ok(array) = group.dataset(&name) {
-                if is_inside(&array) {
+                if is_inside(&array).unwrap_or(false) {
                     self.names += full.len();
                     self.arrays.push((full, array));
                 }
@@ -122,13 +121,6 @@ impl Found {
         }
         Ok(())
     }
-}
-
-/// Returns true if the values are in the file itself. The shape of a virtual data set must not be queried before this
-/// check, because libhdf5 opens other files for it.
-fn is_inside(array: &Dataset) -> bool {
-    matches!(array.layout(), Layout::Compact | Layout::Contiguous | Layout::Chunked)
-        && array.dcpl().and_then(|list| list.get_external()).is_ok_and(|files| files.is_empty())
 }
 
 /// Describes an array, including its compressed chunks: how many entries a chunk spans, and how many values must be

@@ -142,7 +142,6 @@ impl EvaluationFile {
     /// Creates the contents for a single-label split, without pictures. `step` and `epoch` are the numbers of steps and
     /// epochs that are done.
     pub fn new(step: u64, epoch: u32, split: &str, classes: &[String], predictions: &Predictions) -> Self {
-        let scores = predictions.per_class();
         let bins = calibration(predictions.outcomes());
         let mistakes = predictions.mistakes();
         let mut cells: Vec<Pair> = predictions.confusion().cells().collect();
@@ -164,24 +163,13 @@ impl EvaluationFile {
             file: String::new(),
         };
         Self {
-            version: VERSION,
-            step,
-            epoch,
-            split: split.into(),
-            classes: classes.to_vec(),
-            images: scores.iter().map(|score| score.images).collect(),
-            predicted: scores.iter().map(|score| score.predicted).collect(),
-            right: scores.iter().map(|score| score.right).collect(),
-            macro_f1: known(predictions.macro_f1()),
             ece: known(expected_error(&bins)),
             calibration: bins.iter().map(bin).collect(),
             confusion: cells.iter().map(|c| [u64::from(c.label), u64::from(c.taken_for), c.images]).collect(),
             confusion_left_out: left_out as u64,
             mistakes: mistakes.len() as u64,
             worst: mistakes.iter().take(WORST).map(mistake).collect(),
-            augmented: Vec::new(),
-            several: None,
-            numbers: Vec::new(),
+            ..Self::of_scores((step, epoch), split, classes, &predictions.per_class(), predictions.macro_f1())
         }
     }
 
@@ -194,6 +182,17 @@ impl EvaluationFile {
         several: MultiLabelScores,
         macro_f1: f64,
     ) -> Self {
+        Self { several: Some(several), ..Self::of_scores((step, epoch), split, classes, scores, macro_f1) }
+    }
+
+    /// Creates the contents with the scores of the classes only.
+    fn of_scores(
+        (step, epoch): (u64, u32),
+        split: &str,
+        classes: &[String],
+        scores: &[ClassScore],
+        macro_f1: f64,
+    ) -> Self {
         Self {
             version: VERSION,
             step,
@@ -204,7 +203,6 @@ impl EvaluationFile {
             predicted: scores.iter().map(|score| score.predicted).collect(),
             right: scores.iter().map(|score| score.right).collect(),
             macro_f1: known(macro_f1),
-            several: Some(several),
             ..Self::default()
         }
     }

@@ -273,22 +273,6 @@ pub struct End {
     pub seconds_to_target: Option<f64>,
 }
 
-impl Event {
-    /// Returns the optimizer steps done at the time of the event.
-    pub fn step(&self) -> u64 {
-        match self {
-            Event::Start(e) => e.step,
-            Event::Step(e) => e.step,
-            Event::Epoch(e) => e.step,
-            Event::Exchange(e) => e.step,
-            Event::Layers(e) => e.step,
-            Event::Eval(e) => e.step,
-            Event::Checkpoint(e) => e.step,
-            Event::End(e) => e.step,
-        }
-    }
-}
-
 macro_rules! into_event {
     ($($kind:ident),*) => {
         $(impl From<$kind> for Event {

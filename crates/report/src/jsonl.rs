@@ -243,11 +243,6 @@ mod tests {
         let error = Jsonl::create(path, 1, Instant::now()).err().unwrap();
         assert_eq!((error.path.as_path(), error.source.kind()), (path, std::io::ErrorKind::NotFound));
     }
-}
-
-#[cfg(test)]
-mod kept_tests {
-    use super::*;
 
     #[test]
     fn a_log_that_was_removed_comes_back_whole() {

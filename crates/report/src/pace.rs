@@ -94,11 +94,6 @@ mod tests {
         assert!((mean.img_per_s - 500.0).abs() < 1e-9);
         assert_eq!(window.take(), None);
     }
-}
-
-#[cfg(test)]
-mod time_left_tests {
-    use super::*;
 
     #[test]
     fn pace_counts_only_steps_of_this_process() {

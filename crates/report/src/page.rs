@@ -3,7 +3,8 @@
 use loaders::overwrite::Content;
 use serde_json::{Value, json};
 
-use super::history::{EpochLine, EvalLine, LayersLine, Log, Run, SpreadLine, State, StepLine, TensorLine};
+use super::history::{EpochLine, EvalLine, LayersLine, Log, Run, SpreadLine, StepLine, TensorLine};
+use super::predictions;
 
 const TEXT: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
@@ -52,16 +53,10 @@ fn escape_html(text: &str) -> String {
 fn run_data(run: &Run, points: usize, is_default: fn(&str, &str) -> bool) -> Value {
     let Run { log, .. } = run;
     let last = log.starts.last();
-    let state = match run.state() {
-        State::Done => "done",
-        State::Running => "running",
-        State::Diverged => "diverged",
-        State::Stopped => "stopped",
-    };
     json!({
         "name": run.name(),
         "folder": run.folder.display().to_string(),
-        "state": state,
+        "state": run.state().word(),
         "step": log.step(),
         "last_step": run.last_step(),
         "steps_per_epoch": last.map(|start| start.steps_per_epoch),
@@ -137,15 +132,10 @@ fn rate(log: &Log) -> Option<f64> {
 /// and the differences between ranks.
 fn time(log: &Log) -> Value {
     let steps = log.steps.get(1..).unwrap_or_default();
-    let mean = |value: &dyn Fn(&StepLine) -> f64| {
-        let known: Vec<f64> = steps.iter().map(value).filter(|value| value.is_finite()).collect();
-        known.iter().sum::<f64>() / known.len() as f64
-    };
+    let mean =
+        |value: &dyn Fn(&StepLine) -> f64| predictions::mean(steps.iter().map(value).filter(|value| value.is_finite()));
     let ranks = |value: fn(&StepLine) -> [f64; 3]| [0, 1, 2].map(|k| mean(&move |step| value(step)[k]));
-    let loader = |key: &str| {
-        let known: Vec<f64> = log.epochs.iter().filter_map(|epoch| *epoch.loader.get(key)?).collect();
-        known.iter().sum::<f64>() / known.len() as f64
-    };
+    let loader = |key: &str| predictions::mean(log.epochs.iter().filter_map(|epoch| *epoch.loader.get(key)?));
     json!({
         "step_ms": mean(&|step| step.step_ms),
         "data_wait_ms": mean(&|step| step.data_wait_ms),
@@ -220,18 +210,16 @@ fn thin_out(points: impl Iterator<Item = (u64, f64)>, most: usize) -> Value {
         let (x, y): (Vec<u64>, Vec<f64>) = points.into_iter().unzip();
         return json!({ "x": x, "y": y });
     }
-    let groups: Vec<Group> = (0..most).map(|k| Group::of(group(&points, k, most))).collect();
+    // the lengths of the groups differ by at most one
+    let group = |k: usize| Group::of(&points[k * points.len() / most..(k + 1) * points.len() / most]);
+    let groups: Vec<Group> = (0..most).map(group).collect();
+    let column = |value: fn(&Group) -> f64| groups.iter().map(value).collect::<Vec<_>>();
     json!({
         "x": groups.iter().map(|group| group.x).collect::<Vec<_>>(),
-        "y": groups.iter().map(|group| group.mean).collect::<Vec<_>>(),
-        "lo": groups.iter().map(|group| group.least).collect::<Vec<_>>(),
-        "hi": groups.iter().map(|group| group.most).collect::<Vec<_>>(),
+        "y": column(|group| group.mean),
+        "lo": column(|group| group.least),
+        "hi": column(|group| group.most),
     })
-}
-
-/// Returns the k-th of `parts` parts of the points. Their lengths differ by at most one.
-fn group(points: &[(u64, f64)], k: usize, parts: usize) -> &[(u64, f64)] {
-    &points[k * points.len() / parts..(k + 1) * points.len() / parts]
 }
 
 /// The statistics of adjacent points that are shown as one point.
@@ -328,11 +316,6 @@ mod tests {
             assert!(!page.contains(word), "{word}");
         }
     }
-}
-
-#[cfg(test)]
-mod layers_tests {
-    use super::*;
 
     #[test]
     fn numbers_of_each_parameter_over_the_steps() {
@@ -359,11 +342,6 @@ mod layers_tests {
         let log = Log::from_lines((1..200).map(line).collect::<String>().replace("\"b\"", "\"a\"").as_bytes()).unwrap();
         assert_eq!(layer_data(&log)["steps"].as_array().unwrap().len(), 199);
     }
-}
-
-#[cfg(test)]
-mod series_tests {
-    use super::*;
 
     #[test]
     fn few_points_stay_and_many_become_means() {

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use base::text::printable_lines;
 
-use super::pace::TimeLeft;
-use super::pace::Window;
+use super::pace::{TimeLeft, Window};
 use super::{Error, Event, Sink, Start, Verbosity, text};
 
 /// Number of steps between two progress lines, if the time between them is within the limits below.

@@ -8,8 +8,7 @@ use data_tools::Thumbnail;
 
 use super::evaluation_file::EvaluationFile;
 use super::event::Event;
-use super::jsonl::Jsonl;
-use super::jsonl::LogFile;
+use super::jsonl::{Jsonl, LogFile};
 use super::plain::Plain;
 use super::terminal::Terminal;
 
@@ -195,7 +194,8 @@ mod tests {
 
     impl Sink for Count {
         fn event(&mut self, event: &Event) -> Result<(), Error> {
-            self.0.borrow_mut().push(format!("event at {}", event.step()));
+            let Event::Checkpoint(checkpoint) = event else { panic!("{event:?}") };
+            self.0.borrow_mut().push(format!("event at {}", checkpoint.step));
             Ok(())
         }
 

@@ -120,9 +120,7 @@ impl Tensorboard {
             Event::Exchange(_) | Event::Checkpoint(_) => Ok(()),
         }
     }
-}
 
-impl Tensorboard {
     fn failed(&self, source: io::Error) -> Error {
         Error { path: self.file.path(), source }
     }
@@ -380,11 +378,6 @@ mod tests {
         assert!(!all[4].windows(8).any(|window| window == b"train/lr"), "NaN is not written");
         assert!(all[7].windows(9).any(|window| window == b"test/top1"));
     }
-}
-
-#[cfg(test)]
-mod confusion_tests {
-    use super::*;
 
     #[test]
     fn of_many_classes_the_most_confused_are_shown() {
@@ -396,11 +389,6 @@ mod confusion_tests {
         assert!(picture(&evaluation).unwrap().bytes().starts_with(b"\x0a\x0a/confusion"));
         assert_eq!(order(&EvaluationFile { classes: vec![String::new(); 3], ..evaluation }), [0, 1, 2]);
     }
-}
-
-#[cfg(test)]
-mod hparams_tests {
-    use super::*;
 
     #[test]
     fn keys_have_their_types() {

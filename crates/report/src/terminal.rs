@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use base::screen;
 
-use super::pace::TimeLeft;
-use super::pace::Window;
+use super::pace::{TimeLeft, Window};
 use super::{BEST, Error, Event, Sink, Start, Step, Verbosity, pace, text};
 
 /// Minimum time between two updates of the status block.

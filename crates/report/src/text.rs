@@ -63,7 +63,7 @@ fn range(start: &Start) -> String {
 
 /// Formats a count, like `1 epoch` or `2 epochs`.
 fn plural(n: u64, what: &str) -> String {
-    format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
+    base::text::plural(grouped(n), what)
 }
 
 /// Formats loss, accuracy, learning rate and speed of a step, and long waits.

@@ -21,6 +21,7 @@ use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal,
 
 use super::error::Error;
 use super::h5::{Group as NewGroup, H5File};
+use super::keras::field_name;
 use super::keras_weights::{EPSILONS, GROUP, NAMES, TURNED, model_facts};
 
 /// The groups of a model file that are copied.
@@ -35,11 +36,7 @@ const MAX_DEPTH: usize = 5;
 ///
 /// Returns the error of HDF5 for either file.
 pub fn rewrite(from: &Path, to: &Path) -> Result<(), Error> {
-    let refuse = |action: &str, error: hdf5::Error| Error::Hdf5 {
-        action: action.into(),
-        path: from.to_path_buf(),
-        text: error.to_string(),
-    };
+    let refuse = refusal(from);
     let source = hdf5::File::open(from).map_err(|error| refuse("open the HDF5 data", error))?;
     let file = H5File::create(to)?;
     drop_name(to);
@@ -71,6 +68,11 @@ pub(crate) fn links(group: &Group) -> hdf5::Result<Vec<String>> {
 
 type Refuse<'a> = dyn Fn(&str, hdf5::Error) -> Error + 'a;
 
+/// Returns a function that converts an error of HDF5 about the file `path`. Its first argument is the attempted action.
+fn refusal(path: &Path) -> impl Fn(&str, hdf5::Error) -> Error {
+    |action, error| Error::Hdf5 { action: action.into(), path: path.to_path_buf(), text: error.to_string() }
+}
+
 fn copy(from: &Group, to: &NewGroup, depth: usize, budget: &mut ValueBudget, refuse: &Refuse<'_>) -> Result<(), Error> {
     for name in from.attr_names().map_err(|error| refuse("list the attributes", error))? {
         let attribute =
@@ -81,7 +83,9 @@ fn copy(from: &Group, to: &NewGroup, depth: usize, budget: &mut ValueBudget, ref
         links(from).map_err(|error| refuse(&format!("list the members of {}", printable(&from.name())), error))?
     {
         if let Ok(array) = from.dataset(&name) {
-            copy_array(&array, &name, to, budget, refuse)?;
+            if let Some(values) = floats(&array, budget, refuse)? {
+                to.put_array(&name, &array.shape(), &values)?;
+            }
         } else if depth < MAX_DEPTH {
             let group =
                 from.group(&name).map_err(|error| refuse(&format!("open the group {}", printable(&name)), error))?;
@@ -91,24 +95,8 @@ fn copy(from: &Group, to: &NewGroup, depth: usize, budget: &mut ValueBudget, ref
     Ok(())
 }
 
-/// Copies an array of floats that is stored in the file itself. Other arrays are skipped.
-fn copy_array(
-    array: &Dataset,
-    name: &str,
-    to: &NewGroup,
-    budget: &mut ValueBudget,
-    refuse: &Refuse<'_>,
-) -> Result<(), Error> {
-    match floats(array, budget)
-        .map_err(|error| refuse(&format!("read the array {}", printable(&array.name())), error))?
-    {
-        Some(values) => to.put_array(name, &array.shape(), &values),
-        None => Ok(()),
-    }
-}
-
 /// Limit for the number of values in all arrays of a file. A small file can describe a huge compressed or unwritten array.
-pub(super) struct ValueBudget {
+struct ValueBudget {
     /// Number of values that may still be read.
     left: u64,
     /// Number of values that the file may have in total.
@@ -121,8 +109,8 @@ const BUDGET_PER_FILE_BYTE: u64 = 4;
 
 impl ValueBudget {
     /// Computes the limit from the size of the file.
-    pub fn for_file(path: &Path) -> Self {
-        let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
+    fn for_file(path: &Path) -> Self {
+        let bytes = fs::metadata(path).map_or(0, |file| file.len());
         let total = (bytes.saturating_mul(BUDGET_PER_FILE_BYTE).saturating_add(BUDGET_BYTES)) / size_of::<f32>() as u64;
         Self { left: total, total }
     }
@@ -147,59 +135,55 @@ impl ValueBudget {
 }
 
 /// Reads an array of floats. Returns `None` for other types and for arrays stored in another file.
-pub(super) fn floats(array: &Dataset, budget: &mut ValueBudget) -> hdf5::Result<Option<Vec<f32>>> {
-    let plist = array.dcpl()?;
-    let here = matches!(plist.layout(), Layout::Compact | Layout::Contiguous | Layout::Chunked);
-    let outside = plist.get_external().map_or(true, |files| !files.is_empty());
-    if !here || outside || !matches!(descriptor(array), Some(TypeDescriptor::Float(_))) {
-        return Ok(None);
-    }
-    budget.subtract(array)?;
-    array.read_raw().map(Some)
+fn floats(array: &Dataset, budget: &mut ValueBudget, refuse: &Refuse<'_>) -> Result<Option<Vec<f32>>, Error> {
+    let mut read = || {
+        if !is_inside(array)? || !matches!(descriptor(array), Some(TypeDescriptor::Float(_))) {
+            return Ok(None);
+        }
+        budget.subtract(array)?;
+        array.read_raw().map(Some)
+    };
+    read().map_err(|error| refuse(&format!("read the array {}", printable(&array.name())), error))
 }
 
-pub(super) fn descriptor(container: &Container) -> Option<TypeDescriptor> {
+/// Returns true if the values are in the file itself. The shape of a virtual data set must not be queried before this
+/// check, because libhdf5 opens other files for it.
+pub(crate) fn is_inside(array: &Dataset) -> hdf5::Result<bool> {
+    let plist = array.dcpl()?;
+    let here = matches!(plist.layout(), Layout::Compact | Layout::Contiguous | Layout::Chunked);
+    Ok(here && plist.get_external().is_ok_and(|files| files.is_empty()))
+}
+
+fn descriptor(container: &Container) -> Option<TypeDescriptor> {
     container.dtype().and_then(|kind| kind.to_descriptor()).ok()
 }
 
 fn copy_attribute(attribute: &Attribute, name: &str, to: &NewGroup, refuse: &Refuse<'_>) -> Result<(), Error> {
     let refuse = |error| refuse(&format!("read the attribute {}", printable(name)), error);
-    let one = attribute.is_scalar();
     match descriptor(attribute) {
-        Some(TypeDescriptor::VarLenUnicode) => {
-            let texts: Vec<VarLenUnicode> = attribute.read_raw().map_err(refuse)?;
-            put_texts(to, name, one, texts.iter().map(|text| text.to_string()).collect())
+        Some(TypeDescriptor::VarLenUnicode | TypeDescriptor::VarLenAscii) => {
+            match &read_texts(attribute).map_err(refuse)?[..] {
+                [text] if attribute.is_scalar() => to.put_text(name, text),
+                texts => to.put_texts(name, texts),
+            }
         }
-        Some(TypeDescriptor::VarLenAscii) => {
-            let texts: Vec<VarLenAscii> = attribute.read_raw().map_err(refuse)?;
-            put_texts(to, name, one, texts.iter().map(|text| text.to_string()).collect())
-        }
-        Some(TypeDescriptor::Unsigned(IntSize::U8)) => {
-            put_numbers::<u64>(to, name, one, attribute.read_raw().map_err(refuse)?)
-        }
-        Some(TypeDescriptor::Unsigned(IntSize::U4)) => {
-            put_numbers::<u32>(to, name, one, attribute.read_raw().map_err(refuse)?)
-        }
-        Some(TypeDescriptor::Float(FloatSize::U8)) => {
-            put_numbers::<f64>(to, name, one, attribute.read_raw().map_err(refuse)?)
-        }
-        Some(TypeDescriptor::Float(FloatSize::U4)) => {
-            put_numbers::<f32>(to, name, one, attribute.read_raw().map_err(refuse)?)
-        }
+        Some(TypeDescriptor::Unsigned(IntSize::U8)) => copy_numbers::<u64>(attribute, name, to, refuse),
+        Some(TypeDescriptor::Unsigned(IntSize::U4)) => copy_numbers::<u32>(attribute, name, to, refuse),
+        Some(TypeDescriptor::Float(FloatSize::U8)) => copy_numbers::<f64>(attribute, name, to, refuse),
+        Some(TypeDescriptor::Float(FloatSize::U4)) => copy_numbers::<f32>(attribute, name, to, refuse),
         _ => Ok(()),
     }
 }
 
-fn put_texts(to: &NewGroup, name: &str, one: bool, texts: Vec<String>) -> Result<(), Error> {
-    match &texts[..] {
-        [text] if one => to.put_text(name, text),
-        _ => to.put_texts(name, &texts),
-    }
-}
-
-fn put_numbers<T: hdf5::H5Type + Copy>(to: &NewGroup, name: &str, one: bool, numbers: Vec<T>) -> Result<(), Error> {
+fn copy_numbers<T: hdf5::H5Type + Copy>(
+    attribute: &Attribute,
+    name: &str,
+    to: &NewGroup,
+    refuse: impl Fn(hdf5::Error) -> Error,
+) -> Result<(), Error> {
+    let numbers = attribute.read_raw::<T>().map_err(refuse)?;
     match numbers[..] {
-        [number] if one => to.put_number(name, number),
+        [number] if attribute.is_scalar() => to.put_number(name, number),
         _ => to.put_numbers(name, &numbers),
     }
 }
@@ -208,7 +192,6 @@ fn put_numbers<T: hdf5::H5Type + Copy>(to: &NewGroup, name: &str, one: bool, num
 // root (`save_weights("x.h5")`) or in the group `model_weights` (`save("x.h5")`). Keras 3 (`.weights.h5`) has groups
 // `vars` with numbered arrays.
 
-/// Maximum length of a name in bytes.
 const MAX_NAME_BYTES: usize = 1024;
 
 /// Maximum nesting of groups in a Keras 3 file.
@@ -224,11 +207,7 @@ type NamedArrays = Vec<(String, Dataset)>;
 ///
 /// Returns the error of HDF5 for either file.
 pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
-    let refuse = |action: &str, error: hdf5::Error| Error::Hdf5 {
-        action: action.into(),
-        path: from.to_path_buf(),
-        text: error.to_string(),
-    };
+    let refuse = refusal(from);
     let source = hdf5::File::open(from).map_err(|error| refuse("open the HDF5 data", error))?;
     let root = source.as_group().map_err(|error| refuse("open the HDF5 data", error))?;
     let found = find_arrays(&root).map_err(|error| refuse("look for weights", error))?;
@@ -241,10 +220,9 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
     let mut budget = ValueBudget::for_file(from);
     let mut names = Vec::new();
     for (name, array) in found {
+        let Some(values) = floats(&array, &mut budget, &refuse)? else { continue };
         let shape = array.shape();
-        let values = floats(&array, &mut budget);
-        let values = values.map_err(|error| refuse(&format!("read the array {}", printable(&array.name())), error))?;
-        if let Some(values) = values.filter(|values| !values.is_empty() && !shape.is_empty()) {
+        if !values.is_empty() && !shape.is_empty() {
             group.put_array(&names.len().to_string(), &shape, &values)?;
             names.push(name);
         }
@@ -278,11 +256,10 @@ fn keras2_arrays(group: &Group, layers: &[String]) -> hdf5::Result<NamedArrays> 
     for layer in layers.iter().filter(|layer| there.contains(layer)) {
         let inside = group.group(layer)?;
         let weights = texts(&inside, "weight_names")?.unwrap_or_default();
-        let tail = |weight: &str| weight.rsplit('/').next().unwrap_or(weight).trim_end_matches(":0").to_string();
-        let tails: BTreeSet<String> = weights.iter().map(|weight| tail(weight)).collect();
+        let fields: BTreeSet<&str> = weights.iter().map(|weight| field_name(weight)).collect();
         for weight in &weights {
-            let name = match tails.len() == weights.len() {
-                true => format!("{layer}/{}", tail(weight)),
+            let name = match fields.len() == weights.len() {
+                true => format!("{layer}/{}", field_name(weight)),
                 false => weight.trim_end_matches(":0").to_string(),
             };
             found.extend(open_array(&inside, weight)?.map(|array| (name, array)));
@@ -441,5 +418,27 @@ pub fn drop_name(to: &Path) {
         // If this fails, the parent removes the file, which only this user may read.
         let _ = fs::read_link(to).and_then(fs::remove_file);
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read_weights;
+    use super::*;
+
+    #[test]
+    fn weights_in_other_files_are_left_out() {
+        let path = |name: &str| std::env::temp_dir().join(format!("trireme-foreign-{name}-{}.h5", std::process::id()));
+        let (from, to) = (path("from"), path("to"));
+        {
+            let file = hdf5::File::create(&from).unwrap();
+            let group = file.create_group("conv1").unwrap().create_group("vars").unwrap();
+            group.new_dataset::<f32>().shape(2).create("0").unwrap().write_raw(&[1f32, 2.0]).unwrap();
+            let other = group.new_dataset::<f32>().virtual_map("other.h5", "x", (1, 2, 3), .., (1, 2, 3), ..);
+            other.shape((1, 2, 3)).create("1").unwrap();
+        }
+        rewrite_weights(&from, &to).unwrap();
+        assert_eq!(read_weights(&to).unwrap().tensors, [("conv1/0".to_string(), vec![2], vec![1.0, 2.0])]);
+        [from, to].iter().for_each(|path| fs::remove_file(path).unwrap());
     }
 }

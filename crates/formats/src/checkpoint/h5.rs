@@ -87,17 +87,13 @@ impl Group {
         Ok(Self { group, path: Arc::clone(&self.path) })
     }
 
-    pub(super) fn put_array(&self, name: &str, shape: &[usize], values: &[f32]) -> Result<(), Error> {
-        self.put_values(name, shape, values)
-    }
-
     /// Writes an array as f16, rounded to the nearest value.
     pub(super) fn put_half_array(&self, name: &str, shape: &[usize], values: &[f32]) -> Result<(), Error> {
         let halves: Vec<f16> = values.iter().map(|value| f16::from_f32(*value)).collect();
-        self.put_values(name, shape, &halves)
+        self.put_array(name, shape, &halves)
     }
 
-    fn put_values<T: H5Type>(&self, name: &str, shape: &[usize], values: &[T]) -> Result<(), Error> {
+    pub(super) fn put_array<T: H5Type>(&self, name: &str, shape: &[usize], values: &[T]) -> Result<(), Error> {
         let write = || {
             let array = self
                 .group
@@ -112,28 +108,26 @@ impl Group {
     }
 
     pub(super) fn put_text(&self, name: &str, text: &str) -> Result<(), Error> {
-        let write = || {
-            let text = variable(text)?;
-            self.group.new_attr::<VarLenUnicode>().create(name)?.write_scalar(&text)
-        };
-        write().map_err(|error| self.refusal("write the attribute", name, &error))
+        let write = |text| self.group.new_attr::<VarLenUnicode>().create(name)?.write_scalar(&text);
+        self.check_attribute(name, variable(text).and_then(write))
     }
 
     pub(super) fn put_texts(&self, name: &str, texts: &[String]) -> Result<(), Error> {
-        let write = || {
-            let texts = texts.iter().map(|text| variable(text)).collect::<hdf5::Result<Vec<_>>>()?;
-            self.put_list(name, &texts)
-        };
-        write().map_err(|error| self.refusal("write the attribute", name, &error))
+        let texts = texts.iter().map(|text| variable(text)).collect::<hdf5::Result<Vec<_>>>();
+        self.check_attribute(name, texts.and_then(|texts| self.put_list(name, &texts)))
     }
 
     pub(super) fn put_number<T: H5Type>(&self, name: &str, number: T) -> Result<(), Error> {
-        let write = || self.group.new_attr::<T>().create(name)?.write_scalar(&number);
-        write().map_err(|error| self.refusal("write the attribute", name, &error))
+        let attribute = self.group.new_attr::<T>().create(name);
+        self.check_attribute(name, attribute.and_then(|attribute| attribute.write_scalar(&number)))
     }
 
     pub(super) fn put_numbers<T: H5Type>(&self, name: &str, numbers: &[T]) -> Result<(), Error> {
-        self.put_list(name, numbers).map_err(|error| self.refusal("write the attribute", name, &error))
+        self.check_attribute(name, self.put_list(name, numbers))
+    }
+
+    fn check_attribute(&self, name: &str, written: hdf5::Result<()>) -> Result<(), Error> {
+        written.map_err(|error| self.refusal("write the attribute", name, &error))
     }
 
     fn put_list<T: H5Type>(&self, name: &str, list: &[T]) -> hdf5::Result<()> {

@@ -22,6 +22,11 @@ pub fn layer_name(path: &str) -> String {
     path.replace('.', "_")
 }
 
+/// Returns the last part of a weight's path in a file: `kernel` for `conv1/conv1/kernel:0`.
+pub(super) fn field_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path).trim_end_matches(":0")
+}
+
 /// A tensor: name, shape, and values in C order.
 pub type Tensor = (String, Vec<usize>, Vec<f32>);
 
@@ -42,14 +47,7 @@ pub fn to_keras(kind: LayerKind, tensors: &[Tensor]) -> Result<Vec<Tensor>, Stri
             ));
         }
         last = Some(at);
-        check_length(name, shape, values)?;
-        let (shape, values) = match stored.order {
-            KerasOrder::Filters => conv_to_keras(name, shape, values)?,
-            KerasOrder::Matrix => linear_to_keras(name, shape, values, kind.flatten)?,
-            KerasOrder::Vector => same_order(name, 1, shape, values)?,
-            KerasOrder::Rows => same_order(name, 2, shape, values)?,
-        };
-        converted.push((stored.keras.to_string(), shape, values));
+        converted.push(reordered(stored.keras, stored.order, kind, (name, shape, values), TO_KERAS)?);
     }
     Ok(converted)
 }
@@ -63,14 +61,7 @@ pub fn from_keras(kind: LayerKind, tensors: &[Tensor]) -> Result<Vec<Tensor>, St
     let mut converted = Vec::with_capacity(tensors.len());
     for (name, shape, values) in tensors {
         let stored = kind.stored.by_keras(name).ok_or_else(|| unknown(name, kind, |tensor| tensor.keras))?;
-        check_length(name, shape, values)?;
-        let (shape, values) = match stored.order {
-            KerasOrder::Filters => conv_from_keras(name, shape, values)?,
-            KerasOrder::Matrix => linear_from_keras(name, shape, values, kind.flatten)?,
-            KerasOrder::Vector => same_order(name, 1, shape, values)?,
-            KerasOrder::Rows => same_order(name, 2, shape, values)?,
-        };
-        converted.push((stored.torch.to_string(), shape, values));
+        converted.push(reordered(stored.torch, stored.order, kind, (name, shape, values), TO_TORCH)?);
     }
     Ok(converted)
 }
@@ -94,55 +85,49 @@ fn check_length(name: &str, shape: &[usize], values: &[f32]) -> Result<(), Strin
     }
 }
 
-type Layout = (Vec<usize>, Vec<f32>);
+/// The transposition of filters from (out, in, height, width) to (height, width, in, out), and back.
+const TO_KERAS: [usize; 4] = [2, 3, 1, 0];
+const TO_TORCH: [usize; 4] = [3, 2, 0, 1];
 
-/// Returns the shape and the values of a tensor that PyTorch and Keras store in the same order. Returns an error if it
-/// does not have `dimensions` dimensions.
-fn same_order(name: &str, dimensions: usize, shape: &[usize], values: &[f32]) -> Result<Layout, String> {
-    if shape.len() != dimensions {
-        let expected = plural(dimensions, "dimension");
-        return Err(format!("tensor {name} should have {expected}, got shape {shape:?}"));
-    }
-    Ok((shape.to_vec(), values.to_vec()))
-}
-
-fn conv_to_keras(name: &str, shape: &[usize], values: &[f32]) -> Result<Layout, String> {
-    match *shape {
-        [o, i, h, w] => Ok((vec![h, w, i, o], permute(values, [o, i, h, w], [2, 3, 1, 0]))),
-        _ => Err(format!("tensor {name} of a convolution should have four dimensions, got shape {shape:?}")),
-    }
-}
-
-fn conv_from_keras(name: &str, shape: &[usize], values: &[f32]) -> Result<Layout, String> {
-    match *shape {
-        [h, w, i, o] => Ok((vec![o, i, h, w], permute(values, [h, w, i, o], [3, 2, 0, 1]))),
-        _ => Err(format!("tensor {name} of a convolution should have four dimensions, got shape {shape:?}")),
-    }
-}
-
-fn linear_to_keras(name: &str, shape: &[usize], values: &[f32], flatten: Option<[usize; 3]>) -> Result<Layout, String> {
-    match *shape {
-        [o, i] => {
-            let [c, h, w] = inputs(name, i, flatten)?;
-            Ok((vec![i, o], permute(values, [o, c, h, w], [2, 3, 1, 0])))
+/// Returns a tensor under the name `to`, in the order that `axes` selects: [`TO_KERAS`] or [`TO_TORCH`].
+fn reordered(
+    to: &str,
+    order: KerasOrder,
+    kind: LayerKind,
+    (name, shape, values): (&str, &[usize], &[f32]),
+    axes: [usize; 4],
+) -> Result<Tensor, String> {
+    check_length(name, shape, values)?;
+    let same_order = |dimensions: usize| match shape.len() == dimensions {
+        true => Ok((shape.to_vec(), values.to_vec())),
+        false => {
+            let expected = plural(dimensions, "dimension");
+            Err(format!("tensor {name} should have {expected}, got shape {shape:?}"))
         }
-        _ => Err(format!("tensor {name} of a linear layer should have two dimensions, got shape {shape:?}")),
-    }
-}
-
-fn linear_from_keras(
-    name: &str,
-    shape: &[usize],
-    values: &[f32],
-    flatten: Option<[usize; 3]>,
-) -> Result<Layout, String> {
-    match *shape {
-        [i, o] => {
-            let [c, h, w] = inputs(name, i, flatten)?;
-            Ok((vec![o, i], permute(values, [h, w, c, o], [3, 2, 0, 1])))
+    };
+    let (shape, values) = match (order, shape) {
+        (KerasOrder::Filters, &[a, b, c, d]) => {
+            (axes.map(|axis| shape[axis]).to_vec(), permute(values, [a, b, c, d], axes))
         }
-        _ => Err(format!("tensor {name} of a linear layer should have two dimensions, got shape {shape:?}")),
-    }
+        (KerasOrder::Filters, _) => {
+            return Err(format!("tensor {name} of a convolution should have four dimensions, got shape {shape:?}"));
+        }
+        // the inputs of a linear layer are the channels, rows and columns of filters that cover the whole image
+        (KerasOrder::Matrix, &[rows, columns]) if axes == TO_KERAS => {
+            let [c, h, w] = inputs(name, columns, kind.flatten)?;
+            (vec![columns, rows], permute(values, [rows, c, h, w], axes))
+        }
+        (KerasOrder::Matrix, &[rows, columns]) => {
+            let [c, h, w] = inputs(name, rows, kind.flatten)?;
+            (vec![columns, rows], permute(values, [h, w, c, columns], axes))
+        }
+        (KerasOrder::Matrix, _) => {
+            return Err(format!("tensor {name} of a linear layer should have two dimensions, got shape {shape:?}"));
+        }
+        (KerasOrder::Vector, _) => same_order(1)?,
+        (KerasOrder::Rows, _) => same_order(2)?,
+    };
+    Ok((to.to_string(), shape, values))
 }
 
 /// Returns the inputs of a linear layer as (C, H, W). Without a flatten before the layer, all inputs are channels.

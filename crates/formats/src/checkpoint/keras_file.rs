@@ -13,7 +13,7 @@ use super::h5::{self, Group};
 use super::keras::Tensor;
 
 /// A version of Keras that uses this layout. If a file has no version, Keras assumes Keras 1.
-pub(super) const KERAS_VERSION: &str = "2.15.0";
+const KERAS_VERSION: &str = "2.15.0";
 
 /// A model in Keras's representation.
 #[derive(Clone, Debug, PartialEq)]

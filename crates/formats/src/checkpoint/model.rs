@@ -6,9 +6,10 @@ use std::path::Path;
 use loaders::{Bands, LabelKind, Target};
 
 use super::error::Error;
+use super::h5;
 use super::keras::{LayerKind, Tensor};
+use super::reader::Group;
 use super::version::{BANDS_VERSION, MULTI_LABEL_VERSION, NEWEST, TARGETS_VERSION, VERSION};
-use super::{h5, reader};
 
 /// A trained network with everything that is needed to use it.
 #[derive(Debug, Clone, PartialEq)]
@@ -147,7 +148,7 @@ impl ModelFile {
 }
 
 /// Reads everything except the weights.
-pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, Error> {
+pub(super) fn read_head(path: &Path, ours: &Group) -> Result<ModelFile, Error> {
     let version: u64 = ours.number("version")?;
     if version > NEWEST {
         return Err(Error::Newer { path: path.to_path_buf(), version });
@@ -156,29 +157,26 @@ pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, 
     let network = ours.text("network")?;
     let image = parse_chw(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?;
     let classes = ours.texts("classes")?;
-    let targets = match ours.attribute_names().any(|name| name == "targets") {
-        true => parse_targets(&ours.text("targets")?, &classes).map_err(|text| content(format!("targets: {text}")))?,
-        false => Vec::new(),
+    let targets = match ours.optional("targets", Group::text)? {
+        Some(text) => parse_targets(&text, &classes).map_err(|text| content(format!("targets: {text}")))?,
+        None => Vec::new(),
+    };
+    let bands = match ours.optional("bands", Group::text)? {
+        Some(text) => parse_bands(&text, image[0]).map_err(|text| content(format!("bands: {text}")))?,
+        None => Bands::default(),
     };
     Ok(ModelFile {
         network,
-        definition: if ours.attribute_names().any(|name| name == "definition") {
-            ours.text("definition")?
-        } else {
-            String::new()
-        },
+        definition: ours.optional("definition", Group::text)?.unwrap_or_default(),
         input: parse_chw(&ours.numbers("input")?)
             .and_then(|input| if input.contains(&0) { Err(format!("a size is 0: {input:?}")) } else { Ok(input) })
             .map_err(|text| content(format!("input: {text}")))?,
         image,
         classes,
         targets,
-        multi_label: ours.attribute_names().any(|name| name == "multi_label"),
+        multi_label: ours.has_attribute("multi_label"),
         preprocess: ours.texts("preprocess")?,
-        bands: match ours.attribute_names().any(|name| name == "bands") {
-            true => parse_bands(&ours.text("bands")?, image[0]).map_err(|text| content(format!("bands: {text}")))?,
-            false => Bands::default(),
-        },
+        bands,
         mean: ours.numbers("mean")?,
         std: ours.numbers("std")?,
         recipe: ours.text("recipe")?,
@@ -210,7 +208,7 @@ fn parse_bands(text: &str, channels: usize) -> Result<Bands, String> {
     }
 }
 
-fn read_scores(group: &reader::Group) -> Result<BTreeMap<String, f64>, Error> {
+fn read_scores(group: &Group) -> Result<BTreeMap<String, f64>, Error> {
     group.attribute_names().map(|name| group.number(name).map(|score| (name.to_string(), score))).collect()
 }
 

@@ -235,8 +235,7 @@ fn describe_changes(unsealed: &[String]) -> String {
 
 fn read_layers(group: &reader::Group, content: &dyn Fn(String) -> Error) -> Result<Vec<LayerWeights>, Error> {
     let mut layers = Vec::new();
-    let has_heads = group.attribute_names().any(|name| name == HEADS);
-    let heads = if has_heads { group.texts(HEADS)? } else { Vec::new() };
+    let heads = group.optional(HEADS, reader::Group::texts)?.unwrap_or_default();
     for name in group.texts("layer_names")?.into_iter().chain(heads) {
         let layer = group.open(&name)?;
         let kind = read_kind(&layer).map_err(|error| match error {
@@ -246,12 +245,10 @@ fn read_layers(group: &reader::Group, content: &dyn Fn(String) -> Error) -> Resu
         let mut tensors = Vec::new();
         for weight in layer.texts("weight_names")? {
             let (shape, values) = layer.array(&weight)?;
-            let tail = weight.rsplit('/').next().unwrap_or(&weight);
-            tensors.push((tail.trim_end_matches(":0").to_string(), shape, values));
+            tensors.push((keras::field_name(&weight).to_string(), shape, values));
         }
         let tensors = keras::from_keras(kind, &tensors).map_err(|text| content(format!("layer {name}: {text}")))?;
-        let has_name = layer.attribute_names().any(|name| name == "trireme_name");
-        let name = if has_name { layer.text("trireme_name")? } else { name };
+        let name = layer.optional("trireme_name", reader::Group::text)?.unwrap_or(name);
         layers.push(LayerWeights { name, kind, tensors });
     }
     Ok(layers)
@@ -260,8 +257,7 @@ fn read_layers(group: &reader::Group, content: &dyn Fn(String) -> Error) -> Resu
 /// Reads a layer's kind. The error is either an error of the file or a text about invalid content.
 fn read_kind(layer: &reader::Group) -> Result<LayerKind, Result<Error, String>> {
     let kind = LayerKind::named(&layer.text("trireme_kind").map_err(Ok)?).map_err(Err)?;
-    let has_flatten = layer.attribute_names().any(|name| name == "trireme_flatten");
-    if !kind.stored.depends_on_flatten() || !has_flatten {
+    if !kind.stored.depends_on_flatten() || !layer.has_attribute("trireme_flatten") {
         return Ok(kind);
     }
     let chw = layer.numbers("trireme_flatten").map_err(Ok)?;

@@ -218,13 +218,13 @@ impl StateFile {
         let optim = root.create("optim")?;
         optim.put_texts("names", &self.slots.iter().map(|slot| slot.0.clone()).collect::<Vec<_>>())?;
         for (name, tensors) in &self.slots {
-            write_tensors(&optim.create(name)?, tensors.iter())?;
+            write_tensors(&optim.create(name)?, tensors)?;
         }
         if !self.residuals.is_empty() {
             let group = root.create("residuals")?;
             group.put_number("workers", self.residuals.len() as u64)?;
             for (worker, tensors) in self.residuals.iter().enumerate() {
-                write_tensors(&group.create(&worker.to_string())?, tensors.iter())?;
+                write_tensors(&group.create(&worker.to_string())?, tensors)?;
             }
         }
         write_progress(&root.create("progress")?, &self.progress)
@@ -306,9 +306,9 @@ fn read_layers(path: &Path, place: &Group) -> Result<Vec<LayerWeights>, Error> {
     Ok(layers)
 }
 
-fn write_tensors<'a>(group: &h5::Group, tensors: impl Iterator<Item = &'a Tensor> + Clone) -> Result<(), Error> {
-    group.put_texts("names", &tensors.clone().map(|t| t.0.clone()).collect::<Vec<_>>())?;
-    tensors.into_iter().try_for_each(|(name, shape, values)| group.put_array(name, shape, values))
+fn write_tensors(group: &h5::Group, tensors: &[Tensor]) -> Result<(), Error> {
+    group.put_texts("names", &tensors.iter().map(|t| t.0.clone()).collect::<Vec<_>>())?;
+    tensors.iter().try_for_each(|(name, shape, values)| group.put_array(name, shape, values))
 }
 
 fn read_tensors(group: &Group) -> Result<Vec<Tensor>, Error> {
@@ -349,12 +349,11 @@ fn write_progress(group: &h5::Group, p: &Progress) -> Result<(), Error> {
 }
 
 fn read_progress(group: &Group) -> Result<Progress, Error> {
-    let has = |name: &str| group.attribute_names().any(|n| n == name);
-    let scale = || {
+    let loss_scale = |group: &Group, name: &str| {
         let good = group.number::<f32>("loss_scale_steps")? as u32;
         // Older files do not have this attribute.
-        let lost = if has("lost_steps") { group.number("lost_steps")? } else { 0 };
-        Ok::<_, Error>(LossScale { scale: group.number("loss_scale")?, good, bad: 0, lost })
+        let lost = group.optional("lost_steps", Group::number)?.unwrap_or(0);
+        Ok(LossScale { scale: group.number(name)?, good, bad: 0, lost })
     };
     Ok(Progress {
         epoch: group.number("epoch")?,
@@ -362,13 +361,13 @@ fn read_progress(group: &Group) -> Result<Progress, Error> {
         step: group.number("step")?,
         samples: group.number("samples")?,
         epoch_sums: read_sums(group, "epoch_sums")?,
-        score: has("score_count").then(|| read_sums(group, "score")).transpose()?,
-        best: if has("best_step") { read_best(group)? } else { None },
+        score: group.optional("score_count", |group, _| read_sums(group, "score"))?,
+        best: group.optional("best_step", read_best)?.flatten(),
         rules: RuleStates::read(group)?,
-        loss_scale: has("loss_scale").then(scale).transpose()?,
-        algorithms: if has("algorithms") { group.text("algorithms")? } else { String::new() },
+        loss_scale: group.optional("loss_scale", loss_scale)?,
+        algorithms: group.optional("algorithms", Group::text)?.unwrap_or_default(),
         data: group.text("data")?,
-        teacher: if has("teacher") { group.text("teacher")? } else { String::new() },
+        teacher: group.optional("teacher", Group::text)?.unwrap_or_default(),
         seed: group.number("seed")?,
     })
 }
@@ -376,8 +375,8 @@ fn read_progress(group: &Group) -> Result<Progress, Error> {
 /// Prefix of the attribute with the best score. The name of the score follows.
 const BEST_PREFIX: &str = "best_";
 
-fn read_best(group: &Group) -> Result<Option<Best>, Error> {
-    let step = group.number("best_step")?;
+fn read_best(group: &Group, step: &str) -> Result<Option<Best>, Error> {
+    let step = group.number(step)?;
     let mut names =
         group.attribute_names().filter_map(|name| name.strip_prefix(BEST_PREFIX)).filter(|name| *name != "step");
     names
@@ -400,14 +399,14 @@ fn write_sums(group: &h5::Group, name: &str, sums: &Sums) -> Result<(), Error> {
 fn read_sums(group: &Group, name: &str) -> Result<Sums, Error> {
     let number = |field: &str| group.number(&format!("{name}_{field}"));
     let count = group.number(&format!("{name}_count"))?;
-    let several = || {
-        let (map, micro_f1, macro_f1) = (number("map")?, number("micro_f1")?, number("macro_f1")?);
-        Ok::<_, Error>(LabelScores { map, micro_f1, macro_f1 })
+    let several = |group: &Group, map: &str| {
+        Ok(LabelScores { map: group.number(map)?, micro_f1: number("micro_f1")?, macro_f1: number("macro_f1")? })
     };
-    let numbers = || Ok::<_, Error>(NumberScores { rmse: number("rmse")?, mae: number("mae")?, r2: number("r2")? });
-    let has = |field: &str| group.attribute_names().any(|attribute| attribute == format!("{name}_{field}"));
-    let several = has("map").then(several).transpose()?;
-    let numbers = has("rmse").then(numbers).transpose()?;
+    let numbers = |group: &Group, rmse: &str| {
+        Ok(NumberScores { rmse: group.number(rmse)?, mae: number("mae")?, r2: number("r2")? })
+    };
+    let several = group.optional(&format!("{name}_map"), several)?;
+    let numbers = group.optional(&format!("{name}_rmse"), numbers)?;
     Ok(Sums { loss: number("loss")?, top1: number("top1")?, top5: number("top5")?, count, several, numbers })
 }
 
@@ -456,21 +455,19 @@ impl RuleStates {
 
     /// Reads the attributes that [`RuleStates::write`] wrote.
     pub(super) fn read(group: &Group) -> Result<Self, Error> {
-        let has = |name: &str| group.attribute_names().any(|n| n == name);
-        let stop = || {
-            let [best, last] = [group.number("stop_best")?, group.number("stop_last")?];
-            Ok::<_, Error>(StopState { best, last, since: group.number("stop_since")? })
+        let stop = |group: &Group, best: &str| {
+            let (best, last) = (group.number(best)?, group.number("stop_last")?);
+            Ok(StopState { best, last, since: group.number("stop_since")? })
         };
-        let plateau = || {
+        let plateau = |group: &Group, best: &str| {
             let count = |name: &str| group.number(&format!("plateau_{name}"));
-            let best = group.number("plateau_best")?;
             let (since, drops, cooldown) = (count("since")?, count("drops")?, count("cooldown")?);
-            Ok::<_, Error>(PlateauState { best, since, drops, cooldown })
+            Ok(PlateauState { best: group.number(best)?, since, drops, cooldown })
         };
         Ok(Self {
-            stop: has("stop_best").then(stop).transpose()?,
-            plateau: has("plateau_best").then(plateau).transpose()?,
-            seconds: has("seconds").then(|| group.number("seconds")).transpose()?,
+            stop: group.optional("stop_best", stop)?,
+            plateau: group.optional("plateau_best", plateau)?,
+            seconds: group.optional("seconds", Group::number)?,
         })
     }
 }

@@ -29,7 +29,7 @@ const NAMES: [(&str, &str); 7] = [
 const OUR_EPSILON: f64 = 1e-5;
 
 /// Reads an HDF5 file that another program wrote.
-pub fn read_keras(path: &Path) -> Result<Weights, Error> {
+fn read_keras(path: &Path) -> Result<Weights, Error> {
     let unsupported = |text: String| Error::Unsupported { path: path.to_path_buf(), text };
     let copy = foreign::rewritten(path, &["--weights"]).map_err(|failed| match failed {
         Failed::Io(source) => Error::Io { path: path.to_path_buf(), source },
@@ -52,7 +52,7 @@ pub fn read_keras(path: &Path) -> Result<Weights, Error> {
             "this HDF5 file has no weights in a Keras layout (layer_names and weight_names, or layers with vars)";
         return Err(unsupported(text.into()));
     }
-    Ok(Weights { path: path.to_path_buf(), format: "Keras", tensors, model: None, warning, keras: true })
+    Ok(Weights { warning, keras: true, ..Weights::new(path, "Keras", tensors) })
 }
 
 /// Returns a warning about ambiguous or unusual batch norms. `one` is the layer that [`shiftless`] found, if any, and
@@ -156,10 +156,10 @@ pub(super) const HDF5_FORMAT: Format = Format {
     about: "trireme's model.h5 and checkpoints, Keras's .h5",
     recognises: |head| head.starts_with(SIGNATURE),
     read,
-    read_part: None,
+    has_keys: false,
 };
 
-fn read(path: &Path) -> Result<Weights, Error> {
+fn read(path: &Path, _: Option<&str>) -> Result<Weights, Error> {
     let opened = match ModelFile::read(path) {
         Err(checkpoint::Error::Foreign { .. }) => None,
         Err(checkpoint::Error::Rewritten { .. }) => made_anew(path)?,
@@ -174,14 +174,7 @@ fn read(path: &Path) -> Result<Weights, Error> {
     });
     let (network, classes, preprocess, bands) = (file.network, file.classes, file.preprocess, file.bands);
     let model = Model { network, classes, preprocess, bands };
-    Ok(Weights {
-        path: path.to_path_buf(),
-        format: HDF5_FORMAT.name,
-        tensors: tensors.collect(),
-        model: Some(model),
-        warning,
-        keras: false,
-    })
+    Ok(Weights { model: Some(model), warning, ..Weights::new(path, HDF5_FORMAT.name, tensors.collect()) })
 }
 
 /// Reads a trireme model that another program has rewritten. Returns `None` if the file is not a trireme model.

@@ -3,7 +3,7 @@
 //!
 //! - [`read`] recognises a file by its first bytes and reads its tensors. [`FORMATS`] lists the formats.
 //! - `hdf5`: model.h5, checkpoints and Keras files. `safetensors`. `torch`: `.pth` files, with a pickle interpreter
-//!   that executes nothing. `onnx_weights`.
+//!   that executes nothing.
 //! - `weights`: the result of reading, and the errors. `number`: the types of values.
 //! - [`onnx`]: an ONNX graph as a network with its weights.
 //! - [`export`]: writes a trained network as a file of another program.
@@ -19,7 +19,6 @@ pub mod export;
 mod hdf5;
 mod number;
 pub mod onnx;
-mod onnx_weights;
 mod ops;
 mod safetensors;
 #[cfg(test)]
@@ -35,8 +34,18 @@ use std::path::Path;
 use loaders::regular;
 
 /// All formats that [`read`] recognises.
-pub const FORMATS: &[Format] =
-    &[hdf5::HDF5_FORMAT, safetensors::FORMAT, torch::FORMAT, torch::OLD, onnx_weights::FORMAT];
+pub const FORMATS: &[Format] = &[hdf5::HDF5_FORMAT, safetensors::FORMAT, torch::FORMAT, torch::OLD, ONNX];
+
+/// The weights of an ONNX graph, for a network that already exists. The names are the same as with `model =
+/// "net.onnx"`. ONNX has no signature, so a file is recognised by its first field, `ir_version` with protobuf's tag 8.
+/// Writers put the fields in order, and no version has reached 32.
+const ONNX: Format = Format {
+    name: onnx::FORMAT_NAME,
+    about: "ONNX graphs",
+    recognises: |head| matches!(head, [0x08, 1..32, ..]),
+    read: |path, _| Ok(Weights::new(path, onnx::FORMAT_NAME, onnx::read(path)?.network()?.tensors)),
+    has_keys: false,
+};
 
 /// Number of bytes at the start of a file that identify its format.
 const HEAD: usize = 64;
@@ -61,14 +70,11 @@ pub fn read(given: &Path, key: Option<&str>) -> Result<Weights, Error> {
             None => Error::Unknown { path, known: known() },
         });
     };
-    match (key, format.read_part) {
-        (None, _) => (format.read)(&path),
-        (Some(key), Some(read_part)) => read_part(&path, key),
-        (Some(_), None) => Err(Error::Unsupported {
-            path,
-            text: format!("{} files have only one set of weights; remove init.key", format.about),
-        }),
+    if key.is_some() && !format.has_keys {
+        let text = format!("{} files have only one set of weights; remove init.key", format.about);
+        return Err(Error::Unsupported { path, text });
     }
+    (format.read)(&path, key)
 }
 
 /// Recognizes web pages and other files that a failed download saves in place of the weights. Returns a description and a remedy.

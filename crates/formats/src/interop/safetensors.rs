@@ -17,7 +17,7 @@ use crate::checkpoint::Tensor;
 const LONGEST: u64 = 100_000_000;
 
 pub(super) const FORMAT: Format =
-    Format { name: "safetensors", about: "safetensors", recognises: |head| is_header(head), read, read_part: None };
+    Format { name: "safetensors", about: "safetensors", recognises: is_header, read, has_keys: false };
 
 /// Returns true if a file begins with a possible header length followed by a brace.
 fn is_header(head: &[u8]) -> bool {
@@ -25,10 +25,10 @@ fn is_header(head: &[u8]) -> bool {
     length.is_some_and(|length| length <= LONGEST) && head.get(8) == Some(&b'{')
 }
 
-fn read(path: &Path) -> Result<Weights, Error> {
+fn read(path: &Path, _: Option<&str>) -> Result<Weights, Error> {
     let bytes = regular::read(path).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
     let tensors = parse(&bytes).map_err(|fault| fault.of(path))?;
-    Ok(Weights { path: path.to_path_buf(), format: FORMAT.name, tensors, model: None, warning: None, keras: false })
+    Ok(Weights::new(path, FORMAT.name, tensors))
 }
 
 /// Returns all tensors in the order of their data.

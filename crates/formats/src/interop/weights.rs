@@ -25,6 +25,13 @@ pub struct Weights {
     pub keras: bool,
 }
 
+impl Weights {
+    /// Creates the weights of a file that another program wrote, without a warning.
+    pub(super) fn new(path: &Path, format: &'static str, tensors: Vec<Tensor>) -> Self {
+        Self { path: path.to_path_buf(), format, tensors, model: None, warning: None, keras: false }
+    }
+}
+
 /// The description of a model in a file that trireme wrote.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
@@ -96,9 +103,6 @@ pub(super) fn damaged<T>(text: impl Into<String>) -> Result<T, Fault> {
     Err(Fault::Damaged(text.into()))
 }
 
-/// A function that reads the set of weights with the given key.
-pub type ReadPart = fn(&Path, &str) -> Result<Weights, Error>;
-
 #[derive(Clone, Copy)]
 pub struct Format {
     /// Name for the log.
@@ -107,7 +111,8 @@ pub struct Format {
     pub about: &'static str,
     /// Returns true if a file that begins with these bytes has this format.
     pub recognises: fn(&[u8]) -> bool,
-    pub read: fn(&Path) -> Result<Weights, Error>,
-    /// Reads the set of weights with this key. `None` if files of this format have only one set.
-    pub read_part: Option<ReadPart>,
+    /// Reads a file. With a key, reads the set of weights with this key.
+    pub read: fn(&Path, Option<&str>) -> Result<Weights, Error>,
+    /// True if files of this format may have more than one set of weights.
+    pub has_keys: bool,
 }

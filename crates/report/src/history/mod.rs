@@ -67,6 +67,18 @@ pub enum State {
     Stopped,
 }
 
+impl State {
+    /// Returns the name of the state for tables and JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Running => "running",
+            Self::Diverged => "diverged",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
 impl Run {
     /// Reads the run in `folder`.
     ///
@@ -137,6 +149,20 @@ impl Run {
     /// Returns the step at which the run is to end, or 0 if it has not begun.
     pub fn last_step(&self) -> u64 {
         self.log.starts.last().map_or(0, |start| start.last_step)
+    }
+
+    /// Returns what the last start says about machine, ranks and data, and the digest in the end event.
+    pub fn circumstances(&self) -> BTreeMap<String, String> {
+        let Some(start) = self.log.starts.last() else { return BTreeMap::new() };
+        let mut facts = start.facts.clone();
+        // Two runs always have different output folders.
+        facts.remove("out");
+        facts.insert("ranks".into(), start.ranks.to_string());
+        facts.insert("images".into(), start.images.to_string());
+        if let Some(end) = &self.log.end {
+            facts.insert("digest".into(), end.digest.clone());
+        }
+        facts
     }
 }
 
@@ -245,22 +271,6 @@ impl LossComparison {
     }
 }
 
-impl Run {
-    /// Returns what the last start says about machine, ranks and data, and the digest in the end event.
-    pub fn circumstances(&self) -> BTreeMap<String, String> {
-        let Some(start) = self.log.starts.last() else { return BTreeMap::new() };
-        let mut facts = start.facts.clone();
-        // Two runs always have different output folders.
-        facts.remove("out");
-        facts.insert("ranks".into(), start.ranks.to_string());
-        facts.insert("images".into(), start.images.to_string());
-        if let Some(end) = &self.log.end {
-            facts.insert("digest".into(), end.digest.clone());
-        }
-        facts
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,11 +326,6 @@ mod tests {
         let error = find(&root).unwrap_err();
         assert!(matches!(&error, Error::Read { path, .. } if *path == root), "{error}");
     }
-}
-
-#[cfg(test)]
-mod compare_tests {
-    use super::*;
 
     fn log(losses: &[(u64, f64)]) -> Log {
         let line = |(step, loss): &(u64, f64)| format!("{{\"event\":\"step\",\"step\":{step},\"loss\":{loss}}}\n");

@@ -171,6 +171,7 @@ impl Confusion {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Softmax;
     use super::*;
 
     fn average(rows: &[(u32, [f64; 2])]) -> Vec<Option<f64>> {
@@ -210,12 +211,6 @@ mod tests {
         let found = average(&[(0, [log + 1e-12, 0.0]), (1, [log, 0.0])]);
         assert_eq!(found[0], Some(1.0));
     }
-}
-
-#[cfg(test)]
-mod calibration_tests {
-    use super::super::Softmax;
-    use super::*;
 
     #[test]
     fn bins_by_hand() {
@@ -230,12 +225,6 @@ mod calibration_tests {
         assert!(expected_error(&calibration(&[])).is_nan());
         assert_eq!(calibration(&[of(0, f32::NAN)]).iter().map(|bin| bin.images).sum::<u64>(), 0);
     }
-}
-
-#[cfg(test)]
-mod confusion_tests {
-    use super::super::Softmax;
-    use super::*;
 
     #[test]
     fn cells_by_hand() {

@@ -101,22 +101,19 @@ impl Outcome {
     }
 
     /// Reads all complete entries in `bytes`.
-    pub fn read(bytes: &[u8]) -> Vec<Self> {
-        bytes.as_chunks::<{ Self::BYTES }>().0.iter().map(Self::of_bytes).collect()
+    pub fn read(mut bytes: &[u8]) -> Vec<Self> {
+        std::iter::from_fn(|| Self::take(&mut bytes)).collect()
     }
 
-    fn of_bytes(bytes: &[u8; Self::BYTES]) -> Self {
-        let four = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
-        let eight = |at: usize| [four(at), four(at + 4)].concat().try_into().unwrap_or_default();
-        let guess =
-            |k: usize| Guess { class: u32::from_le_bytes(four(24 + 8 * k)), p: f32::from_le_bytes(four(28 + 8 * k)) };
-        Self {
-            id: u64::from_le_bytes(eight(0)),
-            label: u32::from_le_bytes(four(8)),
-            place: u32::from_le_bytes(four(12)),
-            loss: f64::from_le_bytes(eight(16)),
-            guesses: std::array::from_fn(guess),
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        let id = u64::from_le_bytes(chunk(bytes)?);
+        let (label, place) = (u32::from_le_bytes(chunk(bytes)?), u32::from_le_bytes(chunk(bytes)?));
+        let loss = f64::from_le_bytes(chunk(bytes)?);
+        let mut guesses = [Guess { class: NONE, p: 0.0 }; TOP_CLASSES];
+        for guess in &mut guesses {
+            *guess = Guess { class: u32::from_le_bytes(chunk(bytes)?), p: f32::from_le_bytes(chunk(bytes)?) };
         }
+        Some(Self { id, label, place, loss, guesses })
     }
 }
 
@@ -195,6 +192,7 @@ impl MultiLabelOutcome {
     }
 }
 
+/// Takes the first `N` bytes, or returns `None` if there are fewer.
 fn chunk<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = bytes.split_first_chunk::<N>()?;
     *bytes = rest;
@@ -338,14 +336,9 @@ mod tests {
         both.iter().for_each(|one| one.write(&mut bytes));
         assert_eq!((bytes.len(), Outcome::read(&bytes).as_slice()), (2 * Outcome::BYTES, both.as_slice()));
     }
-}
-
-#[cfg(test)]
-mod several_tests {
-    use super::*;
 
     #[test]
-    fn bytes_come_back() {
+    fn bytes_of_multi_label_outcomes_come_back() {
         let all = [
             MultiLabelOutcome::new(7, 0.5, &[0, 2], &[1.0, -1.0, 0.25]),
             MultiLabelOutcome::new(8, 0.25, &[], &[-1.0, 0.0, f32::NAN]),
@@ -358,11 +351,6 @@ mod several_tests {
         assert_eq!(MultiLabelOutcome::read(&bytes), all);
         assert_eq!(MultiLabelOutcome::read(&bytes[..bytes.len() - 1]), all[..2]);
     }
-}
-
-#[cfg(test)]
-mod class_score_tests {
-    use super::*;
 
     #[test]
     fn shares_by_hand() {
@@ -372,12 +360,6 @@ mod class_score_tests {
         assert_eq!((absent.precision(), absent.recall(), absent.f1()), (Some(0.0), None, Some(0.0)));
         assert_eq!(ClassScore::default().f1(), None);
     }
-}
-
-#[cfg(test)]
-mod predicted_tests {
-    use super::Softmax;
-    use super::*;
 
     #[test]
     fn scores_by_hand() {

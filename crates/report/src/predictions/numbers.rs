@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::chunk;
+
 /// An image's numbers and their predictions, in the targets' units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NumberOutcome {
@@ -27,13 +29,11 @@ impl NumberOutcome {
 
     /// Reads outcomes with `targets` targets from their binary form.
     pub fn read(bytes: &[u8], targets: usize) -> Vec<Self> {
-        let one = |bytes: &[u8]| {
-            let (id, rest) = bytes.split_first_chunk::<8>()?;
-            let (loss, rest) = rest.split_first_chunk::<8>()?;
-            let values: Vec<f32> = rest.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
-            let (numbers, predicted) = values.split_at(targets);
-            let (id, loss) = (u64::from_le_bytes(*id), f64::from_le_bytes(*loss));
-            Some(Self { id, loss, numbers: numbers.to_vec(), predicted: predicted.to_vec() })
+        let one = |mut bytes: &[u8]| {
+            let (id, loss) = (u64::from_le_bytes(chunk(&mut bytes)?), f64::from_le_bytes(chunk(&mut bytes)?));
+            let mut numbers: Vec<f32> = bytes.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
+            let predicted = numbers.split_off(targets);
+            Some(Self { id, loss, numbers, predicted })
         };
         bytes.chunks_exact(16 + 8 * targets).filter_map(one).collect()
     }

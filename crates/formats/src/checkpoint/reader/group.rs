@@ -106,6 +106,19 @@ impl Group {
         self.attribute(name, Attribute::numbers)
     }
 
+    /// Reads the attribute `name` with `read`, such as [`Group::text`]. Returns `None` if the group does not have it.
+    pub(in crate::checkpoint) fn optional<T>(
+        &self,
+        name: &str,
+        read: impl FnOnce(&Self, &str) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        if self.has_attribute(name) { read(self, name).map(Some) } else { Ok(None) }
+    }
+
+    pub(in crate::checkpoint) fn has_attribute(&self, name: &str) -> bool {
+        self.members.attributes.contains_key(name)
+    }
+
     pub(in crate::checkpoint) fn attribute_names(&self) -> impl Iterator<Item = &str> {
         self.members.attributes.keys().map(String::as_str)
     }

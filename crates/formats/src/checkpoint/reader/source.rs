@@ -40,7 +40,6 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Returns a cursor at the beginning of the block.
     pub(super) fn cursor(&self) -> Cursor<'_> {
         Cursor::new(self.at, &self.bytes)
     }

@@ -1,7 +1,6 @@
 //! Tests that files written by libhdf5 are read back, and that forged files with a valid checksum give an error. There
 //! must be no panic, no hang, no memory beyond the file's size, and no access to another file.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -51,21 +50,11 @@ fn model(layers: usize, classes: usize) -> ModelFile {
     ModelFile {
         network: "many".into(),
         definition: "many nodes\n".repeat(9000),
-        input: [3, 8, 8],
-        image: [3, 8, 8],
         classes: (0..classes).map(|i| format!("class {i}")).collect(),
-        targets: Vec::new(),
-        multi_label: false,
-        preprocess: vec!["normalize".into()],
-        bands: Default::default(),
-        mean: vec![0.5],
-        std: vec![0.25],
         recipe: "model = \"many\"\n".into(),
-        scores: BTreeMap::from([("test/top1".into(), 0.5)]),
-        epoch: 1,
-        step: 2,
         layers: (0..layers).map(|i| layer(format!("block{i}.fc"))).collect(),
         ema: Vec::new(),
+        ..ModelFile::sample()
     }
 }
 

@@ -83,10 +83,7 @@ fn replace(net: &mut NetSpec, old: &NetSpec, node: &Node, norm: &Norm, inputs: &
 
 /// Changes weights and bias of the layer `before` so that it also computes the batch norm `name`. Computes in f64.
 fn absorb(trained: &mut Trained, before: &str, name: &str, eps: f32) -> Result<(), Error> {
-    let missing = |layer: &str| Error::Network {
-        network: trained.model.network.clone(),
-        why: format!("layer {layer}: a weight is missing"),
-    };
+    let missing = |layer: &str| trained.refusal(format!("layer {layer}: a weight is missing"));
     let norm = trained.layers.get(name).ok_or_else(|| missing(name))?.clone();
     let field = |field: &str| float_values(&norm, field).map(<[f32]>::to_vec).ok_or_else(|| missing(name));
     let (gamma, beta, mean, var) = (field("weight")?, field("bias")?, field("running_mean")?, field("running_var")?);

@@ -49,8 +49,6 @@ impl Settings {
 }
 
 impl Format {
-    pub const ALL: [Self; 3] = [Self::Onnx, Self::Safetensors, Self::Keras];
-
     /// Returns the format's name on the command line.
     pub fn name(self) -> &'static str {
         match self {

@@ -20,11 +20,11 @@ pub(crate) fn plan(net: NetSpec) -> Result<Network, Error> {
     let (mut flat, mut reads_flat, mut non_negative) = (vec![false], Vec::new(), vec![false]);
     for node in &net.nodes {
         let mapping = mapping(&node.op);
-        let inputs: Vec<bool> = node.inputs.iter().map(|id| flat[id.0]).collect();
-        let reads = mapping.reads_flat(&inputs);
+        let inputs = |facts: &[bool]| -> Vec<bool> { node.inputs.iter().map(|id| facts[id.0]).collect() };
+        let reads = mapping.reads_flat(&inputs(&flat));
         reads_flat.push(reads);
         flat.push(matches!(node.op, Op::Flatten(_)) || reads);
-        non_negative.push(mapping.sign().is_non_negative(node.inputs.iter().map(|id| non_negative[id.0])));
+        non_negative.push(mapping.is_non_negative(&inputs(&non_negative)));
     }
     Ok(Network { net, shapes, flat, reads_flat, non_negative })
 }

@@ -39,6 +39,11 @@ impl Values<'_> {
 }
 
 impl Trained {
+    /// Returns the error for a model that cannot be exported.
+    pub(super) fn refusal(&self, why: String) -> Error {
+        Error::Network { network: self.model.network.clone(), why }
+    }
+
     /// Adds a scale of ones to each batch norm that has none, for formats that require one.
     pub(crate) fn with_scales(&mut self) {
         for node in &mut self.network.net.nodes {

@@ -56,7 +56,18 @@ impl Layout {
         matches!(self, Self::FlatLast(shape) if shape.plane() != 1)
     }
 
-    pub fn rank(self) -> i64 {
+    /// Returns true if `axis` has the channels, or the features of vectors. It counts from the end if it is negative.
+    pub fn has_channels_at(self, axis: i64) -> bool {
+        let channels = match self {
+            Self::Image | Self::Flat | Self::FlatLast(_) => 1,
+            Self::Tokens => 2,
+            Self::Last => 3,
+            Self::Arranged(_) => return false,
+        };
+        from_front(axis, self.rank()) == channels
+    }
+
+    pub fn rank(self) -> usize {
         match self {
             Self::Image | Self::Last => 4,
             Self::Tokens => 3,
@@ -87,6 +98,33 @@ impl Layout {
             Self::FlatLast(_) => "vectors (N, F) flattened from images (N, H, W, C)",
             Self::Arranged(_) => "a tensor with rearranged dimensions",
         }
+    }
+}
+
+/// Converts an index that counts from the end of `length` items if it is negative. The result may be out of range.
+pub(crate) fn from_front(index: i64, length: usize) -> i64 {
+    if index < 0 { index.saturating_add(length as i64) } else { index }
+}
+
+/// Works like [`from_front`], but returns `None` if the index is out of range.
+pub(crate) fn index_within(index: i64, length: usize) -> Option<usize> {
+    usize::try_from(from_front(index, length)).ok().filter(|index| *index < length)
+}
+
+/// Converts an axis of a tensor with `rank` dimensions. A negative axis counts from the end.
+pub(crate) fn axis_index(axis: i64, rank: usize) -> Result<usize, String> {
+    let index = index_within(axis, rank);
+    index.ok_or_else(|| format!("axis {axis} is out of range for a tensor with {rank} dimensions"))
+}
+
+/// Converts the order of a transposition, which must have each of the `rank` axes once.
+pub(crate) fn axis_order(perm: &[i64], rank: usize) -> Result<Vec<usize>, String> {
+    let order = perm.iter().map(|axis| axis_index(*axis, rank)).collect::<Result<Vec<usize>, _>>()?;
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    match sorted.into_iter().eq(0..rank) {
+        true => Ok(order),
+        false => Err(format!("its perm must list each of the {rank} dimensions once, got {perm:?}")),
     }
 }
 
@@ -127,7 +165,7 @@ pub(crate) struct Axes {
 }
 
 /// Largest number of dimensions after new ones are added.
-const MOST_AXES: i64 = 8;
+const MOST_AXES: usize = 8;
 
 pub(crate) fn images(count: usize) -> Axis {
     vec![Stride { of: Dimension::Images, size: count, step: 1 }]
@@ -196,7 +234,6 @@ impl Axes {
         self
     }
 
-    /// Returns the sizes of all axes.
     pub fn sizes(&self) -> Vec<Size> {
         let size = |axis: &Axis| match axis.iter().find(|stride| stride.of == Dimension::Images) {
             Some(images) => Size::Images((size(axis) / images.size.max(1)) as i64),
@@ -212,19 +249,11 @@ impl Axes {
 
     /// Returns the index of an axis, which counts from the end if it is negative.
     pub fn at(&self, axis: i64) -> Result<usize, String> {
-        let rank = self.axes.len();
-        let at = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
-        let at = usize::try_from(at).ok().filter(|at| *at < rank);
-        at.ok_or_else(|| format!("axis {axis} is out of range for a tensor with {rank} dimensions"))
+        axis_index(axis, self.axes.len())
     }
 
     pub fn transposed(mut self, perm: &[i64]) -> Result<Self, String> {
-        let order = perm.iter().map(|axis| self.at(*axis)).collect::<Result<Vec<usize>, _>>()?;
-        let mut sorted = order.clone();
-        sorted.sort_unstable();
-        if !sorted.into_iter().eq(0..self.axes.len()) {
-            return Err(format!("its perm must list each of the {} dimensions once, got {perm:?}", self.axes.len()));
-        }
+        let order = axis_order(perm, self.axes.len())?;
         self.axes = order.iter().map(|at| self.axes[*at].clone()).collect();
         Ok(self)
     }
@@ -284,8 +313,7 @@ impl Axes {
     pub fn selected(self, axis: i64, index: i64) -> Result<Self, String> {
         let at = self.at(axis)?;
         let size = size(&self.axes[at]);
-        let from_front = if index < 0 { index.saturating_add(size as i64) } else { index };
-        let index = usize::try_from(from_front).ok().filter(|index| *index < size);
+        let index = index_within(index, size);
         let index = index.ok_or_else(|| format!("an index along axis {axis} is out of range for a size of {size}"))?;
         let mut selected = self.sliced(axis, index..index + 1)?;
         selected.axes.remove(at);
@@ -350,12 +378,11 @@ impl Axes {
 
     /// Adds axes of size 1. The numbers are indices of the result.
     pub fn unsqueezed(mut self, axes: &[i64]) -> Result<Self, String> {
-        let rank = (self.axes.len() + axes.len()) as i64;
+        let rank = self.axes.len() + axes.len();
         if rank > MOST_AXES {
             return Err(format!("its result has {rank} dimensions; at most {MOST_AXES} are supported"));
         }
-        let mut places: Vec<i64> =
-            axes.iter().map(|axis| if *axis < 0 { axis.saturating_add(rank) } else { *axis }).collect();
+        let mut places: Vec<i64> = axes.iter().map(|axis| from_front(*axis, rank)).collect();
         places.sort_unstable();
         for place in places {
             let place = usize::try_from(place).ok().filter(|place| *place <= self.axes.len());

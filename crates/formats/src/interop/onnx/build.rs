@@ -288,7 +288,7 @@ impl<'a> Build<'a> {
                 Ok(view)
             }
             Value::Padded(x, Padding { cells, fill: Fill::Zeros }) => {
-                let id = self.padded(name, x.id, cells)?;
+                let id = self.framed(name, x.id, [0; 4], cells)?;
                 let view = View { id, ..x };
                 self.readers.name(view.id, name, 0);
                 self.values.insert(name, Value::Tensor(view));
@@ -333,22 +333,19 @@ impl<'a> Build<'a> {
     /// Adds a layer that computes a function, or several layers if no single layer computes it.
     fn realised(&mut self, base: View, function: &Rc<Function>) -> Result<View, String> {
         if let Some(activation) = function.activation() {
-            return self
-                .layer((None, &function.name), activation, &[base.id], Vec::new())
-                .map(|id| View { id, ..base });
+            return self.layer_on((None, &function.name), activation, base, Vec::new());
         }
         if let Some(ScaledActivation { inner, activation, outer }) = function.scaled_activation() {
-            let mut id = base.id;
+            let mut view = base;
             for factor in [Activation::Scale(inner), activation, Activation::Scale(outer)] {
                 if factor != Activation::Scale(1.0) {
-                    id = self.layer((None, &function.name), factor, &[id], Vec::new())?;
+                    view = self.layer_on((None, &function.name), factor, view, Vec::new())?;
                 }
             }
-            return Ok(View { id, ..base });
+            return Ok(view);
         }
         if let Some(factors) = function.affine() {
-            let id = self.affine(&function.name, base, factors)?;
-            return Ok(View { id, ..base });
+            return self.affine(&function.name, base, factors);
         }
         match &function.form {
             Form::Binary(of, f, g) if !f.is_number() && !g.is_number() => {
@@ -381,7 +378,7 @@ impl<'a> Build<'a> {
             return Err(unknown());
         }
         let inner = self.part(base, inner)?;
-        self.layer((None, &outer.name), activation, &[inner.id], Vec::new()).map(|id| View { id, ..base })
+        self.layer_on((None, &outer.name), activation, inner, Vec::new())
     }
 
     /// Adds the layers that compute `part`, a function inside another one, unless they already exist.
@@ -446,21 +443,30 @@ impl<'a> Build<'a> {
         Ok(id)
     }
 
+    /// Adds a layer that reads one tensor. Its output has the same layout in the graph. See [`Self::layer`].
+    pub fn layer_on(
+        &mut self,
+        names: (Option<&str>, &str),
+        op: impl Into<Op>,
+        x: View,
+        weights: Vec<Weight>,
+    ) -> Result<View, String> {
+        self.layer(names, op, &[x.id], weights).map(|id| View { id, ..x })
+    }
+
     /// Computes `scale * x + shift` with a depthwise 1x1 convolution.
-    pub fn affine(&mut self, label: &str, x: View, [scale, shift]: [f64; 2]) -> Result<Id, String> {
+    fn affine(&mut self, label: &str, x: View, factors: [f64; 2]) -> Result<View, String> {
         let channels = self.shapes[x.id.0].c;
-        let weights = vec![
-            ("weight", vec![channels, 1, 1, 1], vec![scale as f32; channels]),
-            ("bias", vec![channels], vec![shift as f32; channels]),
-        ];
-        self.layer((None, label), each_channel(channels), &[x.id], weights)
+        let [scale, shift] = factors.map(|factor| vec![factor as f32; channels]);
+        let (conv, weights) = each_channel(scale, shift);
+        self.layer_on((None, label), conv, x, weights)
     }
 
     /// Removes `crop` cells at top, left, bottom and right of each channel, and adds `zeros` cells of zeros there.
     /// There is no layer type for this, so a depthwise convolution is added. Its kernel has a one in one cell and zeros
     /// elsewhere.
-    pub fn framed(&mut self, label: &str, x: View, crop: [usize; 4], zeros: [usize; 4]) -> Result<Id, String> {
-        let channels = self.shapes[x.id.0].c;
+    pub fn framed(&mut self, label: &str, x: Id, crop: [usize; 4], zeros: [usize; 4]) -> Result<Id, String> {
+        let channels = self.shapes[x.0].c;
         let [top, left, bottom, right] = crop;
         let [height, width] = [top + bottom + 1, left + right + 1];
         let mut filter = vec![0.0; height * width];
@@ -471,12 +477,8 @@ impl<'a> Build<'a> {
         if !self.notes.iter().any(|other| other == note) {
             self.notes.push(note.into());
         }
-        self.layer(
-            (None, label),
-            conv,
-            &[x.id],
-            vec![("weight", vec![channels, 1, height, width], filter.repeat(channels))],
-        )
+        let weight = ("weight", vec![channels, 1, height, width], filter.repeat(channels));
+        self.layer((None, label), conv, &[x], vec![weight])
     }
 
     /// Returns a tensor with rearranged dimensions. Adds a layer if it is padded.
@@ -484,7 +486,7 @@ impl<'a> Build<'a> {
         if !axes.is_unscaled() {
             return Err(rearranged(self.shapes[id.0], &axes));
         }
-        let id = if axes.pads == [0; 4] { id } else { self.padded(label, id, axes.pads)? };
+        let id = if axes.pads == [0; 4] { id } else { self.framed(label, id, [0; 4], axes.pads)? };
         let axes = Axes { pads: [0; 4], ..axes };
         let known = self.arrangements.iter().rposition(|other| *other == axes);
         let at = known.unwrap_or_else(|| {
@@ -492,10 +494,6 @@ impl<'a> Build<'a> {
             self.arrangements.len() - 1
         });
         Ok(View { id, layout: Layout::Arranged(at) })
-    }
-
-    fn padded(&mut self, label: &str, id: Id, zeros: [usize; 4]) -> Result<Id, String> {
-        self.framed(label, View { id, layout: Layout::Image }, [0; 4], zeros)
     }
 
     /// Checks that all values are finite, and that the weights stay within the memory limit.
@@ -536,9 +534,11 @@ impl<'a> Build<'a> {
     }
 }
 
-/// Returns a depthwise 1x1 convolution, which multiplies each channel by a factor and adds a bias.
-pub(crate) fn each_channel(channels: usize) -> Conv {
-    Conv { groups: channels, ..Conv::new(channels, 1) }.bias_from(Init::UniformFanIn)
+/// Returns a depthwise 1x1 convolution, which multiplies each channel by a factor and adds a bias, and its weights.
+pub(crate) fn each_channel(scale: Vec<f32>, shift: Vec<f32>) -> (Conv, Vec<Weight>) {
+    let channels = scale.len();
+    let conv = Conv { groups: channels, ..Conv::new(channels, 1) }.bias_from(Init::UniformFanIn);
+    (conv, vec![("weight", vec![channels, 1, 1, 1], scale), ("bias", vec![channels], shift)])
 }
 
 fn rearranged(shape: Shape, axes: &Axes) -> String {

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use half::{bf16, f16};
-use net::{Activation, Channels, Init, LayerNorm, LayerScale, Norm, Op, PositionEmbedding, Shape};
+use net::{Activation, Init, LayerNorm, LayerScale, Norm, Op, PositionEmbedding, Shape};
 
 use super::build::{Build, Layout, Moment, Value, View, each_channel};
 use super::function::Binary;
@@ -79,8 +79,7 @@ fn embedding<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, values: Vec<f3
         _ => values,
     };
     let weights = vec![("pos_embedding", vec![shape.plane(), shape.c], values)];
-    let id = build.layer((None, node.label()), PositionEmbedding::default(), &[x.id], weights)?;
-    Ok(Value::Tensor(View { id, ..x }))
+    build.layer_on((None, node.label()), PositionEmbedding::default(), x, weights).map(Value::Tensor)
 }
 
 /// Returns the layer that computes the tensor, if only the current node reads it. Otherwise its weights must not
@@ -113,8 +112,7 @@ fn scale<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, at: usize, values:
     let weights = vec![("layer_scale", vec![values.len()], values)];
     let weight = node.inputs[1 - at];
     // If the weight's name is not a module path, the layer gets the node's name.
-    let id = build.layer((Some(weight), node.label()), LayerScale(start), &[x.id], weights)?;
-    Ok(Value::Tensor(View { id, ..x }))
+    build.layer_on((Some(weight), node.label()), LayerScale(start), x, weights).map(Value::Tensor)
 }
 
 /// Names of the scale and shift tensors of a normalization layer.
@@ -127,28 +125,29 @@ fn is_alone(norm: &Norm) -> bool {
 
 /// Adds one number per channel to the bias of the layer that computes `x`. If that is not possible, adds a depthwise 1x1 convolution.
 fn shift<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, values: Vec<f32>) -> Result<Value, String> {
-    let name = match before(build, x) {
-        Some((Op::Conv(conv), name)) if !conv.relu => {
-            *conv = conv.clone().bias_from(Init::UniformFanIn);
-            name
-        }
-        Some((Op::Linear(linear), name)) if !linear.relu => {
-            *linear = linear.clone().bias_from(Init::UniformFanIn);
-            name
-        }
-        Some((Op::GroupNorm(_) | Op::LayerNorm(_), name)) => name,
-        Some((Op::Norm(norm), name)) if is_alone(norm) => name,
+    let biased = match before(build, x) {
         Some((Op::LayerScale(_), name)) => return scaled_and_shifted(build, x, &name, values),
-        _ => {
-            let channels = values.len();
-            let weights =
-                vec![("weight", vec![channels, 1, 1, 1], vec![1.0; channels]), ("bias", vec![channels], values)];
-            let id = build.layer((None, node.label()), each_channel(channels), &[x.id], weights)?;
-            return Ok(Value::Tensor(View { id, ..x }));
-        }
+        Some((Op::GroupNorm(_) | Op::LayerNorm(_), name)) => Some(name),
+        Some((Op::Norm(norm), name)) => is_alone(norm).then_some(name),
+        Some((op, name)) => gains_bias(op).then_some(name),
+        None => None,
+    };
+    let Some(name) = biased else {
+        let (conv, weights) = each_channel(vec![1.0; values.len()], values);
+        return build.layer_on((None, node.label()), conv, x, weights).map(Value::Tensor);
     };
     add_bias(build, &name, values);
     finite(build, &name).map(|()| Value::Tensor(x))
+}
+
+/// Adds a bias to a convolution or linear layer without ReLU. Returns false for other layers, which it does not change.
+fn gains_bias(op: &mut Op) -> bool {
+    match op {
+        Op::Conv(conv) if !conv.relu => *conv = conv.clone().bias_from(Init::UniformFanIn),
+        Op::Linear(linear) if !linear.relu => *linear = linear.clone().bias_from(Init::UniformFanIn),
+        _ => return false,
+    }
+    true
 }
 
 fn add_bias(build: &mut Build<'_>, name: &str, values: Vec<f32>) {
@@ -166,20 +165,10 @@ fn scaled_and_shifted(build: &mut Build<'_>, x: View, name: &str, shift: Vec<f32
     let place = build.maker(x.id).ok_or("no node computes its input")?;
     let scale: Vec<f32> = build.weights.remove(name).into_iter().flatten().flat_map(|weight| weight.2).collect();
     let from = View { id: build.net.nodes[place].inputs[0], ..x };
-    let weighted = before(build, from).and_then(|(op, name)| match op {
-        Op::Conv(conv) if !conv.relu => {
-            *conv = conv.clone().bias_from(Init::UniformFanIn);
-            Some(name)
-        }
-        Op::Linear(linear) if !linear.relu => {
-            *linear = linear.clone().bias_from(Init::UniformFanIn);
-            Some(name)
-        }
-        _ => None,
-    });
+    let weighted = before(build, from).and_then(|(op, name)| gains_bias(op).then_some(name));
     let Some(weighted) = weighted else {
-        build.net.nodes[place].op = each_channel(shift.len()).into();
-        let weights = vec![("weight", vec![shift.len(), 1, 1, 1], scale), ("bias", vec![shift.len()], shift)];
+        let (conv, weights) = each_channel(scale, shift);
+        build.net.nodes[place].op = conv.into();
         build.weights.insert(name.to_string(), weights);
         return finite(build, name).map(|()| Value::Tensor(x));
     };
@@ -192,12 +181,6 @@ fn scaled_and_shifted(build: &mut Build<'_>, x: View, name: &str, shift: Vec<f32
     add_bias(build, &weighted, shift);
     build.net.nodes[place].op = Activation::Identity.into();
     finite(build, &weighted).map(|()| Value::Tensor(x))
-}
-
-/// Selects channels of a tensor.
-pub(crate) fn picked<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, channels: Channels) -> Result<Value, String> {
-    let id = build.layer((None, node.label()), channels, &[x.id], Vec::new())?;
-    Ok(Value::Tensor(View { id, ..x }))
 }
 
 /// Checks that all weights of a layer are finite after a change.
@@ -338,8 +321,7 @@ pub(crate) fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> 
 fn norm<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, eps: f32) -> Result<Value, String> {
     let channels = build.shapes[x.id.0].c;
     let [scale, bias] = [("weight", 1.0), ("bias", 0.0)].map(|(field, n)| (field, vec![channels], vec![n; channels]));
-    let id = build.layer((None, node.label()), LayerNorm { eps }, &[x.id], vec![scale, bias])?;
-    Ok(Value::Tensor(View { id, ..x }))
+    build.layer_on((None, node.label()), LayerNorm { eps }, x, vec![scale, bias]).map(Value::Tensor)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use super::axes::{axis_index, axis_order, from_front};
 use super::build::{Build, Value};
 use super::graph::Node;
 use super::tensor::{Constant, DEEPEST, Values};
@@ -142,13 +143,6 @@ fn elements(dims: &[usize]) -> Result<usize, String> {
     product.ok_or_else(|| format!("the shape {dims:?} has too many elements"))
 }
 
-/// Converts an axis, which may be negative, to an index below `rank`.
-fn axis(axis: i64, rank: usize) -> Result<usize, String> {
-    let from_front = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
-    let place = usize::try_from(from_front).ok().filter(|place| *place < rank);
-    place.ok_or_else(|| format!("axis {axis} is out of range for a tensor with {rank} dimensions"))
-}
-
 /// Gathers the elements of `constant` at the given indices.
 fn picked(constant: &Constant, dims: Vec<usize>, places: impl Iterator<Item = usize>) -> Constant {
     let values = match &constant.values {
@@ -269,7 +263,7 @@ fn product(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant,
     node.only(&["axes", "keepdims", "noop_with_empty_axes"])?;
     let x = first(inputs)?;
     let axes = numbers(node, inputs, 1, "axes").unwrap_or_default();
-    let axes = axes.into_iter().map(|at| axis(at, x.dims.len())).collect::<Result<BTreeSet<usize>, _>>()?;
+    let axes = axes.into_iter().map(|at| axis_index(at, x.dims.len())).collect::<Result<BTreeSet<usize>, _>>()?;
     if (!axes.is_empty() && axes.len() != x.dims.len()) || (axes.is_empty() && node.int("noop_with_empty_axes", 0) != 0)
     {
         return Err("products over some of the axes are not supported, only products over all axes".into());
@@ -320,7 +314,7 @@ fn reshape(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant,
 fn flatten(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
     let x = first(inputs)?;
     let at = node.int("axis", 1);
-    let at = if at == x.dims.len() as i64 { x.dims.len() } else { axis(at, x.dims.len())? };
+    let at = if at == x.dims.len() as i64 { x.dims.len() } else { axis_index(at, x.dims.len())? };
     let (rows, columns) = x.dims.split_at(at);
     shaped(x, vec![elements(rows)?, elements(columns)?])
 }
@@ -329,15 +323,7 @@ fn transpose(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constan
     node.only(&["perm"])?;
     let x = first(inputs)?;
     let rank = x.dims.len();
-    let order = match node.ints("perm") {
-        None => (0..rank).rev().collect(),
-        Some(perm) => perm.iter().map(|at| axis(*at, rank)).collect::<Result<Vec<_>, _>>()?,
-    };
-    let mut sorted = order.clone();
-    sorted.sort_unstable();
-    if sorted != (0..rank).collect::<Vec<_>>() {
-        return Err(format!("its perm must list each of the {rank} dimensions once, got {order:?}"));
-    }
+    let order = node.ints("perm").map_or_else(|| Ok((0..rank).rev().collect()), |perm| axis_order(perm, rank))?;
     let mut strides = vec![1; rank];
     (0..rank.saturating_sub(1)).rev().for_each(|at| strides[at] = strides[at + 1] * x.dims[at + 1]);
     let dims: Vec<usize> = order.iter().map(|at| x.dims[*at]).collect();
@@ -348,7 +334,7 @@ fn transpose(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constan
 fn concat(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
     node.only(&["axis"])?;
     let parts: Vec<&Constant> = (0..inputs.len()).map(|at| input(inputs, at)).collect::<Result<_, _>>()?;
-    let at = axis(node.int("axis", 0), parts[0].dims.len())?;
+    let at = axis_index(node.int("axis", 0), parts[0].dims.len())?;
     let others = |part: &Constant| [&part.dims[..at], &part.dims[at + 1..]].concat();
     if let Some(part) = parts.iter().find(|part| part.dims.len() <= at || others(part) != others(parts[0])) {
         return Err(format!(
@@ -359,23 +345,18 @@ fn concat(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, 
     let mut dims = parts[0].dims.clone();
     dims[at] = parts.iter().map(|part| part.dims[at]).sum();
     let rows: usize = dims[..at].iter().product();
-    let row = |part: &Constant| part.values.len().checked_div(rows).unwrap_or(0);
     let values = match parts.iter().all(|part| matches!(part.values, Values::Ints(_))) {
-        true => {
-            let ints: Vec<Vec<i64>> = parts.iter().map(|part| part.ints()).collect();
-            let each =
-                |at: usize| ints.iter().zip(&parts).flat_map(move |(ints, part)| &ints[at * row(part)..][..row(part)]);
-            Values::Ints((0..rows).flat_map(each).copied().collect())
-        }
-        false => {
-            let floats: Vec<Vec<f32>> = parts.iter().map(|part| part.floats()).collect();
-            let each = |at: usize| {
-                floats.iter().zip(&parts).flat_map(move |(floats, part)| &floats[at * row(part)..][..row(part)])
-            };
-            Values::Floats((0..rows).flat_map(each).copied().collect())
-        }
+        true => Values::Ints(join_rows(rows, parts.iter().map(|part| part.ints()).collect())),
+        false => Values::Floats(join_rows(rows, parts.iter().map(|part| part.floats()).collect())),
     };
     Ok(Constant { dims, values })
+}
+
+/// Joins matrices with `rows` rows next to each other. Each matrix is stored row by row.
+fn join_rows<T: Copy>(rows: usize, parts: Vec<Vec<T>>) -> Vec<T> {
+    let row = |part: &Vec<T>| part.len().checked_div(rows).unwrap_or(0);
+    let at = |at: usize| parts.iter().flat_map(move |part| &part[at * row(part)..][..row(part)]);
+    (0..rows).flat_map(at).copied().collect()
 }
 
 fn gather(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
@@ -384,8 +365,9 @@ fn gather(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, 
 }
 
 fn gathered(x: &Constant, at: &Constant, along: i64) -> Result<Constant, String> {
-    let along = axis(along, x.dims.len())?;
-    let places: Vec<usize> = at.ints().iter().map(|place| axis(*place, x.dims[along])).collect::<Result<_, _>>()?;
+    let along = axis_index(along, x.dims.len())?;
+    let places: Vec<usize> =
+        at.ints().iter().map(|place| axis_index(*place, x.dims[along])).collect::<Result<_, _>>()?;
     let inner: usize = x.dims[along + 1..].iter().product();
     let rows: usize = x.dims[..along].iter().product();
     let row = x.dims[along] * inner;
@@ -422,7 +404,7 @@ fn scatter(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant,
     for (number, index) in indices.chunks(*depth.max(&1)).enumerate() {
         let mut place = 0;
         for (at, size) in index.iter().zip(own) {
-            place = place * size + axis(*at, *size)?;
+            place = place * size + axis_index(*at, *size)?;
         }
         values[place * size..][..size].copy_from_slice(&updates[number * size..][..size]);
     }
@@ -496,8 +478,7 @@ fn shape(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, S
 
 /// Converts a slice's start and end, which may be negative, to a range within `length`.
 pub(super) fn range(start: i64, end: i64, length: usize) -> std::ops::Range<usize> {
-    let length = length as i64;
-    let place = |at: i64| if at < 0 { at.saturating_add(length) } else { at }.clamp(0, length) as usize;
+    let place = |at: i64| from_front(at, length).clamp(0, length as i64) as usize;
     let (start, end) = (place(start), place(end));
     start..end.max(start)
 }
@@ -519,7 +500,7 @@ fn slice(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, S
     }
     let mut picks: Vec<Vec<usize>> = x.dims.iter().map(|n| (0..*n).collect()).collect();
     for (((start, end), along), step) in starts.into_iter().zip(ends).zip(axes).zip(steps) {
-        let along = axis(along, x.dims.len())?;
+        let along = axis_index(along, x.dims.len())?;
         picks[along] = stepped(start, end, step, x.dims[along])?;
     }
     let dims: Vec<usize> = picks.iter().map(Vec::len).collect();
@@ -538,13 +519,12 @@ fn slice(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, S
 /// Returns the indices that a slice with a step takes from an axis of this length. Negative steps go backwards.
 fn stepped(start: i64, end: i64, step: i64, length: usize) -> Result<Vec<usize>, String> {
     let n = length as i64;
-    let from_end = |at: i64| if at < 0 { at.saturating_add(n) } else { at };
     let size = usize::try_from(step.unsigned_abs()).map_err(|e| e.to_string())?;
     match step {
         0 => Err("its step is 0".into()),
         1.. => Ok(range(start, end, length).step_by(size).collect()),
         _ => {
-            let (start, end) = (from_end(start).clamp(-1, n - 1), from_end(end).clamp(-1, n - 1));
+            let [start, end] = [start, end].map(|at| from_front(at, length).clamp(-1, n - 1));
             Ok((end + 1..=start).rev().step_by(size).map(|at| at as usize).collect())
         }
     }
@@ -554,7 +534,7 @@ fn squeeze(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant,
     node.only(&["axes"])?;
     let x = first(inputs)?;
     let axes: Vec<usize> = match numbers(node, inputs, 1, "axes") {
-        Some(axes) => axes.into_iter().map(|at| axis(at, x.dims.len())).collect::<Result<_, _>>()?,
+        Some(axes) => axes.into_iter().map(|at| axis_index(at, x.dims.len())).collect::<Result<_, _>>()?,
         None => (0..x.dims.len()).filter(|at| x.dims[*at] == 1).collect(),
     };
     let kept = (0..x.dims.len()).filter(|at| !axes.contains(at));
@@ -566,7 +546,7 @@ fn unsqueeze(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constan
     let x = first(inputs)?;
     let axes = numbers(node, inputs, 1, "axes").ok_or("it has no axes")?;
     let rank = x.dims.len() + axes.len();
-    let axes: Vec<usize> = axes.into_iter().map(|at| axis(at, rank)).collect::<Result<_, _>>()?;
+    let axes: Vec<usize> = axes.into_iter().map(|at| axis_index(at, rank)).collect::<Result<_, _>>()?;
     let mut own = x.dims.iter();
     let dims =
         (0..rank).map(|at| if axes.contains(&at) { Some(1) } else { own.next().copied() }).collect::<Option<Vec<_>>>();

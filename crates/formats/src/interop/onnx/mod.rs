@@ -3,7 +3,7 @@
 //! - [`read`] and `survey`: read a file, convert it node by node, and reject cycles. `graph`, `tensor`, `message`: the
 //!   content of the file.
 //! - `build`: the network under construction and the values of the graph. `operators`, and `interop/ops` for layers:
-//!   convert one operator each. `value`: the values. `windows`, `channels`, `attention`, `scores`, `class_token`: shared
+//!   convert one operator each. `value`: the values. `windows`, `channels`, `attention`, `scores`: shared
 //!   parts of these. `axes`: tensors with dimensions that the graph splits and reorders. `places`: positions that the graph
 //!   moves or selects. `terms`: biases, masks and factors in attention.
 //! - `fold`: constant folding.
@@ -17,7 +17,6 @@ pub(super) mod attention;
 pub(super) mod axes;
 pub(super) mod build;
 pub(super) mod channels;
-pub(super) mod class_token;
 mod fold;
 pub(super) mod function;
 mod fuse;

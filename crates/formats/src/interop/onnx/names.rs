@@ -8,7 +8,6 @@ use net::LONGEST_PATH;
 /// unique.
 const LONGEST: usize = LONGEST_PATH - 50;
 
-/// The names in use.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     taken: BTreeSet<String>,

@@ -180,7 +180,6 @@ impl Axes {
         Self { axes, ..self.clone() }
     }
 
-    /// Exchanges the last two axes.
     pub fn last_exchanged(self) -> Result<Self, String> {
         let rank = self.axes.len() as i64;
         let order: Vec<i64> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();

@@ -151,24 +151,11 @@ pub(crate) fn number(kind: i64) -> Option<Number> {
 
 /// Returns the name of an ONNX type for messages.
 pub(crate) fn type_name(kind: i64) -> String {
-    let name = match kind {
-        1 => "float32",
-        2 => "uint8",
-        3 => "int8",
-        4 => "uint16",
-        5 => "int16",
-        6 => "int32",
-        7 => "int64",
-        8 => "text",
-        9 => "bool",
-        10 => "float16",
-        11 => "float64",
-        12 => "uint32",
-        13 => "uint64",
-        16 => "bfloat16",
-        _ => return format!("ONNX's type {kind}"),
-    };
-    name.into()
+    match (kind, number(kind)) {
+        (_, Some(number)) => number.to_string(),
+        (8, None) => "text".into(),
+        _ => format!("ONNX's type {kind}"),
+    }
 }
 
 /// Converts values from integer fields. For 16-bit floats, each integer has the bits of a float.

@@ -228,13 +228,7 @@ fn functions_of_integers_are_exact() {
             *nodes = vec![node(op, inputs, "a")];
         });
         let graph = Graph::read(&bytes).unwrap();
-        let mut build = Build::new(
-            &graph,
-            "net",
-            ("x", Shape::image(2, 4, 4), Layout::Image),
-            bytes.len(),
-            crate::interop::ops::is_non_negative,
-        );
+        let mut build = build(&graph, bytes.len());
         match (make(&mut build, 0), expected) {
             (Ok(Value::Constant(made)), Ok(expected)) => {
                 assert_eq!(made.values, Values::Ints(expected.to_vec()), "{op}")
@@ -297,6 +291,12 @@ fn a_tensor_with_two_names_keeps_its_weights() {
     }
 }
 
+/// Creates a network without layers from the graph of a file with this number of bytes.
+fn build<'a>(graph: &'a Graph<'a>, file_bytes: usize) -> Build<'a> {
+    let image = ("x", Shape::image(2, 4, 4), Layout::Image);
+    Build::new(graph, "net", image, file_bytes, crate::interop::ops::is_non_negative)
+}
+
 /// Computes the node with this index.
 fn make<'a>(build: &mut Build<'a>, at: usize) -> Result<Value, String> {
     let node = &build.graph.nodes[at];
@@ -322,8 +322,7 @@ fn weights_take_no_more_memory_than_a_few_times_the_file() {
         tensors.push(ints("many", &[1 << 31, 1 << 20]));
     });
     let graph = Graph::read(&bytes).unwrap();
-    let mut build =
-        Build::new(&graph, "net", ("x", Shape::image(2, 4, 4), Layout::Image), 0, crate::interop::ops::is_non_negative);
+    let mut build = build(&graph, 0);
     match [0, 1].map(|at| make(&mut build, at).unwrap()) {
         [Value::Constant(one), Value::Constant(other)] => assert!(Rc::ptr_eq(&one, &other)),
         other => panic!("{other:?}"),

@@ -4,7 +4,7 @@ use net::Activation;
 use serde_json::json;
 
 use super::Attribute::Float;
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
 use crate::interop::export::keras::layers::{exact, inner};
 use crate::interop::onnx::build::{Build, Operator, Value};
 use crate::interop::onnx::function::Unary;
@@ -113,8 +113,8 @@ impl OpMapping for Activation {
         }
     }
 
-    fn sign(&self) -> Sign {
-        Sign::non_negative_if(matches!(self, Self::Relu | Self::Relu6 | Self::Sigmoid | Self::HardSigmoid))
+    fn is_non_negative(&self, _: &[bool]) -> bool {
+        matches!(self, Self::Relu | Self::Relu6 | Self::Sigmoid | Self::HardSigmoid)
     }
 }
 

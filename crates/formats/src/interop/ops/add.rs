@@ -3,7 +3,7 @@
 use net::{Activation, Add};
 use serde_json::json;
 
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
 use crate::interop::onnx::build::{ANY, Build, Operator, Value, View};
 use crate::interop::onnx::function::Binary;
 use crate::interop::onnx::graph::Node;
@@ -16,8 +16,7 @@ impl OpMapping for Add {
             ("Mean", ANY, |build, node| {
                 let sum = sum(build, node)?;
                 let share = Activation::Scale(1.0 / node.inputs.len() as f32);
-                let id = build.layer((None, node.label()), share, &[sum.id], Vec::new())?;
-                Ok(Value::Tensor(View { id, ..sum }))
+                build.layer_on((None, node.label()), share, sum, Vec::new()).map(Value::Tensor)
             }),
             ("Sum", ANY, |build, node| match node.inputs.len() {
                 2 => binary(build, node, Binary::Add),
@@ -38,8 +37,8 @@ impl OpMapping for Add {
         Ok(layers.add(&layer.node.name, "Add", json!({}), x))
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }
 

@@ -29,7 +29,7 @@ impl OpMapping for Attention {
         let mut parameters = Vec::new();
         let mut own = |field: &'static str, shape: &str| -> Result<String, String> {
             parameters.push((field, format!("nn.Parameter(torch.zeros({shape}))")));
-            parameter(layer, field).map(|(module, name)| format!("{module}.{name}"))
+            parameter(layer, field)
         };
         let [rows, columns] = window.unwrap_or([shape.h, shape.w]);
         let mut value = format!("windowed_attention({}, {heads}, ({rows}, {columns})", v[0]);

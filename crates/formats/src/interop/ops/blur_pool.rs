@@ -3,7 +3,7 @@
 use net::{BlurPool, Conv};
 
 use super::Attribute::{Int, Ints, Text};
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
 use crate::interop::onnx::build::{Build, Padding, Value, View};
 use crate::interop::onnx::graph::Node;
 
@@ -41,8 +41,8 @@ impl OpMapping for BlurPool {
         false
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }
 
@@ -87,6 +87,5 @@ pub(super) fn blur<'a>(
             "its input is padded with mirrored cells (mode=reflect), which is supported only for blur pooling. Pad with zeros".into(),
         );
     }
-    let id = build.layer((None, node.label()), blur, &[x.id], Vec::new())?;
-    Ok(Value::Tensor(View { id, ..x }))
+    build.layer_on((None, node.label()), blur, x, Vec::new()).map(Value::Tensor)
 }

@@ -4,7 +4,7 @@ use net::Channels;
 use serde_json::json;
 
 use super::Attribute::Ints;
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
 use crate::interop::export::keras::layers::inner;
 
 impl OpMapping for Channels {
@@ -64,7 +64,7 @@ impl OpMapping for Channels {
         false
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }

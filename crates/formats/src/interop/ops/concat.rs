@@ -4,10 +4,10 @@ use net::{Concat, Id};
 use serde_json::json;
 
 use super::Attribute::Int;
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use super::class_token::class_token;
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
 use crate::interop::onnx::axes::Axes;
 use crate::interop::onnx::build::{ANY, Build, Layout, Operator, Value, View};
-use crate::interop::onnx::class_token::class_token;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::operators::size::joined_sizes;
 
@@ -29,8 +29,8 @@ impl OpMapping for Concat {
         Ok(layers.add(&layer.node.name, "Concatenate", json!({"axis": axis}), x))
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }
 
@@ -56,14 +56,7 @@ fn concat<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     if let Some(other) = views.iter().find(|view| view.layout != layout) {
         return Err(format!("it cannot join {} and {}", layout.text(), other.layout.text()));
     }
-    let channels = match layout {
-        Layout::Image => [1, -3].contains(&axis),
-        Layout::Last => [3, -1].contains(&axis),
-        Layout::Tokens => [2, -1].contains(&axis),
-        Layout::Flat => [1, -1].contains(&axis),
-        Layout::FlatLast(_) | Layout::Arranged(_) => false,
-    };
-    if !channels {
+    if !layout.has_channels_at(axis) || matches!(layout, Layout::FlatLast(_)) {
         return Err(format!("it cannot join {} along axis {axis}; only channels can be joined", layout.text()));
     }
     let inputs: Vec<Id> = views.iter().map(|view| view.id).collect();

@@ -5,8 +5,7 @@ use serde_json::json;
 
 use super::Attribute::{Int, Ints};
 use super::{
-    Code, Layer, LayerWriter, Layers, OpMapping, Padded, Sign, Values, blur_pool, over_channels, pair, parameter,
-    with_relu,
+    Code, Layer, LayerWriter, Layers, OpMapping, Padded, Values, blur_pool, over_channels, pair, parameter, with_relu,
 };
 use crate::interop::export::keras::layers::{activation, zeros};
 use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Padding, Value, View};
@@ -128,20 +127,19 @@ impl OpMapping for Conv {
         false
     }
 
-    fn sign(&self) -> Sign {
-        Sign::non_negative_if(self.relu)
+    fn is_non_negative(&self, _: &[bool]) -> bool {
+        self.relu
     }
 }
 
 /// Returns code for a layer without a module. Its tensors are parameters of the enclosing module, as in
 /// `nn.MultiheadAttention`.
 fn projection(op: &Conv, layer: &Layer<'_>, a: &str) -> Result<Code, String> {
-    let own = |field| parameter(layer, field).map(|(module, name)| format!("{module}.{name}"));
     let mut parameters = vec![("weight", format!("nn.Parameter(torch.zeros({}, {}))", op.out_channels, layer.x[0].c))];
-    let mut arguments = format!("{a}.permute(0, 2, 3, 1), {}", own("weight")?);
+    let mut arguments = format!("{a}.permute(0, 2, 3, 1), {}", parameter(layer, "weight")?);
     if op.bias {
         parameters.push(("bias", format!("nn.Parameter(torch.zeros({}))", op.out_channels)));
-        arguments += &format!(", {}", own("bias")?);
+        arguments += &format!(", {}", parameter(layer, "bias")?);
     }
     let value = with_relu(format!("F.linear({arguments}).permute(0, 3, 1, 2)"), op.relu);
     Ok(Code { parameters, ..Code::plain(value) })
@@ -177,8 +175,7 @@ fn conv<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         conv = conv.bias_from(Init::UniformFanIn);
         weights.push(("bias", bias.dims.clone(), bias.floats()));
     }
-    let id = build.layer((Some(node.inputs[1]), node.label()), conv, &[x.id], weights)?;
-    Ok(Value::Tensor(View { id, ..x }))
+    build.layer_on((Some(node.inputs[1]), node.label()), conv, x, weights).map(Value::Tensor)
 }
 
 /// Returns the input image and the padding that an earlier Pad node added.

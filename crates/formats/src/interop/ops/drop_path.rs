@@ -3,7 +3,7 @@
 use net::DropPath;
 use serde_json::json;
 
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
 
 impl OpMapping for DropPath {
     fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
@@ -20,7 +20,7 @@ impl OpMapping for DropPath {
         Ok(layers.add(&layer.node.name, "Dropout", json!({"rate": self.0, "noise_shape": shape}), x))
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }

@@ -3,8 +3,8 @@
 use net::Dropout;
 use serde_json::json;
 
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
-use crate::interop::onnx::build::{Build, Operator, Value, View};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
+use crate::interop::onnx::build::{Build, Operator, Value};
 use crate::interop::onnx::graph::Node;
 
 impl OpMapping for Dropout {
@@ -25,8 +25,8 @@ impl OpMapping for Dropout {
         Ok(layers.add(&layer.node.name, "Dropout", json!({"rate": self.0}), x))
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }
 
@@ -41,6 +41,5 @@ fn dropout<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
         let got = ratio.map_or("no single number".to_string(), |ratio| ratio.to_string());
         format!("its ratio must be in [0, 1), got {got}")
     })?;
-    let id = build.layer((None, node.label()), Dropout(rate as f32), &[x.id], Vec::new())?;
-    Ok(Value::Tensor(View { id, ..x }))
+    build.layer_on((None, node.label()), Dropout(rate as f32), x, Vec::new()).map(Value::Tensor)
 }

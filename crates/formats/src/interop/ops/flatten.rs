@@ -4,7 +4,8 @@ use net::Flatten;
 use serde_json::json;
 
 use super::Attribute::Int;
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
+use crate::interop::onnx::axes::from_front;
 use crate::interop::onnx::build::{Build, Layout, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
 
@@ -25,17 +26,16 @@ impl OpMapping for Flatten {
         Ok(layers.add(&layer.node.name, "Flatten", json!({}), x))
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }
 
 fn flatten<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
     let x = build.view(node, 0)?;
-    let rank = x.layout.rank();
     match node.int("axis", 1) {
-        axis if axis == 1 || axis + rank == 1 => flat(build, node, x),
+        axis if from_front(axis, x.layout.rank()) == 1 => flat(build, node, x),
         axis => Err(format!("axis {axis} is not supported. Use axis 1, which flattens whole images")),
     }
 }

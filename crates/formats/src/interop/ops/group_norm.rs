@@ -105,6 +105,5 @@ fn normalized<'a>(
     [scale, bias]: [(Vec<usize>, Vec<f32>); 2],
 ) -> Result<Value, String> {
     let weights = vec![("weight", scale.0, scale.1), ("bias", bias.0, bias.1)];
-    let id = build.layer((Some(node.inputs[1]), node.label()), norm, &[x.id], weights)?;
-    Ok(Value::Tensor(View { id, ..x }))
+    build.layer_on((Some(node.inputs[1]), node.label()), norm, x, weights).map(Value::Tensor)
 }

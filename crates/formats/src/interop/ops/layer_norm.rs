@@ -7,7 +7,7 @@ use serde_json::json;
 use super::Attribute::{Float, Int, Ints};
 use super::{Code, Layer, LayerWriter, Layers, OpMapping, over_channels};
 use crate::interop::export::keras::layers::exact;
-use crate::interop::onnx::build::{Build, Layout, Operator, Value, View};
+use crate::interop::onnx::build::{Build, Layout, Operator, Value};
 use crate::interop::onnx::graph::Node;
 
 impl OpMapping for LayerNorm {
@@ -46,9 +46,7 @@ fn layer<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let x = build.any_view(node, 0)?;
     let axis = node.int("axis", -1);
     let fits = match x.layout {
-        Layout::Last => [-1, 3].contains(&axis),
-        Layout::Tokens => [-1, 2].contains(&axis),
-        Layout::Flat => [-1, 1].contains(&axis),
+        Layout::Last | Layout::Tokens | Layout::Flat => x.layout.has_channels_at(axis),
         Layout::Image | Layout::FlatLast(_) => false,
         Layout::Arranged(at) => {
             let axes = build.arrangement(at);
@@ -66,6 +64,5 @@ fn layer<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let bias = build.given(node, 2)?.map_or_else(|| (vec![channels], vec![0.0; channels]), |bias| bias.vector());
     let weights = vec![("weight", scale.0, scale.1), ("bias", bias.0, bias.1)];
     let norm = LayerNorm { eps: node.eps()? };
-    let id = build.layer((Some(node.inputs[1]), node.label()), norm, &[x.id], weights)?;
-    Ok(Value::Tensor(View { id, ..x }))
+    build.layer_on((Some(node.inputs[1]), node.label()), norm, x, weights).map(Value::Tensor)
 }

@@ -12,8 +12,7 @@ impl OpMapping for LayerScale {
 
     fn to_torch(&self, layer: &Layer<'_>, _: &str, v: &[String]) -> Result<Code, String> {
         let code = format!("nn.Parameter(torch.ones({}, 1, 1))", layer.x[0].c);
-        let (module, name) = parameter(layer, "layer_scale")?;
-        let own = format!("{module}.{name}");
+        let own = parameter(layer, "layer_scale")?;
         let own = if layer.flat { format!("torch.flatten({own})") } else { own };
         Ok(Code { parameters: vec![("layer_scale", code)], ..Code::plain(format!("{} * {own}", v[0])) })
     }

@@ -4,7 +4,7 @@ use net::{Conv, Id, Init, Linear};
 use serde_json::json;
 
 use super::Attribute::Int;
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign, with_relu};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping, with_relu};
 use crate::interop::export::keras::layers::activation;
 use crate::interop::onnx::attention;
 use crate::interop::onnx::axes::Axes;
@@ -41,8 +41,8 @@ impl OpMapping for Linear {
         true
     }
 
-    fn sign(&self) -> Sign {
-        Sign::non_negative_if(self.relu)
+    fn is_non_negative(&self, _: &[bool]) -> bool {
+        self.relu
     }
 }
 

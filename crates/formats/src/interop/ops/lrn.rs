@@ -4,7 +4,7 @@ use net::Lrn;
 
 use super::Attribute::{Float, Int};
 use super::{Code, Layer, LayerWriter, Layers, OpMapping};
-use crate::interop::onnx::build::{Build, Operator, Value, View};
+use crate::interop::onnx::build::{Build, Operator, Value};
 use crate::interop::onnx::graph::Node;
 
 impl OpMapping for Lrn {
@@ -46,6 +46,6 @@ fn local<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     if ![alpha, beta, k].iter().all(|n| n.is_finite()) {
         return Err("its alpha, beta and bias must be finite".into());
     }
-    let id = build.layer((None, node.label()), Lrn { radius: size / 2, k, alpha, beta }, &[x.id], Vec::new())?;
-    Ok(Value::Tensor(View { id, ..x }))
+    let lrn = Lrn { radius: size / 2, k, alpha, beta };
+    build.layer_on((None, node.label()), lrn, x, Vec::new()).map(Value::Tensor)
 }

@@ -48,9 +48,9 @@ pub(crate) trait OpMapping {
         x.contains(&true)
     }
 
-    /// Returns what is known about the sign of the output's values.
-    fn sign(&self) -> Sign {
-        Sign::Any
+    /// Returns true if no value of the output is negative. `x` says which inputs have no negative values.
+    fn is_non_negative(&self, _x: &[bool]) -> bool {
+        false
     }
 }
 
@@ -58,33 +58,9 @@ pub(crate) trait OpMapping {
 const NO_SEQUENCES: &str =
     "Keras's layers for sequences have other weights than this layer. Use --to onnx or safetensors";
 
-#[derive(Clone, Copy)]
-pub(crate) enum Sign {
-    Any,
-    NonNegative,
-    /// No value is negative if no input value is negative.
-    OfInputs,
-}
-
-impl Sign {
-    fn non_negative_if(condition: bool) -> Self {
-        if condition { Self::NonNegative } else { Self::Any }
-    }
-
-    /// Returns true if no value of the output is negative. `inputs` has `true` for each input without negative values.
-    pub fn is_non_negative(self, mut inputs: impl Iterator<Item = bool>) -> bool {
-        match self {
-            Self::Any => false,
-            Self::NonNegative => true,
-            Self::OfInputs => inputs.all(|input| input),
-        }
-    }
-}
-
-/// Returns true if no value of this op's output is negative. `inputs` has `true` for each input without negative
-/// values.
-pub(crate) fn is_non_negative(op: &Op, inputs: &[bool]) -> bool {
-    mapping(op).sign().is_non_negative(inputs.iter().copied())
+/// See [`OpMapping::is_non_negative`].
+pub(crate) fn is_non_negative(op: &Op, x: &[bool]) -> bool {
+    mapping(op).is_non_negative(x)
 }
 
 macro_rules! mappings {

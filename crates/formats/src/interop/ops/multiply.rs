@@ -3,7 +3,7 @@
 use net::Multiply;
 use serde_json::json;
 
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
 use crate::interop::onnx::build::Operator;
 use crate::interop::onnx::function::Binary;
 use crate::interop::onnx::operators::element::binary;
@@ -31,7 +31,7 @@ impl OpMapping for Multiply {
         x[0]
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }

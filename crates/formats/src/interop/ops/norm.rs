@@ -5,9 +5,9 @@ use net::Norm;
 use serde_json::json;
 
 use super::Attribute::Float;
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign, with_relu};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping, with_relu};
 use crate::interop::export::keras::layers::{exact, inner};
-use crate::interop::onnx::build::{Build, Layout, Operator, Value, View};
+use crate::interop::onnx::build::{Build, Layout, Operator, Value};
 use crate::interop::onnx::graph::Node;
 
 impl OpMapping for Norm {
@@ -50,8 +50,8 @@ impl OpMapping for Norm {
         Ok(made)
     }
 
-    fn sign(&self) -> Sign {
-        Sign::non_negative_if(self.relu)
+    fn is_non_negative(&self, _: &[bool]) -> bool {
+        self.relu
     }
 }
 
@@ -94,6 +94,5 @@ fn batch<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         return Err(format!("its variance of channel {at} is negative: {}", weights[3].2[at]));
     }
     let norm = Norm { eps: node.eps()?, momentum, ..Norm::new() };
-    let id = build.layer((Some(node.inputs[1]), node.label()), norm, &[x.id], weights)?;
-    Ok(Value::Tensor(View { id, ..x }))
+    build.layer_on((Some(node.inputs[1]), node.label()), norm, x, weights).map(Value::Tensor)
 }

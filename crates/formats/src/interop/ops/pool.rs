@@ -1,11 +1,12 @@
 //! Pooling, and means over height and width.
 
-use net::{Flatten, OpSpec, Pool, PoolKind, Shape};
+use net::{Flatten, OpSpec, Pool, PoolKind};
 use serde_json::json;
 
 use super::Attribute::{Int, Ints};
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Padded, Sign, Windows, pair, windows};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping, Padded, Windows, pair, windows};
 use crate::interop::export::keras::layers::zeros;
+use crate::interop::onnx::axes::from_front;
 use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Padding, Value, View};
 use crate::interop::onnx::channels;
 use crate::interop::onnx::graph::Node;
@@ -109,8 +110,8 @@ impl OpMapping for Pool {
         false
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }
 
@@ -152,24 +153,31 @@ fn average<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     let counted = all != [0; 4] && (counts || before != Padding::NONE);
     let kind = if counted { PoolKind::AvgCountPad } else { PoolKind::Avg };
     let pool = pool(node, kind, &sizes, all)?;
-    if before == Padding::NONE {
-        return made(build, node, x, pool);
-    }
-    let apart = Pool { pads: own, ..pool.clone() }.output(&[image])?;
-    merged(build, node, x, pool, apart)
+    merged(build, node, (x, before), pool, own)
 }
 
-/// Adds a pool whose padding includes the cells of the Pad node before it.
+/// Adds a pool whose padding includes the cells of the Pad node before it, if there is one. `own` is the padding of the
+/// pool itself.
 ///
 /// With `ceil_mode`, a pool drops windows that begin in its own padding, but not windows that begin in the cells of a
-/// Pad node. So merging is correct only if the output has the shape that the pool would have without merging, `apart`.
-fn merged<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, pool: Pool, apart: Shape) -> Result<Value, String> {
-    let y = pool.output(&[build.shapes[x.id.0]])?;
-    if y != apart {
-        return Err(format!(
-            "its ceil_mode has windows that begin in the padding of the Pad node before it (output {apart}). A pool with this padding \
-             as its own drops them (output {y}). Export the network with ceil_mode=False"
-        ));
+/// Pad node. So merging is correct only if the output has the shape that it would have without merging.
+fn merged<'a>(
+    build: &mut Build<'a>,
+    node: &Node<'a>,
+    (x, before): (View, Padding),
+    pool: Pool,
+    own: [usize; 4],
+) -> Result<Value, String> {
+    let shape = build.shapes[x.id.0];
+    if before != Padding::NONE {
+        let apart = Pool { pads: own, ..pool.clone() }.output(&[before.around(shape)])?;
+        let y = pool.output(&[shape])?;
+        if y != apart {
+            return Err(format!(
+                "its ceil_mode has windows that begin in the padding of the Pad node before it (output {apart}). A pool with this \
+                 padding as its own drops them (output {y}). Export the network with ceil_mode=False"
+            ));
+        }
     }
     made(build, node, x, pool)
 }
@@ -189,11 +197,7 @@ fn max<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let own = pads(node, image, &sizes)?;
     let all = std::array::from_fn(|side| own[side] + before.cells[side]);
     let pool = pool(node, PoolKind::Max, &sizes, all)?;
-    if before == Padding::NONE {
-        return made(build, node, x, pool);
-    }
-    let apart = Pool { pads: own, ..pool.clone() }.output(&[image])?;
-    merged(build, node, x, pool, apart)
+    merged(build, node, (x, before), pool, own)
 }
 
 /// Returns true if the cells never change a maximum, like a pool's own padding.
@@ -214,15 +218,13 @@ fn pool(node: &Node<'_>, kind: PoolKind, sizes: &Sizes, pads: [usize; 4]) -> Res
 }
 
 fn made<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, pool: Pool) -> Result<Value, String> {
-    let id = build.layer((None, node.label()), pool, &[x.id], Vec::new())?;
-    Ok(Value::Tensor(View { id, ..x }))
+    build.layer_on((None, node.label()), pool, x, Vec::new()).map(Value::Tensor)
 }
 
 fn whole<'a>(build: &mut Build<'a>, node: &Node<'a>, kind: PoolKind) -> Result<Value, String> {
     node.only(&[])?;
     let x = build.image(node, 0)?;
-    let id = build.layer((None, node.label()), Pool { kind, ..Pool::global() }, &[x.id], Vec::new())?;
-    Ok(Value::Tensor(View { id, ..x }))
+    made(build, node, x, Pool { kind, ..Pool::global() })
 }
 
 /// Reads a mean over height and width, or a mean over channels that is a part of a layer normalisation.
@@ -234,10 +236,9 @@ fn mean<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         _ => (build.view(node, 0)?, None),
     };
     let rank = x.layout.rank();
-    let mut axes: Vec<i64> =
-        axes.iter().map(|axis| if *axis < 0 { axis.saturating_add(rank) } else { *axis }).collect();
+    let mut axes: Vec<i64> = axes.iter().map(|axis| from_front(*axis, rank)).collect();
     axes.sort_unstable();
-    let channels = axes == [rank - 1] && node.int("keepdims", 1) == 1;
+    let channels = axes == [rank as i64 - 1] && node.int("keepdims", 1) == 1;
     if channels || part.is_some() {
         return channels::mean(x, part, channels);
     }

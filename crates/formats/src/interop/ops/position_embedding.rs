@@ -13,8 +13,8 @@ impl OpMapping for PositionEmbedding {
     }
 
     fn to_torch(&self, layer: &Layer<'_>, _: &str, v: &[String]) -> Result<Code, String> {
-        let (shape, (module, name)) = (layer.x[0], parameter(layer, "pos_embedding")?);
-        let vectors = format!("{module}.{name}.transpose(1, 2).unflatten(2, ({}, {}))", shape.h, shape.w);
+        let (shape, own) = (layer.x[0], parameter(layer, "pos_embedding")?);
+        let vectors = format!("{own}.transpose(1, 2).unflatten(2, ({}, {}))", shape.h, shape.w);
         let code = format!("nn.Parameter(torch.zeros(1, {}, {}))", shape.plane(), shape.c);
         Ok(Code { parameters: vec![("pos_embedding", code)], ..Code::plain(format!("{} + {vectors}", v[0])) })
     }

@@ -3,9 +3,9 @@
 use net::Shortcut;
 use serde_json::json;
 
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
 use crate::interop::export::keras::layers::{inner, zeros};
-use crate::interop::onnx::build::{Build, Layout, Value, View};
+use crate::interop::onnx::build::{Build, Layout, Value};
 use crate::interop::onnx::graph::Node;
 
 impl OpMapping for Shortcut {
@@ -44,8 +44,8 @@ impl OpMapping for Shortcut {
         false
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }
 
@@ -76,6 +76,5 @@ pub(crate) fn shortcut<'a>(
              before"
         ));
     }
-    let id = build.layer((None, node.label()), shortcut, &[x.id], Vec::new())?;
-    Ok(Value::Tensor(View { id, ..x }))
+    build.layer_on((None, node.label()), shortcut, x, Vec::new()).map(Value::Tensor)
 }

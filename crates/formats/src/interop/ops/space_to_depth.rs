@@ -4,7 +4,7 @@ use net::SpaceToDepth;
 use serde_json::json;
 
 use super::Attribute::{Int, Ints};
-use super::{Code, Layer, LayerWriter, Layers, OpMapping, Sign};
+use super::{Code, Layer, LayerWriter, Layers, OpMapping};
 use crate::interop::export::keras::layers::{inner, zeros};
 
 /// Returns the rows and columns of zeros that complete the last squares.
@@ -52,7 +52,7 @@ impl OpMapping for SpaceToDepth {
         false
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }

@@ -2,7 +2,7 @@
 
 use net::Token;
 
-use super::{Code, Layer, LayerWriter, Layers, NO_SEQUENCES, OpMapping, Sign};
+use super::{Code, Layer, LayerWriter, Layers, NO_SEQUENCES, OpMapping};
 
 impl OpMapping for Token {
     fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
@@ -27,7 +27,7 @@ impl OpMapping for Token {
         false
     }
 
-    fn sign(&self) -> Sign {
-        Sign::OfInputs
+    fn is_non_negative(&self, x: &[bool]) -> bool {
+        !x.contains(&false)
     }
 }

@@ -6,11 +6,9 @@
 //! the few classes that describe PyTorch's tensors. Any other class or operation is an error that names it. No function
 //! is ever called.
 //!
-//! - `pickle`: the interpreter and the classes that it knows. `values`: the data that it builds. `opcode`: the
-//!   operations that it knows.
+//! - `pickle`: the interpreter and the classes that it knows. `values`: the data that it builds.
 //! - `state_dict`: finds the tensors by name and reads their values.
 
-mod opcode;
 mod pickle;
 mod state_dict;
 mod values;
@@ -34,22 +32,22 @@ pub(super) const FORMAT: Format = Format {
     name: "torch",
     about: "PyTorch's .pth",
     recognises: |head| head.starts_with(b"PK\x03\x04"),
-    read: |path| finish(path, read_zip(path, None)),
-    read_part: Some(|path, key| finish(path, read_zip(path, Some(key)))),
+    read: |path, key| finish(path, read_zip(path, key)),
+    has_keys: true,
 };
 
 pub(super) const OLD: Format = Format {
     name: "torch before 1.6",
     about: "PyTorch's .pth before version 1.6",
     recognises: |head| head.starts_with(MAGIC),
-    read: |path| finish(path, read_old(path, None)),
-    read_part: Some(|path, key| finish(path, read_old(path, Some(key)))),
+    read: |path, key| finish(path, read_old(path, key)),
+    has_keys: true,
 };
 
 fn finish(path: &Path, found: Result<Found, Fault>) -> Result<Weights, Error> {
     let (tensors, others) = found.map_err(|fault| fault.of(path))?;
     let warning = others.map(|others| format!("note: {}: {others}", path.display()));
-    Ok(Weights { path: path.to_path_buf(), format: FORMAT.name, tensors, model: None, warning, keras: false })
+    Ok(Weights { warning, ..Weights::new(path, FORMAT.name, tensors) })
 }
 
 // Since PyTorch 1.6, `torch.save` writes an uncompressed zip archive. A folder in it has `data.pkl`, one file per
@@ -57,7 +55,7 @@ fn finish(path: &Path, found: Result<Found, Fault>) -> Result<Weights, Error> {
 
 /// Reads the model's tensors in a file. With a `key`, reads the tensors of the dictionary with that key. See
 /// [`state_dict::find`].
-pub fn read_zip(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
+fn read_zip(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
     let file = regular::open(path).map_err(Fault::Io)?;
     let length = file.metadata().map_err(Fault::Io)?.len();
     let mut zip = ZipArchive::new(file).map_err(|e| Fault::Damaged(format!("not a complete zip archive: {e}")))?;
@@ -145,16 +143,12 @@ fn entry_bytes(zip: &mut ZipArchive<File>, folder: &str, storage: &Storage) -> R
 // and the values. Many published weights still have this format.
 
 /// The pickled magic number, and the pickled version 1001.
-pub const MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.";
+const MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.";
 
 /// Reads the model's tensors in a file. With a `key`, reads the tensors of the dictionary with that key. See
 /// [`state_dict::find`].
-pub fn read_old(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
+fn read_old(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
     let bytes = regular::read(path).map_err(Fault::Io)?;
-    parse(&bytes, key)
-}
-
-fn parse(bytes: &[u8], key: Option<&str>) -> Result<Found, Fault> {
     let (mut rest, mut longest) = (&bytes[MAGIC.len().min(bytes.len())..], pickle::LONGEST);
     let mut next = || {
         let loaded = pickle::load_within(rest, longest)?;

@@ -274,11 +274,6 @@ mod tests {
         }
         assert_eq!(found_by(&[("model", Some(1)), ("model_ema", Some(0))], None).unwrap().1, None);
     }
-}
-
-#[cfg(test)]
-mod tensor_tests {
-    use super::*;
 
     fn view(offset: u64, size: &[u64], stride: &[u64]) -> Result<Vec<f32>, String> {
         let storage = Storage { number: Number::F32, key: "0".into(), len: 6 };

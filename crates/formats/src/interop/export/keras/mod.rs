@@ -53,10 +53,7 @@ pub(super) fn write(trained: &Trained, path: &Path, number: Number) -> Result<()
     let layers = build(&trained.network, trained.model.label_kind())?;
     let convert = |name: String| {
         let layer = trained.layers.get(&name);
-        let refuse = |why: String| Error::Network {
-            network: trained.model.network.clone(),
-            why: format!("layer {name}: {why}"),
-        };
+        let refuse = |why: String| trained.refusal(format!("layer {name}: {why}"));
         let layer = layer.ok_or_else(|| refuse("its weights are missing".into()))?;
         let tensors = keras::to_keras(layer.kind, &layer.tensors).map_err(refuse)?;
         Ok(KerasLayer { name: keras::layer_name(&name), tensors })
@@ -242,11 +239,6 @@ mod tests {
         let Error::Op { layer, kind: "flatten", format: "Keras", why } = &error else { panic!("{error}") };
         assert!(layer == "flat" && why.contains("--to onnx"), "{error}");
     }
-}
-
-#[cfg(test)]
-mod archive_tests {
-    use super::snake_case;
 
     #[test]
     fn classes_are_named_as_keras_names_them() {

@@ -25,7 +25,7 @@ pub(super) struct Before {
 /// Fails if the last transform is not `normalize`, or if an earlier one changes the values of pixels.
 pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before, Error> {
     let ops = &trained.model.preprocess;
-    let refuse = |why: String| Error::Network { network: trained.model.network.clone(), why };
+    let refuse = |why: String| trained.refusal(why);
     let Some((last, first)) = ops.split_last() else {
         return Err(refuse("--preprocess: the model has no transforms. Leave --preprocess out".into()));
     };

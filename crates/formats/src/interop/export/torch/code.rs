@@ -31,9 +31,14 @@ pub(super) fn turned(turn: Option<Turn>, variable: String) -> String {
     }
 }
 
+/// Returns the expression of the layer's parameter `field`.
+pub(crate) fn parameter(layer: &Layer<'_>, field: &str) -> Result<String, String> {
+    parameter_place(layer, field).map(|(module, name)| format!("{module}.{name}"))
+}
+
 /// Returns the module that has the layer's parameter `field`, and the parameter's name in this module. Both are Python
 /// code.
-pub(crate) fn parameter(layer: &Layer<'_>, field: &str) -> Result<(String, String), String> {
+pub(super) fn parameter_place(layer: &Layer<'_>, field: &str) -> Result<(String, String), String> {
     let name = format!("{}.{field}", layer.node.name);
     let name = net::torch_name(&name).unwrap_or(name);
     match name.rsplit_once('.') {

@@ -9,7 +9,7 @@ use net::NetSpec;
 use super::super::format::Error;
 use super::super::network::Turn;
 use super::super::trained::Trained;
-use super::code::{parameter, path, quoted, turned};
+use super::code::{parameter_place, path, quoted, turned};
 use crate::interop::ops::mapping;
 
 /// Modules by name. A leaf is the Python code of a module. A group has its members in the order of the network.
@@ -47,7 +47,7 @@ pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
             insert(&mut tree, &node.name, module).map_err(refuse)?;
         }
         for (field, code) in code.parameters {
-            let place = parameter(&layer, field).map_err(refuse)?;
+            let place = parameter_place(&layer, field).map_err(refuse)?;
             parameters.push(Parameter { layer: node.name.clone(), field, place, code });
         }
         let variable = variables.next(layer.index);
@@ -291,11 +291,6 @@ mod tests {
         print(&tree[0].1, "self.a = ", 0, "", &mut text);
         assert_eq!(text, "self.a = nn.ModuleDict({\n    \"b\": B,\n    \"c\": C,\n})\n");
     }
-}
-
-#[cfg(test)]
-mod names_tests {
-    use super::*;
 
     #[test]
     fn names_with_dots_are_paths() {

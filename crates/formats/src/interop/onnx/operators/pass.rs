@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::interop::onnx::build::{Build, Layout, Operator, Value};
+use crate::interop::onnx::build::{Build, Operator, Value};
 use crate::interop::onnx::channels::cast;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::scores;
@@ -40,14 +40,7 @@ fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     end(build, node)?;
     let x = build.view(node, 0)?;
     let axis = node.int("axis", if build.graph.opset < 13 { 1 } else { -1 });
-    let classes = match x.layout {
-        Layout::Image => [1, -3].contains(&axis),
-        Layout::Last => [3, -1].contains(&axis),
-        Layout::Tokens => [2, -1].contains(&axis),
-        Layout::Flat | Layout::FlatLast(_) => [1, -1].contains(&axis),
-        Layout::Arranged(_) => false,
-    };
-    if !classes || build.shapes[x.id.0].plane() != 1 {
+    if !x.layout.has_channels_at(axis) || build.shapes[x.id.0].plane() != 1 {
         let (layout, shape) = (x.layout.text(), build.shapes[x.id.0]);
         return Err(format!(
             "it normalises along axis {axis} of {layout} of {shape}; expected the axis of the classes: flatten before it and take axis 1"

@@ -3,7 +3,7 @@
 use net::{Channels, Id};
 
 use super::size;
-use crate::interop::onnx::axes::{Axes, Size};
+use crate::interop::onnx::axes::{Axes, Size, from_front};
 use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::scores;
@@ -127,10 +127,9 @@ fn expand<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 }
 
 /// Returns the axes of a node, from its input or its attribute, as indices below `rank`.
-fn axes<'a>(build: &Build<'a>, node: &Node<'a>, rank: i64) -> Result<Vec<i64>, String> {
+fn axes<'a>(build: &Build<'a>, node: &Node<'a>, rank: usize) -> Result<Vec<i64>, String> {
     let axes = build.numbers(node, 1, "axes")?.unwrap_or_default();
-    let mut axes: Vec<i64> =
-        axes.into_iter().map(|axis| if axis < 0 { axis.saturating_add(rank) } else { axis }).collect();
+    let mut axes: Vec<i64> = axes.into_iter().map(|axis| from_front(axis, rank)).collect();
     axes.sort_unstable();
     Ok(axes)
 }
@@ -142,7 +141,7 @@ fn squeeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     {
         return Ok(Value::size(sizes[0]));
     }
-    let rank = build.axes(node, 0)?.1.axes.len() as i64;
+    let rank = build.axes(node, 0)?.1.axes.len();
     let axes = axes(build, node, rank)?;
     if axes.is_empty() {
         return Err(
@@ -167,7 +166,7 @@ fn unsqueeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
     }
     let given = axes(build, node, 0)?;
     let rank = build.axes(node, 0)?.1.axes.len() + given.len();
-    let axes = axes(build, node, rank as i64)?;
+    let axes = axes(build, node, rank)?;
     rearranged(build, node, |own, _| own.unsqueezed(&axes))
 }
 
@@ -215,8 +214,8 @@ fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 /// Selects indices along an axis that contains positions.
 fn picked<'a>(build: &mut Build<'a>, node: &Node<'a>, axis: i64, indices: &[i64]) -> Result<Value, String> {
     let (id, axes) = build.axes(node, 0)?;
-    let size = axes.size(axis)? as i64;
-    let index = |index: &i64| usize::try_from(if *index < 0 { index.saturating_add(size) } else { *index }).ok();
+    let size = axes.size(axis)?;
+    let index = |index: &i64| usize::try_from(from_front(*index, size)).ok();
     let indices: Option<Vec<usize>> = indices.iter().map(index).collect();
     let indices = indices.ok_or("it gathers indices out of range")?;
     build.take(size_of::<u32>() * (axes.count()? + indices.len()))?;
@@ -248,20 +247,14 @@ fn split<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         return split_axis(build, node, id, &axes);
     }
     let x = build.view(node, 0)?;
-    let of_channels = match x.layout {
-        Layout::Image => [1, -3].contains(&axis),
-        Layout::Last => [3, -1].contains(&axis),
-        Layout::Tokens => [2, -1].contains(&axis),
-        Layout::Flat | Layout::FlatLast(_) | Layout::Arranged(_) => false,
-    };
-    if !of_channels {
+    if !x.layout.has_channels_at(axis) || matches!(x.layout, Layout::Flat | Layout::FlatLast(_)) {
         return Err(format!("it splits {} along axis {axis}; only channels can be split", x.layout.text()));
     }
     let mut views = Vec::new();
     let mut from = 0;
     for (size, name) in part_sizes(build, node, build.shapes[x.id.0].c)?.into_iter().zip(&node.outputs) {
-        let id = build.layer((None, name), Channels::range(from, size), &[x.id], Vec::new())?;
-        views.push(Value::Tensor(View { id, ..x }));
+        let part = build.layer_on((None, name), Channels::range(from, size), x, Vec::new())?;
+        views.push(Value::Tensor(part));
         from += size;
     }
     outputs(build, node, views)

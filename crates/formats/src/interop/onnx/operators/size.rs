@@ -1,6 +1,6 @@
 //! Sizes of tensors, from which exporters compute the target shape of a reshape.
 
-use crate::interop::onnx::axes::Size;
+use crate::interop::onnx::axes::{Size, index_within};
 use crate::interop::onnx::build::{Build, Operator, Value};
 use crate::interop::onnx::fold::range;
 use crate::interop::onnx::function::Binary;
@@ -30,9 +30,9 @@ fn shape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 pub(super) fn gathered<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Size]) -> Result<Value, String> {
     let at = build.constant(node, 1)?;
     let one = |at: i64| {
-        let from_front = if at < 0 { at.saturating_add(sizes.len() as i64) } else { at };
-        let size = usize::try_from(from_front).ok().and_then(|at| sizes.get(at)).copied();
-        size.ok_or_else(|| format!("its index {at} is out of range: the tensor has {} sizes", sizes.len()))
+        index_within(at, sizes.len())
+            .map(|at| sizes[at])
+            .ok_or_else(|| format!("its index {at} is out of range: the tensor has {} sizes", sizes.len()))
     };
     let picked = at.ints().into_iter().map(one).collect::<Result<Vec<_>, _>>()?;
     Ok(match (at.dims.as_slice(), picked.as_slice()) {

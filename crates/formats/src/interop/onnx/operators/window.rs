@@ -2,9 +2,8 @@
 
 use net::Channels;
 
-use crate::interop::onnx::axes::{Size, has_images};
+use crate::interop::onnx::axes::{Size, has_images, index_within};
 use crate::interop::onnx::build::{Build, Fill, Layout, Operator, Padding, Value, View};
-use crate::interop::onnx::channels;
 use crate::interop::onnx::fold::range;
 use crate::interop::onnx::graph::Node;
 use crate::interop::ops::shortcut::shortcut;
@@ -16,8 +15,7 @@ const MOST: i64 = 1 << 12;
 
 /// Returns the dimension, 0 to 3, that an axis stands for. Negative axes count from the end.
 fn dimension(axis: i64) -> Result<usize, String> {
-    let dimension = usize::try_from(if axis < 0 { axis.saturating_add(4) } else { axis }).ok();
-    dimension.filter(|dimension| *dimension < 4).ok_or_else(|| format!("its axes contain {axis}; expected -4 to 3"))
+    index_within(axis, 4).ok_or_else(|| format!("its axes contain {axis}; expected -4 to 3"))
 }
 
 /// Returns one number per dimension: the numbers in `given` for the dimensions in `axes`, and those in `usual` for the
@@ -72,7 +70,8 @@ fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         }
         [1, 1, 1, 1] if starts[0] == 0 && ends[0] >= whole[0].min(i64::from(i32::MAX)) && whole_plane => {
             let part = range(starts[1], ends[1], shape.c);
-            channels::picked(build, node, x, Channels::range(part.start, part.len()))
+            let channels = Channels::range(part.start, part.len());
+            build.layer_on((None, node.label()), channels, x, Vec::new()).map(Value::Tensor)
         }
         [1, 1, 1, 1] if starts[..2] == [0, 0] && ends[0] >= i64::from(i32::MAX) && ends[1] >= whole[1] => {
             let (rows, columns) = (range(starts[2], ends[2], shape.h), range(starts[3], ends[3], shape.w));
@@ -133,7 +132,7 @@ fn cropped<'a>(
             "it crops {crop:?} cells at top, left, bottom and right, but at most {MOST_CROPPED} are supported"
         ));
     }
-    let id = build.framed(node.label(), x, crop, zeros)?;
+    let id = build.framed(node.label(), x.id, crop, zeros)?;
     Ok(Value::Tensor(View { id, ..x }))
 }
 

@@ -391,6 +391,8 @@ fn class_tokens_and_axes_have_limits() {
     ];
     refused(&between(&sizes, &joined), &["/b/Concat (Concat)", "64 vectors"]);
     refused(&between(&sizes, &[node("Squeeze", &["a", "twice"], "b")]), &["/b/Squeeze (Squeeze)", "axis 2"]);
+    let flatten = with_int(node("Flatten", &["a"], "b"), "axis", i64::MAX);
+    refused(&between(&[], &[flatten]), &["/b/Flatten (Flatten)", &format!("axis {}", i64::MAX)]);
     let many = ints("many", &[0; 1000]);
     refused(&between(&[many], &[node("Unsqueeze", &["a", "many"], "b")]), &["/b/Unsqueeze (Unsqueeze)", "1004"]);
 }
