@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::eval::request::ImportRequest;
 use crate::train::init::matching::{FileTensor, MatchResult, TensorMatches, classes as count, match_tensors};
 use crate::train::init::{initial_weights, table};
-use crate::train::plan::network::{FileNetwork, network, shape_of};
+use crate::train::plan::network::{FileNetwork, network, shape_of, sizes_of};
 use crate::train::plan::source::transform_names;
 use crate::train::save::model;
 
@@ -227,31 +227,19 @@ pub fn read(path: &Path) -> Result<Vec<String>, Error> {
 pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<ModelFile, Error> {
     let (input, ops) = (pipeline.output(), pipeline.ops());
     let (mean, std) = mean_and_std(&ops, input.channels as usize);
-    let image = match pipeline.input() {
-        Images::Fixed(image) => [image.channels, image.height, image.width],
-        Images::Varied { channels } => [channels, 0, 0],
-    };
     let text = |value: &str| toml::Value::String(value.into());
     let eval = toml::Table::from_iter([("eval".to_string(), ops.iter().map(|op| text(op)).collect::<Vec<_>>().into())]);
     let recipe = toml::Table::from_iter([("model".to_string(), text(model)), ("augment".to_string(), eval.into())]);
     Ok(ModelFile {
         network: model.into(),
-        definition: String::new(),
-        input: [input.channels, input.height, input.width].map(|n| n as usize),
-        image: image.map(|n| n as usize),
+        input: sizes_of(Images::Fixed(input)),
+        image: sizes_of(pipeline.input()),
         classes,
-        targets: Vec::new(),
-        multi_label: false,
         preprocess: ops,
-        bands: Bands::default(),
         mean,
         std,
         recipe: recipe.to_string(),
-        scores: BTreeMap::new(),
-        epoch: 0,
-        step: 0,
-        layers: Vec::new(),
-        ema: Vec::new(),
+        ..ModelFile::default()
     })
 }
 

@@ -202,9 +202,8 @@ mod tests {
             path: "a.h5".into(),
             format: "Keras",
             tensors: tensors.to_vec(),
-            model: None,
-            warning: None,
             keras: true,
+            ..Weights::default()
         };
         let ordered = to_network_order(&net, weights.clone(), &Init::default()).unwrap();
         let shapes: Vec<&[usize]> = ordered.tensors.iter().map(|tensor| &tensor.1[..]).collect();

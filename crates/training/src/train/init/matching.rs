@@ -278,7 +278,7 @@ mod tests {
     }
 
     fn file(tensors: Vec<Tensor>) -> Weights {
-        Weights { path: "a.pth".into(), format: "torch", tensors, model: None, warning: None, keras: false }
+        Weights { path: "a.pth".into(), format: "torch", tensors, ..Weights::default() }
     }
 
     fn init(exclude: &[&str], rules: &[[&str; 2]]) -> Init {

@@ -101,14 +101,8 @@ mod tests {
         let net = models::build("vit_b_32", Shape::image(3, 64, 96), 10).unwrap();
         let tensor =
             ("encoder.pos_embedding".to_string(), vec![1, 5, 768], (0..5 * 768).map(|i| (i / 768) as f32).collect());
-        let mut weights = Weights {
-            path: "a.pth".into(),
-            format: "PyTorch",
-            tensors: vec![tensor],
-            model: None,
-            warning: None,
-            keras: false,
-        };
+        let mut weights =
+            Weights { path: "a.pth".into(), format: "PyTorch", tensors: vec![tensor], ..Weights::default() };
         let notes = adapt(&net, &mut weights, &Init::default()).unwrap();
         assert_eq!(notes.len(), 1);
         let (_, shape, values) = &weights.tensors[0];

@@ -110,9 +110,7 @@ mod tests {
                 ("fc.weight".into(), vec![5, 32], vec![0.5; 160]),
                 ("fc.bias".into(), vec![5], vec![0.5; 5]),
             ],
-            model: None,
-            warning: None,
-            keras: false,
+            ..Weights::default()
         };
         adapt(&net, weights, &Init { stem, strict: Some(strict), ..Init::default() })
     }

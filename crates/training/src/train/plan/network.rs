@@ -14,7 +14,7 @@ use engine::graph::BuildError;
 use formats::checkpoint::{ModelFile, Tensor};
 use formats::interop::onnx;
 use formats::interop::onnx::Network;
-use loaders::{ImageSpec, regular, why};
+use loaders::{ImageSpec, Images, regular, why};
 use net::{NetSpec, Op, Shape, models, net_toml};
 use recipe::matches;
 
@@ -191,6 +191,15 @@ fn fits(net: &NetSpec, tensors: &[Tensor]) -> Result<(), String> {
 /// Returns the shape of a network's input for these images.
 pub fn shape_of(image: ImageSpec) -> Shape {
     Shape::image(image.channels as usize, image.height as usize, image.width as usize)
+}
+
+/// Returns channels, height and width of a data set's images. Height and width are 0 if they vary.
+pub fn sizes_of(images: Images) -> [usize; 3] {
+    let sizes = match images {
+        Images::Fixed(image) => [image.channels, image.height, image.width],
+        Images::Varied { channels } => [channels, 0, 0],
+    };
+    sizes.map(|size| size as usize)
 }
 
 // Patterns in a recipe that select parameters by name. In most lists, a pattern that matches nothing is an error. Lists such as

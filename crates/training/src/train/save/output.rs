@@ -14,7 +14,7 @@ use loaders::{Images, safe_create};
 
 use crate::error::Error;
 use crate::train::agree::Session;
-use crate::train::plan::network::shape_of;
+use crate::train::plan::network::sizes_of;
 use crate::train::plan::run::Run;
 use crate::train::save::model;
 
@@ -87,11 +87,6 @@ fn named(split: Option<&str>, score: Option<&Sums>) -> BTreeMap<String, f64> {
 
 /// Returns a model file without weights, scores and steps. Its content does not depend on ranks, hosts or times.
 pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
-    let input = shape_of(run.source.preprocess.output());
-    let image = match run.source.preprocess.input() {
-        Images::Fixed(spec) => [spec.channels, spec.height, spec.width],
-        Images::Varied { channels } => [channels, 0, 0],
-    };
     let mut recipe = run.recipe.clone();
     // remove settings that do not affect the trained weights
     recipe.loader = recipe::Loader { on_corrupt: recipe.loader.on_corrupt, ..Default::default() };
@@ -99,8 +94,8 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
     Ok(ModelFile {
         network: recipe.model.clone(),
         definition: run.source.definition(),
-        input: [input.c, input.h, input.w],
-        image: image.map(|n| n as usize),
+        input: sizes_of(Images::Fixed(run.source.preprocess.output())),
+        image: sizes_of(run.source.preprocess.input()),
         classes: run.source.train.class_names().to_vec(),
         targets: run.source.manifest.targets.clone(),
         multi_label: run.source.manifest.multi_label,
@@ -109,11 +104,7 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
         mean: run.source.manifest.mean.clone(),
         std: run.source.manifest.std.clone(),
         recipe: recipe.to_toml()?,
-        scores: BTreeMap::new(),
-        epoch: 0,
-        step: 0,
-        layers: Vec::new(),
-        ema: Vec::new(),
+        ..ModelFile::default()
     })
 }
 
