@@ -26,7 +26,7 @@ use crate::eval::score::SplitScore;
 use crate::eval::{find_model, model, score};
 use crate::signals;
 use crate::train::agree::Session;
-use crate::train::evaluate::TestTime;
+use crate::train::evaluate::{TestTime, event_of};
 use crate::train::observe::watch::Activity;
 
 /// Time between two searches for new files in the directory.
@@ -282,23 +282,11 @@ impl Log {
 
     /// Appends a line to the file at `path` with a single write.
     fn write(path: &Path, request: &EvalRequest, scored: &SplitScore) -> Result<(), Error> {
-        let score = scored.score;
         let event = Eval {
             step: scored.step,
             epoch: scored.epoch,
             split: scored.split.clone(),
-            top1: score.top1,
-            top5: score.top5,
-            loss: score.loss,
-            count: score.count,
-            macro_f1: score.several.map(|several| several.macro_f1),
-            micro_f1: score.several.map(|several| several.micro_f1),
-            map: score.several.map(|several| several.map).filter(|map| !map.is_nan()),
-            rmse: score.numbers.map(|numbers| numbers.rmse),
-            mae: score.numbers.map(|numbers| numbers.mae),
-            r2: score.numbers.map(|numbers| numbers.r2).filter(|r2| !r2.is_nan()),
-            targets: scored.numbers.as_ref().map(|numbers| numbers.per_target.clone()).unwrap_or_default(),
-            ..Eval::default()
+            ..event_of(&scored.score, scored.numbers.as_ref())
         };
         let refuse = |source| Error::File { action: "write", path: path.into(), source };
         let line = Line { event: event.into(), file: &name(&request.file), ema: request.ema, views: request.test_time };

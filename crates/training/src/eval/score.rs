@@ -7,7 +7,7 @@ use base::text::printable;
 use base::{cores, screen};
 use comm::Comm;
 use engine::Graph;
-use formats::checkpoint::ModelFile;
+use formats::checkpoint::{ModelFile, Sums};
 use loaders::record::masked_crc32c;
 use loaders::{Dataset, Dtype, Images, LabelKind, Manifest, Options, Split};
 use report::predictions::{ClassScore, MultiLabelOutcome, Predictions};
@@ -19,14 +19,14 @@ use crate::device::{Device, DeviceSettings, Gpu, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::agree::{self, algorithms, gpus};
-use crate::train::evaluate::{Detail, Evaluation, EvaluationResult, NumberResults, Score};
+use crate::train::evaluate::{Detail, Evaluation, EvaluationResult, NumberResults};
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::{Activity, Watch};
 use crate::train::save::output::ClassSources;
 
 /// The score of a split, and details about model and images.
 pub struct SplitScore {
-    pub score: Score,
+    pub score: Sums,
     pub split: String,
     pub network: String,
     /// Number of epochs that the model was trained.
@@ -59,7 +59,8 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<SplitScore,
         // check the output files before the split is copied
         let outputs = if session.is_root() { request.check_outputs() } else { Ok(()) };
         let opened = session.agree(outputs).and_then(|()| opened.unwrap_or_else(|| open_staged(&session, request)));
-        score_on(device, &mut session, opened, request, Detail::Precisions)
+        let cores = divide_cores(&mut session)?;
+        score_opened(device, &session, cores, opened, request, Detail::Precisions)
     });
     session.conclude(result)
 }
@@ -225,17 +226,6 @@ fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Re
     }
     text.push_str(&crate::train::plan::source::digest(manifest)?);
     Ok(text)
-}
-
-fn score_on<D: Device>(
-    device: &D,
-    session: &mut Session,
-    opened: Result<ScoringInput, Error>,
-    request: &EvalRequest,
-    detail: Detail,
-) -> Result<SplitScore, Error> {
-    let cores = divide_cores(session)?;
-    score_opened(device, session, cores, opened, request, detail)
 }
 
 /// Divides the cores among the ranks. Rank 0 prints notes and warnings about the division.

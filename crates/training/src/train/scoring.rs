@@ -8,7 +8,7 @@ use recipe::Recipe;
 use report::Eval;
 use report::predictions::{ClassScore, Predictions};
 
-use super::evaluate::{Detail, EvaluationResult, NumberResults, Score};
+use super::evaluate::{Detail, EvaluationResult, NumberResults, event_of};
 use super::{RunContext, Training};
 use crate::error::Error;
 use crate::train::agree::Session;
@@ -148,11 +148,10 @@ impl<B: Backend> Training<'_, B> {
             Some(averages) => averages.with(&mut run.graph, |graph| evaluation.run(session, graph, stop, detail))?,
             None => evaluation.run(session, &mut run.graph, stop, detail)?,
         };
-        let Some(EvaluationResult { score, predictions, per_class, numbers: results, .. }) = evaluated else {
+        let Some(EvaluationResult { score: sums, predictions, per_class, numbers, .. }) = evaluated else {
             return Ok(None);
         };
-        let Score { top1, top5, loss, count, several, numbers } = score;
-        let [macro_f1, map] = match several {
+        let [macro_f1, map] = match sums.several {
             Some(LabelScores { macro_f1, map, .. }) => [Some(macro_f1), Some(map)],
             None => over_classes(session, goes_by, predictions.as_ref())?,
         };
@@ -162,23 +161,13 @@ impl<B: Backend> Training<'_, B> {
             step: self.at.step,
             epoch,
             split: evaluation.split.name().to_string(),
-            top1,
-            top5,
-            loss,
-            count,
             macro_f1,
-            micro_f1: several.map(|several| several.micro_f1),
             map: map.filter(|map| !map.is_nan()),
-            rmse: numbers.map(|numbers| numbers.rmse),
-            mae: numbers.map(|numbers| numbers.mae),
-            r2: numbers.map(|numbers| numbers.r2).filter(|r2| !r2.is_nan()),
-            targets: results.as_ref().map(|results| results.per_target.clone()).unwrap_or_default(),
             ema,
-            best: None,
             at_end: which == ScoredSplit::AtEnd,
+            ..event_of(&sums, numbers.as_ref())
         };
-        let sums = Sums { loss, top1, top5, count, several, numbers };
-        Ok(Some(ModelScores { eval, predictions, per_class, numbers: results, sums }))
+        Ok(Some(ModelScores { eval, predictions, per_class, numbers, sums }))
     }
 
     /// Updates the best score with the scores after an epoch. If `whole` is set, also updates the state of `[stop]` and of the plateau

@@ -135,6 +135,23 @@ fn ranking(classes: usize, own: &[u8]) -> Ranking {
     Ranking::new(classes, own.as_chunks().0.iter().map(pair))
 }
 
+/// Gathers encoded outcomes on rank 0 and decodes them, in the order of the split. Returns `None` on other ranks, and if
+/// there are no outcomes. Collective if there are outcomes.
+fn gather_sorted<T>(
+    comm: &Comm,
+    own: Option<Vec<u8>>,
+    read: impl Fn(&[u8]) -> Vec<T>,
+    id: fn(&T) -> u64,
+) -> Result<Option<Vec<T>>, Error> {
+    let Some(own) = own else { return Ok(None) };
+    let all = comm.run("gathering of predictions", move |world| world.gather(&own))?;
+    Ok(all.map(|ranks| {
+        let mut all: Vec<T> = ranks.iter().flat_map(|bytes| read(bytes)).collect();
+        all.sort_by_key(id);
+        all
+    }))
+}
+
 /// The sums over the images of a batch, as part of a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct BatchScore {
@@ -208,14 +225,7 @@ impl MultiLabelCollector {
         let mut flat = counts.concat();
         comm.run("sum of counts of classes", |world| world.sum_u64(&mut flat))?;
         let per_class = class_scores(flat.as_chunks().0, precisions.as_deref());
-        let Some(own) = outcomes else { return Ok(MultiLabelResults { per_class, outcomes: None }) };
-        let all = comm.run("gathering of predictions", move |world| world.gather(&own))?;
-        let outcomes = all.map(|ranks| {
-            let mut all: Vec<MultiLabelOutcome> =
-                ranks.iter().flat_map(|bytes| MultiLabelOutcome::read(bytes)).collect();
-            all.sort_by_key(|one| one.id);
-            all
-        });
+        let outcomes = gather_sorted(comm, outcomes, MultiLabelOutcome::read, |one| one.id)?;
         Ok(MultiLabelResults { per_class, outcomes })
     }
 }
@@ -324,14 +334,8 @@ impl NumberCollector {
         let each = totals.as_chunks().0.iter().zip(targets);
         let per_target: Vec<TargetScore> =
             each.map(|(sums, target)| ErrorSums::scores(*sums, count, &target.name)).collect();
-        let Some(own) = self.outcomes else { return Ok(NumberResults { per_target, outcomes: None }) };
-        let all = comm.run("gathering of predictions", move |world| world.gather(&own))?;
-        let outcomes = all.map(|ranks| {
-            let mut all: Vec<NumberOutcome> =
-                ranks.iter().flat_map(|bytes| NumberOutcome::read(bytes, targets.len())).collect();
-            all.sort_by_key(|one| one.id);
-            all
-        });
+        let read = |bytes: &[u8]| NumberOutcome::read(bytes, targets.len());
+        let outcomes = gather_sorted(comm, self.outcomes, read, |one| one.id)?;
         Ok(NumberResults { per_target, outcomes })
     }
 }
