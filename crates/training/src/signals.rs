@@ -32,11 +32,9 @@ fn hangups_are_ignored() -> bool {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| (mask >> (SIGHUP - 1)) & 1 == 1)
 }
 
-/// Makes a write beyond the file size limit (`ulimit -f`) fail with an error instead of ending the process. The handler does nothing.
-/// SIGXFSZ is not ignored instead, because child processes would inherit that.
-///
-/// # Errors
-/// Fails if the operating system refuses the handler.
+/// Makes a write beyond the file size limit (`ulimit -f`) fail with an error instead of ending the process. The handler
+/// does nothing. SIGXFSZ is not ignored instead, because child processes would inherit that. Fails if the operating
+/// system refuses the handler.
 pub fn survive_file_size_limit() -> io::Result<()> {
     flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).map(drop)
 }

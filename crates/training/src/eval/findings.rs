@@ -161,11 +161,8 @@ fn per_class(scored: &SplitScore, classes: &[ClassScore]) -> Vec<Value> {
     classes.iter().zip(&scored.classes).map(row).collect()
 }
 
-/// Writes a table with a line per image. The file is replaced atomically.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be written or a shard is missing.
+/// Writes a table with a line per image. The file is replaced atomically. Returns an error if the file cannot be
+/// written or a shard is missing.
 pub fn csv(scored: &SplitScore, path: &Path) -> Result<(), Error> {
     let numbers = scored.numbers.as_ref().and_then(|numbers| numbers.outcomes.as_ref());
     let text = match (&scored.outcomes, numbers, &scored.predictions) {
@@ -252,21 +249,14 @@ pub fn field(text: &str) -> String {
 /// Maximum number of pictures on a sheet.
 const PICTURES: usize = 48;
 
-/// Checks the name of a sheet before anything is computed.
-///
-/// # Errors
-///
-/// Returns an error if the name does not end in .png or .jpg.
+/// Checks the name of a sheet before anything is computed. Returns an error if the name does not end in .png or .jpg.
 pub fn check_sheet(path: &Path) -> Result<(), Error> {
     ContactSheet::new(path, 0, Limits::default()).map(drop).map_err(|error| Error::Usage(error.to_string()))
 }
 
 /// Writes a sheet of the images with a mistake, highest loss first. Each picture shows its label and the prediction,
-/// which are classes or numbers. Returns the number of pictures. If there is no mistake, no file is written.
-///
-/// # Errors
-///
-/// Returns an error if the name does not end in .png or .jpg, a picture cannot be read, or the file cannot be written.
+/// which are classes or numbers. Returns the number of pictures. If there is no mistake, no file is written. Returns an
+/// error if the name does not end in .png or .jpg, a picture cannot be read, or the file cannot be written.
 pub fn write_sheet(scored: &SplitScore, path: &Path) -> Result<usize, Error> {
     let mut mistakes = mistakes(scored);
     mistakes.sort_by(|a, b| b.loss.total_cmp(&a.loss).then(a.id.cmp(&b.id)));

@@ -183,8 +183,6 @@ fn find_unscored(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
 }
 
 /// Waits until a run has written its recipe, a checkpoint or its model, and returns the data set that this file names.
-///
-/// # Errors
 /// Fails if the given file exists but is not a model, or if the recipe has no data set.
 pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
     let mut told = false;

@@ -192,11 +192,7 @@ impl ImageReader {
     }
 
     /// Converts an image's scores to class probabilities, likeliest first. If the model predicts numbers, returns all
-    /// of them in the targets' units and order.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message if a score is not finite.
+    /// of them in the targets' units and order. Returns a message if a score is not finite.
     pub fn select(&self, scores: &[f32], wanted: ClassSelection) -> Result<Vec<(usize, f64)>, String> {
         let kind = self.model.label_kind();
         let found: Vec<f64> = match kind {

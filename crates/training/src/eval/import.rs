@@ -23,12 +23,8 @@ use crate::train::plan::network::{FileNetwork, network, shape_of, sizes_of};
 use crate::train::plan::source::transform_names;
 use crate::train::save::model;
 
-/// Writes a model file and returns messages for the user, one per line.
-///
-/// # Errors
-///
-/// Returns an error if the weights cannot be read, if the network has a tensor that the file lacks, or if the model
-/// file cannot be written.
+/// Writes a model file and returns messages for the user, one per line. Returns an error if the weights cannot be read,
+/// if the network has a tensor that the file lacks, or if the model file cannot be written.
 pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let ImportSettings { network: name, transforms, init } = ImportSettings::from_request(request)?;
     let classes = request.classes.as_deref().map(read).transpose()?;

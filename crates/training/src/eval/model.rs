@@ -57,11 +57,8 @@ pub fn read(request: &ModelRequest) -> Result<LoadedModel, Error> {
     Ok(LoadedModel { model, notes })
 }
 
-/// Returns the data set directory in the recipe of the requested model.
-///
-/// # Errors
-///
-/// Returns an error if the file is not a model, or if its recipe has no data set.
+/// Returns the data set directory in the recipe of the requested model. Returns an error if the file is not a model, or
+/// if its recipe has no data set.
 pub fn data(request: &ModelRequest) -> Result<PathBuf, Error> {
     let LoadedModel { model, .. } = read(request)?;
     data_in_recipe(&model.recipe).ok_or_else(|| {
@@ -127,11 +124,7 @@ fn manifest(model: &ModelFile) -> Manifest {
 }
 
 /// Returns how to convert the model's outputs to numbers. `None` if the outputs are class scores. `file` is for
-/// messages.
-///
-/// # Errors
-///
-/// Returns an error if the recipe in the file has no loss for numbers.
+/// messages. Returns an error if the recipe in the file has no loss for numbers.
 pub fn number_scale(model: &ModelFile, file: &Path) -> Result<Option<NumberScale>, Error> {
     if model.targets.is_empty() {
         return Ok(None);
@@ -151,11 +144,8 @@ pub fn number_scale(model: &ModelFile, file: &Path) -> Result<Option<NumberScale
 // Model files that another program has rewritten. A child process reads them with libhdf5, which supports all of HDF5
 // but may crash on a malicious file.
 
-/// Opens a model file that another program has written.
-///
-/// # Errors
-///
-/// Returns an error if the child process reports one or was killed, or if data is missing in the file.
+/// Opens a model file that another program has written. Returns an error if the child process reports one or was
+/// killed, or if data is missing in the file.
 pub fn open_rewritten(path: &Path) -> Result<Opened, Error> {
     match foreign::rewritten(path, &[]) {
         Ok(copy) => Ok(ModelFile::open(&copy.name())?),
@@ -168,11 +158,7 @@ pub fn open_rewritten(path: &Path) -> Result<Opened, Error> {
 }
 
 /// Runs in the child process. Rewrites a model, or with `weights` set the weights of a Keras file, to standard output.
-/// Memory and time are limited.
-///
-/// # Errors
-///
-/// Returns an error if HDF5 cannot read the file.
+/// Memory and time are limited. Returns an error if HDF5 cannot read the file.
 pub fn serve(file: &Path, weights: bool) -> Result<(), Error> {
     foreign::limit(file).map_err(|source| Error::File { action: "read", path: file.to_path_buf(), source })?;
     let rewrite = if weights { rewrite_weights } else { rewrite };

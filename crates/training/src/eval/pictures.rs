@@ -39,14 +39,10 @@ const RAW_ENDINGS: &[&str] = &["tif", "tiff", "npy", "h5", "hdf5", "hdf", "nc", 
 /// Maximum length of a line in bytes. Linux allows paths up to 4,096 bytes.
 const MAX_LINE: u64 = 1 << 16;
 
-/// Expands each argument in `given` to picture files and keeps their order. A file stands for itself. A directory means all pictures at any
-/// depth, sorted by name, with `raw` also TIFF, `.npy` and HDF5 files. A pattern such as `photos/*.jpg` means all
-/// matching files. `-` means the names in `list`, which has a name per line.
-///
-/// # Errors
-///
-/// Returns an error if a directory has no pictures, a pattern matches no file, the list is empty, or something cannot
-/// be read.
+/// Expands each argument in `given` to picture files and keeps their order. A file stands for itself. A directory means
+/// all pictures at any depth, sorted by name, with `raw` also TIFF, `.npy` and HDF5 files. A pattern such as
+/// `photos/*.jpg` means all matching files. `-` means the names in `list`, which has a name per line. Returns an error
+/// if a directory has no pictures, a pattern matches no file, the list is empty, or something cannot be read.
 pub fn pictures(given: &[PathBuf], raw: bool, list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     for name in given {

@@ -138,11 +138,7 @@ pub struct NpyWriter {
 }
 
 impl NpyWriter {
-    /// Creates a temporary file next to `path`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be written.
+    /// Creates a temporary file next to `path`. Returns an error if the file cannot be written.
     pub fn create(path: &Path, columns: usize) -> Result<Self, Error> {
         let refuse = |source| refusal(path, source);
         let mut file = NewFile::beside(path).map_err(refuse)?;
@@ -150,11 +146,8 @@ impl NpyWriter {
         Ok(Self { path: path.to_path_buf(), file, columns, rows: 0 })
     }
 
-    /// Appends a row.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be written, or [`Error::Mismatch`] if the row has the wrong length.
+    /// Appends a row. Returns an error if the file cannot be written, or [`Error::Mismatch`] if the row has the wrong
+    /// length.
     pub fn add(&mut self, row: &[f32]) -> Result<(), Error> {
         if row.len() != self.columns {
             return Err(Error::Mismatch {
@@ -175,11 +168,8 @@ impl NpyWriter {
         Ok(())
     }
 
-    /// Writes the header and renames the temporary file to its final name.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be written.
+    /// Writes the header and renames the temporary file to its final name. Returns an error if the file cannot be
+    /// written.
     pub fn finish(mut self) -> Result<(), Error> {
         let refuse = |source| refusal(&self.path, source);
         let head = npy::f32_header(self.rows, self.columns);

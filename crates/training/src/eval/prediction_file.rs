@@ -65,11 +65,7 @@ const JSON_LINES: Content = Content { name: "a table of predictions", begins: |h
 const PARQUET: Content = Content { name: "a Parquet table", begins: |head| head.starts_with(b"PAR1") };
 
 impl TableFormat {
-    /// Returns the format for a file name.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error for any other ending.
+    /// Returns the format for a file name. Returns an error for any other ending.
     pub fn of(path: &Path) -> Result<Self, Error> {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("csv") => Ok(Self::Csv),

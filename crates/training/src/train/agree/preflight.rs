@@ -126,11 +126,7 @@ impl DiskNeed {
 }
 
 /// Returns the table's row about the output directory, which does not need to exist yet, and a warning if the free
-/// space is short.
-///
-/// # Errors
-///
-/// Returns an error if one checkpoint and the model do not fit.
+/// space is short. Returns an error if one checkpoint and the model do not fit.
 pub fn room(out: &Path, need: DiskNeed) -> Result<(String, Option<String>), Error> {
     let there = out.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };

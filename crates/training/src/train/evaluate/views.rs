@@ -90,11 +90,8 @@ impl TestTime {
         self.flip || self.corners || self.shift > 0
     }
 
-    /// Returns the transforms of all views with their weights. The first list is `ops`, and the rest is derived from it.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if corners are requested but `ops` has no `center_crop`, or together with a shift.
+    /// Returns the transforms of all views with their weights. The first list is `ops`, and the rest is derived from
+    /// it. Returns an error if corners are requested but `ops` has no `center_crop`, or together with a shift.
     pub fn lists(self, ops: &[String]) -> Result<Vec<(Vec<String>, f32)>, String> {
         let mut lists = vec![(ops.to_vec(), 1.0)];
         if self.corners {
@@ -130,11 +127,7 @@ impl TestTime {
         Ok(lists)
     }
 
-    /// Returns the views for the images of a data set.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a view is not possible for these images.
+    /// Returns the views for the images of a data set. Returns an error if a view is not possible for these images.
     pub fn views(self, plain: &Pipeline, images: Images, manifest: &Manifest) -> Result<Views, Error> {
         let lists = self.lists(&plain.ops()).map_err(Error::Usage)?;
         let refuse = |error: loaders::Error| match error {

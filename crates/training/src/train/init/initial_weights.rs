@@ -34,11 +34,8 @@ struct LoadedWeights {
     notes: Vec<String>,
 }
 
-/// Reads and checks the file in `init.from`, if there is one. Also checks recipe keys that matter only for a new run. Collective.
-///
-/// # Errors
-///
-/// Returns an error on all ranks if the file cannot be read, does not fit, or was trained on other data.
+/// Reads and checks the file in `init.from`, if there is one. Also checks recipe keys that matter only for a new run.
+/// Collective. Returns an error on all ranks if the file cannot be read, does not fit, or was trained on other data.
 pub fn prepare<B: Backend>(session: &Session, run: &Run<B>) -> Result<Option<InitialWeights>, Error> {
     session.agree(run.recipe.averages_begin(run.division.steps_per_epoch).map_err(Error::from))?;
     run.recipe.init.whiten.as_deref().map_or(Ok(()), |layer| whiten::check(run.graph.net(), layer))?;
@@ -124,12 +121,8 @@ fn fill<B: Backend>(run: &mut Run<B>, loaded: &LoadedWeights) -> Result<(), Erro
 // Keras stores values in another order than PyTorch. The conversion needs the network's layers, to recognise depthwise kernels and linear
 // layers that read a flattened image.
 
-/// Converts weights from Keras: for all tensors that the network has, the values are put in the network's order. Weights that do not come
-/// from Keras stay unchanged.
-///
-/// # Errors
-///
-/// Returns the same errors as [`matching::renamed`].
+/// Converts weights from Keras: for all tensors that the network has, the values are put in the network's order.
+/// Weights that do not come from Keras stay unchanged. Returns the same errors as [`matching::renamed`].
 pub fn to_network_order(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Weights, Error> {
     if !weights.keras {
         return Ok(weights);

@@ -54,11 +54,8 @@ pub struct TensorMatches {
     pub classifiers: Vec<String>,
 }
 
-/// Matches the tensors in a file to the tensors of the network.
-///
-/// # Errors
-///
-/// Returns an error if a rule or pattern matches no name, two tensors get the same name, or no tensor fits.
+/// Matches the tensors in a file to the tensors of the network. Returns an error if a rule or pattern matches no name,
+/// two tensors get the same name, or no tensor fits.
 pub fn match_tensors(net: &NetSpec, weights: &Weights, init: &Init) -> Result<TensorMatches, Error> {
     let mut found = renamed(weights, init)?;
     let spec = net.tensors().map_err(BuildError::from)?;
@@ -105,11 +102,8 @@ pub fn match_tensors(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Te
     Ok(TensorMatches { rows, classifiers })
 }
 
-/// Maps the names of the file's tensors, after the rules of `match`, to their indices.
-///
-/// # Errors
-///
-/// Returns an error if a rule matches no name, or two tensors get the same name.
+/// Maps the names of the file's tensors, after the rules of `match`, to their indices. Returns an error if a rule
+/// matches no name, or two tensors get the same name.
 pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>, Error> {
     let rules = init.rules().map_err(|why| Error::Usage(format!("init.match: {why}")))?;
     let (mut found, mut used) = (BTreeMap::new(), vec![false; rules.len()]);

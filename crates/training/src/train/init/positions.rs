@@ -10,11 +10,7 @@ use crate::error::Error;
 
 /// Interpolates position embeddings if the file has them for another image size, as torchvision's
 /// `interpolate_embeddings` does. The class token's embedding is kept. Leaves embeddings unchanged if their positions
-/// do not form a square grid. Returns a log message for each change.
-///
-/// # Errors
-///
-/// Returns the same errors as [`matching::renamed`].
+/// do not form a square grid. Returns a log message for each change. Returns the same errors as [`matching::renamed`].
 pub fn adapt(net: &NetSpec, weights: &mut Weights, init: &Init) -> Result<Vec<String>, Error> {
     let (mut notes, found) = (Vec::new(), matching::renamed(weights, init)?);
     let shapes = net.shapes().map_err(BuildError::from)?;

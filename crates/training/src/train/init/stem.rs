@@ -19,12 +19,8 @@ pub struct AdaptedStem {
     pub notes: Vec<String>,
 }
 
-/// Adapts all layers that read the images, if they have another channel count in the file.
-///
-/// # Errors
-///
-/// Returns an error if the channels differ, `init.stem` is not set and `init.strict` is. Also returns the errors from
-/// [`matching::renamed`].
+/// Adapts all layers that read the images, if they have another channel count in the file. Returns an error if the
+/// channels differ, `init.stem` is not set and `init.strict` is. Also returns the errors from [`matching::renamed`].
 pub fn adapt(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<AdaptedStem, Error> {
     let (mut init, mut notes) = (init.clone(), Vec::new());
     let found = matching::renamed(&weights, &init)?;

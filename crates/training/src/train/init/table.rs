@@ -100,12 +100,8 @@ pub fn check(fit: &TensorMatches, weights: &Weights, strict: bool, cure: &str) -
 }
 
 /// Checks that the weights have the same meaning in this run as in the run that trained them. Returns notes for the
-/// user.
-///
-/// # Errors
-///
-/// Returns an error if classifiers are used with other classes. Also returns an error if weights from another program
-/// are used with the mean and standard deviation of this data set.
+/// user. Returns an error if classifiers are used with other classes. Also returns an error if weights from another
+/// program are used with the mean and standard deviation of this data set.
 pub fn check_origin(
     source: &Source,
     fit: &TensorMatches,

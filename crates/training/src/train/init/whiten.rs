@@ -32,11 +32,8 @@ pub fn check(net: &NetSpec, layer: &str) -> Result<(), Error> {
     find(net, layer).map(|_| ())
 }
 
-/// Sets the weights of the convolution `layer` on all ranks. Rank 0 reads the images. Collective.
-///
-/// # Errors
-///
-/// Returns an error on all ranks if images cannot be read or the layer is not suitable.
+/// Sets the weights of the convolution `layer` on all ranks. Rank 0 reads the images. Collective. Returns an error on
+/// all ranks if images cannot be read or the layer is not suitable.
 pub fn apply<B: Backend>(session: &Session, run: &mut Run<B>, layer: &str) -> Result<(), Error> {
     session.agree(if session.is_root() { fill(run, layer) } else { Ok(()) })?;
     share(session, run)

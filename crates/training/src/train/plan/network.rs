@@ -39,12 +39,8 @@ pub fn network(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec,
     models::build(model, shape_of(image), classes).ok_or_else(|| Error::Usage(models::unknown(model)))
 }
 
-/// Builds a network and checks that the images are large enough and can be divided into whole patches.
-///
-/// # Errors
-///
-/// Returns an error that states the smallest possible size, or the patch size that must divide height and width, and a
-/// remedy.
+/// Builds a network and checks that the images are large enough and can be divided into whole patches. Returns an error
+/// that states the smallest possible size, or the patch size that must divide height and width, and a remedy.
 pub fn build_checked(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
     let net = network(model, image, classes)?;
     let (ImageSpec { height, width, channels }, usual) = (image, models::input(model).map_or(0, |input| input.h));
@@ -73,11 +69,8 @@ pub fn build_checked(model: &str, image: ImageSpec, classes: usize) -> Result<Ne
     }
 }
 
-/// Returns the network of a model file or checkpoint.
-///
-/// # Errors
-///
-/// Returns an error if the name is not in the catalogue or the description is damaged.
+/// Returns the network of a model file or checkpoint. Returns an error if the name is not in the catalogue or the
+/// description is damaged.
 pub fn of_model(model: &ModelFile) -> Result<NetSpec, Error> {
     let [c, h, w] = model.input;
     let classes = model.classes.len();
@@ -88,11 +81,8 @@ pub fn of_model(model: &ModelFile) -> Result<NetSpec, Error> {
 }
 
 impl FileNetwork {
-    /// Reads a network's file and builds it for these images and classes.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error with file, line and node if the file is invalid.
+    /// Reads a network's file and builds it for these images and classes. Returns an error with file, line and node if
+    /// the file is invalid.
     pub fn read(path: &Path, name: &str, image: ImageSpec, classes: usize) -> Result<Self, Error> {
         check_exists(
             "cannot read the network",
@@ -289,11 +279,8 @@ fn prefixes(name: &str) -> impl Iterator<Item = &str> {
     name.match_indices('.').map(|(at, _)| &name[..at]).chain([name])
 }
 
-/// Returns the parameters that `freeze.patterns` matches.
-///
-/// # Errors
-///
-/// Returns an error if a pattern matches no parameter, or if no parameter would be trained.
+/// Returns the parameters that `freeze.patterns` matches. Returns an error if a pattern matches no parameter, or if no
+/// parameter would be trained.
 pub fn frozen(net: &NetSpec, patterns: &[String]) -> Result<BTreeSet<String>, Error> {
     let parameters = net.tensors().map_err(BuildError::from)?.parameters;
     let names: Vec<&str> = parameters.iter().map(|(name, _)| name.as_str()).collect();
@@ -312,12 +299,9 @@ pub fn frozen(net: &NetSpec, patterns: &[String]) -> Result<BTreeSet<String>, Er
     )))
 }
 
-/// Checks that a path exists. Other problems are found when the file is read. `cannot` is the start of the message, such as `cannot read
-/// the network`, and `cure` says what to do instead.
-///
-/// # Errors
-///
-/// Returns an error if the path does not exist. It suggests a similar name.
+/// Checks that a path exists. Other problems are found when the file is read. `cannot` is the start of the message,
+/// such as `cannot read the network`, and `cure` says what to do instead. Returns an error if the path does not exist.
+/// The error suggests a similar name.
 pub fn check_exists(cannot: &str, path: &Path, cure: &str) -> Result<(), Error> {
     match fs::metadata(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {

@@ -26,12 +26,8 @@ pub struct Phases(Vec<Phase>);
 impl Phases {
     /// Creates the phases. `sizes` has pairs of a first epoch and the shorter side of the images, as in
     /// `augment.sizes`. `full` is the pipeline at full size and `list` has its transforms. `make` builds a pipeline
-    /// from a list.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a side is larger than the side of `full`, or if the scaled transforms do not make images
-    /// with this side, for example because the list sets no size.
+    /// from a list. Returns an error if a side is larger than the side of `full`, or if the scaled transforms do not
+    /// make images with this side, for example because the list sets no size.
     pub fn new(
         sizes: &[[u32; 2]],
         list: &[String],
@@ -102,12 +98,8 @@ impl Phases {
 }
 
 /// Plans the graph for another image size and these batch sizes, of which `largest` is the maximum. The graph's current
-/// size does not change. `named` adds the recipe key to an error.
-///
-/// # Errors
-///
-/// Returns an error if the shape of a parameter depends on the image size, or if the images are larger than the graph's
-/// input.
+/// size does not change. `named` adds the recipe key to an error. Returns an error if the shape of a parameter depends
+/// on the image size, or if the images are larger than the graph's input.
 pub fn plan_size<B: Backend>(
     graph: &mut Graph<B>,
     input: Shape,

@@ -223,9 +223,6 @@ pub fn single_value_warning(net: &NetSpec, division: &Division, across: bool) ->
 }
 
 /// Returns an error if a setting does not fit the data set's labels: single classes, sets of classes, or numbers.
-///
-/// # Errors
-///
 /// Returns an error with the key, the reason and a remedy.
 pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
     let kind = recipe.loss.kind();
@@ -275,12 +272,8 @@ pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
     }
 }
 
-/// Returns an error if the run needs a score that does not exist for these labels. Also returns an error if it needs the mean average
-/// precision, and the evaluation has too many images and classes to compute it.
-///
-/// # Errors
-///
-/// Returns an error that names the key.
+/// Returns an error if the run needs a score that does not exist for these labels. Also returns an error if it needs
+/// the mean average precision, and the evaluation has too many images and classes to compute it. The error names the key.
 pub fn check_scores(recipe: &Recipe, labels: LabelKind, eval: Option<&Split>) -> Result<(), Error> {
     let numbers = labels == LabelKind::Numbers;
     if let Some((key, name)) = recipe.scores_used().into_iter().find(|(_, name)| !name.measure.exists(numbers)) {

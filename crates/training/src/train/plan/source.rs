@@ -49,11 +49,7 @@ pub fn transform_names() -> Vec<&'static str> {
 }
 
 impl Source {
-    /// Reads the recipe.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the recipe is invalid or a path is not valid UTF-8.
+    /// Reads the recipe. Returns an error if the recipe is invalid or a path is not valid UTF-8.
     pub fn recipe(request: &TrainRequest) -> Result<Loaded, Error> {
         request.check_names()?;
         let (models, transforms) = (models::names(), transform_names());
@@ -122,12 +118,9 @@ impl Source {
         self.phases.augment(epoch).unwrap_or(&self.augment)
     }
 
-    /// Reads the network's file, if there is one. A resumed run takes the network from its checkpoint instead, so the file may be missing.
-    /// If the file has changed since then, a note tells the user.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file is invalid.
+    /// Reads the network's file, if there is one. A resumed run takes the network from its checkpoint instead, so the
+    /// file may be missing. If the file has changed since then, a note tells the user. Returns an error if the file is
+    /// invalid.
     pub fn define(&mut self) -> Result<(), Error> {
         let Some(file) = &self.file else { return Ok(()) };
         let read = || FileNetwork::read(file, &self.recipe.model, self.preprocess.output(), self.train.classes());
@@ -147,11 +140,8 @@ impl Source {
         Ok(())
     }
 
-    /// Reads the labels of the training images, if the recipe needs them.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a record has no label, unless such records are skipped.
+    /// Reads the labels of the training images, if the recipe needs them. Returns an error if a record has no label,
+    /// unless such records are skipped.
     pub fn read_labels(&mut self) -> Result<(), Error> {
         if SplitLabels::are_needed(&self.recipe) && self.train_labels.is_none() {
             self.train_labels = Some(SplitLabels::read(&self.train, &self.recipe)?);
@@ -167,11 +157,8 @@ impl Source {
         }
     }
 
-    /// Builds the network from the description in a checkpoint or from rank 0.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the description is invalid.
+    /// Builds the network from the description in a checkpoint or from rank 0. Returns an error if the description is
+    /// invalid.
     pub fn adopt(&mut self, text: &str) -> Result<(), Error> {
         let (name, image) = (&self.recipe.model, self.preprocess.output());
         self.file_network = Some(FileNetwork::from_checkpoint(text, name, image, self.train.classes())?);

@@ -155,11 +155,8 @@ pub fn is_marked(out: &Path) -> bool {
     path(out).is_file()
 }
 
-/// Reads the marker of the output directory `out`. Returns `None` if there is none.
-///
-/// # Errors
-///
-/// Returns an error if the file is not a valid marker.
+/// Reads the marker of the output directory `out`. Returns `None` if there is none. Returns an error if the file is not
+/// a valid marker.
 pub fn read(out: &Path) -> Result<Option<Marker>, Error> {
     let path = path(out);
     let refuse = |source| Error::File { action: "read", path: path.clone(), source };

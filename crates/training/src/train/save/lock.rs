@@ -55,11 +55,7 @@ enum LockState {
 
 impl OutLock {
     /// Locks the directory `out`, which must exist. With `steal` set, also takes the directory from a run on another
-    /// host whose state cannot be checked.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error that describes the other run if the directory is in use.
+    /// host whose state cannot be checked. Returns an error that describes the other run if the directory is in use.
     pub fn take(out: &Path, steal: bool) -> Result<Self, Error> {
         let path = out.join(".trireme-lock");
         let refuse = |source| Error::File { action: "lock", path: path.clone(), source };

@@ -403,11 +403,7 @@ fn odd(file: &ModelFile, group: &str, expected: usize, got: usize) -> Error {
 
 /// Extends the recipe of a resumed run if it has more epochs than the checkpoint's recipe `old`, starting at the
 /// current step. Returns a note about the change of the learning rates. Does nothing if the number of epochs is
-/// unchanged.
-///
-/// # Errors
-///
-/// Returns an error for fewer epochs than before.
+/// unchanged. Returns an error for fewer epochs than before.
 pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, at: &Progress, images: u64) -> Result<Option<String>, Error> {
     let (Some(before), Some(epochs), batch) = (old.epochs, recipe.epochs, recipe.batch) else {
         return Err(Error::Usage(
