@@ -1,7 +1,7 @@
 //! Errors of training and evaluation.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use formats::checkpoint;
 use loaders::why;
@@ -192,6 +192,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns a conversion of I/O errors on the file or directory `path`. `action` is a verb that follows `cannot`.
+    pub fn file<'a>(action: &'static str, path: &'a Path) -> impl Fn(io::Error) -> Self + Copy + use<'a> {
+        move |source| Self::File { action, path: path.to_path_buf(), source }
+    }
+
     /// Returns true if all ranks already know this error.
     pub fn is_agreed(&self) -> bool {
         matches!(self, Error::Agreed { .. } | Error::Diverged { .. } | Error::OtherRank { .. })

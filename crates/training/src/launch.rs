@@ -8,7 +8,7 @@ use std::time::Instant;
 use backend::cpu::{Cpu, CpuDevice};
 use backend::cuda::{CudaDevice, visible};
 use backend::reference::Reference;
-use backend::{Backend, Precision, Unavailable, cpu, cuda};
+use backend::{Backend, Unavailable, cpu, cuda};
 use base::screen;
 use base::text::plural;
 use comm::Comm;
@@ -16,7 +16,7 @@ use engine::estimate;
 use net::NetSpec;
 
 use crate::bench;
-use crate::device::{Device, DeviceChoice, DeviceSettings};
+use crate::device::{Device, DeviceChoice, DeviceSettings, F32_SETTINGS};
 use crate::error::Error;
 use crate::eval::image_reader::ReadingRequest;
 use crate::eval::predict::{Predict, Predictor};
@@ -126,8 +126,7 @@ pub fn training_bytes(net: &NetSpec, images: usize) -> Result<usize, Error> {
 pub fn cpu_report(cores: usize) -> Result<CpuReport, Error> {
     let bf16 = Cpu::bf16().map_or_else(|why| format!("no: {why}"), |()| "yes".into());
     let device = CpuDevice::find(Vec::new()).map_err(|unavailable| Error::Usage(unavailable.why))?;
-    let (threads, precision) = (cores, Precision::F32);
-    let settings = DeviceSettings { threads, node_rank: 0, precision, tf32: false, deterministic: false };
+    let settings = DeviceSettings { threads: cores, deterministic: false, ..F32_SETTINGS };
     Ok(CpuReport { describe: device.open(&settings)?.describe(), bf16 })
 }
 
@@ -170,9 +169,7 @@ pub fn try_cuda_aware(share_gpu: bool) -> Result<Option<String>, Error> {
 
 fn cuda_aware(device: &CudaDevice, session: &mut Session, share_gpu: bool) -> Result<Option<String>, Error> {
     session.same_start(CudaDevice::NAME, &format!("trireme doctor --cuda-aware\n--share-gpu {share_gpu}"))?;
-    let node_rank = session.world.node_rank;
-    let settings =
-        DeviceSettings { threads: 1, node_rank, precision: Precision::F32, tf32: false, deterministic: true };
+    let settings = DeviceSettings { node_rank: session.world.node_rank, ..F32_SETTINGS };
     let backend = session.agree(device.open(&settings).map_err(Error::from))?;
     let checked = gpus::check(session, device.gpu(&backend).as_ref(), share_gpu)?;
     checked.notes.iter().filter(|_| session.is_root()).for_each(|note| screen::say(note));

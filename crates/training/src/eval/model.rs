@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use backend::{Backend, Precision};
+use backend::Backend;
 use engine::{Graph, Purpose};
 use formats::checkpoint;
 use formats::checkpoint::foreign::{self, Failed, OUTPUT};
@@ -12,16 +12,11 @@ use recipe::LossSpec;
 
 use super::find_model::{FoundModel, data_in_recipe, find_model};
 use super::request::ModelRequest;
-use crate::device::DeviceSettings;
 use crate::error::Error;
 use crate::train::evaluate::{NumberScale, TestTime, Views};
 use crate::train::plan::network::of_model;
 use crate::train::plan::targets;
 use crate::train::save::model;
-
-/// Device settings for inference. Models always run in f32, whatever precision they were trained in.
-pub const INFERENCE_SETTINGS: DeviceSettings =
-    DeviceSettings { threads: 1, node_rank: 0, precision: Precision::F32, tf32: false, deterministic: true };
 
 /// A model that was read from a file.
 pub struct LoadedModel {
@@ -160,7 +155,7 @@ pub fn open_rewritten(path: &Path) -> Result<Opened, Error> {
 /// Runs in the child process. Rewrites a model, or with `weights` set the weights of a Keras file, to standard output.
 /// Memory and time are limited. Returns an error if HDF5 cannot read the file.
 pub fn serve(file: &Path, weights: bool) -> Result<(), Error> {
-    foreign::limit(file).map_err(|source| Error::File { action: "read", path: file.to_path_buf(), source })?;
+    foreign::limit(file).map_err(Error::file("read", file))?;
     let rewrite = if weights { rewrite_weights } else { rewrite };
     Ok(rewrite(file, Path::new(OUTPUT))?)
 }

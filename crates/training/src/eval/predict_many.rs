@@ -14,13 +14,13 @@ use loaders::record::masked_crc32c;
 use loaders::{Dataset, LabelKind, Split, on_threads, overwrite};
 
 use super::image_reader::{ImageReader, ReadingRequest};
-use super::model::{INFERENCE_SETTINGS, graph, images};
+use super::model::{graph, images};
 use super::pictures::{Picture, images as images_of, pictures};
-use super::predict::{ClassSelection, features};
-use super::prediction_file::{Journal, Row, TableFormat, TableShape, features_content};
+use super::predict::{ClassSelection, NPY, features};
+use super::prediction_file::{Journal, Row, TableFormat, TableShape};
 use super::request::ModelRequest;
 use super::score::divide_cores;
-use crate::device::{Device, DeviceChoice, DeviceSettings, Gpu, RequestedThreads, Resources};
+use crate::device::{Device, DeviceChoice, DeviceSettings, F32_SETTINGS, Gpu, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::agree::{Session, algorithms, gpus};
 use crate::train::observe::watch::{self, Activity, Watch};
@@ -245,8 +245,7 @@ fn predict_on<D: Device>(
     let requested = RequestedThreads { compute: request.threads, loader: request.loader_threads };
     let resources = Resources::new::<D>(cores, requested, false);
     let here = |error, gpu: Option<&Gpu>| gpus::located(device, error, &session.world.host, gpu);
-    let settings =
-        DeviceSettings { threads: resources.compute, node_rank: session.world.node_rank, ..INFERENCE_SETTINGS };
+    let settings = DeviceSettings { threads: resources.compute, node_rank: session.world.node_rank, ..F32_SETTINGS };
     let backend = session.agree(device.open(&settings).map_err(|error| here(error.into(), None)))?;
     let gpu = device.gpu(&backend);
     // a larger batch would be planned for images that do not exist
@@ -288,7 +287,7 @@ fn open_journal(
         let inputs: Vec<&Path> = request.images.iter().chain([&request.model.file]).map(PathBuf::as_path).collect();
         overwrite::check(&request.out, format.content(), &inputs).map_err(Error::Usage)?;
         if let Some((path, _)) = features {
-            overwrite::check(path, features_content(), &inputs).map_err(Error::Usage)?;
+            overwrite::check(path, &NPY, &inputs).map_err(Error::Usage)?;
         }
         Journal::open(&request.out, features, identity, chunk)
     };

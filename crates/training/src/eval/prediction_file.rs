@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::findings::field;
-use super::predict::{NPY, NpyWriter};
+use super::predict::NpyWriter;
 use crate::error::Error;
 
 /// Predictions for an image, or an error.
@@ -125,10 +125,6 @@ fn partial(path: &Path) -> PathBuf {
     name.into()
 }
 
-fn refused(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Error {
-    move |source| Error::File { action, path: path.to_path_buf(), source }
-}
-
 impl Journal {
     /// Opens or creates the journal for the table `out`. Returns it with the number of rows that are kept. This number
     /// is a multiple of `chunk`. Returns an error if the journal belongs to another request.
@@ -148,7 +144,7 @@ impl Journal {
 
     /// Truncates the files to this number of rows.
     fn keep(&mut self, rows: u64, head: &Head) -> Result<(), Error> {
-        let refuse = refused("write", &self.path);
+        let refuse = Error::file("write", &self.path);
         let bytes = match rows {
             0 => 0,
             _ => {
@@ -160,7 +156,7 @@ impl Journal {
         self.file.set_len(bytes).and_then(|()| self.file.seek(SeekFrom::Start(bytes))).map_err(&refuse)?;
         if let Some((path, file)) = &mut self.features {
             let bytes = rows * 4 * head.features as u64;
-            file.set_len(bytes).and_then(|()| file.seek(SeekFrom::Start(bytes))).map_err(refused("write", path))?;
+            file.set_len(bytes).and_then(|()| file.seek(SeekFrom::Start(bytes))).map_err(Error::file("write", path))?;
         }
         if rows == 0 {
             let line = serde_json::to_string(head).map_err(|e| refuse(e.into()))?;
@@ -172,10 +168,10 @@ impl Journal {
     /// Appends rows, given as JSON lines, and their features.
     pub fn append(&mut self, lines: &[u8], features: &[u8]) -> Result<(), Error> {
         if let Some((path, file)) = &mut self.features {
-            file.write_all(features).and_then(|()| file.sync_data()).map_err(refused("write", path))?;
+            file.write_all(features).and_then(|()| file.sync_data()).map_err(Error::file("write", path))?;
         }
         let written = self.file.write_all(lines).and_then(|()| self.file.sync_data());
-        written.map_err(refused("write", &self.path))
+        written.map_err(Error::file("write", &self.path))
     }
 
     /// Writes the table and the features, and removes the journal. Returns the error messages in the rows.
@@ -186,7 +182,7 @@ impl Journal {
         shape: &TableShape,
         features: Option<(&Path, usize)>,
     ) -> Result<Vec<String>, Error> {
-        let refuse = refused("read", &self.path);
+        let refuse = Error::file("read", &self.path);
         let lines = BufReader::new(regular::open(&self.path).map_err(&refuse)?).lines().skip(1);
         let mut failures = Vec::new();
         let rows = lines.map(|line| {
@@ -197,23 +193,23 @@ impl Journal {
         write_table(out, format, shape, rows)?;
         if let (Some((path, columns)), Some((list, _))) = (features, &self.features) {
             let mut table = NpyWriter::create(path, columns)?;
-            let mut values = BufReader::new(regular::open(list).map_err(refused("read", list))?);
+            let mut values = BufReader::new(regular::open(list).map_err(Error::file("read", list))?);
             let mut bytes = vec![0; 4 * columns];
-            while !values.fill_buf().map_err(refused("read", list))?.is_empty() {
-                std::io::Read::read_exact(&mut values, &mut bytes).map_err(refused("read", list))?;
+            while !values.fill_buf().map_err(Error::file("read", list))?.is_empty() {
+                std::io::Read::read_exact(&mut values, &mut bytes).map_err(Error::file("read", list))?;
                 table.add(&bytes.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect::<Vec<_>>())?;
             }
             table.finish()?;
-            fs::remove_file(list).map_err(refused("remove", list))?;
+            fs::remove_file(list).map_err(Error::file("remove", list))?;
         }
-        fs::remove_file(&self.path).map_err(refused("remove", &self.path))?;
+        fs::remove_file(&self.path).map_err(Error::file("remove", &self.path))?;
         Ok(failures)
     }
 }
 
 /// Opens a journal for appending, or creates it. Refuses links and special files, which another user could have put there.
 fn open_journal(path: &Path) -> Result<File, Error> {
-    safe_create::to_update(path).map_err(refused("open", path))
+    safe_create::to_update(path).map_err(Error::file("open", path))
 }
 
 /// Returns the number of complete rows. If there are features, a row counts only if its features are complete too.
@@ -224,10 +220,10 @@ fn kept_rows(path: &Path, head: &Head, features: Option<&Path>) -> Result<u64, E
             path.display()
         ))
     };
-    let mut reader = BufReader::new(regular::open(path).map_err(refused("open", path))?);
+    let mut reader = BufReader::new(regular::open(path).map_err(Error::file("open", path))?);
     let mut line = || -> Result<Vec<u8>, Error> {
         let mut line = Vec::new();
-        reader.read_until(b'\n', &mut line).map_err(refused("read", path))?;
+        reader.read_until(b'\n', &mut line).map_err(Error::file("read", path))?;
         Ok(line)
     };
     let first = line()?;
@@ -260,7 +256,7 @@ fn write_table(
     shape: &TableShape,
     mut rows: impl Iterator<Item = Result<Row, Error>>,
 ) -> Result<(), Error> {
-    let refuse = refused("write", out);
+    let refuse = Error::file("write", out);
     let mut new = NewFile::beside(out).map_err(&refuse)?;
     match format {
         TableFormat::Parquet => parquet(new.file().map_err(&refuse)?, shape, rows, &refuse)?,
@@ -433,11 +429,6 @@ impl TableShape {
         // not through `json!`, which would sort the keys: the first key identifies a table
         serde_json::to_string(&line).unwrap_or_default()
     }
-}
-
-/// Returns the content that an existing file must have, so that the features may overwrite it.
-pub fn features_content() -> &'static Content {
-    &NPY
 }
 
 #[cfg(test)]

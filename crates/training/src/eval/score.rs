@@ -13,9 +13,9 @@ use loaders::{Dataset, Dtype, Images, LabelKind, Manifest, Options, Split};
 use report::predictions::{ClassScore, MultiLabelOutcome, Predictions};
 
 use super::classes;
-use super::model::{INFERENCE_SETTINGS, LoadedModel, graph, images, number_scale, pipeline, read, views};
+use super::model::{LoadedModel, graph, images, number_scale, pipeline, read, views};
 use super::request::EvalRequest;
-use crate::device::{Device, DeviceSettings, Gpu, RequestedThreads, Resources};
+use crate::device::{Device, DeviceSettings, F32_SETTINGS, Gpu, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::agree::{self, algorithms, gpus};
@@ -275,7 +275,7 @@ fn score_opened<D: Device>(
     let threads = resources.compute;
     evaluation.options.threads = resources.loader;
     let here = |error, gpu: Option<&Gpu>| gpus::located(device, error, &session.world.host, gpu);
-    let opened = device.open(&DeviceSettings { threads, node_rank: session.world.node_rank, ..INFERENCE_SETTINGS });
+    let opened = device.open(&DeviceSettings { threads, node_rank: session.world.node_rank, ..F32_SETTINGS });
     let backend = session.agree(opened.map_err(|error| here(error.into(), None)))?;
     let gpu = device.gpu(&backend);
     let planned =

@@ -32,6 +32,12 @@ pub struct SumStep {
     pub count: bool,
 }
 
+impl SumStep {
+    /// The parameters of sums in tests and benchmarks. Sums of f32 do not depend on them.
+    pub const TRIAL: Self =
+        Self { done: 0, key: Key { seed: 1, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
+}
+
 /// Sums a bucket of gradients over the workers on all ranks, in every step. `start` begins a sum, and
 /// [`Pending::finish`] waits for it. They call `prepare` and `sum`, which do the work.
 pub trait BucketSum<B: Backend>: Send {
