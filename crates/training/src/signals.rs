@@ -25,6 +25,16 @@ pub fn name(signal: i32) -> String {
     }
 }
 
+/// Exit code after a second signal. Shells report it for a process that SIGINT ended.
+const INTERRUPTED: i32 = 130;
+
+/// Sets `flag` when `signal` arrives. A second signal ends the process at once with exit code 130.
+pub fn end_on_second(signal: i32, flag: &Arc<AtomicBool>) -> io::Result<()> {
+    // the order matters: the first handler ends the process only if the flag is already set, the second one sets it
+    flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(flag))?;
+    flag::register(signal, Arc::clone(flag)).map(drop)
+}
+
 /// Returns true if this process was started with SIGHUP ignored, as by `nohup`.
 fn hangups_are_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

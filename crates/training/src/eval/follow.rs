@@ -35,9 +35,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two checks for an interrupt while waiting.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Exit code after a second interrupt. Shells use the same code for SIGINT.
-const INTERRUPTED: i32 = 130;
-
 /// The next action of all ranks, chosen by rank 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Next {
@@ -130,12 +127,7 @@ fn can_skip(session: &Session, error: &Error, file: &Path, last: bool) -> bool {
 /// Returns a flag that the first request to end sets. A second request ends the process at once.
 fn listen() -> Result<Arc<AtomicBool>, Error> {
     let flag = Arc::new(AtomicBool::new(false));
-    for signal in signals::requests() {
-        // the order matters: the first handler ends the process only if the flag is already set, the second one sets it
-        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag.clone())
-            .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
-            .map_err(Error::Signals)?;
-    }
+    signals::requests().try_for_each(|signal| signals::end_on_second(signal, &flag)).map_err(Error::Signals)?;
     Ok(flag)
 }
 
@@ -286,7 +278,7 @@ impl Log {
             split: scored.split.clone(),
             ..event_of(&scored.score, scored.numbers.as_ref())
         };
-        let refuse = |source| Error::File { action: "write", path: path.into(), source };
+        let refuse = Error::file("write", path);
         let line = Line { event: event.into(), file: &name(&request.file), ema: request.ema, views: request.test_time };
         let mut text = serde_json::to_string(&line).map_err(|e| refuse(e.into()))?;
         text.push('\n');
