@@ -80,7 +80,7 @@ pub fn images(files: Vec<PathBuf>, by_page: bool, limits: &Limits) -> Vec<Pictur
 
 /// Reads names from standard input, one per line.
 fn read_names(mut list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
-    let refuse = |source| Error::File { action: "read", path: "standard input".into(), source };
+    let refuse = Error::file("read", Path::new("standard input"));
     let mut names = Vec::new();
     for number in 1.. {
         let mut line = Vec::new();
@@ -128,7 +128,7 @@ fn walk(folder: &Path, is_wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     let (mut folders, mut links) = (vec![folder.to_path_buf()], VecDeque::new());
     while let Some(folder) = folders.pop().or_else(|| links.pop_front()) {
-        let refuse = |source| Error::File { action: "read the folder", path: folder.clone(), source };
+        let refuse = Error::file("read the folder", &folder);
         let meta = fs::metadata(&folder).map_err(refuse)?;
         if !seen.insert((meta.dev(), meta.ino())) {
             let name = folder.to_string_lossy();

@@ -137,7 +137,6 @@ fn averages(recipe: &Recipe) -> Option<String> {
 }
 
 fn cores(resources: Resources) -> String {
-    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let (compute, loader) = (plural(resources.compute, "compute thread"), plural(resources.loader, "loader thread"));
     format!("{} per rank: {compute}, {loader}", resources.cores.own)
 }

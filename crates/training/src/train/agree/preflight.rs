@@ -130,11 +130,7 @@ impl DiskNeed {
 pub fn room(out: &Path, need: DiskNeed) -> Result<(String, Option<String>), Error> {
     let there = out.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
-    let disk = FileSystem::of(there).map_err(|source| Error::File {
-        action: "find the free space of",
-        path: there.into(),
-        source,
-    })?;
+    let disk = FileSystem::of(there).map_err(Error::file("find the free space of", there))?;
     if disk.size == 0 {
         // nothing can be stored on this file system, so creating the directory will fail and report the reason
         return Ok(("room       none".into(), None));

@@ -70,7 +70,7 @@ fn check_sum(from: &Path, expected: &str) -> Result<(), Error> {
             "init.sha256: {from} is a directory; name the file itself in init.from, such as {from}/model.h5"
         )));
     }
-    let failed = |source| Error::File { action: "read the weights", path: from.to_path_buf(), source };
+    let failed = Error::file("read the weights", from);
     let mut sum = Sha256::new();
     let mut file = regular::open(from).map_err(failed)?;
     std::io::copy(&mut file, &mut sum).map_err(failed)?;

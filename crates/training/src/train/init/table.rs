@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use base::text::printable;
+use base::text::{plural, printable};
 use formats::interop::{Model, Weights};
 use loaders::Bands;
 use recipe::Recipe;
@@ -38,8 +38,7 @@ pub fn rows(fit: &TensorMatches, weights: &Weights) -> impl Iterator<Item = Stri
     WORDS.iter().filter_map(|(result, word)| {
         let rows: Vec<&TensorMatch> = fit.with(*result).collect();
         let names = if *result == MatchResult::Taken { String::new() } else { format!(": {}", listed(&rows, weights)) };
-        let plural = if rows.len() == 1 { "" } else { "s" };
-        (!rows.is_empty()).then(|| format!("{word}: {} tensor{plural}{names}", rows.len()))
+        (!rows.is_empty()).then(|| format!("{word}: {}{names}", plural(rows.len(), "tensor")))
     })
 }
 

@@ -89,7 +89,7 @@ impl FileNetwork {
             path,
             "name a file next to the recipe, or a network of `trireme models`",
         )?;
-        let cannot = |source| Error::File { action: "read the network", path: path.to_path_buf(), source };
+        let cannot = Error::file("read the network", path);
         let bytes = regular::read(path).map_err(cannot)?;
         let input = shape_of(image);
         if path.extension().is_some_and(|end| end == "onnx") {

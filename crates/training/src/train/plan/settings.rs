@@ -101,11 +101,11 @@ fn batch(recipe: &Recipe, facts: RunFacts) -> Option<String> {
     let RunFacts { images, .. } = facts;
     let steps = images.div_ceil(recipe.batch as u64);
     (recipe.batch as u64 * FEW > images).then(|| {
-        let plural = if steps == 1 { "" } else { "s" };
         format!(
-            "batch = {} is more than a third of the {images} training images, so an epoch has only {steps} step{plural}: use a smaller \
-             batch, such as --set batch={}",
+            "batch = {} is more than a third of the {images} training images, so an epoch has only {}: use a smaller batch, such as \
+             --set batch={}",
             recipe.batch,
+            plural(steps, "step"),
             (images / 32).max(1)
         )
     })
@@ -154,10 +154,9 @@ fn repeats(recipe: &Recipe) -> Option<String> {
     let (repeats, batch) = (recipe.augment.repeats(), recipe.batch);
     let different = batch.div_ceil(repeats as usize);
     (repeats > 1 && batch > FEW_IMAGES && different <= FEW_IMAGES).then(|| {
-        let plural = if different == 1 { "" } else { "s" };
+        let images = plural(different, "different image");
         format!(
-            "augment.repeats = {repeats} leaves {different} different image{plural} in a step of {batch}: use fewer repeats, or a larger \
-             batch"
+            "augment.repeats = {repeats} leaves {images} in a step of {batch}: use fewer repeats, or a larger batch"
         )
     })
 }

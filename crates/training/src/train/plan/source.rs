@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::text::plural;
-use loaders::transform::{exif_of, selected_bands};
+use loaders::transform::{self, exif_of, selected_bands};
 use loaders::{Bands, Dataset, Dtype, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
 use net::{NetSpec, Shape, models};
 use recipe::{ClassWeights, KnownNames, Loaded, Recipe, ScoredSplits};
@@ -43,16 +43,11 @@ pub struct Source {
     pub preprocess: Pipeline,
 }
 
-/// Returns the names of all transforms, without their arguments.
-pub fn transform_names() -> Vec<&'static str> {
-    loaders::transform::names()
-}
-
 impl Source {
     /// Reads the recipe. Returns an error if the recipe is invalid or a path is not valid UTF-8.
     pub fn recipe(request: &TrainRequest) -> Result<Loaded, Error> {
         request.check_names()?;
-        let (models, transforms) = (models::names(), transform_names());
+        let (models, transforms) = (models::names(), transform::names());
         let known = KnownNames { models: &models, transforms: &transforms };
         Ok(Recipe::load(&request.recipe, &request.changes, &known)?)
     }

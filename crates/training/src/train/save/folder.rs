@@ -6,6 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use backend::Backend;
+use base::text::plural;
 use formats::checkpoint;
 use loaders::safe_create::{self, NewFile};
 use recipe::Recipe;
@@ -44,7 +45,7 @@ impl NetworkCopy<'_> {
     /// Writes the copy, unless a resumed run already has it. Never replaces another file.
     fn write(self, out: &Path, from: Option<&Head>) -> Result<(), Error> {
         let path = out.join(self.name);
-        let cannot = |source| Error::File { action: "write", path: path.clone(), source };
+        let cannot = Error::file("write", &path);
         match std::fs::read(&path) {
             Ok(there) if from.is_some() || there == self.bytes => return Ok(()),
             Ok(_) => {
@@ -84,7 +85,7 @@ pub fn claim_output(
     set(out)?;
     checkpoint::check_writable(&checkpoints)?;
     for folder in [out, &checkpoints] {
-        let tidy = |source| Error::File { action: "tidy up", path: folder.clone(), source };
+        let tidy = Error::file("tidy up", &folder);
         safe_create::remove_leftovers(folder).map_err(tidy)?;
     }
     checkpoint::write_text(&out.join("recipe.toml"), &recipe.to_toml()?)?;
@@ -159,7 +160,7 @@ pub fn is_marked(out: &Path) -> bool {
 /// a valid marker.
 pub fn read(out: &Path) -> Result<Option<Marker>, Error> {
     let path = path(out);
-    let refuse = |source| Error::File { action: "read", path: path.clone(), source };
+    let refuse = Error::file("read", &path);
     // this also covers a directory that does not exist
     if fs::symlink_metadata(&path).is_err() {
         return Ok(None);
@@ -205,12 +206,8 @@ pub fn told(out: &Path, head: &Head, over: EndOfRun) -> Option<String> {
     let step = head.progress.step;
     let model = output::model_path(out);
     (step >= last && model.is_file() && ended_at(out) == Some(step)).then(|| {
-        let plural = if step == 1 { "" } else { "s" };
-        format!(
-            "{}: complete, {step} step{plural}: nothing to do. The model is {}.{more}",
-            out.display(),
-            model.display()
-        )
+        let (out, steps, model) = (out.display(), plural(step, "step"), model.display());
+        format!("{out}: complete, {steps}: nothing to do. The model is {model}.{more}")
     })
 }
 

@@ -58,7 +58,7 @@ impl OutLock {
     /// host whose state cannot be checked. Returns an error that describes the other run if the directory is in use.
     pub fn take(out: &Path, steal: bool) -> Result<Self, Error> {
         let path = out.join(".trireme-lock");
-        let refuse = |source| Error::File { action: "lock", path: path.clone(), source };
+        let refuse = Error::file("lock", &path);
         let me = Holder::me();
         let mut left = END_TRIES;
         let mut beginning = START_TRIES;
@@ -139,7 +139,7 @@ impl Drop for OutLock {
 
 /// Tries to lock the file once. Creates the file if it is missing.
 fn try_lock(out: &Path, path: &Path, me: &Holder, steal: bool) -> Result<LockState, Error> {
-    let refuse = |source| Error::File { action: "lock", path: path.to_path_buf(), source };
+    let refuse = Error::file("lock", path);
     let mut file = safe_create::to_update_private(path).map_err(refuse)?;
     let answer = answer(&file).map_err(|error| refuse(error.into()))?;
     let holder = holder(&mut file).map_err(refuse)?;

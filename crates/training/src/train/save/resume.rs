@@ -60,7 +60,7 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
     if !request.resume || !folder.exists() {
         return Ok(None);
     }
-    let unreadable = |source| Error::File { action: "list", path: folder.clone(), source };
+    let unreadable = Error::file("list", &folder);
     let mut notes = Vec::new();
     for (_, path) in output::list(&folder).map_err(unreadable)? {
         match read_found(&path) {
@@ -299,7 +299,7 @@ pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
         _ => {}
     }
     let folder = out.join("checkpoints");
-    let aside = |source| Error::File { action: "tidy up", path: folder.clone(), source };
+    let aside = Error::file("tidy up", &folder);
     // remove unfinished files that a killed run of an earlier version has left
     for entry in std::fs::read_dir(&folder).map_err(aside)? {
         let path = entry.map_err(aside)?.path();
@@ -319,7 +319,7 @@ pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
 
 /// Keeps only the lines of the log that were written before the checkpoint.
 fn cut_log(path: &Path, progress: &Progress) -> Result<(), Error> {
-    let refuse = |source| Error::File { action: "cut", path: path.into(), source };
+    let refuse = Error::file("cut", path);
     let Some(mut file) = safe_create::open_own(path).map_err(refuse)? else { return Ok(()) };
     let mut text = Vec::new();
     file.read_to_end(&mut text).map_err(refuse)?;
