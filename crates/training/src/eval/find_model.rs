@@ -180,7 +180,6 @@ pub fn data_of_run(run: &Path) -> Option<PathBuf> {
     data_in_recipe(&text)
 }
 
-/// Returns the data set that a recipe names.
 pub fn data_in_recipe(text: &str) -> Option<PathBuf> {
     let recipe = text.parse::<toml::Table>().ok()?;
     recipe.get("data")?.as_str().filter(|data| !data.is_empty()).map(PathBuf::from)

@@ -29,13 +29,13 @@ const PAIRS: usize = 10;
 /// Formats all statistics of the predictions. Returns an empty text if `scored` has no predictions and no details of a
 /// multi-label model or of numbers.
 pub fn text(scored: &SplitScore) -> String {
-    if let (Some(classes), Some(several)) = (&scored.per_class, &scored.score.several) {
+    if let (Some(classes), Some(several)) = (&scored.result.per_class, &scored.result.score.several) {
         return multi_label_text(scored, classes, several);
     }
-    if let Some(numbers) = &scored.numbers {
+    if let Some(numbers) = &scored.result.numbers {
         return target_table(&numbers.per_target);
     }
-    let Some(predictions) = &scored.predictions else { return String::new() };
+    let Some(predictions) = &scored.result.predictions else { return String::new() };
     let mut text = format!("macro-F1 {}, ", percent(predictions.macro_f1()));
     if let Some(precision) = predictions.mean_precision() {
         text += &format!("mAP {}, ", percent(precision));
@@ -60,7 +60,7 @@ fn multi_label_text(scored: &SplitScore, classes: &[ClassScore], several: &Label
             classes.len()
         );
     }
-    if scored.outcomes.is_none() {
+    if scored.result.outcomes.is_none() {
         return text.trim_end().into();
     }
     format!("{text}\n{}", class_table(&scored.classes, classes, true).trim_end())
@@ -123,7 +123,7 @@ fn pairs(classes: &[String], pairs: &[Pair]) -> String {
 /// Returns the JSON members that are written in addition to the score. `top_k` has the accuracies for k from 1 to
 /// `top`.
 pub fn json(scored: &SplitScore, top: usize) -> Value {
-    if let (Some(classes), Some(several)) = (&scored.per_class, &scored.score.several) {
+    if let (Some(classes), Some(several)) = (&scored.result.per_class, &scored.result.score.several) {
         return json!({
             "map": several.map,
             "micro_f1": several.micro_f1,
@@ -131,10 +131,10 @@ pub fn json(scored: &SplitScore, top: usize) -> Value {
             "per_class": per_class(scored, classes),
         });
     }
-    if let (Some(means), Some(numbers)) = (&scored.score.numbers, &scored.numbers) {
+    if let (Some(means), Some(numbers)) = (&scored.result.score.numbers, &scored.result.numbers) {
         return json!({"rmse": means.rmse, "mae": means.mae, "r2": means.r2, "targets": numbers.per_target});
     }
-    let Some(predictions) = &scored.predictions else { return json!({}) };
+    let Some(predictions) = &scored.result.predictions else { return json!({}) };
     let bins = calibration(predictions.outcomes());
     let confusion = predictions.confusion();
     json!({
@@ -164,8 +164,8 @@ fn per_class(scored: &SplitScore, classes: &[ClassScore]) -> Vec<Value> {
 /// Writes a table with a line per image. The file is replaced atomically. Returns an error if the file cannot be
 /// written or a shard is missing.
 pub fn csv(scored: &SplitScore, path: &Path) -> Result<(), Error> {
-    let numbers = scored.numbers.as_ref().and_then(|numbers| numbers.outcomes.as_ref());
-    let text = match (&scored.outcomes, numbers, &scored.predictions) {
+    let numbers = scored.result.numbers.as_ref().and_then(|numbers| numbers.outcomes.as_ref());
+    let text = match (&scored.result.outcomes, numbers, &scored.result.predictions) {
         (Some(outcomes), ..) => multi_label_csv(scored, outcomes)?,
         (None, Some(outcomes), _) => number_csv(scored, outcomes)?,
         (None, None, Some(predictions)) => one_label_csv(scored, predictions.outcomes())?,
@@ -290,7 +290,7 @@ struct Mistake {
 /// its labels. For numbers, it is an image with a loss above 0.
 fn mistakes(scored: &SplitScore) -> Vec<Mistake> {
     let name = |class: u32| scored.classes.get(class as usize).map_or("?", String::as_str);
-    if let Some(outcomes) = &scored.outcomes {
+    if let Some(outcomes) = &scored.result.outcomes {
         let names = |classes: &mut dyn Iterator<Item = u32>| {
             let names: Vec<&str> = classes.map(name).collect();
             if names.is_empty() { "no label".to_string() } else { names.join("; ") }
@@ -302,7 +302,7 @@ fn mistakes(scored: &SplitScore) -> Vec<Mistake> {
         };
         return outcomes.iter().filter(|one| !one.is_right()).map(mistake).collect();
     }
-    if let Some(outcomes) = scored.numbers.as_ref().and_then(|numbers| numbers.outcomes.as_ref()) {
+    if let Some(outcomes) = scored.result.numbers.as_ref().and_then(|numbers| numbers.outcomes.as_ref()) {
         let list = |values: &[f32]| {
             let each = scored.classes.iter().zip(values).map(|(name, value)| format!("{name} {value}"));
             each.collect::<Vec<_>>().join("; ")
@@ -318,7 +318,7 @@ fn mistakes(scored: &SplitScore) -> Vec<Mistake> {
         let (label, predicted) = (name(one.label).into(), format!("{:.0}% {}", 100.0 * guess.p, name(guess.class)));
         Mistake { id: one.id, loss: one.loss, label, predicted }
     };
-    scored.predictions.iter().flat_map(|predictions| predictions.mistakes()).map(mistake).collect()
+    scored.result.predictions.iter().flat_map(|predictions| predictions.mistakes()).map(mistake).collect()
 }
 
 #[cfg(test)]

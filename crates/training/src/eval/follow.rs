@@ -26,7 +26,7 @@ use crate::eval::score::SplitScore;
 use crate::eval::{find_model, model, score};
 use crate::signals;
 use crate::train::agree::Session;
-use crate::train::evaluate::{TestTime, event_of};
+use crate::train::evaluate::TestTime;
 use crate::train::observe::watch::Activity;
 
 /// Time between two searches for new files in the directory.
@@ -47,7 +47,7 @@ enum Next {
     },
 }
 
-/// Scores files as they appear. `request.file` is the output directory of a run or a model file, and does not need to
+/// Scores files as they appear. `request.model.file` is the output directory of a run or a model file, and does not need to
 /// exist yet. With `once` set, scores only the newest file, which must exist. Rank 0 calls `show` for each score.
 pub fn follow<D: Device>(
     device: &D,
@@ -80,7 +80,7 @@ fn score_all<D: Device>(
     };
     let split = session.agree(named())?;
     let cores = score::divide_cores(session)?;
-    let mut log = Log::open(&request.file, (&split, request.ema, request.test_time));
+    let mut log = Log::open(&request.model.file, (&split, request.model.ema, request.test_time));
     loop {
         let (file, last) = match next(session, request, once, &log, interrupted)? {
             Next::Over => return Ok(()),
@@ -91,23 +91,27 @@ fn score_all<D: Device>(
             Next::Score { file, last } => (file, last),
         };
         log.seen.insert(name(&file));
-        let this = EvalRequest { file, ..request.clone() };
+        let model = ModelRequest { file, ..request.model.clone() };
+        let this = EvalRequest { model, ..request.clone() };
         match score::score_with(device, session, cores, &this) {
             Ok(scored) if session.is_root() => {
-                Log::write(&path(&request.file), &this, &scored)?;
-                show(&this.file, &scored)?;
+                Log::write(&path(&request.model.file), &this, &scored)?;
+                show(&this.model.file, &scored)?;
             }
             Ok(_) => {}
-            Err(error) if !once && can_skip(session, &error, &this.file, last) => {
+            Err(error) if !once && can_skip(session, &error, &this.model.file, last) => {
                 // a resumed run renames its old final model and later writes a new one with the old name
-                log.seen.retain(|seen| !last || *seen != name(&this.file));
+                log.seen.retain(|seen| !last || *seen != name(&this.model.file));
                 if session.is_root() {
-                    screen::say(&format!("skipped {}, because it cannot be evaluated: {error}", this.file.display()));
+                    screen::say(&format!(
+                        "skipped {}, because it cannot be evaluated: {error}",
+                        this.model.file.display()
+                    ));
                 }
             }
             Err(error) => return Err(error),
         }
-        if once || last && log.seen.contains(&name(&this.file)) {
+        if once || last && log.seen.contains(&name(&this.model.file)) {
             return Ok(());
         }
     }
@@ -141,7 +145,7 @@ fn nap(interrupted: &AtomicBool) {
 /// Chooses the next action on rank 0 and broadcasts it. An interrupt on any rank ends all ranks.
 fn next(session: &Session, request: &EvalRequest, once: bool, log: &Log, stop: &AtomicBool) -> Result<Next, Error> {
     let local = match session.is_root() {
-        true => find_unscored(&request.file, once, log),
+        true => find_unscored(&request.model.file, once, log),
         false => Ok(Next::Wait),
     };
     let next = session.agree(local)?;
@@ -272,14 +276,15 @@ impl Log {
 
     /// Appends a line to the file at `path` with a single write.
     fn write(path: &Path, request: &EvalRequest, scored: &SplitScore) -> Result<(), Error> {
-        let event = Eval {
-            step: scored.step,
-            epoch: scored.epoch,
-            split: scored.split.clone(),
-            ..event_of(&scored.score, scored.numbers.as_ref())
-        };
+        let event =
+            Eval { step: scored.step, epoch: scored.epoch, split: scored.split.clone(), ..scored.result.event() };
         let refuse = Error::file("write", path);
-        let line = Line { event: event.into(), file: &name(&request.file), ema: request.ema, views: request.test_time };
+        let line = Line {
+            event: event.into(),
+            file: &name(&request.model.file),
+            ema: request.model.ema,
+            views: request.test_time,
+        };
         let mut text = serde_json::to_string(&line).map_err(|e| refuse(e.into()))?;
         text.push('\n');
         let log = safe_create::to_append(path).map_err(refuse)?;

@@ -114,7 +114,6 @@ pub struct Journal {
 struct Head {
     /// Identifies everything that determines the rows.
     request: String,
-    /// Number of features per image.
     features: usize,
 }
 

@@ -7,10 +7,9 @@ use base::text::printable;
 use base::{cores, screen};
 use comm::Comm;
 use engine::Graph;
-use formats::checkpoint::{ModelFile, Sums};
+use formats::checkpoint::ModelFile;
 use loaders::record::masked_crc32c;
 use loaders::{Dataset, Dtype, Images, LabelKind, Manifest, Options, Split};
-use report::predictions::{ClassScore, MultiLabelOutcome, Predictions};
 
 use super::classes;
 use super::model::{LoadedModel, graph, images, number_scale, pipeline, read, views};
@@ -19,28 +18,20 @@ use crate::device::{Device, DeviceSettings, F32_SETTINGS, Gpu, RequestedThreads,
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::agree::{self, algorithms, gpus};
-use crate::train::evaluate::{Detail, Evaluation, EvaluationResult, NumberResults};
+use crate::train::evaluate::{Detail, Evaluation, EvaluationResult};
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::{Activity, Watch};
 use crate::train::save::output::ClassSources;
 
 /// The score of a split, and details about model and images.
 pub struct SplitScore {
-    pub score: Sums,
+    pub result: EvaluationResult,
     pub split: String,
     pub network: String,
     /// Number of epochs that the model was trained.
     pub epoch: u32,
     /// Number of steps that the model was trained.
     pub step: u64,
-    /// Prediction for each image of a one-label model, if requested. Only on the rank that prints.
-    pub predictions: Option<Predictions>,
-    /// Scores of each class, for a multi-label model.
-    pub per_class: Option<Vec<ClassScore>>,
-    /// Predictions of a multi-label model, if requested. Only on the rank that prints.
-    pub outcomes: Option<Vec<MultiLabelOutcome>>,
-    /// Scores per target, if labels are numbers. Includes predictions if they were requested.
-    pub numbers: Option<NumberResults>,
     pub classes: Vec<String>,
     pub images: Arc<Split>,
     /// True on the rank that prints.
@@ -99,8 +90,8 @@ pub(super) fn split_name(request: &EvalRequest, names: &[&str]) -> Result<String
 }
 
 fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
-    let (file, batch) = (&request.file, request.batch);
-    let LoadedModel { model, mut notes } = read(&request.model())?;
+    let (file, batch) = (&request.model.file, request.batch);
+    let LoadedModel { model, mut notes } = read(&request.model)?;
     if request.recorded {
         notes.push(format!("data set: {}, from the model's recipe", request.data.display()));
     }
@@ -145,7 +136,8 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
 /// Returns an error if the value type or the band names differ from the model's data set. Returns a note if only the
 /// model or only the data set has band names.
 fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<Option<String>, Error> {
-    let (file, data, expected, given) = (request.file.display(), request.data.display(), &model.bands, &manifest.bands);
+    let (file, data, expected, given) =
+        (request.model.file.display(), request.data.display(), &model.bands, &manifest.bands);
     if expected.dtype != given.dtype {
         return Err(Error::Failed(format!(
             "{file} was trained on images of {}, but the images of {data} are {}; use the data set that the model was trained on",
@@ -176,7 +168,7 @@ fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
 
 /// Returns an error if model and data set have different label kinds.
 fn check_label_kinds(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<(), Error> {
-    let (file, data) = (request.file.display(), request.data.display());
+    let (file, data) = (request.model.file.display(), request.data.display());
     let (expected, given) = (model.label_kind(), manifest.label_kind());
     match (expected, given) {
         (LabelKind::Classes, LabelKind::Classes) if request.map_classes => Err(Error::Usage(format!(
@@ -290,24 +282,14 @@ fn score_opened<D: Device>(
     for note in graph.take_notes() {
         screen::say(&format!("{}{note}", session.world.who()));
     }
-    let EvaluationResult { score, predictions, per_class, outcomes, numbers } =
-        evaluated.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;
-    let (split, images) = (evaluation.split.name().to_string(), evaluation.split);
-    let ModelFile { network, classes, .. } = model;
-    let (epoch, step) = (model.epoch as u32, model.step);
-    let root = session.is_root();
     Ok(SplitScore {
-        score,
-        split,
-        network,
-        epoch,
-        step,
-        predictions,
-        per_class,
-        outcomes,
-        numbers,
-        classes,
-        images,
-        root,
+        result: evaluated.ok_or_else(|| Error::Failed("scoring was stopped".into()))?,
+        split: evaluation.split.name().to_string(),
+        network: model.network,
+        epoch: model.epoch as u32,
+        step: model.step,
+        classes: model.classes,
+        images: evaluation.split,
+        root: session.is_root(),
     })
 }

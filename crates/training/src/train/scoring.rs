@@ -3,12 +3,12 @@
 use backend::Backend;
 use engine::optim::schedule::ScheduleKind;
 use engine::optim::score::{Measure, ScoreName, Scores, Scoring};
-use formats::checkpoint::{Best, LabelScores, Progress, StopState, Sums};
+use formats::checkpoint::{Best, LabelScores, Progress, StopState};
 use recipe::Recipe;
 use report::Eval;
-use report::predictions::{ClassScore, Predictions};
+use report::predictions::Predictions;
 
-use super::evaluate::{Detail, EvaluationResult, NumberResults, event_of};
+use super::evaluate::{Detail, EvaluationResult};
 use super::{RunContext, Training};
 use crate::error::Error;
 use crate::train::agree::Session;
@@ -17,13 +17,8 @@ use crate::train::observe::notices;
 /// The scores of one set of weights. On rank 0 also the prediction for each image, if requested.
 struct ModelScores {
     eval: Eval,
-    predictions: Option<Predictions>,
-    /// Scores of each class, for a multi-label model.
-    per_class: Option<Vec<ClassScore>>,
-    /// Scores per target, if labels are numbers. On rank 0 also the predictions, if requested.
-    numbers: Option<NumberResults>,
-    /// The scores that checkpoints and the model file contain.
-    sums: Sums,
+    /// Its scores are also in checkpoints and in the model file.
+    result: EvaluationResult,
 }
 
 /// If the loss at the end of the run is larger, the run ends with an error. This is the square root of the largest f32, so that squares of
@@ -58,7 +53,7 @@ impl<B: Backend> Training<'_, B> {
         let Some((mut weights, mut ema)) = self.evaluate_all(ScoredSplit::Watched)? else {
             return Ok(ScoringResult::Stopped);
         };
-        self.at.score = Some(weights.sums);
+        self.at.score = Some(weights.result.score);
         // --max-steps can add an evaluation that is not planned, or end an epoch early. Such a score may be the best, but `[stop]` and the
         // plateau schedule ignore it. So the run computes the same when it is continued without --max-steps.
         let planned = self.run.recipe.eval.scores(epoch) || self.at.step >= self.run.schedule.total_steps();
@@ -69,20 +64,9 @@ impl<B: Backend> Training<'_, B> {
         let by = self.run.recipe.best_by();
         let chosen = if by.ema { ema.as_mut() } else { Some(&mut weights) };
         chosen.into_iter().for_each(|found| found.eval.best = best.then(|| by.to_string()));
-        for ModelScores { eval, predictions, per_class, numbers, .. } in std::iter::once(weights).chain(ema) {
-            let (shown, classes) = (predictions.filter(|_| !eval.ema), per_class.filter(|_| !eval.ema));
-            let numbers = numbers.filter(|_| !eval.ema);
-            self.report.event(eval)?;
-            shown.map_or(Ok(()), |found| {
-                self.page_data.store_predictions(&self.run, &self.at, &found, &mut self.report)
-            })?;
-            if let Some(numbers) = numbers {
-                self.page_data.store_numbers(&self.run, &self.at, &numbers, &mut self.report)?;
-            }
-            if let Some(classes) = classes {
-                self.page_data.store_class_scores(&self.run, &self.at, &classes, &mut self.report)?;
-            }
-        }
+        self.report.event(weights.eval)?;
+        self.page_data.store(&self.run, &self.at, &weights.result, &mut self.report)?;
+        ema.map_or(Ok(()), |ema| self.report.event(ema.eval))?;
         if let Some(lost) = lost {
             return Err(lost);
         }
@@ -99,7 +83,7 @@ impl<B: Backend> Training<'_, B> {
         }
         self.run.resize_for_scoring()?;
         let Some((weights, ema)) = self.evaluate_all(ScoredSplit::AtEnd)? else { return Ok(false) };
-        self.score_at_end = Some(weights.sums);
+        self.score_at_end = Some(weights.result.score);
         let lost = self.lost(std::iter::once(&weights).chain(&ema));
         std::iter::once(weights).chain(ema).try_for_each(|found| self.report.event(found.eval))?;
         lost.map_or(Ok(true), Err)
@@ -148,12 +132,10 @@ impl<B: Backend> Training<'_, B> {
             Some(averages) => averages.with(&mut run.graph, |graph| evaluation.run(session, graph, stop, detail))?,
             None => evaluation.run(session, &mut run.graph, stop, detail)?,
         };
-        let Some(EvaluationResult { score: sums, predictions, per_class, numbers, .. }) = evaluated else {
-            return Ok(None);
-        };
-        let [macro_f1, map] = match sums.several {
+        let Some(result) = evaluated else { return Ok(None) };
+        let [macro_f1, map] = match result.score.several {
             Some(LabelScores { macro_f1, map, .. }) => [Some(macro_f1), Some(map)],
-            None => over_classes(session, goes_by, predictions.as_ref())?,
+            None => over_classes(session, goes_by, result.predictions.as_ref())?,
         };
         // the evaluation at the end comes after the epoch was counted, unless --max-steps ended the epoch early
         let epoch = self.at.epoch + u32::from(which == ScoredSplit::Watched || self.at.step_of_epoch > 0);
@@ -165,9 +147,9 @@ impl<B: Backend> Training<'_, B> {
             map: map.filter(|map| !map.is_nan()),
             ema,
             at_end: which == ScoredSplit::AtEnd,
-            ..event_of(&sums, numbers.as_ref())
+            ..result.event()
         };
-        Ok(Some(ModelScores { eval, predictions, per_class, numbers, sums }))
+        Ok(Some(ModelScores { eval, result }))
     }
 
     /// Updates the best score with the scores after an epoch. If `whole` is set, also updates the state of `[stop]` and of the plateau
@@ -232,8 +214,11 @@ pub enum ScoringResult {
 /// The reason why a run ends early.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ending {
-    /// A score has reached its target.
-    Target { name: ScoreName, score: f64, target: f64 },
+    Target {
+        name: ScoreName,
+        score: f64,
+        target: f64,
+    },
     /// A score has not improved for a number of evaluations.
     Patience {
         name: ScoreName,
@@ -305,7 +290,6 @@ pub fn ending(recipe: &Recipe, at: &Progress) -> Option<Ending> {
 }
 
 impl Ending {
-    /// Returns one word for the log.
     pub fn word(&self) -> &'static str {
         match self {
             Ending::Target { .. } => "target",

@@ -340,7 +340,6 @@ impl NumberCollector {
     }
 }
 
-/// The results from an evaluation with numbers.
 #[derive(Clone, Debug)]
 pub struct NumberResults {
     /// Scores per target. Equal on every rank.

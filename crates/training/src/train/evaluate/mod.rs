@@ -26,25 +26,6 @@ use crate::train::observe::watch::Activity;
 pub use collector::{Detail, NumberResults, NumberScale, precisions_fit};
 pub use views::{TestTime, Views};
 
-/// Returns the event that reports scores, without step, epoch and split.
-pub fn event_of(score: &Sums, results: Option<&NumberResults>) -> report::Eval {
-    report::Eval {
-        top1: score.top1,
-        top5: score.top5,
-        loss: score.loss,
-        count: score.count,
-        macro_f1: score.several.map(|several| several.macro_f1),
-        micro_f1: score.several.map(|several| several.micro_f1),
-        map: score.several.map(|several| several.map).filter(|map| !map.is_nan()),
-        rmse: score.numbers.map(|numbers| numbers.rmse),
-        mae: score.numbers.map(|numbers| numbers.mae),
-        r2: score.numbers.map(|numbers| numbers.r2).filter(|r2| !r2.is_nan()),
-        targets: results.map(|results| results.per_target.clone()).unwrap_or_default(),
-        ..Default::default()
-    }
-}
-
-/// The results of an evaluation.
 #[derive(Clone, Debug)]
 pub struct EvaluationResult {
     /// The means over the images. `top1` and `top5` are fractions of images. For a multi-label image, any class in its
@@ -59,6 +40,27 @@ pub struct EvaluationResult {
     pub outcomes: Option<Vec<MultiLabelOutcome>>,
     /// Scores per target, for images with numbers. Includes predictions if they were requested.
     pub numbers: Option<NumberResults>,
+}
+
+impl EvaluationResult {
+    /// Returns the event that reports the scores, without step, epoch and split.
+    pub fn event(&self) -> report::Eval {
+        let score = &self.score;
+        report::Eval {
+            top1: score.top1,
+            top5: score.top5,
+            loss: score.loss,
+            count: score.count,
+            macro_f1: score.several.map(|several| several.macro_f1),
+            micro_f1: score.several.map(|several| several.micro_f1),
+            map: score.several.map(|several| several.map).filter(|map| !map.is_nan()),
+            rmse: score.numbers.map(|numbers| numbers.rmse),
+            mae: score.numbers.map(|numbers| numbers.mae),
+            r2: score.numbers.map(|numbers| numbers.r2).filter(|r2| !r2.is_nan()),
+            targets: self.numbers.as_ref().map(|numbers| numbers.per_target.clone()).unwrap_or_default(),
+            ..Default::default()
+        }
+    }
 }
 
 /// Sums of a score, first over this rank's batches and then over all ranks. Each batch has its own slot for the loss, and the slots are
@@ -96,7 +98,6 @@ impl ScoreSums {
         (self.losses, self.errors) = (losses.to_vec(), errors.to_vec());
     }
 
-    /// Adds the results of a batch.
     fn add(&mut self, batch: u64, part: BatchScore) {
         self.top1 += part.top1 as f64;
         self.top5 += part.top5 as f64;
@@ -137,7 +138,6 @@ impl ScoreSums {
     }
 }
 
-/// A batch with its scores.
 struct ScoredBatch {
     ids: Vec<u64>,
     labels: Vec<u32>,
