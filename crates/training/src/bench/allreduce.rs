@@ -30,7 +30,6 @@ pub struct AllreduceRequest {
     pub device: DeviceChoice,
     /// Transport for gradients, with the same values as `reduce.path` in a recipe.
     pub path: TransportSetting,
-    /// True if ranks may share a GPU.
     pub share_gpu: bool,
 }
 

@@ -34,7 +34,6 @@ pub struct StepRequest {
     pub size: Option<usize>,
     pub batch: usize,
     pub device: DeviceChoice,
-    /// Number format of the arithmetic.
     pub precision: Precision,
     /// True if f32 products may be rounded to tf32.
     pub tf32: bool,
@@ -50,12 +49,10 @@ pub struct StepRequest {
 
 impl StepRequest {
     fn work<D: Device>(&self) -> trainer::Workload<'_> {
-        let StepRequest { model, size, batch, threads, precision, tf32, .. } = self;
-        let (batch, precision, tf32) = (*batch, *precision, *tf32);
-        let requested = RequestedThreads { compute: *threads, loader: None };
+        let requested = RequestedThreads { compute: self.threads, loader: None };
         let threads = Resources::of_process::<D>(requested).compute;
-        let setting = Setting { batch, threads, precision, tf32, node_rank: 0, exchanged: false };
-        trainer::Workload { model, size: *size, setting }
+        let setting = Setting::alone(self.batch, threads, self.precision, self.tf32);
+        trainer::Workload { model: &self.model, size: self.size, setting }
     }
 }
 
@@ -245,7 +242,6 @@ pub struct LoaderStepRequest {
     pub model: String,
     pub batch: usize,
     pub device: DeviceChoice,
-    /// Number format of the arithmetic.
     pub precision: Precision,
     /// True if f32 products may be rounded to tf32.
     pub tf32: bool,
@@ -294,10 +290,9 @@ pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Re
         return Err(Error::DataSet { data: request.dir.display().to_string(), what });
     }
     let net = network(&request.model, pipeline.output(), split.classes())?;
-    let LoaderStepRequest { precision, tf32, .. } = *request;
     let requested = RequestedThreads { compute: request.threads, loader: request.loader_threads };
     let Resources { compute: threads, loader: loader_threads, .. } = Resources::of_process::<D>(requested);
-    let setting = Setting { batch, threads, precision, tf32, node_rank: 0, exchanged: false };
+    let setting = Setting::alone(batch, threads, request.precision, request.tf32);
     let mut trainer = BenchTrainer::new(device, net, &setting)?;
     // plan for the last batch of an epoch too, which is smaller
     trainer.graph.prepare(split.len() as usize % batch)?;

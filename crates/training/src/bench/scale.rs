@@ -11,7 +11,7 @@ use recipe::{Overlap, TransportSetting};
 use super::exchange::Exchange;
 pub use super::exchange::LinearFit;
 use super::trainer::{Setting, Synthetic, Workload};
-use crate::device::{Device, DeviceChoice, RequestedThreads, Resources};
+use crate::device::{Device, DeviceChoice, DeviceSettings, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::agree::gpus;
@@ -26,7 +26,6 @@ pub struct ScaleRequest {
     pub precision: Precision,
     /// Transport for gradients, with the same values as `reduce.path` in a recipe.
     pub path: TransportSetting,
-    /// True if ranks may share a GPU.
     pub share_gpu: bool,
     /// Compute threads per rank. `None` uses the rank's share of the cores.
     pub threads: Option<usize>,
@@ -91,7 +90,9 @@ fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest)
     let threads = resources.compute;
     let node_rank = session.world.node_rank;
     let (model, batch) = (request.model.as_str(), request.batch);
-    let setting = Setting { batch, threads, precision: *precision, tf32: false, node_rank, exchanged: true };
+    let device_settings =
+        DeviceSettings { threads, node_rank, precision: *precision, tf32: false, deterministic: false };
+    let setting = Setting { batch, device: device_settings, exchanged: true };
     let work = Workload { model, size: None, setting };
     let mut work = session.agree(Synthetic::new(device, &work))?;
     let checked = gpus::check(session, device.gpu(work.trainer.graph.backend()).as_ref(), request.share_gpu)?;
