@@ -13,7 +13,6 @@ pub struct TrafficShare {
     pub traffic: Traffic,
 }
 
-/// Adds the traffic of a node to the share of its kind.
 fn add(shares: &mut Vec<TrafficShare>, kind: &'static str, traffic: Traffic) {
     match shares.iter_mut().find(|share| share.kind == kind) {
         Some(share) => {

@@ -68,7 +68,6 @@ impl<B: Backend> SizePlans<B> {
         TensorDesc { n: rows, ..self.descs[tensor] }
     }
 
-    /// Returns the operations for the largest batch.
     pub fn largest(&self) -> Option<&Operations<B>> {
         self.operations.values().next_back()
     }

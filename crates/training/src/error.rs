@@ -181,7 +181,6 @@ pub enum Error {
     /// An error in a model file or checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] formats::checkpoint::Error),
-    /// An error in a file of weights.
     #[error(transparent)]
     Weights(#[from] formats::interop::Error),
     /// A model could not be exported to another format.

@@ -35,7 +35,6 @@ use crate::train::save::saver::RESUMABLE;
 use crate::train::save::{folder, output, resume, saver};
 use crate::train::{RunContext, define, describe, page, scoring, teacher};
 
-/// A planned run on this rank.
 struct PlannedRun<B: Backend> {
     run: Run<B>,
     resources: Resources,

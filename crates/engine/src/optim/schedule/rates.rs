@@ -256,7 +256,6 @@ impl Stretches {
 // The `[schedule]` section of a recipe. To add a kind of decay, add a line to [`ScheduleKind`].
 
 kinds! {
-    /// The kinds of decay.
     pub enum ScheduleKind: Decay {
         "constant" => Constant(Constant),
         "step" => Step(Step),

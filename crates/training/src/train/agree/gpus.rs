@@ -156,7 +156,6 @@ fn apart<'a>(ranks: impl Iterator<Item = (&'a str, &'a [String])>) -> Option<Str
     ))
 }
 
-/// Returns warnings about the GPUs of all ranks.
 pub fn warnings(ranks: &[VisibleGpus]) -> Vec<String> {
     let devices = ranks.iter().map(|rank| (rank.host.as_str(), rank.devices.as_slice()));
     shared(ranks).into_iter().chain(apart(devices)).collect()

@@ -53,7 +53,6 @@ fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String>
     Some(format!("slurm      job {job}, {step}: {} for {}", plural(tasks, "task"), plural(size, "rank")))
 }
 
-/// Returns a line for each host.
 fn hosts(seats: &[RankRow]) -> Vec<String> {
     let mut hosts: BTreeMap<&str, Vec<&RankRow>> = BTreeMap::new();
     seats.iter().for_each(|seat| hosts.entry(&seat.host).or_default().push(seat));

@@ -155,7 +155,6 @@ pub struct FileTensor<'a> {
 }
 
 impl TensorMatches {
-    /// Returns the rows with this result.
     pub fn with(&self, result: MatchResult) -> impl Iterator<Item = &TensorMatch> {
         self.rows.iter().filter(move |row| row.result == result)
     }

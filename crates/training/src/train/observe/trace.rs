@@ -104,7 +104,6 @@ impl Trace {
         self.recorder().is_some_and(|r| r.done < r.steps)
     }
 
-    /// Counts a step.
     pub fn step_done(&self) {
         self.recorder().iter_mut().for_each(|r| r.done += 1);
     }

@@ -64,7 +64,6 @@ impl Phases {
         self.0.truncate(1);
     }
 
-    /// Returns the phase of an epoch.
     fn at(&self, epoch: u32) -> Option<&Phase> {
         self.0.iter().rfind(|phase| phase.from <= epoch)
     }

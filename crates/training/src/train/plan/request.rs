@@ -26,7 +26,6 @@ pub struct TrainRequest {
     /// True if the output directory may be taken from a run on another host that cannot be checked.
     pub steal_lock: bool,
     pub device: DeviceChoice,
-    /// True if ranks may share a GPU.
     pub share_gpu: bool,
     /// Maximum duration of the run, from program start.
     pub time_limit: Option<Duration>,
@@ -42,7 +41,6 @@ pub struct TrainRequest {
     pub stage: Option<PathBuf>,
     /// File for the timeline of all ranks.
     pub trace: Option<PathBuf>,
-    /// Number of steps to trace in detail.
     pub trace_steps: u64,
     /// Amount of output on stderr.
     pub verbosity: Verbosity,

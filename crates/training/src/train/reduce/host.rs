@@ -236,7 +236,6 @@ pub fn count<'a>(
     coded.map(of).collect()
 }
 
-/// Runs the protocol for one bucket.
 pub struct Protocol {
     bucket: Bucket,
     codec: &'static str,

@@ -10,7 +10,6 @@ use comm::Comm;
 
 use crate::train::agree::Session;
 
-/// Sums over the ranks.
 pub trait RankSum {
     /// Replaces `values` by their sum over all ranks.
     fn sum(&mut self, values: &mut [f32]) -> Result<(), Error>;

@@ -322,7 +322,6 @@ fn mark(marker: &Path) -> Result<(), Error> {
 /// How many times a timing is repeated. The shortest time is used.
 const ROUNDS: usize = 3;
 
-/// A transport that works on all ranks.
 pub struct WorkingTransport<B: Backend> {
     pub transport: Transport<B>,
     /// What was found when the transport was tested.

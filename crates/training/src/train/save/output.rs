@@ -18,7 +18,6 @@ use crate::train::plan::network::sizes_of;
 use crate::train::plan::run::Run;
 use crate::train::save::model;
 
-/// Returns the path of the final model.
 pub fn model_path(out: &Path) -> PathBuf {
     out.join("model.h5")
 }

@@ -42,7 +42,6 @@ pub struct Head {
     pub notes: Vec<String>,
 }
 
-/// A checkpoint to resume from.
 pub struct Resume {
     /// The part that was broadcast to all ranks.
     pub head: Head,

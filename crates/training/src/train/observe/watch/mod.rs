@@ -330,7 +330,6 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Returns the shortest limit.
     fn shortest(&self) -> Option<Duration> {
         self.warn.into_iter().chain(self.abort).chain(self.network).min()
     }
@@ -399,7 +398,6 @@ pub enum Activity {
     },
     /// Computes one logical batch of an evaluation.
     Scoring {
-        /// Number of the logical batch.
         batch: u64,
         /// True if this rank waits for a device that computes the batch.
         on_device: bool,
