@@ -335,11 +335,6 @@ mod tests {
         let found = LinearFit::new(&points);
         assert!((found.latency / latency - 1.0).abs() < 1e-6 && (found.rate / rate - 1.0).abs() < 1e-6, "{found:?}");
     }
-}
-
-#[cfg(test)]
-mod forecast_tests {
-    use super::{LinearFit, *};
 
     const LINK: Link = Link { rate: 10e9, latency: 10e-6 };
 

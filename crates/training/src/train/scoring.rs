@@ -379,11 +379,7 @@ mod tests {
         assert_eq!(describe(&recipe("", kind)), None);
         let all =
             recipe("[stop]\npatience = 2\ntarget = 1.5\nscore = \"loss\"\n[checkpoint]\nbest_by = \"top5\"", kind);
-        let text = describe(&all).unwrap();
-        assert!(
-            ["best top5", "after 2 ", "better loss", "reaches 1.5"].iter().all(|part| text.contains(part)),
-            "{text}"
-        );
+        support::mentions(describe(&all).unwrap(), &["best top5", "after 2 ", "better loss", "reaches 1.5"]);
     }
 
     #[test]
@@ -417,9 +413,8 @@ mod tests {
     fn the_reason_for_the_end_is_described() {
         let name = ScoreName::TOP1;
         let target = Ending::Target { name, score: 0.76, target: 0.759 };
-        let text = target.text(12, Some(3.5));
         let parts = ["target: top1 0.7600 ", "stop.target = 0.759 ", "step 12", " 3.50 s"];
-        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+        support::mentions(target.text(12, Some(3.5)), &parts);
         let patience = Ending::Patience { name, best: 0.5, since: 3 };
         support::mentions(patience.text(12, None), &["top1", "0.5000", "3 evaluations", "stop.patience", "step 12"]);
     }

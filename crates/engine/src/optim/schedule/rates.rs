@@ -429,11 +429,6 @@ mod tests {
         let said = Extension { drops: 2, ..extension(30, 5, 9) }.apply(&mut spec).unwrap();
         assert!(said.contains("recipe") && said.contains("(lr 0.01)"), "{said}");
     }
-}
-
-#[cfg(test)]
-mod spec_tests {
-    use super::*;
 
     #[test]
     fn stretches_that_cannot_be_are_refused() {

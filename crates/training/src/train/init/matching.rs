@@ -251,6 +251,7 @@ fn nothing_fits<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
     use formats::checkpoint::Tensor;
     use net::{Shape, models};
     use support::mentions;
@@ -278,12 +279,8 @@ mod tests {
         Init {
             from: Some("a.pth".into()),
             exclude: Some(exclude.iter().map(ToString::to_string).collect()),
-            strict: None,
             r#match: Some(rules.iter().map(|pair| pair.map(str::to_string)).collect()),
-            key: None,
-            sha256: None,
-            whiten: None,
-            stem: None,
+            ..Init::default()
         }
     }
 
@@ -449,11 +446,6 @@ mod tests {
             assert!(fitted.rows.len() > 10 && fitted.rows.iter().all(|row| row.result == MatchResult::Taken), "{name}");
         }
     }
-}
-
-#[cfg(test)]
-mod shapes_tests {
-    use super::*;
 
     #[test]
     fn dimensions_of_one_do_not_count() {

@@ -315,6 +315,8 @@ pub fn check_exists(cannot: &str, path: &Path, cure: &str) -> Result<(), Error> 
 mod tests {
     use super::*;
 
+    use support::mentions;
+
     #[test]
     fn images_that_are_too_small_get_the_smallest_size() {
         let of = |model, side| build_checked(model, ImageSpec::new(side, side, 3), 10);
@@ -327,12 +329,6 @@ mod tests {
         assert!(of("alexnet", 62).is_err() && of("alexnet", 63).is_ok());
         assert!(of("inception_v3", 32).is_err() && of("resnet20", 32).is_ok());
     }
-}
-
-#[cfg(test)]
-mod patterns_tests {
-    use super::*;
-    use support::mentions;
 
     const NAMES: [&str; 6] =
         ["conv1.weight", "bn1.weight", "bn1.bias", "layer1.0.conv1.weight", "layer2.0.conv1.weight", "fc.weight"];
@@ -369,11 +365,6 @@ mod patterns_tests {
         mentions(&told[0], &["warning: optimizer.no_decay: ", "\"*.bais\"", "network x"]);
         mentions(&told[1], &["warning: optimizer.no_decay: ", "\"gn.*\"", "network x"]);
     }
-}
-
-#[cfg(test)]
-mod named_file_tests {
-    use super::*;
 
     #[test]
     fn a_missing_file_is_a_usage_error() {

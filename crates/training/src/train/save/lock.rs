@@ -335,6 +335,8 @@ fn field(process: u32, number: usize) -> Option<String> {
 mod tests {
     use super::*;
 
+    use Answer::{Granted, None as NoLocks, Refused};
+
     fn folder(name: &str) -> PathBuf {
         let out = std::env::temp_dir().join(format!("trireme-lock-{name}-{}", std::process::id()));
         fs::create_dir_all(&out).unwrap();
@@ -378,12 +380,6 @@ mod tests {
         assert_eq!(fs::read(out.join("victim")).unwrap(), b"precious");
         fs::remove_dir_all(out).unwrap();
     }
-}
-
-#[cfg(test)]
-mod holder_tests {
-    use super::*;
-    use Answer::{Granted, None as NoLocks, Refused};
 
     fn on(host: &str, boot: &str, job: Option<(&str, u64)>) -> Holder {
         let job = job.map(|(id, restarts)| Job { id: id.into(), restarts });
