@@ -236,16 +236,6 @@ pub fn bench_allreduce(request: &bench::allreduce::AllreduceRequest) -> Result<V
     with_device!(request.device, device => bench::allreduce::run(device, request))
 }
 
-/// Returns true if an MPI launcher started this process.
-pub fn has_launcher() -> bool {
-    comm::launcher().is_some()
-}
-
-/// Returns true if there are several ranks and this process is rank 0, which prints messages for all ranks.
-pub fn is_first_of_several() -> bool {
-    comm::rank_prefix() == "rank 0: "
-}
-
 /// Measures how the time of a step scales with the number of ranks. Collective. Returns `None` on all ranks except 0.
 pub fn bench_scale(request: &bench::scale::ScaleRequest) -> Result<Option<bench::scale::ScaleResult>, Error> {
     with_device!(request.device, device => bench::scale::run(device, request))
