@@ -19,10 +19,10 @@ use super::pictures::{Picture, images as images_of, pictures};
 use super::predict::{ClassSelection, NPY, features};
 use super::prediction_file::{Journal, Row, TableFormat, TableShape};
 use super::request::ModelRequest;
-use super::score::divide_cores;
-use crate::device::{Device, DeviceChoice, DeviceSettings, F32_SETTINGS, Gpu, RequestedThreads, Resources};
+use super::score::{divide_cores, open_graph};
+use crate::device::{Device, DeviceChoice, RequestedThreads, Resources};
 use crate::error::Error;
-use crate::train::agree::{Session, algorithms, gpus};
+use crate::train::agree::{Session, gpus};
 use crate::train::observe::watch::{self, Activity, Watch};
 
 /// Arguments for `trireme predict --out`.
@@ -244,18 +244,10 @@ fn predict_on<D: Device>(
     let cores = divide_cores(session)?;
     let requested = RequestedThreads { compute: request.threads, loader: request.loader_threads };
     let resources = Resources::new::<D>(cores, requested, false);
-    let here = |error, gpu: Option<&Gpu>| gpus::located(device, error, &session.world.host, gpu);
-    let settings = DeviceSettings { threads: resources.compute, node_rank: session.world.node_rank, ..F32_SETTINGS };
-    let backend = session.agree(device.open(&settings).map_err(|error| here(error.into(), None)))?;
-    let gpu = device.gpu(&backend);
     // a larger batch would be planned for images that do not exist
     let batch = request.batch.min(images.len().max(1) as usize);
-    let planned = |backend| graph(&reader.model, backend, batch, &[]).map_err(|error| here(error, gpu.as_ref()));
-    let (graph, planning) = algorithms::plan(session, backend, planned, Graph::backend)?;
-    let checked = gpus::check(session, gpu.as_ref(), request.share_gpu)?;
-    if session.is_root() {
-        notes.iter().chain(&planning).chain(&checked.notes).for_each(|note| screen::say(note));
-    }
+    let planned = |backend| graph(&reader.model, backend, batch, &[]);
+    let (graph, gpu) = open_graph(device, session, resources.compute, planned, (request.share_gpu, &notes))?;
     let top = request.wanted.top.unwrap_or(1).min(reader.model.classes.len());
     let shape = TableShape {
         kind: reader.model.label_kind(),
@@ -268,7 +260,8 @@ fn predict_on<D: Device>(
     let columns = request.features.as_ref().map(|_| work.feature_count()).transpose()?;
     let features = request.features.as_deref().zip(columns);
     let (journal, kept) = open_journal(session, request, format, &identity, features, batch as u64)?;
-    let predicted = work.run(session, journal, kept).map_err(|error| here(error, gpu.as_ref()))?;
+    let predicted = work.run(session, journal, kept);
+    let predicted = predicted.map_err(|error| gpus::located(device, error, &session.world.host, gpu.as_ref()))?;
     let Some(journal) = session.agree(Ok(predicted))? else { return Ok(None) };
     let failures = journal.finish(&request.out, format, &shape, features)?;
     Ok(Some(ManySummary { images: work.images.len(), kept, failures }))

@@ -71,8 +71,12 @@ fn open_staged(session: &Session, request: &EvalRequest) -> Result<ScoringInput,
     let splits = |names: &[&str]| Ok(vec![split_name(request, names)?]);
     session.watch.set_activity(Activity::Staging);
     let copy = agree::stage(Some(session), data, under, splits)?;
+    open_watched(session, request, &copy)
+}
+
+fn open_watched(session: &Session, request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     session.watch.set_activity(Activity::Reading);
-    let opened = open(request, &copy);
+    let opened = open(request, data);
     session.watch.set_activity(Activity::Starting);
     opened
 }
@@ -238,14 +242,31 @@ pub(super) fn score_with<D: Device>(
 ) -> Result<SplitScore, Error> {
     let opened = match &request.stage {
         Some(_) => open_staged(session, request),
-        None => {
-            session.watch.set_activity(Activity::Reading);
-            let opened = open(request, &request.data);
-            session.watch.set_activity(Activity::Starting);
-            opened
-        }
+        None => open_watched(session, request, &request.data),
     };
     score_opened(device, session, cores, opened, request, Detail::Score)
+}
+
+/// Opens the device and plans a graph with the algorithms that all ranks use. Rank 0 prints `notes` and what was found
+/// about the GPUs. `share_gpu` allows ranks to share a GPU.
+pub(super) fn open_graph<D: Device>(
+    device: &D,
+    session: &Session,
+    threads: usize,
+    planned: impl FnOnce(D::Backend) -> Result<Graph<D::Backend>, Error>,
+    (share_gpu, notes): (bool, &[String]),
+) -> Result<(Graph<D::Backend>, Option<Gpu>), Error> {
+    let here = |error, gpu: Option<&Gpu>| gpus::located(device, error, &session.world.host, gpu);
+    let opened = device.open(&DeviceSettings { threads, node_rank: session.world.node_rank, ..F32_SETTINGS });
+    let backend = session.agree(opened.map_err(|error| here(error.into(), None)))?;
+    let gpu = device.gpu(&backend);
+    let planned = |backend| planned(backend).map_err(|error| here(error, gpu.as_ref()));
+    let (graph, planning) = algorithms::plan(session, backend, planned, Graph::backend)?;
+    let checked = gpus::check(session, gpu.as_ref(), share_gpu)?;
+    if session.is_root() {
+        notes.iter().chain(&planning).chain(&checked.notes).for_each(|note| screen::say(note));
+    }
+    Ok((graph, gpu))
 }
 
 fn score_opened<D: Device>(
@@ -264,21 +285,11 @@ fn score_opened<D: Device>(
     )?;
     let requested = RequestedThreads { compute: request.threads, loader: request.loader_threads };
     let resources = Resources::new::<D>(cores, requested, false);
-    let threads = resources.compute;
     evaluation.options.threads = resources.loader;
-    let here = |error, gpu: Option<&Gpu>| gpus::located(device, error, &session.world.host, gpu);
-    let opened = device.open(&DeviceSettings { threads, node_rank: session.world.node_rank, ..F32_SETTINGS });
-    let backend = session.agree(opened.map_err(|error| here(error.into(), None)))?;
-    let gpu = device.gpu(&backend);
-    let planned =
-        |backend| graph(&model, backend, evaluation.batch, &evaluation.sizes()).map_err(|e| here(e, gpu.as_ref()));
-    let (mut graph, notes) = algorithms::plan(session, backend, planned, Graph::backend)?;
-    let checked = gpus::check(session, gpu.as_ref(), request.share_gpu)?;
-    if session.is_root() {
-        said.iter().chain(&notes).chain(&checked.notes).for_each(|note| screen::say(note));
-    }
+    let planned = |backend| graph(&model, backend, evaluation.batch, &evaluation.sizes());
+    let (mut graph, gpu) = open_graph(device, session, resources.compute, planned, (request.share_gpu, &said))?;
     let evaluated = evaluation.run(session, &mut graph, &Stop::default(), detail);
-    let evaluated = evaluated.map_err(|error| here(error, gpu.as_ref()))?;
+    let evaluated = evaluated.map_err(|error| gpus::located(device, error, &session.world.host, gpu.as_ref()))?;
     for note in graph.take_notes() {
         screen::say(&format!("{}{note}", session.world.who()));
     }

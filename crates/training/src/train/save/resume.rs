@@ -146,9 +146,7 @@ impl Head {
             _ => Ok(()),
         }
     }
-}
 
-impl Head {
     /// Creates a head for tests that use only path and progress.
     #[cfg(test)]
     pub fn at(path: PathBuf, progress: Progress) -> Self {
@@ -221,10 +219,7 @@ impl Resume {
 /// Restores the parameters, running statistics and optimizer state on rank 0. Of the residuals it only checks the
 /// number.
 fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(), Error> {
-    let other = |what: &str, expected: String, got: String| {
-        let cure = "the checkpoint is damaged or from another version of this network; use another checkpoint".into();
-        Error::Mismatch { what: format!("{file}: {what}"), expected, got, cure }
-    };
+    let other = |what: &str, expected, got| mismatch(format!("{file}: {what}"), expected, got);
     model::restore(&mut run.graph, &state.model)?;
     if let Some(ema) = &mut run.ema {
         let averages = ModelFile { layers: state.model.ema.clone(), ema: Vec::new(), ..state.model.clone() };
@@ -243,6 +238,11 @@ fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(
         return Err(other("residuals", format!("residuals of {workers} workers"), state.residuals.len().to_string()));
     }
     Ok(())
+}
+
+fn mismatch(what: String, expected: String, got: String) -> Error {
+    let cure = "the checkpoint is damaged or from another version of this network; use another checkpoint".into();
+    Error::Mismatch { what, expected, got, cure }
 }
 
 /// Writes tensors to the parameters' places in `arena`. The error has the expected and the found value.
@@ -271,11 +271,7 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
     for worker in 0..run.division.workers {
         let mut arena = Arena::new(run.graph.backend(), &layout.buckets)?;
         let packed = residuals.get(worker).map_or(Ok(()), |tensors| pack(&run.graph, tensors, &mut arena));
-        let odd = |(expected, got)| {
-            let cure =
-                "the checkpoint is damaged or from another version of this network; use another checkpoint".into();
-            Error::Mismatch { what: format!("checkpoint: residuals/{worker}"), expected, got, cure }
-        };
+        let odd = |(expected, got)| mismatch(format!("checkpoint: residuals/{worker}"), expected, got);
         session.agree(packed.map_err(odd))?;
         broadcast_arena(session, &mut arena)?;
         let own = run.division.mine.contains(&worker);
