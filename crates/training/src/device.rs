@@ -17,7 +17,6 @@ pub enum DeviceChoice {
     /// A usable GPU if available, otherwise the CPU.
     #[default]
     Auto,
-    /// The kind of device with this name.
     Kind(&'static str),
 }
 
@@ -28,7 +27,6 @@ pub struct RequestedThreads {
     pub loader: Option<usize>,
 }
 
-/// Threads and cores of a rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Resources {
     /// Cores that this rank may use.

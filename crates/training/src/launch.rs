@@ -34,7 +34,6 @@ use crate::train::start;
 pub const CHOICES: &[DeviceChoice] =
     &[DeviceChoice::Auto, DeviceChoice::Kind(CpuDevice::NAME), DeviceChoice::Kind(CudaDevice::NAME)];
 
-/// Returns the help text of a choice.
 pub fn about(choice: DeviceChoice) -> &'static str {
     match choice {
         DeviceChoice::Auto => "An NVIDIA GPU if this machine has one with its driver and libraries, otherwise the CPU",
@@ -181,7 +180,6 @@ pub fn train(request: &TrainRequest, started: Instant) -> Result<Option<String>,
     with_device!(request.device, device => start::run(device, request, started))
 }
 
-/// Scores a split with all ranks together.
 pub fn score(request: &EvalRequest) -> Result<SplitScore, Error> {
     with_device!(request.device, device => score::score(device, request))
 }

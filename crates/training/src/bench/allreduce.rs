@@ -20,7 +20,6 @@ use crate::train::reduce::bucket_sum::{BucketSum, Costs, Pending, SumStep, Summe
 use crate::train::reduce::plan::bucket_sum;
 use crate::train::reduce::transport::{self, Choice, Transport, TransportRequest};
 
-/// Arguments for `trireme bench allreduce`.
 pub struct AllreduceRequest {
     /// Sizes in bytes of the gradients to sum.
     pub sizes: Vec<usize>,

@@ -18,7 +18,6 @@ const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 20];
 /// The communicator for the ranks that take part.
 type Part = Arc<Mutex<World>>;
 
-/// A sum over the ranks in `part`.
 struct PartSum<B: Backend> {
     sum: Box<dyn BucketSum<B>>,
     part: Part,

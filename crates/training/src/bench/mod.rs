@@ -27,7 +27,6 @@ use crate::train::device_input::DeviceInput;
 use crate::train::plan::build::LOADER_NICE;
 use crate::train::plan::network::network;
 
-/// The options of `trireme bench step`.
 pub struct StepRequest {
     pub model: String,
     /// Height and width of the images. `None` selects the network's default size.
@@ -39,7 +38,6 @@ pub struct StepRequest {
     pub tf32: bool,
     /// Compute threads. `None` uses all cores.
     pub threads: Option<usize>,
-    /// True if the time of every layer is reported.
     pub profile: bool,
     /// True if every layer is compared with the peak rates of the cores and their memory.
     pub roofline: bool,
@@ -56,7 +54,6 @@ impl StepRequest {
     }
 }
 
-/// The result of `trireme bench step`.
 pub struct StepResult {
     /// Height and width of the images.
     pub size: usize,
@@ -233,7 +230,6 @@ fn processor_model(info: &str) -> Option<String> {
     Some(known.map_or_else(|| format!("ARM, implementer {implementer}, part {part}"), |known| known.2.into()))
 }
 
-/// The options of `trireme bench loader+step`.
 pub struct LoaderStepRequest {
     pub dir: PathBuf,
     pub split: String,
@@ -255,7 +251,6 @@ pub struct LoaderStepRequest {
     pub seconds: f64,
 }
 
-/// The result of `trireme bench loader+step`.
 pub struct LoaderStepResult {
     pub threads: usize,
     pub loader_threads: usize,

@@ -28,7 +28,6 @@ const TABLE: Content = Content { name: "a table that `trireme bench ops` wrote",
 /// Lower limit of a batch size that is reduced because the operation is large.
 const MIN_IMAGES: usize = 4;
 
-/// The options of `trireme bench ops`.
 pub struct OpsRequest {
     pub models: Vec<String>,
     /// Convolutions to measure in addition to the networks.

@@ -17,7 +17,6 @@ use crate::train::agree::Session;
 use crate::train::agree::gpus;
 use crate::train::reduce::transport::{self, Choice, Transport, TransportPlan, TransportRequest};
 
-/// The arguments of `trireme bench scale`.
 pub struct ScaleRequest {
     pub model: String,
     /// Images per step on each rank.

@@ -16,7 +16,6 @@ const BUCKET: usize = 4_000_000;
 
 const RATE: f64 = 1e-3;
 
-/// Settings of a benchmark that trains.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub batch: usize,
@@ -45,7 +44,6 @@ pub struct BenchTrainer<B: Backend> {
 }
 
 impl<B: Backend> BenchTrainer<B> {
-    /// Opens the device and plans the network.
     pub fn new<D: Device<Backend = B>>(device: &D, net: NetSpec, setting: &Setting) -> Result<Self, Error> {
         let Setting { batch, device: settings, exchanged } = *setting;
         let backend = device.open(&settings)?;
@@ -130,7 +128,6 @@ fn loss(batch: &Batch<'_>) -> Loss {
     Loss { smoothing: 0.0, scale: 1.0 / batch.labels.len() as f32 }
 }
 
-/// The network and settings of a benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload<'a> {
     /// Name in the catalogue of networks.

@@ -45,12 +45,10 @@ impl ClassSelection {
     }
 }
 
-/// How images are read.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadingRequest {
     /// Limits on memory and time for decoding an image.
     pub limits: Limits,
-    /// The views per image.
     pub test_time: TestTime,
     /// Axis order in arrays. `None` means the order in the model's data set.
     pub layout: Option<Layout>,

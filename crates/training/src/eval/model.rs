@@ -18,7 +18,6 @@ use crate::train::plan::network::of_model;
 use crate::train::plan::targets;
 use crate::train::save::model;
 
-/// A model that was read from a file.
 pub struct LoadedModel {
     /// The model with the requested layers: last weights or averaged weights.
     pub model: ModelFile,

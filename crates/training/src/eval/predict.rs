@@ -36,7 +36,6 @@ pub trait Predict {
     /// was trained on other value types or bands, it can also be TIFF, 16-bit PNG, `.npy` or HDF5.
     fn predict(&mut self, picture: &Picture, wanted: ClassSelection) -> Result<Prediction, Error>;
 
-    /// Returns the kind of label that the model predicts.
     fn label_kind(&self) -> LabelKind;
 
     /// Returns the class names or target names.

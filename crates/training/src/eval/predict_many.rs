@@ -25,7 +25,6 @@ use crate::error::Error;
 use crate::train::agree::{Session, gpus};
 use crate::train::observe::watch::{self, Activity, Watch};
 
-/// Arguments for `trireme predict --out`.
 #[derive(Clone, Debug)]
 pub struct ManyRequest {
     pub model: ModelRequest,
@@ -291,7 +290,6 @@ fn open_journal(
     Ok((journal, kept))
 }
 
-/// A prediction that is ready to run.
 struct Prediction<'a, B: Backend> {
     request: &'a ManyRequest,
     reader: ImageReader,
@@ -304,7 +302,6 @@ struct Prediction<'a, B: Backend> {
 }
 
 impl<B: Backend> Prediction<'_, B> {
-    /// Returns the number of features per image.
     fn feature_count(&mut self) -> Result<usize, Error> {
         let input = vec![0.0; self.batch * self.reader.views[0].0.output().values()];
         self.graph.scores(&input, self.batch)?;

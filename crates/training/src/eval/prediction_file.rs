@@ -43,7 +43,6 @@ pub enum TableFormat {
     Parquet,
 }
 
-/// A line of a JSON Lines table.
 #[derive(Default, Serialize)]
 struct JsonRow<'a> {
     image: &'a str,
@@ -109,7 +108,6 @@ pub struct Journal {
     features: Option<(PathBuf, File)>,
 }
 
-/// A journal's first line.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Head {
     /// Identifies everything that determines the rows.
@@ -307,7 +305,6 @@ fn parquet(
     }
 }
 
-/// A value in a row.
 #[derive(Clone, Debug, PartialEq)]
 enum Cell {
     None,

@@ -10,7 +10,6 @@ use crate::error::Error;
 use crate::train::evaluate::TestTime;
 use crate::train::observe::watch;
 
-/// Options that select a model.
 #[derive(Clone, Debug)]
 pub struct ModelRequest {
     /// The model file, or the directory of a run.
@@ -23,7 +22,6 @@ pub struct ModelRequest {
     pub sealed: bool,
 }
 
-/// The options of `trireme eval`.
 #[derive(Clone, Debug)]
 pub struct EvalRequest {
     pub model: ModelRequest,
@@ -43,7 +41,6 @@ pub struct EvalRequest {
     pub threads: Option<usize>,
     /// Loader threads. `None` uses the remaining cores.
     pub loader_threads: Option<usize>,
-    /// How the loader reads records.
     pub io: Io,
     /// Directory on each node's local disk, for a copy of the split. `None` reads the original.
     pub stage: Option<PathBuf>,
@@ -96,7 +93,6 @@ impl EvalRequest {
     }
 }
 
-/// The options of `trireme import`.
 #[derive(Clone, Debug)]
 pub struct ImportRequest {
     pub file: PathBuf,

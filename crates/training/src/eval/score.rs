@@ -28,9 +28,7 @@ pub struct SplitScore {
     pub result: EvaluationResult,
     pub split: String,
     pub network: String,
-    /// Number of epochs that the model was trained.
     pub epoch: u32,
-    /// Number of steps that the model was trained.
     pub step: u64,
     pub classes: Vec<String>,
     pub images: Arc<Split>,

@@ -128,7 +128,6 @@ impl DeviceInput {
         }
     }
 
-    /// Returns a short description for the log.
     pub fn describe(&self) -> String {
         match self.form {
             PixelFormat::Values => "values".into(),

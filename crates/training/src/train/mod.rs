@@ -117,7 +117,6 @@ use crate::error::Error;
 #[derive(Clone, Copy)]
 pub struct RunContext<'a> {
     pub session: &'a Session,
-    /// Options from the command line.
     pub request: &'a TrainRequest,
     /// Requests to stop from signals and time limits.
     pub stop: &'a Stop,

@@ -30,7 +30,6 @@ const APART: Duration = Duration::from_secs(30);
 /// Data for report.html in addition to the log.
 #[derive(Default)]
 pub(super) struct PageData {
-    /// True if report.html will be written.
     page: bool,
     /// True if any output needs this data.
     wanted: bool,

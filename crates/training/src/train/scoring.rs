@@ -200,7 +200,6 @@ fn over_classes(
 // Decisions that depend on the scores of a run: which checkpoint is the best, whether the run ends, and whether the plateau schedule lowers
 // the rate. All ranks have the same scores, so all ranks make the same decisions.
 
-/// The outcome of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScoringResult {
     /// A rank received a request to stop before the evaluation was complete.

@@ -259,7 +259,6 @@ struct TransportPlace {
     no_nccl: Option<String>,
 }
 
-/// Runs a learning rate search instead of the training.
 fn search<B: Backend>(
     session: &mut Session,
     mut run: Run<B>,
@@ -302,7 +301,6 @@ fn finished_message<B: Backend>(
     Ok(session.comm.broadcast("whether the run is complete", told.as_ref())?)
 }
 
-/// The opened output directory.
 struct Output {
     /// The lock on the directory. `None` on ranks other than 0.
     lock: Option<OutLock>,

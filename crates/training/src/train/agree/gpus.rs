@@ -49,7 +49,6 @@ pub fn check(session: &Session, own: Option<&Gpu>, may_share: bool) -> Result<Ch
     Ok(checked)
 }
 
-/// Names node and GPU.
 fn place(host: &str, gpu: &Gpu) -> String {
     format!("{host}, {} ({})", gpu.name, gpu.uuid)
 }

@@ -108,7 +108,6 @@ fn list(numbers: impl IntoIterator<Item = usize>) -> String {
 pub struct DiskNeed {
     pub checkpoint: u64,
     pub model: u64,
-    /// Number of checkpoints to keep.
     pub keep: u64,
 }
 

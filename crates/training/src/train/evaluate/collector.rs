@@ -176,7 +176,6 @@ pub(super) struct MultiLabelCollector {
     outcomes: Option<Vec<u8>>,
 }
 
-/// The gathered results of a multi-label evaluation.
 pub(super) struct MultiLabelResults {
     /// The scores of each class. Equal on every rank.
     pub per_class: Vec<ClassScore>,
@@ -218,7 +217,6 @@ impl MultiLabelCollector {
         part
     }
 
-    /// Gathers the results of all ranks. Collective.
     pub fn gather(self, comm: &Comm) -> Result<MultiLabelResults, Error> {
         let Self { counts, ranks, outcomes } = self;
         let precisions = ranks.map(|ranks| ranks.precisions(comm, counts.len())).transpose()?;

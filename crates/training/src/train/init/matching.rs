@@ -16,7 +16,6 @@ use crate::train::plan::network;
 /// windows computes from the size of the windows.
 const BUFFERS: [&str; 4] = ["num_batches_tracked", "relative_position_index", "relative_coords_table", "attn_mask"];
 
-/// The result of matching a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MatchResult {
     /// The network's tensor gets the file's values.

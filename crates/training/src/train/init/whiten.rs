@@ -124,7 +124,6 @@ impl Moments {
         Self { kernel, input, sums: vec![0.0; width * width], patches: 0, patch: vec![0.0; width] }
     }
 
-    /// Returns the number of values in a patch.
     fn width(&self) -> usize {
         self.patch.len()
     }

@@ -91,12 +91,10 @@ impl Stop {
         self.apart.set(u32::try_from(steps).unwrap_or(u32::MAX));
     }
 
-    /// Records whether the output directory is gone.
     pub fn note_folder(&self, is_gone: bool) {
         self.folder_gone.set(is_gone);
     }
 
-    /// Records the length of a step.
     pub fn note_step(&self, took: Duration) {
         let is_first = self.step.get().is_zero();
         self.step.set(self.step.get().max(took));

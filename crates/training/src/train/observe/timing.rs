@@ -48,7 +48,6 @@ pub struct EpochTiming {
 }
 
 impl EpochTiming {
-    /// Adds a step, with the times of all ranks.
     pub fn add(&mut self, ranks: &[RankTiming]) {
         self.steps += 1;
         self.ranks.resize(ranks.len(), RankTiming::default());
@@ -103,7 +102,6 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
-    /// Returns the event for metrics.jsonl.
     pub fn event(&self) -> Step {
         let ranks = |of: fn(&RankTiming) -> f64| min_median_max(self.timings.iter().map(of));
         let (data_wait_ranks, comm_wait_ranks) = (ranks(|t| t.data), ranks(|t| t.comm));
@@ -132,7 +130,6 @@ impl StepRecord {
 /// Loader statistics of an epoch, on one rank.
 #[derive(Clone, Copy, Debug)]
 pub struct EpochLoading {
-    /// Statistics of this rank's loader.
     pub stats: LoaderStats,
     /// Number of skipped records on all ranks.
     pub skipped: u64,

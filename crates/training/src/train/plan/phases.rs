@@ -89,7 +89,6 @@ impl Phases {
         self.0.iter().try_for_each(|phase| plan_size(graph, phase.input(), largest, sizes.clone(), named))
     }
 
-    /// Formats the phases for the log.
     pub fn describe(&self) -> Option<String> {
         let each = self.0.iter().map(|phase| format!("{} from epoch {} on", phase.augment.output(), phase.from));
         (!self.0.is_empty()).then(|| each.collect::<Vec<_>>().join(", "))

@@ -10,7 +10,6 @@ use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::train::observe::watch;
 
-/// The options of `trireme train`.
 #[derive(Clone, Debug)]
 pub struct TrainRequest {
     pub recipe: PathBuf,
@@ -39,7 +38,6 @@ pub struct TrainRequest {
     pub dry_run: bool,
     /// Directory on each node's local disk, for a copy of the data set. `None` reads the original.
     pub stage: Option<PathBuf>,
-    /// File for the timeline of all ranks.
     pub trace: Option<PathBuf>,
     pub trace_steps: u64,
     /// Amount of output on stderr.

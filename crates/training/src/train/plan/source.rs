@@ -211,7 +211,6 @@ fn scored_splits(recipe: &Recipe, dataset: &Dataset) -> Result<[Option<Arc<Split
     Ok([open(watched)?, open(at_end)?])
 }
 
-/// Returns an error unless each class has one weight.
 fn check_class_weights(recipe: &Recipe, train: &Split) -> Result<(), Error> {
     let Some(ClassWeights::Given(weights)) = &recipe.loss.class_weights else { return Ok(()) };
     let (given, classes) = (weights.len(), train.classes());

@@ -117,7 +117,6 @@ pub struct Work<B: Backend> {
 }
 
 impl<B: Backend> Work<B> {
-    /// Waits for the device.
     fn ready(mut self) -> Result<Self, Error> {
         self.sum.wait(&mut self.gradients, &self.step)?;
         Ok(self)
@@ -129,7 +128,6 @@ impl<B: Backend> Work<B> {
     }
 }
 
-/// A sum in progress.
 pub enum Pending<B: Backend> {
     /// Runs on the MPI thread.
     Queued(comm::Pending<Result<Summed<B>, Error>>),
@@ -164,11 +162,9 @@ pub struct Costs {
     pub bytes: u64,
     /// Bytes that plain f32 would have needed.
     pub float_bytes: u64,
-    /// Time to encode gradients.
     pub encode: Duration,
     /// Time inside MPI.
     pub wire: Duration,
-    /// Time to decode the sum.
     pub decode: Duration,
     /// Time inside MPI for a plain f32 sum of the same buckets, if measured.
     pub float_wire: Duration,

@@ -247,7 +247,6 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// Creates the protocol of codec `entry`.
     pub fn new(entry: &Entry, bucket: Bucket) -> Self {
         Self { bucket, codec: entry.name, scales: Vec::new(), counts: entry.zeros, zeros: Vec::new() }
     }

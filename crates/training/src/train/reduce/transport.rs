@@ -25,9 +25,7 @@ use crate::train::reduce::host::HostSum;
 pub enum Transport<B: Backend> {
     /// Buckets are copied to the host, as f32 or encoded, summed there by MPI, and copied back.
     Host,
-    /// MPI sums buckets in device memory.
     Mpi,
-    /// The devices sum buckets with NCCL.
     Nccl(Arc<Group<B>>),
 }
 

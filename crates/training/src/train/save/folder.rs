@@ -137,7 +137,6 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
 // The marker file OUT/.trireme-run shows that a run wrote the directory. It contains the run's id. In a directory without it and without a
 // checkpoint, no file is changed.
 
-/// Content of the marker file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marker {
     /// 128 random bits in hexadecimal, drawn when the run first used OUT.

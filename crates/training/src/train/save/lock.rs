@@ -241,7 +241,6 @@ pub enum Claim {
 }
 
 impl Holder {
-    /// Returns the description of this process.
     pub fn me() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_string();
         let process = std::process::id();

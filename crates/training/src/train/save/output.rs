@@ -135,7 +135,6 @@ impl ClassSources<'_> {
     }
 }
 
-/// Returns the path of a step's checkpoint.
 pub fn path_of(folder: &Path, step: u64) -> PathBuf {
     folder.join(format!("step-{step:08}.h5"))
 }

@@ -36,7 +36,6 @@ const DISK: f64 = 100e6;
 /// Time between two checks of the output directory.
 const FOLDER_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Writes the checkpoints of a run.
 pub struct Saver<'a, B: Backend> {
     session: &'a Session,
     stop: &'a Stop,

@@ -44,7 +44,6 @@ impl<B: Backend> Snapshot<B> {
         Ok(Self { weights: fresh()?, slots: slots.collect::<Result<_, Error>>()?, running, ema })
     }
 
-    /// Returns the size of a snapshot in bytes.
     pub fn bytes_of(run: &Run<B>) -> usize {
         let arenas = 1 + run.optimizer.slots().count() + usize::from(run.ema.is_some());
         4 * arenas * run.graph.layout().buckets.iter().sum::<usize>()
@@ -128,7 +127,6 @@ pub struct CheckpointJob<B: Backend> {
     pub waited: Duration,
 }
 
-/// The result of writing a checkpoint.
 pub struct WrittenCheckpoint<B: Backend> {
     /// The memory of the snapshot, to be reused for the next one.
     pub snapshot: Snapshot<B>,
@@ -140,7 +138,6 @@ pub struct WrittenCheckpoint<B: Backend> {
     pub took: Duration,
 }
 
-/// The thread that writes checkpoints.
 pub struct Writer<B: Backend> {
     thread: HandOver<CheckpointJob<B>, WrittenCheckpoint<B>>,
     /// Receives the memory for the first snapshot after the thread has touched its pages.

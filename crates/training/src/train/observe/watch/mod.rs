@@ -88,7 +88,6 @@ impl Watch {
         }
     }
 
-    /// Records node and GPU of this rank, for messages.
     pub fn set_place(&self, place: String) {
         self.0.iter().for_each(|shared| drop(shared.place.set(place.clone())));
     }
@@ -162,7 +161,6 @@ impl Shared {
         }
     }
 
-    /// Returns this rank's status.
     fn status(&self) -> Status {
         let progress = self.comm.progress();
         let (activity, since) = *lock(&self.activity);
