@@ -11,7 +11,6 @@ use backend::reference::Reference;
 use backend::{Backend, Unavailable, cpu, cuda};
 use base::screen;
 use base::text::plural;
-use comm::Comm;
 use engine::estimate;
 use net::NetSpec;
 
@@ -79,14 +78,11 @@ fn choose(choice: DeviceChoice) -> FoundDevice {
 /// Ends all ranks because this rank has no device of the requested kind. If no rank has such a device, the message is
 /// `error`. Otherwise it names the ranks that differ.
 fn refused<T>(error: Error) -> Result<T, Error> {
-    let session = Session::join(Comm::launch())?;
-    let together = || {
+    Session::run(|session| {
         session.same_program()?;
         session.same_device("none")?;
         session.agree(Err(error))
-    };
-    let result = together();
-    session.conclude(result)
+    })
 }
 
 /// Evaluates `$work` with `$device` bound to the requested device.
@@ -161,9 +157,7 @@ pub fn try_cuda_aware(share_gpu: bool) -> Result<Option<String>, Error> {
         FoundDevice::Refused(error) => return refused(error),
         FoundDevice::Cpu(_) => return refused(Error::Failed("--cuda-aware needs a GPU".into())),
     };
-    let mut session = Session::join(Comm::launch())?;
-    let found = cuda_aware(&device, &mut session, share_gpu);
-    session.conclude(found)
+    Session::run(|session| cuda_aware(&device, session, share_gpu))
 }
 
 fn cuda_aware(device: &CudaDevice, session: &mut Session, share_gpu: bool) -> Result<Option<String>, Error> {

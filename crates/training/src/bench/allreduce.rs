@@ -74,9 +74,7 @@ pub fn run<D: Device>(device: &D, request: &AllreduceRequest) -> Result<Vec<Sums
         let (names, hint) = (codec::NAMES.join(", "), did_you_mean(codec, &codec::NAMES));
         Error::Usage(format!("unknown codec \"{codec}\"; the codecs are {names}{hint}"))
     })?;
-    let mut session = Session::join(Comm::launch())?;
-    let result = measure(device, &mut session, request, entry);
-    session.conclude(result)
+    Session::run(|session| measure(device, session, request, entry))
 }
 
 fn measure<D: Device>(

@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use backend::{Backend, Precision};
-use comm::Comm;
 use comm::codec::FLOAT;
 use recipe::{Overlap, TransportSetting};
 
@@ -71,9 +70,7 @@ const MIN_STEPS: usize = 5;
 
 /// Measures steps on each number of ranks. Collective. Returns `None` on all ranks except 0.
 pub fn run<D: Device>(device: &D, request: &ScaleRequest) -> Result<Option<ScaleResult>, Error> {
-    let mut session = Session::join(Comm::launch())?;
-    let result = measure(device, &mut session, request);
-    session.conclude(result)
+    Session::run(|session| measure(device, session, request))
 }
 
 fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest) -> Result<Option<ScaleResult>, Error> {

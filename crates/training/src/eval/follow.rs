@@ -59,7 +59,7 @@ pub fn follow<D: Device>(
     let comm = Comm::launch();
     let watch = score::start_watchdog(&comm, request);
     watch.set_activity(Activity::Starting);
-    let mut session = Session::join_watched(comm, watch)?;
+    let mut session = Session::join(comm, watch)?;
     let result = score_all(device, &mut session, request, once, &interrupted, &mut show);
     session.conclude(result)
 }

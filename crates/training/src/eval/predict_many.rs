@@ -145,7 +145,7 @@ pub fn predict<D: Device>(
     let watch = Watch::start(&comm, request.stall);
     watch.stepped();
     watch.set_activity(Activity::Starting);
-    let mut session = Session::join_watched(comm, watch)?;
+    let mut session = Session::join(comm, watch)?;
     let started = session.same_start(D::NAME, &request.compared());
     let result = started.and_then(|()| predict_on(device, &mut session, request, list));
     session.conclude(result)

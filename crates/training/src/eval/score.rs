@@ -43,7 +43,7 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<SplitScore,
     // read the files while MPI starts, but a staged copy needs communication
     let opened = request.stage.is_none().then(|| open(request, &request.data));
     watch.set_activity(Activity::Starting);
-    let mut session = Session::join_watched(comm, watch)?;
+    let mut session = Session::join(comm, watch)?;
     let result = session.same_start(D::NAME, &request.compared("eval")).and_then(|()| {
         // check the output files before the split is copied
         let outputs = if session.is_root() { request.check_outputs() } else { Ok(()) };

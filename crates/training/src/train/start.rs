@@ -68,7 +68,7 @@ pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> R
         true => (source.map(|source| plan_alone(device, request, source, &watch)), None),
         false => (None, source),
     };
-    let mut session = Session::join_watched(comm, watch.clone())?;
+    let mut session = Session::join(comm, watch.clone())?;
     let invocation = Invocation { request, stop: &stop, started };
     let result = match early {
         Some(planned) if session.world.size == 1 => {
