@@ -107,7 +107,7 @@ pub fn run<D: Device>(
     };
     // this reports a malformed row in the existing table before the measurement
     text(&[])?;
-    let failed = Error::file("write", &path);
+    let failed = Error::file("write", path);
     // creating the file early reports a read-only directory before the measurement, which takes minutes
     let mut file = NewFile::beside(path).map_err(failed)?;
     let text = text(&bench.all(&on, show)?)?;

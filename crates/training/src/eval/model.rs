@@ -14,7 +14,7 @@ use super::find_model::{FoundModel, data_in_recipe, find_model};
 use super::request::ModelRequest;
 use crate::error::Error;
 use crate::train::evaluate::{NumberScale, TestTime, Views};
-use crate::train::plan::network::of_model;
+use crate::train::plan::network::{of_model, sizes_of};
 use crate::train::plan::targets;
 use crate::train::save::model;
 
@@ -83,8 +83,7 @@ pub fn images([c, h, w]: [usize; 3]) -> Images {
 /// Builds the pipeline from an image to the model's input.
 pub fn pipeline(model: &ModelFile) -> Result<Pipeline, Error> {
     let pipeline = Pipeline::new(&model.preprocess, images(model.image), &manifest(model), 0)?;
-    let made = pipeline.output();
-    let made = [made.channels, made.height, made.width].map(|n| n as usize);
+    let made = sizes_of(Images::Fixed(pipeline.output()));
     if made != model.input {
         return Err(Error::Mismatch {
             what: format!("model file of network {}: shape of the preprocessed images", model.network),

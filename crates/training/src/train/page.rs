@@ -15,7 +15,7 @@ use report::{EvaluationFile, Layers, Reporter, Spread, TensorSpread, evaluation_
 
 use crate::error::Error;
 use crate::train::agree::Session;
-use crate::train::evaluate::{Detail, EvaluationResult, NumberResults, file_name};
+use crate::train::evaluate::{Detail, EvaluationResult, NumberResults, file_name, spread};
 use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
 use crate::train::reduce::gradients::GradientSum;
@@ -128,8 +128,7 @@ fn augmented(source: &Source) -> Vec<Thumbnail> {
     let recipe = &source.recipe;
     let viewer = ThumbnailMaker::new(&source.manifest, train, &ops, recipe.seed, &recipe.log.shown_bands());
     let Ok(mut viewer) = viewer else { return Vec::new() };
-    let count = SAMPLES.min(train.len());
-    let ids = (0..count).map(|k| (u128::from(k) * u128::from(train.len()) / u128::from(count)) as u64);
+    let ids = spread(SAMPLES.min(train.len()), train.len());
     let views = ids.flat_map(|id| (0..EPOCHS).map(move |epoch| (id, epoch)));
     views.filter_map(|(id, epoch)| viewer.make(id, epoch).ok()).collect()
 }

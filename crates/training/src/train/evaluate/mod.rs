@@ -220,7 +220,7 @@ impl Evaluation {
     pub fn limited(self, most: Option<u64>) -> Self {
         let all = self.split.len();
         let Some(most) = most.filter(|most| *most < all) else { return self };
-        let images = (0..most).map(|k| (u128::from(k) * u128::from(all) / u128::from(most)) as u64).collect();
+        let images = spread(most, all).collect();
         let labels = (0..self.split.classes() as u32).map(Some).collect();
         Self { selection: Some(Selection { labels, images: Some(images) }), ..self }
     }
@@ -343,6 +343,11 @@ impl Evaluation {
         }
         Ok(false)
     }
+}
+
+/// Returns `count` indices that are spread evenly over `all` images.
+pub fn spread(count: u64, all: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(move |k| (u128::from(k) * u128::from(all) / u128::from(count)) as u64)
 }
 
 fn unmatched(label: u32) -> Error {

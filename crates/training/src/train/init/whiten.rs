@@ -14,6 +14,7 @@ use net::{Conv, NetSpec, Op};
 
 use crate::error::Error;
 use crate::train::agree::Session;
+use crate::train::evaluate::spread;
 use crate::train::plan::run::Run;
 use crate::train::save::snapshot::share;
 
@@ -44,9 +45,7 @@ fn fill<B: Backend>(run: &mut Run<B>, layer: &str) -> Result<(), Error> {
     let mut moments = Moments::new(conv.kernel, run.source.preprocess.output());
     let split = &run.source.train;
     let count = moments.images().min(split.len());
-    let ids: Arc<[u64]> =
-        (0..count).map(|i| (u128::from(i) * u128::from(split.len()) / u128::from(count)) as u64).collect();
-    let order = SubsetOrder::new(EvalOrder::new(count, BATCH, 0, 1), ids);
+    let order = SubsetOrder::new(EvalOrder::new(count, BATCH, 0, 1), spread(count, split.len()).collect());
     let options = loaders::Options { open: 0, ..run.options };
     let mut loader = Loader::start(Arc::clone(split), run.source.preprocess.clone(), Box::new(order), options)?;
     while let Some(batch) = loader.next()? {

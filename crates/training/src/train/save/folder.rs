@@ -85,8 +85,7 @@ pub fn claim_output(
     set(out)?;
     checkpoint::check_writable(&checkpoints)?;
     for folder in [out, &checkpoints] {
-        let tidy = Error::file("tidy up", &folder);
-        safe_create::remove_leftovers(folder).map_err(tidy)?;
+        safe_create::remove_leftovers(folder).map_err(Error::file("tidy up", folder))?;
     }
     checkpoint::write_text(&out.join("recipe.toml"), &recipe.to_toml()?)?;
     network.map_or(Ok(()), |network| network.write(out, from))?;
