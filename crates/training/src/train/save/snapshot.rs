@@ -239,9 +239,7 @@ pub fn state<B: Backend>(run: &Run<B>) -> Result<String, Error> {
         parameters = extend(parameters, &p.name, &graph.param(index)?);
         let averages = run.ema.iter().map(|ema| ("ema", &ema.weights));
         for (slot, arena) in run.optimizer.slots().chain(averages) {
-            let mut plain = vec![0.0; p.spec.elems()];
-            arena.unpack(&p.format, p.slot, &mut plain)?;
-            optimizer = extend(extend(optimizer, slot, &[]), &p.name, &plain);
+            optimizer = extend(extend(optimizer, slot, &[]), &p.name, &graph.unpack(index, arena)?);
         }
     }
     let statistics = extend(0, "running", graph.running());
