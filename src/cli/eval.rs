@@ -7,6 +7,7 @@ use loaders::overwrite::Content;
 use training::eval::request::{EvalRequest, ModelRequest};
 use training::eval::score::SplitScore;
 use training::eval::{findings, follow, model};
+use training::train::evaluate::EvaluationResult;
 use training::train::observe::notices::lost_score;
 use training::{Error, launch};
 
@@ -104,10 +105,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     set_wait_policy()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = EvalRequest {
-        file: args.model.clone(),
-        best: args.best,
-        ema: args.ema,
-        sealed: args.sealed,
+        model: model_request(args, args.ema),
         map_classes: args.map_classes,
         test_time: args.views.test_time(),
         data: data(args)?,
@@ -160,7 +158,7 @@ fn finish(args: &Args, scored: &SplitScore) -> Result<(), Failure> {
 
 /// Returns an error if the loss is not finite. The score has been printed by then.
 fn finite(model: &Path, scored: &SplitScore) -> Result<(), Failure> {
-    let loss = scored.score.loss;
+    let loss = scored.result.score.loss;
     match loss.is_finite() {
         true => Ok(()),
         false => {
@@ -169,10 +167,14 @@ fn finite(model: &Path, scored: &SplitScore) -> Result<(), Failure> {
     }
 }
 
+fn model_request(args: &Args, ema: bool) -> ModelRequest {
+    ModelRequest { file: args.model.clone(), best: args.best, ema, sealed: args.sealed }
+}
+
 /// Returns the given data set, otherwise the data set in the model's recipe. With `--follow` but not `--once`, waits
 /// until the run has written a model or its recipe.
 fn data(args: &Args) -> Result<PathBuf, Failure> {
-    let request = ModelRequest { file: args.model.clone(), best: args.best, ema: false, sealed: args.sealed };
+    let request = model_request(args, false);
     match &args.data {
         Some(data) => Ok(data.clone()),
         None if args.follow && !args.once => Ok(follow::awaited_data(&request)?),
@@ -182,7 +184,7 @@ fn data(args: &Args) -> Result<PathBuf, Failure> {
 
 /// Prints the scores and the requested details.
 fn show(args: &Args, model: &Path, scored: &SplitScore) -> Result<(), Failure> {
-    let SplitScore { score, split, network, epoch, step, .. } = scored;
+    let SplitScore { result: EvaluationResult { score, .. }, split, network, epoch, step, .. } = scored;
     if args.json {
         let model = model.to_string_lossy();
         let mut object = serde_json::json!({
@@ -206,7 +208,7 @@ fn show(args: &Args, model: &Path, scored: &SplitScore) -> Result<(), Failure> {
         let table = findings::text(scored);
         return print(if args.follow { line } else { format!("{line}\n{table}") });
     }
-    let (k, top) = match &scored.predictions {
+    let (k, top) = match &scored.result.predictions {
         Some(predictions) => (args.top, predictions.top(args.top)),
         None => (5, score.top5),
     };

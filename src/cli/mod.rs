@@ -25,7 +25,6 @@ use std::time::Instant;
 use base::screen;
 use clap::{CommandFactory, Parser, Subcommand};
 use output::{Failure, print};
-use training::launch;
 
 use crate::libraries;
 
@@ -98,7 +97,8 @@ pub enum Command {
 /// Runs the subcommand. `started` is the start time of the process.
 pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
     let Some(command) = cli.command else { return version(cli.verbose) };
-    if let Some(name) = single_process_command(&command).filter(|_| launch::is_first_of_several()) {
+    // only rank 0 of several ranks has this prefix
+    if let Some(name) = single_process_command(&command).filter(|_| comm::rank_prefix() == "rank 0: ") {
         screen::say(&format!(
             "warning: `trireme {name}` does not divide its work among ranks, so every rank does all of it. Start it without mpirun"
         ));

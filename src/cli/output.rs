@@ -7,7 +7,6 @@ use std::os::unix::process::parent_id;
 use std::path::Path;
 
 use base::text::printable_lines;
-use training::launch;
 
 /// Writes `text` and a line break to stdout, without control characters that a terminal would interpret. A closed pipe
 /// (`| head`) is not an error, a full disk is.
@@ -19,7 +18,7 @@ pub fn print(text: impl Display) -> Result<(), Failure> {
 /// pseudo-terminal, so under a launcher the launcher's own output decides.
 pub fn is_read_by_people() -> bool {
     let of_launcher = || std::fs::read_link(format!("/proc/{}/fd/1", parent_id())).unwrap_or_default();
-    io::stdout().is_terminal() && (!launch::has_launcher() || is_terminal(&of_launcher()))
+    io::stdout().is_terminal() && (comm::launcher().is_none() || is_terminal(&of_launcher()))
 }
 
 fn is_terminal(file: &Path) -> bool {

@@ -21,7 +21,6 @@ use recipe::{Changes, KnownNames, Recipe};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGQUIT};
 use signal_hook::flag;
-use training::train::plan::source::transform_names;
 use training::train::save::saver::RESUMABLE;
 use training::{Error, signals};
 
@@ -66,7 +65,7 @@ impl Sweep {
     ///
     /// Returns an error that names the first combination with an invalid recipe, and its problem.
     pub fn check(&self, points: &[Point]) -> Result<(), Error> {
-        let (models, transforms) = (models::names(), transform_names());
+        let (models, transforms) = (models::names(), loaders::transform::names());
         let known = KnownNames { models: &models, transforms: &transforms };
         points.iter().try_for_each(|point| {
             let sets = self.changes.sets.iter().cloned().chain(point.sets()).collect();

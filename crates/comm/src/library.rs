@@ -161,11 +161,6 @@ mod tests {
         assert_eq!(library_line(mpich), "MPICH Version: 4.0.2");
         assert_eq!(library_line(""), "");
     }
-}
-
-#[cfg(test)]
-mod aware_tests {
-    use super::*;
 
     fn claimed(cuda: Option<bool>, gpu: Option<bool>, gtl: bool, pairs: &[(&str, &str)]) -> Claim {
         let variable = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string());

@@ -190,7 +190,7 @@ impl Comm {
 
     /// Returns the most recent operation. This is cheap and works from any thread, even while MPI blocks.
     pub fn progress(&self) -> Progress {
-        *self.shared.progress()
+        *lock(&self.shared.progress)
     }
 
     /// Finalises MPI after all queued work. Collective. Call this at the end of a successful run. Later operations fail
@@ -250,19 +250,15 @@ impl Shared {
         self.turns.next();
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        lock(&self.progress)
-    }
-
     /// Records that the next operation begins.
     fn begun(&self, name: &'static str) {
-        let mut progress = self.progress();
+        let mut progress = lock(&self.progress);
         *progress = Progress { number: progress.number + 1, name, since: Instant::now(), running: true };
     }
 
     /// Records the end of the current operation. Called before its result is sent.
     fn ended(&self) {
-        let mut progress = self.progress();
+        let mut progress = lock(&self.progress);
         progress.running = false;
         progress.since = Instant::now();
     }
@@ -294,7 +290,7 @@ fn ends_all_on_panic<R>(shared: &Shared, f: impl FnOnce() -> R) -> R {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(result) => result,
         Err(panic) => {
-            let name = current().unwrap_or(shared.progress().name);
+            let name = current().unwrap_or(lock(&shared.progress).name);
             let text = loaders::panic_text(panic.as_ref());
             die(1, &format!("panic in the MPI operation \"{name}\": {text}"))
         }

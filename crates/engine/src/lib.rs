@@ -5,7 +5,6 @@ mod accumulate;
 pub mod estimate;
 pub mod graph;
 pub mod init;
-mod measure;
 pub mod memory;
 pub mod optim;
 pub mod params;
@@ -21,8 +20,7 @@ mod tensors;
 
 pub use accumulate::{Gather, MicroBatch};
 pub use graph::{Graph, Purpose};
-pub use measure::TrafficShare;
 pub use params::{NormPlace, Param};
-pub use profile::{NodeCost, NodeSpan, NodeTime};
+pub use profile::{NodeCost, NodeSpan, NodeTime, TrafficShare};
 pub use replay::FollowUp;
 pub use request::{Batch, Loss, Ready};

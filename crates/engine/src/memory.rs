@@ -452,6 +452,7 @@ fn gap<'a>(elems: usize, taken: impl Iterator<Item = &'a Range<usize>>) -> usize
 #[cfg(test)]
 mod tests {
     use super::*;
+
     use net::Shape;
 
     #[test]
@@ -473,11 +474,6 @@ mod tests {
         refused(540_000_000, ["540 MB", "50 images", "batch", "ranks"]);
         refused(30_000_000, ["30 MB", "not even one", "per rank", "free"]);
     }
-}
-
-#[cfg(test)]
-mod packing_tests {
-    use super::*;
 
     fn life(elems: usize, from: usize, to: usize) -> Lifetime {
         Lifetime { elems, from, to }

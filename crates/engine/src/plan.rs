@@ -68,7 +68,6 @@ impl<B: Backend> SizePlans<B> {
         TensorDesc { n: rows, ..self.descs[tensor] }
     }
 
-    /// Returns the operations for the largest batch.
     pub fn largest(&self) -> Option<&Operations<B>> {
         self.operations.values().next_back()
     }
@@ -249,8 +248,9 @@ fn neighbours(net: &NetSpec, shortcut: usize) -> Option<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     use net::Shape;
-    use net::{Conv, Flatten, Id, Linear, Norm};
+    use net::{Conv, Flatten, Id, Linear, Norm, Shortcut};
 
     /// Builds a residual block and a classifier, and returns the tensors that are read once. `more` can change the
     /// network.
@@ -280,12 +280,6 @@ mod tests {
         // features.
         assert_eq!(tensors(|net| net.nodes.truncate(5)), [1, 2, 3]);
     }
-}
-
-#[cfg(test)]
-mod shortcuts_tests {
-    use super::*;
-    use net::{Conv, Norm, Shortcut};
 
     /// Builds a norm, a convolution and a shortcut that read it, and a norm that reads both. Returns the norms around
     /// the shortcut. `more` can change the network.

@@ -4,7 +4,12 @@
 use base::cores::{self, Cores};
 use recipe::Overlap;
 
+use backend::Precision;
 pub use backend::{DeviceKind as Device, DeviceSettings, Gpu};
+
+/// Settings for deterministic f32 on one thread. Inference uses them, whatever precision a model was trained in.
+pub const F32_SETTINGS: DeviceSettings =
+    DeviceSettings { threads: 1, node_rank: 0, precision: Precision::F32, tf32: false, deterministic: true };
 
 /// The kind of device that `--device` requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,7 +17,6 @@ pub enum DeviceChoice {
     /// A usable GPU if available, otherwise the CPU.
     #[default]
     Auto,
-    /// The kind of device with this name.
     Kind(&'static str),
 }
 
@@ -23,7 +27,6 @@ pub struct RequestedThreads {
     pub loader: Option<usize>,
 }
 
-/// Threads and cores of a rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Resources {
     /// Cores that this rank may use.

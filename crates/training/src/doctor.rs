@@ -15,7 +15,6 @@ use crate::train::agree::gpus;
 use crate::train::agree::preflight;
 use crate::train::observe::watch::Watch;
 
-/// The report that rank 0 prints.
 pub struct Report {
     pub text: String,
     /// Number of lines that begin with `problem`.

@@ -1,7 +1,7 @@
 //! Errors of training and evaluation.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use formats::checkpoint;
 use loaders::why;
@@ -26,10 +26,8 @@ pub enum Error {
         path: PathBuf,
         source: io::Error,
     },
-    /// A signal handler could not be installed.
     #[error("cannot install a signal handler: {0}")]
     Signals(io::Error),
-    /// A thread could not be started.
     #[error("cannot start the thread that {task}: {source}")]
     Thread {
         /// The thread's task, as a verb in the third person.
@@ -78,7 +76,6 @@ pub enum Error {
         /// Sizes of the files as text.
         sizes: String,
     },
-    /// The output directory was removed during the run.
     #[error(
         "{source}. The output folder was removed, with the log and all checkpoints. Start again, preferably with another --out"
     )]
@@ -120,7 +117,6 @@ pub enum Error {
         steps: u32,
         scale: f32,
     },
-    /// Two ranks opened the same GPU.
     #[error(
         "ranks {} and {} on {host} have opened the same GPU ({gpu}). Start one rank per GPU (sbatch --gpus-per-node=N --gpu-bind=none \
          --ntasks-per-node=<GPUs of a node>, or mpirun --map-by ppr:<GPUs of a node>:node), or allow sharing with --share-gpu",
@@ -132,14 +128,12 @@ pub enum Error {
         /// Name and id of the GPU, as text.
         gpu: String,
     },
-    /// A GPU is gone or failed a call.
     #[error("on {place}: {source}")]
     Gpu {
         /// The node and, if known, the GPU's name and id.
         place: String,
         source: backend::Error,
     },
-    /// A transport of gradients is not usable.
     #[error("{transport}: {why}")]
     Transport {
         /// The recipe key that requests it, or the name of the attempt.
@@ -161,7 +155,6 @@ pub enum Error {
         /// The failure, and the failed rank unless all ranks failed.
         text: String,
     },
-    /// Another rank failed and reports the error.
     #[error("another rank failed")]
     OtherRank { code: u8 },
     #[error(transparent)]
@@ -178,13 +171,10 @@ pub enum Error {
     Backend(#[from] backend::Error),
     #[error(transparent)]
     Comm(#[from] comm::Error),
-    /// An error in a model file or checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] formats::checkpoint::Error),
-    /// An error in a file of weights.
     #[error(transparent)]
     Weights(#[from] formats::interop::Error),
-    /// A model could not be exported to another format.
     #[error(transparent)]
     Export(#[from] formats::interop::export::Error),
     #[error(transparent)]
@@ -192,6 +182,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns a conversion of I/O errors on the file or directory `path`. `action` is a verb that follows `cannot`.
+    pub fn file<'a>(action: &'static str, path: &'a Path) -> impl Fn(io::Error) -> Self + Copy + use<'a> {
+        move |source| Self::File { action, path: path.to_path_buf(), source }
+    }
+
     /// Returns true if all ranks already know this error.
     pub fn is_agreed(&self) -> bool {
         matches!(self, Error::Agreed { .. } | Error::Diverged { .. } | Error::OtherRank { .. })

@@ -8,15 +8,14 @@ use std::time::Instant;
 use backend::cpu::{Cpu, CpuDevice};
 use backend::cuda::{CudaDevice, visible};
 use backend::reference::Reference;
-use backend::{Backend, Precision, Unavailable, cpu, cuda};
+use backend::{Backend, Unavailable, cpu, cuda};
 use base::screen;
 use base::text::plural;
-use comm::Comm;
 use engine::estimate;
 use net::NetSpec;
 
 use crate::bench;
-use crate::device::{Device, DeviceChoice, DeviceSettings};
+use crate::device::{Device, DeviceChoice, DeviceSettings, F32_SETTINGS};
 use crate::error::Error;
 use crate::eval::image_reader::ReadingRequest;
 use crate::eval::predict::{Predict, Predictor};
@@ -34,7 +33,6 @@ use crate::train::start;
 pub const CHOICES: &[DeviceChoice] =
     &[DeviceChoice::Auto, DeviceChoice::Kind(CpuDevice::NAME), DeviceChoice::Kind(CudaDevice::NAME)];
 
-/// Returns the help text of a choice.
 pub fn about(choice: DeviceChoice) -> &'static str {
     match choice {
         DeviceChoice::Auto => "An NVIDIA GPU if this machine has one with its driver and libraries, otherwise the CPU",
@@ -80,14 +78,11 @@ fn choose(choice: DeviceChoice) -> FoundDevice {
 /// Ends all ranks because this rank has no device of the requested kind. If no rank has such a device, the message is
 /// `error`. Otherwise it names the ranks that differ.
 fn refused<T>(error: Error) -> Result<T, Error> {
-    let session = Session::join(Comm::launch())?;
-    let together = || {
+    Session::run(|session| {
         session.same_program()?;
         session.same_device("none")?;
         session.agree(Err(error))
-    };
-    let result = together();
-    session.conclude(result)
+    })
 }
 
 /// Evaluates `$work` with `$device` bound to the requested device.
@@ -126,8 +121,7 @@ pub fn training_bytes(net: &NetSpec, images: usize) -> Result<usize, Error> {
 pub fn cpu_report(cores: usize) -> Result<CpuReport, Error> {
     let bf16 = Cpu::bf16().map_or_else(|why| format!("no: {why}"), |()| "yes".into());
     let device = CpuDevice::find(Vec::new()).map_err(|unavailable| Error::Usage(unavailable.why))?;
-    let (threads, precision) = (cores, Precision::F32);
-    let settings = DeviceSettings { threads, node_rank: 0, precision, tf32: false, deterministic: false };
+    let settings = DeviceSettings { threads: cores, deterministic: false, ..F32_SETTINGS };
     Ok(CpuReport { describe: device.open(&settings)?.describe(), bf16 })
 }
 
@@ -163,16 +157,12 @@ pub fn try_cuda_aware(share_gpu: bool) -> Result<Option<String>, Error> {
         FoundDevice::Refused(error) => return refused(error),
         FoundDevice::Cpu(_) => return refused(Error::Failed("--cuda-aware needs a GPU".into())),
     };
-    let mut session = Session::join(Comm::launch())?;
-    let found = cuda_aware(&device, &mut session, share_gpu);
-    session.conclude(found)
+    Session::run(|session| cuda_aware(&device, session, share_gpu))
 }
 
 fn cuda_aware(device: &CudaDevice, session: &mut Session, share_gpu: bool) -> Result<Option<String>, Error> {
     session.same_start(CudaDevice::NAME, &format!("trireme doctor --cuda-aware\n--share-gpu {share_gpu}"))?;
-    let node_rank = session.world.node_rank;
-    let settings =
-        DeviceSettings { threads: 1, node_rank, precision: Precision::F32, tf32: false, deterministic: true };
+    let settings = DeviceSettings { node_rank: session.world.node_rank, ..F32_SETTINGS };
     let backend = session.agree(device.open(&settings).map_err(Error::from))?;
     let checked = gpus::check(session, device.gpu(&backend).as_ref(), share_gpu)?;
     checked.notes.iter().filter(|_| session.is_root()).for_each(|note| screen::say(note));
@@ -184,7 +174,6 @@ pub fn train(request: &TrainRequest, started: Instant) -> Result<Option<String>,
     with_device!(request.device, device => start::run(device, request, started))
 }
 
-/// Scores a split with all ranks together.
 pub fn score(request: &EvalRequest) -> Result<SplitScore, Error> {
     with_device!(request.device, device => score::score(device, request))
 }
@@ -237,16 +226,6 @@ pub fn bench_ops(
 /// Benchmarks gradient sums over all ranks. Collective. The result is empty on all ranks except 0.
 pub fn bench_allreduce(request: &bench::allreduce::AllreduceRequest) -> Result<Vec<bench::allreduce::Sums>, Error> {
     with_device!(request.device, device => bench::allreduce::run(device, request))
-}
-
-/// Returns true if an MPI launcher started this process.
-pub fn has_launcher() -> bool {
-    comm::launcher().is_some()
-}
-
-/// Returns true if there are several ranks and this process is rank 0, which prints messages for all ranks.
-pub fn is_first_of_several() -> bool {
-    comm::rank_prefix() == "rank 0: "
 }
 
 /// Measures how the time of a step scales with the number of ranks. Collective. Returns `None` on all ranks except 0.

@@ -25,6 +25,16 @@ pub fn name(signal: i32) -> String {
     }
 }
 
+/// Exit code after a second signal. Shells report it for a process that SIGINT ended.
+const INTERRUPTED: i32 = 130;
+
+/// Sets `flag` when `signal` arrives. A second signal ends the process at once with exit code 130.
+pub fn end_on_second(signal: i32, flag: &Arc<AtomicBool>) -> io::Result<()> {
+    // the order matters: the first handler ends the process only if the flag is already set, the second one sets it
+    flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(flag))?;
+    flag::register(signal, Arc::clone(flag)).map(drop)
+}
+
 /// Returns true if this process was started with SIGHUP ignored, as by `nohup`.
 fn hangups_are_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -32,11 +42,9 @@ fn hangups_are_ignored() -> bool {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| (mask >> (SIGHUP - 1)) & 1 == 1)
 }
 
-/// Makes a write beyond the file size limit (`ulimit -f`) fail with an error instead of ending the process. The handler does nothing.
-/// SIGXFSZ is not ignored instead, because child processes would inherit that.
-///
-/// # Errors
-/// Fails if the operating system refuses the handler.
+/// Makes a write beyond the file size limit (`ulimit -f`) fail with an error instead of ending the process. The handler
+/// does nothing. SIGXFSZ is not ignored instead, because child processes would inherit that. Fails if the operating
+/// system refuses the handler.
 pub fn survive_file_size_limit() -> io::Result<()> {
     flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).map(drop)
 }

@@ -172,11 +172,6 @@ mod tests {
             }
         }
     }
-}
-
-#[cfg(test)]
-mod lanes_tests {
-    use super::*;
 
     /// Ternary sums of V workers reach 2 V, int8 sums reach 254 V.
     #[test]

@@ -30,19 +30,17 @@ fn sum_with(entry: &Entry, bucket: &Bucket, settings: &Settings, workers: &[Vec<
 }
 
 fn step_of(codec: &mut dyn Codec, bucket: &Bucket, workers: &[Vec<f32>], step: u64) -> Vec<f32> {
-    let mut workers = workers.to_vec();
-    let shares = workers.iter_mut().enumerate();
-    let mut shares: Vec<_> = shares.map(|(worker, g)| Share { worker, gradients: g }).collect();
+    step_in_order(codec, bucket, workers.iter().cloned().enumerate().collect(), step)
+}
+
+/// Returns the codec's sum for shares in this order. Each has the index of its worker.
+fn step_in_order(codec: &mut dyn Codec, bucket: &Bucket, mut workers: Vec<(usize, Vec<f32>)>, step: u64) -> Vec<f32> {
+    let mut shares: Vec<_> = workers.iter_mut().map(|(worker, g)| Share { worker: *worker, gradients: g }).collect();
     let mut scales = Vec::new();
     codec.scales(bucket, &mut shares, &mut scales);
     codec.encode(bucket, &scales, &mut shares, Key { seed: SEED, step });
-    decoded(codec, bucket, &scales, &mut shares)
-}
-
-/// Decodes into the last share and returns it.
-fn decoded(codec: &mut dyn Codec, bucket: &Bucket, scales: &[u32], shares: &mut [Share<'_>]) -> Vec<f32> {
     let last = shares.last_mut().expect("a worker");
-    codec.decode(bucket, scales, last.gradients);
+    codec.decode(bucket, &scales, last.gradients);
     last.gradients.to_vec()
 }
 
@@ -187,23 +185,13 @@ fn shares_of_ranks_add_up_to_one_ranks() {
     let bucket = Bucket { len: 3_000, tensors: vec![tensor("a", 0, 0, 64, true), tensor("b", 1, 64, 2_936, false)] };
     for entry in CATALOGUE.iter().filter(|entry| entry.integer) {
         let whole = sum_with(entry, &bucket, &settings(5), &workers, 9);
-        let turned = step_turned(entry, &bucket, &workers);
+        let mut codec = (entry.make)(&bucket, &settings(5), 0..5);
+        let turned = step_in_order(codec.as_mut(), &bucket, workers.iter().cloned().enumerate().rev().collect(), 9);
         assert_eq!(whole, turned, "{}", entry.name);
         let near = whole.iter().zip(plain_sum(&workers)).filter(|(a, b)| (f64::from(**a) - b).abs() < 5.0).count();
         assert_eq!(near, 3_000, "{}", entry.name);
         assert!(whole[..64].iter().zip(plain_sum(&workers)).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-6));
     }
-}
-
-/// Returns the codec's sum when the shares are in reverse order of the workers.
-fn step_turned(entry: &Entry, bucket: &Bucket, workers: &[Vec<f32>]) -> Vec<f32> {
-    let mut codec = (entry.make)(bucket, &settings(workers.len()), 0..workers.len());
-    let mut workers: Vec<_> = workers.iter().cloned().enumerate().rev().collect();
-    let mut shares: Vec<_> = workers.iter_mut().map(|(worker, g)| Share { worker: *worker, gradients: g }).collect();
-    let mut scales = Vec::new();
-    codec.scales(bucket, &mut shares, &mut scales);
-    codec.encode(bucket, &scales, &mut shares, Key { seed: SEED, step: 9 });
-    decoded(codec.as_mut(), bucket, &scales, &mut shares)
 }
 
 #[test]

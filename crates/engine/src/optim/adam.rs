@@ -37,18 +37,17 @@ impl Section for AdamW {
     }
 }
 
+/// Returns the factors that correct the bias of the averages, which start at 0.
+pub(super) fn corrections(step: u64, beta1: f64, beta2: f64) -> [f64; 2] {
+    let left = |beta: f64| 1.0 - beta.powf(step as f64);
+    [left(beta1).recip(), left(beta2).sqrt().recip()]
+}
+
 impl Adam {
     fn step(&self, step: u64, decoupled: bool) -> Rule {
         let (beta1, beta2) = (self.beta1(), self.beta2());
-        let left = |beta: f64| 1.0 - beta.powf(step as f64);
-        Rule::Adam(AdamRule {
-            beta1,
-            beta2,
-            eps: self.eps(),
-            correction1: left(beta1).recip(),
-            correction2: left(beta2).sqrt().recip(),
-            decoupled,
-        })
+        let [correction1, correction2] = corrections(step, beta1, beta2);
+        Rule::Adam(AdamRule { beta1, beta2, eps: self.eps(), correction1, correction2, decoupled })
     }
 }
 

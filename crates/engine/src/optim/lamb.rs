@@ -5,6 +5,7 @@ use backend::Rule;
 use backend::update::LambRule;
 use schema::{Range, section};
 
+use super::adam::corrections;
 use super::method::{Method, SlotSpec};
 
 section! {
@@ -29,15 +30,8 @@ impl Method for Lamb {
 
     fn rule(&self, step: u64) -> Rule {
         let (beta1, beta2) = (self.beta1(), self.beta2());
-        let left = |beta: f64| 1.0 - beta.powf(step as f64);
-        Rule::Lamb(LambRule {
-            beta1,
-            beta2,
-            eps: self.eps(),
-            correction1: left(beta1).recip(),
-            correction2: left(beta2).sqrt().recip(),
-            second_pass: false,
-        })
+        let [correction1, correction2] = corrections(step, beta1, beta2);
+        Rule::Lamb(LambRule { beta1, beta2, eps: self.eps(), correction1, correction2, second_pass: false })
     }
 
     fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {

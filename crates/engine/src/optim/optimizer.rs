@@ -267,7 +267,6 @@ impl<B: Backend> Optimizer<B> {
         self.numbers(self.steps, lr, ema)
     }
 
-    /// Returns the coefficients of a step.
     fn numbers(&self, step: u64, lr: f64, ema: Option<&Ema<B>>) -> StepNumbers {
         let average = ema.map_or(0.0, |ema| ema.weight(step) as f32);
         let other = |step| self.momentum.and_then(|momentum| self.method.rule_with_momentum(step, momentum));

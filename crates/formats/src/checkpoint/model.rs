@@ -12,7 +12,7 @@ use super::reader::Group;
 use super::version::{BANDS_VERSION, MULTI_LABEL_VERSION, NEWEST, TARGETS_VERSION, VERSION};
 
 /// A trained network with everything that is needed to use it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelFile {
     /// Name in the catalogue, such as `resnet20`, or name of the file that describes the network.
     pub network: String,

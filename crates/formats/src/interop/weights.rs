@@ -10,7 +10,7 @@ use crate::checkpoint;
 use crate::checkpoint::Tensor;
 
 /// The tensors of a file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Weights {
     pub path: PathBuf,
     pub format: &'static str,

@@ -4,23 +4,22 @@
 
 use std::time::{Duration, Instant};
 
-use backend::{Backend, Buffer, DeviceSettings, Precision};
+use backend::{Backend, Buffer};
 use base::text::did_you_mean;
 use comm::codec::{Bucket, Entry, Settings, Tensor};
 use comm::{Comm, World, codec};
 use loaders::Draws;
 use recipe::TransportSetting;
 
-use super::exchange::{sum_step, time_sum};
-use crate::device::{Device, DeviceChoice};
+use super::exchange::time_sum;
+use crate::device::{Device, DeviceChoice, DeviceSettings, F32_SETTINGS};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::agree::gpus;
-use crate::train::reduce::bucket_sum::{BucketSum, Costs, Pending, Summed};
+use crate::train::reduce::bucket_sum::{BucketSum, Costs, Pending, SumStep, Summed};
 use crate::train::reduce::plan::bucket_sum;
 use crate::train::reduce::transport::{self, Choice, Transport, TransportRequest};
 
-/// Arguments for `trireme bench allreduce`.
 pub struct AllreduceRequest {
     /// Sizes in bytes of the gradients to sum.
     pub sizes: Vec<usize>,
@@ -30,7 +29,6 @@ pub struct AllreduceRequest {
     pub device: DeviceChoice,
     /// Transport for gradients, with the same values as `reduce.path` in a recipe.
     pub path: TransportSetting,
-    /// True if ranks may share a GPU.
     pub share_gpu: bool,
 }
 
@@ -76,9 +74,7 @@ pub fn run<D: Device>(device: &D, request: &AllreduceRequest) -> Result<Vec<Sums
         let (names, hint) = (codec::NAMES.join(", "), did_you_mean(codec, &codec::NAMES));
         Error::Usage(format!("unknown codec \"{codec}\"; the codecs are {names}{hint}"))
     })?;
-    let mut session = Session::join(Comm::launch())?;
-    let result = measure(device, &mut session, request, entry);
-    session.conclude(result)
+    Session::run(|session| measure(device, session, request, entry))
 }
 
 fn measure<D: Device>(
@@ -101,8 +97,7 @@ fn measure<D: Device>(
     };
     let workers = session.agree(workers)?;
     let settings = Settings { workers, clip: 2.5, error_feedback: false };
-    let (threads, node_rank, precision) = (1, session.world.node_rank, Precision::F32);
-    let opened = device.open(&DeviceSettings { threads, node_rank, precision, tf32: false, deterministic: true });
+    let opened = device.open(&DeviceSettings { node_rank: session.world.node_rank, ..F32_SETTINGS });
     let backend = session.agree(opened.map_err(Error::from))?;
     let checked = gpus::check(session, device.gpu(&backend).as_ref(), *share_gpu)?;
     session.notes.extend(checked.notes);
@@ -207,7 +202,7 @@ fn fits(bytes: usize, memory: u64) -> Result<(), Error> {
 /// The gradients that the benchmark sums, stored twice: divided into buckets as in training, and in one buffer.
 struct Buckets<'a, B: Backend> {
     backend: &'a B,
-    rank: usize,
+    step: SumStep,
     parts: Vec<(B::Buf, Box<dyn BucketSum<B>>)>,
     /// Initial values, copied into the buckets before each sum.
     fresh: Vec<f32>,
@@ -228,7 +223,8 @@ impl<'a, B: Backend> Buckets<'a, B> {
         let fresh: Vec<f32> = (0..bytes.div_ceil(4)).map(|_| (draws.unit() - 0.5) * 1e-2).collect();
         let parts = parts(bytes, bucket).zip(sums).map(|(len, sum)| Ok((backend.alloc(len)?, sum)));
         let parts = parts.collect::<Result<_, Error>>()?;
-        Ok(Self { backend, rank, parts, whole: fresh.clone(), fresh, costs: Costs::default() })
+        let step = SumStep { worker: rank, ..SumStep::TRIAL };
+        Ok(Self { backend, step, parts, whole: fresh.clone(), fresh, costs: Costs::default() })
     }
 
     /// Restores the initial values. The sums are in place, so the values would grow from repeat to repeat.
@@ -249,7 +245,7 @@ impl<'a, B: Backend> Buckets<'a, B> {
         comm.run("barrier of the benchmark", World::barrier)?;
         let start = Instant::now();
         for (part, sum) in &mut self.parts {
-            self.costs += time_sum(comm, sum.as_mut(), part, &sum_step(self.rank))?;
+            self.costs += time_sum(comm, sum.as_mut(), part, &self.step)?;
         }
         Ok(start.elapsed())
     }
@@ -257,11 +253,11 @@ impl<'a, B: Backend> Buckets<'a, B> {
     fn queued(&mut self, comm: &Comm) -> Result<Duration, Error> {
         self.refresh()?;
         comm.run("barrier of the benchmark", World::barrier)?;
-        let (start, step) = (Instant::now(), sum_step(self.rank));
+        let start = Instant::now();
         let pending: Vec<Pending<B>> = self
             .parts
             .drain(..)
-            .map(|(part, sum)| sum.start(comm, vec![part], step, true))
+            .map(|(part, sum)| sum.start(comm, vec![part], self.step, true))
             .collect::<Result<_, _>>()?;
         for pending in pending {
             let Summed { mut gradients, sum, .. } = pending.finish(comm)?;

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use backend::{Backend, Buffer, Error as BackendError};
-use comm::codec::Key;
 use comm::{Comm, Error as CommError, World};
 use engine::Graph;
 
@@ -13,19 +12,12 @@ use crate::error::Error;
 use crate::train::reduce::bucket_sum::{self, BucketSum, Pending, SumStep, Timed};
 use crate::train::reduce::transport::{Transport, TransportPlan};
 
-/// Returns the parameters that every sum of a benchmark uses: step 0, without loss scaling, without comparison to a
-/// plain f32 sum, and without counting zeros. `worker` is the rank.
-pub fn sum_step(worker: usize) -> SumStep {
-    SumStep { done: 0, key: Key { seed: 1, step: 0 }, worker, scaled: false, compare: false, count: false }
-}
-
 /// Numbers of elements in the sums that measure the link.
 const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 20];
 
 /// The communicator for the ranks that take part.
 type Part = Arc<Mutex<World>>;
 
-/// A sum over the ranks in `part`.
 struct PartSum<B: Backend> {
     sum: Box<dyn BucketSum<B>>,
     part: Part,
@@ -77,7 +69,7 @@ impl<B: Backend> Exchange<B> {
         let twice = || Error::Failed(format!("gradient bucket {bucket} was handed over twice in one step"));
         let sum = self.sums[bucket].take().ok_or_else(twice)?;
         let overlap = self.plan.overlap && !matches!(self.plan.transport, Transport::Nccl(_));
-        self.pending.push((bucket, sum.start(&self.comm, gradients, sum_step(0), overlap)?));
+        self.pending.push((bucket, sum.start(&self.comm, gradients, SumStep::TRIAL, overlap)?));
         Ok(())
     }
 
@@ -104,7 +96,7 @@ impl<B: Backend> Exchange<B> {
                 buffer.read(0, &mut [0.0])?;
                 self.comm.run("barrier of a timing", |_| lock(&self.part).barrier())?;
                 let start = Instant::now();
-                time_sum(&self.comm, sum.as_mut(), &mut buffer, &sum_step(0))?;
+                time_sum(&self.comm, sum.as_mut(), &mut buffer, &SumStep::TRIAL)?;
                 // the minimum, because disturbances are not a property of the link
                 best = best.min(start.elapsed().as_secs_f64());
             }

@@ -27,20 +27,17 @@ use crate::train::device_input::DeviceInput;
 use crate::train::plan::build::LOADER_NICE;
 use crate::train::plan::network::network;
 
-/// The options of `trireme bench step`.
 pub struct StepRequest {
     pub model: String,
     /// Height and width of the images. `None` selects the network's default size.
     pub size: Option<usize>,
     pub batch: usize,
     pub device: DeviceChoice,
-    /// Number format of the arithmetic.
     pub precision: Precision,
     /// True if f32 products may be rounded to tf32.
     pub tf32: bool,
     /// Compute threads. `None` uses all cores.
     pub threads: Option<usize>,
-    /// True if the time of every layer is reported.
     pub profile: bool,
     /// True if every layer is compared with the peak rates of the cores and their memory.
     pub roofline: bool,
@@ -50,16 +47,13 @@ pub struct StepRequest {
 
 impl StepRequest {
     fn work<D: Device>(&self) -> trainer::Workload<'_> {
-        let StepRequest { model, size, batch, threads, precision, tf32, .. } = self;
-        let (batch, precision, tf32) = (*batch, *precision, *tf32);
-        let requested = RequestedThreads { compute: *threads, loader: None };
+        let requested = RequestedThreads { compute: self.threads, loader: None };
         let threads = Resources::of_process::<D>(requested).compute;
-        let setting = Setting { batch, threads, precision, tf32, node_rank: 0, exchanged: false };
-        trainer::Workload { model, size: *size, setting }
+        let setting = Setting::alone(self.batch, threads, self.precision, self.tf32);
+        trainer::Workload { model: &self.model, size: self.size, setting }
     }
 }
 
-/// The result of `trireme bench step`.
 pub struct StepResult {
     /// Height and width of the images.
     pub size: usize,
@@ -236,7 +230,6 @@ fn processor_model(info: &str) -> Option<String> {
     Some(known.map_or_else(|| format!("ARM, implementer {implementer}, part {part}"), |known| known.2.into()))
 }
 
-/// The options of `trireme bench loader+step`.
 pub struct LoaderStepRequest {
     pub dir: PathBuf,
     pub split: String,
@@ -245,7 +238,6 @@ pub struct LoaderStepRequest {
     pub model: String,
     pub batch: usize,
     pub device: DeviceChoice,
-    /// Number format of the arithmetic.
     pub precision: Precision,
     /// True if f32 products may be rounded to tf32.
     pub tf32: bool,
@@ -259,7 +251,6 @@ pub struct LoaderStepRequest {
     pub seconds: f64,
 }
 
-/// The result of `trireme bench loader+step`.
 pub struct LoaderStepResult {
     pub threads: usize,
     pub loader_threads: usize,
@@ -294,10 +285,9 @@ pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Re
         return Err(Error::DataSet { data: request.dir.display().to_string(), what });
     }
     let net = network(&request.model, pipeline.output(), split.classes())?;
-    let LoaderStepRequest { precision, tf32, .. } = *request;
     let requested = RequestedThreads { compute: request.threads, loader: request.loader_threads };
     let Resources { compute: threads, loader: loader_threads, .. } = Resources::of_process::<D>(requested);
-    let setting = Setting { batch, threads, precision, tf32, node_rank: 0, exchanged: false };
+    let setting = Setting::alone(batch, threads, request.precision, request.tf32);
     let mut trainer = BenchTrainer::new(device, net, &setting)?;
     // plan for the last batch of an epoch too, which is smaller
     trainer.graph.prepare(split.len() as usize % batch)?;

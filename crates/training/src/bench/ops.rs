@@ -5,14 +5,14 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use backend::{Backend, Cores, Error as BackendError, Implementation, Implementations, Precision, TensorDesc};
+use backend::{Backend, Cores, Error as BackendError, Implementation, Implementations, TensorDesc};
 use base::screen;
 use loaders::overwrite::{self, Content};
 use loaders::safe_create::NewFile;
 use net::{Conv, Op, Shape};
 
 use super::operation::{Case, Convolution, Parameters, Pass, Tensors, cases};
-use crate::device::{Device, DeviceSettings, RequestedThreads, Resources};
+use crate::device::{Device, DeviceSettings, F32_SETTINGS, RequestedThreads, Resources};
 use crate::error::Error;
 
 /// Minimum number of rounds to measure.
@@ -28,7 +28,6 @@ const TABLE: Content = Content { name: "a table that `trireme bench ops` wrote",
 /// Lower limit of a batch size that is reduced because the operation is large.
 const MIN_IMAGES: usize = 4;
 
-/// The options of `trireme bench ops`.
 pub struct OpsRequest {
     pub models: Vec<String>,
     /// Convolutions to measure in addition to the networks.
@@ -92,9 +91,9 @@ pub fn run<D: Device>(
 ) -> Result<(), Error> {
     let requested = RequestedThreads { compute: request.threads, loader: None };
     let threads = Resources::of_process::<D>(requested).compute;
-    let (precision, tf32, deterministic) = (Precision::F32, false, true);
-    let backend = device.open(&DeviceSettings { threads, node_rank: 0, precision, tf32, deterministic })?;
-    device.notes(precision, tf32).iter().for_each(|note| screen::say(note));
+    let settings = DeviceSettings { threads, ..F32_SETTINGS };
+    let backend = device.open(&settings)?;
+    device.notes(settings.precision, settings.tf32).iter().for_each(|note| screen::say(note));
     let none = || Error::Usage(format!("{}: this device has only one implementation of each operation", D::NAME));
     let device = backend.implementations().ok_or_else(none)?;
     let on = MeasuredOn { backend: backend.describe(), threads, peak_gflops: backend.cores().map(peak_gflops) };
@@ -108,7 +107,7 @@ pub fn run<D: Device>(
     };
     // this reports a malformed row in the existing table before the measurement
     text(&[])?;
-    let failed = |source| Error::File { action: "write", path: path.clone(), source };
+    let failed = Error::file("write", path);
     // creating the file early reports a read-only directory before the measurement, which takes minutes
     let mut file = NewFile::beside(path).map_err(failed)?;
     let text = text(&bench.all(&on, show)?)?;
@@ -139,7 +138,7 @@ fn peak_gflops(cores: &dyn Cores) -> f64 {
 fn read(path: &Path) -> Result<String, Error> {
     match loaders::regular::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
-        read => read.map_err(|source| Error::File { action: "read", path: path.into(), source }),
+        read => read.map_err(Error::file("read", path)),
     }
 }
 

@@ -39,7 +39,6 @@ pub struct Layer {
     /// because it runs as part of another layer.
     pub bytes: f64,
     pub seconds: f64,
-    /// Number of parallel regions.
     pub regions: f64,
 }
 

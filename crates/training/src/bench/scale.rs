@@ -4,20 +4,18 @@
 use std::time::{Duration, Instant};
 
 use backend::{Backend, Precision};
-use comm::Comm;
 use comm::codec::FLOAT;
 use recipe::{Overlap, TransportSetting};
 
 use super::exchange::Exchange;
 pub use super::exchange::LinearFit;
 use super::trainer::{Setting, Synthetic, Workload};
-use crate::device::{Device, DeviceChoice, RequestedThreads, Resources};
+use crate::device::{Device, DeviceChoice, DeviceSettings, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::agree::gpus;
 use crate::train::reduce::transport::{self, Choice, Transport, TransportPlan, TransportRequest};
 
-/// The arguments of `trireme bench scale`.
 pub struct ScaleRequest {
     pub model: String,
     /// Images per step on each rank.
@@ -26,7 +24,6 @@ pub struct ScaleRequest {
     pub precision: Precision,
     /// Transport for gradients, with the same values as `reduce.path` in a recipe.
     pub path: TransportSetting,
-    /// True if ranks may share a GPU.
     pub share_gpu: bool,
     /// Compute threads per rank. `None` uses the rank's share of the cores.
     pub threads: Option<usize>,
@@ -73,9 +70,7 @@ const MIN_STEPS: usize = 5;
 
 /// Measures steps on each number of ranks. Collective. Returns `None` on all ranks except 0.
 pub fn run<D: Device>(device: &D, request: &ScaleRequest) -> Result<Option<ScaleResult>, Error> {
-    let mut session = Session::join(Comm::launch())?;
-    let result = measure(device, &mut session, request);
-    session.conclude(result)
+    Session::run(|session| measure(device, session, request))
 }
 
 fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest) -> Result<Option<ScaleResult>, Error> {
@@ -91,7 +86,9 @@ fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest)
     let threads = resources.compute;
     let node_rank = session.world.node_rank;
     let (model, batch) = (request.model.as_str(), request.batch);
-    let setting = Setting { batch, threads, precision: *precision, tf32: false, node_rank, exchanged: true };
+    let device_settings =
+        DeviceSettings { threads, node_rank, precision: *precision, tf32: false, deterministic: false };
+    let setting = Setting { batch, device: device_settings, exchanged: true };
     let work = Workload { model, size: None, setting };
     let mut work = session.agree(Synthetic::new(device, &work))?;
     let checked = gpus::check(session, device.gpu(work.trainer.graph.backend()).as_ref(), request.share_gpu)?;
@@ -334,11 +331,6 @@ mod tests {
         let found = LinearFit::new(&points);
         assert!((found.latency / latency - 1.0).abs() < 1e-6 && (found.rate / rate - 1.0).abs() < 1e-6, "{found:?}");
     }
-}
-
-#[cfg(test)]
-mod forecast_tests {
-    use super::{LinearFit, *};
 
     const LINK: Link = Link { rate: 10e9, latency: 10e-6 };
 

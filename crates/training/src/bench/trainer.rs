@@ -16,20 +16,20 @@ const BUCKET: usize = 4_000_000;
 
 const RATE: f64 = 1e-3;
 
-/// Settings of a benchmark that trains.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub batch: usize,
-    /// Compute threads.
-    pub threads: usize,
-    /// Number format of the arithmetic.
-    pub precision: Precision,
-    /// True if f32 products may be rounded to tf32.
-    pub tf32: bool,
-    /// Index of this rank on its node.
-    pub node_rank: usize,
+    pub device: DeviceSettings,
     /// True if gradients are exchanged with other ranks.
     pub exchanged: bool,
+}
+
+impl Setting {
+    /// Returns the settings for a single rank.
+    pub fn alone(batch: usize, threads: usize, precision: Precision, tf32: bool) -> Self {
+        let device = DeviceSettings { threads, node_rank: 0, precision, tf32, deterministic: false };
+        Self { batch, device, exchanged: false }
+    }
 }
 
 /// A network that trains with SGD.
@@ -44,11 +44,9 @@ pub struct BenchTrainer<B: Backend> {
 }
 
 impl<B: Backend> BenchTrainer<B> {
-    /// Opens the device and plans the network.
     pub fn new<D: Device<Backend = B>>(device: &D, net: NetSpec, setting: &Setting) -> Result<Self, Error> {
-        let Setting { batch, threads, precision, tf32, node_rank, exchanged } = *setting;
-        let deterministic = false;
-        let backend = device.open(&DeviceSettings { threads, node_rank, precision, tf32, deterministic })?;
+        let Setting { batch, device: settings, exchanged } = *setting;
+        let backend = device.open(&settings)?;
         let ahead = backend.queue().map_or(0, Queue::passes_ahead);
         let bucket_bytes = if exchanged || backend.queue().is_none() { BUCKET } else { usize::MAX };
         let graph = Graph::new(backend, net, batch, Purpose::Train { bucket_bytes }, 1)?;
@@ -59,7 +57,7 @@ impl<B: Backend> BenchTrainer<B> {
             clip_value: None,
         };
         let optimizer = Optimizer::new(&graph, Box::new(Sgd::new(0.9, false)), policy)?;
-        Ok(Self { graph, threads, optimizer, ahead, unread: 0 })
+        Ok(Self { graph, threads: settings.threads, optimizer, ahead, unread: 0 })
     }
 
     /// Runs a step in the same order as training. `exchange` sums the gradients. If the host works ahead of the device,
@@ -130,7 +128,6 @@ fn loss(batch: &Batch<'_>) -> Loss {
     Loss { smoothing: 0.0, scale: 1.0 / batch.labels.len() as f32 }
 }
 
-/// The network and settings of a benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload<'a> {
     /// Name in the catalogue of networks.

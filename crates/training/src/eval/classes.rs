@@ -10,7 +10,6 @@ use crate::error::Error;
 use crate::train::evaluate::Selection;
 use crate::train::save::output::ClassSources;
 
-/// The result of matching classes by name.
 #[derive(Debug)]
 pub struct ClassMatch {
     /// The images to score, and their labels in the model.

@@ -21,12 +21,9 @@ pub struct FoundModel {
     pub note: Option<String>,
 }
 
-/// Finds the requested model file. For the directory of a run this is its model.h5 or, while the run is not finished, its newest
-/// checkpoint. With `request.best` it is always the best checkpoint.
-///
-/// # Errors
-///
-/// Returns an error if the path does not exist, or if the directory has no such file.
+/// Finds the requested model file. For the directory of a run this is its model.h5 or, while the run is not finished,
+/// its newest checkpoint. With `request.best` it is always the best checkpoint. Returns an error if the path does not
+/// exist, or if the directory has no such file.
 pub fn find_model(request: &ModelRequest) -> Result<FoundModel, Error> {
     let given = &request.file;
     if given.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
@@ -183,7 +180,6 @@ pub fn data_of_run(run: &Path) -> Option<PathBuf> {
     data_in_recipe(&text)
 }
 
-/// Returns the data set that a recipe names.
 pub fn data_in_recipe(text: &str) -> Option<PathBuf> {
     let recipe = text.parse::<toml::Table>().ok()?;
     recipe.get("data")?.as_str().filter(|data| !data.is_empty()).map(PathBuf::from)

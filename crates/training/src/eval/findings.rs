@@ -9,7 +9,7 @@ use formats::checkpoint::LabelScores;
 use loaders::overwrite::Content;
 use loaders::{Limits, replace};
 use report::predictions::{
-    ClassScore, MultiLabelOutcome, NumberOutcome, Pair, TargetScore, calibration, expected_error,
+    ClassScore, MultiLabelOutcome, NumberOutcome, Outcome, Pair, TargetScore, calibration, expected_error,
 };
 use serde_json::{Value, json};
 
@@ -29,13 +29,13 @@ const PAIRS: usize = 10;
 /// Formats all statistics of the predictions. Returns an empty text if `scored` has no predictions and no details of a
 /// multi-label model or of numbers.
 pub fn text(scored: &SplitScore) -> String {
-    if let (Some(classes), Some(several)) = (&scored.per_class, &scored.score.several) {
+    if let (Some(classes), Some(several)) = (&scored.result.per_class, &scored.result.score.several) {
         return multi_label_text(scored, classes, several);
     }
-    if let Some(numbers) = &scored.numbers {
+    if let Some(numbers) = &scored.result.numbers {
         return target_table(&numbers.per_target);
     }
-    let Some(predictions) = &scored.predictions else { return String::new() };
+    let Some(predictions) = &scored.result.predictions else { return String::new() };
     let mut text = format!("macro-F1 {}, ", percent(predictions.macro_f1()));
     if let Some(precision) = predictions.mean_precision() {
         text += &format!("mAP {}, ", percent(precision));
@@ -60,7 +60,7 @@ fn multi_label_text(scored: &SplitScore, classes: &[ClassScore], several: &Label
             classes.len()
         );
     }
-    if scored.outcomes.is_none() {
+    if scored.result.outcomes.is_none() {
         return text.trim_end().into();
     }
     format!("{text}\n{}", class_table(&scored.classes, classes, true).trim_end())
@@ -123,7 +123,7 @@ fn pairs(classes: &[String], pairs: &[Pair]) -> String {
 /// Returns the JSON members that are written in addition to the score. `top_k` has the accuracies for k from 1 to
 /// `top`.
 pub fn json(scored: &SplitScore, top: usize) -> Value {
-    if let (Some(classes), Some(several)) = (&scored.per_class, &scored.score.several) {
+    if let (Some(classes), Some(several)) = (&scored.result.per_class, &scored.result.score.several) {
         return json!({
             "map": several.map,
             "micro_f1": several.micro_f1,
@@ -131,10 +131,10 @@ pub fn json(scored: &SplitScore, top: usize) -> Value {
             "per_class": per_class(scored, classes),
         });
     }
-    if let (Some(means), Some(numbers)) = (&scored.score.numbers, &scored.numbers) {
+    if let (Some(means), Some(numbers)) = (&scored.result.score.numbers, &scored.result.numbers) {
         return json!({"rmse": means.rmse, "mae": means.mae, "r2": means.r2, "targets": numbers.per_target});
     }
-    let Some(predictions) = &scored.predictions else { return json!({}) };
+    let Some(predictions) = &scored.result.predictions else { return json!({}) };
     let bins = calibration(predictions.outcomes());
     let confusion = predictions.confusion();
     json!({
@@ -161,42 +161,46 @@ fn per_class(scored: &SplitScore, classes: &[ClassScore]) -> Vec<Value> {
     classes.iter().zip(&scored.classes).map(row).collect()
 }
 
-/// Writes a table with a line per image. The file is replaced atomically.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be written or a shard is missing.
+/// Writes a table with a line per image. The file is replaced atomically. Returns an error if the file cannot be
+/// written or a shard is missing.
 pub fn csv(scored: &SplitScore, path: &Path) -> Result<(), Error> {
-    if let Some(outcomes) = &scored.outcomes {
-        return Ok(replace::replace(path, multi_label_csv(scored, outcomes)?.as_bytes())?);
-    }
-    if let Some(outcomes) = scored.numbers.as_ref().and_then(|numbers| numbers.outcomes.as_ref()) {
-        return Ok(replace::replace(path, number_csv(scored, outcomes)?.as_bytes())?);
-    }
-    let Some(predictions) = &scored.predictions else { return Ok(()) };
+    let numbers = scored.result.numbers.as_ref().and_then(|numbers| numbers.outcomes.as_ref());
+    let text = match (&scored.result.outcomes, numbers, &scored.result.predictions) {
+        (Some(outcomes), ..) => multi_label_csv(scored, outcomes)?,
+        (None, Some(outcomes), _) => number_csv(scored, outcomes)?,
+        (None, None, Some(predictions)) => one_label_csv(scored, predictions.outcomes())?,
+        (None, None, None) => return Ok(()),
+    };
+    Ok(replace::replace(path, text.as_bytes())?)
+}
+
+/// Returns the first three columns of an image's line: its id, its shard, and its record in this shard.
+fn place(scored: &SplitScore, id: u64) -> Result<String, Error> {
+    let (shard, record) = scored.images.locate(id)?;
+    Ok(format!("{id},{},{record}", field(&scored.images.shards()[shard].file)))
+}
+
+fn one_label_csv(scored: &SplitScore, outcomes: &[Outcome]) -> Result<String, Error> {
     let mut text =
         String::from("image,shard,record,label,class,predicted,predicted_class,probability,place,loss,file\n");
-    for one in predictions.outcomes() {
-        let (shard, record) = scored.images.locate(one.id)?;
-        let (guess, file) = (one.guess(), &scored.images.shards()[shard].file);
-        let [class, predicted] = [one.label, guess.class].map(|class| {
-            let name = scored.classes.get(class as usize);
-            field(name.map_or("", String::as_str))
-        });
+    let name = |class: u32| field(scored.classes.get(class as usize).map_or("", String::as_str));
+    for one in outcomes {
+        let guess = one.guess();
         let _ = writeln!(
             text,
-            "{},{},{record},{},{class},{},{predicted},{},{},{},{}",
-            one.id,
-            field(file),
+            "{},{},{},{},{},{},{},{},{}",
+            place(scored, one.id)?,
             one.label,
+            name(one.label),
             guess.class,
+            name(guess.class),
             guess.p,
             one.place + 1,
             one.loss,
             field(&file_name(&scored.images, one.id))
         );
     }
-    Ok(replace::replace(path, text.as_bytes())?)
+    Ok(text)
 }
 
 /// Formats the CSV table for a model that predicts numbers: each target is followed by its prediction.
@@ -205,11 +209,10 @@ fn number_csv(scored: &SplitScore, outcomes: &[NumberOutcome]) -> Result<String,
         scored.classes.iter().map(|name| format!("{},{},", field(name), field(&format!("predicted {name}")))).collect();
     let mut text = format!("image,shard,record,{columns}loss,file\n");
     for one in outcomes {
-        let (shard, record) = scored.images.locate(one.id)?;
         let pairs: String =
             one.numbers.iter().zip(&one.predicted).map(|(own, found)| format!("{own},{found},")).collect();
-        let (shard, file) = (field(&scored.images.shards()[shard].file), field(&file_name(&scored.images, one.id)));
-        let _ = writeln!(text, "{},{shard},{record},{pairs}{},{file}", one.id, one.loss);
+        let file = field(&file_name(&scored.images, one.id));
+        let _ = writeln!(text, "{},{pairs}{},{file}", place(scored, one.id)?, one.loss);
     }
     Ok(text)
 }
@@ -221,12 +224,10 @@ fn multi_label_csv(scored: &SplitScore, outcomes: &[MultiLabelOutcome]) -> Resul
     let list = |items: &mut dyn Iterator<Item = String>| field(&items.collect::<Vec<_>>().join(";"));
     let name = |class: u32| scored.classes.get(class as usize).cloned().unwrap_or_default();
     for one in outcomes {
-        let (shard, record) = scored.images.locate(one.id)?;
-        let file = field(&scored.images.shards()[shard].file);
         let _ = writeln!(
             text,
-            "{},{file},{record},{},{},{},{},{},{},{}",
-            one.id,
+            "{},{},{},{},{},{},{},{}",
+            place(scored, one.id)?,
             list(&mut one.labels.iter().map(u32::to_string)),
             list(&mut one.labels.iter().map(|class| name(*class))),
             list(&mut one.predicted.iter().map(|(class, _)| class.to_string())),
@@ -248,94 +249,76 @@ pub fn field(text: &str) -> String {
 /// Maximum number of pictures on a sheet.
 const PICTURES: usize = 48;
 
-/// Checks the name of a sheet before anything is computed.
-///
-/// # Errors
-///
-/// Returns an error if the name does not end in .png or .jpg.
+/// Checks the name of a sheet before anything is computed. Returns an error if the name does not end in .png or .jpg.
 pub fn check_sheet(path: &Path) -> Result<(), Error> {
     ContactSheet::new(path, 0, Limits::default()).map(drop).map_err(|error| Error::Usage(error.to_string()))
 }
 
 /// Writes a sheet of the images with a mistake, highest loss first. Each picture shows its label and the prediction,
-/// which are classes or numbers. Returns the number of pictures. If there is no mistake, no file is written.
-///
-/// # Errors
-///
-/// Returns an error if the name does not end in .png or .jpg, a picture cannot be read, or the file cannot be written.
+/// which are classes or numbers. Returns the number of pictures. If there is no mistake, no file is written. Returns an
+/// error if the name does not end in .png or .jpg, a picture cannot be read, or the file cannot be written.
 pub fn write_sheet(scored: &SplitScore, path: &Path) -> Result<usize, Error> {
-    if let Some(outcomes) = &scored.outcomes {
-        return multi_label_sheet(scored, outcomes, path);
-    }
-    if let Some(outcomes) = scored.numbers.as_ref().and_then(|numbers| numbers.outcomes.as_ref()) {
-        return number_sheet(scored, outcomes, path);
-    }
-    let mistakes = scored.predictions.as_ref().map(|predictions| predictions.mistakes()).unwrap_or_default();
-    let shown = &mistakes[..mistakes.len().min(PICTURES)];
-    let refuse = |error: data_tools::Error| Error::Failed(error.to_string());
-    let mut sheet = ContactSheet::new(path, shown.len(), Limits::default()).map_err(refuse)?;
-    let name = |class: u32| scored.classes.get(class as usize).map_or("?", String::as_str);
-    for one in shown {
-        let guess = one.guess();
-        let taken = format!("{:.0}% {}", 100.0 * guess.p, name(guess.class));
-        let words = [name(one.label).to_string(), with_file(scored, one.id, taken)];
-        sheet.add_record(&scored.images, one.id, &words).map_err(refuse)?;
-    }
-    if !sheet.is_empty() {
-        sheet.write().map_err(refuse)?;
-    }
-    Ok(shown.len())
-}
-
-/// Appends a second line with the name of the original file, if the record has it.
-fn with_file(scored: &SplitScore, id: u64, line: String) -> String {
-    let file = file_name(&scored.images, id);
-    if file.is_empty() { line } else { format!("{line}\n{}", printable(&file)) }
-}
-
-/// Writes the contact sheet for a model that predicts numbers: the images with the highest loss.
-fn number_sheet(scored: &SplitScore, outcomes: &[NumberOutcome], path: &Path) -> Result<usize, Error> {
-    let mut worst: Vec<&NumberOutcome> = outcomes.iter().filter(|one| one.loss > 0.0).collect();
-    worst.sort_by(|a, b| b.loss.total_cmp(&a.loss).then(a.id.cmp(&b.id)));
-    worst.truncate(PICTURES);
-    let refuse = |error: data_tools::Error| Error::Failed(error.to_string());
-    let mut sheet = ContactSheet::new(path, worst.len(), Limits::default()).map_err(refuse)?;
-    let list = |values: &[f32]| {
-        let each = scored.classes.iter().zip(values).map(|(name, value)| format!("{name} {value}"));
-        each.collect::<Vec<_>>().join("; ")
-    };
-    for one in &worst {
-        let words = [list(&one.numbers), with_file(scored, one.id, format!("predicted {}", list(&one.predicted)))];
-        sheet.add_record(&scored.images, one.id, &words).map_err(refuse)?;
-    }
-    if !sheet.is_empty() {
-        sheet.write().map_err(refuse)?;
-    }
-    Ok(worst.len())
-}
-
-/// Writes the sheet of a multi-label model. A mistake is an image with predicted classes that differ from its labels.
-fn multi_label_sheet(scored: &SplitScore, outcomes: &[MultiLabelOutcome], path: &Path) -> Result<usize, Error> {
-    let mut mistakes: Vec<&MultiLabelOutcome> = outcomes.iter().filter(|one| !one.is_right()).collect();
+    let mut mistakes = mistakes(scored);
     mistakes.sort_by(|a, b| b.loss.total_cmp(&a.loss).then(a.id.cmp(&b.id)));
     mistakes.truncate(PICTURES);
     let refuse = |error: data_tools::Error| Error::Failed(error.to_string());
-    let mut sheet = ContactSheet::new(path, mistakes.len(), Limits::default()).map_err(refuse)?;
-    let names = |classes: &mut dyn Iterator<Item = u32>| {
-        let names: Vec<&str> =
-            classes.map(|class| scored.classes.get(class as usize).map_or("?", String::as_str)).collect();
-        if names.is_empty() { "no label".to_string() } else { names.join("; ") }
-    };
-    for one in &mistakes {
-        let taken = names(&mut one.predicted.iter().map(|(class, _)| *class));
-        let words =
-            [names(&mut one.labels.iter().copied()), with_file(scored, one.id, format!("predicted as {taken}"))];
-        sheet.add_record(&scored.images, one.id, &words).map_err(refuse)?;
+    let pictures = mistakes.len();
+    let mut sheet = ContactSheet::new(path, pictures, Limits::default()).map_err(refuse)?;
+    for Mistake { id, label, mut predicted, .. } in mistakes {
+        // the second line is the name of the original file, if the record has it
+        let file = file_name(&scored.images, id);
+        if !file.is_empty() {
+            predicted = format!("{predicted}\n{}", printable(&file));
+        }
+        sheet.add_record(&scored.images, id, &[label, predicted]).map_err(refuse)?;
     }
     if !sheet.is_empty() {
         sheet.write().map_err(refuse)?;
     }
-    Ok(mistakes.len())
+    Ok(pictures)
+}
+
+/// An image with a mistake. The texts are those of its picture.
+struct Mistake {
+    id: u64,
+    loss: f64,
+    label: String,
+    predicted: String,
+}
+
+/// Returns the mistakes in any order. For several labels, a mistake is an image with predicted classes that differ from
+/// its labels. For numbers, it is an image with a loss above 0.
+fn mistakes(scored: &SplitScore) -> Vec<Mistake> {
+    let name = |class: u32| scored.classes.get(class as usize).map_or("?", String::as_str);
+    if let Some(outcomes) = &scored.result.outcomes {
+        let names = |classes: &mut dyn Iterator<Item = u32>| {
+            let names: Vec<&str> = classes.map(name).collect();
+            if names.is_empty() { "no label".to_string() } else { names.join("; ") }
+        };
+        let mistake = |one: &MultiLabelOutcome| {
+            let taken = names(&mut one.predicted.iter().map(|(class, _)| *class));
+            let (label, predicted) = (names(&mut one.labels.iter().copied()), format!("predicted as {taken}"));
+            Mistake { id: one.id, loss: one.loss, label, predicted }
+        };
+        return outcomes.iter().filter(|one| !one.is_right()).map(mistake).collect();
+    }
+    if let Some(outcomes) = scored.result.numbers.as_ref().and_then(|numbers| numbers.outcomes.as_ref()) {
+        let list = |values: &[f32]| {
+            let each = scored.classes.iter().zip(values).map(|(name, value)| format!("{name} {value}"));
+            each.collect::<Vec<_>>().join("; ")
+        };
+        let mistake = |one: &NumberOutcome| {
+            let (label, predicted) = (list(&one.numbers), format!("predicted {}", list(&one.predicted)));
+            Mistake { id: one.id, loss: one.loss, label, predicted }
+        };
+        return outcomes.iter().filter(|one| one.loss > 0.0).map(mistake).collect();
+    }
+    let mistake = |one: Outcome| {
+        let guess = one.guess();
+        let (label, predicted) = (name(one.label).into(), format!("{:.0}% {}", 100.0 * guess.p, name(guess.class)));
+        Mistake { id: one.id, loss: one.loss, label, predicted }
+    };
+    scored.result.predictions.iter().flat_map(|predictions| predictions.mistakes()).map(mistake).collect()
 }
 
 #[cfg(test)]

@@ -35,9 +35,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two checks for an interrupt while waiting.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Exit code after a second interrupt. Shells use the same code for SIGINT.
-const INTERRUPTED: i32 = 130;
-
 /// The next action of all ranks, chosen by rank 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Next {
@@ -50,7 +47,7 @@ enum Next {
     },
 }
 
-/// Scores files as they appear. `request.file` is the output directory of a run or a model file, and does not need to
+/// Scores files as they appear. `request.model.file` is the output directory of a run or a model file, and does not need to
 /// exist yet. With `once` set, scores only the newest file, which must exist. Rank 0 calls `show` for each score.
 pub fn follow<D: Device>(
     device: &D,
@@ -62,7 +59,7 @@ pub fn follow<D: Device>(
     let comm = Comm::launch();
     let watch = score::start_watchdog(&comm, request);
     watch.set_activity(Activity::Starting);
-    let mut session = Session::join_watched(comm, watch)?;
+    let mut session = Session::join(comm, watch)?;
     let result = score_all(device, &mut session, request, once, &interrupted, &mut show);
     session.conclude(result)
 }
@@ -83,7 +80,7 @@ fn score_all<D: Device>(
     };
     let split = session.agree(named())?;
     let cores = score::divide_cores(session)?;
-    let mut log = Log::open(&request.file, (&split, request.ema, request.test_time));
+    let mut log = Log::open(&request.model.file, (&split, request.model.ema, request.test_time));
     loop {
         let (file, last) = match next(session, request, once, &log, interrupted)? {
             Next::Over => return Ok(()),
@@ -94,23 +91,27 @@ fn score_all<D: Device>(
             Next::Score { file, last } => (file, last),
         };
         log.seen.insert(name(&file));
-        let this = EvalRequest { file, ..request.clone() };
+        let model = ModelRequest { file, ..request.model.clone() };
+        let this = EvalRequest { model, ..request.clone() };
         match score::score_with(device, session, cores, &this) {
             Ok(scored) if session.is_root() => {
-                Log::write(&path(&request.file), &this, &scored)?;
-                show(&this.file, &scored)?;
+                Log::write(&path(&request.model.file), &this, &scored)?;
+                show(&this.model.file, &scored)?;
             }
             Ok(_) => {}
-            Err(error) if !once && can_skip(session, &error, &this.file, last) => {
+            Err(error) if !once && can_skip(session, &error, &this.model.file, last) => {
                 // a resumed run renames its old final model and later writes a new one with the old name
-                log.seen.retain(|seen| !last || *seen != name(&this.file));
+                log.seen.retain(|seen| !last || *seen != name(&this.model.file));
                 if session.is_root() {
-                    screen::say(&format!("skipped {}, because it cannot be evaluated: {error}", this.file.display()));
+                    screen::say(&format!(
+                        "skipped {}, because it cannot be evaluated: {error}",
+                        this.model.file.display()
+                    ));
                 }
             }
             Err(error) => return Err(error),
         }
-        if once || last && log.seen.contains(&name(&this.file)) {
+        if once || last && log.seen.contains(&name(&this.model.file)) {
             return Ok(());
         }
     }
@@ -130,12 +131,7 @@ fn can_skip(session: &Session, error: &Error, file: &Path, last: bool) -> bool {
 /// Returns a flag that the first request to end sets. A second request ends the process at once.
 fn listen() -> Result<Arc<AtomicBool>, Error> {
     let flag = Arc::new(AtomicBool::new(false));
-    for signal in signals::requests() {
-        // the order matters: the first handler ends the process only if the flag is already set, the second one sets it
-        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag.clone())
-            .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
-            .map_err(Error::Signals)?;
-    }
+    signals::requests().try_for_each(|signal| signals::end_on_second(signal, &flag)).map_err(Error::Signals)?;
     Ok(flag)
 }
 
@@ -149,7 +145,7 @@ fn nap(interrupted: &AtomicBool) {
 /// Chooses the next action on rank 0 and broadcasts it. An interrupt on any rank ends all ranks.
 fn next(session: &Session, request: &EvalRequest, once: bool, log: &Log, stop: &AtomicBool) -> Result<Next, Error> {
     let local = match session.is_root() {
-        true => find_unscored(&request.file, once, log),
+        true => find_unscored(&request.model.file, once, log),
         false => Ok(Next::Wait),
     };
     let next = session.agree(local)?;
@@ -183,8 +179,6 @@ fn find_unscored(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
 }
 
 /// Waits until a run has written its recipe, a checkpoint or its model, and returns the data set that this file names.
-///
-/// # Errors
 /// Fails if the given file exists but is not a model, or if the recipe has no data set.
 pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
     let mut told = false;
@@ -282,26 +276,15 @@ impl Log {
 
     /// Appends a line to the file at `path` with a single write.
     fn write(path: &Path, request: &EvalRequest, scored: &SplitScore) -> Result<(), Error> {
-        let score = scored.score;
-        let event = Eval {
-            step: scored.step,
-            epoch: scored.epoch,
-            split: scored.split.clone(),
-            top1: score.top1,
-            top5: score.top5,
-            loss: score.loss,
-            count: score.count,
-            macro_f1: score.several.map(|several| several.macro_f1),
-            micro_f1: score.several.map(|several| several.micro_f1),
-            map: score.several.map(|several| several.map).filter(|map| !map.is_nan()),
-            rmse: score.numbers.map(|numbers| numbers.rmse),
-            mae: score.numbers.map(|numbers| numbers.mae),
-            r2: score.numbers.map(|numbers| numbers.r2).filter(|r2| !r2.is_nan()),
-            targets: scored.numbers.as_ref().map(|numbers| numbers.per_target.clone()).unwrap_or_default(),
-            ..Eval::default()
+        let event =
+            Eval { step: scored.step, epoch: scored.epoch, split: scored.split.clone(), ..scored.result.event() };
+        let refuse = Error::file("write", path);
+        let line = Line {
+            event: event.into(),
+            file: &name(&request.model.file),
+            ema: request.model.ema,
+            views: request.test_time,
         };
-        let refuse = |source| Error::File { action: "write", path: path.into(), source };
-        let line = Line { event: event.into(), file: &name(&request.file), ema: request.ema, views: request.test_time };
         let mut text = serde_json::to_string(&line).map_err(|e| refuse(e.into()))?;
         text.push('\n');
         let log = safe_create::to_append(path).map_err(refuse)?;

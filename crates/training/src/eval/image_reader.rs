@@ -45,12 +45,10 @@ impl ClassSelection {
     }
 }
 
-/// How images are read.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadingRequest {
     /// Limits on memory and time for decoding an image.
     pub limits: Limits,
-    /// The views per image.
     pub test_time: TestTime,
     /// Axis order in arrays. `None` means the order in the model's data set.
     pub layout: Option<Layout>,
@@ -192,11 +190,7 @@ impl ImageReader {
     }
 
     /// Converts an image's scores to class probabilities, likeliest first. If the model predicts numbers, returns all
-    /// of them in the targets' units and order.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message if a score is not finite.
+    /// of them in the targets' units and order. Returns a message if a score is not finite.
     pub fn select(&self, scores: &[f32], wanted: ClassSelection) -> Result<Vec<(usize, f64)>, String> {
         let kind = self.model.label_kind();
         let found: Vec<f64> = match kind {

@@ -11,7 +11,7 @@ use formats::interop;
 use formats::interop::Weights;
 use formats::interop::export::{HDF5, keras};
 use formats::interop::onnx::Survey;
-use loaders::{Bands, ImageSpec, Images, LabelKind, Manifest, Pipeline, overwrite};
+use loaders::{Bands, ImageSpec, Images, LabelKind, Manifest, Pipeline, overwrite, transform};
 use net::{NetSpec, Node, Shape, models};
 use recipe::{Changes, Init, KnownNames, Recipe};
 
@@ -19,16 +19,11 @@ use crate::error::Error;
 use crate::eval::request::ImportRequest;
 use crate::train::init::matching::{FileTensor, MatchResult, TensorMatches, classes as count, match_tensors};
 use crate::train::init::{initial_weights, table};
-use crate::train::plan::network::{FileNetwork, network, shape_of};
-use crate::train::plan::source::transform_names;
+use crate::train::plan::network::{FileNetwork, network, shape_of, sizes_of};
 use crate::train::save::model;
 
-/// Writes a model file and returns messages for the user, one per line.
-///
-/// # Errors
-///
-/// Returns an error if the weights cannot be read, if the network has a tensor that the file lacks, or if the model
-/// file cannot be written.
+/// Writes a model file and returns messages for the user, one per line. Returns an error if the weights cannot be read,
+/// if the network has a tensor that the file lacks, or if the model file cannot be written.
 pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let ImportSettings { network: name, transforms, init } = ImportSettings::from_request(request)?;
     let classes = request.classes.as_deref().map(read).transpose()?;
@@ -144,7 +139,7 @@ fn pipeline(model: &str, expected: Shape, transforms: Vec<String>, weights: &Wei
         )));
     }
     let image = ImageSpec::new(expected.h as u32, expected.w as u32, expected.c as u32);
-    Pipeline::new(&ops, Images::Fixed(image), &manifest(), 0).map_err(|error| match error.is_usage() {
+    Pipeline::new(&ops, Images::Fixed(image), &Manifest::default(), 0).map_err(|error| match error.is_usage() {
         true => Error::Usage(error.to_string()),
         false => error.into(),
     })
@@ -158,11 +153,6 @@ fn unknown(model: &str) -> Error {
         ));
     }
     Error::Usage(models::unknown(model))
-}
-
-/// Returns an empty manifest, for transforms that do not depend on a data set.
-fn manifest() -> Manifest {
-    Manifest { version: 1, ..Manifest::default() }
 }
 
 /// Builds the network and matches the weights to it. The number of classes is `names` if given, otherwise it is taken
@@ -208,7 +198,7 @@ fn check_complete(fit: &TensorMatches, weights: &Weights) -> Result<(), Error> {
 
 /// Reads class names, one per line, in the order of the labels.
 pub fn read(path: &Path) -> Result<Vec<String>, Error> {
-    let refuse = |source| Error::File { action: "read", path: path.to_path_buf(), source };
+    let refuse = Error::file("read", path);
     let text = String::from_utf8(loaders::regular::read(path).map_err(refuse)?);
     let text = text.map_err(|_| Error::Failed(format!("{}: expected names in UTF-8, one per line", path.display())))?;
     // skip a byte order mark
@@ -227,31 +217,19 @@ pub fn read(path: &Path) -> Result<Vec<String>, Error> {
 pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<ModelFile, Error> {
     let (input, ops) = (pipeline.output(), pipeline.ops());
     let (mean, std) = mean_and_std(&ops, input.channels as usize);
-    let image = match pipeline.input() {
-        Images::Fixed(image) => [image.channels, image.height, image.width],
-        Images::Varied { channels } => [channels, 0, 0],
-    };
     let text = |value: &str| toml::Value::String(value.into());
     let eval = toml::Table::from_iter([("eval".to_string(), ops.iter().map(|op| text(op)).collect::<Vec<_>>().into())]);
     let recipe = toml::Table::from_iter([("model".to_string(), text(model)), ("augment".to_string(), eval.into())]);
     Ok(ModelFile {
         network: model.into(),
-        definition: String::new(),
-        input: [input.channels, input.height, input.width].map(|n| n as usize),
-        image: image.map(|n| n as usize),
+        input: sizes_of(Images::Fixed(input)),
+        image: sizes_of(pipeline.input()),
         classes,
-        targets: Vec::new(),
-        multi_label: false,
         preprocess: ops,
-        bands: Bands::default(),
         mean,
         std,
         recipe: recipe.to_string(),
-        scores: BTreeMap::new(),
-        epoch: 0,
-        step: 0,
-        layers: Vec::new(),
-        ema: Vec::new(),
+        ..ModelFile::default()
     })
 }
 
@@ -302,7 +280,7 @@ pub struct ImportSettings {
 impl ImportSettings {
     /// Takes each option that is not given from the recipe, if there is one.
     pub fn from_request(request: &ImportRequest) -> Result<Self, Error> {
-        let (names, transforms) = (models::names(), transform_names());
+        let (names, transforms) = (models::names(), transform::names());
         let known = KnownNames { models: &names, transforms: &transforms };
         let recipe = request.recipe.as_ref().map(|path| Recipe::load(path, &Changes::default(), &known)).transpose()?;
         let recipe = recipe.map(|loaded| loaded.recipe);

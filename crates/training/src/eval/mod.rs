@@ -26,12 +26,8 @@ use crate::error::Error;
 use crate::train::plan::network::of_model;
 use crate::train::save;
 
-/// Exports the requested model to `out`.
-///
-/// # Errors
-///
-/// Returns an error if the file is not a model, another file would be lost, the format cannot express a layer, or `out`
-/// cannot be written.
+/// Exports the requested model to `out`. Returns an error if the file is not a model, another file would be lost, the
+/// format cannot express a layer, or `out` cannot be written.
 pub fn export(request: &ModelRequest, out: &Path, settings: &Settings) -> Result<Exported, Error> {
     export::check(&find_model(request)?.file, out, settings)?;
     let LoadedModel { model, mut notes } = read(request)?;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use backend::{Backend, Precision};
+use backend::Backend;
 use engine::{Graph, Purpose};
 use formats::checkpoint;
 use formats::checkpoint::foreign::{self, Failed, OUTPUT};
@@ -12,18 +12,12 @@ use recipe::LossSpec;
 
 use super::find_model::{FoundModel, data_in_recipe, find_model};
 use super::request::ModelRequest;
-use crate::device::DeviceSettings;
 use crate::error::Error;
 use crate::train::evaluate::{NumberScale, TestTime, Views};
-use crate::train::plan::network::of_model;
+use crate::train::plan::network::{of_model, sizes_of};
 use crate::train::plan::targets;
 use crate::train::save::model;
 
-/// Device settings for inference. Models always run in f32, whatever precision they were trained in.
-pub const INFERENCE_SETTINGS: DeviceSettings =
-    DeviceSettings { threads: 1, node_rank: 0, precision: Precision::F32, tf32: false, deterministic: true };
-
-/// A model that was read from a file.
 pub struct LoadedModel {
     /// The model with the requested layers: last weights or averaged weights.
     pub model: ModelFile,
@@ -57,11 +51,8 @@ pub fn read(request: &ModelRequest) -> Result<LoadedModel, Error> {
     Ok(LoadedModel { model, notes })
 }
 
-/// Returns the data set directory in the recipe of the requested model.
-///
-/// # Errors
-///
-/// Returns an error if the file is not a model, or if its recipe has no data set.
+/// Returns the data set directory in the recipe of the requested model. Returns an error if the file is not a model, or
+/// if its recipe has no data set.
 pub fn data(request: &ModelRequest) -> Result<PathBuf, Error> {
     let LoadedModel { model, .. } = read(request)?;
     data_in_recipe(&model.recipe).ok_or_else(|| {
@@ -92,8 +83,7 @@ pub fn images([c, h, w]: [usize; 3]) -> Images {
 /// Builds the pipeline from an image to the model's input.
 pub fn pipeline(model: &ModelFile) -> Result<Pipeline, Error> {
     let pipeline = Pipeline::new(&model.preprocess, images(model.image), &manifest(model), 0)?;
-    let made = pipeline.output();
-    let made = [made.channels, made.height, made.width].map(|n| n as usize);
+    let made = sizes_of(Images::Fixed(pipeline.output()));
     if made != model.input {
         return Err(Error::Mismatch {
             what: format!("model file of network {}: shape of the preprocessed images", model.network),
@@ -127,11 +117,7 @@ fn manifest(model: &ModelFile) -> Manifest {
 }
 
 /// Returns how to convert the model's outputs to numbers. `None` if the outputs are class scores. `file` is for
-/// messages.
-///
-/// # Errors
-///
-/// Returns an error if the recipe in the file has no loss for numbers.
+/// messages. Returns an error if the recipe in the file has no loss for numbers.
 pub fn number_scale(model: &ModelFile, file: &Path) -> Result<Option<NumberScale>, Error> {
     if model.targets.is_empty() {
         return Ok(None);
@@ -151,11 +137,8 @@ pub fn number_scale(model: &ModelFile, file: &Path) -> Result<Option<NumberScale
 // Model files that another program has rewritten. A child process reads them with libhdf5, which supports all of HDF5
 // but may crash on a malicious file.
 
-/// Opens a model file that another program has written.
-///
-/// # Errors
-///
-/// Returns an error if the child process reports one or was killed, or if data is missing in the file.
+/// Opens a model file that another program has written. Returns an error if the child process reports one or was
+/// killed, or if data is missing in the file.
 pub fn open_rewritten(path: &Path) -> Result<Opened, Error> {
     match foreign::rewritten(path, &[]) {
         Ok(copy) => Ok(ModelFile::open(&copy.name())?),
@@ -168,13 +151,9 @@ pub fn open_rewritten(path: &Path) -> Result<Opened, Error> {
 }
 
 /// Runs in the child process. Rewrites a model, or with `weights` set the weights of a Keras file, to standard output.
-/// Memory and time are limited.
-///
-/// # Errors
-///
-/// Returns an error if HDF5 cannot read the file.
+/// Memory and time are limited. Returns an error if HDF5 cannot read the file.
 pub fn serve(file: &Path, weights: bool) -> Result<(), Error> {
-    foreign::limit(file).map_err(|source| Error::File { action: "read", path: file.to_path_buf(), source })?;
+    foreign::limit(file).map_err(Error::file("read", file))?;
     let rewrite = if weights { rewrite_weights } else { rewrite };
     Ok(rewrite(file, Path::new(OUTPUT))?)
 }

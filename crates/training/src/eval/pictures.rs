@@ -39,14 +39,10 @@ const RAW_ENDINGS: &[&str] = &["tif", "tiff", "npy", "h5", "hdf5", "hdf", "nc", 
 /// Maximum length of a line in bytes. Linux allows paths up to 4,096 bytes.
 const MAX_LINE: u64 = 1 << 16;
 
-/// Expands each argument in `given` to picture files and keeps their order. A file stands for itself. A directory means all pictures at any
-/// depth, sorted by name, with `raw` also TIFF, `.npy` and HDF5 files. A pattern such as `photos/*.jpg` means all
-/// matching files. `-` means the names in `list`, which has a name per line.
-///
-/// # Errors
-///
-/// Returns an error if a directory has no pictures, a pattern matches no file, the list is empty, or something cannot
-/// be read.
+/// Expands each argument in `given` to picture files and keeps their order. A file stands for itself. A directory means
+/// all pictures at any depth, sorted by name, with `raw` also TIFF, `.npy` and HDF5 files. A pattern such as
+/// `photos/*.jpg` means all matching files. `-` means the names in `list`, which has a name per line. Returns an error
+/// if a directory has no pictures, a pattern matches no file, the list is empty, or something cannot be read.
 pub fn pictures(given: &[PathBuf], raw: bool, list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     for name in given {
@@ -84,7 +80,7 @@ pub fn images(files: Vec<PathBuf>, by_page: bool, limits: &Limits) -> Vec<Pictur
 
 /// Reads names from standard input, one per line.
 fn read_names(mut list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
-    let refuse = |source| Error::File { action: "read", path: "standard input".into(), source };
+    let refuse = Error::file("read", Path::new("standard input"));
     let mut names = Vec::new();
     for number in 1.. {
         let mut line = Vec::new();
@@ -132,7 +128,7 @@ fn walk(folder: &Path, is_wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     let (mut folders, mut links) = (vec![folder.to_path_buf()], VecDeque::new());
     while let Some(folder) = folders.pop().or_else(|| links.pop_front()) {
-        let refuse = |source| Error::File { action: "read the folder", path: folder.clone(), source };
+        let refuse = Error::file("read the folder", &folder);
         let meta = fs::metadata(&folder).map_err(refuse)?;
         if !seen.insert((meta.dev(), meta.ino())) {
             let name = folder.to_string_lossy();

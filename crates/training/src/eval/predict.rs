@@ -15,10 +15,10 @@ use net::Shape;
 
 pub use super::image_reader::ClassSelection;
 use super::image_reader::{ImageReader, ReadingRequest};
-use super::model::{INFERENCE_SETTINGS, graph};
+use super::model::graph;
 use super::pictures::Picture;
 use super::request::ModelRequest;
-use crate::device::{Device, DeviceSettings, RequestedThreads, Resources};
+use crate::device::{Device, DeviceSettings, F32_SETTINGS, RequestedThreads, Resources};
 use crate::error::Error;
 
 /// A picture's likeliest classes, or its predicted numbers.
@@ -36,7 +36,6 @@ pub trait Predict {
     /// was trained on other value types or bands, it can also be TIFF, 16-bit PNG, `.npy` or HDF5.
     fn predict(&mut self, picture: &Picture, wanted: ClassSelection) -> Result<Prediction, Error>;
 
-    /// Returns the kind of label that the model predicts.
     fn label_kind(&self) -> LabelKind;
 
     /// Returns the class names or target names.
@@ -69,7 +68,7 @@ impl<B: Backend> Predictor<B> {
     ) -> Result<Self, Error> {
         let (reader, notes) = ImageReader::open(request, reading)?;
         let threads = Resources::of_process::<D>(RequestedThreads::default()).compute;
-        let backend = device.open(&DeviceSettings { threads, ..INFERENCE_SETTINGS })?;
+        let backend = device.open(&DeviceSettings { threads, ..F32_SETTINGS })?;
         let graph = graph(&reader.model, backend, 1, &[])?;
         Ok(Self { reader, graph, notes })
     }
@@ -138,23 +137,16 @@ pub struct NpyWriter {
 }
 
 impl NpyWriter {
-    /// Creates a temporary file next to `path`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be written.
+    /// Creates a temporary file next to `path`. Returns an error if the file cannot be written.
     pub fn create(path: &Path, columns: usize) -> Result<Self, Error> {
-        let refuse = |source| refusal(path, source);
+        let refuse = Error::file("write", path);
         let mut file = NewFile::beside(path).map_err(refuse)?;
         file.file().and_then(|file| file.write_all(&[b' '; npy::HEADER_BYTES])).map_err(refuse)?;
         Ok(Self { path: path.to_path_buf(), file, columns, rows: 0 })
     }
 
-    /// Appends a row.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be written, or [`Error::Mismatch`] if the row has the wrong length.
+    /// Appends a row. Returns an error if the file cannot be written, or [`Error::Mismatch`] if the row has the wrong
+    /// length.
     pub fn add(&mut self, row: &[f32]) -> Result<(), Error> {
         if row.len() != self.columns {
             return Err(Error::Mismatch {
@@ -170,27 +162,20 @@ impl NpyWriter {
             row.iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))?;
             out.flush()
         };
-        self.file.file().and_then(write).map_err(|source| refusal(path, source))?;
+        self.file.file().and_then(write).map_err(Error::file("write", path))?;
         self.rows += 1;
         Ok(())
     }
 
-    /// Writes the header and renames the temporary file to its final name.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be written.
+    /// Writes the header and renames the temporary file to its final name. Returns an error if the file cannot be
+    /// written.
     pub fn finish(mut self) -> Result<(), Error> {
-        let refuse = |source| refusal(&self.path, source);
+        let refuse = Error::file("write", &self.path);
         let head = npy::f32_header(self.rows, self.columns);
         let file = self.file.file().map_err(refuse)?;
         file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&head)).map_err(refuse)?;
-        self.file.publish().map(drop).map_err(|source| refusal(&self.path, source))
+        self.file.publish().map(drop).map_err(refuse)
     }
-}
-
-fn refusal(path: &Path, source: std::io::Error) -> Error {
-    Error::File { action: "write", path: path.to_path_buf(), source }
 }
 
 #[cfg(test)]

@@ -14,18 +14,17 @@ use loaders::record::masked_crc32c;
 use loaders::{Dataset, LabelKind, Split, on_threads, overwrite};
 
 use super::image_reader::{ImageReader, ReadingRequest};
-use super::model::{INFERENCE_SETTINGS, graph, images};
+use super::model::{graph, images};
 use super::pictures::{Picture, images as images_of, pictures};
-use super::predict::{ClassSelection, features};
-use super::prediction_file::{Journal, Row, TableFormat, TableShape, features_content};
+use super::predict::{ClassSelection, NPY, features};
+use super::prediction_file::{Journal, Row, TableFormat, TableShape};
 use super::request::ModelRequest;
-use super::score::divide_cores;
-use crate::device::{Device, DeviceChoice, DeviceSettings, Gpu, RequestedThreads, Resources};
+use super::score::{divide_cores, open_graph};
+use crate::device::{Device, DeviceChoice, RequestedThreads, Resources};
 use crate::error::Error;
-use crate::train::agree::{Session, algorithms, gpus};
+use crate::train::agree::{Session, gpus};
 use crate::train::observe::watch::{self, Activity, Watch};
 
-/// Arguments for `trireme predict --out`.
 #[derive(Clone, Debug)]
 pub struct ManyRequest {
     pub model: ModelRequest,
@@ -146,7 +145,7 @@ pub fn predict<D: Device>(
     let watch = Watch::start(&comm, request.stall);
     watch.stepped();
     watch.set_activity(Activity::Starting);
-    let mut session = Session::join_watched(comm, watch)?;
+    let mut session = Session::join(comm, watch)?;
     let started = session.same_start(D::NAME, &request.compared());
     let result = started.and_then(|()| predict_on(device, &mut session, request, list));
     session.conclude(result)
@@ -244,19 +243,10 @@ fn predict_on<D: Device>(
     let cores = divide_cores(session)?;
     let requested = RequestedThreads { compute: request.threads, loader: request.loader_threads };
     let resources = Resources::new::<D>(cores, requested, false);
-    let here = |error, gpu: Option<&Gpu>| gpus::located(device, error, &session.world.host, gpu);
-    let settings =
-        DeviceSettings { threads: resources.compute, node_rank: session.world.node_rank, ..INFERENCE_SETTINGS };
-    let backend = session.agree(device.open(&settings).map_err(|error| here(error.into(), None)))?;
-    let gpu = device.gpu(&backend);
     // a larger batch would be planned for images that do not exist
     let batch = request.batch.min(images.len().max(1) as usize);
-    let planned = |backend| graph(&reader.model, backend, batch, &[]).map_err(|error| here(error, gpu.as_ref()));
-    let (graph, planning) = algorithms::plan(session, backend, planned, Graph::backend)?;
-    let checked = gpus::check(session, gpu.as_ref(), request.share_gpu)?;
-    if session.is_root() {
-        notes.iter().chain(&planning).chain(&checked.notes).for_each(|note| screen::say(note));
-    }
+    let planned = |backend| graph(&reader.model, backend, batch, &[]);
+    let (graph, gpu) = open_graph(device, session, resources.compute, planned, (request.share_gpu, &notes))?;
     let top = request.wanted.top.unwrap_or(1).min(reader.model.classes.len());
     let shape = TableShape {
         kind: reader.model.label_kind(),
@@ -269,7 +259,8 @@ fn predict_on<D: Device>(
     let columns = request.features.as_ref().map(|_| work.feature_count()).transpose()?;
     let features = request.features.as_deref().zip(columns);
     let (journal, kept) = open_journal(session, request, format, &identity, features, batch as u64)?;
-    let predicted = work.run(session, journal, kept).map_err(|error| here(error, gpu.as_ref()))?;
+    let predicted = work.run(session, journal, kept);
+    let predicted = predicted.map_err(|error| gpus::located(device, error, &session.world.host, gpu.as_ref()))?;
     let Some(journal) = session.agree(Ok(predicted))? else { return Ok(None) };
     let failures = journal.finish(&request.out, format, &shape, features)?;
     Ok(Some(ManySummary { images: work.images.len(), kept, failures }))
@@ -288,7 +279,7 @@ fn open_journal(
         let inputs: Vec<&Path> = request.images.iter().chain([&request.model.file]).map(PathBuf::as_path).collect();
         overwrite::check(&request.out, format.content(), &inputs).map_err(Error::Usage)?;
         if let Some((path, _)) = features {
-            overwrite::check(path, features_content(), &inputs).map_err(Error::Usage)?;
+            overwrite::check(path, &NPY, &inputs).map_err(Error::Usage)?;
         }
         Journal::open(&request.out, features, identity, chunk)
     };
@@ -299,7 +290,6 @@ fn open_journal(
     Ok((journal, kept))
 }
 
-/// A prediction that is ready to run.
 struct Prediction<'a, B: Backend> {
     request: &'a ManyRequest,
     reader: ImageReader,
@@ -312,7 +302,6 @@ struct Prediction<'a, B: Backend> {
 }
 
 impl<B: Backend> Prediction<'_, B> {
-    /// Returns the number of features per image.
     fn feature_count(&mut self) -> Result<usize, Error> {
         let input = vec![0.0; self.batch * self.reader.views[0].0.output().values()];
         self.graph.scores(&input, self.batch)?;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::findings::field;
-use super::predict::{NPY, NpyWriter};
+use super::predict::NpyWriter;
 use crate::error::Error;
 
 /// Predictions for an image, or an error.
@@ -43,7 +43,6 @@ pub enum TableFormat {
     Parquet,
 }
 
-/// A line of a JSON Lines table.
 #[derive(Default, Serialize)]
 struct JsonRow<'a> {
     image: &'a str,
@@ -65,11 +64,7 @@ const JSON_LINES: Content = Content { name: "a table of predictions", begins: |h
 const PARQUET: Content = Content { name: "a Parquet table", begins: |head| head.starts_with(b"PAR1") };
 
 impl TableFormat {
-    /// Returns the format for a file name.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error for any other ending.
+    /// Returns the format for a file name. Returns an error for any other ending.
     pub fn of(path: &Path) -> Result<Self, Error> {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("csv") => Ok(Self::Csv),
@@ -113,12 +108,10 @@ pub struct Journal {
     features: Option<(PathBuf, File)>,
 }
 
-/// A journal's first line.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Head {
     /// Identifies everything that determines the rows.
     request: String,
-    /// Number of features per image.
     features: usize,
 }
 
@@ -127,10 +120,6 @@ fn partial(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".partial");
     name.into()
-}
-
-fn refused(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Error {
-    move |source| Error::File { action, path: path.to_path_buf(), source }
 }
 
 impl Journal {
@@ -152,7 +141,7 @@ impl Journal {
 
     /// Truncates the files to this number of rows.
     fn keep(&mut self, rows: u64, head: &Head) -> Result<(), Error> {
-        let refuse = refused("write", &self.path);
+        let refuse = Error::file("write", &self.path);
         let bytes = match rows {
             0 => 0,
             _ => {
@@ -164,7 +153,7 @@ impl Journal {
         self.file.set_len(bytes).and_then(|()| self.file.seek(SeekFrom::Start(bytes))).map_err(&refuse)?;
         if let Some((path, file)) = &mut self.features {
             let bytes = rows * 4 * head.features as u64;
-            file.set_len(bytes).and_then(|()| file.seek(SeekFrom::Start(bytes))).map_err(refused("write", path))?;
+            file.set_len(bytes).and_then(|()| file.seek(SeekFrom::Start(bytes))).map_err(Error::file("write", path))?;
         }
         if rows == 0 {
             let line = serde_json::to_string(head).map_err(|e| refuse(e.into()))?;
@@ -176,10 +165,10 @@ impl Journal {
     /// Appends rows, given as JSON lines, and their features.
     pub fn append(&mut self, lines: &[u8], features: &[u8]) -> Result<(), Error> {
         if let Some((path, file)) = &mut self.features {
-            file.write_all(features).and_then(|()| file.sync_data()).map_err(refused("write", path))?;
+            file.write_all(features).and_then(|()| file.sync_data()).map_err(Error::file("write", path))?;
         }
         let written = self.file.write_all(lines).and_then(|()| self.file.sync_data());
-        written.map_err(refused("write", &self.path))
+        written.map_err(Error::file("write", &self.path))
     }
 
     /// Writes the table and the features, and removes the journal. Returns the error messages in the rows.
@@ -190,7 +179,7 @@ impl Journal {
         shape: &TableShape,
         features: Option<(&Path, usize)>,
     ) -> Result<Vec<String>, Error> {
-        let refuse = refused("read", &self.path);
+        let refuse = Error::file("read", &self.path);
         let lines = BufReader::new(regular::open(&self.path).map_err(&refuse)?).lines().skip(1);
         let mut failures = Vec::new();
         let rows = lines.map(|line| {
@@ -201,23 +190,23 @@ impl Journal {
         write_table(out, format, shape, rows)?;
         if let (Some((path, columns)), Some((list, _))) = (features, &self.features) {
             let mut table = NpyWriter::create(path, columns)?;
-            let mut values = BufReader::new(regular::open(list).map_err(refused("read", list))?);
+            let mut values = BufReader::new(regular::open(list).map_err(Error::file("read", list))?);
             let mut bytes = vec![0; 4 * columns];
-            while !values.fill_buf().map_err(refused("read", list))?.is_empty() {
-                std::io::Read::read_exact(&mut values, &mut bytes).map_err(refused("read", list))?;
+            while !values.fill_buf().map_err(Error::file("read", list))?.is_empty() {
+                std::io::Read::read_exact(&mut values, &mut bytes).map_err(Error::file("read", list))?;
                 table.add(&bytes.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect::<Vec<_>>())?;
             }
             table.finish()?;
-            fs::remove_file(list).map_err(refused("remove", list))?;
+            fs::remove_file(list).map_err(Error::file("remove", list))?;
         }
-        fs::remove_file(&self.path).map_err(refused("remove", &self.path))?;
+        fs::remove_file(&self.path).map_err(Error::file("remove", &self.path))?;
         Ok(failures)
     }
 }
 
 /// Opens a journal for appending, or creates it. Refuses links and special files, which another user could have put there.
 fn open_journal(path: &Path) -> Result<File, Error> {
-    safe_create::to_update(path).map_err(refused("open", path))
+    safe_create::to_update(path).map_err(Error::file("open", path))
 }
 
 /// Returns the number of complete rows. If there are features, a row counts only if its features are complete too.
@@ -228,10 +217,10 @@ fn kept_rows(path: &Path, head: &Head, features: Option<&Path>) -> Result<u64, E
             path.display()
         ))
     };
-    let mut reader = BufReader::new(regular::open(path).map_err(refused("open", path))?);
+    let mut reader = BufReader::new(regular::open(path).map_err(Error::file("open", path))?);
     let mut line = || -> Result<Vec<u8>, Error> {
         let mut line = Vec::new();
-        reader.read_until(b'\n', &mut line).map_err(refused("read", path))?;
+        reader.read_until(b'\n', &mut line).map_err(Error::file("read", path))?;
         Ok(line)
     };
     let first = line()?;
@@ -264,7 +253,7 @@ fn write_table(
     shape: &TableShape,
     mut rows: impl Iterator<Item = Result<Row, Error>>,
 ) -> Result<(), Error> {
-    let refuse = refused("write", out);
+    let refuse = Error::file("write", out);
     let mut new = NewFile::beside(out).map_err(&refuse)?;
     match format {
         TableFormat::Parquet => parquet(new.file().map_err(&refuse)?, shape, rows, &refuse)?,
@@ -316,7 +305,6 @@ fn parquet(
     }
 }
 
-/// A value in a row.
 #[derive(Clone, Debug, PartialEq)]
 enum Cell {
     None,
@@ -437,11 +425,6 @@ impl TableShape {
         // not through `json!`, which would sort the keys: the first key identifies a table
         serde_json::to_string(&line).unwrap_or_default()
     }
-}
-
-/// Returns the content that an existing file must have, so that the features may overwrite it.
-pub fn features_content() -> &'static Content {
-    &NPY
 }
 
 #[cfg(test)]

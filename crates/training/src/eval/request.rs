@@ -10,7 +10,6 @@ use crate::error::Error;
 use crate::train::evaluate::TestTime;
 use crate::train::observe::watch;
 
-/// Options that select a model.
 #[derive(Clone, Debug)]
 pub struct ModelRequest {
     /// The model file, or the directory of a run.
@@ -23,17 +22,9 @@ pub struct ModelRequest {
     pub sealed: bool,
 }
 
-/// The options of `trireme eval`.
 #[derive(Clone, Debug)]
 pub struct EvalRequest {
-    /// The model file, or the directory of a run.
-    pub file: PathBuf,
-    /// True if the best checkpoint of a run is scored.
-    pub best: bool,
-    /// True if the averaged weights are scored.
-    pub ema: bool,
-    /// True if a file that another program has written to is rejected.
-    pub sealed: bool,
+    pub model: ModelRequest,
     /// True if classes are matched by name when the data set's classes differ from the model's.
     pub map_classes: bool,
     /// Which views of an image are scored and averaged.
@@ -45,13 +36,11 @@ pub struct EvalRequest {
     pub split: Option<String>,
     pub batch: usize,
     pub device: DeviceChoice,
-    /// True if ranks may share a GPU.
     pub share_gpu: bool,
     /// Compute threads. `None` uses all cores of this rank.
     pub threads: Option<usize>,
     /// Loader threads. `None` uses the remaining cores.
     pub loader_threads: Option<usize>,
-    /// How the loader reads records.
     pub io: Io,
     /// Directory on each node's local disk, for a copy of the split. `None` reads the original.
     pub stage: Option<PathBuf>,
@@ -66,19 +55,16 @@ impl EvalRequest {
     /// the name of the command. Decide for each new option whether it belongs here.
     pub fn compared(&self, command: &str) -> String {
         let Self {
-            best,
-            ema,
-            sealed,
+            // compare the contents, not the paths
+            model: ModelRequest { file: _, best, ema, sealed },
+            data: _,
+            recorded: _,
             map_classes,
             test_time: TestTime { flip, corners, shift },
             split,
             batch,
             share_gpu,
             stage,
-            // compare the contents, not the paths
-            file: _,
-            data: _,
-            recorded: _,
             // compared after the device was detected
             device: _,
             // nodes may have different numbers of cores and different file systems
@@ -101,16 +87,12 @@ impl EvalRequest {
     /// writes calls this.
     pub fn check_outputs(&self) -> Result<(), Error> {
         let mut outputs = self.outputs.iter();
-        outputs.try_for_each(|(path, content)| overwrite::check(path, content, &[&self.file])).map_err(Error::Usage)
-    }
-
-    /// Returns the request for the model to score.
-    pub fn model(&self) -> ModelRequest {
-        ModelRequest { file: self.file.clone(), best: self.best, ema: self.ema, sealed: self.sealed }
+        outputs
+            .try_for_each(|(path, content)| overwrite::check(path, content, &[&self.model.file]))
+            .map_err(Error::Usage)
     }
 }
 
-/// The options of `trireme import`.
 #[derive(Clone, Debug)]
 pub struct ImportRequest {
     pub file: PathBuf,

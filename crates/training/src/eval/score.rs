@@ -10,37 +10,26 @@ use engine::Graph;
 use formats::checkpoint::ModelFile;
 use loaders::record::masked_crc32c;
 use loaders::{Dataset, Dtype, Images, LabelKind, Manifest, Options, Split};
-use report::predictions::{ClassScore, MultiLabelOutcome, Predictions};
 
 use super::classes;
-use super::model::{INFERENCE_SETTINGS, LoadedModel, graph, images, number_scale, pipeline, read, views};
+use super::model::{LoadedModel, graph, images, number_scale, pipeline, read, views};
 use super::request::EvalRequest;
-use crate::device::{Device, DeviceSettings, Gpu, RequestedThreads, Resources};
+use crate::device::{Device, DeviceSettings, F32_SETTINGS, Gpu, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::agree::{self, algorithms, gpus};
-use crate::train::evaluate::{Detail, Evaluation, EvaluationResult, NumberResults, Score};
+use crate::train::evaluate::{Detail, Evaluation, EvaluationResult};
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::{Activity, Watch};
 use crate::train::save::output::ClassSources;
 
 /// The score of a split, and details about model and images.
 pub struct SplitScore {
-    pub score: Score,
+    pub result: EvaluationResult,
     pub split: String,
     pub network: String,
-    /// Number of epochs that the model was trained.
     pub epoch: u32,
-    /// Number of steps that the model was trained.
     pub step: u64,
-    /// Prediction for each image of a one-label model, if requested. Only on the rank that prints.
-    pub predictions: Option<Predictions>,
-    /// Scores of each class, for a multi-label model.
-    pub per_class: Option<Vec<ClassScore>>,
-    /// Predictions of a multi-label model, if requested. Only on the rank that prints.
-    pub outcomes: Option<Vec<MultiLabelOutcome>>,
-    /// Scores per target, if labels are numbers. Includes predictions if they were requested.
-    pub numbers: Option<NumberResults>,
     pub classes: Vec<String>,
     pub images: Arc<Split>,
     /// True on the rank that prints.
@@ -54,12 +43,13 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<SplitScore,
     // read the files while MPI starts, but a staged copy needs communication
     let opened = request.stage.is_none().then(|| open(request, &request.data));
     watch.set_activity(Activity::Starting);
-    let mut session = Session::join_watched(comm, watch)?;
+    let mut session = Session::join(comm, watch)?;
     let result = session.same_start(D::NAME, &request.compared("eval")).and_then(|()| {
         // check the output files before the split is copied
         let outputs = if session.is_root() { request.check_outputs() } else { Ok(()) };
         let opened = session.agree(outputs).and_then(|()| opened.unwrap_or_else(|| open_staged(&session, request)));
-        score_on(device, &mut session, opened, request, Detail::Precisions)
+        let cores = divide_cores(&mut session)?;
+        score_opened(device, &session, cores, opened, request, Detail::Precisions)
     });
     session.conclude(result)
 }
@@ -79,8 +69,12 @@ fn open_staged(session: &Session, request: &EvalRequest) -> Result<ScoringInput,
     let splits = |names: &[&str]| Ok(vec![split_name(request, names)?]);
     session.watch.set_activity(Activity::Staging);
     let copy = agree::stage(Some(session), data, under, splits)?;
+    open_watched(session, request, &copy)
+}
+
+fn open_watched(session: &Session, request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     session.watch.set_activity(Activity::Reading);
-    let opened = open(request, &copy);
+    let opened = open(request, data);
     session.watch.set_activity(Activity::Starting);
     opened
 }
@@ -98,8 +92,8 @@ pub(super) fn split_name(request: &EvalRequest, names: &[&str]) -> Result<String
 }
 
 fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
-    let (file, batch) = (&request.file, request.batch);
-    let LoadedModel { model, mut notes } = read(&request.model())?;
+    let (file, batch) = (&request.model.file, request.batch);
+    let LoadedModel { model, mut notes } = read(&request.model)?;
     if request.recorded {
         notes.push(format!("data set: {}, from the model's recipe", request.data.display()));
     }
@@ -144,7 +138,8 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
 /// Returns an error if the value type or the band names differ from the model's data set. Returns a note if only the
 /// model or only the data set has band names.
 fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<Option<String>, Error> {
-    let (file, data, expected, given) = (request.file.display(), request.data.display(), &model.bands, &manifest.bands);
+    let (file, data, expected, given) =
+        (request.model.file.display(), request.data.display(), &model.bands, &manifest.bands);
     if expected.dtype != given.dtype {
         return Err(Error::Failed(format!(
             "{file} was trained on images of {}, but the images of {data} are {}; use the data set that the model was trained on",
@@ -175,7 +170,7 @@ fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
 
 /// Returns an error if model and data set have different label kinds.
 fn check_label_kinds(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<(), Error> {
-    let (file, data) = (request.file.display(), request.data.display());
+    let (file, data) = (request.model.file.display(), request.data.display());
     let (expected, given) = (model.label_kind(), manifest.label_kind());
     match (expected, given) {
         (LabelKind::Classes, LabelKind::Classes) if request.map_classes => Err(Error::Usage(format!(
@@ -227,17 +222,6 @@ fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Re
     Ok(text)
 }
 
-fn score_on<D: Device>(
-    device: &D,
-    session: &mut Session,
-    opened: Result<ScoringInput, Error>,
-    request: &EvalRequest,
-    detail: Detail,
-) -> Result<SplitScore, Error> {
-    let cores = divide_cores(session)?;
-    score_opened(device, session, cores, opened, request, detail)
-}
-
 /// Divides the cores among the ranks. Rank 0 prints notes and warnings about the division.
 pub(super) fn divide_cores(session: &mut Session) -> Result<cores::Cores, Error> {
     let cores = session.cores()?;
@@ -256,14 +240,31 @@ pub(super) fn score_with<D: Device>(
 ) -> Result<SplitScore, Error> {
     let opened = match &request.stage {
         Some(_) => open_staged(session, request),
-        None => {
-            session.watch.set_activity(Activity::Reading);
-            let opened = open(request, &request.data);
-            session.watch.set_activity(Activity::Starting);
-            opened
-        }
+        None => open_watched(session, request, &request.data),
     };
     score_opened(device, session, cores, opened, request, Detail::Score)
+}
+
+/// Opens the device and plans a graph with the algorithms that all ranks use. Rank 0 prints `notes` and what was found
+/// about the GPUs. `share_gpu` allows ranks to share a GPU.
+pub(super) fn open_graph<D: Device>(
+    device: &D,
+    session: &Session,
+    threads: usize,
+    planned: impl FnOnce(D::Backend) -> Result<Graph<D::Backend>, Error>,
+    (share_gpu, notes): (bool, &[String]),
+) -> Result<(Graph<D::Backend>, Option<Gpu>), Error> {
+    let here = |error, gpu: Option<&Gpu>| gpus::located(device, error, &session.world.host, gpu);
+    let opened = device.open(&DeviceSettings { threads, node_rank: session.world.node_rank, ..F32_SETTINGS });
+    let backend = session.agree(opened.map_err(|error| here(error.into(), None)))?;
+    let gpu = device.gpu(&backend);
+    let planned = |backend| planned(backend).map_err(|error| here(error, gpu.as_ref()));
+    let (graph, planning) = algorithms::plan(session, backend, planned, Graph::backend)?;
+    let checked = gpus::check(session, gpu.as_ref(), share_gpu)?;
+    if session.is_root() {
+        notes.iter().chain(&planning).chain(&checked.notes).for_each(|note| screen::say(note));
+    }
+    Ok((graph, gpu))
 }
 
 fn score_opened<D: Device>(
@@ -282,42 +283,22 @@ fn score_opened<D: Device>(
     )?;
     let requested = RequestedThreads { compute: request.threads, loader: request.loader_threads };
     let resources = Resources::new::<D>(cores, requested, false);
-    let threads = resources.compute;
     evaluation.options.threads = resources.loader;
-    let here = |error, gpu: Option<&Gpu>| gpus::located(device, error, &session.world.host, gpu);
-    let opened = device.open(&DeviceSettings { threads, node_rank: session.world.node_rank, ..INFERENCE_SETTINGS });
-    let backend = session.agree(opened.map_err(|error| here(error.into(), None)))?;
-    let gpu = device.gpu(&backend);
-    let planned =
-        |backend| graph(&model, backend, evaluation.batch, &evaluation.sizes()).map_err(|e| here(e, gpu.as_ref()));
-    let (mut graph, notes) = algorithms::plan(session, backend, planned, Graph::backend)?;
-    let checked = gpus::check(session, gpu.as_ref(), request.share_gpu)?;
-    if session.is_root() {
-        said.iter().chain(&notes).chain(&checked.notes).for_each(|note| screen::say(note));
-    }
+    let planned = |backend| graph(&model, backend, evaluation.batch, &evaluation.sizes());
+    let (mut graph, gpu) = open_graph(device, session, resources.compute, planned, (request.share_gpu, &said))?;
     let evaluated = evaluation.run(session, &mut graph, &Stop::default(), detail);
-    let evaluated = evaluated.map_err(|error| here(error, gpu.as_ref()))?;
+    let evaluated = evaluated.map_err(|error| gpus::located(device, error, &session.world.host, gpu.as_ref()))?;
     for note in graph.take_notes() {
         screen::say(&format!("{}{note}", session.world.who()));
     }
-    let EvaluationResult { score, predictions, per_class, outcomes, numbers } =
-        evaluated.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;
-    let (split, images) = (evaluation.split.name().to_string(), evaluation.split);
-    let ModelFile { network, classes, .. } = model;
-    let (epoch, step) = (model.epoch as u32, model.step);
-    let root = session.is_root();
     Ok(SplitScore {
-        score,
-        split,
-        network,
-        epoch,
-        step,
-        predictions,
-        per_class,
-        outcomes,
-        numbers,
-        classes,
-        images,
-        root,
+        result: evaluated.ok_or_else(|| Error::Failed("scoring was stopped".into()))?,
+        split: evaluation.split.name().to_string(),
+        network: model.network,
+        epoch: model.epoch as u32,
+        step: model.step,
+        classes: model.classes,
+        images: evaluation.split,
+        root: session.is_root(),
     })
 }

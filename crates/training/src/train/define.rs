@@ -11,11 +11,7 @@ use crate::train::plan::split_labels::SplitLabels;
 use crate::train::save::folder::NetworkCopy;
 use crate::train::save::{model, snapshot};
 
-/// Broadcasts the network that rank 0 reads. Collective.
-///
-/// # Errors
-///
-/// Returns an error on all ranks if the file is invalid.
+/// Broadcasts the network that rank 0 reads. Collective. Returns an error on all ranks if the file is invalid.
 pub fn share(session: &Session, source: &mut Source) -> Result<(), Error> {
     session.agree(if session.is_root() { source.define() } else { Ok(()) })?;
     if session.world.size == 1 {
@@ -79,11 +75,8 @@ pub fn copy(source: &Source) -> Option<NetworkCopy<'_>> {
     Some(NetworkCopy { name: source.recipe.model.as_str(), bytes })
 }
 
-/// Broadcasts the labels that rank 0 reads, if the recipe needs them. Collective.
-///
-/// # Errors
-///
-/// Returns an error on all ranks if a record has no label.
+/// Broadcasts the labels that rank 0 reads, if the recipe needs them. Collective. Returns an error on all ranks if a
+/// record has no label.
 pub fn share_classes(session: &Session, source: &mut Source) -> Result<(), Error> {
     if !SplitLabels::are_needed(&source.recipe) {
         return Ok(());

@@ -65,7 +65,6 @@ fn frozen<B: Backend>(run: &Run<B>) -> Option<String> {
     (tensors > 0).then(|| format!("{tensors} of {all} tensors, {} of {} parameters, {when}", count(true), count(false)))
 }
 
-/// Describes how samples are shuffled.
 fn order<B: Backend>(run: &Run<B>) -> String {
     let (images, shards) = (run.division.images, run.source.train.shards().len().max(1) as u64);
     match run.recipe.shuffling() {
@@ -88,7 +87,6 @@ fn loader<B: Backend>(run: &Run<B>) -> Result<String, Error> {
     Ok(format!("{training}{more}"))
 }
 
-/// Describes when buckets of gradients are summed.
 fn when<B: Backend>(world: &WorldInfo, run: &Run<B>, overlap: bool) -> &'static str {
     match (world.size, overlap, run.recipe.reduce.overlap) {
         (1, ..) => "none, one rank",
@@ -137,7 +135,6 @@ fn averages(recipe: &Recipe) -> Option<String> {
 }
 
 fn cores(resources: Resources) -> String {
-    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let (compute, loader) = (plural(resources.compute, "compute thread"), plural(resources.loader, "loader thread"));
     format!("{} per rank: {compute}, {loader}", resources.cores.own)
 }

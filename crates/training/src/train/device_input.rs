@@ -11,7 +11,8 @@ use std::sync::Arc;
 use backend::{Backend, Input};
 use loaders::transform::HEAD_WORDS;
 use loaders::{
-    Batch, Conversion, Dtype, EvalOrder, Images, LabelSets, Loader, Options, Order, Pipeline, PixelFormat, Split,
+    Batch, Conversion, Dtype, EvalOrder, Images, LabelSets, Loader, Manifest, Options, Order, Pipeline, PixelFormat,
+    Split,
 };
 
 use crate::error::Error;
@@ -127,7 +128,6 @@ impl DeviceInput {
         }
     }
 
-    /// Returns a short description for the log.
     pub fn describe(&self) -> String {
         match self.form {
             PixelFormat::Values => "values".into(),
@@ -152,7 +152,8 @@ struct Pictures {
 fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<Pictures, Error> {
     // the device applies the transforms later, and only the words that control decoding are needed here
     let head: Vec<String> = pipeline.ops().into_iter().take_while(|op| HEAD_WORDS.contains(&op.as_str())).collect();
-    let pipeline = Pipeline::new(&head, split.images_as(pipeline.exif())?, &bare(), 0)?;
+    // decoding words need nothing from a manifest
+    let pipeline = Pipeline::new(&head, split.images_as(pipeline.exif())?, &Manifest::default(), 0)?;
     let order = EvalOrder::new(split.len(), AT_A_TIME, 0, 1);
     // no record may be skipped, because the device finds a picture by its id
     let options = Options { open: 0, skip: false, ..*options };
@@ -169,9 +170,4 @@ fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<Pi
         }
     }
     Ok(all)
-}
-
-/// Returns an empty manifest. A pipeline with only decoding words does not need its content.
-fn bare() -> loaders::Manifest {
-    loaders::Manifest { version: 1, ..loaders::Manifest::default() }
 }

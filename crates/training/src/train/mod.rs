@@ -15,17 +15,26 @@ mod describe;
 pub mod device_input;
 pub mod evaluate;
 pub mod find_lr;
-pub mod init;
 mod lost_rank;
 mod micro_batches;
 mod page;
-pub mod reduce;
 mod sam;
 mod scoring;
 pub mod start;
 mod step;
 pub mod strategy;
 mod teacher;
+
+/// `[init]`: starts a run from weights in a file instead of random ones. Only rank 0 reads the file, so it does not need
+/// to exist on other nodes, and all ranks start from bit-identical weights. A resumed run does not read the file.
+pub mod init {
+    pub mod initial_weights;
+    pub mod matching;
+    pub mod positions;
+    pub mod stem;
+    pub mod table;
+    pub mod whiten;
+}
 
 /// Observes a run: timing, trace, notices, watchdog and requests to stop. These modules do not change any
 /// result and do not import other parts of `train`.
@@ -49,6 +58,19 @@ pub mod plan {
     pub mod source;
     pub mod split_labels;
     pub mod targets;
+}
+
+/// The sums of a step over all ranks: gradients, bucket by bucket, and metrics.
+pub mod reduce {
+    pub mod bucket_sum;
+    pub mod device;
+    pub mod gradients;
+    pub mod group;
+    pub mod host;
+    pub mod metrics;
+    pub mod plan;
+    pub mod ranks;
+    pub mod transport;
 }
 
 /// A run's files in OUT: checkpoints and the final model. Also resuming from a checkpoint.
@@ -95,7 +117,6 @@ use crate::error::Error;
 #[derive(Clone, Copy)]
 pub struct RunContext<'a> {
     pub session: &'a Session,
-    /// Options from the command line.
     pub request: &'a TrainRequest,
     /// Requests to stop from signals and time limits.
     pub stop: &'a Stop,

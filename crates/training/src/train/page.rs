@@ -11,12 +11,11 @@ use formats::checkpoint::{LabelScores, Progress};
 use loaders::replace;
 use report::evaluation_file::MultiLabelScores;
 use report::history::Run as FinishedRun;
-use report::predictions::{ClassScore, Predictions};
 use report::{EvaluationFile, Layers, Reporter, Spread, TensorSpread, evaluation_file, page};
 
 use crate::error::Error;
 use crate::train::agree::Session;
-use crate::train::evaluate::{Detail, NumberResults, file_name};
+use crate::train::evaluate::{Detail, EvaluationResult, NumberResults, file_name, spread};
 use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
 use crate::train::reduce::gradients::GradientSum;
@@ -31,7 +30,6 @@ const APART: Duration = Duration::from_secs(30);
 /// Data for report.html in addition to the log.
 #[derive(Default)]
 pub(super) struct PageData {
-    /// True if report.html will be written.
     page: bool,
     /// True if any output needs this data.
     wanted: bool,
@@ -54,65 +52,30 @@ impl PageData {
         if self.wanted { Detail::Outcomes } else { Detail::Score }
     }
 
-    /// Stores the predictions after an epoch.
-    pub fn store_predictions<B: Backend>(
+    /// Stores the results for each image or class after an epoch, if the evaluation has kept them.
+    pub fn store<B: Backend>(
         &mut self,
         run: &Run<B>,
         at: &Progress,
-        predictions: &Predictions,
+        result: &EvaluationResult,
         report: &mut Reporter,
     ) -> Result<(), Error> {
         let (Some(evaluation), true) = (&run.evaluation, self.root && self.wanted) else { return Ok(()) };
-        let split = &evaluation.split;
-        let file = EvaluationFile::new(at.step, at.epoch + 1, split.name(), split.class_names(), predictions);
-        self.store(run, at, file, report)
-    }
-
-    /// Stores the class scores of a multi-label evaluation after an epoch.
-    pub fn store_class_scores<B: Backend>(
-        &mut self,
-        run: &Run<B>,
-        at: &Progress,
-        classes: &[ClassScore],
-        report: &mut Reporter,
-    ) -> Result<(), Error> {
-        let (Some(evaluation), Some(score), true) = (&run.evaluation, &at.score, self.root && self.wanted) else {
+        let (split, when) = (&evaluation.split, (at.step, at.epoch + 1));
+        let EvaluationResult { score, predictions, per_class, numbers, .. } = result;
+        let file = if let Some(predictions) = predictions {
+            EvaluationFile::new(when.0, when.1, split.name(), split.class_names(), predictions)
+        } else if let Some(classes) = per_class {
+            let LabelScores { map, micro_f1, macro_f1 } = score.several.unwrap_or_default();
+            let [map, micro_f1] = [map, micro_f1].map(|share| Some(share).filter(|share| share.is_finite()));
+            let average_precision = classes.iter().map(|class| class.average_precision).collect();
+            let several = MultiLabelScores { images: score.count, map, micro_f1, average_precision };
+            EvaluationFile::of_classes(when, split.name(), split.class_names(), classes, several, macro_f1)
+        } else if let Some(NumberResults { per_target, outcomes: Some(outcomes) }) = numbers {
+            EvaluationFile::of_numbers(when, split.name(), per_target, outcomes)
+        } else {
             return Ok(());
         };
-        let LabelScores { map, micro_f1, macro_f1 } = score.several.unwrap_or_default();
-        let [map, micro_f1] = [map, micro_f1].map(|share| Some(share).filter(|share| share.is_finite()));
-        let average_precision = classes.iter().map(|class| class.average_precision).collect();
-        let several = MultiLabelScores { images: score.count, map, micro_f1, average_precision };
-        let (split, when) = (&evaluation.split, (at.step, at.epoch + 1));
-        let names = split.class_names();
-        let file = EvaluationFile::of_classes(when, split.name(), names, classes, several, macro_f1);
-        self.store(run, at, file, report)
-    }
-
-    /// Stores the predicted numbers after an epoch, if the evaluation has kept them.
-    pub fn store_numbers<B: Backend>(
-        &mut self,
-        run: &Run<B>,
-        at: &Progress,
-        numbers: &NumberResults,
-        report: &mut Reporter,
-    ) -> Result<(), Error> {
-        let (Some(evaluation), Some(outcomes), true) = (&run.evaluation, &numbers.outcomes, self.root && self.wanted)
-        else {
-            return Ok(());
-        };
-        let (split, when) = (&evaluation.split, (at.step, at.epoch + 1));
-        let file = EvaluationFile::of_numbers(when, split.name(), &numbers.per_target, outcomes);
-        self.store(run, at, file, report)
-    }
-
-    fn store<B: Backend>(
-        &mut self,
-        run: &Run<B>,
-        at: &Progress,
-        file: EvaluationFile,
-        report: &mut Reporter,
-    ) -> Result<(), Error> {
         self.last = Some(file);
         if self.augmented.is_none() {
             let pictures = self.augmented.insert(augmented(&run.source));
@@ -165,8 +128,7 @@ fn augmented(source: &Source) -> Vec<Thumbnail> {
     let recipe = &source.recipe;
     let viewer = ThumbnailMaker::new(&source.manifest, train, &ops, recipe.seed, &recipe.log.shown_bands());
     let Ok(mut viewer) = viewer else { return Vec::new() };
-    let count = SAMPLES.min(train.len());
-    let ids = (0..count).map(|k| (u128::from(k) * u128::from(train.len()) / u128::from(count)) as u64);
+    let ids = spread(SAMPLES.min(train.len()), train.len());
     let views = ids.flat_map(|id| (0..EPOCHS).map(move |epoch| (id, epoch)));
     views.filter_map(|(id, epoch)| viewer.make(id, epoch).ok()).collect()
 }

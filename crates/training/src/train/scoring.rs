@@ -3,12 +3,12 @@
 use backend::Backend;
 use engine::optim::schedule::ScheduleKind;
 use engine::optim::score::{Measure, ScoreName, Scores, Scoring};
-use formats::checkpoint::{Best, LabelScores, Progress, StopState, Sums};
+use formats::checkpoint::{Best, LabelScores, Progress, StopState};
 use recipe::Recipe;
 use report::Eval;
-use report::predictions::{ClassScore, Predictions};
+use report::predictions::Predictions;
 
-use super::evaluate::{Detail, EvaluationResult, NumberResults, Score};
+use super::evaluate::{Detail, EvaluationResult};
 use super::{RunContext, Training};
 use crate::error::Error;
 use crate::train::agree::Session;
@@ -17,13 +17,8 @@ use crate::train::observe::notices;
 /// The scores of one set of weights. On rank 0 also the prediction for each image, if requested.
 struct ModelScores {
     eval: Eval,
-    predictions: Option<Predictions>,
-    /// Scores of each class, for a multi-label model.
-    per_class: Option<Vec<ClassScore>>,
-    /// Scores per target, if labels are numbers. On rank 0 also the predictions, if requested.
-    numbers: Option<NumberResults>,
-    /// The scores that checkpoints and the model file contain.
-    sums: Sums,
+    /// Its scores are also in checkpoints and in the model file.
+    result: EvaluationResult,
 }
 
 /// If the loss at the end of the run is larger, the run ends with an error. This is the square root of the largest f32, so that squares of
@@ -58,7 +53,7 @@ impl<B: Backend> Training<'_, B> {
         let Some((mut weights, mut ema)) = self.evaluate_all(ScoredSplit::Watched)? else {
             return Ok(ScoringResult::Stopped);
         };
-        self.at.score = Some(weights.sums);
+        self.at.score = Some(weights.result.score);
         // --max-steps can add an evaluation that is not planned, or end an epoch early. Such a score may be the best, but `[stop]` and the
         // plateau schedule ignore it. So the run computes the same when it is continued without --max-steps.
         let planned = self.run.recipe.eval.scores(epoch) || self.at.step >= self.run.schedule.total_steps();
@@ -69,20 +64,9 @@ impl<B: Backend> Training<'_, B> {
         let by = self.run.recipe.best_by();
         let chosen = if by.ema { ema.as_mut() } else { Some(&mut weights) };
         chosen.into_iter().for_each(|found| found.eval.best = best.then(|| by.to_string()));
-        for ModelScores { eval, predictions, per_class, numbers, .. } in std::iter::once(weights).chain(ema) {
-            let (shown, classes) = (predictions.filter(|_| !eval.ema), per_class.filter(|_| !eval.ema));
-            let numbers = numbers.filter(|_| !eval.ema);
-            self.report.event(eval)?;
-            shown.map_or(Ok(()), |found| {
-                self.page_data.store_predictions(&self.run, &self.at, &found, &mut self.report)
-            })?;
-            if let Some(numbers) = numbers {
-                self.page_data.store_numbers(&self.run, &self.at, &numbers, &mut self.report)?;
-            }
-            if let Some(classes) = classes {
-                self.page_data.store_class_scores(&self.run, &self.at, &classes, &mut self.report)?;
-            }
-        }
+        self.report.event(weights.eval)?;
+        self.page_data.store(&self.run, &self.at, &weights.result, &mut self.report)?;
+        ema.map_or(Ok(()), |ema| self.report.event(ema.eval))?;
         if let Some(lost) = lost {
             return Err(lost);
         }
@@ -99,7 +83,7 @@ impl<B: Backend> Training<'_, B> {
         }
         self.run.resize_for_scoring()?;
         let Some((weights, ema)) = self.evaluate_all(ScoredSplit::AtEnd)? else { return Ok(false) };
-        self.score_at_end = Some(weights.sums);
+        self.score_at_end = Some(weights.result.score);
         let lost = self.lost(std::iter::once(&weights).chain(&ema));
         std::iter::once(weights).chain(ema).try_for_each(|found| self.report.event(found.eval))?;
         lost.map_or(Ok(true), Err)
@@ -148,13 +132,10 @@ impl<B: Backend> Training<'_, B> {
             Some(averages) => averages.with(&mut run.graph, |graph| evaluation.run(session, graph, stop, detail))?,
             None => evaluation.run(session, &mut run.graph, stop, detail)?,
         };
-        let Some(EvaluationResult { score, predictions, per_class, numbers: results, .. }) = evaluated else {
-            return Ok(None);
-        };
-        let Score { top1, top5, loss, count, several, numbers } = score;
-        let [macro_f1, map] = match several {
+        let Some(result) = evaluated else { return Ok(None) };
+        let [macro_f1, map] = match result.score.several {
             Some(LabelScores { macro_f1, map, .. }) => [Some(macro_f1), Some(map)],
-            None => over_classes(session, goes_by, predictions.as_ref())?,
+            None => over_classes(session, goes_by, result.predictions.as_ref())?,
         };
         // the evaluation at the end comes after the epoch was counted, unless --max-steps ended the epoch early
         let epoch = self.at.epoch + u32::from(which == ScoredSplit::Watched || self.at.step_of_epoch > 0);
@@ -162,23 +143,13 @@ impl<B: Backend> Training<'_, B> {
             step: self.at.step,
             epoch,
             split: evaluation.split.name().to_string(),
-            top1,
-            top5,
-            loss,
-            count,
             macro_f1,
-            micro_f1: several.map(|several| several.micro_f1),
             map: map.filter(|map| !map.is_nan()),
-            rmse: numbers.map(|numbers| numbers.rmse),
-            mae: numbers.map(|numbers| numbers.mae),
-            r2: numbers.map(|numbers| numbers.r2).filter(|r2| !r2.is_nan()),
-            targets: results.as_ref().map(|results| results.per_target.clone()).unwrap_or_default(),
             ema,
-            best: None,
             at_end: which == ScoredSplit::AtEnd,
+            ..result.event()
         };
-        let sums = Sums { loss, top1, top5, count, several, numbers };
-        Ok(Some(ModelScores { eval, predictions, per_class, numbers: results, sums }))
+        Ok(Some(ModelScores { eval, result }))
     }
 
     /// Updates the best score with the scores after an epoch. If `whole` is set, also updates the state of `[stop]` and of the plateau
@@ -229,7 +200,6 @@ fn over_classes(
 // Decisions that depend on the scores of a run: which checkpoint is the best, whether the run ends, and whether the plateau schedule lowers
 // the rate. All ranks have the same scores, so all ranks make the same decisions.
 
-/// The outcome of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScoringResult {
     /// A rank received a request to stop before the evaluation was complete.
@@ -243,8 +213,11 @@ pub enum ScoringResult {
 /// The reason why a run ends early.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ending {
-    /// A score has reached its target.
-    Target { name: ScoreName, score: f64, target: f64 },
+    Target {
+        name: ScoreName,
+        score: f64,
+        target: f64,
+    },
     /// A score has not improved for a number of evaluations.
     Patience {
         name: ScoreName,
@@ -316,7 +289,6 @@ pub fn ending(recipe: &Recipe, at: &Progress) -> Option<Ending> {
 }
 
 impl Ending {
-    /// Returns one word for the log.
     pub fn word(&self) -> &'static str {
         match self {
             Ending::Target { .. } => "target",
@@ -406,11 +378,7 @@ mod tests {
         assert_eq!(describe(&recipe("", kind)), None);
         let all =
             recipe("[stop]\npatience = 2\ntarget = 1.5\nscore = \"loss\"\n[checkpoint]\nbest_by = \"top5\"", kind);
-        let text = describe(&all).unwrap();
-        assert!(
-            ["best top5", "after 2 ", "better loss", "reaches 1.5"].iter().all(|part| text.contains(part)),
-            "{text}"
-        );
+        support::mentions(describe(&all).unwrap(), &["best top5", "after 2 ", "better loss", "reaches 1.5"]);
     }
 
     #[test]
@@ -444,9 +412,8 @@ mod tests {
     fn the_reason_for_the_end_is_described() {
         let name = ScoreName::TOP1;
         let target = Ending::Target { name, score: 0.76, target: 0.759 };
-        let text = target.text(12, Some(3.5));
         let parts = ["target: top1 0.7600 ", "stop.target = 0.759 ", "step 12", " 3.50 s"];
-        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+        support::mentions(target.text(12, Some(3.5)), &parts);
         let patience = Ending::Patience { name, best: 0.5, since: 3 };
         support::mentions(patience.text(12, None), &["top1", "0.5000", "3 evaluations", "stop.patience", "step 12"]);
     }

@@ -35,7 +35,6 @@ use crate::train::save::saver::RESUMABLE;
 use crate::train::save::{folder, output, resume, saver};
 use crate::train::{RunContext, define, describe, page, scoring, teacher};
 
-/// A planned run on this rank.
 struct PlannedRun<B: Backend> {
     run: Run<B>,
     resources: Resources,
@@ -69,7 +68,7 @@ pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> R
         true => (source.map(|source| plan_alone(device, request, source, &watch)), None),
         false => (None, source),
     };
-    let mut session = Session::join_watched(comm, watch.clone())?;
+    let mut session = Session::join(comm, watch.clone())?;
     let invocation = Invocation { request, stop: &stop, started };
     let result = match early {
         Some(planned) if session.world.size == 1 => {
@@ -260,7 +259,6 @@ struct TransportPlace {
     no_nccl: Option<String>,
 }
 
-/// Runs a learning rate search instead of the training.
 fn search<B: Backend>(
     session: &mut Session,
     mut run: Run<B>,
@@ -303,7 +301,6 @@ fn finished_message<B: Backend>(
     Ok(session.comm.broadcast("whether the run is complete", told.as_ref())?)
 }
 
-/// The opened output directory.
 struct Output {
     /// The lock on the directory. `None` on ranks other than 0.
     lock: Option<OutLock>,

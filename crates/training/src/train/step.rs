@@ -35,7 +35,6 @@ use crate::train::reduce::ranks::{AllRanks, MpiRanks, Waited};
 use crate::train::reduce::transport::{Transport, TransportPlan};
 use crate::train::sam::Sam;
 
-/// Runs the steps of a training.
 pub struct Stepper<'a, B: Backend> {
     session: &'a Session,
     batches: MicroBatches,

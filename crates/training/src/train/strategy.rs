@@ -142,7 +142,6 @@ pub fn pool(running: &mut [f32], places: &[(usize, usize)], ranks: &mut dyn Rank
     Ok(())
 }
 
-/// Copies an arena to newly allocated memory.
 pub fn copy<B: Backend>(backend: &B, from: &Arena<B>) -> Result<Arena<B>, Error> {
     let lengths: Vec<usize> = from.buckets.iter().map(Buffer::len).collect();
     let mut arena = Arena::new(backend, &lengths)?;
@@ -157,7 +156,6 @@ pub fn copy<B: Backend>(backend: &B, from: &Arena<B>) -> Result<Arena<B>, Error>
 // - alpha (x_i - c) and c <- c + alpha sum_i (x_i - c), where x_i - c is the difference before the step. Each rank keeps its own optimizer
 // state. With Nesterov's momentum this is EAMSGD. The synchronised model is the centre.
 
-/// A rank's state for elastic averaging.
 pub struct Easgd<B: Backend> {
     /// Period tau: the first step and every tau-th step after it synchronises.
     period: u64,
@@ -257,7 +255,6 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
 // the state is averaged too, `local(1)` equals allreduce except for rounding, and convergence with momentum is proven (Yu, Jin and Yang
 // 2019, arXiv 1905.03817).
 
-/// A rank's state for local SGD.
 pub struct LocalSgd<B: Backend> {
     /// Period H: the ranks synchronise after every H-th step.
     period: u64,

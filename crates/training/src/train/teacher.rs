@@ -29,12 +29,9 @@ pub struct LoadedTeacher {
     pub checksum: String,
 }
 
-/// Loads the teacher, if the recipe names one. `from` is the checkpoint that the run resumes from. Collective.
-///
-/// # Errors
-///
-/// Returns an error on all ranks if the file cannot be read, differs between ranks, was trained on other classes, bands,
-/// image sizes or a very different normalization, or has changed since the run began.
+/// Loads the teacher, if the recipe names one. `from` is the checkpoint that the run resumes from. Collective. Returns
+/// an error on all ranks if the file cannot be read, differs between ranks, was trained on other classes, bands, image
+/// sizes or a very different normalization, or has changed since the run began.
 pub fn begin<B: Backend>(
     session: &Session,
     run: &mut Run<B>,

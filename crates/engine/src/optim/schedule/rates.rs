@@ -256,7 +256,6 @@ impl Stretches {
 // The `[schedule]` section of a recipe. To add a kind of decay, add a line to [`ScheduleKind`].
 
 kinds! {
-    /// The kinds of decay.
     pub enum ScheduleKind: Decay {
         "constant" => Constant(Constant),
         "step" => Step(Step),
@@ -430,11 +429,6 @@ mod tests {
         let said = Extension { drops: 2, ..extension(30, 5, 9) }.apply(&mut spec).unwrap();
         assert!(said.contains("recipe") && said.contains("(lr 0.01)"), "{said}");
     }
-}
-
-#[cfg(test)]
-mod spec_tests {
-    use super::*;
 
     #[test]
     fn stretches_that_cannot_be_are_refused() {

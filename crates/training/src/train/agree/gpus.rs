@@ -49,7 +49,6 @@ pub fn check(session: &Session, own: Option<&Gpu>, may_share: bool) -> Result<Ch
     Ok(checked)
 }
 
-/// Names node and GPU.
 fn place(host: &str, gpu: &Gpu) -> String {
     format!("{host}, {} ({})", gpu.name, gpu.uuid)
 }
@@ -156,7 +155,6 @@ fn apart<'a>(ranks: impl Iterator<Item = (&'a str, &'a [String])>) -> Option<Str
     ))
 }
 
-/// Returns warnings about the GPUs of all ranks.
 pub fn warnings(ranks: &[VisibleGpus]) -> Vec<String> {
     let devices = ranks.iter().map(|rank| (rank.host.as_str(), rank.devices.as_slice()));
     shared(ranks).into_iter().chain(apart(devices)).collect()

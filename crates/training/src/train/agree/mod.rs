@@ -26,13 +26,15 @@ pub struct Session {
 }
 
 impl Session {
-    /// Waits until MPI is up and checks how the ranks were started.
-    pub fn join(comm: Comm) -> Result<Self, Error> {
-        Self::join_watched(comm, Watch::default())
+    /// Joins all ranks without a watchdog, runs `work`, and ends MPI if all ranks know the result.
+    pub fn run<T>(work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        let mut session = Self::join(Comm::launch(), Watch::default())?;
+        let result = work(&mut session);
+        session.conclude(result)
     }
 
-    /// Works like [`Session::join`], with a watchdog.
-    pub fn join_watched(comm: Comm, watch: Watch) -> Result<Self, Error> {
+    /// Waits until MPI is up and checks how the ranks were started.
+    pub fn join(comm: Comm, watch: Watch) -> Result<Self, Error> {
         let world = comm.world()?.clone();
         loaders::sigbus::set_rank(world.rank as u32);
         let mut notes = Vec::new();

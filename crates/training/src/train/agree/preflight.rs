@@ -53,7 +53,6 @@ fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String>
     Some(format!("slurm      job {job}, {step}: {} for {}", plural(tasks, "task"), plural(size, "rank")))
 }
 
-/// Returns a line for each host.
 fn hosts(seats: &[RankRow]) -> Vec<String> {
     let mut hosts: BTreeMap<&str, Vec<&RankRow>> = BTreeMap::new();
     seats.iter().for_each(|seat| hosts.entry(&seat.host).or_default().push(seat));
@@ -109,7 +108,6 @@ fn list(numbers: impl IntoIterator<Item = usize>) -> String {
 pub struct DiskNeed {
     pub checkpoint: u64,
     pub model: u64,
-    /// Number of checkpoints to keep.
     pub keep: u64,
 }
 
@@ -126,19 +124,11 @@ impl DiskNeed {
 }
 
 /// Returns the table's row about the output directory, which does not need to exist yet, and a warning if the free
-/// space is short.
-///
-/// # Errors
-///
-/// Returns an error if one checkpoint and the model do not fit.
+/// space is short. Returns an error if one checkpoint and the model do not fit.
 pub fn room(out: &Path, need: DiskNeed) -> Result<(String, Option<String>), Error> {
     let there = out.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
-    let disk = FileSystem::of(there).map_err(|source| Error::File {
-        action: "find the free space of",
-        path: there.into(),
-        source,
-    })?;
+    let disk = FileSystem::of(there).map_err(Error::file("find the free space of", there))?;
     if disk.size == 0 {
         // nothing can be stored on this file system, so creating the directory will fail and report the reason
         return Ok(("room       none".into(), None));

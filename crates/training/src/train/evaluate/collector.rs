@@ -135,6 +135,23 @@ fn ranking(classes: usize, own: &[u8]) -> Ranking {
     Ranking::new(classes, own.as_chunks().0.iter().map(pair))
 }
 
+/// Gathers encoded outcomes on rank 0 and decodes them, in the order of the split. Returns `None` on other ranks, and if
+/// there are no outcomes. Collective if there are outcomes.
+fn gather_sorted<T>(
+    comm: &Comm,
+    own: Option<Vec<u8>>,
+    read: impl Fn(&[u8]) -> Vec<T>,
+    id: fn(&T) -> u64,
+) -> Result<Option<Vec<T>>, Error> {
+    let Some(own) = own else { return Ok(None) };
+    let all = comm.run("gathering of predictions", move |world| world.gather(&own))?;
+    Ok(all.map(|ranks| {
+        let mut all: Vec<T> = ranks.iter().flat_map(|bytes| read(bytes)).collect();
+        all.sort_by_key(id);
+        all
+    }))
+}
+
 /// The sums over the images of a batch, as part of a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct BatchScore {
@@ -159,7 +176,6 @@ pub(super) struct MultiLabelCollector {
     outcomes: Option<Vec<u8>>,
 }
 
-/// The gathered results of a multi-label evaluation.
 pub(super) struct MultiLabelResults {
     /// The scores of each class. Equal on every rank.
     pub per_class: Vec<ClassScore>,
@@ -201,21 +217,13 @@ impl MultiLabelCollector {
         part
     }
 
-    /// Gathers the results of all ranks. Collective.
     pub fn gather(self, comm: &Comm) -> Result<MultiLabelResults, Error> {
         let Self { counts, ranks, outcomes } = self;
         let precisions = ranks.map(|ranks| ranks.precisions(comm, counts.len())).transpose()?;
         let mut flat = counts.concat();
         comm.run("sum of counts of classes", |world| world.sum_u64(&mut flat))?;
         let per_class = class_scores(flat.as_chunks().0, precisions.as_deref());
-        let Some(own) = outcomes else { return Ok(MultiLabelResults { per_class, outcomes: None }) };
-        let all = comm.run("gathering of predictions", move |world| world.gather(&own))?;
-        let outcomes = all.map(|ranks| {
-            let mut all: Vec<MultiLabelOutcome> =
-                ranks.iter().flat_map(|bytes| MultiLabelOutcome::read(bytes)).collect();
-            all.sort_by_key(|one| one.id);
-            all
-        });
+        let outcomes = gather_sorted(comm, outcomes, MultiLabelOutcome::read, |one| one.id)?;
         Ok(MultiLabelResults { per_class, outcomes })
     }
 }
@@ -324,19 +332,12 @@ impl NumberCollector {
         let each = totals.as_chunks().0.iter().zip(targets);
         let per_target: Vec<TargetScore> =
             each.map(|(sums, target)| ErrorSums::scores(*sums, count, &target.name)).collect();
-        let Some(own) = self.outcomes else { return Ok(NumberResults { per_target, outcomes: None }) };
-        let all = comm.run("gathering of predictions", move |world| world.gather(&own))?;
-        let outcomes = all.map(|ranks| {
-            let mut all: Vec<NumberOutcome> =
-                ranks.iter().flat_map(|bytes| NumberOutcome::read(bytes, targets.len())).collect();
-            all.sort_by_key(|one| one.id);
-            all
-        });
+        let read = |bytes: &[u8]| NumberOutcome::read(bytes, targets.len());
+        let outcomes = gather_sorted(comm, self.outcomes, read, |one| one.id)?;
         Ok(NumberResults { per_target, outcomes })
     }
 }
 
-/// The results from an evaluation with numbers.
 #[derive(Clone, Debug)]
 pub struct NumberResults {
     /// Scores per target. Equal on every rank.

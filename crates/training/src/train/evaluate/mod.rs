@@ -13,7 +13,7 @@ use collector::{
 };
 use comm::Comm;
 use engine::{Batch, Graph};
-use formats::checkpoint::{LabelScores, NumberScores};
+use formats::checkpoint::Sums;
 use loaders::{EvalOrder, LabelSets, Options, Order, Pipeline, Split, SubsetOrder};
 use report::predictions::{ClassScore, MultiLabelOutcome, Predictions};
 
@@ -26,27 +26,12 @@ use crate::train::observe::watch::Activity;
 pub use collector::{Detail, NumberResults, NumberScale, precisions_fit};
 pub use views::{TestTime, Views};
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Score {
-    /// Fraction of images for which the best class is correct. For a multi-label image, any class in its label set is
-    /// correct. NaN if labels are numbers, like `top5`.
-    pub top1: f64,
-    /// Fraction of images with a correct class among the best five.
-    pub top5: f64,
-    /// Mean loss without label smoothing: cross-entropy, or binary cross-entropy averaged over the classes for
-    /// multi-label images. For numbers it is the same loss as in training.
-    pub loss: f64,
-    pub count: u64,
-    /// Further scores of a multi-label model.
-    pub several: Option<LabelScores>,
-    /// Scores if labels are numbers.
-    pub numbers: Option<NumberScores>,
-}
-
-/// The results of an evaluation.
 #[derive(Clone, Debug)]
 pub struct EvaluationResult {
-    pub score: Score,
+    /// The means over the images. `top1` and `top5` are fractions of images. For a multi-label image, any class in its
+    /// label set is correct. They are NaN if labels are numbers. The loss has no label smoothing: it is cross-entropy,
+    /// or binary cross-entropy averaged over the classes for multi-label images, and for numbers the training loss.
+    pub score: Sums,
     /// Predictions for single-label images, if requested. Only on rank 0.
     pub predictions: Option<Predictions>,
     /// Scores of each class, for multi-label images.
@@ -55,6 +40,27 @@ pub struct EvaluationResult {
     pub outcomes: Option<Vec<MultiLabelOutcome>>,
     /// Scores per target, for images with numbers. Includes predictions if they were requested.
     pub numbers: Option<NumberResults>,
+}
+
+impl EvaluationResult {
+    /// Returns the event that reports the scores, without step, epoch and split.
+    pub fn event(&self) -> report::Eval {
+        let score = &self.score;
+        report::Eval {
+            top1: score.top1,
+            top5: score.top5,
+            loss: score.loss,
+            count: score.count,
+            macro_f1: score.several.map(|several| several.macro_f1),
+            micro_f1: score.several.map(|several| several.micro_f1),
+            map: score.several.map(|several| several.map).filter(|map| !map.is_nan()),
+            rmse: score.numbers.map(|numbers| numbers.rmse),
+            mae: score.numbers.map(|numbers| numbers.mae),
+            r2: score.numbers.map(|numbers| numbers.r2).filter(|r2| !r2.is_nan()),
+            targets: self.numbers.as_ref().map(|numbers| numbers.per_target.clone()).unwrap_or_default(),
+            ..Default::default()
+        }
+    }
 }
 
 /// Sums of a score, first over this rank's batches and then over all ranks. Each batch has its own slot for the loss, and the slots are
@@ -73,8 +79,9 @@ struct ScoreSums {
 }
 
 impl ScoreSums {
-    /// Creates empty sums for `batches` batches.
-    fn new(batches: usize, collectors: &Collectors) -> Self {
+    /// Creates empty sums for the batches of all ranks.
+    fn new(evaluation: &Evaluation, collectors: &Collectors) -> Self {
+        let batches = evaluation.images().div_ceil(evaluation.batch as u64) as usize;
         let width = collectors.numbers.as_ref().map_or(0, NumberCollector::width);
         Self { losses: vec![0.0; batches], errors: vec![0.0; width * batches], ..Self::default() }
     }
@@ -91,7 +98,6 @@ impl ScoreSums {
         (self.losses, self.errors) = (losses.to_vec(), errors.to_vec());
     }
 
-    /// Adds the results of a batch.
     fn add(&mut self, batch: u64, part: BatchScore) {
         self.top1 += part.top1 as f64;
         self.top5 += part.top5 as f64;
@@ -123,16 +129,15 @@ impl ScoreSums {
     }
 
     /// Returns the means, or `None` if a rank received a request to stop.
-    fn score(&self) -> Option<Score> {
+    fn score(&self) -> Option<Sums> {
         let mean = |sum: f64| sum / self.count.max(1.0);
         let loss = mean(self.losses.iter().sum());
         let count = self.count as u64;
-        let score = Score { top1: mean(self.top1), top5: mean(self.top5), loss, count, several: None, numbers: None };
+        let score = Sums { top1: mean(self.top1), top5: mean(self.top5), loss, count, several: None, numbers: None };
         (self.stop == 0.0).then_some(score)
     }
 }
 
-/// A batch with its scores.
 struct ScoredBatch {
     ids: Vec<u64>,
     labels: Vec<u32>,
@@ -215,7 +220,7 @@ impl Evaluation {
     pub fn limited(self, most: Option<u64>) -> Self {
         let all = self.split.len();
         let Some(most) = most.filter(|most| *most < all) else { return self };
-        let images = (0..most).map(|k| (u128::from(k) * u128::from(all) / u128::from(most)) as u64).collect();
+        let images = spread(most, all).collect();
         let labels = (0..self.split.classes() as u32).map(Some).collect();
         Self { selection: Some(Selection { labels, images: Some(images) }), ..self }
     }
@@ -263,7 +268,6 @@ impl Evaluation {
         detail: Detail,
     ) -> Result<Option<EvaluationResult>, Error> {
         let mut collectors = Collectors::new(detail, self, graph.classes());
-        session.watch.set_activity(Activity::ScoringData { after: 0 });
         let mut sums = match self.views.is_empty() {
             true => self.plain(session, graph, stop, &mut collectors)?,
             false => self.by_views(session, graph, stop, &mut collectors)?,
@@ -274,12 +278,12 @@ impl Evaluation {
         let result = EvaluationResult { score, predictions, per_class: None, outcomes: None, numbers: None };
         if let Some(collector) = collectors.numbers {
             let numbers = collector.finish(&session.comm, &sums.total_errors(), score.count)?;
-            let score = Score { top1: f64::NAN, top5: f64::NAN, numbers: Some(numbers.means()), ..score };
+            let score = Sums { top1: f64::NAN, top5: f64::NAN, numbers: Some(numbers.means()), ..score };
             return Ok(Some(EvaluationResult { score, numbers: Some(numbers), ..result }));
         }
         let Some(collector) = collectors.several else { return Ok(Some(result)) };
         let MultiLabelResults { per_class, outcomes } = collector.gather(&session.comm)?;
-        let score = Score { several: Some(over_classes(&per_class)), ..score };
+        let score = Sums { several: Some(over_classes(&per_class)), ..score };
         Ok(Some(EvaluationResult { score, per_class: Some(per_class), outcomes, ..result }))
     }
 
@@ -291,36 +295,59 @@ impl Evaluation {
         stop: &Stop,
         collectors: &mut Collectors,
     ) -> Result<ScoreSums, Error> {
-        let input = DeviceInput::new(graph.backend(), &self.pipeline);
-        let mut loader = input.start(&self.split, &self.pipeline, self.order(session), self.options)?;
-        let batches = self.images().div_ceil(self.batch as u64) as usize;
-        let mut sums = ScoreSums::new(batches, collectors);
+        let mut sums = ScoreSums::new(self, collectors);
         let scores = graph.net().nodes.len();
+        let is_stopped = self.each_batch(&self.pipeline, session, graph, stop, |graph, batch, labels, found| {
+            let LossSums { loss, top1, top5, count } = found;
+            let is_classified = collectors.several.is_none() && collectors.numbers.is_none();
+            match is_classified {
+                true => sums.add(batch.step(), BatchScore { loss, top1, top5, count }),
+                false => {
+                    let scored = ScoredBatch::new(batch, labels, graph.output(scores)?);
+                    collectors.add(batch.step(), &scored, &mut sums);
+                }
+            }
+            if let Some(collector) = &mut collectors.one {
+                collector.add(batch.ids(), labels, &graph.output(scores)?);
+            }
+            Ok(())
+        })?;
+        sums.stop = f64::from(u8::from(is_stopped));
+        Ok(sums)
+    }
+
+    /// Evaluates this rank's batches of a view, and passes each batch, the model's labels and the sums of the losses to
+    /// `take`. Returns true if it ended early because of a request to stop.
+    fn each_batch<B: Backend>(
+        &self,
+        view: &Pipeline,
+        session: &Session,
+        graph: &mut Graph<B>,
+        stop: &Stop,
+        mut take: impl FnMut(&mut Graph<B>, &loaders::Batch, &[u32], LossSums) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        session.watch.set_activity(Activity::ScoringData { after: 0 });
+        let input = DeviceInput::new(graph.backend(), view);
+        let mut loader = input.start(&self.split, view, self.order(session), self.options)?;
         while let Some(batch) = loader.next()? {
             let on_device = graph.backend().queue().is_some();
             session.watch.set_activity(Activity::Scoring { batch: batch.step(), on_device });
             let labels = self.model_labels(batch.labels())?;
             let one = Batch { images: input.input(&batch), labels: &labels, ids: batch.ids(), epoch: 0 };
-            let LossSums { loss, top1, top5, count } = graph.evaluate(one, 0.0)?;
-            let is_classified = collectors.several.is_none() && collectors.numbers.is_none();
-            match is_classified {
-                true => sums.add(batch.step(), BatchScore { loss, top1, top5, count }),
-                false => {
-                    let scored = ScoredBatch::new(&batch, &labels, graph.output(scores)?);
-                    collectors.add(batch.step(), &scored, &mut sums);
-                }
-            }
-            if let Some(collector) = &mut collectors.one {
-                collector.add(batch.ids(), &labels, &graph.output(scores)?);
-            }
+            let found = graph.evaluate(one, 0.0)?;
+            take(graph, &batch, &labels, found)?;
             if stop.requested() {
-                sums.stop = 1.0;
-                break;
+                return Ok(true);
             }
             session.watch.set_activity(Activity::ScoringData { after: batch.step() });
         }
-        Ok(sums)
+        Ok(false)
     }
+}
+
+/// Returns `count` indices that are spread evenly over `all` images.
+pub fn spread(count: u64, all: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(move |k| (u128::from(k) * u128::from(all) / u128::from(count)) as u64)
 }
 
 fn unmatched(label: u32) -> Error {

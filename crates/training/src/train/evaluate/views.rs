@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use backend::Backend;
-use engine::{Batch, Graph};
+use engine::Graph;
 use loaders::transform::HEAD_WORDS;
 use loaders::{Images, Manifest, Pipeline};
 use report::predictions::{Outcome, Softmax};
@@ -14,9 +14,7 @@ use super::collector::BatchScore;
 use super::{Collectors, Evaluation, ScoreSums, ScoredBatch};
 use crate::error::Error;
 use crate::train::agree::Session;
-use crate::train::device_input::DeviceInput;
 use crate::train::observe::stop::Stop;
-use crate::train::observe::watch::Activity;
 
 impl Evaluation {
     /// Scores this rank's images with several views each. `collectors` gets the result of each image.
@@ -27,13 +25,20 @@ impl Evaluation {
         stop: &Stop,
         collectors: &mut Collectors,
     ) -> Result<ScoreSums, Error> {
-        let batches = self.images().div_ceil(self.batch as u64) as usize;
-        let mut sums = ScoreSums::new(batches, collectors);
+        let mut sums = ScoreSums::new(self, collectors);
         // the scores are the weighted sums over the views so far
         let mut seen: BTreeMap<u64, ScoredBatch> = BTreeMap::new();
-        let classes = graph.classes();
+        let (classes, scores) = (graph.classes(), graph.net().nodes.len());
         for (view, weight) in &self.views {
-            self.add_view(view, *weight, session, graph, stop, &mut seen)?;
+            self.each_batch(view, session, graph, stop, |graph, batch, labels, _| {
+                let mut found = graph.output(scores)?;
+                found.iter_mut().for_each(|score| *score *= weight);
+                match seen.get_mut(&batch.step()) {
+                    Some(seen) => seen.scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += score),
+                    None => drop(seen.insert(batch.step(), ScoredBatch::new(batch, labels, found))),
+                }
+                Ok(())
+            })?;
             if stop.requested() {
                 sums.stop = 1.0;
                 return Ok(sums);
@@ -52,40 +57,6 @@ impl Evaluation {
             collectors.one.iter_mut().for_each(|collector| collector.add(&ids, &labels, &scores));
         }
         Ok(sums)
-    }
-
-    /// Adds a view's scores for all images on this rank, multiplied by `weight`.
-    fn add_view<B: Backend>(
-        &self,
-        view: &Pipeline,
-        weight: f32,
-        session: &Session,
-        graph: &mut Graph<B>,
-        stop: &Stop,
-        seen: &mut BTreeMap<u64, ScoredBatch>,
-    ) -> Result<(), Error> {
-        session.watch.set_activity(Activity::ScoringData { after: 0 });
-        let input = DeviceInput::new(graph.backend(), view);
-        let mut loader = input.start(&self.split, view, self.order(session), self.options)?;
-        let scores = graph.net().nodes.len();
-        while let Some(batch) = loader.next()? {
-            let on_device = graph.backend().queue().is_some();
-            session.watch.set_activity(Activity::Scoring { batch: batch.step(), on_device });
-            let labels = self.model_labels(batch.labels())?;
-            let one = Batch { images: input.input(&batch), labels: &labels, ids: batch.ids(), epoch: 0 };
-            graph.evaluate(one, 0.0)?;
-            let mut found = graph.output(scores)?;
-            found.iter_mut().for_each(|score| *score *= weight);
-            match seen.get_mut(&batch.step()) {
-                Some(seen) => seen.scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += score),
-                None => drop(seen.insert(batch.step(), ScoredBatch::new(&batch, &labels, found))),
-            }
-            if stop.requested() {
-                break;
-            }
-            session.watch.set_activity(Activity::ScoringData { after: batch.step() });
-        }
-        Ok(())
     }
 }
 
@@ -119,11 +90,8 @@ impl TestTime {
         self.flip || self.corners || self.shift > 0
     }
 
-    /// Returns the transforms of all views with their weights. The first list is `ops`, and the rest is derived from it.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if corners are requested but `ops` has no `center_crop`, or together with a shift.
+    /// Returns the transforms of all views with their weights. The first list is `ops`, and the rest is derived from
+    /// it. Returns an error if corners are requested but `ops` has no `center_crop`, or together with a shift.
     pub fn lists(self, ops: &[String]) -> Result<Vec<(Vec<String>, f32)>, String> {
         let mut lists = vec![(ops.to_vec(), 1.0)];
         if self.corners {
@@ -159,11 +127,7 @@ impl TestTime {
         Ok(lists)
     }
 
-    /// Returns the views for the images of a data set.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a view is not possible for these images.
+    /// Returns the views for the images of a data set. Returns an error if a view is not possible for these images.
     pub fn views(self, plain: &Pipeline, images: Images, manifest: &Manifest) -> Result<Views, Error> {
         let lists = self.lists(&plain.ops()).map_err(Error::Usage)?;
         let refuse = |error: loaders::Error| match error {

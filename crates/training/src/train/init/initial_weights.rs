@@ -34,11 +34,8 @@ struct LoadedWeights {
     notes: Vec<String>,
 }
 
-/// Reads and checks the file in `init.from`, if there is one. Also checks recipe keys that matter only for a new run. Collective.
-///
-/// # Errors
-///
-/// Returns an error on all ranks if the file cannot be read, does not fit, or was trained on other data.
+/// Reads and checks the file in `init.from`, if there is one. Also checks recipe keys that matter only for a new run.
+/// Collective. Returns an error on all ranks if the file cannot be read, does not fit, or was trained on other data.
 pub fn prepare<B: Backend>(session: &Session, run: &Run<B>) -> Result<Option<InitialWeights>, Error> {
     session.agree(run.recipe.averages_begin(run.division.steps_per_epoch).map_err(Error::from))?;
     run.recipe.init.whiten.as_deref().map_or(Ok(()), |layer| whiten::check(run.graph.net(), layer))?;
@@ -73,7 +70,7 @@ fn check_sum(from: &Path, expected: &str) -> Result<(), Error> {
             "init.sha256: {from} is a directory; name the file itself in init.from, such as {from}/model.h5"
         )));
     }
-    let failed = |source| Error::File { action: "read the weights", path: from.to_path_buf(), source };
+    let failed = Error::file("read the weights", from);
     let mut sum = Sha256::new();
     let mut file = regular::open(from).map_err(failed)?;
     std::io::copy(&mut file, &mut sum).map_err(failed)?;
@@ -124,12 +121,8 @@ fn fill<B: Backend>(run: &mut Run<B>, loaded: &LoadedWeights) -> Result<(), Erro
 // Keras stores values in another order than PyTorch. The conversion needs the network's layers, to recognise depthwise kernels and linear
 // layers that read a flattened image.
 
-/// Converts weights from Keras: for all tensors that the network has, the values are put in the network's order. Weights that do not come
-/// from Keras stay unchanged.
-///
-/// # Errors
-///
-/// Returns the same errors as [`matching::renamed`].
+/// Converts weights from Keras: for all tensors that the network has, the values are put in the network's order.
+/// Weights that do not come from Keras stay unchanged. Returns the same errors as [`matching::renamed`].
 pub fn to_network_order(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Weights, Error> {
     if !weights.keras {
         return Ok(weights);
@@ -202,9 +195,8 @@ mod tests {
             path: "a.h5".into(),
             format: "Keras",
             tensors: tensors.to_vec(),
-            model: None,
-            warning: None,
             keras: true,
+            ..Weights::default()
         };
         let ordered = to_network_order(&net, weights.clone(), &Init::default()).unwrap();
         let shapes: Vec<&[usize]> = ordered.tensors.iter().map(|tensor| &tensor.1[..]).collect();

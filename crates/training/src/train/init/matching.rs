@@ -16,7 +16,6 @@ use crate::train::plan::network;
 /// windows computes from the size of the windows.
 const BUFFERS: [&str; 4] = ["num_batches_tracked", "relative_position_index", "relative_coords_table", "attn_mask"];
 
-/// The result of matching a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MatchResult {
     /// The network's tensor gets the file's values.
@@ -54,11 +53,8 @@ pub struct TensorMatches {
     pub classifiers: Vec<String>,
 }
 
-/// Matches the tensors in a file to the tensors of the network.
-///
-/// # Errors
-///
-/// Returns an error if a rule or pattern matches no name, two tensors get the same name, or no tensor fits.
+/// Matches the tensors in a file to the tensors of the network. Returns an error if a rule or pattern matches no name,
+/// two tensors get the same name, or no tensor fits.
 pub fn match_tensors(net: &NetSpec, weights: &Weights, init: &Init) -> Result<TensorMatches, Error> {
     let mut found = renamed(weights, init)?;
     let spec = net.tensors().map_err(BuildError::from)?;
@@ -105,11 +101,8 @@ pub fn match_tensors(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Te
     Ok(TensorMatches { rows, classifiers })
 }
 
-/// Maps the names of the file's tensors, after the rules of `match`, to their indices.
-///
-/// # Errors
-///
-/// Returns an error if a rule matches no name, or two tensors get the same name.
+/// Maps the names of the file's tensors, after the rules of `match`, to their indices. Returns an error if a rule
+/// matches no name, or two tensors get the same name.
 pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>, Error> {
     let rules = init.rules().map_err(|why| Error::Usage(format!("init.match: {why}")))?;
     let (mut found, mut used) = (BTreeMap::new(), vec![false; rules.len()]);
@@ -161,7 +154,6 @@ pub struct FileTensor<'a> {
 }
 
 impl TensorMatches {
-    /// Returns the rows with this result.
     pub fn with(&self, result: MatchResult) -> impl Iterator<Item = &TensorMatch> {
         self.rows.iter().filter(move |row| row.result == result)
     }
@@ -258,6 +250,7 @@ fn nothing_fits<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
     use formats::checkpoint::Tensor;
     use net::{Shape, models};
     use support::mentions;
@@ -278,19 +271,15 @@ mod tests {
     }
 
     fn file(tensors: Vec<Tensor>) -> Weights {
-        Weights { path: "a.pth".into(), format: "torch", tensors, model: None, warning: None, keras: false }
+        Weights { path: "a.pth".into(), format: "torch", tensors, ..Weights::default() }
     }
 
     fn init(exclude: &[&str], rules: &[[&str; 2]]) -> Init {
         Init {
             from: Some("a.pth".into()),
             exclude: Some(exclude.iter().map(ToString::to_string).collect()),
-            strict: None,
             r#match: Some(rules.iter().map(|pair| pair.map(str::to_string)).collect()),
-            key: None,
-            sha256: None,
-            whiten: None,
-            stem: None,
+            ..Init::default()
         }
     }
 
@@ -456,11 +445,6 @@ mod tests {
             assert!(fitted.rows.len() > 10 && fitted.rows.iter().all(|row| row.result == MatchResult::Taken), "{name}");
         }
     }
-}
-
-#[cfg(test)]
-mod shapes_tests {
-    use super::*;
 
     #[test]
     fn dimensions_of_one_do_not_count() {

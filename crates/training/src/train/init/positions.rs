@@ -10,11 +10,7 @@ use crate::error::Error;
 
 /// Interpolates position embeddings if the file has them for another image size, as torchvision's
 /// `interpolate_embeddings` does. The class token's embedding is kept. Leaves embeddings unchanged if their positions
-/// do not form a square grid. Returns a log message for each change.
-///
-/// # Errors
-///
-/// Returns the same errors as [`matching::renamed`].
+/// do not form a square grid. Returns a log message for each change. Returns the same errors as [`matching::renamed`].
 pub fn adapt(net: &NetSpec, weights: &mut Weights, init: &Init) -> Result<Vec<String>, Error> {
     let (mut notes, found) = (Vec::new(), matching::renamed(weights, init)?);
     let shapes = net.shapes().map_err(BuildError::from)?;
@@ -101,14 +97,8 @@ mod tests {
         let net = models::build("vit_b_32", Shape::image(3, 64, 96), 10).unwrap();
         let tensor =
             ("encoder.pos_embedding".to_string(), vec![1, 5, 768], (0..5 * 768).map(|i| (i / 768) as f32).collect());
-        let mut weights = Weights {
-            path: "a.pth".into(),
-            format: "PyTorch",
-            tensors: vec![tensor],
-            model: None,
-            warning: None,
-            keras: false,
-        };
+        let mut weights =
+            Weights { path: "a.pth".into(), format: "PyTorch", tensors: vec![tensor], ..Weights::default() };
         let notes = adapt(&net, &mut weights, &Init::default()).unwrap();
         assert_eq!(notes.len(), 1);
         let (_, shape, values) = &weights.tensors[0];

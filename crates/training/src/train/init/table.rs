@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use base::text::printable;
+use base::text::{plural, printable};
 use formats::interop::{Model, Weights};
 use loaders::Bands;
 use recipe::Recipe;
@@ -38,8 +38,7 @@ pub fn rows(fit: &TensorMatches, weights: &Weights) -> impl Iterator<Item = Stri
     WORDS.iter().filter_map(|(result, word)| {
         let rows: Vec<&TensorMatch> = fit.with(*result).collect();
         let names = if *result == MatchResult::Taken { String::new() } else { format!(": {}", listed(&rows, weights)) };
-        let plural = if rows.len() == 1 { "" } else { "s" };
-        (!rows.is_empty()).then(|| format!("{word}: {} tensor{plural}{names}", rows.len()))
+        (!rows.is_empty()).then(|| format!("{word}: {}{names}", plural(rows.len(), "tensor")))
     })
 }
 
@@ -100,12 +99,8 @@ pub fn check(fit: &TensorMatches, weights: &Weights, strict: bool, cure: &str) -
 }
 
 /// Checks that the weights have the same meaning in this run as in the run that trained them. Returns notes for the
-/// user.
-///
-/// # Errors
-///
-/// Returns an error if classifiers are used with other classes. Also returns an error if weights from another program
-/// are used with the mean and standard deviation of this data set.
+/// user. Returns an error if classifiers are used with other classes. Also returns an error if weights from another
+/// program are used with the mean and standard deviation of this data set.
 pub fn check_origin(
     source: &Source,
     fit: &TensorMatches,

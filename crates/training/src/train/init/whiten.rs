@@ -14,6 +14,7 @@ use net::{Conv, NetSpec, Op};
 
 use crate::error::Error;
 use crate::train::agree::Session;
+use crate::train::evaluate::spread;
 use crate::train::plan::run::Run;
 use crate::train::save::snapshot::share;
 
@@ -32,11 +33,8 @@ pub fn check(net: &NetSpec, layer: &str) -> Result<(), Error> {
     find(net, layer).map(|_| ())
 }
 
-/// Sets the weights of the convolution `layer` on all ranks. Rank 0 reads the images. Collective.
-///
-/// # Errors
-///
-/// Returns an error on all ranks if images cannot be read or the layer is not suitable.
+/// Sets the weights of the convolution `layer` on all ranks. Rank 0 reads the images. Collective. Returns an error on
+/// all ranks if images cannot be read or the layer is not suitable.
 pub fn apply<B: Backend>(session: &Session, run: &mut Run<B>, layer: &str) -> Result<(), Error> {
     session.agree(if session.is_root() { fill(run, layer) } else { Ok(()) })?;
     share(session, run)
@@ -47,9 +45,7 @@ fn fill<B: Backend>(run: &mut Run<B>, layer: &str) -> Result<(), Error> {
     let mut moments = Moments::new(conv.kernel, run.source.preprocess.output());
     let split = &run.source.train;
     let count = moments.images().min(split.len());
-    let ids: Arc<[u64]> =
-        (0..count).map(|i| (u128::from(i) * u128::from(split.len()) / u128::from(count)) as u64).collect();
-    let order = SubsetOrder::new(EvalOrder::new(count, BATCH, 0, 1), ids);
+    let order = SubsetOrder::new(EvalOrder::new(count, BATCH, 0, 1), spread(count, split.len()).collect());
     let options = loaders::Options { open: 0, ..run.options };
     let mut loader = Loader::start(Arc::clone(split), run.source.preprocess.clone(), Box::new(order), options)?;
     while let Some(batch) = loader.next()? {
@@ -127,7 +123,6 @@ impl Moments {
         Self { kernel, input, sums: vec![0.0; width * width], patches: 0, patch: vec![0.0; width] }
     }
 
-    /// Returns the number of values in a patch.
     fn width(&self) -> usize {
         self.patch.len()
     }

@@ -150,6 +150,7 @@ fn name(finite: &[bool]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     use comm::ThreadLevel;
     use support::mentions;
 
@@ -179,12 +180,6 @@ mod tests {
         assert!(lines[0].starts_with("step 1 ") && lines[0].ends_with(" 0.5"), "{lines:?}");
         assert!(lines.len() == LINES && lines[LINES - 1].contains("lost_steps"), "{lines:?}");
     }
-}
-
-#[cfg(test)]
-mod diagnose_tests {
-    use super::name;
-    use support::mentions;
 
     #[test]
     fn the_ranks_it_comes_from_are_named() {

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use base::environment;
@@ -18,9 +18,6 @@ use signal_hook::flag;
 
 use crate::error::Error;
 use crate::signals;
-
-/// Exit code after a second SIGINT. Shells report the same code for a process that SIGINT ended.
-const INTERRUPTED: i32 = 130;
 
 /// Number of steps that must still fit before a time limit.
 const STEPS: u32 = 3;
@@ -64,10 +61,7 @@ impl Stop {
             ..Self::default()
         };
         let refuse = Error::Signals;
-        let interrupted = Arc::new(AtomicBool::new(false));
-        // the order matters: the first handler ends the process only if the flag is already set, the second one sets it
-        flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&interrupted)).map_err(refuse)?;
-        flag::register(SIGINT, interrupted).map_err(refuse)?;
+        signals::end_on_second(SIGINT, &Arc::default()).map_err(refuse)?;
         for signal in signals::requests() {
             flag::register_usize(signal, Arc::clone(&stop.signal), signal as usize).map_err(refuse)?;
         }
@@ -97,12 +91,10 @@ impl Stop {
         self.apart.set(u32::try_from(steps).unwrap_or(u32::MAX));
     }
 
-    /// Records whether the output directory is gone.
     pub fn note_folder(&self, is_gone: bool) {
         self.folder_gone.set(is_gone);
     }
 
-    /// Records the length of a step.
     pub fn note_step(&self, took: Duration) {
         let is_first = self.step.get().is_zero();
         self.step.set(self.step.get().max(took));

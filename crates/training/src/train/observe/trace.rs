@@ -99,12 +99,10 @@ impl Trace {
         self.0.as_ref().map(|r| r.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns true while steps are recorded in detail.
     pub fn follows_steps(&self) -> bool {
         self.recorder().is_some_and(|r| r.done < r.steps)
     }
 
-    /// Counts a step.
     pub fn step_done(&self) {
         self.recorder().iter_mut().for_each(|r| r.done += 1);
     }

@@ -32,11 +32,9 @@ pub const LOADER_NICE: i32 = 19;
 pub struct Place {
     pub rank: usize,
     pub ranks: usize,
-    /// Loader threads of this rank.
     pub loader_threads: usize,
 }
 
-/// Plans the run of `source` on `backend`.
 pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result<Run<B>, Error> {
     let mut recipe = source.recipe.clone();
     recipe.resolve(place.ranks)?;

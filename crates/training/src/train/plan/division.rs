@@ -17,7 +17,6 @@ pub struct Division {
 }
 
 impl Division {
-    /// Creates the division for rank `rank` of `ranks`.
     pub fn new(images: u64, batch: usize, workers: usize, rank: usize, ranks: usize) -> Self {
         let steps_per_epoch = images.div_ceil(batch as u64);
         Self { images, batch, workers, mine: rank_workers(rank, ranks, workers), steps_per_epoch }

@@ -14,7 +14,7 @@ use engine::graph::BuildError;
 use formats::checkpoint::{ModelFile, Tensor};
 use formats::interop::onnx;
 use formats::interop::onnx::Network;
-use loaders::{ImageSpec, regular, why};
+use loaders::{ImageSpec, Images, regular, why};
 use net::{NetSpec, Op, Shape, models, net_toml};
 use recipe::matches;
 
@@ -39,12 +39,8 @@ pub fn network(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec,
     models::build(model, shape_of(image), classes).ok_or_else(|| Error::Usage(models::unknown(model)))
 }
 
-/// Builds a network and checks that the images are large enough and can be divided into whole patches.
-///
-/// # Errors
-///
-/// Returns an error that states the smallest possible size, or the patch size that must divide height and width, and a
-/// remedy.
+/// Builds a network and checks that the images are large enough and can be divided into whole patches. Returns an error
+/// that states the smallest possible size, or the patch size that must divide height and width, and a remedy.
 pub fn build_checked(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
     let net = network(model, image, classes)?;
     let (ImageSpec { height, width, channels }, usual) = (image, models::input(model).map_or(0, |input| input.h));
@@ -73,11 +69,8 @@ pub fn build_checked(model: &str, image: ImageSpec, classes: usize) -> Result<Ne
     }
 }
 
-/// Returns the network of a model file or checkpoint.
-///
-/// # Errors
-///
-/// Returns an error if the name is not in the catalogue or the description is damaged.
+/// Returns the network of a model file or checkpoint. Returns an error if the name is not in the catalogue or the
+/// description is damaged.
 pub fn of_model(model: &ModelFile) -> Result<NetSpec, Error> {
     let [c, h, w] = model.input;
     let classes = model.classes.len();
@@ -88,18 +81,15 @@ pub fn of_model(model: &ModelFile) -> Result<NetSpec, Error> {
 }
 
 impl FileNetwork {
-    /// Reads a network's file and builds it for these images and classes.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error with file, line and node if the file is invalid.
+    /// Reads a network's file and builds it for these images and classes. Returns an error with file, line and node if
+    /// the file is invalid.
     pub fn read(path: &Path, name: &str, image: ImageSpec, classes: usize) -> Result<Self, Error> {
         check_exists(
             "cannot read the network",
             path,
             "name a file next to the recipe, or a network of `trireme models`",
         )?;
-        let cannot = |source| Error::File { action: "read the network", path: path.to_path_buf(), source };
+        let cannot = Error::file("read the network", path);
         let bytes = regular::read(path).map_err(cannot)?;
         let input = shape_of(image);
         if path.extension().is_some_and(|end| end == "onnx") {
@@ -193,6 +183,15 @@ pub fn shape_of(image: ImageSpec) -> Shape {
     Shape::image(image.channels as usize, image.height as usize, image.width as usize)
 }
 
+/// Returns channels, height and width of a data set's images. Height and width are 0 if they vary.
+pub fn sizes_of(images: Images) -> [usize; 3] {
+    let sizes = match images {
+        Images::Fixed(image) => [image.channels, image.height, image.width],
+        Images::Varied { channels } => [channels, 0, 0],
+    };
+    sizes.map(|size| size as usize)
+}
+
 // Patterns in a recipe that select parameters by name. In most lists, a pattern that matches nothing is an error. Lists such as
 // `optimizer.no_decay` may serve several networks, so there it only gets a note.
 
@@ -280,11 +279,8 @@ fn prefixes(name: &str) -> impl Iterator<Item = &str> {
     name.match_indices('.').map(|(at, _)| &name[..at]).chain([name])
 }
 
-/// Returns the parameters that `freeze.patterns` matches.
-///
-/// # Errors
-///
-/// Returns an error if a pattern matches no parameter, or if no parameter would be trained.
+/// Returns the parameters that `freeze.patterns` matches. Returns an error if a pattern matches no parameter, or if no
+/// parameter would be trained.
 pub fn frozen(net: &NetSpec, patterns: &[String]) -> Result<BTreeSet<String>, Error> {
     let parameters = net.tensors().map_err(BuildError::from)?.parameters;
     let names: Vec<&str> = parameters.iter().map(|(name, _)| name.as_str()).collect();
@@ -303,12 +299,9 @@ pub fn frozen(net: &NetSpec, patterns: &[String]) -> Result<BTreeSet<String>, Er
     )))
 }
 
-/// Checks that a path exists. Other problems are found when the file is read. `cannot` is the start of the message, such as `cannot read
-/// the network`, and `cure` says what to do instead.
-///
-/// # Errors
-///
-/// Returns an error if the path does not exist. It suggests a similar name.
+/// Checks that a path exists. Other problems are found when the file is read. `cannot` is the start of the message,
+/// such as `cannot read the network`, and `cure` says what to do instead. Returns an error if the path does not exist.
+/// The error suggests a similar name.
 pub fn check_exists(cannot: &str, path: &Path, cure: &str) -> Result<(), Error> {
     match fs::metadata(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -322,6 +315,8 @@ pub fn check_exists(cannot: &str, path: &Path, cure: &str) -> Result<(), Error> 
 mod tests {
     use super::*;
 
+    use support::mentions;
+
     #[test]
     fn images_that_are_too_small_get_the_smallest_size() {
         let of = |model, side| build_checked(model, ImageSpec::new(side, side, 3), 10);
@@ -334,12 +329,6 @@ mod tests {
         assert!(of("alexnet", 62).is_err() && of("alexnet", 63).is_ok());
         assert!(of("inception_v3", 32).is_err() && of("resnet20", 32).is_ok());
     }
-}
-
-#[cfg(test)]
-mod patterns_tests {
-    use super::*;
-    use support::mentions;
 
     const NAMES: [&str; 6] =
         ["conv1.weight", "bn1.weight", "bn1.bias", "layer1.0.conv1.weight", "layer2.0.conv1.weight", "fc.weight"];
@@ -376,11 +365,6 @@ mod patterns_tests {
         mentions(&told[0], &["warning: optimizer.no_decay: ", "\"*.bais\"", "network x"]);
         mentions(&told[1], &["warning: optimizer.no_decay: ", "\"gn.*\"", "network x"]);
     }
-}
-
-#[cfg(test)]
-mod named_file_tests {
-    use super::*;
 
     #[test]
     fn a_missing_file_is_a_usage_error() {

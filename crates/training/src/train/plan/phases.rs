@@ -26,12 +26,8 @@ pub struct Phases(Vec<Phase>);
 impl Phases {
     /// Creates the phases. `sizes` has pairs of a first epoch and the shorter side of the images, as in
     /// `augment.sizes`. `full` is the pipeline at full size and `list` has its transforms. `make` builds a pipeline
-    /// from a list.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a side is larger than the side of `full`, or if the scaled transforms do not make images
-    /// with this side, for example because the list sets no size.
+    /// from a list. Returns an error if a side is larger than the side of `full`, or if the scaled transforms do not
+    /// make images with this side, for example because the list sets no size.
     pub fn new(
         sizes: &[[u32; 2]],
         list: &[String],
@@ -68,7 +64,6 @@ impl Phases {
         self.0.truncate(1);
     }
 
-    /// Returns the phase of an epoch.
     fn at(&self, epoch: u32) -> Option<&Phase> {
         self.0.iter().rfind(|phase| phase.from <= epoch)
     }
@@ -94,7 +89,6 @@ impl Phases {
         self.0.iter().try_for_each(|phase| plan_size(graph, phase.input(), largest, sizes.clone(), named))
     }
 
-    /// Formats the phases for the log.
     pub fn describe(&self) -> Option<String> {
         let each = self.0.iter().map(|phase| format!("{} from epoch {} on", phase.augment.output(), phase.from));
         (!self.0.is_empty()).then(|| each.collect::<Vec<_>>().join(", "))
@@ -102,12 +96,8 @@ impl Phases {
 }
 
 /// Plans the graph for another image size and these batch sizes, of which `largest` is the maximum. The graph's current
-/// size does not change. `named` adds the recipe key to an error.
-///
-/// # Errors
-///
-/// Returns an error if the shape of a parameter depends on the image size, or if the images are larger than the graph's
-/// input.
+/// size does not change. `named` adds the recipe key to an error. Returns an error if the shape of a parameter depends
+/// on the image size, or if the images are larger than the graph's input.
 pub fn plan_size<B: Backend>(
     graph: &mut Graph<B>,
     input: Shape,

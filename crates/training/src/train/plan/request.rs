@@ -10,7 +10,6 @@ use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::train::observe::watch;
 
-/// The options of `trireme train`.
 #[derive(Clone, Debug)]
 pub struct TrainRequest {
     pub recipe: PathBuf,
@@ -26,7 +25,6 @@ pub struct TrainRequest {
     /// True if the output directory may be taken from a run on another host that cannot be checked.
     pub steal_lock: bool,
     pub device: DeviceChoice,
-    /// True if ranks may share a GPU.
     pub share_gpu: bool,
     /// Maximum duration of the run, from program start.
     pub time_limit: Option<Duration>,
@@ -40,9 +38,7 @@ pub struct TrainRequest {
     pub dry_run: bool,
     /// Directory on each node's local disk, for a copy of the data set. `None` reads the original.
     pub stage: Option<PathBuf>,
-    /// File for the timeline of all ranks.
     pub trace: Option<PathBuf>,
-    /// Number of steps to trace in detail.
     pub trace_steps: u64,
     /// Amount of output on stderr.
     pub verbosity: Verbosity,

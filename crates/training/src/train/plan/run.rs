@@ -30,10 +30,8 @@ pub struct Run<B: Backend> {
     pub source: Source,
     /// The division of the data among steps, workers and ranks.
     pub division: Division,
-    /// Learning rates of all steps.
     pub schedule: Schedule,
     pub graph: Graph<B>,
-    /// The plan for summing gradients over ranks.
     pub reduction: ReducePlan<B>,
     pub optimizer: Optimizer<B>,
     /// Moving averages of the weights.
@@ -132,7 +130,6 @@ impl<B: Backend> Run<B> {
         order.repeated(self.recipe.augment.repeats())
     }
 
-    /// Returns the warnings about this run.
     pub fn warnings(&self, request: &TrainRequest) -> Vec<String> {
         // a learning-rate search does not compute scores, so missing scores need no warning
         let scored = self.evaluation.is_some() || request.find_lr.is_some();

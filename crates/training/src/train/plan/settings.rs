@@ -101,11 +101,11 @@ fn batch(recipe: &Recipe, facts: RunFacts) -> Option<String> {
     let RunFacts { images, .. } = facts;
     let steps = images.div_ceil(recipe.batch as u64);
     (recipe.batch as u64 * FEW > images).then(|| {
-        let plural = if steps == 1 { "" } else { "s" };
         format!(
-            "batch = {} is more than a third of the {images} training images, so an epoch has only {steps} step{plural}: use a smaller \
-             batch, such as --set batch={}",
+            "batch = {} is more than a third of the {images} training images, so an epoch has only {}: use a smaller batch, such as \
+             --set batch={}",
             recipe.batch,
+            plural(steps, "step"),
             (images / 32).max(1)
         )
     })
@@ -154,10 +154,9 @@ fn repeats(recipe: &Recipe) -> Option<String> {
     let (repeats, batch) = (recipe.augment.repeats(), recipe.batch);
     let different = batch.div_ceil(repeats as usize);
     (repeats > 1 && batch > FEW_IMAGES && different <= FEW_IMAGES).then(|| {
-        let plural = if different == 1 { "" } else { "s" };
+        let images = plural(different, "different image");
         format!(
-            "augment.repeats = {repeats} leaves {different} different image{plural} in a step of {batch}: use fewer repeats, or a larger \
-             batch"
+            "augment.repeats = {repeats} leaves {images} in a step of {batch}: use fewer repeats, or a larger batch"
         )
     })
 }
@@ -223,9 +222,6 @@ pub fn single_value_warning(net: &NetSpec, division: &Division, across: bool) ->
 }
 
 /// Returns an error if a setting does not fit the data set's labels: single classes, sets of classes, or numbers.
-///
-/// # Errors
-///
 /// Returns an error with the key, the reason and a remedy.
 pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
     let kind = recipe.loss.kind();
@@ -275,12 +271,8 @@ pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
     }
 }
 
-/// Returns an error if the run needs a score that does not exist for these labels. Also returns an error if it needs the mean average
-/// precision, and the evaluation has too many images and classes to compute it.
-///
-/// # Errors
-///
-/// Returns an error that names the key.
+/// Returns an error if the run needs a score that does not exist for these labels. Also returns an error if it needs
+/// the mean average precision, and the evaluation has too many images and classes to compute it. The error names the key.
 pub fn check_scores(recipe: &Recipe, labels: LabelKind, eval: Option<&Split>) -> Result<(), Error> {
     let numbers = labels == LabelKind::Numbers;
     if let Some((key, name)) = recipe.scores_used().into_iter().find(|(_, name)| !name.measure.exists(numbers)) {
@@ -308,15 +300,25 @@ pub fn check_scores(recipe: &Recipe, labels: LabelKind, eval: Option<&Split>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
     use net::{Shape, models};
     use support::mentions;
 
+    const THREE_EPOCHS: &str = "epochs = 3\nbatch = 10";
+    const PLAIN: &str = "kind = \"constant\"\nbase_lr = 0.1";
+
+    /// Returns a recipe with these lines before its sections, in `[augment]` and from `[schedule]` on.
+    fn recipe(head: &str, augment: &str, schedule: &str) -> Recipe {
+        let text = format!(
+            "model = \"lenet\"\ndata = \"d\"\n{head}\n[augment]\ntrain = []\neval = []\n{augment}\n\
+             [optimizer]\nkind = \"sgd\"\n[schedule]\n{schedule}"
+        );
+        Recipe::from_toml(&text).unwrap()
+    }
+
     /// Returns the warnings about a recipe with these lines in `[schedule]` and a data set with 1000 images.
     fn found(head: &str, schedule: &str, max_steps: Option<u64>) -> Vec<String> {
-        let text = format!(
-            "model = \"lenet\"\ndata = \"d\"\n{head}\n[augment]\ntrain = []\neval = []\n[optimizer]\nkind = \"sgd\"\n[schedule]\n{schedule}"
-        );
-        let recipe = Recipe::from_toml(&text).unwrap();
+        let recipe = recipe(head, "", schedule);
         let images = 1000u64;
         let steps = images.div_ceil(recipe.batch as u64);
         let schedule = Schedule::over(&recipe.schedule, recipe.batch, recipe.total_steps(steps), steps).unwrap();
@@ -333,53 +335,44 @@ mod tests {
     #[test]
     fn settings_with_an_effect_get_no_warning() {
         let step = "kind = \"step\"\nbase_lr = 0.1\nmilestones = [1, 2]";
-        assert_eq!(found("epochs = 3\nbatch = 10", step, None), [""; 0]);
+        assert_eq!(found(THREE_EPOCHS, step, None), [""; 0]);
         let warm = "kind = \"cosine\"\nbase_lr = 0.1\nreference_batch = 10\nwarmup_epochs = 2";
         assert_eq!(found("epochs = 3\nbatch = 320", warm, Some(8)), [""; 0]);
         // without `reference_batch` the rate is exactly what the user set, so there is no warning
-        assert_eq!(found("epochs = 3\nbatch = 10", "kind = \"constant\"\nbase_lr = 11", None), [""; 0]);
-        assert_eq!(found("epochs = 3\nbatch = 333", "kind = \"constant\"\nbase_lr = 0.1", None), [""; 0]);
+        assert_eq!(found(THREE_EPOCHS, "kind = \"constant\"\nbase_lr = 11", None), [""; 0]);
+        assert_eq!(found("epochs = 3\nbatch = 333", PLAIN, None), [""; 0]);
     }
 
     #[test]
     fn milestones_after_the_end() {
         let step = |at: &str| format!("kind = \"step\"\nbase_lr = 0.1\nmilestones = {at}");
         one(
-            found("epochs = 3\nbatch = 10", &step("[82, 123]"), None),
+            found(THREE_EPOCHS, &step("[82, 123]"), None),
             &["epoch 82, 123", "3 epochs", "schedule.milestones=[1.5, 2.2]"],
         );
-        one(found("epochs = 3\nbatch = 10", &step("[1, 3]"), None), &["not be lowered", "epoch 3 "]);
+        one(found(THREE_EPOCHS, &step("[1, 3]"), None), &["not be lowered", "epoch 3 "]);
     }
 
     #[test]
     fn a_run_that_ends_in_its_warm_up() {
         let warm = "kind = \"cosine\"\nbase_lr = 0.1\nwarmup_epochs = 2";
-        one(
-            found("epochs = 3\nbatch = 10", warm, Some(199)),
-            &["--max-steps 199", "warm-up", "200 steps", "never reaches 0.1"],
-        );
-        assert_eq!(found("epochs = 3\nbatch = 10", warm, Some(200)), [""; 0]);
+        one(found(THREE_EPOCHS, warm, Some(199)), &["--max-steps 199", "warm-up", "200 steps", "never reaches 0.1"]);
+        assert_eq!(found(THREE_EPOCHS, warm, Some(200)), [""; 0]);
     }
 
     #[test]
     fn a_batch_that_is_most_of_the_data() {
-        let plain = "kind = \"constant\"\nbase_lr = 0.1";
         one(
-            found("epochs = 3\nbatch = 334", plain, None),
+            found("epochs = 3\nbatch = 334", PLAIN, None),
             &["batch = 334", "1000 training images", "3 steps:", "--set batch=31"],
         );
-        one(found("epochs = 3\nbatch = 5000", plain, None), &["only 1 step:"]);
+        one(found("epochs = 3\nbatch = 5000", PLAIN, None), &["only 1 step:"]);
     }
 
     #[test]
     fn image_sizes_after_the_last_step() {
-        let plain = "kind = \"constant\"\nbase_lr = 0.1";
         let grows = |steps| {
-            let text = format!(
-                "model = \"lenet\"\ndata = \"d\"\nsteps = {steps}\nbatch = 10\n[augment]\ntrain = []\neval = []\n\
-                 sizes = [[0, 128], [3, 224]]\n[optimizer]\nkind = \"sgd\"\n[schedule]\n{plain}"
-            );
-            let recipe = Recipe::from_toml(&text).unwrap();
+            let recipe = recipe(&format!("steps = {steps}\nbatch = 10"), "sizes = [[0, 128], [3, 224]]", PLAIN);
             sizes(&recipe, &Schedule::over(&recipe.schedule, 10, steps, 100).unwrap())
         };
         mentions(grows(300).unwrap(), &["augment.sizes", "224 pixels", "epoch 3 ", "3.0 epochs"]);
@@ -388,29 +381,21 @@ mod tests {
 
     #[test]
     fn settings_for_layers_that_the_network_lacks() {
-        let plain = "kind = \"constant\"\nbase_lr = 0.1";
-        let of = |lines: &str| found(&format!("epochs = 3\nbatch = 10\n{lines}"), plain, None);
+        let of = |lines: &str| found(&format!("{THREE_EPOCHS}\n{lines}"), PLAIN, None);
         one(of("zero_init_residual = true"), &["zero_init_residual = true", "lenet", "residual branch"]);
         one(of("sync_bn = true"), &["sync_bn = true", "lenet", "batch normalisation"]);
         let idle = |net: &str| {
-            let text = format!(
-                "model = \"{net}\"\ndata = \"d\"\nepochs = 3\nbatch = 10\nzero_init_residual = true\nsync_bn = true\n\
-                 [optimizer]\nkind = \"sgd\"\n[schedule]\n{plain}"
-            );
+            let recipe = recipe(&format!("{THREE_EPOCHS}\nzero_init_residual = true\nsync_bn = true"), "", PLAIN);
             let net = models::build(net, Shape::image(3, 32, 32), 10).unwrap();
-            without_layers(&Recipe::from_toml(&text).unwrap(), &net).len()
+            without_layers(&recipe, &net).len()
         };
         assert_eq!((idle("lenet"), idle("resnet20")), (2, 0));
     }
 
     #[test]
     fn steps_of_one_image() {
-        let plain = "kind = \"constant\"\nbase_lr = 0.1\n[augment]\ntrain = []\neval = []\nrepeats = ";
         let of = |batch: usize, times: u32| {
-            let text = format!(
-                "model = \"lenet\"\ndata = \"d\"\nepochs = 3\nbatch = {batch}\n[optimizer]\nkind = \"sgd\"\n[schedule]\n{plain}{times}"
-            );
-            repeats(&Recipe::from_toml(&text).unwrap())
+            repeats(&recipe(&format!("epochs = 3\nbatch = {batch}"), &format!("repeats = {times}"), PLAIN))
         };
         let few = of(32, 99_999_999).unwrap();
         mentions(few, &["augment.repeats = 99999999", "1 different image ", "step of 32"]);
@@ -420,9 +405,7 @@ mod tests {
 
     #[test]
     fn a_data_set_without_a_split_to_score() {
-        let text = "model = \"lenet\"\ndata = \"d\"\nepochs = 3\nbatch = 10\n[optimizer]\nkind = \"sgd\"\n\
-                    [schedule]\nkind = \"constant\"\nbase_lr = 0.1";
-        let recipe = Recipe::from_toml(text).unwrap();
+        let recipe = recipe(THREE_EPOCHS, "", PLAIN);
         let of = |scored| unscored(&recipe, RunFacts { images: 1000, max_steps: None, scored });
         mentions(of(false).unwrap(), &["d has no images", "test or validation", "--validation-fraction"]);
         assert_eq!(of(true), None);
@@ -430,16 +413,16 @@ mod tests {
 
     #[test]
     fn a_stop_score_without_a_criterion() {
-        let plain = "kind = \"constant\"\nbase_lr = 0.1\n[stop]";
+        let plain = format!("{PLAIN}\n[stop]");
         one(
-            found("epochs = 3\nbatch = 10", &format!("{plain}\nscore = \"loss\""), None),
+            found(THREE_EPOCHS, &format!("{plain}\nscore = \"loss\""), None),
             &["stop.score", "stop.patience", "stop.target"],
         );
         one(
-            found("epochs = 3\nbatch = 10", &format!("{plain}\nmin_delta = 0.1"), None),
+            found(THREE_EPOCHS, &format!("{plain}\nmin_delta = 0.1"), None),
             &["stop.min_delta", "stop.patience", "stop.target"],
         );
-        assert_eq!(found("epochs = 3\nbatch = 10", &format!("{plain}\npatience = 2\nmin_delta = 0.1"), None), [""; 0]);
+        assert_eq!(found(THREE_EPOCHS, &format!("{plain}\npatience = 2\nmin_delta = 0.1"), None), [""; 0]);
     }
 
     #[test]
@@ -450,13 +433,6 @@ mod tests {
         one(found("epochs = 3\nbatch = 110", high, None), &["scaled to 11 ", "base_lr 1 x batch 110"]);
         assert_eq!(found("epochs = 3\nbatch = 100", linear, None), [""; 0]);
     }
-}
-
-#[cfg(test)]
-mod one_value_tests {
-    use super::*;
-    use net::models;
-    use support::mentions;
 
     fn warned(model: &str, images: u64, batch: usize, workers: usize, across: bool) -> Option<String> {
         let net = models::build(model, net::Shape { c: 3, h: 32, w: 32 }, 10).unwrap();

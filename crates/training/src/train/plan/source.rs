@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::text::plural;
-use loaders::transform::{exif_of, selected_bands};
+use loaders::transform::{self, exif_of, selected_bands};
 use loaders::{Bands, Dataset, Dtype, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
 use net::{NetSpec, Shape, models};
 use recipe::{ClassWeights, KnownNames, Loaded, Recipe, ScoredSplits};
@@ -43,20 +43,11 @@ pub struct Source {
     pub preprocess: Pipeline,
 }
 
-/// Returns the names of all transforms, without their arguments.
-pub fn transform_names() -> Vec<&'static str> {
-    loaders::transform::names()
-}
-
 impl Source {
-    /// Reads the recipe.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the recipe is invalid or a path is not valid UTF-8.
+    /// Reads the recipe. Returns an error if the recipe is invalid or a path is not valid UTF-8.
     pub fn recipe(request: &TrainRequest) -> Result<Loaded, Error> {
         request.check_names()?;
-        let (models, transforms) = (models::names(), transform_names());
+        let (models, transforms) = (models::names(), transform::names());
         let known = KnownNames { models: &models, transforms: &transforms };
         Ok(Recipe::load(&request.recipe, &request.changes, &known)?)
     }
@@ -122,12 +113,9 @@ impl Source {
         self.phases.augment(epoch).unwrap_or(&self.augment)
     }
 
-    /// Reads the network's file, if there is one. A resumed run takes the network from its checkpoint instead, so the file may be missing.
-    /// If the file has changed since then, a note tells the user.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file is invalid.
+    /// Reads the network's file, if there is one. A resumed run takes the network from its checkpoint instead, so the
+    /// file may be missing. If the file has changed since then, a note tells the user. Returns an error if the file is
+    /// invalid.
     pub fn define(&mut self) -> Result<(), Error> {
         let Some(file) = &self.file else { return Ok(()) };
         let read = || FileNetwork::read(file, &self.recipe.model, self.preprocess.output(), self.train.classes());
@@ -147,11 +135,8 @@ impl Source {
         Ok(())
     }
 
-    /// Reads the labels of the training images, if the recipe needs them.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a record has no label, unless such records are skipped.
+    /// Reads the labels of the training images, if the recipe needs them. Returns an error if a record has no label,
+    /// unless such records are skipped.
     pub fn read_labels(&mut self) -> Result<(), Error> {
         if SplitLabels::are_needed(&self.recipe) && self.train_labels.is_none() {
             self.train_labels = Some(SplitLabels::read(&self.train, &self.recipe)?);
@@ -167,11 +152,8 @@ impl Source {
         }
     }
 
-    /// Builds the network from the description in a checkpoint or from rank 0.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the description is invalid.
+    /// Builds the network from the description in a checkpoint or from rank 0. Returns an error if the description is
+    /// invalid.
     pub fn adopt(&mut self, text: &str) -> Result<(), Error> {
         let (name, image) = (&self.recipe.model, self.preprocess.output());
         self.file_network = Some(FileNetwork::from_checkpoint(text, name, image, self.train.classes())?);
@@ -229,7 +211,6 @@ fn scored_splits(recipe: &Recipe, dataset: &Dataset) -> Result<[Option<Arc<Split
     Ok([open(watched)?, open(at_end)?])
 }
 
-/// Returns an error unless each class has one weight.
 fn check_class_weights(recipe: &Recipe, train: &Split) -> Result<(), Error> {
     let Some(ClassWeights::Given(weights)) = &recipe.loss.class_weights else { return Ok(()) };
     let (given, classes) = (weights.len(), train.classes());

@@ -20,13 +20,11 @@ pub struct SplitLabels {
 }
 
 impl SplitLabels {
-    /// Returns true if the recipe needs the labels.
     pub fn are_needed(recipe: &Recipe) -> bool {
         let counted = matches!(recipe.loss.class_weights, Some(ClassWeights::Auto | ClassWeights::Effective(_)));
         counted || recipe.balanced()
     }
 
-    /// Reads all labels of a split.
     pub fn read(split: &Split, recipe: &Recipe) -> Result<Self, Error> {
         let skip = recipe.loader.on_corrupt == OnCorrupt::Skip;
         Ok(Self::from_labels(split.labels(skip, THREADS)?, split.classes()))

@@ -146,9 +146,7 @@ impl Targets {
             }));
         }
         debug_assert_eq!(table.len(), rows * stride);
-        self.labels.clear();
-        self.labels.resize(rows, SoftTargets::ANY);
-        &self.labels
+        self.any_class(rows)
     }
 
     /// Fills the table for images with numbers. `values` has all images' numbers, image after image. Each number is
@@ -167,6 +165,11 @@ impl Targets {
                 (if share == 1.0 { own } else { share * own + (1.0 - share) * partner }) as f32
             }));
         }
+        self.any_class(rows)
+    }
+
+    /// Returns labels that do not name a class.
+    fn any_class(&mut self, rows: usize) -> &[u32] {
         self.labels.clear();
         self.labels.resize(rows, SoftTargets::ANY);
         &self.labels

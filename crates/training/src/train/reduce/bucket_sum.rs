@@ -32,6 +32,12 @@ pub struct SumStep {
     pub count: bool,
 }
 
+impl SumStep {
+    /// The parameters of sums in tests and benchmarks. Sums of f32 do not depend on them.
+    pub const TRIAL: Self =
+        Self { done: 0, key: Key { seed: 1, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
+}
+
 /// Sums a bucket of gradients over the workers on all ranks, in every step. `start` begins a sum, and
 /// [`Pending::finish`] waits for it. They call `prepare` and `sum`, which do the work.
 pub trait BucketSum<B: Backend>: Send {
@@ -111,7 +117,6 @@ pub struct Work<B: Backend> {
 }
 
 impl<B: Backend> Work<B> {
-    /// Waits for the device.
     fn ready(mut self) -> Result<Self, Error> {
         self.sum.wait(&mut self.gradients, &self.step)?;
         Ok(self)
@@ -123,7 +128,6 @@ impl<B: Backend> Work<B> {
     }
 }
 
-/// A sum in progress.
 pub enum Pending<B: Backend> {
     /// Runs on the MPI thread.
     Queued(comm::Pending<Result<Summed<B>, Error>>),
@@ -158,11 +162,9 @@ pub struct Costs {
     pub bytes: u64,
     /// Bytes that plain f32 would have needed.
     pub float_bytes: u64,
-    /// Time to encode gradients.
     pub encode: Duration,
     /// Time inside MPI.
     pub wire: Duration,
-    /// Time to decode the sum.
     pub decode: Duration,
     /// Time inside MPI for a plain f32 sum of the same buckets, if measured.
     pub float_wire: Duration,

@@ -44,7 +44,6 @@ pub struct GradientSum<B: Backend> {
     overlap: bool,
     /// The sum of each bucket. `None` while it is in progress.
     sums: Vec<Option<Box<dyn BucketSum<B>>>>,
-    /// Number of steps before this one.
     step: u64,
     /// True while the second gradient of a step is computed.
     again: bool,

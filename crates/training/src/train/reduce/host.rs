@@ -203,13 +203,11 @@ pub trait Phases {
     /// Counts how many gradients of this rank's workers `encode` will turn into 0. Called before `encode`.
     fn zeros(
         &mut self,
-        _bucket: &Bucket,
-        _scales: &[u32],
-        _key: Key,
-        _zeros: ZeroCodes,
-    ) -> Result<Vec<ZeroCount>, backend::Error> {
-        Ok(Vec::new())
-    }
+        bucket: &Bucket,
+        scales: &[u32],
+        key: Key,
+        zeros: ZeroCodes,
+    ) -> Result<Vec<ZeroCount>, backend::Error>;
 
     /// Sums the encoded gradients over all ranks.
     fn send(&mut self, world: &World) -> Result<(), comm::Error>;
@@ -236,7 +234,6 @@ pub fn count<'a>(
     coded.map(of).collect()
 }
 
-/// Runs the protocol for one bucket.
 pub struct Protocol {
     bucket: Bucket,
     codec: &'static str,
@@ -248,7 +245,6 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// Creates the protocol of codec `entry`.
     pub fn new(entry: &Entry, bucket: Bucket) -> Self {
         Self { bucket, codec: entry.name, scales: Vec::new(), counts: entry.zeros, zeros: Vec::new() }
     }

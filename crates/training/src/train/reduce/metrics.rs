@@ -29,7 +29,6 @@ impl Requests {
 pub struct MetricsLayout {
     /// Number of running statistics: mean and variance of each channel.
     statistics: usize,
-    /// Number of batch norms.
     norms: usize,
     /// 1 if images have weights, otherwise 0.
     weights: usize,
@@ -111,7 +110,6 @@ pub struct StepMetrics {
 }
 
 impl MetricsLayout {
-    /// Returns the layout for this graph and number of ranks.
     pub fn new<B: Backend>(graph: &Graph<B>, ranks: usize, gather: Gather) -> Self {
         Self { statistics: graph.running().len(), norms: graph.norms().len(), weights: 0, ranks, gather }
     }
@@ -121,14 +119,12 @@ impl MetricsLayout {
         Self { weights: usize::from(weighted), ..self }
     }
 
-    /// Returns metrics that are all zero.
     pub fn zero(&self) -> StepMetrics {
         StepMetrics { layout: *self, first: Metrics::zero(self), workers: Vec::new() }
     }
 }
 
 impl StepMetrics {
-    /// Creates metrics from the summed values.
     pub fn from_values(layout: MetricsLayout, values: &[f64]) -> Self {
         Self { layout, first: Metrics::from_slots(&layout, values), workers: Vec::new() }
     }

@@ -15,7 +15,6 @@ use crate::train::reduce::bucket_sum::{BucketSum, Costs};
 use crate::train::reduce::device::DeviceSum;
 use crate::train::reduce::host::{Alternating, ExactEpochs, HostSum};
 
-/// The planned sums on a rank.
 pub struct ReducePlan<B: Backend> {
     pub entry: &'static Entry,
     pub settings: Settings,
@@ -88,7 +87,6 @@ impl<B: Backend> ReducePlan<B> {
         self.sums.iter().map(|sum| sum.memory()).sum()
     }
 
-    /// Describes the codec and its settings for the log.
     pub fn describe(&self) -> String {
         let mut text = format!("{}: {}", self.entry.name, self.entry.about);
         let Exempt { tensors, elements } = self.exempt;

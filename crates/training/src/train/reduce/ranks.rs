@@ -10,7 +10,6 @@ use comm::Comm;
 
 use crate::train::agree::Session;
 
-/// Sums over the ranks.
 pub trait RankSum {
     /// Replaces `values` by their sum over all ranks.
     fn sum(&mut self, values: &mut [f32]) -> Result<(), Error>;
@@ -21,7 +20,6 @@ pub trait RankSum {
     fn ranks(&self) -> usize;
 }
 
-/// Sums over all ranks with MPI.
 pub struct MpiRanks {
     comm: Comm,
     ranks: usize,
@@ -55,7 +53,6 @@ fn failed(error: comm::Error) -> Error {
 // Batch norm over all ranks. Its sums are operations of [`Comm`], as the gradient sums are, so that all ranks run them
 // in the same order.
 
-/// Sums batch statistics over all ranks.
 pub struct AllRanks {
     comm: Comm,
     waited: Waited,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use backend::{Backend, Buffer};
 use base::screen;
 use base::text::plural;
-use comm::codec::{Bucket, Entry, FLOAT, Key, Settings};
+use comm::codec::{Bucket, Entry, FLOAT, Settings};
 use comm::{World, known_answer, library};
 use recipe::TransportSetting;
 
@@ -25,9 +25,7 @@ use crate::train::reduce::host::HostSum;
 pub enum Transport<B: Backend> {
     /// Buckets are copied to the host, as f32 or encoded, summed there by MPI, and copied back.
     Host,
-    /// MPI sums buckets in device memory.
     Mpi,
-    /// The devices sum buckets with NCCL.
     Nccl(Arc<Group<B>>),
 }
 
@@ -322,11 +320,6 @@ fn mark(marker: &Path) -> Result<(), Error> {
 /// How many times a timing is repeated. The shortest time is used.
 const ROUNDS: usize = 3;
 
-/// The parameters of test sums. Sums of f32 do not depend on them.
-const STEP: SumStep =
-    SumStep { done: 0, key: Key { seed: 0, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
-
-/// A transport that works on all ranks.
 pub struct WorkingTransport<B: Backend> {
     pub transport: Transport<B>,
     /// What was found when the transport was tested.
@@ -394,8 +387,10 @@ impl<B: Backend> Trial<'_, B> {
     fn wrong_sum(&self, transport: &Transport<B>, elems: usize) -> Result<Option<String>, Error> {
         let mut bucket = self.session.agree(self.bucket(elems).map_err(Error::from))?;
         let mut sum = transport.float_sum(elems);
-        sum.wait(from_mut(&mut bucket), &STEP)?;
-        self.session.comm.run("sum of device memory", |world| Ok(sum.sum(world, from_mut(&mut bucket), &STEP)))??;
+        sum.wait(from_mut(&mut bucket), &SumStep::TRIAL)?;
+        self.session
+            .comm
+            .run("sum of device memory", |world| Ok(sum.sum(world, from_mut(&mut bucket), &SumStep::TRIAL)))??;
         let mut got = vec![0.0; elems];
         bucket.read(0, &mut got)?;
         let expected = |i| known_answer::sum(self.session.world.size, i);
@@ -416,8 +411,8 @@ impl<B: Backend> Trial<'_, B> {
             let start = Instant::now();
             for (bucket, sum) in buckets.iter_mut().zip(&mut sums) {
                 sum.prepare(from_mut(bucket))?;
-                sum.wait(from_mut(bucket), &STEP)?;
-                comm.run("timing of a sum", |world| Ok(sum.sum(world, from_mut(bucket), &STEP)))??;
+                sum.wait(from_mut(bucket), &SumStep::TRIAL)?;
+                comm.run("timing of a sum", |world| Ok(sum.sum(world, from_mut(bucket), &SumStep::TRIAL)))??;
             }
             let mut end = [0.0];
             buckets.last().map_or(Ok(()), |bucket| bucket.read(0, &mut end))?;

@@ -6,6 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use backend::Backend;
+use base::text::plural;
 use formats::checkpoint;
 use loaders::safe_create::{self, NewFile};
 use recipe::Recipe;
@@ -44,7 +45,7 @@ impl NetworkCopy<'_> {
     /// Writes the copy, unless a resumed run already has it. Never replaces another file.
     fn write(self, out: &Path, from: Option<&Head>) -> Result<(), Error> {
         let path = out.join(self.name);
-        let cannot = |source| Error::File { action: "write", path: path.clone(), source };
+        let cannot = Error::file("write", &path);
         match std::fs::read(&path) {
             Ok(there) if from.is_some() || there == self.bytes => return Ok(()),
             Ok(_) => {
@@ -84,8 +85,7 @@ pub fn claim_output(
     set(out)?;
     checkpoint::check_writable(&checkpoints)?;
     for folder in [out, &checkpoints] {
-        let tidy = |source| Error::File { action: "tidy up", path: folder.clone(), source };
-        safe_create::remove_leftovers(folder).map_err(tidy)?;
+        safe_create::remove_leftovers(folder).map_err(Error::file("tidy up", folder))?;
     }
     checkpoint::write_text(&out.join("recipe.toml"), &recipe.to_toml()?)?;
     network.map_or(Ok(()), |network| network.write(out, from))?;
@@ -136,7 +136,6 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
 // The marker file OUT/.trireme-run shows that a run wrote the directory. It contains the run's id. In a directory without it and without a
 // checkpoint, no file is changed.
 
-/// Content of the marker file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marker {
     /// 128 random bits in hexadecimal, drawn when the run first used OUT.
@@ -155,14 +154,11 @@ pub fn is_marked(out: &Path) -> bool {
     path(out).is_file()
 }
 
-/// Reads the marker of the output directory `out`. Returns `None` if there is none.
-///
-/// # Errors
-///
-/// Returns an error if the file is not a valid marker.
+/// Reads the marker of the output directory `out`. Returns `None` if there is none. Returns an error if the file is not
+/// a valid marker.
 pub fn read(out: &Path) -> Result<Option<Marker>, Error> {
     let path = path(out);
-    let refuse = |source| Error::File { action: "read", path: path.clone(), source };
+    let refuse = Error::file("read", &path);
     // this also covers a directory that does not exist
     if fs::symlink_metadata(&path).is_err() {
         return Ok(None);
@@ -208,12 +204,8 @@ pub fn told(out: &Path, head: &Head, over: EndOfRun) -> Option<String> {
     let step = head.progress.step;
     let model = output::model_path(out);
     (step >= last && model.is_file() && ended_at(out) == Some(step)).then(|| {
-        let plural = if step == 1 { "" } else { "s" };
-        format!(
-            "{}: complete, {step} step{plural}: nothing to do. The model is {}.{more}",
-            out.display(),
-            model.display()
-        )
+        let (out, steps, model) = (out.display(), plural(step, "step"), model.display());
+        format!("{out}: complete, {steps}: nothing to do. The model is {model}.{more}")
     })
 }
 

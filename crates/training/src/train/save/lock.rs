@@ -55,14 +55,10 @@ enum LockState {
 
 impl OutLock {
     /// Locks the directory `out`, which must exist. With `steal` set, also takes the directory from a run on another
-    /// host whose state cannot be checked.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error that describes the other run if the directory is in use.
+    /// host whose state cannot be checked. Returns an error that describes the other run if the directory is in use.
     pub fn take(out: &Path, steal: bool) -> Result<Self, Error> {
         let path = out.join(".trireme-lock");
-        let refuse = |source| Error::File { action: "lock", path: path.clone(), source };
+        let refuse = Error::file("lock", &path);
         let me = Holder::me();
         let mut left = END_TRIES;
         let mut beginning = START_TRIES;
@@ -143,7 +139,7 @@ impl Drop for OutLock {
 
 /// Tries to lock the file once. Creates the file if it is missing.
 fn try_lock(out: &Path, path: &Path, me: &Holder, steal: bool) -> Result<LockState, Error> {
-    let refuse = |source| Error::File { action: "lock", path: path.to_path_buf(), source };
+    let refuse = Error::file("lock", path);
     let mut file = safe_create::to_update_private(path).map_err(refuse)?;
     let answer = answer(&file).map_err(|error| refuse(error.into()))?;
     let holder = holder(&mut file).map_err(refuse)?;
@@ -245,7 +241,6 @@ pub enum Claim {
 }
 
 impl Holder {
-    /// Returns the description of this process.
     pub fn me() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_string();
         let process = std::process::id();
@@ -339,6 +334,8 @@ fn field(process: u32, number: usize) -> Option<String> {
 mod tests {
     use super::*;
 
+    use Answer::{Granted, None as NoLocks, Refused};
+
     fn folder(name: &str) -> PathBuf {
         let out = std::env::temp_dir().join(format!("trireme-lock-{name}-{}", std::process::id()));
         fs::create_dir_all(&out).unwrap();
@@ -382,12 +379,6 @@ mod tests {
         assert_eq!(fs::read(out.join("victim")).unwrap(), b"precious");
         fs::remove_dir_all(out).unwrap();
     }
-}
-
-#[cfg(test)]
-mod holder_tests {
-    use super::*;
-    use Answer::{Granted, None as NoLocks, Refused};
 
     fn on(host: &str, boot: &str, job: Option<(&str, u64)>) -> Holder {
         let job = job.map(|(id, restarts)| Job { id: id.into(), restarts });

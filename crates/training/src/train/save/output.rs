@@ -14,11 +14,10 @@ use loaders::{Images, safe_create};
 
 use crate::error::Error;
 use crate::train::agree::Session;
-use crate::train::plan::network::shape_of;
+use crate::train::plan::network::sizes_of;
 use crate::train::plan::run::Run;
 use crate::train::save::model;
 
-/// Returns the path of the final model.
 pub fn model_path(out: &Path) -> PathBuf {
     out.join("model.h5")
 }
@@ -87,11 +86,6 @@ fn named(split: Option<&str>, score: Option<&Sums>) -> BTreeMap<String, f64> {
 
 /// Returns a model file without weights, scores and steps. Its content does not depend on ranks, hosts or times.
 pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
-    let input = shape_of(run.source.preprocess.output());
-    let image = match run.source.preprocess.input() {
-        Images::Fixed(spec) => [spec.channels, spec.height, spec.width],
-        Images::Varied { channels } => [channels, 0, 0],
-    };
     let mut recipe = run.recipe.clone();
     // remove settings that do not affect the trained weights
     recipe.loader = recipe::Loader { on_corrupt: recipe.loader.on_corrupt, ..Default::default() };
@@ -99,8 +93,8 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
     Ok(ModelFile {
         network: recipe.model.clone(),
         definition: run.source.definition(),
-        input: [input.c, input.h, input.w],
-        image: image.map(|n| n as usize),
+        input: sizes_of(Images::Fixed(run.source.preprocess.output())),
+        image: sizes_of(run.source.preprocess.input()),
         classes: run.source.train.class_names().to_vec(),
         targets: run.source.manifest.targets.clone(),
         multi_label: run.source.manifest.multi_label,
@@ -109,11 +103,7 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
         mean: run.source.manifest.mean.clone(),
         std: run.source.manifest.std.clone(),
         recipe: recipe.to_toml()?,
-        scores: BTreeMap::new(),
-        epoch: 0,
-        step: 0,
-        layers: Vec::new(),
-        ema: Vec::new(),
+        ..ModelFile::default()
     })
 }
 
@@ -145,7 +135,6 @@ impl ClassSources<'_> {
     }
 }
 
-/// Returns the path of a step's checkpoint.
 pub fn path_of(folder: &Path, step: u64) -> PathBuf {
     folder.join(format!("step-{step:08}.h5"))
 }

@@ -42,7 +42,6 @@ pub struct Head {
     pub notes: Vec<String>,
 }
 
-/// A checkpoint to resume from.
 pub struct Resume {
     /// The part that was broadcast to all ranks.
     pub head: Head,
@@ -60,7 +59,7 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
     if !request.resume || !folder.exists() {
         return Ok(None);
     }
-    let unreadable = |source| Error::File { action: "list", path: folder.clone(), source };
+    let unreadable = Error::file("list", &folder);
     let mut notes = Vec::new();
     for (_, path) in output::list(&folder).map_err(unreadable)? {
         match read_found(&path) {
@@ -147,9 +146,7 @@ impl Head {
             _ => Ok(()),
         }
     }
-}
 
-impl Head {
     /// Creates a head for tests that use only path and progress.
     #[cfg(test)]
     pub fn at(path: PathBuf, progress: Progress) -> Self {
@@ -222,10 +219,7 @@ impl Resume {
 /// Restores the parameters, running statistics and optimizer state on rank 0. Of the residuals it only checks the
 /// number.
 fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(), Error> {
-    let other = |what: &str, expected: String, got: String| {
-        let cure = "the checkpoint is damaged or from another version of this network; use another checkpoint".into();
-        Error::Mismatch { what: format!("{file}: {what}"), expected, got, cure }
-    };
+    let other = |what: &str, expected, got| mismatch(format!("{file}: {what}"), expected, got);
     model::restore(&mut run.graph, &state.model)?;
     if let Some(ema) = &mut run.ema {
         let averages = ModelFile { layers: state.model.ema.clone(), ema: Vec::new(), ..state.model.clone() };
@@ -244,6 +238,11 @@ fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(
         return Err(other("residuals", format!("residuals of {workers} workers"), state.residuals.len().to_string()));
     }
     Ok(())
+}
+
+fn mismatch(what: String, expected: String, got: String) -> Error {
+    let cure = "the checkpoint is damaged or from another version of this network; use another checkpoint".into();
+    Error::Mismatch { what, expected, got, cure }
 }
 
 /// Writes tensors to the parameters' places in `arena`. The error has the expected and the found value.
@@ -272,11 +271,7 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
     for worker in 0..run.division.workers {
         let mut arena = Arena::new(run.graph.backend(), &layout.buckets)?;
         let packed = residuals.get(worker).map_or(Ok(()), |tensors| pack(&run.graph, tensors, &mut arena));
-        let odd = |(expected, got)| {
-            let cure =
-                "the checkpoint is damaged or from another version of this network; use another checkpoint".into();
-            Error::Mismatch { what: format!("checkpoint: residuals/{worker}"), expected, got, cure }
-        };
+        let odd = |(expected, got)| mismatch(format!("checkpoint: residuals/{worker}"), expected, got);
         session.agree(packed.map_err(odd))?;
         broadcast_arena(session, &mut arena)?;
         let own = run.division.mine.contains(&worker);
@@ -299,7 +294,7 @@ pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
         _ => {}
     }
     let folder = out.join("checkpoints");
-    let aside = |source| Error::File { action: "tidy up", path: folder.clone(), source };
+    let aside = Error::file("tidy up", &folder);
     // remove unfinished files that a killed run of an earlier version has left
     for entry in std::fs::read_dir(&folder).map_err(aside)? {
         let path = entry.map_err(aside)?.path();
@@ -319,7 +314,7 @@ pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
 
 /// Keeps only the lines of the log that were written before the checkpoint.
 fn cut_log(path: &Path, progress: &Progress) -> Result<(), Error> {
-    let refuse = |source| Error::File { action: "cut", path: path.into(), source };
+    let refuse = Error::file("cut", path);
     let Some(mut file) = safe_create::open_own(path).map_err(refuse)? else { return Ok(()) };
     let mut text = Vec::new();
     file.read_to_end(&mut text).map_err(refuse)?;
@@ -403,11 +398,7 @@ fn odd(file: &ModelFile, group: &str, expected: usize, got: usize) -> Error {
 
 /// Extends the recipe of a resumed run if it has more epochs than the checkpoint's recipe `old`, starting at the
 /// current step. Returns a note about the change of the learning rates. Does nothing if the number of epochs is
-/// unchanged.
-///
-/// # Errors
-///
-/// Returns an error for fewer epochs than before.
+/// unchanged. Returns an error for fewer epochs than before.
 pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, at: &Progress, images: u64) -> Result<Option<String>, Error> {
     let (Some(before), Some(epochs), batch) = (old.epochs, recipe.epochs, recipe.batch) else {
         return Err(Error::Usage(

@@ -36,7 +36,6 @@ const DISK: f64 = 100e6;
 /// Time between two checks of the output directory.
 const FOLDER_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Writes the checkpoints of a run.
 pub struct Saver<'a, B: Backend> {
     session: &'a Session,
     stop: &'a Stop,
@@ -369,6 +368,8 @@ fn copy_best(out: &Path, head: &Head, step: u64) -> Result<(), String> {
 mod tests {
     use super::*;
 
+    use formats::checkpoint::Progress;
+
     #[test]
     fn a_best_that_was_not_written_leaves_the_one_before() {
         let scored = |step| Some(Best { by: "loss".into(), score: 1.0 / step as f64, step });
@@ -390,12 +391,6 @@ mod tests {
         }
         assert_eq!(there, [None, Some(6), Some(6), Some(24)]);
     }
-}
-
-#[cfg(test)]
-mod best_tests {
-    use super::*;
-    use formats::checkpoint::Progress;
 
     #[test]
     fn the_best_checkpoint_is_copied_from_the_old_run() {

@@ -44,7 +44,6 @@ impl<B: Backend> Snapshot<B> {
         Ok(Self { weights: fresh()?, slots: slots.collect::<Result<_, Error>>()?, running, ema })
     }
 
-    /// Returns the size of a snapshot in bytes.
     pub fn bytes_of(run: &Run<B>) -> usize {
         let arenas = 1 + run.optimizer.slots().count() + usize::from(run.ema.is_some());
         4 * arenas * run.graph.layout().buckets.iter().sum::<usize>()
@@ -128,7 +127,6 @@ pub struct CheckpointJob<B: Backend> {
     pub waited: Duration,
 }
 
-/// The result of writing a checkpoint.
 pub struct WrittenCheckpoint<B: Backend> {
     /// The memory of the snapshot, to be reused for the next one.
     pub snapshot: Snapshot<B>,
@@ -140,7 +138,6 @@ pub struct WrittenCheckpoint<B: Backend> {
     pub took: Duration,
 }
 
-/// The thread that writes checkpoints.
 pub struct Writer<B: Backend> {
     thread: HandOver<CheckpointJob<B>, WrittenCheckpoint<B>>,
     /// Receives the memory for the first snapshot after the thread has touched its pages.
@@ -242,9 +239,7 @@ pub fn state<B: Backend>(run: &Run<B>) -> Result<String, Error> {
         parameters = extend(parameters, &p.name, &graph.param(index)?);
         let averages = run.ema.iter().map(|ema| ("ema", &ema.weights));
         for (slot, arena) in run.optimizer.slots().chain(averages) {
-            let mut plain = vec![0.0; p.spec.elems()];
-            arena.unpack(&p.format, p.slot, &mut plain)?;
-            optimizer = extend(extend(optimizer, slot, &[]), &p.name, &plain);
+            optimizer = extend(extend(optimizer, slot, &[]), &p.name, &graph.unpack(index, arena)?);
         }
     }
     let statistics = extend(0, "running", graph.running());

@@ -88,7 +88,6 @@ impl Watch {
         }
     }
 
-    /// Records node and GPU of this rank, for messages.
     pub fn set_place(&self, place: String) {
         self.0.iter().for_each(|shared| drop(shared.place.set(place.clone())));
     }
@@ -162,7 +161,6 @@ impl Shared {
         }
     }
 
-    /// Returns this rank's status.
     fn status(&self) -> Status {
         let progress = self.comm.progress();
         let (activity, since) = *lock(&self.activity);
@@ -330,7 +328,6 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Returns the shortest limit.
     fn shortest(&self) -> Option<Duration> {
         self.warn.into_iter().chain(self.abort).chain(self.network).min()
     }
@@ -399,7 +396,6 @@ pub enum Activity {
     },
     /// Computes one logical batch of an evaluation.
     Scoring {
-        /// Number of the logical batch.
         batch: u64,
         /// True if this rank waits for a device that computes the batch.
         on_device: bool,

@@ -23,7 +23,6 @@ const ADDRESSES: usize = 4;
 /// The first rank that prints the last message of a killed run creates this file, so that no other rank prints it.
 const LAST: &str = "last-words";
 
-/// Reads and writes the status files.
 pub struct StatusFiles {
     folder: PathBuf,
     rank: usize,

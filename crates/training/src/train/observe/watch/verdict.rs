@@ -9,7 +9,6 @@ use super::status_files::{Peer, SLOWER, Status};
 /// Maximum number of ranks in a message.
 const NAMED: usize = 8;
 
-/// The reason for a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub text: String,
