@@ -30,6 +30,11 @@ pub fn conv_norm_act(
     norm_act(net, names[1], norm, act, x)
 }
 
+/// Works like [`conv_norm_act`] with the names that PyTorch gives the elements of a sequence: `path.0` and `path.1`.
+pub fn unit(net: &mut NetSpec, path: &str, conv: Conv, norm: Norm, act: Option<Activation>, x: Id) -> Id {
+    conv_norm_act(net, [&format!("{path}.0"), &format!("{path}.1")], conv, norm, act, x)
+}
+
 /// Adds batch norm, and the activation if there is one. ReLU runs in the same pass, other activations are separate
 /// layers.
 pub fn norm_act(net: &mut NetSpec, name: &str, norm: Norm, act: Option<Activation>, x: Id) -> Id {
@@ -78,6 +83,11 @@ pub fn classify(net: &mut NetSpec, name: &str, dropout: f32, scores: Linear, x: 
     net.add(name, scores, x)
 }
 
+/// Returns the linear layer of networks whose scores start uniformly within 1 / sqrt(classes).
+pub fn uniform_scores(classes: usize) -> Linear {
+    Linear::new(classes).init(Init::Uniform(1.0 / (classes.max(1) as f32).sqrt()))
+}
+
 /// Returns `channels` times a factor, rounded to a multiple of 8 that is at least nine tenths of the exact product
 /// (MobileNet's rounding).
 pub fn scaled(channels: usize, factor: f64) -> usize {
@@ -86,14 +96,17 @@ pub fn scaled(channels: usize, factor: f64) -> usize {
     if (near as f64) < 0.9 * exact { near + 8 } else { near }
 }
 
-/// Ends a residual branch with batch norm: normalises `y`, sets it to zero for a fraction `drop` of the samples
-/// (stochastic depth), and adds `x`.
-pub fn norm_add(net: &mut NetSpec, name: &str, norm: Norm, drop: f32, y: Id, x: Id) -> Id {
-    if drop == 0.0 {
-        return net.join(name, norm.residual(), &[y, x]);
+/// Ends a residual branch with batch norm: normalises `y`. With a shortcut, also sets `y` to zero for a fraction `drop`
+/// of the samples (stochastic depth), and adds the shortcut.
+pub fn norm_add(net: &mut NetSpec, name: &str, norm: Norm, drop: f32, y: Id, shortcut: Option<Id>) -> Id {
+    match shortcut {
+        Some(x) if drop == 0.0 => net.join(name, norm.residual(), &[y, x]),
+        Some(x) => {
+            let y = net.add(name, norm, y);
+            drop_add(net, name, drop, y, x)
+        }
+        None => net.add(name, norm, y),
     }
-    let y = net.add(name, norm, y);
-    drop_add(net, name, drop, y, x)
 }
 
 /// Ends a residual branch: sets `y` to zero for a fraction `drop` of the samples (stochastic depth), and adds `x`.

@@ -2,8 +2,10 @@
 //! networks have TensorFlow's SAME padding and ReLU6, but no squeeze and excitation, and their first and last layers
 //! are not scaled. EfficientNetV2 (Tan and Le 2021, arXiv 2104.00298) as in torchvision.
 
-use super::blocks::{SqueezeExcite, classify, conv, conv_norm_act, drop_add, norm_add, same, scaled};
-use crate::{Activation, Conv, Id, Init, Linear, NetSpec, Norm, Shape};
+use super::blocks::{
+    SqueezeExcite, classify, conv, conv_norm_act, drop_add, norm_add, same, scaled, uniform_scores, unit,
+};
+use crate::{Activation, Conv, Id, Init, NetSpec, Norm, Shape};
 
 /// Stages of B0: expansion, kernel, stride, channels, blocks.
 const STAGES: [(usize, usize, usize, usize, usize); 7] = [
@@ -130,16 +132,15 @@ fn with_blocks(
 ) -> NetSpec {
     let (silu, image) = (Some(Activation::Silu), net.image());
     let first = conv(ends[0], 3, 2);
-    let mut x = conv_norm_act(&mut net, ["features.0.0", "features.0.1"], first, norm.clone(), silu, image);
+    let mut x = unit(&mut net, "features.0", first, norm.clone(), silu, image);
     let (mut channels, mut last) = (ends[0], 1);
     for block in blocks {
         let path = format!("features.{}.{}.block", block.stage + 1, block.at);
         x = block.torchvision(&mut net, &path, channels, norm, x);
         (channels, last) = (block.out, block.stage + 2);
     }
-    let names = [format!("features.{last}.0"), format!("features.{last}.1")];
-    let x = conv_norm_act(&mut net, [&names[0], &names[1]], conv(ends[1], 1, 1), norm.clone(), silu, x);
-    classify(&mut net, "classifier.1", dropout, scores(classes), x);
+    let x = unit(&mut net, &format!("features.{last}"), conv(ends[1], 1, 1), norm.clone(), silu, x);
+    classify(&mut net, "classifier.1", dropout, uniform_scores(classes), x);
     net
 }
 
@@ -155,12 +156,8 @@ pub fn lite(name: &str, input: Shape, classes: usize, scale: Scale) -> NetSpec {
         channels = block.out;
     }
     let x = lite_unit(&mut net, ["conv_head", "bn2"], lite_conv(1280, 1, 1), x);
-    classify(&mut net, "classifier", scale.dropout, scores(classes), x);
+    classify(&mut net, "classifier", scale.dropout, uniform_scores(classes), x);
     net
-}
-
-fn scores(classes: usize) -> Linear {
-    Linear::new(classes).init(Init::Uniform(1.0 / (classes.max(1) as f32).sqrt()))
 }
 
 /// An inverted residual block of a scaled network.
@@ -203,37 +200,30 @@ fn with_drop_paths(blocks: &mut [Block]) {
 }
 
 impl Block {
-    /// Ends the block's branch with a norm. If the branch keeps the shape, also adds the block's input.
-    fn end(&self, net: &mut NetSpec, name: &str, norm: Norm, channels: usize, y: Id, x: Id) -> Id {
-        match self.stride == 1 && channels == self.out {
-            true => norm_add(net, name, norm, self.drop, y, x),
-            false => net.add(name, norm, y),
-        }
+    /// Returns the block's input, which the block adds to its branch, if the branch keeps the shape.
+    fn shortcut(&self, channels: usize, x: Id) -> Option<Id> {
+        (self.stride == 1 && channels == self.out).then_some(x)
     }
 
     fn torchvision(&self, net: &mut NetSpec, path: &str, channels: usize, norm: &Norm, x: Id) -> Id {
         let (wide, silu) = (channels * self.expansion, Activation::Silu);
-        let unit = |net: &mut NetSpec, at: usize, conv, act, y| {
-            let names = [format!("{path}.{at}.0"), format!("{path}.{at}.1")];
-            conv_norm_act(net, [&names[0], &names[1]], conv, norm.clone(), act, y)
+        let unit = |net: &mut NetSpec, at: usize, conv, y| {
+            unit(net, &format!("{path}.{at}"), conv, norm.clone(), Some(silu), y)
         };
-        let widens = self.expansion > 1;
+        let (widens, shortcut) = (self.expansion > 1, self.shortcut(channels, x));
         if self.fused && !widens {
-            let y = unit(net, 0, conv(self.out, self.kernel, self.stride), Some(silu), x);
-            return match self.stride == 1 && channels == self.out {
-                true => drop_add(net, path, self.drop, y, x),
-                false => y,
-            };
+            let y = unit(net, 0, conv(self.out, self.kernel, self.stride), x);
+            return shortcut.map_or(y, |x| drop_add(net, path, self.drop, y, x));
         }
         let (mut y, mut at) = (x, 0);
         if self.fused {
-            y = unit(net, 0, conv(wide, self.kernel, self.stride), Some(silu), y);
+            y = unit(net, 0, conv(wide, self.kernel, self.stride), y);
         } else {
             if widens {
-                y = unit(net, 0, conv(wide, 1, 1), Some(silu), y);
+                y = unit(net, 0, conv(wide, 1, 1), y);
                 at = 1;
             }
-            y = unit(net, at, conv(wide, self.kernel, self.stride).groups(wide), Some(silu), y);
+            y = unit(net, at, conv(wide, self.kernel, self.stride).groups(wide), y);
             let init = [Init::HeNormalFanOut, Init::Constant(0.0)];
             let se = SqueezeExcite { channels: (channels / 4).max(1), act: silu, gate: Activation::Sigmoid, init };
             at += 1;
@@ -241,7 +231,7 @@ impl Block {
         }
         let last = format!("{path}.{}", at + 1);
         let y = net.add(&format!("{last}.0"), conv(self.out, 1, 1), y);
-        self.end(net, &format!("{last}.1"), norm.clone(), channels, y, x)
+        norm_add(net, &format!("{last}.1"), norm.clone(), self.drop, y, shortcut)
     }
 
     fn lite(&self, net: &mut NetSpec, path: &str, channels: usize, x: Id) -> Id {
@@ -256,7 +246,8 @@ impl Block {
         y = lite_unit(net, [&name("conv_dw"), &name(&format!("bn{norm}"))], depthwise, y);
         let last = if self.expansion > 1 { "conv_pwl" } else { "conv_pw" };
         y = net.add(&name(last), lite_conv(self.out, 1, 1), y);
-        self.end(net, &name(&format!("bn{}", norm + 1)), lite_norm(), channels, y, x)
+        let last_norm = name(&format!("bn{}", norm + 1));
+        norm_add(net, &last_norm, lite_norm(), self.drop, y, self.shortcut(channels, x))
     }
 }
 

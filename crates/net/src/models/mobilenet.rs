@@ -1,6 +1,6 @@
 //! MobileNet v1, v2 and v3.
 
-use super::blocks::{SqueezeExcite, classify, conv, conv_norm_act, norm_act, scaled};
+use super::blocks::{SqueezeExcite, classify, conv, conv_norm_act, norm_add, scaled, uniform_scores, unit};
 use crate::Activation::{HardSigmoid, HardSwish, Relu};
 use crate::{Activation, Dropout, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, Shape};
 
@@ -28,8 +28,7 @@ pub fn v1(name: &str, input: Shape, classes: usize) -> NetSpec {
             channels = out;
         }
     }
-    let scores = Linear::new(classes).init(Init::Uniform(1.0 / (classes.max(1) as f32).sqrt()));
-    classify(&mut net, "classifier", 0.0, scores, x);
+    classify(&mut net, "classifier", 0.0, uniform_scores(classes), x);
     net
 }
 
@@ -45,7 +44,7 @@ const RELU6: Option<Activation> = Some(Activation::Relu6);
 pub fn v2(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let image = net.image();
-    let mut x = conv_norm_act(&mut net, ["features.0.0", "features.0.1"], conv(32, 3, 2), Norm::new(), RELU6, image);
+    let mut x = unit(&mut net, "features.0", conv(32, 3, 2), Norm::new(), RELU6, image);
     let (mut channels, mut at) = (32, 1);
     for (expansion, out, blocks, stride) in V2_STAGES {
         for block in 0..blocks {
@@ -55,7 +54,7 @@ pub fn v2(name: &str, input: Shape, classes: usize) -> NetSpec {
             (channels, at) = (out, at + 1);
         }
     }
-    let x = conv_norm_act(&mut net, ["features.18.0", "features.18.1"], conv(1280, 1, 1), Norm::new(), RELU6, x);
+    let x = unit(&mut net, "features.18", conv(1280, 1, 1), Norm::new(), RELU6, x);
     classify(&mut net, "classifier.1", 0.2, Linear::new(classes).init(Init::Normal(0.01)), x);
     net
 }
@@ -75,22 +74,15 @@ impl InvertedResidual {
     fn add(&self, net: &mut NetSpec, path: &str, x: Id) -> Id {
         let wide = self.channels * self.expansion;
         let (mut y, mut at) = (x, 0);
-        let mut unit = |net: &mut NetSpec, conv, y| {
-            let names = [format!("{path}.{at}.0"), format!("{path}.{at}.1")];
-            at += 1;
-            conv_norm_act(net, [&names[0], &names[1]], conv, Norm::new(), RELU6, y)
-        };
         if self.expansion > 1 {
-            y = unit(net, conv(wide, 1, 1), y);
+            y = unit(net, &format!("{path}.0"), conv(wide, 1, 1), Norm::new(), RELU6, y);
+            at = 1;
         }
-        y = unit(net, conv(wide, 3, self.stride).groups(wide), y);
-        let y = net.add(&format!("{path}.{at}"), conv(self.out, 1, 1), y);
-        let norm = format!("{path}.{}", at + 1);
-        if self.stride == 1 && self.channels == self.out {
-            net.join(&norm, Norm::new().residual(), &[y, x])
-        } else {
-            net.add(&norm, Norm::new(), y)
-        }
+        let depthwise = conv(wide, 3, self.stride).groups(wide);
+        y = unit(net, &format!("{path}.{at}"), depthwise, Norm::new(), RELU6, y);
+        y = net.add(&format!("{path}.{}", at + 1), conv(self.out, 1, 1), y);
+        let shortcut = (self.stride == 1 && self.channels == self.out).then_some(x);
+        norm_add(net, &format!("{path}.{}", at + 2), Norm::new(), 0.0, y, shortcut)
     }
 }
 
@@ -136,15 +128,14 @@ pub const SMALL: &[Row] = &[
 pub fn v3(name: &str, input: Shape, classes: usize, rows: &[Row], hidden: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let (swish, image) = (Some(HardSwish), net.image());
-    let mut x = conv_norm_act(&mut net, ["features.0.0", "features.0.1"], conv(16, 3, 2), v3_norm(), swish, image);
+    let mut x = unit(&mut net, "features.0", conv(16, 3, 2), v3_norm(), swish, image);
     let mut channels = 16;
     for (at, row) in (1..).zip(rows) {
         x = bottleneck(&mut net, &format!("features.{at}.block"), row, channels, x);
         channels = row.2;
     }
     let last = format!("features.{}", rows.len() + 1);
-    let names = [format!("{last}.0"), format!("{last}.1")];
-    let x = conv_norm_act(&mut net, [&names[0], &names[1]], conv(6 * channels, 1, 1), v3_norm(), swish, x);
+    let x = unit(&mut net, &last, conv(6 * channels, 1, 1), v3_norm(), swish, x);
     let x = net.add("avgpool", Pool::global(), x);
     let x = net.add("flatten", Flatten, x);
     let full = |features| Linear::new(features).init(Init::Normal(0.01));
@@ -169,14 +160,10 @@ fn bottleneck(net: &mut NetSpec, path: &str, row: &Row, channels: usize, x: Id) 
         at += 1;
         format!("{path}.{}", at - 1)
     };
-    let unit = |net: &mut NetSpec, path: &str, conv, act, y| {
-        let names = [format!("{path}.0"), format!("{path}.1")];
-        conv_norm_act(net, [&names[0], &names[1]], conv, v3_norm(), act, y)
-    };
     if wide != channels {
-        y = unit(net, &place(), conv(wide, 1, 1), Some(act), y);
+        y = unit(net, &place(), conv(wide, 1, 1), v3_norm(), Some(act), y);
     }
-    y = unit(net, &place(), conv(wide, k, stride).groups(wide), Some(act), y);
+    y = unit(net, &place(), conv(wide, k, stride).groups(wide), v3_norm(), Some(act), y);
     if squeezes {
         let init = [Init::HeNormalFanOut, Init::Constant(0.0)];
         let se = SqueezeExcite { channels: scaled(wide, 0.25), act: Relu, gate: HardSigmoid, init };
@@ -184,10 +171,6 @@ fn bottleneck(net: &mut NetSpec, path: &str, row: &Row, channels: usize, x: Id) 
     }
     let last = place();
     y = net.add(&format!("{last}.0"), conv(out, 1, 1), y);
-    let name = format!("{last}.1");
-    if stride == 1 && channels == out {
-        net.join(&name, v3_norm().residual(), &[y, x])
-    } else {
-        norm_act(net, &name, v3_norm(), None, y)
-    }
+    let shortcut = (stride == 1 && channels == out).then_some(x);
+    norm_add(net, &format!("{last}.1"), v3_norm(), 0.0, y, shortcut)
 }

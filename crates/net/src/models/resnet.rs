@@ -4,7 +4,7 @@
 //! 1709.01507) differ inside the bottleneck.
 
 use super::blocks::{SqueezeExcite, classify, conv, max_pool};
-use crate::{Activation, Add, Conv, Dropout, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, Shape, Shortcut};
+use crate::{Activation, Add, Conv, Dropout, Id, Init, Linear, NetSpec, Norm, Shape, Shortcut};
 
 fn conv3(channels: usize, stride: usize) -> Conv {
     conv(channels, 3, stride)
@@ -27,9 +27,7 @@ pub fn cifar<const N: usize>(name: &str, input: Shape, classes: usize) -> NetSpe
             channels = width;
         }
     }
-    let x = net.add("avgpool", Pool::global(), x);
-    let x = net.add("flatten", Flatten, x);
-    net.add("fc", Linear::new(classes), x);
+    classify(&mut net, "fc", 0.0, Linear::new(classes), x);
     net
 }
 
@@ -147,12 +145,8 @@ impl Block {
         let y = net.add(norm, Norm::new(), y);
         let init = [Init::HeNormalFanOut, Init::UniformFanIn];
         let (act, gate) = (Activation::Relu, Activation::Sigmoid);
-        SqueezeExcite { channels: self.out() / 16, act, gate, init }.add(
-            net,
-            &format!("{}.se", self.path),
-            self.out(),
-            y,
-        )
+        let squeeze = SqueezeExcite { channels: self.out() / 16, act, gate, init };
+        squeeze.add(net, &format!("{}.se", self.path), self.out(), y)
     }
 
     /// Returns the block's input, projected by a 1x1 convolution and a norm if the shape changes.
