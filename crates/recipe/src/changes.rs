@@ -174,24 +174,13 @@ fn default_of(table: &Table, path: &str) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Changes, Error, KnownNames, Loaded, Recipe};
-    use crate::tests::invalid;
+    use super::*;
+    use crate::Loaded;
+    use crate::tests::{invalid, read_lines as changed};
     use support::mentions;
 
-    /// Reads a recipe of this length with these changes.
-    fn read(length: &str, sets: &[&str]) -> Result<Loaded, Error> {
-        changed(length, sets, &[])
-    }
-
-    fn changed(length: &str, sets: &[&str], unsets: &[&str]) -> Result<Loaded, Error> {
-        let text = format!(
-            "model = \"lenet\"\ndata = \"d\"\n{length}\nbatch = 8\n[optimizer]\nkind = \"sgd\"\n[schedule]\n\
-             kind = \"constant\"\nbase_lr = 0.1\n"
-        );
-        let known = KnownNames { models: &["lenet"], transforms: &[] };
-        let [sets, unsets] = [sets, unsets].map(|list| list.iter().map(ToString::to_string).collect());
-        let changes = Changes { sets, unsets };
-        Recipe::parse(&text, "a.toml", &changes, &known)
+    fn read(lines: &str, sets: &[&str]) -> Result<Loaded, Error> {
+        changed(lines, sets, &[])
     }
 
     /// Asserts that there is a single note: `by` leaves out the line `left` of a.toml.
