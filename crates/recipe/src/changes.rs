@@ -247,11 +247,6 @@ mod tests {
         invalid(&read("epochs = 3\nsteps = 25", &[]).unwrap_err(), "a.toml: steps", &["epochs = 3"]);
         invalid(&read("", &["steps=0"]).unwrap_err(), "--set steps=0", &[">= 1"]);
     }
-}
-
-#[cfg(test)]
-mod differ_tests {
-    use super::*;
 
     const HEAD: &str = "model = \"lenet\"\ndata = \"d\"\nepochs = 3\nbatch = 8\n";
     const REST: &str = "[schedule]\nkind = \"constant\"\nbase_lr = 0.1\n";

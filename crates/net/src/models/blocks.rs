@@ -74,6 +74,47 @@ impl SqueezeExcite {
     }
 }
 
+/// An inverted residual block as in torchvision: its inner convolutions have many channels, its input and output few.
+pub struct InvertedResidual {
+    /// Channels of the input.
+    pub channels: usize,
+    /// Channels of the depthwise convolution.
+    pub wide: usize,
+    pub kernel: usize,
+    pub stride: usize,
+    pub out: usize,
+    pub act: Activation,
+    pub squeeze: Option<SqueezeExcite>,
+    pub norm: Norm,
+    /// Rate of stochastic depth.
+    pub drop: f32,
+}
+
+impl InvertedResidual {
+    /// Adds a 1x1 convolution to `wide` channels (unless the input has as many), a depthwise convolution, squeeze and
+    /// excitation if there is one, and a 1x1 convolution without activation. If the shape is unchanged, also adds the
+    /// block's input.
+    pub fn add(self, net: &mut NetSpec, path: &str, x: Id) -> Id {
+        let (mut y, mut at, wide) = (x, 0, self.wide);
+        let mut place = || {
+            at += 1;
+            format!("{path}.{}", at - 1)
+        };
+        if wide != self.channels {
+            y = unit(net, &place(), conv(wide, 1, 1), self.norm.clone(), Some(self.act), y);
+        }
+        let depthwise = conv(wide, self.kernel, self.stride).groups(wide);
+        y = unit(net, &place(), depthwise, self.norm.clone(), Some(self.act), y);
+        if let Some(squeeze) = &self.squeeze {
+            y = squeeze.add(net, &place(), wide, y);
+        }
+        let last = place();
+        y = net.add(&format!("{last}.0"), conv(self.out, 1, 1), y);
+        let shortcut = (self.stride == 1 && self.channels == self.out).then_some(x);
+        norm_add(net, &format!("{last}.1"), self.norm, self.drop, y, shortcut)
+    }
+}
+
 /// Adds the end of most networks: the mean of each channel, dropout unless its rate is 0, and the linear layer
 /// `scores`.
 pub fn classify(net: &mut NetSpec, name: &str, dropout: f32, scores: Linear, x: Id) -> Id {

@@ -1,6 +1,8 @@
 //! MobileNet v1, v2 and v3.
 
-use super::blocks::{SqueezeExcite, classify, conv, conv_norm_act, norm_add, scaled, uniform_scores, unit};
+use super::blocks::{
+    InvertedResidual, SqueezeExcite, classify, conv, conv_norm_act, norm_add, scaled, uniform_scores, unit,
+};
 use crate::Activation::{HardSigmoid, HardSwish, Relu};
 use crate::{Activation, Dropout, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, Shape};
 
@@ -49,8 +51,8 @@ pub fn v2(name: &str, input: Shape, classes: usize) -> NetSpec {
     for (expansion, out, blocks, stride) in V2_STAGES {
         for block in 0..blocks {
             let stride = if block == 0 { stride } else { 1 };
-            let shape = InvertedResidual { channels, expansion, out, stride };
-            x = shape.add(&mut net, &format!("features.{at}.conv"), x);
+            let path = format!("features.{at}.conv");
+            x = inverted_residual(&mut net, &path, [channels, out], expansion, stride, x);
             (channels, at) = (out, at + 1);
         }
     }
@@ -59,31 +61,26 @@ pub fn v2(name: &str, input: Shape, classes: usize) -> NetSpec {
     net
 }
 
-/// A residual block whose inner convolutions have many channels, while its input and output have few.
-struct InvertedResidual {
-    channels: usize,
+/// Adds a 1x1 convolution to more channels (unless the expansion factor is 1), a 3x3 depthwise convolution, and a 1x1
+/// convolution to few channels, which has no activation. If the shape is unchanged, also adds the block's input.
+fn inverted_residual(
+    net: &mut NetSpec,
+    path: &str,
+    [channels, out]: [usize; 2],
     expansion: usize,
-    out: usize,
     stride: usize,
-}
-
-impl InvertedResidual {
-    /// Adds a 1x1 convolution to more channels (unless the expansion factor is 1), a 3x3 depthwise convolution, and a
-    /// 1x1 convolution to few channels, which has no activation. If the shape is unchanged, also adds the block's
-    /// input.
-    fn add(&self, net: &mut NetSpec, path: &str, x: Id) -> Id {
-        let wide = self.channels * self.expansion;
-        let (mut y, mut at) = (x, 0);
-        if self.expansion > 1 {
-            y = unit(net, &format!("{path}.0"), conv(wide, 1, 1), Norm::new(), RELU6, y);
-            at = 1;
-        }
-        let depthwise = conv(wide, 3, self.stride).groups(wide);
-        y = unit(net, &format!("{path}.{at}"), depthwise, Norm::new(), RELU6, y);
-        y = net.add(&format!("{path}.{}", at + 1), conv(self.out, 1, 1), y);
-        let shortcut = (self.stride == 1 && self.channels == self.out).then_some(x);
-        norm_add(net, &format!("{path}.{}", at + 2), Norm::new(), 0.0, y, shortcut)
+    x: Id,
+) -> Id {
+    let wide = channels * expansion;
+    let (mut y, mut at) = (x, 0);
+    if expansion > 1 {
+        y = unit(net, &format!("{path}.0"), conv(wide, 1, 1), Norm::new(), RELU6, y);
+        at = 1;
     }
+    y = unit(net, &format!("{path}.{at}"), conv(wide, 3, stride).groups(wide), Norm::new(), RELU6, y);
+    y = net.add(&format!("{path}.{}", at + 1), conv(out, 1, 1), y);
+    let shortcut = (stride == 1 && channels == out).then_some(x);
+    norm_add(net, &format!("{path}.{}", at + 2), Norm::new(), 0.0, y, shortcut)
 }
 
 // MobileNet v3 (Howard et al. 2019, arXiv 1905.02244, tables 1 and 2) as in torchvision.
@@ -131,7 +128,7 @@ pub fn v3(name: &str, input: Shape, classes: usize, rows: &[Row], hidden: usize)
     let mut x = unit(&mut net, "features.0", conv(16, 3, 2), v3_norm(), swish, image);
     let mut channels = 16;
     for (at, row) in (1..).zip(rows) {
-        x = bottleneck(&mut net, &format!("features.{at}.block"), row, channels, x);
+        x = bottleneck(row, channels).add(&mut net, &format!("features.{at}.block"), x);
         channels = row.2;
     }
     let last = format!("features.{}", rows.len() + 1);
@@ -150,27 +147,9 @@ fn v3_norm() -> Norm {
     Norm { eps: 1e-3, momentum: 0.01, ..Norm::new() }
 }
 
-/// Adds an inverted residual block: a 1x1 convolution to the row's inner channels if their number differs from
-/// `channels`, a k x k depthwise convolution, squeeze and excitation if the row has it, and a 1x1 convolution. If the
-/// shape is unchanged, also adds the block's input.
-fn bottleneck(net: &mut NetSpec, path: &str, row: &Row, channels: usize, x: Id) -> Id {
-    let &(k, wide, out, squeezes, act, stride) = row;
-    let (mut y, mut at) = (x, 0);
-    let mut place = || {
-        at += 1;
-        format!("{path}.{}", at - 1)
-    };
-    if wide != channels {
-        y = unit(net, &place(), conv(wide, 1, 1), v3_norm(), Some(act), y);
-    }
-    y = unit(net, &place(), conv(wide, k, stride).groups(wide), v3_norm(), Some(act), y);
-    if squeezes {
-        let init = [Init::HeNormalFanOut, Init::Constant(0.0)];
-        let se = SqueezeExcite { channels: scaled(wide, 0.25), act: Relu, gate: HardSigmoid, init };
-        y = se.add(net, &place(), wide, y);
-    }
-    let last = place();
-    y = net.add(&format!("{last}.0"), conv(out, 1, 1), y);
-    let shortcut = (stride == 1 && channels == out).then_some(x);
-    norm_add(net, &format!("{last}.1"), v3_norm(), 0.0, y, shortcut)
+fn bottleneck(&(kernel, wide, out, squeezes, act, stride): &Row, channels: usize) -> InvertedResidual {
+    let init = [Init::HeNormalFanOut, Init::Constant(0.0)];
+    let squeeze = SqueezeExcite { channels: scaled(wide, 0.25), act: Relu, gate: HardSigmoid, init };
+    let squeeze = squeezes.then_some(squeeze);
+    InvertedResidual { channels, wide, kernel, stride, out, act, squeeze, norm: v3_norm(), drop: 0.0 }
 }
