@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use loaders::transform::canonical;
-use schema::{DefaultValue, describe_value};
+use schema::describe_value;
 use toml::{Table, Value};
 
 use super::error::{Error, Origin};
@@ -66,13 +66,11 @@ pub(super) fn leave_out_other_length(table: &mut Table, origin: &Origin) -> Opti
 /// `by` is the command-line argument that changed it. Returns a line of text that lists the removed keys, or `None` if
 /// it removed no key.
 fn leave_out(table: &mut Table, choice: &str, by: &str, origin: &Origin) -> Option<String> {
-    let kind = match lookup(table, choice) {
-        Some(given) => given.as_str()?.to_string(),
-        None => default_word(choice)?,
-    };
+    let kind = value_or_default(table, choice)?;
+    let kind = kind.as_str()?;
     let (section, _) = choice.split_once('.')?;
     let in_section = |key: &&Key| key.path.split_once('.').is_some_and(|(own, _)| own == section);
-    let fits = |key: &&Key| key.owners.is_empty() || key.owners.contains(&kind.as_str());
+    let fits = |key: &&Key| key.owners.is_empty() || key.owners.contains(&kind);
     let all: BTreeSet<&str> = KEYS.iter().filter(in_section).map(|key| key.path.as_str()).collect();
     let fitting: BTreeSet<&str> = KEYS.iter().filter(in_section).filter(fits).map(|key| key.path.as_str()).collect();
     let others = all.difference(&fitting).filter(|path| !origin.sets.contains_key(**path));
@@ -80,13 +78,6 @@ fn leave_out(table: &mut Table, choice: &str, by: &str, origin: &Origin) -> Opti
         others.filter_map(|path| remove(table, path).map(|value| format!("{path} = {}", text(&value)))).collect();
     let file = origin.file;
     (!left.is_empty()).then(|| format!("{by}: keys of another kind in {file} are ignored: {}", left.join(", ")))
-}
-
-/// Returns the default of a key if the default is a string.
-fn default_word(path: &str) -> Option<String> {
-    let DefaultValue::Value(default) = keys::find(path)?.field.default else { return None };
-    let table: Table = format!("value = {}", default()).parse().ok()?;
-    Some(table.get("value")?.as_str()?.to_string())
 }
 
 fn text(value: &Value) -> String {

@@ -14,11 +14,6 @@ pub struct BlurPool {
 }
 
 impl BlurPool {
-    /// Returns the usual filter: 3 x 3 with stride 2.
-    pub fn new() -> Self {
-        Self { size: 3, stride: 2 }
-    }
-
     /// Returns the filter along one axis. Its sum is 1.
     pub fn weights(&self) -> Vec<f32> {
         let next = |row: Vec<f64>, _| (0..=row.len()).map(|i| half(&row, i.wrapping_sub(1)) + half(&row, i)).collect();
@@ -41,9 +36,10 @@ impl BlurPool {
     }
 }
 
+/// The usual filter: 3 x 3 with stride 2.
 impl Default for BlurPool {
     fn default() -> Self {
-        Self::new()
+        Self { size: 3, stride: 2 }
     }
 }
 
@@ -66,7 +62,7 @@ impl OpFormat for BlurPool {
     const CURE: &'static str = "try a smaller size";
 
     fn plain(_: &str) -> Self {
-        Self::new()
+        Self::default()
     }
 
     fn keys(&mut self, keys: &mut Keys<'_>) {
