@@ -31,19 +31,6 @@ submit() {
     job_text "$restarts" "$@" | flux $parent batch "${own[@]}" ${FLUX_OPTIONS[@]+"${FLUX_OPTIONS[@]}"} "${options[@]}"
 }
 
-continue_or_stop() {
-    local next
-    if [ -n "$stopped" ]; then
-        say 'stopped for good by a signal. To continue later, submit the same command again'
-    elif [ "$RESTARTS" -ge "$MAX_RESTARTS" ]; then
-        say "restarted $RESTARTS times, which is the limit. To continue, submit the same command again"
-    elif next=$(submit $((RESTARTS + 1)) --parent "$@"); then
-        say "continues as job $next"
-    else
-        say 'Flux refused the next job. To continue, submit the same command again'
-    fi
-}
-
 run() {
     local own=(-n "$RANKS" -c "$THREADS")
     trireme_line
@@ -57,7 +44,7 @@ if [ "${1:-}" = --run ]; then
     shift
     split "$@"
     run
-    [ "$code" != 75 ] || continue_or_stop "$@"
+    [ "$code" != 75 ] || submit_again 'Flux refused the next job' submit $((RESTARTS + 1)) --parent "$@"
     exit "$code"
 fi
 split "$@"

@@ -129,19 +129,24 @@ launch() {
     fi
     "$@" </dev/null &
     launcher=$!
-    # If a signal arrives while the launcher ends, `wait` can lose its exit code. So the script calls `wait` after the end of the launcher.
-    # A signal to all processes of a job also ends the sleep.
-    while kill -0 "$launcher" 2>/dev/null; do
-        { sleep 1 || true; } 2>/dev/null
-    done
-    # A signal ends `wait` early. Another `wait` then returns the exit code.
-    while
-        interrupted=''
-        code=0
-        wait "$launcher" || code=$?
-        [ -n "$interrupted" ]
-    do :; done
+    await "$launcher"
     launcher=''
+}
+
+# submit_again REFUSED COMMAND...: submits the job again after a stop with code 75, unless a signal stopped it for good or it has
+# restarted too often. The command submits it and prints its id. REFUSED is the message if that fails.
+submit_again() {
+    local next refused=$1
+    shift
+    if [ -n "$stopped" ]; then
+        say 'stopped for good by a signal. To continue later, submit the same command again'
+    elif [ "$RESTARTS" -ge "$MAX_RESTARTS" ]; then
+        say "restarted $RESTARTS times, which is the limit. To continue, submit the same command again"
+    elif next=$("$@"); then
+        say "continues as job $next"
+    else
+        say "$refused. To continue, submit the same command again"
+    fi
 }
 
 # in_session COMMAND...: like launch, but in a new session, so that only this script receives Ctrl-C from the terminal.

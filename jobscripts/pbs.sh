@@ -39,20 +39,6 @@ warn_in() {
     timer=$!
 }
 
-# continue_or_stop ARGUMENTS...: decides whether to submit the job again after a stop with code 75.
-continue_or_stop() {
-    local next
-    if [ -n "$stopped" ]; then
-        say 'stopped for good by a signal. To continue later, submit the same command again'
-    elif [ "$RESTARTS" -ge "$MAX_RESTARTS" ]; then
-        say "restarted $RESTARTS times, which is the limit. To continue, submit the same command again"
-    elif next=$(cd "$PBS_O_WORKDIR" && submit $((RESTARTS + 1)) "$@"); then
-        say "continues as job $next"
-    else
-        say 'PBS refused the next job from this node. To continue, submit the same command again'
-    fi
-}
-
 run() {
     local timer=''
     cd "$PBS_O_WORKDIR"
@@ -71,7 +57,7 @@ if [ "${1:-}" = --run ]; then
     shift
     split "$@"
     run
-    [ "$code" != 75 ] || continue_or_stop "$@"
+    [ "$code" != 75 ] || submit_again 'PBS refused the next job from this node' submit $((RESTARTS + 1)) "$@"
     exit "$code"
 fi
 split "$@"

@@ -1,4 +1,5 @@
-# The options that all job scripts add to trireme's command line: the number of compute threads per rank, and --resume.
+# Functions of all job scripts: the options that they add to trireme's command line (the number of compute threads per rank, and --resume),
+# and waiting for the ranks.
 # shellcheck shell=bash disable=SC2034 # the scripts that source this file use these variables
 
 # threads_of THREADS CORES: sets `threads` to the compute thread options for a rank. Uses THREADS if set, otherwise CORES.
@@ -36,4 +37,20 @@ resume_of() {
         exit 2
     fi
     given --find-lr "$@" || resume=(--resume auto)
+}
+
+# await PROCESS: stores the exit code of a child process in `code`. The handlers of signals must set `interrupted`.
+await() {
+    # If a signal arrives while the process ends, `wait` can lose its exit code. So this calls `wait` after the end of the process. A signal
+    # to all processes of a job also ends the sleep.
+    while kill -0 "$1" 2>/dev/null; do
+        { sleep 1 || true; } 2>/dev/null
+    done
+    # A signal ends `wait` early. Another `wait` then returns the exit code.
+    while
+        interrupted=''
+        code=0
+        wait "$1" || code=$?
+        [ -n "$interrupted" ]
+    do :; done
 }

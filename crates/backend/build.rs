@@ -25,6 +25,8 @@ fn main() {
         .allowlist_var("DNNL_.*")
         .prepend_enum_name(false)
         .layout_tests(false)
+        // only rustc reads the bindings, and rustfmt may be missing
+        .formatter(bindgen::Formatter::None)
         .generate_comments(false);
     if let Some(dir) = &installed.headers {
         builder = builder.clang_arg(format!("-I{dir}"));
@@ -77,8 +79,9 @@ impl Installed {
 
 /// Returns oneDNN's major version.
 fn major(bindings: &str) -> Option<u32> {
-    let line = bindings.lines().find(|line| line.contains("const DNNL_VERSION_MAJOR"))?;
-    line.trim_end_matches(';').rsplit(' ').next()?.parse().ok()
+    let (_, rest) = bindings.split_once("const DNNL_VERSION_MAJOR")?;
+    let (_, value) = rest.split_once(';')?.0.split_once('=')?;
+    value.trim().parse().ok()
 }
 
 /// Adds the folder of libgomp.so to the linker's search path. It is gcc's own folder, which the linker knows only if

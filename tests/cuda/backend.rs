@@ -79,7 +79,7 @@ fn operations_in_16_bits_are_near_those_in_32() {
         (Op::from(Attention { shift: [2, 1], ..windows(PositionBias::Table) }), Shape::image(24, 5, 8)),
         (Op::from(Attention { cosine: true, ..windows(PositionBias::Continuous(5)) }), Shape::image(24, 5, 8)),
         (Op::from(SpaceToDepth(2)), image),
-        (Op::from(BlurPool::new()), image),
+        (Op::from(BlurPool::default()), image),
     ];
     let functions = Activation::ALL.map(|function| (Op::Activation(function), image));
     let cases: Vec<_> = cases.into_iter().chain(functions).collect();

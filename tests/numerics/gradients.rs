@@ -70,7 +70,7 @@ fn every_kind() -> Vec<Case> {
             Shape::image(24, 4, 3),
         ),
         (Op::from(SpaceToDepth(2)), Shape::image(3, 5, 4)),
-        (Op::from(BlurPool::new()), image),
+        (Op::from(BlurPool::default()), image),
         (Op::from(BlurPool { size: 5, stride: 2 }), image),
     ];
     let functions = Activation::ALL.map(|function| (Op::Activation(function), image));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use backend::{Backend, CrossEntropy, Error, LossSums, TensorDesc};
 use net::{
     Activation, Add, Attention, BlurPool, Concat, Conv, GroupNorm, LayerNorm, LayerScale, Linear, Lrn, Multiply, Norm,
-    Op, OpSpec, Pool, PoolKind, PositionBias, Shape, Shortcut, SpaceToDepth,
+    Op, Pool, PoolKind, PositionBias, Shape, Shortcut, SpaceToDepth,
 };
 use serde::Deserialize;
 
@@ -180,7 +180,7 @@ impl Golden {
             "global_max_pool" => Op::Pool(Pool { kind: PoolKind::Max, ..Pool::global() }),
             "leaky_relu" => Op::Activation(Activation::LeakyRelu(c.slope)),
             other => {
-                let function = Activation::ALL.into_iter().find(|function| function.kind() == other);
+                let function = Activation::ALL.into_iter().find(|function| Op::from(*function).kind() == other);
                 Op::Activation(function.unwrap_or_else(|| panic!("{}: no operation called {other}", self.name)))
             }
         }

@@ -86,13 +86,20 @@ fn limit(root: &str, path: &str, read: &impl Fn(&str) -> Option<String>) -> Opti
 
 /// Returns the share of a rank. A core that k ranks may use counts as 1/k for each of them.
 pub fn share(masks: &[Mask], rank: usize) -> Cores {
-    let users = users(masks);
-    let Some(me) = masks.get(rank) else { return Cores { own: 1 } };
-    let total: f64 = me.cpus.iter().map(|cpu| 1.0 / users[&(me.host.as_str(), *cpu)] as f64).sum();
+    let Some(mask) = masks.get(rank) else { return Cores { own: 1 } };
+    let total = portion(mask, &users(masks));
     Cores { own: ((total + 1e-9).floor() as usize).max(1) }
 }
 
-fn users(masks: &[Mask]) -> BTreeMap<(&str, usize), usize> {
+/// Returns the sum of a rank's shares of its cores.
+fn portion(mask: &Mask, users: &Users<'_>) -> f64 {
+    mask.cpus.iter().map(|cpu| 1.0 / users[&(mask.host.as_str(), *cpu)] as f64).sum()
+}
+
+/// The number of ranks that may use each core of each host.
+type Users<'a> = BTreeMap<(&'a str, usize), usize>;
+
+fn users(masks: &[Mask]) -> Users<'_> {
     let mut users = BTreeMap::new();
     for mask in masks {
         for cpu in &mask.cpus {
@@ -105,10 +112,7 @@ fn users(masks: &[Mask]) -> BTreeMap<(&str, usize), usize> {
 /// Returns a warning about the first rank that has less than one core. Ranks on the same core have equal shares of it.
 pub fn warning(masks: &[Mask]) -> Option<String> {
     let users = users(masks);
-    let crowded = masks.iter().position(|m| {
-        let share: f64 = m.cpus.iter().map(|cpu| 1.0 / users[&(m.host.as_str(), *cpu)] as f64).sum();
-        share < 0.99
-    })?;
+    let crowded = masks.iter().position(|mask| portion(mask, &users) < 0.99)?;
     let m = &masks[crowded];
     Some(format!(
         "warning: rank {crowded} shares its {} {:?} on {} with other ranks: start fewer ranks per node, or spread them \

@@ -59,75 +59,49 @@ pub fn prefetch(address: *const u8) {
 #[macro_export]
 macro_rules! simd {
     (
-        $(#[$doc:meta])* $vis:vis fn $name:ident [$($t:ident: $bound:ident),+] <$b:ident: usize> ($($arg:ident: $ty:ty),* $(,)?) $body:block
+        $(#[$doc:meta])* $vis:vis fn $name:ident [$($t:ident: $bound:ident),+] <$b:ident: usize> ($($args:tt)*) $($rest:tt)*
+    ) => {
+        $crate::simd! {
+            @levels $(#[$doc])* [$vis] $name [<$($t: $bound,)+ const $b: usize>] [::<$($t,)+ $b>] ($($args)*) $($rest)*
+        }
+    };
+    ($(#[$doc:meta])* $vis:vis fn $name:ident [$($generics:tt)+] ($($args:tt)*) $($rest:tt)*) => {
+        $crate::simd! { @levels $(#[$doc])* [$vis] $name [<$($generics)+>] [] ($($args)*) $($rest)* }
+    };
+    ($(#[$doc:meta])* $vis:vis fn $name:ident $(<$b:ident: usize>)? ($($args:tt)*) $($rest:tt)*) => {
+        $crate::simd! {
+            @levels $(#[$doc])* [$vis] $name [$(<const $b: usize>)?] [$(::<$b>)?] ($($args)*) $($rest)*
+        }
+    };
+    // the generics as they are declared, and as they are passed to a function
+    (
+        @levels $(#[$doc:meta])* [$vis:vis] $name:ident [$($generics:tt)*] [$($passed:tt)*]
+        ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block
     ) => {
         $(#[$doc])*
-        $vis fn $name<$($t: $bound,)+ const $b: usize>($($arg: $ty),*) {
-            #[inline(always)]
-            fn body<$($t: $bound,)+ const $b: usize>($($arg: $ty),*) $body
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,fma")]
-            fn avx2<$($t: $bound,)+ const $b: usize>($($arg: $ty),*) { body::<$($t,)+ $b>($($arg),*) }
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx2,fma")]
-            fn avx512<$($t: $bound,)+ const $b: usize>($($arg: $ty),*) { body::<$($t,)+ $b>($($arg),*) }
-            match $crate::simd::level() {
-                // SAFETY: the level was detected on this processor.
-                #[cfg(target_arch = "x86_64")]
-                $crate::simd::Level::Avx512 => unsafe { avx512::<$($t,)+ $b>($($arg),*) },
-                // SAFETY: as above.
-                #[cfg(target_arch = "x86_64")]
-                $crate::simd::Level::Avx2 => unsafe { avx2::<$($t,)+ $b>($($arg),*) },
-                _ => body::<$($t,)+ $b>($($arg),*),
-            }
-        }
-    };
-    ($(#[$doc:meta])* $vis:vis fn $name:ident [$($generics:tt)+] ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
-        $(#[$doc])*
-        $vis fn $name<$($generics)+>($($arg: $ty),*) $(-> $ret)? {
-            #[inline(always)]
-            fn body<$($generics)+>($($arg: $ty),*) $(-> $ret)? $body
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,fma")]
-            fn avx2<$($generics)+>($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx2,fma")]
-            fn avx512<$($generics)+>($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
-            match $crate::simd::level() {
-                // SAFETY: the level was detected on this processor.
-                #[cfg(target_arch = "x86_64")]
-                $crate::simd::Level::Avx512 => unsafe { avx512($($arg),*) },
-                // SAFETY: as above.
-                #[cfg(target_arch = "x86_64")]
-                $crate::simd::Level::Avx2 => unsafe { avx2($($arg),*) },
-                _ => body($($arg),*),
-            }
-        }
-    };
-    ($(#[$doc:meta])* $vis:vis fn $name:ident $(<$b:ident: usize>)? ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
-        $(#[$doc])*
         #[allow(clippy::too_many_arguments)]
-        $vis fn $name $(<const $b: usize>)? ($($arg: $ty),*) $(-> $ret)? {
+        $vis fn $name $($generics)* ($($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
-            fn body $(<const $b: usize>)? ($($arg: $ty),*) $(-> $ret)? $body
+            fn body $($generics)* ($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
-            fn avx2 $(<const $b: usize>)? ($($arg: $ty),*) $(-> $ret)? { body $(::<$b>)? ($($arg),*) }
+            fn avx2 $($generics)* ($($arg: $ty),*) $(-> $ret)? { body $($passed)* ($($arg),*) }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx2,fma")]
-            fn avx512 $(<const $b: usize>)? ($($arg: $ty),*) $(-> $ret)? { body $(::<$b>)? ($($arg),*) }
+            fn avx512 $($generics)* ($($arg: $ty),*) $(-> $ret)? { body $($passed)* ($($arg),*) }
             match $crate::simd::level() {
                 // SAFETY: the level was detected on this processor.
                 #[cfg(target_arch = "x86_64")]
-                $crate::simd::Level::Avx512 => unsafe { avx512 $(::<$b>)? ($($arg),*) },
+                $crate::simd::Level::Avx512 => unsafe { avx512 $($passed)* ($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                $crate::simd::Level::Avx2 => unsafe { avx2 $(::<$b>)? ($($arg),*) },
-                _ => body $(::<$b>)? ($($arg),*),
+                $crate::simd::Level::Avx2 => unsafe { avx2 $($passed)* ($($arg),*) },
+                _ => body $($passed)* ($($arg),*),
             }
         }
     };
 }
+
 #[cfg(test)]
 mod tests {
     use super::nearest;

@@ -31,10 +31,7 @@ pub fn table(rows: &[impl AsRef<[String]>]) -> String {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
     };
-    rows().map(line).collect::<Vec<_>>().join(
-        "
-",
-    )
+    rows().map(line).collect::<Vec<_>>().join("\n")
 }
 
 // Makes untrusted text (class names, paths, records of a data set) safe for terminals. Characters that would move the
@@ -139,29 +136,14 @@ mod tests {
             assert_eq!(text, format!("n{number}"));
         }
     }
-}
-
-#[cfg(test)]
-mod table_tests {
-    use super::*;
 
     #[test]
     fn columns_stand_below_each_other() {
         let row = |first: &str, last: &str| [first, "lenet", last].map(String::from);
         let text = table(&[row("run", "best"), row("a-long-näme", ""), row("b", "9 %")]);
-        assert_eq!(
-            text,
-            "run          lenet  best
-a-long-näme  lenet
-b            lenet  9 %"
-        );
+        assert_eq!(text, "run          lenet  best\na-long-näme  lenet\nb            lenet  9 %");
         assert_eq!(table(&[[]; 0]), "");
     }
-}
-
-#[cfg(test)]
-mod printable_tests {
-    use super::*;
 
     #[test]
     fn what_a_terminal_acts_on_is_written_out() {
@@ -189,11 +171,6 @@ mod printable_tests {
         assert!(!shown.chars().any(char::is_control), "{shown:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), json);
     }
-}
-
-#[cfg(test)]
-mod nearest_tests {
-    use super::*;
 
     #[test]
     fn nearest_finds_slips_and_leaves_strangers() {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use loaders::transform::canonical;
-use schema::{DefaultValue, describe_value};
+use schema::describe_value;
 use toml::{Table, Value};
 
 use super::error::{Error, Origin};
@@ -66,13 +66,11 @@ pub(super) fn leave_out_other_length(table: &mut Table, origin: &Origin) -> Opti
 /// `by` is the command-line argument that changed it. Returns a line of text that lists the removed keys, or `None` if
 /// it removed no key.
 fn leave_out(table: &mut Table, choice: &str, by: &str, origin: &Origin) -> Option<String> {
-    let kind = match lookup(table, choice) {
-        Some(given) => given.as_str()?.to_string(),
-        None => default_word(choice)?,
-    };
+    let kind = value_or_default(table, choice)?;
+    let kind = kind.as_str()?;
     let (section, _) = choice.split_once('.')?;
     let in_section = |key: &&Key| key.path.split_once('.').is_some_and(|(own, _)| own == section);
-    let fits = |key: &&Key| key.owners.is_empty() || key.owners.contains(&kind.as_str());
+    let fits = |key: &&Key| key.owners.is_empty() || key.owners.contains(&kind);
     let all: BTreeSet<&str> = KEYS.iter().filter(in_section).map(|key| key.path.as_str()).collect();
     let fitting: BTreeSet<&str> = KEYS.iter().filter(in_section).filter(fits).map(|key| key.path.as_str()).collect();
     let others = all.difference(&fitting).filter(|path| !origin.sets.contains_key(**path));
@@ -80,13 +78,6 @@ fn leave_out(table: &mut Table, choice: &str, by: &str, origin: &Origin) -> Opti
         others.filter_map(|path| remove(table, path).map(|value| format!("{path} = {}", text(&value)))).collect();
     let file = origin.file;
     (!left.is_empty()).then(|| format!("{by}: keys of another kind in {file} are ignored: {}", left.join(", ")))
-}
-
-/// Returns the default of a key if the default is a string.
-fn default_word(path: &str) -> Option<String> {
-    let DefaultValue::Value(default) = keys::find(path)?.field.default else { return None };
-    let table: Table = format!("value = {}", default()).parse().ok()?;
-    Some(table.get("value")?.as_str()?.to_string())
 }
 
 fn text(value: &Value) -> String {
@@ -174,24 +165,13 @@ fn default_of(table: &Table, path: &str) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Changes, Error, KnownNames, Loaded, Recipe};
-    use crate::tests::invalid;
+    use super::*;
+    use crate::Loaded;
+    use crate::tests::{invalid, read_lines as changed};
     use support::mentions;
 
-    /// Reads a recipe of this length with these changes.
-    fn read(length: &str, sets: &[&str]) -> Result<Loaded, Error> {
-        changed(length, sets, &[])
-    }
-
-    fn changed(length: &str, sets: &[&str], unsets: &[&str]) -> Result<Loaded, Error> {
-        let text = format!(
-            "model = \"lenet\"\ndata = \"d\"\n{length}\nbatch = 8\n[optimizer]\nkind = \"sgd\"\n[schedule]\n\
-             kind = \"constant\"\nbase_lr = 0.1\n"
-        );
-        let known = KnownNames { models: &["lenet"], transforms: &[] };
-        let [sets, unsets] = [sets, unsets].map(|list| list.iter().map(ToString::to_string).collect());
-        let changes = Changes { sets, unsets };
-        Recipe::parse(&text, "a.toml", &changes, &known)
+    fn read(lines: &str, sets: &[&str]) -> Result<Loaded, Error> {
+        changed(lines, sets, &[])
     }
 
     /// Asserts that there is a single note: `by` leaves out the line `left` of a.toml.
@@ -258,11 +238,6 @@ mod tests {
         invalid(&read("epochs = 3\nsteps = 25", &[]).unwrap_err(), "a.toml: steps", &["epochs = 3"]);
         invalid(&read("", &["steps=0"]).unwrap_err(), "--set steps=0", &[">= 1"]);
     }
-}
-
-#[cfg(test)]
-mod differ_tests {
-    use super::*;
 
     const HEAD: &str = "model = \"lenet\"\ndata = \"d\"\nepochs = 3\nbatch = 8\n";
     const REST: &str = "[schedule]\nkind = \"constant\"\nbase_lr = 0.1\n";

@@ -9,7 +9,7 @@ use loaders::Shuffle;
 use schema::{Parsed, Section, quoted};
 use toml::Table;
 
-use super::error::{Error, Origin};
+use super::error::{Error, KeyFault, Origin, refuse_given};
 use super::hint;
 use super::options::{Codec, ImageCache, OnCorrupt, Sync};
 use super::sections::{Recipe, Reduce};
@@ -59,7 +59,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
         );
         return refuse("log.histograms", why);
     }
-    check_scores(recipe, origin)?;
+    check_scores(recipe).or_else(|(key, why)| refuse(key, why))?;
     if recipe.data.is_empty() {
         return refuse("data", "is empty; name a folder, or use --data DIR".into());
     }
@@ -129,7 +129,7 @@ fn check_length(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
 
 /// Checks `[init]` and `[freeze]`: keys that need another key, renaming rules, and that `sync` allows frozen
 /// parameters.
-fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
+fn check_start(recipe: &Recipe) -> Result<(), KeyFault> {
     let (init, freeze) = (&recipe.init, &recipe.freeze);
     if init.from.is_none() {
         let others = [
@@ -140,12 +140,7 @@ fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
             ("init.match", init.r#match.is_some()),
             ("init.stem", init.stem.is_some()),
         ];
-        if let Some((key, _)) = others.into_iter().find(|(_, given)| *given) {
-            return Err((
-                key,
-                "has no meaning without init.from, the file of weights; set init.from, or remove this key".into(),
-            ));
-        }
+        refuse_given(&others, "init.from, the file of weights", "init.from")?;
     }
     if let Some(digits) = &init.sha256
         && !(digits.len() == 64 && digits.chars().all(|digit| digit.is_ascii_hexdigit()))
@@ -156,10 +151,9 @@ fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
         ));
     }
     init.rules().map_err(|why| ("init.match", why))?;
-    let times = [("freeze.epochs", freeze.epochs.is_some()), ("freeze.after", freeze.after.is_some())];
-    if let Some((key, _)) = times.into_iter().find(|(_, given)| *given && freeze.patterns.is_none()) {
-        let why = "has no meaning without freeze.patterns, the parameters that are not trained; set freeze.patterns, or remove this key";
-        return Err((key, why.into()));
+    if freeze.patterns.is_none() {
+        let times = [("freeze.epochs", freeze.epochs.is_some()), ("freeze.after", freeze.after.is_some())];
+        refuse_given(&times, "freeze.patterns, the parameters that are not trained", "freeze.patterns")?;
     }
     if freeze.epochs.is_some() && freeze.after.is_some() {
         return Err(("freeze.after", "cannot be combined with freeze.epochs; remove one of the two".into()));
@@ -426,35 +420,30 @@ impl Recipe {
 }
 
 /// Checks `[eval]`, `[ema]` and `[stop]`, and that all scores that other keys name will be computed.
-pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
-    let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
+fn check_scores(recipe: &Recipe) -> Result<(), KeyFault> {
     let (eval, stop) = (&recipe.eval, &recipe.stop);
     if eval.offset() >= eval.every() && eval.offset() > 0 {
-        return refuse("eval.offset", format!("must be below eval.every = {}, got {}", eval.every(), eval.offset()));
+        let why = format!("must be below eval.every = {}, got {}", eval.every(), eval.offset());
+        return Err(("eval.offset", why));
     }
-    if eval.ema == Some(true) && !recipe.ema.is_kept() {
-        return refuse(
-            "eval.ema",
-            "has no meaning without ema.decay or ema.swa_start; set one of them, or remove this key".into(),
-        );
+    if !recipe.ema.is_kept() {
+        refuse_given(&[("eval.ema", eval.ema == Some(true))], "ema.decay or ema.swa_start", "one of them")?;
     }
-    check_averages(recipe).or_else(|(key, why)| refuse(key, why))?;
-    let share = stop.score().value().measure.is_share();
-    match stop.target {
-        Some(target) if share && !(0.0..=1.0).contains(&target) => {
-            return refuse("stop.target", format!("must be between 0 and 1, such as 0.759 for 75.9 %, got {target}"));
-        }
-        _ => {}
+    check_averages(recipe)?;
+    if let Some(target) = stop.target
+        && stop.score().value().measure.is_share()
+        && !(0.0..=1.0).contains(&target)
+    {
+        return Err(("stop.target", format!("must be between 0 and 1, such as 0.759 for 75.9 %, got {target}")));
     }
     for (key, name) in recipe.scores_used().into_iter().filter(|(_, name)| name.ema) {
         if !recipe.ema.is_kept() {
-            return refuse(
-                key,
-                format!("\"{name}\" needs averages; set ema.decay, for example to 0.999, or use \"{}\"", name.measure),
-            );
+            let measure = name.measure;
+            let why = format!("\"{name}\" needs averages; set ema.decay, for example to 0.999, or use \"{measure}\"");
+            return Err((key, why));
         }
         if !recipe.scores_averages() {
-            return refuse(key, format!("\"{name}\" needs scores of the averages; remove eval.ema = false"));
+            return Err((key, format!("\"{name}\" needs scores of the averages; remove eval.ema = false")));
         }
     }
     Ok(())
@@ -462,50 +451,40 @@ pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error
 
 /// Checks that the recipe uses only one kind of weight averaging, that its keys fit together, and that averaging begins
 /// within the run.
-fn check_averages(recipe: &Recipe) -> Result<(), (&'static str, String)> {
+fn check_averages(recipe: &Recipe) -> Result<(), KeyFault> {
     let ema = &recipe.ema;
-    match (ema.swa_start, recipe.epochs) {
-        (Some(_), _) if ema.decay.is_some() => {
-            Err(("ema.swa_start", "cannot be combined with ema.decay; choose one of the two".into()))
-        }
-        (Some(start), Some(epochs)) if start > epochs => Err((
-            "ema.swa_start",
-            format!(
-                "the run has only {}, so nothing would be averaged, got {start}; use a smaller number",
-                plural(epochs, "epoch")
-            ),
-        )),
-        (None, _) if ema.swa_every.is_some() => {
-            Err(("ema.swa_every", "has no meaning without ema.swa_start; set ema.swa_start, or remove this key".into()))
-        }
-        _ if ema.lookahead.is_some() && ema.decay.is_none() => {
-            let cure = "needs ema.decay, the fraction of the averages that stays when they move towards the weights; set it, for \
-                        example ema.decay = 0.5, or remove this key";
-            Err(("ema.lookahead", cure.into()))
-        }
-        _ if ema.lookahead_power.is_some() && ema.lookahead.is_none() => Err((
-            "ema.lookahead_power",
-            "has no meaning without ema.lookahead; set ema.lookahead, or remove this key".into(),
-        )),
-        _ => Ok(()),
+    if ema.swa_start.is_some() && ema.decay.is_some() {
+        return Err(("ema.swa_start", "cannot be combined with ema.decay; choose one of the two".into()));
     }
+    if let (Some(start), Some(epochs)) = (ema.swa_start, recipe.epochs)
+        && start > epochs
+    {
+        let epochs = plural(epochs, "epoch");
+        let why = format!("the run has only {epochs}, so nothing would be averaged, got {start}; use a smaller number");
+        return Err(("ema.swa_start", why));
+    }
+    if ema.swa_start.is_none() {
+        refuse_given(&[("ema.swa_every", ema.swa_every.is_some())], "ema.swa_start", "ema.swa_start")?;
+    }
+    if ema.lookahead.is_some() && ema.decay.is_none() {
+        let why = "needs ema.decay, the fraction of the averages that stays when they move towards the weights; set it, for \
+                   example ema.decay = 0.5, or remove this key";
+        return Err(("ema.lookahead", why.into()));
+    }
+    if ema.lookahead.is_none() {
+        refuse_given(&[("ema.lookahead_power", ema.lookahead_power.is_some())], "ema.lookahead", "ema.lookahead")?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Changes, Recipe};
-    use super::KnownNames;
     use super::*;
-    use crate::tests::invalid;
+    use crate::tests::{invalid, read_lines};
 
     /// Reads a recipe of three epochs with these lines.
     fn read(lines: &str) -> Result<Recipe, Error> {
-        let text = format!(
-            "model = \"lenet\"\ndata = \"d\"\nepochs = 3\nbatch = 8\n{lines}\n[optimizer]\nkind = \"sgd\"\n\
-             [schedule]\nkind = \"constant\"\nbase_lr = 0.1\n"
-        );
-        let known = KnownNames { models: &["lenet"], transforms: &[] };
-        Recipe::parse(&text, "a.toml", &Changes::default(), &known).map(|loaded| loaded.recipe)
+        read_lines(&format!("epochs = 3\n{lines}"), &[], &[]).map(|loaded| loaded.recipe)
     }
 
     /// Asserts that these lines are invalid at `key`, and that the reason contains all `parts`.

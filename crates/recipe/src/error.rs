@@ -5,18 +5,14 @@ use std::path::Path;
 
 use loaders::why;
 
-/// A recipe that cannot be used. Each message names the file or the `--set`, the key, and what to write instead.
+/// A recipe that cannot be used. Each message names the file or the `--set`, the key, and what to write instead. `file`
+/// is the path as given by the user. `place` is the file and the key, or the `--set` argument.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read the recipe {file}: {}", why(Path::new(file), source))]
-    Read {
-        /// The path as given by the user.
-        file: String,
-        source: std::io::Error,
-    },
+    Read { file: String, source: std::io::Error },
     #[error("cannot read the recipe {file}: there is no such file{cure}")]
     Absent {
-        /// The path as given by the user.
         file: String,
         /// `; did you mean ...?`, or a list of existing recipes.
         cure: String,
@@ -24,32 +20,24 @@ pub enum Error {
     /// The file is not valid TOML.
     #[error("{file}: not valid TOML: {why}")]
     Syntax {
-        /// The path as given by the user.
         file: String,
         /// Line, column and expected syntax.
         why: String,
     },
     #[error("{place}: unknown key{hint}")]
     UnknownKey {
-        /// The file and the key, or the `--set` argument.
         place: String,
         /// `; did you mean ...?`, or where to find the list of keys.
         hint: String,
     },
     /// The value has the wrong type.
     #[error("{place}: expected {expected}, got {got}")]
-    Type {
-        /// The file and the key, or the `--set` argument.
-        place: String,
-        expected: String,
-        got: String,
-    },
+    Type { place: String, expected: String, got: String },
     #[error("{place}: this required key is missing; expected {expected}: {doc}")]
     Missing { place: String, expected: String, doc: &'static str },
     /// The value has the right type but is not allowed.
     #[error("{place}: {why}")]
     Value {
-        /// The file and the key, or the `--set` argument.
         place: String,
         /// Expected and actual value, and a suggestion.
         why: String,
@@ -63,6 +51,18 @@ pub enum Error {
     /// The recipe cannot be written as TOML.
     #[error("cannot write the recipe as TOML: {why}")]
     Write { why: String },
+}
+
+/// A key of a recipe, and the problem with its value.
+pub(super) type KeyFault = (&'static str, String);
+
+/// Rejects the first of these keys that is given. They have no effect without the setting `needed`. `cure` is what to
+/// set.
+pub(super) fn refuse_given(keys: &[(&'static str, bool)], needed: &str, cure: &str) -> Result<(), KeyFault> {
+    match keys.iter().find(|(_, given)| *given) {
+        Some((key, _)) => Err((key, format!("has no meaning without {needed}; set {cure}, or remove this key"))),
+        None => Ok(()),
+    }
 }
 
 /// Where the keys of a recipe were given: in a file, some of them overwritten by `--set`.

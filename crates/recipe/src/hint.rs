@@ -29,7 +29,7 @@ pub fn of_key(path: &str) -> String {
         return near;
     }
     let lasts: Vec<&str> = KEYS.iter().map(|key| key.field.name).collect();
-    let word = path.rsplit('.').next().unwrap_or(path);
+    let word = last_word(path);
     // For a word of up to three letters, `nearest` accepts two wrong letters. Such a word is probably not a typo.
     nearest(word, &lasts)
         .filter(|_| word.chars().count() > 3)
@@ -46,15 +46,9 @@ fn of_same_name(path: &str) -> Option<&'static Key> {
 
 /// Returns the equivalent of an unknown key if it is a setting of another program.
 pub fn equivalent(path: &str) -> Option<Equivalent> {
-    let whole = plain(path);
-    let of_path = PATHS.iter().find(|(theirs, _)| plain(theirs) == whole).map(|(_, ours)| *ours);
-    let word = plain(last_word(path));
-    let is_named = |words: &str| words.split_whitespace().any(|theirs| plain(theirs) == word);
-    let sentence = || SENTENCES.iter().find(|(words, _)| is_named(words));
-    of_path
-        .or_else(|| translated(path, FOREIGN_KEYS))
-        .map(Equivalent::Key)
-        .or_else(|| sentence().map(|(_, text)| Equivalent::Sentence(text)))
+    let word = last_word(path);
+    let key = find(path, PATHS).or_else(|| find(word, FOREIGN_KEYS));
+    key.map(Equivalent::Key).or_else(|| find(word, SENTENCES).map(Equivalent::Sentence))
 }
 
 /// Returns the equivalent of an unknown command-line option. For `--lr` it is the key `schedule.base_lr`.
@@ -70,7 +64,7 @@ pub fn of_option(option: &str) -> Option<Equivalent> {
 
 /// Returns a hint for an unknown transform.
 pub fn of_transform(name: &str, known: &[&str]) -> String {
-    match translated(name, TRANSFORMS) {
+    match find(last_word(name), TRANSFORMS) {
         Some(ours) => format!("; trireme calls it \"{ours}\""),
         None => did_you_mean(name, known),
     }
@@ -78,13 +72,14 @@ pub fn of_transform(name: &str, known: &[&str]) -> String {
 
 /// Returns the equivalent for an unknown kind of optimizer or schedule.
 pub fn of_kind(word: &str) -> Option<&'static str> {
-    translated(word, KINDS)
+    find(last_word(word), KINDS)
 }
 
 /// Looks up another program's name. Case, `-` and `_` do not matter.
-fn translated(word: &str, table: &[(&str, &'static str)]) -> Option<&'static str> {
-    let word = plain(last_word(word));
-    table.iter().find(|(theirs, _)| plain(theirs) == word).map(|(_, ours)| *ours)
+fn find(name: &str, table: &[(&str, &'static str)]) -> Option<&'static str> {
+    let name = plain(name);
+    let has_name = |words: &str| words.split_whitespace().any(|theirs| plain(theirs) == name);
+    table.iter().find(|(words, _)| has_name(words)).map(|(_, ours)| *ours)
 }
 
 fn last_word(path: &str) -> &str {
@@ -95,177 +90,81 @@ fn plain(word: &str) -> String {
     word.to_lowercase().replace(['-', '_'], "")
 }
 
-// Names of settings in PyTorch, torchvision's reference script, timm, Keras and Lightning, with their equivalents in trireme. Matching
-// ignores case, `-` and `_`.
+// Names of settings in PyTorch, torchvision's reference script, timm, Keras and Lightning, separated by spaces, with their equivalents in
+// trireme.
 
 /// Other programs' names and spellings of settings, with the equivalent recipe key.
-pub(super) const FOREIGN_KEYS: &[(&str, &str)] = &[
-    ("lr", "schedule.base_lr"),
-    ("learning_rate", "schedule.base_lr"),
-    ("initial_learning_rate", "schedule.base_lr"),
-    ("lr_scheduler", "schedule.kind"),
-    ("scheduler", "schedule.kind"),
-    ("sched", "schedule.kind"),
-    ("lr_schedule", "schedule.kind"),
-    ("warmup", "schedule.warmup_epochs"),
-    ("warmup_lr", "schedule.warmup_from"),
-    ("lr_milestones", "schedule.milestones"),
-    ("decay_milestones", "schedule.milestones"),
-    ("lr_gamma", "schedule.gamma"),
-    ("decay_rate", "schedule.gamma"),
-    ("opt", "optimizer.kind"),
-    ("optim", "optimizer.kind"),
-    ("optimiser", "optimizer.kind"),
-    ("wd", "optimizer.weight_decay"),
-    ("decay", "optimizer.weight_decay"),
-    ("clip_grad", "optimizer.clip_norm"),
-    ("clipnorm", "optimizer.clip_norm"),
+const FOREIGN_KEYS: &[(&str, &str)] = &[
+    ("lr learning_rate initial_learning_rate max_lr lr_base", "schedule.base_lr"),
+    ("lr_scheduler scheduler sched lr_schedule", "schedule.kind"),
+    ("warmup lr_warmup_epochs", "schedule.warmup_epochs"),
+    ("warmup_lr lr_warmup_decay", "schedule.warmup_from"),
+    ("lr_milestones decay_milestones", "schedule.milestones"),
+    ("lr_gamma decay_rate lr_cycle_decay factor", "schedule.gamma"),
+    ("opt optim optimiser", "optimizer.kind"),
+    ("wd decay", "optimizer.weight_decay"),
+    ("clip_grad clipnorm max_grad_norm clip_grad_norm global_clipnorm gradient_clip_val", "optimizer.clip_norm"),
     ("clipvalue", "optimizer.clip_value"),
-    ("max_grad_norm", "optimizer.clip_norm"),
-    ("agc", "optimizer.clip_agc"),
-    ("adaptive_clipping", "optimizer.clip_agc"),
-    ("sam", "optimizer.sam_rho"),
-    ("rho", "optimizer.sam_rho"),
-    ("max_lr", "schedule.base_lr"),
+    ("agc adaptive_clipping", "optimizer.clip_agc"),
+    ("sam rho", "optimizer.sam_rho"),
     ("t_0", "schedule.cycle_epochs"),
-    ("t_mult", "schedule.cycle_factor"),
+    ("t_mult lr_cycle_mul", "schedule.cycle_factor"),
     ("cooldown_epochs", "schedule.cooldown"),
-    ("min_lr", "schedule.end_lr"),
-    ("eta_min", "schedule.end_lr"),
-    ("batch_size", "batch"),
-    ("bs", "batch"),
-    ("b", "batch"),
-    ("num_epochs", "epochs"),
-    ("n_epochs", "epochs"),
-    ("max_epochs", "epochs"),
-    ("max_steps", "steps"),
-    ("num_steps", "steps"),
-    ("total_steps", "steps"),
-    ("train_steps", "steps"),
-    ("iterations", "steps"),
-    ("max_iter", "steps"),
-    ("arch", "model"),
-    ("network", "model"),
-    ("net", "model"),
-    ("data_dir", "data"),
-    ("data_path", "data"),
-    ("dataset", "data"),
+    ("min_lr eta_min lr_min", "schedule.end_lr"),
+    ("batch_size bs b", "batch"),
+    ("num_epochs n_epochs max_epochs", "epochs"),
+    ("max_steps num_steps total_steps train_steps iterations max_iter", "steps"),
+    ("arch network net", "model"),
+    ("data_dir data_path dataset image_dataset", "data"),
     ("smoothing", "label_smoothing"),
-    ("amp", "precision"),
-    ("dtype", "precision"),
-    ("mixed_precision", "precision"),
-    ("num_workers", "loader.threads"),
-    ("workers_per_rank", "loader.threads"),
-    ("random_seed", "seed"),
-    ("model_ema", "ema.decay"),
-    ("model_ema_decay", "ema.decay"),
-    ("ema_decay", "ema.decay"),
-    ("swa", "ema.swa_start"),
-    ("swa_epoch_start", "ema.swa_start"),
-    ("early_stopping", "stop.patience"),
-    ("early_stopping_patience", "stop.patience"),
-    ("patience", "stop.patience"),
+    ("amp dtype mixed_precision amp_dtype model_dtype half fp16 bf16", "precision"),
+    ("num_workers workers_per_rank", "loader.threads"),
+    ("random_seed worker_seeding", "seed"),
+    ("model_ema model_ema_decay ema_decay model_ema_steps use_ema ema_momentum", "ema.decay"),
+    ("swa swa_epoch_start swa_lrs", "ema.swa_start"),
+    ("early_stopping early_stopping_patience patience", "stop.patience"),
     ("patience_epochs", "schedule.patience"),
-    ("target_accuracy", "stop.target"),
-    ("stopping_threshold", "stop.target"),
-    ("monitor", "checkpoint.best_by"),
-    ("eval_metric", "checkpoint.best_by"),
-    ("metric_for_best_model", "checkpoint.best_by"),
-    ("save_best", "checkpoint.best_by"),
-    ("eval_interval", "eval.every"),
-    ("eval_freq", "eval.every"),
-    ("eval_every", "eval.every"),
-    ("check_val_every_n_epoch", "eval.every"),
-    ("limit_val_batches", "eval.limit"),
+    ("target_accuracy stopping_threshold", "stop.target"),
+    ("monitor eval_metric metric_for_best_model save_best restore_best_weights save_best_only", "checkpoint.best_by"),
+    ("eval_interval eval_freq eval_every check_val_every_n_epoch validation_freq val_check_interval", "eval.every"),
+    ("limit_val_batches validation_steps", "eval.limit"),
     ("tta", "eval.flip"),
     ("ten_crop", "eval.corners"),
     ("compression", "reduce.codec"),
-    ("sync_batchnorm", "sync_bn"),
-    ("ghost_batch_size", "bn_group"),
-    ("virtual_batch_size", "bn_group"),
-    ("transforms", "augment.train"),
-    ("augmentation", "augment.train"),
-    ("progressive_resizing", "augment.sizes"),
-    ("resolution", "augment.sizes"),
-    ("transformer_embedding_decay", "optimizer.groups"),
-    ("layer_decay", "optimizer.groups"),
-    ("mixup_alpha", "mix.mixup"),
-    ("mixup", "mix.mixup"),
-    ("cutmix_alpha", "mix.cutmix"),
-    ("cutmix", "mix.cutmix"),
+    ("sync_batchnorm dist_bn", "sync_bn"),
+    ("ghost_batch_size virtual_batch_size", "bn_group"),
+    ("transforms augmentation input_size train_transforms rotation_range", "augment.train"),
+    ("progressive_resizing resolution", "augment.sizes"),
+    ("transformer_embedding_decay layer_decay", "optimizer.groups"),
+    ("mixup_alpha mixup", "mix.mixup"),
+    ("cutmix_alpha cutmix", "mix.cutmix"),
     ("mixup_prob", "mix.prob"),
     ("mixup_switch_prob", "mix.switch"),
-    ("lr_warmup_epochs", "schedule.warmup_epochs"),
-    ("lr_warmup_decay", "schedule.warmup_from"),
-    ("lr_min", "schedule.end_lr"),
-    ("lr_base", "schedule.base_lr"),
     ("lr_base_size", "schedule.reference_batch"),
-    ("lr_cycle_mul", "schedule.cycle_factor"),
-    ("lr_cycle_decay", "schedule.gamma"),
-    ("factor", "schedule.gamma"),
-    ("print_freq", "log.every"),
-    ("log_interval", "log.every"),
-    ("log_every_n_steps", "log.every"),
+    ("print_freq log_interval log_every_n_steps", "log.every"),
     ("cache_dataset", "loader.cache"),
-    ("dist_bn", "sync_bn"),
-    ("model_ema_steps", "ema.decay"),
-    ("use_ema", "ema.decay"),
-    ("ema_momentum", "ema.decay"),
     ("use_deterministic_algorithms", "deterministic"),
-    ("clip_grad_norm", "optimizer.clip_norm"),
-    ("global_clipnorm", "optimizer.clip_norm"),
-    ("gradient_clip_val", "optimizer.clip_norm"),
-    ("ra_sampler", "augment.repeats"),
-    ("ra_reps", "augment.repeats"),
-    ("aug_repeats", "augment.repeats"),
-    ("weights", "init.from"),
-    ("initial_checkpoint", "init.from"),
-    ("pretrained_path", "init.from"),
-    ("finetune", "init.from"),
-    ("amp_dtype", "precision"),
-    ("model_dtype", "precision"),
-    ("half", "precision"),
-    ("fp16", "precision"),
-    ("bf16", "precision"),
+    ("ra_sampler ra_reps aug_repeats", "augment.repeats"),
+    ("weights initial_checkpoint pretrained_path finetune", "init.from"),
     ("zero_init_last", "zero_init_residual"),
     ("val_split", "eval_split"),
-    ("opt_eps", "optimizer.eps"),
-    ("epsilon", "optimizer.eps"),
-    ("opt_betas", "optimizer.beta1"),
-    ("betas", "optimizer.beta1"),
-    ("beta_1", "optimizer.beta1"),
+    ("opt_eps epsilon", "optimizer.eps"),
+    ("opt_betas betas beta_1", "optimizer.beta1"),
     ("beta_2", "optimizer.beta2"),
     ("bce_loss", "loss.kind"),
     ("bce_sum", "loss.over_classes"),
     ("bce_target_thresh", "loss.threshold"),
-    ("class_weight", "loss.class_weights"),
-    ("loss_weights", "loss.class_weights"),
-    ("worker_seeding", "seed"),
+    ("class_weight loss_weights", "loss.class_weights"),
     ("checkpoint_hist", "checkpoint.keep"),
-    ("recovery_interval", "checkpoint.every"),
-    ("save_freq", "checkpoint.every"),
-    ("restore_best_weights", "checkpoint.best_by"),
-    ("save_best_only", "checkpoint.best_by"),
-    ("validation_freq", "eval.every"),
-    ("val_check_interval", "eval.every"),
-    ("validation_steps", "eval.limit"),
-    ("image_dataset", "data"),
-    ("input_size", "augment.train"),
-    ("train_transforms", "augment.train"),
+    ("recovery_interval save_freq", "checkpoint.every"),
     ("val_transforms", "augment.eval"),
     ("teacher", "distill.teacher"),
-    ("rotation_range", "augment.train"),
-    ("swa_lrs", "ema.swa_start"),
 ];
 
 /// Names of transforms in other programs, with the equivalent in trireme.
-pub(super) const TRANSFORMS: &[(&str, &str)] = &[
-    ("horizontal_flip", "flip"),
-    ("random_horizontal_flip", "flip"),
-    ("hflip", "flip"),
-    ("random_flip", "flip"),
-    ("random_vertical_flip", "vertical_flip"),
-    ("vflip", "vertical_flip"),
+const TRANSFORMS: &[(&str, &str)] = &[
+    ("horizontal_flip random_horizontal_flip hflip random_flip", "flip"),
+    ("random_vertical_flip vflip", "vertical_flip"),
     ("resized_crop", "random_resized_crop(224)"),
     ("random_rotation", "rotation(15)"),
     ("random_affine", "affine(10)"),
@@ -281,44 +180,28 @@ pub(super) const TRANSFORMS: &[(&str, &str)] = &[
     ("trivial_augment_wide", "trivial_augment"),
     ("autoaugment", "auto_augment(imagenet)"),
     ("aug_mix", "augmix"),
-    ("to_tensor", "normalize"),
-    ("rescaling", "normalize"),
-    ("normalization", "normalize"),
-    ("standardize", "normalize"),
+    ("to_tensor rescaling normalization standardize", "normalize"),
 ];
 
 /// Names of schedules and optimizers in other programs, with the most similar kind in trireme.
-pub(super) const KINDS: &[(&str, &str)] = &[
-    ("multistep", "step"),
-    ("multi_step_lr", "step"),
-    ("step_lr", "step"),
-    ("cosine_annealing_lr", "cosine"),
-    ("cosine_annealing", "cosine"),
-    ("cosine_decay", "cosine"),
-    ("one_cycle_lr", "one_cycle"),
-    ("one_cycle_policy", "one_cycle"),
-    ("cosine_annealing_warm_restarts", "warm_restarts"),
-    ("sgdr", "warm_restarts"),
-    ("reduce_lr_on_plateau", "plateau"),
-    ("plateau_lr", "plateau"),
-    ("cosine_restarts", "warm_restarts"),
-    ("cosine_with_restarts", "warm_restarts"),
-    ("exponential_lr", "exponential"),
-    ("exponential_decay", "exponential"),
-    ("poly", "polynomial"),
-    ("polynomial_lr", "polynomial"),
-    ("linear", "polynomial"),
+const KINDS: &[(&str, &str)] = &[
+    ("multistep multi_step_lr step_lr", "step"),
+    ("cosine_annealing_lr cosine_annealing cosine_decay", "cosine"),
+    ("one_cycle_lr one_cycle_policy", "one_cycle"),
+    ("cosine_annealing_warm_restarts sgdr cosine_restarts cosine_with_restarts", "warm_restarts"),
+    ("reduce_lr_on_plateau plateau_lr", "plateau"),
+    ("exponential_lr exponential_decay", "exponential"),
+    ("poly polynomial_lr linear", "polynomial"),
     ("constant_lr", "constant"),
-    ("momentum", "sgd"),
-    ("nesterov", "sgd"),
+    ("momentum nesterov", "sgd"),
     ("adam_w", "adamw"),
 ];
 
 /// Exceptions from [`FOREIGN_KEYS`]: names that mean something else in a section or as an option.
-pub(super) const PATHS: &[(&str, &str)] = &[("loader.workers", "loader.threads"), ("data.workers", "loader.threads")];
+const PATHS: &[(&str, &str)] = &[("loader.workers data.workers", "loader.threads")];
 
-/// Settings that have no equivalent key: their names in other programs, separated by spaces, and a sentence for the user.
-pub(super) const SENTENCES: &[(&str, &str)] = &[
+/// Settings that have no equivalent key, with a sentence for the user.
+const SENTENCES: &[(&str, &str)] = &[
     (
         "norm_weight_decay bias_weight_decay no_weight_decay",
         "optimizer.no_decay = [\"norm\", \"bias\"] leaves these parameters without weight decay; optimizer.groups sets other values for \

@@ -20,15 +20,9 @@ pub struct Key {
 
 /// All keys, in the order in which a recipe is written. A key that differs between kinds has one entry per variant.
 pub static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
-    let (sections, top): (Vec<&'static Field>, Vec<_>) =
-        Recipe::SCHEMA.fields.iter().partition(|field| matches!(field.value_type, KeyType::Section(_)));
-    let mut keys: Vec<Key> = top.into_iter().map(|field| key("", field)).collect();
-    for section in sections {
-        if let KeyType::Section(schema) = section.value_type {
-            keys.extend(of_section(section.name, schema));
-        }
-    }
-    keys
+    let top = Recipe::SCHEMA.fields.iter().filter(|field| !matches!(field.value_type, KeyType::Section(_)));
+    let top = top.map(|field| key("", field));
+    top.chain(sections().flat_map(|(name, schema)| of_section(name, schema))).collect()
 });
 
 /// Returns the names and schemas of the sections, in order.
@@ -52,7 +46,7 @@ fn key(section: &str, field: &'static Field) -> Key {
 /// Returns a section's keys: `kind`, then the keys that some kinds have and the keys that all kinds have. `kind.first` says
 /// which of these two groups comes first.
 fn of_section(name: &str, schema: &'static Schema) -> Vec<Key> {
-    let mut own: Vec<Key> = schema.fields.iter().map(|field| key(name, field)).collect();
+    let own: Vec<Key> = schema.fields.iter().map(|field| key(name, field)).collect();
     let Some(kind) = &schema.kind else { return own };
     let mut of_kinds: Vec<Key> = Vec::new();
     for one in kind.kinds {
@@ -65,7 +59,7 @@ fn of_section(name: &str, schema: &'static Schema) -> Vec<Key> {
         }
     }
     let mut keys = vec![key(name, &kind.field)];
-    let (first, last) = if kind.first { (of_kinds, own) } else { (std::mem::take(&mut own), of_kinds) };
+    let (first, last) = if kind.first { (of_kinds, own) } else { (own, of_kinds) };
     keys.extend(first.into_iter().chain(last));
     keys
 }
@@ -135,10 +129,10 @@ match names such as `layer1.0.bn1.bias`: `*` matches any characters, `?` exactly
 /// Returns the text of `docs/recipe.md`.
 pub fn markdown() -> String {
     let mut text = INTRODUCTION.to_string();
-    text += &format!("\n## Keys outside of sections\n\n{}\n", about(Recipe::SCHEMA.doc));
+    text += &format!("\n## Keys outside of sections\n\n{}\n", Recipe::SCHEMA.doc.trim());
     text += &markdown_table(KEYS.iter().filter(|key| !key.path.contains('.')));
     for (name, schema) in sections() {
-        text += &format!("\n## [{name}]\n\n{}\n", about(schema.doc));
+        text += &format!("\n## [{name}]\n\n{}\n", schema.doc.trim());
         if let Some(kind) = &schema.kind {
             text += "\n| kind | effect |\n|---|---|\n";
             kind.kinds.iter().for_each(|kind| text += &format!("| `\"{}\"` | {} |\n", kind.name, cell(kind.doc)));
@@ -147,11 +141,6 @@ pub fn markdown() -> String {
         text += &markdown_table(KEYS.iter().filter(|key| key.path.starts_with(&prefix)));
     }
     text
-}
-
-/// Formats a doc comment as a paragraph.
-fn about(doc: &str) -> String {
-    doc.trim().into()
 }
 
 fn markdown_table<'a>(keys: impl Iterator<Item = &'a Key>) -> String {

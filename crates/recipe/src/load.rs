@@ -275,6 +275,7 @@ fn beyond_integers(error: &toml::de::Error) -> Option<String> {
 mod tests {
     use super::*;
     use std::fs;
+    use support::mentions;
 
     #[test]
     fn paths_are_relative_to_the_file_and_on_the_command_line_to_the_current_directory() {
@@ -305,12 +306,6 @@ mod tests {
         assert_eq!(given, (PathBuf::from("data"), Some(beside("net.toml")), None));
         fs::remove_dir_all(&root).unwrap();
     }
-}
-
-#[cfg(test)]
-mod absent_tests {
-    use super::*;
-    use std::fs;
 
     const RECIPE: &str = "# LeNet\nmodel = \"lenet\"\n";
 
@@ -343,12 +338,6 @@ mod absent_tests {
         assert!(cure_of("something-else.toml").contains("2 more"), "{}", cure_of("something-else.toml"));
         fs::remove_dir_all(dir).unwrap();
     }
-}
-
-#[cfg(test)]
-mod text_tests {
-    use super::*;
-    use support::mentions;
 
     /// Asserts that an error is about a.toml's syntax, and that the reason contains all `parts`.
     #[track_caller]

@@ -6,6 +6,8 @@ use loaders::MixSettings;
 use schema::{KeyType, KeyValue, Range, section, words};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::error::{KeyFault, refuse_given};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossKind {
     CrossEntropy,
@@ -91,7 +93,7 @@ impl LossSpec {
     /// # Errors
     ///
     /// Returns the key and the problem.
-    pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
+    pub(super) fn check(&self) -> Result<(), KeyFault> {
         let given = [
             ("loss.over_classes", self.over_classes.is_some()),
             ("loss.threshold", self.threshold.is_some()),
@@ -103,15 +105,9 @@ impl LossSpec {
         for (key, _) in given.into_iter().filter(|(_, given)| *given) {
             let owners = Self::kinds_with(key.trim_start_matches("loss."));
             if !owners.contains(&self.kind().name()) {
-                let owners: Vec<String> = owners.iter().map(|kind| format!("\"{kind}\"")).collect();
-                return Err((
-                    key,
-                    format!(
-                        "belongs to kind {}, but loss.kind = \"{}\"; remove this key",
-                        owners.join(" or "),
-                        self.kind()
-                    ),
-                ));
+                let (owners, kind) = (owners.join("\" or \""), self.kind());
+                let why = format!("belongs to kind \"{owners}\", but loss.kind = \"{kind}\"; remove this key");
+                return Err((key, why));
             }
         }
         let Some(ClassWeights::Given(weights)) = &self.class_weights else { return Ok(()) };
@@ -234,23 +230,14 @@ impl MixSpec {
     /// # Errors
     ///
     /// Returns the key and the problem.
-    pub(super) fn check(&self, batch: usize, workers: Option<usize>) -> Result<(), (&'static str, String)> {
+    pub(super) fn check(&self, batch: usize, workers: Option<usize>) -> Result<(), KeyFault> {
         let Some(MixSettings { mixup, cutmix, .. }) = self.settings() else {
             let idle = [("mix.switch", self.switch.is_some()), ("mix.prob", self.prob.is_some())];
-            return match idle.into_iter().find(|(_, given)| *given) {
-                Some((key, _)) => Err((
-                    key,
-                    "has no meaning without mix.mixup or mix.cutmix above 0; set one of them, or remove this key"
-                        .into(),
-                )),
-                None => Ok(()),
-            };
+            return refuse_given(&idle, "mix.mixup or mix.cutmix above 0", "one of them");
         };
-        if self.switch.is_some() && (mixup == 0.0 || cutmix == 0.0) {
-            return Err((
-                "mix.switch",
-                "has no meaning without both mix.mixup and mix.cutmix above 0; set both, or remove this key".into(),
-            ));
+        if mixup == 0.0 || cutmix == 0.0 {
+            let switch = ("mix.switch", self.switch.is_some());
+            refuse_given(&[switch], "both mix.mixup and mix.cutmix above 0", "both")?;
         }
         let Some(workers) = workers.filter(|workers| batch / workers < 2) else { return Ok(()) };
         let key = if mixup > 0.0 { "mix.mixup" } else { "mix.cutmix" };
@@ -285,15 +272,11 @@ impl DistillSpec {
     /// # Errors
     ///
     /// Returns the key and the problem.
-    pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
-        let idle = [("distill.share", self.share.is_some()), ("distill.temperature", self.temperature.is_some())];
-        match idle.into_iter().find(|(_, given)| *given && self.teacher.is_none()) {
-            Some((key, _)) => Err((
-                key,
-                "has no meaning without distill.teacher, a trained network; set distill.teacher, or remove this key"
-                    .into(),
-            )),
-            None => Ok(()),
+    pub(super) fn check(&self) -> Result<(), KeyFault> {
+        if self.teacher.is_some() {
+            return Ok(());
         }
+        let idle = [("distill.share", self.share.is_some()), ("distill.temperature", self.temperature.is_some())];
+        refuse_given(&idle, "distill.teacher, a trained network", "distill.teacher")
     }
 }

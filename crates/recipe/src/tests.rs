@@ -37,8 +37,21 @@ fn with(sets: &[&str]) -> Result<Recipe, Error> {
 }
 
 fn changed(sets: &[&str], unsets: &[&str]) -> Result<Loaded, Error> {
+    Recipe::parse(SMALL, "small.toml", &changes(sets, unsets), &KNOWN)
+}
+
+fn changes(sets: &[&str], unsets: &[&str]) -> Changes {
     let [sets, unsets] = [sets, unsets].map(|list| list.iter().map(|text| text.to_string()).collect());
-    Recipe::parse(SMALL, "small.toml", &Changes { sets, unsets }, &KNOWN)
+    Changes { sets, unsets }
+}
+
+/// Reads a.toml, a recipe of LeNet with these lines, and applies the changes. The lines must give the length.
+pub(crate) fn read_lines(lines: &str, sets: &[&str], unsets: &[&str]) -> Result<Loaded, Error> {
+    let text = format!(
+        "model = \"lenet\"\ndata = \"d\"\nbatch = 8\n{lines}\n[optimizer]\nkind = \"sgd\"\n[schedule]\n\
+         kind = \"constant\"\nbase_lr = 0.1\n"
+    );
+    Recipe::parse(&text, "a.toml", &changes(sets, unsets), &KNOWN)
 }
 
 #[test]

@@ -133,7 +133,7 @@ macro_rules! section {
 
             /// Returns true if all keys of the section are absent, so that there is nothing to write.
             fn is_absent(&self) -> bool {
-                !$crate::is_given!($($kind)?) $(&& $crate::KeyValue::is_absent(&self.$field))*
+                <Self as $crate::Section>::SCHEMA.kind.is_none() $(&& $crate::KeyValue::is_absent(&self.$field))*
             }
         }
 
@@ -229,17 +229,6 @@ macro_rules! changeable {
         false
     };
     (changeable) => {
-        true
-    };
-}
-
-#[doc(hidden)]
-#[macro_export]
-macro_rules! is_given {
-    () => {
-        false
-    };
-    ($type:ty) => {
         true
     };
 }

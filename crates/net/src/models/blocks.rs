@@ -30,6 +30,11 @@ pub fn conv_norm_act(
     norm_act(net, names[1], norm, act, x)
 }
 
+/// Works like [`conv_norm_act`] with the names that PyTorch gives the elements of a sequence: `path.0` and `path.1`.
+pub fn unit(net: &mut NetSpec, path: &str, conv: Conv, norm: Norm, act: Option<Activation>, x: Id) -> Id {
+    conv_norm_act(net, [&format!("{path}.0"), &format!("{path}.1")], conv, norm, act, x)
+}
+
 /// Adds batch norm, and the activation if there is one. ReLU runs in the same pass, other activations are separate
 /// layers.
 pub fn norm_act(net: &mut NetSpec, name: &str, norm: Norm, act: Option<Activation>, x: Id) -> Id {
@@ -69,6 +74,47 @@ impl SqueezeExcite {
     }
 }
 
+/// An inverted residual block as in torchvision: its inner convolutions have many channels, its input and output few.
+pub struct InvertedResidual {
+    /// Channels of the input.
+    pub channels: usize,
+    /// Channels of the depthwise convolution.
+    pub wide: usize,
+    pub kernel: usize,
+    pub stride: usize,
+    pub out: usize,
+    pub act: Activation,
+    pub squeeze: Option<SqueezeExcite>,
+    pub norm: Norm,
+    /// Rate of stochastic depth.
+    pub drop: f32,
+}
+
+impl InvertedResidual {
+    /// Adds a 1x1 convolution to `wide` channels (unless the input has as many), a depthwise convolution, squeeze and
+    /// excitation if there is one, and a 1x1 convolution without activation. If the shape is unchanged, also adds the
+    /// block's input.
+    pub fn add(self, net: &mut NetSpec, path: &str, x: Id) -> Id {
+        let (mut y, mut at, wide) = (x, 0, self.wide);
+        let mut place = || {
+            at += 1;
+            format!("{path}.{}", at - 1)
+        };
+        if wide != self.channels {
+            y = unit(net, &place(), conv(wide, 1, 1), self.norm.clone(), Some(self.act), y);
+        }
+        let depthwise = conv(wide, self.kernel, self.stride).groups(wide);
+        y = unit(net, &place(), depthwise, self.norm.clone(), Some(self.act), y);
+        if let Some(squeeze) = &self.squeeze {
+            y = squeeze.add(net, &place(), wide, y);
+        }
+        let last = place();
+        y = net.add(&format!("{last}.0"), conv(self.out, 1, 1), y);
+        let shortcut = (self.stride == 1 && self.channels == self.out).then_some(x);
+        norm_add(net, &format!("{last}.1"), self.norm, self.drop, y, shortcut)
+    }
+}
+
 /// Adds the end of most networks: the mean of each channel, dropout unless its rate is 0, and the linear layer
 /// `scores`.
 pub fn classify(net: &mut NetSpec, name: &str, dropout: f32, scores: Linear, x: Id) -> Id {
@@ -76,6 +122,11 @@ pub fn classify(net: &mut NetSpec, name: &str, dropout: f32, scores: Linear, x: 
     let x = net.add("flatten", Flatten, x);
     let x = if dropout > 0.0 { net.add("dropout", Dropout(dropout), x) } else { x };
     net.add(name, scores, x)
+}
+
+/// Returns the linear layer of networks whose scores start uniformly within 1 / sqrt(classes).
+pub fn uniform_scores(classes: usize) -> Linear {
+    Linear::new(classes).init(Init::Uniform(1.0 / (classes.max(1) as f32).sqrt()))
 }
 
 /// Returns `channels` times a factor, rounded to a multiple of 8 that is at least nine tenths of the exact product
@@ -86,14 +137,17 @@ pub fn scaled(channels: usize, factor: f64) -> usize {
     if (near as f64) < 0.9 * exact { near + 8 } else { near }
 }
 
-/// Ends a residual branch with batch norm: normalises `y`, sets it to zero for a fraction `drop` of the samples
-/// (stochastic depth), and adds `x`.
-pub fn norm_add(net: &mut NetSpec, name: &str, norm: Norm, drop: f32, y: Id, x: Id) -> Id {
-    if drop == 0.0 {
-        return net.join(name, norm.residual(), &[y, x]);
+/// Ends a residual branch with batch norm: normalises `y`. With a shortcut, also sets `y` to zero for a fraction `drop`
+/// of the samples (stochastic depth), and adds the shortcut.
+pub fn norm_add(net: &mut NetSpec, name: &str, norm: Norm, drop: f32, y: Id, shortcut: Option<Id>) -> Id {
+    match shortcut {
+        Some(x) if drop == 0.0 => net.join(name, norm.residual(), &[y, x]),
+        Some(x) => {
+            let y = net.add(name, norm, y);
+            drop_add(net, name, drop, y, x)
+        }
+        None => net.add(name, norm, y),
     }
-    let y = net.add(name, norm, y);
-    drop_add(net, name, drop, y, x)
 }
 
 /// Ends a residual branch: sets `y` to zero for a fraction `drop` of the samples (stochastic depth), and adds `x`.

@@ -2,7 +2,6 @@
 
 use super::efficientnet::Scale;
 use super::inception::Arrangement;
-use super::regnet::Stages;
 use super::resnet::{BOTTLENECK, Kind, SQUEEZE, WIDE, grouped};
 use super::{
     alexnet, convnext, densenet, efficientnet, googlenet, inception, maxvit, mnasnet, mobilenet, regnet, resnet,
@@ -130,51 +129,21 @@ pub const CATALOGUE: &[Network] = &[
     imagenet("convnext_small", 224, VISION, |name, x, c| convnext::torchvision(name, x, c, convnext::SMALL)),
     imagenet("convnext_base", 224, VISION, |name, x, c| convnext::torchvision(name, x, c, convnext::BASE)),
     imagenet("convnext_large", 224, VISION, |name, x, c| convnext::torchvision(name, x, c, convnext::LARGE)),
-    imagenet("regnet_x_400mf", 224, VISION, |name, x, c| {
-        regnet::torchvision(name, x, c, Stages::x([1, 2, 7, 12], [32, 64, 160, 400], 16))
-    }),
-    imagenet("regnet_x_800mf", 224, VISION, |name, x, c| {
-        regnet::torchvision(name, x, c, Stages::x([1, 3, 7, 5], [64, 128, 288, 672], 16))
-    }),
-    imagenet("regnet_x_1_6gf", 224, VISION, |name, x, c| {
-        regnet::torchvision(name, x, c, Stages::x([2, 4, 10, 2], [72, 168, 408, 912], 24))
-    }),
-    imagenet("regnet_x_3_2gf", 224, VISION, |name, x, c| {
-        regnet::torchvision(name, x, c, Stages::x([2, 6, 15, 2], [96, 192, 432, 1008], 48))
-    }),
-    imagenet("regnet_x_8gf", 224, VISION, |name, x, c| {
-        regnet::torchvision(name, x, c, Stages::x([2, 5, 15, 1], [80, 240, 720, 1920], 120))
-    }),
-    imagenet("regnet_x_16gf", 224, VISION, |name, x, c| {
-        regnet::torchvision(name, x, c, Stages::x([2, 6, 13, 1], [256, 512, 896, 2048], 128))
-    }),
-    imagenet("regnet_x_32gf", 224, VISION, |name, x, c| {
-        regnet::torchvision(name, x, c, Stages::x([2, 7, 13, 1], [336, 672, 1344, 2520], 168))
-    }),
-    imagenet("regnet_y_400mf", 224, VISION, |name, x, c| {
-        regnet::torchvision(name, x, c, Stages::y([1, 3, 6, 6], [48, 104, 208, 440], 8))
-    }),
-    imagenet("regnet_y_800mf", 224, VISION, |name, x, c| {
-        regnet::torchvision(name, x, c, Stages::y([1, 3, 8, 2], [64, 144, 320, 784], 16))
-    }),
-    imagenet("regnet_y_1_6gf", 224, VISION, |name, x, c| {
-        regnet::torchvision(name, x, c, Stages::y([2, 6, 17, 2], [48, 120, 336, 888], 24))
-    }),
-    imagenet("regnet_y_3_2gf", 224, VISION, |name, x, c| {
-        regnet::torchvision(name, x, c, Stages::y([2, 5, 13, 1], [72, 216, 576, 1512], 24))
-    }),
-    imagenet("regnet_y_8gf", 224, VISION, |name, x, c| {
-        regnet::torchvision(name, x, c, Stages::y([2, 4, 10, 1], [224, 448, 896, 2016], 56))
-    }),
-    imagenet("regnet_y_16gf", 224, VISION, |name, x, c| {
-        regnet::torchvision(name, x, c, Stages::y([2, 4, 11, 1], [224, 448, 1232, 3024], 112))
-    }),
-    imagenet("regnet_y_32gf", 224, VISION, |name, x, c| {
-        regnet::torchvision(name, x, c, Stages::y([2, 5, 12, 1], [232, 696, 1392, 3712], 232))
-    }),
-    imagenet("regnet_y_128gf", 224, VISION, |name, x, c| {
-        regnet::torchvision(name, x, c, Stages::y([2, 7, 17, 1], [528, 1056, 2904, 7392], 264))
-    }),
+    imagenet("regnet_x_400mf", 224, VISION, |name, x, c| regnet::torchvision(name, x, c, regnet::X_400MF)),
+    imagenet("regnet_x_800mf", 224, VISION, |name, x, c| regnet::torchvision(name, x, c, regnet::X_800MF)),
+    imagenet("regnet_x_1_6gf", 224, VISION, |name, x, c| regnet::torchvision(name, x, c, regnet::X_1_6GF)),
+    imagenet("regnet_x_3_2gf", 224, VISION, |name, x, c| regnet::torchvision(name, x, c, regnet::X_3_2GF)),
+    imagenet("regnet_x_8gf", 224, VISION, |name, x, c| regnet::torchvision(name, x, c, regnet::X_8GF)),
+    imagenet("regnet_x_16gf", 224, VISION, |name, x, c| regnet::torchvision(name, x, c, regnet::X_16GF)),
+    imagenet("regnet_x_32gf", 224, VISION, |name, x, c| regnet::torchvision(name, x, c, regnet::X_32GF)),
+    imagenet("regnet_y_400mf", 224, VISION, |name, x, c| regnet::torchvision(name, x, c, regnet::Y_400MF)),
+    imagenet("regnet_y_800mf", 224, VISION, |name, x, c| regnet::torchvision(name, x, c, regnet::Y_800MF)),
+    imagenet("regnet_y_1_6gf", 224, VISION, |name, x, c| regnet::torchvision(name, x, c, regnet::Y_1_6GF)),
+    imagenet("regnet_y_3_2gf", 224, VISION, |name, x, c| regnet::torchvision(name, x, c, regnet::Y_3_2GF)),
+    imagenet("regnet_y_8gf", 224, VISION, |name, x, c| regnet::torchvision(name, x, c, regnet::Y_8GF)),
+    imagenet("regnet_y_16gf", 224, VISION, |name, x, c| regnet::torchvision(name, x, c, regnet::Y_16GF)),
+    imagenet("regnet_y_32gf", 224, VISION, |name, x, c| regnet::torchvision(name, x, c, regnet::Y_32GF)),
+    imagenet("regnet_y_128gf", 224, VISION, |name, x, c| regnet::torchvision(name, x, c, regnet::Y_128GF)),
     transformer("vit_b_16", 16, |name, x, c| vit::torchvision(name, x, c, vit::B16)),
     transformer("vit_b_32", 32, |name, x, c| vit::torchvision(name, x, c, vit::B32)),
     transformer("vit_l_16", 16, |name, x, c| vit::torchvision(name, x, c, vit::L16)),

@@ -1,8 +1,8 @@
 //! DenseNet (Huang et al. 2016, arXiv 1608.06993) as in torchvision: each layer reads the outputs of all previous
 //! layers.
 
-use super::blocks::{max_pool, norm_act};
-use crate::{Activation, Concat, Conv, Flatten, Id, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
+use super::blocks::{classify, max_pool, norm_act};
+use crate::{Activation, Concat, Conv, Id, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
 /// Creates a network with four blocks of layers. `blocks` has the number of layers of each block. Each layer adds
 /// `growth` channels (k in the paper). Transitions between blocks halve channels, height and width (DenseNet-BC).
@@ -23,9 +23,7 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, blocks: [usize; 4],
         }
     }
     let x = norm_relu(&mut net, "features.norm5", x);
-    let x = net.add("avgpool", Pool::global(), x);
-    let x = net.add("flatten", Flatten, x);
-    net.add("classifier", Linear::new(classes), x);
+    classify(&mut net, "classifier", 0.0, Linear::new(classes), x);
     net
 }
 

@@ -2,18 +2,43 @@
 //! networks have TensorFlow's SAME padding and ReLU6, but no squeeze and excitation, and their first and last layers
 //! are not scaled. EfficientNetV2 (Tan and Le 2021, arXiv 2104.00298) as in torchvision.
 
-use super::blocks::{SqueezeExcite, classify, conv, conv_norm_act, drop_add, norm_add, same, scaled};
-use crate::{Activation, Conv, Id, Init, Linear, NetSpec, Norm, Shape};
+use super::blocks::{
+    InvertedResidual, SqueezeExcite, classify, conv, conv_norm_act, drop_add, norm_add, same, scaled, uniform_scores,
+    unit,
+};
+use crate::{Activation, Conv, Id, Init, NetSpec, Norm, Shape};
 
-/// Stages of B0: expansion, kernel, stride, channels, blocks.
-const STAGES: [(usize, usize, usize, usize, usize); 7] = [
-    (1, 3, 1, 16, 1),
-    (6, 3, 2, 24, 2),
-    (6, 5, 2, 40, 2),
-    (6, 3, 2, 80, 3),
-    (6, 5, 1, 112, 3),
-    (6, 5, 2, 192, 4),
-    (6, 3, 1, 320, 1),
+/// A stage of inverted residual blocks.
+#[derive(Clone, Copy)]
+pub struct Stage {
+    /// True if a single convolution replaces two convolutions: the 1x1 convolution that increases the channels, and the
+    /// depthwise convolution. Such blocks have no squeeze and excitation.
+    fused: bool,
+    expansion: usize,
+    kernel: usize,
+    /// Stride of the first block. The other blocks have stride 1.
+    stride: usize,
+    out: usize,
+    blocks: usize,
+}
+
+const fn fused(expansion: usize, kernel: usize, stride: usize, out: usize, blocks: usize) -> Stage {
+    Stage { fused: true, expansion, kernel, stride, out, blocks }
+}
+
+const fn separate(expansion: usize, kernel: usize, stride: usize, out: usize, blocks: usize) -> Stage {
+    Stage { fused: false, expansion, kernel, stride, out, blocks }
+}
+
+/// Stages of B0.
+const STAGES: [Stage; 7] = [
+    separate(1, 3, 1, 16, 1),
+    separate(6, 3, 2, 24, 2),
+    separate(6, 5, 2, 40, 2),
+    separate(6, 3, 2, 80, 3),
+    separate(6, 5, 1, 112, 3),
+    separate(6, 5, 2, 192, 4),
+    separate(6, 3, 1, 320, 1),
 ];
 
 /// Upper limit of the rates of stochastic depth. They grow linearly from 0 with the number of the block.
@@ -40,83 +65,50 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, scale: Scale) -> Ne
     with_blocks(NetSpec::new(name, input), classes, &blocks, [scaled(32, scale.width), last], &norm, scale.dropout)
 }
 
-/// An EfficientNetV2 stage with 3x3 convolutions.
-#[derive(Clone, Copy)]
-pub struct V2Stage {
-    /// True if a single 3x3 convolution replaces two convolutions: the 1x1 convolution that increases the channels, and
-    /// the depthwise convolution. Such blocks have no squeeze and excitation.
-    fused: bool,
-    expansion: usize,
-    stride: usize,
-    out: usize,
-    blocks: usize,
-}
-
-const fn fused(expansion: usize, stride: usize, out: usize, blocks: usize) -> V2Stage {
-    V2Stage { fused: true, expansion, stride, out, blocks }
-}
-
-const fn separate(expansion: usize, stride: usize, out: usize, blocks: usize) -> V2Stage {
-    V2Stage { fused: false, expansion, stride, out, blocks }
-}
-
 /// Stages, and the dropout rate before the last layer.
-pub type V2 = (&'static [V2Stage], f32);
+pub type V2 = (&'static [Stage], f32);
 
 pub const S: V2 = (
     &[
-        fused(1, 1, 24, 2),
-        fused(4, 2, 48, 4),
-        fused(4, 2, 64, 4),
-        separate(4, 2, 128, 6),
-        separate(6, 1, 160, 9),
-        separate(6, 2, 256, 15),
+        fused(1, 3, 1, 24, 2),
+        fused(4, 3, 2, 48, 4),
+        fused(4, 3, 2, 64, 4),
+        separate(4, 3, 2, 128, 6),
+        separate(6, 3, 1, 160, 9),
+        separate(6, 3, 2, 256, 15),
     ],
     0.2,
 );
 pub const M: V2 = (
     &[
-        fused(1, 1, 24, 3),
-        fused(4, 2, 48, 5),
-        fused(4, 2, 80, 5),
-        separate(4, 2, 160, 7),
-        separate(6, 1, 176, 14),
-        separate(6, 2, 304, 18),
-        separate(6, 1, 512, 5),
+        fused(1, 3, 1, 24, 3),
+        fused(4, 3, 2, 48, 5),
+        fused(4, 3, 2, 80, 5),
+        separate(4, 3, 2, 160, 7),
+        separate(6, 3, 1, 176, 14),
+        separate(6, 3, 2, 304, 18),
+        separate(6, 3, 1, 512, 5),
     ],
     0.3,
 );
 pub const L: V2 = (
     &[
-        fused(1, 1, 32, 4),
-        fused(4, 2, 64, 7),
-        fused(4, 2, 96, 7),
-        separate(4, 2, 192, 10),
-        separate(6, 1, 224, 19),
-        separate(6, 2, 384, 25),
-        separate(6, 1, 640, 7),
+        fused(1, 3, 1, 32, 4),
+        fused(4, 3, 2, 64, 7),
+        fused(4, 3, 2, 96, 7),
+        separate(4, 3, 2, 192, 10),
+        separate(6, 3, 1, 224, 19),
+        separate(6, 3, 2, 384, 25),
+        separate(6, 3, 1, 640, 7),
     ],
     0.4,
 );
 
 /// Creates an EfficientNetV2 from torchvision.
 pub fn v2(name: &str, input: Shape, classes: usize, (stages, dropout): V2) -> NetSpec {
-    let mut blocks = Vec::new();
-    for (stage, s) in stages.iter().enumerate() {
-        blocks.extend((0..s.blocks).map(|at| Block {
-            stage,
-            at,
-            fused: s.fused,
-            expansion: s.expansion,
-            kernel: 3,
-            stride: if at == 0 { s.stride } else { 1 },
-            out: s.out,
-            drop: 0.0,
-        }));
-    }
     let norm = Norm { eps: 1e-3, ..Norm::new() };
-    with_drop_paths(&mut blocks);
-    with_blocks(NetSpec::new(name, input), classes, &blocks, [stages[0].out, 1280], &norm, dropout)
+    let ends = [stages[0].out, 1280];
+    with_blocks(NetSpec::new(name, input), classes, &blocks(stages.iter().copied()), ends, &norm, dropout)
 }
 
 /// Adds all layers to an empty network. `ends` are the channel counts after the first and the last convolution.
@@ -130,16 +122,15 @@ fn with_blocks(
 ) -> NetSpec {
     let (silu, image) = (Some(Activation::Silu), net.image());
     let first = conv(ends[0], 3, 2);
-    let mut x = conv_norm_act(&mut net, ["features.0.0", "features.0.1"], first, norm.clone(), silu, image);
+    let mut x = unit(&mut net, "features.0", first, norm.clone(), silu, image);
     let (mut channels, mut last) = (ends[0], 1);
     for block in blocks {
         let path = format!("features.{}.{}.block", block.stage + 1, block.at);
         x = block.torchvision(&mut net, &path, channels, norm, x);
         (channels, last) = (block.out, block.stage + 2);
     }
-    let names = [format!("features.{last}.0"), format!("features.{last}.1")];
-    let x = conv_norm_act(&mut net, [&names[0], &names[1]], conv(ends[1], 1, 1), norm.clone(), silu, x);
-    classify(&mut net, "classifier.1", dropout, scores(classes), x);
+    let x = unit(&mut net, &format!("features.{last}"), conv(ends[1], 1, 1), norm.clone(), silu, x);
+    classify(&mut net, "classifier.1", dropout, uniform_scores(classes), x);
     net
 }
 
@@ -155,20 +146,17 @@ pub fn lite(name: &str, input: Shape, classes: usize, scale: Scale) -> NetSpec {
         channels = block.out;
     }
     let x = lite_unit(&mut net, ["conv_head", "bn2"], lite_conv(1280, 1, 1), x);
-    classify(&mut net, "classifier", scale.dropout, scores(classes), x);
+    classify(&mut net, "classifier", scale.dropout, uniform_scores(classes), x);
     net
 }
 
-fn scores(classes: usize) -> Linear {
-    Linear::new(classes).init(Init::Uniform(1.0 / (classes.max(1) as f32).sqrt()))
-}
-
-/// An inverted residual block of a scaled network.
+/// An inverted residual block.
 struct Block {
+    /// Index of the block's stage.
     stage: usize,
     /// Index of the block within its stage.
     at: usize,
-    /// See [`V2Stage::fused`].
+    /// See [`Stage::fused`].
     fused: bool,
     expansion: usize,
     kernel: usize,
@@ -180,68 +168,52 @@ struct Block {
 impl Scale {
     /// Returns all blocks. With `fixed_ends` the first and the last stage have B0's depth.
     fn blocks(&self, fixed_ends: bool) -> Vec<Block> {
-        let mut blocks = Vec::new();
-        for (stage, &(expansion, kernel, stride, out, count)) in STAGES.iter().enumerate() {
-            let fixed = fixed_ends && [0, STAGES.len() - 1].contains(&stage);
-            let count = if fixed { count } else { (count as f64 * self.depth).ceil() as usize };
-            let out = scaled(out, self.width);
-            let stride = |at| if at == 0 { stride } else { 1 };
-            let block = |at| Block { stage, at, fused: false, expansion, kernel, stride: stride(at), out, drop: 0.0 };
-            blocks.extend((0..count).map(block));
-        }
-        with_drop_paths(&mut blocks);
-        blocks
+        blocks(STAGES.into_iter().enumerate().map(|(index, stage)| {
+            let fixed = fixed_ends && [0, STAGES.len() - 1].contains(&index);
+            let blocks = if fixed { stage.blocks } else { (stage.blocks as f64 * self.depth).ceil() as usize };
+            Stage { out: scaled(stage.out, self.width), blocks, ..stage }
+        }))
     }
 }
 
-/// Sets the rate of stochastic depth of each block, see [`DROP_PATH`].
-fn with_drop_paths(blocks: &mut [Block]) {
+/// Returns the blocks of these stages, with rates of stochastic depth up to [`DROP_PATH`].
+fn blocks(stages: impl Iterator<Item = Stage>) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for (index, Stage { fused, expansion, kernel, stride, out, blocks: count }) in stages.enumerate() {
+        let stride = |at| if at == 0 { stride } else { 1 };
+        let block = |at| Block { stage: index, at, fused, expansion, kernel, stride: stride(at), out, drop: 0.0 };
+        blocks.extend((0..count).map(block));
+    }
     let all = blocks.len() as f32;
     for (i, block) in blocks.iter_mut().enumerate() {
         block.drop = DROP_PATH * i as f32 / all;
     }
+    blocks
 }
 
 impl Block {
-    /// Ends the block's branch with a norm. If the branch keeps the shape, also adds the block's input.
-    fn end(&self, net: &mut NetSpec, name: &str, norm: Norm, channels: usize, y: Id, x: Id) -> Id {
-        match self.stride == 1 && channels == self.out {
-            true => norm_add(net, name, norm, self.drop, y, x),
-            false => net.add(name, norm, y),
-        }
+    /// Returns the block's input, which the block adds to its branch, if the branch keeps the shape.
+    fn shortcut(&self, channels: usize, x: Id) -> Option<Id> {
+        (self.stride == 1 && channels == self.out).then_some(x)
     }
 
     fn torchvision(&self, net: &mut NetSpec, path: &str, channels: usize, norm: &Norm, x: Id) -> Id {
-        let (wide, silu) = (channels * self.expansion, Activation::Silu);
-        let unit = |net: &mut NetSpec, at: usize, conv, act, y| {
-            let names = [format!("{path}.{at}.0"), format!("{path}.{at}.1")];
-            conv_norm_act(net, [&names[0], &names[1]], conv, norm.clone(), act, y)
-        };
-        let widens = self.expansion > 1;
-        if self.fused && !widens {
-            let y = unit(net, 0, conv(self.out, self.kernel, self.stride), Some(silu), x);
-            return match self.stride == 1 && channels == self.out {
-                true => drop_add(net, path, self.drop, y, x),
-                false => y,
-            };
-        }
-        let (mut y, mut at) = (x, 0);
-        if self.fused {
-            y = unit(net, 0, conv(wide, self.kernel, self.stride), Some(silu), y);
-        } else {
-            if widens {
-                y = unit(net, 0, conv(wide, 1, 1), Some(silu), y);
-                at = 1;
-            }
-            y = unit(net, at, conv(wide, self.kernel, self.stride).groups(wide), Some(silu), y);
+        let Self { fused, expansion, kernel, stride, out, drop, .. } = *self;
+        let (wide, act, norm) = (channels * expansion, Activation::Silu, norm.clone());
+        if !fused {
             let init = [Init::HeNormalFanOut, Init::Constant(0.0)];
-            let se = SqueezeExcite { channels: (channels / 4).max(1), act: silu, gate: Activation::Sigmoid, init };
-            at += 1;
-            y = se.add(net, &format!("{path}.{at}"), wide, y);
+            let se = SqueezeExcite { channels: (channels / 4).max(1), act, gate: Activation::Sigmoid, init };
+            let block = InvertedResidual { channels, wide, kernel, stride, out, act, squeeze: Some(se), norm, drop };
+            return block.add(net, path, x);
         }
-        let last = format!("{path}.{}", at + 1);
-        let y = net.add(&format!("{last}.0"), conv(self.out, 1, 1), y);
-        self.end(net, &format!("{last}.1"), norm.clone(), channels, y, x)
+        let (first, shortcut) = (format!("{path}.0"), self.shortcut(channels, x));
+        if expansion == 1 {
+            let y = unit(net, &first, conv(out, kernel, stride), norm, Some(act), x);
+            return shortcut.map_or(y, |x| drop_add(net, path, drop, y, x));
+        }
+        let y = unit(net, &first, conv(wide, kernel, stride), norm.clone(), Some(act), x);
+        let y = net.add(&format!("{path}.1.0"), conv(out, 1, 1), y);
+        norm_add(net, &format!("{path}.1.1"), norm, drop, y, shortcut)
     }
 
     fn lite(&self, net: &mut NetSpec, path: &str, channels: usize, x: Id) -> Id {
@@ -256,7 +228,8 @@ impl Block {
         y = lite_unit(net, [&name("conv_dw"), &name(&format!("bn{norm}"))], depthwise, y);
         let last = if self.expansion > 1 { "conv_pwl" } else { "conv_pw" };
         y = net.add(&name(last), lite_conv(self.out, 1, 1), y);
-        self.end(net, &name(&format!("bn{}", norm + 1)), lite_norm(), channels, y, x)
+        let last_norm = name(&format!("bn{}", norm + 1));
+        norm_add(net, &last_norm, lite_norm(), self.drop, y, self.shortcut(channels, x))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::blocks::{classify, max_pool};
 use super::inception::{Builder, square};
-use crate::{Conv, Dropout, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
+use crate::{Conv, Dropout, Flatten, Id, Init, Linear, NetSpec, Pool, Shape};
 
 /// Weight of each auxiliary classifier's loss (section 5).
 const AUXILIARY: f32 = 0.3;
@@ -28,9 +28,7 @@ const MODULES: [(&str, Widths); 9] = [
 /// Creates a network with these layers: conv 7x7/2-64, pool, conv 1x1-64, conv 3x3-192, pool, the modules, mean,
 /// dropout 0.2, fc.
 pub fn torchvision(name: &str, input: Shape, classes: usize) -> NetSpec {
-    let norm = Norm { eps: 1e-3, ..Norm::new() };
-    let average = Pool::new(PoolKind::Avg, 3, 1).pads([1; 4]);
-    let mut b = Builder { net: NetSpec::new(name, input), norm, init: START, average };
+    let mut b = Builder::new(name, input, START);
     let image = b.net.image();
     let x = b.unit("conv1", Conv::new(64, 7).stride(2).pad(3), image);
     let x = b.pool("maxpool1", max_pool(3, 2).ceil(), x);

@@ -31,6 +31,13 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// Begins a network with convolutions that are initialised with `init`, norms with eps 1e-3, and average pools that
+    /// do not count padding.
+    pub fn new(name: &str, input: Shape, init: Init) -> Self {
+        let average = Pool::new(PoolKind::Avg, 3, 1).pads([1; 4]);
+        Self { net: NetSpec::new(name, input), norm: Norm { eps: 1e-3, ..Norm::new() }, init, average }
+    }
+
     /// Adds a convolution, its norm and ReLU.
     pub fn unit(&mut self, path: &str, conv: Conv, x: Id) -> Id {
         let conv = conv.init(self.init);
@@ -92,10 +99,12 @@ const V3_AUXILIARY: f32 = 0.4;
 /// Creates Inception v3 for images of 299 x 299.
 pub fn v3(name: &str, input: Shape, classes: usize, arrangement: Arrangement) -> NetSpec {
     let slim = arrangement == Arrangement::Slim;
-    let kind = if slim { PoolKind::Avg } else { PoolKind::AvgCountPad };
-    let norm = Norm { eps: 1e-3, momentum: if slim { 3e-4 } else { 0.1 }, scale: !slim, ..Norm::new() };
-    let average = Pool::new(kind, 3, 1).pads([1; 4]);
-    let mut b = Builder { net: NetSpec::new(name, input), norm, init: V3_START, average };
+    let mut b = Builder::new(name, input, V3_START);
+    if slim {
+        b.norm = Norm { momentum: 3e-4, scale: false, ..b.norm };
+    } else {
+        b.average.kind = PoolKind::AvgCountPad;
+    }
     let mut x = v3_stem(&mut b);
     for (name, pool) in [("Mixed_5b", 32), ("Mixed_5c", 64), ("Mixed_5d", 64)] {
         x = v3_module_a(&mut b, name, pool, x);
@@ -202,9 +211,7 @@ fn v3_auxiliary(b: &mut Builder, classes: usize, x: Id) {
 
 /// Creates Inception v4 for images of 299 x 299.
 pub fn v4(name: &str, input: Shape, classes: usize) -> NetSpec {
-    let norm = Norm { eps: 1e-3, ..Norm::new() };
-    let average = Pool::new(PoolKind::Avg, 3, 1).pads([1; 4]);
-    let mut b = Builder { net: NetSpec::new(name, input), norm, init: Init::UniformFanIn, average };
+    let mut b = Builder::new(name, input, Init::UniformFanIn);
     let mut x = v4_stem(&mut b);
     type Module = fn(&mut Builder, &str, Id) -> Id;
     let modules: [(Module, usize); 5] =
@@ -291,9 +298,7 @@ fn v4_module_c(b: &mut Builder, path: &str, x: Id) -> Id {
 
 /// Creates Inception-ResNet v2 for images of 299 x 299.
 pub fn resnet_v2(name: &str, input: Shape, classes: usize) -> NetSpec {
-    let norm = Norm { eps: 1e-3, ..Norm::new() };
-    let average = Pool::new(PoolKind::Avg, 3, 1).pads([1; 4]);
-    let mut b = Builder { net: NetSpec::new(name, input), norm, init: Init::UniformFanIn, average };
+    let mut b = Builder::new(name, input, Init::UniformFanIn);
     let mut x = resnet_v2_stem(&mut b);
     for i in 0..10 {
         x = block_35(&mut b, &format!("repeat.{i}"), x);

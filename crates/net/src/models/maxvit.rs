@@ -1,7 +1,7 @@
 //! MaxViT (Tu et al. 2022, arXiv 2204.01697) as in torchvision. Fully connected layers over positions are 1x1
 //! convolutions here.
 
-use super::blocks::{SqueezeExcite, conv, conv_norm_act, drop_add};
+use super::blocks::{SqueezeExcite, conv, drop_add, unit};
 use crate::{
     Activation, Attention, Conv, Flatten, Id, Init, LayerNorm, Linear, NetSpec, Norm, Pool, PoolKind, PositionBias,
     Shape,
@@ -34,7 +34,7 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, size: Size) -> NetS
     let mut net = NetSpec::new(name, input);
     let image = net.image();
     let first = conv(size.stem, 3, 2).init(START);
-    let x = conv_norm_act(&mut net, ["stem.0.0", "stem.0.1"], first, norm(), GELU, image);
+    let x = unit(&mut net, "stem.0", first, norm(), GELU, image);
     let mut x = net.add("stem.1.0", conv(size.stem, 3, 1).init(START).bias(0.0), x);
     let last = size.blocks.iter().sum::<usize>() as f32 - 1.0;
     let (mut channels, mut done) = (size.stem, 0);
@@ -68,9 +68,9 @@ fn convolutions(net: &mut NetSpec, path: &str, [channels, out]: [usize; 2], stri
     let (wide, name) = (4 * out, |part: &str| format!("{path}.layers.{part}"));
     let y = net.add(&name("pre_norm"), norm(), x);
     let full = conv(wide, 1, 1).init(START);
-    let y = conv_norm_act(net, [&name("conv_a.0"), &name("conv_a.1")], full, norm(), GELU, y);
+    let y = unit(net, &name("conv_a"), full, norm(), GELU, y);
     let depthwise = conv(wide, 3, stride).groups(wide).init(START);
-    let y = conv_norm_act(net, [&name("conv_b.0"), &name("conv_b.1")], depthwise, norm(), GELU, y);
+    let y = unit(net, &name("conv_b"), depthwise, norm(), GELU, y);
     let init = [START, Init::Constant(0.0)];
     let squeeze = SqueezeExcite { channels: out / 4, act: Activation::Silu, gate: Activation::Sigmoid, init };
     let y = squeeze.add(net, &name("squeeze_excitation"), wide, y);

@@ -1,6 +1,6 @@
 //! MNASNet-B1 (Tan et al. 2018, arXiv 1807.11626) as in torchvision.
 
-use super::blocks::{classify, conv, conv_norm_act, scaled};
+use super::blocks::{classify, conv, conv_norm_act, norm_add, scaled};
 use crate::{Activation, Conv, Id, Init, Linear, NetSpec, Norm, Shape};
 
 /// Stacks of inverted residuals: output channels, kernel, first block's stride, expansion factor, blocks.
@@ -30,12 +30,8 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, width: f64) -> NetS
             let y = unit(&mut net, &path, 0, conv(wide, 1, 1), RELU, x);
             let y = unit(&mut net, &path, 3, conv(wide, kernel, stride).groups(wide), RELU, y);
             let y = net.add(&format!("{path}.6"), conv(out, 1, 1), y);
-            let last = format!("{path}.7");
-            x = if stride == 1 && channels == out {
-                net.join(&last, norm().residual(), &[y, x])
-            } else {
-                net.add(&last, norm(), y)
-            };
+            let shortcut = (stride == 1 && channels == out).then_some(x);
+            x = norm_add(&mut net, &format!("{path}.7"), norm(), 0.0, y, shortcut);
             channels = out;
         }
     }

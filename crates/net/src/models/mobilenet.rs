@@ -1,6 +1,8 @@
 //! MobileNet v1, v2 and v3.
 
-use super::blocks::{SqueezeExcite, classify, conv, conv_norm_act, norm_act, scaled};
+use super::blocks::{
+    InvertedResidual, SqueezeExcite, classify, conv, conv_norm_act, norm_add, scaled, uniform_scores, unit,
+};
 use crate::Activation::{HardSigmoid, HardSwish, Relu};
 use crate::{Activation, Dropout, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, Shape};
 
@@ -28,8 +30,7 @@ pub fn v1(name: &str, input: Shape, classes: usize) -> NetSpec {
             channels = out;
         }
     }
-    let scores = Linear::new(classes).init(Init::Uniform(1.0 / (classes.max(1) as f32).sqrt()));
-    classify(&mut net, "classifier", 0.0, scores, x);
+    classify(&mut net, "classifier", 0.0, uniform_scores(classes), x);
     net
 }
 
@@ -45,53 +46,41 @@ const RELU6: Option<Activation> = Some(Activation::Relu6);
 pub fn v2(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let image = net.image();
-    let mut x = conv_norm_act(&mut net, ["features.0.0", "features.0.1"], conv(32, 3, 2), Norm::new(), RELU6, image);
+    let mut x = unit(&mut net, "features.0", conv(32, 3, 2), Norm::new(), RELU6, image);
     let (mut channels, mut at) = (32, 1);
     for (expansion, out, blocks, stride) in V2_STAGES {
         for block in 0..blocks {
             let stride = if block == 0 { stride } else { 1 };
-            let shape = InvertedResidual { channels, expansion, out, stride };
-            x = shape.add(&mut net, &format!("features.{at}.conv"), x);
+            let path = format!("features.{at}.conv");
+            x = inverted_residual(&mut net, &path, [channels, out], expansion, stride, x);
             (channels, at) = (out, at + 1);
         }
     }
-    let x = conv_norm_act(&mut net, ["features.18.0", "features.18.1"], conv(1280, 1, 1), Norm::new(), RELU6, x);
+    let x = unit(&mut net, "features.18", conv(1280, 1, 1), Norm::new(), RELU6, x);
     classify(&mut net, "classifier.1", 0.2, Linear::new(classes).init(Init::Normal(0.01)), x);
     net
 }
 
-/// A residual block whose inner convolutions have many channels, while its input and output have few.
-struct InvertedResidual {
-    channels: usize,
+/// Adds a 1x1 convolution to more channels (unless the expansion factor is 1), a 3x3 depthwise convolution, and a 1x1
+/// convolution to few channels, which has no activation. If the shape is unchanged, also adds the block's input.
+fn inverted_residual(
+    net: &mut NetSpec,
+    path: &str,
+    [channels, out]: [usize; 2],
     expansion: usize,
-    out: usize,
     stride: usize,
-}
-
-impl InvertedResidual {
-    /// Adds a 1x1 convolution to more channels (unless the expansion factor is 1), a 3x3 depthwise convolution, and a
-    /// 1x1 convolution to few channels, which has no activation. If the shape is unchanged, also adds the block's
-    /// input.
-    fn add(&self, net: &mut NetSpec, path: &str, x: Id) -> Id {
-        let wide = self.channels * self.expansion;
-        let (mut y, mut at) = (x, 0);
-        let mut unit = |net: &mut NetSpec, conv, y| {
-            let names = [format!("{path}.{at}.0"), format!("{path}.{at}.1")];
-            at += 1;
-            conv_norm_act(net, [&names[0], &names[1]], conv, Norm::new(), RELU6, y)
-        };
-        if self.expansion > 1 {
-            y = unit(net, conv(wide, 1, 1), y);
-        }
-        y = unit(net, conv(wide, 3, self.stride).groups(wide), y);
-        let y = net.add(&format!("{path}.{at}"), conv(self.out, 1, 1), y);
-        let norm = format!("{path}.{}", at + 1);
-        if self.stride == 1 && self.channels == self.out {
-            net.join(&norm, Norm::new().residual(), &[y, x])
-        } else {
-            net.add(&norm, Norm::new(), y)
-        }
+    x: Id,
+) -> Id {
+    let wide = channels * expansion;
+    let (mut y, mut at) = (x, 0);
+    if expansion > 1 {
+        y = unit(net, &format!("{path}.0"), conv(wide, 1, 1), Norm::new(), RELU6, y);
+        at = 1;
     }
+    y = unit(net, &format!("{path}.{at}"), conv(wide, 3, stride).groups(wide), Norm::new(), RELU6, y);
+    y = net.add(&format!("{path}.{}", at + 1), conv(out, 1, 1), y);
+    let shortcut = (stride == 1 && channels == out).then_some(x);
+    norm_add(net, &format!("{path}.{}", at + 2), Norm::new(), 0.0, y, shortcut)
 }
 
 // MobileNet v3 (Howard et al. 2019, arXiv 1905.02244, tables 1 and 2) as in torchvision.
@@ -136,15 +125,14 @@ pub const SMALL: &[Row] = &[
 pub fn v3(name: &str, input: Shape, classes: usize, rows: &[Row], hidden: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let (swish, image) = (Some(HardSwish), net.image());
-    let mut x = conv_norm_act(&mut net, ["features.0.0", "features.0.1"], conv(16, 3, 2), v3_norm(), swish, image);
+    let mut x = unit(&mut net, "features.0", conv(16, 3, 2), v3_norm(), swish, image);
     let mut channels = 16;
     for (at, row) in (1..).zip(rows) {
-        x = bottleneck(&mut net, &format!("features.{at}.block"), row, channels, x);
+        x = bottleneck(row, channels).add(&mut net, &format!("features.{at}.block"), x);
         channels = row.2;
     }
     let last = format!("features.{}", rows.len() + 1);
-    let names = [format!("{last}.0"), format!("{last}.1")];
-    let x = conv_norm_act(&mut net, [&names[0], &names[1]], conv(6 * channels, 1, 1), v3_norm(), swish, x);
+    let x = unit(&mut net, &last, conv(6 * channels, 1, 1), v3_norm(), swish, x);
     let x = net.add("avgpool", Pool::global(), x);
     let x = net.add("flatten", Flatten, x);
     let full = |features| Linear::new(features).init(Init::Normal(0.01));
@@ -159,35 +147,9 @@ fn v3_norm() -> Norm {
     Norm { eps: 1e-3, momentum: 0.01, ..Norm::new() }
 }
 
-/// Adds an inverted residual block: a 1x1 convolution to the row's inner channels if their number differs from
-/// `channels`, a k x k depthwise convolution, squeeze and excitation if the row has it, and a 1x1 convolution. If the
-/// shape is unchanged, also adds the block's input.
-fn bottleneck(net: &mut NetSpec, path: &str, row: &Row, channels: usize, x: Id) -> Id {
-    let &(k, wide, out, squeezes, act, stride) = row;
-    let (mut y, mut at) = (x, 0);
-    let mut place = || {
-        at += 1;
-        format!("{path}.{}", at - 1)
-    };
-    let unit = |net: &mut NetSpec, path: &str, conv, act, y| {
-        let names = [format!("{path}.0"), format!("{path}.1")];
-        conv_norm_act(net, [&names[0], &names[1]], conv, v3_norm(), act, y)
-    };
-    if wide != channels {
-        y = unit(net, &place(), conv(wide, 1, 1), Some(act), y);
-    }
-    y = unit(net, &place(), conv(wide, k, stride).groups(wide), Some(act), y);
-    if squeezes {
-        let init = [Init::HeNormalFanOut, Init::Constant(0.0)];
-        let se = SqueezeExcite { channels: scaled(wide, 0.25), act: Relu, gate: HardSigmoid, init };
-        y = se.add(net, &place(), wide, y);
-    }
-    let last = place();
-    y = net.add(&format!("{last}.0"), conv(out, 1, 1), y);
-    let name = format!("{last}.1");
-    if stride == 1 && channels == out {
-        net.join(&name, v3_norm().residual(), &[y, x])
-    } else {
-        norm_act(net, &name, v3_norm(), None, y)
-    }
+fn bottleneck(&(kernel, wide, out, squeezes, act, stride): &Row, channels: usize) -> InvertedResidual {
+    let init = [Init::HeNormalFanOut, Init::Constant(0.0)];
+    let squeeze = SqueezeExcite { channels: scaled(wide, 0.25), act: Relu, gate: HardSigmoid, init };
+    let squeeze = squeezes.then_some(squeeze);
+    InvertedResidual { channels, wide, kernel, stride, out, act, squeeze, norm: v3_norm(), drop: 0.0 }
 }

@@ -4,7 +4,7 @@
 //! 1709.01507) differ inside the bottleneck.
 
 use super::blocks::{SqueezeExcite, classify, conv, max_pool};
-use crate::{Activation, Add, Conv, Dropout, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, Shape, Shortcut};
+use crate::{Activation, Add, Conv, Dropout, Id, Init, Linear, NetSpec, Norm, Shape, Shortcut};
 
 fn conv3(channels: usize, stride: usize) -> Conv {
     conv(channels, 3, stride)
@@ -27,9 +27,7 @@ pub fn cifar<const N: usize>(name: &str, input: Shape, classes: usize) -> NetSpe
             channels = width;
         }
     }
-    let x = net.add("avgpool", Pool::global(), x);
-    let x = net.add("flatten", Flatten, x);
-    net.add("fc", Linear::new(classes), x);
+    classify(&mut net, "fc", 0.0, Linear::new(classes), x);
     net
 }
 
@@ -147,12 +145,8 @@ impl Block {
         let y = net.add(norm, Norm::new(), y);
         let init = [Init::HeNormalFanOut, Init::UniformFanIn];
         let (act, gate) = (Activation::Relu, Activation::Sigmoid);
-        SqueezeExcite { channels: self.out() / 16, act, gate, init }.add(
-            net,
-            &format!("{}.se", self.path),
-            self.out(),
-            y,
-        )
+        let squeeze = SqueezeExcite { channels: self.out() / 16, act, gate, init };
+        squeeze.add(net, &format!("{}.se", self.path), self.out(), y)
     }
 
     /// Returns the block's input, projected by a 1x1 convolution and a norm if the shape changes.
@@ -214,14 +208,8 @@ pub fn wide_cifar(name: &str, input: Shape, classes: usize, depth: usize, width:
         for block in 0..(depth - 4) / 6 {
             let stride = if stage > 0 && block == 0 { 2 } else { 1 };
             let out = base * width;
-            let block = WideBlock {
-                out,
-                stride,
-                projects: out != channels,
-                dropout,
-                path: format!("block{}.{block}", stage + 1),
-            };
-            x = block.add(&mut net, x);
+            let path = format!("block{}.{block}", stage + 1);
+            x = wide_block(&mut net, &path, [channels, out], stride, dropout, x);
             channels = out;
         }
     }
@@ -230,27 +218,15 @@ pub fn wide_cifar(name: &str, input: Shape, classes: usize, depth: usize, width:
     net
 }
 
-struct WideBlock {
-    out: usize,
-    stride: usize,
-    /// True if the shortcut is a 1x1 convolution of the first norm's output.
-    projects: bool,
-    dropout: f32,
-    path: String,
-}
-
-impl WideBlock {
-    /// Adds norm, ReLU, conv 3x3, norm, ReLU, dropout unless its rate is 0, and conv 3x3. Then adds the input or, if
-    /// `projects` is set, the projection of the first norm's output.
-    fn add(&self, net: &mut NetSpec, x: Id) -> Id {
-        let name = |part: &str| format!("{}.{part}", self.path);
-        let first = net.add(&name("bn1"), Norm::new().relu(), x);
-        let shortcut =
-            if self.projects { net.add(&name("shortcut"), conv(self.out, 1, self.stride), first) } else { x };
-        let y = net.add(&name("conv1"), conv(self.out, 3, self.stride), first);
-        let y = net.add(&name("bn2"), Norm::new().relu(), y);
-        let y = if self.dropout > 0.0 { net.add(&name("dropout"), Dropout(self.dropout), y) } else { y };
-        let y = net.add(&name("conv2"), conv(self.out, 3, 1), y);
-        net.join(&name("add"), Add, &[y, shortcut])
-    }
+/// Adds norm, ReLU, conv 3x3, norm, ReLU, dropout unless its rate is 0, and conv 3x3. Then adds the input or, if the
+/// number of channels changes, a projection of the first norm's output.
+fn wide_block(net: &mut NetSpec, path: &str, [channels, out]: [usize; 2], stride: usize, dropout: f32, x: Id) -> Id {
+    let name = |part: &str| format!("{path}.{part}");
+    let first = net.add(&name("bn1"), norm_relu(), x);
+    let shortcut = if channels == out { x } else { net.add(&name("shortcut"), conv(out, 1, stride), first) };
+    let y = net.add(&name("conv1"), conv3(out, stride), first);
+    let y = net.add(&name("bn2"), norm_relu(), y);
+    let y = if dropout > 0.0 { net.add(&name("dropout"), Dropout(dropout), y) } else { y };
+    let y = net.add(&name("conv2"), conv3(out, 1), y);
+    net.join(&name("add"), Add, &[y, shortcut])
 }

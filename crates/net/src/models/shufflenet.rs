@@ -1,6 +1,6 @@
 //! ShuffleNetV2 (Ma et al. 2018, arXiv 1807.11164) as in torchvision.
 
-use super::blocks::{classify, conv, conv_norm_act, max_pool};
+use super::blocks::{classify, conv, conv_norm_act, max_pool, unit};
 use crate::{Activation, Channels, Concat, Conv, Id, Init, Linear, NetSpec, Norm, Shape};
 
 /// Channels in the three stages and the last convolution.
@@ -20,7 +20,7 @@ const RELU: Option<Activation> = Some(Activation::Relu);
 pub fn torchvision(name: &str, input: Shape, classes: usize, widths: Widths) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let image = net.image();
-    let x = conv_norm_act(&mut net, ["conv1.0", "conv1.1"], start(STEM, 3, 2), Norm::new(), RELU, image);
+    let x = unit(&mut net, "conv1", start(STEM, 3, 2), Norm::new(), RELU, image);
     let mut x = net.add("maxpool", max_pool(3, 2).pads([1; 4]), x);
     let mut channels = STEM;
     for (stage, (out, blocks)) in (2..).zip(widths.into_iter().zip(BLOCKS)) {
@@ -30,7 +30,7 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, widths: Widths) -> 
         }
         channels = out;
     }
-    let x = conv_norm_act(&mut net, ["conv5.0", "conv5.1"], start(widths[3], 1, 1), Norm::new(), RELU, x);
+    let x = unit(&mut net, "conv5", start(widths[3], 1, 1), Norm::new(), RELU, x);
     classify(&mut net, "fc", 0.0, Linear::new(classes).bias_from(Init::UniformFanIn), x);
     net
 }

@@ -1,15 +1,9 @@
 //! Small networks for digits and CIFAR-10: LeNet, TensorFlow's cifarnet, and airbench.
 
 use super::blocks::{max_pool, norm_act};
-use crate::{
-    Activation, Conv, Dropout, Flatten, Id, Init, Linear, Lrn, NetSpec, Norm, Pool, PoolKind, Shape, same_pads,
-};
+use crate::{Activation, Conv, Dropout, Flatten, Id, Init, Linear, Lrn, NetSpec, Norm, Shape, same_padding};
 
 // LeNet for 28x28 digits, as in TensorFlow-slim and as in Caffe.
-
-fn max2() -> Pool {
-    Pool::new(PoolKind::Max, 2, 2)
-}
 
 /// Creates TF-slim's network: conv 5x5-32, pool, conv 5x5-64, pool, fc 1024, dropout 0.5, fc, with SAME padding.
 /// Weights are initialised uniformly within 1/sqrt(fan in). Slim's own initialisation has a standard deviation of 0.1
@@ -20,9 +14,9 @@ pub fn lenet_slim(name: &str, input: Shape, classes: usize) -> NetSpec {
     let start = Init::UniformFanIn;
     let conv = |c| Conv::new(c, 5).pad(2).bias(0.0).relu().init(start);
     let x = net.add("conv1", conv(32), net.image());
-    let x = net.add("pool1", max2(), x);
+    let x = net.add("pool1", max_pool(2, 2), x);
     let x = net.add("conv2", conv(64), x);
-    let x = net.add("pool2", max2(), x);
+    let x = net.add("pool2", max_pool(2, 2), x);
     let x = net.add("flatten", Flatten, x);
     let x = net.add("fc1", Linear::new(1024).relu().init(start), x);
     let x = net.add("dropout", Dropout(0.5), x);
@@ -36,9 +30,9 @@ pub fn lenet_caffe(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let conv = |c| Conv::new(c, 5).bias(0.0).init(Init::Xavier);
     let x = net.add("conv1", conv(20), net.image());
-    let x = net.add("pool1", max2(), x);
+    let x = net.add("pool1", max_pool(2, 2), x);
     let x = net.add("conv2", conv(50), x);
-    let x = net.add("pool2", max2(), x);
+    let x = net.add("pool2", max_pool(2, 2), x);
     let x = net.add("flatten", Flatten, x);
     let x = net.add("fc1", Linear::new(500).relu().init(Init::Xavier), x);
     net.add("fc2", Linear::new(classes).init(Init::Xavier), x);
@@ -101,9 +95,7 @@ pub fn cifarnet_tutorial(name: &str, input: Shape, classes: usize) -> NetSpec {
 /// gets no padding and is reported when its shapes are checked.
 fn pool(net: &mut NetSpec, name: &str, x: Id) -> Id {
     let plane = net.shapes().map_or(Shape::vector(1), |shapes| shapes[x.0]);
-    let (top, bottom) = same_pads(plane.h, 3, 2);
-    let (left, right) = same_pads(plane.w, 3, 2);
-    net.add(name, Pool::new(PoolKind::Max, 3, 2).pads([top, left, bottom, right]), x)
+    net.add(name, max_pool(3, 2).pads(same_padding(plane, [3, 3], [2, 2])), x)
 }
 
 // A network for very fast training on CIFAR-10 (Jordan 2024, arXiv 2404.00498).

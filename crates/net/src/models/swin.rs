@@ -1,10 +1,9 @@
 //! Swin transformers (Liu et al. 2021, arXiv 2103.14030 and 2111.09883) as in torchvision. Fully connected layers over
 //! positions are 1x1 convolutions here.
 
-use super::blocks::drop_add;
+use super::blocks::{classify, drop_add};
 use crate::{
-    Activation, Attention, Conv, Flatten, HIDDEN, Id, Init, LayerNorm, Linear, NetSpec, Pool, PositionBias, Shape,
-    SpaceToDepth,
+    Activation, Attention, Conv, HIDDEN, Id, Init, LayerNorm, Linear, NetSpec, PositionBias, Shape, SpaceToDepth,
 };
 
 /// Sizes of a Swin transformer.
@@ -22,16 +21,12 @@ pub struct Size {
     pub second: bool,
 }
 
-const TINY: Size = Size { channels: 96, blocks: [2, 2, 6, 2], heads: 3, window: 7, drop_path: 0.2, second: false };
-const SMALL: Size = Size { blocks: [2, 2, 18, 2], drop_path: 0.3, ..TINY };
-const BASE: Size = Size { channels: 128, heads: 4, drop_path: 0.5, ..SMALL };
-
-pub const T: Size = TINY;
-pub const S: Size = SMALL;
-pub const B: Size = BASE;
-pub const V2_T: Size = Size { window: 8, second: true, ..TINY };
-pub const V2_S: Size = Size { window: 8, second: true, ..SMALL };
-pub const V2_B: Size = Size { window: 8, second: true, ..BASE };
+pub const T: Size = Size { channels: 96, blocks: [2, 2, 6, 2], heads: 3, window: 7, drop_path: 0.2, second: false };
+pub const S: Size = Size { blocks: [2, 2, 18, 2], drop_path: 0.3, ..T };
+pub const B: Size = Size { channels: 128, heads: 4, drop_path: 0.5, ..S };
+pub const V2_T: Size = Size { window: 8, second: true, ..T };
+pub const V2_S: Size = Size { window: 8, second: true, ..S };
+pub const V2_B: Size = Size { window: 8, second: true, ..B };
 
 /// Initialisation of fully connected layers. Biases are 0.
 const START: Init = Init::Normal(0.02);
@@ -59,9 +54,7 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, size: Size) -> NetS
         }
     }
     let x = net.add("norm", norm(), x);
-    let x = net.add("avgpool", Pool::global(), x);
-    let x = net.add("flatten", Flatten, x);
-    net.add("head", Linear::new(classes).init(START), x);
+    classify(&mut net, "head", 0.0, Linear::new(classes).init(START), x);
     net
 }
 

@@ -150,17 +150,6 @@ fn running_statistics_have_the_published_sizes() {
     }
 }
 
-#[test]
-fn names_of_layers_are_unique() {
-    for network in CATALOGUE {
-        let net = (network.build)(network.name, network.input, network.classes);
-        let mut layers: Vec<&str> = net.nodes.iter().map(|node| node.name.as_str()).collect();
-        layers.sort_unstable();
-        let twice = layers.windows(2).find(|pair| pair[0] == pair[1]);
-        assert!(twice.is_none(), "{}: {twice:?}", network.name);
-    }
-}
-
 /// Sizes can come from files, so a size that the network cannot use must lead to an error.
 #[test]
 fn odd_sizes_do_not_panic() {

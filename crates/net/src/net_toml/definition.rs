@@ -5,7 +5,7 @@ use base::text::did_you_mean;
 
 use super::expand::{Flat, expand};
 use super::file::File;
-use crate::op::toml_keys::{Context, Keys, Reading, TomlOp, Word, is_attention, operation_elsewhere};
+use crate::op::toml_keys::{Context, Keys, OpFormat, Reading, Word, is_attention, operation_elsewhere};
 use crate::op::toml_value::{Error, Fault, Table};
 use crate::{Id, NetSpec, Op, Shape, for_each_op};
 
@@ -188,7 +188,7 @@ pub fn set_classes(net: &mut NetSpec, classes: usize) -> Vec<String> {
     changed
 }
 
-/// The names of an operation in a file, and the function that creates it from such a name, see [`TomlOp`].
+/// The names of an operation in a file, and the function that creates it from such a name, see [`OpFormat`].
 pub(super) struct Operation {
     pub words: &'static [&'static str],
     pub plain: fn(&str) -> Op,

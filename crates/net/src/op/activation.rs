@@ -1,7 +1,7 @@
 //! Element-wise activations.
 
 use super::spec::{OpSpec, Reads};
-use super::toml_keys::{Keys, TomlOp};
+use super::toml_keys::{Keys, OpFormat};
 
 /// y = f(x) for each element. NaN stays NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,6 +46,27 @@ impl Activation {
 }
 
 impl OpSpec for Activation {
+    fn reads(&self) -> Reads {
+        Reads::Elements
+    }
+}
+
+impl OpFormat for Activation {
+    const WORDS: &'static [&'static str] = &[
+        "relu",
+        "relu6",
+        "leaky_relu",
+        "sigmoid",
+        "hard_sigmoid",
+        "hard_swish",
+        "silu",
+        "gelu",
+        "gelu_tanh",
+        "tanh",
+        "scale",
+        "identity",
+    ];
+
     fn kind(&self) -> &'static str {
         match self {
             Self::Identity => "identity",
@@ -62,27 +83,6 @@ impl OpSpec for Activation {
             Self::GeluTanh => "gelu_tanh",
         }
     }
-
-    fn reads(&self) -> Reads {
-        Reads::Elements
-    }
-}
-
-impl TomlOp for Activation {
-    const WORDS: &'static [&'static str] = &[
-        "relu",
-        "relu6",
-        "leaky_relu",
-        "sigmoid",
-        "hard_sigmoid",
-        "hard_swish",
-        "silu",
-        "gelu",
-        "gelu_tanh",
-        "tanh",
-        "scale",
-        "identity",
-    ];
 
     fn plain(word: &str) -> Self {
         let named = Self::ALL.into_iter().find(|activation| activation.kind() == word);

@@ -2,16 +2,12 @@
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
-use super::toml_keys::{JOIN_CURE, TomlOp};
+use super::toml_keys::{JOIN_CURE, OpFormat};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Add;
 
 impl OpSpec for Add {
-    fn kind(&self) -> &'static str {
-        "add"
-    }
-
     fn reads(&self) -> Reads {
         Reads::Elements
     }
@@ -25,7 +21,7 @@ impl OpSpec for Add {
     }
 }
 
-impl TomlOp for Add {
+impl OpFormat for Add {
     const WORDS: &'static [&'static str] = &["add"];
     const CURE: &'static str = JOIN_CURE;
 

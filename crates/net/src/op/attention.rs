@@ -1,10 +1,8 @@
 //! Multi-head self-attention without its projections, over the whole plane or in windows.
 
 use super::shape::Shape;
-use super::spec::{Init, ParamSpec};
-use super::spec::{KerasOrder, Stored, StoredTensor};
-use super::spec::{OpSpec, Reads, product};
-use super::toml_keys::{Context, Keys, TomlOp, WIDEST, Word};
+use super::spec::{Init, KerasOrder, OpSpec, ParamSpec, StoredTensor, product};
+use super::toml_keys::{Context, Keys, OpFormat, WIDEST, Word};
 use super::toml_value::Value;
 use super::windows::Windows;
 
@@ -119,26 +117,7 @@ impl Attention {
     }
 }
 
-const STORED: Stored = Stored {
-    kind: "attention",
-    tensors: &[
-        StoredTensor::parameter("relative_position_bias_table", "position_bias", KerasOrder::Rows),
-        StoredTensor::parameter("logit_scale", "logit_scale", KerasOrder::Vector),
-        StoredTensor::parameter("cpb_mlp.0.weight", "position_kernel", KerasOrder::Rows),
-        StoredTensor::parameter("cpb_mlp.0.bias", "position_hidden_bias", KerasOrder::Vector),
-        StoredTensor::parameter("cpb_mlp.2.weight", "position_output_kernel", KerasOrder::Rows),
-    ],
-};
-
 impl OpSpec for Attention {
-    fn kind(&self) -> &'static str {
-        "attention"
-    }
-
-    fn reads(&self) -> Reads {
-        Reads::Channels
-    }
-
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         let (x, heads, [rows, columns]) = (x[0], self.heads, self.crop);
         if !x.c.is_multiple_of(3) {
@@ -188,14 +167,17 @@ impl OpSpec for Attention {
         // Q K^T, and the product of the softmax and V
         product(&[2, x.plane(), self.windows(x).area(), x.c / 3])
     }
-
-    fn stored() -> Option<&'static Stored> {
-        Some(&STORED)
-    }
 }
 
-impl TomlOp for Attention {
+impl OpFormat for Attention {
     const WORDS: &'static [&'static str] = &["attention"];
+    const TENSORS: &'static [StoredTensor] = &[
+        StoredTensor::parameter("relative_position_bias_table", "position_bias", KerasOrder::Rows),
+        StoredTensor::parameter("logit_scale", "logit_scale", KerasOrder::Vector),
+        StoredTensor::parameter("cpb_mlp.0.weight", "position_kernel", KerasOrder::Rows),
+        StoredTensor::parameter("cpb_mlp.0.bias", "position_hidden_bias", KerasOrder::Vector),
+        StoredTensor::parameter("cpb_mlp.2.weight", "position_output_kernel", KerasOrder::Rows),
+    ];
 
     fn cure(&self, inputs: &[Shape]) -> &'static str {
         let [x] = *inputs else { return "" };

@@ -1,9 +1,8 @@
 //! Blurred downsampling: attributes, and the cells and weights of each output.
 
-use super::shape::Shape;
-use super::shape::window_steps;
-use super::spec::{OpSpec, Reads};
-use super::toml_keys::{Keys, TomlOp};
+use super::shape::{Shape, window_steps};
+use super::spec::OpSpec;
+use super::toml_keys::{Keys, OpFormat};
 
 /// A binomial filter over each channel with a stride. Edges are mirrored without repeating the outermost cells (Zhang
 /// 2019, arXiv 1904.11486, as timm's `BlurPool2d`).
@@ -15,11 +14,6 @@ pub struct BlurPool {
 }
 
 impl BlurPool {
-    /// Returns the usual filter: 3 x 3 with stride 2.
-    pub fn new() -> Self {
-        Self { size: 3, stride: 2 }
-    }
-
     /// Returns the filter along one axis. Its sum is 1.
     pub fn weights(&self) -> Vec<f32> {
         let next = |row: Vec<f64>, _| (0..=row.len()).map(|i| half(&row, i.wrapping_sub(1)) + half(&row, i)).collect();
@@ -42,9 +36,10 @@ impl BlurPool {
     }
 }
 
+/// The usual filter: 3 x 3 with stride 2.
 impl Default for BlurPool {
     fn default() -> Self {
-        Self::new()
+        Self { size: 3, stride: 2 }
     }
 }
 
@@ -54,14 +49,6 @@ fn half(row: &[f64], i: usize) -> f64 {
 }
 
 impl OpSpec for BlurPool {
-    fn kind(&self) -> &'static str {
-        "blur_pool"
-    }
-
-    fn reads(&self) -> Reads {
-        Reads::Channels
-    }
-
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         Ok(Shape::image(x[0].c, self.cells(x[0], 0)?.len(), self.cells(x[0], 1)?.len()))
     }
@@ -70,12 +57,12 @@ impl OpSpec for BlurPool {
 /// Maximum size and stride of the filter.
 const LARGEST: usize = 63;
 
-impl TomlOp for BlurPool {
+impl OpFormat for BlurPool {
     const WORDS: &'static [&'static str] = &["blur_pool"];
     const CURE: &'static str = "try a smaller size";
 
     fn plain(_: &str) -> Self {
-        Self::new()
+        Self::default()
     }
 
     fn keys(&mut self, keys: &mut Keys<'_>) {

@@ -3,8 +3,8 @@
 use base::text::plural;
 
 use super::shape::Shape;
-use super::spec::{OpSpec, Reads};
-use super::toml_keys::{Keys, TomlOp};
+use super::spec::OpSpec;
+use super::toml_keys::{Keys, OpFormat};
 
 /// Selects `count` channels from `first` on, divides them into `groups` groups, and interleaves the groups: first
 /// channel 0 from each group, then channel 1, and so on. With a single group the order does not change. If all channels
@@ -34,14 +34,6 @@ impl Channels {
 }
 
 impl OpSpec for Channels {
-    fn kind(&self) -> &'static str {
-        "channels"
-    }
-
-    fn reads(&self) -> Reads {
-        Reads::Channels
-    }
-
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         let Self { first, count, groups } = *self;
         let x = x[0];
@@ -59,7 +51,7 @@ impl OpSpec for Channels {
     }
 }
 
-impl TomlOp for Channels {
+impl OpFormat for Channels {
     const WORDS: &'static [&'static str] = &["channels"];
 
     fn cure(&self, inputs: &[Shape]) -> &'static str {

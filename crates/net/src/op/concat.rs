@@ -1,8 +1,8 @@
 //! Concatenation along the channels.
 
 use super::shape::Shape;
-use super::spec::{OpSpec, Reads};
-use super::toml_keys::{JOIN_CURE, TomlOp};
+use super::spec::OpSpec;
+use super::toml_keys::{JOIN_CURE, OpFormat};
 
 /// Concatenates the channels of all inputs, in order. There may be any number of inputs, which must have the same
 /// height and width.
@@ -10,14 +10,6 @@ use super::toml_keys::{JOIN_CURE, TomlOp};
 pub struct Concat;
 
 impl OpSpec for Concat {
-    fn kind(&self) -> &'static str {
-        "concat"
-    }
-
-    fn reads(&self) -> Reads {
-        Reads::Channels
-    }
-
     fn arity(&self) -> Option<usize> {
         None
     }
@@ -30,7 +22,7 @@ impl OpSpec for Concat {
     }
 }
 
-impl TomlOp for Concat {
+impl OpFormat for Concat {
     const WORDS: &'static [&'static str] = &["concat"];
     const CURE: &'static str = JOIN_CURE;
 

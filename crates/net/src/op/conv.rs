@@ -2,12 +2,9 @@
 
 use std::ops::Range;
 
-use super::shape::Shape;
-use super::shape::{same_pads, window_steps};
-use super::spec::{Init, ParamSpec};
-use super::spec::{KerasOrder, Stored, StoredTensor};
-use super::spec::{OpSpec, Reads, product};
-use super::toml_keys::{Keys, TomlOp};
+use super::shape::{Shape, pads_text, same_padding, window_steps};
+use super::spec::{Init, KerasOrder, OpSpec, ParamSpec, StoredTensor, product};
+use super::toml_keys::{Keys, OpFormat};
 
 /// Two-dimensional cross-correlation, as in every deep learning library. The weight has layout OIHW with I = in /
 /// groups.
@@ -81,9 +78,7 @@ impl Conv {
     /// Sets TensorFlow's SAME padding for an input of this size: the output has size ceil(size / stride). If the
     /// padding is odd, the extra zero goes to the bottom or right.
     pub fn same(mut self, x: Shape) -> Self {
-        let [kh, kw] = self.extent();
-        let ((top, bottom), (left, right)) = (same_pads(x.h, kh, self.stride[0]), same_pads(x.w, kw, self.stride[1]));
-        self.pads = [top, left, bottom, right];
+        self.pads = same_padding(x, self.extent(), self.stride);
         self
     }
 
@@ -155,23 +150,7 @@ impl Conv {
     }
 }
 
-const STORED: Stored = Stored {
-    kind: "conv",
-    tensors: &[
-        StoredTensor::parameter("weight", "kernel", KerasOrder::Filters),
-        StoredTensor::parameter("bias", "bias", KerasOrder::Vector),
-    ],
-};
-
 impl OpSpec for Conv {
-    fn kind(&self) -> &'static str {
-        "conv"
-    }
-
-    fn reads(&self) -> Reads {
-        Reads::Channels
-    }
-
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         let x = x[0];
         if !self.divides(x) {
@@ -196,11 +175,7 @@ impl OpSpec for Conv {
         match (h, w) {
             (Some(h), Some(w)) => Ok(Shape::image(self.out_channels, h, w)),
             _ => {
-                let x = x.with_plane();
-                let pads = match self.pads {
-                    [0, 0, 0, 0] => String::new(),
-                    pads => format!(" with pads {pads:?} (top, left, bottom, right)"),
-                };
+                let (x, pads) = (x.with_plane(), pads_text(self.pads));
                 Err(format!("a kernel that spans {kh}x{kw} does not fit into {x}{pads}"))
             }
         }
@@ -219,14 +194,14 @@ impl OpSpec for Conv {
         let y = self.output(&[x]).ok();
         y.map_or(0, |y| product(&[y.c, y.h, y.w, x.c / self.groups, self.kernel[0], self.kernel[1]]))
     }
-
-    fn stored() -> Option<&'static Stored> {
-        Some(&STORED)
-    }
 }
 
-impl TomlOp for Conv {
+impl OpFormat for Conv {
     const WORDS: &'static [&'static str] = &["conv"];
+    const TENSORS: &'static [StoredTensor] = &[
+        StoredTensor::parameter("weight", "kernel", KerasOrder::Filters),
+        StoredTensor::parameter("bias", "bias", KerasOrder::Vector),
+    ];
 
     fn cure(&self, inputs: &[Shape]) -> &'static str {
         let [x] = *inputs else { return "" };

@@ -1,7 +1,7 @@
 //! Dropout: attributes.
 
 use super::spec::{OpSpec, Reads};
-use super::toml_keys::{Keys, TomlOp};
+use super::toml_keys::{Keys, OpFormat};
 
 /// Inverted dropout: in training, sets values to zero with this probability p and multiplies the others by 1 / (1 - p).
 /// In evaluation, the identity.
@@ -9,16 +9,12 @@ use super::toml_keys::{Keys, TomlOp};
 pub struct Dropout(pub f32);
 
 impl OpSpec for Dropout {
-    fn kind(&self) -> &'static str {
-        "dropout"
-    }
-
     fn reads(&self) -> Reads {
         Reads::Elements
     }
 }
 
-impl TomlOp for Dropout {
+impl OpFormat for Dropout {
     const WORDS: &'static [&'static str] = &["dropout"];
 
     fn plain(_: &str) -> Self {

@@ -2,17 +2,13 @@
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
-use super::toml_keys::TomlOp;
+use super::toml_keys::OpFormat;
 
 /// (N, C, H, W) to (N, C*H*W). No computation: the next layer reads the same memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Flatten;
 
 impl OpSpec for Flatten {
-    fn kind(&self) -> &'static str {
-        "flatten"
-    }
-
     fn reads(&self) -> Reads {
         Reads::Elements
     }
@@ -26,7 +22,7 @@ impl OpSpec for Flatten {
     }
 }
 
-impl TomlOp for Flatten {
+impl OpFormat for Flatten {
     const WORDS: &'static [&'static str] = &["flatten"];
 
     fn plain(_: &str) -> Self {

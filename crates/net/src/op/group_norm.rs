@@ -3,10 +3,8 @@
 use base::text::plural;
 
 use super::shape::Shape;
-use super::spec::ParamSpec;
-use super::spec::{KerasOrder, Stored, StoredTensor};
-use super::spec::{OpSpec, Reads};
-use super::toml_keys::{Keys, TomlOp};
+use super::spec::{KerasOrder, OpSpec, ParamSpec, StoredTensor};
+use super::toml_keys::{Keys, OpFormat};
 
 /// y = weight (x - mean) / sqrt(var + eps) + bias. For each sample, mean and variance are taken over all positions of a
 /// group of adjacent channels (Wu and He 2018, arXiv 1803.08494).
@@ -25,23 +23,7 @@ impl GroupNorm {
     }
 }
 
-const STORED: Stored = Stored {
-    kind: "group_norm",
-    tensors: &[
-        StoredTensor::parameter("weight", "gamma", KerasOrder::Vector),
-        StoredTensor::parameter("bias", "beta", KerasOrder::Vector),
-    ],
-};
-
 impl OpSpec for GroupNorm {
-    fn kind(&self) -> &'static str {
-        "group_norm"
-    }
-
-    fn reads(&self) -> Reads {
-        Reads::Channels
-    }
-
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         if self.groups == 0 || !x[0].c.is_multiple_of(self.groups) {
             return Err(format!(
@@ -56,14 +38,14 @@ impl OpSpec for GroupNorm {
     fn params(&self, x: Shape) -> Vec<ParamSpec> {
         ParamSpec::scale_and_shift(x.c)
     }
-
-    fn stored() -> Option<&'static Stored> {
-        Some(&STORED)
-    }
 }
 
-impl TomlOp for GroupNorm {
+impl OpFormat for GroupNorm {
     const WORDS: &'static [&'static str] = &["group_norm"];
+    const TENSORS: &'static [StoredTensor] = &[
+        StoredTensor::parameter("weight", "gamma", KerasOrder::Vector),
+        StoredTensor::parameter("bias", "beta", KerasOrder::Vector),
+    ];
     const CURE: &'static str = "groups must divide the input channels";
 
     fn plain(_: &str) -> Self {

@@ -2,10 +2,8 @@
 
 use super::list::MOST_ELEMENTS;
 use super::shape::Shape;
-use super::spec::{Init, ParamSpec};
-use super::spec::{KerasOrder, Stored, StoredTensor};
-use super::spec::{OpSpec, Reads, product};
-use super::toml_keys::{Keys, TomlOp};
+use super::spec::{Init, KerasOrder, OpSpec, ParamSpec, Reads, StoredTensor, product};
+use super::toml_keys::{Keys, OpFormat};
 
 /// y = W x + b over all input features. The features of an image are in C, H, W order.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,19 +46,7 @@ impl Linear {
     }
 }
 
-const STORED: Stored = Stored {
-    kind: "linear",
-    tensors: &[
-        StoredTensor::parameter("weight", "kernel", KerasOrder::Matrix),
-        StoredTensor::parameter("bias", "bias", KerasOrder::Vector),
-    ],
-};
-
 impl OpSpec for Linear {
-    fn kind(&self) -> &'static str {
-        "linear"
-    }
-
     fn reads(&self) -> Reads {
         Reads::Features
     }
@@ -80,14 +66,14 @@ impl OpSpec for Linear {
     fn macs(&self, x: Shape) -> u64 {
         product(&[self.out_features, x.c, x.h, x.w])
     }
-
-    fn stored() -> Option<&'static Stored> {
-        Some(&STORED)
-    }
 }
 
-impl TomlOp for Linear {
+impl OpFormat for Linear {
     const WORDS: &'static [&'static str] = &["linear"];
+    const TENSORS: &'static [StoredTensor] = &[
+        StoredTensor::parameter("weight", "kernel", KerasOrder::Matrix),
+        StoredTensor::parameter("bias", "bias", KerasOrder::Vector),
+    ];
 
     fn cure(&self, inputs: &[Shape]) -> &'static str {
         match *inputs {

@@ -1,13 +1,13 @@
 //! Lists all operations. Every table of operations is generated from this list. Also defines the type for any
 //! operation, and limits on layer sizes.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 
 use base::text::plural;
 
 use super::shape::Shape;
-use super::spec::OpSpec;
-use super::spec::Stored;
+use super::spec::{OpSpec, Stored};
+use super::toml_keys::OpFormat;
 
 /// Calls the macro `$then` with a line for each operation: the name of its file (the same in this crate, in each
 /// backend and in `formats`), and its type. Messages list kinds of layers in this order.
@@ -66,26 +66,30 @@ macro_rules! any_op {
             }
         }
 
-        impl DerefMut for Op {
-            fn deref_mut(&mut self) -> &mut Self::Target {
-                match self { $(Op::$name(op) => op,)* }
-            }
-        }
-
         impl Op {
+            /// Returns the name of the kind in lower case, as printed in tables and as the value of `op` in a `net.toml`.
+            pub fn kind(&self) -> &'static str {
+                match self { $(Op::$name(op) => OpFormat::kind(op),)* }
+            }
+
             /// Returns how files store its tensors, or `None` if it has no tensors.
             pub fn stored(&self) -> Option<&'static Stored> {
-                match self { $(Op::$name(_) => $name::stored(),)* }
+                match self { $(Op::$name(_) => stored::<$name>(),)* }
             }
 
             /// Returns all kinds of layers that have tensors.
             pub fn all_stored() -> impl Iterator<Item = &'static Stored> {
-                [$($name::stored(),)*].into_iter().flatten()
+                [$(stored::<$name>(),)*].into_iter().flatten()
             }
         }
     };
 }
 for_each_op!(any_op);
+
+fn stored<T: OpFormat>() -> Option<&'static Stored> {
+    let stored = const { &Stored { kind: T::WORDS[0], tensors: T::TENSORS } };
+    Some(stored).filter(|stored| !stored.tensors.is_empty())
+}
 
 impl Op {
     /// Returns the output's shape for these inputs. The error describes the mismatch.

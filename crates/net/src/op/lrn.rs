@@ -1,7 +1,7 @@
 //! Local response normalisation: attributes.
 
-use super::spec::{OpSpec, Reads};
-use super::toml_keys::{Keys, TomlOp};
+use super::spec::OpSpec;
+use super::toml_keys::{Keys, OpFormat};
 
 /// y = x / (k + alpha * sum over |j - i| <= radius of x_j^2)^beta across channels (Krizhevsky et al. 2012, section
 /// 3.3). `alpha` has TensorFlow's meaning: it is not divided by the window size.
@@ -14,17 +14,9 @@ pub struct Lrn {
     pub beta: f32,
 }
 
-impl OpSpec for Lrn {
-    fn kind(&self) -> &'static str {
-        "lrn"
-    }
+impl OpSpec for Lrn {}
 
-    fn reads(&self) -> Reads {
-        Reads::Channels
-    }
-}
-
-impl TomlOp for Lrn {
+impl OpFormat for Lrn {
     const WORDS: &'static [&'static str] = &["lrn"];
 
     fn plain(_: &str) -> Self {

@@ -24,7 +24,7 @@ pub use attention::{HIDDEN, LEAST_NORM, MASK, MOST_SCALE, PositionBias};
 pub use feature_order::FeatureOrder;
 pub use list::Op;
 pub use pool::{PoolKind, Window};
-pub use shape::{Shape, same_pads};
+pub use shape::{Shape, same_padding, same_pads};
 pub use space_to_depth::PixelChannel;
 pub use spec::{Init, KerasOrder, OpSpec, ParamSpec, Reads, Stored, StoredTensor};
 pub use windows::Windows;

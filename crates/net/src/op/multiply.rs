@@ -1,8 +1,8 @@
 //! Product with one factor per sample and channel.
 
 use super::shape::Shape;
-use super::spec::{OpSpec, Reads};
-use super::toml_keys::TomlOp;
+use super::spec::OpSpec;
+use super::toml_keys::OpFormat;
 
 /// x (C, H, W) times s (C, 1, 1): the second input weights the channels of the first (squeeze and excitation, Hu et al.
 /// 2018, arXiv 1709.01507).
@@ -10,14 +10,6 @@ use super::toml_keys::TomlOp;
 pub struct Multiply;
 
 impl OpSpec for Multiply {
-    fn kind(&self) -> &'static str {
-        "multiply"
-    }
-
-    fn reads(&self) -> Reads {
-        Reads::Channels
-    }
-
     fn arity(&self) -> Option<usize> {
         Some(2)
     }
@@ -30,7 +22,7 @@ impl OpSpec for Multiply {
     }
 }
 
-impl TomlOp for Multiply {
+impl OpFormat for Multiply {
     const WORDS: &'static [&'static str] = &["multiply"];
     const CURE: &'static str = "write inputs = [\"image\", \"factors\"]; the second input needs one value per channel, such as the output \
                                 of an avgpool without window";

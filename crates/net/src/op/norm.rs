@@ -1,10 +1,8 @@
 //! Batch normalisation: attributes and parameters.
 
 use super::shape::Shape;
-use super::spec::{Init, ParamSpec};
-use super::spec::{KerasOrder, Stored, StoredTensor};
-use super::spec::{OpSpec, Reads};
-use super::toml_keys::{Keys, TomlOp};
+use super::spec::{Init, KerasOrder, OpSpec, ParamSpec, StoredTensor};
+use super::toml_keys::{Keys, OpFormat};
 
 /// y = gamma (x - mean) / sqrt(var + eps) + beta, then + residual, then ReLU, in one pass (Ioffe and Szegedy 2015).
 #[derive(Clone, Debug, PartialEq)]
@@ -54,25 +52,7 @@ impl Default for Norm {
     }
 }
 
-const STORED: Stored = Stored {
-    kind: "norm",
-    tensors: &[
-        StoredTensor::parameter("weight", "gamma", KerasOrder::Vector),
-        StoredTensor::parameter("bias", "beta", KerasOrder::Vector),
-        StoredTensor::running("running_mean", "moving_mean"),
-        StoredTensor::running("running_var", "moving_variance"),
-    ],
-};
-
 impl OpSpec for Norm {
-    fn kind(&self) -> &'static str {
-        "norm"
-    }
-
-    fn reads(&self) -> Reads {
-        Reads::Channels
-    }
-
     fn arity(&self) -> Option<usize> {
         Some(1 + usize::from(self.residual))
     }
@@ -89,14 +69,16 @@ impl OpSpec for Norm {
     fn statistics_momentum(&self) -> Option<f32> {
         Some(self.momentum)
     }
-
-    fn stored() -> Option<&'static Stored> {
-        Some(&STORED)
-    }
 }
 
-impl TomlOp for Norm {
+impl OpFormat for Norm {
     const WORDS: &'static [&'static str] = &["norm"];
+    const TENSORS: &'static [StoredTensor] = &[
+        StoredTensor::parameter("weight", "gamma", KerasOrder::Vector),
+        StoredTensor::parameter("bias", "beta", KerasOrder::Vector),
+        StoredTensor::running("running_mean", "moving_mean"),
+        StoredTensor::running("running_var", "moving_variance"),
+    ];
     const CURE: &'static str = "with residual = true it needs inputs = [\"normalised\", \"added\"] with the same shape; if the branch \
                                 changes channels or stride, add a shortcut or a conv with kernel = 1 to the other input";
 

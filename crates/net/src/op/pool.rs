@@ -1,9 +1,8 @@
 //! Pooling: attributes, shapes, and the cells of each window.
 
-use super::shape::Shape;
-use super::shape::{same_pads, window_steps};
-use super::spec::{OpSpec, Reads};
-use super::toml_keys::{Keys, TomlOp};
+use super::shape::{Shape, pads_text, same_padding, window_steps};
+use super::spec::OpSpec;
+use super::toml_keys::{Keys, OpFormat};
 
 /// How a window is reduced to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,11 +90,7 @@ impl Pool {
         // with `ceil`, an incomplete last step counts too, so the last window may extend beyond image and padding
         let rest = if self.ceil { s.saturating_sub(1) } else { 0 };
         let Some(mut steps) = window_steps(extent + rest, k, s) else {
-            let ([rows, columns], x) = (self.extent(x), x.with_plane());
-            let pads = match self.pads {
-                [0, 0, 0, 0] => String::new(),
-                pads => format!(" with pads {pads:?} (top, left, bottom, right)"),
-            };
+            let ([rows, columns], x, pads) = (self.extent(x), x.with_plane(), pads_text(self.pads));
             return Err(format!("a window of {rows}x{columns} does not fit into {x}{pads}"));
         };
         if before >= k || after >= k {
@@ -120,17 +115,6 @@ impl Pool {
 }
 
 impl OpSpec for Pool {
-    fn kind(&self) -> &'static str {
-        match self.kind {
-            PoolKind::Max => "maxpool",
-            PoolKind::Avg | PoolKind::AvgCountPad => "avgpool",
-        }
-    }
-
-    fn reads(&self) -> Reads {
-        Reads::Channels
-    }
-
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         let rows = self.windows(x[0], 0)?.len();
         let columns = self.windows(x[0], 1)?.len();
@@ -138,8 +122,15 @@ impl OpSpec for Pool {
     }
 }
 
-impl TomlOp for Pool {
+impl OpFormat for Pool {
     const WORDS: &'static [&'static str] = &["maxpool", "avgpool"];
+
+    fn kind(&self) -> &'static str {
+        match self.kind {
+            PoolKind::Max => "maxpool",
+            PoolKind::Avg | PoolKind::AvgCountPad => "avgpool",
+        }
+    }
 
     fn cure(&self, inputs: &[Shape]) -> &'static str {
         let [x] = *inputs else { return "" };
@@ -169,7 +160,7 @@ impl TomlOp for Pool {
             keys.needed("stride", stride);
         }
         let (input, span, step) = (keys.input(), window.unwrap_or([1, 1]), *stride);
-        keys.pads(pads, || same(input, span, step));
+        keys.pads(pads, || same_padding(input, span, step));
         keys.key("ceil", ceil);
         let bare = window.is_none();
         keys.refuse("pad", bare && *pads != [0; 4], "needs a window");
@@ -180,10 +171,4 @@ impl TomlOp for Pool {
             *kind = if counts { PoolKind::AvgCountPad } else { PoolKind::Avg };
         }
     }
-}
-
-/// Returns TensorFlow's SAME padding.
-fn same(x: Shape, [down, across]: [usize; 2], stride: [usize; 2]) -> [usize; 4] {
-    let ((top, bottom), (left, right)) = (same_pads(x.h, down, stride[0]), same_pads(x.w, across, stride[1]));
-    [top, left, bottom, right]
 }

@@ -1,10 +1,8 @@
 //! A learned vector for each position.
 
 use super::shape::Shape;
-use super::spec::{Init, ParamSpec};
-use super::spec::{KerasOrder, Stored, StoredTensor};
-use super::spec::{OpSpec, Reads};
-use super::toml_keys::{Keys, TomlOp};
+use super::spec::{Init, KerasOrder, OpSpec, ParamSpec, StoredTensor};
+use super::toml_keys::{Keys, OpFormat};
 
 /// Adds a learned vector to each position in a sequence or image (Dosovitskiy et al. 2021, arXiv 2010.11929, eq. 1).
 /// The initial vectors are normally distributed with standard deviation 0.02, as in torchvision, or have the sines and
@@ -15,20 +13,7 @@ pub struct PositionEmbedding {
     pub sincos: bool,
 }
 
-const STORED: Stored = Stored {
-    kind: "position_embedding",
-    tensors: &[StoredTensor::parameter("pos_embedding", "embeddings", KerasOrder::Rows)],
-};
-
 impl OpSpec for PositionEmbedding {
-    fn kind(&self) -> &'static str {
-        "position_embedding"
-    }
-
-    fn reads(&self) -> Reads {
-        Reads::Channels
-    }
-
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         match self.sincos && !x[0].c.is_multiple_of(4) {
             true => Err(format!("sincos = true needs a multiple of 4 channels; its input has {}", x[0].c)),
@@ -40,14 +25,12 @@ impl OpSpec for PositionEmbedding {
         let init = if self.sincos { Init::SinCos(x.w) } else { Init::Normal(0.02) };
         vec![ParamSpec::new("pos_embedding", vec![x.plane(), x.c], init)]
     }
-
-    fn stored() -> Option<&'static Stored> {
-        Some(&STORED)
-    }
 }
 
-impl TomlOp for PositionEmbedding {
+impl OpFormat for PositionEmbedding {
     const WORDS: &'static [&'static str] = &["position_embedding"];
+    const TENSORS: &'static [StoredTensor] =
+        &[StoredTensor::parameter("pos_embedding", "embeddings", KerasOrder::Rows)];
 
     fn plain(_: &str) -> Self {
         Self::default()

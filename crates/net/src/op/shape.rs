@@ -58,6 +58,18 @@ pub(super) fn window_steps(extent: usize, k: usize, s: usize) -> Option<usize> {
     (k > 0 && s > 0 && extent >= k).then(|| (extent - k) / s + 1)
 }
 
+/// Returns TensorFlow's SAME padding at top, left, bottom and right, see [`same_pads`].
+pub fn same_padding(x: Shape, kernel: [usize; 2], stride: [usize; 2]) -> [usize; 4] {
+    let (top, bottom) = same_pads(x.h, kernel[0], stride[0]);
+    let (left, right) = same_pads(x.w, kernel[1], stride[1]);
+    [top, left, bottom, right]
+}
+
+/// Returns a part of the message about a window that does not fit. Empty without padding.
+pub(super) fn pads_text(pads: [usize; 4]) -> String {
+    if pads == [0; 4] { String::new() } else { format!(" with pads {pads:?} (top, left, bottom, right)") }
+}
+
 /// Returns the padding before and after for `ceil(extent / stride)` outputs. If the total is odd, the extra zero goes
 /// after (TensorFlow's SAME).
 pub fn same_pads(extent: usize, kernel: usize, stride: usize) -> (usize, usize) {

@@ -1,8 +1,8 @@
 //! The shortcut without parameters in residual networks.
 
 use super::shape::Shape;
-use super::spec::{OpSpec, Reads};
-use super::toml_keys::{Keys, TomlOp};
+use super::spec::OpSpec;
+use super::toml_keys::{Keys, OpFormat};
 
 /// Selects every `stride`-th pixel in both directions. Adds channels of zeros before and after the input's channels, so
 /// that there are `out_channels` (option A of He et al. 2015, section 4.2).
@@ -20,14 +20,6 @@ impl Shortcut {
 }
 
 impl OpSpec for Shortcut {
-    fn kind(&self) -> &'static str {
-        "shortcut"
-    }
-
-    fn reads(&self) -> Reads {
-        Reads::Channels
-    }
-
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         let x = x[0];
         if self.out_channels < x.c || self.stride == 0 {
@@ -40,7 +32,7 @@ impl OpSpec for Shortcut {
     }
 }
 
-impl TomlOp for Shortcut {
+impl OpFormat for Shortcut {
     const WORDS: &'static [&'static str] = &["shortcut"];
 
     fn cure(&self, inputs: &[Shape]) -> &'static str {

@@ -1,8 +1,8 @@
 //! Moves neighbouring pixels to channels.
 
 use super::shape::Shape;
-use super::spec::{OpSpec, Reads};
-use super::toml_keys::{Keys, TomlOp};
+use super::spec::OpSpec;
+use super::toml_keys::{Keys, OpFormat};
 
 /// Concatenates the channels of the pixels in each square of this size (Swin's patch merging, Liu et al. 2021, arXiv
 /// 2103.14030, section 3.1). The pixels of a square are taken column by column, as in torchvision. Pixels beyond the
@@ -39,14 +39,6 @@ impl SpaceToDepth {
 }
 
 impl OpSpec for SpaceToDepth {
-    fn kind(&self) -> &'static str {
-        "space_to_depth"
-    }
-
-    fn reads(&self) -> Reads {
-        Reads::Channels
-    }
-
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         let (x, size) = (x[0], self.0);
         if size == 0 || size > x.h.max(x.w) {
@@ -56,7 +48,7 @@ impl OpSpec for SpaceToDepth {
     }
 }
 
-impl TomlOp for SpaceToDepth {
+impl OpFormat for SpaceToDepth {
     const WORDS: &'static [&'static str] = &["space_to_depth"];
     const CURE: &'static str = "try a smaller size";
 

@@ -1,5 +1,4 @@
-//! The declarations that every operation makes for all devices: its kind, shapes, cost, parameters and their
-//! initialisation.
+//! The declarations that every operation makes for all devices: its shapes, cost, parameters and their initialisation.
 
 use std::ops::Range;
 
@@ -12,10 +11,9 @@ pub(super) fn product(sizes: &[usize]) -> u64 {
 
 /// An operation's attributes, without input sizes. Shapes are for one sample.
 pub trait OpSpec {
-    /// Returns the name of the kind in lower case, as printed in tables.
-    fn kind(&self) -> &'static str;
-
-    fn reads(&self) -> Reads;
+    fn reads(&self) -> Reads {
+        Reads::Channels
+    }
 
     /// Returns the number of inputs, or `None` if any number from one is allowed.
     fn arity(&self) -> Option<usize> {
@@ -46,14 +44,6 @@ pub trait OpSpec {
     /// For an operation with running mean and variance per channel, returns the weight of the new statistics in the
     /// running statistics.
     fn statistics_momentum(&self) -> Option<f32> {
-        None
-    }
-
-    /// Returns how files store its tensors, or `None` if it has no tensors.
-    fn stored() -> Option<&'static Stored>
-    where
-        Self: Sized,
-    {
         None
     }
 }

@@ -3,8 +3,8 @@
 use base::text::plural;
 
 use super::shape::Shape;
-use super::spec::{OpSpec, Reads};
-use super::toml_keys::{Keys, TomlOp};
+use super::spec::OpSpec;
+use super::toml_keys::{Keys, OpFormat};
 
 /// Selects the position with this index, in row-major order. Index 0 is the class token if there is one. The output is
 /// the vector of channels at this position.
@@ -12,14 +12,6 @@ use super::toml_keys::{Keys, TomlOp};
 pub struct Token(pub usize);
 
 impl OpSpec for Token {
-    fn kind(&self) -> &'static str {
-        "token"
-    }
-
-    fn reads(&self) -> Reads {
-        Reads::Channels
-    }
-
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         if self.0 >= x[0].plane() {
             let tokens = plural(x[0].plane(), "token");
@@ -29,7 +21,7 @@ impl OpSpec for Token {
     }
 }
 
-impl TomlOp for Token {
+impl OpFormat for Token {
     const WORDS: &'static [&'static str] = &["token"];
     const CURE: &'static str = "index must be less than the number of tokens";
 

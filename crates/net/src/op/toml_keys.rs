@@ -4,16 +4,24 @@
 use base::text::did_you_mean;
 
 use super::shape::Shape;
-use super::spec::Init;
+use super::spec::{Init, StoredTensor};
 use super::toml_value::{Fault, Kind, Table, Value};
 
-/// An operation in a `net.toml`. Reading and writing use the same description.
-pub(crate) trait TomlOp {
-    /// The values of `op` in a file, see [`OpSpec::kind`](crate::OpSpec::kind). `trireme models NAME` prints them.
+/// How files describe an operation: its names and keys in a `net.toml`, and the tensors that files of weights store.
+pub(crate) trait OpFormat {
+    /// The values of `op` in a `net.toml`.
     const WORDS: &'static [&'static str];
 
-    /// Advice that is the same for all inputs that do not fit, see [`TomlOp::cure`]. May be empty.
+    /// Its tensors. PyTorch and Keras have the same order.
+    const TENSORS: &'static [StoredTensor] = &[];
+
+    /// Advice that is the same for all inputs that do not fit, see [`OpFormat::cure`]. May be empty.
     const CURE: &'static str = "";
+
+    /// Returns the value of `op` for this operation, one of [`OpFormat::WORDS`].
+    fn kind(&self) -> &'static str {
+        Self::WORDS[0]
+    }
 
     /// Returns the advice for a node with these inputs, which do not fit the operation or exceed the limits on sizes.
     /// May be empty.
@@ -24,7 +32,7 @@ pub(crate) trait TomlOp {
     /// Returns the operation with this name and default values.
     fn plain(word: &str) -> Self;
 
-    /// Reads the operation's fields from the keys, or writes them to the keys.
+    /// Reads the operation's fields from the keys, or writes them to the keys. Both directions use this description.
     fn keys(&mut self, _keys: &mut Keys<'_>) {}
 }
 
@@ -173,49 +181,35 @@ impl Reading<'_> {
     }
 }
 
-/// Key names in PyTorch, Keras and ONNX, and the names in trireme.
+/// Key names in PyTorch, Keras and ONNX, separated by spaces, and the name in trireme.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("out_channels", "channels"),
-    ("filters", "channels"),
-    ("out_features", "features"),
-    ("units", "features"),
-    ("padding", "pad"),
-    ("pads", "pad"),
-    ("kernel_size", "kernel"),
-    ("kernel_size", "window"),
-    ("kernel", "window"),
-    ("kernel_shape", "kernel"),
-    ("pool_size", "window"),
+    ("out_channels filters", "channels"),
+    ("out_features units", "features"),
+    ("padding pads", "pad"),
+    ("kernel_size kernel_shape", "kernel"),
+    ("kernel_size kernel pool_size", "window"),
     ("strides", "stride"),
-    ("dilation_rate", "dilation"),
-    ("dilations", "dilation"),
+    ("dilation_rate dilations", "dilation"),
     ("group", "groups"),
     ("epsilon", "eps"),
     ("p", "rate"),
-    ("negative_slope", "slope"),
-    ("alpha", "slope"),
+    ("negative_slope alpha", "slope"),
     ("ceil_mode", "ceil"),
     ("count_include_pad", "count_pad"),
     ("use_bias", "bias"),
 ];
 
 /// Operations of PyTorch, Keras and ONNX whose names differ from trireme's by more than the spelling. The names are in
-/// lower case, without `_` and `2d`.
+/// lower case, without `_` and `2d`, separated by spaces.
 const OPERATIONS: &[(&str, &str)] = &[
     ("depthwiseconv", "conv"),
-    ("dense", "linear"),
-    ("gemm", "linear"),
-    ("batchnorm", "norm"),
-    ("batchnormalization", "norm"),
+    ("dense gemm", "linear"),
+    ("batchnorm batchnormalization", "norm"),
     ("layernormalization", "layer_norm"),
     ("groupnormalization", "group_norm"),
     ("localresponsenorm", "lrn"),
     ("maxpooling", "maxpool"),
-    ("averagepool", "avgpool"),
-    ("averagepooling", "avgpool"),
-    ("adaptiveavgpool", "avgpool"),
-    ("globalaveragepool", "avgpool"),
-    ("globalaveragepooling", "avgpool"),
+    ("averagepool averagepooling adaptiveavgpool globalaveragepool globalaveragepooling", "avgpool"),
     ("swish", "silu"),
     ("stochasticdepth", "drop_path"),
     ("concatenate", "concat"),
@@ -233,7 +227,7 @@ pub fn operation_elsewhere(name: &str, ours: &[&'static str]) -> Option<&'static
     if theirs == "dropout" && name.to_lowercase() != "dropout" {
         return None;
     }
-    let known = OPERATIONS.iter().find(|(word, _)| *word == theirs).map(|(_, ours)| *ours);
+    let known = OPERATIONS.iter().find(|(words, _)| is_among(&theirs, words)).map(|(_, ours)| *ours);
     known.or_else(|| ours.iter().copied().find(|word| plain(word) == theirs))
 }
 
@@ -244,7 +238,11 @@ pub fn is_attention(name: &str) -> bool {
 }
 
 fn elsewhere(key: &str, known: &[&'static str]) -> Option<&'static str> {
-    ELSEWHERE.iter().find(|(theirs, ours)| *theirs == key && known.contains(ours)).map(|(_, ours)| *ours)
+    ELSEWHERE.iter().find(|(words, ours)| is_among(key, words) && known.contains(ours)).map(|(_, ours)| *ours)
+}
+
+fn is_among(word: &str, words: &str) -> bool {
+    words.split(' ').any(|other| other == word)
 }
 
 /// Maximum value of a count, such as channels.
@@ -263,7 +261,7 @@ pub(crate) struct Context {
 }
 
 /// A type that the value of a key can have.
-pub(crate) trait Word: Clone + PartialEq {
+pub(crate) trait Word: Sized {
     /// Reads a value. The error describes the expected value.
     fn read(value: &Value, context: &Context) -> Result<Self, String>;
 
@@ -405,26 +403,24 @@ impl Word for Init {
     fn read(value: &Value, _: &Context) -> Result<Self, String> {
         let text = value.text().unwrap_or("");
         let (word, number) = match text.strip_suffix(')').and_then(|text| text.split_once('(')) {
-            Some((word, number)) => (word, number.trim().parse::<f32>().ok().filter(|n| n.is_finite())),
+            Some((word, number)) => {
+                let number = number.trim().parse::<f32>().ok().filter(|n| n.is_finite());
+                (word, Some(number.ok_or(INITS)?))
+            }
             None => (text, None),
         };
-        let init = match (word, number) {
-            ("he_normal", None) => Init::HeNormalFanIn,
-            ("he_normal_fan_out", None) => Init::HeNormalFanOut,
-            ("he_uniform", None) => Init::HeUniformFanIn,
-            ("xavier", None) => Init::Xavier,
-            ("uniform_fan_in", None) => Init::UniformFanIn,
-            ("dirac", None) => Init::Dirac,
-            ("constant", Some(n)) => Init::Constant(n),
-            ("normal", Some(n)) => Init::Normal(n),
-            ("truncated_normal", Some(n)) => Init::TruncatedNormal(n),
-            ("uniform", Some(n)) => Init::Uniform(n),
-            _ => return Err(INITS.into()),
-        };
-        if init.write().trim_matches('"') == text.replace(' ', "") || number.is_some() {
-            Ok(init)
-        } else {
-            Err(INITS.into())
+        match (word, number) {
+            ("he_normal", None) => Ok(Init::HeNormalFanIn),
+            ("he_normal_fan_out", None) => Ok(Init::HeNormalFanOut),
+            ("he_uniform", None) => Ok(Init::HeUniformFanIn),
+            ("xavier", None) => Ok(Init::Xavier),
+            ("uniform_fan_in", None) => Ok(Init::UniformFanIn),
+            ("dirac", None) => Ok(Init::Dirac),
+            ("constant", Some(n)) => Ok(Init::Constant(n)),
+            ("normal", Some(n)) => Ok(Init::Normal(n)),
+            ("truncated_normal", Some(n)) => Ok(Init::TruncatedNormal(n)),
+            ("uniform", Some(n)) => Ok(Init::Uniform(n)),
+            _ => Err(INITS.into()),
         }
     }
 

@@ -95,7 +95,7 @@ impl Value {
     pub fn text(&self) -> Result<&str, Fault> {
         match &self.kind {
             Kind::Text(text) => Ok(text),
-            _ => Err(Fault::new(self.line, format!("expected a string, got {}", self.shown()))),
+            _ => Err(self.unlike("a string")),
         }
     }
 
@@ -103,7 +103,7 @@ impl Value {
     pub fn table(&self) -> Result<&Table, Fault> {
         match &self.kind {
             Kind::Table(table) => Ok(table),
-            _ => Err(Fault::new(self.line, format!("expected a table, got {}", self.shown()))),
+            _ => Err(self.unlike("a table")),
         }
     }
 
@@ -111,7 +111,7 @@ impl Value {
     pub fn list(&self) -> Result<&[Self], Fault> {
         match &self.kind {
             Kind::List(list) => Ok(list),
-            _ => Err(Fault::new(self.line, format!("expected a list, got {}", self.shown()))),
+            _ => Err(self.unlike("a list")),
         }
     }
 
@@ -121,9 +121,12 @@ impl Value {
             Kind::Integer(number) => usize::try_from(number).ok().filter(|n| (least..=most).contains(n)),
             _ => None,
         };
-        let wrong =
-            || Fault::new(self.line, format!("expected an integer from {least} to {most}, got {}", self.shown()));
-        number.ok_or_else(wrong)
+        number.ok_or_else(|| self.unlike(&format!("an integer from {least} to {most}")))
+    }
+
+    /// Returns the error for a value that is not as expected.
+    fn unlike(&self, expected: &str) -> Fault {
+        Fault::new(self.line, format!("expected {expected}, got {}", self.shown()))
     }
 }
 

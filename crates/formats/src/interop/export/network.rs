@@ -1,6 +1,6 @@
 //! A network with the shapes of its tensors, from which the mappings of ops export its layers. `plan` builds it.
 
-use net::{Id, NetSpec, Node, Pool, PoolKind, Shape, same_pads};
+use net::{Id, NetSpec, Node, Pool, PoolKind, Shape, same_padding};
 
 /// A network whose layers fit together.
 pub(crate) struct Network {
@@ -142,9 +142,7 @@ pub(crate) fn windows(pool: &Pool, x: Shape, y: Shape) -> Result<Windows, String
 impl Padded {
     /// Returns true if this is TensorFlow's SAME padding for an input of shape `x`.
     pub fn is_same(&self, x: Shape) -> bool {
-        let (top, bottom) = same_pads(x.h, self.window[0], self.stride[0]);
-        let (left, right) = same_pads(x.w, self.window[1], self.stride[1]);
-        self.pads == [top, left, bottom, right]
+        self.pads == same_padding(x, self.window, self.stride)
     }
 
     /// Returns true if opposite sides have the same padding, and it is at most half the window.
