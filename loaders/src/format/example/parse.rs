@@ -173,10 +173,10 @@ fn first_bytes<'a>(feature: &'a [u8], key: &'static str) -> Result<&'a [u8], Exa
 fn first_int(feature: &[u8], key: &'static str) -> Result<i64, ExampleFault> {
     let mut fields = Fields(feature);
     while let Some((number, value)) = fields.next()? {
-        if let (3, Value::Bytes(list)) = (number, value) {
-            if let Some(first) = labels::Values::of(list).next()? {
-                return Ok(first);
-            }
+        if let (3, Value::Bytes(list)) = (number, value)
+            && let Some(first) = labels::Values::of(list).next()?
+        {
+            return Ok(first);
         }
     }
     Err(ExampleFault::WrongType { key, expected: "64-bit integer" })
