@@ -10,6 +10,7 @@ mod f16;
 mod failures;
 mod folds;
 mod handover;
+mod keeps;
 mod launches;
 mod libraries;
 mod mix;

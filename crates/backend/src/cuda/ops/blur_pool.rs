@@ -10,7 +10,7 @@ use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 // The entries of `rows` and `columns` are positions inside an image. The entries of `row_first` and `column_first` are
 // offsets up to the length of these lists.
@@ -127,6 +127,10 @@ impl Planned<Cuda> for Plan {
     fn state_bytes(&self) -> usize {
         let lists = self.forward.iter().chain(&self.backward);
         lists.map(|list| list.first.bytes() + list.places.bytes() + list.weights.bytes()).sum()
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::NOTHING
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {

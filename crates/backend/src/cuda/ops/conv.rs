@@ -20,7 +20,7 @@ use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::Format;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
     /// Sets values to 0.
@@ -80,16 +80,13 @@ impl Plan {
         Ok(Self { shared, name, op, y, sizes, fold, forward, separate, data, filter, parts })
     }
 
-    fn output<'a>(&self, y: Slice<'a, Element>) -> bias::Output<'a> {
-        bias::Output { y, rows: self.y.n * self.y.shape.plane(), channels: self.y.shape.c, relu: self.op.relu }
-    }
-
     /// Applies bias and ReLU after cuDNN.
     fn finish(&self, pass: &Pass<'_, Cuda>, y: Slice<'_, Element>) -> Result<(), Error> {
         if !self.op.bias {
             return activation::forward(&self.shared, Activation::Relu, y, y, self.y.elems());
         }
-        bias::forward(&self.shared, &self.output(y), pass.params.at(pass.slots[1])?)
+        let sizes = [self.y.n * self.y.shape.plane(), self.y.shape.c];
+        bias::forward(&self.shared, y, sizes, self.op.relu, pass.params.at(pass.slots[1])?)
     }
 
     /// Enqueues a prepared algorithm.
@@ -130,6 +127,11 @@ impl Planned<Cuda> for Plan {
         format!("cuDNN engines {}, {}, {}{separate}{folded}", self.forward.algorithm.engine, more[0], more[1])
     }
 
+    fn keeps(&self) -> Keeps {
+        // a folded convolution has its own copy of the input
+        Keeps { inputs: usize::from(self.fold.is_none()), output: self.op.relu }
+    }
+
     fn traffic(&self, _: bool) -> Option<Traffic> {
         let computed = self.fold.as_ref().map_or(&self.sizes, |fold| &fold.convolution);
         let (Conv { bias, relu, .. }, [x, w, y]) = (&self.op, computed.elems());
@@ -163,19 +165,19 @@ impl Planned<Cuda> for Plan {
 
     fn backward(&mut self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
         let wanted = g.take_dx(0);
-        let (shared, relu) = (&self.shared, self.op.relu);
-        let [x_elems, _, y_elems] = self.sizes.elems();
-        let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
+        let (shared, [x_elems, _, y_elems]) = (&self.shared, self.sizes.elems());
+        let dy = shared.holds(g.dy, y_elems)?;
+        let relu_output = self.op.relu.then(|| shared.holds(g.y, y_elems)).transpose()?;
         if let Some(parts) = self.parts.as_ref().filter(|_| !pass.frozen) {
             let (gradient, zeros) = (g.dparams.at(pass.slots[1])?, self.op.zero_bias());
-            bias::backward(shared, &self.output(y), dy, parts, gradient)?;
+            bias::backward(shared, relu_output, dy, self.y.shape.c, parts, gradient)?;
             if !zeros.is_empty() {
                 shared.launch(&ClearValues {
                     values: gradient.range(zeros.start, zeros.len())?,
                     n: zeros.len() as u32,
                 })?;
             }
-        } else if relu {
+        } else if let Some(y) = relu_output {
             activation::mask(shared, y, dy, y_elems)?;
         }
         if let Some(filter) = self.filter.as_ref().filter(|_| !pass.frozen) {
@@ -183,7 +185,7 @@ impl Planned<Cuda> for Plan {
             let dw = gradient(shared, &mut narrow_params, g.dparams, pass.slots[0])?;
             let (x, to) = match &self.fold {
                 Some(fold) => (fold.x(shared)?, fold.w(shared)?),
-                None => (x, dw),
+                None => (shared.holds(g.x[0], x_elems)?, dw),
             };
             self.run(filter, &[(Tensor::X, x.bytes()), (Tensor::W, to.bytes()), (Tensor::Y, dy.bytes())])?;
             self.fold.as_ref().map_or(Ok(()), |fold| fold.unfold(shared, dw))?;

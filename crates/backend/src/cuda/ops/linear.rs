@@ -15,7 +15,7 @@ use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 /// Largest number of weights for which a layer uses our own kernel for all gradients. In such small layers, launches
 /// take longer than the arithmetic. The choice does not depend on the number of rows, so that all parts of a batch are
@@ -27,7 +27,7 @@ kernels! {
     linear_gradients: LinearGradients over blocks(outputs * (inputs + 1).div_ceil(32) + (rows * inputs).div_ceil(256)) {
         x: [Activation; rows * inputs],
         w: [Activation; outputs * inputs],
-        y: [Activation; rows * outputs],
+        y: (null or [Activation; rows * outputs]),
         dy: [Activation; rows * outputs],
         dx: (null or [Activation; rows * inputs]),
         dw: (null or [f32; outputs * inputs]),
@@ -102,7 +102,7 @@ impl Plan {
         shared.launch(&LinearGradients {
             x: shared.holds(g.x[0], x)?,
             w: weights(shared.settings.precision, &narrow_params, pass.params, pass.slots[0])?,
-            y: shared.holds(g.y, y)?,
+            y: self.op.relu.then(|| shared.holds(g.y, y)).transpose()?,
             dy: shared.holds(g.dy, y)?,
             dx: dx.map(|dx| shared.holds(dx, x)).transpose()?,
             dw: (!pass.frozen).then(|| g.dparams.at(pass.slots[0])).transpose()?,
@@ -145,6 +145,10 @@ impl Planned<Cuda> for Plan {
         if self.own && self.passes > 0 { "cuBLASLt, gradients own" } else { "cuBLASLt" }.into()
     }
 
+    fn keeps(&self) -> Keeps {
+        Keeps { inputs: 1, output: self.op.relu }
+    }
+
     fn traffic(&self, _: bool) -> Option<Traffic> {
         let (x, y) = (self.x.elems(), self.y.elems());
         let w = self.x.shape.elems() * self.op.out_features;
@@ -166,13 +170,13 @@ impl Planned<Cuda> for Plan {
             return self.all_gradients(pass, g);
         }
         let wanted = g.take_dx(0);
-        let (shared, relu) = (&self.shared, self.op.relu);
-        let (x_elems, y_elems) = (self.x.elems(), self.y.elems());
-        let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
+        let (shared, x_elems, y_elems) = (&self.shared, self.x.elems(), self.y.elems());
+        let (x, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.dy, y_elems)?);
+        let relu_output = self.op.relu.then(|| shared.holds(g.y, y_elems)).transpose()?;
         if let Some(parts) = self.parts.as_ref().filter(|_| !pass.frozen) {
-            let output = bias::Output { y, rows: self.y.n, channels: self.op.out_features, relu };
-            bias::backward(shared, &output, dy, parts, g.dparams.at(pass.slots[1])?)?;
-        } else if relu {
+            let dbias = g.dparams.at(pass.slots[1])?;
+            bias::backward(shared, relu_output, dy, self.op.out_features, parts, dbias)?;
+        } else if let Some(y) = relu_output {
             activation::mask(shared, y, dy, y_elems)?;
         }
         let dw = g.dparams.at(pass.slots[0])?;

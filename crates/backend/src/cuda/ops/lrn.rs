@@ -9,7 +9,7 @@ use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
     /// Computes y from x.
@@ -79,6 +79,10 @@ pub fn plan(gpu: &Cuda, op: &Lrn, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn P
 impl Planned<Cuda> for Plan {
     fn output(&self) -> TensorDesc {
         self.x
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::INPUT
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {

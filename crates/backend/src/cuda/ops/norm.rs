@@ -20,7 +20,7 @@ use crate::cuda::kernels::kernel::Kernel;
 use crate::cuda::layout::Format;
 use crate::cuda::pass::PLACES;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShapedShortcut, Slot, TensorDesc, Traffic, across};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, ShapedShortcut, Slot, TensorDesc, Traffic, across};
 
 /// Bits of the kernels' `mode` argument.
 const RELU: i32 = 1;
@@ -290,6 +290,11 @@ impl Planned<Cuda> for Plan {
         let own = own.map(|buffer| buffer.bytes());
         let shortcuts = [&self.residual, &self.second].into_iter().flatten().map(GpuShortcut::bytes);
         self.parts.bytes() + own.into_iter().chain(shortcuts).sum::<usize>()
+    }
+
+    fn keeps(&self) -> Keeps {
+        // backward computes ReLU's mask from x or, after a residual, reads it from `mask`
+        Keeps::INPUT
     }
 
     fn alias(&self) -> Option<usize> {

@@ -11,7 +11,7 @@ use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 // The tables of windows never refer to cells outside an image.
 kernels! {
@@ -129,6 +129,11 @@ impl Planned<Cuda> for Plan {
 
     fn state_bytes(&self) -> usize {
         self.tables.iter().map(CudaBuf::bytes).sum::<usize>() + self.best.bytes()
+    }
+
+    fn keeps(&self) -> Keeps {
+        // the gradient of the maximum needs only the indices in `best`
+        Keeps::NOTHING
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {

@@ -11,7 +11,7 @@ use crate::cuda::driver::slice::Slice;
 use crate::cuda::kernels::declarations::{ShortcutBackward, ShortcutForward, ShortcutSizes};
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShapedShortcut, TensorDesc, Traffic};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, ShapedShortcut, TensorDesc, Traffic};
 
 /// A shortcut for fixed sizes, with its description on the GPU.
 pub struct GpuShortcut {
@@ -78,6 +78,10 @@ impl Planned<Cuda> for Plan {
 
     fn state_bytes(&self) -> usize {
         self.shortcut.bytes()
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::NOTHING
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {

@@ -10,7 +10,7 @@ use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
     /// Copies the pixels of each square to the channels of one pixel.
@@ -53,6 +53,10 @@ pub fn plan(gpu: &Cuda, op: &SpaceToDepth, r: &PlanRequest<'_, Cuda>) -> Result<
 impl Planned<Cuda> for Plan {
     fn output(&self) -> TensorDesc {
         self.y
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::NOTHING
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {
