@@ -157,11 +157,8 @@ impl Backend for Cuda {
         {
             let mut blocks = shared.blocks.borrow_mut();
             let rows = start.key.ids.len();
-            let moved =
-                [blocks.fit_rows(&shared.queues, rows)?, blocks.fit_running(&shared.queues, start.running.len())?];
-            if moved.contains(&true) {
-                shared.moved.set(shared.moved.get() + 1);
-            }
+            shared.note_moved(blocks.fit_rows(&shared.queues, rows)?);
+            shared.note_moved(blocks.running.fit(start.running.len(), "running statistics")?);
             let stream = shared.stream();
             blocks.outbox.begin(stream)?;
             blocks.inbox.set_pass(start.key.epoch, start.key.ids);

@@ -72,17 +72,17 @@ impl Records {
         if switches().no_graph {
             return work();
         }
-        let moved = shared.moved.get();
+        let moved = shared.moved();
         let known = self.passes.borrow_mut().remove(&key);
         let next = match known {
             // memory has moved since then, and the graph would use old addresses
             Some(Record::Ready(_, then) | Record::Seen(then)) if then != moved => {
                 work()?;
-                Record::Seen(shared.moved.get())
+                Record::Seen(shared.moved())
             }
             None => {
                 work()?;
-                Record::Seen(shared.moved.get())
+                Record::Seen(shared.moved())
             }
             Some(Record::Ready(recorded, then)) => {
                 recorded.replay(shared)?;

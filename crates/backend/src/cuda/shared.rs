@@ -8,8 +8,7 @@ use super::chosen::ChosenAlgorithms;
 use super::cudnn::fastest::Fastest;
 use super::driver::context::Context;
 use super::driver::library;
-use super::driver::memory::CudaBuf;
-use super::driver::memory::Inlet;
+use super::driver::memory::{CudaBuf, Inlet};
 use super::driver::pinned::Pinned;
 use super::driver::slice::{Activation, Plain, Slice};
 use super::driver::stream::{Queues, Stream};
@@ -39,8 +38,8 @@ pub struct Shared {
     pub narrow_params: RefCell<NarrowParams>,
     /// True while the computing stream is being captured.
     pub recording: Cell<bool>,
-    /// Incremented whenever memory that a captured pass may use is moved or replaced.
-    pub moved: Cell<u64>,
+    /// See [`Shared::moved`].
+    moved: Cell<u64>,
     /// True if anything was enqueued since the host last waited.
     busy: Cell<bool>,
 }
@@ -154,7 +153,7 @@ impl Shared {
             // free the old workspace first, so that both need not fit into memory
             *scratch = CudaBuf::default();
             *scratch = CudaBuf::unset(&self.queues, words, &format!("workspace of {what}"))?;
-            self.moved.set(self.moved.get() + 1);
+            self.note_moved(true);
         }
         Ok(())
     }
@@ -191,6 +190,16 @@ impl Shared {
             let _ = self.grouped.set(Kernels::load_grouped(self.context(), self.settings.precision)?);
         }
         self.grouped.get().ok_or_else(|| impossible("the kernels for groups"))
+    }
+
+    /// Returns how often memory that a captured pass may use was moved or replaced.
+    pub fn moved(&self) -> u64 {
+        self.moved.get()
+    }
+
+    /// Notes that memory that a captured pass may use was moved or replaced, if `moved` is set.
+    pub fn note_moved(&self, moved: bool) {
+        self.moved.set(self.moved.get() + u64::from(moved));
     }
 
     /// Must be called before anything is enqueued on the computing stream.

@@ -8,13 +8,11 @@ use cudarc::driver::sys;
 
 use super::kernel::{Geometry, Kernel, THREADS};
 use super::source;
-use crate::Error;
-use crate::Precision;
 use crate::cuda::driver::compile;
-use crate::cuda::driver::context::Context;
-use crate::cuda::driver::context::Raw;
+use crate::cuda::driver::context::{Context, Raw};
 use crate::cuda::driver::status::driver;
 use crate::cuda::driver::stream::Stream;
+use crate::{Error, Precision};
 
 pub struct Kernels {
     module: Raw<sys::CUmod_st>,

@@ -8,8 +8,7 @@ use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation, Slice, plain};
 use crate::cuda::kernels::kernel::kernels;
-use crate::cuda::layout::Format;
-use crate::cuda::layout::channels_last;
+use crate::cuda::layout::{Format, channels_last};
 use crate::cuda::shared::Shared;
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 

@@ -17,8 +17,7 @@ use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation as Element, Slice};
 use crate::cuda::driver::status::attempted;
 use crate::cuda::kernels::kernel::kernels;
-use crate::cuda::layout::Format;
-use crate::cuda::layout::channels_last;
+use crate::cuda::layout::{Format, channels_last};
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
@@ -30,7 +29,7 @@ kernels! {
     }
 }
 
-pub struct Plan {
+struct Plan {
     shared: Rc<Shared>,
     name: String,
     op: Conv,
@@ -60,26 +59,27 @@ fn choose_forward(shared: &Shared, op: &Conv, sizes: &Convolution) -> Result<(Pr
     Ok((choose(shared, sizes, plain)?, fused != plain))
 }
 
-impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Conv, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
-        let x = r.x[0];
-        let shape = r.output()?;
-        let y = channels_last(x.n, shape);
-        let sizes = Convolution::new(op, x.n, [x.shape, shape], shared.settings.precision);
-        let wants_dx = r.train && r.wants_dx;
-        let fold = if wants_dx { None } else { Fold::new(shared, &sizes, r.name)? };
-        let computed = fold.as_ref().map_or(&sizes, |fold| &fold.convolution);
-        let (forward, separate) = choose_forward(shared, op, computed)?;
-        let data = wants_dx.then(|| choose(shared, &sizes, Direction::Data)).transpose()?;
-        let filter = r.train.then(|| choose(shared, computed, Direction::Filter)).transpose()?;
-        let most = [Some(&forward), data.as_ref(), filter.as_ref()];
-        shared.reserve(most.iter().flatten().map(|p| p.workspace).max().unwrap_or(0), r.name)?;
-        let bias_parts = || PartialSums::new(shared, y.n * shape.plane(), shape.c, 1, r.name);
-        let parts = (r.train && op.bias).then(bias_parts).transpose()?;
-        let (shared, name, op) = (shared.clone(), r.name.into(), op.clone());
-        Ok(Self { shared, name, op, y, sizes, fold, forward, separate, data, filter, parts })
-    }
+pub fn plan(gpu: &Cuda, op: &Conv, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    let shared = &gpu.shared;
+    let x = r.x[0];
+    let shape = r.output()?;
+    let y = channels_last(x.n, shape);
+    let sizes = Convolution::new(op, x.n, [x.shape, shape], shared.settings.precision);
+    let wants_dx = r.train && r.wants_dx;
+    let fold = if wants_dx { None } else { Fold::new(shared, &sizes, r.name)? };
+    let computed = fold.as_ref().map_or(&sizes, |fold| &fold.convolution);
+    let (forward, separate) = choose_forward(shared, op, computed)?;
+    let data = wants_dx.then(|| choose(shared, &sizes, Direction::Data)).transpose()?;
+    let filter = r.train.then(|| choose(shared, computed, Direction::Filter)).transpose()?;
+    let most = [Some(&forward), data.as_ref(), filter.as_ref()];
+    shared.reserve(most.iter().flatten().map(|p| p.workspace).max().unwrap_or(0), r.name)?;
+    let bias_parts = || PartialSums::new(shared, y.n * shape.plane(), shape.c, 1, r.name);
+    let parts = (r.train && op.bias).then(bias_parts).transpose()?;
+    let (shared, name, op) = (shared.clone(), r.name.into(), op.clone());
+    Ok(Box::new(Plan { shared, name, op, y, sizes, fold, forward, separate, data, filter, parts }))
+}
 
+impl Plan {
     /// Applies bias and ReLU after cuDNN.
     fn finish(&self, pass: &Pass<'_, Cuda>, y: Slice<'_, Element>) -> Result<(), Error> {
         if !self.op.bias {
@@ -97,10 +97,6 @@ impl Plan {
         prepared.run(shared.cudnn()?, tensors, shared.scratch().slice(), &self.name)?;
         shared.stream().settle(&self.name)
     }
-}
-
-pub fn plan(gpu: &Cuda, op: &Conv, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
-    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }
 
 impl Planned<Cuda> for Plan {

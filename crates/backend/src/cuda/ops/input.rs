@@ -5,8 +5,7 @@ use std::cell::RefCell;
 
 use loaders::{Area, Dtype, Mix};
 
-use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::Inlet;
+use crate::cuda::driver::memory::{CudaBuf, Inlet};
 use crate::cuda::driver::pinned::Pinned;
 use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::driver::stream::Event;

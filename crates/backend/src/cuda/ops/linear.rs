@@ -39,7 +39,7 @@ kernels! {
     }
 }
 
-pub struct Plan {
+struct Plan {
     shared: Rc<Shared>,
     op: Linear,
     x: TensorDesc,
@@ -64,36 +64,38 @@ fn epilogue(op: &Linear) -> Epilogue {
     }
 }
 
-impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Linear, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
-        let x = r.x[0];
-        let (n, inputs, outputs) = (x.n, x.shape.elems(), op.out_features);
-        let factor = |rows, columns| Factor { rows, columns, transposed: false };
-        let settings = &shared.settings;
-        let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };
-        // the algorithm must not depend on the number of rows, so that all parts of a batch are computed alike
-        let product = |factors, wide, epilogue, what: &str| {
-            let operation = format!("linear {inputs} to {outputs}, {}{tf32}, {what}{epilogue}", settings.precision);
-            let request = ProductRequest { factors, wide, epilogue, operation, n, name: r.name };
-            Product::new(shared.cublaslt()?, &shared.settings, &shared.chosen, &request)
-        };
-        // y = x w^T, dw = dy^T x, dx = dy w
-        let (x_rows, dy_rows, w) = (factor(n, inputs), factor(n, outputs), factor(outputs, inputs));
-        let turned = |f: Factor| Factor { transposed: true, ..f };
-        let forward = product([x_rows, turned(w)], false, epilogue(op), "forward")?;
-        let filter = || product([turned(dy_rows), x_rows], true, Epilogue::Nothing, "gradient of the weights");
-        let data = || product([dy_rows, w], false, Epilogue::Nothing, "gradient of the input");
-        let own = inputs * outputs <= FEW;
-        let (train, passes) = (r.train && !own, usize::from(r.train) + usize::from(r.train && r.wants_dx));
-        let filter = train.then(filter).transpose()?;
-        let data = (train && r.wants_dx).then(data).transpose()?;
-        let all = [Some(&forward), data.as_ref(), filter.as_ref()];
-        shared.reserve(all.iter().flatten().map(|p| p.workspace()).max().unwrap_or(0), r.name)?;
-        let parts = (train && op.bias).then(|| PartialSums::new(shared, n, outputs, 1, r.name)).transpose()?;
-        let y = TensorDesc::plain(n, Shape::vector(outputs));
-        Ok(Self { shared: shared.clone(), op: op.clone(), x, y, forward, own, passes, data, filter, parts })
-    }
+pub fn plan(gpu: &Cuda, op: &Linear, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    let shared = &gpu.shared;
+    let x = r.x[0];
+    let (n, inputs, outputs) = (x.n, x.shape.elems(), op.out_features);
+    let factor = |rows, columns| Factor { rows, columns, transposed: false };
+    let settings = &shared.settings;
+    let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };
+    // the algorithm must not depend on the number of rows, so that all parts of a batch are computed alike
+    let product = |factors, wide, epilogue, what: &str| {
+        let operation = format!("linear {inputs} to {outputs}, {}{tf32}, {what}{epilogue}", settings.precision);
+        let request = ProductRequest { factors, wide, epilogue, operation, n, name: r.name };
+        Product::new(shared.cublaslt()?, &shared.settings, &shared.chosen, &request)
+    };
+    // y = x w^T, dw = dy^T x, dx = dy w
+    let (x_rows, dy_rows, w) = (factor(n, inputs), factor(n, outputs), factor(outputs, inputs));
+    let turned = |f: Factor| Factor { transposed: true, ..f };
+    let forward = product([x_rows, turned(w)], false, epilogue(op), "forward")?;
+    let filter = || product([turned(dy_rows), x_rows], true, Epilogue::Nothing, "gradient of the weights");
+    let data = || product([dy_rows, w], false, Epilogue::Nothing, "gradient of the input");
+    let own = inputs * outputs <= FEW;
+    let (train, passes) = (r.train && !own, usize::from(r.train) + usize::from(r.train && r.wants_dx));
+    let filter = train.then(filter).transpose()?;
+    let data = (train && r.wants_dx).then(data).transpose()?;
+    let all = [Some(&forward), data.as_ref(), filter.as_ref()];
+    shared.reserve(all.iter().flatten().map(|p| p.workspace()).max().unwrap_or(0), r.name)?;
+    let parts = (train && op.bias).then(|| PartialSums::new(shared, n, outputs, 1, r.name)).transpose()?;
+    let y = TensorDesc::plain(n, Shape::vector(outputs));
+    let (shared, op) = (shared.clone(), op.clone());
+    Ok(Box::new(Plan { shared, op, x, y, forward, own, passes, data, filter, parts }))
+}
 
+impl Plan {
     /// Enqueues our own kernel, which computes all gradients.
     fn all_gradients(&self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
         let dx = g.take_dx(0);
@@ -120,10 +122,6 @@ impl Plan {
         shared.context().launches.add(1);
         product.run(shared.cublaslt()?, shared.stream(), factors, bias, shared.scratch().slice())
     }
-}
-
-pub fn plan(gpu: &Cuda, op: &Linear, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
-    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }
 
 impl Planned<Cuda> for Plan {

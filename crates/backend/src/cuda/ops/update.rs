@@ -2,7 +2,8 @@
 //! repeats them with the same arguments, so values that change between steps are in a block that the host writes before
 //! the step.
 
-use crate::Precision;
+use std::collections::hash_map::Entry;
+
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Slice;
@@ -16,7 +17,7 @@ use crate::cuda::shared::Shared;
 use crate::cuda::step;
 use crate::cuda::step::{NormBucket, NormLists, Pieces, UnitList, cut};
 use crate::update::{Units, rates};
-use crate::{Arena, Buffer, Error, Norms, ParamGroup, Slot, Update};
+use crate::{Arena, Buffer, Error, Norms, ParamGroup, Precision, Slot, Update};
 
 /// Index of the averages' weight in a step's numbers.
 const AVERAGE: usize = 1;
@@ -82,7 +83,7 @@ pub fn update(
         Some(pieces) if pieces.of == groups && pieces.narrow == narrow => pieces,
         // a captured step may use the old list
         other => {
-            shared.moved.set(shared.moved.get() + u64::from(other.is_some()));
+            shared.note_moved(other.is_some());
             pieces(shared, groups, narrow)?
         }
     };
@@ -209,9 +210,9 @@ pub fn rates(
     to: &CudaBuf,
 ) -> Result<(), Error> {
     let mut known = shared.lists.norms.borrow_mut();
-    let lists = match known.remove(&to.address()) {
-        Some(lists) => lists,
-        None => NormLists::new(shared, norms)?,
+    let lists = match known.entry(to.address()) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(place) => place.insert(NormLists::new(shared, norms)?),
     };
     let of_gradients = lists.sums.slice::<f64>().range(0, lists.count)?;
     let of_weights = lists.sums.slice::<f64>().range(lists.count, lists.count)?;
@@ -228,9 +229,7 @@ pub fn rates(
         numbers: blocks.inbox.numbers()?,
         limit: norms.limit.unwrap_or(f64::INFINITY),
         rates: to.slice(),
-    })?;
-    known.insert(to.address(), lists);
-    Ok(())
+    })
 }
 
 fn list(shared: &Shared, units: &Units) -> Result<UnitList, Error> {
@@ -253,23 +252,18 @@ fn list(shared: &Shared, units: &Units) -> Result<UnitList, Error> {
 /// Implements [`crate::Backend::limit_units`].
 pub fn limit(shared: &Shared, units: &Units, w: &CudaBuf, g: &CudaBuf) -> Result<(), Error> {
     let mut known = shared.lists.units.borrow_mut();
-    let units_of = match known.remove(&g.address()) {
-        Some(list) => list,
-        None => list(shared, units)?,
+    let UnitList { pieces, count, end } = match known.entry(g.address()) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(place) => place.insert(list(shared, units)?),
     };
-    let UnitList { pieces, count, end } = &units_of;
-    if *count > 0 {
-        shared.launch(&LimitUnits {
-            units: pieces.slice(),
-            count: *count as u32,
-            w: w.slice(),
-            g: g.slice(),
-            part: units.part,
-            least: Units::LEAST,
-            tiny: Units::TINY,
-            end: *end,
-        })?;
-    }
-    known.insert(g.address(), units_of);
-    Ok(())
+    shared.launch(&LimitUnits {
+        units: pieces.slice(),
+        count: *count as u32,
+        w: w.slice(),
+        g: g.slice(),
+        part: units.part,
+        least: Units::LEAST,
+        tiny: Units::TINY,
+        end: *end,
+    })
 }
