@@ -6,10 +6,9 @@
 use formats::checkpoint::StateFile;
 use loaders::ImageSpec;
 
-use support::gpu;
-use support::mentions;
 use support::program::{ProgramOutput, events, on_ranks};
 use support::setting::Setting;
+use support::{gpu, mentions};
 
 const RECIPE: &str = r#"
 model = "lenet"

@@ -16,24 +16,24 @@ use backend::{
 };
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use loaders::Dtype;
-use net::NetSpec;
 use net::{
     Activation, Add, Attention, BlurPool, ClassToken, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm,
-    LayerScale, Linear, Lrn, Multiply, Norm, Op, Pool, PoolKind, PositionBias, PositionEmbedding, Shape, Shortcut,
-    SpaceToDepth, Token,
+    LayerScale, Linear, Lrn, Multiply, NetSpec, Norm, Op, Pool, PoolKind, PositionBias, PositionEmbedding, Shape,
+    Shortcut, SpaceToDepth, Token,
 };
 
 use support::gpu::alone;
 use support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference};
 
 /// Uploads values to a new buffer.
-fn upload(cuda: &Cuda, values: &[f32]) -> CudaBuf {
+pub fn upload(cuda: &Cuda, values: &[f32]) -> CudaBuf {
     let mut buffer = cuda.alloc(values.len()).unwrap();
     buffer.write(0, values).unwrap();
     buffer
 }
 
-fn values(buffer: &CudaBuf) -> Vec<f32> {
+/// Returns all values of a buffer.
+pub fn values(buffer: &CudaBuf) -> Vec<f32> {
     let mut values = vec![0.0; buffer.len()];
     buffer.read(0, &mut values).unwrap();
     values

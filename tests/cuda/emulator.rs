@@ -5,12 +5,10 @@ mod in_a_process_of_its_own;
 
 use std::ffi::c_void;
 use std::sync::Arc;
-use support::emulator;
 use support::gpu::alone;
-use support::mentions;
+use support::{emulator, mentions};
 
-use cudarc::driver::sys;
-use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg};
+use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg, sys};
 use cudarc::nvrtc::{CompileOptions, Ptx, compile_ptx_with_opts, result as nvrtc};
 
 const KERNELS: &str = r#"

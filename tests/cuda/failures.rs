@@ -5,12 +5,10 @@ use backend::cuda::{Cuda, Precision, Settings};
 use backend::{Backend, Buffer, DeviceMemory, Error, PlanRequest, Planned, Queue, Reduction};
 use net::{Conv, Op, Shape};
 
-use support::emulator;
-use support::gpu;
 use support::gpu::alone;
-use support::mentions;
 use support::numerics::cuda;
 use support::program::Folder;
+use support::{emulator, gpu, mentions};
 
 /// For each driver error after which the context is unusable: its code, its name, and true if only a kernel can cause
 /// it.

@@ -3,11 +3,11 @@
 
 use backend::cuda::{Cuda, Precision};
 use backend::{Backend, Input, Queue};
-use engine::optim::{Optimizer, Policy, Sgd};
+use engine::optim::OptimizerSpec;
 use engine::{Batch, Graph, Loss, Purpose};
-use net::Shape;
-use net::models;
+use net::{Shape, models};
 
+use crate::steps::optimizer;
 use support::emulator;
 use support::gpu::alone;
 use support::numerics::{cuda, noise};
@@ -22,7 +22,7 @@ fn launches(model: &str) -> Vec<u64> {
     let shape = Shape::image(3, 32, 32);
     let net = models::build(model, shape, 10).expect("a network of the catalogue");
     let mut graph = Graph::new(cuda, net, ROWS, Purpose::Train { bucket_bytes: usize::MAX }, 1).unwrap();
-    let mut optimizer = optimizer(&graph);
+    let mut optimizer = optimizer(&graph, &OptimizerSpec::sgd(0.9, false, 1e-4));
     let images = noise(ROWS * shape.elems(), 1, 1.0);
     let queue = |graph: &Graph<Cuda>| graph.backend().queue().unwrap().launches();
     graph.backend().hold(&images).unwrap();
@@ -39,16 +39,6 @@ fn launches(model: &str) -> Vec<u64> {
     }
     assert!(graph.sums().unwrap().loss.is_finite());
     counts
-}
-
-fn optimizer(graph: &Graph<Cuda>) -> Optimizer<Cuda> {
-    let policy = Policy {
-        decay: |_: &str, _: &[usize]| 1e-4,
-        adapt: |_: &str, _: &[usize]| false,
-        clip_norm: None,
-        clip_value: None,
-    };
-    Optimizer::new(graph, Box::new(Sgd::new(0.9, false)), policy).unwrap()
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! Regression runs (numbers as labels) on a GPU give the same results on any number of ranks and agree with the CPU.
 
 use loaders::ImageSpec;
-use support::blobs;
-use support::gpu;
 use support::program::events;
 use support::setting::Setting;
+use support::{blobs, gpu};
 
 const RECIPE: &str = r#"
 model = "resnet20"

@@ -8,10 +8,9 @@ use engine::optim::OptimizerSpec;
 use loaders::ImageSpec;
 
 use crate::steps::{graph, optimizer, set_gradients};
-use support::emulator;
-use support::gpu;
 use support::numerics::cuda;
 use support::setting::Setting;
+use support::{emulator, gpu};
 
 const LENET: &str = r#"
 model = "lenet"

@@ -3,8 +3,7 @@
 use backend::Traffic;
 use backend::cuda::Precision;
 use engine::{Graph, Purpose, TrafficShare};
-use net::Op;
-use net::models;
+use net::{Op, models};
 
 use support::gpu::alone;
 use support::numerics::cuda;
