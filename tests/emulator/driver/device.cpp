@@ -326,13 +326,6 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
-    if (CUresult e = device_call(device)) return e;
-    *flags = 0;
-    *active = retained[device] > 0;
-    return CUDA_SUCCESS;
-}
-
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned) { return device_call(device); }
 
 CUresult cuCtxSetCurrent(CUcontext context) {
@@ -345,14 +338,6 @@ CUresult cuCtxSetCurrent(CUcontext context) {
 CUresult cuCtxGetCurrent(CUcontext* context) {
     if (!initialised) return CUDA_ERROR_NOT_INITIALIZED;
     *context = device_of_thread < 0 ? nullptr : context_of(device_of_thread);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuCtxPushCurrent_v2(CUcontext context) { return cuCtxSetCurrent(context); }
-
-CUresult cuCtxGetDevice(CUdevice* device) {
-    if (device_of_thread < 0) return CUDA_ERROR_INVALID_CONTEXT;
-    *device = device_of_thread;
     return CUDA_SUCCESS;
 }
 

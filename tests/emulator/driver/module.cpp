@@ -125,7 +125,6 @@ CUresult cuModuleLoadData(CUmodule* to, const void* image) {
     if (CUresult e = read_image(image, head, library)) return e;
     return load(library, to);
 }
-CUresult cuModuleLoadDataEx(CUmodule* to, const void* image, unsigned, int*, void**) { return cuModuleLoadData(to, image); }
 
 CUresult cuModuleUnload(CUmodule module) {
     std::lock_guard guard(lock());

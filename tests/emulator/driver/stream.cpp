@@ -391,12 +391,6 @@ EMULATED_COPY(cuMemcpyHtoD, CUdeviceptr, true, const void*, false)
 EMULATED_COPY(cuMemcpyDtoH, void*, false, CUdeviceptr, true)
 EMULATED_COPY(cuMemcpyDtoD, CUdeviceptr, true, CUdeviceptr, true)
 
-CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    std::lock_guard guard(lock());
-    if (CUresult e = enter("cuMemcpyAsync")) return e;
-    return copy(to, on_device(to, 1), from, on_device(from, 1), bytes, stream, false);
-}
-
 #define EMULATED_FILL(NAME, TYPE)                                                                                           \
     CUresult NAME##Async(CUdeviceptr to, TYPE value, size_t count, CUstream stream) {                                       \
         std::lock_guard guard(lock());                                                                                      \

@@ -274,7 +274,6 @@ const char* ncclGetErrorString(ncclResult_t result) {
         default: return "invalid usage";
     }
 }
-const char* ncclGetLastError(ncclComm*) { return ""; }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     static std::atomic<int> made{0};
@@ -304,7 +303,6 @@ ncclResult_t ncclCommInitRankConfig(ncclComm** to, int ranks, ncclUniqueId id, i
     while ((state = group->state()) == ncclInProgress) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return state;
 }
-ncclResult_t ncclCommInitRank(ncclComm** to, int ranks, ncclUniqueId id, int rank) { return ncclCommInitRankConfig(to, ranks, id, rank, nullptr); }
 
 ncclResult_t ncclCommAbort(ncclComm* comm) {
     std::lock_guard guard(lock());
