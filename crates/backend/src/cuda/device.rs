@@ -159,10 +159,7 @@ impl Clock {
             first.wait()?;
             *origin = Some((first, Instant::now()));
         }
-        let event = match self.free.borrow_mut().pop() {
-            Some(event) => event,
-            None => Event::timed(shared.context())?,
-        };
+        let event = self.free.borrow_mut().pop().map_or_else(|| Event::timed(shared.context()), Ok)?;
         event.record(shared.stream(), shared.recording.get())?;
         self.stamps.borrow_mut().push(event);
         Ok(())

@@ -73,13 +73,10 @@ impl Records {
             return work();
         }
         let moved = shared.moved();
-        let known = self.passes.borrow_mut().remove(&key);
+        // if memory has moved since then, the graph would use old addresses
+        let valid = |record: &Record| !matches!(record, Record::Ready(_, then) | Record::Seen(then) if *then != moved);
+        let known = self.passes.borrow_mut().remove(&key).filter(valid);
         let next = match known {
-            // memory has moved since then, and the graph would use old addresses
-            Some(Record::Ready(_, then) | Record::Seen(then)) if then != moved => {
-                work()?;
-                Record::Seen(shared.moved())
-            }
             None => {
                 work()?;
                 Record::Seen(shared.moved())

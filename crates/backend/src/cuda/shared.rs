@@ -84,11 +84,7 @@ impl Shared {
     }
 
     pub fn cudnn(&self) -> Result<&cudnn::descriptor::Handle, Error> {
-        if self.cudnn.get().is_none() {
-            let handle = cudnn::descriptor::Handle::new(self.stream())?;
-            let _ = self.cudnn.set(handle);
-        }
-        self.cudnn.get().ok_or_else(|| impossible("cuDNN"))
+        get_or_create(&self.cudnn, || cudnn::descriptor::Handle::new(self.stream()))
     }
 
     /// Returns the fastest known convolutions for this GPU. The first call reads their file.
@@ -97,10 +93,7 @@ impl Shared {
     }
 
     pub fn cublaslt(&self) -> Result<&cublaslt::Handle, Error> {
-        if self.cublaslt.get().is_none() {
-            let _ = self.cublaslt.set(cublaslt::Handle::open()?);
-        }
-        self.cublaslt.get().ok_or_else(|| impossible("cuBLASLt"))
+        get_or_create(&self.cublaslt, cublaslt::Handle::open)
     }
 
     /// Allocates private memory for an operation, filled with zeros.
@@ -186,10 +179,7 @@ impl Shared {
 
     /// Returns the kernels for batch normalisation in groups. The first call compiles them.
     pub fn grouped(&self) -> Result<&Kernels, Error> {
-        if self.grouped.get().is_none() {
-            let _ = self.grouped.set(Kernels::load_grouped(self.context(), self.settings.precision)?);
-        }
-        self.grouped.get().ok_or_else(|| impossible("the kernels for groups"))
+        get_or_create(&self.grouped, || Kernels::load_grouped(self.context(), self.settings.precision))
     }
 
     /// Returns how often memory that a captured pass may use was moved or replaced.
@@ -224,8 +214,12 @@ impl Shared {
     }
 }
 
-fn impossible(what: &str) -> Error {
-    Error::Unsupported { op: what.into(), why: "its handle could not be stored".into() }
+/// Returns the value of a cell. The first call creates it.
+fn get_or_create<T>(cell: &OnceCell<T>, create: impl FnOnce() -> Result<T, Error>) -> Result<&T, Error> {
+    match cell.get() {
+        Some(value) => Ok(value),
+        None => create().map(|value| cell.get_or_init(|| value)),
+    }
 }
 
 /// Parameters and their gradients in the activations' 16-bit type. They are arenas with the layout of the f32 arenas,

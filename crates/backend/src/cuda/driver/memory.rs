@@ -215,10 +215,8 @@ impl CudaBuf {
     }
 
     fn own_host(&mut self) -> Result<&mut Pinned<f32>, Error> {
-        let host = match self.host.take() {
-            Some(host) => host,
-            None => Pinned::new(self.queues()?.context(), self.len, "staging")?,
-        };
+        let host = self.host.take();
+        let host = host.map_or_else(|| Pinned::new(self.queues()?.context(), self.len, "staging"), Ok)?;
         Ok(self.host.insert(host))
     }
 }

@@ -237,10 +237,9 @@ impl Feed {
             return Err(Error::Size { op: "the network's input".into(), expected, got });
         }
         let mut kept = self.tables.borrow_mut();
-        let mut inlet = match kept.take().filter(|t| t.room() == values.len()) {
-            Some(inlet) => inlet,
-            None => shared.inlet(values.len(), "the conversion of stored values")?,
-        };
+        let inlet = kept.take().filter(|inlet| inlet.room() == values.len());
+        let new = || shared.inlet(values.len(), "the conversion of stored values");
+        let mut inlet = inlet.map_or_else(new, Ok)?;
         if inlet.values() != values {
             shared.start()?;
             inlet.write(values, shared.stream())?;

@@ -187,10 +187,7 @@ impl Plan {
         shared.settle()?;
         let (mean, m2) = self.seen[place].as_mut_slice().split_at_mut(c);
         self.n = across::statistics(ranks, self.n, pass.running, mean, m2)?;
-        let global = match self.global.take() {
-            Some(global) => global,
-            None => GlobalStatistics::new(&shared, c)?,
-        };
+        let global = self.global.take().map_or_else(|| GlobalStatistics::new(&shared, c), Ok)?;
         let global = self.global.insert(global);
         global.statistics.write(self.seen[place].as_slice(), shared.stream())?;
         let (statistics, n) = (Some(global.statistics.slice()), self.n);
