@@ -16,7 +16,7 @@ use super::kernels::kernel::{Geometry, Kernel};
 use super::kernels::module::Kernels;
 use super::pass::PassBlocks;
 use super::settings::Settings;
-use super::step::StepLists;
+use super::step::{PieceList, StepLists};
 use super::{cublaslt, cudnn};
 use crate::{Buffer, Error, Slot, Traffic};
 
@@ -47,7 +47,7 @@ pub struct Shared {
 impl Shared {
     pub fn new(context: &Arc<Context>, settings: Settings) -> Result<Self, Error> {
         let queues = Queues::new(context)?;
-        let kernels = Arc::new(Kernels::load(context, settings.precision)?);
+        let kernels = Arc::new(Kernels::load(context, settings.precision, false)?);
         let blocks = PassBlocks::new(&queues, settings.precision)?;
         let libraries = format!("cuDNN {}, cuBLASLt {}", library::cudnn_version(), library::cublaslt_version());
         Ok(Self {
@@ -179,7 +179,7 @@ impl Shared {
 
     /// Returns the kernels for batch normalisation in groups. The first call compiles them.
     pub fn grouped(&self) -> Result<&Kernels, Error> {
-        get_or_create(&self.grouped, || Kernels::load_grouped(self.context(), self.settings.precision))
+        get_or_create(&self.grouped, || Kernels::load(self.context(), self.settings.precision, true))
     }
 
     /// Returns how often memory that a captured pass may use was moved or replaced.
@@ -263,8 +263,5 @@ pub struct NarrowBucket {
 pub struct CastList {
     /// The parameters that the list was made for.
     pub of: Vec<Slot>,
-    pub list: CudaBuf,
-    pub count: usize,
-    /// Number of elements that the bucket must have at least.
-    pub end: usize,
+    pub list: PieceList,
 }

@@ -6,7 +6,7 @@ use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::kernels::declarations::{CastGradients, CastWeights, Piece};
 use crate::cuda::shared::{CastList, NarrowBucket, NarrowParams, Shared};
-use crate::cuda::step::cut;
+use crate::cuda::step::{PieceList, cut};
 use crate::{Arena, Buffer, Error, Precision, Slot};
 
 const GRADIENTS: &str = "gradients in 16 bits";
@@ -127,14 +127,13 @@ pub fn convert_gradients(shared: &Shared, bucket: usize, to: &CudaBuf) -> Result
         }
     };
     let from = narrow_params.gradients[bucket].activations(shared.settings.precision);
-    let (list, count, end) = (pieces.list.slice(), pieces.count as u32, pieces.end);
-    shared.launch(&CastGradients { pieces: list, count, from, to: to.slice(), end })?;
+    let PieceList { count, end, .. } = pieces.list;
+    shared.launch(&CastGradients { pieces: pieces.list.slice(), count: count as u32, from, to: to.slice(), end })?;
     narrow_params.lists[bucket] = Some(pieces);
     Ok(())
 }
 
 fn pieces(shared: &Shared, of: Vec<Slot>) -> Result<CastList, Error> {
     let list: Vec<Piece> = of.iter().flat_map(|slot| cut(&slot.range(), 0.0, 0)).collect();
-    let (count, end) = (list.len(), of.iter().map(|slot| slot.range().end).max().unwrap_or(0));
-    Ok(CastList { of, list: shared.constant(&list, GRADIENTS)?, count, end })
+    Ok(CastList { of, list: PieceList::new(shared, &list, GRADIENTS)? })
 }

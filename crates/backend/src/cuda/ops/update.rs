@@ -14,8 +14,7 @@ use crate::cuda::kernels::declarations::{
 use crate::cuda::kernels::update::{LimitUnits, NUMBERS, NormedTensor, StepRates, UpdateArguments, UpdateStep};
 use crate::cuda::pass::{GROWTH_INTERVAL, SCALES_KEPT};
 use crate::cuda::shared::Shared;
-use crate::cuda::step;
-use crate::cuda::step::{NormBucket, NormLists, Pieces, UnitList, cut};
+use crate::cuda::step::{NormBucket, NormLists, PieceList, Pieces, cut, parts};
 use crate::update::{Units, rates};
 use crate::{Arena, Buffer, Error, Norms, ParamGroup, Precision, Slot, Update};
 
@@ -25,13 +24,13 @@ const AVERAGE: usize = 1;
 fn pieces(shared: &Shared, groups: &[ParamGroup], narrow: Vec<Slot>) -> Result<Pieces, Error> {
     let mut list: Vec<Piece> = Vec::new();
     for group in groups {
-        for part in step::parts(&group.range, &narrow) {
-            let pieces = step::cut(&part.range, group.weight_decay, group.rate);
+        for part in parts(&group.range, &narrow) {
+            let pieces = cut(&part.range, group.weight_decay, group.rate);
             list.extend(pieces.map(|piece| Piece { narrow: u32::from(part.narrow), ..piece }));
         }
     }
-    let (of, count) = (groups.to_vec(), list.len());
-    Ok(Pieces { of, narrow, list: shared.constant(&list, "the optimizer's parameter groups")?, count })
+    let list = PieceList::new(shared, &list, "the optimizer's parameter groups")?;
+    Ok(Pieces { of: groups.to_vec(), narrow, list })
 }
 
 /// Stores a step's numbers and its weight for averages. Returns true if they differ from the previous step's.
@@ -65,13 +64,12 @@ pub fn update(
     g: &CudaBuf,
     slots: &[&mut CudaBuf],
 ) -> Result<(), Error> {
-    let end = groups.iter().map(|s| s.range.end).max().unwrap_or(0);
     let rates = groups.iter().map(|s| s.rate + 1).max().unwrap_or(0).max(rates::GRADIENT + 1);
     if slots.len() < u.rule.slots() {
         let (expected, got) = (format!("{} slots", u.rule.slots()), slots.len().to_string());
         return Err(Error::Size { op: "an optimizer step".into(), expected, got });
     }
-    if end == 0 {
+    if groups.iter().all(|group| group.range.end == 0) {
         return Ok(());
     }
     let bucket = shared.narrow_params.borrow().bucket(w);
@@ -92,7 +90,7 @@ pub fn update(
     let slot = |i: usize| slots.get(i).map(|s| s.slice());
     let arguments = UpdateArguments {
         pieces: pieces.list.slice(),
-        count: pieces.count as u32,
+        count: pieces.list.count as u32,
         numbers: blocks.inbox.numbers()?,
         rates: factors.slice(),
         skip: blocks.scale_state.slice().from(1)?,
@@ -104,7 +102,7 @@ pub fn update(
         slot2: slot(2),
         half: bucket.map(|bucket| narrow_params.weights[bucket].values.activations(precision)),
         not_finite: blocks.not_finite.slice(),
-        end,
+        end: pieces.list.end,
         factors: rates,
     };
     shared.launch(&UpdateStep { rule: u.rule.kernel().name, arguments })?;
@@ -171,14 +169,12 @@ impl NormLists {
             }
             buckets.push(NormBucket {
                 number,
-                pieces: shared.constant(&list, NAME)?,
-                count: list.len(),
+                pieces: PieceList::new(shared, &list, NAME)?,
                 first: shared.constant(&first, NAME)?,
                 tensors: tensors.len(),
-                end: tensors.iter().map(|t| t.range.end).max().unwrap_or(0),
             });
         }
-        let (count, most) = (all.len(), buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0));
+        let (count, most) = (all.len(), buckets.iter().map(|bucket| bucket.pieces.count).max().unwrap_or(0));
         let (parts, sums) = (shared.alloc(2 * most, NAME)?, shared.alloc(4 * count, NAME)?);
         Ok(Self { buckets, tensors: shared.constant(&all, NAME)?, count, parts, sums })
     }
@@ -188,12 +184,12 @@ impl NormLists {
         let mut done = 0;
         for bucket in &self.buckets {
             let x = &arena.buckets[bucket.number];
-            let (count, parts, end) = (bucket.count as u32, self.parts.slice(), bucket.end);
-            let pieces = bucket.pieces.slice();
-            shared.launch(&SquaresOfPieces { x: x.slice(), pieces, count, sums: parts, end })?;
+            let PieceList { count, end, .. } = bucket.pieces;
+            let (pieces, parts) = (bucket.pieces.slice(), self.parts.slice());
+            shared.launch(&SquaresOfPieces { x: x.slice(), pieces, count: count as u32, sums: parts, end })?;
             let (first, ranges, sums) =
                 (bucket.first.slice(), bucket.tensors as u32, sums.range(done, bucket.tensors)?);
-            shared.launch(&SumsOfRanges { pieces: parts, first, ranges, sums, end: bucket.count })?;
+            shared.launch(&SumsOfRanges { pieces: parts, first, ranges, sums, end: count })?;
             done += bucket.tensors;
         }
         Ok(())
@@ -232,7 +228,7 @@ pub fn rates(
     })
 }
 
-fn list(shared: &Shared, units: &Units) -> Result<UnitList, Error> {
+fn list(shared: &Shared, units: &Units) -> Result<PieceList, Error> {
     let ranges = units.ranges().ok_or_else(|| Error::Unsupported {
         op: "adaptive clipping".into(),
         why: "the weights of an output are not adjacent in memory on this device; remove optimizer.clip_agc".into(),
@@ -244,26 +240,24 @@ fn list(shared: &Shared, units: &Units) -> Result<UnitList, Error> {
         rate: 0,
         narrow: 0,
     };
-    let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
-    let pieces: Vec<Piece> = ranges.iter().map(piece).collect();
-    Ok(UnitList { pieces: shared.constant(&pieces, "units of parameters")?, count: pieces.len(), end })
+    PieceList::new(shared, &ranges.iter().map(piece).collect::<Vec<_>>(), "units of parameters")
 }
 
 /// Implements [`crate::Backend::limit_units`].
 pub fn limit(shared: &Shared, units: &Units, w: &CudaBuf, g: &CudaBuf) -> Result<(), Error> {
     let mut known = shared.lists.units.borrow_mut();
-    let UnitList { pieces, count, end } = match known.entry(g.address()) {
+    let list = match known.entry(g.address()) {
         Entry::Occupied(known) => known.into_mut(),
         Entry::Vacant(place) => place.insert(list(shared, units)?),
     };
     shared.launch(&LimitUnits {
-        units: pieces.slice(),
-        count: *count as u32,
+        units: list.slice(),
+        count: list.count as u32,
         w: w.slice(),
         g: g.slice(),
         part: units.part,
         least: Units::LEAST,
         tiny: Units::TINY,
-        end: *end,
+        end: list.end,
     })
 }
