@@ -9,37 +9,16 @@ use support::{blobs, gpu};
 
 /// Returns a recipe with a seed for which no input of a ReLU is so near 0 that rounding decides its sign. With other
 /// seeds the gradients of GPU and CPU may differ by some thousandths.
-fn recipe(keys: &str, base_lr: f64, train: &str, loss: &str) -> String {
-    format!(
-        r#"
+fn recipe(more_keys: &str, base_lr: f64, train: &str, loss: &str) -> String {
+    let keys = r#"
 model = "resnet20"
-data = "given with --data"
 epochs = 2
 seed = 2
 batch = 12
 workers = 2
-{keys}
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = {base_lr}
-
-[augment]
-train = [{train}]
-eval = ["normalize"]
-
-[mix]
-mixup = 0.4
-prob = 0.5
-
-[loss]
-{loss}
-"#
-    )
+"#;
+    let sections = format!("[mix]\nmixup = 0.4\nprob = 0.5\n\n[loss]\n{loss}\n");
+    crate::recipe(&format!("{keys}{more_keys}"), base_lr, train, &sections)
 }
 
 /// Trains on one rank, on two ranks, and with pictures that stay on the GPU, and checks that losses and results are equal.
