@@ -28,6 +28,15 @@ mod switches;
 mod traffic;
 mod transports;
 
+/// Runs an ignored test of this binary in a process of its own, with these environment variables. Returns its stdout.
+#[track_caller]
+fn stdout_of(test: &str, settings: &[(&str, &str)]) -> String {
+    let ended = support::emulator::alone(test, settings);
+    let (stdout, stderr) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success(), "{test}, {settings:?}: {}\n{stdout}{stderr}", ended.status);
+    stdout.into_owned()
+}
+
 /// Returns a recipe with SGD, momentum 0.9 and a constant learning rate. `keys` are further keys, `train` are the
 /// transforms in training, and `sections` are further sections.
 fn recipe(keys: &str, base_lr: f64, train: &str, sections: &str) -> String {
