@@ -8,8 +8,7 @@ use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Slice;
 use crate::cuda::kernels::declarations::{
-    ArenaAdd, ArenaClamp, ArenaLerp, ArenaScale, Piece, ScaleFound, ScaleSettle, ScaleUndo, SquaresOfPieces,
-    SumsOfRanges,
+    ArenaLerp, Piece, ScaleFound, ScaleSettle, ScaleUndo, SquaresOfPieces, SumsOfRanges,
 };
 use crate::cuda::kernels::update::{LimitUnits, NUMBERS, NormedTensor, StepRates, UpdateArguments, UpdateStep};
 use crate::cuda::pass::{GROWTH_INTERVAL, SCALES_KEPT};
@@ -126,19 +125,6 @@ pub fn inspect(shared: &Shared, gradients: &[&CudaBuf]) -> Result<(), Error> {
         shared.launch(&ScaleUndo { g: g.slice(), scale, n: g.len() as u64 })?;
     }
     Ok(())
-}
-
-pub fn add(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> {
-    let n = to.len().min(from.len()) as u64;
-    shared.launch(&ArenaAdd { to: to.slice(), from: from.slice(), n })
-}
-
-pub fn scale(shared: &Shared, to: &CudaBuf, factor: f32) -> Result<(), Error> {
-    shared.launch(&ArenaScale { to: to.slice(), factor, n: to.len() as u64 })
-}
-
-pub fn clamp(shared: &Shared, to: &CudaBuf, limit: f32) -> Result<(), Error> {
-    shared.launch(&ArenaClamp { to: to.slice(), limit, n: to.len() as u64 })
 }
 
 /// `to += weight * (from - to)`, with the weight that was stored for the step.
