@@ -2,7 +2,7 @@
 //! the same rounded inputs.
 
 use backend::cuda::{Cuda, Precision, Settings};
-use backend::{Backend, Error, Input, PlanRequest, TensorDesc};
+use backend::{Backend, Error, Input, PlanRequest, Planned, TensorDesc};
 use engine::optim::OptimizerSpec;
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use half::{bf16, f16};
@@ -27,11 +27,16 @@ fn convolutions() -> Vec<(Conv, Shape)> {
     ]
 }
 
+/// Plans the operation of a case for training.
+pub fn planned(cuda: &Cuda, case: &Case) -> Box<dyn Planned<Cuda>> {
+    let shapes = [&[case.shape], &case.others[..]].concat();
+    let x: Vec<TensorDesc> = shapes.iter().map(|shape| cuda.input(case.n, *shape)).collect();
+    let alone = PlanRequest::alone("case", &case.op, &shapes, &x);
+    cuda.plan(&PlanRequest { wants_dx: !case.first, ..alone }).unwrap_or_else(|e| panic!("{:?}: {e}", case.op))
+}
+
 fn is_folded(cuda: &Cuda, case: &Case) -> bool {
-    let x = [TensorDesc { block: case.shape.c, ..TensorDesc::plain(case.n, case.shape) }];
-    let alone = PlanRequest::alone("case", &case.op, std::slice::from_ref(&case.shape), &x);
-    let plan = cuda.plan(&PlanRequest { wants_dx: !case.first, ..alone }).unwrap_or_else(|e| panic!("{e}"));
-    plan.implementation().ends_with(", folded")
+    planned(cuda, case).implementation().ends_with(", folded")
 }
 
 #[test]

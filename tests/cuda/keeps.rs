@@ -1,8 +1,8 @@
 //! The tensors that the CUDA backend keeps for the backward pass. The tests of operations check that backward reads no
 //! others, because they pass empty buffers for them.
 
+use backend::Keeps;
 use backend::cuda::{Cuda, Precision};
-use backend::{Backend, Keeps, PlanRequest, TensorDesc};
 use engine::estimate;
 use engine::memory::{Memory, NodeFacts};
 use net::{
@@ -11,6 +11,7 @@ use net::{
     SpaceToDepth, Token,
 };
 
+use crate::folds::planned;
 use support::gpu::alone;
 use support::numerics::{Case, cuda};
 
@@ -20,11 +21,7 @@ const ROWS: usize = 2;
 /// Returns what a training plan for the operation keeps. `wants_dx` says whether the gradient of the first input is
 /// needed.
 fn keeps(cuda: &Cuda, op: impl Into<Op>, shape: Shape, wants_dx: bool) -> Keeps {
-    let case = Case::random(op.into(), ROWS, shape, 1);
-    let shapes = [vec![case.shape], case.others].concat();
-    let x: Vec<TensorDesc> = shapes.iter().map(|shape| cuda.input(ROWS, *shape)).collect();
-    let alone = PlanRequest::alone("case", &case.op, &shapes, &x);
-    cuda.plan(&PlanRequest { wants_dx, ..alone }).unwrap_or_else(|e| panic!("{:?}: {e}", case.op)).keeps()
+    planned(cuda, &Case { first: !wants_dx, ..Case::random(op.into(), ROWS, shape, 1) }).keeps()
 }
 
 #[test]

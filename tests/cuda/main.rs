@@ -25,7 +25,6 @@ mod scripts;
 mod shortcuts;
 mod steps;
 mod switches;
-mod traffic;
 mod transports;
 
 /// Runs an ignored test of this binary in a process of its own, with these environment variables. Returns its stdout.
