@@ -341,12 +341,6 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxSetLimit(int, size_t) { return device_of_thread < 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS; }
-CUresult cuCtxGetLimit(size_t* value, int) {
-    *value = 0;
-    return device_of_thread < 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
-}
-
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
     if (least) *least = 0;
     if (greatest) *greatest = -5;

@@ -239,12 +239,4 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* to, void* at, unsigned) {
     return pinned(at, 1) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuDeviceGetDefaultMemPool(void** pool, CUdevice device) {
-    *pool = reinterpret_cast<void*>((intptr_t)device + 1);
-    return CUDA_SUCCESS;
-}
-CUresult cuDeviceGetMemPool(void** pool, CUdevice device) { return cuDeviceGetDefaultMemPool(pool, device); }
-CUresult cuMemPoolSetAttribute(void* pool, int, void*) { return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
-CUresult cuMemPoolTrimTo(void* pool, size_t) { return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
-
 }  // extern "C"
