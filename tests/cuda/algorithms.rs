@@ -6,39 +6,23 @@
 use formats::checkpoint::StateFile;
 use loaders::ImageSpec;
 
-use support::gpu;
-use support::mentions;
+use crate::recipe;
 use support::program::{ProgramOutput, events, on_ranks};
 use support::setting::Setting;
+use support::{gpu, mentions};
 
-const RECIPE: &str = r#"
+/// Creates a data set of 20 training images. The last batch has 2.
+fn setting() -> Setting {
+    let keys = r#"
 model = "lenet"
-data = "given with --data"
 epochs = 1
 seed = 7
 batch = 6
 workers = 2
 deterministic = true
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.01
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[reduce]
-codec = "exact"
 "#;
-
-/// Creates a data set of 20 training images. The last batch has 2.
-fn setting() -> Setting {
-    Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [20, 6])
+    let recipe = recipe(keys, 0.01, r#""normalize""#, "[reduce]\ncodec = \"exact\"");
+    Setting::new(&recipe, ImageSpec::new(8, 8, 3), [20, 6])
 }
 
 const OTHER: &str = "TRIREME_EMULATED_PREFERENCE=reverse";

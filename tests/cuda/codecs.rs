@@ -1,10 +1,13 @@
 //! The gradient codecs on a GPU compared with those on the host: scales, encoded gradients and sums are bit-identical.
 
+use std::ops::Range;
+
 use backend::cuda::{Cuda, CudaBuf, Precision};
-use backend::{Backend, Buffer, CodeFormat, CodeSpec, Collective, DeviceMemory, Draw, Queue};
+use backend::{Backend, Buffer, CodeFormat, CodeSpec, Collective, DeviceCodec, Draw, Queue};
 use comm::codec;
 use comm::codec::{Bucket, Codec, Key, Settings, Share, Tensor};
 
+use crate::backend::{upload, values as elements};
 use support::gpu::alone;
 use support::numerics::{cuda, noise};
 
@@ -49,6 +52,29 @@ fn gradients(worker: usize, step: u64) -> Vec<f32> {
     g
 }
 
+fn spec(name: &str, settings: &Settings) -> CodeSpec {
+    (codec::find(name).expect("a codec").spec)(&bucket(), settings).expect("a spec")
+}
+
+/// Creates the host's codec of [`bucket`] for these workers.
+fn host_codec(name: &str, settings: &Settings, workers: Range<usize>) -> Box<dyn Codec> {
+    (codec::find(name).expect("a codec").make)(&bucket(), settings, workers)
+}
+
+/// Creates the GPU's codec of [`bucket`] for these workers.
+fn gpu_codec(cuda: &Cuda, name: &str, settings: &Settings, workers: Range<usize>) -> Box<dyn DeviceCodec<Cuda>> {
+    cuda.device_codec(&spec(name, settings), workers).unwrap().expect("a coder")
+}
+
+/// Returns the scales of the shares and encodes the shares.
+fn encode(coder: &mut dyn DeviceCodec<Cuda>, shares: &mut [CudaBuf], key: Key) -> Vec<u32> {
+    let mut scales = Vec::new();
+    coder.begin(shares).unwrap();
+    coder.measure(shares, &mut scales).unwrap();
+    coder.encode(shares, &scales, Draw { seed: key.seed, step: key.step }).unwrap();
+    scales
+}
+
 /// Encodes, sums and decodes the workers' gradients on the host. Returns the scales and the decoded sum.
 fn on_host(
     codec: &mut dyn Codec,
@@ -70,8 +96,7 @@ fn on_host(
 
 fn on_gpu(cuda: &Cuda, workers: &[Vec<f32>]) -> Vec<CudaBuf> {
     let one = |values: &Vec<f32>| {
-        let mut buffer = cuda.alloc(values.len()).unwrap();
-        buffer.write(0, values).unwrap();
+        let mut buffer = upload(cuda, values);
         cuda.mark(&mut buffer).unwrap();
         buffer
     };
@@ -125,24 +150,20 @@ const CASES: [Case; 12] = [
 
 /// Compares scales, packed words, sums and residuals with the host over several steps.
 fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
-    let (bucket, entry) = (bucket(), codec::find(name).expect("a codec"));
+    let bucket = bucket();
     let what = format!("{name}, {workers} workers, clip {clip}, feedback {error_feedback}");
     // all ranks together have three times the workers of this rank, but only this rank contributes gradients
     let settings = Settings { workers: 3 * workers, clip, error_feedback };
     let mine = 5..5 + workers;
-    let mut host = (entry.make)(&bucket, &settings, mine.clone());
-    let spec = (entry.spec)(&bucket, &settings).expect("a spec");
-    let mut coder = cuda.device_codec(&spec, mine.clone()).unwrap().expect("a coder");
+    let mut host = host_codec(name, &settings, mine.clone());
+    let (spec, mut coder) = (spec(name, &settings), gpu_codec(cuda, name, &settings, mine.clone()));
     for step in 0..3 {
         let (what, key) = (format!("{what}, step {step}"), Key { step: KEY.step + step, ..KEY });
         let values: Vec<_> = (0..workers).map(|worker| gradients(worker, step)).collect();
         let (want_scales, want) = on_host(host.as_mut(), &bucket, &values, mine.start, key);
         let mut shares = on_gpu(cuda, &values);
-        let mut scales = Vec::new();
-        coder.begin(&shares).unwrap();
-        coder.measure(&mut shares, &mut scales).unwrap();
+        let scales = encode(coder.as_mut(), &mut shares, key);
         assert_eq!(scales, want_scales, "{what}: scales");
-        coder.encode(&mut shares, &scales, Draw { seed: key.seed, step: key.step }).unwrap();
         let codes = coder.codes();
         let elems: usize = bucket.tensors.iter().map(|t| t.range.len()).sum();
         let most = if name == "bf16" { bucket.len } else { elems };
@@ -170,12 +191,6 @@ fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
         error_feedback,
         "{what}: expected residuals only with error feedback"
     );
-}
-
-fn elements(buffer: &CudaBuf) -> Vec<f32> {
-    let mut values = vec![0.0; buffer.len()];
-    buffer.read(0, &mut values).unwrap();
-    values
 }
 
 #[test]
@@ -206,10 +221,8 @@ fn codes_added_by_a_group_match_the_host() {
     for (name, workers, clip, error_feedback) in CASES {
         let what = format!("{name} of {workers} workers, clip {clip}, error feedback {error_feedback}");
         let settings = Settings { workers, clip, error_feedback };
-        let entry = codec::find(name).expect("a codec");
-        let mut host = (entry.make)(&bucket, &settings, 0..workers);
-        let spec = (entry.spec)(&bucket, &settings).expect("a spec");
-        let mut coder = cuda.device_codec(&spec, 0..workers).unwrap().expect("a coder");
+        let mut host = host_codec(name, &settings, 0..workers);
+        let mut coder = gpu_codec(&cuda, name, &settings, 0..workers);
         for step in 0..2 {
             let values: Vec<Vec<f32>> = (0..workers).map(|worker| gradients(worker, step)).collect();
             let key = Key { step: KEY.step + step, ..KEY };
@@ -226,8 +239,7 @@ fn codes_added_by_a_group_match_the_host() {
     values[0][19_998] = f32::NAN;
     for name in ["exact", "ternary"] {
         let settings = Settings { workers: 1, clip: 0.0, error_feedback: false };
-        let spec = (codec::find(name).expect("a codec").spec)(&bucket, &settings).expect("a spec");
-        let mut coder = cuda.device_codec(&spec, 0..1).unwrap().expect("a coder");
+        let mut coder = gpu_codec(&cuda, name, &settings, 0..1);
         let mut shares = on_gpu(&cuda, &values);
         coder.sum_in(group.as_mut(), &mut shares, Draw { seed: 1, step: 2 }).unwrap();
         let sum = elements(&shares[0]);
@@ -246,19 +258,15 @@ fn what_is_carried_over_moves_between_gpu_and_host() {
     let cuda = cuda(Precision::F32);
     let (bucket, settings) = (bucket(), Settings { workers: 2, clip: 2.5, error_feedback: true });
     for name in ["bf16", "ternary"] {
-        let entry = codec::find(name).expect("a codec");
-        let spec = (entry.spec)(&bucket, &settings).expect("a spec");
         let carried = noise(bucket.len, 3, 0.1);
-        let mut host = (entry.make)(&bucket, &settings, 1..2);
+        let mut host = host_codec(name, &settings, 1..2);
         host.residual(1).expect("worker 1 is here").copy_from_slice(&carried);
-        let mut coder = cuda.device_codec(&spec, 1..2).unwrap().expect("a coder");
+        let mut coder = gpu_codec(&cuda, name, &settings, 1..2);
         coder.residual(1).expect("worker 1 is here").write(0, &carried).unwrap();
         let values = [gradients(1, 0)];
         let (_, want) = on_host(host.as_mut(), &bucket, &values, 1, KEY);
-        let (mut shares, mut scales) = (on_gpu(&cuda, &values), Vec::new());
-        coder.begin(&shares).unwrap();
-        coder.measure(&mut shares, &mut scales).unwrap();
-        coder.encode(&mut shares, &scales, Draw { seed: KEY.seed, step: KEY.step }).unwrap();
+        let mut shares = on_gpu(&cuda, &values);
+        encode(coder.as_mut(), &mut shares, KEY);
         coder.decode(&mut shares[0]).unwrap();
         same(name, &elements(&shares[0]), &want);
     }
@@ -276,8 +284,7 @@ fn what_is_not_finite_shows_in_the_scales() {
     values[1][19_999] = f32::INFINITY;
     values[0][19_998] = f32::NAN;
     for name in ["exact", "int8", "ternary"] {
-        let spec = (codec::find(name).expect("a codec").spec)(&bucket, &settings).expect("a spec");
-        let mut coder = cuda.device_codec(&spec, 0..2).unwrap().expect("a coder");
+        let mut coder = gpu_codec(&cuda, name, &settings, 0..2);
         let (mut shares, mut scales) = (on_gpu(&cuda, &values), Vec::new());
         coder.begin(&shares).unwrap();
         coder.measure(&mut shares, &mut scales).unwrap();
@@ -289,11 +296,9 @@ fn what_is_not_finite_shows_in_the_scales() {
     values[0][3] = f32::from_bits(0x7f80_0001);
     for error_feedback in [false, true] {
         let settings = Settings { workers: 1, error_feedback, ..settings };
-        let entry = codec::find("bf16").expect("a codec");
-        let mut host = (entry.make)(&bucket, &settings, 0..1);
+        let mut host = host_codec("bf16", &settings, 0..1);
         let want = on_host(host.as_mut(), &bucket, &values[..1], 0, KEY).1;
-        let spec = (entry.spec)(&bucket, &settings).expect("a spec");
-        let mut coder = cuda.device_codec(&spec, 0..1).unwrap().expect("a coder");
+        let mut coder = gpu_codec(&cuda, "bf16", &settings, 0..1);
         let mut shares = on_gpu(&cuda, &values[..1]);
         coder.begin(&shares).unwrap();
         coder.encode(&mut shares, &[], Draw { seed: 1, step: 2 }).unwrap();

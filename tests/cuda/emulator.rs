@@ -3,14 +3,13 @@
 
 mod in_a_process_of_its_own;
 
+use crate::stdout_of;
 use std::ffi::c_void;
 use std::sync::Arc;
-use support::emulator;
 use support::gpu::alone;
-use support::mentions;
+use support::{emulator, mentions};
 
-use cudarc::driver::sys;
-use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg};
+use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg, sys};
 use cudarc::nvrtc::{CompileOptions, Ptx, compile_ptx_with_opts, result as nvrtc};
 
 const KERNELS: &str = r#"
@@ -322,9 +321,7 @@ fn a_race_gives_other_results_in_another_order() {
     let _alone = alone();
     emulator::load();
     let digest = |order: &str| {
-        let ended = emulator::alone("emulator::in_a_process_of_its_own::race", &[("TRIREME_EMULATED_ORDER", order)]);
-        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-        let stdout = String::from_utf8_lossy(&ended.stdout).into_owned();
+        let stdout = stdout_of("emulator::in_a_process_of_its_own::race", &[("TRIREME_EMULATED_ORDER", order)]);
         stdout.lines().find_map(|l| l.split_once("bits ")).map(|(_, bits)| bits.to_owned()).expect("the bits")
     };
     let forward = digest("lazy");
@@ -338,10 +335,7 @@ fn a_race_gives_other_results_in_another_order() {
 fn settings_make_devices_and_faults() {
     let _alone = alone();
     emulator::load();
-    let run = |test: &str, settings: &[(&str, &str)]| {
-        let ended = emulator::alone(&format!("emulator::in_a_process_of_its_own::{test}"), settings);
-        assert!(ended.status.success(), "{test}: {}", String::from_utf8_lossy(&ended.stderr));
-    };
-    run("two_devices", &[("TRIREME_EMULATED_DEVICES", "3"), ("CUDA_VISIBLE_DEVICES", "2,0")]);
-    run("falls_off", &[("TRIREME_EMULATED_FAULT", "12:719")]);
+    let devices = [("TRIREME_EMULATED_DEVICES", "3"), ("CUDA_VISIBLE_DEVICES", "2,0")];
+    stdout_of("emulator::in_a_process_of_its_own::two_devices", &devices);
+    stdout_of("emulator::in_a_process_of_its_own::falls_off", &[("TRIREME_EMULATED_FAULT", "12:719")]);
 }

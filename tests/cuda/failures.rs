@@ -5,12 +5,11 @@ use backend::cuda::{Cuda, Precision, Settings};
 use backend::{Backend, Buffer, DeviceMemory, Error, PlanRequest, Planned, Queue, Reduction};
 use net::{Conv, Op, Shape};
 
-use support::emulator;
-use support::gpu;
+use crate::stdout_of;
 use support::gpu::alone;
-use support::mentions;
 use support::numerics::cuda;
 use support::program::Folder;
+use support::{emulator, gpu, mentions};
 
 /// For each driver error after which the context is unusable: its code, its name, and true if only a kernel can cause
 /// it.
@@ -37,10 +36,7 @@ fn say(error: &Error) {
 /// Runs a test of this file in a separate process and returns its stdout.
 #[track_caller]
 fn said(test: &str, settings: &[(&str, &str)]) -> String {
-    let ended = emulator::alone(&format!("failures::{test}"), settings);
-    let (stdout, stderr) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-    assert!(ended.status.success(), "{test}: {}\n{stdout}{stderr}", ended.status);
-    stdout.into_owned()
+    stdout_of(&format!("failures::{test}"), settings)
 }
 
 #[test]

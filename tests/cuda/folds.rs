@@ -2,13 +2,13 @@
 //! the same rounded inputs.
 
 use backend::cuda::{Cuda, Precision, Settings};
-use backend::{Backend, Error, Input, PlanRequest, TensorDesc};
-use engine::optim::{Optimizer, Policy, Sgd};
+use backend::{Backend, Error, Input, PlanRequest, Planned, TensorDesc};
+use engine::optim::OptimizerSpec;
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use half::{bf16, f16};
-use net::NetSpec;
-use net::{Conv, Flatten, Linear, Op, Shape};
+use net::{Conv, Flatten, Linear, NetSpec, Op, Shape};
 
+use crate::steps::optimizer;
 use support::gpu::alone;
 use support::numerics::{Case, assert_close, assert_near, cpu, cuda, cuda_with, magnitude, noise, on_reference};
 
@@ -27,11 +27,16 @@ fn convolutions() -> Vec<(Conv, Shape)> {
     ]
 }
 
+/// Plans the operation of a case for training.
+pub fn planned(cuda: &Cuda, case: &Case) -> Box<dyn Planned<Cuda>> {
+    let shapes = [&[case.shape], &case.others[..]].concat();
+    let x: Vec<TensorDesc> = shapes.iter().map(|shape| cuda.input(case.n, *shape)).collect();
+    let alone = PlanRequest::alone("case", &case.op, &shapes, &x);
+    cuda.plan(&PlanRequest { wants_dx: !case.first, ..alone }).unwrap_or_else(|e| panic!("{:?}: {e}", case.op))
+}
+
 fn is_folded(cuda: &Cuda, case: &Case) -> bool {
-    let x = [TensorDesc { block: case.shape.c, ..TensorDesc::plain(case.n, case.shape) }];
-    let alone = PlanRequest::alone("case", &case.op, std::slice::from_ref(&case.shape), &x);
-    let plan = cuda.plan(&PlanRequest { wants_dx: !case.first, ..alone }).unwrap_or_else(|e| panic!("{e}"));
-    plan.implementation().ends_with(", folded")
+    planned(cuda, case).implementation().ends_with(", folded")
 }
 
 #[test]
@@ -72,9 +77,7 @@ fn losses<B: Backend>(backend: B) -> Vec<f64> {
     let x = net.add("flatten", Flatten, x);
     net.add("fc", Linear::new(4), x);
     let mut graph = Graph::new(backend, net, rows, Purpose::Train { bucket_bytes: usize::MAX }, 5).unwrap();
-    let (decay, adapt) = (|_: &str, _: &[usize]| 0.0, |_: &str, _: &[usize]| false);
-    let policy = Policy { decay, adapt, clip_norm: None, clip_value: None };
-    let mut optimizer = Optimizer::new(&graph, Box::new(Sgd::new(0.0, false)), policy).unwrap();
+    let mut optimizer = optimizer(&graph, &OptimizerSpec::sgd(0.0, false, 0.0));
     let images = noise(rows * shape.elems(), 7, 1.0);
     let step = |_| {
         let batch = Batch { images: Input::Values(&images), labels: &[0, 1, 2, 3], ids: &[0, 1, 2, 3], epoch: 0 };

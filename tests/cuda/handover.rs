@@ -4,6 +4,7 @@
 use backend::cuda::{Cuda, CudaBuf, Precision};
 use backend::{Buffer, DeviceMemory, Queue};
 
+use crate::backend::{upload, values};
 use support::emulator;
 use support::gpu::{alone, assert_recorded};
 use support::numerics::cuda;
@@ -16,9 +17,7 @@ fn size() -> (usize, usize) {
 }
 
 fn filled(cuda: &Cuda, n: usize, value: f32) -> CudaBuf {
-    let mut buffer = cuda.alloc(n).unwrap();
-    buffer.write(0, &vec![value; n]).unwrap();
-    buffer
+    upload(cuda, &vec![value; n])
 }
 
 /// Checks every element and reports the first that differs.
@@ -54,9 +53,7 @@ fn a_mark_within_a_replayed_pass_holds_other_queues_back() {
                     handed.fetch().unwrap();
                     assert_all(&format!("round {round}, fetched"), handed.staged().unwrap(), want);
                 } else {
-                    let mut values = vec![0.0; n];
-                    handed.read(0, &mut values).unwrap();
-                    assert_all(&format!("round {round}, read"), &values, want);
+                    assert_all(&format!("round {round}, read"), &values(&handed), want);
                 }
                 handed
             });
@@ -90,9 +87,7 @@ fn a_replayed_pass_reads_what_the_host_has_returned() {
         cuda.repeat("the test's next pass", 3, &mut || cuda.add(&mut total, &sum)).unwrap();
         want += f32::from(round);
     }
-    let mut values = vec![0.0; n];
-    total.read(0, &mut values).unwrap();
-    assert_all("the sum", &values, want);
+    assert_all("the sum", &values(&total), want);
     assert_recorded(&cuda);
 }
 
@@ -107,15 +102,11 @@ fn what_changes_a_marked_buffer_comes_before_its_own_reads_and_writes() {
     cuda.mark(&mut sum).unwrap();
     for round in 1..=3 {
         (0..passes).for_each(|_| cuda.add(&mut sum, &one).unwrap());
-        let mut values = vec![0.0; n];
-        sum.read(0, &mut values).unwrap();
-        assert_all(&format!("round {round}"), &values, (round * passes) as f32);
+        assert_all(&format!("round {round}"), &values(&sum), (round * passes) as f32);
     }
     (0..passes).for_each(|_| cuda.add(&mut sum, &one).unwrap());
     sum.write(0, &vec![7.0; n]).unwrap();
-    let mut values = vec![0.0; n];
-    sum.read(0, &mut values).unwrap();
-    assert_all("what was written", &values, 7.0);
+    assert_all("what was written", &values(&sum), 7.0);
 }
 
 /// The sum of a bucket returns to the GPU while later buckets are still being computed. It does not wait for the copies
@@ -140,7 +131,5 @@ fn what_returns_does_not_wait_for_what_is_fetched() {
     first.staged().unwrap();
     assert_eq!(emulator::calls("ran kernel arena_add"), before, "the return of the first bucket waited for the second");
     assert_all("the second bucket", second.staged().unwrap(), passes as f32);
-    let mut values = vec![0.0; n];
-    first.read(0, &mut values).unwrap();
-    assert_all("the first bucket's sum", &values, 7.0);
+    assert_all("the first bucket's sum", &values(&first), 7.0);
 }

@@ -1,13 +1,14 @@
-//! The number of kernels, copies and fills in a training step on one GPU. Each costs a few microseconds regardless of
-//! its size, which dominates in small networks. The number does not depend on sizes.
+//! What a training step on one GPU costs. The number of kernels, copies and fills: each costs a few microseconds
+//! regardless of its size, which dominates in small networks. And the number of bytes that the plan counts, compared
+//! with what the passes must read and write.
 
 use backend::cuda::{Cuda, Precision};
-use backend::{Backend, Input, Queue};
-use engine::optim::{Optimizer, Policy, Sgd};
-use engine::{Batch, Graph, Loss, Purpose};
-use net::Shape;
-use net::models;
+use backend::{Backend, Input, Queue, Traffic};
+use engine::optim::OptimizerSpec;
+use engine::{Batch, Graph, Loss, Purpose, TrafficShare};
+use net::{Op, Shape, models};
 
+use crate::steps::optimizer;
 use support::emulator;
 use support::gpu::alone;
 use support::numerics::{cuda, noise};
@@ -22,7 +23,7 @@ fn launches(model: &str) -> Vec<u64> {
     let shape = Shape::image(3, 32, 32);
     let net = models::build(model, shape, 10).expect("a network of the catalogue");
     let mut graph = Graph::new(cuda, net, ROWS, Purpose::Train { bucket_bytes: usize::MAX }, 1).unwrap();
-    let mut optimizer = optimizer(&graph);
+    let mut optimizer = optimizer(&graph, &OptimizerSpec::sgd(0.9, false, 1e-4));
     let images = noise(ROWS * shape.elems(), 1, 1.0);
     let queue = |graph: &Graph<Cuda>| graph.backend().queue().unwrap().launches();
     graph.backend().hold(&images).unwrap();
@@ -39,16 +40,6 @@ fn launches(model: &str) -> Vec<u64> {
     }
     assert!(graph.sums().unwrap().loss.is_finite());
     counts
-}
-
-fn optimizer(graph: &Graph<Cuda>) -> Optimizer<Cuda> {
-    let policy = Policy {
-        decay: |_: &str, _: &[usize]| 1e-4,
-        adapt: |_: &str, _: &[usize]| false,
-        clip_norm: None,
-        clip_value: None,
-    };
-    Optimizer::new(graph, Box::new(Sgd::new(0.9, false)), policy).unwrap()
 }
 
 #[test]
@@ -68,4 +59,43 @@ fn a_step_needs_at_most_this_many_launches() {
         // launches a CUDA graph
         assert!(replayed.is_none_or(|graphs| graphs == STEPS as u64 - 2), "{replayed:?}");
     }
+}
+
+/// Batch size. All traffic of batch normalisation is proportional to it.
+const IMAGES: usize = 2;
+
+#[test]
+fn batch_norm_of_resnet50_moves_what_its_passes_need() {
+    let _alone = alone();
+    let cuda = cuda(Precision::Bf16);
+    let input = models::input("resnet50").expect("a size");
+    let net = models::build("resnet50", input, 1000).expect("a network");
+    let shapes = net.shapes().expect("shapes");
+    // elements per image of the norms without and with a residual; only the output of the last block has a single reader,
+    // and so a single gradient
+    let (mut plain, mut residual, mut last) = (0, 0, 0);
+    for (node, shape) in net.nodes.iter().zip(&shapes[1..]) {
+        match &node.op {
+            Op::Norm(norm) if norm.residual => (residual, last) = (residual + shape.elems(), shape.elems()),
+            Op::Norm(_) => plain += shape.elems(),
+            _ => {}
+        }
+    }
+    let graph = Graph::new(cuda, net, IMAGES, Purpose::Train { bucket_bytes: 4 << 20 }, 1).expect("a graph");
+    let shares = graph.traffic();
+    let of = |kind: &str| shares.iter().find(|share: &&TrafficShare| share.kind == kind).expect("a kind").traffic;
+    // elements per pass: forward reads x twice and the residual, and writes y. Backward reads x and dy twice and writes
+    // dx. With a residual, backward also writes the residual's gradient and reads a second gradient of y and the mask.
+    let forward = 3 * plain + 4 * residual;
+    let backward = 5 * plain + 6 * residual + (residual - last);
+    let mask = residual / 8;
+    let want = Traffic { forward: IMAGES * (2 * forward + mask), backward: IMAGES * (2 * backward + mask) };
+    assert_eq!(of("norm"), want);
+    let gigabytes = |bytes: usize| (bytes / IMAGES * 256) as f64 / 1e9;
+    let now = gigabytes(want.forward + want.backward);
+    println!(
+        "batch norm of 256 images moves {now:.2} GB; {:.2} with y in the mask's place",
+        now + gigabytes(IMAGES * (2 * residual - 2 * mask))
+    );
+    assert!((54.2..54.4).contains(&now), "{now} GB for 256 images");
 }

@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use support::emulator;
-use support::gpu;
 use support::program::{Folder, ProgramOutput, start, trireme};
+use support::{emulator, gpu};
 
 /// NVIDIA's wheels: the name of each folder and the libraries in it.
 const WHEELS: [(&str, &[&str]); 3] =

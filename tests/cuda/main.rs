@@ -10,20 +10,53 @@ mod f16;
 mod failures;
 mod folds;
 mod handover;
+mod keeps;
 mod launches;
 mod libraries;
 mod mix;
-mod multi_label;
 mod nccl;
 mod norm_sums;
+mod objectives;
 mod profile;
 mod raw_gradients;
 mod recording;
-mod regression;
 mod runs;
 mod scripts;
 mod shortcuts;
 mod steps;
 mod switches;
-mod traffic;
 mod transports;
+
+/// Runs an ignored test of this binary in a process of its own, with these environment variables. Returns its stdout.
+#[track_caller]
+fn stdout_of(test: &str, settings: &[(&str, &str)]) -> String {
+    let ended = support::emulator::alone(test, settings);
+    let (stdout, stderr) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success(), "{test}, {settings:?}: {}\n{stdout}{stderr}", ended.status);
+    stdout.into_owned()
+}
+
+/// Returns a recipe with SGD, momentum 0.9 and a constant learning rate. `keys` are further keys, `train` are the
+/// transforms in training, and `sections` are further sections.
+fn recipe(keys: &str, base_lr: f64, train: &str, sections: &str) -> String {
+    format!(
+        r#"
+data = "given with --data"
+{keys}
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = {base_lr}
+
+[augment]
+train = [{train}]
+eval = ["normalize"]
+
+{sections}
+"#
+    )
+}

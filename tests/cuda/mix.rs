@@ -6,6 +6,7 @@ use backend::{Backend, CropRect, DeviceMemory, DrawKey, Input, PassInput, Queue}
 use loaders::{Area, Dtype, ImageSpec, Mix};
 use net::Shape;
 
+use crate::recipe;
 use support::gpu::{self, alone};
 use support::numerics::cuda;
 use support::setting::Setting;
@@ -58,37 +59,21 @@ fn bytes_and_kept_pictures_are_mixed_to_the_hosts_bits() {
     }
 }
 
-const RECIPE: &str = r#"
+const STEPS: &[&str] = &["--share-gpu", "--max-steps", "8"];
+
+#[test]
+fn runs_with_mixed_images_keep_the_laws() {
+    let keys = r#"
 model = "resnet20"
-data = "given with --data"
 epochs = 3
 seed = 3
 batch = 12
 workers = 2
 label_smoothing = 0.1
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.01
-
-[augment]
-train = ["pad_crop(1)", "flip", "normalize"]
-eval = ["normalize"]
-
-[mix]
-mixup = 0.8
-cutmix = 1.0
 "#;
-
-const STEPS: &[&str] = &["--share-gpu", "--max-steps", "8"];
-
-#[test]
-fn runs_with_mixed_images_keep_the_laws() {
-    let setting = Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [43, 16]);
+    let augment = r#""pad_crop(1)", "flip", "normalize""#;
+    let recipe = recipe(keys, 0.01, augment, "[mix]\nmixup = 0.8\ncutmix = 1.0");
+    let setting = Setting::new(&recipe, ImageSpec::new(8, 8, 3), [43, 16]);
     let train = |out: &str, ranks: usize, more: &[&str]| {
         gpu::train(&setting, out, ranks, &[STEPS, more].concat(), &[]).succeeded();
         setting.losses(out)

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use backend::cuda::Precision;
 use backend::{Backend, Buffer, DeviceMemory, Queue, Reduction};
-use support::gpu;
 use support::numerics::{assert_close, cuda};
 use support::program::{self, PATIENCE, ProgramOutput, assert_gone, signal, start};
 use support::setting::Setting;
-use support::skip;
+use support::{gpu, skip};
 
 fn setting() -> Setting {
     gpu::resnet("[reduce]\ncodec = \"float\"\nbucket_mb = 0.2\n", [26, 8])

@@ -4,7 +4,7 @@
 use backend::cuda::{Cuda, Precision};
 use net::{Norm, Op, Shape};
 
-use support::emulator;
+use crate::stdout_of;
 use support::gpu::alone;
 use support::numerics::{Case, Outcome, cuda, noise};
 
@@ -204,10 +204,9 @@ fn in_this_order() {
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn no_bit_depends_on_which_block_ends_last() {
     let bits = ["lazy", "reverse", "7", "8"].map(|order| {
-        let ended = emulator::alone("norm_sums::in_this_order", &[("TRIREME_EMULATED_ORDER", order)]);
-        let text = String::from_utf8_lossy(&ended.stdout).into_owned();
+        let text = stdout_of("norm_sums::in_this_order", &[("TRIREME_EMULATED_ORDER", order)]);
         let bits = text.lines().find_map(|line| line.split_once("bits ").map(|(_, bits)| bits.to_string()));
-        bits.unwrap_or_else(|| panic!("{order}: {text}{}", String::from_utf8_lossy(&ended.stderr)))
+        bits.unwrap_or_else(|| panic!("{order}: {text}"))
     });
     assert!(bits.iter().all(|other| *other == bits[0]), "{bits:?}");
 }

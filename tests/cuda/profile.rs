@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use backend::cuda::{Cuda, Precision};
 use backend::{Error, Input};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::Shape;
-use net::models;
+use net::{Shape, models};
 
 use support::emulator;
 use support::gpu::alone;

@@ -2,12 +2,12 @@
 //! converted to f32.
 
 use backend::cuda::{Cuda, Precision};
-use backend::{Arena, Error, Input, Queue};
-use engine::optim::{Adam, Lars, Optimizer, OptimizerKind, OptimizerSpec, Policy, RmsProp, Sgd};
+use backend::{Error, Input, Queue};
+use engine::optim::{Adam, Lars, OptimizerKind, OptimizerSpec, RmsProp, Sgd};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::NetSpec;
-use net::{Conv, Linear, Norm, Pool, Shape};
+use net::{Conv, Linear, NetSpec, Norm, Pool, Shape};
 
+use crate::steps::{bits, optimizer};
 use support::gpu::{alone, assert_recorded};
 use support::numerics::{cuda, noise};
 
@@ -28,16 +28,6 @@ fn graph(cuda: Cuda) -> Graph<Cuda> {
     let x = net.add("pool", Pool::global(), x);
     net.add("fc", Linear::new(4), x);
     Graph::new(cuda, net, ROWS, Purpose::Train { bucket_bytes: 10_000 }, 5).unwrap()
-}
-
-fn optimizer(graph: &Graph<Cuda>, spec: &OptimizerSpec) -> Optimizer<Cuda> {
-    let policy = Policy {
-        decay: |name: &str, shape: &[usize]| spec.decay_of(name, shape),
-        adapt: |name: &str, shape: &[usize]| spec.adapts(name, shape),
-        clip_norm: spec.clip_norm,
-        clip_value: spec.clip_value,
-    };
-    Optimizer::new(graph, spec.method(), policy).unwrap()
 }
 
 struct Ran {
@@ -65,12 +55,8 @@ fn run(precision: Precision, spec: &OptimizerSpec, with_pass: bool) -> Ran {
             optimizer.step(&mut graph, rate, None).unwrap();
         }
         ran.launches = graph.backend().launches() - before;
-        let bits = |arena: &Arena<Cuda>| -> Vec<u32> {
-            let params = 0..graph.params().len();
-            params.flat_map(|i| graph.unpack(i, arena).unwrap()).map(f32::to_bits).collect()
-        };
-        let slots = optimizer.slots().flat_map(|(_, slot)| bits(slot));
-        ran.bits.push(bits(graph.weights()).into_iter().chain(slots).collect());
+        let slots = optimizer.slots().flat_map(|(_, slot)| bits(&graph, slot));
+        ran.bits.push(bits(&graph, graph.weights()).into_iter().chain(slots).collect());
     }
     assert_recorded(graph.backend());
     ran

@@ -5,34 +5,21 @@ use backend::cuda::Precision;
 use backend::{Buffer, DeviceMemory, Error, Queue};
 use loaders::ImageSpec;
 
+use crate::recipe;
 use support::gpu::{self, NOT_RECORDED, REFUSAL, alone, assert_recorded};
 use support::numerics::cuda;
 use support::setting::Setting;
 
-const RECIPE: &str = r#"
+fn setting() -> Setting {
+    let keys = r#"
 model = "lenet"
-data = "given with --data"
 epochs = 1
 seed = 7
 batch = 4
 precision = "bf16"
 deterministic = true
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.01
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
 "#;
-
-fn setting() -> Setting {
-    Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [20, 8])
+    Setting::new(&recipe(keys, 0.01, r#""normalize""#, ""), ImageSpec::new(8, 8, 3), [20, 8])
 }
 
 #[test]

@@ -12,14 +12,12 @@ use formats::checkpoint::{ModelFile, StateFile};
 use loaders::ImageSpec;
 use serde_json::Value;
 
-use support::emulator;
-use support::gpu;
 use support::gpu::{PATIENCE, RESNET};
 use support::numerics::{assert_close, magnitude};
-use support::program;
 use support::program::{Folder, events, start, trireme};
 use support::rounding::shaken;
 use support::setting::Setting;
+use support::{emulator, gpu, program};
 
 fn setting() -> Setting {
     Setting::new(&RESNET.replace("epochs = 1", "epochs = 2"), ImageSpec::new(8, 8, 3), [43, 16])

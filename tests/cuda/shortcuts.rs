@@ -4,8 +4,7 @@
 use backend::cuda::Precision;
 use backend::{Error, Input};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
-use net::{Conv, Dropout, Linear, Norm, Op, Pool, Shape, Shortcut};
-use net::{Id, NetSpec};
+use net::{Conv, Dropout, Id, Linear, NetSpec, Norm, Op, Pool, Shape, Shortcut};
 
 use support::gpu::{alone, assert_recorded};
 use support::numerics::{cuda, noise};

@@ -5,8 +5,7 @@ use backend::cuda::{Cuda, Precision};
 use backend::{Arena, Backend, Buffer, DeviceMemory};
 use engine::optim::{Adagrad, Adam, AdamW, Ema, Lars, Optimizer, OptimizerKind, OptimizerSpec, Policy, RmsProp, Sgd};
 use engine::{Graph, Purpose};
-use net::NetSpec;
-use net::{Linear, Op, Shape};
+use net::{Linear, NetSpec, Op, Shape};
 
 use support::emulator;
 use support::gpu::{alone, assert_recorded};
@@ -27,7 +26,8 @@ pub fn graph(cuda: Cuda) -> Graph<Cuda> {
     graph
 }
 
-pub fn optimizer(graph: &Graph<Cuda>, spec: &OptimizerSpec) -> Optimizer<Cuda> {
+/// Creates an optimizer with the settings of a recipe.
+pub fn optimizer<B: Backend>(graph: &Graph<B>, spec: &OptimizerSpec) -> Optimizer<B> {
     spec.check().unwrap();
     let policy = Policy {
         decay: |name: &str, shape: &[usize]| spec.decay_of(name, shape),
@@ -46,7 +46,8 @@ pub fn set_gradients(graph: &mut Graph<Cuda>, step: usize) {
     }
 }
 
-fn bits(graph: &Graph<Cuda>, arena: &Arena<Cuda>) -> Vec<u32> {
+/// Returns the bits of all parameters in an arena.
+pub fn bits(graph: &Graph<Cuda>, arena: &Arena<Cuda>) -> Vec<u32> {
     let params = 0..graph.params().len();
     params.flat_map(|i| graph.unpack(i, arena).unwrap()).map(f32::to_bits).collect()
 }

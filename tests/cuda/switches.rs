@@ -7,11 +7,11 @@ use backend::cuda::Precision;
 use engine::optim::OptimizerSpec;
 use loaders::ImageSpec;
 
+use crate::stdout_of;
 use crate::steps::{graph, optimizer, set_gradients};
-use support::emulator;
-use support::gpu;
 use support::numerics::cuda;
 use support::setting::Setting;
+use support::{emulator, gpu};
 
 const LENET: &str = r#"
 model = "lenet"
@@ -82,13 +82,7 @@ fn passes_that_are_not_replayed_give_the_same_bits() {
         let said = trained(&setting, switch, &[(switch, "1")]);
         assert!(said.contains(&format!("{switch}=1")), "{said}");
         assert!(setting.model(switch) == setting.model("usual"), "{switch}: model.h5 differs");
-        let counted = emulator::alone("switches::calls_of_five_steps", &[(switch, "1")]);
-        assert!(
-            counted.status.success(),
-            "{}{}",
-            String::from_utf8_lossy(&counted.stdout),
-            String::from_utf8_lossy(&counted.stderr)
-        );
+        stdout_of("switches::calls_of_five_steps", &[(switch, "1")]);
     }
 }
 

@@ -1,13 +1,10 @@
 //! The transports of images and gradients to and from a GPU that ranks share. The results do not depend on the
 //! transport or on where the run was stopped.
 
-use support::emulator;
-use support::gpu;
 use support::gpu::PATIENCE;
-use support::mentions;
-use support::program;
 use support::program::{ProgramOutput, events, start, trireme};
 use support::setting::Setting;
+use support::{emulator, gpu, mentions, program};
 
 fn setting() -> Setting {
     gpu::resnet("[reduce]\ncodec = \"exact\"\nbucket_mb = 0.2\n\n[checkpoint]\nevery = \"2 steps\"\n", [26, 8])

@@ -6,7 +6,7 @@ use backend::cpu::Cpu;
 use backend::cuda::{Cuda, Precision, Settings};
 use backend::reference::Reference;
 use backend::{
-    Arena, Backend, Buffer, DrawKey, Gradients, Input, ParamFormat, Pass, PassInput, PlanRequest, Planned, Slot,
+    Arena, Backend, Buffer, DrawKey, Gradients, Input, Keeps, ParamFormat, Pass, PassInput, PlanRequest, Planned, Slot,
     TensorDesc,
 };
 use net::{Conv, Linear, Norm, Op, Shape};
@@ -171,7 +171,7 @@ impl Case {
     }
 
     /// Runs the operation on inputs with channel blocks of `block`. All buffers are longer than needed and filled with
-    /// large values.
+    /// large values. As in training, backward gets empty buffers for the tensors that the plan does not keep.
     ///
     /// If `split` is set and the plan can add gradients, the gradient of the output is passed as two summands. Panics
     /// if padding channels of a result are not zero.
@@ -244,9 +244,11 @@ impl Case {
         let mut dx: Vec<B::Buf> = descs.iter().map(|desc| rubbish(backend, desc.elems())).collect();
         let wanted =
             dx.iter_mut().enumerate().map(|(i, dx)| (plan.alias() != Some(i) && !(self.first && i == 0)).then_some(dx));
+        let (Keeps { inputs: kept, output }, nothing) = (plan.keeps(), B::Buf::default());
+        let inputs: Vec<&B::Buf> = (0..).zip(inputs).map(|(i, x)| if i < kept { x } else { &nothing }).collect();
         let g = Gradients {
             x: &inputs,
-            y: &y,
+            y: if output { &y } else { &nothing },
             dy: &mut dy,
             dy2: dy2.as_ref(),
             dx: wanted.collect(),

@@ -1,4 +1,4 @@
-// The emulated cuBLASLt: matrix products in plain loops with f64 sums, and the epilogues bias, ReLU and bias gradients.
+// The emulated cuBLASLt: products of column-major matrices in plain loops with f64 sums, and the epilogues bias and ReLU.
 // The sizes of attributes are checked, as in cuBLASLt.
 #include <cmath>
 #include <cstdio>
@@ -13,8 +13,7 @@ using namespace emulator;
 enum cublasStatus_t { OK = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
 enum { R_32F = 0, R_16F = 2, R_16BF = 14 };
 enum { COMPUTE_32F = 68, COMPUTE_32F_PEDANTIC = 69, COMPUTE_FAST_TF32 = 77 };
-enum { EPILOGUE_DEFAULT = 1, EPILOGUE_RELU = 2, EPILOGUE_BIAS = 4, EPILOGUE_RELU_BIAS = 6, EPILOGUE_BGRADA = 256, EPILOGUE_BGRADB = 512 };
-enum { ORDER_COL = 0, ORDER_ROW = 1 };
+enum { EPILOGUE_DEFAULT = 1, EPILOGUE_RELU = 2, EPILOGUE_BIAS = 4, EPILOGUE_RELU_BIAS = 6 };
 /// How an algorithm adds the partial sums of a product that is split along k. The values are bits of a mask.
 enum { REDUCE_IN_PLACE = 1, REDUCE_COMPUTE_TYPE = 2 };
 
@@ -28,8 +27,6 @@ struct Layout {
     int type;
     uint64_t rows, columns;
     int64_t ld;
-    int order = ORDER_COL, batch = 1;
-    int64_t batch_stride = 0;
 };
 struct Preference {
     uint32_t reductions = 7;
@@ -66,8 +63,7 @@ static cublasStatus_t take(T& to, const void* from, size_t bytes) {
 }
 
 static size_t extent(const Layout& l, Element e) {
-    uint64_t inner = l.order == ORDER_COL ? l.rows : l.columns, outer = l.order == ORDER_COL ? l.columns : l.rows;
-    return ((size_t)((outer - 1) * (uint64_t)l.ld + inner)) * size_of(e);
+    return (size_t)((l.columns - 1) * (uint64_t)l.ld + l.rows) * size_of(e);
 }
 
 struct Product {
@@ -76,7 +72,7 @@ struct Product {
     uint64_t m, n, k;
 
     size_t at(const Layout& l, uint64_t row, uint64_t column) const {
-        return (size_t)(l.order == ORDER_COL ? column * (uint64_t)l.ld + row : row * (uint64_t)l.ld + column);
+        return (size_t)(column * (uint64_t)l.ld + row);
     }
 };
 
@@ -91,14 +87,14 @@ static cublasStatus_t understand(const MatmulDesc* desc, const Layout* a, const 
         return complain(INVALID_VALUE, "matrices that do not fit", (long)inner);
     for (const Layout* l : {a, b, c, d}) {
         Element e;
-        if (!element_of(l->type, e) || l->batch != 1 || l->order > ORDER_ROW) return complain(NOT_SUPPORTED, "a matrix's type, order or batch", l->type);
-        if (l->ld < (int64_t)(l->order == ORDER_COL ? l->rows : l->columns)) return complain(INVALID_VALUE, "a leading dimension", (long)l->ld);
+        if (!element_of(l->type, e)) return complain(NOT_SUPPORTED, "a matrix's type", l->type);
+        if (l->ld < (int64_t)l->rows) return complain(INVALID_VALUE, "a leading dimension", (long)l->ld);
     }
     bool compute = desc->compute == COMPUTE_32F || desc->compute == COMPUTE_32F_PEDANTIC || desc->compute == COMPUTE_FAST_TF32;
     if (!compute || desc->scale != R_32F || desc->pointer_mode || desc->transpose_c) return complain(NOT_SUPPORTED, "a type of computation", desc->compute);
     if (a->type != b->type || c->type != d->type || (d->type != a->type && d->type != R_32F)) return complain(NOT_SUPPORTED, "a mixture of types", d->type);
     switch (desc->epilogue) {
-        case EPILOGUE_DEFAULT: case EPILOGUE_RELU: case EPILOGUE_BIAS: case EPILOGUE_RELU_BIAS: case EPILOGUE_BGRADA: case EPILOGUE_BGRADB: return OK;
+        case EPILOGUE_DEFAULT: case EPILOGUE_RELU: case EPILOGUE_BIAS: case EPILOGUE_RELU_BIAS: return OK;
         default: return complain(NOT_SUPPORTED, "an epilogue", desc->epilogue);
     }
 }
@@ -124,19 +120,15 @@ static void multiply(const Product& p, float alpha, CUdeviceptr a, CUdeviceptr b
     };
     // `a` is packed as [k][m], so that a column of `d` is a weighted sum of the rows of `packed`
     std::vector<float> packed(p.k * p.m);
-    std::vector<double> column(p.m), sums(std::max(p.m, p.n), 0.0);
+    std::vector<double> column(p.m);
     for (uint64_t k = 0; k < p.k; ++k)
-        for (uint64_t m = 0; m < p.m; ++m) {
-            packed[k * p.m + m] = factor(a, p.desc.transpose_a ? p.at(p.a, k, m) : p.at(p.a, m, k));
-            if (p.desc.epilogue == EPILOGUE_BGRADA) sums[m] += packed[k * p.m + m];
-        }
-    auto* bias = reinterpret_cast<void*>(p.desc.bias);
+        for (uint64_t m = 0; m < p.m; ++m) packed[k * p.m + m] = factor(a, p.desc.transpose_a ? p.at(p.a, k, m) : p.at(p.a, m, k));
+    auto* bias = reinterpret_cast<const void*>(p.desc.bias);
     for (uint64_t n = 0; n < p.n; ++n) {
         std::fill(column.begin(), column.end(), 0.0);
         for (uint64_t i = 0; i < p.k; ++i) {
             uint64_t k = (i + first) % p.k;
             float value = factor(b, p.desc.transpose_b ? p.at(p.b, n, k) : p.at(p.b, k, n));
-            if (p.desc.epilogue == EPILOGUE_BGRADB) sums[n] += value;
             add_scaled(column.data(), value, &packed[k * p.m], p.m);
         }
         for (uint64_t m = 0; m < p.m; ++m) {
@@ -148,25 +140,12 @@ static void multiply(const Product& p, float alpha, CUdeviceptr a, CUdeviceptr b
             write(reinterpret_cast<void*>(d), out, p.at(p.d, m, n), value);
         }
     }
-    uint64_t count = p.desc.epilogue == EPILOGUE_BGRADA ? p.m : p.desc.epilogue == EPILOGUE_BGRADB ? p.n : 0;
-    for (uint64_t i = 0; i < count; ++i) write(bias, kept, i, (float)sums[i]);
 }
 
 extern "C" {
 
 size_t cublasLtGetVersion() { return 130000; }
 size_t cublasLtGetCudartVersion() { return 13000; }
-
-const char* cublasLtGetStatusName(cublasStatus_t status) {
-    switch (status) {
-        case OK: return "CUBLAS_STATUS_SUCCESS";
-        case NOT_INITIALIZED: return "CUBLAS_STATUS_NOT_INITIALIZED";
-        case INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
-        case EXECUTION_FAILED: return "CUBLAS_STATUS_EXECUTION_FAILED";
-        default: return "CUBLAS_STATUS_NOT_SUPPORTED";
-    }
-}
-const char* cublasLtGetStatusString(cublasStatus_t status) { return cublasLtGetStatusName(status); }
 
 cublasStatus_t cublasLtCreate(cublasLtContext** to) {
     std::lock_guard guard(lock());
@@ -209,18 +188,6 @@ cublasStatus_t cublasLtMatrixLayoutCreate(Layout** to, int type, uint64_t rows, 
 cublasStatus_t cublasLtMatrixLayoutDestroy(Layout* layout) {
     delete layout;
     return OK;
-}
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(Layout* layout, int name, const void* value, size_t bytes) {
-    switch (name) {
-        case 0: return take(layout->type, value, bytes);
-        case 1: return take(layout->order, value, bytes);
-        case 2: return take(layout->rows, value, bytes);
-        case 3: return take(layout->columns, value, bytes);
-        case 4: return take(layout->ld, value, bytes);
-        case 5: return take(layout->batch, value, bytes);
-        case 6: return take(layout->batch_stride, value, bytes);
-        default: return complain(NOT_SUPPORTED, "an attribute of a matrix", name);
-    }
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(Preference** to) {
@@ -292,9 +259,7 @@ cublasStatus_t cublasLtMatmul(cublasLtContext* handle, MatmulDesc* desc, const f
         if (end.boundary > 1 && end.at % end.boundary) return complain(INVALID_VALUE, "a matrix that is not on its boundary", (long)end.at % 256);
     }
     if (*beta != 0 && !on_device(c, extent(p.c, out))) return complain(INVALID_VALUE, "c is not there", (long)c);
-    bool takes_bias = p.desc.epilogue & (EPILOGUE_BIAS | EPILOGUE_BGRADA | EPILOGUE_BGRADB);
-    size_t biases = (p.desc.epilogue == EPILOGUE_BGRADB ? p.n : p.m) * size_of(kept);
-    if (takes_bias && !on_device(p.desc.bias, biases)) return complain(INVALID_VALUE, "no bias", (long)p.desc.bias);
+    if ((p.desc.epilogue & EPILOGUE_BIAS) && !on_device(p.desc.bias, p.m * size_of(kept))) return complain(INVALID_VALUE, "no bias", (long)p.desc.bias);
     static uint64_t runs = 0;
     float alpha_now = *alpha, beta_now = *beta;
     bool in_place = algorithm->data[0] == 1, odd = algorithm->data[0] == 3;

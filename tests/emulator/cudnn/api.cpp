@@ -220,16 +220,6 @@ extern "C" {
 size_t cudnnGetVersion() { return 91900; }
 size_t cudnnGetCudartVersion() { return 13000; }
 
-const char* cudnnGetErrorString(Status status) {
-    switch ((int)status) {
-        case 0: return "CUDNN_STATUS_SUCCESS";
-        case BAD_PARAM: return "CUDNN_STATUS_BAD_PARAM";
-        case NOT_SUPPORTED: return "CUDNN_STATUS_NOT_SUPPORTED";
-        case EXECUTION_FAILED: return "CUDNN_STATUS_EXECUTION_FAILED";
-        default: return (int)status / 1000 == 2 ? "CUDNN_STATUS_BAD_PARAM_..." : "CUDNN_STATUS_NOT_SUPPORTED_...";
-    }
-}
-
 void cudnnGetLastErrorString(char* to, size_t room) { snprintf(to, room, "%s", last_complaint().c_str()); }
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t* to) {
@@ -246,10 +236,6 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, CUstream stream) {
     std::lock_guard guard(lock());
     if (!handle || !stream_of(stream)) return complain(BAD_PARAM, "cudnnSetStream of an unknown stream");
     handle->stream = stream;
-    return SUCCESS;
-}
-cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, CUstream* to) {
-    *to = handle->stream;
     return SUCCESS;
 }
 

@@ -326,13 +326,6 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
-    if (CUresult e = device_call(device)) return e;
-    *flags = 0;
-    *active = retained[device] > 0;
-    return CUDA_SUCCESS;
-}
-
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned) { return device_call(device); }
 
 CUresult cuCtxSetCurrent(CUcontext context) {
@@ -346,20 +339,6 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
     if (!initialised) return CUDA_ERROR_NOT_INITIALIZED;
     *context = device_of_thread < 0 ? nullptr : context_of(device_of_thread);
     return CUDA_SUCCESS;
-}
-
-CUresult cuCtxPushCurrent_v2(CUcontext context) { return cuCtxSetCurrent(context); }
-
-CUresult cuCtxGetDevice(CUdevice* device) {
-    if (device_of_thread < 0) return CUDA_ERROR_INVALID_CONTEXT;
-    *device = device_of_thread;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuCtxSetLimit(int, size_t) { return device_of_thread < 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS; }
-CUresult cuCtxGetLimit(size_t* value, int) {
-    *value = 0;
-    return device_of_thread < 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {

@@ -121,15 +121,6 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* to) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamIsCapturing(CUstream handle, int* status) {
-    std::lock_guard guard(lock());
-    auto stream = stream_of(handle);
-    if (!stream) return CUDA_ERROR_INVALID_HANDLE;
-    *status = !stream->capture ? CU_STREAM_CAPTURE_STATUS_NONE
-            : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    return CUDA_SUCCESS;
-}
-
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* to, size_t* count) {
     if (!graph || !count) return CUDA_ERROR_INVALID_VALUE;
     if (to)
@@ -153,8 +144,6 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* to, CUgraph graph, unsigned lo
     *to = new CUgraphExec_st{graph->nodes};
     return CUDA_SUCCESS;
 }
-
-CUresult cuGraphUpload(CUgraphExec exec, CUstream) { return exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle) {
     std::lock_guard guard(lock());

@@ -223,7 +223,6 @@ CUresult cuMemHostAlloc(void** to, size_t bytes, unsigned) {
     host_blocks()[static_cast<char*>(*to)] = bytes;
     return CUDA_SUCCESS;
 }
-CUresult cuMemAllocHost_v2(void** to, size_t bytes) { return cuMemHostAlloc(to, bytes, 0); }
 
 CUresult cuMemFreeHost(void* at) {
     std::lock_guard guard(lock());
@@ -235,42 +234,9 @@ CUresult cuMemFreeHost(void* at) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemHostRegister_v2(void* at, size_t bytes, unsigned) {
-    std::lock_guard guard(lock());
-    if (CUresult e = enter("cuMemHostRegister")) return e;
-    if (!at || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-    host_blocks()[static_cast<char*>(at)] = bytes;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuMemHostUnregister(void* at) {
-    std::lock_guard guard(lock());
-    if (CUresult e = enter("cuMemHostUnregister")) return e;
-    drain_device(current_device());
-    return host_blocks().erase(static_cast<char*>(at)) ? CUDA_SUCCESS : 713;
-}
-
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* to, void* at, unsigned) {
     *to = reinterpret_cast<CUdeviceptr>(at);
     return pinned(at, 1) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-
-/// Attribute 2 is the memory type: 1 is host, 2 is device.
-CUresult cuPointerGetAttribute(void* value, int attribute, CUdeviceptr at) {
-    std::lock_guard guard(lock());
-    if (attribute != 2) return refuse(CUDA_ERROR_INVALID_VALUE, "cuPointerGetAttribute: unknown attribute %d", attribute);
-    bool device = on_device(at, 1);
-    if (!device && !pinned(reinterpret_cast<void*>(at), 1)) return CUDA_ERROR_INVALID_VALUE;
-    *static_cast<unsigned*>(value) = device ? 2 : 1;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetDefaultMemPool(void** pool, CUdevice device) {
-    *pool = reinterpret_cast<void*>((intptr_t)device + 1);
-    return CUDA_SUCCESS;
-}
-CUresult cuDeviceGetMemPool(void** pool, CUdevice device) { return cuDeviceGetDefaultMemPool(pool, device); }
-CUresult cuMemPoolSetAttribute(void* pool, int, void*) { return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
-CUresult cuMemPoolTrimTo(void* pool, size_t) { return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
 }  // extern "C"

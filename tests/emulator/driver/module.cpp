@@ -125,7 +125,6 @@ CUresult cuModuleLoadData(CUmodule* to, const void* image) {
     if (CUresult e = read_image(image, head, library)) return e;
     return load(library, to);
 }
-CUresult cuModuleLoadDataEx(CUmodule* to, const void* image, unsigned, int*, void**) { return cuModuleLoadData(to, image); }
 
 CUresult cuModuleUnload(CUmodule module) {
     std::lock_guard guard(lock());
@@ -148,29 +147,6 @@ CUresult cuModuleGetFunction(CUfunction* to, CUmodule module, const char* name) 
         return CUDA_SUCCESS;
     }
     return CUDA_ERROR_NOT_FOUND;
-}
-
-CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction function) {
-    switch (attribute) {
-        case 0: *value = function->kernel->max_threads; break;
-        case 1: *value = (int)function->module->shared_bytes; break;  // of the whole module: an upper bound
-        case 2: case 3: case 8: *value = 0; break;                    // constant, local, dynamic shared memory
-        case 4: *value = 32; break;                                   // registers
-        case 5: case 6: *value = settings().capability; break;        // PTX and binary version
-        default: return CUDA_ERROR_INVALID_VALUE;
-    }
-    return CUDA_SUCCESS;
-}
-CUresult cuFuncSetAttribute(CUfunction, int, int) { return CUDA_SUCCESS; }
-CUresult cuFuncSetCacheConfig(CUfunction, int) { return CUDA_SUCCESS; }
-
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction, int threads, size_t, unsigned) {
-    if (threads <= 0) return CUDA_ERROR_INVALID_VALUE;
-    *blocks = std::min(32, 2048 / threads);
-    return CUDA_SUCCESS;
-}
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int threads, size_t shared) {
-    return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, 0);
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,

@@ -15,7 +15,6 @@ static auto& events() {
     static auto* map = new std::map<CUevent, std::shared_ptr<Event>>;
     return *map;
 }
-static bool in_callback = false;
 
 std::shared_ptr<Stream> stream_of(CUstream handle) {
     static std::shared_ptr<Stream> defaults[64];
@@ -133,7 +132,6 @@ static uint64_t items = 0;
 uint64_t last_item() { return items; }
 
 CUresult enqueue_on(const std::shared_ptr<Stream>& stream, Work work) {
-    if (in_callback) return refuse(CUDA_ERROR_NOT_PERMITTED, "%s within a host function of a stream", work.label.c_str());
     if (stream->device != current_device())
         return refuse(CUDA_ERROR_INVALID_HANDLE, "%s on a stream of another device", work.label.c_str());
     if (stream->capture) {
@@ -298,16 +296,6 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags
     return enqueue_on(stream, std::move(work));
 }
 
-CUresult cuLaunchHostFunc(CUstream handle, void (*function)(void*), void* data) {
-    std::lock_guard guard(lock());
-    if (CUresult e = enter("cuLaunchHostFunc")) return e;
-    return enqueue(handle, "a host function", [=] {
-        in_callback = true;
-        function(data);
-        in_callback = false;
-    }, CU_GRAPH_NODE_TYPE_HOST);
-}
-
 CUresult cuEventCreate(CUevent* to, unsigned flags) {
     std::lock_guard guard(lock());
     if (CUresult e = enter("cuEventCreate")) return e;
@@ -391,12 +379,6 @@ EMULATED_COPY(cuMemcpyHtoD, CUdeviceptr, true, const void*, false)
 EMULATED_COPY(cuMemcpyDtoH, void*, false, CUdeviceptr, true)
 EMULATED_COPY(cuMemcpyDtoD, CUdeviceptr, true, CUdeviceptr, true)
 
-CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    std::lock_guard guard(lock());
-    if (CUresult e = enter("cuMemcpyAsync")) return e;
-    return copy(to, on_device(to, 1), from, on_device(from, 1), bytes, stream, false);
-}
-
 #define EMULATED_FILL(NAME, TYPE)                                                                                           \
     CUresult NAME##Async(CUdeviceptr to, TYPE value, size_t count, CUstream stream) {                                       \
         std::lock_guard guard(lock());                                                                                      \
@@ -410,7 +392,6 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
         return fill<TYPE>(to, value, count, nullptr);                                                                       \
     }
 EMULATED_FILL(cuMemsetD8, unsigned char)
-EMULATED_FILL(cuMemsetD16, unsigned short)
 EMULATED_FILL(cuMemsetD32, unsigned int)
 
 }  // extern "C"

@@ -100,7 +100,7 @@ using Clock = std::chrono::steady_clock;
 struct Group {
     int rank, ranks, device;
     char* file = nullptr;
-    bool blocking = true, aborted = false, connected = false;
+    bool aborted = false, connected = false;
     Clock::time_point since = Clock::now();
     uint64_t issued = 0;
     /// The status of a group that has failed, which `ncclCommGetAsyncError` returns.
@@ -274,7 +274,6 @@ const char* ncclGetErrorString(ncclResult_t result) {
         default: return "invalid usage";
     }
 }
-const char* ncclGetLastError(ncclComm*) { return ""; }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     static std::atomic<int> made{0};
@@ -285,11 +284,11 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm** to, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
     if (rank < 0 || rank >= ranks || ranks > MOST_RANKS) return ncclInvalidArgument;
-    if (config && (config->size < sizeof *config || config->magic != 0xcafebeef || config->version < 21400)) return ncclInvalidArgument;
+    if (!config || config->size < sizeof *config || config->magic != 0xcafebeef || config->version < 21400) return ncclInvalidArgument;
+    if (config->blocking) die("the emulated NCCL has no blocking communicators");
     if (current_device() < 0) return ncclUnhandledCudaError;
     auto group = std::make_shared<Group>();
     group->rank = rank, group->ranks = ranks, group->device = current_device();
-    group->blocking = !config || config->blocking != 0;
     if (!group->open_file(id.internal)) return ncclSystemError;
     *to = new ncclComm{group};
     {
@@ -298,13 +297,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm** to, int ranks, ncclUniqueId id, i
         static bool served = (std::thread(serve).detach(), true);
         (void)served;
     }
-    if (!group->blocking) return ncclInProgress;
-    // without a time limit, as the real NCCL
-    ncclResult_t state;
-    while ((state = group->state()) == ncclInProgress) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return state;
+    return ncclInProgress;
 }
-ncclResult_t ncclCommInitRank(ncclComm** to, int ranks, ncclUniqueId id, int rank) { return ncclCommInitRankConfig(to, ranks, id, rank, nullptr); }
 
 ncclResult_t ncclCommAbort(ncclComm* comm) {
     std::lock_guard guard(lock());
@@ -338,7 +332,7 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, int type, i
         group->failed = fault().status;
     }
     auto enqueue = [=] { return begin(group, number, from, to, count, type, op == ncclMax, stream); };
-    if (!group->connected && !group->blocking) {
+    if (!group->connected) {
         group->connected = true;
         group->first = enqueue;
         return ncclInProgress;

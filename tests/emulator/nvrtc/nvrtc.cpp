@@ -202,15 +202,6 @@ const char* nvrtcGetErrorString(nvrtcResult result) {
     }
 }
 
-nvrtcResult nvrtcGetNumSupportedArchs(int* count) {
-    *count = 4;
-    return NVRTC_SUCCESS;
-}
-nvrtcResult nvrtcGetSupportedArchs(int* archs) {
-    for (int arch : {75, 80, 86, 90}) *archs++ = arch;
-    return NVRTC_SUCCESS;
-}
-
 nvrtcResult nvrtcCreateProgram(nvrtcProgram* to, const char* source, const char* name, int headers, const char* const*, const char* const*) {
     if (!to || !source || headers < 0) return NVRTC_ERROR_INVALID_INPUT;
     if (headers > 0) {

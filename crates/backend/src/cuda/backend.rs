@@ -9,7 +9,7 @@ use net::{Op, Shape, for_each_op};
 use super::device::Cuda;
 use super::driver::library;
 use super::driver::memory::{self, CudaBuf};
-use super::kernels::declarations::{CastWeights, SumOfTwo};
+use super::kernels::declarations::{ArenaAdd, ArenaClamp, ArenaScale, CastWeights, SumOfTwo};
 use super::layout::{Format, channels_last, layouts};
 use super::nccl;
 use super::ops::{codec, loss, narrow_params, shortcut, update};
@@ -63,15 +63,16 @@ impl DeviceMemory for Cuda {
     }
 
     fn add(&self, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {
-        update::add(&self.shared, to, from)
+        let n = to.len().min(from.len()) as u64;
+        self.shared.launch(&ArenaAdd { to: to.slice(), from: from.slice(), n })
     }
 
     fn scale(&self, to: &mut CudaBuf, factor: f32) -> Result<(), Error> {
-        update::scale(&self.shared, to, factor)
+        self.shared.launch(&ArenaScale { to: to.slice(), factor, n: to.len() as u64 })
     }
 
     fn clamp(&self, x: &mut CudaBuf, limit: f32) -> Result<(), Error> {
-        update::clamp(&self.shared, x, limit)
+        self.shared.launch(&ArenaClamp { to: x.slice(), limit, n: x.len() as u64 })
     }
 
     fn lerp(&self, to: &mut CudaBuf, from: &CudaBuf, _: f32) -> Result<(), Error> {
@@ -157,11 +158,8 @@ impl Backend for Cuda {
         {
             let mut blocks = shared.blocks.borrow_mut();
             let rows = start.key.ids.len();
-            let moved =
-                [blocks.fit_rows(&shared.queues, rows)?, blocks.fit_running(&shared.queues, start.running.len())?];
-            if moved.contains(&true) {
-                shared.moved.set(shared.moved.get() + 1);
-            }
+            shared.note_moved(blocks.fit_rows(&shared.queues, rows)?);
+            shared.note_moved(blocks.running.fit(start.running.len(), "running statistics")?);
             let stream = shared.stream();
             blocks.outbox.begin(stream)?;
             blocks.inbox.set_pass(start.key.epoch, start.key.ids);

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::device::Cuda;
 use super::driver::library::nccl_version;
-use super::driver::load::Loaded;
-use super::driver::load::{Library, loaded, words};
+use super::driver::load::{Library, Loaded, loaded, words};
 use super::driver::memory::CudaBuf;
 use super::driver::stream::Stream;
 use crate::{Collective, Error, Ready, Reduction};

@@ -5,14 +5,12 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::driver::memory::CudaBuf;
-use super::driver::memory::Inlet;
+use super::driver::memory::{CudaBuf, Inlet};
 use super::driver::pinned::Pinned;
 use super::driver::slice::Slice;
 use super::driver::stream::{Event, Queues, Stream};
 use super::kernels::update::NUMBERS;
-use crate::Precision;
-use crate::{Buffer, CrossEntropy, Error, LossScale};
+use crate::{Buffer, CrossEntropy, Error, LossScale, Precision};
 
 /// Initial loss scale for f16.
 pub const FIRST_SCALE: f32 = 65_536.0;
@@ -97,24 +95,6 @@ impl PassBlocks {
         self.losses = CudaBuf::zeroed(queues, 2 * rows, "losses")?;
         self.hits = CudaBuf::zeroed(queues, rows, "hits")?;
         self.labelled = false;
-        Ok(true)
-    }
-
-    /// Makes room for `len` running statistics. Returns true if any address changed.
-    pub fn fit_running(&mut self, queues: &Arc<Queues>, len: usize) -> Result<bool, Error> {
-        if self.running.room() >= len {
-            return Ok(false);
-        }
-        self.running = Inlet::new(queues, len, "running statistics")?;
-        Ok(true)
-    }
-
-    /// Makes room for `len` targets. Returns true if any address changed.
-    pub fn fit_targets(&mut self, queues: &Arc<Queues>, len: usize) -> Result<bool, Error> {
-        if self.targets.room() >= len {
-            return Ok(false);
-        }
-        self.targets = Inlet::new(queues, len, "targets")?;
         Ok(true)
     }
 }

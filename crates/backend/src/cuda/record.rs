@@ -72,17 +72,14 @@ impl Records {
         if switches().no_graph {
             return work();
         }
-        let moved = shared.moved.get();
-        let known = self.passes.borrow_mut().remove(&key);
+        let moved = shared.moved();
+        // if memory has moved since then, the graph would use old addresses
+        let valid = |record: &Record| !matches!(record, Record::Ready(_, then) | Record::Seen(then) if *then != moved);
+        let known = self.passes.borrow_mut().remove(&key).filter(valid);
         let next = match known {
-            // memory has moved since then, and the graph would use old addresses
-            Some(Record::Ready(_, then) | Record::Seen(then)) if then != moved => {
-                work()?;
-                Record::Seen(shared.moved.get())
-            }
             None => {
                 work()?;
-                Record::Seen(shared.moved.get())
+                Record::Seen(shared.moved())
             }
             Some(Record::Ready(recorded, then)) => {
                 recorded.replay(shared)?;

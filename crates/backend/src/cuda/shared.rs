@@ -6,18 +6,17 @@ use std::sync::Arc;
 
 use super::chosen::ChosenAlgorithms;
 use super::cudnn::fastest::Fastest;
+use super::device::Settings;
 use super::driver::context::Context;
 use super::driver::library;
-use super::driver::memory::CudaBuf;
-use super::driver::memory::Inlet;
+use super::driver::memory::{CudaBuf, Inlet};
 use super::driver::pinned::Pinned;
 use super::driver::slice::{Activation, Plain, Slice};
 use super::driver::stream::{Queues, Stream};
 use super::kernels::kernel::{Geometry, Kernel};
 use super::kernels::module::Kernels;
 use super::pass::PassBlocks;
-use super::settings::Settings;
-use super::step::StepLists;
+use super::step::{PieceList, StepLists};
 use super::{cublaslt, cudnn};
 use crate::{Buffer, Error, Slot, Traffic};
 
@@ -39,8 +38,8 @@ pub struct Shared {
     pub narrow_params: RefCell<NarrowParams>,
     /// True while the computing stream is being captured.
     pub recording: Cell<bool>,
-    /// Incremented whenever memory that a captured pass may use is moved or replaced.
-    pub moved: Cell<u64>,
+    /// See [`Shared::moved`].
+    moved: Cell<u64>,
     /// True if anything was enqueued since the host last waited.
     busy: Cell<bool>,
 }
@@ -48,7 +47,7 @@ pub struct Shared {
 impl Shared {
     pub fn new(context: &Arc<Context>, settings: Settings) -> Result<Self, Error> {
         let queues = Queues::new(context)?;
-        let kernels = Arc::new(Kernels::load(context, settings.precision)?);
+        let kernels = Arc::new(Kernels::load(context, settings.precision, false)?);
         let blocks = PassBlocks::new(&queues, settings.precision)?;
         let libraries = format!("cuDNN {}, cuBLASLt {}", library::cudnn_version(), library::cublaslt_version());
         Ok(Self {
@@ -85,11 +84,7 @@ impl Shared {
     }
 
     pub fn cudnn(&self) -> Result<&cudnn::descriptor::Handle, Error> {
-        if self.cudnn.get().is_none() {
-            let handle = cudnn::descriptor::Handle::new(self.stream())?;
-            let _ = self.cudnn.set(handle);
-        }
-        self.cudnn.get().ok_or_else(|| impossible("cuDNN"))
+        get_or_create(&self.cudnn, || cudnn::descriptor::Handle::new(self.stream()))
     }
 
     /// Returns the fastest known convolutions for this GPU. The first call reads their file.
@@ -98,10 +93,7 @@ impl Shared {
     }
 
     pub fn cublaslt(&self) -> Result<&cublaslt::Handle, Error> {
-        if self.cublaslt.get().is_none() {
-            let _ = self.cublaslt.set(cublaslt::Handle::open()?);
-        }
-        self.cublaslt.get().ok_or_else(|| impossible("cuBLASLt"))
+        get_or_create(&self.cublaslt, cublaslt::Handle::open)
     }
 
     /// Allocates private memory for an operation, filled with zeros.
@@ -154,7 +146,7 @@ impl Shared {
             // free the old workspace first, so that both need not fit into memory
             *scratch = CudaBuf::default();
             *scratch = CudaBuf::unset(&self.queues, words, &format!("workspace of {what}"))?;
-            self.moved.set(self.moved.get() + 1);
+            self.note_moved(true);
         }
         Ok(())
     }
@@ -187,10 +179,17 @@ impl Shared {
 
     /// Returns the kernels for batch normalisation in groups. The first call compiles them.
     pub fn grouped(&self) -> Result<&Kernels, Error> {
-        if self.grouped.get().is_none() {
-            let _ = self.grouped.set(Kernels::load_grouped(self.context(), self.settings.precision)?);
-        }
-        self.grouped.get().ok_or_else(|| impossible("the kernels for groups"))
+        get_or_create(&self.grouped, || Kernels::load(self.context(), self.settings.precision, true))
+    }
+
+    /// Returns how often memory that a captured pass may use was moved or replaced.
+    pub fn moved(&self) -> u64 {
+        self.moved.get()
+    }
+
+    /// Notes that memory that a captured pass may use was moved or replaced, if `moved` is set.
+    pub fn note_moved(&self, moved: bool) {
+        self.moved.set(self.moved.get() + u64::from(moved));
     }
 
     /// Must be called before anything is enqueued on the computing stream.
@@ -215,8 +214,12 @@ impl Shared {
     }
 }
 
-fn impossible(what: &str) -> Error {
-    Error::Unsupported { op: what.into(), why: "its handle could not be stored".into() }
+/// Returns the value of a cell. The first call creates it.
+fn get_or_create<T>(cell: &OnceCell<T>, create: impl FnOnce() -> Result<T, Error>) -> Result<&T, Error> {
+    match cell.get() {
+        Some(value) => Ok(value),
+        None => create().map(|value| cell.get_or_init(|| value)),
+    }
 }
 
 /// Parameters and their gradients in the activations' 16-bit type. They are arenas with the layout of the f32 arenas,
@@ -260,8 +263,5 @@ pub struct NarrowBucket {
 pub struct CastList {
     /// The parameters that the list was made for.
     pub of: Vec<Slot>,
-    pub list: CudaBuf,
-    pub count: usize,
-    /// Number of elements that the bucket must have at least.
-    pub end: usize,
+    pub list: PieceList,
 }

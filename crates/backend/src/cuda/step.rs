@@ -6,8 +6,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::driver::memory::CudaBuf;
+use super::driver::slice::Slice;
 use super::kernels::declarations::Piece;
-use crate::{ParamGroup, Slot};
+use super::shared::Shared;
+use crate::{Error, ParamGroup, Slot};
 
 /// Maximum number of elements in a piece, which is the work of one thread block.
 const PIECE: usize = 4096;
@@ -19,16 +21,29 @@ pub struct StepLists {
     pub updates: RefCell<HashMap<(u64, bool), Pieces>>,
     /// Data for the norms, by the address of the resulting rates.
     pub norms: RefCell<HashMap<u64, NormLists>>,
-    /// The units of each bucket, by the address of its gradients.
-    pub units: RefCell<HashMap<u64, UnitList>>,
+    /// The units of each bucket for adaptive clipping, by the address of its gradients. A unit is the weights of one
+    /// output of a layer.
+    pub units: RefCell<HashMap<u64, PieceList>>,
 }
 
-/// A bucket's units for adaptive clipping. A unit is the weights of one output of a layer.
-pub struct UnitList {
-    pub pieces: CudaBuf,
+/// Pieces of a bucket, on the GPU.
+pub struct PieceList {
+    pieces: CudaBuf,
     pub count: usize,
     /// The bucket must be at least this long.
     pub end: usize,
+}
+
+impl PieceList {
+    /// Copies the pieces to the GPU. `what` names them in messages.
+    pub fn new(shared: &Shared, pieces: &[Piece], what: &str) -> Result<Self, Error> {
+        let end = pieces.iter().map(|piece| piece.from as usize + piece.len as usize).max().unwrap_or(0);
+        Ok(Self { pieces: shared.constant(pieces, what)?, count: pieces.len(), end })
+    }
+
+    pub fn slice(&self) -> Slice<'_, Piece> {
+        self.pieces.slice()
+    }
 }
 
 /// Ranges of a bucket, divided into pieces.
@@ -37,8 +52,7 @@ pub struct Pieces {
     pub of: Vec<ParamGroup>,
     /// Parameters with 16-bit gradients.
     pub narrow: Vec<Slot>,
-    pub list: CudaBuf,
-    pub count: usize,
+    pub list: PieceList,
 }
 
 /// Data for computing the norms of all tensors.
@@ -55,13 +69,10 @@ pub struct NormLists {
 
 pub struct NormBucket {
     pub number: usize,
-    pub pieces: CudaBuf,
-    pub count: usize,
+    pub pieces: PieceList,
     /// Index of each tensor's first piece, then the number of pieces.
     pub first: CudaBuf,
     pub tensors: usize,
-    /// The bucket must be at least this long.
-    pub end: usize,
 }
 
 /// Divides a range into pieces.

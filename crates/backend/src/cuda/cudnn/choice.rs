@@ -9,8 +9,6 @@ use loaders::Draws;
 use super::candidates::{ConvAlgorithm, PreparedAlgorithm, candidates, prepare_known};
 use super::convolution::{Convolution, Direction, Tensor};
 use super::descriptor::Device;
-use crate::Error;
-use crate::Precision;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Slice;
 use crate::cuda::driver::status::attempted;
@@ -18,6 +16,7 @@ use crate::cuda::driver::stream::Event;
 use crate::cuda::driver::switches::switches;
 use crate::cuda::record::{Recorded, Recording, record};
 use crate::cuda::shared::Shared;
+use crate::{Error, Precision};
 
 /// Maximum number of algorithms to time.
 const MAX_CANDIDATES: usize = 12;

@@ -9,10 +9,8 @@ use cudarc::cudnn::sys::{
 
 use net::{Conv, Shape};
 
-use super::descriptor::Descriptor;
-use super::descriptor::Device;
-use crate::Error;
-use crate::Precision;
+use super::descriptor::{Descriptor, Device};
+use crate::{Error, Precision};
 
 /// A convolution's sizes and attributes.
 #[derive(Clone, Debug, PartialEq)]

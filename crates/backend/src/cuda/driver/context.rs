@@ -89,23 +89,24 @@ fn unseen(ordinal: usize, count: usize) -> Error {
     Error::Absent { what: "CUDA".into(), why }
 }
 
-/// Returns the properties of the GPU with this number in CUDA_VISIBLE_DEVICES, without opening it.
-pub fn properties(ordinal: usize) -> Result<Gpu, Error> {
+/// Returns the GPU with this number among those in CUDA_VISIBLE_DEVICES.
+fn device(ordinal: usize) -> Result<sys::CUdevice, Error> {
     let count = gpu_count()?;
     if ordinal >= count {
         return Err(unseen(ordinal, count));
     }
-    describe(checked(result::device::get(ordinal as i32), "cuDeviceGet", format!("GPU {ordinal}"))?)
+    checked(result::device::get(ordinal as i32), "cuDeviceGet", format!("GPU {ordinal}"))
+}
+
+/// Returns the properties of the GPU with this number in CUDA_VISIBLE_DEVICES, without opening it.
+pub fn properties(ordinal: usize) -> Result<Gpu, Error> {
+    describe(device(ordinal)?)
 }
 
 impl Context {
     /// Opens the GPU with this number among those in CUDA_VISIBLE_DEVICES and binds the context to this thread.
     pub fn open(ordinal: usize) -> Result<Arc<Self>, Error> {
-        let count = gpu_count()?;
-        if ordinal >= count {
-            return Err(unseen(ordinal, count));
-        }
-        let device = checked(result::device::get(ordinal as i32), "cuDeviceGet", format!("GPU {ordinal}"))?;
+        let device = device(ordinal)?;
         let gpu = describe(device)?;
         if gpu.capability < (7, 0) {
             let ((major, minor), name) = (gpu.capability, &gpu.name);

@@ -1,7 +1,5 @@
 //! Versions of NVIDIA's libraries, and the check that they fit together.
 
-use std::ffi::c_int;
-
 use cudarc::driver;
 
 use super::calls::{cublaslt, cudnn, nvrtc};
@@ -79,38 +77,33 @@ pub fn nvrtc_version() -> Result<(i32, i32), Error> {
     Ok((major, minor))
 }
 
+/// Formats a version of cuDNN or cuBLASLt: 91900 becomes 9.19.0.
+fn three_parts(version: usize) -> String {
+    format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
+}
+
 /// Returns a version such as 9.19.0. The library must be loaded.
 pub fn cudnn_version() -> String {
     // SAFETY: the caller has checked that the library is loaded. The function has no arguments.
-    let v = unsafe { cudnn::cudnnGetVersion() };
-    format!("{}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
+    three_parts(unsafe { cudnn::cudnnGetVersion() })
 }
 
 /// Returns a version such as 13.0.1. The library must be loaded.
 pub fn cublaslt_version() -> String {
     // SAFETY: the caller has checked that the library is loaded. The function has no arguments.
-    let v = unsafe { cublaslt::cublasLtGetVersion() };
-    format!("{}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
+    three_parts(unsafe { cublaslt::cublasLtGetVersion() })
 }
 
 /// Returns a version such as 2.28.3.
 pub fn nccl_version() -> Result<String, Error> {
-    let function = loaded(Library::Nccl)?.function(Library::Nccl.function());
-    let mut version: c_int = 0;
-    // SAFETY: ncclGetVersion has had this type since NCCL 2.0, and the library was accepted only because it has this
-    // function. The pointer is valid for the call.
-    let status = unsafe {
-        let function: unsafe extern "C" fn(*mut c_int) -> c_int = std::mem::transmute(function);
-        function(&mut version)
-    };
-    if status != 0 {
-        return Err(Error::Foreign {
-            library: "NCCL",
-            call: "ncclGetVersion",
-            op: "its version".into(),
-            status: status.to_string(),
-        });
-    }
+    // SAFETY: ncclGetVersion has had this type since NCCL 2.0.
+    let version = unsafe { loaded(Library::Nccl)?.version(Library::Nccl) };
+    let version = version.map_err(|status| Error::Foreign {
+        library: "NCCL",
+        call: "ncclGetVersion",
+        op: "its version".into(),
+        status: status.to_string(),
+    })?;
     // from 2.9 on, the minor version has two digits instead of one
     let parts = if version < 10_000 { (1_000, 100) } else { (10_000, 100) };
     Ok(format!("{}.{}.{}", version / parts.0, version % parts.0 / parts.1, version % parts.1))

@@ -51,18 +51,28 @@ impl Loaded {
         }
     }
 
-    /// Returns the address of a function, or null if the library does not have it.
-    pub fn function(&self, name: &CStr) -> *mut c_void {
-        function(self.handle, name)
+    /// Returns the version that the library's [`Library::function`] reports, or the status with which the function
+    /// fails.
+    ///
+    /// # Safety
+    /// The function must take a pointer to an `int` and return an `int`.
+    pub unsafe fn version(&self, library: Library) -> Result<c_int, c_int> {
+        let mut version: c_int = 0;
+        // SAFETY: the caller guarantees the type, and the pointer is valid for the call.
+        let status = unsafe {
+            let function: Option<unsafe extern "C" fn(*mut c_int) -> c_int> = self.find(library.function());
+            function.map_or(-1, |function| function(&mut version))
+        };
+        if status == 0 { Ok(version) } else { Err(status) }
     }
 
-    /// Returns a function of the library as a function pointer.
+    /// Returns a function of the library as a function pointer, or `None` if the library does not have it.
     ///
     /// # Safety
     /// `F` must be the type of a pointer to the function.
     pub unsafe fn find<F: Copy>(&self, name: &CStr) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        let function = self.function(name);
+        let function = function(self.handle, name);
         // SAFETY: the function exists, and its library stays open. The caller guarantees the type.
         (!function.is_null()).then(|| unsafe { std::mem::transmute_copy(&function) })
     }
@@ -198,15 +208,9 @@ pub fn require(library: Library) -> Result<(), Error> {
 /// Returns the major CUDA version that the driver supports, or `u32::MAX` if there is no driver.
 fn driver_major() -> u32 {
     let Ok(driver) = loaded(Library::Driver) else { return u32::MAX };
-    let mut version: c_int = 0;
-    let function = driver.function(Library::Driver.function());
-    // SAFETY: cuDriverGetVersion has this type and needs no initialisation. The pointer is valid for the call, and the
-    // library was accepted only because it has this function.
-    let status = unsafe {
-        let function: unsafe extern "C" fn(*mut c_int) -> c_int = std::mem::transmute(function);
-        function(&mut version)
-    };
-    if status == 0 { version as u32 / 1000 } else { u32::MAX }
+    // SAFETY: cuDriverGetVersion has this type and needs no initialisation.
+    let version = unsafe { driver.version(Library::Driver) };
+    version.map_or(u32::MAX, |version| version as u32 / 1000)
 }
 
 fn absent(library: Library, failures: &[String]) -> Error {

@@ -158,10 +158,7 @@ impl CudaBuf {
     /// Marks the point after all work enqueued so far. `recording` is true if the computing stream is being captured.
     pub fn mark(&mut self, recording: bool) -> Result<(), Error> {
         let Some(queues) = &self.queues else { return Ok(()) };
-        let event = match self.filled.take() {
-            Some(event) => event,
-            None => Event::new(queues.context())?,
-        };
+        let event = self.filled.take().map_or_else(|| Event::new(queues.context()), Ok)?;
         event.record(&queues.compute, recording)?;
         self.filled = Some(event);
         Ok(())
@@ -176,10 +173,7 @@ impl CudaBuf {
     /// on `stream`.
     pub fn come_after(&mut self, stream: &Stream) -> Result<(), Error> {
         let queues = self.queues()?.clone();
-        let done = match self.filled.take() {
-            Some(event) => event,
-            None => Event::new(queues.context())?,
-        };
+        let done = self.filled.take().map_or_else(|| Event::new(queues.context()), Ok)?;
         done.record(stream, false)?;
         queues.compute_after(&done)?;
         self.filled = Some(done);
@@ -208,10 +202,7 @@ impl CudaBuf {
 
     /// Records that a copy of this buffer was just enqueued. Later computations wait for it.
     fn copied_by(&mut self, queues: &Queues, copies: &Stream) -> Result<(), Error> {
-        let copied = match self.copied.take() {
-            Some(event) => event,
-            None => Event::new(queues.context())?,
-        };
+        let copied = self.copied.take().map_or_else(|| Event::new(queues.context()), Ok)?;
         copied.record(copies, false)?;
         queues.compute_after(&copied)?;
         self.copied = Some(copied);
@@ -224,10 +215,8 @@ impl CudaBuf {
     }
 
     fn own_host(&mut self) -> Result<&mut Pinned<f32>, Error> {
-        let host = match self.host.take() {
-            Some(host) => host,
-            None => Pinned::new(self.queues()?.context(), self.len, "staging")?,
-        };
+        let host = self.host.take();
+        let host = host.map_or_else(|| Pinned::new(self.queues()?.context(), self.len, "staging"), Ok)?;
         Ok(self.host.insert(host))
     }
 }
@@ -335,14 +324,13 @@ impl Drop for CudaBuf {
 pub struct Mirrored<T> {
     device: CudaBuf,
     host: Pinned<T>,
-    len: usize,
 }
 
 impl<T: Plain> Mirrored<T> {
     /// Allocates both sides and clears them.
     pub fn new(queues: &Arc<Queues>, len: usize, what: &str) -> Result<Self, Error> {
         let words = (len * size_of::<T>()).div_ceil(4);
-        Ok(Self { device: CudaBuf::zeroed(queues, words, what)?, host: Pinned::new(queues.context(), len, what)?, len })
+        Ok(Self { device: CudaBuf::zeroed(queues, words, what)?, host: Pinned::new(queues.context(), len, what)? })
     }
 
     /// Returns the elements on the GPU, as type `T` or another type of the same size.
@@ -368,12 +356,14 @@ impl<T: Plain> Mirrored<T> {
 
     /// Enqueues the copy to the host.
     pub fn down(&mut self, queues: &Queues) -> Result<(), Error> {
-        if self.len == 0 { Ok(()) } else { self.host.receive(self.device.slice().range(0, self.len)?, &queues.codes) }
+        let len = self.host.as_slice().len();
+        if len == 0 { Ok(()) } else { self.host.receive(self.device.slice().range(0, len)?, &queues.codes) }
     }
 
     /// Enqueues the copy to the GPU.
     pub fn up(&self, queues: &Queues) -> Result<(), Error> {
-        if self.len == 0 { Ok(()) } else { self.host.send(self.device.slice().range(0, self.len)?, &queues.codes) }
+        let len = self.host.as_slice().len();
+        if len == 0 { Ok(()) } else { self.host.send(self.device.slice().range(0, len)?, &queues.codes) }
     }
 }
 
@@ -395,6 +385,15 @@ impl<T: Plain> Inlet<T> {
     /// Returns the number of elements that fit.
     pub fn room(&self) -> usize {
         self.host.as_slice().len()
+    }
+
+    /// Makes room for `len` elements. Returns true if the block's address changed.
+    pub fn fit(&mut self, len: usize, what: &str) -> Result<bool, Error> {
+        if self.room() >= len {
+            return Ok(false);
+        }
+        *self = Self::new(&self.device.queues()?.clone(), len, what)?;
+        Ok(true)
     }
 
     /// Returns the elements on the GPU.

@@ -229,6 +229,7 @@ pub fn cuda_of_package(stem: &str, file: &Path) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;
@@ -241,13 +242,13 @@ mod tests {
             ["venv/lib/python3.12", "base/lib/python3.12", "conda/lib/python3.11", "home/.local/lib/python3.9", "added"]
         {
             let packages = if folder == "added" { folder.to_string() } else { format!("{folder}/site-packages") };
-            std::fs::create_dir_all(at(&format!("{packages}/nvidia/cudnn/lib"))).unwrap();
+            fs::create_dir_all(at(&format!("{packages}/nvidia/cudnn/lib"))).unwrap();
         }
-        std::fs::create_dir_all(at("base/local/lib/python3.12/dist-packages/nvidia/nccl/lib")).unwrap();
+        fs::create_dir_all(at("base/local/lib/python3.12/dist-packages/nvidia/nccl/lib")).unwrap();
         for folder in ["base/bin", "venv/bin", "empty", "usr/local/cuda-12.9", "usr/local/cuda", "usr/local/other"] {
-            std::fs::create_dir_all(at(folder)).unwrap();
+            fs::create_dir_all(at(folder)).unwrap();
         }
-        std::fs::write(at("base/bin/python3"), "").unwrap();
+        fs::write(at("base/bin/python3"), "").unwrap();
         symlink(at("base/bin/python3"), at("venv/bin/python3")).unwrap();
         let text = |paths: &[&str]| std::env::join_paths(paths.iter().map(|path| at(path))).unwrap();
         let variable = |name: &str| match name {
@@ -288,7 +289,7 @@ mod tests {
             standard,
         ];
         assert_eq!(found, expected);
-        std::fs::remove_dir_all(root).unwrap();
+        fs::remove_dir_all(root).unwrap();
     }
 
     #[test]
@@ -296,15 +297,6 @@ mod tests {
         let found = places(&|_| None, Path::new("/nowhere"));
         assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [0, 6], "no wheels; opt/cuda and opt/nvidia/nccl");
     }
-}
-
-#[cfg(test)]
-mod candidates_tests {
-    use std::fs;
-    use std::os::unix::fs::symlink;
-
-    use super::Library;
-    use super::*;
 
     /// Creates a folder with empty files. A name with ` -> ` becomes a link.
     fn folder(root: &Path, name: &str, files: &[&str]) -> PathBuf {

@@ -97,7 +97,7 @@ kernels! {
 
     /// Sets dy to zero where ReLU's output is zero if `with_relu` is set, and sums dy over the rows.
     bias_backward: BiasBackward over columns(rows, channels) as grid {
-        y: [Activation; rows * channels],
+        y: (null or [Activation; rows * channels]),
         dy: [Activation; rows * channels],
         partial: [f64; grid.x * grid.y * width],
         arrivals: [u32; grid.x],

@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) bias_forward(T* y, const fl
     });
 }
 
-// Sets dy to zero where y is zero (if with_relu is set), and sums dy over the rows.
+// Sets dy to zero where y is zero (if with_relu is set), and sums dy over the rows. Without ReLU, y may be null.
 extern "C" __global__ void __launch_bounds__(256, 3) bias_backward(const T* __restrict__ y, T* __restrict__ dy, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, int with_relu, float* dbias) {
     __shared__ Room<1> shared;
     Room<1>& room = shared;
@@ -76,8 +76,8 @@ __device__ inline double product_sum(u32 first, u32 end, u32 step, F factors) {
     return sum;
 }
 
-// x (rows, inputs), w (outputs, inputs), y and dy (rows, outputs). With ReLU, dy counts only where y is above zero. dx
-// and dbias may be null. dw may be null if dbias is.
+// x (rows, inputs), w (outputs, inputs), y and dy (rows, outputs). With ReLU, dy counts only where y is above zero.
+// Without ReLU, y may be null. dx and dbias may be null. dw may be null if dbias is.
 extern "C" __global__ void __launch_bounds__(256) linear_gradients(const T* x, const T* w, const T* y, const T* dy, T* dx, float* dw, float* dbias, u32 rows, u32 inputs, u32 outputs, int with_relu) {
     __shared__ double room[SUMMERS];
     u32 lane = threadIdx.x % LANES, share = threadIdx.x / LANES;

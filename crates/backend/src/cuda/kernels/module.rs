@@ -8,13 +8,11 @@ use cudarc::driver::sys;
 
 use super::kernel::{Geometry, Kernel, THREADS};
 use super::source;
-use crate::Error;
-use crate::Precision;
 use crate::cuda::driver::compile;
-use crate::cuda::driver::context::Context;
-use crate::cuda::driver::context::Raw;
+use crate::cuda::driver::context::{Context, Raw};
 use crate::cuda::driver::status::driver;
 use crate::cuda::driver::stream::Stream;
+use crate::{Error, Precision};
 
 pub struct Kernels {
     module: Raw<sys::CUmod_st>,
@@ -24,18 +22,10 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Compiles the kernels or takes them from the cache, and loads them.
-    pub fn load(context: &Arc<Context>, precision: Precision) -> Result<Self, Error> {
-        Self::compile(context, precision, source::source()?)
-    }
-
-    /// Works like [`Kernels::load`], for batch normalisation in groups. The kernels have the same names as without
-    /// groups.
-    pub fn load_grouped(context: &Arc<Context>, precision: Precision) -> Result<Self, Error> {
-        Self::compile(context, precision, source::grouped()?)
-    }
-
-    fn compile(context: &Arc<Context>, precision: Precision, source: String) -> Result<Self, Error> {
+    /// Compiles the kernels or takes them from the cache, and loads them. If `grouped` is set, the kernels are those for
+    /// batch normalisation in groups, which have the same names as without groups.
+    pub fn load(context: &Arc<Context>, precision: Precision, grouped: bool) -> Result<Self, Error> {
+        let source = if grouped { source::grouped()? } else { source::source()? };
         context.bind()?;
         let code = compile::for_gpu(&source, precision, context.gpu.capability)?;
         let geometry = Geometry { multiprocessors: context.gpu.multiprocessors, activation: precision.bytes() };

@@ -238,11 +238,6 @@ mod tests {
             assert_eq!(*parameters, declared.1, "{name}");
         }
     }
-}
-
-#[cfg(test)]
-mod variant_tests {
-    use super::*;
 
     /// Calls `f` with the result of `variant` for a folder with these files.
     fn with(name: &str, files: &[(&str, &str)], f: impl FnOnce(Result<String, String>)) {

@@ -16,7 +16,7 @@ kernels! {
         x: [Element; n], y: [Element; n], n: u64, function: i32, a: f32,
     }
 
-    /// dy *= the slope of f, which is computed from `seen` (x or y)
+    /// dy *= the slope of f, which is computed from `seen`
     activation_backward: ActivationBackward over threads(n.div_ceil(4)) {
         seen: [Element; n], dy: [Element; n], n: u64, function: i32, a: f32,
     }
@@ -26,28 +26,28 @@ kernels! {
 struct Function {
     number: i32,
     a: f32,
-    /// True if the gradient is computed from x, false if from y.
-    from_x: bool,
+    /// The tensor from which the slope is computed. The slope of some functions is constant.
+    slope_input: Keeps,
 }
 
 impl Function {
     fn of(op: Activation) -> Self {
-        let (number, from_x) = match op {
-            Activation::Identity => (0, true),
-            Activation::Relu => (1, false),
-            Activation::Relu6 => (2, false),
-            Activation::LeakyRelu(_) => (3, true),
-            Activation::Tanh => (4, false),
-            Activation::Sigmoid => (5, false),
-            Activation::HardSigmoid => (6, true),
-            Activation::HardSwish => (7, true),
-            Activation::Silu => (8, true),
-            Activation::Gelu => (9, true),
-            Activation::GeluTanh => (10, true),
-            Activation::Scale(_) => (11, false),
+        let (number, slope_input) = match op {
+            Activation::Identity => (0, Keeps::NOTHING),
+            Activation::Relu => (1, Keeps::OUTPUT),
+            Activation::Relu6 => (2, Keeps::OUTPUT),
+            Activation::LeakyRelu(_) => (3, Keeps::INPUT),
+            Activation::Tanh => (4, Keeps::OUTPUT),
+            Activation::Sigmoid => (5, Keeps::OUTPUT),
+            Activation::HardSigmoid => (6, Keeps::INPUT),
+            Activation::HardSwish => (7, Keeps::INPUT),
+            Activation::Silu => (8, Keeps::INPUT),
+            Activation::Gelu => (9, Keeps::INPUT),
+            Activation::GeluTanh => (10, Keeps::INPUT),
+            Activation::Scale(_) => (11, Keeps::NOTHING),
         };
         let a = if let Activation::LeakyRelu(factor) | Activation::Scale(factor) = op { factor } else { 0.0 };
-        Self { number, a, from_x }
+        Self { number, a, slope_input }
     }
 }
 
@@ -71,13 +71,20 @@ pub fn mask(gpu: &Shared, y: Slice<'_, Element>, dy: Slice<'_, Element>, n: usiz
 
 pub fn plan(gpu: &Cuda, op: &Activation, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     let (shared, op, n) = (gpu.shared.clone(), *op, r.x[0].elems());
-    let (traffic, launcher) = (shared.traffic(2 * n, 3 * n), shared.clone());
+    let Function { number: function, a, slope_input } = Function::of(op);
+    let backward = if slope_input == Keeps::NOTHING { 2 * n } else { 3 * n };
+    let (traffic, launcher) = (shared.traffic(2 * n, backward), shared.clone());
     let apply = move |_: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf| {
         forward(&launcher, op, launcher.holds(x[0], n)?, launcher.holds(y, n)?, n)
     };
-    Elementwise::plan(r.x[0], Keeps::ALL, Some(traffic), apply, move |_, g: Gradients<'_, Cuda>| {
-        let Function { number: function, a, from_x } = Function::of(op);
-        let seen = shared.holds(if from_x { g.x[0] } else { g.y }, n)?;
-        shared.launch(&ActivationBackward { seen, dy: shared.holds(g.dy, n)?, n: n as u64, function, a })
+    Elementwise::plan(r.x[0], slope_input, Some(traffic), apply, move |_, g: Gradients<'_, Cuda>| {
+        let dy = shared.holds(g.dy, n)?;
+        let seen = match slope_input {
+            Keeps::INPUT => shared.holds(g.x[0], n)?,
+            Keeps::OUTPUT => shared.holds(g.y, n)?,
+            // the kernel does not use the values
+            _ => dy,
+        };
+        shared.launch(&ActivationBackward { seen, dy, n: n as u64, function, a })
     })
 }

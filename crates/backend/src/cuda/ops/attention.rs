@@ -8,8 +8,7 @@ use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation, Slice, plain};
 use crate::cuda::kernels::kernel::kernels;
-use crate::cuda::layout::Format;
-use crate::cuda::layout::channels_last;
+use crate::cuda::layout::{Format, channels_last};
 use crate::cuda::shared::Shared;
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
@@ -190,10 +189,16 @@ pub fn plan(gpu: &Cuda, op: &Attention, r: &PlanRequest<'_, Cuda>) -> Result<Box
     let outputs = cells().map(|(window, cell)| windows.output(window, cell).map_or(OUTSIDE, |at| at as u32));
     let parts = cells().map(|(window, cell)| windows.part(window, cell) as u32);
     let places: Vec<u32> = inputs.chain(outputs).chain(parts).collect();
-    let sizes = [x.n, op.heads, width, plane, y.shape.plane(), area, windows.width(), windows.differences()];
-    let [images, heads, width, plane_size, out_plane, area_size, columns, differences] = sizes.map(|size| size as u32);
-    let sizes =
-        AttentionSizes { images, heads, width, plane: plane_size, out_plane, area: area_size, columns, differences };
+    let sizes = AttentionSizes {
+        images: x.n as u32,
+        heads: op.heads as u32,
+        width: width as u32,
+        plane: plane as u32,
+        out_plane: y.shape.plane() as u32,
+        area: area as u32,
+        columns: windows.width() as u32,
+        differences: windows.differences() as u32,
+    };
     let table = windows.differences() * op.heads;
     let continuous = match op.position_bias {
         Some(PositionBias::Continuous(hidden)) => {

@@ -8,33 +8,31 @@ use crate::cuda::kernels::declarations::{BiasBackward, BiasForward};
 use crate::cuda::kernels::kernel::Tiling;
 use crate::cuda::shared::Shared;
 
-/// An operation's output with shape (rows, channels).
-pub struct Output<'a> {
-    pub y: Slice<'a, Activation>,
-    pub rows: usize,
-    pub channels: usize,
-    /// True if ReLU follows the bias.
-    pub relu: bool,
-}
-
-/// Adds `bias` to y, then applies ReLU if `relu` is set.
-pub fn forward(shared: &Shared, output: &Output<'_>, bias: Slice<'_, f32>) -> Result<(), Error> {
-    let &Output { y, rows, channels, relu } = output;
+/// Adds `bias` to y, which has shape (rows, channels), then applies ReLU if `relu` is set.
+pub fn forward(
+    shared: &Shared,
+    y: Slice<'_, Activation>,
+    [rows, channels]: [usize; 2],
+    relu: bool,
+    bias: Slice<'_, f32>,
+) -> Result<(), Error> {
     let width = shared.geometry().tiling(rows, channels).width as u32;
     let (rows, channels, with_relu) = (rows_of(rows, "a bias")?, channels as u32, i32::from(relu));
     shared.launch(&BiasForward { y, bias, rows, channels, width, with_relu })
 }
 
-/// Writes the sums of `dy` over the rows to `dbias`. With ReLU, first sets `dy` to zero where y is zero.
+/// Writes the sums of `dy` over the rows to `dbias`. `relu_output` is the output of the ReLU that follows the bias, if
+/// there is one. Then `dy` is first set to zero where this output is zero.
 pub fn backward(
     shared: &Shared,
-    output: &Output<'_>,
+    relu_output: Option<Slice<'_, Activation>>,
     dy: Slice<'_, Activation>,
+    channels: usize,
     parts: &PartialSums,
     dbias: Slice<'_, f32>,
 ) -> Result<(), Error> {
-    let &Output { y, channels, relu, .. } = output;
-    let (rows, channels, width, with_relu) = (parts.rows, channels as u32, parts.width(), i32::from(relu));
+    let (y, with_relu) = (relu_output, i32::from(relu_output.is_some()));
+    let (rows, channels, width) = (parts.rows, channels as u32, parts.width());
     let (partial, arrivals) = (parts.sums(), parts.arrivals());
     shared.launch(&BiasBackward { y, dy, partial, arrivals, rows, channels, width, with_relu, dbias })
 }

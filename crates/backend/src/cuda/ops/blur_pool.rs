@@ -1,16 +1,15 @@
 //! Blurred downsampling. Forward and backward both gather in a fixed order.
 
-use std::rc::Rc;
-
 use net::BlurPool;
 
+use super::unary;
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::{Error, PlanRequest, Planned, TensorDesc};
 
 // The entries of `rows` and `columns` are positions inside an image. The entries of `row_first` and `column_first` are
 // offsets up to the length of these lists.
@@ -68,80 +67,56 @@ fn transposed(entries: &[Vec<(usize, f32)>], cells: usize) -> Vec<Vec<(usize, f3
     transposed
 }
 
-struct Plan {
-    shared: Rc<Shared>,
-    x: TensorDesc,
-    y: TensorDesc,
-    /// Lists for rows and for columns.
-    forward: [GatherList; 2],
-    backward: [GatherList; 2],
+/// Lists for rows and for columns.
+type Lists = [GatherList; 2];
+
+/// Enqueues the computation of the tensor `to` from the tensor `from`.
+fn gather(
+    shared: &Shared,
+    [over_rows, over_columns]: &Lists,
+    (from, source): (Slice<'_, Activation>, TensorDesc),
+    (to, result): (Slice<'_, Activation>, TensorDesc),
+) -> Result<(), Error> {
+    let [n, h, w, c] = [source.n, source.shape.h, source.shape.w, source.shape.c].map(|size| size as u32);
+    let [to_h, to_w] = [result.shape.h, result.shape.w].map(|size| size as u32);
+    shared.launch(&BlurGather {
+        from,
+        to,
+        row_first: over_rows.first.slice(),
+        rows: over_rows.places.slice(),
+        row_weights: over_rows.weights.slice(),
+        column_first: over_columns.first.slice(),
+        columns: over_columns.places.slice(),
+        column_weights: over_columns.weights.slice(),
+        n,
+        h,
+        w,
+        c,
+        to_h,
+        to_w,
+    })
 }
 
 pub fn plan(gpu: &Cuda, op: &BlurPool, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
-    let (shared, x, weights) = (gpu.shared.clone(), r.x[0], op.weights());
+    let (shared, x, weights) = (&gpu.shared, r.x[0], op.weights());
     let entries = |axis| -> Result<Vec<Vec<(usize, f32)>>, Error> {
         let cells = op.cells(x.shape, axis).map_err(|why| Error::Unsupported { op: r.name.into(), why })?;
         Ok(cells.into_iter().map(|cells| cells.into_iter().zip(weights.iter().copied()).collect()).collect())
     };
     let (rows, columns) = (entries(0)?, entries(1)?);
-    let list = |entries: &[Vec<(usize, f32)>]| GatherList::new(&shared, entries, r.name);
-    let forward = [list(&rows)?, list(&columns)?];
-    let backward = [list(&transposed(&rows, x.shape.h))?, list(&transposed(&columns, x.shape.w))?];
+    let list = |entries: &[Vec<(usize, f32)>]| GatherList::new(shared, entries, r.name);
+    let forward: Lists = [list(&rows)?, list(&columns)?];
+    let backward: Lists = [list(&transposed(&rows, x.shape.h))?, list(&transposed(&columns, x.shape.w))?];
+    let lists = forward.iter().chain(&backward);
+    let bytes = lists.map(|list| list.first.bytes() + list.places.bytes() + list.weights.bytes()).sum();
     let y = channels_last(x.n, r.output()?);
-    Ok(Box::new(Plan { shared, x, y, forward, backward }))
-}
-
-impl Plan {
-    fn gather(
-        &self,
-        [over_rows, over_columns]: &[GatherList; 2],
-        (from, of): (Slice<'_, Activation>, TensorDesc),
-        (to, result): (Slice<'_, Activation>, TensorDesc),
-    ) -> Result<(), Error> {
-        let [n, h, w, c] = [of.n, of.shape.h, of.shape.w, of.shape.c].map(|size| size as u32);
-        let [to_h, to_w] = [result.shape.h, result.shape.w].map(|size| size as u32);
-        self.shared.launch(&BlurGather {
-            from,
-            to,
-            row_first: over_rows.first.slice(),
-            rows: over_rows.places.slice(),
-            row_weights: over_rows.weights.slice(),
-            column_first: over_columns.first.slice(),
-            columns: over_columns.places.slice(),
-            column_weights: over_columns.weights.slice(),
-            n,
-            h,
-            w,
-            c,
-            to_h,
-            to_w,
-        })
-    }
-}
-
-impl Planned<Cuda> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.y
-    }
-
-    fn state_bytes(&self) -> usize {
-        let lists = self.forward.iter().chain(&self.backward);
-        lists.map(|list| list.first.bytes() + list.places.bytes() + list.weights.bytes()).sum()
-    }
-
-    fn traffic(&self, _: bool) -> Option<Traffic> {
-        let both = self.x.elems() + self.y.elems();
-        Some(self.shared.traffic(both, both))
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
-        let (x, y) = (self.shared.holds(x[0], self.x.elems())?, self.shared.holds(y, self.y.elems())?);
-        self.gather(&self.forward, (x, self.x), (y, self.y))
-    }
-
-    fn backward(&mut self, _: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
-        let Some(dx) = g.take_dx(0) else { return Ok(()) };
-        let (dy, dx) = (self.shared.holds(g.dy, self.y.elems())?, self.shared.holds(dx, self.x.elems())?);
-        self.gather(&self.backward, (dy, self.y), (dx, self.x))
-    }
+    let both = x.elems() + y.elems();
+    unary::plan(
+        gpu,
+        [x, y],
+        shared.traffic(both, both),
+        bytes,
+        move |shared, from, to| gather(shared, &forward, (from, x), (to, y)),
+        move |shared, from, to| gather(shared, &backward, (from, y), (to, x)),
+    )
 }

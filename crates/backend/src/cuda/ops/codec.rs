@@ -7,22 +7,19 @@ use std::sync::Arc;
 use base::code_spec::{CodeFormat, CodeSpec, CodedTensor, Codes, Draw, IntegerCodes};
 use loaders::random::CODEC_OP;
 
-use crate::Error;
 use crate::cuda::device::Cuda;
-use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::Mirrored;
+use crate::cuda::driver::memory::{CudaBuf, Mirrored};
 use crate::cuda::driver::pinned::Pinned;
 use crate::cuda::driver::slice::Slice;
 use crate::cuda::driver::stream::{Event, Queues};
-use crate::cuda::kernels::declarations::ArenaAdd;
 use crate::cuda::kernels::declarations::{
-    CodecHalves, CodecHalvesBack, CodecHalvesSplit, CodecIntegers, CodecIntegersBack, CodecLanes, CodecLanesBack,
-    CodecMeasure, CodecScales, Run, Span, WORDS,
+    ArenaAdd, CodecHalves, CodecHalvesBack, CodecHalvesSplit, CodecIntegers, CodecIntegersBack, CodecLanes,
+    CodecLanesBack, CodecMeasure, CodecScales, Run, Span, WORDS,
 };
 use crate::cuda::kernels::kernel::Kernel;
 use crate::cuda::kernels::module::Kernels;
 use crate::cuda::shared::Shared;
-use crate::{Collective, Reduction};
+use crate::{Collective, Error, Reduction};
 
 /// Totals for the runs of one kind in a bucket: how many runs and encoded gradients there are, and where the last run
 /// ends.

@@ -11,7 +11,7 @@ use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
     /// Copies `columns` columns from one matrix to another, starting at `from_first` and `to_first`.
@@ -54,6 +54,10 @@ pub fn plan(gpu: &Cuda, _: &Concat, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn
 impl Planned<Cuda> for Plan {
     fn output(&self) -> TensorDesc {
         self.y
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::NOTHING
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {

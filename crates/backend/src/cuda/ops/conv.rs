@@ -17,10 +17,9 @@ use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation as Element, Slice};
 use crate::cuda::driver::status::attempted;
 use crate::cuda::kernels::kernel::kernels;
-use crate::cuda::layout::Format;
-use crate::cuda::layout::channels_last;
+use crate::cuda::layout::{Format, channels_last};
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
     /// Sets values to 0.
@@ -30,7 +29,7 @@ kernels! {
     }
 }
 
-pub struct Plan {
+struct Plan {
     shared: Rc<Shared>,
     name: String,
     op: Conv,
@@ -60,36 +59,34 @@ fn choose_forward(shared: &Shared, op: &Conv, sizes: &Convolution) -> Result<(Pr
     Ok((choose(shared, sizes, plain)?, fused != plain))
 }
 
+pub fn plan(gpu: &Cuda, op: &Conv, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    let shared = &gpu.shared;
+    let x = r.x[0];
+    let shape = r.output()?;
+    let y = channels_last(x.n, shape);
+    let sizes = Convolution::new(op, x.n, [x.shape, shape], shared.settings.precision);
+    let wants_dx = r.train && r.wants_dx;
+    let fold = if wants_dx { None } else { Fold::new(shared, &sizes, r.name)? };
+    let computed = fold.as_ref().map_or(&sizes, |fold| &fold.convolution);
+    let (forward, separate) = choose_forward(shared, op, computed)?;
+    let data = wants_dx.then(|| choose(shared, &sizes, Direction::Data)).transpose()?;
+    let filter = r.train.then(|| choose(shared, computed, Direction::Filter)).transpose()?;
+    let most = [Some(&forward), data.as_ref(), filter.as_ref()];
+    shared.reserve(most.iter().flatten().map(|p| p.workspace).max().unwrap_or(0), r.name)?;
+    let bias_parts = || PartialSums::new(shared, y.n * shape.plane(), shape.c, 1, r.name);
+    let parts = (r.train && op.bias).then(bias_parts).transpose()?;
+    let (shared, name, op) = (shared.clone(), r.name.into(), op.clone());
+    Ok(Box::new(Plan { shared, name, op, y, sizes, fold, forward, separate, data, filter, parts }))
+}
+
 impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Conv, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
-        let x = r.x[0];
-        let shape = r.output()?;
-        let y = channels_last(x.n, shape);
-        let sizes = Convolution::new(op, x.n, [x.shape, shape], shared.settings.precision);
-        let wants_dx = r.train && r.wants_dx;
-        let fold = if wants_dx { None } else { Fold::new(shared, &sizes, r.name)? };
-        let computed = fold.as_ref().map_or(&sizes, |fold| &fold.convolution);
-        let (forward, separate) = choose_forward(shared, op, computed)?;
-        let data = wants_dx.then(|| choose(shared, &sizes, Direction::Data)).transpose()?;
-        let filter = r.train.then(|| choose(shared, computed, Direction::Filter)).transpose()?;
-        let most = [Some(&forward), data.as_ref(), filter.as_ref()];
-        shared.reserve(most.iter().flatten().map(|p| p.workspace).max().unwrap_or(0), r.name)?;
-        let bias_parts = || PartialSums::new(shared, y.n * shape.plane(), shape.c, 1, r.name);
-        let parts = (r.train && op.bias).then(bias_parts).transpose()?;
-        let (shared, name, op) = (shared.clone(), r.name.into(), op.clone());
-        Ok(Self { shared, name, op, y, sizes, fold, forward, separate, data, filter, parts })
-    }
-
-    fn output<'a>(&self, y: Slice<'a, Element>) -> bias::Output<'a> {
-        bias::Output { y, rows: self.y.n * self.y.shape.plane(), channels: self.y.shape.c, relu: self.op.relu }
-    }
-
     /// Applies bias and ReLU after cuDNN.
     fn finish(&self, pass: &Pass<'_, Cuda>, y: Slice<'_, Element>) -> Result<(), Error> {
         if !self.op.bias {
             return activation::forward(&self.shared, Activation::Relu, y, y, self.y.elems());
         }
-        bias::forward(&self.shared, &self.output(y), pass.params.at(pass.slots[1])?)
+        let sizes = [self.y.n * self.y.shape.plane(), self.y.shape.c];
+        bias::forward(&self.shared, y, sizes, self.op.relu, pass.params.at(pass.slots[1])?)
     }
 
     /// Enqueues a prepared algorithm.
@@ -100,10 +97,6 @@ impl Plan {
         prepared.run(shared.cudnn()?, tensors, shared.scratch().slice(), &self.name)?;
         shared.stream().settle(&self.name)
     }
-}
-
-pub fn plan(gpu: &Cuda, op: &Conv, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
-    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }
 
 impl Planned<Cuda> for Plan {
@@ -128,6 +121,11 @@ impl Planned<Cuda> for Plan {
         let separate = if self.separate { " + own bias or ReLU" } else { "" };
         let folded = if self.fold.is_some() { ", folded" } else { "" };
         format!("cuDNN engines {}, {}, {}{separate}{folded}", self.forward.algorithm.engine, more[0], more[1])
+    }
+
+    fn keeps(&self) -> Keeps {
+        // a folded convolution has its own copy of the input
+        Keeps { inputs: usize::from(self.fold.is_none()), output: self.op.relu }
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {
@@ -163,19 +161,19 @@ impl Planned<Cuda> for Plan {
 
     fn backward(&mut self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
         let wanted = g.take_dx(0);
-        let (shared, relu) = (&self.shared, self.op.relu);
-        let [x_elems, _, y_elems] = self.sizes.elems();
-        let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
+        let (shared, [x_elems, _, y_elems]) = (&self.shared, self.sizes.elems());
+        let dy = shared.holds(g.dy, y_elems)?;
+        let relu_output = self.op.relu.then(|| shared.holds(g.y, y_elems)).transpose()?;
         if let Some(parts) = self.parts.as_ref().filter(|_| !pass.frozen) {
             let (gradient, zeros) = (g.dparams.at(pass.slots[1])?, self.op.zero_bias());
-            bias::backward(shared, &self.output(y), dy, parts, gradient)?;
+            bias::backward(shared, relu_output, dy, self.y.shape.c, parts, gradient)?;
             if !zeros.is_empty() {
                 shared.launch(&ClearValues {
                     values: gradient.range(zeros.start, zeros.len())?,
                     n: zeros.len() as u32,
                 })?;
             }
-        } else if relu {
+        } else if let Some(y) = relu_output {
             activation::mask(shared, y, dy, y_elems)?;
         }
         if let Some(filter) = self.filter.as_ref().filter(|_| !pass.frozen) {
@@ -183,7 +181,7 @@ impl Planned<Cuda> for Plan {
             let dw = gradient(shared, &mut narrow_params, g.dparams, pass.slots[0])?;
             let (x, to) = match &self.fold {
                 Some(fold) => (fold.x(shared)?, fold.w(shared)?),
-                None => (x, dw),
+                None => (shared.holds(g.x[0], x_elems)?, dw),
             };
             self.run(filter, &[(Tensor::X, x.bytes()), (Tensor::W, to.bytes()), (Tensor::Y, dy.bytes())])?;
             self.fold.as_ref().map_or(Ok(()), |fold| fold.unfold(shared, dw))?;

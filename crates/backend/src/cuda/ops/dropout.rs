@@ -54,7 +54,7 @@ pub fn plan_dropping(
         }
         launcher.launch(&CopyTensor { x, y, n: n as u64 })
     };
-    Elementwise::plan(r.x[0], Keeps::ALL, Some(traffic), forward, move |pass, g: Gradients<'_, Cuda>| {
+    Elementwise::plan(r.x[0], Keeps::NOTHING, Some(traffic), forward, move |pass, g: Gradients<'_, Cuda>| {
         let dy = shared.holds(g.dy, n)?;
         drop(&shared, pass.key.seed, dy, dy)
     })

@@ -3,14 +3,13 @@
 //! has neither stride nor padding: a 7x7 convolution with stride 2 over 3x224x224 becomes 4x4 over 16x115x115. Products
 //! and sums are the same, except for additional zeros.
 
-use crate::Error;
-use crate::Precision;
 use crate::cuda::cudnn::convolution::Convolution;
+use crate::cuda::device::Settings;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation, Slice, plain};
 use crate::cuda::kernels::kernel::kernels;
-use crate::cuda::settings::Settings;
 use crate::cuda::shared::Shared;
+use crate::{Error, Precision};
 
 /// Folding is used for images with at most this many channels.
 const CHANNELS: usize = 4;
@@ -96,28 +95,22 @@ impl Fold {
     /// compute the gradient of x.
     pub fn new(shared: &Shared, what: &Convolution, name: &str) -> Result<Option<Self>, Error> {
         let Some(convolution) = if_faster(what, &shared.settings) else { return Ok(None) };
-        let ([c, h, w], [fold_c, fold_h, fold_w]) = (what.x, convolution.x);
-        let ([kernel_h, kernel_w], [stride_h, stride_w]) = (what.kernel, what.stride);
-        let ([top, left, ..], [fold_kernel_h, fold_kernel_w]) = (what.pads, convolution.kernel);
-        let all = [h, w, c, kernel_h, kernel_w, stride_h, stride_w, top, left];
-        let [h, w, c, kernel_h, kernel_w, stride_h, stride_w, top, left] = all.map(|v| v as u32);
-        let all = [fold_h, fold_w, fold_c, fold_kernel_h, fold_kernel_w];
-        let [fold_h, fold_w, fold_c, fold_kernel_h, fold_kernel_w] = all.map(|v| v as u32);
+        let number = |size: usize| size as u32;
         let sizes = Sizes {
-            h,
-            w,
-            c,
-            kernel_h,
-            kernel_w,
-            stride_h,
-            stride_w,
-            top,
-            left,
-            fold_h,
-            fold_w,
-            fold_c,
-            fold_kernel_h,
-            fold_kernel_w,
+            h: number(what.x[1]),
+            w: number(what.x[2]),
+            c: number(what.x[0]),
+            kernel_h: number(what.kernel[0]),
+            kernel_w: number(what.kernel[1]),
+            stride_h: number(what.stride[0]),
+            stride_w: number(what.stride[1]),
+            top: number(what.pads[0]),
+            left: number(what.pads[1]),
+            fold_h: number(convolution.x[1]),
+            fold_w: number(convolution.x[2]),
+            fold_c: number(convolution.x[0]),
+            fold_kernel_h: number(convolution.kernel[0]),
+            fold_kernel_w: number(convolution.kernel[1]),
         };
         let ([x, w, _], [folded_x, folded_w, _]) = (what.elems(), convolution.elems());
         let room = |elems| shared.alloc(shared.words(elems), name);

@@ -12,7 +12,7 @@ use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 // `sets` is rows / plane * groups.
 kernels! {
@@ -111,6 +111,10 @@ impl Planned<Cuda> for Plan {
 
     fn state_bytes(&self) -> usize {
         self.statistics.bytes() + self.parts.bytes()
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::INPUT
     }
 
     fn alias(&self) -> Option<usize> {

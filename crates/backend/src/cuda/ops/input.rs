@@ -5,8 +5,7 @@ use std::cell::RefCell;
 
 use loaders::{Area, Dtype, Mix};
 
-use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::Inlet;
+use crate::cuda::driver::memory::{CudaBuf, Inlet};
 use crate::cuda::driver::pinned::Pinned;
 use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::driver::stream::Event;
@@ -238,10 +237,9 @@ impl Feed {
             return Err(Error::Size { op: "the network's input".into(), expected, got });
         }
         let mut kept = self.tables.borrow_mut();
-        let mut inlet = match kept.take().filter(|t| t.room() == values.len()) {
-            Some(inlet) => inlet,
-            None => shared.inlet(values.len(), "the conversion of stored values")?,
-        };
+        let inlet = kept.take().filter(|inlet| inlet.room() == values.len());
+        let new = || shared.inlet(values.len(), "the conversion of stored values");
+        let mut inlet = inlet.map_or_else(new, Ok)?;
         if inlet.values() != values {
             shared.start()?;
             inlet.write(values, shared.stream())?;

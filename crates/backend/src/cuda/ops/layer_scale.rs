@@ -11,7 +11,7 @@ use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
     /// y = x times the factor of its channel
@@ -60,6 +60,10 @@ impl Planned<Cuda> for Plan {
 
     fn state_bytes(&self) -> usize {
         self.parts.bytes()
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::INPUT
     }
 
     fn alias(&self) -> Option<usize> {

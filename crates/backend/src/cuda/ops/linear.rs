@@ -15,7 +15,7 @@ use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 /// Largest number of weights for which a layer uses our own kernel for all gradients. In such small layers, launches
 /// take longer than the arithmetic. The choice does not depend on the number of rows, so that all parts of a batch are
@@ -27,7 +27,7 @@ kernels! {
     linear_gradients: LinearGradients over blocks(outputs * (inputs + 1).div_ceil(32) + (rows * inputs).div_ceil(256)) {
         x: [Activation; rows * inputs],
         w: [Activation; outputs * inputs],
-        y: [Activation; rows * outputs],
+        y: (null or [Activation; rows * outputs]),
         dy: [Activation; rows * outputs],
         dx: (null or [Activation; rows * inputs]),
         dw: (null or [f32; outputs * inputs]),
@@ -39,7 +39,7 @@ kernels! {
     }
 }
 
-pub struct Plan {
+struct Plan {
     shared: Rc<Shared>,
     op: Linear,
     x: TensorDesc,
@@ -64,36 +64,38 @@ fn epilogue(op: &Linear) -> Epilogue {
     }
 }
 
-impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Linear, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
-        let x = r.x[0];
-        let (n, inputs, outputs) = (x.n, x.shape.elems(), op.out_features);
-        let factor = |rows, columns| Factor { rows, columns, transposed: false };
-        let settings = &shared.settings;
-        let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };
-        // the algorithm must not depend on the number of rows, so that all parts of a batch are computed alike
-        let product = |factors, wide, epilogue, what: &str| {
-            let operation = format!("linear {inputs} to {outputs}, {}{tf32}, {what}{epilogue}", settings.precision);
-            let request = ProductRequest { factors, wide, epilogue, operation, n, name: r.name };
-            Product::new(shared.cublaslt()?, &shared.settings, &shared.chosen, &request)
-        };
-        // y = x w^T, dw = dy^T x, dx = dy w
-        let (x_rows, dy_rows, w) = (factor(n, inputs), factor(n, outputs), factor(outputs, inputs));
-        let turned = |f: Factor| Factor { transposed: true, ..f };
-        let forward = product([x_rows, turned(w)], false, epilogue(op), "forward")?;
-        let filter = || product([turned(dy_rows), x_rows], true, Epilogue::Nothing, "gradient of the weights");
-        let data = || product([dy_rows, w], false, Epilogue::Nothing, "gradient of the input");
-        let own = inputs * outputs <= FEW;
-        let (train, passes) = (r.train && !own, usize::from(r.train) + usize::from(r.train && r.wants_dx));
-        let filter = train.then(filter).transpose()?;
-        let data = (train && r.wants_dx).then(data).transpose()?;
-        let all = [Some(&forward), data.as_ref(), filter.as_ref()];
-        shared.reserve(all.iter().flatten().map(|p| p.workspace()).max().unwrap_or(0), r.name)?;
-        let parts = (train && op.bias).then(|| PartialSums::new(shared, n, outputs, 1, r.name)).transpose()?;
-        let y = TensorDesc::plain(n, Shape::vector(outputs));
-        Ok(Self { shared: shared.clone(), op: op.clone(), x, y, forward, own, passes, data, filter, parts })
-    }
+pub fn plan(gpu: &Cuda, op: &Linear, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    let shared = &gpu.shared;
+    let x = r.x[0];
+    let (n, inputs, outputs) = (x.n, x.shape.elems(), op.out_features);
+    let factor = |rows, columns| Factor { rows, columns, transposed: false };
+    let settings = &shared.settings;
+    let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };
+    // the algorithm must not depend on the number of rows, so that all parts of a batch are computed alike
+    let product = |factors, wide, epilogue, what: &str| {
+        let operation = format!("linear {inputs} to {outputs}, {}{tf32}, {what}{epilogue}", settings.precision);
+        let request = ProductRequest { factors, wide, epilogue, operation, n, name: r.name };
+        Product::new(shared.cublaslt()?, &shared.settings, &shared.chosen, &request)
+    };
+    // y = x w^T, dw = dy^T x, dx = dy w
+    let (x_rows, dy_rows, w) = (factor(n, inputs), factor(n, outputs), factor(outputs, inputs));
+    let turned = |f: Factor| Factor { transposed: true, ..f };
+    let forward = product([x_rows, turned(w)], false, epilogue(op), "forward")?;
+    let filter = || product([turned(dy_rows), x_rows], true, Epilogue::Nothing, "gradient of the weights");
+    let data = || product([dy_rows, w], false, Epilogue::Nothing, "gradient of the input");
+    let own = inputs * outputs <= FEW;
+    let (train, passes) = (r.train && !own, usize::from(r.train) + usize::from(r.train && r.wants_dx));
+    let filter = train.then(filter).transpose()?;
+    let data = (train && r.wants_dx).then(data).transpose()?;
+    let all = [Some(&forward), data.as_ref(), filter.as_ref()];
+    shared.reserve(all.iter().flatten().map(|p| p.workspace()).max().unwrap_or(0), r.name)?;
+    let parts = (train && op.bias).then(|| PartialSums::new(shared, n, outputs, 1, r.name)).transpose()?;
+    let y = TensorDesc::plain(n, Shape::vector(outputs));
+    let (shared, op) = (shared.clone(), op.clone());
+    Ok(Box::new(Plan { shared, op, x, y, forward, own, passes, data, filter, parts }))
+}
 
+impl Plan {
     /// Enqueues our own kernel, which computes all gradients.
     fn all_gradients(&self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
         let dx = g.take_dx(0);
@@ -102,7 +104,7 @@ impl Plan {
         shared.launch(&LinearGradients {
             x: shared.holds(g.x[0], x)?,
             w: weights(shared.settings.precision, &narrow_params, pass.params, pass.slots[0])?,
-            y: shared.holds(g.y, y)?,
+            y: self.op.relu.then(|| shared.holds(g.y, y)).transpose()?,
             dy: shared.holds(g.dy, y)?,
             dx: dx.map(|dx| shared.holds(dx, x)).transpose()?,
             dw: (!pass.frozen).then(|| g.dparams.at(pass.slots[0])).transpose()?,
@@ -122,10 +124,6 @@ impl Plan {
     }
 }
 
-pub fn plan(gpu: &Cuda, op: &Linear, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
-    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
-}
-
 impl Planned<Cuda> for Plan {
     fn output(&self) -> TensorDesc {
         self.y
@@ -143,6 +141,10 @@ impl Planned<Cuda> for Plan {
 
     fn implementation(&self) -> String {
         if self.own && self.passes > 0 { "cuBLASLt, gradients own" } else { "cuBLASLt" }.into()
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps { inputs: 1, output: self.op.relu }
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {
@@ -166,13 +168,13 @@ impl Planned<Cuda> for Plan {
             return self.all_gradients(pass, g);
         }
         let wanted = g.take_dx(0);
-        let (shared, relu) = (&self.shared, self.op.relu);
-        let (x_elems, y_elems) = (self.x.elems(), self.y.elems());
-        let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
+        let (shared, x_elems, y_elems) = (&self.shared, self.x.elems(), self.y.elems());
+        let (x, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.dy, y_elems)?);
+        let relu_output = self.op.relu.then(|| shared.holds(g.y, y_elems)).transpose()?;
         if let Some(parts) = self.parts.as_ref().filter(|_| !pass.frozen) {
-            let output = bias::Output { y, rows: self.y.n, channels: self.op.out_features, relu };
-            bias::backward(shared, &output, dy, parts, g.dparams.at(pass.slots[1])?)?;
-        } else if relu {
+            let dbias = g.dparams.at(pass.slots[1])?;
+            bias::backward(shared, relu_output, dy, self.op.out_features, parts, dbias)?;
+        } else if let Some(y) = relu_output {
             activation::mask(shared, y, dy, y_elems)?;
         }
         let dw = g.dparams.at(pass.slots[0])?;

@@ -1,9 +1,8 @@
 //! Softmax cross-entropy, losses with soft targets, and their sums. The host reads the sums when the GPU has finished.
 
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::kernels::declarations::CrossEntropy as CrossEntropyKernel;
-use crate::cuda::kernels::declarations::SoftLossKernel;
-use crate::cuda::pass::Sums;
+use crate::cuda::kernels::declarations::{CrossEntropy as CrossEntropyKernel, SoftLossKernel};
+use crate::cuda::pass::{PassBlocks, Sums};
 use crate::cuda::shared::Shared;
 use crate::{CrossEntropy, Distance, Error, LossForm, LossSums, SoftLoss, SoftTargets, Teaching, TensorDesc};
 
@@ -21,13 +20,7 @@ pub fn cross_entropy(
     }
     let mut blocks = shared.blocks.borrow_mut();
     if !blocks.labelled {
-        if blocks.fit_rows(&shared.queues, rows)? {
-            shared.moved.set(shared.moved.get() + 1);
-        }
-        shared.start()?;
-        blocks.inbox.set_loss(&args);
-        blocks.inbox.send(shared.stream())?;
-        blocks.outbox.expect(rows);
+        send_arguments(shared, &mut blocks, &args)?;
     }
     blocks.outbox.set_classes(classes);
     let x = shared.holds(x, rows * classes)?;
@@ -73,9 +66,7 @@ fn no_class(classes: usize, got: &str) -> Error {
 /// Copies a pass's targets to the GPU, where its loss reads them.
 pub fn copy_targets(shared: &Shared, targets: &SoftTargets<'_>) -> Result<(), Error> {
     let mut blocks = shared.blocks.borrow_mut();
-    if blocks.fit_targets(&shared.queues, targets.table.len())? {
-        shared.moved.set(shared.moved.get() + 1);
-    }
+    shared.note_moved(blocks.targets.fit(targets.table.len(), "targets")?);
     blocks.targets.write(targets.table, shared.stream())
 }
 
@@ -92,7 +83,10 @@ pub fn soft_loss(
     let (rows, classes) = (args.targets.rows(), desc.shape.elems());
     args.targets.check(classes)?;
     if !shared.blocks.borrow().labelled {
-        send_arguments(shared, &args)?;
+        let (labels, scale) = (args.targets.labels, args.scale);
+        let loss = CrossEntropy { labels, smoothing: 0.0, scale, weight: 1.0 };
+        send_arguments(shared, &mut shared.blocks.borrow_mut(), &loss)?;
+        copy_targets(shared, &args.targets)?;
     }
     let mut blocks = shared.blocks.borrow_mut();
     blocks.outbox.set_classes(classes);
@@ -138,18 +132,12 @@ pub fn soft_loss(
     })
 }
 
-/// Copies the arguments of the loss to the GPU, if the pass began without them.
-fn send_arguments(shared: &Shared, args: &SoftLoss<'_>) -> Result<(), Error> {
-    let (labels, scale) = (args.targets.labels, args.scale);
-    {
-        let mut blocks = shared.blocks.borrow_mut();
-        if blocks.fit_rows(&shared.queues, labels.len())? {
-            shared.moved.set(shared.moved.get() + 1);
-        }
-        shared.start()?;
-        blocks.inbox.set_loss(&CrossEntropy { labels, smoothing: 0.0, scale, weight: 1.0 });
-        blocks.inbox.send(shared.stream())?;
-        blocks.outbox.expect(labels.len());
-    }
-    copy_targets(shared, &args.targets)
+/// Copies the arguments of the loss to the GPU. Needed if the pass began without them.
+fn send_arguments(shared: &Shared, blocks: &mut PassBlocks, args: &CrossEntropy<'_>) -> Result<(), Error> {
+    shared.note_moved(blocks.fit_rows(&shared.queues, args.labels.len())?);
+    shared.start()?;
+    blocks.inbox.set_loss(args);
+    blocks.inbox.send(shared.stream())?;
+    blocks.outbox.expect(args.labels.len());
+    Ok(())
 }

@@ -9,7 +9,7 @@ use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
     /// Computes y from x.
@@ -52,33 +52,33 @@ kernels! {
     }
 }
 
-pub struct Plan {
+struct Plan {
     shared: Rc<Shared>,
     op: Lrn,
     x: TensorDesc,
 }
 
-impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Lrn, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
-        if r.train {
-            shared.reserve(4 * r.x[0].elems(), r.name)?;
-        }
-        Ok(Self { shared: shared.clone(), op: *op, x: r.x[0] })
+pub fn plan(gpu: &Cuda, op: &Lrn, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    if r.train {
+        gpu.shared.reserve(4 * r.x[0].elems(), r.name)?;
     }
+    Ok(Box::new(Plan { shared: gpu.shared.clone(), op: *op, x: r.x[0] }))
+}
 
+impl Plan {
     /// Returns rows, channels and radius with the kernels' types.
     fn sizes(&self) -> (u64, u32, u32) {
         ((self.x.n * self.x.shape.plane()) as u64, self.x.shape.c as u32, self.op.radius as u32)
     }
 }
 
-pub fn plan(gpu: &Cuda, op: &Lrn, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
-    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
-}
-
 impl Planned<Cuda> for Plan {
     fn output(&self) -> TensorDesc {
         self.x
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::INPUT
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {

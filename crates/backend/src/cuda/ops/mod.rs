@@ -1,5 +1,6 @@
 //! The computations of the backend. Each operation of `net::op` has a file with its name. The other files have the
-//! passes over arenas, the gradient codecs, the network's input and parameters in 16 bits.
+//! passes over arenas, the gradient codecs, the network's input, parameters in 16 bits, and plans that several operations
+//! share.
 
 pub mod bias;
 pub mod codec;
@@ -7,6 +8,7 @@ pub mod fold;
 pub mod input;
 pub mod loss;
 pub mod narrow_params;
+pub mod unary;
 pub mod update;
 
 macro_rules! modules {

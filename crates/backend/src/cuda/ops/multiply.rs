@@ -41,7 +41,7 @@ pub fn plan(gpu: &Cuda, _: &Multiply, r: &PlanRequest<'_, Cuda>) -> Result<Box<d
         let (s, y) = (launcher.holds(x[1], factors)?, launcher.holds(y, elems)?);
         launcher.launch(&MultiplyForward { x: launcher.holds(x[0], elems)?, s, y, n, plane, channels })
     };
-    Elementwise::plan(desc, Keeps::ALL, Some(traffic), forward, move |_, g: Gradients<'_, Cuda>| {
+    Elementwise::plan(desc, Keeps::INPUTS, Some(traffic), forward, move |_, g: Gradients<'_, Cuda>| {
         let (x, s) = (shared.holds(g.x[0], elems)?, shared.holds(g.x[1], factors)?);
         let ds = g.dx[1].as_ref().map(|ds| shared.holds(ds, factors)).transpose()?;
         shared.launch(&MultiplyBackward { x, s, dy: shared.holds(g.dy, elems)?, ds, n, plane, channels })

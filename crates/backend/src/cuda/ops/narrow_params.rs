@@ -1,16 +1,13 @@
 //! Parameters and their gradients in 16 bits. The optimizer updates the 16-bit weights together with the f32 weights.
 //! Gradients that a library writes in 16 bits are converted to f32 bucket by bucket.
 
-use crate::Precision;
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation, Slice};
-use crate::cuda::kernels::declarations::CastWeights;
-use crate::cuda::kernels::declarations::{CastGradients, Piece};
-use crate::cuda::shared::Shared;
-use crate::cuda::shared::{CastList, NarrowBucket, NarrowParams};
-use crate::cuda::step::cut;
-use crate::{Arena, Buffer, Error, Slot};
+use crate::cuda::kernels::declarations::{CastGradients, CastWeights, Piece};
+use crate::cuda::shared::{CastList, NarrowBucket, NarrowParams, Shared};
+use crate::cuda::step::{PieceList, cut};
+use crate::{Arena, Buffer, Error, Precision, Slot};
 
 const GRADIENTS: &str = "gradients in 16 bits";
 
@@ -35,8 +32,7 @@ pub fn weights<'a>(
 
 /// Copies all weights to 16 bits again, after something other than the optimizer has changed them.
 pub fn copy_weights(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
-    let precision = shared.settings.precision;
-    if precision == Precision::F32 {
+    if shared.settings.precision == Precision::F32 {
         return Ok(());
     }
     let buckets = &params.buckets;
@@ -45,43 +41,42 @@ pub fn copy_weights(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> 
     untrained.retain(|bucket_copy| buckets.iter().all(|bucket| bucket.address() != bucket_copy.source.0));
     if !weights.iter().map(|bucket_copy| bucket_copy.source.1).eq(buckets.iter().map(Buffer::len)) {
         // a captured pass may use the old buffers
-        shared.moved.set(shared.moved.get() + u64::from(!weights.is_empty()));
-        let bucket_copy = |bucket: &CudaBuf| {
-            let values = shared.alloc(bucket.len().div_ceil(2), "weights in 16 bits")?;
-            Ok(NarrowBucket { source: (bucket.address(), bucket.len()), values })
-        };
-        *weights = buckets.iter().map(bucket_copy).collect::<Result<_, Error>>()?;
+        shared.note_moved(!weights.is_empty());
+        *weights = buckets.iter().map(|bucket| empty_copy(shared, bucket)).collect::<Result<_, Error>>()?;
     }
     for (bucket_copy, bucket) in weights.iter_mut().zip(buckets) {
         bucket_copy.source.0 = bucket.address();
-        let to = bucket_copy.values.activations(precision);
-        shared.launch(&CastWeights { from: bucket.slice(), to, n: bucket.len() as u64 })?;
+        cast(shared, bucket, bucket_copy)?;
     }
     Ok(())
 }
 
+/// Allocates the 16-bit copy of a bucket of weights.
+fn empty_copy(shared: &Shared, bucket: &CudaBuf) -> Result<NarrowBucket, Error> {
+    let values = shared.alloc(bucket.len().div_ceil(2), "weights in 16 bits")?;
+    Ok(NarrowBucket { source: (bucket.address(), bucket.len()), values })
+}
+
+/// Enqueues the conversion of a bucket of weights to 16 bits.
+fn cast(shared: &Shared, bucket: &CudaBuf, bucket_copy: &NarrowBucket) -> Result<(), Error> {
+    let to = bucket_copy.values.activations(shared.settings.precision);
+    shared.launch(&CastWeights { from: bucket.slice(), to, n: bucket.len() as u64 })
+}
+
 /// Copies the weights of a network that is not trained to 16 bits. Buffers from earlier copies are used again.
 pub fn copy_untrained_weights(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
-    let precision = shared.settings.precision;
-    if precision == Precision::F32 {
+    if shared.settings.precision == Precision::F32 {
         return Ok(());
     }
     let untrained = &mut shared.narrow_params.borrow_mut().untrained;
     for bucket in &params.buckets {
         let of = (bucket.address(), bucket.len());
         let known = untrained.iter().position(|bucket_copy| bucket_copy.source == of);
-        let bucket_copy = match known {
-            Some(place) => &untrained[place],
-            None => {
-                untrained.push(NarrowBucket {
-                    source: of,
-                    values: shared.alloc(bucket.len().div_ceil(2), "weights in 16 bits")?,
-                });
-                &untrained[untrained.len() - 1]
-            }
-        };
-        let to = bucket_copy.values.activations(precision);
-        shared.launch(&CastWeights { from: bucket.slice(), to, n: bucket.len() as u64 })?;
+        let place = known.unwrap_or(untrained.len());
+        if known.is_none() {
+            untrained.push(empty_copy(shared, bucket)?);
+        }
+        cast(shared, bucket, &untrained[place])?;
     }
     Ok(())
 }
@@ -104,7 +99,7 @@ pub fn gradient<'a>(
     }
     let bucket = &mut narrow_params.gradients[slot.bucket];
     if bucket.len() < len {
-        shared.moved.set(shared.moved.get() + u64::from(!bucket.is_empty()));
+        shared.note_moved(!bucket.is_empty());
         *bucket = shared.alloc(len, GRADIENTS)?;
     }
     // the slot is already listed if a capture failed and the pass is enqueued again
@@ -127,19 +122,18 @@ pub fn convert_gradients(shared: &Shared, bucket: usize, to: &CudaBuf) -> Result
         Some(pieces) if pieces.of == of => pieces,
         // a captured pass may use the old list
         other => {
-            shared.moved.set(shared.moved.get() + u64::from(other.is_some()));
+            shared.note_moved(other.is_some());
             pieces(shared, of)?
         }
     };
     let from = narrow_params.gradients[bucket].activations(shared.settings.precision);
-    let (list, count, end) = (pieces.list.slice(), pieces.count as u32, pieces.end);
-    shared.launch(&CastGradients { pieces: list, count, from, to: to.slice(), end })?;
+    let PieceList { count, end, .. } = pieces.list;
+    shared.launch(&CastGradients { pieces: pieces.list.slice(), count: count as u32, from, to: to.slice(), end })?;
     narrow_params.lists[bucket] = Some(pieces);
     Ok(())
 }
 
 fn pieces(shared: &Shared, of: Vec<Slot>) -> Result<CastList, Error> {
     let list: Vec<Piece> = of.iter().flat_map(|slot| cut(&slot.range(), 0.0, 0)).collect();
-    let (count, end) = (list.len(), of.iter().map(|slot| slot.range().end).max().unwrap_or(0));
-    Ok(CastList { of, list: shared.constant(&list, GRADIENTS)?, count, end })
+    Ok(CastList { of, list: PieceList::new(shared, &list, GRADIENTS)? })
 }

@@ -9,8 +9,7 @@ use net::Norm;
 use super::bias::PartialSums;
 use super::shortcut::GpuShortcut;
 use crate::cuda::device::Cuda;
-use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::Inlet;
+use crate::cuda::driver::memory::{CudaBuf, Inlet};
 use crate::cuda::driver::pinned::Pinned;
 use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::kernels::declarations::{
@@ -20,7 +19,7 @@ use crate::cuda::kernels::kernel::Kernel;
 use crate::cuda::layout::Format;
 use crate::cuda::pass::PLACES;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShapedShortcut, Slot, TensorDesc, Traffic, across};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, ShapedShortcut, Slot, TensorDesc, Traffic, across};
 
 /// Bits of the kernels' `mode` argument.
 const RELU: i32 = 1;
@@ -29,7 +28,7 @@ const SECOND: i32 = 4;
 const THROUGH: i32 = 8;
 
 /// Batch normalisation for fixed sizes, with the statistics of its last batch.
-pub struct Plan {
+struct Plan {
     shared: Rc<Shared>,
     op: Norm,
     x: TensorDesc,
@@ -84,40 +83,41 @@ struct Tensors<'a> {
     mode: i32,
 }
 
-impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Norm, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
-        let x = r.x[0];
-        let (c, rows) = (x.shape.c, x.n * x.shape.plane());
-        let groups = r.norm_groups().count();
-        if groups > 1 {
-            shared.grouped()?;
-        }
-        let parts = PartialSums::grouped(shared, rows, groups, c, 2, r.name)?;
-        let pack = shared.geometry().pack(c);
-        let masked = r.train && op.relu && op.residual;
-        let mask = if masked { rows * parts.tiling.tiles * parts.tiling.width / pack } else { 0 };
-        let shortcut = |of: Option<ShapedShortcut>| of.map(|of| GpuShortcut::new(shared, &of, x.n, r.name)).transpose();
-        Ok(Self {
-            shared: shared.clone(),
-            op: op.clone(),
-            x,
-            residual: shortcut(r.through.residual)?,
-            second: shortcut(r.through.second)?,
-            parts,
-            groups,
-            group_gradients: shared.alloc(if groups > 1 { 2 * c * groups } else { 0 }, r.name)?,
-            pack,
-            mask: shared.alloc(mask.div_ceil(4), r.name)?,
-            statistics: shared.alloc(4 * c * groups, r.name)?,
-            seen: [shared.pinned(2 * c * groups, r.name)?, shared.pinned(2 * c * groups, r.name)?],
-            sums: shared.pinned(2 * c * groups, r.name)?,
-            affine: shared.alloc(3 * c * groups, r.name)?,
-            slopes: shared.alloc(2 * c * groups, r.name)?,
-            global: None,
-            n: rows as f64,
-        })
+pub fn plan(gpu: &Cuda, op: &Norm, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    let shared = &gpu.shared;
+    let x = r.x[0];
+    let (c, rows) = (x.shape.c, x.n * x.shape.plane());
+    let groups = r.norm_groups().count();
+    if groups > 1 {
+        shared.grouped()?;
     }
+    let parts = PartialSums::grouped(shared, rows, groups, c, 2, r.name)?;
+    let pack = shared.geometry().pack(c);
+    let masked = r.train && op.relu && op.residual;
+    let mask = if masked { rows * parts.tiling.tiles * parts.tiling.width / pack } else { 0 };
+    let shortcut = |of: Option<ShapedShortcut>| of.map(|of| GpuShortcut::new(shared, &of, x.n, r.name)).transpose();
+    Ok(Box::new(Plan {
+        shared: shared.clone(),
+        op: op.clone(),
+        x,
+        residual: shortcut(r.through.residual)?,
+        second: shortcut(r.through.second)?,
+        parts,
+        groups,
+        group_gradients: shared.alloc(if groups > 1 { 2 * c * groups } else { 0 }, r.name)?,
+        pack,
+        mask: shared.alloc(mask.div_ceil(4), r.name)?,
+        statistics: shared.alloc(4 * c * groups, r.name)?,
+        seen: [shared.pinned(2 * c * groups, r.name)?, shared.pinned(2 * c * groups, r.name)?],
+        sums: shared.pinned(2 * c * groups, r.name)?,
+        affine: shared.alloc(3 * c * groups, r.name)?,
+        slopes: shared.alloc(2 * c * groups, r.name)?,
+        global: None,
+        n: rows as f64,
+    }))
+}
 
+impl Plan {
     /// Returns the values per channel in this rank's batch.
     fn own(&self) -> f64 {
         f64::from(self.parts.rows)
@@ -187,10 +187,7 @@ impl Plan {
         shared.settle()?;
         let (mean, m2) = self.seen[place].as_mut_slice().split_at_mut(c);
         self.n = across::statistics(ranks, self.n, pass.running, mean, m2)?;
-        let global = match self.global.take() {
-            Some(global) => global,
-            None => GlobalStatistics::new(&shared, c)?,
-        };
+        let global = self.global.take().map_or_else(|| GlobalStatistics::new(&shared, c), Ok)?;
         let global = self.global.insert(global);
         global.statistics.write(self.seen[place].as_slice(), shared.stream())?;
         let (statistics, n) = (Some(global.statistics.slice()), self.n);
@@ -272,10 +269,6 @@ impl Plan {
     }
 }
 
-pub fn plan(gpu: &Cuda, op: &Norm, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
-    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
-}
-
 impl Planned<Cuda> for Plan {
     fn output(&self) -> TensorDesc {
         self.x
@@ -290,6 +283,11 @@ impl Planned<Cuda> for Plan {
         let own = own.map(|buffer| buffer.bytes());
         let shortcuts = [&self.residual, &self.second].into_iter().flatten().map(GpuShortcut::bytes);
         self.parts.bytes() + own.into_iter().chain(shortcuts).sum::<usize>()
+    }
+
+    fn keeps(&self) -> Keeps {
+        // backward computes ReLU's mask from x or, after a residual, reads it from `mask`
+        Keeps::INPUT
     }
 
     fn alias(&self) -> Option<usize> {

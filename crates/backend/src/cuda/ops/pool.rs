@@ -5,13 +5,14 @@ use std::rc::Rc;
 
 use net::{OpSpec, Pool, PoolKind, Window};
 
+use super::unary;
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::slice::Activation;
+use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::{Error, PlanRequest, Planned, Traffic};
 
 // The tables of windows never refer to cells outside an image.
 kernels! {
@@ -52,16 +53,12 @@ kernels! {
     }
 }
 
-pub struct Plan {
-    shared: Rc<Shared>,
-    kind: PoolKind,
-    x: TensorDesc,
-    y: TensorDesc,
+/// The private memory of a pool.
+struct Memory {
     /// Windows along the rows and the columns, then the range of outputs for each input row and column.
     tables: [CudaBuf; 4],
     /// For each window, the index of its winning cell, which the gradient of the maximum needs.
     best: CudaBuf,
-    byte_index: bool,
 }
 
 /// Returns first cell, end, and number of cells with padding, for each window.
@@ -80,83 +77,49 @@ fn holders_table(windows: &[Window], size: usize) -> Vec<u32> {
     (0..size).flat_map(holders).collect()
 }
 
-impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Pool, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
-        let x = r.x[0];
-        let wrong = |why| Error::Unsupported { op: r.name.into(), why };
-        let shape = op.output(&[x.shape]).map_err(wrong)?;
-        let (rows, columns) = (op.windows(x.shape, 0).map_err(wrong)?, op.windows(x.shape, 1).map_err(wrong)?);
-        let longest = |windows: &[Window]| windows.iter().map(|w| w.to - w.from).max().unwrap_or(0);
-        let byte_index = longest(&rows) * longest(&columns) <= 256;
-        let y = channels_last(x.n, shape);
-        let keeps = r.train && op.kind == PoolKind::Max;
-        let words = if byte_index { y.elems().div_ceil(4) } else { y.elems() };
-        let table = |values: Vec<u32>| shared.constant(&values, r.name);
-        let tables = [
-            table(windows_table(&rows))?,
-            table(windows_table(&columns))?,
-            table(holders_table(&rows, x.shape.h))?,
-            table(holders_table(&columns, x.shape.w))?,
-        ];
-        let best = shared.alloc(if keeps { words } else { 0 }, r.name)?;
-        Ok(Self { shared: shared.clone(), kind: op.kind, x, y, tables, best, byte_index })
-    }
-
-    /// Returns the number of images, then the sizes of x and y.
-    fn sizes(&self) -> [u32; 6] {
-        let (x, y) = (self.x.shape, self.y.shape);
-        [self.x.n, x.h, x.w, x.c, y.h, y.w].map(|v| v as u32)
-    }
-
-    /// Returns the kernels' number for the kind.
-    fn kind(&self) -> i32 {
-        match self.kind {
-            PoolKind::Max => 0,
-            PoolKind::Avg => 1,
-            PoolKind::AvgCountPad => 2,
-        }
-    }
-}
-
 pub fn plan(gpu: &Cuda, op: &Pool, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
-    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
-}
-
-impl Planned<Cuda> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.y
-    }
-
-    fn state_bytes(&self) -> usize {
-        self.tables.iter().map(CudaBuf::bytes).sum::<usize>() + self.best.bytes()
-    }
-
-    fn traffic(&self, _: bool) -> Option<Traffic> {
-        let (both, best) = (self.x.elems() + self.y.elems(), self.best.bytes());
-        let Traffic { forward, backward } = self.shared.traffic(both, both);
-        Some(Traffic { forward: forward + best, backward: backward + best })
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
-        let shared = &self.shared;
-        let (x, y) = (shared.holds(x[0], self.x.elems())?, shared.holds(y, self.y.elems())?);
-        let [rows, columns, ..] = self.tables.each_ref().map(CudaBuf::slice);
-        let (best, byte_index, kind) = (self.best.optional(), i32::from(self.byte_index), self.kind());
-        let [n, h, w, c, out_h, out_w] = self.sizes();
+    let (shared, x) = (&gpu.shared, r.x[0]);
+    let wrong = |why| Error::Unsupported { op: r.name.into(), why };
+    let shape = op.output(&[x.shape]).map_err(wrong)?;
+    let (rows, columns) = (op.windows(x.shape, 0).map_err(wrong)?, op.windows(x.shape, 1).map_err(wrong)?);
+    let longest = |windows: &[Window]| windows.iter().map(|w| w.to - w.from).max().unwrap_or(0);
+    let in_bytes = longest(&rows) * longest(&columns) <= 256;
+    let y = channels_last(x.n, shape);
+    let words = if in_bytes { y.elems().div_ceil(4) } else { y.elems() };
+    let table = |values: Vec<u32>| shared.constant(&values, r.name);
+    let tables = [
+        table(windows_table(&rows))?,
+        table(windows_table(&columns))?,
+        table(holders_table(&rows, x.shape.h))?,
+        table(holders_table(&columns, x.shape.w))?,
+    ];
+    let best = shared.alloc(if r.train && op.kind == PoolKind::Max { words } else { 0 }, r.name)?;
+    let (best_bytes, both) = (best.bytes(), x.elems() + y.elems());
+    let bytes = tables.iter().map(CudaBuf::bytes).sum::<usize>() + best_bytes;
+    let Traffic { forward, backward } = shared.traffic(both, both);
+    let traffic = Traffic { forward: forward + best_bytes, backward: backward + best_bytes };
+    // the kernels' number for the kind
+    let kind = match op.kind {
+        PoolKind::Max => 0,
+        PoolKind::Avg => 1,
+        PoolKind::AvgCountPad => 2,
+    };
+    let [n, h, w, c, out_h, out_w] = [x.n, x.shape.h, x.shape.w, x.shape.c, shape.h, shape.w].map(|v| v as u32);
+    let (byte_index, memory) = (i32::from(in_bytes), Rc::new(Memory { tables, best }));
+    let memory_of_backward = memory.clone();
+    let forward = move |shared: &Shared, x: Slice<'_, Activation>, y: Slice<'_, Activation>| {
+        let Memory { tables, best } = &*memory;
+        let ([rows, columns, ..], best) = (tables.each_ref().map(CudaBuf::slice), best.optional());
         shared.launch(&PoolForward { x, y, best, byte_index, rows, columns, n, h, w, c, out_h, out_w, kind })
-    }
-
-    fn backward(&mut self, _: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
-        let Some(dx) = g.take_dx(0) else { return Ok(()) };
-        let shared = &self.shared;
-        let (dy, dx) = (shared.holds(g.dy, self.y.elems())?, shared.holds(dx, self.x.elems())?);
-        let [rows, columns, over_rows, over_columns] = self.tables.each_ref().map(CudaBuf::slice);
-        let [n, h, w, c, out_h, out_w] = self.sizes();
+    };
+    let backward = move |shared: &Shared, dy: Slice<'_, Activation>, dx: Slice<'_, Activation>| {
+        let Memory { tables, best } = &*memory_of_backward;
+        let [rows, columns, over_rows, over_columns] = tables.each_ref().map(CudaBuf::slice);
         shared.launch(&PoolBackward {
             dy,
             dx,
-            best: self.best.optional(),
-            byte_index: i32::from(self.byte_index),
+            best: best.optional(),
+            byte_index,
             rows,
             columns,
             over_rows,
@@ -167,9 +130,10 @@ impl Planned<Cuda> for Plan {
             c,
             out_h,
             out_w,
-            kind: self.kind(),
+            kind,
         })
-    }
+    };
+    unary::plan(gpu, [x, y], traffic, bytes, forward, backward)
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@ use std::rc::Rc;
 
 use net::{OpSpec, Shortcut};
 
+use super::unary;
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Slice;
 use crate::cuda::kernels::declarations::{ShortcutBackward, ShortcutForward, ShortcutSizes};
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShapedShortcut, TensorDesc, Traffic};
+use crate::{Error, PlanRequest, Planned, ShapedShortcut, TensorDesc};
 
 /// A shortcut for fixed sizes, with its description on the GPU.
 pub struct GpuShortcut {
@@ -49,52 +50,21 @@ pub fn in_whole_packs(shared: &Shared, of: &ShapedShortcut) -> bool {
     [of.x.c, of.shortcut.before(of.x), of.shortcut.out_channels].iter().all(|channels| channels.is_multiple_of(pack))
 }
 
-/// A shortcut that is computed as a separate operation.
-pub struct Plan {
-    shared: Rc<Shared>,
-    shortcut: GpuShortcut,
-}
-
-impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Shortcut, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
-        let of = ShapedShortcut { shortcut: *op, x: r.x[0].shape };
-        Ok(Self { shared: shared.clone(), shortcut: GpuShortcut::new(shared, &of, r.x[0].n, r.name)? })
-    }
-
-    /// Returns the numbers of elements of x and y.
-    fn elems(&self) -> [usize; 2] {
-        [self.shortcut.x.elems(), self.shortcut.y.elems()]
-    }
-}
-
+/// Plans a shortcut that is computed as a separate operation.
 pub fn plan(gpu: &Cuda, op: &Shortcut, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
-    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
-}
-
-impl Planned<Cuda> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.shortcut.y
-    }
-
-    fn state_bytes(&self) -> usize {
-        self.shortcut.bytes()
-    }
-
-    fn traffic(&self, _: bool) -> Option<Traffic> {
-        let [x, y] = self.elems();
-        Some(self.shared.traffic(self.shortcut.copied_elems + y, self.shortcut.copied_elems + x))
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
-        let (shared, [from, to]) = (&self.shared, self.elems());
-        let (x, y) = (shared.holds(x[0], from)?, shared.holds(y, to)?);
-        shared.launch(&ShortcutForward { x, y, shortcut: self.shortcut.sizes(), n: to as u64, from })
-    }
-
-    fn backward(&mut self, _: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
-        let Some(dx) = g.take_dx(0) else { return Ok(()) };
-        let (shared, [to, from]) = (&self.shared, self.elems());
-        let (dy, dx) = (shared.holds(g.dy, from)?, shared.holds(dx, to)?);
-        shared.launch(&ShortcutBackward { dy, dx, shortcut: self.shortcut.sizes(), n: to as u64, from })
-    }
+    let of = ShapedShortcut { shortcut: *op, x: r.x[0].shape };
+    let forward = Rc::new(GpuShortcut::new(&gpu.shared, &of, r.x[0].n, r.name)?);
+    let (backward, bytes, copied) = (forward.clone(), forward.bytes(), forward.copied_elems);
+    let tensors = [forward.x, forward.y];
+    let [from, to] = tensors.map(|tensor| tensor.elems());
+    unary::plan(
+        gpu,
+        tensors,
+        gpu.shared.traffic(copied + to, copied + from),
+        bytes,
+        move |shared, x, y| shared.launch(&ShortcutForward { x, y, shortcut: forward.sizes(), n: to as u64, from }),
+        move |shared, dy, dx| {
+            shared.launch(&ShortcutBackward { dy, dx, shortcut: backward.sizes(), n: from as u64, from: to })
+        },
+    )
 }

@@ -2,21 +2,20 @@
 //! repeats them with the same arguments, so values that change between steps are in a block that the host writes before
 //! the step.
 
-use crate::Precision;
+use std::collections::hash_map::Entry;
+
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Slice;
 use crate::cuda::kernels::declarations::{
-    ArenaAdd, ArenaClamp, ArenaLerp, ArenaScale, Piece, ScaleFound, ScaleSettle, ScaleUndo, SquaresOfPieces,
-    SumsOfRanges,
+    ArenaLerp, Piece, ScaleFound, ScaleSettle, ScaleUndo, SquaresOfPieces, SumsOfRanges,
 };
 use crate::cuda::kernels::update::{LimitUnits, NUMBERS, NormedTensor, StepRates, UpdateArguments, UpdateStep};
 use crate::cuda::pass::{GROWTH_INTERVAL, SCALES_KEPT};
 use crate::cuda::shared::Shared;
-use crate::cuda::step;
-use crate::cuda::step::{NormBucket, NormLists, Pieces, UnitList, cut};
+use crate::cuda::step::{NormBucket, NormLists, PieceList, Pieces, cut, parts};
 use crate::update::{Units, rates};
-use crate::{Arena, Buffer, Error, Norms, ParamGroup, Slot, Update};
+use crate::{Arena, Buffer, Error, Norms, ParamGroup, Precision, Slot, Update};
 
 /// Index of the averages' weight in a step's numbers.
 const AVERAGE: usize = 1;
@@ -24,13 +23,13 @@ const AVERAGE: usize = 1;
 fn pieces(shared: &Shared, groups: &[ParamGroup], narrow: Vec<Slot>) -> Result<Pieces, Error> {
     let mut list: Vec<Piece> = Vec::new();
     for group in groups {
-        for part in step::parts(&group.range, &narrow) {
-            let pieces = step::cut(&part.range, group.weight_decay, group.rate);
+        for part in parts(&group.range, &narrow) {
+            let pieces = cut(&part.range, group.weight_decay, group.rate);
             list.extend(pieces.map(|piece| Piece { narrow: u32::from(part.narrow), ..piece }));
         }
     }
-    let (of, count) = (groups.to_vec(), list.len());
-    Ok(Pieces { of, narrow, list: shared.constant(&list, "the optimizer's parameter groups")?, count })
+    let list = PieceList::new(shared, &list, "the optimizer's parameter groups")?;
+    Ok(Pieces { of: groups.to_vec(), narrow, list })
 }
 
 /// Stores a step's numbers and its weight for averages. Returns true if they differ from the previous step's.
@@ -64,13 +63,12 @@ pub fn update(
     g: &CudaBuf,
     slots: &[&mut CudaBuf],
 ) -> Result<(), Error> {
-    let end = groups.iter().map(|s| s.range.end).max().unwrap_or(0);
     let rates = groups.iter().map(|s| s.rate + 1).max().unwrap_or(0).max(rates::GRADIENT + 1);
     if slots.len() < u.rule.slots() {
         let (expected, got) = (format!("{} slots", u.rule.slots()), slots.len().to_string());
         return Err(Error::Size { op: "an optimizer step".into(), expected, got });
     }
-    if end == 0 {
+    if groups.iter().all(|group| group.range.end == 0) {
         return Ok(());
     }
     let bucket = shared.narrow_params.borrow().bucket(w);
@@ -82,7 +80,7 @@ pub fn update(
         Some(pieces) if pieces.of == groups && pieces.narrow == narrow => pieces,
         // a captured step may use the old list
         other => {
-            shared.moved.set(shared.moved.get() + u64::from(other.is_some()));
+            shared.note_moved(other.is_some());
             pieces(shared, groups, narrow)?
         }
     };
@@ -91,7 +89,7 @@ pub fn update(
     let slot = |i: usize| slots.get(i).map(|s| s.slice());
     let arguments = UpdateArguments {
         pieces: pieces.list.slice(),
-        count: pieces.count as u32,
+        count: pieces.list.count as u32,
         numbers: blocks.inbox.numbers()?,
         rates: factors.slice(),
         skip: blocks.scale_state.slice().from(1)?,
@@ -103,7 +101,7 @@ pub fn update(
         slot2: slot(2),
         half: bucket.map(|bucket| narrow_params.weights[bucket].values.activations(precision)),
         not_finite: blocks.not_finite.slice(),
-        end,
+        end: pieces.list.end,
         factors: rates,
     };
     shared.launch(&UpdateStep { rule: u.rule.kernel().name, arguments })?;
@@ -127,19 +125,6 @@ pub fn inspect(shared: &Shared, gradients: &[&CudaBuf]) -> Result<(), Error> {
         shared.launch(&ScaleUndo { g: g.slice(), scale, n: g.len() as u64 })?;
     }
     Ok(())
-}
-
-pub fn add(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> {
-    let n = to.len().min(from.len()) as u64;
-    shared.launch(&ArenaAdd { to: to.slice(), from: from.slice(), n })
-}
-
-pub fn scale(shared: &Shared, to: &CudaBuf, factor: f32) -> Result<(), Error> {
-    shared.launch(&ArenaScale { to: to.slice(), factor, n: to.len() as u64 })
-}
-
-pub fn clamp(shared: &Shared, to: &CudaBuf, limit: f32) -> Result<(), Error> {
-    shared.launch(&ArenaClamp { to: to.slice(), limit, n: to.len() as u64 })
 }
 
 /// `to += weight * (from - to)`, with the weight that was stored for the step.
@@ -170,14 +155,12 @@ impl NormLists {
             }
             buckets.push(NormBucket {
                 number,
-                pieces: shared.constant(&list, NAME)?,
-                count: list.len(),
+                pieces: PieceList::new(shared, &list, NAME)?,
                 first: shared.constant(&first, NAME)?,
                 tensors: tensors.len(),
-                end: tensors.iter().map(|t| t.range.end).max().unwrap_or(0),
             });
         }
-        let (count, most) = (all.len(), buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0));
+        let (count, most) = (all.len(), buckets.iter().map(|bucket| bucket.pieces.count).max().unwrap_or(0));
         let (parts, sums) = (shared.alloc(2 * most, NAME)?, shared.alloc(4 * count, NAME)?);
         Ok(Self { buckets, tensors: shared.constant(&all, NAME)?, count, parts, sums })
     }
@@ -187,12 +170,12 @@ impl NormLists {
         let mut done = 0;
         for bucket in &self.buckets {
             let x = &arena.buckets[bucket.number];
-            let (count, parts, end) = (bucket.count as u32, self.parts.slice(), bucket.end);
-            let pieces = bucket.pieces.slice();
-            shared.launch(&SquaresOfPieces { x: x.slice(), pieces, count, sums: parts, end })?;
+            let PieceList { count, end, .. } = bucket.pieces;
+            let (pieces, parts) = (bucket.pieces.slice(), self.parts.slice());
+            shared.launch(&SquaresOfPieces { x: x.slice(), pieces, count: count as u32, sums: parts, end })?;
             let (first, ranges, sums) =
                 (bucket.first.slice(), bucket.tensors as u32, sums.range(done, bucket.tensors)?);
-            shared.launch(&SumsOfRanges { pieces: parts, first, ranges, sums, end: bucket.count })?;
+            shared.launch(&SumsOfRanges { pieces: parts, first, ranges, sums, end: count })?;
             done += bucket.tensors;
         }
         Ok(())
@@ -209,9 +192,9 @@ pub fn rates(
     to: &CudaBuf,
 ) -> Result<(), Error> {
     let mut known = shared.lists.norms.borrow_mut();
-    let lists = match known.remove(&to.address()) {
-        Some(lists) => lists,
-        None => NormLists::new(shared, norms)?,
+    let lists = match known.entry(to.address()) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(place) => place.insert(NormLists::new(shared, norms)?),
     };
     let of_gradients = lists.sums.slice::<f64>().range(0, lists.count)?;
     let of_weights = lists.sums.slice::<f64>().range(lists.count, lists.count)?;
@@ -228,12 +211,10 @@ pub fn rates(
         numbers: blocks.inbox.numbers()?,
         limit: norms.limit.unwrap_or(f64::INFINITY),
         rates: to.slice(),
-    })?;
-    known.insert(to.address(), lists);
-    Ok(())
+    })
 }
 
-fn list(shared: &Shared, units: &Units) -> Result<UnitList, Error> {
+fn list(shared: &Shared, units: &Units) -> Result<PieceList, Error> {
     let ranges = units.ranges().ok_or_else(|| Error::Unsupported {
         op: "adaptive clipping".into(),
         why: "the weights of an output are not adjacent in memory on this device; remove optimizer.clip_agc".into(),
@@ -245,31 +226,24 @@ fn list(shared: &Shared, units: &Units) -> Result<UnitList, Error> {
         rate: 0,
         narrow: 0,
     };
-    let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
-    let pieces: Vec<Piece> = ranges.iter().map(piece).collect();
-    Ok(UnitList { pieces: shared.constant(&pieces, "units of parameters")?, count: pieces.len(), end })
+    PieceList::new(shared, &ranges.iter().map(piece).collect::<Vec<_>>(), "units of parameters")
 }
 
 /// Implements [`crate::Backend::limit_units`].
 pub fn limit(shared: &Shared, units: &Units, w: &CudaBuf, g: &CudaBuf) -> Result<(), Error> {
     let mut known = shared.lists.units.borrow_mut();
-    let units_of = match known.remove(&g.address()) {
-        Some(list) => list,
-        None => list(shared, units)?,
+    let list = match known.entry(g.address()) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(place) => place.insert(list(shared, units)?),
     };
-    let UnitList { pieces, count, end } = &units_of;
-    if *count > 0 {
-        shared.launch(&LimitUnits {
-            units: pieces.slice(),
-            count: *count as u32,
-            w: w.slice(),
-            g: g.slice(),
-            part: units.part,
-            least: Units::LEAST,
-            tiny: Units::TINY,
-            end: *end,
-        })?;
-    }
-    known.insert(g.address(), units_of);
-    Ok(())
+    shared.launch(&LimitUnits {
+        units: list.slice(),
+        count: list.count as u32,
+        w: w.slice(),
+        g: g.slice(),
+        part: units.part,
+        least: Units::LEAST,
+        tiny: Units::TINY,
+        end: list.end,
+    })
 }
