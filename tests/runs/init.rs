@@ -4,14 +4,12 @@
 use std::fs;
 use std::path::Path;
 
-use formats::checkpoint::ModelFile;
-
 use support::images::{DIGITS, Images, THINGS};
 use support::mentions;
-use support::program::events;
+use support::program::{self, events};
 use support::setting::Setting;
 use support::small_run::SmallRun;
-use support::weights::{safetensors, tensors};
+use support::weights::{model, safetensors, tensors};
 
 const RECIPE: &str = r#"
 model = "lenet-caffe"
@@ -69,7 +67,7 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
                 .succeeded();
             assert!(ended.stderr.contains(said) && ended.stderr.contains("taken: 8 tensors"), "{}", ended.stderr);
             assert_eq!(tensors(&setting.out(&name)), want, "{said} on {ranks} ranks");
-            let model = ModelFile::read(&Path::new(&setting.out(&name)).join("model.h5")).unwrap();
+            let model = model(&setting.out(&name));
             assert_eq!(model.ema, model.layers, "averages must start with the weights");
         }
     }
@@ -89,10 +87,9 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
         assert_eq!(setting.digest(&format!("ranks-{ranks}")), setting.digest("ranks-1"), "{ranks} ranks");
     }
     setting.trained("stopped", 2, &args(&from, &["--max-steps", "4"]));
-    fs::remove_file(format!("{}/model.h5", setting.out("stopped"))).unwrap();
     // the file is not read again when the run resumes
     fs::remove_dir_all(&source).unwrap();
-    setting.trained("stopped", 3, &args(&from, &["--resume", "auto"]));
+    setting.resumed("stopped", 3, &args(&from, &[]));
     assert_eq!(setting.digest("stopped"), setting.digest("ranks-1"));
 }
 
@@ -183,8 +180,7 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     };
     let good = file("good.safetensors", &|name, _| Some(name.into()));
     let refused = |code, sets: &[&str], parts: &[&str]| {
-        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-        run.refused(code, &sets, parts);
+        run.refused(code, &program::sets(sets), parts);
     };
     let nan = file("nan.safetensors", &|name, values| {
         values[1] = if name == "conv2.weight" { f32::NAN } else { values[1] };
@@ -338,12 +334,6 @@ fn a_stop_next_to_frozen_epochs_changes_no_bit() {
         let [first, early, late] = [first, early, late].map(|tensors| tensors["layer1.0.conv1.weight"].clone());
         assert_eq!(first != early, key == "after", "{optimizer} {key}");
         assert_eq!(early != late, key == "epochs", "{optimizer} {key}");
-        setting.trained("parts", 2, &["--max-steps", "4"]);
-        for (ranks, step) in [(1, "6"), (3, "9"), (2, "12")] {
-            fs::remove_file(setting.out("parts/model.h5")).unwrap();
-            setting.trained("parts", ranks, &["--resume", "auto", "--max-steps", step]);
-        }
-        assert_eq!(setting.digest("parts"), setting.digest("whole"), "{optimizer}");
-        assert!(setting.model("parts") == setting.model("whole"), "{optimizer}");
+        setting.assert_stops_change_nothing("whole", &[(2, "4"), (1, "6"), (3, "9")], 2, &[]);
     }
 }

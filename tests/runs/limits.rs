@@ -6,29 +6,21 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use formats::checkpoint::{LayerWeights, ModelFile};
+use formats::checkpoint::LayerWeights;
 
 use support::images::DIGITS;
-use support::program::{PATIENCE, ProgramOutput, Running, files, is_alive, mpirun, signal, start, trireme};
+use support::program::{
+    PATIENCE, ProgramOutput, Running, compile_c, files, is_alive, mpirun, run, signal, start, trireme,
+};
 use support::setting::Setting;
+use support::weights::model;
 
 /// A recipe with five steps per epoch. Its 100,000 epochs take longer than any test.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
-data = "given with --data"
 epochs = 100000
 batch = 10
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[optimizer]
-kind = "sgd"
-
-[schedule]
-kind = "constant"
-base_lr = 0.0001
+schedule.base_lr = 0.0001
 "#;
 
 /// How a training run reacts to a signal.
@@ -68,8 +60,7 @@ const SIGNALS: [(i32, Reaction); 19] = [
 #[track_caller]
 fn under_way(setting: &Setting, name: &str) -> Running {
     let mut running = setting.start(name, 0, &[]);
-    let log = Path::new(&setting.out(name)).join("metrics.jsonl");
-    running.until("step", || fs::read_to_string(&log).unwrap_or_default().matches('\n').count() >= 3);
+    running.until_logged(&setting.out(name), 3);
     running
 }
 
@@ -226,7 +217,7 @@ fn scores_that_are_not_finite_are_no_success() {
     let setting = Setting::new(&RECIPE.replace("lenet-caffe", "net.toml"), DIGITS, [50, 20]);
     setting.folder.write("net.toml", NET);
     let out = setting.trained("start", 0, &["--max-steps", "1"]);
-    let mut model = ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
+    let mut model = model(&out);
     let mut with_mean = |name: &str, mean: f32| {
         let of = |layer: &mut LayerWeights| {
             layer.tensors.iter_mut().filter(|t| t.0 == "running_mean").for_each(|t| t.2.fill(mean))
@@ -248,10 +239,10 @@ fn scores_that_are_not_finite_are_no_success() {
         assert!(!files(&setting.out(&name)).contains(&"model.h5".to_string()));
     }
     let eval = ["eval", &lost, "--data", &setting.data, "--threads", "1"];
-    start(trireme(0, &eval)).wait(PATIENCE).failed(1, &["lost.h5", " loss of ", "split test", "no longer finite"]);
+    run(0, &eval).failed(1, &["lost.h5", " loss of ", "split test", "no longer finite"]);
     let picture = setting.folder.at("a.png");
     image::GrayImage::from_fn(28, 28, |x, y| image::Luma([(x * 7 + y) as u8])).save(&picture).unwrap();
-    let ended = start(trireme(0, &["predict", &lost, &picture])).wait(PATIENCE);
+    let ended = run(0, &["predict", &lost, &picture]);
     assert!(ended.stdout.is_empty(), "{}", ended.stdout);
     ended.failed(1, &["a.png", "scores", "not finite"]);
 }
@@ -262,58 +253,35 @@ fn scores_that_are_not_finite_are_no_success() {
 fn files_that_hang_are_noticed_wherever_they_are_used() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let library = setting.folder.at("hang.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/runs/hang.c");
-    let built = Command::new("cc")
-        .args(["-Wall", "-Werror", "-shared", "-fPIC", "-o", &library])
-        .arg(source)
-        .arg("-ldl")
-        .status();
-    assert!(built.expect("a C compiler").success());
-    let stage = setting.folder.at("stage");
-    fs::create_dir(&stage).unwrap();
+    compile_c("tests/runs/hang.c", &library, &["-Wall", "-Werror", "-shared", "-fPIC"]);
+    let limits = ["--threads", "1", "--stall-warn", "1s", "--stall-abort", "2s"];
+    let hangs = |mut command: Command, call: &str, word: &str, said: &str| {
+        // Open MPI's launcher forwards only variables with its prefix, but ranks on the same machine inherit all variables
+        command.env("LD_PRELOAD", &library).env("HANG", word).env("HANG_ON", call);
+        let ended = start(command).wait(PATIENCE);
+        assert!(ended.took < Duration::from_secs(30), "{word}: {:?}", ended.took);
+        assert!(!ended.status.success() && ended.stderr.contains(said), "{word}:\n{}", ended.stderr);
+        assert!(ended.stderr.contains("--stall-abort"), "{word}:\n{}", ended.stderr);
+    };
     let reads = "reads the recipe";
-    let cases: [(&str, &str, &[&str], &str); 6] = [
-        ("open", "recipe.toml", &[], reads),
-        ("open", "dataset.json", &[], reads),
-        ("open", "train-0000", &[], reads),
-        ("open", "test-0000", &[], ""),
-        ("sync", "step-", &[], "files of step 5"),
-        ("sync", "model.h5", &[], "files of step 5"),
+    let cases = [
+        ("open", "recipe.toml", reads),
+        ("open", "dataset.json", reads),
+        ("open", "train-0000", reads),
+        ("open", "test-0000", ""),
+        ("sync", "step-", "files of step 5"),
+        ("sync", "model.h5", "files of step 5"),
     ];
     for ranks in [0, 2] {
-        for (number, (call, word, more, said)) in cases.into_iter().enumerate() {
-            let name = format!("hang{ranks}-{number}");
-            let limits = [
-                "--stall-warn",
-                "1s",
-                "--stall-abort",
-                "2s",
-                "--set",
-                "epochs=1",
-                "--set",
-                "workers=2",
-                "--threads",
-                "1",
-            ];
-            let mut command = setting.command(&name, ranks, &[&limits[..], more].concat());
-            // Open MPI's launcher forwards only variables with its prefix, but ranks on the same machine inherit all variables
-            command.env("LD_PRELOAD", &library).env("HANG", word).env("HANG_ON", call);
-            let ended = start(command).wait(PATIENCE);
-            assert!(ended.took < Duration::from_secs(30), "{word}: {:?}", ended.took);
-            assert!(!ended.status.success() && ended.stderr.contains(said), "{ranks} ranks, {word}:\n{}", ended.stderr);
-            assert!(ended.stderr.contains("--stall-abort"), "{word}:\n{}", ended.stderr);
+        for (number, (call, word, said)) in cases.into_iter().enumerate() {
+            let more = [&limits[..], &["--set", "epochs=1", "--set", "workers=2"]].concat();
+            hangs(setting.command(&format!("hang{ranks}-{number}"), ranks, &more), call, word, said);
         }
     }
     setting.train("whole", 1, &["--set", "epochs=1"]).succeeded();
     let model = format!("{}/model.h5", setting.out("whole"));
     for (word, said) in [("model.h5", reads), ("dataset.json", reads), ("test-0000", "")] {
-        let args =
-            ["eval", &model, "--data", &setting.data, "--threads", "1", "--stall-warn", "1s", "--stall-abort", "2s"];
-        let mut command = trireme(0, &args);
-        command.env("LD_PRELOAD", &library).env("HANG", word).env("HANG_ON", "open");
-        let ended = start(command).wait(PATIENCE);
-        assert!(ended.took < Duration::from_secs(30), "eval, {word}: {:?}", ended.took);
-        assert!(!ended.status.success() && ended.stderr.contains(said), "eval, {word}:\n{}", ended.stderr);
-        assert!(ended.stderr.contains("--stall-abort"), "eval, {word}:\n{}", ended.stderr);
+        let eval = ["eval", &model, "--data", &setting.data];
+        hangs(trireme(0, &[&eval[..], &limits].concat()), "open", word, said);
     }
 }

@@ -9,31 +9,20 @@ use serde_json::Value;
 
 use support::images::{self, DIGITS, Images};
 use support::mentions;
-use support::program::{Folder, ProgramOutput, events, files, run};
+use support::program::{ProgramOutput, events, files, run, sets};
 use support::setting::Setting;
+use support::weights::{model, values};
 
 const RECIPE: &str = r#"
 model = "lenet"
-data = "given with --data"
 epochs = 2
 seed = 5
 batch = 24
 workers = 6
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.001
-
-[augment]
-train = ["random_crop(28)", "normalize"]
-eval = ["normalize"]
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.001
+augment.train = ["random_crop(28)", "normalize"]
+reduce.codec = "exact"
 "#;
 
 fn setting() -> Setting {
@@ -130,25 +119,21 @@ fn skipped_records_are_counted_and_do_not_depend_on_ranks() {
 /// gradient except for rounding.
 #[test]
 fn the_gradient_is_the_mean_over_those_that_are_left() {
-    let folder = Folder::new();
-    let recipe = folder.write("recipe.toml", &RECIPE.replace("momentum = 0.9", "momentum = 0.0"));
     // the invalid records have the last ids, so that the others keep their ids and thus their draws for dropout and
     // crops
     let bad_labels = |id: u64, record: &mut images::Record| record.label = if id < 20 { record.label } else { 77 };
-    let spoilt = Images::edited(&folder.path().join("spoilt"), DIGITS, 24, 8, bad_labels);
-    let good = Images::new(&folder.path().join("good"), DIGITS, 20, 8);
-    let step = |name: &str, data: &Images, lr: &str, more: &[&str]| {
-        let (out, data, lr) = (folder.at(name), data.arg(), format!("schedule.base_lr={lr}"));
-        let args = ["train", &recipe, "--data", &data, "--out", &out, "--threads", "1", "--max-steps", "1"];
-        run(0, &[&args[..], &["--set", "workers=1", "--set", &lr], more].concat()).succeeded();
-        let model = formats::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
-        let tensors = model.layers.into_iter().flat_map(|layer| layer.tensors);
-        let values: Vec<f32> = tensors.flat_map(|tensor| tensor.2).collect();
-        (values, events(&out, "step")[0]["loss"].as_f64().unwrap())
+    let recipe = RECIPE.replace("momentum = 0.9", "momentum = 0.0");
+    let good = Setting::new(&recipe, DIGITS, [20, 8]);
+    let spoilt = Setting::with(&recipe, |dir| Images::edited(dir, DIGITS, 24, 8, bad_labels));
+    let step = |name: &str, setting: &Setting, lr: &str, keys: &[&str]| {
+        let lr = format!("schedule.base_lr={lr}");
+        let keys = sets(&[&["workers=1", &lr], keys].concat());
+        let out = setting.trained(name, 0, &[&keys[..], &["--max-steps", "1"]].concat());
+        (values(&model(&out).layers), setting.losses(name)[0])
     };
-    let (before, _) = step("before", &good, "0", &["--set", "batch=20"]);
-    let (want, loss) = step("20", &good, "1", &["--set", "batch=20"]);
-    let (got, other) = step("24", &spoilt, "1", &["--set", "batch=24", "--set", "loader.on_corrupt=skip"]);
+    let (before, _) = step("before", &good, "0", &["batch=20"]);
+    let (want, loss) = step("20", &good, "1", &["batch=20"]);
+    let (got, other) = step("24", &spoilt, "1", &["batch=24", "loader.on_corrupt=skip"]);
     assert!((loss - other).abs() < 1e-6 * loss, "losses {loss} and {other}");
     let norm = |a: &[f32], b: &[f32]| {
         a.iter().zip(b).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum::<f64>().sqrt()

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use support::blobs;
 use support::images::{DIGITS, Images};
-use support::program::{events, run};
+use support::program::{events, events_without_times, run};
 use support::setting::Setting;
 use support::small_run::RECIPE;
 
@@ -64,23 +64,17 @@ fn every_line_is_as_the_schema_says() {
     let changes = ["--set", "optimizer.clip_norm=1", "--set", "reduce.codec=ternary", "--set", "log.histograms=5"];
     setting.train("out", 2, &changes).succeeded();
     setting.train("out", 1, &[&changes, ["--resume", "auto"].as_slice()].concat()).succeeded();
-    let (schema, text) = (schema(), fs::read_to_string(Path::new(&setting.out("out")).join("metrics.jsonl")).unwrap());
-    for line in text.lines() {
-        let value: Value = serde_json::from_str(line).unwrap();
-        assert_eq!(fault(&schema, &value), None, "{line}");
-        assert!(value["t"].is_f64() && value["utc"].as_str().unwrap().ends_with('Z'), "{line}");
-    }
-    // checks the log of a multi-label run
     let several = Setting::with(RECIPE, |dir| Images::several(dir, DIGITS, 24, 10));
     several.trained("out", 0, &["--set", "loss.kind=bce", "--max-steps", "2"]);
-    for line in fs::read_to_string(Path::new(&several.out("out")).join("metrics.jsonl")).unwrap().lines() {
-        assert_eq!(fault(&schema, &serde_json::from_str(line).unwrap()), None, "{line}");
-    }
-    // checks the log of a regression run
     let numbers = Setting::with(RECIPE, |dir| blobs::images(dir, DIGITS, [24, 10]));
     numbers.trained("out", 0, &["--set", "loss.kind=mse", "--max-steps", "2"]);
-    for line in fs::read_to_string(Path::new(&numbers.out("out")).join("metrics.jsonl")).unwrap().lines() {
-        assert_eq!(fault(&schema, &serde_json::from_str(line).unwrap()), None, "{line}");
+    let schema = schema();
+    for setting in [&setting, &several, &numbers] {
+        for line in fs::read_to_string(setting.out("out/metrics.jsonl")).unwrap().lines() {
+            let value: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(fault(&schema, &value), None, "{line}");
+            assert!(value["t"].is_f64() && value["utc"].as_str().unwrap().ends_with('Z'), "{line}");
+        }
     }
     for wrong in [
         r#"{"event":"step","step":1}"#,
@@ -94,12 +88,7 @@ fn every_line_is_as_the_schema_says() {
 
 /// Returns the `layers` events without their times.
 fn layers(out: &str) -> Vec<Value> {
-    let mut lines = events(out, "layers");
-    for line in &mut lines {
-        let line = line.as_object_mut().unwrap();
-        assert!(line.remove("t").is_some() && line.remove("utc").is_some());
-    }
-    lines
+    events_without_times(out, "layers")
 }
 
 /// Layer statistics are logged every few steps, cover the gradients of all ranks, and are equal on any number of ranks.
@@ -157,8 +146,7 @@ fn a_run_ends_with_a_page_and_runs_are_listed_and_compared() {
     let page = fs::read_to_string(Path::new(&a).join("report.html")).unwrap();
     assert!(!Path::new(&b).join("report.html").exists(), "log.report = false");
     let data = data_of(&page);
-    let losses: Vec<f64> = events(&a, "step").iter().map(|e| e["loss"].as_f64().unwrap()).collect();
-    assert_eq!(data["runs"][0]["curves"]["loss"]["y"], serde_json::json!(losses));
+    assert_eq!(data["runs"][0]["curves"]["loss"]["y"], serde_json::json!(setting.losses("out/a")));
     assert_eq!(data["runs"][0]["evals"][1]["top1"], events(&a, "eval")[1]["top1"]);
 
     let listed = run(0, &["runs", &root]).succeeded().stdout;
@@ -166,8 +154,7 @@ fn a_run_ends_with_a_page_and_runs_are_listed_and_compared() {
     assert_eq!(lines.len(), 3, "{listed}");
     assert!(lines[1].starts_with("a ") && lines[1].contains("lenet-caffe") && lines[1].contains("done"), "{listed}");
     assert!(lines[1].ends_with(&setting.digest("out/a")), "{listed}");
-    let objects = run(0, &["runs", &root, "--json"]).succeeded().stdout;
-    let second: Value = serde_json::from_str(objects.lines().nth(1).unwrap()).unwrap();
+    let second = &run(0, &["runs", &root, "--json"]).succeeded().json_lines()[1];
     assert_eq!((&second["state"], &second["recipe"]["schedule.base_lr"]), (&"done".into(), &"0.02".into()));
 
     let text = run(0, &["diff", &a, &b]).succeeded().stdout;

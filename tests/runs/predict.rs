@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use support::program::{run, trireme};
 use support::small_run::SmallRun;
+use support::weights::model;
 
 /// Trains a model for one step and writes five pictures to `photos` and `photos/more`, and a text file.
 fn setting() -> SmallRun {
@@ -62,8 +63,7 @@ fn tables_sheets_and_features() {
     let head = String::from_utf8_lossy(&bytes[10..128]).to_string();
     assert!(head.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (5, 500), }"), "{head}");
     // the scores are the product of the features and the last layer
-    let model =
-        formats::checkpoint::ModelFile::read(std::path::Path::new(&setting.out).join("model.h5").as_path()).unwrap();
+    let model = model(&setting.out);
     let last = model.layers.last().unwrap();
     let (weight, bias) = (&last.tensors[0].2, &last.tensors[1].2);
     let features: Vec<f32> = bytes[128..].chunks_exact(4).map(|v| f32::from_le_bytes(v.try_into().unwrap())).collect();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use loaders::ImageSpec;
 use support::images::Images;
-use support::program::{Folder, PATIENCE, events, run, start, trireme};
+use support::program::{Folder, PATIENCE, losses, run, start, trireme};
 
 /// Recipe, side of the images in pixels, batch size.
 const RECIPES: &[(&str, u32, &str)] = &[
@@ -27,7 +27,7 @@ fn check(recipe: &str, side: u32, batch: &str) {
     let args =
         ["train", &file, "--data", &data, "--out", &out, "--set", &set, "--set", "workers=1", "--max-steps", "20"];
     start(trireme(0, &args)).wait(5 * PATIENCE).succeeded();
-    let losses: Vec<f64> = events(&out, "step").iter().map(|step| step["loss"].as_f64().expect("a loss")).collect();
+    let losses = losses(&out);
     println!("{recipe}: {losses:.3?}");
     assert!(losses.len() == 20 && losses.iter().all(|loss| loss.is_finite()), "{recipe}: {losses:?}");
     let scored = run(0, &["eval", &format!("{out}/model.h5"), "--data", &data]).succeeded();

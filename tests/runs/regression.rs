@@ -3,7 +3,6 @@
 //! refused.
 
 use std::fs;
-use std::path::Path;
 
 use loaders::ImageSpec;
 use serde_json::Value;
@@ -11,76 +10,45 @@ use serde_json::Value;
 use support::blobs::{self, TARGETS};
 use support::images::{DIGITS, Images};
 use support::mentions;
-use support::program::{events, run};
+use support::program::{events, events_without_times, run, sets};
 use support::setting::Setting;
 use support::small_run::SmallRun;
+use support::weights;
 
 /// A recipe with nine steps per epoch. In the short last step, each worker has at most one image.
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 6
 seed = 5
 batch = 12
 workers = 4
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.004
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[loss]
-kind = "mse"
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.004
+loss.kind = "mse"
+reduce.codec = "exact"
 "#;
 
 fn setting() -> Setting {
     Setting::with(RECIPE, |dir| blobs::images(dir, DIGITS, [98, 40]))
 }
 
-/// Returns the evaluation lines without their times.
 fn scores(out: &str) -> Vec<Value> {
-    let mut lines = events(out, "eval");
-    for line in &mut lines {
-        let line = line.as_object_mut().unwrap();
-        assert!(line.remove("t").is_some() && line.remove("utc").is_some());
-    }
-    lines
+    events_without_times(out, "eval")
 }
 
 /// Evaluates a model in batches of 3 images, as a run with this recipe does, so that the results have the same bits.
 fn eval(model: &str, ranks: usize, more: &[&str]) -> Value {
-    let args = [&["eval", model, "--threads", "1", "--batch", "3", "--json"], more].concat();
-    serde_json::from_str(&run(ranks, &args).succeeded().stdout).unwrap()
+    run(ranks, &[&["eval", model, "--threads", "1", "--batch", "3", "--json"], more].concat()).succeeded().json()
 }
 
 #[test]
 fn equal_bits_on_any_number_of_ranks_and_after_a_stop() {
     let setting = setting();
-    let one = setting.trained("1", 1, &[]);
-    let losses = setting.losses("1");
-    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    assert!(mean(&losses[45..]) < 0.7 * mean(&losses[..9]), "the loss does not fall: {losses:?}");
-    for ranks in [2, 3, 4] {
-        let name = ranks.to_string();
-        setting.trained(&name, ranks, &[]);
-        assert_eq!((setting.digest(&name), setting.losses(&name)), (setting.digest("1"), losses.clone()), "{ranks}");
-        assert_eq!(scores(&setting.out(&name)), scores(&one), "{ranks}");
+    let one = setting.assert_ranks_change_nothing(&[2, 3, 4], &[]);
+    for ranks in ["2", "3", "4"] {
+        assert_eq!(scores(&setting.out(ranks)), scores(&one), "{ranks} ranks");
     }
-    setting.trained("parts", 3, &["--max-steps", "13"]);
-    fs::remove_file(format!("{}/model.h5", setting.out("parts"))).unwrap();
-    setting.train("parts", 2, &["--resume", "auto"]).succeeded();
-    assert_eq!((setting.digest("parts"), setting.losses("parts")), (setting.digest("1"), losses));
-    assert_eq!(setting.model("parts"), setting.model("1"));
+    setting.assert_learns("1", 9, 9, 0.7);
+    setting.assert_stops_change_nothing("1", &[(3, "13")], 2, &[]);
     let last = scores(&one).pop().unwrap();
     assert!(last["r2"].as_f64() > scores(&one)[0]["r2"].as_f64(), "{:?}", scores(&one));
     // a number is never right, so there is no accuracy
@@ -100,10 +68,10 @@ fn other_settings_combine_with_numbers() {
         &["model=lenet", "schedule.kind=plateau", "schedule.score=mae", "stop.score=r2", "stop.target=0.99"],
     ];
     for (number, way) in ways.into_iter().enumerate() {
-        let sets: Vec<&str> = way.iter().flat_map(|set| ["--set", set]).chain(["--max-steps", "18"]).collect();
+        let args = [&sets(way)[..], &["--max-steps", "18"]].concat();
         let [one, three] = [1, 3].map(|ranks| {
             let name = format!("{number}-{ranks}");
-            let out = setting.trained(&name, ranks, &sets);
+            let out = setting.trained(&name, ranks, &args);
             (setting.digest(&name), setting.losses(&name), scores(&out))
         });
         assert_eq!(one, three, "{way:?}");
@@ -164,7 +132,7 @@ fn scores_are_what_the_definitions_say() {
     }
     near(&found["loss"], loss, "loss");
     // model.h5 has the scores, and the names and the scale of the targets
-    let model = formats::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
+    let model = weights::model(&out);
     assert_eq!(model.targets, setting.images.manifest.targets);
     near(&found["rmse"], model.scores["test/rmse"], "model.h5");
     assert!(model.scores.keys().all(|name| !name.contains("top")), "{:?}", model.scores);
@@ -177,9 +145,8 @@ fn the_best_by_any_score_is_kept() {
         let best_by = format!("checkpoint.best_by={by}");
         // after two epochs the weights no longer change, so no later score is better
         let step = ["schedule.kind=step", "schedule.milestones=[2]", "schedule.gamma=1e-20", "epochs=4"];
-        let sets = [&[best_by.as_str(), "checkpoint.keep=1"], &step[..]].concat();
-        let sets: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
-        let out = setting.trained(by, 2, &sets);
+        let keys = [&[best_by.as_str(), "checkpoint.keep=1"], &step[..]].concat();
+        let out = setting.trained(by, 2, &sets(&keys));
         let all: Vec<f64> = scores(&out).iter().map(|line| line[by].as_f64().unwrap()).collect();
         let better = |a: f64, b: f64| if falls { a < b } else { a > b };
         let best = (0..all.len()).reduce(|best, next| if better(all[next], all[best]) { next } else { best }).unwrap();
@@ -244,13 +211,12 @@ fn the_scale_is_in_the_last_layer_of_an_export() {
     let file = setting.folder.at("net.safetensors");
     run(0, &["export", &out, "--to", "safetensors", "-o", &file]).succeeded();
     let bytes = fs::read(&file).unwrap();
-    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let head: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
-    let model = formats::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
+    let (head, start) = weights::header(&bytes);
+    let model = weights::model(&out);
     let last = model.layers.iter().find(|layer| layer.tensors.iter().any(|tensor| tensor.1 == [3])).unwrap();
     for (field, shape, values) in &last.tensors {
         let place = &head[format!("{}.{field}", last.name)]["data_offsets"];
-        let [from, to] = [0, 1].map(|at| 8 + length + place[at].as_u64().unwrap() as usize);
+        let [from, to] = [0, 1].map(|at| start + place[at].as_u64().unwrap() as usize);
         let exported: Vec<f32> = bytes[from..to].as_chunks().0.iter().map(|v| f32::from_le_bytes(*v)).collect();
         for (at, (value, exported)) in values.iter().zip(&exported).enumerate() {
             let target = &model.targets[at / shape.get(1).copied().unwrap_or(1)];
@@ -263,20 +229,16 @@ fn the_scale_is_in_the_last_layer_of_an_export() {
 #[test]
 fn recipes_that_do_not_fit_the_labels_are_refused() {
     let (small, _images) = SmallRun::of(|dir| blobs::images(dir, DIGITS, [48, 10]));
-    let refused = |small: &SmallRun, sets: &[&str], parts: &[&str]| {
-        let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-        small.refused(2, &args, parts);
-    };
-    refused(&small, &[], &["loss.kind", "numbers", "\"cross_entropy\"", "kind = \"mse\"", "[loss]"]);
-    refused(&small, &["loss.kind=bce"], &["loss.kind", "numbers", "\"bce\"", "huber"]);
-    refused(&small, &["loss.kind=mse", "label_smoothing=0.1"], &["label_smoothing", "numbers"]);
-    refused(&small, &["loss.kind=mse", "balanced=true"], &["balanced", "numbers"]);
-    refused(&small, &["loss.kind=mse", "distill.teacher=runs/x"], &["distill.teacher", "numbers"]);
-    refused(&small, &["loss.kind=mse", "checkpoint.best_by=top1"], &["checkpoint.best_by", "\"top1\"", "\"rmse\""]);
-    refused(&small, &["loss.kind=mse", "stop.patience=2"], &["stop.score", "\"top1\"", "\"r2\""]);
+    small.refused_with(&[], &["loss.kind", "numbers", "\"cross_entropy\"", "kind = \"mse\"", "[loss]"]);
+    small.refused_with(&["loss.kind=bce"], &["loss.kind", "numbers", "\"bce\"", "huber"]);
+    small.refused_with(&["loss.kind=mse", "label_smoothing=0.1"], &["label_smoothing", "numbers"]);
+    small.refused_with(&["loss.kind=mse", "balanced=true"], &["balanced", "numbers"]);
+    small.refused_with(&["loss.kind=mse", "distill.teacher=runs/x"], &["distill.teacher", "numbers"]);
+    small.refused_with(&["loss.kind=mse", "checkpoint.best_by=top1"], &["checkpoint.best_by", "\"top1\"", "\"rmse\""]);
+    small.refused_with(&["loss.kind=mse", "stop.patience=2"], &["stop.score", "\"top1\"", "\"r2\""]);
     let (classes, _images) = SmallRun::new();
-    refused(&classes, &["loss.kind=mse"], &["loss.kind", "classes", "\"mse\"", "--targets"]);
-    refused(&classes, &["checkpoint.best_by=r2"], &["checkpoint.best_by", "\"r2\"", "\"top1\""]);
+    classes.refused_with(&["loss.kind=mse"], &["loss.kind", "classes", "\"mse\"", "--targets"]);
+    classes.refused_with(&["checkpoint.best_by=r2"], &["checkpoint.best_by", "\"r2\"", "\"top1\""]);
 }
 
 #[test]
@@ -312,9 +274,8 @@ fn a_table_becomes_a_scored_model() {
     fs::write(photos.join("table.csv"), table).unwrap();
     let [data, table] = [setting.folder.at("set"), photos.join("table.csv").display().to_string()];
     run(0, &["data", "convert", "csv", &table, &data, "--targets", "brightness"]).succeeded();
-    let sets = ["model=cifarnet", "schedule.base_lr=0.01", "epochs=12"];
-    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).chain(["--data", &data]).collect();
-    let out = setting.trained("out", 2, &sets);
+    let keys = sets(&["model=cifarnet", "schedule.base_lr=0.01", "epochs=12"]);
+    let out = setting.trained("out", 2, &[&keys[..], &["--data", &data]].concat());
     let found = eval(&out, 0, &["--data", &data]);
     assert!(found["r2"].as_f64().unwrap() > 0.9, "{found}");
     let dark = photos.join("0.png").display().to_string();

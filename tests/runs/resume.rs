@@ -4,13 +4,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use formats::checkpoint::{ModelFile, StateFile};
+use formats::checkpoint::StateFile;
 use loaders::record::masked_crc32c;
 use serde_json::Value;
 
 use support::images::{DIGITS, Images, THINGS};
 use support::program::{PATIENCE, events, files, run, start};
 use support::setting::Setting;
+use support::small_run::poke;
+use support::weights::model;
 
 /// A recipe with six steps per epoch. The last step is short.
 const RECIPE: &str = r#"
@@ -150,8 +152,7 @@ fn plain() -> Setting {
 fn assert_stops_leave_no_trace(setting: &Setting, what: &str) {
     let whole = setting.trained("whole", 1, &[]);
     let parts = setting.trained("parts", 2, &["--max-steps", "4"]);
-    fs::remove_file(setting.out("parts/model.h5")).unwrap();
-    setting.train("parts", 1, &["--resume", "auto", "--max-steps", "9", "--set", "log.every=2"]).succeeded();
+    setting.resumed("parts", 1, &["--max-steps", "9", "--set", "log.every=2"]);
     let log = events(&parts, "start");
     assert_eq!((log[1]["step"].as_u64(), log[1]["ranks"].as_u64()), (Some(4), Some(1)), "{what}");
     setting.train("parts", 3, &["--resume", "auto"]).succeeded();
@@ -161,8 +162,8 @@ fn assert_stops_leave_no_trace(setting: &Setting, what: &str) {
 /// Checks that both runs have the same bytes in model.h5 and the same numbers in the log.
 #[track_caller]
 fn assert_same_end(what: &str, whole: &str, parts: &str) {
-    let model = |out: &str| fs::read(Path::new(out).join("model.h5")).unwrap();
-    assert!(model(whole) == model(parts), "{what}: model.h5 differs");
+    let bytes = |out: &str| fs::read(Path::new(out).join("model.h5")).unwrap();
+    assert!(bytes(whole) == bytes(parts), "{what}: model.h5 differs");
     let numbers = |out: &str, event: &str, fields: &[&str]| -> Vec<(u64, Vec<Value>)> {
         let values = |e: &Value| fields.iter().map(|field| e[field].clone()).collect();
         events(out, event).iter().map(|e| (e["step"].as_u64().unwrap(), values(e))).collect()
@@ -282,8 +283,7 @@ fn auto_without_a_checkpoint_starts_at_the_beginning() {
     // first checkpoint, and training starts at step 0
     fs::remove_dir_all(setting.out("out/checkpoints")).unwrap();
     setting.train("out", 2, &["--resume", "auto"]).failed(2, &["a model", "no checkpoint", "--out"]);
-    fs::remove_file(setting.out("out/model.h5")).unwrap();
-    setting.train("out", 2, &["--resume", "auto", "--max-steps", "2"]).succeeded();
+    setting.resumed("out", 2, &["--max-steps", "2"]);
     assert_eq!(events(&setting.out("out"), "step").len(), 2);
 }
 
@@ -318,22 +318,16 @@ fn checkpoints_are_kept_by_step_count_and_best_score() {
     // every checkpoint can be evaluated as a model
     let file = checkpoint(&out, 12).display().to_string();
     let score = |file: &str| {
-        let text = run(0, &["eval", file, "--data", &setting.data, "--json"]).succeeded().stdout;
-        let score: Value = serde_json::from_str(&text).unwrap();
+        let score = run(0, &["eval", file, "--data", &setting.data, "--json"]).succeeded().json();
         ["top1", "top5", "loss", "count"].map(|field| score[field].clone())
     };
     assert_eq!(score(&file), score(&setting.out("out/model.h5")));
-    let (state, model) =
-        (StateFile::read(Path::new(&file)).unwrap(), ModelFile::read(Path::new(&setting.out("out/model.h5"))).unwrap());
-    assert_eq!(state.model, model);
+    assert_eq!(StateFile::read(Path::new(&file)).unwrap().model, model(&out));
 }
 
 /// Changes a byte in the middle of a file.
 fn flip(path: &Path) {
-    let mut bytes = fs::read(path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(path, bytes).unwrap();
+    poke(path, fs::metadata(path).unwrap().len() / 2, |byte| byte ^ 1);
 }
 
 #[test]

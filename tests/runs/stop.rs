@@ -9,39 +9,24 @@ use std::time::{Duration, Instant, SystemTime};
 use formats::checkpoint::StateFile;
 
 use support::images::DIGITS;
-use support::program::{PATIENCE, Running, events, files, is_alive, run, signal, start};
+use support::program::{PATIENCE, Running, events, files, is_alive, logged, run, signal, start};
 use support::setting::Setting;
 
 /// A recipe with five steps per epoch. It trains for a few seconds in total.
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 200
 batch = 10
 workers = 2
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.0001
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.0001
+reduce.codec = "exact"
 "#;
 
 /// Starts a training run and waits for its third log line.
 #[track_caller]
 fn under_way(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> Running {
     let mut running = setting.start(name, ranks, more);
-    let log = Path::new(&setting.out(name)).join("metrics.jsonl");
-    running.until("step", || fs::read_to_string(&log).unwrap_or_default().matches('\n').count() >= 3);
+    running.until_logged(&setting.out(name), 3);
     running
 }
 
@@ -69,7 +54,7 @@ fn usr1_to_mpirun_stops_and_the_run_resumes_to_the_same_bits() {
     for (ranks, number, name) in signals {
         let before = events(&out, "step").len();
         let mut running = setting.start("parts", ranks, &[&more[..], &["--resume", "auto"]].concat());
-        running.until("step", || events_so_far(&out) > before + 5);
+        running.until("step", || logged(&out, "\"step\",") > before + 5);
         signal(running.id() as i32, number);
         let ended =
             running.wait(Duration::from_secs(15)).failed(75, &["stopped after step", name, "--resume auto", "step-"]);
@@ -80,16 +65,14 @@ fn usr1_to_mpirun_stops_and_the_run_resumes_to_the_same_bits() {
         assert!(listed.contains(&format!("stopped, step {step} of 400")), "{listed}");
     }
     setting.start("parts", 2, &[&more[..], &["--resume", "auto"]].concat()).wait(PATIENCE).succeeded();
-    let model = |name| fs::read(setting.out(name)).unwrap();
-    assert!(model("whole/model.h5") == model("parts/model.h5"));
-    let losses = |name| {
-        events(&setting.out(name), "step").iter().map(|e| (e["step"].clone(), e["loss"].clone())).collect::<Vec<_>>()
+    setting.assert_same_bits("parts", "whole");
+    let numbers = |name, event, field: &str| {
+        let events = events(&setting.out(name), event);
+        events.iter().map(|e| (e["step"].clone(), e[field].clone())).collect::<Vec<_>>()
     };
-    assert_eq!(losses("whole"), losses("parts"));
-    let scores = |name| {
-        events(&setting.out(name), "eval").iter().map(|e| (e["step"].clone(), e["top1"].clone())).collect::<Vec<_>>()
-    };
-    assert_eq!(scores("whole"), scores("parts"));
+    for (event, field) in [("step", "loss"), ("eval", "top1")] {
+        assert_eq!(numbers("whole", event, field), numbers("parts", event, field));
+    }
 }
 
 /// Returns a bit mask of signals from the status of a thread, such as the blocked ones, or 0 if the thread has ended.
@@ -139,11 +122,6 @@ fn threads_that_compute_leave_signals_to_others() {
     running.wait(Duration::from_secs(15)).failed(75, &["SIGTERM"]);
 }
 
-/// Returns the number of complete step lines in the log so far.
-fn events_so_far(out: &str) -> usize {
-    fs::read_to_string(Path::new(out).join("metrics.jsonl")).unwrap_or_default().matches("\"step\",").count()
-}
-
 /// Open MPI's mpirun gives its ranks about a second, which is enough for this network.
 #[test]
 fn term_to_mpirun_leaves_a_checkpoint() {
@@ -168,8 +146,7 @@ fn a_signal_during_the_evaluation() {
         let name = format!("out{ranks}");
         let out = setting.out(&name);
         let mut running = setting.start(&name, ranks, &[]);
-        let log = Path::new(&out).join("metrics.jsonl");
-        running.until("epoch", || fs::read_to_string(&log).unwrap_or_default().contains("\"epoch\","));
+        running.until("epoch", || logged(&out, "\"epoch\",") > 0);
         signal(running.id() as i32, libc::SIGUSR1);
         running.wait(Duration::from_secs(15)).failed(75, &["stopped after step 5", "SIGUSR1"]);
         assert!(events(&out, "eval").is_empty());

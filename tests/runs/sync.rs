@@ -1,47 +1,29 @@
 //! Local SGD and EASGD with the real binary under `mpirun`: one model at the end, every step in the log, and invalid
 //! settings. `train::strategy::tests` tests the update rules themselves.
 
-use std::fs;
-use std::path::Path;
-
-use formats::checkpoint::ModelFile;
-use serde_json::Value;
-
 use support::images::{DIGITS, THINGS};
 use support::numerics::largest;
-use support::program::{PATIENCE, ProgramOutput, events, files, run, signal};
+use support::program::{PATIENCE, ProgramOutput, events, files, logged, run, sets, signal};
 use support::setting::Setting;
+use support::weights::{model, values};
 
 const RECIPE: &str = r#"
 model = "lenet"
-data = "given with --data"
 epochs = 3
 seed = 5
 batch = 12
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-weight_decay = 1e-4
-
-[schedule]
-kind = "constant"
-base_lr = 0.002
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
+optimizer.momentum = 0.9
+optimizer.weight_decay = 1e-4
+schedule.base_lr = 0.002
 "#;
 
 /// Trains with these recipe keys. Returns the output folder, and the exit code and output of the program.
-fn train(setting: &Setting, name: &str, ranks: usize, sets: &[&str]) -> (String, ProgramOutput) {
-    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-    (setting.out(name), setting.train(name, ranks, &sets))
+fn train(setting: &Setting, name: &str, ranks: usize, keys: &[&str]) -> (String, ProgramOutput) {
+    (setting.out(name), setting.train(name, ranks, &sets(keys)))
 }
 
 fn parameters(out: &str) -> Vec<f32> {
-    let model = ModelFile::read(&Path::new(out).join("model.h5")).unwrap_or_else(|e| panic!("{e}"));
-    model.layers.into_iter().flat_map(|l| l.tensors.into_iter().flat_map(|t| t.2)).collect()
+    values(&model(out).layers)
 }
 
 fn numbers(out: &str, event: &str, key: &str) -> Vec<f64> {
@@ -85,16 +67,13 @@ fn ranks_that_synchronise_periodically_end_with_one_model() {
             steps.iter().copied().eq((1..=51).map(f64::from)),
             "{sync}: each step must be logged once and in order: {steps:?}"
         );
-        let losses = numbers(&out, "step", "loss");
-        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-        assert!(mean(&losses[41..]) < 0.8 * mean(&losses[..10]), "{sync}: the loss does not fall: {losses:?}");
+        setting.assert_learns(name, 10, 10, 0.8);
         let counts = files(&out);
         assert_eq!(counts.iter().filter(|f| f.ends_with(".h5")).count(), 4, "{sync}: {counts:?}");
         // the saved model has the logged scores
-        let model = Path::new(&out).join("model.h5").display().to_string();
-        let scored =
-            run(2, &["eval", &model, "--data", &setting.data, "--batch", "4", "--threads", "1", "--json"]).succeeded();
-        let score: Value = serde_json::from_str(&scored.stdout).unwrap();
+        let model = format!("{out}/model.h5");
+        let eval = ["eval", &model, "--data", &setting.data, "--batch", "4", "--threads", "1", "--json"];
+        let score = run(2, &eval).succeeded().json();
         let last = events(&out, "eval").pop().unwrap();
         for key in ["top1", "top5", "count"] {
             assert_eq!(score[key], last[key], "{sync}: {key}");
@@ -135,8 +114,8 @@ fn a_signal_acts_at_the_end_of_the_epoch() {
     let setting = Setting::new(RECIPE, DIGITS, [96, 24]);
     let keys = ["--set", "sync=local(1000000)", "--set", "epochs=100000", "--set", "eval.every=1000"];
     let mut running = setting.start("out", 2, &keys);
-    let log = Path::new(&setting.out("out")).join("metrics.jsonl");
-    running.until("an epoch", || fs::read_to_string(&log).unwrap_or_default().contains("\"step\":8,"));
+    let out = setting.out("out");
+    running.until("an epoch", || logged(&out, "\"step\":8,") > 0);
     signal(running.id() as i32, libc::SIGUSR1);
     running.wait(PATIENCE).failed(75, &["stopped after step"]);
     let last = numbers(&setting.out("out"), "checkpoint", "step").pop().unwrap();

@@ -1,44 +1,25 @@
 //! Combinations of features in one recipe: early stopping, averages, optimizers and schedules with mixing, weights,
 //! teachers and repeats. Results are bit-identical on 1 to 4 ranks and after a stop in the middle of an epoch.
 
-use std::fs;
-
 use support::images::DIGITS;
 use support::mentions;
-use support::program::events;
+use support::program::{events, sets};
 use support::setting::Setting;
 
 /// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 4
 seed = 7
 batch = 16
 workers = 4
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.003
-
-[augment]
-train = ["pad_crop(2)", "normalize"]
-eval = ["normalize"]
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.003
+augment.train = ["pad_crop(2)", "normalize"]
+reduce.codec = "exact"
 "#;
 
 fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [90, 40])
-}
-
-fn sets<'a>(keys: &[&'a str]) -> Vec<&'a str> {
-    keys.iter().flat_map(|key| ["--set", *key]).collect()
 }
 
 /// Trains with these keys on 1 to 4 ranks, and once more with a stop in epoch 3. Returns the output folder of the first
@@ -51,14 +32,11 @@ fn the_same_bits(setting: &Setting, name: &str, keys: &[&str]) -> String {
     for ranks in [2, 3, 4] {
         let here = out(&ranks.to_string());
         setting.trained(&here, ranks, &keys);
-        assert_eq!(setting.digest(&here), setting.digest(&out("1")), "{name} on {ranks} ranks");
-        assert!(setting.model(&here) == setting.model(&out("1")), "{name}: model.h5 differs on {ranks} ranks");
+        setting.assert_same_bits(&here, &out("1"));
     }
-    let parts = setting.trained(&out("parts"), 3, &[&keys[..], &["--max-steps", "15"]].concat());
-    fs::remove_file(format!("{parts}/model.h5")).unwrap();
-    setting.train(&out("parts"), 2, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
-    assert_eq!(setting.digest(&out("parts")), setting.digest(&out("1")), "{name} after a stop");
-    assert!(setting.model(&out("parts")) == setting.model(&out("1")), "{name}: model.h5 differs after a stop");
+    setting.trained(&out("parts"), 3, &[&keys[..], &["--max-steps", "15"]].concat());
+    setting.resumed(&out("parts"), 2, &keys);
+    setting.assert_same_bits(&out("parts"), &out("1"));
     whole
 }
 
@@ -127,8 +105,7 @@ fn a_run_reports_its_rules() {
     let evals = events(&setting.out("out"), "eval");
     let best = evals.iter().rfind(|eval| eval["best"] == "loss").unwrap();
     assert_eq!(best["step"], 15);
-    fs::remove_file(setting.out("out/model.h5")).unwrap();
-    setting.train("out", 0, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
+    setting.resumed("out", 0, &keys);
     let starts = events(&setting.out("out"), "start");
     let (score, step) = (best["loss"].as_f64().unwrap(), best["step"].as_u64().unwrap());
     assert_eq!(starts[1]["facts"]["best"], format!("loss {score:.4} (step {step})"));

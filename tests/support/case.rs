@@ -1,11 +1,9 @@
 //! A long training run that writes a checkpoint every two steps. The fault tests interrupt it.
 
-use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::images::{DIGITS, Images};
-use super::program::{Folder, ProgramOutput, Running, events, files, run, start, trireme};
+use super::program::{Folder, ProgramOutput, Running, events, files, logged, run, start, trireme};
 
 /// Time within which all ranks must have ended after a fault.
 pub const IN_TIME: Duration = Duration::from_secs(15);
@@ -68,8 +66,7 @@ impl Case {
 
     /// Returns the number of steps in `metrics.jsonl` so far.
     pub fn steps(&self) -> usize {
-        let text = fs::read_to_string(Path::new(&self.out).join("metrics.jsonl")).unwrap_or_default();
-        text.matches("\"event\":\"step\"").count()
+        logged(&self.out, "\"event\":\"step\"")
     }
 
     /// Checks that every HDF5 file in the output folder can be evaluated, and that the log has no `end` event.

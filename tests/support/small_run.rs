@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::images::{DIGITS, Images};
-use super::program::{Folder, ProgramOutput, Running, events, files, run, start, trireme};
+use super::program::{Folder, ProgramOutput, Running, events, files, run, sets, start, trireme};
 
 /// A recipe with two epochs of six steps.
 pub const RECIPE: &str = r#"
@@ -69,6 +69,12 @@ impl SmallRun {
         }
     }
 
+    /// Works like `refused` with exit code 2, for a recipe with these keys.
+    #[track_caller]
+    pub fn refused_with(&self, keys: &[&str], parts: &[&str]) {
+        self.refused(2, &sets(keys), parts);
+    }
+
     /// Checks the output folder of a run that failed after its start: no model, no temporary file, and no `end` event.
     #[track_caller]
     pub fn assert_no_model(&self) {
@@ -81,15 +87,9 @@ impl SmallRun {
     #[track_caller]
     pub fn endless(&self, ranks: usize) -> Running {
         let mut running = start(trireme(ranks, &self.args(&["--set", "epochs=1000"])));
-        running.until("step", || events_so_far(&self.out) >= 3);
+        running.until_logged(&self.out, 3);
         running
     }
-}
-
-/// Returns the number of complete lines in `metrics.jsonl` so far.
-pub fn events_so_far(out: &str) -> usize {
-    let text = fs::read_to_string(Path::new(out).join("metrics.jsonl")).unwrap_or_default();
-    text.matches('\n').count()
 }
 
 /// Changes one byte of a file in place.
