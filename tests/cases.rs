@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use support::in_repository;
 use support::program::{Folder, PATIENCE, ProgramOutput, start, trireme};
 
 /// A case's input files, copied to a temporary folder.
@@ -23,7 +24,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn inputs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases")
+    in_repository("tests/cases")
 }
 
 impl Case {

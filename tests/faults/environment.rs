@@ -56,7 +56,7 @@ fn read_meanwhile(accesses: &[EnvironmentAccess]) -> (Vec<String>, usize) {
 
 #[test]
 fn no_thread_reads_the_environment_while_mpi_starts() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     let library = setting.folder.at("environment.so");
     compile_c("tests/support/environment.c", &library, &["-O1", "-shared", "-fPIC"]);
     for (ranks, more) in

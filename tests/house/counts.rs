@@ -1,14 +1,14 @@
 //! Checks the numbers in the documents, such as the number of networks.
 
 use std::fs;
-use std::path::Path;
 
 use loaders::transform::HEAD_WORDS;
 use net::models;
 use serde_json::Value;
+use support::in_repository;
 
 fn text(path: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+    fs::read_to_string(in_repository(path)).unwrap()
 }
 
 /// Returns the length of a list in a JSON file.
@@ -23,7 +23,7 @@ fn numbers_in_the_documents_are_right() {
     let transforms = names.iter().filter(|name| !HEAD_WORDS.contains(name)).count();
     let cases = recorded("tests/golden/ops.json", "cases");
     let runs = recorded("tests/golden/optim.json", "runs");
-    let folder = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes")).unwrap();
+    let folder = fs::read_dir(in_repository("recipes")).unwrap();
     let recipes =
         folder.filter(|entry| entry.as_ref().unwrap().path().extension().is_some_and(|e| e == "toml")).count();
     for (path, said) in [

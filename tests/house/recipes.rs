@@ -8,6 +8,7 @@ use recipe::{Changes, KnownNames, Recipe, keys};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use support::in_repository;
 
 fn parse(text: &str, name: &str) -> Recipe {
     let models = models::names();
@@ -17,7 +18,7 @@ fn parse(text: &str, name: &str) -> Recipe {
 }
 
 fn texts() -> BTreeMap<String, String> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes");
+    let dir = in_repository("recipes");
     let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_string();
     files
@@ -126,13 +127,9 @@ fn the_transforms_end_in_the_shape_of_the_network() {
         let manifest = Manifest {
             version: 1,
             classes: (0..10).map(|class| class.to_string()).collect(),
-            multi_label: false,
-            targets: Vec::new(),
-            label_offset: 0,
-            bands: Default::default(),
             mean: vec![0.5; channels],
             std: vec![0.25; channels],
-            splits: BTreeMap::new(),
+            ..Manifest::default()
         };
         let mut wanted = models::input(&recipe.model).unwrap();
         if recipe.data == "data/photos" {
@@ -172,7 +169,7 @@ fn resnet50_is_set_up_for_large_batches() {
 }
 
 fn page(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let path = in_repository(path);
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
@@ -198,7 +195,7 @@ fn the_pages_have_a_row_for_each_name() {
 #[test]
 fn the_pages_name_files_that_exist() {
     let folders = ["src/", "crates/", "loaders/", "data-tools/", "tests/", "recipes/", "docs/", "build/"];
-    let docs = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")).unwrap();
+    let docs = fs::read_dir(in_repository("docs")).unwrap();
     let docs = docs.map(|entry| format!("docs/{}", entry.unwrap().file_name().to_string_lossy()));
     let pages =
         ["README.md", "CHANGELOG.md"].map(String::from).into_iter().chain(docs.filter(|name| name.ends_with(".md")));
@@ -209,10 +206,7 @@ fn the_pages_name_files_that_exist() {
         let paths = words.filter(|word| folders.iter().any(|folder| word.starts_with(folder)));
         for path in paths.filter(|path| !path.contains("NAME")) {
             let path = path.trim_end_matches('.').split('#').next().unwrap_or(path);
-            assert!(
-                Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(),
-                "{name} names {path}, which does not exist"
-            );
+            assert!(in_repository(path).exists(), "{name} names {path}, which does not exist");
             seen += 1;
         }
     }

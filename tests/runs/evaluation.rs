@@ -151,7 +151,7 @@ fn a_run_keeps_its_last_scoring_the_same_on_any_number_of_ranks() {
 
 #[test]
 fn a_stopped_run_keeps_its_last_scoring() {
-    let (run, _images) = SmallRun::new();
+    let run = SmallRun::new();
     let mut running = run.endless(0);
     running.until("score", || logged(&run.out, "\"eval\"") > 0);
     signal(running.id() as i32, libc::SIGTERM);

@@ -9,7 +9,7 @@ use support::weights;
 
 /// Trains a model for one step and creates a folder for exports.
 fn model(more: &[&str]) -> (SmallRun, Folder) {
-    let (setting, _) = SmallRun::new();
+    let setting = SmallRun::new();
     setting.train(0, &[&["--max-steps", "1"], more].concat()).succeeded();
     (setting, Folder::new())
 }
@@ -86,7 +86,7 @@ fn assert_has_lines(file: &str, lines: &[&str]) {
 
 #[test]
 fn layers_that_pytorch_has_in_other_shapes_are_written_in_those() {
-    let (setting, _) = SmallRun::new();
+    let setting = SmallRun::new();
     let net = setting.folder.write("net.toml", NARROW);
     let model = format!("model={net}");
     setting.train(0, &["--max-steps", "1", "--set", &model]).succeeded();

@@ -6,13 +6,14 @@ use std::path::Path;
 use formats::checkpoint::ModelFile;
 
 use support::images::{DIGITS, Images, record};
+use support::in_repository;
 use support::program::run;
 use support::small_run::SmallRun;
 use support::weights::{Tensors, model, model_at, safetensors, tensors, tensors_of};
 
 /// Trains a small model with its own numbers for `normalize` and returns its weights.
 fn trained() -> (SmallRun, Tensors) {
-    let (setting, _) = SmallRun::new();
+    let setting = SmallRun::new();
     let lists = ["augment.train=[\"normalize(0.4, 0.3)\"]", "augment.eval=[\"normalize(0.4, 0.3)\"]"];
     setting.train(0, &["--set", lists[0], "--set", lists[1]]).succeeded();
     let weights = tensors(&setting.out);
@@ -82,7 +83,7 @@ fn an_imported_model_is_the_one_that_was_trained() {
 /// The number of classes comes from the file, all other settings from a recipe.
 #[test]
 fn classes_and_rules_come_from_file_and_recipe() {
-    let (setting, _) = SmallRun::of(|dir| {
+    let setting = SmallRun::of(|dir| {
         let mut images = Images::new(dir, DIGITS, 48, 10);
         images.manifest.classes.truncate(10);
         images.manifest.classes.push("ship".into());
@@ -140,7 +141,7 @@ fn incomplete_models_are_refused() {
     refused(2, &["--match", "net.(.*)", "$1"], &["\"net.(.*)\"", "matches no name"]);
     let other = ["import", &foreign, "--model", "lenet-cafe", "--transform", "normalize(0.4,0.3)", "-o", &out];
     run(0, &other).failed(2, &["lenet-cafe;", "did you mean \"lenet-caffe\""]);
-    let evil = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights/evil.pth");
+    let evil = in_repository("tests/golden/weights/evil.pth");
     let evil = ["import", evil.to_str().unwrap(), "--model", "lenet", "--transform", "normalize(0,1)", "-o", &out];
     let ended = run(0, &evil).failed(1, &["posix.system", "executed"]);
     assert!(!ended.stdout.contains("executed") && !Path::new(&out).exists());

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use support::images::{DIGITS, Images, THINGS};
+use support::in_repository;
 use support::mentions;
 use support::program::{self, events};
 use support::setting::Setting;
@@ -13,25 +14,16 @@ use support::weights::{model, safetensors, tensors};
 
 const RECIPE: &str = r#"
 model = "lenet-caffe"
-data = "given with --data"
 epochs = 2
 seed = 3
 batch = 9
 workers = 3
-
-[optimizer]
-kind = "adam"
-
-[augment]
-train = ["normalize(0.4, 0.3)"]
-eval = ["normalize(0.4, 0.3)"]
-
-[schedule]
-kind = "cosine"
-base_lr = 0.002
-
-[reduce]
-codec = "exact"
+optimizer.kind = "adam"
+augment.train = ["normalize(0.4, 0.3)"]
+augment.eval = ["normalize(0.4, 0.3)"]
+schedule.kind = "cosine"
+schedule.base_lr = 0.002
+reduce.codec = "exact"
 "#;
 
 /// With such a small rate, no weight changes, except weights that are exactly 0.
@@ -167,8 +159,8 @@ fn different_normalization_is_reported() {
 /// Every error comes before the output folder is touched, without mpirun and on two ranks.
 #[test]
 fn weights_that_do_not_fit_are_refused_by_name() {
-    let (run, _) = SmallRun::new();
-    fs::write(&run.recipe, RECIPE.replace("batch = 9", "batch = 8").replace("workers = 3", "workers = 2")).unwrap();
+    let recipe = RECIPE.replace("batch = 9", "batch = 8").replace("workers = 3", "workers = 2");
+    let run = SmallRun::from(Setting::new(&recipe, DIGITS, [48, 10]));
     run.train(0, &["--max-steps", "1"]).succeeded();
     let want = tensors(&run.out);
     let source = run.folder.at("source");
@@ -209,7 +201,7 @@ fn weights_that_do_not_fit_are_refused_by_name() {
         &[&good, "augment.train=[\"normalize\"]"],
         &["augment.train: \"normalize\"", "this data set", "good.safetensors", "\"normalize(0.485, "],
     );
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights");
+    let golden = in_repository("tests/golden/weights");
     let evil = format!("init.from={}", golden.join("evil.pth").display());
     refused(1, &[&evil], &["posix.system", "executed"]);
     let cut = run.folder.path().join("cut.safetensors");
@@ -307,7 +299,7 @@ fn frozen_parameters_keep_their_bits_on_any_number_of_ranks() {
 #[test]
 fn frozen_parameters_are_not_exchanged() {
     let bytes = |freeze: &[&str]| {
-        let recipe = RECIPE.replace("[reduce]\ncodec = \"exact\"\n", "");
+        let recipe = RECIPE.replace("reduce.codec = \"exact\"\n", "");
         let setting = Setting::new(&recipe, DIGITS, [120, 20]);
         let out = setting.trained("out", 2, freeze);
         events(&out, "exchange")[0]["bytes"].as_u64().unwrap()
@@ -321,11 +313,12 @@ fn frozen_parameters_are_not_exchanged() {
 /// result is bit-identical on any number of ranks and after stops before and after the change.
 #[test]
 fn a_stop_next_to_frozen_epochs_changes_no_bit() {
-    let momentum = "kind = \"sgd\"\nmomentum = 0.9\nclip_norm = 0.5";
-    for (optimizer, key) in [("kind = \"adam\"", "epochs"), (momentum, "epochs"), ("kind = \"adam\"", "after")] {
+    let adam = "optimizer.kind = \"adam\"";
+    let momentum = "optimizer.kind = \"sgd\"\noptimizer.momentum = 0.9\noptimizer.clip_norm = 0.5";
+    for (optimizer, key) in [(adam, "epochs"), (momentum, "epochs"), (adam, "after")] {
         let setting = frozen();
         let recipe = fs::read_to_string(&setting.recipe).unwrap();
-        let recipe = recipe.replace("kind = \"adam\"", optimizer);
+        let recipe = recipe.replace(adam, optimizer);
         fs::write(&setting.recipe, recipe.replace("[freeze]\n", &format!("[freeze]\n{key} = 1\n"))).unwrap();
         let whole = setting.trained("whole", 1, &[]);
         let early = tensors(&setting.trained("early", 3, &["--max-steps", "6"]));

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use support::blobs;
 use support::images::{DIGITS, Images};
+use support::in_repository;
 use support::program::{events, events_without_times, run};
 use support::setting::Setting;
 use support::small_run::RECIPE;
@@ -54,7 +55,7 @@ fn fault(schema: &Value, value: &Value) -> Option<String> {
 }
 
 fn schema() -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.schema.json");
+    let path = in_repository("docs/metrics.schema.json");
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 

@@ -55,7 +55,7 @@ fn the_mean_over_classes_is_a_tenth_of_the_sum() {
 
 #[test]
 fn keys_of_other_kinds_and_values_out_of_range_are_refused() {
-    let (small, _images) = SmallRun::new();
+    let small = SmallRun::new();
     small.refused_with(&["loss.gamma=2"], &["loss.gamma", "kind \"focal\" or \"sigmoid_focal\"", "\"cross_entropy\""]);
     small.refused_with(&["loss.kind=focal", "loss.over_classes=sum"], &["loss.over_classes", "kind \"bce\""]);
     small.refused_with(&["loss.kind=focal", "loss.gamma=-0.5"], &["loss.gamma=-0.5", ">= 0"]);

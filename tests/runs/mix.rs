@@ -73,7 +73,7 @@ fn a_network_learns_mixed_digits() {
 
 #[test]
 fn shares_of_one_image_and_values_out_of_range_are_refused() {
-    let (small, _images) = SmallRun::new();
+    let small = SmallRun::new();
     let refused = |set: &str, parts: &[&str]| small.refused(2, &["--set", "mix.mixup=0.8", "--set", set], parts);
     refused("workers=8", &["mix.mixup", "batch = 8 ", "8 workers", "at least 16"]);
     refused("mix.mixup=-1", &["mix.mixup=-1", ">= 0", "got -1"]);

@@ -234,7 +234,7 @@ fn tables_sheets_and_predictions() {
 
 #[test]
 fn recipes_that_take_images_for_images_of_one_class_are_refused() {
-    let (small, _images) = SmallRun::of(|dir| Images::several(dir, DIGITS, 48, 10));
+    let small = SmallRun::of(|dir| Images::several(dir, DIGITS, 48, 10));
     small.refused_with(&[], &["loss.kind", "several labels", "\"cross_entropy\"", "kind = \"bce\"", "[loss]"]);
     small.refused_with(&["loss.kind=focal"], &["loss.kind", "\"focal\"", "sigmoid_focal"]);
     small.refused_with(&["loss.kind=bce", "loss.class_weights=auto"], &["loss.class_weights", "several labels"]);
@@ -244,7 +244,7 @@ fn recipes_that_take_images_for_images_of_one_class_are_refused() {
 
 #[test]
 fn single_and_multi_label_models_are_distinguished() {
-    let (several, one) = (setting(), SmallRun::new().0);
+    let (several, one) = (setting(), SmallRun::new());
     let out = several.trained("out", 0, &["--max-steps", "1"]);
     one.train(0, &["--max-steps", "1"]).succeeded();
     let scored = |model: &str, data: &str, more: &[&str]| run(0, &[&["eval", model, "--data", data], more].concat());

@@ -3,24 +3,14 @@
 
 use support::images::DIGITS;
 use support::program::{events, losses, run};
-use support::setting::Setting;
+use support::setting::{Setting, with_common_keys};
 use support::weights::model;
 
-const HEAD: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
-epochs = 4
+const HEAD: &str = "epochs = 4
 seed = 3
 batch = 16
 workers = 2
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[schedule]
-kind = "constant"
-"#;
+";
 
 /// Learning rates, each with the rest of an `[optimizer]` section. Together the sections use each key that is specific
 /// to a kind.
@@ -45,7 +35,7 @@ fn setting() -> Setting {
 /// Trains with this `[optimizer]` section and returns the path of the output folder.
 #[track_caller]
 fn train(setting: &Setting, name: &str, lr: &str, optimizer: &str, ranks: usize, more: &[&str]) -> String {
-    let text = format!("{HEAD}base_lr = {lr}\n[optimizer]\n{optimizer}\n");
+    let text = with_common_keys(&format!("{HEAD}schedule.base_lr = {lr}\n[optimizer]\n{optimizer}\n"));
     let recipe = setting.folder.write(&format!("{name}.toml"), &text);
     let out = setting.out(name);
     let args = ["train", &recipe, "--data", &setting.data, "--out", &out, "--threads", "1"];

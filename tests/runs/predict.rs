@@ -10,7 +10,7 @@ use support::weights::model;
 
 /// Trains a model for one step and writes five pictures to `photos` and `photos/more`, and a text file.
 fn setting() -> SmallRun {
-    let (setting, _) = SmallRun::new();
+    let setting = SmallRun::new();
     setting.train(0, &["--max-steps", "1"]).succeeded();
     fs::create_dir_all(setting.folder.at("photos/more")).unwrap();
     for (i, name) in ["a.png", "b.png", "c, d.png", "more/e.png", "more/f.png"].into_iter().enumerate() {

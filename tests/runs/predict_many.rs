@@ -16,7 +16,7 @@ use support::small_run::SmallRun;
 
 /// Trains a model for one step and writes 30 pictures to `photos`.
 fn setting() -> SmallRun {
-    let (setting, _) = SmallRun::new();
+    let setting = SmallRun::new();
     setting.train(0, &["--max-steps", "1"]).succeeded();
     pictures(&setting, 30);
     setting
@@ -194,7 +194,7 @@ fn data_sets_lists_and_wrong_requests() {
 
 #[test]
 fn numbers_have_a_column_for_each_target() {
-    let (setting, _) = SmallRun::of(|dir| blobs::images(dir, DIGITS, [48, 10]));
+    let setting = SmallRun::of(|dir| blobs::images(dir, DIGITS, [48, 10]));
     setting.train(0, &["--max-steps", "2", "--set", "loss.kind=mse"]).succeeded();
     for ranks in [1, 3] {
         let out = setting.folder.at(&format!("{ranks}.csv"));

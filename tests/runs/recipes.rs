@@ -1,10 +1,9 @@
 //! Recipes of large networks run for twenty steps on generated images. The loss stays finite, and the model is written
 //! and can be evaluated.
 
-use std::path::Path;
-
 use loaders::ImageSpec;
 use support::images::Images;
+use support::in_repository;
 use support::program::{Folder, PATIENCE, losses, run, start, trireme};
 
 /// Recipe, side of the images in pixels, batch size.
@@ -22,7 +21,7 @@ fn check(recipe: &str, side: u32, batch: &str) {
     let folder = Folder::new();
     let images = Images::new(&folder.path().join("data"), ImageSpec::new(side, side, 3), 96, 8);
     let (data, out) = (images.arg(), folder.at("out"));
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("recipes/{recipe}.toml")).display().to_string();
+    let file = in_repository(&format!("recipes/{recipe}.toml")).display().to_string();
     let set = format!("batch={batch}");
     let args =
         ["train", &file, "--data", &data, "--out", &out, "--set", &set, "--set", "workers=1", "--max-steps", "20"];

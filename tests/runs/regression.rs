@@ -228,7 +228,7 @@ fn the_scale_is_in_the_last_layer_of_an_export() {
 
 #[test]
 fn recipes_that_do_not_fit_the_labels_are_refused() {
-    let (small, _images) = SmallRun::of(|dir| blobs::images(dir, DIGITS, [48, 10]));
+    let small = SmallRun::of(|dir| blobs::images(dir, DIGITS, [48, 10]));
     small.refused_with(&[], &["loss.kind", "numbers", "\"cross_entropy\"", "kind = \"mse\"", "[loss]"]);
     small.refused_with(&["loss.kind=bce"], &["loss.kind", "numbers", "\"bce\"", "huber"]);
     small.refused_with(&["loss.kind=mse", "label_smoothing=0.1"], &["label_smoothing", "numbers"]);
@@ -236,14 +236,14 @@ fn recipes_that_do_not_fit_the_labels_are_refused() {
     small.refused_with(&["loss.kind=mse", "distill.teacher=runs/x"], &["distill.teacher", "numbers"]);
     small.refused_with(&["loss.kind=mse", "checkpoint.best_by=top1"], &["checkpoint.best_by", "\"top1\"", "\"rmse\""]);
     small.refused_with(&["loss.kind=mse", "stop.patience=2"], &["stop.score", "\"top1\"", "\"r2\""]);
-    let (classes, _images) = SmallRun::new();
+    let classes = SmallRun::new();
     classes.refused_with(&["loss.kind=mse"], &["loss.kind", "classes", "\"mse\"", "--targets"]);
     classes.refused_with(&["checkpoint.best_by=r2"], &["checkpoint.best_by", "\"r2\"", "\"top1\""]);
 }
 
 #[test]
 fn models_of_numbers_and_of_classes_are_distinguished() {
-    let (numbers, one) = (setting(), SmallRun::new().0);
+    let (numbers, one) = (setting(), SmallRun::new());
     let out = numbers.trained("out", 0, &["--max-steps", "1"]);
     one.train(0, &["--max-steps", "1"]).succeeded();
     let scored = |model: &str, data: &str, more: &[&str]| run(0, &[&["eval", model, "--data", data], more].concat());

@@ -17,22 +17,14 @@ use support::weights::model;
 /// A recipe with six steps per epoch. The last step is short.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
-data = "given with --data"
 epochs = 2
 seed = 3
 batch = 9
 workers = 3
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[schedule]
-kind = "cosine"
-base_lr = 0.002
-
-[reduce]
-codec = "exact"
+augment.train = ["normalize"]
+schedule.kind = "cosine"
+schedule.base_lr = 0.002
+reduce.codec = "exact"
 "#;
 
 /// Optimizers of every kind, in every form that has its own state.
@@ -205,7 +197,8 @@ fn every_optimizer_resumes_to_the_same_bits() {
 /// Resumes the residuals of error feedback, running statistics of batch norm, random transforms and weight averages.
 #[test]
 fn residuals_and_statistics_resume_to_the_same_bits() {
-    let recipe = RECIPE.replace("lenet-caffe", "resnet20").replace("\"exact\"", "\"ternary\"\nerror_feedback = true");
+    let recipe =
+        RECIPE.replace("lenet-caffe", "resnet20").replace("\"exact\"", "\"ternary\"\nreduce.error_feedback = true");
     let recipe = recipe.replace("train = [", "train = [\"pad_crop(4)\", \"flip\", ");
     let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n[ema]\ndecay = 0.9\n", OPTIMIZERS[0]), THINGS, SIZES);
     assert_stops_leave_no_trace(&setting, "ternary, error feedback");
@@ -219,7 +212,7 @@ fn residuals_and_statistics_resume_to_the_same_bits() {
 #[test]
 fn policies_and_repeats_resume_to_the_same_bits() {
     let list = "\"pad_crop(2, reflect)\", \"alternating_flip\", \"rand_augment\", \"augmix(3, 2)\"";
-    let recipe = RECIPE.replace("train = [", &format!("repeats = 2\ntrain = [{list}, "));
+    let recipe = RECIPE.replace("augment.train = [", &format!("augment.repeats = 2\naugment.train = [{list}, "));
     let recipe = recipe.replace("lenet-caffe", "net.toml");
     let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n", OPTIMIZERS[0]), DIGITS, SIZES);
     setting.folder.write("net.toml", DROPOUT);

@@ -82,7 +82,7 @@ fn a_step_is_divided_by_its_sum_of_weights() {
 
 #[test]
 fn weights_that_do_not_fit_are_refused() {
-    let (small, _images) = SmallRun::new();
+    let small = SmallRun::new();
     small.refused_with(
         &["loss.class_weights=[1, 2, 3]"],
         &["loss.class_weights", "3 weights", "10 classes", "\"auto\""],
@@ -98,7 +98,7 @@ fn weights_that_do_not_fit_are_refused() {
     small.refused_with(&["balanced=true", "shuffle=window(2)"], &["balanced", "shuffle = \"full\""]);
     // a record with an invalid label: an error that names it, or it is skipped
     let odd = |id: u64, record: &mut Record| record.label = if id == 12 { 99 } else { record.label };
-    let (small, _images) = SmallRun::of(|dir| Images::edited(dir, DIGITS, 48, 10, odd));
+    let small = SmallRun::of(|dir| Images::edited(dir, DIGITS, 48, 10, odd));
     let balanced = ["--set", "balanced=true"];
     for ranks in [0, 2] {
         small.train(ranks, &balanced).failed(1, &["train-00001-of-00004.tfrecord", "record 0", "label 99"]);

@@ -1,11 +1,10 @@
 //! A data set with images of different sizes, with the real binary. Training, evaluation and prediction use the same
 //! transforms from the file to the input.
 
-use std::path::Path;
-
 use loaders::ImageSpec;
 
 use support::images::{self, Images, THINGS};
+use support::in_repository;
 use support::program::run;
 use support::setting::Setting;
 use support::weights::model;
@@ -48,7 +47,7 @@ fn training_scoring_and_predicting() {
     assert_eq!(score(0), (model.scores["test/top1"], 20));
 
     // Files of any size go through the same transforms and are not resized first.
-    let pictures = Path::new(env!("CARGO_MANIFEST_DIR")).join("loaders/tests/golden/pictures");
+    let pictures = in_repository("loaders/tests/golden/pictures");
     let picture = |name: &str| pictures.join(name).display().to_string();
     let args = ["420.jpg", "rgb.png", "grey.jpg", "cmyk.jpg"].map(picture);
     let mut predict = vec!["predict", path.as_str(), "--json"];

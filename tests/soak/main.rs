@@ -43,8 +43,8 @@ fn soak() {
     for Training { name, last, reference, .. } in &trainings {
         eprintln!("reference {name}, on 2 ranks without faults: {}, to step {last}", reference.size());
     }
-    let data = trainings[0].copy_of_data(&folder.path().join("steady-data"));
-    let place = Place::new(&folder, "steady", data, folder.at("steady-out"));
+    trainings[0].images.copy_to(&folder.path().join("steady-data"));
+    let place = Place::new(&folder, "steady", folder.at("steady-data"), folder.at("steady-out"));
     let diary = Diary::new();
     std::thread::scope(|scope| {
         scope.spawn(|| steady::run(&settings, &diary, &trainings[0], &place));

@@ -261,8 +261,8 @@ impl<'a> Relay<'a> {
         let mut draws = self.draws();
         let ranks = one_of(&mut draws, &RANKS);
         let model = format!("{}/model.h5", self.out);
-        let scored = run(ranks, &["eval", &model, "--data", &lap.place.data, "--json", "--threads", "1"]).succeeded();
-        let score: Value = serde_json::from_str(&scored.stdout).unwrap_or_else(|e| panic!("{e}: {}", scored.stdout));
+        let args = ["eval", &model, "--data", &lap.place.data, "--json", "--threads", "1"];
+        let score = run(ranks, &args).succeeded().json();
         let last = events(&self.out, "eval").pop().expect("a score");
         for key in ["top1", "top5", "loss", "count"] {
             assert_eq!(score[key], last[key], "{key}: eval on {ranks} ranks, and the log");

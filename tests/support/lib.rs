@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 pub mod bands;
 pub mod blobs;
-pub mod case;
 pub mod disk;
 #[cfg(feature = "backend")]
 pub mod emulator;

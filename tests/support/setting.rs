@@ -30,8 +30,9 @@ const COMMON: [(&str, &str); 6] = [
     ("augment.eval", "[\"normalize\"]"),
 ];
 
-/// Returns the recipe with those keys of [`COMMON`] that it lacks.
-fn with_common_keys(recipe: &str) -> String {
+/// Returns the recipe with those of the common keys that it lacks: the model, the data, the kinds of the optimizer and of the
+/// schedule, and the transforms.
+pub fn with_common_keys(recipe: &str) -> String {
     let (mut section, mut own) = (String::new(), Vec::new());
     for line in recipe.lines() {
         if let Some(name) = line.strip_prefix('[') {
@@ -63,11 +64,7 @@ impl Setting {
     /// Copies the images to a new folder `name`, with a changed `dataset.json`. Returns its path.
     pub fn described(&self, name: &str, change: impl FnOnce(&mut Manifest)) -> String {
         let folder = self.folder.path().join(name);
-        fs::create_dir(&folder).unwrap();
-        for entry in fs::read_dir(&self.images.dir).unwrap() {
-            let path = entry.unwrap().path();
-            fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
-        }
+        self.images.copy_to(&folder);
         let mut manifest = self.images.manifest.clone();
         change(&mut manifest);
         manifest.write(&folder).unwrap();
