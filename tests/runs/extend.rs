@@ -4,7 +4,7 @@ use std::f64::consts::PI;
 use std::fs;
 
 use support::images::DIGITS;
-use support::program::{events, run};
+use support::program::{events, numbers, run};
 use support::setting::Setting;
 use support::weights::model_at;
 
@@ -27,7 +27,7 @@ fn setting() -> Setting {
 
 /// Returns the learning rate of each logged step.
 fn rates(out: &str) -> Vec<f64> {
-    events(out, "step").iter().map(|step| step["lr"].as_f64().unwrap()).collect()
+    numbers(out, "step", "lr")
 }
 
 fn cosine(part: f64) -> f64 {

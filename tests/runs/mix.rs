@@ -2,7 +2,7 @@
 //! an epoch, the loss of mixed labels, and invalid settings.
 
 use support::images::{DIGITS, THINGS};
-use support::program::events;
+use support::program::{events, numbers};
 use support::setting::Setting;
 use support::small_run::SmallRun;
 
@@ -66,8 +66,7 @@ fn a_network_learns_mixed_digits() {
     let setting = Setting::new(&recipe, DIGITS, [128, 64]);
     let out = setting.trained("out", 2, &[]);
     setting.assert_learns("out", 8, 8, 0.9);
-    let evals = events(&out, "eval");
-    let scores: Vec<f64> = evals.iter().map(|eval| eval["loss"].as_f64().unwrap()).collect();
+    let scores = numbers(&out, "eval", "loss");
     assert!(scores[7] < scores[0], "{scores:?}");
 }
 

@@ -2,7 +2,7 @@
 //! gradient norm, and `eval` and `predict` find the weight averages.
 
 use support::images::DIGITS;
-use support::program::{events, losses, run};
+use support::program::{events, numbers, run};
 use support::setting::{Setting, with_common_keys};
 use support::weights::model;
 
@@ -48,11 +48,11 @@ fn every_optimizer_learns_on_any_number_of_ranks() {
     let setting = setting();
     for (i, (lr, optimizer)) in SETTINGS.iter().enumerate() {
         let one = train(&setting, &format!("{i}-one"), lr, optimizer, 1, &[]);
-        let (first, rest) = losses(&one).split_first().map(|(f, r)| (*f, r.to_vec())).unwrap();
+        let (first, rest) = numbers(&one, "step", "loss").split_first().map(|(f, r)| (*f, r.to_vec())).unwrap();
         let last = rest[rest.len() - 10..].iter().sum::<f64>() / 10.0;
         assert!(last < 0.8 * first, "{optimizer}: loss {first} at first, {last} at the end");
         let two = train(&setting, &format!("{i}-two"), lr, optimizer, 2, &["--max-steps", "5"]);
-        for (step, (one, two)) in losses(&one).iter().zip(losses(&two)).enumerate() {
+        for (step, (one, two)) in numbers(&one, "step", "loss").iter().zip(numbers(&two, "step", "loss")).enumerate() {
             assert!(
                 (one - two).abs() <= 1e-3 * one,
                 "{optimizer}: step {}: loss {one} on one rank, {two} on two",

@@ -4,7 +4,7 @@
 use loaders::ImageSpec;
 use support::images::Images;
 use support::in_repository;
-use support::program::{Folder, PATIENCE, losses, run, start, trireme};
+use support::program::{Folder, PATIENCE, numbers, run, start, trireme};
 
 /// Recipe, side of the images in pixels, batch size.
 const RECIPES: &[(&str, u32, &str)] = &[
@@ -26,7 +26,7 @@ fn check(recipe: &str, side: u32, batch: &str) {
     let args =
         ["train", &file, "--data", &data, "--out", &out, "--set", &set, "--set", "workers=1", "--max-steps", "20"];
     start(trireme(0, &args)).wait(5 * PATIENCE).succeeded();
-    let losses = losses(&out);
+    let losses = numbers(&out, "step", "loss");
     println!("{recipe}: {losses:.3?}");
     assert!(losses.len() == 20 && losses.iter().all(|loss| loss.is_finite()), "{recipe}: {losses:?}");
     let scored = run(0, &["eval", &format!("{out}/model.h5"), "--data", &data]).succeeded();

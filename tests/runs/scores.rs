@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use support::images::DIGITS;
-use support::program::{ProgramOutput, events, files, run, sets};
+use support::program::{ProgramOutput, events, files, numbers, run, sets};
 use support::setting::Setting;
 use support::weights::model;
 
@@ -90,8 +90,7 @@ fn scorings_follow_the_eval_settings() {
     let setting = setting();
     let keys = ["eval.every=2", "eval.offset=1", "eval.limit=17", "ema.decay=0.9"];
     let [alone, two] = [0, 2].map(|ranks| setting.trained(&ranks.to_string(), ranks, &sets(&keys)));
-    let counts: Vec<u64> = events(&alone, "eval").iter().map(|line| line["count"].as_u64().unwrap()).collect();
-    assert_eq!(counts, [17; 6]);
+    assert_eq!(numbers(&alone, "eval", "count"), [17.0; 6]);
     let epochs = |ema| scores(&alone, ema, "loss").iter().map(|one| one.0).collect::<Vec<_>>();
     assert_eq!((epochs(false), epochs(true)), (vec![1, 3, 5], vec![1, 3, 5]));
     for ema in [false, true] {

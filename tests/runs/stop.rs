@@ -46,7 +46,7 @@ fn stopped_at(out: &str) -> u64 {
 fn usr1_to_mpirun_stops_and_the_run_resumes_to_the_same_bits() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let more = ["--max-steps", "400"];
-    setting.start("whole", 1, &more).wait(PATIENCE).succeeded();
+    setting.train("whole", 1, &more).succeeded();
     let out = setting.out("parts");
     // under nohup, child processes ignore SIGHUP
     let third = if hears_hangups() { (0, libc::SIGHUP, "SIGHUP") } else { (0, libc::SIGINT, "SIGINT") };
@@ -64,7 +64,7 @@ fn usr1_to_mpirun_stops_and_the_run_resumes_to_the_same_bits() {
         let listed = run(0, &["runs", &out]).succeeded().stdout;
         assert!(listed.contains(&format!("stopped, step {step} of 400")), "{listed}");
     }
-    setting.start("parts", 2, &[&more[..], &["--resume", "auto"]].concat()).wait(PATIENCE).succeeded();
+    setting.train("parts", 2, &[&more[..], &["--resume", "auto"]].concat()).succeeded();
     setting.assert_same_bits("parts", "whole");
     let numbers = |name, event, field: &str| {
         let events = events(&setting.out(name), event);
@@ -135,7 +135,7 @@ fn term_to_mpirun_leaves_a_checkpoint() {
     let step = stopped_at(&setting.out("out"));
     assert!(step >= 2);
     let more = (step + 50).to_string();
-    setting.start("out", 1, &["--resume", "auto", "--max-steps", &more]).wait(PATIENCE).succeeded();
+    setting.train("out", 1, &["--resume", "auto", "--max-steps", &more]).succeeded();
 }
 
 /// If a signal arrives during an evaluation, the score is dropped. The resumed run computes it again.
@@ -152,7 +152,7 @@ fn a_signal_during_the_evaluation() {
         assert!(events(&out, "eval").is_empty());
         assert_eq!(stopped_at(&out), 5);
     }
-    let ended = setting.start("out0", 2, &["--resume", "auto", "--max-steps", "5"]).wait(PATIENCE);
+    let ended = setting.train("out0", 2, &["--resume", "auto", "--max-steps", "5"]);
     ended.succeeded();
     let evals = events(&setting.out("out0"), "eval");
     assert_eq!((evals.len(), evals[0]["count"].as_u64()), (1, Some(10_000)));
@@ -208,6 +208,6 @@ fn limits_of_time_end_runs_in_time() {
 #[test]
 fn an_invalid_time_limit() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
-    let ended = setting.start("out", 0, &["--time-limit", "soon"]).wait(PATIENCE);
+    let ended = setting.train("out", 0, &["--time-limit", "soon"]);
     ended.failed(2, &["--time-limit", "\"1h30m\"", "got \"soon\""]);
 }

@@ -3,7 +3,7 @@
 
 use support::images::{DIGITS, THINGS};
 use support::numerics::largest;
-use support::program::{PATIENCE, ProgramOutput, events, files, logged, run, sets, signal};
+use support::program::{PATIENCE, ProgramOutput, events, files, logged, numbers, run, sets, signal};
 use support::setting::Setting;
 use support::weights::{model, values};
 
@@ -24,10 +24,6 @@ fn train(setting: &Setting, name: &str, ranks: usize, keys: &[&str]) -> (String,
 
 fn parameters(out: &str) -> Vec<f32> {
     values(&model(out).layers)
-}
-
-fn numbers(out: &str, event: &str, key: &str) -> Vec<f64> {
-    events(out, event).iter().map(|line| line[key].as_f64().unwrap_or_else(|| panic!("no {key} in {line}"))).collect()
 }
 
 /// With 180 images, every rank has the same number of images in every step. The optimizer's slots are averaged with the

@@ -3,7 +3,7 @@
 
 use support::images::DIGITS;
 use support::mentions;
-use support::program::{events, sets};
+use support::program::{events, numbers, sets};
 use support::setting::Setting;
 
 /// A recipe with six steps per epoch.
@@ -40,10 +40,6 @@ fn the_same_bits(setting: &Setting, name: &str, keys: &[&str]) -> String {
     whole
 }
 
-fn rates(out: &str) -> Vec<f64> {
-    events(out, "step").iter().map(|line| line["lr"].as_f64().unwrap()).collect()
-}
-
 /// The rate falls after epochs 2 and 4, before and after the stop, so the state of the schedule must be resumed.
 #[test]
 fn a_plateau_schedule_resumes_its_state() {
@@ -51,10 +47,10 @@ fn a_plateau_schedule_resumes_its_state() {
     // a score must be better by 1 to count, which no top-1 is
     let keys = ["schedule.kind=plateau", "schedule.patience=0", "schedule.cooldown=1", "schedule.threshold=1"];
     let out = the_same_bits(&setting, "plateau", &[&keys[..], &["schedule.score=top1", "epochs=5"]].concat());
-    let rates = rates(&out);
+    let rates = numbers(&out, "step", "lr");
     let falls: Vec<usize> = (1..rates.len()).filter(|step| rates[*step] < rates[step - 1]).collect();
     assert_eq!(falls, [12, 24], "{rates:?}");
-    assert_eq!(self::rates(&setting.out("plateau-parts"))[..], rates[..], "the rates differ after a stop");
+    assert_eq!(numbers(&setting.out("plateau-parts"), "step", "lr"), rates, "the rates differ after a stop");
 }
 
 #[test]
@@ -83,8 +79,8 @@ fn sam_averages_and_soft_targets() {
     let taught = format!("distill.teacher={teacher}");
     let steps = ["steps=20", "stop.patience=9", "eval.every=2", "optimizer.sam_rho=0.05", "balanced=true"];
     let out = the_same_bits(&setting, "taught", &[&steps[..], &[&taught]].concat());
-    let scored: Vec<u64> = events(&out, "eval").iter().map(|eval| eval["step"].as_u64().unwrap()).collect();
-    assert_eq!(scored, [12, 20], "expected evaluations after the second epoch and at the last step");
+    let scored = numbers(&out, "eval", "step");
+    assert_eq!(scored, [12.0, 20.0], "expected evaluations after the second epoch and at the last step");
     the_same_bits(
         &setting,
         "coded",

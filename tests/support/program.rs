@@ -307,9 +307,10 @@ pub fn events_without_times(out: &str, event: &str) -> Vec<Value> {
     lines
 }
 
-/// Returns the losses of all steps.
-pub fn losses(out: &str) -> Vec<f64> {
-    events(out, "step").iter().map(|line| line["loss"].as_f64().expect("a loss")).collect()
+/// Returns a number from each line of OUT/metrics.jsonl with this event.
+#[track_caller]
+pub fn numbers(out: &str, event: &str, key: &str) -> Vec<f64> {
+    events(out, event).iter().map(|line| line[key].as_f64().unwrap_or_else(|| panic!("no {key} in {line}"))).collect()
 }
 
 /// Returns arguments that set these keys of the recipe, each given as `key=value`.

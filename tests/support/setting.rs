@@ -8,7 +8,7 @@ use std::process::Command;
 use loaders::{ImageSpec, Manifest};
 
 use super::images::Images;
-use super::program::{Folder, PATIENCE, ProgramOutput, Running, events, losses, start, trireme};
+use super::program::{Folder, PATIENCE, ProgramOutput, Running, events, numbers, start, trireme};
 
 pub struct Setting {
     /// The folder for everything. It is removed when dropped.
@@ -110,7 +110,7 @@ impl Setting {
 
     /// Returns the losses of all steps.
     pub fn losses(&self, out: &str) -> Vec<f64> {
-        losses(&self.out(out))
+        numbers(&self.out(out), "step", "loss")
     }
 
     /// Returns the content of `model.h5`.
