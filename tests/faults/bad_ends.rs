@@ -9,9 +9,8 @@ use std::path::Path;
 use comm::{Comm, World};
 use loaders::{Dataset, Job, Loader, Options, Order, Pipeline};
 
-use support::disk::Disk;
+use support::disk::{Disk, with_permission_to_mount};
 use support::images::DIGITS;
-use support::mount::with_permission_to_mount;
 use support::program::{PATIENCE, assert_gone, events, files, logged, on_ranks, run, signal, start, trireme};
 use support::small_run::{IN_TIME, RECIPE, SmallRun};
 use support::weights::model_at;

@@ -150,8 +150,7 @@ fn files_that_are_not_models() {
 /// Tries a model file that is intact, but names another network than the one its weights belong to.
 #[test]
 fn a_model_file_of_another_network() {
-    let setting = SmallRun::new();
-    setting.train(0, &["--max-steps", "1"]).succeeded();
+    let setting = SmallRun::trained();
     let path = Path::new(&setting.out).join("model.h5");
     let mut model = ModelFile::read(&path).unwrap();
     model.network = "lenet".into();
@@ -169,8 +168,7 @@ fn a_model_file_of_another_network() {
 /// Without mpirun the program runs as a single rank.
 #[test]
 fn without_mpirun_there_is_one_rank() {
-    let setting = SmallRun::new();
-    setting.train(0, &["--max-steps", "1"]).succeeded();
+    let setting = SmallRun::trained();
     let starts = events(&setting.out, "start");
     assert_eq!((starts.len(), &starts[0]["ranks"]), (1, &serde_json::json!(1)));
 }

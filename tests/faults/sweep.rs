@@ -9,8 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use support::disk::Disk;
-use support::mount::with_permission_to_mount;
+use support::disk::{Disk, with_permission_to_mount};
 use support::program::{PATIENCE, Running, assert_gone, events, files, signal};
 use support::small_run::{IN_TIME, SHARDS, SmallRun};
 

@@ -1,10 +1,13 @@
 //! The recipes that come with trireme. Each is valid, can be written and read again, and names the source of its score.
+//! Also checks the numbers and names in the documents.
 
 use comm::codec;
 use engine::optim::schedule::Schedule;
+use loaders::transform::HEAD_WORDS;
 use loaders::{ImageSpec, Manifest, Pipeline};
 use net::models;
 use recipe::{Changes, KnownNames, Recipe, keys};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -211,4 +214,28 @@ fn the_pages_name_files_that_exist() {
         }
     }
     assert!(seen > 50, "{seen} paths");
+}
+
+/// Returns the length of a list in a JSON file.
+fn recorded(path: &str, list: &str) -> usize {
+    let file: Value = serde_json::from_str(&page(path)).unwrap();
+    file[list].as_array().unwrap().len()
+}
+
+#[test]
+fn numbers_in_the_documents_are_right() {
+    let names = loaders::transform::names();
+    let transforms = names.iter().filter(|name| !HEAD_WORDS.contains(name)).count();
+    let cases = recorded("tests/golden/ops.json", "cases");
+    let runs = recorded("tests/golden/optim.json", "runs");
+    let recipes = texts().len();
+    for (path, said) in [
+        ("README.md", format!("| networks | [{}](docs/models.md)", models::names().len())),
+        ("README.md", format!("| transforms | {transforms}, ")),
+        ("README.md", format!("`recipes/` has {recipes} recipes.")),
+        ("docs/testing.md", format!("`tests/numerics/ops.rs`: {cases} recorded cases")),
+        ("docs/testing.md", format!("ten steps of {runs} settings")),
+    ] {
+        assert!(page(path).contains(&said), "{path} should say \"{said}\"");
+    }
 }

@@ -244,9 +244,8 @@ fn recipes_that_take_images_for_images_of_one_class_are_refused() {
 
 #[test]
 fn single_and_multi_label_models_are_distinguished() {
-    let (several, one) = (setting(), SmallRun::new());
+    let (several, one) = (setting(), SmallRun::trained());
     let out = several.trained("out", 0, &["--max-steps", "1"]);
-    one.train(0, &["--max-steps", "1"]).succeeded();
     let scored = |model: &str, data: &str, more: &[&str]| run(0, &[&["eval", model, "--data", data], more].concat());
     scored(&out, &one.data, &[]).failed(1, &[&out, "several labels", &one.data, "one label each", "convert csv"]);
     scored(&one.out, &several.data, &[]).failed(1, &["one label each", &several.data, "\"bce\""]);

@@ -217,7 +217,7 @@ fn the_scale_is_in_the_last_layer_of_an_export() {
     for (field, shape, values) in &last.tensors {
         let place = &head[format!("{}.{field}", last.name)]["data_offsets"];
         let [from, to] = [0, 1].map(|at| start + place[at].as_u64().unwrap() as usize);
-        let exported: Vec<f32> = bytes[from..to].as_chunks().0.iter().map(|v| f32::from_le_bytes(*v)).collect();
+        let exported = weights::floats(&bytes[from..to]);
         for (at, (value, exported)) in values.iter().zip(&exported).enumerate() {
             let target = &model.targets[at / shape.get(1).copied().unwrap_or(1)];
             let offset = if field == "bias" { target.mean } else { 0.0 };
@@ -243,9 +243,8 @@ fn recipes_that_do_not_fit_the_labels_are_refused() {
 
 #[test]
 fn models_of_numbers_and_of_classes_are_distinguished() {
-    let (numbers, one) = (setting(), SmallRun::new());
+    let (numbers, one) = (setting(), SmallRun::trained());
     let out = numbers.trained("out", 0, &["--max-steps", "1"]);
-    one.train(0, &["--max-steps", "1"]).succeeded();
     let scored = |model: &str, data: &str, more: &[&str]| run(0, &[&["eval", model, "--data", data], more].concat());
     scored(&out, &one.data, &[]).failed(1, &[&out, "x, y, radius", &one.data, "classes", "--targets"]);
     scored(&one.out, &numbers.data, &[]).failed(1, &["classes", &numbers.data, "\"mse\""]);

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant, SystemTime};
 use formats::checkpoint::StateFile;
 
 use support::images::DIGITS;
-use support::program::{PATIENCE, Running, events, files, is_alive, logged, run, signal, start};
+use support::program::{
+    PATIENCE, Running, events, files, is_alive, is_ignored, logged, run, signal, signal_mask, start,
+};
 use support::setting::Setting;
 
 /// A recipe with five steps per epoch. It trains for a few seconds in total.
@@ -49,7 +51,7 @@ fn usr1_to_mpirun_stops_and_the_run_resumes_to_the_same_bits() {
     setting.train("whole", 1, &more).succeeded();
     let out = setting.out("parts");
     // under nohup, child processes ignore SIGHUP
-    let third = if hears_hangups() { (0, libc::SIGHUP, "SIGHUP") } else { (0, libc::SIGINT, "SIGINT") };
+    let third = if !is_ignored(libc::SIGHUP) { (0, libc::SIGHUP, "SIGHUP") } else { (0, libc::SIGINT, "SIGINT") };
     let signals = [(2, libc::SIGUSR1, "SIGUSR1"), (0, libc::SIGTERM, "SIGTERM"), third, (1, libc::SIGUSR1, "SIGUSR1")];
     for (ranks, number, name) in signals {
         let before = events(&out, "step").len();
@@ -75,23 +77,6 @@ fn usr1_to_mpirun_stops_and_the_run_resumes_to_the_same_bits() {
     }
 }
 
-/// Returns a bit mask of signals from the status of a thread, such as the blocked ones, or 0 if the thread has ended.
-fn signals(status: &Path, which: &str) -> u64 {
-    let text = fs::read_to_string(status).unwrap_or_default();
-    let mask = text.lines().find_map(|line| line.strip_prefix(which)?.strip_prefix(':')).unwrap_or("0");
-    u64::from_str_radix(mask.trim(), 16).unwrap()
-}
-
-/// Returns true if SIGHUP is not ignored in this process and its children.
-fn hears_hangups() -> bool {
-    signals(Path::new("/proc/self/status"), "SigIgn") & (1 << (libc::SIGHUP - 1)) == 0
-}
-
-/// Returns the signals that a thread blocks.
-fn blocked(status: &Path) -> u64 {
-    signals(status, "SigBlk")
-}
-
 /// A dry run has nothing to save, so Ctrl-C ends it as usual.
 #[test]
 fn a_dry_run_leaves_signals_alone() {
@@ -100,7 +85,7 @@ fn a_dry_run_leaves_signals_alone() {
     let status = Path::new("/proc").join(running.id().to_string()).join("status");
     let mut caught = 0;
     while !running.has_ended() {
-        caught |= signals(&status, "SigCgt");
+        caught |= signal_mask(&status, "SigCgt");
     }
     assert_eq!(caught & (1 << (libc::SIGINT - 1)), 0, "{caught:x}");
     running.wait(PATIENCE).succeeded();
@@ -111,12 +96,18 @@ fn a_dry_run_leaves_signals_alone() {
 fn threads_that_compute_leave_signals_to_others() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let running = under_way(&setting, "out", 0, &["--set", "epochs=100000"]);
-    let hangup = hears_hangups().then_some(libc::SIGHUP);
+    let hangup = (!is_ignored(libc::SIGHUP)).then_some(libc::SIGHUP);
     let all = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1].into_iter().chain(hangup);
     let ours = all.fold(0u64, |mask, signal| mask | 1 << (signal - 1));
     let process = Path::new("/proc").join(running.id().to_string());
-    assert_eq!(blocked(&process.join("status")) & ours, ours, "the main thread computes, so it must block the signals");
-    let threads = fs::read_dir(process.join("task")).unwrap().map(|task| blocked(&task.unwrap().path().join("status")));
+    assert_eq!(
+        signal_mask(&process.join("status"), "SigBlk") & ours,
+        ours,
+        "the main thread computes, so it must block the signals"
+    );
+    let threads = fs::read_dir(process.join("task"))
+        .unwrap()
+        .map(|task| signal_mask(&task.unwrap().path().join("status"), "SigBlk"));
     assert!(threads.map(|mask| mask & ours).any(|mask| mask == 0), "some thread must accept the signals");
     signal(running.id() as i32, libc::SIGTERM);
     running.wait(Duration::from_secs(15)).failed(75, &["SIGTERM"]);

@@ -10,13 +10,13 @@ use loaders::Draws;
 
 use crate::diary::Diary;
 use crate::fault::{Fault, one_of};
-use crate::panic_text;
 use crate::place::Place;
 use crate::process::{LaunchOptions, Process};
 use crate::reference::content;
 use crate::settings::{PERIOD, Settings};
 use crate::strike::Target;
 use crate::training::Training;
+use loaders::panic_text;
 use support::program::signal;
 
 const SERIES: &str = "steady";

@@ -273,6 +273,20 @@ pub fn signal(process: i32, signal: i32) {
     unsafe { libc::kill(process, signal) };
 }
 
+/// Returns a bit mask of signals from the status of a process or thread, such as `SigBlk`, or 0 if it has ended.
+pub fn signal_mask(status: &Path, which: &str) -> u64 {
+    let text = fs::read_to_string(status).unwrap_or_default();
+    let mask = text.lines().find_map(|line| line.strip_prefix(which)?.strip_prefix(':')).unwrap_or("0");
+    u64::from_str_radix(mask.trim(), 16).expect("a hexadecimal number")
+}
+
+/// Returns true if this process ignores a signal. Its child processes then ignore it, too. `nohup` starts programs that
+/// ignore SIGHUP, and a shell starts background jobs that ignore SIGQUIT.
+pub fn is_ignored(signal: i32) -> bool {
+    // Rust's runtime ignores SIGPIPE, but starts child processes that do not
+    signal != libc::SIGPIPE && signal_mask(Path::new("/proc/self/status"), "SigIgn") >> (signal - 1) & 1 == 1
+}
+
 fn parent(process: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()

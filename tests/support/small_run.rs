@@ -48,6 +48,14 @@ impl SmallRun {
         Self::of(|dir| Images::new(dir, DIGITS, 48, 10))
     }
 
+    /// Creates a run and trains it for one step.
+    #[track_caller]
+    pub fn trained() -> Self {
+        let run = Self::new();
+        run.train(0, &["--max-steps", "1"]).succeeded();
+        run
+    }
+
     /// Creates a run with the images that `images` writes to the given folder.
     pub fn of(images: impl FnOnce(&Path) -> Images) -> Self {
         Self::from(Setting::with(RECIPE, images))

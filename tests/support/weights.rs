@@ -64,6 +64,11 @@ pub fn header(bytes: &[u8]) -> (serde_json::Value, usize) {
     (serde_json::from_slice(&rest[..length]).unwrap(), 8 + length)
 }
 
+/// Returns the f32 values in little-endian bytes.
+pub fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect()
+}
+
 fn view((name, shape, bytes): &(String, Vec<usize>, Vec<u8>)) -> (&str, TensorView<'_>) {
     (name, TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap())
 }
