@@ -11,7 +11,9 @@ use loaders::{Dataset, Job, Loader, Options, Order, Pipeline};
 
 use support::disk::{Disk, with_permission_to_mount};
 use support::images::DIGITS;
-use support::program::{PATIENCE, assert_gone, events, files, logged, on_ranks, run, signal, start, trireme};
+use support::program::{
+    PATIENCE, assert_gone, events, files, logged, on_ranks, run, signal, start, trireme, with_file_limit,
+};
 use support::small_run::{IN_TIME, RECIPE, SmallRun};
 use support::weights::model_at;
 
@@ -19,12 +21,9 @@ use support::weights::model_at;
 #[test]
 fn a_disk_that_fills_while_training() {
     let setting = SmallRun::new();
-    let program = env!("CARGO_BIN_EXE_trireme");
     for ranks in [0, 2] {
-        // 12,000 units of 512 or 1,024 bytes are enough for MPI's own files, but not for a model of 13.1 MB. With
-        // SIGXFSZ ignored, write(2) returns an error at the limit.
-        let mut command = on_ranks(ranks, "sh");
-        command.args(["-c", "trap '' XFSZ; ulimit -f 12000; exec \"$@\"", "sh", program]);
+        // 12,000 units are enough for MPI's own files, but not for a model of 13.1 MB
+        let mut command = with_file_limit(ranks, 12_000, env!("CARGO_BIN_EXE_trireme"));
         command.args(setting.args(&["--set", "model=lenet", "--set", "epochs=1"]));
         start(command).wait(PATIENCE).failed(1, &["model.h5", "file size limit", "ulimit -f"]);
         setting.assert_no_model();

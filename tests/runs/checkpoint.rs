@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use base::run_state::{LossScale, PlateauState};
 use formats::checkpoint::{
@@ -12,7 +11,7 @@ use formats::checkpoint::{
 use loaders::random::philox4x32;
 
 use support::mentions;
-use support::program::{Folder, files};
+use support::program::{Folder, files, with_file_limit};
 
 fn tensor(name: &str, shape: &[usize]) -> (String, Vec<usize>, Vec<f32>) {
     let length: usize = shape.iter().product();
@@ -248,10 +247,7 @@ fn a_full_disk_leaves_nothing_behind() {
     let (folder, path) = place();
     std::fs::write(&path, "the last good model").unwrap();
     let this = std::env::current_exe().unwrap();
-    // With the limit's signal ignored, the write fails with EFBIG. The unit is 512 or 1,024 bytes.
-    let run = Command::new("sh")
-        .args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$@\"", "sh"])
-        .arg(this)
+    let run = with_file_limit(0, 8, this)
         .args(["checkpoint::a_full_disk_leaves_nothing_behind", "--exact", "--nocapture"])
         .env(PATH, &path)
         .output()

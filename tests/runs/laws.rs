@@ -8,6 +8,7 @@ use loaders::ImageSpec;
 use serde_json::Value;
 
 use support::images::{DIGITS, THINGS};
+use support::numerics::assert_near;
 use support::program::{events, files, run, sets};
 use support::setting::Setting;
 use support::weights::{Tensors, model, tensors};
@@ -55,15 +56,6 @@ fn model_path(out: &str) -> String {
 #[track_caller]
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("not a number: {value}"))
-}
-
-#[track_caller]
-fn assert_near(what: &str, got: f64, expected: f64, tolerance: f64) {
-    let off = (got - expected).abs() / expected.abs();
-    assert!(
-        off <= tolerance,
-        "{what}: expected {expected}, got {got}, relative difference {off:e} above {tolerance:e}"
-    );
 }
 
 /// Checks that both runs computed the same: the same samples in every step, losses that differ only by rounding, which

@@ -10,7 +10,7 @@ use formats::checkpoint::LayerWeights;
 
 use support::images::DIGITS;
 use support::program::{
-    PATIENCE, ProgramOutput, Running, compile_c, files, is_alive, is_ignored, mpirun, run, signal, start, trireme,
+    PATIENCE, ProgramOutput, compile_c, files, is_alive, is_ignored, mpirun, run, signal, start, trireme,
 };
 use support::setting::Setting;
 use support::weights::model;
@@ -57,17 +57,10 @@ const SIGNALS: [(i32, Reaction); 19] = [
     (libc::SIGSTKFLT, Reaction::End),
 ];
 
-#[track_caller]
-fn under_way(setting: &Setting, name: &str) -> Running {
-    let mut running = setting.start(name, 0, &[]);
-    running.until_logged(&setting.out(name), 3);
-    running
-}
-
 #[test]
 fn every_signal_does_what_the_table_says() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
-    let ignored = under_way(&setting, "ignored");
+    let ignored = setting.under_way("ignored", 0, &[]);
     for (number, _) in SIGNALS.into_iter().filter(|(_, reaction)| *reaction == Reaction::Nothing) {
         signal(ignored.id() as i32, number);
     }
@@ -79,7 +72,7 @@ fn every_signal_does_what_the_table_says() {
             continue;
         }
         let name = number.to_string();
-        let running = under_way(&setting, &name);
+        let running = setting.under_way(&name, 0, &[]);
         signal(running.id() as i32, number);
         let ended = running.wait(PATIENCE);
         if let Reaction::Stop(said) = reaction {

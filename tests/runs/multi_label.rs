@@ -8,10 +8,12 @@ use serde_json::Value;
 
 use support::images::{DIGITS, Images, SEVERAL};
 use support::mentions;
-use support::program::{events, events_without_times, run, sets};
+use support::program::{events, run, sets};
 use support::setting::Setting;
 use support::small_run::SmallRun;
 use support::weights::model;
+
+use crate::labels::{assert_activation, assert_best, assert_equal_bits, assert_keys_combine, predictions, scores};
 
 /// A recipe with nine steps per epoch. In the short last step, a worker has at most one image.
 const RECIPE: &str = r#"
@@ -29,10 +31,6 @@ fn setting() -> Setting {
     Setting::with(RECIPE, |dir| Images::several(dir, DIGITS, 98, 40))
 }
 
-fn scores(out: &str) -> Vec<Value> {
-    events_without_times(out, "eval")
-}
-
 fn eval(model: &str, ranks: usize, more: &[&str]) -> Value {
     run(ranks, &[&["eval", model, "--threads", "1", "--batch", "8", "--json"], more].concat()).succeeded().json()
 }
@@ -40,17 +38,13 @@ fn eval(model: &str, ranks: usize, more: &[&str]) -> Value {
 #[test]
 fn equal_bits_on_any_number_of_ranks_and_after_a_stop() {
     let setting = setting();
-    let one = setting.assert_ranks_change_nothing(&[2, 3, 4], &[]);
-    for ranks in ["2", "3", "4"] {
-        assert_eq!(scores(&setting.out(ranks)), scores(&one), "{ranks} ranks");
-    }
+    let (scores, one) = (assert_equal_bits(&setting), setting.out("1"));
     setting.assert_learns("1", 9, 9, 0.8);
-    setting.assert_stops_change_nothing("1", &[(3, "13")], 2, &[]);
-    let last = scores(&one).pop().unwrap();
+    let last = &scores[scores.len() - 1];
     for name in ["map", "micro_f1", "macro_f1", "top1", "top5", "loss"] {
         assert!(last[name].as_f64().is_some_and(|score| score > 0.0), "{name}: {last}");
     }
-    assert!(last["map"].as_f64() > scores(&one)[0]["map"].as_f64(), "{:?}", scores(&one));
+    assert!(last["map"].as_f64() > scores[0]["map"].as_f64(), "{scores:?}");
     let start = events(&one, "start")[0]["facts"].to_string();
     mentions(&start, &["binary cross-entropy", "mean over classes"]);
 }
@@ -64,27 +58,12 @@ fn other_settings_combine_with_several_labels() {
         &["mix.mixup=0.5", "loss.threshold=0.2", "loss.over_classes=sum", "schedule.base_lr=0.01"],
         &["loss.kind=sigmoid_focal", "ema.decay=0.9", "eval.flip=true"],
     ];
-    for (number, way) in ways.into_iter().enumerate() {
-        let args = [&sets(way)[..], &["--max-steps", "18"]].concat();
-        let [one, three] = [1, 3].map(|ranks| {
-            let name = format!("{number}-{ranks}");
-            let out = setting.trained(&name, ranks, &args);
-            (setting.digest(&name), setting.losses(&name), scores(&out))
-        });
-        assert_eq!(one, three, "{way:?}");
-    }
+    assert_keys_combine(&setting, &ways);
 }
 
 /// Extracts the images of the test split and returns the probability of every class from `trireme predict`.
 fn predicted(setting: &Setting, out: &str) -> Vec<Vec<f64>> {
-    let photos = setting.folder.path().join("photos");
-    fs::create_dir_all(&photos).unwrap();
-    for id in 0..40 {
-        data_tools::extract(&setting.images.dir, "test", id, &photos.join(format!("{id:02}.png"))).unwrap();
-    }
-    let ended = run(0, &["predict", out, &photos.display().to_string(), "--threshold", "0", "--json"]).succeeded();
-    let row = |line: &str| {
-        let line: Value = serde_json::from_str(line).unwrap();
+    let row = |line: &Value| {
         let mut row = vec![f64::NAN; SEVERAL as usize];
         for class in line["classes"].as_array().unwrap() {
             row[class["label"].as_u64().unwrap() as usize] = class["probability"].as_f64().unwrap();
@@ -92,7 +71,7 @@ fn predicted(setting: &Setting, out: &str) -> Vec<Vec<f64>> {
         assert!(row.iter().all(|p| *p > 0.0 && *p < 1.0), "{line}");
         row
     };
-    ended.stdout.lines().map(row).collect()
+    predictions(setting, out, &["--threshold", "0"]).iter().map(row).collect()
 }
 
 /// Returns the classes of every image in the test split.
@@ -175,11 +154,7 @@ fn the_best_by_mean_average_precision_is_kept() {
     let keys =
         ["checkpoint.best_by=map", "checkpoint.keep=1", "schedule.kind=exponential", "schedule.gamma=1.6", "epochs=3"];
     let out = setting.trained("out", 2, &sets(&keys));
-    let all: Vec<f64> = scores(&out).iter().map(|line| line["map"].as_f64().unwrap()).collect();
-    let best = (0..all.len()).reduce(|best, next| if all[next] > all[best] { next } else { best }).unwrap();
-    assert!(best + 1 < all.len(), "the last epoch is the best, so nothing is tested: {all:?}");
-    let found = eval(&out, 0, &["--best"]);
-    assert_eq!((found["map"].as_f64(), found["epoch"].as_u64()), (Some(all[best]), Some(best as u64 + 1)), "{all:?}");
+    assert_best(&eval(&out, 0, &["--best"]), &out, "map", false);
     // single-label images have a mean average precision, too
     let one = Setting::new(&RECIPE.replace("loss.kind = \"bce\"\n", ""), DIGITS, [24, 20]);
     let ran =
@@ -219,13 +194,7 @@ fn tables_sheets_and_predictions() {
     assert_eq!(text.matches("  no class above 100.00 %").count(), 40, "{text}");
     let top = run(0, &["predict", &out, &photos, "--threshold", "0", "--top", "2", "--csv"]).succeeded().stdout;
     assert_eq!(top.lines().count(), 81);
-    let exported = setting.folder.at("net.h5");
-    run(0, &["export", &out, "--to", "keras", "-o", &exported]).succeeded();
-    for file in [&exported, &format!("{out}/model.h5")] {
-        let bytes = fs::read(file).unwrap();
-        let has = |word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
-        assert!(has(b"\"activation\":\"sigmoid\"") && !has(b"softmax"), "{file}");
-    }
+    assert_activation(&setting, &out, "sigmoid");
     let page = fs::read_to_string(format!("{out}/evaluation.json")).unwrap();
     let page: Value = serde_json::from_str(&page).unwrap();
     assert_eq!((page["several"]["images"].as_u64(), page["images"].as_array().unwrap().len()), (Some(40), 5));

@@ -10,10 +10,12 @@ use serde_json::Value;
 use support::blobs::{self, TARGETS};
 use support::images::{DIGITS, Images};
 use support::mentions;
-use support::program::{events, events_without_times, run, sets};
+use support::program::{events, run, sets};
 use support::setting::Setting;
 use support::small_run::SmallRun;
 use support::weights;
+
+use crate::labels::{assert_activation, assert_best, assert_equal_bits, assert_keys_combine, predictions, scores};
 
 /// A recipe with nine steps per epoch. In the short last step, each worker has at most one image.
 const RECIPE: &str = r#"
@@ -31,10 +33,6 @@ fn setting() -> Setting {
     Setting::with(RECIPE, |dir| blobs::images(dir, DIGITS, [98, 40]))
 }
 
-fn scores(out: &str) -> Vec<Value> {
-    events_without_times(out, "eval")
-}
-
 /// Evaluates a model in batches of 3 images, as a run with this recipe does, so that the results have the same bits.
 fn eval(model: &str, ranks: usize, more: &[&str]) -> Value {
     run(ranks, &[&["eval", model, "--threads", "1", "--batch", "3", "--json"], more].concat()).succeeded().json()
@@ -43,14 +41,10 @@ fn eval(model: &str, ranks: usize, more: &[&str]) -> Value {
 #[test]
 fn equal_bits_on_any_number_of_ranks_and_after_a_stop() {
     let setting = setting();
-    let one = setting.assert_ranks_change_nothing(&[2, 3, 4], &[]);
-    for ranks in ["2", "3", "4"] {
-        assert_eq!(scores(&setting.out(ranks)), scores(&one), "{ranks} ranks");
-    }
+    let (scores, one) = (assert_equal_bits(&setting), setting.out("1"));
     setting.assert_learns("1", 9, 9, 0.7);
-    setting.assert_stops_change_nothing("1", &[(3, "13")], 2, &[]);
-    let last = scores(&one).pop().unwrap();
-    assert!(last["r2"].as_f64() > scores(&one)[0]["r2"].as_f64(), "{:?}", scores(&one));
+    let last = &scores[scores.len() - 1];
+    assert!(last["r2"].as_f64() > scores[0]["r2"].as_f64(), "{scores:?}");
     // a number is never right, so there is no accuracy
     assert!(last["top1"].is_null() && last["top5"].is_null() && last["count"] == 40, "{last}");
     assert!(events(&one, "step")[0]["top1"].is_null() && events(&one, "epoch")[0]["top1"].is_null());
@@ -67,30 +61,13 @@ fn other_settings_combine_with_numbers() {
         &["loss.kind=l1", "ema.decay=0.9", "eval.flip=true", "checkpoint.best_by=ema.rmse"],
         &["model=lenet", "schedule.kind=plateau", "schedule.score=mae", "stop.score=r2", "stop.target=0.99"],
     ];
-    for (number, way) in ways.into_iter().enumerate() {
-        let args = [&sets(way)[..], &["--max-steps", "18"]].concat();
-        let [one, three] = [1, 3].map(|ranks| {
-            let name = format!("{number}-{ranks}");
-            let out = setting.trained(&name, ranks, &args);
-            (setting.digest(&name), setting.losses(&name), scores(&out))
-        });
-        assert_eq!(one, three, "{way:?}");
-    }
+    assert_keys_combine(&setting, &ways);
 }
 
 /// Extracts the images in the test split and returns the numbers that `trireme predict` prints for them.
 fn predicted(setting: &Setting, out: &str) -> Vec<[f64; 3]> {
-    let photos = setting.folder.path().join("photos");
-    fs::create_dir_all(&photos).unwrap();
-    for id in 0..40 {
-        data_tools::extract(&setting.images.dir, "test", id, &photos.join(format!("{id:02}.png"))).unwrap();
-    }
-    let ended = run(0, &["predict", out, &photos.display().to_string(), "--json"]).succeeded();
-    let row = |line: &str| {
-        let line: Value = serde_json::from_str(line).unwrap();
-        TARGETS.map(|name| line["targets"][name].as_f64().unwrap())
-    };
-    ended.stdout.lines().map(row).collect()
+    let row = |line: &Value| TARGETS.map(|name| line["targets"][name].as_f64().unwrap());
+    predictions(setting, out, &[]).iter().map(row).collect()
 }
 
 #[test]
@@ -147,12 +124,7 @@ fn the_best_by_any_score_is_kept() {
         let step = ["schedule.kind=step", "schedule.milestones=[2]", "schedule.gamma=1e-20", "epochs=4"];
         let keys = [&[best_by.as_str(), "checkpoint.keep=1"], &step[..]].concat();
         let out = setting.trained(by, 2, &sets(&keys));
-        let all: Vec<f64> = scores(&out).iter().map(|line| line[by].as_f64().unwrap()).collect();
-        let better = |a: f64, b: f64| if falls { a < b } else { a > b };
-        let best = (0..all.len()).reduce(|best, next| if better(all[next], all[best]) { next } else { best }).unwrap();
-        assert!(best + 1 < all.len(), "the last epoch is the best by {by}, so nothing is tested: {all:?}");
-        let found = eval(&out, 0, &["--best"]);
-        assert_eq!((found[by].as_f64(), found["epoch"].as_u64()), (Some(all[best]), Some(best as u64 + 1)), "{all:?}");
+        assert_best(&eval(&out, 0, &["--best"]), &out, by, falls);
     }
 }
 
@@ -185,13 +157,7 @@ fn tables_sheets_and_exports() {
     run(0, &["predict", &out, &photos, "--top", "2"]).failed(2, &["--top", "numbers"]);
     run(0, &["predict", &out, &photos, "--threshold", "0.5"]).failed(2, &["--threshold", "numbers"]);
     // exported networks predict in the targets' units
-    let exported = setting.folder.at("net.h5");
-    run(0, &["export", &out, "--to", "keras", "-o", &exported]).succeeded();
-    for file in [&exported, &format!("{out}/model.h5")] {
-        let bytes = fs::read(file).unwrap();
-        let has = |word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
-        assert!(has(b"\"activation\":\"linear\"") && !has(b"softmax"), "{file}");
-    }
+    assert_activation(&setting, &out, "linear");
     let page: Value = serde_json::from_str(&fs::read_to_string(format!("{out}/evaluation.json")).unwrap()).unwrap();
     let plots = page["numbers"].as_array().unwrap();
     assert_eq!((plots.len(), page["images"][0].as_u64()), (3, Some(40)));

@@ -9,7 +9,7 @@ use loaders::record::masked_crc32c;
 use serde_json::Value;
 
 use support::images::{DIGITS, Images, THINGS};
-use support::program::{PATIENCE, events, files, run, start};
+use support::program::{PATIENCE, events, files, run, start, with_file_limit};
 use support::setting::Setting;
 use support::small_run::poke;
 use support::weights::model;
@@ -467,9 +467,7 @@ fn a_named_checkpoint() {
 #[test]
 fn a_failed_checkpoint_does_not_end_the_run() {
     let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[2]), DIGITS, SIZES);
-    let mut command = std::process::Command::new("sh");
-    // the limit is 30,000 units of 512 or 1,024 bytes, depending on the shell
-    command.args(["-c", "trap '' XFSZ; ulimit -f 30000; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_trireme")]);
+    let mut command = with_file_limit(0, 30_000, env!("CARGO_BIN_EXE_trireme"));
     let out = setting.out("out");
     command.args(["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--set", "model=lenet"]);
     let ended = start(command).wait(PATIENCE).succeeded();

@@ -9,9 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use formats::checkpoint::StateFile;
 
 use support::images::DIGITS;
-use support::program::{
-    PATIENCE, Running, events, files, is_alive, is_ignored, logged, run, signal, signal_mask, start,
-};
+use support::program::{PATIENCE, events, files, is_alive, is_ignored, logged, run, signal, signal_mask, start};
 use support::setting::Setting;
 
 /// A recipe with five steps per epoch. It trains for a few seconds in total.
@@ -23,14 +21,6 @@ optimizer.momentum = 0.9
 schedule.base_lr = 0.0001
 reduce.codec = "exact"
 "#;
-
-/// Starts a training run and waits for its third log line.
-#[track_caller]
-fn under_way(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> Running {
-    let mut running = setting.start(name, ranks, more);
-    running.until_logged(&setting.out(name), 3);
-    running
-}
 
 /// Checks that the newest checkpoint is complete and matches the last step in the log. Returns this step.
 #[track_caller]
@@ -95,7 +85,7 @@ fn a_dry_run_leaves_signals_alone() {
 #[test]
 fn threads_that_compute_leave_signals_to_others() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
-    let running = under_way(&setting, "out", 0, &["--set", "epochs=100000"]);
+    let running = setting.under_way("out", 0, &["--set", "epochs=100000"]);
     let hangup = (!is_ignored(libc::SIGHUP)).then_some(libc::SIGHUP);
     let all = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1].into_iter().chain(hangup);
     let ours = all.fold(0u64, |mask, signal| mask | 1 << (signal - 1));
@@ -117,7 +107,7 @@ fn threads_that_compute_leave_signals_to_others() {
 #[test]
 fn term_to_mpirun_leaves_a_checkpoint() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
-    let running = under_way(&setting, "out", 2, &[]);
+    let running = setting.under_way("out", 2, &[]);
     let begin = Instant::now();
     signal(running.id() as i32, libc::SIGTERM);
     let ended = running.wait(Duration::from_secs(15));

@@ -138,6 +138,14 @@ pub fn on_ranks(ranks: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
     mpirun
 }
 
+/// Returns a command that runs `program` with a limit on the size of files. With the limit's signal ignored, a write
+/// beyond it fails, as on a full disk. The unit is 512 or 1,024 bytes, depending on the shell.
+pub fn with_file_limit(ranks: usize, units: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = on_ranks(ranks, "sh");
+    command.args(["-c", &format!("trap '' XFSZ; ulimit -f {units}; exec \"$@\""), "sh"]).arg(program);
+    command
+}
+
 /// Returns the `mpirun` that the environment variable MPIRUN names, or the one on the PATH, and the flags that allow
 /// more ranks than cores.
 pub fn mpirun() -> &'static (String, &'static [&'static str]) {

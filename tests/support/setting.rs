@@ -88,6 +88,14 @@ impl Setting {
         start(self.command(out, ranks, &[&["--threads", "1"], more].concat()))
     }
 
+    /// Starts a training run and waits for its third line in the log.
+    #[track_caller]
+    pub fn under_way(&self, out: &str, ranks: usize, more: &[&str]) -> Running {
+        let mut running = self.start(out, ranks, more);
+        running.until_logged(&self.out(out), 3);
+        running
+    }
+
     /// Trains with one compute thread per rank and waits for the end, successful or not.
     #[track_caller]
     pub fn train(&self, out: &str, ranks: usize, more: &[&str]) -> ProgramOutput {
