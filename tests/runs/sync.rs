@@ -3,7 +3,7 @@
 
 use support::images::{DIGITS, THINGS};
 use support::numerics::largest;
-use support::program::{PATIENCE, ProgramOutput, events, files, logged, numbers, run, sets, signal};
+use support::program::{PATIENCE, events, files, logged, numbers, run, sets, signal};
 use support::setting::Setting;
 use support::weights::{model, values};
 
@@ -17,11 +17,6 @@ optimizer.weight_decay = 1e-4
 schedule.base_lr = 0.002
 "#;
 
-/// Trains with these recipe keys. Returns the output folder, and the exit code and output of the program.
-fn train(setting: &Setting, name: &str, ranks: usize, keys: &[&str]) -> (String, ProgramOutput) {
-    (setting.out(name), setting.train(name, ranks, &sets(keys)))
-}
-
 fn parameters(out: &str) -> Vec<f32> {
     values(&model(out).layers)
 }
@@ -32,11 +27,7 @@ fn parameters(out: &str) -> Vec<f32> {
 #[test]
 fn local_1_is_allreduce_to_rounding() {
     let setting = Setting::new(RECIPE, DIGITS, [180, 61]);
-    let out = |sync: &str, name: &str| {
-        let (out, ended) = train(&setting, name, 2, &[&format!("sync={sync}"), "epochs=1"]);
-        ended.succeeded();
-        out
-    };
+    let out = |sync: &str, name: &str| setting.trained(name, 2, &sets(&[&format!("sync={sync}"), "epochs=1"]));
     let (together, every_step, never) = (out("allreduce", "a"), out("local(1)", "l"), out("local(1000)", "n"));
     let (want, got, other) = (parameters(&together), parameters(&every_step), parameters(&never));
     let off = |got: &[f32]| largest(got.iter().zip(&want).map(|(g, w)| f64::from(g - w)));
@@ -55,8 +46,8 @@ fn local_1_is_allreduce_to_rounding() {
 fn ranks_that_synchronise_periodically_end_with_one_model() {
     let setting = Setting::new(RECIPE, DIGITS, [203, 61]);
     for (name, sync) in [("local", "local(4)"), ("easgd", "easgd(3, 0.3)")] {
-        let (out, ended) = train(&setting, name, 3, &[&format!("sync={sync}")]);
-        let ended = ended.succeeded();
+        let set = ["--set", &format!("sync={sync}")];
+        let (out, ended) = (setting.out(name), setting.train(name, 3, &set).succeeded());
         ended.says(&["note: ", &format!("sync = \"{sync}\""), "\"allreduce\""]);
         let steps = numbers(&out, "step", "step");
         assert!(
@@ -75,8 +66,7 @@ fn ranks_that_synchronise_periodically_end_with_one_model() {
             assert_eq!(score[key], last[key], "{sync}: {key}");
         }
         // a second run gives the same result
-        let (again, ended) = train(&setting, &format!("{name}-again"), 3, &[&format!("sync={sync}")]);
-        ended.succeeded();
+        let again = setting.trained(&format!("{name}-again"), 3, &set);
         let difference = largest(parameters(&again).iter().zip(parameters(&out)).map(|(a, b)| f64::from(a - b)));
         assert!(difference < 1e-6, "{sync}: {difference}");
     }
@@ -88,8 +78,7 @@ fn ranks_that_synchronise_periodically_end_with_one_model() {
 fn batch_norm_and_an_empty_share() {
     let recipe = RECIPE.replace("lenet", "resnet20").replace("epochs = 3", "epochs = 1");
     let setting = Setting::new(&recipe, THINGS, [38, 61]);
-    let (out, ended) = train(&setting, "bn", 3, &["sync=local(2)"]);
-    ended.succeeded();
+    let out = setting.trained("bn", 3, &["--set", "sync=local(2)"]);
     assert_eq!(numbers(&out, "step", "step"), [1.0, 2.0, 3.0, 4.0]);
     assert!(parameters(&out).iter().all(|v| v.is_finite()));
     assert_eq!(numbers(&out, "eval", "count"), [61.0]);
@@ -100,8 +89,8 @@ fn batch_norm_and_an_empty_share() {
 #[test]
 fn a_rank_that_diverges_ends_all() {
     let setting = Setting::new(RECIPE, DIGITS, [203, 61]);
-    let (_, ended) = train(&setting, "nan", 2, &["sync=local(5)", "schedule.base_lr=1e30"]);
-    ended.failed(1, &["step ", "not finite"]);
+    let keys = sets(&["sync=local(5)", "schedule.base_lr=1e30"]);
+    setting.train("nan", 2, &keys).failed(1, &["step ", "not finite"]);
 }
 
 /// The ranks meet at the end of each epoch, however far away the next synchronisation is.
@@ -126,7 +115,7 @@ fn a_signal_acts_at_the_end_of_the_epoch() {
 #[test]
 fn invalid_sync_settings_are_refused() {
     let setting = Setting::new(RECIPE, DIGITS, [40, 61]);
-    for (sets, parts) in [
+    for (keys, parts) in [
         (vec!["sync=local(0)"], vec!["sync=local(0)", "steps >= 1, got 0"]),
         (vec!["sync=gossip"], vec!["sync=gossip", "\"easgd(tau, alpha)\""]),
         (vec!["sync=local(2)", "workers=4"], vec!["sync", "4 workers on 2 ranks"]),
@@ -134,6 +123,6 @@ fn invalid_sync_settings_are_refused() {
         (vec!["sync=local(2)", "reduce.codec=exact"], vec!["reduce.codec", "remove one"]),
         (vec!["sync=easgd(2, 0.6)"], vec!["sync", "at most 1 / ranks = 0.5"]),
     ] {
-        train(&setting, "refused", 2, &sets).1.failed(2, &parts);
+        setting.train("refused", 2, &sets(&keys)).failed(2, &parts);
     }
 }

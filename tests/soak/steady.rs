@@ -39,7 +39,7 @@ fn train(settings: &Settings, diary: &Diary, training: &Training, place: &Place)
     let mut process = Process::start(training, LaunchOptions { ranks: 2, reads: true }, place, &[]);
     process.until("first step", |process| process.steps());
     let ranks = process.ranks();
-    diary.say(SERIES, &format!("{}, processes {ranks:?}", process.options().text()));
+    diary.say(SERIES, &format!("{}, processes {ranks:?}", process.options.text()));
     // the first fault is due half a period later than in the relay, so that the faults of both series alternate
     let (mut due, mut calm, mut number) = (diary.time() + PERIOD / 2, settings.warm_up(), 0);
     let mut warm = false;
