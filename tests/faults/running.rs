@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use support::images::{DIGITS, Images};
-use support::program::{PATIENCE, assert_gone, files, run, signal, start, trireme};
+use support::program::{PATIENCE, assert_gone, checkpoints, run, signal, start, trireme};
 use support::small_run::{SmallRun, assert_failed};
 
 #[test]
@@ -49,7 +49,7 @@ fn a_killed_rank_is_named_once() {
     for killed in [0, 2] {
         let case = SmallRun::long();
         let mut running = case.running(3, &[]);
-        running.until("checkpoint", || files(&case.out).iter().any(|file| file.starts_with("checkpoints/step-")));
+        running.until("checkpoint", || !checkpoints(&case.out).is_empty());
         let victim = running.ranks()[killed];
         signal(victim as i32, libc::SIGKILL);
         let ended = running.wait(PATIENCE);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use support::disk::{Disk, with_permission_to_mount};
-use support::program::{PATIENCE, Running, assert_gone, events, files, signal};
+use support::program::{PATIENCE, Running, assert_gone, checkpoints, events, signal};
 use support::small_run::{IN_TIME, SHARDS, SmallRun};
 
 /// Number of ranks in each run.
@@ -217,11 +217,7 @@ fn read_shards(case: &SmallRun) -> Vec<(PathBuf, Vec<u8>)> {
 /// Resumes from the last checkpoint, or from the start, and checks that the run succeeds.
 #[track_caller]
 fn resume(case: &SmallRun, fault: Fault) {
-    let newest = files(&case.out)
-        .iter()
-        .filter_map(|file| file.strip_prefix("checkpoints/step-")?.strip_suffix(".h5")?.parse::<u64>().ok())
-        .max()
-        .unwrap_or(0);
+    let newest = checkpoints(&case.out).last().copied().unwrap_or(0);
     let steps = (newest + 3).to_string();
     let ended = case.start(2, &["--resume", "auto", "--max-steps", &steps]).wait(PATIENCE);
     assert!(ended.status.success(), "{fault:?}: {}", ended.stderr);

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use support::program::{PATIENCE, Running, events, files, is_alive, logged, signal, start};
+use support::program::{PATIENCE, Running, checkpoints, events, files, is_alive, logged, signal, start};
 use support::setting::Setting;
 use support::{images::DIGITS, small_run::RECIPE};
 
@@ -39,10 +39,7 @@ fn move_to_another_host(setting: &Setting, job: &str) {
 
 /// Returns a step after the last checkpoint of a paused run.
 fn past_its_last_checkpoint(setting: &Setting) -> String {
-    let checkpoints = fs::read_dir(Path::new(&setting.out("out")).join("checkpoints")).unwrap();
-    let names = checkpoints.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let steps = names.filter_map(|name| name.strip_prefix("step-")?.strip_suffix(".h5")?.parse::<u64>().ok());
-    (steps.max().unwrap() + 3).to_string()
+    (checkpoints(&setting.out("out")).last().unwrap() + 3).to_string()
 }
 
 #[test]

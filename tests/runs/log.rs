@@ -123,13 +123,18 @@ fn layer_statistics_are_the_same_on_any_number_of_ranks() {
     let without = setting.trained("without", 2, &["--set", "reduce.codec=exact", "--set", "workers=3"]);
     assert_eq!(setting.digest("without"), setting.digest("exact-2"));
     assert!(layers(&without).is_empty());
-    let data = data_of(&fs::read_to_string(Path::new(&setting.out("ternary-2")).join("report.html")).unwrap());
+    let data = data_of(&page_of(&setting.out("ternary-2")));
     let shown = &data["runs"][0]["layers"];
     let first = &layers(&setting.out("ternary-2"))[0]["tensors"][2];
     assert_eq!((&shown["steps"], &shown["tensors"][2]["name"]), (&serde_json::json!([4, 8, 12]), &first["name"]));
     assert_eq!(shown["tensors"][2]["gradient_deviation"][0], first["gradient"]["deviation"]);
     let local = ["--set", "sync=local(2)", "--set", "log.histograms=4"];
     setting.train("local", 2, &local).failed(2, &["log.histograms", "own gradients", "sync = \"allreduce\""]);
+}
+
+/// Returns the report page of a run.
+fn page_of(out: &str) -> String {
+    fs::read_to_string(Path::new(out).join("report.html")).unwrap()
 }
 
 /// Returns the JSON data in a report page.
@@ -144,7 +149,7 @@ fn a_run_ends_with_a_page_and_runs_are_listed_and_compared() {
     setting.train("out/a", 2, &[]).succeeded();
     setting.train("out/b", 0, &["--set", "schedule.base_lr=0.02", "--set", "log.report=false"]).succeeded();
     let [a, b, root] = ["out/a", "out/b", "out"].map(|name| setting.out(name));
-    let page = fs::read_to_string(Path::new(&a).join("report.html")).unwrap();
+    let page = page_of(&a);
     assert!(!Path::new(&b).join("report.html").exists(), "log.report = false");
     let data = data_of(&page);
     assert_eq!(data["runs"][0]["curves"]["loss"]["y"], serde_json::json!(setting.losses("out/a")));
@@ -197,7 +202,7 @@ fn missing_parts_of_a_log_are_reported() {
     // the page also reports a truncated evaluation.json
     fs::write(Path::new(&out).join("evaluation.json"), "{\"version\":1,").unwrap();
     run(0, &["report", &out]).succeeded();
-    let page = fs::read_to_string(Path::new(&out).join("report.html")).unwrap();
+    let page = page_of(&out);
     let read = &data_of(&page)["runs"][0];
     assert!(read["unusable"][0].as_str().unwrap().starts_with("evaluation.json: EOF"), "{}", read["unusable"]);
     assert_eq!((&read["unread"]["lines"], &read["unread"]["first"]), (&2.into(), &2.into()));
@@ -238,6 +243,6 @@ fn a_page_accepts_any_class_names() {
     let log = Path::new(&one).join("metrics.jsonl");
     fs::write(&log, "{\"event\":\"start\",\"step\":2,\"last_step\":3}\n").unwrap();
     run(0, &["report", &one]).succeeded();
-    let page = fs::read_to_string(Path::new(&one).join("report.html")).unwrap();
+    let page = page_of(&one);
     assert!(data_of(&page)["runs"][0]["evaluation"].is_null());
 }

@@ -9,7 +9,7 @@ use loaders::record::masked_crc32c;
 use serde_json::Value;
 
 use support::images::{DIGITS, Images, THINGS};
-use support::program::{PATIENCE, events, files, run, start, with_file_limit};
+use support::program::{PATIENCE, checkpoints, events, files, run, start, with_file_limit};
 use support::setting::Setting;
 use support::small_run::poke;
 use support::weights::model;
@@ -173,13 +173,6 @@ fn assert_same_end(what: &str, whole: &str, parts: &str) {
     {
         assert_eq!(numbers(whole, event, &fields), numbers(parts, event, &fields), "{what}: {event}");
     }
-}
-
-fn checkpoints(out: &str) -> Vec<u64> {
-    let names = files(out)
-        .into_iter()
-        .filter_map(|file| file.strip_prefix("checkpoints/step-")?.strip_suffix(".h5")?.parse().ok());
-    names.collect()
 }
 
 fn checkpoint(out: &str, step: u64) -> PathBuf {

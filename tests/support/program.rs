@@ -366,6 +366,12 @@ pub fn files(folder: &str) -> Vec<String> {
     found
 }
 
+/// Returns the steps of the checkpoints in an output folder, in ascending order.
+pub fn checkpoints(out: &str) -> Vec<u64> {
+    let names = files(out).into_iter();
+    names.filter_map(|file| file.strip_prefix("checkpoints/step-")?.strip_suffix(".h5")?.parse().ok()).collect()
+}
+
 /// Checks that all of these processes end within five seconds.
 #[track_caller]
 pub fn assert_gone(ranks: &[u32]) {
