@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::Path;
 
-use support::images::{DIGITS, Images, THINGS};
+use support::images::{DIGITS, THINGS};
 use support::in_repository;
 use support::mentions;
-use support::program::{self, events};
+use support::program::{events, sets};
 use support::setting::Setting;
 use support::small_run::SmallRun;
 use support::weights::{model, safetensors, tensors};
@@ -27,15 +27,9 @@ reduce.codec = "exact"
 "#;
 
 /// With such a small rate, no weight changes, except weights that are exactly 0.
-const STILL: [&str; 2] = ["--set", "schedule.base_lr=1e-30"];
+const STILL: &str = "schedule.base_lr=1e-30";
 
-fn set(key: &str, value: &str) -> [String; 2] {
-    ["--set".into(), format!("{key}={value}")]
-}
-
-fn args<'a>(sets: &'a [[String; 2]], more: &[&'a str]) -> Vec<&'a str> {
-    sets.iter().flatten().map(String::as_str).chain(more.iter().copied()).collect()
-}
+const WITHOUT_LAST_LAYER: &str = r#"init.exclude=["fc2.*"]"#;
 
 #[test]
 fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
@@ -44,19 +38,21 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
     let want = tensors(&source);
     let foreign = setting.folder.path().join("lenet.safetensors");
     safetensors(&foreign, &want, |name, _| Some(format!("net.{name}")));
-    let rule = set("init.match", r#"[["net\\.(.*)", "$1"]]"#);
-    let cases = [
-        // three sources: a run's folder, its last checkpoint, and its weights in a .safetensors file
-        (vec![set("init.from", &source)], "model.h5 (trireme)"),
-        (vec![set("init.from", &format!("{source}/checkpoints/step-00000012.h5"))], "step-00000012.h5 (trireme)"),
-        (vec![set("init.from", &foreign.display().to_string()), rule], "lenet.safetensors (safetensors)"),
+    let rule = r#"init.match=[["net\\.(.*)", "$1"]]"#;
+    let from = format!("init.from={source}");
+    let (checkpoint, foreign) =
+        (format!("{from}/checkpoints/step-00000012.h5"), format!("init.from={}", foreign.display()));
+    // three sources: a run's folder, its last checkpoint, and its weights in a .safetensors file
+    let cases: [(&[&str], &str); 3] = [
+        (&[&from], "model.h5 (trireme)"),
+        (&[&checkpoint], "step-00000012.h5 (trireme)"),
+        (&[&foreign, rule], "lenet.safetensors (safetensors)"),
     ];
-    for (i, (sets, said)) in cases.iter().enumerate() {
+    for (i, (keys, said)) in cases.into_iter().enumerate() {
+        let keys = sets(&[keys, &[STILL, "ema.decay=0.9"]].concat());
         for ranks in [0, 2] {
             let name = format!("taken-{i}-{ranks}");
-            let ended = setting
-                .train(&name, ranks, &args(sets, &[&STILL[..], &["--set", "ema.decay=0.9"]].concat()))
-                .succeeded();
+            let ended = setting.train(&name, ranks, &keys).succeeded();
             assert!(ended.stderr.contains(said) && ended.stderr.contains("taken: 8 tensors"), "{}", ended.stderr);
             assert_eq!(tensors(&setting.out(&name)), want, "{said} on {ranks} ranks");
             let model = model(&setting.out(&name));
@@ -64,25 +60,21 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
         }
     }
     // excluded tensors start as they would without a file
-    let random = tensors(&setting.trained("random", 0, &STILL));
-    let sets = [set("init.from", &source), set("init.exclude", r#"["fc2.*"]"#)];
-    let part = tensors(&setting.trained("part", 0, &args(&sets, &STILL)));
+    let random = tensors(&setting.trained("random", 0, &sets(&[STILL])));
+    let part = tensors(&setting.trained("part", 0, &sets(&[&from, WITHOUT_LAST_LAYER, STILL])));
     for (name, (_, values)) in &part {
         let want = if name.starts_with("fc2.") { &random[name].1 } else { &want[name].1 };
         // a bias that is exactly 0 changes a little even at this rate
         assert!(values.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-20), "{name}");
     }
     // with a normal rate, the result does not depend on the number of ranks or on a stop
-    let from = [set("init.from", &source)];
-    for ranks in [1, 2, 3] {
-        setting.trained(&format!("ranks-{ranks}"), ranks, &args(&from, &[]));
-        assert_eq!(setting.digest(&format!("ranks-{ranks}")), setting.digest("ranks-1"), "{ranks} ranks");
-    }
-    setting.trained("stopped", 2, &args(&from, &["--max-steps", "4"]));
+    let from = ["--set", &from];
+    setting.assert_ranks_change_nothing(&[2, 3], &from);
+    setting.trained("stopped", 2, &[&from[..], &["--max-steps", "4"]].concat());
     // the file is not read again when the run resumes
     fs::remove_dir_all(&source).unwrap();
-    setting.resumed("stopped", 3, &args(&from, &[]));
-    assert_eq!(setting.digest("stopped"), setting.digest("ranks-1"));
+    setting.resumed("stopped", 3, &from);
+    setting.assert_same_bits("stopped", "1");
 }
 
 /// In the model file, a bias is replaced by an array with other values, which is stored in chunks as other programs do.
@@ -98,7 +90,8 @@ fn a_model_changed_by_another_program_is_reported() {
     bias.write_raw(&vec![0.5f32; size]).unwrap();
     drop((bias, layer));
     file.close().unwrap();
-    let ended = setting.train("taken", 0, &args(&[set("init.from", &source)], &["--max-steps", "1"])).succeeded();
+    let from = format!("init.from={source}");
+    let ended = setting.train("taken", 0, &["--set", &from, "--max-steps", "1"]).succeeded();
     ended.says(&["warning: ", "another program", "model.h5", ": weights of fc2"]);
 }
 
@@ -108,24 +101,17 @@ fn a_model_changed_by_another_program_is_reported() {
 fn different_classes_are_reported() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let source = setting.trained("source", 0, &["--max-steps", "1"]);
-    let other = |name: &str, change: &dyn Fn(&mut Vec<String>)| {
-        let dir = setting.folder.path().join(name);
-        let mut images = Images::new(&dir, DIGITS, 50, 20);
-        change(&mut images.manifest.classes);
-        images.manifest.write(&dir).unwrap();
-        dir.display().to_string()
-    };
-    let renamed = other("renamed", &|classes| classes[3] = "ship".into());
-    let more = other("more", &|classes| classes.push("ship".into()));
-    let from = [set("init.from", &source)];
+    let renamed = setting.described("renamed", |manifest| manifest.classes[3] = "ship".into());
+    let more = setting.described("more", |manifest| manifest.classes.push("ship".into()));
+    let from = format!("init.from={source}");
     for ranks in [0, 2] {
         let parts = ["init.from: ", "class 3 ", "\"wave 3\" in", "\"ship\" in", "init.exclude = [\"fc2.*\"]"];
-        setting.train("refused", ranks, &args(&from, &["--data", &renamed])).failed(2, &parts);
+        setting.train("refused", ranks, &["--set", &from, "--data", &renamed]).failed(2, &parts);
         assert!(!Path::new(&setting.out("refused")).exists());
     }
-    let sets = [from[0].clone(), set("init.exclude", r#"["fc2.*"]"#)];
-    setting.trained("excluded", 0, &args(&sets, &["--data", &renamed, "--max-steps", "1"]));
-    let ended = setting.train("replaced", 2, &args(&from, &["--data", &more, "--max-steps", "1"])).succeeded();
+    let keys = sets(&[&from, WITHOUT_LAST_LAYER]);
+    setting.trained("excluded", 0, &[&keys[..], &["--data", &renamed, "--max-steps", "1"]].concat());
+    let ended = setting.train("replaced", 2, &["--set", &from, "--data", &more, "--max-steps", "1"]).succeeded();
     ended.says(&["last layer, fc2,", "random weights", "class 10 ", "\"ship\" in"]);
     ended.says(&["replaced: 2 tensors", "fc2.weight ([11, 500] "]);
 }
@@ -139,9 +125,10 @@ fn different_normalization_is_reported() {
     safetensors(&foreign, &tensors(&source), |name, _| Some(name.into()));
     let foreign = foreign.display().to_string();
     let told = |name: &str, from: &str, list: &str| {
-        let lists = ["train", "eval"].map(|key| set(&format!("augment.{key}"), list));
-        let sets = [&lists[..], &[set("init.from", from)]].concat();
-        let stderr = setting.train(name, 0, &args(&sets, &["--max-steps", "1"])).succeeded().stderr;
+        let [train, eval] = ["train", "eval"].map(|key| format!("augment.{key}={list}"));
+        let from = format!("init.from={from}");
+        let args = [&sets(&[&train, &eval, &from])[..], &["--max-steps", "1"]].concat();
+        let stderr = setting.train(name, 0, &args).succeeded().stderr;
         stderr.lines().filter(|line| line.contains("warning: ")).map(String::from).collect::<Vec<_>>().join("\n")
     };
     let far = told("far", &source, "[]");
@@ -171,9 +158,7 @@ fn weights_that_do_not_fit_are_refused_by_name() {
         format!("init.from={}", path.display())
     };
     let good = file("good.safetensors", &|name, _| Some(name.into()));
-    let refused = |code, sets: &[&str], parts: &[&str]| {
-        run.refused(code, &program::sets(sets), parts);
-    };
+    let refused = |code, keys: &[&str], parts: &[&str]| run.refused(code, &sets(keys), parts);
     let nan = file("nan.safetensors", &|name, values| {
         values[1] = if name == "conv2.weight" { f32::NAN } else { values[1] };
         Some(name.into())
@@ -239,8 +224,8 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     // without init.strict, missing tensors are allowed and reported
     run.train(2, &["--set", &good, "--set", &right, "--max-steps", "0"]).succeeded();
     fs::remove_dir_all(&run.out).unwrap();
-    let sets = ["--set", &short, "--set", "init.strict=false", "--max-steps", "1"];
-    let ended = run.train(2, &sets).succeeded();
+    let more = ["--set", &short, "--set", "init.strict=false", "--max-steps", "1"];
+    let ended = run.train(2, &more).succeeded();
     ended.says(&["missing: 1 ", "conv2.bias"]);
 }
 
@@ -248,15 +233,17 @@ fn weights_that_do_not_fit_are_refused_by_name() {
 fn a_dry_run_shows_every_tensor_and_what_is_frozen() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let source = setting.trained("source", 0, &["--max-steps", "1"]);
-    let sets = [
-        set("init.from", &source),
-        set("init.exclude", r#"["fc2.*"]"#),
-        set("freeze.patterns", r#"["conv*"]"#),
-        set("freeze.epochs", "1"),
-        set("optimizer.groups", r#"[{match=["fc2.*"], lr=10}]"#),
-    ];
+    let from = format!("init.from={source}");
+    let keys = sets(&[
+        &from,
+        WITHOUT_LAST_LAYER,
+        r#"freeze.patterns=["conv*"]"#,
+        "freeze.epochs=1",
+        r#"optimizer.groups=[{match=["fc2.*"], lr=10}]"#,
+    ]);
+    let keys = [&keys[..], &["--dry-run"]].concat();
     for ranks in [0, 2] {
-        let text = setting.train("dry", ranks, &args(&sets, &["--dry-run"])).succeeded().stdout;
+        let text = setting.train("dry", ranks, &keys).succeeded().stdout;
         for part in
             ["conv1.weight", " taken ", "excluded", "4 of 8 tensors", "25570 of 431080 parameters", "first 1 epoch"]
         {
