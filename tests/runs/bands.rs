@@ -50,6 +50,7 @@ fn ranks_and_stops_change_no_bit() {
     for (spec, dtype) in [(MULTISPECTRAL, Dtype::U16), (ImageSpec::new(28, 28, 4), Dtype::F32)] {
         let value = |at: At, draws: &mut Draws| band_nine(at, draws) * if dtype == Dtype::F32 { 1e-3 } else { 1.0 };
         let setting = Setting::with(&recipe, |dir| images(dir, (spec, dtype), [75, 31], value));
+        println!("{dtype}");
         let one = setting.assert_ranks_change_nothing(&[2, 3], &["--max-steps", "10"]);
         setting.trained("stopped", 2, &["--max-steps", "6"]);
         setting.resumed("stopped", 3, &["--max-steps", "10"]);

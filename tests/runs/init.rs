@@ -303,6 +303,7 @@ fn a_stop_next_to_frozen_epochs_changes_no_bit() {
     let adam = "optimizer.kind = \"adam\"";
     let momentum = "optimizer.kind = \"sgd\"\noptimizer.momentum = 0.9\noptimizer.clip_norm = 0.5";
     for (optimizer, key) in [(adam, "epochs"), (momentum, "epochs"), (adam, "after")] {
+        println!("{optimizer} {key}");
         let setting = frozen();
         let recipe = fs::read_to_string(&setting.recipe).unwrap();
         let recipe = recipe.replace(adam, optimizer);

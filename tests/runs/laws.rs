@@ -226,9 +226,9 @@ fn without_workers_in_the_recipe_there_is_one_per_rank() {
     assert_same_run("the resolved recipe on 2 ranks", &again, &out, 2);
 }
 
-/// Trains with 8 workers and an integer codec on one rank and on each of these numbers of ranks. model.h5, the digest of all parameters,
-/// statistics and momenta, and all losses must be equal. Each epoch has three steps, and some workers have no image in
-/// the last one.
+/// Trains with 8 workers and an integer codec on one rank and on each of these numbers of ranks. model.h5, the digest of
+/// all parameters, statistics and momenta, and all losses must be equal. Each epoch has three steps, and some workers
+/// have no image in the last one.
 #[track_caller]
 fn assert_same_bits(recipe: &str, spec: ImageSpec, codec: &[&str], ranks: &[usize]) {
     let setting = Setting::new(
@@ -236,6 +236,7 @@ fn assert_same_bits(recipe: &str, spec: ImageSpec, codec: &[&str], ranks: &[usiz
         spec,
         [37, 19],
     );
+    println!("{codec:?}");
     let one = setting.assert_ranks_change_nothing(ranks, &[&sets(codec)[..], &["--max-steps", "8"]].concat());
     let samples = |out: &str| events(out, "step").iter().map(|line| line["samples"].clone()).collect::<Vec<_>>();
     assert_eq!((setting.digest("1").len(), samples(&one).len()), (26, 8));

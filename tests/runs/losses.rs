@@ -32,6 +32,7 @@ const LOSSES: &[(&str, &[&str])] = &[
 #[test]
 fn each_loss_is_learnt_on_any_number_of_ranks() {
     for (section, said) in LOSSES {
+        println!("{section}");
         let setting = Setting::new(&format!("{RECIPE}[loss]\n{section}\n"), DIGITS, [98, 20]);
         let one = setting.trained("1", 1, &[]);
         setting.assert_stops_change_nothing("1", &[(3, "13")], 2, &[]);

@@ -30,8 +30,8 @@ const COMMON: [(&str, &str); 6] = [
     ("augment.eval", "[\"normalize\"]"),
 ];
 
-/// Returns the recipe with those of the common keys that it lacks: the model, the data, the kinds of the optimizer and of the
-/// schedule, and the transforms.
+/// Adds the common keys that the recipe lacks: the model, the data, the kinds of the optimizer and of the schedule, and
+/// the transforms. A recipe may have sections or keys like `optimizer.kind`.
 pub fn with_common_keys(recipe: &str) -> String {
     let (mut section, mut own) = (String::new(), Vec::new());
     for line in recipe.lines() {
@@ -168,7 +168,8 @@ impl Setting {
         self.assert_same_bits("parts", whole);
     }
 
-    /// Checks that the mean loss of the last `last` steps is below `share` times the mean loss of the first `first` steps.
+    /// Checks that the mean loss of the last `last` steps is below `share` times the mean loss of the first `first`
+    /// steps.
     #[track_caller]
     pub fn assert_learns(&self, out: &str, first: usize, last: usize, share: f64) {
         let losses = self.losses(out);
