@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use support::in_repository;
 use support::program::{Folder, PATIENCE, ProgramOutput, start, trireme};
 
 /// A case's input files, copied to a temporary folder.
@@ -23,12 +24,17 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn inputs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases")
+    in_repository("tests/cases")
 }
 
 impl Case {
+    /// Creates a case without input files.
+    fn empty() -> Self {
+        Self { folder: Folder::new() }
+    }
+
     fn new(name: &str) -> Self {
-        let case = Self { folder: Folder::new() };
+        let case = Self::empty();
         copy(&inputs().join(name), case.folder.path());
         case
     }
@@ -249,14 +255,9 @@ fn names_in_files_cannot_begin_a_line_of_the_output() {
 #[test]
 fn hostile_hdf5_files_are_refused() {
     use hdf5_metno::File;
-    let folder = Folder::new();
-    let path = |name: &str| folder.path().join(name);
-    let convert = |file: &str, images: &str| {
-        let mut command =
-            trireme(0, &["data", "convert", "hdf5", file, "out", "--images", images, "--labels", "labels"]);
-        command.current_dir(folder.path());
-        start(command).wait(PATIENCE)
-    };
+    let case = Case::empty();
+    let path = |name: &str| case.folder.path().join(name);
+    let convert = |file: &str, images: &str| case.convert("hdf5", file, &["--images", images, "--labels", "labels"]);
     let labelled = |name: &str, labels: usize| {
         let file = File::create(path(name)).unwrap();
         file.new_dataset::<i64>().shape(labels).create("labels").unwrap().write_raw(&vec![0i64; labels]).unwrap();
@@ -287,13 +288,9 @@ fn hostile_hdf5_files_are_refused() {
 #[test]
 fn arrays_of_hdf5_files_are_read_and_links_to_others_are_not() {
     use hdf5_metno::File;
-    let folder = Folder::new();
-    let path = |name: &str| folder.path().join(name);
-    let run = |args: &[&str]| {
-        let mut command = trireme(0, args);
-        command.current_dir(folder.path());
-        start(command).wait(PATIENCE)
-    };
+    let case = Case::empty();
+    let path = |name: &str| case.folder.path().join(name);
+    let run = |args: &[&str]| case.run(args);
     // The values of four images with two bands, in the order (C, H, W).
     let values: Vec<u16> = (0..4 * 2 * 5 * 6).map(|i| (i * 517 % 60_000) as u16).collect();
     {

@@ -6,7 +6,7 @@ set -euo pipefail
 . "$(dirname "$0")/support/skip.sh"
 
 # may_mount OPTIONS...: succeeds if a process may mount. OPTIONS are options of unshare for a user namespace, or empty for root. Like
-# support/mount.rs.
+# support/disk.rs.
 may_mount() { unshare --mount "$@" mount -t tmpfs trireme-test /tmp 2>/dev/null; }
 
 for test in "$@"; do

@@ -44,13 +44,9 @@ fuzz_target!(|data: &[u8]| {
     let manifest = Manifest {
         version: 1,
         classes: vec!["a".into()],
-        multi_label: false,
-        targets: Vec::new(),
-        label_offset: 0,
-        bands: Default::default(),
         mean: vec![0.5; 3],
         std: vec![0.5; 3],
-        splits: Default::default(),
+        ..Manifest::default()
     };
     // decodes parts of the image, at full and at reduced size
     for list in [&["random_resized_crop(8)"][..], &["resize(9)", "center_crop(8)"]] {

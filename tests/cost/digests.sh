@@ -10,25 +10,14 @@ set -euo pipefail
 OLD=$(realpath "$1") NEW=$(realpath "$2")
 MPIRUN=${MPIRUN:-mpirun}
 SOURCE=${SOURCE:-/usr/share/datasets/fashion-mnist}
+# shellcheck source=tests/support/small_data.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../support/small_data.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-digests-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 flags=()
 if "$MPIRUN" --version 2>/dev/null | grep -q 'Open MPI\|OpenRTE'; then flags=(--bind-to none --oversubscribe); fi
 failed=0
-
-# big_endian NUMBER: prints its four bytes.
-big_endian() { printf '%b' "$(printf '\\x%02x' $(($1 >> 24 & 255)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255)))"; }
-
-# subset SPLIT COUNT: writes the first COUNT images and labels of a split in IDX format: magic number, count, [rows, columns,] bytes.
-subset() {
-    local images=$1-images-idx3-ubyte labels=$1-labels-idx1-ubyte
-    zcat "$SOURCE/$images.gz" >"$work/images"
-    zcat "$SOURCE/$labels.gz" >"$work/labels"
-    { big_endian $((0x803)); big_endian "$2"; big_endian 28; big_endian 28; head -c $(($2 * 784 + 16)) "$work/images" | tail -c +17; } |
-        gzip -1 >"$work/source/$images.gz"
-    { big_endian $((0x801)); big_endian "$2"; head -c $(($2 + 8)) "$work/labels" | tail -c +9; } | gzip -1 >"$work/source/$labels.gz"
-}
 
 # The default optimizer.
 optimizer='kind = "sgd", momentum = 0.9, nesterov = true, weight_decay = 1e-4'
@@ -89,8 +78,7 @@ resumed() {
 }
 
 mkdir "$work/source"
-subset train 1000
-subset t10k 200
+cut_source "$work/source" 1000
 "$OLD" data convert fashion-mnist "$work/source" "$work/data" --shards 4 >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 "$NEW" data convert fashion-mnist "$work/source" "$work/data-new" --shards 4 >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 if diff -r "$work/data" "$work/data-new" >&2; then echo 'data convert: equal bytes'; else failed=1; fi

@@ -16,7 +16,7 @@ fn name(path: &Path) -> &str {
 
 #[test]
 fn data_that_is_not_there() {
-    let (mut setting, _images) = SmallRun::new();
+    let mut setting = SmallRun::new();
     let empty = setting.folder.at("empty");
     fs::create_dir(&empty).unwrap();
     let absent = setting.folder.at("absent");
@@ -29,8 +29,8 @@ fn data_that_is_not_there() {
 
 #[test]
 fn a_shard_cut_short_before_the_start() {
-    let (setting, images) = SmallRun::new();
-    let shard = images.shard("train", 2);
+    let setting = SmallRun::new();
+    let shard = setting.images.shard("train", 2);
     let whole = fs::metadata(&shard).unwrap().len();
     OpenOptions::new().write(true).open(&shard).unwrap().set_len(whole - 9).unwrap();
     let (expected, found) = (whole.to_string(), (whole - 9).to_string());
@@ -40,27 +40,31 @@ fn a_shard_cut_short_before_the_start() {
 /// Tries manifests that disagree with the index about the number of records, are not valid JSON, or lack a split.
 #[test]
 fn a_manifest_that_contradicts_the_shards() {
-    let (setting, images) = SmallRun::new();
-    let mut manifest = images.manifest.clone();
+    let setting = SmallRun::new();
+    let mut manifest = setting.images.manifest.clone();
     let split = manifest.splits.get_mut("train").unwrap();
     (split.shards[1].count, split.count) = (13, 49);
-    manifest.write(&images.dir).unwrap();
-    setting.refused(1, &[], &[name(&images.shard("train", 1)), "records", "dataset.json", "says 13", "found 12"]);
+    manifest.write(&setting.images.dir).unwrap();
+    setting.refused(
+        1,
+        &[],
+        &[name(&setting.images.shard("train", 1)), "records", "dataset.json", "says 13", "found 12"],
+    );
 
-    fs::write(images.dir.join("dataset.json"), "{\"version\": 1, \"classes\": [").unwrap();
+    fs::write(setting.images.dir.join("dataset.json"), "{\"version\": 1, \"classes\": [").unwrap();
     setting.refused(1, &[], &["dataset.json", "EOF", "trireme data"]);
 
-    let mut manifest = images.manifest.clone();
+    let mut manifest = setting.images.manifest.clone();
     manifest.splits.remove("train");
-    manifest.write(&images.dir).unwrap();
+    manifest.write(&setting.images.dir).unwrap();
     setting.refused(1, &[], &[&setting.data, "no split `train`", "`test`"]);
 }
 
 /// The program finds the damaged byte only when a rank reads the record during training.
 #[test]
 fn a_flipped_byte() {
-    let (setting, images) = SmallRun::new();
-    let path = images.shard("train", 3);
+    let setting = SmallRun::new();
+    let path = setting.images.shard("train", 3);
     let (offset, _) = shard::scan_index(&path).unwrap()[7];
     poke(&path, offset + 400, |byte| byte ^ 0x20);
     let byte = format!("byte {offset}");
@@ -76,7 +80,7 @@ fn a_flipped_byte() {
 
 #[test]
 fn a_label_out_of_range() {
-    let (setting, _images) = SmallRun::of(|dir| {
+    let setting = SmallRun::of(|dir| {
         Images::edited(dir, DIGITS, 48, 10, |id, record| {
             if id == 30 {
                 record.label = 10;
@@ -93,7 +97,7 @@ fn a_label_out_of_range() {
 
 #[test]
 fn an_image_of_another_size() {
-    let (setting, _images) = SmallRun::of(|dir| {
+    let setting = SmallRun::of(|dir| {
         Images::edited(dir, DIGITS, 48, 10, |id, record| {
             if id == 17 {
                 *record = images::record(1, id, loaders::ImageSpec::new(28, 30, 1));
@@ -107,7 +111,7 @@ fn an_image_of_another_size() {
 
 #[test]
 fn splits_of_different_image_sizes() {
-    let (setting, _images) = SmallRun::of(|dir| {
+    let setting = SmallRun::of(|dir| {
         Images::edited(dir, DIGITS, 48, 10, |id, record| {
             *record = images::record(1, id, loaders::ImageSpec::new(28, 30, 1));
         })
@@ -118,8 +122,8 @@ fn splits_of_different_image_sizes() {
 /// Damage in the evaluation split is found after the first epoch. No incomplete file may remain.
 #[test]
 fn a_flipped_byte_in_the_test_split() {
-    let (setting, images) = SmallRun::new();
-    let path = images.shard("test", 1);
+    let setting = SmallRun::new();
+    let path = setting.images.shard("test", 1);
     let (offset, _) = shard::scan_index(&path).unwrap()[2];
     poke(&path, offset + 300, |byte| !byte);
     let byte = format!("byte {offset}");
@@ -130,14 +134,10 @@ fn a_flipped_byte_in_the_test_split() {
 /// Ranks with different data sets must end with an error, because they would train on different images.
 #[test]
 fn ranks_with_different_data() {
-    let (setting, images) = SmallRun::new();
+    let setting = SmallRun::new();
     let other = setting.folder.at("other");
-    fs::create_dir(&other).unwrap();
-    for entry in fs::read_dir(&images.dir).unwrap() {
-        let from = entry.unwrap().path();
-        fs::copy(&from, Path::new(&other).join(from.file_name().unwrap())).unwrap();
-    }
-    let mut manifest = images.manifest.clone();
+    setting.images.copy_to(Path::new(&other));
+    let mut manifest = setting.images.manifest.clone();
     manifest.mean = vec![0.9];
     manifest.write(Path::new(&other)).unwrap();
     let mut program = trireme(1, &setting.args(&[]));

@@ -5,28 +5,25 @@
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
-use std::time::Duration;
 
 use comm::{Comm, World};
-use formats::checkpoint::ModelFile;
 use loaders::{Dataset, Job, Loader, Options, Order, Pipeline};
 
-use support::disk::Disk;
+use support::disk::{Disk, with_permission_to_mount};
 use support::images::DIGITS;
-use support::mount::with_permission_to_mount;
-use support::program::{PATIENCE, assert_gone, events, files, on_ranks, run, signal, start, trireme};
-use support::small_run::{RECIPE, SmallRun};
+use support::program::{
+    PATIENCE, assert_gone, events, files, logged, on_ranks, run, signal, start, trireme, with_file_limit,
+};
+use support::small_run::{IN_TIME, RECIPE, SmallRun};
+use support::weights::model_at;
 
 /// A file-size limit has the effect of a full disk on any machine and without root: writes beyond the limit fail.
 #[test]
 fn a_disk_that_fills_while_training() {
-    let (setting, _images) = SmallRun::new();
-    let program = env!("CARGO_BIN_EXE_trireme");
+    let setting = SmallRun::new();
     for ranks in [0, 2] {
-        // 12,000 units of 512 or 1,024 bytes are enough for MPI's own files, but not for a model of 13.1 MB. With
-        // SIGXFSZ ignored, write(2) returns an error at the limit.
-        let mut command = on_ranks(ranks, "sh");
-        command.args(["-c", "trap '' XFSZ; ulimit -f 12000; exec \"$@\"", "sh", program]);
+        // 12,000 units are enough for MPI's own files, but not for a model of 13.1 MB
+        let mut command = with_file_limit(ranks, 12_000, env!("CARGO_BIN_EXE_trireme"));
         command.args(setting.args(&["--set", "model=lenet", "--set", "epochs=1"]));
         start(command).wait(PATIENCE).failed(1, &["model.h5", "file size limit", "ulimit -f"]);
         setting.assert_no_model();
@@ -38,13 +35,12 @@ fn a_disk_that_fills_while_training() {
 /// If its output folder is removed, the run ends at once, not when it writes the next checkpoint in ten minutes.
 #[test]
 fn a_folder_that_is_removed_ends_the_run() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     for ranks in [0, 2] {
         let mut command = on_ranks(ranks, env!("CARGO_BIN_EXE_trireme"));
         command.args(setting.args(&["--set", "epochs=100000", "--set", "checkpoint.every=10m"]));
         let mut running = start(command);
-        let log = Path::new(&setting.out).join("metrics.jsonl");
-        running.until("step", || fs::read_to_string(&log).unwrap_or_default().matches('\n').count() >= 3);
+        running.until_logged(&setting.out, 3);
         fs::remove_dir_all(&setting.out).unwrap();
         running.wait(PATIENCE).failed(1, &["folder was removed", &setting.out]);
         assert!(!Path::new(&setting.out).exists(), "the output folder exists again");
@@ -54,17 +50,14 @@ fn a_folder_that_is_removed_ends_the_run() {
 /// A program started by nohup ignores SIGHUP. The run must then continue after a SIGHUP.
 #[test]
 fn a_hangup_that_is_ignored_ends_nothing() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     let mut command = on_ranks(0, "sh");
     command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_trireme")]);
     command.args(setting.args(&["--set", "epochs=100000"]));
     let mut running = start(command);
-    let log = Path::new(&setting.out).join("metrics.jsonl");
-    let lines = || fs::read_to_string(&log).unwrap_or_default().matches('\n').count();
-    running.until("step", || lines() >= 3);
+    running.until_logged(&setting.out, 3);
     signal(running.id() as i32, libc::SIGHUP);
-    let before = lines();
-    running.until("later step", || lines() > before + 3);
+    running.until_logged(&setting.out, logged(&setting.out, "\n") + 4);
     signal(running.id() as i32, libc::SIGTERM);
     running.wait(PATIENCE).failed(75, &["stopped after step", "SIGTERM"]);
 }
@@ -83,7 +76,7 @@ fn help_that_cannot_be_written_is_a_failure() {
 /// The trace cannot be written because its path is a folder. The run completes without it.
 #[test]
 fn a_trace_that_cannot_be_written_in_the_end() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     let ended = setting.train(0, &["--max-steps", "2", "--trace", &setting.out]).succeeded();
     let warnings: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("warning: ")).collect();
     let named = warnings.iter().filter(|line| line.contains("trace") && line.contains(&setting.out)).count();
@@ -95,7 +88,7 @@ fn a_trace_that_cannot_be_written_in_the_end() {
 #[test]
 fn a_disk_that_is_full() {
     with_permission_to_mount("bad_ends::a_disk_that_is_full", || {
-        let (mut setting, _images) = SmallRun::new();
+        let mut setting = SmallRun::new();
         let disk = Disk::mount(setting.folder.at("disk"), "1m").expect("a tmpfs");
         setting.out = disk.at("out");
         // the disk is too small from the start; sweep.rs tests a disk that fills during training
@@ -107,14 +100,14 @@ fn a_disk_that_is_full() {
 /// In the second epoch the learning rate is larger than any f32. The checkpoint of the first epoch must remain.
 #[test]
 fn a_loss_that_is_not_finite() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     let jump = RECIPE.replace("kind = \"constant\"", "kind = \"step\"\nmilestones = [1]\ngamma = 1e42");
     let recipe = setting.folder.write("jump.toml", &jump);
     let args = ["train", &recipe, "--data", &setting.data, "--out", &setting.out, "--threads", "1"];
     for ranks in [0, 2] {
         run(ranks, &args).failed(1, &["step 7 ", "not finite", "good checkpoint", "base_lr"]);
         assert_eq!(files(&setting.out), ["checkpoints/step-00000006.h5", "metrics.jsonl", "recipe.toml"]);
-        let kept = ModelFile::read(&Path::new(&setting.out).join("checkpoints/step-00000006.h5")).unwrap();
+        let kept = model_at(Path::new(&setting.out).join("checkpoints/step-00000006.h5"));
         assert_eq!((kept.epoch, kept.step), (1, 6));
         assert!(kept.layers.iter().flat_map(|l| &l.tensors).all(|t| t.2.iter().all(|v| v.is_finite())));
         setting.assert_no_model();
@@ -125,7 +118,7 @@ fn a_loss_that_is_not_finite() {
 /// A step can make the weights infinite or NaN although its own loss is finite.
 #[test]
 fn weights_that_are_not_finite() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     let more = ["--set", "schedule.base_lr=1e39", "--max-steps", "1"];
     for ranks in [0, 2] {
         setting.train(ranks, &more).failed(1, &["step 1 ", "not finite"]);
@@ -138,7 +131,7 @@ fn weights_that_are_not_finite() {
 /// end, because the running variance would stay infinite.
 #[test]
 fn statistics_that_are_not_finite() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     let far = ["train", "eval"].map(|list| format!("augment.{list}=[\"normalize(0.5, 1e-21)\"]"));
     for ranks in [0, 2] {
         setting
@@ -155,7 +148,7 @@ fn statistics_that_are_not_finite() {
 fn gradients_that_are_not_finite_end_all_ranks_by_name() {
     for codec in ["exact", "int8", "ternary"] {
         for ranks in [1, 2] {
-            let (setting, _images) = SmallRun::new();
+            let setting = SmallRun::new();
             let codec_set = format!("reduce.codec={codec}");
             let more = ["--set", &codec_set, "--set", "schedule.base_lr=1e18"];
             let named = format!("reduce.codec = \"{codec}\"");
@@ -169,10 +162,10 @@ fn gradients_that_are_not_finite_end_all_ranks_by_name() {
 /// before the run ends.
 #[test]
 fn a_shard_cut_short_while_it_is_read() {
-    let (setting, images) = SmallRun::new();
+    let setting = SmallRun::new();
     let running = setting.endless(2);
     for number in 0..4 {
-        OpenOptions::new().write(true).open(images.shard("train", number)).unwrap().set_len(0).unwrap();
+        OpenOptions::new().write(true).open(setting.images.shard("train", number)).unwrap().set_len(0).unwrap();
     }
     let ended = running.wait(PATIENCE);
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
@@ -185,39 +178,22 @@ fn a_shard_cut_short_while_it_is_read() {
 }
 
 #[test]
-fn the_death_of_a_rank_ends_the_run() {
-    let (setting, _images) = SmallRun::new();
-    let running = setting.endless(2);
-    let ranks = running.ranks();
-    assert_eq!(ranks.len(), 2, "{ranks:?}");
-    signal(ranks[1] as i32, libc::SIGKILL);
-    let ended = running.wait(Duration::from_secs(15));
-    assert!(!ended.status.success(), "{}", ended.stderr);
-    assert_gone(&ranks);
-    assert_only_whole_models(&setting);
-}
-
-#[test]
-fn an_interrupt_ends_all_ranks() {
-    let (setting, _images) = SmallRun::new();
-    let running = setting.endless(2);
-    let ranks = running.ranks();
-    assert_eq!(ranks.len(), 2, "{ranks:?}");
-    signal(running.id() as i32, libc::SIGINT);
-    let ended = running.wait(Duration::from_secs(15));
-    assert!(!ended.status.success(), "{}", ended.stderr);
-    assert_gone(&ranks);
-    assert_only_whole_models(&setting);
-}
-
-/// A killed rank may leave a hidden incomplete file. Every file with the name of a model must be complete.
-#[track_caller]
-fn assert_only_whole_models(setting: &SmallRun) {
-    for file in files(&setting.out).iter().filter(|f| f.ends_with(".h5")) {
-        let path = Path::new(&setting.out).join(file);
-        ModelFile::read(&path).unwrap_or_else(|e| panic!("{file}: {e}"));
+fn the_death_of_a_rank_and_an_interrupt_end_all_ranks() {
+    for number in [libc::SIGKILL, libc::SIGINT] {
+        let setting = SmallRun::new();
+        let running = setting.endless(2);
+        let ranks = running.ranks();
+        assert_eq!(ranks.len(), 2, "{ranks:?}");
+        signal(if number == libc::SIGKILL { ranks[1] } else { running.id() } as i32, number);
+        let ended = running.wait(IN_TIME);
+        assert!(!ended.status.success(), "{}", ended.stderr);
+        assert_gone(&ranks);
+        // a killed rank may leave a hidden incomplete file, but every file with the name of a model must be complete
+        for file in files(&setting.out).iter().filter(|file| file.ends_with(".h5")) {
+            model_at(Path::new(&setting.out).join(file));
+        }
+        assert!(!Path::new(&setting.out).join("model.h5").exists());
     }
-    assert!(!Path::new(&setting.out).join("model.h5").exists());
 }
 
 const CASE: &str = "TRIREME_TEST_PANIC";
@@ -261,7 +237,7 @@ fn ranks_with_a_defect() {
 
 #[test]
 fn a_panic_in_a_loader_thread_of_one_rank() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     let mut command = on_ranks(3, std::env::current_exe().unwrap());
     command.args(["bad_ends::ranks_with_a_defect", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
     command.env(CASE, &setting.data);

@@ -15,7 +15,7 @@ use support::small_run::{RECIPE, SmallRun, poke};
 
 #[test]
 fn misspelt_names_in_recipes() {
-    let (mut setting, _images) = SmallRun::new();
+    let mut setting = SmallRun::new();
     for (good, bad, parts) in [
         ("model = \"lenet-caffe\"", "model = \"lenet-cafe\"", ["model", "lenet-cafe", "did you mean \"lenet-caffe\"?"]),
         ("epochs = 2", "epoch = 2", ["epoch", "unknown key", "did you mean \"epochs\"?"]),
@@ -43,7 +43,7 @@ fn misspelt_names_in_recipes() {
 
 #[test]
 fn invalid_batches_workers_and_rates() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     setting.refused(2, &["--set", "workers=9"], &["batch", "8 images", "9 workers"]);
     setting.train(3, &[]).failed(2, &["workers", "3 ranks", "2 workers"]);
     let silent = RECIPE.replace("workers = 2\n", "").replace("batch = 8", "batch = 2");
@@ -58,7 +58,7 @@ fn invalid_batches_workers_and_rates() {
 /// Tries images so small that a layer's output would be empty, and transforms that produce two different sizes.
 #[test]
 fn images_that_the_network_cannot_take() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     let small = ["--set", "augment.train=[\"center_crop(6)\"]", "--set", "augment.eval=[\"center_crop(6)\"]"];
     for ranks in [0, 2] {
         let ended = setting.train(ranks, &small);
@@ -72,7 +72,7 @@ fn images_that_the_network_cannot_take() {
 
 #[test]
 fn an_output_folder_that_cannot_be_written() {
-    let (mut setting, _images) = SmallRun::new();
+    let mut setting = SmallRun::new();
     let file = setting.folder.write("file", "mine");
     for out in [format!("{file}/out"), "/proc/trireme".to_string()] {
         setting.out = out.clone();
@@ -88,7 +88,7 @@ fn an_output_folder_that_cannot_be_written() {
 /// A trace file that cannot be written must be an error before the first step, not after the last.
 #[test]
 fn a_trace_that_cannot_be_written() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     let (nowhere, notes) = (setting.folder.at("no/trace.json"), setting.folder.write("notes.txt", "mine"));
     setting.refused(2, &["--trace", &nowhere], &["cannot write", &nowhere, "no folder", "mkdir -p"]);
     setting.refused(2, &["--trace", &notes], &[&notes, "not a trace"]);
@@ -99,7 +99,7 @@ fn a_trace_that_cannot_be_written() {
 
 #[test]
 fn an_output_folder_that_is_not_empty() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     fs::create_dir(&setting.out).unwrap();
     fs::write(Path::new(&setting.out).join("notes.txt"), "mine").unwrap();
     for ranks in [0, 2] {
@@ -110,7 +110,7 @@ fn an_output_folder_that_is_not_empty() {
 
 #[test]
 fn files_that_are_not_models() {
-    let (setting, images) = SmallRun::new();
+    let setting = SmallRun::new();
     setting.train(0, &["--max-steps", "2"]).succeeded();
     let model = Path::new(&setting.out).join("model.h5");
     let bytes = fs::read(&model).unwrap();
@@ -143,15 +143,14 @@ fn files_that_are_not_models() {
     run(0, &["predict", &model, &slip]).failed(1, &["dataset.jsn: No such file", "did you mean", "dataset.json?"]);
     let things = Images::new(&setting.folder.path().join("things"), THINGS, 4, 4).arg();
     run(2, &["eval", &model, "--data", &things]).failed(1, &["model.h5", "28x28x1", "32x32x3", &things]);
-    let unknown = ["eval", &model, "--data", &images.arg(), "--split", "tset"];
+    let unknown = ["eval", &model, "--data", &setting.images.arg(), "--split", "tset"];
     run(2, &unknown).failed(2, &["--split tset: ", "no split \"tset\"", "did you mean \"test\"?"]);
 }
 
 /// Tries a model file that is intact, but names another network than the one its weights belong to.
 #[test]
 fn a_model_file_of_another_network() {
-    let (setting, _images) = SmallRun::new();
-    setting.train(0, &["--max-steps", "1"]).succeeded();
+    let setting = SmallRun::trained();
     let path = Path::new(&setting.out).join("model.h5");
     let mut model = ModelFile::read(&path).unwrap();
     model.network = "lenet".into();
@@ -169,15 +168,14 @@ fn a_model_file_of_another_network() {
 /// Without mpirun the program runs as a single rank.
 #[test]
 fn without_mpirun_there_is_one_rank() {
-    let (setting, _images) = SmallRun::new();
-    setting.train(0, &["--max-steps", "1"]).succeeded();
+    let setting = SmallRun::trained();
     let starts = events(&setting.out, "start");
     assert_eq!((starts.len(), &starts[0]["ranks"]), (1, &serde_json::json!(1)));
 }
 
 #[test]
 fn devices_that_this_machine_lacks() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     // programs that tests start see no GPU
     let why = match gpu_count() {
         Ok(_) => ["no GPU", "CUDA_VISIBLE_DEVICES is \"-1\""],
@@ -190,7 +188,7 @@ fn devices_that_this_machine_lacks() {
 
 #[test]
 fn arguments_that_make_no_sense() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     setting.refused(2, &["--device", "tpu"], &["invalid value 'tpu'"]);
     setting.refused(2, &["--thread", "2"], &["unexpected argument '--thread'"]);
 }
@@ -199,7 +197,7 @@ fn arguments_that_make_no_sense() {
 /// lost.
 #[test]
 fn fewer_threads_than_asked_for() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     let args = ["train", &setting.recipe, "--data", &setting.data, "--out", &setting.out, "--threads", "2"];
     let mut limited = trireme(0, &args);
     limited.env("OMP_THREAD_LIMIT", "1");
@@ -215,7 +213,7 @@ fn fewer_threads_than_asked_for() {
 
 #[test]
 fn more_workers_than_lanes_can_hold() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     let more = ["--set", "reduce.codec=int8", "--set", "workers=257", "--set", "batch=257"];
     setting.refused(2, &more, &["--set workers=257", "at most 256", "got 257"]);
 }
@@ -223,7 +221,7 @@ fn more_workers_than_lanes_can_hold() {
 /// The second rank runs a copy of the program that is one byte longer.
 #[test]
 fn ranks_of_different_builds() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     let copy = setting.folder.at("trireme");
     fs::copy(env!("CARGO_BIN_EXE_trireme"), &copy).unwrap();
     std::io::Write::write_all(&mut OpenOptions::new().append(true).open(&copy).unwrap(), b"x").unwrap();
@@ -238,7 +236,7 @@ fn ranks_of_different_builds() {
 #[test]
 fn an_output_folder_whose_name_is_not_utf8() {
     use std::os::unix::ffi::OsStrExt;
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     let out = setting.folder.path().join(std::ffi::OsStr::from_bytes(b"w\xff"));
     for ranks in [0, 2] {
         let mut command =
@@ -252,7 +250,7 @@ fn an_output_folder_whose_name_is_not_utf8() {
 /// A size beyond the memory of any machine is an error with numbers and does not abort the process.
 #[test]
 fn sizes_beyond_all_memory() {
-    let (setting, _images) = SmallRun::new();
+    let setting = SmallRun::new();
     for slots in ["1000000000000", "9223372036854775807"] {
         let slots = format!("loader.slots={slots}");
         let parts = ["loader would take", "machine has", "fewer slots"];

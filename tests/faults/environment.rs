@@ -5,9 +5,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use support::program::{PATIENCE, start, trireme};
+use support::program::{PATIENCE, compile_c, start, trireme};
 use support::small_run::SmallRun;
 
 /// A line of the log: an access to an environment variable, or the start of MPI.
@@ -55,20 +54,11 @@ fn read_meanwhile(accesses: &[EnvironmentAccess]) -> (Vec<String>, usize) {
     (found, changes)
 }
 
-fn build_shim(folder: &Path) -> String {
-    let (source, library) =
-        (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/environment.c"), folder.join("environment.so"));
-    let made =
-        Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl").output();
-    let made = made.expect("a C compiler, which is also needed to build trireme");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    library.display().to_string()
-}
-
 #[test]
 fn no_thread_reads_the_environment_while_mpi_starts() {
-    let (setting, _images) = SmallRun::new();
-    let library = build_shim(setting.folder.path());
+    let setting = SmallRun::new();
+    let library = setting.folder.at("environment.so");
+    compile_c("tests/support/environment.c", &library, &["-O1", "-shared", "-fPIC"]);
     for (ranks, more) in
         [(0, &["--max-steps", "1"][..]), (0, &["--resume", "auto", "--max-steps", "2"]), (2, &["--resume", "auto"])]
     {

@@ -8,13 +8,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use support::case::{Case, assert_failed};
 use support::images::{DIGITS, Images};
-use support::program::{PATIENCE, assert_gone, files, run, signal, start, trireme};
+use support::program::{PATIENCE, assert_gone, checkpoints, run, signal, start, trireme};
+use support::small_run::{SmallRun, assert_failed};
 
 #[test]
 fn a_stopped_rank_is_named_and_continues_after_sigcont() {
-    let case = Case::new();
+    let case = SmallRun::long();
     let mut running = case.running(3, &["--stall-warn", "1s", "--max-steps", "60"]);
     let stopped = running.ranks()[1] as i32;
     signal(stopped, libc::SIGSTOP);
@@ -31,7 +31,7 @@ fn a_stopped_rank_is_named_and_continues_after_sigcont() {
 
 #[test]
 fn a_rank_that_stays_stopped_ends_the_run_at_the_limit() {
-    let case = Case::new();
+    let case = SmallRun::long();
     let running = case.running(2, &["--stall-warn", "off", "--stall-abort", "2s"]);
     let ranks = running.ranks();
     let since = Instant::now();
@@ -47,9 +47,9 @@ fn a_rank_that_stays_stopped_ends_the_run_at_the_limit() {
 #[test]
 fn a_killed_rank_is_named_once() {
     for killed in [0, 2] {
-        let case = Case::new();
+        let case = SmallRun::long();
         let mut running = case.running(3, &[]);
-        running.until("checkpoint", || files(&case.out).iter().any(|file| file.starts_with("checkpoints/step-")));
+        running.until("checkpoint", || !checkpoints(&case.out).is_empty());
         let victim = running.ranks()[killed];
         signal(victim as i32, libc::SIGKILL);
         let ended = running.wait(PATIENCE);
@@ -61,7 +61,7 @@ fn a_killed_rank_is_named_once() {
 
 #[test]
 fn the_watchdog_ignores_working_ranks() {
-    let case = Case::new();
+    let case = SmallRun::long();
     // even on a loaded machine a step is shorter than 5 s, so no warning may appear
     let ended = case.start(2, &["--stall-warn", "5s", "--set", "epochs=2"]).wait(PATIENCE).succeeded();
     assert!(!ended.stderr.contains("warning: "), "{}", ended.stderr);
@@ -73,13 +73,14 @@ fn the_watchdog_ignores_working_ranks() {
 #[test]
 fn an_infinite_loss_on_one_rank() {
     for codec in ["float", "exact"] {
-        let mut case = Case::new();
+        let mut case = SmallRun::long();
         let folder = case.folder.path().join("odd");
         case.images =
             Images::edited(&folder, DIGITS, 48, 16, |id, record| record.pixels.fill(if id == 17 { 255 } else { 0 }));
         case.images.manifest.mean = vec![0.0];
         case.images.manifest.std = vec![1e-38];
         case.images.manifest.write(&folder).unwrap();
+        case.data = case.images.arg();
         let codec = format!("reduce.codec={codec}");
         let since = Instant::now();
         let ended = case.start(3, &["--set", &codec]).wait(PATIENCE);
@@ -92,7 +93,7 @@ fn an_infinite_loss_on_one_rank() {
 /// A FIFO in the data set must be refused by name. Opening it would block until another process opens it for writing.
 #[test]
 fn a_fifo_among_the_data_is_refused_by_name() {
-    let case = Case::new();
+    let case = SmallRun::long();
     for file in [case.images.shard("train", 0), loaders::shard::index_path(&case.images.shard("train", 0))] {
         let kept = fs::read(&file).unwrap();
         fs::remove_file(&file).unwrap();
@@ -109,7 +110,7 @@ fn a_fifo_among_the_data_is_refused_by_name() {
 
 #[test]
 fn startup_checks_are_printed() {
-    let case = Case::new();
+    let case = SmallRun::long();
     let ended = case.start(4, &["--max-steps", "1"]).wait(PATIENCE).succeeded();
     for part in [
         "launch     4 ranks",
@@ -137,10 +138,9 @@ fn startup_checks_are_printed() {
 
 #[test]
 fn a_follower_scores_what_appears_and_ends_with_the_model() {
-    let case = Case::new();
-    let data = case.images.arg();
+    let case = SmallRun::long();
     let follow = |ranks, more: &[&str]| {
-        let args = ["eval", &case.out, "--data", &data, "--split", "train", "--follow", "--threads", "1"];
+        let args = ["eval", &case.out, "--data", &case.data, "--split", "train", "--follow", "--threads", "1"];
         start(trireme(ranks, &[&args, more].concat()))
     };
     follow(0, &["--once"]).wait(PATIENCE).failed(1, &[&case.out, "no model", "no checkpoint", "--once"]);
@@ -157,9 +157,8 @@ fn a_follower_scores_what_appears_and_ends_with_the_model() {
         "{text}"
     );
     assert!(lines.len() >= 2 && lines.is_sorted_by_key(|line| line["step"].as_u64()), "{text}");
-    let alone =
-        run(0, &["eval", &format!("{}/model.h5", case.out), "--data", &data, "--split", "train", "--json"]).succeeded();
-    let alone: serde_json::Value = serde_json::from_str(&alone.stdout).unwrap();
+    let model = format!("{}/model.h5", case.out);
+    let alone = run(0, &["eval", &model, "--data", &case.data, "--split", "train", "--json"]).succeeded().json();
     assert_eq!([&alone["top1"], &alone["top5"], &alone["loss"]], [&last["top1"], &last["top5"], &last["loss"]]);
     // scored models are not scored again
     assert!(follow(0, &[]).wait(PATIENCE).succeeded().stdout.is_empty());
@@ -169,11 +168,10 @@ fn a_follower_scores_what_appears_and_ends_with_the_model() {
 
 #[test]
 fn an_interrupt_ends_a_follower_with_code_0() {
-    let case = Case::new();
+    let case = SmallRun::long();
     fs::create_dir(&case.out).unwrap();
-    let data = case.images.arg();
     for stop in [libc::SIGINT, libc::SIGTERM] {
-        let follower = start(trireme(0, &["eval", &case.out, "--data", &data, "--split", "train", "--follow"]));
+        let follower = start(trireme(0, &["eval", &case.out, "--data", &case.data, "--split", "train", "--follow"]));
         // wait until the program has installed its signal handlers
         std::thread::sleep(Duration::from_secs(2));
         signal(follower.id() as i32, stop);

@@ -9,10 +9,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use support::case::{Case, IN_TIME, SHARDS};
-use support::disk::Disk;
-use support::mount::with_permission_to_mount;
-use support::program::{PATIENCE, Running, assert_gone, events, files, signal};
+use support::disk::{Disk, with_permission_to_mount};
+use support::program::{PATIENCE, Running, assert_gone, checkpoints, events, signal};
+use support::small_run::{IN_TIME, SHARDS, SmallRun};
 
 /// Number of ranks in each run.
 const RANKS: usize = 3;
@@ -64,7 +63,7 @@ impl Fault {
 
     /// Causes the fault. Returns words that one line of stderr must contain. The list is empty if the ranks end without
     /// a message about the fault.
-    fn strike(self, case: &Case, running: &mut Running, disk: Option<&Disk>) -> &'static [&'static str] {
+    fn strike(self, case: &SmallRun, running: &mut Running, disk: Option<&Disk>) -> &'static [&'static str] {
         let ranks = running.ranks();
         if !matches!(self, Self::KillAfter(..) | Self::KillWriting) {
             running.until("third step", || case.steps() >= 3);
@@ -168,7 +167,7 @@ fn the_sweep_of_full_disks() {
 /// Tries a fault in a separate run and then resumes the run.
 fn try_fault(fault: Fault) {
     use Fault::*;
-    let mut case = Case::new();
+    let mut case = SmallRun::long();
     let disk = fault.fills().then(|| Disk::mount(case.folder.at("disk"), "40m").expect("a tmpfs"));
     if let Some(disk) = &disk {
         case.out = disk.at("out");
@@ -210,19 +209,15 @@ fn all_there(running: &mut Running) -> Vec<u32> {
 }
 
 /// Reads the undamaged shards.
-fn read_shards(case: &Case) -> Vec<(PathBuf, Vec<u8>)> {
+fn read_shards(case: &SmallRun) -> Vec<(PathBuf, Vec<u8>)> {
     let shards = (0..SHARDS).map(|number| case.images.shard("train", number));
     shards.map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
 }
 
 /// Resumes from the last checkpoint, or from the start, and checks that the run succeeds.
 #[track_caller]
-fn resume(case: &Case, fault: Fault) {
-    let newest = files(&case.out)
-        .iter()
-        .filter_map(|file| file.strip_prefix("checkpoints/step-")?.strip_suffix(".h5")?.parse::<u64>().ok())
-        .max()
-        .unwrap_or(0);
+fn resume(case: &SmallRun, fault: Fault) {
+    let newest = checkpoints(&case.out).last().copied().unwrap_or(0);
     let steps = (newest + 3).to_string();
     let ended = case.start(2, &["--resume", "auto", "--max-steps", &steps]).wait(PATIENCE);
     assert!(ended.status.success(), "{fault:?}: {}", ended.stderr);

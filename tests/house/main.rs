@@ -1,6 +1,5 @@
 //! Rules about the sources that the compiler does not check, and checks that recipes and documents agree with the code.
 
-mod counts;
 mod recipes;
 mod rules;
 mod sources;

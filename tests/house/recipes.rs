@@ -1,13 +1,17 @@
 //! The recipes that come with trireme. Each is valid, can be written and read again, and names the source of its score.
+//! Also checks the numbers and names in the documents.
 
 use comm::codec;
 use engine::optim::schedule::Schedule;
+use loaders::transform::HEAD_WORDS;
 use loaders::{ImageSpec, Manifest, Pipeline};
 use net::models;
 use recipe::{Changes, KnownNames, Recipe, keys};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use support::in_repository;
 
 fn parse(text: &str, name: &str) -> Recipe {
     let models = models::names();
@@ -17,7 +21,7 @@ fn parse(text: &str, name: &str) -> Recipe {
 }
 
 fn texts() -> BTreeMap<String, String> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes");
+    let dir = in_repository("recipes");
     let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_string();
     files
@@ -126,13 +130,9 @@ fn the_transforms_end_in_the_shape_of_the_network() {
         let manifest = Manifest {
             version: 1,
             classes: (0..10).map(|class| class.to_string()).collect(),
-            multi_label: false,
-            targets: Vec::new(),
-            label_offset: 0,
-            bands: Default::default(),
             mean: vec![0.5; channels],
             std: vec![0.25; channels],
-            splits: BTreeMap::new(),
+            ..Manifest::default()
         };
         let mut wanted = models::input(&recipe.model).unwrap();
         if recipe.data == "data/photos" {
@@ -172,7 +172,7 @@ fn resnet50_is_set_up_for_large_batches() {
 }
 
 fn page(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let path = in_repository(path);
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
@@ -198,7 +198,7 @@ fn the_pages_have_a_row_for_each_name() {
 #[test]
 fn the_pages_name_files_that_exist() {
     let folders = ["src/", "crates/", "loaders/", "data-tools/", "tests/", "recipes/", "docs/", "build/"];
-    let docs = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")).unwrap();
+    let docs = fs::read_dir(in_repository("docs")).unwrap();
     let docs = docs.map(|entry| format!("docs/{}", entry.unwrap().file_name().to_string_lossy()));
     let pages =
         ["README.md", "CHANGELOG.md"].map(String::from).into_iter().chain(docs.filter(|name| name.ends_with(".md")));
@@ -209,12 +209,33 @@ fn the_pages_name_files_that_exist() {
         let paths = words.filter(|word| folders.iter().any(|folder| word.starts_with(folder)));
         for path in paths.filter(|path| !path.contains("NAME")) {
             let path = path.trim_end_matches('.').split('#').next().unwrap_or(path);
-            assert!(
-                Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(),
-                "{name} names {path}, which does not exist"
-            );
+            assert!(in_repository(path).exists(), "{name} names {path}, which does not exist");
             seen += 1;
         }
     }
     assert!(seen > 50, "{seen} paths");
+}
+
+/// Returns the length of a list in a JSON file.
+fn recorded(path: &str, list: &str) -> usize {
+    let file: Value = serde_json::from_str(&page(path)).unwrap();
+    file[list].as_array().unwrap().len()
+}
+
+#[test]
+fn numbers_in_the_documents_are_right() {
+    let names = loaders::transform::names();
+    let transforms = names.iter().filter(|name| !HEAD_WORDS.contains(name)).count();
+    let cases = recorded("tests/golden/ops.json", "cases");
+    let runs = recorded("tests/golden/optim.json", "runs");
+    let recipes = texts().len();
+    for (path, said) in [
+        ("README.md", format!("| networks | [{}](docs/models.md)", models::names().len())),
+        ("README.md", format!("| transforms | {transforms}, ")),
+        ("README.md", format!("`recipes/` has {recipes} recipes.")),
+        ("docs/testing.md", format!("`tests/numerics/ops.rs`: {cases} recorded cases")),
+        ("docs/testing.md", format!("ten steps of {runs} settings")),
+    ] {
+        assert!(page(path).contains(&said), "{path} should say \"{said}\"");
+    }
 }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
 use crate::sources::{Source, all};
 
@@ -187,7 +186,7 @@ fn each_breach_is_found() {
 }
 
 fn dependencies(package: &str) -> BTreeMap<String, toml::Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(package).join("Cargo.toml");
+    let path = support::in_repository(package).join("Cargo.toml");
     let manifest: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
     manifest["dependencies"].as_table().unwrap().clone().into_iter().collect()
 }

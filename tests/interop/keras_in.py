@@ -13,7 +13,7 @@ import numpy as np
 from keras import layers
 
 from models import RECIPE, pictures
-from predicted import far, pixels, probabilities, run
+from predicted import far, pixels, probabilities, run, softmax
 
 SIDE = 32
 FILE = """input = [3, 32, 32]
@@ -58,9 +58,8 @@ def check(trireme, folder, name, ending, norm, scale="", permute=None, says="", 
     assert says or f"warning: {file}" not in done.stderr, f"{name}: {done.stderr}"
     if taken:
         shown = sorted((folder / f"noise-{SIDE}").glob("*/[012].png"))
-        scores = net.predict(((pixels(shown) / 255 - 0.5) / 0.25).astype("f4"), verbose=0).astype("f8")
-        powers = np.exp(scores - scores.max(1, keepdims=True))
-        far(f"{name}, {ending}", probabilities(trireme, out, shown), powers / powers.sum(1, keepdims=True), 2e-5)
+        scores = net.predict(((pixels(shown) / 255 - 0.5) / 0.25).astype("f4"), verbose=0)
+        far(f"{name}, {ending}", probabilities(trireme, out, shown), softmax(scores), 2e-5)
 
 
 def main():

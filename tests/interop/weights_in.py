@@ -87,19 +87,29 @@ def save(net, form, folder, name):
     return file, []
 
 
-def check_network(trireme, folder, name):
-    form, side = NETWORKS[name]
+def noise(folder, side):
+    """Returns noisy pictures of this size, and the same as network input after normalize(0.5,0.25): float32 (N, C, H, W)."""
     photos = folder / f"noise-{side}"
     if not photos.exists():
         pictures(photos, side, 3)
     shown = sorted(photos.glob("*/[012].png"))
-    value = ((pixels(shown).astype("f8") / 255 - 0.5) / 0.25).transpose(0, 3, 1, 2).astype("f4")
+    return shown, ((pixels(shown).astype("f8") / 255 - 0.5) / 0.25).transpose(0, 3, 1, 2).astype("f4")
+
+
+def transforms(side):
+    """Returns the options for the transforms of these pictures."""
+    names = (f"resize({side})", f"center_crop({side})", "normalize(0.5,0.25)")
+    return [word for name in names for word in ("--transform", name)]
+
+
+def check_network(trireme, folder, name):
+    form, side = NETWORKS[name]
+    shown, value = noise(folder, side)
     net = network(name, 12, value)
     wanted, most = expected(net, value)
     file, more = save(net, form, folder, name)
     model = folder / f"{name}.h5"
-    sizes = ["--transform", f"resize({side})", "--transform", f"center_crop({side})"]
-    run(trireme, "import", file, "--model", name, *sizes, "--transform", "normalize(0.5,0.25)", "-o", model, *more)
+    run(trireme, "import", file, "--model", name, *transforms(side), "-o", model, *more)
     far(f"{name}, {form}", probabilities(trireme, model, shown), wanted, most)
     # export the imported model again: the names and values must equal the original
     back = folder / f"{name}-back.safetensors"
@@ -114,8 +124,7 @@ def check_network(trireme, folder, name):
 
 def check_forms(trireme, folder):
     """Checks state_dicts in other forms that PyTorch writes: repeated values next to a long integer, and a last layer with one pixel."""
-    shown = sorted((folder / "noise-64").glob("*/[012].png"))
-    value = ((pixels(shown).astype("f8") / 255 - 0.5) / 0.25).transpose(0, 3, 1, 2).astype("f4")
+    shown, value = noise(folder, 64)
     net = network("resnet18", 12, value)
     state = {**net.state_dict(), "bn1.bias": torch.full((1,), 0.25).expand(64)}
     net.load_state_dict(state)
@@ -125,8 +134,7 @@ def check_forms(trireme, folder):
     forms = {"repeated": {"model": state, "seed": 2**64 - 1}, "pixel": {**state, **head}}
     forms["negative"] = {**state, "fc.weight": torch._neg_view(state["fc.weight"])}
     file, model = folder / "form.pth", folder / "form.h5"
-    words = [trireme, "import", file, "--model", "resnet18", "--transform", "resize(64)", "--transform", "center_crop(64)"]
-    words += ["--transform", "normalize(0.5,0.25)", "-o", model, "--force"]
+    words = [trireme, "import", file, "--model", "resnet18", *transforms(64), "-o", model, "--force"]
     for name, form in forms.items():
         torch.save(form, file)
         if name != "negative":
@@ -148,20 +156,16 @@ def check_timm(trireme, folder):
     """Imports weights with timm's names by the rules in docs/finetune.md."""
     for theirs, ours, side in [("vit_base_patch16_224", "vit_b_16", 224), ("convnext_tiny", "convnext_tiny", 64)]:
         torch.manual_seed(7)
-        net, photos = timm.create_model(theirs, num_classes=12).eval(), folder / f"noise-{side}"
+        net = timm.create_model(theirs, num_classes=12).eval()
         # some parameters start at 0
         with torch.no_grad():
             [value.add_(0.02 * torch.randn_like(value)) for value in net.parameters()]
-        if not photos.exists():
-            pictures(photos, side, 3)
-        shown = sorted(photos.glob("*/[012].png"))
-        value = ((pixels(shown).astype("f8") / 255 - 0.5) / 0.25).transpose(0, 3, 1, 2).astype("f4")
+        shown, value = noise(folder, side)
         wanted, most = expected(net, value)
         file, model = folder / f"{theirs}.safetensors", folder / f"timm-{ours}.h5"
         save_file({key: value.contiguous() for key, value in net.state_dict().items()}, file)
-        transforms = (f"resize({side})", f"center_crop({side})", "normalize(0.5,0.25)")
-        words = [word for transform in transforms for word in ("--transform", transform)]
-        run(trireme, "import", file, "--model", ours, *words, *documented_rules(file.name), "-o", model, "--force")
+        rules = documented_rules(file.name)
+        run(trireme, "import", file, "--model", ours, *transforms(side), *rules, "-o", model, "--force")
         far(f"timm's {theirs}", probabilities(trireme, model, shown), wanted, most)
 
 
@@ -218,20 +222,17 @@ def check_tuning(trireme, folder, photos, file):
     data = folder / "photos"
     run(trireme, "data", "convert", "folder", photos, data, "--resize", "256")
 
-    def score(name, *sets):
-        out, sets = folder / name, [word for one in sets for word in ("--set", one)]
-        run(trireme, "train", RECIPE, "--data", data, "--out", out, *sets)
+    def score(name, recipe, change):
+        out = folder / name
+        run(trireme, "train", recipe, "--data", data, "--out", out, "--set", change)
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         return [line["top1"] for line in lines if line["event"] == "eval"]
 
-    tuned = score("tuned", f"init.from={file}")
+    tuned = score("tuned", RECIPE, f"init.from={file}")
     recipe = RECIPE.read_text()
     start, end = recipe.index("[init]"), recipe.index("[optimizer]")
     (folder / "nothing.toml").write_text(recipe[:start] + recipe[end:])
-    out = folder / "nothing"
-    run(trireme, "train", folder / "nothing.toml", "--data", data, "--out", out, "--set", "epochs=5")
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    nothing = [line["top1"] for line in lines if line["event"] == "eval"]
+    nothing = score("nothing", folder / "nothing.toml", "epochs=5")
     print(f"  last layer of ImageNet's weights, 1 epoch: {tuned}; from scratch, 5 epochs: {nothing}")
     assert len(tuned) == 1 and len(nothing) == 5 and tuned[0] > max(nothing)
 

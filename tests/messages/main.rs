@@ -7,9 +7,10 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use support::images::{Images, THINGS};
+use support::in_repository;
 use support::program::{Folder, PATIENCE, start, trireme};
 
 const RECIPE: &str = r#"model = "lenet-caffe"
@@ -57,7 +58,7 @@ fn run(folder: &Path, args: &[&str]) -> (bool, String) {
 
 /// Compares the file `name` with what its commands print.
 fn check(name: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/messages").join(name);
+    let path = in_repository("tests/messages").join(name);
     let recorded = fs::read_to_string(&path).unwrap();
     let commands: Vec<&str> = recorded.lines().filter_map(|line| line.strip_prefix("$ trireme")).collect();
     assert!(!commands.is_empty(), "{name} has no commands");

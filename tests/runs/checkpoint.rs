@@ -2,8 +2,7 @@
 //! errors that change nothing.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 
 use base::run_state::{LossScale, PlateauState};
 use formats::checkpoint::{
@@ -12,7 +11,7 @@ use formats::checkpoint::{
 use loaders::random::philox4x32;
 
 use support::mentions;
-use support::program::{Folder, files};
+use support::program::{Folder, files, with_file_limit};
 
 fn tensor(name: &str, shape: &[usize]) -> (String, Vec<usize>, Vec<f32>) {
     let length: usize = shape.iter().product();
@@ -63,6 +62,13 @@ fn model() -> ModelFile {
     }
 }
 
+/// Returns a folder and the path of a model in it, which does not exist yet.
+fn place() -> (Folder, PathBuf) {
+    let folder = Folder::new();
+    let path = folder.path().join("model.h5");
+    (folder, path)
+}
+
 #[test]
 fn progress_is_read_back() {
     let folder = Folder::new();
@@ -96,8 +102,7 @@ fn progress_is_read_back() {
 
 #[test]
 fn what_is_written_comes_back() {
-    let folder = Folder::new();
-    let path = folder.path().join("model.h5");
+    let (folder, path) = place();
     let mut model = model();
     model.write(&path).unwrap();
     assert_eq!(ModelFile::read(&path).unwrap(), model);
@@ -121,8 +126,7 @@ fn what_is_written_comes_back() {
 
 #[test]
 fn every_bit_pattern_comes_back() {
-    let folder = Folder::new();
-    let path = folder.path().join("model.h5");
+    let (_folder, path) = place();
     let patterns = [0x7fc0_0001u32, 0xff80_0000, 0x8000_0000, 1, 0x7f80_0001];
     let mut model = model();
     model.layers[0].tensors[1] = ("bias".into(), vec![5], patterns.map(f32::from_bits).to_vec());
@@ -134,8 +138,7 @@ fn every_bit_pattern_comes_back() {
 
 #[test]
 fn many_classes_and_long_recipes_fit() {
-    let folder = Folder::new();
-    let path = folder.path().join("model.h5");
+    let (_folder, path) = place();
     let mut model = model();
     // ImageNet-21k exceeds the 64 KB limit of attributes in HDF5's earliest format.
     model.classes = (0..21_841).map(|i| format!("class number {i}")).collect();
@@ -160,8 +163,7 @@ fn equal_models_make_equal_bytes() {
 
 #[test]
 fn a_file_cut_short_anywhere_is_an_error() {
-    let folder = Folder::new();
-    let path = folder.path().join("model.h5");
+    let (_folder, path) = place();
     model().write(&path).unwrap();
     let whole = std::fs::read(&path).unwrap();
     let ends = (0..64).chain((64..whole.len()).step_by(997)).chain(whole.len() - 40..whole.len());
@@ -178,8 +180,7 @@ fn a_file_cut_short_anywhere_is_an_error() {
 
 #[test]
 fn flipped_bytes_are_an_error() {
-    let folder = Folder::new();
-    let path = folder.path().join("model.h5");
+    let (_folder, path) = place();
     model().write(&path).unwrap();
     let whole = std::fs::read(&path).unwrap();
     for round in 0..500 {
@@ -195,8 +196,7 @@ fn flipped_bytes_are_an_error() {
 
 #[test]
 fn other_files_are_no_models() {
-    let folder = Folder::new();
-    let path = folder.path().join("model.h5");
+    let (folder, path) = place();
     let missing = ModelFile::read(&path).unwrap_err();
     assert!(matches!(missing, Error::Io { .. }), "{missing}");
     for bytes in [&b""[..], b"model = \"resnet20\"\n", &[0; 4_096]] {
@@ -211,8 +211,7 @@ fn other_files_are_no_models() {
 
 #[test]
 fn what_cannot_be_read_back_is_not_written() {
-    let folder = Folder::new();
-    let path = folder.path().join("model.h5");
+    let (folder, path) = place();
     let refused = |change: fn(&mut ModelFile)| {
         let mut model = model();
         change(&mut model);
@@ -245,14 +244,10 @@ fn a_full_disk_leaves_nothing_behind() {
         assert!(matches!(error, Error::FileLimit { bytes, .. } if bytes == weights as u64), "{error}");
         return;
     }
-    let folder = Folder::new();
-    let path = folder.path().join("model.h5");
+    let (folder, path) = place();
     std::fs::write(&path, "the last good model").unwrap();
     let this = std::env::current_exe().unwrap();
-    // With the limit's signal ignored, the write fails with EFBIG. The unit is 512 or 1,024 bytes.
-    let run = Command::new("sh")
-        .args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$@\"", "sh"])
-        .arg(this)
+    let run = with_file_limit(0, 8, this)
         .args(["checkpoint::a_full_disk_leaves_nothing_behind", "--exact", "--nocapture"])
         .env(PATH, &path)
         .output()

@@ -9,22 +9,10 @@ use support::program::{ProgramOutput, run};
 use support::setting::Setting;
 
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 1
 batch = 10
 workers = 2
-
-[optimizer]
-kind = "sgd"
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[schedule]
-kind = "constant"
-base_lr = 0.01
+schedule.base_lr = 0.01
 "#;
 
 fn eval(model: &str, data: &str, ranks: usize, more: &[&str]) -> ProgramOutput {
@@ -32,7 +20,7 @@ fn eval(model: &str, data: &str, ranks: usize, more: &[&str]) -> ProgramOutput {
 }
 
 fn score(ended: ProgramOutput) -> Value {
-    serde_json::from_str(&ended.succeeded().stdout).unwrap()
+    ended.succeeded().json()
 }
 
 #[test]

@@ -7,31 +7,18 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use formats::checkpoint::ModelFile;
-
 use support::images::DIGITS;
 use support::mentions;
-use support::program::{PATIENCE, events, files, start, trireme};
+use support::program::{PATIENCE, compile_c, events, files, start, trireme};
 use support::setting::Setting;
+use support::weights::model;
 
 /// A recipe with four steps per epoch.
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 2
 batch = 8
 workers = 2
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[optimizer]
-kind = "sgd"
-
-[schedule]
-kind = "constant"
-base_lr = 0.01
+schedule.base_lr = 0.01
 "#;
 
 fn setting() -> Setting {
@@ -64,15 +51,13 @@ fn resuming_a_complete_run_changes_nothing() {
     let log = fs::read_to_string(setting.out("out/metrics.jsonl")).unwrap();
     let cut: String = log.lines().filter(|line| !line.contains("\"end\"")).map(|line| format!("{line}\n")).collect();
     fs::write(setting.out("out/metrics.jsonl"), cut).unwrap();
-    fs::remove_file(setting.out("out/model.h5")).unwrap();
-    setting.train("out", 1, &["--resume", "auto"]).succeeded();
+    setting.resumed("out", 1, &[]);
     assert_eq!(events(&out, "end").len(), 1);
     // resuming with `--max-steps` equal to the steps done does nothing; without it, the run continues
     let part = setting.trained("part", 1, &["--max-steps", "4"]);
     setting.train("part", 1, &["--resume", "auto", "--max-steps", "4"]).succeeded();
     assert_eq!(events(&part, "start").len(), 1);
-    fs::remove_file(setting.out("part/model.h5")).unwrap();
-    setting.train("part", 1, &["--resume", "auto"]).succeeded();
+    setting.resumed("part", 1, &[]);
     assert_eq!(events(&part, "step").len(), 8);
 }
 
@@ -94,12 +79,11 @@ fn zero_steps_write_the_first_weights() {
     setting.trained("one", 1, &["--max-steps", "0"]);
     setting.trained("two", 2, &["--max-steps", "0"]);
     assert!(setting.model("one") == setting.model("two"));
-    let model = ModelFile::read(Path::new(&setting.out("one/model.h5"))).unwrap();
+    let model = model(&setting.out("one"));
     assert_eq!((model.step, model.epoch), (0, 0));
     // a run that continues from the model of step 0 computes the same result as a run from the start, on any number of
     // ranks
-    fs::remove_file(setting.out("one/model.h5")).unwrap();
-    setting.train("one", 2, &["--resume", "auto"]).succeeded();
+    setting.resumed("one", 2, &[]);
     setting.trained("whole", 1, &[]);
     assert!(setting.model("one") == setting.model("whole"));
 }
@@ -120,10 +104,7 @@ fn a_resume_waits_for_the_lock_of_a_killed_run() {
     let out = setting.trained("out", 1, &["--max-steps", "3"]);
     fs::remove_file(setting.out("out/model.h5")).unwrap();
     let program = setting.folder.at("ending");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/runs/ending.c");
-    let built =
-        Command::new("cc").args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o", &program]).arg(source).status();
-    assert!(built.expect("a C compiler").success());
+    compile_c("tests/runs/ending.c", &program, &["-Wall", "-Wextra", "-Werror", "-pthread"]);
     let lock = Path::new(&out).join(".trireme-lock");
     let mut holder = Command::new(program).arg(&lock).arg("3000").stdout(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();

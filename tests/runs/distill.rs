@@ -1,35 +1,19 @@
 //! Distillation with the real binary. A student approaches its teacher, its result is bit-identical on any number of
 //! ranks and after a stop, and unsuitable teachers are refused.
 
-use std::fs;
-
 use support::images::{DIGITS, THINGS};
-use support::program::events;
+use support::program::{events, sets};
 use support::setting::Setting;
 
 /// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 3
 seed = 5
 batch = 16
 workers = 4
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.002
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.002
+reduce.codec = "exact"
 "#;
 
 fn taught(teacher: &str) -> String {
@@ -43,20 +27,10 @@ fn a_student_is_the_same_on_any_ranks_and_after_a_stop() {
         setting.trained("teacher", 2, &["--set", "model=lenet", "--set", "epochs=8", "--set", "schedule.base_lr=0.01"]);
     let taught = taught(&teacher);
     let more = ["--set", &taught, "--set", "distill.share=1", "--set", "distill.temperature=2", "--set", "epochs=4"];
-    let one = setting.trained("1", 1, &more);
-    for ranks in [2, 3] {
-        let out = ranks.to_string();
-        setting.trained(&out, ranks, &more);
-        assert_eq!(setting.digest(&out), setting.digest("1"), "{ranks} ranks");
-    }
-    let parts = setting.trained("parts", 3, &[&more[..], &["--max-steps", "8"]].concat());
-    fs::remove_file(format!("{parts}/model.h5")).unwrap();
-    setting.train("parts", 2, &[&more[..], &["--resume", "auto"]].concat()).succeeded();
-    assert_eq!(setting.digest("parts"), setting.digest("1"));
+    let one = setting.assert_ranks_change_nothing(&[2, 3], &more);
+    setting.assert_stops_change_nothing("1", &[(3, "8")], 2, &more);
     // the loss has only the teacher's share, so it is the divergence from the teacher
-    let losses = setting.losses("1");
-    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    assert!(mean(&losses[18..]) < 0.7 * mean(&losses[..4]), "the loss does not fall: {losses:?}");
+    setting.assert_learns("1", 4, 6, 0.7);
     let first = setting.train("said", 1, &[&more[..], &["--max-steps", "1"]].concat()).succeeded();
     assert!(first.stderr.contains("teacher: lenet from "), "{}", first.stderr);
     let scores = events(&one, "eval");
@@ -73,16 +47,15 @@ fn a_student_is_the_same_on_any_ranks_and_after_a_stop() {
 fn teachers_that_do_not_fit_are_refused() {
     let setting = Setting::new(RECIPE, DIGITS, [32, 16]);
     let teacher = setting.trained("teacher", 0, &["--max-steps", "1"]);
-    let refused_on = |data: &str, sets: &[&str], parts: &[&str]| {
+    let refused_on = |data: &str, keys: &[&str], parts: &[&str]| {
         for ranks in [0, 2] {
-            let sets = sets.iter().flat_map(|set| ["--set", set]);
-            let args: Vec<&str> = ["--data", data].into_iter().chain(sets).collect();
+            let args = [&["--data", data], &sets(keys)[..]].concat();
             let ended = setting.train("out", ranks, &args);
             assert!(!ended.status.success(), "{args:?} on {ranks} ranks");
             ended.says(parts);
         }
     };
-    let refused = |sets: &[&str], parts: &[&str]| refused_on(&setting.data, sets, parts);
+    let refused = |keys: &[&str], parts: &[&str]| refused_on(&setting.data, keys, parts);
     refused(&["distill.share=0.5"], &["distill.share", "without distill.teacher"]);
     refused(&[&taught(&teacher), "distill.share=1.5"], &["distill.share=1.5", "[0, 1]"]);
     refused(&[&taught(&teacher), "distill.temperature=0"], &["distill.temperature=0", "> 0"]);

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use support::images::DIGITS;
-use support::program::{PATIENCE, ProgramOutput, run, signal, start, trireme};
+use support::program::{PATIENCE, ProgramOutput, logged, run, signal, start, trireme};
 use support::setting::Setting;
 use support::small_run::{RECIPE, SmallRun};
 
@@ -15,10 +15,6 @@ use support::small_run::{RECIPE, SmallRun};
 /// differently.
 fn eval(model: &str, ranks: usize, more: &[&str]) -> ProgramOutput {
     run(ranks, &[&["eval", model, "--threads", "1", "--batch", "4"], more].concat()).succeeded()
-}
-
-fn json(ended: &ProgramOutput) -> Value {
-    serde_json::from_str(&ended.stdout).unwrap()
 }
 
 /// A line of the table that `eval --csv` writes, with the results for one image.
@@ -101,11 +97,11 @@ fn all_scores_are_the_same_on_any_number_of_ranks_and_add_up() {
     let alone = scored(0);
     // the data set is taken from the recipe
     assert!(alone.stderr.contains("model.h5") && alone.stderr.contains("data set: "), "{}", alone.stderr);
-    let found = json(&alone);
+    let found = alone.json();
     assert!(found["map"].as_f64().is_some_and(|map| (0.1..=1.0).contains(&map)), "{found}");
     assert_consistent(&found, &rows(&table(0)));
     for ranks in [2, 3] {
-        assert_eq!(json(&scored(ranks)), found, "{ranks} ranks");
+        assert_eq!(scored(ranks).json(), found, "{ranks} ranks");
         assert_eq!(fs::read(table(ranks)).unwrap(), fs::read(table(0)).unwrap(), "{ranks} ranks");
     }
     let text = eval(&out, 2, &["--top", "3"]).stdout;
@@ -135,12 +131,10 @@ fn evaluation_file(out: &str) -> Value {
 fn a_run_keeps_its_last_scoring_the_same_on_any_number_of_ranks() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 30]);
     let changes = ["--set", "reduce.codec=exact"];
-    let found: Vec<Value> =
-        [0, 2].map(|ranks| evaluation_file(&setting.trained(&format!("{ranks}"), ranks, &changes))).into();
-    assert_eq!(found[0], found[1]);
-    let found = &found[0];
+    let [found, other] = [0, 2].map(|ranks| evaluation_file(&setting.trained(&ranks.to_string(), ranks, &changes)));
+    assert_eq!(found, other);
     assert_eq!((&found["step"], &found["epoch"], &found["split"]), (&12.into(), &2.into(), &"test".into()));
-    let scored = json(&eval(&setting.out("0"), 0, &["--json"]));
+    let scored = eval(&setting.out("0"), 0, &["--json"]).json();
     assert_eq!(found["macro_f1"], scored["macro_f1"]);
     assert_eq!(found["ece"], scored["ece"]);
     let mistakes = 30.0 * (1.0 - scored["top1"].as_f64().unwrap());
@@ -157,12 +151,11 @@ fn a_run_keeps_its_last_scoring_the_same_on_any_number_of_ranks() {
 
 #[test]
 fn a_stopped_run_keeps_its_last_scoring() {
-    let (run, _images) = SmallRun::new();
+    let run = SmallRun::new();
     let mut running = run.endless(0);
-    let log = Path::new(&run.out).join("metrics.jsonl");
-    running.until("score", || fs::read_to_string(&log).unwrap_or_default().contains("\"eval\""));
+    running.until("score", || logged(&run.out, "\"eval\"") > 0);
     signal(running.id() as i32, libc::SIGTERM);
-    let ended = running.wait(support::program::PATIENCE);
+    let ended = running.wait(PATIENCE);
     assert_eq!(ended.status.code(), Some(75), "{}", ended.stderr);
     let page = fs::read_to_string(Path::new(&run.out).join("report.html")).unwrap();
     assert!(page.contains(evaluation_file(&run.out)["augmented"][0]["picture"].as_str().unwrap()));

@@ -2,14 +2,14 @@
 //! checks that other programs can use the files.
 
 use std::fs;
-use std::path::Path;
 
 use support::program::{Folder, files, run};
 use support::small_run::SmallRun;
+use support::weights;
 
 /// Trains a model for one step and creates a folder for exports.
 fn model(more: &[&str]) -> (SmallRun, Folder) {
-    let (setting, _) = SmallRun::new();
+    let setting = SmallRun::new();
     setting.train(0, &[&["--max-steps", "1"], more].concat()).succeeded();
     (setting, Folder::new())
 }
@@ -49,10 +49,9 @@ fn safetensors_weights_match_the_model() {
     let out = folder.at("net.safetensors");
     run(0, &["export", &setting.out, "--to", "safetensors", "-o", &out]).succeeded();
     let bytes = fs::read(&out).unwrap();
-    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    assert_eq!(length % 8, 0);
-    let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
-    let model = formats::checkpoint::ModelFile::read(&Path::new(&setting.out).join("model.h5")).unwrap();
+    let (header, start) = weights::header(&bytes);
+    assert_eq!(start % 8, 0);
+    let model = weights::model(&setting.out);
     let mut end = 0;
     for layer in &model.layers {
         for (field, shape, values) in &layer.tensors {
@@ -60,50 +59,52 @@ fn safetensors_weights_match_the_model() {
             assert_eq!((&entry["dtype"], &entry["shape"]), (&"F32".into(), &serde_json::json!(shape)));
             let stored: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
             assert_eq!(entry["data_offsets"], serde_json::json!([end, end + stored.len()]));
-            assert!(bytes[8 + length + end..][..stored.len()] == stored, "{}.{field}", layer.name);
+            assert!(bytes[start + end..][..stored.len()] == stored, "{}.{field}", layer.name);
             end += stored.len();
         }
     }
-    assert_eq!(bytes.len(), 8 + length + end);
+    assert_eq!(bytes.len(), start + end);
     assert_eq!(header["__metadata__"]["trireme.network"], "lenet-caffe");
-    let code = fs::read_to_string(folder.at("net.py")).unwrap();
-    for line in [
+    let lines = [
         "        self.conv1 = nn.Conv2d(1, 20, 5)",
         "        self.fc1 = nn.Linear(800, 500)",
         "        x = F.max_pool2d(x, 2, 2)",
         "        x = torch.flatten(x, 1)",
         "        x = F.relu(self.fc1(x))",
         "def load(path=Path(__file__).with_name(\"net.safetensors\")):",
-    ] {
-        assert!(code.lines().any(|own| own == line), "no line {line} in\n{code}");
+    ];
+    assert_has_lines(&folder.at("net.py"), &lines);
+}
+
+#[track_caller]
+fn assert_has_lines(file: &str, lines: &[&str]) {
+    let text = fs::read_to_string(file).unwrap();
+    for line in lines {
+        assert!(text.lines().any(|own| own == *line), "no line {line} in\n{text}");
     }
 }
 
 #[test]
 fn layers_that_pytorch_has_in_other_shapes_are_written_in_those() {
-    let (setting, _) = SmallRun::new();
+    let setting = SmallRun::new();
     let net = setting.folder.write("net.toml", NARROW);
     let model = format!("model={net}");
     setting.train(0, &["--max-steps", "1", "--set", &model]).succeeded();
     let folder = Folder::new();
     let out = folder.at("net.safetensors");
     run(0, &["export", &setting.out, "--to", "safetensors", "-o", &out]).succeeded();
-    let bytes = fs::read(&out).unwrap();
-    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    let (header, _) = weights::header(&fs::read(&out).unwrap());
     for (name, shape) in
         [("wide.weight", &[12, 4][..]), ("narrow.weight", &[4, 12, 1, 1]), ("scale.layer_scale", &[4, 1, 1])]
     {
         assert_eq!(header[name]["shape"], serde_json::json!(shape), "{name}");
     }
-    let code = fs::read_to_string(folder.at("net.py")).unwrap();
-    for line in [
+    let lines = [
         "        self.wide = nn.Linear(4, 12)",
         "        self.narrow = nn.Conv2d(12, 4, 1, bias=False)",
         "        x = F.relu(self.wide(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))",
-    ] {
-        assert!(code.lines().any(|own| own == line), "no line {line} in\n{code}");
-    }
+    ];
+    assert_has_lines(&folder.at("net.py"), &lines);
     // a run can start from the exported file
     let from = format!("init.from=\"{out}\"");
     let again = folder.at("again");
@@ -111,8 +112,7 @@ fn layers_that_pytorch_has_in_other_shapes_are_written_in_those() {
     let sets = [&model, &from, &lists[0], &lists[1]].map(|set| ["--set", set]).concat();
     let taken = [&sets[..], &["--max-steps", "0", "--out", &again]].concat();
     run(0, &[&["train", &setting.recipe, "--data", &setting.data, "--threads", "1"][..], &taken].concat()).succeeded();
-    let weights = |out: &str| formats::checkpoint::ModelFile::read(&Path::new(out).join("model.h5")).unwrap().layers;
-    assert!(weights(&again) == weights(&setting.out));
+    assert!(weights::model(&again).layers == weights::model(&setting.out).layers);
     // a layer with a larger kernel is not fully connected
     setting.folder.write("net.toml", &NARROW.replace("kernel = 1, linear", "kernel = 3, linear"));
     setting.train(0, &["--set", &model]).failed(2, &["net.toml", "wide", "kernel 1"]);

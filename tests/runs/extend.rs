@@ -4,31 +4,19 @@ use std::f64::consts::PI;
 use std::fs;
 
 use support::images::DIGITS;
-use support::program::events;
+use support::program::{events, numbers, run};
 use support::setting::Setting;
+use support::weights::model_at;
 
 /// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 2
 batch = 8
 workers = 2
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "cosine"
-base_lr = 0.002
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.kind = "cosine"
+schedule.base_lr = 0.002
+reduce.codec = "exact"
 "#;
 
 const LONGER: [&str; 5] = ["--resume", "auto", "--set", "epochs=4", "--extend-epochs"];
@@ -39,7 +27,7 @@ fn setting() -> Setting {
 
 /// Returns the learning rate of each logged step.
 fn rates(out: &str) -> Vec<f64> {
-    events(out, "step").iter().map(|step| step["lr"].as_f64().unwrap()).collect()
+    numbers(out, "step", "lr")
 }
 
 fn cosine(part: f64) -> f64 {
@@ -84,17 +72,14 @@ fn a_complete_run_can_be_extended() {
     setting.train("out", 1, &LONGER).succeeded().says(&["note: ", "(lr 0)", "4 epochs"]);
     assert_eq!((rates(&out).len(), events(&out, "eval").len(), events(&out, "end").len()), (24, 4, 1));
     assert_rates(&out, |step| if step < 12.0 { step / 12.0 } else { step / 24.0 });
-    let model = formats::checkpoint::ModelFile::read(setting.out("out/model.h5").as_ref()).unwrap();
+    let model = model_at(setting.out("out/model.h5"));
     assert_eq!((model.step, model.epoch), (24, 4));
     // training with the run's recipe reproduces it
-    let again = support::program::run(
-        0,
-        &["train", &format!("{out}/recipe.toml"), "--threads", "1", "--out", &setting.out("again")],
-    );
-    again.succeeded();
-    assert_eq!((setting.digest("again"), rates(&setting.out("again"))), (setting.digest("out"), rates(&out)));
+    let again = setting.out("again");
+    run(0, &["train", &format!("{out}/recipe.toml"), "--threads", "1", "--out", &again]).succeeded();
+    assert_eq!((setting.digest("again"), rates(&again)), (setting.digest("out"), rates(&out)));
     // the old model is kept under another name
-    let aside = formats::checkpoint::ModelFile::read(setting.out("out/aside-model.h5").as_ref()).unwrap();
+    let aside = model_at(setting.out("out/aside-model.h5"));
     assert_eq!(aside.step, 12);
 }
 

@@ -5,9 +5,11 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use support::program::{PATIENCE, Running, events, files, is_alive, signal, start};
+use support::program::{PATIENCE, Running, checkpoints, events, files, is_alive, logged, signal, start};
 use support::setting::Setting;
 use support::{images::DIGITS, small_run::RECIPE};
+
+const RESUME: [&str; 6] = ["--resume", "auto", "--set", "epochs=1000", "--set", "checkpoint.every=2 steps"];
 
 fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [48, 10])
@@ -15,18 +17,11 @@ fn setting() -> Setting {
 
 /// Starts a training run of a thousand epochs and waits for its first checkpoint.
 #[track_caller]
-fn endless(setting: &Setting, more: &[&str]) -> Running {
-    let often = ["--resume", "auto", "--set", "epochs=1000", "--set", "checkpoint.every=2 steps"];
-    let mut running = setting.start("out", 0, &[&often[..], more].concat());
+fn endless(setting: &Setting) -> Running {
+    let mut running = setting.start("out", 0, &RESUME);
     let out = setting.out("out");
-    running.until("a checkpoint", || !events_lines(&out, "\"checkpoint\"").is_empty());
+    running.until("a checkpoint", || logged(&out, "\"checkpoint\"") > 0);
     running
-}
-
-/// Returns the lines of metrics.jsonl so far that contain `part`.
-fn events_lines(out: &str, part: &str) -> Vec<String> {
-    let text = fs::read_to_string(Path::new(out).join("metrics.jsonl")).unwrap_or_default();
-    text.lines().filter(|line| line.contains(part)).map(String::from).collect()
 }
 
 fn lock(setting: &Setting) -> std::path::PathBuf {
@@ -44,18 +39,13 @@ fn move_to_another_host(setting: &Setting, job: &str) {
 
 /// Returns a step after the last checkpoint of a paused run.
 fn past_its_last_checkpoint(setting: &Setting) -> String {
-    let checkpoints = fs::read_dir(Path::new(&setting.out("out")).join("checkpoints")).unwrap();
-    let names = checkpoints.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let steps = names.filter_map(|name| name.strip_prefix("step-")?.strip_suffix(".h5")?.parse::<u64>().ok());
-    (steps.max().unwrap() + 3).to_string()
+    (checkpoints(&setting.out("out")).last().unwrap() + 3).to_string()
 }
-
-const RESUME: [&str; 6] = ["--resume", "auto", "--set", "epochs=1000", "--set", "checkpoint.every=2 steps"];
 
 #[test]
 fn a_second_run_is_refused_and_a_killed_one_leaves_no_trace() {
     let setting = setting();
-    let first = endless(&setting, &[]);
+    let first = endless(&setting);
     let (id, out) = (first.id(), setting.out("out"));
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let named = format!("process {id} on {}", host.trim());
@@ -108,7 +98,7 @@ fn only_one_of_two_simultaneous_runs_starts() {
 #[test]
 fn a_run_on_another_host_needs_steal_lock() {
     let setting = setting();
-    let first = endless(&setting, &[]);
+    let first = endless(&setting);
     signal(first.id() as i32, libc::SIGSTOP);
     move_to_another_host(&setting, "77");
     let ended = setting.train("out", 0, &RESUME);
@@ -124,7 +114,7 @@ fn a_run_on_another_host_needs_steal_lock() {
 #[test]
 fn a_requeued_slurm_job_resumes_without_steal_lock() {
     let setting = setting();
-    let first = endless(&setting, &[]);
+    let first = endless(&setting);
     signal(first.id() as i32, libc::SIGSTOP);
     move_to_another_host(&setting, "77");
     let steps = past_its_last_checkpoint(&setting);

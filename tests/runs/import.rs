@@ -6,13 +6,14 @@ use std::path::Path;
 use formats::checkpoint::ModelFile;
 
 use support::images::{DIGITS, Images, record};
+use support::in_repository;
 use support::program::run;
 use support::small_run::SmallRun;
-use support::weights::{Tensors, safetensors, tensors, tensors_of};
+use support::weights::{Tensors, model, model_at, safetensors, tensors, tensors_of};
 
 /// Trains a small model with its own numbers for `normalize` and returns its weights.
 fn trained() -> (SmallRun, Tensors) {
-    let (setting, _) = SmallRun::new();
+    let setting = SmallRun::new();
     let lists = ["augment.train=[\"normalize(0.4, 0.3)\"]", "augment.eval=[\"normalize(0.4, 0.3)\"]"];
     setting.train(0, &["--set", lists[0], "--set", lists[1]]).succeeded();
     let weights = tensors(&setting.out);
@@ -53,9 +54,8 @@ fn an_imported_model_is_the_one_that_was_trained() {
     let ended = import(&[&normalize[..], &["--classes", &classes]].concat()).succeeded();
     assert_eq!(ended.stdout, format!("{out}\n"));
     assert!(ended.stderr.contains("taken: 8 tensors"), "{}", ended.stderr);
-    assert_eq!(tensors_of(Path::new(&out)), weights);
-    let (own, made) = (Path::new(&setting.out).join("model.h5"), Path::new(&out));
-    let (own, made) = (ModelFile::read(&own).unwrap(), ModelFile::read(made).unwrap());
+    assert_eq!(tensors_of(&out), weights);
+    let (own, made) = (model(&setting.out), model_at(&out));
     assert_eq!((&made.classes, &made.preprocess, made.input), (&own.classes, &own.preprocess, own.input));
     assert_eq!((&made.mean, &made.std), (&vec![0.4], &vec![0.3]));
     let kinds =
@@ -74,7 +74,7 @@ fn an_imported_model_is_the_one_that_was_trained() {
     // without class names, the numbers of the labels are used
     let ended = import(&normalize).succeeded();
     assert!(ended.stderr.contains("numbers are used"), "{}", ended.stderr);
-    assert_eq!(ModelFile::read(Path::new(&out)).unwrap().classes[9], "9");
+    assert_eq!(model_at(&out).classes[9], "9");
     let missing = import(&[]);
     missing.failed(2, &["lenet-caffe", "--transform 'resize(32)'", "--recipe"]);
     import(&["--transform", "normalize"]).failed(2, &["\"normalize\"", "net.safetensors", "no data set"]);
@@ -83,7 +83,7 @@ fn an_imported_model_is_the_one_that_was_trained() {
 /// The number of classes comes from the file, all other settings from a recipe.
 #[test]
 fn classes_and_rules_come_from_file_and_recipe() {
-    let (setting, _) = SmallRun::of(|dir| {
+    let setting = SmallRun::of(|dir| {
         let mut images = Images::new(dir, DIGITS, 48, 10);
         images.manifest.classes.truncate(10);
         images.manifest.classes.push("ship".into());
@@ -101,7 +101,7 @@ fn classes_and_rules_come_from_file_and_recipe() {
     let from = format!("{text}[init]\nfrom = \"weights\"\nmatch = [[\"net.(.*)\", \"$1\"]]\n");
     fs::write(&recipe, from).unwrap();
     import(&[]).succeeded();
-    let model = ModelFile::read(Path::new(&out)).unwrap();
+    let model = model_at(&out);
     assert_eq!((model.classes.len(), model.network.as_str()), (11, "lenet-caffe"));
     assert_eq!(model.preprocess, ["normalize(0.4, 0.3)"]);
     import(&[]).failed(2, &["already exists", "--force"]);
@@ -141,7 +141,7 @@ fn incomplete_models_are_refused() {
     refused(2, &["--match", "net.(.*)", "$1"], &["\"net.(.*)\"", "matches no name"]);
     let other = ["import", &foreign, "--model", "lenet-cafe", "--transform", "normalize(0.4,0.3)", "-o", &out];
     run(0, &other).failed(2, &["lenet-cafe;", "did you mean \"lenet-caffe\""]);
-    let evil = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights/evil.pth");
+    let evil = in_repository("tests/golden/weights/evil.pth");
     let evil = ["import", evil.to_str().unwrap(), "--model", "lenet", "--transform", "normalize(0,1)", "-o", &out];
     let ended = run(0, &evil).failed(1, &["posix.system", "executed"]);
     assert!(!ended.stdout.contains("executed") && !Path::new(&out).exists());
@@ -162,7 +162,7 @@ fn files_of_keras_come_back() {
         run(0, &args)
     };
     import(&h5).succeeded();
-    assert_eq!(tensors_of(Path::new(&out)), weights);
+    assert_eq!(tensors_of(&out), weights);
     // the archive itself cannot be read, but the weights in it can; their names consist of the kinds and numbers of the
     // layers
     import(&archive).failed(1, &["k.keras", "data.pkl"]);
@@ -174,7 +174,7 @@ fn files_of_keras_come_back() {
     let rules: Vec<&str> = rules.iter().flat_map(|[from, to]| ["--match", from, to]).collect();
     let args = ["import", &inner, "--model", "lenet-caffe", "--transform", "normalize(0.4,0.3)", "-o", &out, "--force"];
     run(0, &[&args[..], &rules].concat()).succeeded();
-    assert_eq!(tensors_of(Path::new(&out)), weights);
+    assert_eq!(tensors_of(&out), weights);
     // a run can also start from the Keras file
     let (from, again) = (format!("init.from={h5}"), setting.folder.at("again"));
     let lists = ["augment.train=[\"normalize(0.4, 0.3)\"]", "augment.eval=[\"normalize(0.4, 0.3)\"]"];
@@ -196,7 +196,7 @@ fn weights_of_an_onnx_file_come_back() {
     };
     import("resnet20").failed(2, &["net.onnx", "8 tensors", "network resnet20", "conv1.weight", "20x1x5x5"]);
     import("lenet-caffe").succeeded();
-    assert_eq!(tensors_of(Path::new(&out)), weights);
+    assert_eq!(tensors_of(&out), weights);
     let bytes = fs::read(&onnx).unwrap();
     fs::write(&onnx, &bytes[..bytes.len() / 2]).unwrap();
     import("lenet-caffe").failed(1, &["net.onnx"]);
@@ -215,8 +215,8 @@ fn a_graph_of_an_onnx_file_becomes_a_model() {
     };
     import(&["center_crop(20)", "normalize(0.4,0.3)"]).failed(2, &["20x20x1", "net.onnx", "1x28x28"]);
     import(&["normalize(0.4,0.3)"]).succeeded();
-    assert_eq!(tensors_of(Path::new(&out)), weights);
-    assert!(!ModelFile::read(Path::new(&out)).unwrap().definition.is_empty());
+    assert_eq!(tensors_of(&out), weights);
+    assert!(!model_at(&out).definition.is_empty());
     let picture = picture(&setting);
     let shares = |model: &str| {
         let ended = run(0, &["predict", model, &picture, "--top", "10", "--json"]).succeeded();

@@ -4,48 +4,32 @@
 use std::fs;
 use std::path::Path;
 
-use formats::checkpoint::ModelFile;
-
-use support::images::{DIGITS, Images, THINGS};
+use support::images::{DIGITS, THINGS};
+use support::in_repository;
 use support::mentions;
-use support::program::events;
+use support::program::{events, sets};
 use support::setting::Setting;
 use support::small_run::SmallRun;
-use support::weights::{safetensors, tensors};
+use support::weights::{model, safetensors, tensors};
 
 const RECIPE: &str = r#"
 model = "lenet-caffe"
-data = "given with --data"
 epochs = 2
 seed = 3
 batch = 9
 workers = 3
-
-[optimizer]
-kind = "adam"
-
-[augment]
-train = ["normalize(0.4, 0.3)"]
-eval = ["normalize(0.4, 0.3)"]
-
-[schedule]
-kind = "cosine"
-base_lr = 0.002
-
-[reduce]
-codec = "exact"
+optimizer.kind = "adam"
+augment.train = ["normalize(0.4, 0.3)"]
+augment.eval = ["normalize(0.4, 0.3)"]
+schedule.kind = "cosine"
+schedule.base_lr = 0.002
+reduce.codec = "exact"
 "#;
 
 /// With such a small rate, no weight changes, except weights that are exactly 0.
-const STILL: [&str; 2] = ["--set", "schedule.base_lr=1e-30"];
+const STILL: &str = "schedule.base_lr=1e-30";
 
-fn set(key: &str, value: &str) -> [String; 2] {
-    ["--set".into(), format!("{key}={value}")]
-}
-
-fn args<'a>(sets: &'a [[String; 2]], more: &[&'a str]) -> Vec<&'a str> {
-    sets.iter().flatten().map(String::as_str).chain(more.iter().copied()).collect()
-}
+const WITHOUT_LAST_LAYER: &str = r#"init.exclude=["fc2.*"]"#;
 
 #[test]
 fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
@@ -54,46 +38,43 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
     let want = tensors(&source);
     let foreign = setting.folder.path().join("lenet.safetensors");
     safetensors(&foreign, &want, |name, _| Some(format!("net.{name}")));
-    let rule = set("init.match", r#"[["net\\.(.*)", "$1"]]"#);
-    let cases = [
-        // three sources: a run's folder, its last checkpoint, and its weights in a .safetensors file
-        (vec![set("init.from", &source)], "model.h5 (trireme)"),
-        (vec![set("init.from", &format!("{source}/checkpoints/step-00000012.h5"))], "step-00000012.h5 (trireme)"),
-        (vec![set("init.from", &foreign.display().to_string()), rule], "lenet.safetensors (safetensors)"),
+    let rule = r#"init.match=[["net\\.(.*)", "$1"]]"#;
+    let from = format!("init.from={source}");
+    let (checkpoint, foreign) =
+        (format!("{from}/checkpoints/step-00000012.h5"), format!("init.from={}", foreign.display()));
+    // three sources: a run's folder, its last checkpoint, and its weights in a .safetensors file
+    let cases: [(&[&str], &str); 3] = [
+        (&[&from], "model.h5 (trireme)"),
+        (&[&checkpoint], "step-00000012.h5 (trireme)"),
+        (&[&foreign, rule], "lenet.safetensors (safetensors)"),
     ];
-    for (i, (sets, said)) in cases.iter().enumerate() {
+    for (i, (keys, said)) in cases.into_iter().enumerate() {
+        let keys = sets(&[keys, &[STILL, "ema.decay=0.9"]].concat());
         for ranks in [0, 2] {
             let name = format!("taken-{i}-{ranks}");
-            let ended = setting
-                .train(&name, ranks, &args(sets, &[&STILL[..], &["--set", "ema.decay=0.9"]].concat()))
-                .succeeded();
+            let ended = setting.train(&name, ranks, &keys).succeeded();
             assert!(ended.stderr.contains(said) && ended.stderr.contains("taken: 8 tensors"), "{}", ended.stderr);
             assert_eq!(tensors(&setting.out(&name)), want, "{said} on {ranks} ranks");
-            let model = ModelFile::read(&Path::new(&setting.out(&name)).join("model.h5")).unwrap();
+            let model = model(&setting.out(&name));
             assert_eq!(model.ema, model.layers, "averages must start with the weights");
         }
     }
     // excluded tensors start as they would without a file
-    let random = tensors(&setting.trained("random", 0, &STILL));
-    let sets = [set("init.from", &source), set("init.exclude", r#"["fc2.*"]"#)];
-    let part = tensors(&setting.trained("part", 0, &args(&sets, &STILL)));
+    let random = tensors(&setting.trained("random", 0, &sets(&[STILL])));
+    let part = tensors(&setting.trained("part", 0, &sets(&[&from, WITHOUT_LAST_LAYER, STILL])));
     for (name, (_, values)) in &part {
         let want = if name.starts_with("fc2.") { &random[name].1 } else { &want[name].1 };
         // a bias that is exactly 0 changes a little even at this rate
         assert!(values.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-20), "{name}");
     }
     // with a normal rate, the result does not depend on the number of ranks or on a stop
-    let from = [set("init.from", &source)];
-    for ranks in [1, 2, 3] {
-        setting.trained(&format!("ranks-{ranks}"), ranks, &args(&from, &[]));
-        assert_eq!(setting.digest(&format!("ranks-{ranks}")), setting.digest("ranks-1"), "{ranks} ranks");
-    }
-    setting.trained("stopped", 2, &args(&from, &["--max-steps", "4"]));
-    fs::remove_file(format!("{}/model.h5", setting.out("stopped"))).unwrap();
+    let from = ["--set", &from];
+    setting.assert_ranks_change_nothing(&[2, 3], &from);
+    setting.trained("stopped", 2, &[&from[..], &["--max-steps", "4"]].concat());
     // the file is not read again when the run resumes
     fs::remove_dir_all(&source).unwrap();
-    setting.trained("stopped", 3, &args(&from, &["--resume", "auto"]));
-    assert_eq!(setting.digest("stopped"), setting.digest("ranks-1"));
+    setting.resumed("stopped", 3, &from);
+    setting.assert_same_bits("stopped", "1");
 }
 
 /// In the model file, a bias is replaced by an array with other values, which is stored in chunks as other programs do.
@@ -109,7 +90,8 @@ fn a_model_changed_by_another_program_is_reported() {
     bias.write_raw(&vec![0.5f32; size]).unwrap();
     drop((bias, layer));
     file.close().unwrap();
-    let ended = setting.train("taken", 0, &args(&[set("init.from", &source)], &["--max-steps", "1"])).succeeded();
+    let from = format!("init.from={source}");
+    let ended = setting.train("taken", 0, &["--set", &from, "--max-steps", "1"]).succeeded();
     ended.says(&["warning: ", "another program", "model.h5", ": weights of fc2"]);
 }
 
@@ -119,24 +101,17 @@ fn a_model_changed_by_another_program_is_reported() {
 fn different_classes_are_reported() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let source = setting.trained("source", 0, &["--max-steps", "1"]);
-    let other = |name: &str, change: &dyn Fn(&mut Vec<String>)| {
-        let dir = setting.folder.path().join(name);
-        let mut images = Images::new(&dir, DIGITS, 50, 20);
-        change(&mut images.manifest.classes);
-        images.manifest.write(&dir).unwrap();
-        dir.display().to_string()
-    };
-    let renamed = other("renamed", &|classes| classes[3] = "ship".into());
-    let more = other("more", &|classes| classes.push("ship".into()));
-    let from = [set("init.from", &source)];
+    let renamed = setting.described("renamed", |manifest| manifest.classes[3] = "ship".into());
+    let more = setting.described("more", |manifest| manifest.classes.push("ship".into()));
+    let from = format!("init.from={source}");
     for ranks in [0, 2] {
         let parts = ["init.from: ", "class 3 ", "\"wave 3\" in", "\"ship\" in", "init.exclude = [\"fc2.*\"]"];
-        setting.train("refused", ranks, &args(&from, &["--data", &renamed])).failed(2, &parts);
+        setting.train("refused", ranks, &["--set", &from, "--data", &renamed]).failed(2, &parts);
         assert!(!Path::new(&setting.out("refused")).exists());
     }
-    let sets = [from[0].clone(), set("init.exclude", r#"["fc2.*"]"#)];
-    setting.trained("excluded", 0, &args(&sets, &["--data", &renamed, "--max-steps", "1"]));
-    let ended = setting.train("replaced", 2, &args(&from, &["--data", &more, "--max-steps", "1"])).succeeded();
+    let keys = sets(&[&from, WITHOUT_LAST_LAYER]);
+    setting.trained("excluded", 0, &[&keys[..], &["--data", &renamed, "--max-steps", "1"]].concat());
+    let ended = setting.train("replaced", 2, &["--set", &from, "--data", &more, "--max-steps", "1"]).succeeded();
     ended.says(&["last layer, fc2,", "random weights", "class 10 ", "\"ship\" in"]);
     ended.says(&["replaced: 2 tensors", "fc2.weight ([11, 500] "]);
 }
@@ -150,9 +125,10 @@ fn different_normalization_is_reported() {
     safetensors(&foreign, &tensors(&source), |name, _| Some(name.into()));
     let foreign = foreign.display().to_string();
     let told = |name: &str, from: &str, list: &str| {
-        let lists = ["train", "eval"].map(|key| set(&format!("augment.{key}"), list));
-        let sets = [&lists[..], &[set("init.from", from)]].concat();
-        let stderr = setting.train(name, 0, &args(&sets, &["--max-steps", "1"])).succeeded().stderr;
+        let [train, eval] = ["train", "eval"].map(|key| format!("augment.{key}={list}"));
+        let from = format!("init.from={from}");
+        let args = [&sets(&[&train, &eval, &from])[..], &["--max-steps", "1"]].concat();
+        let stderr = setting.train(name, 0, &args).succeeded().stderr;
         stderr.lines().filter(|line| line.contains("warning: ")).map(String::from).collect::<Vec<_>>().join("\n")
     };
     let far = told("far", &source, "[]");
@@ -170,8 +146,8 @@ fn different_normalization_is_reported() {
 /// Every error comes before the output folder is touched, without mpirun and on two ranks.
 #[test]
 fn weights_that_do_not_fit_are_refused_by_name() {
-    let (run, _) = SmallRun::new();
-    fs::write(&run.recipe, RECIPE.replace("batch = 9", "batch = 8").replace("workers = 3", "workers = 2")).unwrap();
+    let recipe = RECIPE.replace("batch = 9", "batch = 8").replace("workers = 3", "workers = 2");
+    let run = SmallRun::from(Setting::new(&recipe, DIGITS, [48, 10]));
     run.train(0, &["--max-steps", "1"]).succeeded();
     let want = tensors(&run.out);
     let source = run.folder.at("source");
@@ -182,10 +158,7 @@ fn weights_that_do_not_fit_are_refused_by_name() {
         format!("init.from={}", path.display())
     };
     let good = file("good.safetensors", &|name, _| Some(name.into()));
-    let refused = |code, sets: &[&str], parts: &[&str]| {
-        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-        run.refused(code, &sets, parts);
-    };
+    let refused = |code, keys: &[&str], parts: &[&str]| run.refused(code, &sets(keys), parts);
     let nan = file("nan.safetensors", &|name, values| {
         values[1] = if name == "conv2.weight" { f32::NAN } else { values[1] };
         Some(name.into())
@@ -213,7 +186,7 @@ fn weights_that_do_not_fit_are_refused_by_name() {
         &[&good, "augment.train=[\"normalize\"]"],
         &["augment.train: \"normalize\"", "this data set", "good.safetensors", "\"normalize(0.485, "],
     );
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights");
+    let golden = in_repository("tests/golden/weights");
     let evil = format!("init.from={}", golden.join("evil.pth").display());
     refused(1, &[&evil], &["posix.system", "executed"]);
     let cut = run.folder.path().join("cut.safetensors");
@@ -251,8 +224,8 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     // without init.strict, missing tensors are allowed and reported
     run.train(2, &["--set", &good, "--set", &right, "--max-steps", "0"]).succeeded();
     fs::remove_dir_all(&run.out).unwrap();
-    let sets = ["--set", &short, "--set", "init.strict=false", "--max-steps", "1"];
-    let ended = run.train(2, &sets).succeeded();
+    let more = ["--set", &short, "--set", "init.strict=false", "--max-steps", "1"];
+    let ended = run.train(2, &more).succeeded();
     ended.says(&["missing: 1 ", "conv2.bias"]);
 }
 
@@ -260,15 +233,17 @@ fn weights_that_do_not_fit_are_refused_by_name() {
 fn a_dry_run_shows_every_tensor_and_what_is_frozen() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let source = setting.trained("source", 0, &["--max-steps", "1"]);
-    let sets = [
-        set("init.from", &source),
-        set("init.exclude", r#"["fc2.*"]"#),
-        set("freeze.patterns", r#"["conv*"]"#),
-        set("freeze.epochs", "1"),
-        set("optimizer.groups", r#"[{match=["fc2.*"], lr=10}]"#),
-    ];
+    let from = format!("init.from={source}");
+    let keys = sets(&[
+        &from,
+        WITHOUT_LAST_LAYER,
+        r#"freeze.patterns=["conv*"]"#,
+        "freeze.epochs=1",
+        r#"optimizer.groups=[{match=["fc2.*"], lr=10}]"#,
+    ]);
+    let keys = [&keys[..], &["--dry-run"]].concat();
     for ranks in [0, 2] {
-        let text = setting.train("dry", ranks, &args(&sets, &["--dry-run"])).succeeded().stdout;
+        let text = setting.train("dry", ranks, &keys).succeeded().stdout;
         for part in
             ["conv1.weight", " taken ", "excluded", "4 of 8 tensors", "25570 of 431080 parameters", "first 1 epoch"]
         {
@@ -311,7 +286,7 @@ fn frozen_parameters_keep_their_bits_on_any_number_of_ranks() {
 #[test]
 fn frozen_parameters_are_not_exchanged() {
     let bytes = |freeze: &[&str]| {
-        let recipe = RECIPE.replace("[reduce]\ncodec = \"exact\"\n", "");
+        let recipe = RECIPE.replace("reduce.codec = \"exact\"\n", "");
         let setting = Setting::new(&recipe, DIGITS, [120, 20]);
         let out = setting.trained("out", 2, freeze);
         events(&out, "exchange")[0]["bytes"].as_u64().unwrap()
@@ -325,11 +300,13 @@ fn frozen_parameters_are_not_exchanged() {
 /// result is bit-identical on any number of ranks and after stops before and after the change.
 #[test]
 fn a_stop_next_to_frozen_epochs_changes_no_bit() {
-    let momentum = "kind = \"sgd\"\nmomentum = 0.9\nclip_norm = 0.5";
-    for (optimizer, key) in [("kind = \"adam\"", "epochs"), (momentum, "epochs"), ("kind = \"adam\"", "after")] {
+    let adam = "optimizer.kind = \"adam\"";
+    let momentum = "optimizer.kind = \"sgd\"\noptimizer.momentum = 0.9\noptimizer.clip_norm = 0.5";
+    for (optimizer, key) in [(adam, "epochs"), (momentum, "epochs"), (adam, "after")] {
+        println!("{optimizer} {key}");
         let setting = frozen();
         let recipe = fs::read_to_string(&setting.recipe).unwrap();
-        let recipe = recipe.replace("kind = \"adam\"", optimizer);
+        let recipe = recipe.replace(adam, optimizer);
         fs::write(&setting.recipe, recipe.replace("[freeze]\n", &format!("[freeze]\n{key} = 1\n"))).unwrap();
         let whole = setting.trained("whole", 1, &[]);
         let early = tensors(&setting.trained("early", 3, &["--max-steps", "6"]));
@@ -338,12 +315,6 @@ fn a_stop_next_to_frozen_epochs_changes_no_bit() {
         let [first, early, late] = [first, early, late].map(|tensors| tensors["layer1.0.conv1.weight"].clone());
         assert_eq!(first != early, key == "after", "{optimizer} {key}");
         assert_eq!(early != late, key == "epochs", "{optimizer} {key}");
-        setting.trained("parts", 2, &["--max-steps", "4"]);
-        for (ranks, step) in [(1, "6"), (3, "9"), (2, "12")] {
-            fs::remove_file(setting.out("parts/model.h5")).unwrap();
-            setting.trained("parts", ranks, &["--resume", "auto", "--max-steps", step]);
-        }
-        assert_eq!(setting.digest("parts"), setting.digest("whole"), "{optimizer}");
-        assert!(setting.model("parts") == setting.model("whole"), "{optimizer}");
+        setting.assert_stops_change_nothing("whole", &[(2, "4"), (1, "6"), (3, "9")], 2, &[]);
     }
 }

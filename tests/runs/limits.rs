@@ -6,36 +6,28 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use formats::checkpoint::{LayerWeights, ModelFile};
+use formats::checkpoint::LayerWeights;
 
 use support::images::DIGITS;
-use support::program::{PATIENCE, ProgramOutput, Running, files, is_alive, mpirun, signal, start, trireme};
+use support::program::{
+    PATIENCE, ProgramOutput, checkpoints, compile_c, files, is_alive, is_ignored, mpirun, run, signal, start, trireme,
+};
 use support::setting::Setting;
+use support::weights::model;
 
 /// A recipe with five steps per epoch. Its 100,000 epochs take longer than any test.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
-data = "given with --data"
 epochs = 100000
 batch = 10
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[optimizer]
-kind = "sgd"
-
-[schedule]
-kind = "constant"
-base_lr = 0.0001
+schedule.base_lr = 0.0001
 "#;
 
 /// How a training run reacts to a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reaction {
-    /// Writes a checkpoint and exits with code 75.
-    Stop,
+    /// Writes a checkpoint, names the signal and exits with code 75.
+    Stop(&'static str),
     /// Continues.
     Nothing,
     /// Ends at once, as any program does by default.
@@ -44,13 +36,13 @@ enum Reaction {
 
 /// All signals except KILL, STOP, TSTP, TTIN and TTOU, which cannot be handled or only pause, and except fault signals.
 const SIGNALS: [(i32, Reaction); 19] = [
-    (libc::SIGHUP, Reaction::Stop),
-    (libc::SIGINT, Reaction::Stop),
-    (libc::SIGTERM, Reaction::Stop),
-    (libc::SIGUSR1, Reaction::Stop),
-    (libc::SIGUSR2, Reaction::Stop),
-    (libc::SIGXCPU, Reaction::Stop),
-    (libc::SIGPWR, Reaction::Stop),
+    (libc::SIGHUP, Reaction::Stop("SIGHUP")),
+    (libc::SIGINT, Reaction::Stop("SIGINT")),
+    (libc::SIGTERM, Reaction::Stop("SIGTERM")),
+    (libc::SIGUSR1, Reaction::Stop("SIGUSR1")),
+    (libc::SIGUSR2, Reaction::Stop("SIGUSR2")),
+    (libc::SIGXCPU, Reaction::Stop("SIGXCPU")),
+    (libc::SIGPWR, Reaction::Stop("SIGPWR")),
     (libc::SIGXFSZ, Reaction::Nothing),
     (libc::SIGPIPE, Reaction::Nothing),
     (libc::SIGCHLD, Reaction::Nothing),
@@ -65,57 +57,30 @@ const SIGNALS: [(i32, Reaction); 19] = [
     (libc::SIGSTKFLT, Reaction::End),
 ];
 
-#[track_caller]
-fn under_way(setting: &Setting, name: &str) -> Running {
-    let mut running = setting.start(name, 0, &[]);
-    let log = Path::new(&setting.out(name)).join("metrics.jsonl");
-    running.until("step", || fs::read_to_string(&log).unwrap_or_default().matches('\n').count() >= 3);
-    running
-}
-
 #[test]
 fn every_signal_does_what_the_table_says() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
-    let of = |what: Reaction| SIGNALS.into_iter().filter(move |(_, does)| *does == what).map(|(signal, _)| signal);
-    let ignored = under_way(&setting, "ignored");
-    of(Reaction::Nothing).for_each(|number| signal(ignored.id() as i32, number));
+    let ignored = setting.under_way("ignored", 0, &[]);
+    for (number, _) in SIGNALS.into_iter().filter(|(_, reaction)| *reaction == Reaction::Nothing) {
+        signal(ignored.id() as i32, number);
+    }
     std::thread::sleep(Duration::from_millis(300));
     assert!(is_alive(ignored.id()));
     drop(ignored);
-    for number in of(Reaction::Stop).filter(|number| !is_ignored(*number)) {
-        let name = format!("stop{number}");
-        let running = under_way(&setting, &name);
+    for (number, reaction) in SIGNALS.into_iter().filter(|(number, _)| !is_ignored(*number)) {
+        if reaction == Reaction::Nothing {
+            continue;
+        }
+        let name = number.to_string();
+        let running = setting.under_way(&name, 0, &[]);
         signal(running.id() as i32, number);
-        let said = if number == libc::SIGPWR { "SIGPWR" } else { signal_name(number) };
-        running.wait(PATIENCE).failed(75, &["stopped after step", said, "--resume auto"]);
-        assert!(files(&setting.out(&name)).iter().any(|file| file.starts_with("checkpoints/step-")), "{number}");
-    }
-    for number in of(Reaction::End).filter(|number| !is_ignored(*number)) {
-        let running = under_way(&setting, &format!("end{number}"));
-        signal(running.id() as i32, number);
-        assert_eq!(running.wait(PATIENCE).status.signal(), Some(number));
-    }
-}
-
-/// Returns true if this process ignores a signal. Its child processes then ignore it, too. `nohup` starts programs that
-/// ignore SIGHUP, and a shell starts background jobs that ignore SIGQUIT.
-fn is_ignored(number: i32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").expect("the status of this process");
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("ignored signals");
-    let ignored = u64::from_str_radix(ignored.trim(), 16).expect("a hexadecimal number");
-    // Rust's runtime ignores SIGPIPE, but starts child processes that do not
-    number != libc::SIGPIPE && ignored >> (number - 1) & 1 == 1
-}
-
-fn signal_name(number: i32) -> &'static str {
-    match number {
-        libc::SIGHUP => "SIGHUP",
-        libc::SIGINT => "SIGINT",
-        libc::SIGTERM => "SIGTERM",
-        libc::SIGUSR1 => "SIGUSR1",
-        libc::SIGUSR2 => "SIGUSR2",
-        libc::SIGXCPU => "SIGXCPU",
-        other => panic!("{other}"),
+        let ended = running.wait(PATIENCE);
+        if let Reaction::Stop(said) = reaction {
+            ended.failed(75, &["stopped after step", said, "--resume auto"]);
+            assert!(!checkpoints(&setting.out(&name)).is_empty(), "{number}");
+        } else {
+            assert_eq!(ended.status.signal(), Some(number));
+        }
     }
 }
 
@@ -226,7 +191,7 @@ fn scores_that_are_not_finite_are_no_success() {
     let setting = Setting::new(&RECIPE.replace("lenet-caffe", "net.toml"), DIGITS, [50, 20]);
     setting.folder.write("net.toml", NET);
     let out = setting.trained("start", 0, &["--max-steps", "1"]);
-    let mut model = ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
+    let mut model = model(&out);
     let mut with_mean = |name: &str, mean: f32| {
         let of = |layer: &mut LayerWeights| {
             layer.tensors.iter_mut().filter(|t| t.0 == "running_mean").for_each(|t| t.2.fill(mean))
@@ -248,10 +213,10 @@ fn scores_that_are_not_finite_are_no_success() {
         assert!(!files(&setting.out(&name)).contains(&"model.h5".to_string()));
     }
     let eval = ["eval", &lost, "--data", &setting.data, "--threads", "1"];
-    start(trireme(0, &eval)).wait(PATIENCE).failed(1, &["lost.h5", " loss of ", "split test", "no longer finite"]);
+    run(0, &eval).failed(1, &["lost.h5", " loss of ", "split test", "no longer finite"]);
     let picture = setting.folder.at("a.png");
     image::GrayImage::from_fn(28, 28, |x, y| image::Luma([(x * 7 + y) as u8])).save(&picture).unwrap();
-    let ended = start(trireme(0, &["predict", &lost, &picture])).wait(PATIENCE);
+    let ended = run(0, &["predict", &lost, &picture]);
     assert!(ended.stdout.is_empty(), "{}", ended.stdout);
     ended.failed(1, &["a.png", "scores", "not finite"]);
 }
@@ -262,58 +227,35 @@ fn scores_that_are_not_finite_are_no_success() {
 fn files_that_hang_are_noticed_wherever_they_are_used() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let library = setting.folder.at("hang.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/runs/hang.c");
-    let built = Command::new("cc")
-        .args(["-Wall", "-Werror", "-shared", "-fPIC", "-o", &library])
-        .arg(source)
-        .arg("-ldl")
-        .status();
-    assert!(built.expect("a C compiler").success());
-    let stage = setting.folder.at("stage");
-    fs::create_dir(&stage).unwrap();
+    compile_c("tests/runs/hang.c", &library, &["-Wall", "-Werror", "-shared", "-fPIC"]);
+    let limits = ["--threads", "1", "--stall-warn", "1s", "--stall-abort", "2s"];
+    let hangs = |mut command: Command, call: &str, word: &str, said: &str| {
+        // Open MPI's launcher forwards only variables with its prefix, but ranks on the same machine inherit all variables
+        command.env("LD_PRELOAD", &library).env("HANG", word).env("HANG_ON", call);
+        let ended = start(command).wait(PATIENCE);
+        assert!(ended.took < Duration::from_secs(30), "{word}: {:?}", ended.took);
+        assert!(!ended.status.success() && ended.stderr.contains(said), "{word}:\n{}", ended.stderr);
+        assert!(ended.stderr.contains("--stall-abort"), "{word}:\n{}", ended.stderr);
+    };
     let reads = "reads the recipe";
-    let cases: [(&str, &str, &[&str], &str); 6] = [
-        ("open", "recipe.toml", &[], reads),
-        ("open", "dataset.json", &[], reads),
-        ("open", "train-0000", &[], reads),
-        ("open", "test-0000", &[], ""),
-        ("sync", "step-", &[], "files of step 5"),
-        ("sync", "model.h5", &[], "files of step 5"),
+    let cases = [
+        ("open", "recipe.toml", reads),
+        ("open", "dataset.json", reads),
+        ("open", "train-0000", reads),
+        ("open", "test-0000", ""),
+        ("sync", "step-", "files of step 5"),
+        ("sync", "model.h5", "files of step 5"),
     ];
     for ranks in [0, 2] {
-        for (number, (call, word, more, said)) in cases.into_iter().enumerate() {
-            let name = format!("hang{ranks}-{number}");
-            let limits = [
-                "--stall-warn",
-                "1s",
-                "--stall-abort",
-                "2s",
-                "--set",
-                "epochs=1",
-                "--set",
-                "workers=2",
-                "--threads",
-                "1",
-            ];
-            let mut command = setting.command(&name, ranks, &[&limits[..], more].concat());
-            // Open MPI's launcher forwards only variables with its prefix, but ranks on the same machine inherit all variables
-            command.env("LD_PRELOAD", &library).env("HANG", word).env("HANG_ON", call);
-            let ended = start(command).wait(PATIENCE);
-            assert!(ended.took < Duration::from_secs(30), "{word}: {:?}", ended.took);
-            assert!(!ended.status.success() && ended.stderr.contains(said), "{ranks} ranks, {word}:\n{}", ended.stderr);
-            assert!(ended.stderr.contains("--stall-abort"), "{word}:\n{}", ended.stderr);
+        for (number, (call, word, said)) in cases.into_iter().enumerate() {
+            let more = [&limits[..], &["--set", "epochs=1", "--set", "workers=2"]].concat();
+            hangs(setting.command(&format!("hang{ranks}-{number}"), ranks, &more), call, word, said);
         }
     }
     setting.train("whole", 1, &["--set", "epochs=1"]).succeeded();
     let model = format!("{}/model.h5", setting.out("whole"));
     for (word, said) in [("model.h5", reads), ("dataset.json", reads), ("test-0000", "")] {
-        let args =
-            ["eval", &model, "--data", &setting.data, "--threads", "1", "--stall-warn", "1s", "--stall-abort", "2s"];
-        let mut command = trireme(0, &args);
-        command.env("LD_PRELOAD", &library).env("HANG", word).env("HANG_ON", "open");
-        let ended = start(command).wait(PATIENCE);
-        assert!(ended.took < Duration::from_secs(30), "eval, {word}: {:?}", ended.took);
-        assert!(!ended.status.success() && ended.stderr.contains(said), "eval, {word}:\n{}", ended.stderr);
-        assert!(ended.stderr.contains("--stall-abort"), "eval, {word}:\n{}", ended.stderr);
+        let eval = ["eval", &model, "--data", &setting.data];
+        hangs(trireme(0, &[&eval[..], &limits].concat()), "open", word, said);
     }
 }

@@ -9,40 +9,24 @@ use serde_json::Value;
 
 use support::images::{self, DIGITS, Images};
 use support::mentions;
-use support::program::{Folder, ProgramOutput, events, files, run};
+use support::program::{events, files, run, sets};
 use support::setting::Setting;
+use support::weights::{model, values};
 
 const RECIPE: &str = r#"
 model = "lenet"
-data = "given with --data"
 epochs = 2
 seed = 5
 batch = 24
 workers = 6
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.001
-
-[augment]
-train = ["random_crop(28)", "normalize"]
-eval = ["normalize"]
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.001
+augment.train = ["random_crop(28)", "normalize"]
+reduce.codec = "exact"
 "#;
 
 fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [211, 30])
-}
-
-/// Trains into the output folder `name`. Returns the path of the folder, and the exit code and output of the program.
-fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> (String, ProgramOutput) {
-    (setting.out(name), setting.train(name, ranks, more))
 }
 
 /// Damages the payload of a training record.
@@ -68,25 +52,22 @@ fn computed(out: &str) -> Vec<Value> {
 fn windows_and_ways_of_reading_do_not_depend_on_ranks() {
     let setting = setting();
     let window = ["--set", "shuffle=window(2)"];
-    let one = train(&setting, "one", 1, &window);
-    let ended = one.1.succeeded();
+    let (one, ended) = (setting.out("one"), setting.train("one", 1, &window).succeeded());
     ended.says(&["window(2)", " 35 samples"]);
     ended.says(&["mmap", "shards read ahead"]);
     assert!(!ended.stderr.contains("loader: "), "there must be no advice after 9 steps:\n{}", ended.stderr);
-    let expected = computed(&one.0);
+    let expected = computed(&one);
     assert_eq!(expected.len(), 18 + 2 + 1);
     assert!(expected[20][0].is_string(), "no digest");
     for (ranks, io) in [(2, "mmap"), (3, "read"), (1, "read")] {
         let set = format!("loader.io={io}");
         let more = [&window[..], &["--set", &set, "--loader-threads", "2"]].concat();
-        let (out, ended) = train(&setting, &format!("{ranks}-{io}"), ranks, &more);
-        ended.succeeded();
+        let out = setting.trained(&format!("{ranks}-{io}"), ranks, &more);
         assert_eq!(computed(&out), expected, "{ranks} ranks, {io}");
     }
-    let (full, ended) = train(&setting, "full", 2, &[]);
-    ended.succeeded();
+    let full = setting.trained("full", 2, &[]);
     assert_ne!(computed(&full), expected, "the windows must change the order");
-    let epochs = events(&one.0, "epoch");
+    let epochs = events(&one, "epoch");
     for key in ["data_wait_s", "queue_depth", "bytes", "read_us", "decode_us", "transform_us", "slot_wait_us"] {
         assert!(epochs[0]["loader"][key].is_number(), "{key} in {}", epochs[0]);
     }
@@ -101,28 +82,25 @@ fn skipped_records_are_counted_and_do_not_depend_on_ranks() {
     let setting = setting();
     let spoilt = [(0, 3), (1, 0), (1, 1), (3, 52)];
     spoilt.iter().for_each(|&(shard, record)| spoil(&setting, shard, record));
-    let (_, ended) = train(&setting, "fail", 2, &[]);
+    let ended = setting.train("fail", 2, &[]);
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
     mentions(&ended.stderr, &["checksum", "payload"]);
 
     let skip = ["--set", "loader.on_corrupt=skip"];
-    let (one, ended) = train(&setting, "1", 1, &skip);
-    let said = ended.succeeded().stderr;
+    let said = setting.train("1", 1, &skip).succeeded().stderr;
     let skipped: Vec<&str> = said.lines().filter(|line| line.starts_with("skipped: ")).collect();
     assert_eq!(skipped.len(), 2 * spoilt.len(), "{said}");
     let named = |line: &&&str| line.contains("train-00001-of-00004.tfrecord") && line.contains("record 1 ");
     assert_eq!(skipped.iter().filter(named).count(), 2, "{said}");
     mentions(&said, &["4 bad records"]);
     for ranks in [2, 3] {
-        let (out, ended) = train(&setting, &ranks.to_string(), ranks, &skip);
-        ended.succeeded();
-        assert_eq!(computed(&out), computed(&one), "{ranks} ranks");
+        let out = setting.trained(&ranks.to_string(), ranks, &skip);
+        assert_eq!(computed(&out), computed(&setting.out("1")), "{ranks} ranks");
         assert!(events(&out, "epoch").iter().all(|epoch| epoch["loader"]["skipped"] == 4));
     }
     // an epoch that was interrupted and resumed counts all of its skipped records
-    train(&setting, "parts", 3, &[&skip[..], &["--max-steps", "14"]].concat()).1.succeeded();
-    let (out, ended) = train(&setting, "parts", 1, &[&skip[..], &["--resume", "auto"]].concat());
-    ended.succeeded();
+    setting.trained("parts", 3, &[&skip[..], &["--max-steps", "14"]].concat());
+    let out = setting.trained("parts", 1, &[&skip[..], &["--resume", "auto"]].concat());
     assert_eq!(events(&out, "epoch").last().unwrap()["loader"]["skipped"], 4);
 }
 
@@ -130,25 +108,21 @@ fn skipped_records_are_counted_and_do_not_depend_on_ranks() {
 /// gradient except for rounding.
 #[test]
 fn the_gradient_is_the_mean_over_those_that_are_left() {
-    let folder = Folder::new();
-    let recipe = folder.write("recipe.toml", &RECIPE.replace("momentum = 0.9", "momentum = 0.0"));
     // the invalid records have the last ids, so that the others keep their ids and thus their draws for dropout and
     // crops
     let bad_labels = |id: u64, record: &mut images::Record| record.label = if id < 20 { record.label } else { 77 };
-    let spoilt = Images::edited(&folder.path().join("spoilt"), DIGITS, 24, 8, bad_labels);
-    let good = Images::new(&folder.path().join("good"), DIGITS, 20, 8);
-    let step = |name: &str, data: &Images, lr: &str, more: &[&str]| {
-        let (out, data, lr) = (folder.at(name), data.arg(), format!("schedule.base_lr={lr}"));
-        let args = ["train", &recipe, "--data", &data, "--out", &out, "--threads", "1", "--max-steps", "1"];
-        run(0, &[&args[..], &["--set", "workers=1", "--set", &lr], more].concat()).succeeded();
-        let model = formats::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
-        let tensors = model.layers.into_iter().flat_map(|layer| layer.tensors);
-        let values: Vec<f32> = tensors.flat_map(|tensor| tensor.2).collect();
-        (values, events(&out, "step")[0]["loss"].as_f64().unwrap())
+    let recipe = RECIPE.replace("momentum = 0.9", "momentum = 0.0");
+    let good = Setting::new(&recipe, DIGITS, [20, 8]);
+    let spoilt = Setting::with(&recipe, |dir| Images::edited(dir, DIGITS, 24, 8, bad_labels));
+    let step = |name: &str, setting: &Setting, lr: &str, keys: &[&str]| {
+        let lr = format!("schedule.base_lr={lr}");
+        let keys = sets(&[&["workers=1", &lr], keys].concat());
+        let out = setting.trained(name, 0, &[&keys[..], &["--max-steps", "1"]].concat());
+        (values(&model(&out).layers), setting.losses(name)[0])
     };
-    let (before, _) = step("before", &good, "0", &["--set", "batch=20"]);
-    let (want, loss) = step("20", &good, "1", &["--set", "batch=20"]);
-    let (got, other) = step("24", &spoilt, "1", &["--set", "batch=24", "--set", "loader.on_corrupt=skip"]);
+    let (before, _) = step("before", &good, "0", &["batch=20"]);
+    let (want, loss) = step("20", &good, "1", &["batch=20"]);
+    let (got, other) = step("24", &spoilt, "1", &["batch=24", "loader.on_corrupt=skip"]);
     assert!((loss - other).abs() < 1e-6 * loss, "losses {loss} and {other}");
     let norm = |a: &[f32], b: &[f32]| {
         a.iter().zip(b).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum::<f64>().sqrt()
@@ -161,10 +135,9 @@ fn the_gradient_is_the_mean_over_those_that_are_left() {
 fn staging_copies_once_a_node_and_changes_nothing() {
     let setting = setting();
     let stage = setting.folder.at("local disk");
-    let (plain, ended) = train(&setting, "plain", 2, &[]);
-    ended.succeeded();
-    let (out, ended) = train(&setting, "staged", 2, &["--stage", &stage]);
-    let said = ended.succeeded().stderr;
+    let plain = setting.trained("plain", 2, &[]);
+    let said = setting.train("staged", 2, &["--stage", &stage]).succeeded().stderr;
+    let out = setting.out("staged");
     assert_eq!(said.lines().filter(|line| line.starts_with("staged in ")).count(), 1, "{said}");
     assert_eq!(computed(&out), computed(&plain));
     let copied = files(&stage);
@@ -177,9 +150,9 @@ fn staging_copies_once_a_node_and_changes_nothing() {
     let copy =
         Path::new(&stage).join(copied.iter().find(|name| name.ends_with("train-00002-of-00004.tfrecord")).unwrap());
     fs::write(&copy, b"cut short").unwrap();
-    let (again, ended) = train(&setting, "again", 0, &["--stage", &stage]);
-    ended.succeeded().says(&["staged in ", " MB copied", "already there"]);
-    assert_eq!(computed(&again), computed(&plain));
+    let again = setting.train("again", 0, &["--stage", &stage]).succeeded();
+    again.says(&["staged in ", " MB copied", "already there"]);
+    assert_eq!(computed(&setting.out("again")), computed(&plain));
     assert_eq!(fs::metadata(&copy).unwrap().len(), fs::metadata(setting.images.shard("train", 2)).unwrap().len());
 
     let model = Path::new(&plain).join("model.h5").display().to_string();
@@ -196,26 +169,22 @@ fn a_failed_stage_folder_is_one_message() {
     let setting = setting();
     let file = setting.folder.write("file", "no folder");
     for ranks in [0, 2] {
-        let (_, ended) = train(&setting, &format!("out{ranks}"), ranks, &["--stage", &file]);
-        ended.failed(1, &["cannot create ", "/file: "]);
+        setting.train(&format!("out{ranks}"), ranks, &["--stage", &file]).failed(1, &["cannot create ", "/file: "]);
     }
     let (user, others) = (fs::metadata(setting.folder.path()).unwrap().uid(), setting.folder.at("others"));
     let own = Path::new(&others).join(format!("trireme-{user}"));
     fs::create_dir_all(&own).unwrap();
     fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
     for ranks in [0, 2] {
-        let (_, ended) = train(&setting, &format!("others{ranks}"), ranks, &["--stage", &others]);
-        ended.failed(1, &["(mode 755)", "--stage"]);
+        setting.train(&format!("others{ranks}"), ranks, &["--stage", &others]).failed(1, &["(mode 755)", "--stage"]);
     }
     // only root may change the owner of a folder
     fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
     match std::os::unix::fs::chown(&own, Some(12_345), None) {
         Ok(()) => {
-            let (_, ended) = train(&setting, "given", 2, &["--stage", &others]);
-            ended.failed(1, &["user 12345", "--stage"]);
+            setting.train("given", 2, &["--stage", &others]).failed(1, &["user 12345", "--stage"]);
         }
         Err(_) => support::skip("the folder of another user, which only root can create"),
     }
-    let (_, ended) = train(&setting, "order", 2, &["--set", "shuffle=window(0)"]);
-    ended.failed(2, &["shuffle", "window(k)"]);
+    setting.train("order", 2, &["--set", "shuffle=window(0)"]).failed(2, &["shuffle", "window(k)"]);
 }

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use support::blobs;
 use support::images::{DIGITS, Images};
-use support::program::{events, run};
+use support::in_repository;
+use support::program::{events, events_without_times, run};
 use support::setting::Setting;
 use support::small_run::RECIPE;
 
@@ -54,7 +55,7 @@ fn fault(schema: &Value, value: &Value) -> Option<String> {
 }
 
 fn schema() -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.schema.json");
+    let path = in_repository("docs/metrics.schema.json");
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
@@ -64,23 +65,17 @@ fn every_line_is_as_the_schema_says() {
     let changes = ["--set", "optimizer.clip_norm=1", "--set", "reduce.codec=ternary", "--set", "log.histograms=5"];
     setting.train("out", 2, &changes).succeeded();
     setting.train("out", 1, &[&changes, ["--resume", "auto"].as_slice()].concat()).succeeded();
-    let (schema, text) = (schema(), fs::read_to_string(Path::new(&setting.out("out")).join("metrics.jsonl")).unwrap());
-    for line in text.lines() {
-        let value: Value = serde_json::from_str(line).unwrap();
-        assert_eq!(fault(&schema, &value), None, "{line}");
-        assert!(value["t"].is_f64() && value["utc"].as_str().unwrap().ends_with('Z'), "{line}");
-    }
-    // checks the log of a multi-label run
     let several = Setting::with(RECIPE, |dir| Images::several(dir, DIGITS, 24, 10));
     several.trained("out", 0, &["--set", "loss.kind=bce", "--max-steps", "2"]);
-    for line in fs::read_to_string(Path::new(&several.out("out")).join("metrics.jsonl")).unwrap().lines() {
-        assert_eq!(fault(&schema, &serde_json::from_str(line).unwrap()), None, "{line}");
-    }
-    // checks the log of a regression run
     let numbers = Setting::with(RECIPE, |dir| blobs::images(dir, DIGITS, [24, 10]));
     numbers.trained("out", 0, &["--set", "loss.kind=mse", "--max-steps", "2"]);
-    for line in fs::read_to_string(Path::new(&numbers.out("out")).join("metrics.jsonl")).unwrap().lines() {
-        assert_eq!(fault(&schema, &serde_json::from_str(line).unwrap()), None, "{line}");
+    let schema = schema();
+    for setting in [&setting, &several, &numbers] {
+        for line in fs::read_to_string(setting.out("out/metrics.jsonl")).unwrap().lines() {
+            let value: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(fault(&schema, &value), None, "{line}");
+            assert!(value["t"].is_f64() && value["utc"].as_str().unwrap().ends_with('Z'), "{line}");
+        }
     }
     for wrong in [
         r#"{"event":"step","step":1}"#,
@@ -94,12 +89,7 @@ fn every_line_is_as_the_schema_says() {
 
 /// Returns the `layers` events without their times.
 fn layers(out: &str) -> Vec<Value> {
-    let mut lines = events(out, "layers");
-    for line in &mut lines {
-        let line = line.as_object_mut().unwrap();
-        assert!(line.remove("t").is_some() && line.remove("utc").is_some());
-    }
-    lines
+    events_without_times(out, "layers")
 }
 
 /// Layer statistics are logged every few steps, cover the gradients of all ranks, and are equal on any number of ranks.
@@ -133,13 +123,18 @@ fn layer_statistics_are_the_same_on_any_number_of_ranks() {
     let without = setting.trained("without", 2, &["--set", "reduce.codec=exact", "--set", "workers=3"]);
     assert_eq!(setting.digest("without"), setting.digest("exact-2"));
     assert!(layers(&without).is_empty());
-    let data = data_of(&fs::read_to_string(Path::new(&setting.out("ternary-2")).join("report.html")).unwrap());
+    let data = data_of(&page_of(&setting.out("ternary-2")));
     let shown = &data["runs"][0]["layers"];
     let first = &layers(&setting.out("ternary-2"))[0]["tensors"][2];
     assert_eq!((&shown["steps"], &shown["tensors"][2]["name"]), (&serde_json::json!([4, 8, 12]), &first["name"]));
     assert_eq!(shown["tensors"][2]["gradient_deviation"][0], first["gradient"]["deviation"]);
     let local = ["--set", "sync=local(2)", "--set", "log.histograms=4"];
     setting.train("local", 2, &local).failed(2, &["log.histograms", "own gradients", "sync = \"allreduce\""]);
+}
+
+/// Returns the report page of a run.
+fn page_of(out: &str) -> String {
+    fs::read_to_string(Path::new(out).join("report.html")).unwrap()
 }
 
 /// Returns the JSON data in a report page.
@@ -154,11 +149,10 @@ fn a_run_ends_with_a_page_and_runs_are_listed_and_compared() {
     setting.train("out/a", 2, &[]).succeeded();
     setting.train("out/b", 0, &["--set", "schedule.base_lr=0.02", "--set", "log.report=false"]).succeeded();
     let [a, b, root] = ["out/a", "out/b", "out"].map(|name| setting.out(name));
-    let page = fs::read_to_string(Path::new(&a).join("report.html")).unwrap();
+    let page = page_of(&a);
     assert!(!Path::new(&b).join("report.html").exists(), "log.report = false");
     let data = data_of(&page);
-    let losses: Vec<f64> = events(&a, "step").iter().map(|e| e["loss"].as_f64().unwrap()).collect();
-    assert_eq!(data["runs"][0]["curves"]["loss"]["y"], serde_json::json!(losses));
+    assert_eq!(data["runs"][0]["curves"]["loss"]["y"], serde_json::json!(setting.losses("out/a")));
     assert_eq!(data["runs"][0]["evals"][1]["top1"], events(&a, "eval")[1]["top1"]);
 
     let listed = run(0, &["runs", &root]).succeeded().stdout;
@@ -166,8 +160,7 @@ fn a_run_ends_with_a_page_and_runs_are_listed_and_compared() {
     assert_eq!(lines.len(), 3, "{listed}");
     assert!(lines[1].starts_with("a ") && lines[1].contains("lenet-caffe") && lines[1].contains("done"), "{listed}");
     assert!(lines[1].ends_with(&setting.digest("out/a")), "{listed}");
-    let objects = run(0, &["runs", &root, "--json"]).succeeded().stdout;
-    let second: Value = serde_json::from_str(objects.lines().nth(1).unwrap()).unwrap();
+    let second = &run(0, &["runs", &root, "--json"]).succeeded().json_lines()[1];
     assert_eq!((&second["state"], &second["recipe"]["schedule.base_lr"]), (&"done".into(), &"0.02".into()));
 
     let text = run(0, &["diff", &a, &b]).succeeded().stdout;
@@ -209,7 +202,7 @@ fn missing_parts_of_a_log_are_reported() {
     // the page also reports a truncated evaluation.json
     fs::write(Path::new(&out).join("evaluation.json"), "{\"version\":1,").unwrap();
     run(0, &["report", &out]).succeeded();
-    let page = fs::read_to_string(Path::new(&out).join("report.html")).unwrap();
+    let page = page_of(&out);
     let read = &data_of(&page)["runs"][0];
     assert!(read["unusable"][0].as_str().unwrap().starts_with("evaluation.json: EOF"), "{}", read["unusable"]);
     assert_eq!((&read["unread"]["lines"], &read["unread"]["first"]), (&2.into(), &2.into()));
@@ -250,6 +243,6 @@ fn a_page_accepts_any_class_names() {
     let log = Path::new(&one).join("metrics.jsonl");
     fs::write(&log, "{\"event\":\"start\",\"step\":2,\"last_step\":3}\n").unwrap();
     run(0, &["report", &one]).succeeded();
-    let page = fs::read_to_string(Path::new(&one).join("report.html")).unwrap();
+    let page = page_of(&one);
     assert!(data_of(&page)["runs"][0]["evaluation"].is_null());
 }

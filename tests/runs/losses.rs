@@ -1,8 +1,6 @@
 //! Losses other than the cross-entropy, with the real binary. A network learns with each of them, the result is
 //! bit-identical on any number of ranks and after a stop, and the log names the loss. Unsuitable keys are refused.
 
-use std::fs;
-
 use support::images::DIGITS;
 use support::mentions;
 use support::program::events;
@@ -11,27 +9,13 @@ use support::small_run::SmallRun;
 
 /// A recipe with nine steps per epoch. In the short last step, a worker has at most one image.
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 4
 seed = 5
 batch = 12
 workers = 3
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.002
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.002
+reduce.codec = "exact"
 "#;
 
 /// Recipe sections for each loss, and parts of the description that the log must contain.
@@ -48,16 +32,11 @@ const LOSSES: &[(&str, &[&str])] = &[
 #[test]
 fn each_loss_is_learnt_on_any_number_of_ranks() {
     for (section, said) in LOSSES {
+        println!("{section}");
         let setting = Setting::new(&format!("{RECIPE}[loss]\n{section}\n"), DIGITS, [98, 20]);
         let one = setting.trained("1", 1, &[]);
-        let parts = setting.trained("parts", 3, &["--max-steps", "13"]);
-        fs::remove_file(format!("{parts}/model.h5")).unwrap();
-        setting.train("parts", 2, &["--resume", "auto"]).succeeded();
-        assert_eq!(setting.digest("parts"), setting.digest("1"), "{section}");
-        assert_eq!(setting.losses("parts"), setting.losses("1"), "{section}");
-        let losses = setting.losses("1");
-        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-        assert!(mean(&losses[30..]) < 0.9 * mean(&losses[..6]), "{section}: the loss does not fall: {losses:?}");
+        setting.assert_stops_change_nothing("1", &[(3, "13")], 2, &[]);
+        setting.assert_learns("1", 6, 6, 0.9);
         let start = events(&one, "start")[0]["facts"].to_string();
         mentions(&start, said);
     }
@@ -77,15 +56,11 @@ fn the_mean_over_classes_is_a_tenth_of_the_sum() {
 
 #[test]
 fn keys_of_other_kinds_and_values_out_of_range_are_refused() {
-    let (small, _images) = SmallRun::new();
-    let refused = |sets: &[&str], parts: &[&str]| {
-        let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-        small.refused(2, &args, parts);
-    };
-    refused(&["loss.gamma=2"], &["loss.gamma", "kind \"focal\" or \"sigmoid_focal\"", "\"cross_entropy\""]);
-    refused(&["loss.kind=focal", "loss.over_classes=sum"], &["loss.over_classes", "kind \"bce\""]);
-    refused(&["loss.kind=focal", "loss.gamma=-0.5"], &["loss.gamma=-0.5", ">= 0"]);
-    refused(&["loss.kind=sigmoid_focal", "loss.alpha=1.5"], &["loss.alpha=1.5", "[0, 1]"]);
-    refused(&["loss.kind=bce", "loss.threshold=1"], &["loss.threshold=1", "[0, 1)"]);
-    refused(&["loss.kind=bcee"], &["loss.kind", "did you mean \"bce\""]);
+    let small = SmallRun::new();
+    small.refused_with(&["loss.gamma=2"], &["loss.gamma", "kind \"focal\" or \"sigmoid_focal\"", "\"cross_entropy\""]);
+    small.refused_with(&["loss.kind=focal", "loss.over_classes=sum"], &["loss.over_classes", "kind \"bce\""]);
+    small.refused_with(&["loss.kind=focal", "loss.gamma=-0.5"], &["loss.gamma=-0.5", ">= 0"]);
+    small.refused_with(&["loss.kind=sigmoid_focal", "loss.alpha=1.5"], &["loss.alpha=1.5", "[0, 1]"]);
+    small.refused_with(&["loss.kind=bce", "loss.threshold=1"], &["loss.threshold=1", "[0, 1)"]);
+    small.refused_with(&["loss.kind=bcee"], &["loss.kind", "did you mean \"bce\""]);
 }

@@ -14,6 +14,7 @@ mod find_lr;
 mod folder;
 mod import;
 mod init;
+mod labels;
 mod laws;
 mod limits;
 mod loading;

@@ -12,29 +12,13 @@ use support::program::{PATIENCE, Running, assert_gone, events, signal, start};
 use support::setting::Setting;
 
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 20
 batch = 64
 workers = 64
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.001
-
-[reduce]
-codec = "exact"
-
-[checkpoint]
-every = "5 steps"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.001
+reduce.codec = "exact"
+checkpoint.every = "5 steps"
 "#;
 
 /// A long limit, because many processes share few cores.

@@ -1,61 +1,33 @@
 //! Mixup and CutMix with the real binary: bit-identical results on any number of ranks and after a stop in the middle of
 //! an epoch, the loss of mixed labels, and invalid settings.
 
-use std::fs;
-
 use support::images::{DIGITS, THINGS};
-use support::program::events;
+use support::program::{events, numbers};
 use support::setting::Setting;
 use support::small_run::SmallRun;
 
 /// A recipe with seven steps per epoch. In the short last step, a worker has at most one image.
 const RECIPE: &str = r#"
 model = "resnet20"
-data = "given with --data"
 epochs = 2
 seed = 5
 batch = 16
 workers = 4
 label_smoothing = 0.1
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.01
-
-[augment]
-train = ["pad_crop(4)", "flip", "normalize"]
-eval = ["normalize"]
-
-[mix]
-mixup = 0.8
-cutmix = 1.0
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.01
+augment.train = ["pad_crop(4)", "flip", "normalize"]
+mix.mixup = 0.8
+mix.cutmix = 1.0
+reduce.codec = "exact"
 "#;
 
 #[test]
 fn ranks_and_stops_change_no_bit() {
     let setting = Setting::new(RECIPE, THINGS, [99, 20]);
-    setting.trained("1", 1, &[]);
-    for ranks in [2, 3, 4] {
-        let out = ranks.to_string();
-        setting.trained(&out, ranks, &[]);
-        assert_eq!(setting.digest(&out), setting.digest("1"), "{ranks} ranks");
-        assert_eq!(setting.losses(&out), setting.losses("1"), "{ranks} ranks");
-        assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: model.h5 differs");
-    }
+    setting.assert_ranks_change_nothing(&[2, 3, 4], &[]);
     // the run is stopped in the middle of each epoch
-    let parts = setting.trained("parts", 2, &["--max-steps", "4"]);
-    fs::remove_file(format!("{parts}/model.h5")).unwrap();
-    setting.train("parts", 1, &["--resume", "auto", "--max-steps", "10"]).succeeded();
-    setting.train("parts", 3, &["--resume", "auto"]).succeeded();
-    assert_eq!(setting.digest("parts"), setting.digest("1"));
-    assert_eq!(setting.losses("parts"), setting.losses("1"));
+    setting.assert_stops_change_nothing("1", &[(2, "4"), (1, "10")], 3, &[]);
     // the keys affect the results, so a resumed run must not change them
     let other = setting.train("parts", 1, &["--resume", "auto", "--set", "mix.prob=0.5"]);
     other.failed(2, &["mix.prob: absent", " 0.5 "]);
@@ -93,17 +65,14 @@ fn a_network_learns_mixed_digits() {
         .replace("epochs = 2", "epochs = 8");
     let setting = Setting::new(&recipe, DIGITS, [128, 64]);
     let out = setting.trained("out", 2, &[]);
-    let losses = setting.losses("out");
-    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    assert!(mean(&losses[56..]) < 0.9 * mean(&losses[..8]), "the loss does not fall: {losses:?}");
-    let evals = events(&out, "eval");
-    let scores: Vec<f64> = evals.iter().map(|eval| eval["loss"].as_f64().unwrap()).collect();
+    setting.assert_learns("out", 8, 8, 0.9);
+    let scores = numbers(&out, "eval", "loss");
     assert!(scores[7] < scores[0], "{scores:?}");
 }
 
 #[test]
 fn shares_of_one_image_and_values_out_of_range_are_refused() {
-    let (small, _images) = SmallRun::new();
+    let small = SmallRun::new();
     let refused = |set: &str, parts: &[&str]| small.refused(2, &["--set", "mix.mixup=0.8", "--set", set], parts);
     refused("workers=8", &["mix.mixup", "batch = 8 ", "8 workers", "at least 16"]);
     refused("mix.mixup=-1", &["mix.mixup=-1", ">= 0", "got -1"]);

@@ -2,87 +2,49 @@
 //! match their definitions, predictions and exports. Also tests which settings are refused.
 
 use std::fs;
-use std::path::Path;
 
 use loaders::Dataset;
 use serde_json::Value;
 
 use support::images::{DIGITS, Images, SEVERAL};
 use support::mentions;
-use support::program::{events, run};
+use support::program::{events, run, sets};
 use support::setting::Setting;
 use support::small_run::SmallRun;
+use support::weights::model;
+
+use crate::labels::{assert_activation, assert_best, assert_equal_bits, assert_keys_combine, predictions, scores};
 
 /// A recipe with nine steps per epoch. In the short last step, a worker has at most one image.
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 6
 seed = 5
 batch = 12
 workers = 4
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.05
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[loss]
-kind = "bce"
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.05
+loss.kind = "bce"
+reduce.codec = "exact"
 "#;
 
 fn setting() -> Setting {
     Setting::with(RECIPE, |dir| Images::several(dir, DIGITS, 98, 40))
 }
 
-/// Returns the evaluation lines without their times.
-fn scores(out: &str) -> Vec<Value> {
-    let mut lines = events(out, "eval");
-    for line in &mut lines {
-        let line = line.as_object_mut().unwrap();
-        assert!(line.remove("t").is_some() && line.remove("utc").is_some());
-    }
-    lines
-}
-
 fn eval(model: &str, ranks: usize, more: &[&str]) -> Value {
-    let args = [&["eval", model, "--threads", "1", "--batch", "8", "--json"], more].concat();
-    serde_json::from_str(&run(ranks, &args).succeeded().stdout).unwrap()
+    run(ranks, &[&["eval", model, "--threads", "1", "--batch", "8", "--json"], more].concat()).succeeded().json()
 }
 
 #[test]
 fn equal_bits_on_any_number_of_ranks_and_after_a_stop() {
     let setting = setting();
-    let one = setting.trained("1", 1, &[]);
-    let losses = setting.losses("1");
-    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    assert!(mean(&losses[45..]) < 0.8 * mean(&losses[..9]), "the loss does not fall: {losses:?}");
-    for ranks in [2, 3, 4] {
-        let name = ranks.to_string();
-        setting.trained(&name, ranks, &[]);
-        assert_eq!((setting.digest(&name), setting.losses(&name)), (setting.digest("1"), losses.clone()), "{ranks}");
-        assert_eq!(scores(&setting.out(&name)), scores(&one), "{ranks}");
-    }
-    setting.trained("parts", 3, &["--max-steps", "13"]);
-    fs::remove_file(format!("{}/model.h5", setting.out("parts"))).unwrap();
-    setting.train("parts", 2, &["--resume", "auto"]).succeeded();
-    assert_eq!((setting.digest("parts"), setting.losses("parts")), (setting.digest("1"), losses));
-    assert_eq!(setting.model("parts"), setting.model("1"));
-    let last = scores(&one).pop().unwrap();
+    let (scores, one) = (assert_equal_bits(&setting), setting.out("1"));
+    setting.assert_learns("1", 9, 9, 0.8);
+    let last = &scores[scores.len() - 1];
     for name in ["map", "micro_f1", "macro_f1", "top1", "top5", "loss"] {
         assert!(last[name].as_f64().is_some_and(|score| score > 0.0), "{name}: {last}");
     }
-    assert!(last["map"].as_f64() > scores(&one)[0]["map"].as_f64(), "{:?}", scores(&one));
+    assert!(last["map"].as_f64() > scores[0]["map"].as_f64(), "{scores:?}");
     let start = events(&one, "start")[0]["facts"].to_string();
     mentions(&start, &["binary cross-entropy", "mean over classes"]);
 }
@@ -96,27 +58,12 @@ fn other_settings_combine_with_several_labels() {
         &["mix.mixup=0.5", "loss.threshold=0.2", "loss.over_classes=sum", "schedule.base_lr=0.01"],
         &["loss.kind=sigmoid_focal", "ema.decay=0.9", "eval.flip=true"],
     ];
-    for (number, way) in ways.into_iter().enumerate() {
-        let sets: Vec<&str> = way.iter().flat_map(|set| ["--set", set]).chain(["--max-steps", "18"]).collect();
-        let [one, three] = [1, 3].map(|ranks| {
-            let name = format!("{number}-{ranks}");
-            let out = setting.trained(&name, ranks, &sets);
-            (setting.digest(&name), setting.losses(&name), scores(&out))
-        });
-        assert_eq!(one, three, "{way:?}");
-    }
+    assert_keys_combine(&setting, &ways);
 }
 
 /// Extracts the images of the test split and returns the probability of every class from `trireme predict`.
 fn predicted(setting: &Setting, out: &str) -> Vec<Vec<f64>> {
-    let photos = setting.folder.path().join("photos");
-    fs::create_dir_all(&photos).unwrap();
-    for id in 0..40 {
-        data_tools::extract(&setting.images.dir, "test", id, &photos.join(format!("{id:02}.png"))).unwrap();
-    }
-    let ended = run(0, &["predict", out, &photos.display().to_string(), "--threshold", "0", "--json"]).succeeded();
-    let row = |line: &str| {
-        let line: Value = serde_json::from_str(line).unwrap();
+    let row = |line: &Value| {
         let mut row = vec![f64::NAN; SEVERAL as usize];
         for class in line["classes"].as_array().unwrap() {
             row[class["label"].as_u64().unwrap() as usize] = class["probability"].as_f64().unwrap();
@@ -124,7 +71,7 @@ fn predicted(setting: &Setting, out: &str) -> Vec<Vec<f64>> {
         assert!(row.iter().all(|p| *p > 0.0 && *p < 1.0), "{line}");
         row
     };
-    ended.stdout.lines().map(row).collect()
+    predictions(setting, out, &["--threshold", "0"]).iter().map(row).collect()
 }
 
 /// Returns the classes of every image in the test split.
@@ -196,7 +143,7 @@ fn scores_are_what_the_definitions_say() {
     let hits = truth.iter().zip(&p).filter(|(own, p)| own[top(p)]).count();
     near(&found["top1"], hits as f64 / 40.0, "top1");
     // model.h5 contains the same scores
-    let model = formats::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
+    let model = model(&out);
     assert!(model.multi_label);
     near(&found["map"], model.scores["test/map"], "model.h5");
 }
@@ -204,17 +151,12 @@ fn scores_are_what_the_definitions_say() {
 #[test]
 fn the_best_by_mean_average_precision_is_kept() {
     let setting = setting();
-    let sets =
+    let keys =
         ["checkpoint.best_by=map", "checkpoint.keep=1", "schedule.kind=exponential", "schedule.gamma=1.6", "epochs=3"];
-    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-    let out = setting.trained("out", 2, &sets);
-    let all: Vec<f64> = scores(&out).iter().map(|line| line["map"].as_f64().unwrap()).collect();
-    let best = (0..all.len()).reduce(|best, next| if all[next] > all[best] { next } else { best }).unwrap();
-    assert!(best + 1 < all.len(), "the last epoch is the best, so nothing is tested: {all:?}");
-    let found = eval(&out, 0, &["--best"]);
-    assert_eq!((found["map"].as_f64(), found["epoch"].as_u64()), (Some(all[best]), Some(best as u64 + 1)), "{all:?}");
+    let out = setting.trained("out", 2, &sets(&keys));
+    assert_best(&eval(&out, 0, &["--best"]), &out, "map", false);
     // single-label images have a mean average precision, too
-    let one = Setting::new(&RECIPE.replace("[loss]\nkind = \"bce\"", ""), DIGITS, [24, 20]);
+    let one = Setting::new(&RECIPE.replace("loss.kind = \"bce\"\n", ""), DIGITS, [24, 20]);
     let ran =
         |ranks| one.trained(&format!("one-{ranks}"), ranks, &["--set", "checkpoint.best_by=map", "--set", "epochs=2"]);
     let (a, b) = (ran(1), ran(3));
@@ -252,13 +194,7 @@ fn tables_sheets_and_predictions() {
     assert_eq!(text.matches("  no class above 100.00 %").count(), 40, "{text}");
     let top = run(0, &["predict", &out, &photos, "--threshold", "0", "--top", "2", "--csv"]).succeeded().stdout;
     assert_eq!(top.lines().count(), 81);
-    let exported = setting.folder.at("net.h5");
-    run(0, &["export", &out, "--to", "keras", "-o", &exported]).succeeded();
-    for file in [&exported, &format!("{out}/model.h5")] {
-        let bytes = fs::read(file).unwrap();
-        let has = |word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
-        assert!(has(b"\"activation\":\"sigmoid\"") && !has(b"softmax"), "{file}");
-    }
+    assert_activation(&setting, &out, "sigmoid");
     let page = fs::read_to_string(format!("{out}/evaluation.json")).unwrap();
     let page: Value = serde_json::from_str(&page).unwrap();
     assert_eq!((page["several"]["images"].as_u64(), page["images"].as_array().unwrap().len()), (Some(40), 5));
@@ -267,23 +203,18 @@ fn tables_sheets_and_predictions() {
 
 #[test]
 fn recipes_that_take_images_for_images_of_one_class_are_refused() {
-    let (small, _images) = SmallRun::of(|dir| Images::several(dir, DIGITS, 48, 10));
-    let refused = |sets: &[&str], parts: &[&str]| {
-        let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-        small.refused(2, &args, parts);
-    };
-    refused(&[], &["loss.kind", "several labels", "\"cross_entropy\"", "kind = \"bce\"", "[loss]"]);
-    refused(&["loss.kind=focal"], &["loss.kind", "\"focal\"", "sigmoid_focal"]);
-    refused(&["loss.kind=bce", "loss.class_weights=auto"], &["loss.class_weights", "several labels"]);
-    refused(&["loss.kind=bce", "balanced=true"], &["balanced", "several labels"]);
-    refused(&["loss.kind=bce", "distill.teacher=runs/x"], &["distill.teacher", "several labels"]);
+    let small = SmallRun::of(|dir| Images::several(dir, DIGITS, 48, 10));
+    small.refused_with(&[], &["loss.kind", "several labels", "\"cross_entropy\"", "kind = \"bce\"", "[loss]"]);
+    small.refused_with(&["loss.kind=focal"], &["loss.kind", "\"focal\"", "sigmoid_focal"]);
+    small.refused_with(&["loss.kind=bce", "loss.class_weights=auto"], &["loss.class_weights", "several labels"]);
+    small.refused_with(&["loss.kind=bce", "balanced=true"], &["balanced", "several labels"]);
+    small.refused_with(&["loss.kind=bce", "distill.teacher=runs/x"], &["distill.teacher", "several labels"]);
 }
 
 #[test]
 fn single_and_multi_label_models_are_distinguished() {
-    let (several, one) = (setting(), SmallRun::new().0);
+    let (several, one) = (setting(), SmallRun::trained());
     let out = several.trained("out", 0, &["--max-steps", "1"]);
-    one.train(0, &["--max-steps", "1"]).succeeded();
     let scored = |model: &str, data: &str, more: &[&str]| run(0, &[&["eval", model, "--data", data], more].concat());
     scored(&out, &one.data, &[]).failed(1, &[&out, "several labels", &one.data, "one label each", "convert csv"]);
     scored(&one.out, &several.data, &[]).failed(1, &["one label each", &several.data, "\"bce\""]);

@@ -1,29 +1,16 @@
 //! The real binary with every optimizer. The loss falls, the number of ranks changes only rounding, the log has the
 //! gradient norm, and `eval` and `predict` find the weight averages.
 
-use std::path::Path;
-
-use formats::checkpoint::ModelFile;
-
 use support::images::DIGITS;
-use support::program::{events, run};
-use support::setting::Setting;
+use support::program::{events, numbers, run};
+use support::setting::{Setting, with_common_keys};
+use support::weights::model;
 
-const HEAD: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
-epochs = 4
+const HEAD: &str = "epochs = 4
 seed = 3
 batch = 16
 workers = 2
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[schedule]
-kind = "constant"
-"#;
+";
 
 /// Learning rates, each with the rest of an `[optimizer]` section. Together the sections use each key that is specific
 /// to a kind.
@@ -48,7 +35,7 @@ fn setting() -> Setting {
 /// Trains with this `[optimizer]` section and returns the path of the output folder.
 #[track_caller]
 fn train(setting: &Setting, name: &str, lr: &str, optimizer: &str, ranks: usize, more: &[&str]) -> String {
-    let text = format!("{HEAD}base_lr = {lr}\n[optimizer]\n{optimizer}\n");
+    let text = with_common_keys(&format!("{HEAD}schedule.base_lr = {lr}\n[optimizer]\n{optimizer}\n"));
     let recipe = setting.folder.write(&format!("{name}.toml"), &text);
     let out = setting.out(name);
     let args = ["train", &recipe, "--data", &setting.data, "--out", &out, "--threads", "1"];
@@ -56,20 +43,16 @@ fn train(setting: &Setting, name: &str, lr: &str, optimizer: &str, ranks: usize,
     out
 }
 
-fn losses(out: &str) -> Vec<f64> {
-    events(out, "step").iter().map(|e| e["loss"].as_f64().expect("a loss")).collect()
-}
-
 #[test]
 fn every_optimizer_learns_on_any_number_of_ranks() {
     let setting = setting();
     for (i, (lr, optimizer)) in SETTINGS.iter().enumerate() {
         let one = train(&setting, &format!("{i}-one"), lr, optimizer, 1, &[]);
-        let (first, rest) = losses(&one).split_first().map(|(f, r)| (*f, r.to_vec())).unwrap();
+        let (first, rest) = numbers(&one, "step", "loss").split_first().map(|(f, r)| (*f, r.to_vec())).unwrap();
         let last = rest[rest.len() - 10..].iter().sum::<f64>() / 10.0;
         assert!(last < 0.8 * first, "{optimizer}: loss {first} at first, {last} at the end");
         let two = train(&setting, &format!("{i}-two"), lr, optimizer, 2, &["--max-steps", "5"]);
-        for (step, (one, two)) in losses(&one).iter().zip(losses(&two)).enumerate() {
+        for (step, (one, two)) in numbers(&one, "step", "loss").iter().zip(numbers(&two, "step", "loss")).enumerate() {
             assert!(
                 (one - two).abs() <= 1e-3 * one,
                 "{optimizer}: step {}: loss {one} on one rank, {two} on two",
@@ -91,11 +74,10 @@ fn eval_and_predict_find_the_averages() {
     let setting = setting();
     let (lr, optimizer) = SETTINGS[0];
     let averaged = format!("{optimizer}\n[ema]\ndecay = 0.99");
-    let file = |out: &str| ModelFile::read(&Path::new(out).join("model.h5")).unwrap_or_else(|e| panic!("{e}"));
-    let start = file(&train(&setting, "start", "0", &averaged, 1, &["--max-steps", "1"]));
+    let start = model(&train(&setting, "start", "0", &averaged, 1, &["--max-steps", "1"]));
     assert_eq!(start.ema, start.layers);
     let out = train(&setting, "one", lr, &averaged, 2, &["--max-steps", "1"]);
-    let after = file(&out);
+    let after = model(&out);
     let mut moved = 0;
     for ((average, first), last) in after.ema.iter().zip(&start.layers).zip(&after.layers) {
         for ((average, first), last) in average.tensors.iter().zip(&first.tensors).zip(&last.tensors) {
@@ -107,17 +89,16 @@ fn eval_and_predict_find_the_averages() {
         }
     }
     assert!(moved > 1000, "only {moved} weights moved");
-    let model = Path::new(&out).join("model.h5").display().to_string();
+    let file = format!("{out}/model.h5");
     let score = |ranks, more: &[&str]| {
-        let args = ["eval", &model, "--data", &setting.data, "--threads", "1", "--json"];
-        run(ranks, &[&args, more].concat()).succeeded().stdout
+        let args = ["eval", &file, "--data", &setting.data, "--threads", "1", "--json"];
+        run(ranks, &[&args, more].concat()).succeeded().json()
     };
     assert_eq!(score(1, &["--ema"]), score(2, &["--ema"]));
-    let loss = |text: String| serde_json::from_str::<serde_json::Value>(&text).unwrap()["loss"].as_f64().unwrap();
-    assert_ne!(loss(score(1, &["--ema"])), loss(score(1, &[])));
+    assert_ne!(score(1, &["--ema"])["loss"], score(1, &[])["loss"]);
     let without = train(&setting, "without", lr, optimizer, 1, &["--max-steps", "1"]);
-    let model = Path::new(&without).join("model.h5").display().to_string();
+    let file = format!("{without}/model.h5");
     let words = ["--ema", "has no averages", "--set ema.decay=0.999"];
-    run(0, &["eval", &model, "--data", &setting.data, "--ema"]).failed(2, &words);
-    run(0, &["predict", &model, "--ema", "no-picture.png"]).failed(2, &words);
+    run(0, &["eval", &file, "--data", &setting.data, "--ema"]).failed(2, &words);
+    run(0, &["predict", &file, "--ema", "no-picture.png"]).failed(2, &words);
 }

@@ -6,11 +6,11 @@ use std::process::Stdio;
 
 use support::program::{run, trireme};
 use support::small_run::SmallRun;
+use support::weights::{floats, model};
 
 /// Trains a model for one step and writes five pictures to `photos` and `photos/more`, and a text file.
 fn setting() -> SmallRun {
-    let (setting, _) = SmallRun::new();
-    setting.train(0, &["--max-steps", "1"]).succeeded();
+    let setting = SmallRun::trained();
     fs::create_dir_all(setting.folder.at("photos/more")).unwrap();
     for (i, name) in ["a.png", "b.png", "c, d.png", "more/e.png", "more/f.png"].into_iter().enumerate() {
         let picture = image::GrayImage::from_fn(28, 28, |x, y| image::Luma([(x * 7 + y * (i as u32 + 1)) as u8]));
@@ -62,11 +62,10 @@ fn tables_sheets_and_features() {
     let head = String::from_utf8_lossy(&bytes[10..128]).to_string();
     assert!(head.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (5, 500), }"), "{head}");
     // the scores are the product of the features and the last layer
-    let model =
-        formats::checkpoint::ModelFile::read(std::path::Path::new(&setting.out).join("model.h5").as_path()).unwrap();
+    let model = model(&setting.out);
     let last = model.layers.last().unwrap();
     let (weight, bias) = (&last.tensors[0].2, &last.tensors[1].2);
-    let features: Vec<f32> = bytes[128..].chunks_exact(4).map(|v| f32::from_le_bytes(v.try_into().unwrap())).collect();
+    let features = floats(&bytes[128..]);
     for (row, line) in features.chunks(500).zip(lines[1..].chunks(2)) {
         let score =
             |class: usize| bias[class] + weight[class * 500..][..500].iter().zip(row).map(|(w, x)| w * x).sum::<f32>();

@@ -13,11 +13,11 @@ use support::blobs;
 use support::images::DIGITS;
 use support::program::{run, start, trireme};
 use support::small_run::SmallRun;
+use support::weights::floats;
 
 /// Trains a model for one step and writes 30 pictures to `photos`.
 fn setting() -> SmallRun {
-    let (setting, _) = SmallRun::new();
-    setting.train(0, &["--max-steps", "1"]).succeeded();
+    let setting = SmallRun::trained();
     pictures(&setting, 30);
     setting
 }
@@ -86,8 +86,9 @@ fn the_bytes_are_the_same_on_any_number_of_ranks() {
     run(0, &["predict", &setting.out, &photos, "--embed", &table]).succeeded();
     let [many, one] = ["0.csv.npy", "single.npy"].map(|name| bytes(&setting, name));
     assert_eq!((many.len(), &many[..128]), (one.len(), &one[..128]));
-    let values = |bytes: &[u8]| bytes[128..].as_chunks().0.iter().map(|v| f32::from_le_bytes(*v)).collect::<Vec<f32>>();
-    assert!(values(&many).iter().zip(values(&one)).all(|(a, b)| (a - b).abs() <= 1e-5 * (1.0 + b.abs())));
+    assert!(
+        floats(&many[128..]).into_iter().zip(floats(&one[128..])).all(|(a, b)| (a - b).abs() <= 1e-5 * (1.0 + b.abs()))
+    );
 }
 
 #[test]
@@ -139,8 +140,7 @@ fn images_that_cannot_be_read_have_rows_with_their_errors() {
             assert_eq!(line.ends_with(",,,"), is_bad, "{line}");
         }
         assert_eq!(bytes(&setting, &out), bytes(&setting, "0.csv"));
-        let all = bytes(&setting, &format!("{ranks}.npy"));
-        let values: Vec<f32> = all[128..].as_chunks().0.iter().map(|v| f32::from_le_bytes(*v)).collect();
+        let values = floats(&bytes(&setting, &format!("{ranks}.npy"))[128..]);
         for (id, row) in values.chunks(values.len() / 30).enumerate() {
             assert_eq!(row.iter().all(|value| value.is_nan()), id == 7 || id == 29, "{id}");
         }
@@ -194,7 +194,7 @@ fn data_sets_lists_and_wrong_requests() {
 
 #[test]
 fn numbers_have_a_column_for_each_target() {
-    let (setting, _) = SmallRun::of(|dir| blobs::images(dir, DIGITS, [48, 10]));
+    let setting = SmallRun::of(|dir| blobs::images(dir, DIGITS, [48, 10]));
     setting.train(0, &["--max-steps", "2", "--set", "loss.kind=mse"]).succeeded();
     for ranks in [1, 3] {
         let out = setting.folder.at(&format!("{ranks}.csv"));

@@ -1,11 +1,10 @@
 //! Recipes of large networks run for twenty steps on generated images. The loss stays finite, and the model is written
 //! and can be evaluated.
 
-use std::path::Path;
-
 use loaders::ImageSpec;
 use support::images::Images;
-use support::program::{Folder, PATIENCE, events, run, start, trireme};
+use support::in_repository;
+use support::program::{Folder, PATIENCE, numbers, run, start, trireme};
 
 /// Recipe, side of the images in pixels, batch size.
 const RECIPES: &[(&str, u32, &str)] = &[
@@ -22,12 +21,12 @@ fn check(recipe: &str, side: u32, batch: &str) {
     let folder = Folder::new();
     let images = Images::new(&folder.path().join("data"), ImageSpec::new(side, side, 3), 96, 8);
     let (data, out) = (images.arg(), folder.at("out"));
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("recipes/{recipe}.toml")).display().to_string();
+    let file = in_repository(&format!("recipes/{recipe}.toml")).display().to_string();
     let set = format!("batch={batch}");
     let args =
         ["train", &file, "--data", &data, "--out", &out, "--set", &set, "--set", "workers=1", "--max-steps", "20"];
     start(trireme(0, &args)).wait(5 * PATIENCE).succeeded();
-    let losses: Vec<f64> = events(&out, "step").iter().map(|step| step["loss"].as_f64().expect("a loss")).collect();
+    let losses = numbers(&out, "step", "loss");
     println!("{recipe}: {losses:.3?}");
     assert!(losses.len() == 20 && losses.iter().all(|loss| loss.is_finite()), "{recipe}: {losses:?}");
     let scored = run(0, &["eval", &format!("{out}/model.h5"), "--data", &data]).succeeded();

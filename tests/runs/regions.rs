@@ -10,7 +10,7 @@ use support::program::{PATIENCE, run, start, trireme};
 fn step(args: &[&str]) -> (Value, String) {
     let all = ["bench", "step", "--device", "cpu", "--threads", "2", "--seconds", "0.1"];
     let ended = run(0, &[&all[..], args].concat()).succeeded();
-    (serde_json::from_str(&ended.stdout).expect("a JSON line"), ended.stderr)
+    (ended.json(), ended.stderr)
 }
 
 /// Limits the number of barriers per step for each network, with AVX2 and AVX-512. Barriers are expensive on many
@@ -68,8 +68,7 @@ fn bytes_of_a_layer_match_its_tensors_in_memory() {
         let more = ["--model", "resnet20", "--batch", "8", "--roofline", "--precision", precision];
         let mut command = trireme(0, &[&all[..], &more].concat());
         command.env("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16");
-        let line = start(command).wait(PATIENCE).succeeded().stdout;
-        let line: Value = serde_json::from_str(&line).expect("a JSON line");
+        let line = start(command).wait(PATIENCE).succeeded().json();
         let layers = line["roofline"]["layers"].as_array().expect("layers");
         let norm = layers.iter().find(|layer| layer["layer"] == "layer1.0.bn1").expect("the layer");
         norm["mb"].as_f64().expect("a number")

@@ -3,7 +3,6 @@
 //! refused.
 
 use std::fs;
-use std::path::Path;
 
 use loaders::ImageSpec;
 use serde_json::Value;
@@ -11,78 +10,41 @@ use serde_json::Value;
 use support::blobs::{self, TARGETS};
 use support::images::{DIGITS, Images};
 use support::mentions;
-use support::program::{events, run};
+use support::program::{events, run, sets};
 use support::setting::Setting;
 use support::small_run::SmallRun;
+use support::weights;
+
+use crate::labels::{assert_activation, assert_best, assert_equal_bits, assert_keys_combine, predictions, scores};
 
 /// A recipe with nine steps per epoch. In the short last step, each worker has at most one image.
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 6
 seed = 5
 batch = 12
 workers = 4
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.004
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[loss]
-kind = "mse"
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.004
+loss.kind = "mse"
+reduce.codec = "exact"
 "#;
 
 fn setting() -> Setting {
     Setting::with(RECIPE, |dir| blobs::images(dir, DIGITS, [98, 40]))
 }
 
-/// Returns the evaluation lines without their times.
-fn scores(out: &str) -> Vec<Value> {
-    let mut lines = events(out, "eval");
-    for line in &mut lines {
-        let line = line.as_object_mut().unwrap();
-        assert!(line.remove("t").is_some() && line.remove("utc").is_some());
-    }
-    lines
-}
-
 /// Evaluates a model in batches of 3 images, as a run with this recipe does, so that the results have the same bits.
 fn eval(model: &str, ranks: usize, more: &[&str]) -> Value {
-    let args = [&["eval", model, "--threads", "1", "--batch", "3", "--json"], more].concat();
-    serde_json::from_str(&run(ranks, &args).succeeded().stdout).unwrap()
+    run(ranks, &[&["eval", model, "--threads", "1", "--batch", "3", "--json"], more].concat()).succeeded().json()
 }
 
 #[test]
 fn equal_bits_on_any_number_of_ranks_and_after_a_stop() {
     let setting = setting();
-    let one = setting.trained("1", 1, &[]);
-    let losses = setting.losses("1");
-    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    assert!(mean(&losses[45..]) < 0.7 * mean(&losses[..9]), "the loss does not fall: {losses:?}");
-    for ranks in [2, 3, 4] {
-        let name = ranks.to_string();
-        setting.trained(&name, ranks, &[]);
-        assert_eq!((setting.digest(&name), setting.losses(&name)), (setting.digest("1"), losses.clone()), "{ranks}");
-        assert_eq!(scores(&setting.out(&name)), scores(&one), "{ranks}");
-    }
-    setting.trained("parts", 3, &["--max-steps", "13"]);
-    fs::remove_file(format!("{}/model.h5", setting.out("parts"))).unwrap();
-    setting.train("parts", 2, &["--resume", "auto"]).succeeded();
-    assert_eq!((setting.digest("parts"), setting.losses("parts")), (setting.digest("1"), losses));
-    assert_eq!(setting.model("parts"), setting.model("1"));
-    let last = scores(&one).pop().unwrap();
-    assert!(last["r2"].as_f64() > scores(&one)[0]["r2"].as_f64(), "{:?}", scores(&one));
+    let (scores, one) = (assert_equal_bits(&setting), setting.out("1"));
+    setting.assert_learns("1", 9, 9, 0.7);
+    let last = &scores[scores.len() - 1];
+    assert!(last["r2"].as_f64() > scores[0]["r2"].as_f64(), "{scores:?}");
     // a number is never right, so there is no accuracy
     assert!(last["top1"].is_null() && last["top5"].is_null() && last["count"] == 40, "{last}");
     assert!(events(&one, "step")[0]["top1"].is_null() && events(&one, "epoch")[0]["top1"].is_null());
@@ -99,30 +61,13 @@ fn other_settings_combine_with_numbers() {
         &["loss.kind=l1", "ema.decay=0.9", "eval.flip=true", "checkpoint.best_by=ema.rmse"],
         &["model=lenet", "schedule.kind=plateau", "schedule.score=mae", "stop.score=r2", "stop.target=0.99"],
     ];
-    for (number, way) in ways.into_iter().enumerate() {
-        let sets: Vec<&str> = way.iter().flat_map(|set| ["--set", set]).chain(["--max-steps", "18"]).collect();
-        let [one, three] = [1, 3].map(|ranks| {
-            let name = format!("{number}-{ranks}");
-            let out = setting.trained(&name, ranks, &sets);
-            (setting.digest(&name), setting.losses(&name), scores(&out))
-        });
-        assert_eq!(one, three, "{way:?}");
-    }
+    assert_keys_combine(&setting, &ways);
 }
 
 /// Extracts the images in the test split and returns the numbers that `trireme predict` prints for them.
 fn predicted(setting: &Setting, out: &str) -> Vec<[f64; 3]> {
-    let photos = setting.folder.path().join("photos");
-    fs::create_dir_all(&photos).unwrap();
-    for id in 0..40 {
-        data_tools::extract(&setting.images.dir, "test", id, &photos.join(format!("{id:02}.png"))).unwrap();
-    }
-    let ended = run(0, &["predict", out, &photos.display().to_string(), "--json"]).succeeded();
-    let row = |line: &str| {
-        let line: Value = serde_json::from_str(line).unwrap();
-        TARGETS.map(|name| line["targets"][name].as_f64().unwrap())
-    };
-    ended.stdout.lines().map(row).collect()
+    let row = |line: &Value| TARGETS.map(|name| line["targets"][name].as_f64().unwrap());
+    predictions(setting, out, &[]).iter().map(row).collect()
 }
 
 #[test]
@@ -164,7 +109,7 @@ fn scores_are_what_the_definitions_say() {
     }
     near(&found["loss"], loss, "loss");
     // model.h5 has the scores, and the names and the scale of the targets
-    let model = formats::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
+    let model = weights::model(&out);
     assert_eq!(model.targets, setting.images.manifest.targets);
     near(&found["rmse"], model.scores["test/rmse"], "model.h5");
     assert!(model.scores.keys().all(|name| !name.contains("top")), "{:?}", model.scores);
@@ -177,15 +122,9 @@ fn the_best_by_any_score_is_kept() {
         let best_by = format!("checkpoint.best_by={by}");
         // after two epochs the weights no longer change, so no later score is better
         let step = ["schedule.kind=step", "schedule.milestones=[2]", "schedule.gamma=1e-20", "epochs=4"];
-        let sets = [&[best_by.as_str(), "checkpoint.keep=1"], &step[..]].concat();
-        let sets: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
-        let out = setting.trained(by, 2, &sets);
-        let all: Vec<f64> = scores(&out).iter().map(|line| line[by].as_f64().unwrap()).collect();
-        let better = |a: f64, b: f64| if falls { a < b } else { a > b };
-        let best = (0..all.len()).reduce(|best, next| if better(all[next], all[best]) { next } else { best }).unwrap();
-        assert!(best + 1 < all.len(), "the last epoch is the best by {by}, so nothing is tested: {all:?}");
-        let found = eval(&out, 0, &["--best"]);
-        assert_eq!((found[by].as_f64(), found["epoch"].as_u64()), (Some(all[best]), Some(best as u64 + 1)), "{all:?}");
+        let keys = [&[best_by.as_str(), "checkpoint.keep=1"], &step[..]].concat();
+        let out = setting.trained(by, 2, &sets(&keys));
+        assert_best(&eval(&out, 0, &["--best"]), &out, by, falls);
     }
 }
 
@@ -218,13 +157,7 @@ fn tables_sheets_and_exports() {
     run(0, &["predict", &out, &photos, "--top", "2"]).failed(2, &["--top", "numbers"]);
     run(0, &["predict", &out, &photos, "--threshold", "0.5"]).failed(2, &["--threshold", "numbers"]);
     // exported networks predict in the targets' units
-    let exported = setting.folder.at("net.h5");
-    run(0, &["export", &out, "--to", "keras", "-o", &exported]).succeeded();
-    for file in [&exported, &format!("{out}/model.h5")] {
-        let bytes = fs::read(file).unwrap();
-        let has = |word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
-        assert!(has(b"\"activation\":\"linear\"") && !has(b"softmax"), "{file}");
-    }
+    assert_activation(&setting, &out, "linear");
     let page: Value = serde_json::from_str(&fs::read_to_string(format!("{out}/evaluation.json")).unwrap()).unwrap();
     let plots = page["numbers"].as_array().unwrap();
     assert_eq!((plots.len(), page["images"][0].as_u64()), (3, Some(40)));
@@ -244,14 +177,13 @@ fn the_scale_is_in_the_last_layer_of_an_export() {
     let file = setting.folder.at("net.safetensors");
     run(0, &["export", &out, "--to", "safetensors", "-o", &file]).succeeded();
     let bytes = fs::read(&file).unwrap();
-    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let head: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
-    let model = formats::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
+    let (head, start) = weights::header(&bytes);
+    let model = weights::model(&out);
     let last = model.layers.iter().find(|layer| layer.tensors.iter().any(|tensor| tensor.1 == [3])).unwrap();
     for (field, shape, values) in &last.tensors {
         let place = &head[format!("{}.{field}", last.name)]["data_offsets"];
-        let [from, to] = [0, 1].map(|at| 8 + length + place[at].as_u64().unwrap() as usize);
-        let exported: Vec<f32> = bytes[from..to].as_chunks().0.iter().map(|v| f32::from_le_bytes(*v)).collect();
+        let [from, to] = [0, 1].map(|at| start + place[at].as_u64().unwrap() as usize);
+        let exported = weights::floats(&bytes[from..to]);
         for (at, (value, exported)) in values.iter().zip(&exported).enumerate() {
             let target = &model.targets[at / shape.get(1).copied().unwrap_or(1)];
             let offset = if field == "bias" { target.mean } else { 0.0 };
@@ -262,28 +194,23 @@ fn the_scale_is_in_the_last_layer_of_an_export() {
 
 #[test]
 fn recipes_that_do_not_fit_the_labels_are_refused() {
-    let (small, _images) = SmallRun::of(|dir| blobs::images(dir, DIGITS, [48, 10]));
-    let refused = |small: &SmallRun, sets: &[&str], parts: &[&str]| {
-        let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-        small.refused(2, &args, parts);
-    };
-    refused(&small, &[], &["loss.kind", "numbers", "\"cross_entropy\"", "kind = \"mse\"", "[loss]"]);
-    refused(&small, &["loss.kind=bce"], &["loss.kind", "numbers", "\"bce\"", "huber"]);
-    refused(&small, &["loss.kind=mse", "label_smoothing=0.1"], &["label_smoothing", "numbers"]);
-    refused(&small, &["loss.kind=mse", "balanced=true"], &["balanced", "numbers"]);
-    refused(&small, &["loss.kind=mse", "distill.teacher=runs/x"], &["distill.teacher", "numbers"]);
-    refused(&small, &["loss.kind=mse", "checkpoint.best_by=top1"], &["checkpoint.best_by", "\"top1\"", "\"rmse\""]);
-    refused(&small, &["loss.kind=mse", "stop.patience=2"], &["stop.score", "\"top1\"", "\"r2\""]);
-    let (classes, _images) = SmallRun::new();
-    refused(&classes, &["loss.kind=mse"], &["loss.kind", "classes", "\"mse\"", "--targets"]);
-    refused(&classes, &["checkpoint.best_by=r2"], &["checkpoint.best_by", "\"r2\"", "\"top1\""]);
+    let small = SmallRun::of(|dir| blobs::images(dir, DIGITS, [48, 10]));
+    small.refused_with(&[], &["loss.kind", "numbers", "\"cross_entropy\"", "kind = \"mse\"", "[loss]"]);
+    small.refused_with(&["loss.kind=bce"], &["loss.kind", "numbers", "\"bce\"", "huber"]);
+    small.refused_with(&["loss.kind=mse", "label_smoothing=0.1"], &["label_smoothing", "numbers"]);
+    small.refused_with(&["loss.kind=mse", "balanced=true"], &["balanced", "numbers"]);
+    small.refused_with(&["loss.kind=mse", "distill.teacher=runs/x"], &["distill.teacher", "numbers"]);
+    small.refused_with(&["loss.kind=mse", "checkpoint.best_by=top1"], &["checkpoint.best_by", "\"top1\"", "\"rmse\""]);
+    small.refused_with(&["loss.kind=mse", "stop.patience=2"], &["stop.score", "\"top1\"", "\"r2\""]);
+    let classes = SmallRun::new();
+    classes.refused_with(&["loss.kind=mse"], &["loss.kind", "classes", "\"mse\"", "--targets"]);
+    classes.refused_with(&["checkpoint.best_by=r2"], &["checkpoint.best_by", "\"r2\"", "\"top1\""]);
 }
 
 #[test]
 fn models_of_numbers_and_of_classes_are_distinguished() {
-    let (numbers, one) = (setting(), SmallRun::new().0);
+    let (numbers, one) = (setting(), SmallRun::trained());
     let out = numbers.trained("out", 0, &["--max-steps", "1"]);
-    one.train(0, &["--max-steps", "1"]).succeeded();
     let scored = |model: &str, data: &str, more: &[&str]| run(0, &[&["eval", model, "--data", data], more].concat());
     scored(&out, &one.data, &[]).failed(1, &[&out, "x, y, radius", &one.data, "classes", "--targets"]);
     scored(&one.out, &numbers.data, &[]).failed(1, &["classes", &numbers.data, "\"mse\""]);
@@ -312,9 +239,8 @@ fn a_table_becomes_a_scored_model() {
     fs::write(photos.join("table.csv"), table).unwrap();
     let [data, table] = [setting.folder.at("set"), photos.join("table.csv").display().to_string()];
     run(0, &["data", "convert", "csv", &table, &data, "--targets", "brightness"]).succeeded();
-    let sets = ["model=cifarnet", "schedule.base_lr=0.01", "epochs=12"];
-    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).chain(["--data", &data]).collect();
-    let out = setting.trained("out", 2, &sets);
+    let keys = sets(&["model=cifarnet", "schedule.base_lr=0.01", "epochs=12"]);
+    let out = setting.trained("out", 2, &[&keys[..], &["--data", &data]].concat());
     let found = eval(&out, 0, &["--data", &data]);
     assert!(found["r2"].as_f64().unwrap() > 0.9, "{found}");
     let dark = photos.join("0.png").display().to_string();

@@ -82,32 +82,18 @@ fn worker() {
 
 const RECIPE: &str = r#"
 model = "resnet20"
-data = "given with --set"
 epochs = 1
 seed = 7
 batch = 8
 workers = 4
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-nesterov = true
-weight_decay = 1e-4
-
-[schedule]
-kind = "constant"
-base_lr = 0.01
-
-[augment]
-train = ["pad_crop(1)", "flip", "normalize"]
-eval = ["normalize"]
-
-[reduce]
-codec = "exact"
-bucket_mb = 0.2
-
-[checkpoint]
-every = "4 steps"
+optimizer.momentum = 0.9
+optimizer.nesterov = true
+optimizer.weight_decay = 1e-4
+schedule.base_lr = 0.01
+augment.train = ["pad_crop(1)", "flip", "normalize"]
+reduce.codec = "exact"
+reduce.bucket_mb = 0.2
+checkpoint.every = "4 steps"
 "#;
 
 /// Creates a data set of 42 images. The last batch of an epoch has 2, so two of the four workers have no image.

@@ -4,33 +4,27 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use formats::checkpoint::{ModelFile, StateFile};
+use formats::checkpoint::StateFile;
 use loaders::record::masked_crc32c;
 use serde_json::Value;
 
 use support::images::{DIGITS, Images, THINGS};
-use support::program::{PATIENCE, events, files, run, start};
+use support::program::{PATIENCE, checkpoints, events, files, run, start, with_file_limit};
 use support::setting::Setting;
+use support::small_run::poke;
+use support::weights::model;
 
 /// A recipe with six steps per epoch. The last step is short.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
-data = "given with --data"
 epochs = 2
 seed = 3
 batch = 9
 workers = 3
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[schedule]
-kind = "cosine"
-base_lr = 0.002
-
-[reduce]
-codec = "exact"
+augment.train = ["normalize"]
+schedule.kind = "cosine"
+schedule.base_lr = 0.002
+reduce.codec = "exact"
 "#;
 
 /// Optimizers of every kind, in every form that has its own state.
@@ -150,8 +144,7 @@ fn plain() -> Setting {
 fn assert_stops_leave_no_trace(setting: &Setting, what: &str) {
     let whole = setting.trained("whole", 1, &[]);
     let parts = setting.trained("parts", 2, &["--max-steps", "4"]);
-    fs::remove_file(setting.out("parts/model.h5")).unwrap();
-    setting.train("parts", 1, &["--resume", "auto", "--max-steps", "9", "--set", "log.every=2"]).succeeded();
+    setting.resumed("parts", 1, &["--max-steps", "9", "--set", "log.every=2"]);
     let log = events(&parts, "start");
     assert_eq!((log[1]["step"].as_u64(), log[1]["ranks"].as_u64()), (Some(4), Some(1)), "{what}");
     setting.train("parts", 3, &["--resume", "auto"]).succeeded();
@@ -161,8 +154,8 @@ fn assert_stops_leave_no_trace(setting: &Setting, what: &str) {
 /// Checks that both runs have the same bytes in model.h5 and the same numbers in the log.
 #[track_caller]
 fn assert_same_end(what: &str, whole: &str, parts: &str) {
-    let model = |out: &str| fs::read(Path::new(out).join("model.h5")).unwrap();
-    assert!(model(whole) == model(parts), "{what}: model.h5 differs");
+    let bytes = |out: &str| fs::read(Path::new(out).join("model.h5")).unwrap();
+    assert!(bytes(whole) == bytes(parts), "{what}: model.h5 differs");
     let numbers = |out: &str, event: &str, fields: &[&str]| -> Vec<(u64, Vec<Value>)> {
         let values = |e: &Value| fields.iter().map(|field| e[field].clone()).collect();
         events(out, event).iter().map(|e| (e["step"].as_u64().unwrap(), values(e))).collect()
@@ -182,13 +175,6 @@ fn assert_same_end(what: &str, whole: &str, parts: &str) {
     }
 }
 
-fn checkpoints(out: &str) -> Vec<u64> {
-    let names = files(out)
-        .into_iter()
-        .filter_map(|file| file.strip_prefix("checkpoints/step-")?.strip_suffix(".h5")?.parse().ok());
-    names.collect()
-}
-
 fn checkpoint(out: &str, step: u64) -> PathBuf {
     Path::new(out).join(format!("checkpoints/step-{step:08}.h5"))
 }
@@ -204,7 +190,8 @@ fn every_optimizer_resumes_to_the_same_bits() {
 /// Resumes the residuals of error feedback, running statistics of batch norm, random transforms and weight averages.
 #[test]
 fn residuals_and_statistics_resume_to_the_same_bits() {
-    let recipe = RECIPE.replace("lenet-caffe", "resnet20").replace("\"exact\"", "\"ternary\"\nerror_feedback = true");
+    let recipe =
+        RECIPE.replace("lenet-caffe", "resnet20").replace("\"exact\"", "\"ternary\"\nreduce.error_feedback = true");
     let recipe = recipe.replace("train = [", "train = [\"pad_crop(4)\", \"flip\", ");
     let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n[ema]\ndecay = 0.9\n", OPTIMIZERS[0]), THINGS, SIZES);
     assert_stops_leave_no_trace(&setting, "ternary, error feedback");
@@ -218,7 +205,7 @@ fn residuals_and_statistics_resume_to_the_same_bits() {
 #[test]
 fn policies_and_repeats_resume_to_the_same_bits() {
     let list = "\"pad_crop(2, reflect)\", \"alternating_flip\", \"rand_augment\", \"augmix(3, 2)\"";
-    let recipe = RECIPE.replace("train = [", &format!("repeats = 2\ntrain = [{list}, "));
+    let recipe = RECIPE.replace("augment.train = [", &format!("augment.repeats = 2\naugment.train = [{list}, "));
     let recipe = recipe.replace("lenet-caffe", "net.toml");
     let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n", OPTIMIZERS[0]), DIGITS, SIZES);
     setting.folder.write("net.toml", DROPOUT);
@@ -257,17 +244,11 @@ fn local_sgd_resumes_from_the_synchronised_model() {
     }
 }
 
-/// Resuming a finished run does nothing. A run that should end before its checkpoint is refused.
+/// `complete.rs` tests that resuming a finished run does nothing.
 #[test]
-fn resuming_a_finished_run_does_nothing() {
+fn a_finished_run_cannot_end_earlier_or_start_again() {
     let setting = plain();
-    setting.train("out", 0, &[]).succeeded();
-    let model = fs::read(setting.out("out/model.h5")).unwrap();
-    let again = setting.train("out", 2, &["--resume", "auto"]).succeeded();
-    assert!(again.stdout.contains("complete, 12 steps"), "{}", again.stdout);
-    assert!(fs::read(setting.out("out/model.h5")).unwrap() == model);
-    assert_eq!(events(&setting.out("out"), "step").len(), 12);
-    assert_eq!(events(&setting.out("out"), "eval").len(), 2);
+    setting.trained("out", 0, &[]);
     let past = ["--resume", "auto", "--max-steps", "5"];
     setting.train("out", 2, &past).failed(2, &["--max-steps 5", "step-00000012.h5", "at step 12"]);
     setting.train("out", 0, &[]).failed(2, &["is not empty", "--resume auto"]);
@@ -282,8 +263,7 @@ fn auto_without_a_checkpoint_starts_at_the_beginning() {
     // first checkpoint, and training starts at step 0
     fs::remove_dir_all(setting.out("out/checkpoints")).unwrap();
     setting.train("out", 2, &["--resume", "auto"]).failed(2, &["a model", "no checkpoint", "--out"]);
-    fs::remove_file(setting.out("out/model.h5")).unwrap();
-    setting.train("out", 2, &["--resume", "auto", "--max-steps", "2"]).succeeded();
+    setting.resumed("out", 2, &["--max-steps", "2"]);
     assert_eq!(events(&setting.out("out"), "step").len(), 2);
 }
 
@@ -318,22 +298,16 @@ fn checkpoints_are_kept_by_step_count_and_best_score() {
     // every checkpoint can be evaluated as a model
     let file = checkpoint(&out, 12).display().to_string();
     let score = |file: &str| {
-        let text = run(0, &["eval", file, "--data", &setting.data, "--json"]).succeeded().stdout;
-        let score: Value = serde_json::from_str(&text).unwrap();
+        let score = run(0, &["eval", file, "--data", &setting.data, "--json"]).succeeded().json();
         ["top1", "top5", "loss", "count"].map(|field| score[field].clone())
     };
     assert_eq!(score(&file), score(&setting.out("out/model.h5")));
-    let (state, model) =
-        (StateFile::read(Path::new(&file)).unwrap(), ModelFile::read(Path::new(&setting.out("out/model.h5"))).unwrap());
-    assert_eq!(state.model, model);
+    assert_eq!(StateFile::read(Path::new(&file)).unwrap().model, model(&out));
 }
 
 /// Changes a byte in the middle of a file.
 fn flip(path: &Path) {
-    let mut bytes = fs::read(path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(path, bytes).unwrap();
+    poke(path, fs::metadata(path).unwrap().len() / 2, |byte| byte ^ 1);
 }
 
 #[test]
@@ -480,9 +454,7 @@ fn a_named_checkpoint() {
 #[test]
 fn a_failed_checkpoint_does_not_end_the_run() {
     let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[2]), DIGITS, SIZES);
-    let mut command = std::process::Command::new("sh");
-    // the limit is 30,000 units of 512 or 1,024 bytes, depending on the shell
-    command.args(["-c", "trap '' XFSZ; ulimit -f 30000; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_trireme")]);
+    let mut command = with_file_limit(0, 30_000, env!("CARGO_BIN_EXE_trireme"));
     let out = setting.out("out");
     command.args(["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--set", "model=lenet"]);
     let ended = start(command).wait(PATIENCE).succeeded();

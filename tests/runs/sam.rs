@@ -1,46 +1,29 @@
 //! Sharpness-aware minimisation (SAM): a step equals the same step made of plain training steps, and results are
 //! bit-identical on any number of ranks and after a stop.
 
-use std::fs;
 use std::path::Path;
 
-use formats::checkpoint::{LayerWeights, ModelFile};
+use formats::checkpoint::LayerWeights;
 
 use support::images::DIGITS;
+use support::program::sets;
 use support::setting::Setting;
+use support::weights::{self, model, model_at};
 
 /// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 2
 batch = 8
 workers = 3
-
-[optimizer]
-kind = "sgd"
-
-[schedule]
-kind = "constant"
-base_lr = 1.0
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[reduce]
-codec = "exact"
+schedule.base_lr = 1.0
+reduce.codec = "exact"
 "#;
 
 /// `optimizer.sam_rho`: the length of the step towards a higher loss.
 const RHO: f64 = 0.5;
 
-fn model(out: &str) -> ModelFile {
-    ModelFile::read(&Path::new(out).join("model.h5")).unwrap()
-}
-
 fn values(layers: &[LayerWeights]) -> Vec<f64> {
-    layers.iter().flat_map(|layer| &layer.tensors).flat_map(|t| t.2.iter().map(|v| f64::from(*v))).collect()
+    weights::values(layers).into_iter().map(f64::from).collect()
 }
 
 /// Returns the gradient of the first step. At a rate of 1 it equals the change of the weights.
@@ -65,7 +48,7 @@ fn a_step_uses_the_gradient_at_the_climbed_weights() {
         .for_each(|v| *v = climbed.next().unwrap());
     let hill = setting.folder.at("hill.h5");
     first.write(Path::new(&hill)).unwrap();
-    let above = values(&ModelFile::read(Path::new(&hill)).unwrap().layers);
+    let above = values(&model_at(&hill).layers);
     let up = setting.trained("up", 0, &["--max-steps", "1", "--set", &format!("init.from={hill}")]);
     let second = gradient(&above, &up);
     let rho = format!("optimizer.sam_rho={RHO}");
@@ -81,20 +64,16 @@ fn a_step_uses_the_gradient_at_the_climbed_weights() {
 fn any_number_of_ranks_and_a_stop_leave_the_same_bits() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
     let keys = ["optimizer.sam_rho=0.05", "optimizer.momentum=0.9", "schedule.base_lr=0.003", "ema.decay=0.9"];
-    let sets: Vec<&str> = keys.iter().flat_map(|key| ["--set", *key]).collect();
-    setting.trained("whole", 1, &sets);
-    setting.trained("parts", 2, &[&sets[..], &["--max-steps", "4"]].concat());
-    fs::remove_file(setting.out("parts/model.h5")).unwrap();
-    setting.train("parts", 3, &[&sets[..], &["--resume", "auto"]].concat()).succeeded();
-    assert!(setting.model("whole") == setting.model("parts"));
-    setting.trained("plain", 1, &sets[2..]);
+    setting.trained("whole", 1, &sets(&keys));
+    setting.assert_stops_change_nothing("whole", &[(2, "4")], 3, &sets(&keys));
+    setting.trained("plain", 1, &sets(&keys[1..]));
     assert_ne!(setting.digest("plain"), setting.digest("whole"));
     for (other, parts) in [
         ("sync=local(2)", ["optimizer.sam_rho", "sync = \"local(2)\""]),
         ("precision=f16", ["optimizer.sam_rho", "precision = \"f16\""]),
     ] {
-        let sets = ["--set", "optimizer.sam_rho=0.05", "--set", "reduce.codec=float", "--set", other];
-        setting.train("out", 0, &sets).failed(2, &parts);
+        let keys = sets(&["optimizer.sam_rho=0.05", "reduce.codec=float", other]);
+        setting.train("out", 0, &keys).failed(2, &parts);
     }
 }
 

@@ -4,45 +4,26 @@
 use std::fs;
 use std::path::Path;
 
-use formats::checkpoint::ModelFile;
 use serde_json::Value;
 
 use support::images::DIGITS;
-use support::program::{ProgramOutput, events, files, run};
+use support::program::{ProgramOutput, events, files, numbers, run, sets};
 use support::setting::Setting;
+use support::weights::model;
 
 /// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 5
 seed = 3
 batch = 8
 workers = 3
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.003
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.003
+reduce.codec = "exact"
 "#;
 
 fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [48, 40])
-}
-
-/// Returns arguments that set these keys.
-fn sets<'a>(keys: &[&'a str]) -> Vec<&'a str> {
-    keys.iter().flat_map(|key| ["--set", *key]).collect()
 }
 
 /// Returns the epoch and a score of each evaluation of the weights, or of the averages.
@@ -54,7 +35,7 @@ fn scores(out: &str, ema: bool, field: &str) -> Vec<(u64, f64)> {
 /// Evaluates with the batch size that one worker uses in training, so that the scores are rounded in the same way.
 fn eval(out: &str, more: &[&str]) -> (Value, ProgramOutput) {
     let ended = run(0, &[&["eval", out, "--threads", "1", "--json", "--batch", "3"], more].concat()).succeeded();
-    (serde_json::from_str(&ended.stdout).unwrap(), ended)
+    (ended.json(), ended)
 }
 
 fn end(out: &str) -> Value {
@@ -109,8 +90,7 @@ fn scorings_follow_the_eval_settings() {
     let setting = setting();
     let keys = ["eval.every=2", "eval.offset=1", "eval.limit=17", "ema.decay=0.9"];
     let [alone, two] = [0, 2].map(|ranks| setting.trained(&ranks.to_string(), ranks, &sets(&keys)));
-    let counts: Vec<u64> = events(&alone, "eval").iter().map(|line| line["count"].as_u64().unwrap()).collect();
-    assert_eq!(counts, [17; 6]);
+    assert_eq!(numbers(&alone, "eval", "count"), [17.0; 6]);
     let epochs = |ema| scores(&alone, ema, "loss").iter().map(|one| one.0).collect::<Vec<_>>();
     assert_eq!((epochs(false), epochs(true)), (vec![1, 3, 5], vec![1, 3, 5]));
     for ema in [false, true] {
@@ -140,13 +120,10 @@ fn patience_ends_a_stopped_run_at_the_same_step() {
     let whole = setting.trained("whole", 1, &keys);
     assert_eq!((end(&whole)["step"].as_u64(), end(&whole)["ended"].as_str()), (Some(18), Some("patience")));
     setting.trained("parts", 2, &[&keys[..], &["--max-steps", "8"]].concat());
-    fs::remove_file(setting.out("parts/model.h5")).unwrap();
-    setting.train("parts", 1, &[&keys[..], &["--resume", "auto", "--max-steps", "14"]].concat()).succeeded();
-    fs::remove_file(setting.out("parts/model.h5")).unwrap();
-    let last = setting.train("parts", 3, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
+    setting.resumed("parts", 1, &[&keys[..], &["--max-steps", "14"]].concat());
+    let last = setting.resumed("parts", 3, &keys);
     last.says(&["no better top1", "stop.patience", "step 18"]);
-    assert!(setting.model("whole") == setting.model("parts"), "model.h5 differs");
-    assert_eq!(setting.digest("whole"), setting.digest("parts"));
+    setting.assert_same_bits("parts", "whole");
     // the run counts as complete until `stop.patience` is increased
     let again = setting.train("parts", 2, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
     assert!(again.stdout.contains("complete, 18 steps"), "{}{}", again.stdout, again.stderr);
@@ -167,8 +144,7 @@ fn a_score_only_at_max_steps_does_not_count() {
     assert_eq!(end(&setting.out("whole"))["step"], 24);
     let parts = setting.trained("parts", 2, &[&keys[..], &["--max-steps", "6"]].concat());
     assert_eq!(scores(&parts, false, "loss").len(), 1, "the score must still be logged");
-    fs::remove_file(format!("{parts}/model.h5")).unwrap();
-    setting.train("parts", 1, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
+    setting.resumed("parts", 1, &keys);
     assert_eq!(setting.digest("whole"), setting.digest("parts"));
 }
 
@@ -178,9 +154,7 @@ fn patience_can_be_switched_off() {
     let setting = setting();
     let keys = sets(&["stop.patience=1", "stop.min_delta=1", "epochs=3"]);
     let out = setting.trained("out", 0, &[&keys[..], &["--max-steps", "6"]].concat());
-    fs::remove_file(format!("{out}/model.h5")).unwrap();
-    let none = ["--set", "stop.min_delta=1", "--set", "epochs=3", "--resume", "auto"];
-    let last = setting.train("out", 2, &none).succeeded();
+    let last = setting.resumed("out", 2, &sets(&["stop.min_delta=1", "epochs=3"]));
     last.says(&["warning: stop.min_delta ", "without stop.patience"]);
     assert_eq!(end(&out)["step"], 18);
 }
@@ -198,17 +172,13 @@ fn a_target_ends_a_run_and_its_time_is_logged() {
     let never = sets(&["stop.target=0", "stop.score=loss", "epochs=2"]);
     let out = setting.trained("never", 0, &[&never[..], &["--max-steps", "9"]].concat());
     assert!(end(&out)["ended"].is_null() && end(&out)["seconds_to_target"].is_null());
-    fs::remove_file(format!("{out}/model.h5")).unwrap();
     // the logged time to the target includes the first part of the run
-    let easy = sets(&["stop.target=1000", "stop.score=loss", "epochs=2"]);
-    let last = setting.train("never", 0, &[&easy[..], &["--resume", "auto"]].concat()).succeeded();
+    let last = setting.resumed("never", 0, &sets(&["stop.target=1000", "stop.score=loss", "epochs=2"]));
     assert!(last.stderr.contains("target: loss") && last.stderr.contains("as in MLPerf"), "{}", last.stderr);
     assert_eq!(end(&out)["step"], 12);
     // the first part has no target and does not record its time, so no time to the target is logged
     let out = setting.trained("untimed", 0, &["--set", "epochs=2", "--max-steps", "6"]);
-    fs::remove_file(format!("{out}/model.h5")).unwrap();
-    let any = sets(&["stop.target=0", "epochs=2"]);
-    let last = setting.train("untimed", 0, &[&any[..], &["--resume", "auto"]].concat()).succeeded();
+    let last = setting.resumed("untimed", 0, &sets(&["stop.target=0", "epochs=2"]));
     assert!(last.stderr.contains("target: top1") && !last.stderr.contains("MLPerf"), "{}", last.stderr);
     assert!(end(&out)["seconds_to_target"].is_null(), "{}", end(&out));
 }
@@ -240,7 +210,7 @@ fn test_is_scored_only_at_the_end_if_there_is_validation() {
         assert!(all.iter().all(|line| line["split"] == "validation" || line["best"].is_null()));
         let (scored, _) = eval(&out, &["--split", "test"]);
         assert_eq!(all[6]["loss"], scored["loss"], "the score must be that of the last step");
-        let scores = ModelFile::read(&Path::new(&out).join("model.h5")).unwrap().scores;
+        let scores = model(&out).scores;
         assert_eq!(scores.get("test/loss").copied(), scored["loss"].as_f64());
         assert_eq!(scores.get("validation/loss").copied(), all[4]["loss"].as_f64());
         found.push(all.iter().map(|line| line["loss"].to_string()).collect::<Vec<_>>());
@@ -267,9 +237,7 @@ fn the_end_within_an_epoch_may_be_the_best() {
     assert_eq!(events(&out, "eval")[0]["best"], "loss");
     assert_eq!(eval(&out, &["--best"]).0["step"], 3);
     // if a later step is better, it becomes the best
-    fs::remove_file(format!("{out}/model.h5")).unwrap();
-    let more = sets(&["checkpoint.best_by=loss"]);
-    setting.train("part", 0, &[&more[..], &["--max-steps", "9", "--resume", "auto"]].concat()).succeeded();
+    setting.resumed("part", 0, &["--set", "checkpoint.best_by=loss", "--max-steps", "9"]);
     let steps: Vec<Value> = events(&out, "eval").into_iter().map(|line| line["step"].clone()).collect();
     assert_eq!(steps, [6, 9]);
 }

@@ -5,29 +5,17 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use support::images::THINGS;
-use support::program::{events, run};
+use support::program::{events, run, sets};
 use support::setting::Setting;
 
 const RECIPE: &str = r#"
 model = "resnet20"
-data = "given with --data"
 epochs = 2
 batch = 16
 workers = 4
-
-[optimizer]
-kind = "sgd"
-
-[schedule]
-kind = "constant"
-base_lr = 0.01
-
-[augment]
-train = ["flip", "normalize"]
-eval = ["normalize"]
-
-[reduce]
-bucket_mb = 0.2
+schedule.base_lr = 0.01
+augment.train = ["flip", "normalize"]
+reduce.bucket_mb = 0.2
 "#;
 
 fn setting() -> Setting {
@@ -144,8 +132,7 @@ fn the_trace_of_a_resumed_run_has_its_first_steps() {
 
 /// Runs a benchmark on two ranks and returns its JSON lines.
 fn bench(args: &[&str]) -> Vec<Value> {
-    let text = run(2, &[&["bench"], args].concat()).succeeded().stdout;
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+    run(2, &[&["bench"], args].concat()).succeeded().json_lines()
 }
 
 #[test]
@@ -202,7 +189,7 @@ fn reductions_are_compared_with_plain_ones_for_every_codec() {
 #[test]
 fn settings_without_effect_cause_a_warning() {
     let setting = setting();
-    let set = ["schedule.kind=step", "schedule.milestones=[82, 123]", "batch=32"].map(|key| ["--set", key]).concat();
+    let set = sets(&["schedule.kind=step", "schedule.milestones=[82, 123]", "batch=32"]);
     for more in [&["--dry-run"][..], &["--max-steps", "1"]] {
         let (_, stderr) = train(&setting, "out", &[&set[..], more].concat());
         for parts in [

@@ -1,78 +1,58 @@
 //! Progressive resizing with the real binary. Images grow at given epochs, with the same results on any number of ranks
 //! and after a stop at any step. Invalid settings are refused.
 
-use std::fs;
 use std::path::Path;
 
-use formats::checkpoint::ModelFile;
 use loaders::ImageSpec;
-use serde_json::Value;
 
 use support::mentions;
-use support::program::{events, run};
+use support::program::{events, run, sets};
 use support::setting::Setting;
+use support::weights::model;
 
 /// A recipe with five steps per epoch, and images of 8, 12 and then 16 pixels.
 const RECIPE: &str = r#"
 model = "resnet20"
-data = "given with --data"
 epochs = 4
 seed = 9
 batch = 8
 workers = 4
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.01
-
-[augment]
-train = ["random_resized_crop(16, 0.35)", "flip", "normalize"]
-eval = ["resize(18)", "center_crop(16)", "normalize"]
-sizes = [[0, 8], [1, 12], [3, 16]]
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.01
+augment.train = ["random_resized_crop(16, 0.35)", "flip", "normalize"]
+augment.eval = ["resize(18)", "center_crop(16)", "normalize"]
+augment.sizes = [[0, 8], [1, 12], [3, 16]]
+reduce.codec = "exact"
 "#;
 
 fn setting() -> Setting {
     Setting::new(RECIPE, ImageSpec::new(20, 20, 3), [40, 12])
 }
 
-fn sets<'a>(keys: &[&'a str]) -> Vec<&'a str> {
-    keys.iter().flat_map(|key| ["--set", *key]).collect()
-}
-
 #[test]
 fn growing_images_are_the_same_on_any_ranks_and_after_any_stop() {
     let setting = setting();
-    let whole = setting.trained("1", 1, &[]);
-    for ranks in [2, 3, 4] {
-        let out = ranks.to_string();
-        setting.trained(&out, ranks, &[]);
-        assert_eq!(setting.losses(&out), setting.losses("1"), "{ranks} ranks");
-        assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: model.h5 differs");
-    }
+    let whole = setting.assert_ranks_change_nothing(&[2, 3, 4], &[]);
     // stops within a size, at the end of a size, and within the last size
     for stop in ["3", "5", "8", "15", "17"] {
         let out = format!("stop-{stop}");
-        let parts = setting.trained(&out, 2, &["--max-steps", stop]);
-        fs::remove_file(format!("{parts}/model.h5")).unwrap();
-        setting.train(&out, 3, &["--resume", "auto"]).succeeded();
+        setting.trained(&out, 2, &["--max-steps", stop]);
+        setting.resumed(&out, 3, &[]);
         assert!(setting.model(&out) == setting.model("1"), "model.h5 differs after a stop at step {stop}");
     }
     let sizes = events(&whole, "start")[0]["facts"]["sizes"].as_str().unwrap().to_string();
     mentions(&sizes, &["8x8x3 from epoch 0", "12x12x3 from epoch 1", "16x16x3 from epoch 3"]);
     assert_eq!(sizes.matches("epoch").count(), 3, "{sizes}");
     // evaluation uses a single size, which is stored in the model
-    let model = ModelFile::read(&Path::new(&whole).join("model.h5")).unwrap();
-    assert_eq!(model.input, [3, 16, 16]);
-    let scored = run(2, &["eval", &whole, "--json", "--threads", "1", "--batch", "2"]).succeeded().stdout;
-    let score: Value = serde_json::from_str(&scored).unwrap();
-    assert_eq!(score["loss"], events(&whole, "eval").pop().unwrap()["loss"]);
+    assert_scored_alike(&whole);
+}
+
+/// Checks that the model takes images of 16 pixels, and that `eval` gives the last loss of the run.
+#[track_caller]
+fn assert_scored_alike(out: &str) {
+    assert_eq!(model(out).input, [3, 16, 16]);
+    let score = run(2, &["eval", out, "--json", "--threads", "1", "--batch", "2"]).succeeded().json();
+    assert_eq!(score["loss"], events(out, "eval").pop().unwrap()["loss"]);
 }
 
 /// Each size gives the same images as a run with only this size.
@@ -143,24 +123,16 @@ fn a_run_may_be_trained_at_one_size_and_scored_at_another() {
         let out = setting.trained(&name, ranks, &keys);
         assert_eq!(setting.losses(&name), setting.losses("grows"));
         assert_eq!(events(&out, "eval").pop().unwrap()["loss"], events(&grows, "eval").pop().unwrap()["loss"]);
-        assert_eq!(ModelFile::read(&Path::new(&out).join("model.h5")).unwrap().input, [3, 16, 16]);
-        let scored = run(2, &["eval", &out, "--json", "--threads", "1", "--batch", "2"]).succeeded().stdout;
-        let score: Value = serde_json::from_str(&scored).unwrap();
-        assert_eq!(score["loss"], events(&out, "eval").pop().unwrap()["loss"]);
+        assert_scored_alike(&out);
     }
-    let teacher = format!(
-        "distill.teacher={}",
-        setting.trained("teacher", 0, &{
-            let eval = "augment.eval=[\"resize(9)\", \"center_crop(8)\", \"normalize\"]";
-            [&keys[..], &["--set", eval, "--max-steps", "2"]].concat()
-        })
-    );
+    let eval = "augment.eval=[\"resize(9)\", \"center_crop(8)\", \"normalize\"]";
+    let teacher = setting.trained("teacher", 0, &[&keys[..], &["--set", eval, "--max-steps", "2"]].concat());
+    let teacher = format!("distill.teacher={teacher}");
     setting.trained("taught", 2, &[&keys[..], &["--set", &teacher, "--max-steps", "7"]].concat());
     // this run evaluates at a smaller size than it trains
-    let eval = "augment.eval=[\"resize(9)\", \"center_crop(8)\", \"normalize\"]";
     let keys = [&sets(&[eval, "epochs=1"])[..], &["--unset", "augment.sizes"]].concat();
     let out = setting.trained("down", 2, &keys);
-    assert_eq!(ModelFile::read(&Path::new(&out).join("model.h5")).unwrap().input, [3, 8, 8]);
+    assert_eq!(model(&out).input, [3, 8, 8]);
     let flat = [&sets(&[small, "model=cifarnet"])[..], &["--unset", "augment.sizes"]].concat();
     let parts = ["augment.train", "8x8x3", "augment.eval", "16x16x3", "global pool"];
     setting.train("flat", 2, &flat).failed(2, &parts);

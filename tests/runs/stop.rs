@@ -9,41 +9,18 @@ use std::time::{Duration, Instant, SystemTime};
 use formats::checkpoint::StateFile;
 
 use support::images::DIGITS;
-use support::program::{PATIENCE, Running, events, files, is_alive, run, signal, start};
+use support::program::{PATIENCE, events, files, is_alive, is_ignored, logged, run, signal, signal_mask, start};
 use support::setting::Setting;
 
 /// A recipe with five steps per epoch. It trains for a few seconds in total.
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 200
 batch = 10
 workers = 2
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.0001
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.0001
+reduce.codec = "exact"
 "#;
-
-/// Starts a training run and waits for its third log line.
-#[track_caller]
-fn under_way(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> Running {
-    let mut running = setting.start(name, ranks, more);
-    let log = Path::new(&setting.out(name)).join("metrics.jsonl");
-    running.until("step", || fs::read_to_string(&log).unwrap_or_default().matches('\n').count() >= 3);
-    running
-}
 
 /// Checks that the newest checkpoint is complete and matches the last step in the log. Returns this step.
 #[track_caller]
@@ -61,15 +38,15 @@ fn stopped_at(out: &str) -> u64 {
 fn usr1_to_mpirun_stops_and_the_run_resumes_to_the_same_bits() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let more = ["--max-steps", "400"];
-    setting.start("whole", 1, &more).wait(PATIENCE).succeeded();
+    setting.train("whole", 1, &more).succeeded();
     let out = setting.out("parts");
     // under nohup, child processes ignore SIGHUP
-    let third = if hears_hangups() { (0, libc::SIGHUP, "SIGHUP") } else { (0, libc::SIGINT, "SIGINT") };
+    let third = if !is_ignored(libc::SIGHUP) { (0, libc::SIGHUP, "SIGHUP") } else { (0, libc::SIGINT, "SIGINT") };
     let signals = [(2, libc::SIGUSR1, "SIGUSR1"), (0, libc::SIGTERM, "SIGTERM"), third, (1, libc::SIGUSR1, "SIGUSR1")];
     for (ranks, number, name) in signals {
         let before = events(&out, "step").len();
         let mut running = setting.start("parts", ranks, &[&more[..], &["--resume", "auto"]].concat());
-        running.until("step", || events_so_far(&out) > before + 5);
+        running.until("step", || logged(&out, "\"step\",") > before + 5);
         signal(running.id() as i32, number);
         let ended =
             running.wait(Duration::from_secs(15)).failed(75, &["stopped after step", name, "--resume auto", "step-"]);
@@ -79,34 +56,15 @@ fn usr1_to_mpirun_stops_and_the_run_resumes_to_the_same_bits() {
         let listed = run(0, &["runs", &out]).succeeded().stdout;
         assert!(listed.contains(&format!("stopped, step {step} of 400")), "{listed}");
     }
-    setting.start("parts", 2, &[&more[..], &["--resume", "auto"]].concat()).wait(PATIENCE).succeeded();
-    let model = |name| fs::read(setting.out(name)).unwrap();
-    assert!(model("whole/model.h5") == model("parts/model.h5"));
-    let losses = |name| {
-        events(&setting.out(name), "step").iter().map(|e| (e["step"].clone(), e["loss"].clone())).collect::<Vec<_>>()
+    setting.train("parts", 2, &[&more[..], &["--resume", "auto"]].concat()).succeeded();
+    setting.assert_same_bits("parts", "whole");
+    let numbers = |name, event, field: &str| {
+        let events = events(&setting.out(name), event);
+        events.iter().map(|e| (e["step"].clone(), e[field].clone())).collect::<Vec<_>>()
     };
-    assert_eq!(losses("whole"), losses("parts"));
-    let scores = |name| {
-        events(&setting.out(name), "eval").iter().map(|e| (e["step"].clone(), e["top1"].clone())).collect::<Vec<_>>()
-    };
-    assert_eq!(scores("whole"), scores("parts"));
-}
-
-/// Returns a bit mask of signals from the status of a thread, such as the blocked ones, or 0 if the thread has ended.
-fn signals(status: &Path, which: &str) -> u64 {
-    let text = fs::read_to_string(status).unwrap_or_default();
-    let mask = text.lines().find_map(|line| line.strip_prefix(which)?.strip_prefix(':')).unwrap_or("0");
-    u64::from_str_radix(mask.trim(), 16).unwrap()
-}
-
-/// Returns true if SIGHUP is not ignored in this process and its children.
-fn hears_hangups() -> bool {
-    signals(Path::new("/proc/self/status"), "SigIgn") & (1 << (libc::SIGHUP - 1)) == 0
-}
-
-/// Returns the signals that a thread blocks.
-fn blocked(status: &Path) -> u64 {
-    signals(status, "SigBlk")
+    for (event, field) in [("step", "loss"), ("eval", "top1")] {
+        assert_eq!(numbers("whole", event, field), numbers("parts", event, field));
+    }
 }
 
 /// A dry run has nothing to save, so Ctrl-C ends it as usual.
@@ -117,7 +75,7 @@ fn a_dry_run_leaves_signals_alone() {
     let status = Path::new("/proc").join(running.id().to_string()).join("status");
     let mut caught = 0;
     while !running.has_ended() {
-        caught |= signals(&status, "SigCgt");
+        caught |= signal_mask(&status, "SigCgt");
     }
     assert_eq!(caught & (1 << (libc::SIGINT - 1)), 0, "{caught:x}");
     running.wait(PATIENCE).succeeded();
@@ -127,28 +85,29 @@ fn a_dry_run_leaves_signals_alone() {
 #[test]
 fn threads_that_compute_leave_signals_to_others() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
-    let running = under_way(&setting, "out", 0, &["--set", "epochs=100000"]);
-    let hangup = hears_hangups().then_some(libc::SIGHUP);
+    let running = setting.under_way("out", 0, &["--set", "epochs=100000"]);
+    let hangup = (!is_ignored(libc::SIGHUP)).then_some(libc::SIGHUP);
     let all = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1].into_iter().chain(hangup);
     let ours = all.fold(0u64, |mask, signal| mask | 1 << (signal - 1));
     let process = Path::new("/proc").join(running.id().to_string());
-    assert_eq!(blocked(&process.join("status")) & ours, ours, "the main thread computes, so it must block the signals");
-    let threads = fs::read_dir(process.join("task")).unwrap().map(|task| blocked(&task.unwrap().path().join("status")));
+    assert_eq!(
+        signal_mask(&process.join("status"), "SigBlk") & ours,
+        ours,
+        "the main thread computes, so it must block the signals"
+    );
+    let threads = fs::read_dir(process.join("task"))
+        .unwrap()
+        .map(|task| signal_mask(&task.unwrap().path().join("status"), "SigBlk"));
     assert!(threads.map(|mask| mask & ours).any(|mask| mask == 0), "some thread must accept the signals");
     signal(running.id() as i32, libc::SIGTERM);
     running.wait(Duration::from_secs(15)).failed(75, &["SIGTERM"]);
-}
-
-/// Returns the number of complete step lines in the log so far.
-fn events_so_far(out: &str) -> usize {
-    fs::read_to_string(Path::new(out).join("metrics.jsonl")).unwrap_or_default().matches("\"step\",").count()
 }
 
 /// Open MPI's mpirun gives its ranks about a second, which is enough for this network.
 #[test]
 fn term_to_mpirun_leaves_a_checkpoint() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
-    let running = under_way(&setting, "out", 2, &[]);
+    let running = setting.under_way("out", 2, &[]);
     let begin = Instant::now();
     signal(running.id() as i32, libc::SIGTERM);
     let ended = running.wait(Duration::from_secs(15));
@@ -157,7 +116,7 @@ fn term_to_mpirun_leaves_a_checkpoint() {
     let step = stopped_at(&setting.out("out"));
     assert!(step >= 2);
     let more = (step + 50).to_string();
-    setting.start("out", 1, &["--resume", "auto", "--max-steps", &more]).wait(PATIENCE).succeeded();
+    setting.train("out", 1, &["--resume", "auto", "--max-steps", &more]).succeeded();
 }
 
 /// If a signal arrives during an evaluation, the score is dropped. The resumed run computes it again.
@@ -168,14 +127,13 @@ fn a_signal_during_the_evaluation() {
         let name = format!("out{ranks}");
         let out = setting.out(&name);
         let mut running = setting.start(&name, ranks, &[]);
-        let log = Path::new(&out).join("metrics.jsonl");
-        running.until("epoch", || fs::read_to_string(&log).unwrap_or_default().contains("\"epoch\","));
+        running.until("epoch", || logged(&out, "\"epoch\",") > 0);
         signal(running.id() as i32, libc::SIGUSR1);
         running.wait(Duration::from_secs(15)).failed(75, &["stopped after step 5", "SIGUSR1"]);
         assert!(events(&out, "eval").is_empty());
         assert_eq!(stopped_at(&out), 5);
     }
-    let ended = setting.start("out0", 2, &["--resume", "auto", "--max-steps", "5"]).wait(PATIENCE);
+    let ended = setting.train("out0", 2, &["--resume", "auto", "--max-steps", "5"]);
     ended.succeeded();
     let evals = events(&setting.out("out0"), "eval");
     assert_eq!((evals.len(), evals[0]["count"].as_u64()), (1, Some(10_000)));
@@ -231,6 +189,6 @@ fn limits_of_time_end_runs_in_time() {
 #[test]
 fn an_invalid_time_limit() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
-    let ended = setting.start("out", 0, &["--time-limit", "soon"]).wait(PATIENCE);
+    let ended = setting.train("out", 0, &["--time-limit", "soon"]);
     ended.failed(2, &["--time-limit", "\"1h30m\"", "got \"soon\""]);
 }

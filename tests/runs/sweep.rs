@@ -28,10 +28,6 @@ fn sweep(setting: &Setting, more: &[&str]) -> ProgramOutput {
     begin(setting, more).wait(PATIENCE)
 }
 
-fn objects(ended: &ProgramOutput) -> Vec<Value> {
-    ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
-}
-
 #[test]
 fn every_combination_is_trained_once() {
     let setting = setting();
@@ -42,7 +38,7 @@ fn every_combination_is_trained_once() {
     assert!(lines[1..5].iter().all(|line| line.contains("done   12 ")), "{}", ended.stdout);
     assert!(lines[5].starts_with("best: optimizer.momentum=0"), "{}", ended.stdout);
     ended.says(&["training 3 of 4", "optimizer.momentum=0.9 seed=1"]);
-    let read = |more: &[&str]| objects(&sweep(&setting, &[&GRID[..], more].concat()).succeeded());
+    let read = |more: &[&str]| sweep(&setting, &[&GRID[..], more].concat()).succeeded().json_lines();
     let all = read(&["--table", "--json"]);
     for (object, (momentum, seed)) in all.iter().zip([("0", "1"), ("0", "2"), ("0.9", "1"), ("0.9", "2")]) {
         let out = setting.out(&format!("sweep/momentum={momentum},seed={seed}"));
@@ -65,9 +61,8 @@ fn every_combination_is_trained_once() {
 fn a_stopped_sweep_continues() {
     let setting = setting();
     let grid = ["--grid", "seed=1,2", "--set", "epochs=1000", "--", "--threads", "1", "--max-steps", "200"];
-    let first = Path::new(&setting.out("sweep")).join("seed=1/metrics.jsonl");
     let mut running = begin(&setting, &grid);
-    running.until("step", || fs::read_to_string(&first).unwrap_or_default().matches('\n').count() >= 5);
+    running.until_logged(&setting.out("sweep/seed=1"), 5);
     signal(running.id() as i32, libc::SIGINT);
     let ended = running.wait(PATIENCE).failed(75, &["stopped", "0 of 2 trainings"]);
     let line = ended.stdout.lines().nth(1).unwrap_or_default();
@@ -84,9 +79,8 @@ fn one_interrupt_stops_ranks_of_a_launcher_with_a_checkpoint() {
     let (mpirun, options) = mpirun();
     let launch = [&[mpirun.as_str()][..], options, &["-n", "2"]].concat().join(" ");
     let grid = ["--grid", "seed=1,2", "--set", "epochs=1000", "--launch", &launch, "--", "--threads", "1"];
-    let first = Path::new(&setting.out("sweep")).join("seed=1/metrics.jsonl");
     let mut running = begin(&setting, &grid);
-    running.until("step", || fs::read_to_string(&first).unwrap_or_default().matches('\n').count() >= 5);
+    running.until_logged(&setting.out("sweep/seed=1"), 5);
     signal(-(running.id() as i32), libc::SIGINT);
     let ended = running.wait(2 * PATIENCE).failed(75, &["stopped", "0 of 2 trainings"]);
     assert!(ended.stderr.contains("The checkpoint is "), "{}", ended.stderr);
@@ -133,7 +127,7 @@ fn one_combination_and_its_command_line() {
     let setting = setting();
     let only = ["--only", "3", "--json"];
     let ended = sweep(&setting, &[&GRID[..], &only, &["--", "--threads", "1", "--quiet"]].concat()).succeeded();
-    let [object] = &objects(&ended)[..] else { panic!("{}", ended.stdout) };
+    let [object] = &ended.json_lines()[..] else { panic!("{}", ended.stdout) };
     assert_eq!(object["set"], serde_json::json!({"optimizer.momentum": "0.9", "seed": "2"}));
     let listed = sweep(&setting, &[&GRID[..], &["--list", "--", "--quiet"]].concat()).succeeded().stdout;
     let line = listed.lines().nth(3).unwrap();

@@ -1,51 +1,24 @@
 //! Local SGD and EASGD with the real binary under `mpirun`: one model at the end, every step in the log, and invalid
 //! settings. `train::strategy::tests` tests the update rules themselves.
 
-use std::fs;
-use std::path::Path;
-
-use formats::checkpoint::ModelFile;
-use serde_json::Value;
-
 use support::images::{DIGITS, THINGS};
 use support::numerics::largest;
-use support::program::{PATIENCE, ProgramOutput, events, files, run, signal};
+use support::program::{PATIENCE, events, files, logged, numbers, run, sets, signal};
 use support::setting::Setting;
+use support::weights::{model, values};
 
 const RECIPE: &str = r#"
 model = "lenet"
-data = "given with --data"
 epochs = 3
 seed = 5
 batch = 12
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-weight_decay = 1e-4
-
-[schedule]
-kind = "constant"
-base_lr = 0.002
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
+optimizer.momentum = 0.9
+optimizer.weight_decay = 1e-4
+schedule.base_lr = 0.002
 "#;
 
-/// Trains with these recipe keys. Returns the output folder, and the exit code and output of the program.
-fn train(setting: &Setting, name: &str, ranks: usize, sets: &[&str]) -> (String, ProgramOutput) {
-    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-    (setting.out(name), setting.train(name, ranks, &sets))
-}
-
 fn parameters(out: &str) -> Vec<f32> {
-    let model = ModelFile::read(&Path::new(out).join("model.h5")).unwrap_or_else(|e| panic!("{e}"));
-    model.layers.into_iter().flat_map(|l| l.tensors.into_iter().flat_map(|t| t.2)).collect()
-}
-
-fn numbers(out: &str, event: &str, key: &str) -> Vec<f64> {
-    events(out, event).iter().map(|line| line[key].as_f64().unwrap_or_else(|| panic!("no {key} in {line}"))).collect()
+    values(&model(out).layers)
 }
 
 /// With 180 images, every rank has the same number of images in every step. The optimizer's slots are averaged with the
@@ -54,11 +27,7 @@ fn numbers(out: &str, event: &str, key: &str) -> Vec<f64> {
 #[test]
 fn local_1_is_allreduce_to_rounding() {
     let setting = Setting::new(RECIPE, DIGITS, [180, 61]);
-    let out = |sync: &str, name: &str| {
-        let (out, ended) = train(&setting, name, 2, &[&format!("sync={sync}"), "epochs=1"]);
-        ended.succeeded();
-        out
-    };
+    let out = |sync: &str, name: &str| setting.trained(name, 2, &sets(&[&format!("sync={sync}"), "epochs=1"]));
     let (together, every_step, never) = (out("allreduce", "a"), out("local(1)", "l"), out("local(1000)", "n"));
     let (want, got, other) = (parameters(&together), parameters(&every_step), parameters(&never));
     let off = |got: &[f32]| largest(got.iter().zip(&want).map(|(g, w)| f64::from(g - w)));
@@ -77,31 +46,27 @@ fn local_1_is_allreduce_to_rounding() {
 fn ranks_that_synchronise_periodically_end_with_one_model() {
     let setting = Setting::new(RECIPE, DIGITS, [203, 61]);
     for (name, sync) in [("local", "local(4)"), ("easgd", "easgd(3, 0.3)")] {
-        let (out, ended) = train(&setting, name, 3, &[&format!("sync={sync}")]);
-        let ended = ended.succeeded();
+        let set = ["--set", &format!("sync={sync}")];
+        let (out, ended) = (setting.out(name), setting.train(name, 3, &set).succeeded());
         ended.says(&["note: ", &format!("sync = \"{sync}\""), "\"allreduce\""]);
         let steps = numbers(&out, "step", "step");
         assert!(
             steps.iter().copied().eq((1..=51).map(f64::from)),
             "{sync}: each step must be logged once and in order: {steps:?}"
         );
-        let losses = numbers(&out, "step", "loss");
-        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-        assert!(mean(&losses[41..]) < 0.8 * mean(&losses[..10]), "{sync}: the loss does not fall: {losses:?}");
+        setting.assert_learns(name, 10, 10, 0.8);
         let counts = files(&out);
         assert_eq!(counts.iter().filter(|f| f.ends_with(".h5")).count(), 4, "{sync}: {counts:?}");
         // the saved model has the logged scores
-        let model = Path::new(&out).join("model.h5").display().to_string();
-        let scored =
-            run(2, &["eval", &model, "--data", &setting.data, "--batch", "4", "--threads", "1", "--json"]).succeeded();
-        let score: Value = serde_json::from_str(&scored.stdout).unwrap();
+        let model = format!("{out}/model.h5");
+        let eval = ["eval", &model, "--data", &setting.data, "--batch", "4", "--threads", "1", "--json"];
+        let score = run(2, &eval).succeeded().json();
         let last = events(&out, "eval").pop().unwrap();
         for key in ["top1", "top5", "count"] {
             assert_eq!(score[key], last[key], "{sync}: {key}");
         }
         // a second run gives the same result
-        let (again, ended) = train(&setting, &format!("{name}-again"), 3, &[&format!("sync={sync}")]);
-        ended.succeeded();
+        let again = setting.trained(&format!("{name}-again"), 3, &set);
         let difference = largest(parameters(&again).iter().zip(parameters(&out)).map(|(a, b)| f64::from(a - b)));
         assert!(difference < 1e-6, "{sync}: {difference}");
     }
@@ -113,8 +78,7 @@ fn ranks_that_synchronise_periodically_end_with_one_model() {
 fn batch_norm_and_an_empty_share() {
     let recipe = RECIPE.replace("lenet", "resnet20").replace("epochs = 3", "epochs = 1");
     let setting = Setting::new(&recipe, THINGS, [38, 61]);
-    let (out, ended) = train(&setting, "bn", 3, &["sync=local(2)"]);
-    ended.succeeded();
+    let out = setting.trained("bn", 3, &["--set", "sync=local(2)"]);
     assert_eq!(numbers(&out, "step", "step"), [1.0, 2.0, 3.0, 4.0]);
     assert!(parameters(&out).iter().all(|v| v.is_finite()));
     assert_eq!(numbers(&out, "eval", "count"), [61.0]);
@@ -125,8 +89,8 @@ fn batch_norm_and_an_empty_share() {
 #[test]
 fn a_rank_that_diverges_ends_all() {
     let setting = Setting::new(RECIPE, DIGITS, [203, 61]);
-    let (_, ended) = train(&setting, "nan", 2, &["sync=local(5)", "schedule.base_lr=1e30"]);
-    ended.failed(1, &["step ", "not finite"]);
+    let keys = sets(&["sync=local(5)", "schedule.base_lr=1e30"]);
+    setting.train("nan", 2, &keys).failed(1, &["step ", "not finite"]);
 }
 
 /// The ranks meet at the end of each epoch, however far away the next synchronisation is.
@@ -135,8 +99,8 @@ fn a_signal_acts_at_the_end_of_the_epoch() {
     let setting = Setting::new(RECIPE, DIGITS, [96, 24]);
     let keys = ["--set", "sync=local(1000000)", "--set", "epochs=100000", "--set", "eval.every=1000"];
     let mut running = setting.start("out", 2, &keys);
-    let log = Path::new(&setting.out("out")).join("metrics.jsonl");
-    running.until("an epoch", || fs::read_to_string(&log).unwrap_or_default().contains("\"step\":8,"));
+    let out = setting.out("out");
+    running.until("an epoch", || logged(&out, "\"step\":8,") > 0);
     signal(running.id() as i32, libc::SIGUSR1);
     running.wait(PATIENCE).failed(75, &["stopped after step"]);
     let last = numbers(&setting.out("out"), "checkpoint", "step").pop().unwrap();
@@ -151,7 +115,7 @@ fn a_signal_acts_at_the_end_of_the_epoch() {
 #[test]
 fn invalid_sync_settings_are_refused() {
     let setting = Setting::new(RECIPE, DIGITS, [40, 61]);
-    for (sets, parts) in [
+    for (keys, parts) in [
         (vec!["sync=local(0)"], vec!["sync=local(0)", "steps >= 1, got 0"]),
         (vec!["sync=gossip"], vec!["sync=gossip", "\"easgd(tau, alpha)\""]),
         (vec!["sync=local(2)", "workers=4"], vec!["sync", "4 workers on 2 ranks"]),
@@ -159,6 +123,6 @@ fn invalid_sync_settings_are_refused() {
         (vec!["sync=local(2)", "reduce.codec=exact"], vec!["reduce.codec", "remove one"]),
         (vec!["sync=easgd(2, 0.6)"], vec!["sync", "at most 1 / ranks = 0.5"]),
     ] {
-        train(&setting, "refused", 2, &sets).1.failed(2, &parts);
+        setting.train("refused", 2, &sets(&keys)).failed(2, &parts);
     }
 }

@@ -3,8 +3,6 @@
 
 use std::path::Path;
 
-use serde_json::Value;
-
 use support::images::DIGITS;
 use support::mentions;
 use support::program::{PATIENCE, events, start, trireme};
@@ -171,7 +169,7 @@ fn each_implementation_is_measured_and_the_fastest_becomes_a_row() {
         start(command).wait(PATIENCE)
     };
     let ended = bench(&table, &["--model", "lenet"]).succeeded();
-    let lines: Vec<Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = ended.json_lines();
     let of = |op: &str, by: &str| -> Vec<String> {
         let wanted = lines.iter().filter(|line| line["op"] == op && line["implementation"] == by);
         wanted.map(|line| format!("{} {}", line["batch"], line["pass"].as_str().unwrap())).collect()

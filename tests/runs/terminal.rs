@@ -38,9 +38,7 @@ fn unwrapped(lines: &[String]) -> String {
 fn the_block_fits_the_terminal_and_leaves_it_clean() {
     let setting = setting();
     for columns in [60, 80, 120, 200] {
-        let mut terminal = Terminal::new(columns);
-        let program = terminal.start(typed(&setting, &columns.to_string(), &[]));
-        let (status, written) = terminal.end(program);
+        let (status, written) = Terminal::run(columns, typed(&setting, &columns.to_string(), &[]));
         assert!(status.success(), "{written}");
         let lines = block(&written);
         assert!(lines.iter().any(|line| line.starts_with("epoch 2/2 [=") && line.contains(" left")), "{written}");
@@ -95,20 +93,16 @@ fn the_block_is_there_under_mpirun_where_rank_0_has_the_terminal() {
 fn colours_can_be_turned_off() {
     let setting = setting();
     for (no_color, colours) in [("", true), ("1", false)] {
-        let mut terminal = Terminal::new(80);
         // this batch size causes a warning
         let mut command = typed(&setting, &format!("out{no_color}"), &["--set", "batch=24"]);
         command.env("NO_COLOR", no_color);
-        let program = terminal.start(command);
-        let (_, written) = terminal.end(program);
+        let (_, written) = Terminal::run(80, command);
         assert!(written.contains("warning:") && written.contains("\x1b[33m") == colours, "{written:?}");
     }
     // a terminal that cannot erase lines gets plain ones
-    let mut terminal = Terminal::new(80);
     let mut command = typed(&setting, "dumb", &[]);
     command.env("TERM", "dumb");
-    let program = terminal.start(command);
-    let (_, written) = terminal.end(program);
+    let (_, written) = Terminal::run(80, command);
     assert!(!written.contains('\x1b') && written.contains("Z  epoch 2/2  step 12/12"), "{written:?}");
 }
 

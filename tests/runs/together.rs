@@ -1,44 +1,25 @@
 //! Combinations of features in one recipe: early stopping, averages, optimizers and schedules with mixing, weights,
 //! teachers and repeats. Results are bit-identical on 1 to 4 ranks and after a stop in the middle of an epoch.
 
-use std::fs;
-
 use support::images::DIGITS;
 use support::mentions;
-use support::program::events;
+use support::program::{events, numbers, sets};
 use support::setting::Setting;
 
 /// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 4
 seed = 7
 batch = 16
 workers = 4
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.003
-
-[augment]
-train = ["pad_crop(2)", "normalize"]
-eval = ["normalize"]
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.003
+augment.train = ["pad_crop(2)", "normalize"]
+reduce.codec = "exact"
 "#;
 
 fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [90, 40])
-}
-
-fn sets<'a>(keys: &[&'a str]) -> Vec<&'a str> {
-    keys.iter().flat_map(|key| ["--set", *key]).collect()
 }
 
 /// Trains with these keys on 1 to 4 ranks, and once more with a stop in epoch 3. Returns the output folder of the first
@@ -51,19 +32,12 @@ fn the_same_bits(setting: &Setting, name: &str, keys: &[&str]) -> String {
     for ranks in [2, 3, 4] {
         let here = out(&ranks.to_string());
         setting.trained(&here, ranks, &keys);
-        assert_eq!(setting.digest(&here), setting.digest(&out("1")), "{name} on {ranks} ranks");
-        assert!(setting.model(&here) == setting.model(&out("1")), "{name}: model.h5 differs on {ranks} ranks");
+        setting.assert_same_bits(&here, &out("1"));
     }
-    let parts = setting.trained(&out("parts"), 3, &[&keys[..], &["--max-steps", "15"]].concat());
-    fs::remove_file(format!("{parts}/model.h5")).unwrap();
-    setting.train(&out("parts"), 2, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
-    assert_eq!(setting.digest(&out("parts")), setting.digest(&out("1")), "{name} after a stop");
-    assert!(setting.model(&out("parts")) == setting.model(&out("1")), "{name}: model.h5 differs after a stop");
+    setting.trained(&out("parts"), 3, &[&keys[..], &["--max-steps", "15"]].concat());
+    setting.resumed(&out("parts"), 2, &keys);
+    setting.assert_same_bits(&out("parts"), &out("1"));
     whole
-}
-
-fn rates(out: &str) -> Vec<f64> {
-    events(out, "step").iter().map(|line| line["lr"].as_f64().unwrap()).collect()
 }
 
 /// The rate falls after epochs 2 and 4, before and after the stop, so the state of the schedule must be resumed.
@@ -73,10 +47,10 @@ fn a_plateau_schedule_resumes_its_state() {
     // a score must be better by 1 to count, which no top-1 is
     let keys = ["schedule.kind=plateau", "schedule.patience=0", "schedule.cooldown=1", "schedule.threshold=1"];
     let out = the_same_bits(&setting, "plateau", &[&keys[..], &["schedule.score=top1", "epochs=5"]].concat());
-    let rates = rates(&out);
+    let rates = numbers(&out, "step", "lr");
     let falls: Vec<usize> = (1..rates.len()).filter(|step| rates[*step] < rates[step - 1]).collect();
     assert_eq!(falls, [12, 24], "{rates:?}");
-    assert_eq!(self::rates(&setting.out("plateau-parts"))[..], rates[..], "the rates differ after a stop");
+    assert_eq!(numbers(&setting.out("plateau-parts"), "step", "lr"), rates, "the rates differ after a stop");
 }
 
 #[test]
@@ -105,8 +79,8 @@ fn sam_averages_and_soft_targets() {
     let taught = format!("distill.teacher={teacher}");
     let steps = ["steps=20", "stop.patience=9", "eval.every=2", "optimizer.sam_rho=0.05", "balanced=true"];
     let out = the_same_bits(&setting, "taught", &[&steps[..], &[&taught]].concat());
-    let scored: Vec<u64> = events(&out, "eval").iter().map(|eval| eval["step"].as_u64().unwrap()).collect();
-    assert_eq!(scored, [12, 20], "expected evaluations after the second epoch and at the last step");
+    let scored = numbers(&out, "eval", "step");
+    assert_eq!(scored, [12.0, 20.0], "expected evaluations after the second epoch and at the last step");
     the_same_bits(
         &setting,
         "coded",
@@ -127,8 +101,7 @@ fn a_run_reports_its_rules() {
     let evals = events(&setting.out("out"), "eval");
     let best = evals.iter().rfind(|eval| eval["best"] == "loss").unwrap();
     assert_eq!(best["step"], 15);
-    fs::remove_file(setting.out("out/model.h5")).unwrap();
-    setting.train("out", 0, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
+    setting.resumed("out", 0, &keys);
     let starts = events(&setting.out("out"), "start");
     let (score, step) = (best["loss"].as_f64().unwrap(), best["step"].as_u64().unwrap());
     assert_eq!(starts[1]["facts"]["best"], format!("loss {score:.4} (step {step})"));

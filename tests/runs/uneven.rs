@@ -1,39 +1,21 @@
 //! Rare classes with the real binary. With class weights and balanced sampling, results are bit-identical on any number
 //! of ranks and after a stop, and the loss of a step is divided by the sum of its weights. Also tests invalid settings.
 
-use std::fs;
-use std::path::Path;
-
-use formats::checkpoint::ModelFile;
-
 use support::images::{DIGITS, Images, Record};
 use support::program::events;
 use support::setting::Setting;
 use support::small_run::SmallRun;
+use support::weights;
 
 /// A recipe with nine steps per epoch. In the short last step, a worker has at most one image.
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 2
 seed = 5
 batch = 12
 workers = 4
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.002
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.002
+reduce.codec = "exact"
 "#;
 
 /// Creates a data set in which two thirds of the images are relabelled as class 0.
@@ -46,19 +28,8 @@ fn uneven(more: &str) -> Setting {
 /// Checks that the result is bit-identical on 1 to 4 ranks and after a stop in the middle of each epoch.
 #[track_caller]
 fn assert_ranks_and_stops_change_nothing(setting: &Setting, more: &[&str]) {
-    setting.trained("1", 1, more);
-    for ranks in [2, 3, 4] {
-        let out = ranks.to_string();
-        setting.trained(&out, ranks, more);
-        assert_eq!(setting.digest(&out), setting.digest("1"), "{more:?} on {ranks} ranks");
-        assert_eq!(setting.losses(&out), setting.losses("1"), "{more:?} on {ranks} ranks");
-    }
-    let parts = setting.trained("parts", 2, &[more, &["--max-steps", "4"]].concat());
-    fs::remove_file(format!("{parts}/model.h5")).unwrap();
-    setting.train("parts", 3, &[more, &["--resume", "auto", "--max-steps", "13"]].concat()).succeeded();
-    setting.train("parts", 1, &[more, &["--resume", "auto"]].concat()).succeeded();
-    assert_eq!(setting.digest("parts"), setting.digest("1"), "{more:?}");
-    assert_eq!(setting.losses("parts"), setting.losses("1"), "{more:?}");
+    setting.assert_ranks_change_nothing(&[2, 3, 4], more);
+    setting.assert_stops_change_nothing("1", &[(2, "4"), (3, "13")], 1, more);
 }
 
 #[test]
@@ -111,21 +82,23 @@ fn a_step_is_divided_by_its_sum_of_weights() {
 
 #[test]
 fn weights_that_do_not_fit_are_refused() {
-    let (small, _images) = SmallRun::new();
-    let refused = |sets: &[&str], parts: &[&str]| {
-        let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-        small.refused(2, &args, parts);
-    };
-    refused(&["loss.class_weights=[1, 2, 3]"], &["loss.class_weights", "3 weights", "10 classes", "\"auto\""]);
-    refused(&["loss.class_weights=[1, 1, 1, 1, 1, 1, 1, 1, 1, 0]"], &["loss.class_weights", "numbers > 0"]);
-    refused(&["loss.class_weights=[1, -1]"], &["loss.class_weights", "numbers > 0"]);
-    refused(&["loss.class_weights=effective(1)"], &["loss.class_weights", "beta in (0, 1)"]);
-    refused(&["loss.class_weights=inverse"], &["loss.class_weights=inverse", "\"auto\"", "\"effective(beta)\""]);
-    refused(&["loss.class_weights=2"], &["loss.class_weights=2", "\"auto\""]);
-    refused(&["balanced=true", "shuffle=window(2)"], &["balanced", "shuffle = \"full\""]);
+    let small = SmallRun::new();
+    small.refused_with(
+        &["loss.class_weights=[1, 2, 3]"],
+        &["loss.class_weights", "3 weights", "10 classes", "\"auto\""],
+    );
+    small.refused_with(&["loss.class_weights=[1, 1, 1, 1, 1, 1, 1, 1, 1, 0]"], &["loss.class_weights", "numbers > 0"]);
+    small.refused_with(&["loss.class_weights=[1, -1]"], &["loss.class_weights", "numbers > 0"]);
+    small.refused_with(&["loss.class_weights=effective(1)"], &["loss.class_weights", "beta in (0, 1)"]);
+    small.refused_with(
+        &["loss.class_weights=inverse"],
+        &["loss.class_weights=inverse", "\"auto\"", "\"effective(beta)\""],
+    );
+    small.refused_with(&["loss.class_weights=2"], &["loss.class_weights=2", "\"auto\""]);
+    small.refused_with(&["balanced=true", "shuffle=window(2)"], &["balanced", "shuffle = \"full\""]);
     // a record with an invalid label: an error that names it, or it is skipped
     let odd = |id: u64, record: &mut Record| record.label = if id == 12 { 99 } else { record.label };
-    let (small, _images) = SmallRun::of(|dir| Images::edited(dir, DIGITS, 48, 10, odd));
+    let small = SmallRun::of(|dir| Images::edited(dir, DIGITS, 48, 10, odd));
     let balanced = ["--set", "balanced=true"];
     for ranks in [0, 2] {
         small.train(ranks, &balanced).failed(1, &["train-00001-of-00004.tfrecord", "record 0", "label 99"]);
@@ -156,7 +129,7 @@ nodes = [
         let model = format!("model={net}");
         let still = ["--set", &model, "--set", "schedule.base_lr=1e-30", "--set", "epochs=1"];
         let ended = setting.train(out, ranks, &[&still, more].concat()).succeeded();
-        let model = ModelFile::read(&Path::new(&setting.out(out)).join("model.h5")).unwrap();
+        let model = weights::model(&setting.out(out));
         let bn = model.layers.iter().find(|layer| layer.name == "bn").unwrap();
         let of = |field: &str| bn.tensors.iter().find(|tensor| tensor.0 == field).unwrap().2.clone();
         (of("running_mean"), of("running_var"), ended)

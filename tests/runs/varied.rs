@@ -1,33 +1,23 @@
 //! A data set with images of different sizes, with the real binary. Training, evaluation and prediction use the same
 //! transforms from the file to the input.
 
-use std::path::Path;
-
-use formats::checkpoint::ModelFile;
 use loaders::ImageSpec;
 
 use support::images::{self, Images, THINGS};
-use support::program::{events, run};
+use support::in_repository;
+use support::program::run;
 use support::setting::Setting;
+use support::weights::model;
 
 const RECIPE: &str = r#"
 model = "resnet20"
-data = "given with --data"
 epochs = 1
 batch = 8
 workers = 2
 reduce.codec = "float"
-
-[optimizer]
-kind = "sgd"
-
-[schedule]
-kind = "constant"
-base_lr = 0.01
-
-[augment]
-train = ["random_resized_crop(32)", "flip", "normalize"]
-eval = ["resize(36)", "center_crop(32)", "normalize"]
+schedule.base_lr = 0.01
+augment.train = ["random_resized_crop(32)", "flip", "normalize"]
+augment.eval = ["resize(36)", "center_crop(32)", "normalize"]
 "#;
 
 #[test]
@@ -39,32 +29,30 @@ fn training_scoring_and_predicting() {
     let setting = Setting::with(RECIPE, |dir| Images::edited(dir, THINGS, 48, 20, sized));
     let data = &setting.data;
     let out = setting.trained("out", 2, &[]);
-    let losses: Vec<f64> = events(&out, "step").iter().map(|step| step["loss"].as_f64().unwrap()).collect();
+    let losses = setting.losses("out");
     assert!(losses.len() == 6 && losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
 
     let path = format!("{out}/model.h5");
-    let model = ModelFile::read(Path::new(&path)).unwrap();
+    let model = model(&out);
     assert_eq!((model.image, model.input), ([3, 0, 0], [3, 32, 32]));
     assert_eq!(model.preprocess[..2], ["resize(36)", "center_crop(32)"]);
 
     // One rank and two ranks compute the score that is stored in the model.
     let score = |ranks| {
-        let ended =
-            run(ranks, &["eval", &path, "--data", data, "--split", "test", "--batch", "8", "--json"]).succeeded();
-        let line: serde_json::Value = serde_json::from_str(ended.stdout.trim()).unwrap();
+        let args = ["eval", &path, "--data", data, "--split", "test", "--batch", "8", "--json"];
+        let line = run(ranks, &args).succeeded().json();
         (line["top1"].as_f64().unwrap(), line["count"].as_u64().unwrap())
     };
     assert_eq!(score(0), score(2));
     assert_eq!(score(0), (model.scores["test/top1"], 20));
 
     // Files of any size go through the same transforms and are not resized first.
-    let pictures = Path::new(env!("CARGO_MANIFEST_DIR")).join("loaders/tests/golden/pictures");
+    let pictures = in_repository("loaders/tests/golden/pictures");
     let picture = |name: &str| pictures.join(name).display().to_string();
     let args = ["420.jpg", "rgb.png", "grey.jpg", "cmyk.jpg"].map(picture);
     let mut predict = vec!["predict", path.as_str(), "--json"];
     predict.extend(args.iter().map(String::as_str));
-    let ended = run(0, &predict).succeeded();
-    let lines: Vec<serde_json::Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = run(0, &predict).succeeded().json_lines();
     assert_eq!(lines.len(), 4);
     for line in &lines {
         assert_eq!(line["classes"].as_array().unwrap().len(), 5);

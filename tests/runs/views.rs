@@ -3,32 +3,22 @@
 
 use serde_json::Value;
 use support::images::{Images, THINGS};
-use support::program::{ProgramOutput, run};
+use support::program::{ProgramOutput, events, run};
 use support::setting::Setting;
 
 /// A recipe for images of 32 pixels. The network gets crops of 28 pixels.
 const RECIPE: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 1
 batch = 8
 workers = 2
-
-[optimizer]
-kind = "sgd"
-
-[schedule]
-kind = "constant"
-base_lr = 0.003
-
-[augment]
-train = ["random_crop(28)", "normalize"]
-eval = ["center_crop(28)", "normalize"]
+schedule.base_lr = 0.003
+augment.train = ["random_crop(28)", "normalize"]
+augment.eval = ["center_crop(28)", "normalize"]
 "#;
 
 fn eval(out: &str, ranks: usize, more: &[&str]) -> (Value, ProgramOutput) {
     let ended = run(ranks, &[&["eval", out, "--json", "--threads", "1", "--batch", "4"], more].concat()).succeeded();
-    (serde_json::from_str(&ended.stdout).unwrap(), ended)
+    (ended.json(), ended)
 }
 
 #[test]
@@ -46,7 +36,7 @@ fn averages_of_views_are_the_same_on_any_number_of_ranks() {
     }
     // a run that evaluates with these views logs the same scores
     let flips = setting.trained("flips", 2, &["--set", "eval.flip=true", "--set", "eval.corners=true"]);
-    let logged = support::program::events(&flips, "eval").pop().unwrap();
+    let logged = events(&flips, "eval").pop().unwrap();
     let (ten, _) = eval(&flips, 0, &["--flip", "--corners"]);
     for field in ["top1", "top5", "loss", "count"] {
         assert_eq!(logged[field], ten[field], "{field}");
@@ -70,8 +60,7 @@ fn a_picture_and_its_mirror_image_get_the_same_scores() {
     picture.save(&one).unwrap();
     image::imageops::flip_horizontal(&picture).save(&other).unwrap();
     let name = |file: &str, more: &[&str]| {
-        let text = run(0, &[&["predict", &out, file, "--json"], more].concat()).succeeded().stdout;
-        let found: Value = serde_json::from_str(&text).unwrap();
+        let found = run(0, &[&["predict", &out, file, "--json"], more].concat()).succeeded().json();
         let p = |class: &Value| (class["label"].as_u64().unwrap(), class["probability"].as_f64().unwrap());
         found["classes"].as_array().unwrap().iter().map(p).collect::<Vec<_>>()
     };

@@ -6,31 +6,16 @@ use support::weights::tensors;
 
 const RECIPE: &str = r#"
 model = "airbench94"
-data = "given with --data"
 epochs = 2
 batch = 12
 workers = 3
-
-[init]
-whiten = "whiten"
-
-[freeze]
-patterns = ["whiten.weight"]
-
-[optimizer]
-kind = "sgd"
-momentum = 0.85
-
-[schedule]
-kind = "constant"
-base_lr = 0.01
-
-[augment]
-train = ["flip", "normalize(0.5, 0.25)"]
-eval = ["normalize(0.5, 0.25)"]
-
-[reduce]
-codec = "exact"
+init.whiten = "whiten"
+freeze.patterns = ["whiten.weight"]
+optimizer.momentum = 0.85
+schedule.base_lr = 0.01
+augment.train = ["flip", "normalize(0.5, 0.25)"]
+augment.eval = ["normalize(0.5, 0.25)"]
+reduce.codec = "exact"
 "#;
 
 #[test]
@@ -43,16 +28,10 @@ fn whitening_filters_are_equal_on_any_number_of_ranks() {
     let norms: Vec<f32> = half.chunks(12).map(|filter| filter.iter().map(|x| x * x).sum::<f32>().sqrt()).collect();
     assert!(norms.is_sorted() && norms[0] > 0.0, "filters with smaller eigenvalues must be larger: {norms:?}");
 
-    for ranks in [1, 2, 3] {
-        let trained = tensors(&setting.trained(&format!("ranks-{ranks}"), ranks, &[]));
-        assert_eq!(&trained["whiten.weight"].1, filters, "{ranks} ranks: a frozen weight must not change");
-        assert_ne!(trained["whiten.bias"].1, begun["whiten.bias"].1, "{ranks} ranks: the bias must be trained");
-        assert_eq!(setting.digest(&format!("ranks-{ranks}")), setting.digest("ranks-1"), "{ranks} ranks");
-    }
-    // a resumed run has the same weights
-    setting.trained("stopped", 2, &["--max-steps", "3"]);
-    setting.trained("stopped", 3, &["--resume", "auto"]);
-    assert_eq!(setting.digest("stopped"), setting.digest("ranks-1"));
+    let trained = tensors(&setting.assert_ranks_change_nothing(&[2, 3], &[]));
+    assert_eq!(&trained["whiten.weight"].1, filters, "a frozen weight must not change");
+    assert_ne!(trained["whiten.bias"].1, begun["whiten.bias"].1, "the bias must be trained");
+    setting.assert_stops_change_nothing("1", &[(2, "3")], 3, &[]);
 }
 
 #[test]

@@ -23,8 +23,6 @@ mod steady;
 mod strike;
 mod training;
 
-use std::any::Any;
-
 use diary::Diary;
 use place::Place;
 use relay::Relay;
@@ -43,8 +41,8 @@ fn soak() {
     for Training { name, last, reference, .. } in &trainings {
         eprintln!("reference {name}, on 2 ranks without faults: {}, to step {last}", reference.size());
     }
-    let data = trainings[0].copy_of_data(&folder.path().join("steady-data"));
-    let place = Place::new(&folder, "steady", data, folder.at("steady-out"));
+    trainings[0].images.copy_to(&folder.path().join("steady-data"));
+    let place = Place::new(&folder, "steady", folder.at("steady-data"), folder.at("steady-out"));
     let diary = Diary::new();
     std::thread::scope(|scope| {
         scope.spawn(|| steady::run(&settings, &diary, &trainings[0], &place));
@@ -56,11 +54,4 @@ fn soak() {
     let faults: u64 = counts.faults.values().map(|struck| struck.count).sum();
     let least = length.as_secs() / PERIOD.as_secs();
     assert!(faults >= least && counts.resumes > 0 && counts.models > 0, "{faults} faults, expected at least {least}");
-}
-
-/// Returns the message of a panic.
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))
-        .unwrap_or("a panic without a text".into())
 }

@@ -6,6 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use support::program::compile_c;
+
 /// The delays and failures that the library should cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interference {
@@ -59,7 +61,10 @@ impl Preload {
         fs::write(&control, [0; BYTES]).unwrap_or_else(|e| panic!("{}: {e}", control.display()));
         let file = OpenOptions::new().read(true).write(true).open(&control);
         let file = file.unwrap_or_else(|e| panic!("{}: {e}", control.display()));
-        Self { library: build(folder), control, file, data: data.into(), out: out.into() }
+        let library = folder.join("preload.so");
+        let flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"];
+        compile_c("tests/soak/preload.c", &library, &flags);
+        Self { library, control, file, data: data.into(), out: out.into() }
     }
 
     /// Makes the run and its launcher load the library.
@@ -87,18 +92,4 @@ impl Preload {
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         InterferenceCount { slow_reads: word(16), slow_writes: word(24), refused: word(32) }
     }
-}
-
-/// Compiles the library into `folder`.
-fn build(folder: &Path) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/soak/preload.c");
-    let library = folder.join("preload.so");
-    let made = Command::new("cc")
-        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o"])
-        .args([&library, &source])
-        .arg("-ldl")
-        .output()
-        .unwrap_or_else(|e| panic!("cannot start cc: {e} (Debian: apt-get install build-essential)"));
-    assert!(made.status.success(), "cc {}:\n{}", source.display(), String::from_utf8_lossy(&made.stderr));
-    library
 }

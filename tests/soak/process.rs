@@ -28,10 +28,11 @@ pub struct LaunchOptions {
 /// A started training program: a launcher with its ranks, or a single process.
 pub struct Process {
     running: Option<Running>,
-    options: LaunchOptions,
-    begun: SystemTime,
+    pub options: LaunchOptions,
+    /// The time of the start.
+    pub begun: SystemTime,
     /// The last fault that the process survived.
-    survived: Option<Fault>,
+    pub survived: Option<Fault>,
     /// Process ids of all ranks seen so far.
     processes: Vec<u32>,
     meters: Vec<Meter>,
@@ -54,25 +55,6 @@ impl Process {
         let running = training.start(options.ranks, place, &[&["--set", io, "--resume", "auto"], more].concat());
         let (processes, meters) = (Vec::new(), Vec::new());
         Self { running: Some(running), options, begun, survived: None, processes, meters, sampled: Instant::now() }
-    }
-
-    pub fn options(&self) -> LaunchOptions {
-        self.options
-    }
-
-    /// Stores a fault that the process has survived.
-    pub fn survived(&mut self, fault: Fault) {
-        self.survived = Some(fault);
-    }
-
-    /// Returns the last fault that the process survived.
-    pub fn last_survived(&self) -> Option<Fault> {
-        self.survived
-    }
-
-    /// Returns the time of the start.
-    pub fn begun(&self) -> SystemTime {
-        self.begun
     }
 
     /// Returns the process id of the launcher, or of the process if there is no launcher.

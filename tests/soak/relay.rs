@@ -13,13 +13,13 @@ use serde_json::Value;
 use crate::diary::Diary;
 use crate::fault::{Fault, one_of};
 use crate::meter::Meter;
-use crate::panic_text;
 use crate::place::Place;
 use crate::process::{LaunchOptions, Process};
 use crate::reference::Equal;
 use crate::settings::{PERIOD, Settings};
 use crate::strike::Target;
 use crate::training::Training;
+use loaders::panic_text;
 use support::disk::Disk;
 use support::program::{Folder, events, run};
 
@@ -124,7 +124,7 @@ impl<'a> Relay<'a> {
         let mut process = self.start(lap);
         loop {
             self.until_due(&mut process);
-            let (options, since) = (process.options(), process.begun());
+            let (options, since) = (process.options, process.begun);
             let after = if process.has_ended() { self.ended(process) } else { self.strike(lap, process) };
             if let AfterFault::Running(same) = after {
                 process = *same;
@@ -144,11 +144,11 @@ impl<'a> Relay<'a> {
     fn strike(&mut self, lap: &Lap<'_>, mut process: Process) -> AfterFault {
         self.due = self.diary.time().max(self.due + PERIOD);
         let mut draws = self.draws();
-        let (options, fault) = (process.options(), self.draw(lap, &process, &mut draws));
+        let (options, fault) = (process.options, self.draw(lap, &process, &mut draws));
         if Fault::SURVIVABLE.contains(&fault) {
             let outcome = self.target(lap).survive(fault, &mut process, &mut draws);
             self.diary.struck(SERIES, fault, outcome.took, &outcome.what);
-            process.survived(fault);
+            process.survived = Some(fault);
             return if process.has_ended() { self.ended(process) } else { AfterFault::Running(Box::new(process)) };
         }
         self.keep_longest(&mut process);
@@ -164,7 +164,7 @@ impl<'a> Relay<'a> {
     /// Handles a process that has ended by itself: at its last step, or because there was no space for the model.
     fn ended(&mut self, mut process: Process) -> AfterFault {
         self.keep_longest(&mut process);
-        let fault = process.last_survived();
+        let fault = process.survived;
         let ended = process.end();
         // the fault is over, but the model may have been written while there was no space
         let no_room = fault == Some(Fault::NoRoomForCheckpoints) && ended.stderr.contains("o space left");
@@ -175,7 +175,7 @@ impl<'a> Relay<'a> {
     /// Chooses a random fault that can occur in this process. For example, slow reads need a process that does not map
     /// its data.
     fn draw(&self, lap: &Lap<'_>, process: &Process, draws: &mut Draws) -> Fault {
-        let LaunchOptions { ranks, reads } = process.options();
+        let LaunchOptions { ranks, reads } = process.options;
         let can = |fault: &Fault| match fault {
             Fault::CorruptShard => !lap.training.skips,
             Fault::SlowReads => reads,
@@ -197,7 +197,7 @@ impl<'a> Relay<'a> {
     fn resume(&mut self, lap: &Lap<'_>, before: LaunchOptions) -> Process {
         loop {
             let mut process = self.start(lap);
-            let options = process.options();
+            let options = process.options;
             let mut draws = self.draws();
             if !self.is_over() && draws.below(3) == 0 {
                 let time = Duration::from_millis(draws.below(2000).into());
@@ -237,7 +237,7 @@ impl<'a> Relay<'a> {
     }
 
     fn keep_longest(&mut self, process: &mut Process) {
-        let name = process.options().text();
+        let name = process.options.text();
         for meter in process.take_meters() {
             if self.longest.as_ref().is_none_or(|(_, longest)| meter.age() > longest.age()) {
                 self.longest = Some((name.clone(), meter));
@@ -261,8 +261,8 @@ impl<'a> Relay<'a> {
         let mut draws = self.draws();
         let ranks = one_of(&mut draws, &RANKS);
         let model = format!("{}/model.h5", self.out);
-        let scored = run(ranks, &["eval", &model, "--data", &lap.place.data, "--json", "--threads", "1"]).succeeded();
-        let score: Value = serde_json::from_str(&scored.stdout).unwrap_or_else(|e| panic!("{e}: {}", scored.stdout));
+        let args = ["eval", &model, "--data", &lap.place.data, "--json", "--threads", "1"];
+        let score = run(ranks, &args).succeeded().json();
         let last = events(&self.out, "eval").pop().expect("a score");
         for key in ["top1", "top5", "loss", "count"] {
             assert_eq!(score[key], last[key], "{key}: eval on {ranks} ranks, and the log");

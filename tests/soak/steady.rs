@@ -10,13 +10,13 @@ use loaders::Draws;
 
 use crate::diary::Diary;
 use crate::fault::{Fault, one_of};
-use crate::panic_text;
 use crate::place::Place;
 use crate::process::{LaunchOptions, Process};
 use crate::reference::content;
 use crate::settings::{PERIOD, Settings};
 use crate::strike::Target;
 use crate::training::Training;
+use loaders::panic_text;
 use support::program::signal;
 
 const SERIES: &str = "steady";
@@ -39,7 +39,7 @@ fn train(settings: &Settings, diary: &Diary, training: &Training, place: &Place)
     let mut process = Process::start(training, LaunchOptions { ranks: 2, reads: true }, place, &[]);
     process.until("first step", |process| process.steps());
     let ranks = process.ranks();
-    diary.say(SERIES, &format!("{}, processes {ranks:?}", process.options().text()));
+    diary.say(SERIES, &format!("{}, processes {ranks:?}", process.options.text()));
     // the first fault is due half a period later than in the relay, so that the faults of both series alternate
     let (mut due, mut calm, mut number) = (diary.time() + PERIOD / 2, settings.warm_up(), 0);
     let mut warm = false;

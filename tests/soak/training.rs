@@ -12,61 +12,35 @@ use crate::reference::Reference;
 use crate::settings::Settings;
 use support::images::{DIGITS, Images, THINGS};
 use support::program::{Folder, PATIENCE, Running, events, start, trireme};
+use support::setting::with_common_keys;
 use support::small_run::poke;
 
 /// A recipe with batch norm, augmentation, weight averages and momentum. An invalid record ends the run.
 const RESIDUAL: &str = r#"
 model = "resnet20"
-data = "given with --data"
 epochs = 100000
 batch = 16
 workers = 4
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-nesterov = true
-weight_decay = 1e-4
-
-[schedule]
-kind = "cosine"
-base_lr = 0.02
-
-[ema]
-decay = 0.99
-
-[augment]
-train = ["pad_crop(4)", "flip", "normalize"]
-eval = ["normalize"]
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+optimizer.nesterov = true
+optimizer.weight_decay = 1e-4
+schedule.kind = "cosine"
+schedule.base_lr = 0.02
+ema.decay = 0.99
+augment.train = ["pad_crop(4)", "flip", "normalize"]
+reduce.codec = "exact"
 "#;
 
 /// A recipe with Adam for a data set with damaged records. The loader skips them.
 const SKIPPING: &str = r#"
-model = "lenet-caffe"
-data = "given with --data"
 epochs = 100000
 batch = 24
 workers = 4
-
-[optimizer]
-kind = "adam"
-
-[schedule]
-kind = "constant"
-base_lr = 0.0002
-
-[augment]
-train = ["pad_crop(2)", "normalize"]
-eval = ["normalize"]
-
-[reduce]
-codec = "exact"
-
-[loader]
-on_corrupt = "skip"
+optimizer.kind = "adam"
+schedule.base_lr = 0.0002
+augment.train = ["pad_crop(2)", "normalize"]
+reduce.codec = "exact"
+loader.on_corrupt = "skip"
 "#;
 
 /// Number of steps of the trial run that measures the time per step.
@@ -114,7 +88,7 @@ impl Training {
         images: Images,
         skips: bool,
     ) -> Self {
-        let recipe = folder.write(&format!("{name}.toml"), recipe);
+        let recipe = folder.write(&format!("{name}.toml"), &with_common_keys(recipe));
         let mut training = Self { name, recipe, images, skips, last: TRIAL, reference: Reference::default() };
         let trial = folder.at("trial");
         training.undisturbed(&trial);
@@ -149,17 +123,6 @@ impl Training {
         let mut command = self.command(ranks, &place.data, &place.out);
         place.apply(command.args(more));
         start(command)
-    }
-
-    /// Copies the data set to this folder.
-    pub fn copy_of_data(&self, folder: &Path) -> String {
-        fs::create_dir_all(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-        for entry in fs::read_dir(&self.images.dir).expect("the data set is there") {
-            let from = entry.expect("the data set is there").path();
-            let to = folder.join(from.file_name().expect("a file's name"));
-            fs::copy(&from, &to).unwrap_or_else(|e| panic!("{}: {e}", to.display()));
-        }
-        folder.display().to_string()
     }
 }
 

@@ -1,11 +1,10 @@
 //! Small data sets with two classes, for any band count and value type.
 
-use std::fs;
 use std::path::Path;
 
 use loaders::{Bands, Draws, Dtype, ImageSpec, LabelKind, Manifest};
 
-use super::images::{Images, Record, split};
+use super::images::{Images, Record};
 
 /// The position of a value in an image: row, column and band, and the label of the image.
 #[derive(Clone, Copy)]
@@ -25,7 +24,6 @@ pub fn images(
     [train, test]: [u64; 2],
     value: impl Fn(At, &mut Draws) -> f64,
 ) -> Images {
-    fs::create_dir_all(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
     let values = |seed: u64, id: u64| {
         let mut draws = Draws::new(seed, id, 0, 0);
         let label = draws.below(2);
@@ -38,10 +36,6 @@ pub fn images(
         let pixels = values.iter().flat_map(|&value| stored(dtype, value)).collect();
         Record { pixels, spec, dtype, label: label.into(), labels: None, numbers: None }
     };
-    let splits = [
-        ("train".to_string(), split(dir, "train", train, 4, |id| record(1, id))),
-        ("test".to_string(), split(dir, "test", test, 2, |id| record(2, id))),
-    ];
     let channels = spec.channels as usize;
     let mut bands: Vec<Vec<f64>> = vec![Vec::new(); channels];
     for id in 0..train {
@@ -72,11 +66,9 @@ pub fn images(
         bands: described,
         mean: means.iter().map(|mean| mean / unit).collect(),
         std: bands.iter().zip(&means).map(deviation).map(|deviation| deviation / unit).collect(),
-        splits: splits.into(),
         ..Manifest::default()
     };
-    manifest.write(dir).unwrap_or_else(|e| panic!("{e}"));
-    Images { dir: dir.to_path_buf(), manifest }
+    Images::write(dir, [train, test], manifest, record)
 }
 
 /// Returns a value's little-endian bytes.

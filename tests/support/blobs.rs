@@ -1,13 +1,12 @@
 //! Small data sets with numbers as labels. Each image has a bright blob on a noisy background. The numbers are the
 //! blob's centre as a fraction of the image, and its radius in thousandths of a pixel.
 
-use std::fs;
 use std::path::Path;
 
 use loaders::example::FloatList;
 use loaders::{Draws, Dtype, ImageSpec, LabelKind, Manifest, Target};
 
-use super::images::{Images, Record, split};
+use super::images::{Images, Record};
 
 /// The target names.
 pub const TARGETS: [&str; 3] = ["x", "y", "radius"];
@@ -33,18 +32,12 @@ pub fn pixels(seed: u64, id: u64, spec: ImageSpec) -> Vec<u8> {
 
 /// Writes `train` images in 4 shards and `test` images in 2 shards to `dir`.
 pub fn images(dir: &Path, spec: ImageSpec, [train, test]: [u64; 2]) -> Images {
-    fs::create_dir_all(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
     let record = |seed: u64, id: u64| {
         let (pixels, mut list) = (pixels(seed, id, spec), FloatList::default());
         list.set(numbers(seed, id).into_iter());
-        let mut record = Record { pixels, spec, dtype: Dtype::U8, label: 0, labels: None, numbers: Some(list) };
-        record.labels = Some(Default::default());
-        record
+        let labels = Some(Default::default());
+        Record { pixels, spec, dtype: Dtype::U8, label: 0, labels, numbers: Some(list) }
     };
-    let splits = [
-        ("train".to_string(), split(dir, "train", train, 4, |id| record(1, id))),
-        ("test".to_string(), split(dir, "test", test, 2, |id| record(2, id))),
-    ];
     let targets = TARGETS.iter().enumerate().map(|(at, name)| {
         let all: Vec<f64> = (0..train).map(|id| f64::from(numbers(1, id)[at])).collect();
         let mean = all.iter().sum::<f64>() / all.len() as f64;
@@ -56,9 +49,7 @@ pub fn images(dir: &Path, spec: ImageSpec, [train, test]: [u64; 2]) -> Images {
         targets: targets.collect(),
         mean: vec![0.25],
         std: vec![0.2],
-        splits: splits.into(),
         ..Manifest::default()
     };
-    manifest.write(dir).unwrap_or_else(|e| panic!("{e}"));
-    Images { dir: dir.to_path_buf(), manifest }
+    Images::write(dir, [train, test], manifest, record)
 }

@@ -17,6 +17,8 @@ pub const DIGITS: ImageSpec = ImageSpec::new(28, 28, 1);
 pub const THINGS: ImageSpec = ImageSpec::new(32, 32, 3);
 
 const CLASSES: u64 = 10;
+/// The seed of training images.
+const TRAINING: u64 = 1;
 /// Number of classes of the multi-label data sets.
 pub const SEVERAL: i64 = 5;
 
@@ -91,51 +93,48 @@ impl Images {
 
     /// Works like `new`, but `edit` changes each training record before it is written.
     pub fn edited(dir: &Path, spec: ImageSpec, train: u64, test: u64, edit: impl Fn(u64, &mut Record)) -> Self {
-        fs::create_dir_all(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
-        let training = |id| {
-            let mut record = record(1, id, spec);
-            edit(id, &mut record);
+        let manifest = Manifest { classes: names(CLASSES), ..plain_manifest(spec) };
+        Self::write(dir, [train, test], manifest, |seed, id| {
+            let mut record = record(seed, id, spec);
+            if seed == TRAINING {
+                edit(id, &mut record);
+            }
             record
-        };
-        let splits = [
-            ("train".to_string(), split(dir, "train", train, 4, training)),
-            ("test".to_string(), split(dir, "test", test, 2, |id| record(2, id, spec))),
-        ];
-        let manifest = Manifest {
-            version: 1,
-            classes: (0..CLASSES).map(|class| format!("wave {class}")).collect(),
-            multi_label: false,
-            targets: Vec::new(),
-            label_offset: 0,
-            bands: Default::default(),
-            mean: vec![0.5; spec.channels as usize],
-            std: vec![0.22; spec.channels as usize],
-            splits: splits.into(),
-        };
-        manifest.write(dir).unwrap_or_else(|e| panic!("{e}"));
-        Self { dir: dir.to_path_buf(), manifest }
+        })
     }
 
     /// Works like `new`, but with multi-label images of [`SEVERAL`] classes.
     pub fn several(dir: &Path, spec: ImageSpec, train: u64, test: u64) -> Self {
+        let classes = names(SEVERAL as u64);
+        let manifest = Manifest { version: 2, multi_label: true, classes, ..plain_manifest(spec) };
+        Self::write(dir, [train, test], manifest, |seed, id| record_of_several(seed, id, spec))
+    }
+
+    /// Writes the images that `record` makes from a seed and an id, and `dataset.json` with their number added. The
+    /// seed is 1 for the split `train` and 2 for the split `test`.
+    pub(super) fn write(
+        dir: &Path,
+        [train, test]: [u64; 2],
+        manifest: Manifest,
+        record: impl Fn(u64, u64) -> Record,
+    ) -> Self {
         fs::create_dir_all(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
-        let splits = [
-            ("train".to_string(), split(dir, "train", train, 4, |id| record_of_several(1, id, spec))),
-            ("test".to_string(), split(dir, "test", test, 2, |id| record_of_several(2, id, spec))),
-        ];
-        let manifest = Manifest {
-            version: 2,
-            multi_label: true,
-            targets: Vec::new(),
-            classes: (0..SEVERAL).map(|class| format!("wave {class}")).collect(),
-            label_offset: 0,
-            bands: Default::default(),
-            mean: vec![0.5; spec.channels as usize],
-            std: vec![0.22; spec.channels as usize],
-            splits: splits.into(),
-        };
+        let splits = [("train", train, 4, TRAINING), ("test", test, 2, 2)].map(|(name, count, shards, seed)| {
+            (name.to_string(), split(dir, name, count, shards, |id| record(seed, id)))
+        });
+        let manifest = Manifest { splits: splits.into(), ..manifest };
         manifest.write(dir).unwrap_or_else(|e| panic!("{e}"));
         Self { dir: dir.to_path_buf(), manifest }
+    }
+
+    /// Copies the files of the data set to a new folder.
+    pub fn copy_to(&self, folder: &Path) {
+        fs::create_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        for entry in fs::read_dir(&self.dir).expect("the data set is there") {
+            let from = entry.expect("the data set is there").path();
+            let to = folder.join(from.file_name().expect("a file's name"));
+            fs::copy(&from, &to).unwrap_or_else(|e| panic!("{}: {e}", to.display()));
+        }
     }
 
     /// Returns the folder as a command-line argument.
@@ -149,7 +148,16 @@ impl Images {
     }
 }
 
-pub(super) fn split(dir: &Path, name: &str, count: u64, shards: u64, record: impl Fn(u64) -> Record) -> SplitManifest {
+fn names(classes: u64) -> Vec<String> {
+    (0..classes).map(|class| format!("wave {class}")).collect()
+}
+
+fn plain_manifest(spec: ImageSpec) -> Manifest {
+    let channels = spec.channels as usize;
+    Manifest { version: 1, mean: vec![0.5; channels], std: vec![0.22; channels], ..Manifest::default() }
+}
+
+fn split(dir: &Path, name: &str, count: u64, shards: u64, record: impl Fn(u64) -> Record) -> SplitManifest {
     let mut manifest = SplitManifest { count, ..SplitManifest::default() };
     for number in 0..shards {
         let file = format!("{name}-{number:05}-of-{shards:05}.tfrecord");

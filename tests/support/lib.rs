@@ -2,11 +2,11 @@
 
 #![allow(clippy::new_without_default)] // each `new` creates a folder or starts a thread
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 pub mod bands;
 pub mod blobs;
-pub mod case;
 pub mod disk;
 #[cfg(feature = "backend")]
 pub mod emulator;
@@ -14,8 +14,6 @@ pub mod formula;
 #[cfg(feature = "backend")]
 pub mod gpu;
 pub mod images;
-mod mentions;
-pub mod mount;
 #[cfg(feature = "backend")]
 pub mod numerics;
 pub mod program;
@@ -30,7 +28,6 @@ pub mod terminal;
 #[cfg(feature = "backend")]
 pub mod weights;
 
-pub use mentions::mentions;
 pub use skip::skip;
 
 /// Returns a path in the repository.
@@ -42,4 +39,14 @@ pub fn in_repository(path: &str) -> PathBuf {
 pub fn built() -> PathBuf {
     let test = std::env::current_exe().expect("a running program has a path");
     test.ancestors().nth(2).expect("tests are in target/PROFILE/deps").to_path_buf()
+}
+
+/// Panics unless the text contains all `parts`, such as a path, a key or a number. Tests use it so that they do not
+/// depend on the wording of a message. The panic shows the whole text.
+#[track_caller]
+pub fn mentions(text: impl Display, parts: &[&str]) {
+    let text = text.to_string();
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
 }

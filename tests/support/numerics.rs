@@ -378,6 +378,7 @@ pub fn assert_close<T: Copy + Into<f64>>(what: &str, got: &[f32], want: &[T], to
 }
 
 /// Checks that `got` differs from `want` by at most `relative` times `want`.
+#[track_caller]
 pub fn assert_near(what: &str, got: f64, want: f64, relative: f64) {
     let near = (got - want).abs() <= relative * want.abs();
     assert!(near, "{what}: expected {want}, got {got}, relative tolerance {relative:e}");

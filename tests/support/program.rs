@@ -81,6 +81,19 @@ impl ProgramOutput {
         let lines = self.stderr.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count();
         assert_eq!(lines, 1, "lines with all of {parts:?} in:\n{}", self.stderr);
     }
+
+    /// Parses each line of stdout as JSON.
+    #[track_caller]
+    pub fn json_lines(&self) -> Vec<Value> {
+        let lines = self.stdout.lines();
+        lines.map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+    }
+
+    /// Parses stdout as a single JSON value.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
+    }
 }
 
 /// A running program. It is killed with all its children when dropped.
@@ -123,6 +136,14 @@ pub fn on_ranks(ranks: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut mpirun = Command::new(name);
     mpirun.args(["-n", &ranks.to_string()]).args(*flags).arg(program);
     mpirun
+}
+
+/// Returns a command that runs `program` with a limit on the size of files. With the limit's signal ignored, a write
+/// beyond it fails, as on a full disk. The unit is 512 or 1,024 bytes, depending on the shell.
+pub fn with_file_limit(ranks: usize, units: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = on_ranks(ranks, "sh");
+    command.args(["-c", &format!("trap '' XFSZ; ulimit -f {units}; exec \"$@\""), "sh"]).arg(program);
+    command
 }
 
 /// Returns the `mpirun` that the environment variable MPIRUN names, or the one on the PATH, and the flags that allow
@@ -200,6 +221,12 @@ impl Running {
         }
     }
 
+    /// Waits until metrics.jsonl in the output folder has this many lines.
+    #[track_caller]
+    pub fn until_logged(&mut self, out: &str, lines: usize) {
+        self.until("line of metrics.jsonl", || logged(out, "\n") >= lines);
+    }
+
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
@@ -239,10 +266,33 @@ impl Drop for Running {
     }
 }
 
+/// Compiles a C file of the repository into the program or library `out`.
+#[track_caller]
+pub fn compile_c(source: &str, out: impl AsRef<Path>, flags: &[&str]) {
+    let mut compiler = Command::new("cc");
+    compiler.args(flags).arg("-o").arg(out.as_ref()).arg(crate::in_repository(source)).arg("-ldl");
+    let made = compiler.output().unwrap_or_else(|e| panic!("cc: {e} (Debian: apt-get install build-essential)"));
+    assert!(made.status.success(), "{source}:\n{}", String::from_utf8_lossy(&made.stderr));
+}
+
 /// Sends a signal to a process, or to a process group if the number is negative.
 pub fn signal(process: i32, signal: i32) {
     // SAFETY: kill(2) touches no memory; the processes are this test's own children.
     unsafe { libc::kill(process, signal) };
+}
+
+/// Returns a bit mask of signals from the status of a process or thread, such as `SigBlk`, or 0 if it has ended.
+pub fn signal_mask(status: &Path, which: &str) -> u64 {
+    let text = fs::read_to_string(status).unwrap_or_default();
+    let mask = text.lines().find_map(|line| line.strip_prefix(which)?.strip_prefix(':')).unwrap_or("0");
+    u64::from_str_radix(mask.trim(), 16).expect("a hexadecimal number")
+}
+
+/// Returns true if this process ignores a signal. Its child processes then ignore it, too. `nohup` starts programs that
+/// ignore SIGHUP, and a shell starts background jobs that ignore SIGQUIT.
+pub fn is_ignored(signal: i32) -> bool {
+    // Rust's runtime ignores SIGPIPE, but starts child processes that do not
+    signal != libc::SIGPIPE && signal_mask(Path::new("/proc/self/status"), "SigIgn") >> (signal - 1) & 1 == 1
 }
 
 fn parent(process: u32) -> Option<u32> {
@@ -256,12 +306,38 @@ pub fn is_alive(process: u32) -> bool {
     status.lines().find_map(|line| line.strip_prefix("State:")).is_some_and(|state| !state.trim().starts_with('Z'))
 }
 
+/// Returns how often `text` occurs in OUT/metrics.jsonl so far. The run may be writing it.
+pub fn logged(out: &str, text: &str) -> usize {
+    fs::read_to_string(Path::new(out).join("metrics.jsonl")).unwrap_or_default().matches(text).count()
+}
+
 /// Returns the lines of OUT/metrics.jsonl with this event.
 pub fn events(out: &str, event: &str) -> Vec<Value> {
     let path = Path::new(out).join("metrics.jsonl");
     let text = fs::read_to_string(&path).unwrap_or_default();
     let lines = text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")));
     lines.filter(|line: &Value| line["event"] == event).collect()
+}
+
+/// Returns the lines of OUT/metrics.jsonl with this event, without their times.
+pub fn events_without_times(out: &str, event: &str) -> Vec<Value> {
+    let mut lines = events(out, event);
+    for line in &mut lines {
+        let line = line.as_object_mut().expect("an object");
+        assert!(line.remove("t").is_some() && line.remove("utc").is_some());
+    }
+    lines
+}
+
+/// Returns a number from each line of OUT/metrics.jsonl with this event.
+#[track_caller]
+pub fn numbers(out: &str, event: &str, key: &str) -> Vec<f64> {
+    events(out, event).iter().map(|line| line[key].as_f64().unwrap_or_else(|| panic!("no {key} in {line}"))).collect()
+}
+
+/// Returns arguments that set these keys of the recipe, each given as `key=value`.
+pub fn sets<'a>(keys: &[&'a str]) -> Vec<&'a str> {
+    keys.iter().flat_map(|key| ["--set", *key]).collect()
 }
 
 /// Returns the sorted relative paths of all files in a folder, or nothing if the folder does not exist.
@@ -288,6 +364,12 @@ pub fn files(folder: &str) -> Vec<String> {
     visit(Path::new(folder), Path::new(folder), &mut found);
     found.sort();
     found
+}
+
+/// Returns the steps of the checkpoints in an output folder, in ascending order.
+pub fn checkpoints(out: &str) -> Vec<u64> {
+    let names = files(out).into_iter();
+    names.filter_map(|file| file.strip_prefix("checkpoints/step-")?.strip_suffix(".h5")?.parse().ok()).collect()
 }
 
 /// Checks that all of these processes end within five seconds.

@@ -8,7 +8,7 @@ use std::process::Command;
 use loaders::{ImageSpec, Manifest};
 
 use super::images::Images;
-use super::program::{Folder, PATIENCE, ProgramOutput, Running, events, start, trireme};
+use super::program::{Folder, PATIENCE, ProgramOutput, Running, events, numbers, start, trireme};
 
 pub struct Setting {
     /// The folder for everything. It is removed when dropped.
@@ -20,8 +20,35 @@ pub struct Setting {
     pub data: String,
 }
 
+/// Keys with the same value in the recipes of most tests.
+const COMMON: [(&str, &str); 6] = [
+    ("model", "\"lenet-caffe\""),
+    ("data", "\"given with --data\""),
+    ("optimizer.kind", "\"sgd\""),
+    ("schedule.kind", "\"constant\""),
+    ("augment.train", "[\"normalize\"]"),
+    ("augment.eval", "[\"normalize\"]"),
+];
+
+/// Adds the common keys that the recipe lacks: the model, the data, the kinds of the optimizer and of the schedule, and
+/// the transforms. A recipe may have sections or keys like `optimizer.kind`.
+pub fn with_common_keys(recipe: &str) -> String {
+    let (mut section, mut own) = (String::new(), Vec::new());
+    for line in recipe.lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = format!("{}.", name.trim_end_matches(']'));
+        } else if let Some((key, _)) = line.split_once(" = ") {
+            own.push(format!("{section}{key}"));
+        }
+    }
+    let missing = COMMON.iter().filter(|(key, _)| !own.iter().any(|own| own == key));
+    missing.map(|(key, value)| format!("{key} = {value}\n")).collect::<String>() + recipe
+}
+
 impl Setting {
-    /// Creates a data set with this many training and test images.
+    /// Creates a data set with this many training and test images. `recipe` may omit the model, the kinds of the
+    /// optimizer and of the schedule, and the transforms: then `lenet-caffe` is trained with SGD at a constant rate on
+    /// normalised images.
     pub fn new(recipe: &str, image: ImageSpec, [train, test]: [u64; 2]) -> Self {
         Self::with(recipe, |dir| Images::new(dir, image, train, test))
     }
@@ -30,18 +57,14 @@ impl Setting {
     pub fn with(recipe: &str, images: impl FnOnce(&Path) -> Images) -> Self {
         let folder = Folder::new();
         let images = images(&folder.path().join("data"));
-        let recipe = folder.write("recipe.toml", recipe);
+        let recipe = folder.write("recipe.toml", &with_common_keys(recipe));
         Self { folder, recipe, data: images.arg(), images }
     }
 
     /// Copies the images to a new folder `name`, with a changed `dataset.json`. Returns its path.
     pub fn described(&self, name: &str, change: impl FnOnce(&mut Manifest)) -> String {
         let folder = self.folder.path().join(name);
-        fs::create_dir(&folder).unwrap();
-        for entry in fs::read_dir(&self.images.dir).unwrap() {
-            let path = entry.unwrap().path();
-            fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
-        }
+        self.images.copy_to(&folder);
         let mut manifest = self.images.manifest.clone();
         change(&mut manifest);
         manifest.write(&folder).unwrap();
@@ -63,6 +86,14 @@ impl Setting {
     /// Starts this command with one compute thread per rank.
     pub fn start(&self, out: &str, ranks: usize, more: &[&str]) -> Running {
         start(self.command(out, ranks, &[&["--threads", "1"], more].concat()))
+    }
+
+    /// Starts a training run and waits for its third line in the log.
+    #[track_caller]
+    pub fn under_way(&self, out: &str, ranks: usize, more: &[&str]) -> Running {
+        let mut running = self.start(out, ranks, more);
+        running.until_logged(&self.out(out), 3);
+        running
     }
 
     /// Trains with one compute thread per rank and waits for the end, successful or not.
@@ -87,8 +118,7 @@ impl Setting {
 
     /// Returns the losses of all steps.
     pub fn losses(&self, out: &str) -> Vec<f64> {
-        let steps = events(&self.out(out), "step");
-        steps.iter().map(|line| line["loss"].as_f64().expect("a loss")).collect()
+        numbers(&self.out(out), "step", "loss")
     }
 
     /// Returns the content of `model.h5`.
@@ -96,5 +126,55 @@ impl Setting {
     pub fn model(&self, out: &str) -> Vec<u8> {
         let path = Path::new(&self.out(out)).join("model.h5");
         fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
+    /// Starts the run in `out`, or continues it, and waits for its success. Removes an earlier model first, so that
+    /// `model.h5` is always the result of the last part.
+    #[track_caller]
+    pub fn resumed(&self, out: &str, ranks: usize, more: &[&str]) -> ProgramOutput {
+        let _ = fs::remove_file(Path::new(&self.out(out)).join("model.h5"));
+        self.train(out, ranks, &[more, &["--resume", "auto"]].concat()).succeeded()
+    }
+
+    /// Checks that two runs have the same digest, losses and bytes of `model.h5`.
+    #[track_caller]
+    pub fn assert_same_bits(&self, out: &str, expected: &str) {
+        assert_eq!(self.digest(out), self.digest(expected), "{out} and {expected}");
+        assert_eq!(self.losses(out), self.losses(expected), "{out} and {expected}");
+        assert!(self.model(out) == self.model(expected), "model.h5 differs in {out} and {expected}");
+    }
+
+    /// Checks that runs on one rank and on each of these numbers of ranks have the same bits. The name of an output
+    /// folder is the number of ranks. Returns the path of the folder `1`.
+    #[track_caller]
+    pub fn assert_ranks_change_nothing(&self, ranks: &[usize], more: &[&str]) -> String {
+        let one = self.trained("1", 1, more);
+        for ranks in ranks {
+            let out = ranks.to_string();
+            self.trained(&out, *ranks, more);
+            self.assert_same_bits(&out, "1");
+        }
+        one
+    }
+
+    /// Checks that a run in parts has the same bits as the run in `whole`. Each stop is a number of ranks and the step
+    /// at which they end. The last part runs on `ranks` ranks. The output folder is `parts`.
+    #[track_caller]
+    pub fn assert_stops_change_nothing(&self, whole: &str, stops: &[(usize, &str)], ranks: usize, more: &[&str]) {
+        for (ranks, step) in stops {
+            self.resumed("parts", *ranks, &[more, &["--max-steps", step]].concat());
+        }
+        self.resumed("parts", ranks, more);
+        self.assert_same_bits("parts", whole);
+    }
+
+    /// Checks that the mean loss of the last `last` steps is below `share` times the mean loss of the first `first`
+    /// steps.
+    #[track_caller]
+    pub fn assert_learns(&self, out: &str, first: usize, last: usize, share: f64) {
+        let losses = self.losses(out);
+        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+        let falls = mean(&losses[losses.len() - last..]) < share * mean(&losses[..first]);
+        assert!(falls, "the loss does not fall: {losses:?}");
     }
 }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# A small data set for scripts of tests: the first 2,000 training and 200 test images of Fashion-MNIST. To be sourced.
+# Small data sets for scripts of tests: the first images of Fashion-MNIST. To be sourced.
 
 # cut_idx FOLDER NAME COUNT HEADER BYTES: writes the first COUNT items of an IDX file, each of BYTES bytes, after a header of HEADER bytes.
 cut_idx() {
@@ -9,14 +9,19 @@ cut_idx() {
     printf "$(printf '\\x%02x' 0 0 $((count / 256)) $((count % 256)))" | dd of="$file" bs=1 seek=4 conv=notrunc status=none
 }
 
-# make_data FOLDER: converts the images in $SOURCE to FOLDER with $TRIREME.
+# cut_source FOLDER COUNT: writes the first COUNT training and 200 test images of $SOURCE to FOLDER.
+cut_source() {
+    cut_idx "$1" train-images-idx3-ubyte "$2" 16 784
+    cut_idx "$1" train-labels-idx1-ubyte "$2" 8 1
+    cut_idx "$1" t10k-images-idx3-ubyte 200 16 784
+    cut_idx "$1" t10k-labels-idx1-ubyte 200 8 1
+}
+
+# make_data FOLDER: converts the first 2,000 training images and 200 test images to FOLDER with $TRIREME.
 make_data() {
     local idx
     idx=$(mktemp -d)
-    cut_idx "$idx" train-images-idx3-ubyte 2000 16 784
-    cut_idx "$idx" train-labels-idx1-ubyte 2000 8 1
-    cut_idx "$idx" t10k-images-idx3-ubyte 200 16 784
-    cut_idx "$idx" t10k-labels-idx1-ubyte 200 8 1
+    cut_source "$idx" 2000
     "$TRIREME" data convert fashion-mnist "$idx" "$1" --shards 4 2>"$idx/log" || { cat "$idx/log" >&2; return 1; }
     rm -r "$idx"
 }

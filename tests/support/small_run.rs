@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::images::{DIGITS, Images};
-use super::program::{Folder, ProgramOutput, Running, events, files, run, start, trireme};
+use super::program::{Folder, PATIENCE, ProgramOutput, Running, events, files, logged, run, sets, start, trireme};
+use super::setting::Setting;
 
 /// A recipe with two epochs of six steps.
 pub const RECIPE: &str = r#"
@@ -26,26 +28,50 @@ train = ["normalize"]
 eval = ["normalize"]
 "#;
 
+/// Time within which all ranks must have ended after a fault.
+pub const IN_TIME: Duration = Duration::from_secs(15);
+
+/// Number of training shards that [`Images`] writes.
+pub const SHARDS: usize = 4;
+
 pub struct SmallRun {
     pub folder: Folder,
     pub recipe: String,
+    pub images: Images,
     pub data: String,
     pub out: String,
 }
 
 impl SmallRun {
     /// Creates a data set with 48 training digits.
-    pub fn new() -> (Self, Images) {
+    pub fn new() -> Self {
         Self::of(|dir| Images::new(dir, DIGITS, 48, 10))
     }
 
+    /// Creates a run and trains it for one step.
+    #[track_caller]
+    pub fn trained() -> Self {
+        let run = Self::new();
+        run.train(0, &["--max-steps", "1"]).succeeded();
+        run
+    }
+
     /// Creates a run with the images that `images` writes to the given folder.
-    pub fn of(images: impl Fn(&Path) -> Images) -> (Self, Images) {
-        let folder = Folder::new();
-        let images = images(&folder.path().join("data"));
-        let recipe = folder.write("recipe.toml", RECIPE);
-        let out = folder.at("out");
-        (Self { folder, recipe, data: images.arg(), out }, images)
+    pub fn of(images: impl FnOnce(&Path) -> Images) -> Self {
+        Self::from(Setting::with(RECIPE, images))
+    }
+
+    /// Creates a run that takes longer than any test and writes a checkpoint every two steps.
+    pub fn long() -> Self {
+        let recipe =
+            "epochs = 1000\nbatch = 8\nworkers = 4\nschedule.base_lr = 0.001\ncheckpoint.every = \"2 steps\"\n";
+        Self::from(Setting::new(recipe, DIGITS, [48, 16]))
+    }
+
+    /// Creates a run with the recipe and the images of a setting.
+    pub fn from(setting: Setting) -> Self {
+        let Setting { folder, recipe, images, data } = setting;
+        Self { out: folder.at("out"), folder, recipe, images, data }
     }
 
     /// Returns the arguments of `trireme train` with verbose output.
@@ -54,9 +80,13 @@ impl SmallRun {
         [&args, more].concat()
     }
 
+    pub fn start(&self, ranks: usize, more: &[&str]) -> Running {
+        start(trireme(ranks, &self.args(more)))
+    }
+
     #[track_caller]
     pub fn train(&self, ranks: usize, more: &[&str]) -> ProgramOutput {
-        run(ranks, &self.args(more))
+        self.start(ranks, more).wait(PATIENCE)
     }
 
     /// Checks that training fails with exit code `code` and exactly one line with these parts, without mpirun and on
@@ -67,6 +97,12 @@ impl SmallRun {
             self.train(ranks, more).failed(code, parts);
             assert!(!Path::new(&self.out).exists(), "{:?} on {ranks} ranks", files(&self.out));
         }
+    }
+
+    /// Works like `refused` with exit code 2, for a recipe with these keys.
+    #[track_caller]
+    pub fn refused_with(&self, keys: &[&str], parts: &[&str]) {
+        self.refused(2, &sets(keys), parts);
     }
 
     /// Checks the output folder of a run that failed after its start: no model, no temporary file, and no `end` event.
@@ -80,16 +116,41 @@ impl SmallRun {
     /// Starts a training run of a thousand epochs and waits for its first steps.
     #[track_caller]
     pub fn endless(&self, ranks: usize) -> Running {
-        let mut running = start(trireme(ranks, &self.args(&["--set", "epochs=1000"])));
-        running.until("step", || events_so_far(&self.out) >= 3);
+        let mut running = self.start(ranks, &["--set", "epochs=1000"]);
+        running.until_logged(&self.out, 3);
         running
+    }
+
+    /// Starts a training run and waits until it has done at least three steps.
+    #[track_caller]
+    pub fn running(&self, ranks: usize, more: &[&str]) -> Running {
+        let mut running = self.start(ranks, more);
+        running.until("third step", || self.steps() >= 3);
+        running
+    }
+
+    /// Returns the number of steps in `metrics.jsonl` so far.
+    pub fn steps(&self) -> usize {
+        logged(&self.out, "\"event\":\"step\"")
+    }
+
+    /// Checks that every HDF5 file in the output folder can be evaluated, and that the log has no `end` event.
+    #[track_caller]
+    pub fn assert_whole(&self) {
+        for file in files(&self.out).iter().filter(|f| f.ends_with(".h5") && !f.contains("/.")) {
+            let path = format!("{}/{file}", self.out);
+            let scored = run(0, &["eval", &path, "--data", &self.data, "--split", "train"]);
+            assert!(scored.status.success(), "{file} is incomplete: {}", scored.stderr);
+        }
+        assert!(events(&self.out, "end").is_empty());
     }
 }
 
-/// Returns the number of complete lines in `metrics.jsonl` so far.
-pub fn events_so_far(out: &str) -> usize {
-    let text = fs::read_to_string(Path::new(out).join("metrics.jsonl")).unwrap_or_default();
-    text.matches('\n').count()
+/// Checks that the program failed within [`IN_TIME`].
+#[track_caller]
+pub fn assert_failed(ended: &ProgramOutput, since: Instant) {
+    assert!(!ended.status.success(), "{}", ended.stderr);
+    assert!(since.elapsed() < IN_TIME, "{:?}\n{}", since.elapsed(), ended.stderr);
 }
 
 /// Changes one byte of a file in place.

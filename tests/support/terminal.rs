@@ -67,6 +67,14 @@ impl Terminal {
         command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"))
     }
 
+    /// Runs a program to its end in a new terminal. Returns everything that it wrote.
+    #[track_caller]
+    pub fn run(columns: u16, command: Command) -> (ExitStatus, String) {
+        let mut terminal = Self::new(columns);
+        let program = terminal.start(command);
+        terminal.end(program)
+    }
+
     pub fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).expect("the terminal is there");
     }

@@ -11,14 +11,31 @@ use formats::checkpoint::{LayerWeights, ModelFile};
 /// Shapes and values by name.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
+/// Reads the model in the output folder.
+#[track_caller]
+pub fn model(out: &str) -> ModelFile {
+    model_at(Path::new(out).join("model.h5"))
+}
+
+/// Reads a model file.
+#[track_caller]
+pub fn model_at(path: impl AsRef<Path>) -> ModelFile {
+    ModelFile::read(path.as_ref()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Returns all values of these layers.
+pub fn values(layers: &[LayerWeights]) -> Vec<f32> {
+    layers.iter().flat_map(|layer| &layer.tensors).flat_map(|tensor| tensor.2.iter().copied()).collect()
+}
+
 /// Reads the weights of the model in the output folder.
 pub fn tensors(out: &str) -> Tensors {
-    tensors_of(&Path::new(out).join("model.h5"))
+    tensors_of(Path::new(out).join("model.h5"))
 }
 
 /// Reads the weights of a model file.
-pub fn tensors_of(model: &Path) -> Tensors {
-    let model = ModelFile::read(model).unwrap_or_else(|e| panic!("{e}"));
+pub fn tensors_of(model: impl AsRef<Path>) -> Tensors {
+    let model = model_at(model);
     let named = |layer: LayerWeights| {
         layer
             .tensors
@@ -38,6 +55,18 @@ pub fn safetensors(path: &Path, tensors: &Tensors, change: impl Fn(&str, &mut Ve
     });
     let changed: Vec<_> = changed.collect();
     fs::write(path, ::safetensors::serialize(changed.iter().map(view), None).unwrap()).unwrap();
+}
+
+/// Returns the header of a .safetensors file and the offset of the first value.
+pub fn header(bytes: &[u8]) -> (serde_json::Value, usize) {
+    let (length, rest) = bytes.split_first_chunk().unwrap();
+    let length = u64::from_le_bytes(*length) as usize;
+    (serde_json::from_slice(&rest[..length]).unwrap(), 8 + length)
+}
+
+/// Returns the f32 values in little-endian bytes.
+pub fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect()
 }
 
 fn view((name, shape, bytes): &(String, Vec<usize>, Vec<u8>)) -> (&str, TensorView<'_>) {

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 use support::mentions;
-use support::mount::with_permission_to_mount;
+use support::disk::with_permission_to_mount;
 
 /// Environment variables of the child process: the command to run and its paths.
 const COMMAND: &str = "STALLS_COMMAND";

@@ -1,0 +1,71 @@
+//! What the tests of images with several labels and of images with numbers have in common.
+
+use std::fs;
+
+use serde_json::Value;
+
+use support::program::{events_without_times, numbers, run, sets};
+use support::setting::Setting;
+
+/// Returns the evaluations of a run.
+pub fn scores(out: &str) -> Vec<Value> {
+    events_without_times(out, "eval")
+}
+
+/// Checks that the run has the same bits and scores on 1 to 4 ranks and after a stop. Returns its scores.
+#[track_caller]
+pub fn assert_equal_bits(setting: &Setting) -> Vec<Value> {
+    let one = scores(&setting.assert_ranks_change_nothing(&[2, 3, 4], &[]));
+    for ranks in ["2", "3", "4"] {
+        assert_eq!(scores(&setting.out(ranks)), one, "{ranks} ranks");
+    }
+    setting.assert_stops_change_nothing("1", &[(3, "13")], 2, &[]);
+    one
+}
+
+/// Checks for each list of keys that 18 steps on one rank and on three ranks have the same bits and scores.
+#[track_caller]
+pub fn assert_keys_combine(setting: &Setting, lists: &[&[&str]]) {
+    for (number, keys) in lists.iter().enumerate() {
+        let args = [&sets(keys)[..], &["--max-steps", "18"]].concat();
+        let [one, three] = [1, 3].map(|ranks| {
+            let name = format!("{number}-{ranks}");
+            let out = setting.trained(&name, ranks, &args);
+            (setting.digest(&name), setting.losses(&name), scores(&out))
+        });
+        assert_eq!(one, three, "{keys:?}");
+    }
+}
+
+/// Extracts the images of the test split to `photos` and returns the lines of `trireme predict` for them.
+pub fn predictions(setting: &Setting, out: &str, more: &[&str]) -> Vec<Value> {
+    let photos = setting.folder.path().join("photos");
+    fs::create_dir_all(&photos).unwrap();
+    for id in 0..setting.images.manifest.splits["test"].count {
+        data_tools::extract(&setting.images.dir, "test", id, &photos.join(format!("{id:02}.png"))).unwrap();
+    }
+    let photos = photos.display().to_string();
+    run(0, &[&["predict", out, &photos, "--json"], more].concat()).succeeded().json_lines()
+}
+
+/// Checks that `found`, from `eval --best`, is the evaluation with the best score, and that this is not the last one.
+#[track_caller]
+pub fn assert_best(found: &Value, out: &str, by: &str, falls: bool) {
+    let all = numbers(out, "eval", by);
+    let better = |a: f64, b: f64| if falls { a < b } else { a > b };
+    let best = (0..all.len()).reduce(|best, next| if better(all[next], all[best]) { next } else { best }).unwrap();
+    assert!(best + 1 < all.len(), "the last epoch is the best by {by}, so nothing is tested: {all:?}");
+    assert_eq!((found[by].as_f64(), found["epoch"].as_u64()), (Some(all[best]), Some(best as u64 + 1)), "{all:?}");
+}
+
+/// Checks that model.h5 and an export to Keras end with this activation and not with a softmax.
+#[track_caller]
+pub fn assert_activation(setting: &Setting, out: &str, activation: &str) {
+    let exported = setting.folder.at("net.h5");
+    run(0, &["export", out, "--to", "keras", "-o", &exported]).succeeded();
+    for file in [&exported, &format!("{out}/model.h5")] {
+        let bytes = fs::read(file).unwrap();
+        let has = |word: &str| bytes.windows(word.len()).any(|part| part == word.as_bytes());
+        assert!(has(&format!("\"activation\":\"{activation}\"")) && !has("softmax"), "{file}");
+    }
+}
