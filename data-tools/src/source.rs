@@ -2,6 +2,8 @@
 //! by index.
 
 use crate::error::Error;
+use crate::raw::RawImage;
+use crate::raw::values::Values;
 use base::text::push_decimal;
 use loaders::example::{BoxLists, FloatList, Labels};
 use loaders::{Dtype, Example, Format, LabelKind};
@@ -97,6 +99,17 @@ impl Sample {
         self.filename.push_str(name);
         self.filename.push('#');
         push_decimal(number, &mut self.filename);
+    }
+
+    /// Stores the pixels of `image`.
+    pub(crate) fn set_image(&mut self, image: RawImage) {
+        (self.format, self.dtype, self.encoded) = (Format::Raw, image.dtype, image.bytes);
+        (self.height, self.width, self.channels) = (image.height, image.width, image.channels);
+    }
+
+    /// Returns the type and shape of the pixels.
+    pub(crate) fn values(&self) -> Values {
+        Values { dtype: self.dtype, channels: self.channels as usize, width: self.width as usize }
     }
 
     /// Returns the record for a sample with targets instead of a class.

@@ -31,18 +31,13 @@ pub(crate) fn count(n: u64) -> String {
 
 /// Formats a number with a noun: `1 record`, `3 records`.
 pub(crate) fn plural(n: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
-}
-
-/// Formats a number of classes: `1 class`, `10 classes`.
-pub(crate) fn classes(n: usize) -> String {
-    format!("{n} class{}", if n == 1 { "" } else { "es" })
+    base::text::plural(count(n), noun)
 }
 
 /// Formats the number of classes, or the number of targets if labels are numbers: `10 classes`, `2 targets`.
 pub(crate) fn labels(manifest: &loaders::Manifest) -> String {
     match manifest.targets.len() {
-        0 => classes(manifest.classes.len()),
+        0 => base::text::plural(manifest.classes.len(), "class"),
         n => plural(n as u64, "target"),
     }
 }
@@ -112,8 +107,6 @@ mod tests {
         assert_eq!(count(1_281_167), "1,281,167");
         assert_eq!([time(42.4), time(700.0), time(11_100.0)], ["42 s", "12 min", "3 h 5 min"]);
         assert_eq!(plural(1, "shard"), "1 shard");
-        assert_eq!(classes(1), "1 class");
-        assert_eq!(classes(10), "10 classes");
         assert_eq!(plural(16, "shard"), "16 shards");
         assert_eq!([bar(0, 9), bar(1, 1000), bar(5, 5)].map(|b| b.len()), [0, 1, 40]);
         assert_eq!(first(&["cat", "a\u{1b}[2J\n"]), "cat, a\\u001b[2J\\u000a");

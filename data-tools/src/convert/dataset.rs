@@ -52,13 +52,8 @@ impl ConvertedDataset {
         for (info, split) in source.splits().iter().zip(&mut splits) {
             split.describe(&info.name)?;
             if info.name == TRAIN {
-                for (target, measured) in targets.iter_mut().zip(&split.tally.targets) {
-                    (target.mean, target.std) = measured.mean_and_std();
-                }
-                (mean, std) = match split.tally.bands.is_empty() {
-                    true => split.tally.moments.finish(),
-                    false => split.tally.bands.finish(&mut bands).map_err(|band| without_data(&info.name, band))?,
-                };
+                let finished = split.tally.finish(&mut bands, &mut targets);
+                (mean, std) = finished.map_err(|band| without_data(&info.name, band))?;
                 split.manifest.measured = Some(split.tally.measured).filter(|&n| n < split.manifest.count);
             }
         }
@@ -122,16 +117,14 @@ fn collect(count: usize, tasks: &[Task], mut finished: BTreeMap<String, Finished
 }
 
 impl Split {
-    /// Sets the image sizes and the number of images with entry points. Returns an error if the split has no images.
+    /// Describes the images in the manifest. Returns an error if the split has no images.
     fn describe(&mut self, name: &str) -> Result<(), Error> {
         if self.manifest.count == 0 {
             let first = self.tally.skipped.first().map_or("", String::as_str);
             let what = format!("no image of this split can be used; the first fault: {first}");
             return Err(Error::input(Path::new(name), what));
         }
-        self.manifest.size = self.tally.one_size();
-        self.manifest.sizes = self.tally.sizes.filter(|_| self.manifest.size.is_none());
-        self.manifest.entry_points = Some(self.tally.entry_points).filter(|&count| count > 0);
+        self.tally.describe(&mut self.manifest);
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use base::fnv;
 use loaders::dataset::MANIFEST;
@@ -108,7 +108,7 @@ impl Journal {
     }
 
     fn restart(&self, lines: &[u8]) -> Result<(), Error> {
-        let emptied = self.file.lock().unwrap_or_else(PoisonError::into_inner).set_len(0);
+        let emptied = pool::lock(&self.file).set_len(0);
         emptied.map_err(|e| Error::io("write", &self.path, e))?;
         // The size of the data set is not known yet.
         self.write(lines, None)
@@ -117,7 +117,7 @@ impl Journal {
     /// Appends lines. If the disk is full, the message contains `needed`, the size of the whole data set, because these
     /// lines need little space.
     fn write(&self, lines: &[u8], needed: Option<u64>) -> Result<(), Error> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = pool::lock(&self.file);
         let written = during("writing", &self.path, || file.write_all(lines).and_then(|()| file.sync_data()));
         written.map_err(|e| Error::write(&self.path, needed, e))
     }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender};
 use loaders::guarded_with;
 
 use crate::error::Error;
-use crate::pool;
+use crate::pool::{self, lock};
 
 /// The longest time that a complete shard waits for others to be closed with it.
 const GATHERING: Duration = Duration::from_secs(1);
@@ -210,10 +210,6 @@ impl<'a> Chunks<'a> {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 struct Prepared<C> {
     /// Number of the chunk within its shard.
     number: u64,
@@ -308,7 +304,7 @@ impl ChunkScheduler {
     /// Waits for room and returns the next chunk number. Returns `None` after the last chunk or an error.
     pub fn start_next(&self) -> Option<u64> {
         let full = |s: &mut State| s.error.is_none() && s.next < self.chunks && s.next - s.oldest >= self.ahead;
-        let mut state = self.changed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.changed.wait_while(lock(&self.state), full).unwrap_or_else(PoisonError::into_inner);
         if state.error.is_some() || state.next >= self.chunks {
             return None;
         }
@@ -318,7 +314,7 @@ impl ChunkScheduler {
 
     /// Marks a chunk as done. Threads that wait for room can then continue.
     pub fn finish_chunk(&self, chunk: u64) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.done.insert(chunk);
         while {
             let oldest = state.oldest;
@@ -331,15 +327,11 @@ impl ChunkScheduler {
 
     /// Reports that a chunk or the shard that it ended has failed. No further chunk is handed out.
     pub fn fail(&self, chunk: u64, error: Error) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.error.as_ref().is_none_or(|(first, _)| chunk < *first) {
             state.error = Some((chunk, error));
         }
         self.changed.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the error of the first failed chunk.

@@ -14,7 +14,7 @@ use super::dataset::{ConvertedDataset, Finished};
 use super::journal::Journal;
 use super::order::{self, Order, Task};
 use super::staging::Staging;
-use super::summary::{ConvertSummary, Stopwatch, ThreadTimes};
+use super::summary::{self, ConvertSummary, Stopwatch, ThreadTimes};
 use super::survey::Survey;
 use super::work::Conversion;
 use super::{journal, pipeline, unpack};
@@ -203,7 +203,7 @@ impl<'a> Attempt<'a> {
         spent += self.opening;
         ConvertSummary {
             out: self.out.to_path_buf(),
-            bytes: manifest.splits.values().flat_map(|s| &s.shards).map(|s| s.bytes).sum(),
+            bytes: summary::shard_bytes(&manifest),
             manifest,
             fewer_shards_than: train.filter(|s| s.len < requested as u64).map(|_| requested),
             resumed,

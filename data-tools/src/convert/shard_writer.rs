@@ -295,11 +295,6 @@ mod tests {
         let error = limit.check_estimate(Path::new("out"), 30).unwrap_err().to_string();
         assert!(error.contains("would take"), "{error}");
     }
-}
-
-#[cfg(test)]
-mod pieces_tests {
-    use super::*;
 
     /// Records the length of each write.
     #[derive(Default)]
@@ -332,11 +327,6 @@ mod pieces_tests {
         }
         assert!(PieceWriter::new(Noted::default()).finish().unwrap().bytes.is_empty());
     }
-}
-
-#[cfg(test)]
-mod output_limit_tests {
-    use super::*;
 
     #[test]
     fn output_grows_with_the_source() {

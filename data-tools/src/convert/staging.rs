@@ -365,11 +365,6 @@ mod tests {
         assert!(root.join("x/y/out").is_dir());
         fs::remove_dir_all(&root).unwrap();
     }
-}
-
-#[cfg(test)]
-mod claim_tests {
-    use super::*;
 
     #[test]
     fn only_folders_of_killed_processes_are_removed() {

@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use loaders::Manifest;
+use loaders::{Bands, Manifest, SplitManifest, Target};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -43,17 +43,11 @@ pub struct ConvertSummary {
 
 impl ConvertSummary {
     pub fn to_json(&self) -> serde_json::Value {
-        let splits: serde_json::Map<String, serde_json::Value> = self
-            .manifest
-            .splits
-            .iter()
-            .map(|(name, s)| (name.clone(), json!({"count": s.count, "shards": s.shards.len()})))
-            .collect();
         json!({
             "out": self.out.display().to_string(),
             "classes": self.manifest.classes.len(),
             "targets": (!self.manifest.targets.is_empty()).then_some(&self.manifest.targets),
-            "splits": splits,
+            "splits": splits_json(&self.manifest),
             "bytes": self.bytes,
             "mean": self.manifest.mean,
             "std": self.manifest.std,
@@ -126,9 +120,20 @@ impl ConvertSummary {
     }
 }
 
+/// Returns the number of samples and shards of each split, for `--json`.
+pub(crate) fn splits_json(manifest: &Manifest) -> serde_json::Value {
+    let each = manifest.splits.iter();
+    each.map(|(name, s)| (name.clone(), json!({"count": s.count, "shards": s.shards.len()}))).collect()
+}
+
+/// Returns the total size of all shards in bytes.
+pub(crate) fn shard_bytes(manifest: &Manifest) -> u64 {
+    manifest.splits.values().flat_map(|split| &split.shards).map(|shard| shard.bytes).sum()
+}
+
 /// Statistics for a set of samples. Merging is exact except for float values, so statistics are merged in sample order.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct SampleStats {
+pub(crate) struct SampleStats {
     /// Pixel sums of the measured images.
     pub moments: Moments,
     /// Statistics for raw images. If set, `moments` is empty.
@@ -162,7 +167,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl SampleStats {
-    pub(super) fn add_size(&mut self, height: u32, width: u32) {
+    pub(crate) fn add_size(&mut self, height: u32, width: u32) {
         self.widen([[height, width]; 2]);
     }
 
@@ -172,7 +177,7 @@ impl SampleStats {
     }
 
     /// Adds statistics about more samples in `shard`.
-    pub(super) fn merge(&mut self, other: SampleStats, shard: &Path) -> Result<(), Error> {
+    pub(crate) fn merge(&mut self, other: SampleStats, shard: &Path) -> Result<(), Error> {
         self.moments.merge_shard(&other.moments, shard)?;
         self.bands.merge(&other.bands, shard)?;
         Floats::merge_all(&mut self.targets, other.targets);
@@ -203,8 +208,28 @@ impl SampleStats {
     }
 
     /// Returns the height and width if all images have the same size.
-    pub(super) fn one_size(&self) -> Option<[u32; 2]> {
+    fn one_size(&self) -> Option<[u32; 2]> {
         self.sizes.filter(|[least, greatest]| least == greatest).map(|[least, _]| least)
+    }
+
+    /// Sets the image sizes and the number of images with entry points.
+    pub(crate) fn describe(&self, split: &mut SplitManifest) {
+        split.size = self.one_size();
+        split.sizes = self.sizes.filter(|_| split.size.is_none());
+        split.entry_points = Some(self.entry_points).filter(|&count| count > 0);
+    }
+
+    /// Returns the mean and the standard deviation of the pixels, and sets those of `targets`. Describes the bands of
+    /// raw images in `bands`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the number of a band that has no values, counted from 1.
+    pub(crate) fn finish(&self, bands: &mut Bands, targets: &mut [Target]) -> Result<(Vec<f64>, Vec<f64>), usize> {
+        for (target, measured) in targets.iter_mut().zip(&self.targets) {
+            (target.mean, target.std) = measured.mean_and_std();
+        }
+        if self.bands.is_empty() { Ok(self.moments.finish()) } else { self.bands.finish(bands) }
     }
 }
 
@@ -289,11 +314,6 @@ mod tests {
         let back: SampleStats = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
         assert_eq!(back, all);
     }
-}
-
-#[cfg(test)]
-mod spent_tests {
-    use super::*;
 
     #[test]
     fn laps_add_up() {

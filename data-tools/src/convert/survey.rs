@@ -13,7 +13,6 @@ use crate::image::band_stats::BandStats;
 use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
-use crate::raw::values::Values;
 use crate::source::{Sample, Source};
 use crate::splits::TRAIN;
 use crate::{pool, text};
@@ -81,9 +80,8 @@ impl Kind {
 
     /// Adds a recoded sample's pixels to `stats`. Only raw images can have pixels without data.
     pub fn measure(&self, recoder: &mut Recoder<'_>, sample: &Sample, stats: &mut BandStats) -> Result<(), String> {
-        let values = Values { dtype: sample.dtype, channels: sample.channels as usize, width: sample.width as usize };
         let nodata = self.nodata.filter(|_| sample.format == Format::Raw);
-        stats.add(values, recoder.pixels(sample)?, nodata);
+        stats.add(sample.values(), recoder.pixels(sample)?, nodata);
         Ok(())
     }
 
@@ -262,7 +260,7 @@ impl SurveyedSample {
 }
 
 /// Returns the sampling interval n for `samples` images with `area` pixels each: measuring every n-th image is enough.
-fn stride(samples: u64, area: u64) -> u64 {
+pub(crate) fn stride(samples: u64, area: u64) -> u64 {
     let images = MEASURED_PIXELS / area.max(1);
     samples.div_ceil(images.max(MEASURED_IMAGES)).max(1)
 }

@@ -17,7 +17,7 @@ use loaders::{Compression, Limits, example, regular};
 
 use super::shard_writer::{self, OutputLimit, ShardWriter};
 use super::staging::Staging;
-use super::summary::{ConvertSummary, SKIPPED, Stopwatch, ThreadTimes};
+use super::summary::{self, ConvertSummary, SKIPPED, Stopwatch, ThreadTimes};
 use crate::error::Error;
 use crate::image::pixels::PixelDecoder;
 use crate::inspect::{IndexOptions, ShardFile, discover, index_with_options};
@@ -91,7 +91,7 @@ pub(super) fn unpack(
     staging.publish()?;
     Ok(ConvertSummary {
         out: out.to_path_buf(),
-        bytes: indexed.manifest.splits.values().flat_map(|s| &s.shards).map(|s| s.bytes).sum(),
+        bytes: summary::shard_bytes(&indexed.manifest),
         manifest: indexed.manifest,
         fewer_shards_than: None,
         resumed: 0,
@@ -199,12 +199,12 @@ impl Copying<'_> {
             watch.lap(&mut spent.writing);
         }
         self.add(spent);
-        self.skipped.lock().unwrap_or_else(PoisonError::into_inner).extend(skipped);
+        pool::lock(&self.skipped).extend(skipped);
         Ok(writer)
     }
 
     fn add(&self, spent: ThreadTimes) {
-        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) += spent;
+        *pool::lock(&self.spent) += spent;
     }
 }
 

@@ -7,21 +7,22 @@ use super::pipeline::Work;
 use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
 use super::summary::{SampleStats, Stopwatch, ThreadTimes};
 use super::survey::{Kind, Survey, unusable};
+use crate::dir;
 use crate::error::Error;
 use crate::image::band_stats::{self, Floats, Histograms};
 use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};
+use crate::pool::lock;
 use crate::progress::Progress;
-use crate::raw::values::Values;
 use crate::source::{Sample, Source};
 use crate::splits::TRAIN;
-use crate::{dir, text};
+use base::text::plural;
 use loaders::record::append_record;
 use loaders::{Bands, Format, LabelKind, Limits, Reading, guarded_with};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Target size of a chunk of records in bytes. Large enough that threads rarely wait for each other and that each write
@@ -265,9 +266,7 @@ impl<'a> Conversion<'a> {
             tally.measured += 1;
         }
         if let Some(nodata) = kind.nodata.filter(|_| sample.format == Format::Raw) {
-            let (channels, width) = (sample.channels as usize, sample.width as usize);
-            let values = Values { dtype: sample.dtype, channels, width };
-            values.replace(&mut sample.encoded, nodata, &self.fill);
+            sample.values().replace(&mut sample.encoded, nodata, &self.fill);
         }
         Ok(())
     }
@@ -350,10 +349,6 @@ fn most_closed_together(bands: u32) -> usize {
     (HISTOGRAM_BYTES / (u64::from(bands) * band_stats::HISTOGRAM_BYTES).max(1)).clamp(1, MAX_CLOSED_TOGETHER) as usize
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn check_label(source: &dyn Source, sample: &Sample) -> Result<(), String> {
     let classes = source.classes().len();
     let labels = match source.label_kind() {
@@ -370,7 +365,7 @@ fn check_label(source: &dyn Source, sample: &Sample) -> Result<(), String> {
     };
     match labels.iter().find(|label| **label as usize >= classes) {
         None => Ok(()),
-        Some(label) => Err(format!("label {label} is out of range; the data set has {}", text::classes(classes))),
+        Some(label) => Err(format!("label {label} is out of range; the data set has {}", plural(classes, "class"))),
     }
 }
 

@@ -8,13 +8,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use base::text::shown;
 use loaders::{Bands, Dtype};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::pool::lock;
 use crate::raw::values::{Value, Values};
 use crate::text;
 
@@ -225,7 +226,7 @@ impl Histograms {
     pub fn take(&self, stats: &mut BandStats, shard: &Path) -> Result<(), Error> {
         let take = |band: &mut Band| Band { counts: std::mem::take(&mut band.counts), floats: None };
         let counts = BandStats { dtype: stats.dtype, bands: stats.bands.iter_mut().map(take).collect() };
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).merge(&counts, shard)
+        lock(&self.all).merge(&counts, shard)
     }
 
     /// Moves all histograms to the merged statistics of the same chunks or shards.
@@ -234,7 +235,7 @@ impl Histograms {
     ///
     /// Returns an error if [`BandStats::merge`] does.
     pub fn put_into(&self, stats: &mut BandStats, place: &Path) -> Result<(), Error> {
-        let all = std::mem::take(&mut *self.all.lock().unwrap_or_else(PoisonError::into_inner));
+        let all = std::mem::take(&mut *lock(&self.all));
         stats.merge(&all, place)
     }
 }

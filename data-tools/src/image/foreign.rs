@@ -13,7 +13,7 @@ use tiff::tags::Tag;
 
 use super::pixels::{Rgb, Size};
 use crate::options::To8Bit;
-use crate::raw::check_first_directory;
+use crate::raw::{check_first_directory, is_wide_png};
 
 /// Bytes per pixel that a decoder may need in addition to its output.
 const WORKING: u64 = 4;
@@ -131,11 +131,6 @@ impl ForeignFormat {
             other => format!("cannot decode the {name}: {other}; save it as PNG or JPEG, or fetch it again"),
         }
     }
-}
-
-/// Returns true if the header says that the file is a PNG with 16 bits per value.
-fn is_wide_png(file: &[u8]) -> bool {
-    file.starts_with(b"\x89PNG\r\n\x1a\n") && file.get(24) == Some(&16)
 }
 
 /// Returns true if the first picture of a WebP file has lossy compression.

@@ -259,11 +259,6 @@ mod tests {
         assert_eq!(one, second);
         assert!(one.add(&a, 1).unwrap_err().contains("1 channel"));
     }
-}
-
-#[cfg(test)]
-mod sizes_tests {
-    use super::*;
 
     fn sizes(of: &[(u32, u32)]) -> Sizes {
         let mut sizes = Sizes::default();

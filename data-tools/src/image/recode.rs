@@ -176,8 +176,7 @@ impl<'a> Recoder<'a> {
         self.limits.check("RAW image", length as u64, &cost).map_err(text)?;
         let image = image.prepared(self.target.bands)?;
         self.nodata = image.nodata;
-        (sample.format, sample.dtype, sample.encoded) = (Format::Raw, image.dtype, image.bytes);
-        (sample.height, sample.width, sample.channels) = (image.height, image.width, image.channels);
+        sample.set_image(image);
         Ok(())
     }
 

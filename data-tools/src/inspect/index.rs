@@ -6,6 +6,7 @@
 use super::manifest;
 use super::shard_files::{self, ShardFile};
 use super::walk::{self, ScannedShard};
+use crate::convert::summary::splits_json;
 use crate::error::Error;
 use crate::options::OnBad;
 use crate::progress::Progress;
@@ -155,7 +156,7 @@ fn scan_all(
         let started = Instant::now();
         let pixels = measured == Some(shards[i].split.as_str());
         let scanned = walk::scan(&dir.join(&shards[i].file), pixels, &mut progress.counter());
-        *spent.lock().unwrap_or_else(PoisonError::into_inner) += started.elapsed();
+        *pool::lock(spent) += started.elapsed();
         scanned
     })
 }
@@ -182,12 +183,6 @@ fn measured_split(shards: &[ShardFile]) -> Option<&str> {
 
 impl IndexSummary {
     pub fn to_json(&self) -> serde_json::Value {
-        let splits: serde_json::Map<String, serde_json::Value> = self
-            .manifest
-            .splits
-            .iter()
-            .map(|(name, s)| (name.clone(), json!({"count": s.count, "shards": s.shards.len()})))
-            .collect();
         json!({
             "dir": self.dir.display().to_string(),
             "shards": self.shards,
@@ -196,7 +191,7 @@ impl IndexSummary {
             "made_manifest": self.made_manifest,
             "classes": self.manifest.classes.len(),
             "label_offset": self.manifest.label_offset,
-            "splits": splits,
+            "splits": splits_json(&self.manifest),
             "notes": self.notes,
             "seconds": self.elapsed.as_secs_f64(),
         })

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::splits::{self, NameMatching, SplitAssigner, TRAIN, UnknownNames};
 use crate::text;
+use base::text::plural;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -209,7 +210,7 @@ impl Finder<'_> {
         if listing.len() == 0 || self.options.on_bad == OnBad::Fail {
             return Err(no_images(&self.src.join(&split.folders[0]), &empty));
         }
-        let what = format!("{} without images: {}", text::classes(empty.len()), text::first(&empty));
+        let what = format!("{} without images: {}", plural(empty.len(), "class"), text::first(&empty));
         if self.given {
             // The user's list also determines the label numbers, so no class may be removed.
             self.notes.push(what);

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::source::{Sample, Source, SourceSplit, Stamp};
 use crate::text;
+use base::text::plural;
 use loaders::crc32c::crc32c_append;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -139,7 +140,7 @@ impl Opener<'_> {
         let empty = self.synsets.iter().zip(&counts).filter(|(_, n)| **n == 0);
         let empty: Vec<&str> = empty.map(|(s, _)| s.wnid.as_str()).collect();
         if !empty.is_empty() {
-            let (n, first) = (text::classes(empty.len()), text::first(&empty));
+            let (n, first) = (plural(empty.len(), "class"), text::first(&empty));
             self.fault(path, format!("{n} of {} without images, such as {first}", self.synsets.len()), FETCH)?;
         }
         Ok(listing)

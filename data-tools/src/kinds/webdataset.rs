@@ -10,7 +10,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use base::text::printable;
 use loaders::regular;
@@ -355,7 +355,7 @@ impl Reader<'_> {
 
     /// Counts memory against the archives' budget.
     fn take(&self, bytes: u64) -> Result<(), Error> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).take(self.path, bytes)
+        pool::lock(self.memory).take(self.path, bytes)
     }
 
     /// Reads a member's text. The inner error describes invalid text.

@@ -5,7 +5,7 @@ use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use base::text::printable;
 use loaders::stall::during;
@@ -16,6 +16,7 @@ use super::layout::Axes;
 use super::npy::StoredType;
 use super::{RawImage, RawOptions};
 use crate::error::Error;
+use crate::pool::lock;
 
 /// The size field in an answer that reports an error.
 const FAILED: u64 = u64::MAX;
@@ -106,7 +107,7 @@ impl Hdf5File {
 
     /// Returns `count` entries along the first axis of an array, little-endian.
     pub fn read(&self, array: usize, first: usize, count: usize) -> Result<Vec<u8>, Error> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = lock(&self.idle).pop();
         let mut process = match idle {
             Some(process) => process,
             None => Process::start(&self.path)?.0,
@@ -114,7 +115,7 @@ impl Hdf5File {
         let expected = self.arrays[array].bytes(count);
         let answer = during("reading", &self.path, || process.ask(array, first, count, expected));
         let answer = answer.map_err(|e| process.ended(&self.path, &e))?;
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(process);
+        lock(&self.idle).push(process);
         answer.map_err(|what| {
             Error::input(
                 &self.path,

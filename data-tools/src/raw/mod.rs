@@ -20,6 +20,7 @@ use loaders::{Dtype, Limits, guarded_with, regular};
 use crate::error::Error;
 pub use layout::{Layout, layout};
 use loaders::MAX_CHANNELS;
+pub(crate) use png::is_wide_png;
 pub(crate) use tiff::check_first_directory;
 use values::Values;
 
@@ -163,7 +164,7 @@ impl RawFormat {
         if is_tiff(file) {
             return (all || !tiff::is_ordinary(file)).then_some(Self::Tiff);
         }
-        if png::is_wide(file) {
+        if is_wide_png(file) {
             return Some(Self::WidePng);
         }
         file.starts_with(crate::npy::MAGIC).then_some(Self::Npy)
@@ -264,8 +265,11 @@ impl RawImage {
     /// Replaces pixels without data by their band's fill value.
     pub fn fill_nodata(&mut self, fill: &[f64]) {
         let Some(nodata) = self.nodata.filter(|_| fill.len() == self.channels as usize) else { return };
-        let values = Values { dtype: self.dtype, channels: self.channels as usize, width: self.width as usize };
-        values.replace(&mut self.bytes, nodata, fill);
+        self.values().replace(&mut self.bytes, nodata, fill);
+    }
+
+    fn values(&self) -> Values {
+        Values { dtype: self.dtype, channels: self.channels as usize, width: self.width as usize }
     }
 
     /// Selects the bands and checks that all values are finite, except in pixels without data.
@@ -287,8 +291,7 @@ impl RawImage {
             }
             (self.bytes, self.channels) = (bytes, options.bands.len() as u32);
         }
-        let values = Values { dtype: self.dtype, channels: self.channels as usize, width: self.width as usize };
-        values.check_finite(&mut self.bytes, self.nodata, options.nan_as_zero)?;
+        self.values().check_finite(&mut self.bytes, self.nodata, options.nan_as_zero)?;
         Ok(self)
     }
 }

@@ -4,12 +4,13 @@ use std::io::Cursor;
 
 use image::codecs::jpeg::JpegEncoder;
 use image::imageops::{self, FilterType};
-use image::{GrayImage, ImageFormat, Rgb, RgbImage};
+use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
 use loaders::transform::Scratch;
 use loaders::{Example, ImageSpec, LabelKind, Manifest, Pipeline, Split, decode};
 
 use crate::error::Error;
 use crate::image::false_colours::{FalseColours, is_photo};
+use crate::inspect::extract;
 use crate::raw::values::Values;
 
 /// Converts network inputs back to bytes per channel: byte = value * factor + offset. It inverts the last op of the
@@ -57,13 +58,7 @@ pub(super) fn picture_from_floats(values: &[f32], spec: ImageSpec, scale: &Scale
 
 /// Converts interleaved bytes with 1 or 3 channels to a picture. Returns `None` if there are too few bytes.
 pub(super) fn picture_from_bytes(bytes: &[u8], spec: ImageSpec) -> Option<RgbImage> {
-    match spec.channels {
-        1 => {
-            let grey = GrayImage::from_raw(spec.width, spec.height, bytes.to_vec())?;
-            Some(image::DynamicImage::ImageLuma8(grey).into_rgb8())
-        }
-        _ => RgbImage::from_raw(spec.width, spec.height, bytes.to_vec()),
-    }
+    extract::picture(bytes, spec).map(DynamicImage::into_rgb8)
 }
 
 /// Scales a picture. Small pictures are enlarged by an integer factor towards `wished`, so that each pixel is visible.
@@ -124,9 +119,7 @@ impl<'a> ThumbnailMaker<'a> {
         seed: u64,
         bands: &[u32],
     ) -> Result<Self, Error> {
-        let mut viewer = Viewer::new(manifest, split, transforms, seed)?;
-        viewer.show_bands(manifest, bands)?;
-        Ok(Self(viewer))
+        Viewer::new(manifest, split, transforms, seed, bands).map(Self)
     }
 
     /// Returns a thumbnail of image `id` in `epoch`.
@@ -204,7 +197,14 @@ pub(super) struct Viewer<'a> {
 
 impl<'a> Viewer<'a> {
     /// Creates a viewer that shows the images of `split` after these transforms. `seed` determines the random draws.
-    pub fn new(manifest: &Manifest, split: &'a Split, transforms: &[String], seed: u64) -> Result<Self, Error> {
+    /// `bands`, counted from 1, are shown if images are not grey or RGB.
+    pub fn new(
+        manifest: &Manifest,
+        split: &'a Split,
+        transforms: &[String],
+        seed: u64,
+        bands: &[u32],
+    ) -> Result<Self, Error> {
         let mut viewer = Self {
             split,
             pipeline: None,
@@ -216,7 +216,6 @@ impl<'a> Viewer<'a> {
             label: 0,
             words: String::new(),
         };
-        viewer.show_bands(manifest, &[])?;
         if !transforms.is_empty() {
             let pipeline =
                 Pipeline::new(transforms, split.images_as(loaders::transform::exif_of(transforms))?, manifest, seed)?;
@@ -224,13 +223,8 @@ impl<'a> Viewer<'a> {
             let scale = Scale::from_ops(&pipeline.ops());
             viewer.pipeline = Some((pipeline, scale));
         }
+        viewer.colours = false_colours(manifest, bands).map_err(Error::Usage)?;
         Ok(viewer)
-    }
-
-    /// Sets the bands to show if images are not grey or RGB. `chosen` counts from 1.
-    pub fn show_bands(&mut self, manifest: &Manifest, chosen: &[u32]) -> Result<(), Error> {
-        self.colours = false_colours(manifest, chosen).map_err(Error::Usage)?;
-        Ok(())
     }
 
     /// Returns the transforms with all arguments.
@@ -337,11 +331,6 @@ mod tests {
         assert_eq!(size(500, 375), (224, 168));
         assert_eq!(size(10_000, 2), (224, 1));
     }
-}
-
-#[cfg(test)]
-mod thumbnails_tests {
-    use super::*;
 
     #[test]
     fn small_pictures_keep_each_pixel_and_others_are_jpegs() {

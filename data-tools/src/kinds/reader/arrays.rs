@@ -403,11 +403,6 @@ mod tests {
         let whole = npy(good, &[1, 0, 2, 0]);
         assert!((0..whole.len()).all(|cut| parse("y", Store::Memory(whole[..cut].to_vec()), &mut budget()).is_err()));
     }
-}
-
-#[cfg(test)]
-mod planes_tests {
-    use super::*;
 
     #[test]
     fn planes_become_pixels() {

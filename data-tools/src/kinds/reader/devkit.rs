@@ -460,11 +460,6 @@ mod tests {
         // The same table with a memory limit that is too low.
         assert_eq!(read_structs(FILE, "synsets", 3000), Err(Problem::Memory));
     }
-}
-
-#[cfg(test)]
-mod annotations_tests {
-    use super::*;
 
     #[test]
     fn boxes_are_parts_of_the_image() {

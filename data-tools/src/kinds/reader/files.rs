@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base::text::plural;
 use loaders::crc32c::crc32c_append;
 use loaders::stall::during;
 use loaders::{Format, LabelKind, LabelSets, Limits, regular};
@@ -132,7 +133,7 @@ fn without_validation(train: &Listing, drawn: &Listing, classes: &[String]) -> O
     let without = classes.iter().zip(left.iter().zip(&drawn)).filter(|(_, (left, drawn))| **left > 0 && **drawn == 0);
     let names: Vec<&str> = without.map(|(name, _)| name.as_str()).collect();
     (!names.is_empty()).then(|| {
-        let count = text::classes(names.len());
+        let count = plural(names.len(), "class");
         format!(
             "{count} without a validation image, because the class has a single image, or the number of its images x \
              --validation-fraction is less than 0.5: {}",
@@ -189,8 +190,7 @@ impl Source for Files {
             Some(path) => {
                 let image = hdf5::read_image(&path, &self.bands, &self.limits)?;
                 listing.describe(index, sample);
-                (sample.format, sample.dtype, sample.encoded) = (Format::Raw, image.dtype, image.bytes);
-                (sample.height, sample.width, sample.channels) = (image.height, image.width, image.channels);
+                sample.set_image(image);
                 Ok(())
             }
         }

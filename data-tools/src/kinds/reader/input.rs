@@ -411,11 +411,6 @@ mod tests {
         }
         fs::remove_file(&path).unwrap();
     }
-}
-
-#[cfg(test)]
-mod budget_tests {
-    use super::*;
 
     #[test]
     fn a_budget_is_never_exceeded() {

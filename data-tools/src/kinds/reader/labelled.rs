@@ -461,12 +461,6 @@ mod tests {
         assert_eq!(texts("cat;dog cow", Some(' ')), "Field(\"cat;dog\") Field(\"cow\")");
         assert_eq!((texts("", None), texts(" ; ", None)), (String::new(), String::new()));
     }
-}
-
-#[cfg(test)]
-mod label_json_tests {
-    use super::*;
-    use crate::kinds::reader::lines::Line;
 
     /// Line number, image, labels and fault of a line.
     type Row = (u64, String, Vec<Label>, Option<String>);

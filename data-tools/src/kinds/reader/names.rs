@@ -113,11 +113,6 @@ mod tests {
         assert!(CIFAR10.windows(2).all(|w| w[0] < w[1]));
         assert!(CIFAR100.windows(2).all(|w| w[0] < w[1]));
     }
-}
-
-#[cfg(test)]
-mod number_names_tests {
-    use super::*;
 
     #[test]
     fn numbers_become_names_unless_a_list_renames_them() {

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use ::parquet::basic::{Compression, ConvertedType, LogicalType, Type};
 use ::parquet::column::reader::ColumnReaderImpl;
@@ -19,7 +19,7 @@ use super::labels::Label;
 use super::parquet_pages::{self, CheckedPages, Pages, SizedFile};
 use crate::error::Error;
 use crate::source::Stamp;
-use crate::text;
+use crate::{pool, text};
 
 /// The limit for the column description that Hugging Face's library writes, in bytes.
 const MAX_CLASSES: usize = 32 << 20;
@@ -472,7 +472,7 @@ impl RowGroups {
     }
 
     fn slot(&self, table: usize, group: usize) -> Slot {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = pool::lock(&self.kept);
         let at = kept.iter().position(|k| (k.table, k.group) == (table, group));
         let found =
             at.and_then(|at| kept.remove(at)).unwrap_or_else(|| CachedGroup { table, group, slot: Slot::default() });
