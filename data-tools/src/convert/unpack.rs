@@ -55,7 +55,7 @@ pub(super) fn unpack(
     dir::check(src, HINT)?;
     let name = |s: &ShardFile| format!("{}-{:05}-of-{:05}.tfrecord", s.split, s.number, s.of);
     if fs::read_dir(src).map_err(|e| Error::io("read", src, e))?.next().is_none() {
-        return Err(Error::Missing { path: src.join("train-00000-of-00016.tfrecord"), hint: HINT.to_string() });
+        return Err(Error::missing(src.join("train-00000-of-00016.tfrecord"), HINT));
     }
     let found = discover(src, &options.split_map)?;
     let shards: Vec<Shard> = found.iter().map(|s| Shard { from: src.join(&s.file), to: name(s) }).collect();
@@ -296,6 +296,6 @@ impl RecordStream {
             Some(compressed) => format!("{what} ({}, unpacked)", compressed.name()),
             None => what,
         };
-        Error::Record { shard: self.path.clone(), record: self.record, offset: self.offset, what }
+        Error::record(&self.path, self.position(), what)
     }
 }

@@ -69,10 +69,10 @@ pub(super) fn check_bands(example: &Example<'_>, manifest: &Manifest) -> Result<
 /// `dataset.json` can tell which classes or targets exist.
 fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[ScannedShard]) -> Result<(), Error> {
     let several = shards.iter().zip(scanned).find_map(|(shard, scanned)| Some((shard, scanned.several?)));
-    let Some((shard, Position { record, offset })) = several else { return Ok(()) };
+    let Some((shard, at)) = several else { return Ok(()) };
     let what = "an image with zero or several labels, or with numbers; only dataset.json has the classes or targets of such data sets: \
                 copy it from the original data set";
-    Err(Error::Record { shard: dir.join(&shard.file), record, offset, what: what.into() })
+    Err(at.error(&dir.join(&shard.file), what.into()))
 }
 
 /// A list with class names, found next to the shards.
@@ -136,7 +136,7 @@ fn make_classes(
                     printable(&name.text),
                     printable(own)
                 );
-                return Err(fault(&dir.join(&shard.file), name.at, what));
+                return Err(name.at.error(&dir.join(&shard.file), what));
             }
         }
         let is_background = lowest == 1 && list.first().is_some_and(|name| name == "background");
@@ -181,7 +181,7 @@ fn names_by_label<'a>(
         for (&label, seen) in &scanned.labels {
             if !(0..=MAX_CLASS).contains(&label) {
                 let what = format!("label {label}; expected a class from 0 to {MAX_CLASS} in image/class/label");
-                return Err(fault(&path, seen.first, what));
+                return Err(seen.first.error(&path, what));
             }
             let first = names.entry(label).or_default();
             for name in seen.name.iter().chain(&seen.other) {
@@ -210,17 +210,13 @@ fn names_by_label<'a>(
                             first.at.offset,
                             other.file
                         );
-                        return Err(fault(&path, name.at, what));
+                        return Err(name.at.error(&path, what));
                     }
                 }
             }
         }
     }
     Ok(names)
-}
-
-fn fault(shard: &Path, at: Position, what: String) -> Error {
-    Error::Record { shard: shard.to_path_buf(), record: at.record, offset: at.offset, what }
 }
 
 /// Rejects labels that `train` lacks, if there is a `train` split. No model could learn them, or the splits use different numbering. With
@@ -260,7 +256,7 @@ pub(super) fn missing_in_train(
         );
         if on_bad == OnBad::Fail {
             let cure = "use the same class numbers in all splits, or continue with `--on-bad skip`";
-            return Err(fault(&dir.join(&shard.file), *at, format!("{what}: {cure}")));
+            return Err(at.error(&dir.join(&shard.file), format!("{what}: {cure}")));
         }
         notes.push(what);
     }

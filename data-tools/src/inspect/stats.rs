@@ -125,14 +125,8 @@ pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
 }
 
 fn find<'a>(dir: &Path, manifest: &'a Manifest, split: &str) -> Result<&'a SplitManifest, Error> {
-    manifest.splits.get(split).ok_or_else(|| {
-        let known: Vec<String> = manifest.splits.keys().map(|k| format!("`{k}`")).collect();
-        Error::Loaders(loaders::Error::UnknownSplit {
-            dir: dir.to_path_buf(),
-            name: split.to_string(),
-            known: known.join(", "),
-        })
-    })
+    let known = manifest.splits.keys().map(String::as_str);
+    manifest.splits.get(split).ok_or_else(|| Error::unknown_split(dir, split, known))
 }
 
 impl Stats {

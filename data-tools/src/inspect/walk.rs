@@ -29,6 +29,13 @@ pub(super) struct Position {
     pub offset: u64,
 }
 
+impl Position {
+    /// Creates an error for the record at this position in `shard`.
+    pub fn error(self, shard: &Path, what: String) -> Error {
+        Error::record(shard, (self.record, self.offset), what)
+    }
+}
+
 /// Reads a shard from record to record.
 pub(super) struct Walk {
     path: PathBuf,
@@ -53,10 +60,7 @@ pub(super) struct ShardRecord<'a> {
 impl Walk {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let file = regular::open(path).map_err(|e| match e.kind() {
-            ErrorKind::NotFound => Error::Missing {
-                path: path.to_path_buf(),
-                hint: "the shard is missing; copy or convert it again".to_string(),
-            },
+            ErrorKind::NotFound => Error::missing(path, "the shard is missing; copy or convert it again"),
             _ => Error::io("open", path, e),
         })?;
         let meta = file.metadata().map_err(|e| Error::io("read", path, e))?;
@@ -188,8 +192,8 @@ pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
     let mut scanned = ScannedShard { bytes: walk.length(), ..ScannedShard::default() };
     let mut decoder = PixelDecoder::default();
     while let Some(found) = walk.step()? {
-        let Position { record, offset } = found.at;
-        let failed = |what: String| Error::Record { shard: path.to_path_buf(), record, offset, what };
+        let at = found.at;
+        let failed = |what: String| at.error(path, what);
         let payload = found.payload.map_err(|e| failed(e.to_string()))?;
         let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
         if example.dtype != Dtype::U8 {
@@ -203,8 +207,8 @@ pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
         if pixels {
             decoder.measure(&example, &mut scanned.moments).map_err(failed)?;
         }
-        scanned.entries.push((offset, found.size));
-        scanned.add_record(&example, example::synset(payload).unwrap_or(""), found.at);
+        scanned.entries.push((at.offset, found.size));
+        scanned.add_record(&example, example::synset(payload).unwrap_or(""), at);
         if scanned.labels.len() as i64 > MAX_CLASS {
             return Err(failed(format!(
                 "the shard has more than {MAX_CLASS} different labels; expected class numbers"

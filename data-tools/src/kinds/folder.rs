@@ -201,8 +201,7 @@ impl Finder<'_> {
     /// the classes.
     fn train(&mut self, split: &SplitFolder, names: Vec<String>) -> Result<(Vec<String>, Listing), Error> {
         let listing = self.split(split, &names)?;
-        let mut counts = vec![0u64; names.len()];
-        listing.labels().for_each(|label| counts[label as usize] += 1);
+        let counts = listing.counts(names.len());
         let empty: Vec<&str> = names.iter().zip(&counts).filter(|(_, n)| **n == 0).map(|(n, _)| n.as_str()).collect();
         if empty.is_empty() {
             return Ok((names, listing));

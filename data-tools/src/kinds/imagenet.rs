@@ -48,7 +48,7 @@ struct ImageNet {
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     let find = |names: &[&str]| names.iter().map(|name| src.join(name)).find(|path| path.exists());
-    let train = find(&TRAIN).ok_or_else(|| Error::Missing { path: src.join(TRAIN[0]), hint: HINT.to_string() })?;
+    let train = find(&TRAIN).ok_or_else(|| Error::missing(src.join(TRAIN[0]), HINT))?;
     let kit = devkit::find(src).map(|path| devkit::read_devkit(&path, &options.limits)).transpose()?;
     let groups = folders::read(&train, options.jobs)?;
     let synsets = choose_classes(src, options, kit.as_ref(), &groups)?;
@@ -87,7 +87,7 @@ fn choose_classes(
     };
     known.sort_by(|a, b| a.wnid.cmp(&b.wnid));
     if known.is_empty() {
-        return Err(Error::Missing { path: src.join("train/nXXXXXXXX"), hint: HINT.to_string() });
+        return Err(Error::missing(src.join("train/nXXXXXXXX"), HINT));
     }
     let Some(path) = &options.classes else { return Ok(known) };
     let mut seen = BTreeSet::new();
@@ -135,8 +135,7 @@ impl Opener<'_> {
     /// Lists the training images. A class without images is a fault.
     fn train(&mut self, path: &Path, groups: Vec<Group>) -> Result<Listing, Error> {
         let listing = self.by_class(path, groups)?;
-        let mut counts = vec![0u64; self.synsets.len()];
-        listing.labels().for_each(|label| counts[label as usize] += 1);
+        let counts = listing.counts(self.synsets.len());
         let empty = self.synsets.iter().zip(&counts).filter(|(_, n)| **n == 0);
         let empty: Vec<&str> = empty.map(|(s, _)| s.wnid.as_str()).collect();
         if !empty.is_empty() {
@@ -175,8 +174,8 @@ impl Opener<'_> {
             return self.by_class(path, groups);
         }
         let Some(kit) = self.kit.take() else {
-            let hint = "it contains the labels of the validation images".to_string();
-            return Err(Error::Missing { path: path.with_file_name("ILSVRC2012_devkit_t12.tar.gz"), hint });
+            let hint = "it contains the labels of the validation images";
+            return Err(Error::missing(path.with_file_name("ILSVRC2012_devkit_t12.tar.gz"), hint));
         };
         let group = Group::read(path, String::new())?;
         self.check_truth(path, &group, &kit)?;

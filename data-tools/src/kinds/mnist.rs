@@ -2,12 +2,10 @@
 //!
 //! MNIST and Fashion-MNIST are four IDX files in a folder. The published sets have 60,000 + 10,000 grey images.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
-use loaders::Format;
+use loaders::{Format, channels};
 
-use super::reader::arrays::interleave;
 use super::reader::input::{Budget, Store};
 use super::reader::{archive, arrays, input, names};
 use super::{Kind, Open, Opened};
@@ -126,14 +124,14 @@ impl Source for Mnist {
 pub(super) const CIFAR10: Kind = Kind {
     name: "cifar10",
     about: "CIFAR-10, binary version: folder, .tar or .tar.gz",
-    open: Open::Fixed(|src, options| open_cifar(src, &LAYOUT_10, options)),
+    open: Open::Fixed(|src, options| Cifar::open(src, &LAYOUT_10, options)),
 };
 
 /// CIFAR-100 with its 100 fine labels.
 pub(super) const CIFAR100: Kind = Kind {
     name: "cifar100",
     about: "CIFAR-100, binary version, fine labels: folder, .tar or .tar.gz",
-    open: Open::Fixed(|src, options| open_cifar(src, &LAYOUT_100, options)),
+    open: Open::Fixed(|src, options| Cifar::open(src, &LAYOUT_100, options)),
 };
 
 const SIDE: usize = 32;
@@ -194,10 +192,6 @@ struct Cifar {
     parts: Vec<Vec<Batch>>,
 }
 
-fn open_cifar(src: &Path, layout: &'static Layout, options: &ConvertOptions) -> Opened {
-    Ok(Box::new(Cifar::open_cifar(src, layout, options)?))
-}
-
 impl Layout {
     fn record(&self) -> usize {
         self.label_bytes + 3 * PLANE
@@ -215,7 +209,7 @@ impl Layout {
 }
 
 impl Cifar {
-    fn open_cifar(src: &Path, layout: &'static Layout, options: &ConvertOptions) -> Result<Self, Error> {
+    fn open(src: &Path, layout: &'static Layout, options: &ConvertOptions) -> Opened {
         let mut wanted: Vec<&str> = [layout.train, layout.test].concat();
         wanted.push(layout.names);
         let hint = layout.hint();
@@ -234,14 +228,14 @@ impl Cifar {
         for (split, names) in [("train", layout.train), ("test", layout.test)] {
             let mut part = Vec::new();
             for (name, file) in names.iter().zip(files.by_ref()) {
-                let file = file.ok_or_else(|| Error::Missing { path: src.join(name), hint: hint.clone() })?;
+                let file = file.ok_or_else(|| Error::missing(src.join(name), hint.as_str()))?;
                 part.push(Batch { name, path: file.path, records: file.data });
             }
             let len = part.iter().map(|b| b.records.len() / layout.record() as u64);
             splits.push(SourceSplit { name: split.to_string(), len: len.sum() });
             parts.push(part);
         }
-        Ok(Cifar { layout, classes, splits, parts })
+        Ok(Box::new(Cifar { layout, classes, splits, parts }))
     }
 
     /// Returns the batch that contains sample `index` of a split, and the sample's index in it.
@@ -290,30 +284,11 @@ fn check(file: &archive::Member, layout: &Layout, classes: usize) -> Result<(), 
         );
         return Err(Error::input(&file.path, what));
     }
-    let labels = |at: usize, label: u8| {
-        if usize::from(label) < classes {
-            return Ok(());
-        }
-        let (byte, last) = (at * record, classes - 1);
-        let what = format!("label {label} of record {at} at byte {byte} is out of range; expected 0 to {last}");
-        Err(Fault::Label(what))
-    };
-    file.data.for_each_byte(record, layout.label_bytes - 1, labels).map_err(|fault| match fault {
-        Fault::Label(what) => Error::input(&file.path, what),
-        Fault::Io(e) => Error::io("read", &file.path, e),
-    })
-}
-
-/// A fault found while checking a batch.
-enum Fault {
-    Label(String),
-    Io(io::Error),
-}
-
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Self {
-        Fault::Io(error)
-    }
+    let wrong = file.data.find_byte(record, layout.label_bytes - 1, |label| usize::from(label) >= classes);
+    let Some((at, label)) = wrong.map_err(|e| Error::io("read", &file.path, e))? else { return Ok(()) };
+    let (byte, last) = (at * record, classes - 1);
+    let what = format!("label {label} of record {at} at byte {byte} is out of range; expected 0 to {last}");
+    Err(Error::input(&file.path, what))
 }
 
 impl Source for Cifar {
@@ -338,7 +313,8 @@ impl Source for Cifar {
         let record = &mut record[..size];
         batch.records.read_at(at * size as u64, record).map_err(|e| Error::io("read", &batch.path, e))?;
         let (labels, pixels) = record.split_at(self.layout.label_bytes);
-        interleave(pixels, 3, &mut sample.encoded);
+        sample.encoded.resize(3 * PLANE, 0);
+        channels::interleave(pixels, sample.encoded.as_chunks_mut().0);
         sample.format = Format::Raw;
         (sample.height, sample.width, sample.channels) = (SIDE as u32, SIDE as u32, 3);
         sample.label = u32::from(labels[self.layout.label_bytes - 1]);

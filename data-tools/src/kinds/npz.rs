@@ -79,7 +79,7 @@ fn open_npz(src: &Path, options: &ConvertOptions) -> Opened {
     check_page(options)?;
     let mut budget = Budget::new(options.limits);
     if !src.is_dir() {
-        check_exists(src)?;
+        dir::check_file(src, "arrays", HINT)?;
         return open(src, options, arrays::read_archive(src, &mut budget)?);
     }
     let mut found = Vec::new();
@@ -90,14 +90,14 @@ fn open_npz(src: &Path, options: &ConvertOptions) -> Opened {
         }
     }
     match found.is_empty() {
-        true => Err(Error::Missing { path: src.join("x_train.npy"), hint: format!("SRC is a folder; {HINT}") }),
+        true => Err(Error::missing(src.join("x_train.npy"), format!("SRC is a folder; {HINT}"))),
         false => open(src, options, found),
     }
 }
 
 fn open_hdf5(src: &Path, options: &ConvertOptions) -> Opened {
     check_page(options)?;
-    check_exists(src)?;
+    dir::check_file(src, "arrays", HINT)?;
     let file = Arc::new(Hdf5File::open(src)?);
     let labels = options.labels.as_ref().map(|name| name.to_string_lossy());
     let all = arrays::of_hdf5(&file);
@@ -126,15 +126,6 @@ fn check_page(options: &ConvertOptions) -> Result<(), Error> {
     match options.bands.page == Page::default() {
         true => Ok(()),
         false => Err(Error::Usage("--page applies to TIFF files; use --images or --split-map to choose arrays".into())),
-    }
-}
-
-/// Returns an error if `src` is missing or a folder. Special files are rejected when they are opened.
-fn check_exists(src: &Path) -> Result<(), Error> {
-    match src.try_exists() {
-        Ok(true) if !src.is_dir() => Ok(()),
-        Ok(true) => Err(Error::Missing { path: src.join("arrays"), hint: format!("SRC is a folder; {HINT}") }),
-        _ => Err(Error::Missing { path: src.to_path_buf(), hint: HINT.to_string() }),
     }
 }
 
@@ -238,10 +229,7 @@ fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pai
         found.push((split, images, numbers, targets));
     }
     let labels = found.iter().flat_map(|(split, _, labels, _)| labels.iter().map(move |label| (split.as_str(), label)));
-    let classes = match options.targets.is_empty() {
-        true => Classes::from_labels(src, options, None, labels)?,
-        false => Classes::none(),
-    };
+    let classes = Classes::from_labels(src, options, None, labels)?;
     let (path, mut unusable) = (src.to_path_buf(), SkippedSamples::new(options.on_bad));
     let (splits, parts, notes, skipped) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let targets = options.targets.clone();

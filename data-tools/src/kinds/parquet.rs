@@ -70,23 +70,21 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         let what = "--validation-fraction does not apply to parquet; draw the split after the conversion with `trireme data split`";
         return Err(Error::Usage(what.into()));
     }
-    let files = find(src, options)?;
+    let files = FileSplits { src, ending: ".parquet", plain_folders: &["data"], options };
+    let files = files.find_some("train-00000-of-00001.parquet", HINT)?;
     let tables =
         pool::run(files.len(), options.jobs, |i| parquet::open(&files[i].1, &options.targets, &options.limits))?;
-    let mut labels = pool::run(tables.len(), options.jobs, |i| tables[i].labels(&options.limits))?;
+    let mut labels = pool::run(tables.len(), options.jobs, |i| tables[i].labels())?;
     let (listed, notes) = name(src, options, &tables, &mut labels)?;
     let all = files
         .iter()
         .zip(&labels)
         .flat_map(|((split, _), labels)| labels.iter().flatten().map(move |l| (split.as_str(), l)));
-    let classes = match options.targets.is_empty() {
-        true => Classes::from_labels(src, options, listed, all)?,
-        false => Classes::none(),
-    };
+    let classes = Classes::from_labels(src, options, listed, all)?;
     let mut parts: BTreeMap<(u8, &str), Part> = BTreeMap::new();
     let (mut unusable, mut crc) = (SkippedSamples::new(options.on_bad), 0);
     for (at, (table, labels)) in tables.iter().zip(&labels).enumerate() {
-        let targets = table.targets(&options.limits)?;
+        let targets = table.targets()?;
         let split = files[at].0.as_str();
         let part = parts.entry((splits::rank(split), split)).or_default();
         let mut rows = 0..;
@@ -218,7 +216,7 @@ fn name_by_row(
 ) -> Result<(Option<Vec<String>>, Vec<String>), Error> {
     let mut names = NumberNames::default();
     for (table, labels) in tables.iter().zip(labels.iter()) {
-        for (row, (label, name)) in labels.iter().zip(table.names(&options.limits)?).enumerate() {
+        for (row, (label, name)) in labels.iter().zip(table.names()?).enumerate() {
             if let (Some(Label::Number(number)), Some(Label::Name(name))) = (label, name) {
                 names.note(src, *number, &name, || format!("row {row} of {}", table.path().display()))?;
             }
@@ -232,17 +230,6 @@ fn name_by_row(
 fn own_names(table: &Table) -> Option<BTreeMap<i64, String>> {
     let names = table.classes().filter(|names| !names.is_empty())?;
     Some(names::unique((0..).zip(names.iter().map(String::as_str))))
-}
-
-/// Finds the source's files and their splits, in order.
-fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, Error> {
-    let found = FileSplits { src, ending: ".parquet", plain_folders: &["data"], options };
-    match found.find(HINT)? {
-        found if found.is_empty() => {
-            Err(Error::Missing { path: src.join("train-00000-of-00001.parquet"), hint: HINT.to_string() })
-        }
-        found => Ok(found),
-    }
 }
 
 impl Part {

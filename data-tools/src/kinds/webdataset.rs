@@ -13,11 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use base::text::printable;
-use loaders::regular;
 
 use super::reader::files::{FileSplits, Files, Listing, Place};
 use super::reader::folders::is_picture;
-use super::reader::input::Budget;
+use super::reader::input::{Budget, open_sized};
 use super::reader::labelled::SkippedSamples;
 use super::reader::labels::{Classes, Label, NamedClasses, NumberNames};
 use super::reader::table::target;
@@ -46,8 +45,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let memory = Mutex::new(Budget::for_samples(options.limits, sizes.sum()));
     let mut packed = pool::run(archives.len(), options.jobs, |i| read(&archives[i].1, &options.targets, &memory))?;
     let mut skipped = check(&archives, &packed, options)?;
-    let listed = src.join("classes.txt");
-    let listed = listed.is_file().then(|| names::read(&listed)).transpose()?;
+    let listed = names::beside(src)?;
     let names = names(src, &archives, &packed)?;
     let labels = packed.iter_mut().flat_map(|packed| &mut packed.samples).flat_map(|sample| &mut sample.label.labels);
     let NamedClasses { list: listed, notes } = names.apply(src, options, listed, labels)?;
@@ -59,7 +57,6 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let labels = samples().flat_map(|(split, sample)| sample.label.labels.iter().map(move |label| (split, label)));
     let several = samples().any(|(_, sample)| sample.label.is_list);
     let classes = match several {
-        _ if !options.targets.is_empty() => Classes::none(),
         true => Classes::from_multi_labels(src, options, listed, &labels.map(|(_, label)| label.clone()).collect())?,
         false => Classes::from_labels(src, options, listed, labels)?,
     };
@@ -129,7 +126,7 @@ fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, 
         let what = "the archive is compressed, but archives are read in place; unpack it first (`gzip -d`, `zstd -d`)";
         return Err(Error::input(&src.join(name), what));
     }
-    Err(Error::Missing { path: src.join("train-000000.tar"), hint: HINT.to_string() })
+    Err(Error::missing(src.join("train-000000.tar"), HINT))
 }
 
 /// The samples of each split, with the split's name.
@@ -200,15 +197,15 @@ const LIST: &str = "labels";
 const LIST_NAMES: &str = "class_names";
 
 /// An archive's samples, with messages about unusable ones.
-pub(crate) struct ArchiveSamples {
+struct ArchiveSamples {
     pub file: File,
     pub samples: Vec<TarSample>,
     /// A message for each unusable sample.
     pub faults: Vec<String>,
 }
 
-#[derive(Debug)]
-pub(crate) struct TarLabels {
+#[derive(Debug, Default)]
+struct TarLabels {
     pub labels: Vec<Label>,
     /// The class names that the sample assigns to label numbers.
     pub names: Vec<(i64, String)>,
@@ -218,7 +215,7 @@ pub(crate) struct TarLabels {
     pub numbers: Vec<f32>,
 }
 
-pub(crate) struct TarSample {
+struct TarSample {
     /// Name of the member with the image.
     pub name: String,
     pub label: TarLabels,
@@ -243,9 +240,8 @@ impl TarSample {
 ///
 /// Returns an error if the file is not a tar archive or truncated, if the members of a sample are not consecutive, or
 /// if the labels exceed the memory limit.
-pub(crate) fn read(path: &Path, targets: &[String], memory: &Mutex<Budget>) -> Result<ArchiveSamples, Error> {
-    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
-    let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
+fn read(path: &Path, targets: &[String], memory: &Mutex<Budget>) -> Result<ArchiveSamples, Error> {
+    let (file, length) = open_sized(path)?;
     let mut reader = Reader {
         path,
         targets,
@@ -330,7 +326,7 @@ impl Reader<'_> {
             self.group.image = Some((name.to_string(), range));
         } else if ending == "json" && !self.targets.is_empty() {
             match self.text(range)?.and_then(|text| numbers(&text, self.targets)) {
-                Ok(numbers) => self.group.label = Some(TarLabels { labels: Vec::new(), numbers, ..no_labels() }),
+                Ok(numbers) => self.group.label = Some(TarLabels { numbers, ..TarLabels::default() }),
                 Err(what) => self.group.fault = Some(format!("{}: {what}", printable(name))),
             }
         } else if !self.targets.is_empty() {
@@ -462,7 +458,7 @@ fn json(text: &str) -> Result<Json, String> {
         _ => None,
     });
     let names = names.collect();
-    Ok(Json { label: TarLabels { labels, is_list: true, ..no_labels() }, names })
+    Ok(Json { label: TarLabels { labels, is_list: true, ..TarLabels::default() }, names })
 }
 
 /// Reads numbers from a `.json` member. The keys are in its object or, as `trireme data export webdataset` writes them, in
@@ -487,11 +483,7 @@ fn named(names: &[String]) -> String {
 }
 
 fn single_label(label: Label) -> TarLabels {
-    TarLabels { labels: vec![label], ..no_labels() }
-}
-
-fn no_labels() -> TarLabels {
-    TarLabels { labels: Vec::new(), names: Vec::new(), is_list: false, numbers: Vec::new() }
+    TarLabels { labels: vec![label], ..TarLabels::default() }
 }
 
 /// Pairs numbers with names. A name without a number belongs to the sample's only label.
@@ -504,9 +496,8 @@ fn pair_names(label: &TarLabels, names: Vec<(Option<i64>, String)>) -> Vec<(i64,
 }
 
 /// Returns the file endings of keyed members in an archive, most frequent first.
-pub(crate) fn member_endings(path: &Path) -> Result<Vec<String>, Error> {
-    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
-    let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
+fn member_endings(path: &Path) -> Result<Vec<String>, Error> {
+    let (file, length) = open_sized(path)?;
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     archive::walk(&file, path, 0..length, |name, _| {
         if let Some((_, ending)) = split_name(&name.to_string_lossy()) {

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use base::text::printable;
 use loaders::stall::during;
-use loaders::{Cost, ImageSpec, Limits, regular};
+use loaders::{Cost, Limits, regular};
 use serde::Deserialize;
 
 use super::layout::Axes;
@@ -138,19 +138,17 @@ pub(crate) fn read_image(path: &Path, options: &RawOptions, limits: &Limits) -> 
     let axes = Axes::find(&array.shape, options.layout).map_err(failed)?;
     check(path, array, axes, array.shape[0], limits)?;
     let bytes = axes.interleave(file.read(number, 0, array.shape[0])?, stored.dtype.bytes());
-    let (height, width, channels) = (axes.height as u32, axes.width as u32, axes.bands as u32);
-    Ok(RawImage { dtype: stored.dtype, height, width, channels, bytes, nodata: None })
+    Ok(RawImage::new(stored.dtype, axes.spec(), bytes))
 }
 
 /// Returns an error if reading images with this shape, `rows` entries at a time, would exceed the limits.
 pub(crate) fn check(path: &Path, array: &Described, axes: Axes, rows: usize, limits: &Limits) -> Result<(), Error> {
     let length = path.metadata().map_or(0, |file| file.len());
-    let spec = ImageSpec::new(axes.height as u32, axes.width as u32, axes.bands as u32);
     let [chunk, group] =
         [array.chunk_values, array.group_values].map(|values| array.value_bytes().saturating_mul(values as u64));
     let memory = array.bytes(rows).saturating_mul(2).saturating_add(chunk);
     let seconds = group.saturating_mul(rows.div_ceil(array.chunk_rows.max(1)) as u64) as f64 / BYTES_PER_SECOND;
-    let cost = Cost { spec, memory, scans: 1, seconds };
+    let cost = Cost { spec: axes.spec(), memory, scans: 1, seconds };
     let failed = |what: String| Error::input(path, format!("`{}`: {what}", array.name));
     limits.check("HDF5 array", length, &cost).map_err(|fault| failed(fault.to_string()))?;
     if rows < array.chunk_rows.min(array.shape[0]) && group > CHUNK_CACHE {

@@ -1,6 +1,6 @@
 //! One image in a `.npy` file, and the NumPy types that images may have.
 
-use loaders::{Cost, Dtype, ImageSpec, Limits};
+use loaders::{Cost, Dtype, Limits};
 
 use super::RawImage;
 use super::layout::{Axes, Layout};
@@ -55,7 +55,7 @@ pub(super) fn decode(file: &[u8], layout: Option<Layout>, limits: &Limits) -> Re
     let image = if shape.len() == 4 && shape[0] == 1 { &shape[1..] } else { &shape[..] };
     let axes = Axes::find(image, layout)?;
     let size = stored.dtype.bytes();
-    let spec = ImageSpec::new(axes.height as u32, axes.width as u32, axes.bands as u32);
+    let spec = axes.spec();
     let memory = (spec.values() as u64).saturating_mul(2 * size as u64);
     let cost = Cost { spec, memory, scans: 1, seconds: 0.0 };
     limits.check("NumPy array", file.len() as u64, &cost).map_err(|fault| fault.to_string())?;
@@ -68,9 +68,7 @@ pub(super) fn decode(file: &[u8], layout: Option<Layout>, limits: &Limits) -> Re
     }
     let mut bytes = if fortran_order { transposed(values, &shape, size) } else { values.to_vec() };
     stored.swap(&mut bytes);
-    let bytes = axes.interleave(bytes, size);
-    let (height, width, channels) = (spec.height, spec.width, spec.channels);
-    Ok(RawImage { dtype: stored.dtype, height, width, channels, bytes, nodata: None })
+    Ok(RawImage::new(stored.dtype, spec, axes.interleave(bytes, size)))
 }
 
 /// Converts an array from Fortran order, where the first axis is contiguous, to C order.

@@ -37,7 +37,7 @@ pub(super) fn decode(file: &[u8], limits: &Limits) -> Result<RawImage, String> {
     reader.next_frame(&mut bytes).map_err(fault)?;
     // PNG is big-endian.
     bytes.as_chunks_mut::<2>().0.iter_mut().for_each(|value| value.reverse());
-    Ok(RawImage { dtype: Dtype::U16, height, width, channels, bytes, nodata: None })
+    Ok(RawImage::new(Dtype::U16, spec, bytes))
 }
 
 fn fault(error: DecodingError) -> String {

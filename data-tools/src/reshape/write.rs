@@ -45,11 +45,7 @@ impl SourceDataset {
     /// Returns the index of the split with this name.
     pub(super) fn find(&self, dir: &Path, name: &str) -> Result<usize, Error> {
         let found = self.splits.iter().position(|split| split.name() == name);
-        found.ok_or_else(|| {
-            let known: Vec<String> = self.splits.iter().map(|split| format!("`{}`", split.name())).collect();
-            let (dir, name, known) = (dir.to_path_buf(), name.to_string(), known.join(", "));
-            Error::Loaders(loaders::Error::UnknownSplit { dir, name, known })
-        })
+        found.ok_or_else(|| Error::unknown_split(dir, name, self.splits.iter().map(Split::name)))
     }
 
     /// Returns the class of each sample in a split. If images have sets of classes or targets instead, returns 0 for

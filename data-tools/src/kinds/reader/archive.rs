@@ -48,9 +48,7 @@ impl WantedFiles<'_> {
     pub(crate) fn read(&self, src: &Path, budget: &mut Budget) -> Result<Vec<Option<Member>>, Error> {
         let meta = match std::fs::metadata(src) {
             Ok(meta) => meta,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(Error::Missing { path: src.to_path_buf(), hint: self.hint.to_string() });
-            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(Error::missing(src, self.hint)),
             Err(e) => return Err(Error::io("read", src, e)),
         };
         let found = match meta.is_dir() {

@@ -13,6 +13,7 @@ use flate2::read::ZlibDecoder;
 use loaders::Limits;
 use loaders::example::BoundingBox;
 
+use super::arrays::all;
 use super::input::{Budget, read_bounded};
 use super::{archive, input};
 use crate::error::Error;
@@ -67,7 +68,7 @@ pub(crate) fn read_devkit(path: &Path, limits: &Limits) -> Result<Devkit, Error>
     let wanted = archive::WantedFiles { folder: "data", names: &[META, TRUTH], other: "", hint: HINT };
     let mut members = wanted.read(path, &mut budget)?.into_iter();
     let mut next = |name: &str| -> Result<KitFile, Error> {
-        let missing = || Error::Missing { path: path.join("data").join(name), hint: HINT.to_string() };
+        let missing = || Error::missing(path.join("data").join(name), HINT);
         let member: archive::Member = members.next().flatten().ok_or_else(missing)?;
         Ok(KitFile { path: member.path.clone(), data: member.whole()? })
     };
@@ -344,9 +345,6 @@ fn value((kind, data): (u32, &[u8]), left: &mut MemoryLeft) -> Result<Value, Pro
 
 /// Converts numbers to f64. MATLAB stores them in the smallest type that holds them, independent of the array's class.
 fn numbers((kind, data): (u32, &[u8])) -> Result<Vec<f64>, Problem> {
-    fn all<const N: usize>(data: &[u8], number: impl Fn([u8; N]) -> f64) -> Vec<f64> {
-        data.as_chunks::<N>().0.iter().map(|&b| number(b)).collect()
-    }
     Ok(match kind {
         1 => all(data, |b| f64::from(i8::from_le_bytes(b))),
         2 => all(data, |b| f64::from(u8::from_le_bytes(b))),

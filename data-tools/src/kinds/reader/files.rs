@@ -16,7 +16,7 @@ use super::recordio;
 use crate::dir::{self, Entry, entries};
 use crate::error::Error;
 use crate::options::ConvertOptions;
-use crate::raw::{RawOptions, hdf5, is_hdf5};
+use crate::raw::{self, MAX_FILE, RawOptions, hdf5, is_hdf5};
 use crate::source::{Sample, Source, SourceSplit, Stamp};
 use crate::splits::{self, NameMatching, SplitAssigner, UnknownNames, draw};
 use crate::text;
@@ -124,12 +124,7 @@ fn without_validation(train: &Listing, drawn: &Listing, classes: &[String]) -> O
     if train.kind() != LabelKind::OneClass {
         return None;
     }
-    let count = |listing: &Listing| {
-        let mut counts = vec![0u64; classes.len()];
-        listing.labels().for_each(|label| counts[label as usize] += 1);
-        counts
-    };
-    let (left, drawn) = (count(train), count(drawn));
+    let (left, drawn) = (train.counts(classes.len()), drawn.counts(classes.len()));
     let without = classes.iter().zip(left.iter().zip(&drawn)).filter(|(_, (left, drawn))| **left > 0 && **drawn == 0);
     let names: Vec<&str> = without.map(|(name, _)| name.as_str()).collect();
     (!names.is_empty()).then(|| {
@@ -246,6 +241,14 @@ impl FileSplits<'_> {
         Ok(found)
     }
 
+    /// Works like [`Self::find`]. A source without files is an error that names the missing file `example`.
+    pub(crate) fn find_some(&self, example: &str, hint: &str) -> Result<Vec<(String, PathBuf)>, Error> {
+        match self.find(hint)? {
+            found if found.is_empty() => Err(Error::missing(self.src.join(example), hint)),
+            found => Ok(found),
+        }
+    }
+
     /// Adds the files in a folder. Each entry keeps the name that determines the split: the folder's name if set, otherwise the file's.
     fn add(&self, dir: &Path, folder: Option<&str>, files: &mut Vec<(String, PathBuf)>) -> Result<(), Error> {
         for Entry { name, is_dir } in entries(dir)? {
@@ -259,9 +262,6 @@ impl FileSplits<'_> {
 
 // The image files of one split, listed once and then read in any order. They are files in folders, or members of tar
 // archives at known offsets. Each file uses about 70 bytes of memory.
-
-/// The limit for the size of an image file.
-const MAX_FILE: u64 = 1 << 29;
 
 /// Where the files of a listing are stored.
 #[derive(Debug, Clone)]
@@ -375,6 +375,13 @@ impl Listing {
         self.items.iter().map(move |i| if is_class { i.label } else { 0 })
     }
 
+    /// Returns the number of files of each class.
+    pub(crate) fn counts(&self, classes: usize) -> Vec<u64> {
+        let mut counts = vec![0; classes];
+        self.labels().for_each(|label| counts[label as usize] += 1);
+        counts
+    }
+
     /// Moves the files for which `other` is true to a new listing. Both listings keep the order.
     pub(crate) fn split_off(&mut self, other: &[bool]) -> Listing {
         let (places, names) = (self.places.clone(), self.names.clone());
@@ -444,11 +451,7 @@ impl Listing {
         self.describe(index, sample);
         sample.encoded.clear();
         let length = self.read_bytes(item, &mut sample.encoded).map_err(|e| Error::io("read", &self.path(index), e))?;
-        if length > MAX_FILE {
-            let what = format!("the file exceeds {MAX_FILE} bytes, the limit for image files");
-            return Err(Error::input(&self.path(index), what));
-        }
-        Ok(())
+        if length > MAX_FILE { Err(raw::too_large(&self.path(index))) } else { Ok(()) }
     }
 
     /// Copies the name of file `index` and its labels or targets to `sample`.

@@ -104,12 +104,6 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// Creates an empty list of classes, for a source that has targets.
-    pub(crate) fn none() -> Self {
-        let (names, by_name) = (Vec::new(), BTreeMap::new());
-        Classes { names, by_name, train_classes: None, is_list: false, texts_are_indices: false }
-    }
-
     /// Takes the classes from the options or the source's list. Without a list, collects the classes from `train`, or
     /// from all labels if there is no `train`. `labels` contains each label with its split.
     ///
@@ -146,7 +140,8 @@ impl Classes {
         Classes::new(src, options, listed, labels, labels)
     }
 
-    /// Creates the classes. Without a class list, they are derived from `counted`, which is a subset of `labels`.
+    /// Creates the classes. Without a class list, they are derived from `counted`, which is a subset of `labels`. There
+    /// are no classes if the source has targets.
     fn new(
         src: &Path,
         options: &ConvertOptions,
@@ -155,6 +150,7 @@ impl Classes {
         labels: &BTreeSet<Label>,
     ) -> Result<Self, Error> {
         let given = options.classes.as_deref().map(names::read).transpose()?.or(listed);
+        let given = given.filter(|_| options.targets.is_empty());
         let is_list = given.is_some();
         let names = match given {
             Some(names) => names,

@@ -240,13 +240,13 @@ impl Table {
     }
 
     /// Returns the labels in all rows, with `None` for null.
-    pub(crate) fn labels(&self, limits: &Limits) -> Result<Vec<Option<Label>>, Error> {
-        self.labels.map_or_else(|| Ok(Vec::new()), |labels| self.column(labels, limits))
+    pub(crate) fn labels(&self) -> Result<Vec<Option<Label>>, Error> {
+        self.labels.map_or_else(|| Ok(Vec::new()), |labels| self.column(labels))
     }
 
     /// Returns each target's numbers in all rows, with `None` for null.
-    pub(crate) fn targets(&self, limits: &Limits) -> Result<Vec<Vec<Option<f64>>>, Error> {
-        self.check_rows(limits, self.targets.len() as u64)?;
+    pub(crate) fn targets(&self) -> Result<Vec<Vec<Option<f64>>>, Error> {
+        self.check_rows(self.targets.len() as u64)?;
         let mut copied = 0;
         let mut read = |column: &Column| {
             let mut numbers = Vec::new();
@@ -276,14 +276,14 @@ impl Table {
     }
 
     /// Returns the class names in all rows, or an empty vector if the file has no such column.
-    pub(crate) fn names(&self, limits: &Limits) -> Result<Vec<Option<Label>>, Error> {
-        self.names.map_or_else(|| Ok(Vec::new()), |names| self.column(names, limits))
+    pub(crate) fn names(&self) -> Result<Vec<Option<Label>>, Error> {
+        self.names.map_or_else(|| Ok(Vec::new()), |names| self.column(names))
     }
 
     /// Returns an error if this number of columns needs too much memory.
-    fn check_rows(&self, limits: &Limits, columns: u64) -> Result<(), Error> {
+    fn check_rows(&self, columns: u64) -> Result<(), Error> {
         let rows: u64 = self.rows.iter().sum();
-        if rows.saturating_mul(ROW).saturating_mul(columns) > limits.allowed(self.stamp.bytes) {
+        if rows.saturating_mul(ROW).saturating_mul(columns) > self.limits.allowed(self.stamp.bytes) {
             let what = format!(
                 "reading {rows} rows exceeds the memory limit; the file is damaged, or --limit-memory must be raised"
             );
@@ -292,8 +292,8 @@ impl Table {
         Ok(())
     }
 
-    fn column(&self, column: Column, limits: &Limits) -> Result<Vec<Option<Label>>, Error> {
-        self.check_rows(limits, 1)?;
+    fn column(&self, column: Column) -> Result<Vec<Option<Label>>, Error> {
+        self.check_rows(1)?;
         let (mut labels, mut copied) = (Vec::new(), 0);
         for group in 0..self.rows.len() {
             let part = format!("the column of labels of row group {group}");

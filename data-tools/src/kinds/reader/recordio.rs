@@ -3,11 +3,12 @@
 //! is left out. The data of an image is `u32 flag | f32 label | u64 id | u64 id2`, followed by `flag` labels of 4 bytes
 //! and the image file.
 
+use super::input::open_sized;
 use crate::error::Error;
 use crate::source::MAX_CLASS;
 use crate::text;
+use loaders::Limits;
 use loaders::stall::during;
-use loaders::{Limits, regular};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -74,8 +75,7 @@ pub(crate) fn list(path: &Path, limits: &Limits) -> Result<Vec<Record>, Error> {
 }
 
 fn list_all(path: &Path, limits: &Limits) -> Result<Vec<Record>, Error> {
-    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
-    let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
+    let (file, length) = open_sized(path)?;
     let mut reader = Reader { path, file: BufReader::with_capacity(1 << 12, file), length, at: 0, record: 0 };
     let mut records = Vec::new();
     while reader.at < length {

@@ -27,8 +27,6 @@ const MAX_FIELDS: usize = 100_000;
 
 /// A line of a table. Missing columns are empty.
 struct Row {
-    /// Line number in the file, from 1.
-    line: u64,
     path: String,
     label: String,
     /// The fields in the target columns.
@@ -49,13 +47,6 @@ pub(crate) struct Table {
     pub names: NumberNames,
 }
 
-/// Options for reading a table.
-pub(crate) struct TableOptions<'a> {
-    pub options: &'a ConvertOptions,
-    /// True if images may have any number of labels, regardless of the header.
-    pub several: bool,
-}
-
 /// The indices of the columns.
 #[derive(Debug, Clone)]
 struct Columns {
@@ -72,20 +63,21 @@ struct Columns {
     count: usize,
 }
 
-/// Reads the table at `path`. The delimiter is the first of comma, tab and semicolon that occurs in the first line.
+/// Reads the table at `path`. The delimiter is the first of comma, tab and semicolon that occurs in the first line. With
+/// `several`, images may have any number of labels, regardless of the header.
 ///
 /// # Errors
 ///
 /// Returns an error if the file cannot be read, is not UTF-8, has a header without a column for paths or labels, or
 /// needs more memory than the limits allow.
-pub(crate) fn read(path: &Path, reading: &TableOptions<'_>) -> Result<Table, Error> {
+pub(crate) fn read(path: &Path, options: &ConvertOptions, several: bool) -> Result<Table, Error> {
     let file = regular::read(path).map_err(|e| Error::io("read", path, e))?;
     let mut table = TableBuilder {
         path,
-        options: reading.options,
-        lines: Lines::new(path, file.len(), reading.options.limits),
+        options,
+        lines: Lines::new(path, file.len(), options.limits),
         names: NumberNames::default(),
-        several: reading.several || reading.options.label_separator.is_some(),
+        several: several || options.label_separator.is_some(),
     };
     if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("jsonl")) {
         table.objects(&file)?;
@@ -113,9 +105,9 @@ struct TableBuilder<'a> {
 
 impl TableBuilder<'_> {
     /// Adds a row. If images have one label each, a label may contain any character.
-    fn push(&mut self, record: &StringRecord, line: u64, columns: &Columns) -> Result<(), Error> {
+    fn push(&mut self, record: &StringRecord, number: u64, columns: &Columns) -> Result<(), Error> {
         self.several |= columns.several;
-        let Row { line: number, path, label, targets, split, name, is_longer } = row(self.path, record, line, columns)?;
+        let Row { path, label, targets, split, name, is_longer } = row(self.path, record, number, columns)?;
         if !targets.is_empty() {
             let numbers = self.options.targets.iter().zip(&targets).map(|(name, field)| parse_target(name, field));
             let numbers: Result<Vec<f32>, String> = numbers.collect();
@@ -318,7 +310,7 @@ fn row(path: &Path, record: &StringRecord, line: u64, columns: &Columns) -> Resu
     // Separators at the end of a line do not start a field.
     let is_longer = record.iter().skip(columns.count).any(|field| !field.is_empty());
     let targets = columns.targets.iter().map(|&column| get(column)).collect::<Result<_, Error>>()?;
-    Ok(Row { line, path: get(columns.path)?, label: get(columns.label)?, targets, split, name, is_longer })
+    Ok(Row { path: get(columns.path)?, label: get(columns.label)?, targets, split, name, is_longer })
 }
 
 /// Error message for a line with too many fields.
@@ -359,6 +351,19 @@ fn header(path: &Path, record: &StringRecord, targets: &[String]) -> Result<Opti
         let what = format!("the header has no column `{column}` (accepted names: {words}), only {got}");
         Error::input(path, what)
     };
+    let columns = |path: usize, label: usize, targets: Vec<usize>| {
+        let split = find(SPLIT);
+        Columns {
+            path,
+            label,
+            is_valid: split.is_none(),
+            split: split.or_else(|| find(IS_VALID)),
+            name: find(NAMES).filter(|&name| name != label && targets.is_empty()),
+            several: find(LABEL).is_none() && targets.is_empty(),
+            targets,
+            count: record.len(),
+        }
+    };
     if !targets.is_empty() {
         let exact = |name: &String| {
             let found = record.iter().position(|column| column == name.as_str());
@@ -377,36 +382,11 @@ fn header(path: &Path, record: &StringRecord, targets: &[String]) -> Result<Opti
         };
         let targets = targets.iter().map(exact).collect::<Option<Vec<usize>>>().ok_or_else(without)?;
         let image = find(PATH).ok_or_else(|| missing("path", PATH))?;
-        let split = find(SPLIT);
-        return Ok(Some(Columns {
-            path: image,
-            label: image,
-            targets,
-            is_valid: split.is_none(),
-            split: split.or(find(IS_VALID)),
-            name: None,
-            several: false,
-            count: record.len(),
-        }));
+        return Ok(Some(columns(image, image, targets)));
     }
-    let several = find(LABEL).is_none();
     match (find(PATH), find(LABEL).or_else(|| find(LABELS))) {
         (None, None) => Ok(None),
-        (Some(path), Some(label)) => {
-            let split = find(SPLIT);
-            let is_valid = split.is_none();
-            let name = find(NAMES).filter(|&name| name != label);
-            Ok(Some(Columns {
-                path,
-                label,
-                targets: Vec::new(),
-                split: split.or(find(IS_VALID)),
-                is_valid,
-                name,
-                several,
-                count: record.len(),
-            }))
-        }
+        (Some(path), Some(label)) => Ok(Some(columns(path, label, Vec::new()))),
         (None, Some(_)) => Err(missing("path", PATH)),
         (Some(_), None) => Err(missing("label", LABEL)),
     }
