@@ -46,5 +46,5 @@ pub use progress::watch;
 pub use reshape::{
     ExportSummary, ReshapeOptions, ReshapeSummary, Share, export_webdataset, merge, reshard, sample, split,
 };
-pub use source::{Blocks, Sample, Source, SourceSplit, Stamp};
+pub use source::{Blocks, Sample, Source, SourceInfo, SourceSplit, Stamp};
 pub use splits::split_map;

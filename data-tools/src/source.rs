@@ -22,6 +22,21 @@ pub struct SourceSplit {
     pub len: u64,
 }
 
+/// What a source consists of, apart from its samples.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceInfo {
+    /// The splits. The mean and standard deviation in `dataset.json` are measured on the split named `train`.
+    pub splits: Vec<SourceSplit>,
+    /// Class names. A label is an index into this list. Empty if the source has targets.
+    pub classes: Vec<String>,
+    /// Names of the targets, in the order of [`Sample::targets`]. Empty if images have classes.
+    pub targets: Vec<String>,
+    /// A line with the reason for each part of the source that was left out.
+    pub notes: Vec<String>,
+    /// A message for each skipped sample.
+    pub skipped: Vec<String>,
+}
+
 /// The blocks of a source that is fast only if the samples of a block are read together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocks {
@@ -145,15 +160,19 @@ impl Default for Sample {
 
 /// A data set to convert. Several threads call [`Source::sample`] concurrently, in any order.
 pub trait Source: Sync {
-    /// Returns the splits. The mean and standard deviation in `dataset.json` are measured on the split named `train`.
-    fn splits(&self) -> &[SourceSplit];
+    /// Returns the splits, classes, targets and messages.
+    fn info(&self) -> &SourceInfo;
 
-    /// Class names. A label is an index into this list. Empty if the source has targets.
-    fn classes(&self) -> &[String];
+    fn splits(&self) -> &[SourceSplit] {
+        &self.info().splits
+    }
 
-    /// Names of the targets, in the order of [`Sample::targets`]. Empty if images have classes.
+    fn classes(&self) -> &[String] {
+        &self.info().classes
+    }
+
     fn targets(&self) -> &[String] {
-        &[]
+        &self.info().targets
     }
 
     /// Returns the label kind. [`Sample`] has a field for each kind.
@@ -208,16 +227,6 @@ pub trait Source: Sync {
     /// Returns the file of a sample, for messages. Empty if the sample's `filename` is enough.
     fn place(&self, _split: usize, _index: u64) -> PathBuf {
         PathBuf::new()
-    }
-
-    /// Returns one line with the reason for each part of the source that was left out.
-    fn notes(&self) -> &[String] {
-        &[]
-    }
-
-    /// Returns a message for each skipped sample.
-    fn skipped(&self) -> &[String] {
-        &[]
     }
 
     /// Announces that a sample will be read soon, so that a source can prefetch its bytes into the CPU caches. Does

@@ -63,7 +63,7 @@ impl ConvertedDataset {
             ignored.unused_nodata += tally.unused_nodata;
         }
         let converted = splits.iter_mut().flat_map(|split| std::mem::take(&mut split.tally.skipped));
-        let lines = source.skipped().iter().cloned().chain(converted);
+        let lines = source.info().skipped.iter().cloned().chain(converted);
         let skipped = lines.map(|line| printable(&line).into_owned()).collect();
         let names = source.splits().iter().map(|info| info.name.clone());
         let manifest = Manifest {
@@ -84,13 +84,14 @@ impl ConvertedDataset {
     /// the message if the disk is full.
     pub fn write(&self, dir: &Path, needed: u64) -> Result<(), Error> {
         let explain = |e| explain_full(e, needed);
-        if !self.skipped.is_empty() {
-            let mut text = self.skipped.join("\n");
-            text.push('\n');
-            replace(&dir.join(SKIPPED), text.as_bytes()).map_err(explain)?;
-        }
+        write_skipped(dir, &self.skipped).map_err(explain)?;
         self.manifest.create(dir).map_err(explain)
     }
+}
+
+/// Writes the list of left-out samples if there are any.
+pub(super) fn write_skipped(dir: &Path, skipped: &[String]) -> Result<(), loaders::Error> {
+    if skipped.is_empty() { Ok(()) } else { replace(&dir.join(SKIPPED), (skipped.join("\n") + "\n").as_bytes()) }
 }
 
 /// Returns the error for a band without data: all of its pixels have the nodata value.

@@ -208,7 +208,7 @@ impl<'a> Attempt<'a> {
             fewer_shards_than: train.filter(|s| s.len < requested as u64).map(|_| requested),
             resumed,
             skipped,
-            notes: [self.source.notes(), &notes].concat(),
+            notes: [&self.source.info().notes[..], &notes].concat(),
             spent,
             elapsed: self.started.elapsed(),
         }

@@ -11,13 +11,13 @@ use std::time::Instant;
 use base::text::printable;
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 use loaders::record::{HEADER, OVERHEAD, read_record, record_size};
-use loaders::replace::replace;
 use loaders::stall::during;
 use loaders::{Compression, Limits, example, regular};
 
+use super::dataset::write_skipped;
 use super::shard_writer::{self, OutputLimit, ShardWriter};
 use super::staging::Staging;
-use super::summary::{self, ConvertSummary, SKIPPED, Stopwatch, ThreadTimes};
+use super::summary::{self, ConvertSummary, Stopwatch, ThreadTimes};
 use crate::error::Error;
 use crate::image::pixels::PixelDecoder;
 use crate::inspect::{IndexOptions, ShardFile, discover, index_with_options};
@@ -84,9 +84,7 @@ pub(super) fn unpack(
     };
     let indexed = index_with_options(staging.dir(), &how)
         .map_err(|error| name_source_file(error, staging.dir(), src, &shards))?;
-    if !skipped.is_empty() {
-        replace(&staging.dir().join(SKIPPED), (skipped.join("\n") + "\n").as_bytes())?;
-    }
+    write_skipped(staging.dir(), &skipped)?;
     spent.decoding += indexed.scanning;
     staging.publish()?;
     Ok(ConvertSummary {

@@ -14,7 +14,7 @@ use super::{Kind, Open, Opened};
 use crate::dir::{self, entries};
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
-use crate::source::{Sample, Source, SourceSplit, Stamp};
+use crate::source::{Sample, Source, SourceInfo, Stamp};
 use crate::text;
 use base::text::plural;
 use loaders::crc32c::crc32c_append;
@@ -211,12 +211,8 @@ fn not_empty(path: &Path, listing: Listing) -> Result<Listing, Error> {
 }
 
 impl Source for ImageNet {
-    fn splits(&self) -> &[SourceSplit] {
-        self.files.splits()
-    }
-
-    fn classes(&self) -> &[String] {
-        self.files.classes()
+    fn info(&self) -> &SourceInfo {
+        self.files.info()
     }
 
     fn text(&self, label: u32) -> &str {
@@ -247,10 +243,6 @@ impl Source for ImageNet {
 
     fn place(&self, split: usize, index: u64) -> PathBuf {
         self.files.place(split, index)
-    }
-
-    fn notes(&self) -> &[String] {
-        self.files.notes()
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use super::reader::{archive, arrays, input, names};
 use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
-use crate::source::{Sample, Source, SourceSplit};
+use crate::source::{Sample, Source, SourceInfo, SourceSplit};
 use crate::text::without_mark;
 use crate::{dir, pool};
 
@@ -40,18 +40,18 @@ struct Part {
 }
 
 struct Mnist {
-    classes: Vec<String>,
-    splits: Vec<SourceSplit>,
+    info: SourceInfo,
     parts: Vec<Part>,
 }
 
 fn open_mnist(src: &Path, classes: &[&str], options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     let mut budget = Budget::new(options.limits);
-    let mut source = Mnist { classes: names::to_strings(classes), splits: Vec::new(), parts: Vec::new() };
+    let info = SourceInfo { classes: names::to_strings(classes), ..SourceInfo::default() };
+    let mut source = Mnist { info, parts: Vec::new() };
     for (name, images) in [("train", "train-images-idx3-ubyte"), ("test", "t10k-images-idx3-ubyte")] {
         let part = read_part(src, images, classes.len(), &mut budget)?;
-        source.splits.push(SourceSplit { name: name.to_string(), len: part.images.count });
+        source.info.splits.push(SourceSplit { name: name.to_string(), len: part.images.count });
         source.parts.push(part);
     }
     let [train, test] = [&source.parts[0].images, &source.parts[1].images];
@@ -91,12 +91,8 @@ fn read_part(src: &Path, name: &'static str, classes: usize, budget: &mut Budget
 }
 
 impl Source for Mnist {
-    fn splits(&self) -> &[SourceSplit] {
-        &self.splits
-    }
-
-    fn classes(&self) -> &[String] {
-        &self.classes
+    fn info(&self) -> &SourceInfo {
+        &self.info
     }
 
     fn prefetch(&self, split: usize, index: u64) {
@@ -187,8 +183,7 @@ struct Batch {
 
 struct Cifar {
     layout: &'static Layout,
-    classes: Vec<String>,
-    splits: Vec<SourceSplit>,
+    info: SourceInfo,
     parts: Vec<Vec<Batch>>,
 }
 
@@ -235,7 +230,8 @@ impl Cifar {
             splits.push(SourceSplit { name: split.to_string(), len: len.sum() });
             parts.push(part);
         }
-        Ok(Box::new(Cifar { layout, classes, splits, parts }))
+        let info = SourceInfo { classes, splits, ..SourceInfo::default() };
+        Ok(Box::new(Cifar { layout, info, parts }))
     }
 
     /// Returns the batch that contains sample `index` of a split, and the sample's index in it.
@@ -248,7 +244,7 @@ impl Cifar {
             }
             at -= records;
         }
-        Err(Error::input(Path::new(&self.splits[split].name), format!("there is no sample {index}")))
+        Err(Error::input(Path::new(&self.info.splits[split].name), format!("there is no sample {index}")))
     }
 }
 
@@ -292,12 +288,8 @@ fn check(file: &archive::Member, layout: &Layout, classes: usize) -> Result<(), 
 }
 
 impl Source for Cifar {
-    fn splits(&self) -> &[SourceSplit] {
-        &self.splits
-    }
-
-    fn classes(&self) -> &[String] {
-        &self.classes
+    fn info(&self) -> &SourceInfo {
+        &self.info
     }
 
     fn prefetch(&self, split: usize, index: u64) {

@@ -14,7 +14,7 @@ use crate::raw::Page;
 use crate::raw::hdf5::{Described, Hdf5File};
 use crate::raw::layout::Axes;
 use crate::raw::npy::StoredType;
-use crate::source::{Blocks, Sample, Source, SourceSplit};
+use crate::source::{Blocks, Sample, Source, SourceInfo, SourceSplit};
 use crate::splits::{self, NameMatching, SplitAssigner, TRAIN, UnknownNames};
 use loaders::Format;
 use std::collections::BTreeMap;
@@ -55,12 +55,8 @@ struct Part {
 
 struct Npz {
     path: PathBuf,
-    classes: Vec<String>,
-    targets: Vec<String>,
-    splits: Vec<SourceSplit>,
+    info: SourceInfo,
     parts: Vec<Part>,
-    notes: Vec<String>,
-    skipped: Vec<String>,
 }
 
 /// The arrays found for a split.
@@ -230,21 +226,20 @@ fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pai
     }
     let labels = found.iter().flat_map(|(split, _, labels, _)| labels.iter().map(move |label| (split.as_str(), label)));
     let classes = Classes::from_labels(src, options, None, labels)?;
-    let (path, mut unusable) = (src.to_path_buf(), SkippedSamples::new(options.on_bad));
-    let (splits, parts, notes, skipped) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let targets = options.targets.clone();
-    let mut source = Npz { path, classes: Vec::new(), targets, splits, parts, notes, skipped };
+    let mut unusable = SkippedSamples::new(options.on_bad);
+    let info = SourceInfo { targets: options.targets.clone(), ..SourceInfo::default() };
+    let mut source = Npz { path: src.to_path_buf(), info, parts: Vec::new() };
     for (split, images, labels, targets) in found {
         let mut part = Part::new(src, images, options)?;
         part.choose((&split, &labels), &targets, (src, &classes), options, &mut unusable)?;
         if part.numbers.is_empty() {
-            source.notes.push(format!("split {split} left out: none of its images can be used"));
+            source.info.notes.push(format!("split {split} left out: none of its images can be used"));
             continue;
         }
-        source.splits.push(SourceSplit { name: split, len: part.numbers.len() as u64 });
+        source.info.splits.push(SourceSplit { name: split, len: part.numbers.len() as u64 });
         source.parts.push(part);
     }
-    (source.classes, source.skipped) = (classes.names, unusable.lines);
+    (source.info.classes, source.info.skipped) = (classes.names, unusable.lines);
     match source.parts.is_empty() {
         true => Err(Error::input(src, "none of the images can be used")),
         false => Ok(Box::new(source)),
@@ -299,24 +294,8 @@ impl Part {
 }
 
 impl Source for Npz {
-    fn splits(&self) -> &[SourceSplit] {
-        &self.splits
-    }
-
-    fn classes(&self) -> &[String] {
-        &self.classes
-    }
-
-    fn targets(&self) -> &[String] {
-        &self.targets
-    }
-
-    fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
-    fn skipped(&self) -> &[String] {
-        &self.skipped
+    fn info(&self) -> &SourceInfo {
+        &self.info
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
@@ -325,7 +304,7 @@ impl Source for Npz {
         images.image(&self.path, number, *axes, *stored, &mut sample.encoded)?;
         (sample.format, sample.dtype) = (Format::Raw, stored.dtype);
         (sample.height, sample.width, sample.channels) = (axes.height as u32, axes.width as u32, axes.bands as u32);
-        match self.targets.len() {
+        match self.info.targets.len() {
             0 => sample.label = labels[index as usize],
             width => sample.targets.set(targets[index as usize * width..][..width].iter().copied()),
         }

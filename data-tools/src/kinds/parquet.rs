@@ -15,7 +15,7 @@ use super::reader::table::target;
 use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
-use crate::source::{Blocks, Sample, Source, SourceSplit, Stamp};
+use crate::source::{Blocks, Sample, Source, SourceInfo, SourceSplit, Stamp};
 use crate::{pool, splits};
 use base::text::printable;
 use loaders::Format;
@@ -55,14 +55,10 @@ struct Group {
 }
 
 struct Parquet {
-    classes: Vec<String>,
-    targets: Vec<String>,
-    splits: Vec<SourceSplit>,
+    info: SourceInfo,
     parts: Vec<Part>,
     rows: RowGroups,
     fingerprint: u32,
-    notes: Vec<String>,
-    skipped: Vec<String>,
 }
 
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
@@ -114,18 +110,11 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         let file = format!("{}\n{bytes}\n{seconds}\n{nanoseconds}\n", table.path().display());
         crc = crc32c_append(crc, file.as_bytes());
     }
-    let mut source = Parquet {
-        classes: classes.names,
-        targets: options.targets.clone(),
-        splits: Vec::new(),
-        parts: Vec::new(),
-        rows: RowGroups::new(tables, KEPT),
-        fingerprint: 0,
-        notes,
-        skipped: unusable.lines,
-    };
-    source.fingerprint =
-        source.classes.iter().chain(&source.targets).fold(crc, |crc, name| crc32c_append(crc, name.as_bytes()));
+    let (splits, targets) = (Vec::new(), options.targets.clone());
+    let info = SourceInfo { splits, classes: classes.names, targets, notes, skipped: unusable.lines };
+    let names = info.classes.iter().chain(&info.targets);
+    let fingerprint = names.fold(crc, |crc, name| crc32c_append(crc, name.as_bytes()));
+    let mut source = Parquet { info, parts: Vec::new(), rows: RowGroups::new(tables, KEPT), fingerprint };
     source.add(src, parts)?;
     Ok(Box::new(source))
 }
@@ -144,10 +133,10 @@ impl Parquet {
     fn add(&mut self, src: &Path, parts: BTreeMap<(u8, &str), Part>) -> Result<(), Error> {
         for ((_, split), part) in parts {
             if part.labels.is_empty() {
-                self.notes.push(format!("split {split} left out: none of its rows can be used"));
+                self.info.notes.push(format!("split {split} left out: none of its rows can be used"));
                 continue;
             }
-            self.splits.push(SourceSplit { name: split.to_string(), len: part.labels.len() as u64 });
+            self.info.splits.push(SourceSplit { name: split.to_string(), len: part.labels.len() as u64 });
             self.parts.push(part);
         }
         match self.parts.is_empty() {
@@ -247,16 +236,8 @@ impl Part {
 }
 
 impl Source for Parquet {
-    fn splits(&self) -> &[SourceSplit] {
-        &self.splits
-    }
-
-    fn classes(&self) -> &[String] {
-        &self.classes
-    }
-
-    fn targets(&self) -> &[String] {
-        &self.targets
+    fn info(&self) -> &SourceInfo {
+        &self.info
     }
 
     fn fingerprint(&self) -> Option<u32> {
@@ -277,14 +258,6 @@ impl Source for Parquet {
         self.rows.table(group.table).path().join(format!("row {row}"))
     }
 
-    fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
-    fn skipped(&self) -> &[String] {
-        &self.skipped
-    }
-
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
         let part = &self.parts[split];
         let (group, row) = part.locate(index);
@@ -302,11 +275,11 @@ impl Source for Parquet {
         // The conversion detects format and size. See `Sample`.
         (sample.format, sample.height, sample.width, sample.channels) = (Format::Jpeg, 0, 0, 0);
         sample.label = part.labels[index as usize];
-        let width = self.targets.len();
+        let width = self.info.targets.len();
         if width > 0 {
             sample.targets.set(part.targets[index as usize * width..][..width].iter().copied());
         }
-        sample.name(&self.splits[split].name, index);
+        sample.name(&self.info.splits[split].name, index);
         Ok(())
     }
 }

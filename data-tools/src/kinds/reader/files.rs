@@ -17,19 +17,13 @@ use crate::dir::{self, Entry, entries};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::raw::{self, MAX_FILE, RawOptions, hdf5, is_hdf5};
-use crate::source::{Sample, Source, SourceSplit, Stamp};
+use crate::source::{Sample, Source, SourceInfo, SourceSplit, Stamp};
 use crate::splits::{self, NameMatching, SplitAssigner, UnknownNames, draw};
 use crate::text;
 
 pub(crate) struct Files {
-    pub classes: Vec<String>,
-    /// The names of the targets. Empty if images have classes.
-    targets: Vec<String>,
-    pub splits: Vec<SourceSplit>,
-    pub listings: Vec<Listing>,
-    pub notes: Vec<String>,
-    /// A message for each skipped sample.
-    pub skipped: Vec<String>,
+    info: SourceInfo,
+    listings: Vec<Listing>,
     /// The total file size, set only if samples share files.
     pub bytes: Option<u64>,
     /// How to read HDF5 files, which hold one image each.
@@ -81,13 +75,10 @@ impl Files {
             found.insert(1, ("validation".to_string(), drawn));
         }
         let splits = found.iter().map(|(name, l)| SourceSplit { name: name.clone(), len: l.len() }).collect();
+        let info = SourceInfo { splits, classes, targets: options.targets.clone(), notes, skipped: Vec::new() };
         Ok(Files {
-            classes,
-            targets: options.targets.clone(),
-            splits,
+            info,
             listings: found.into_iter().map(|(_, listing)| listing).collect(),
-            notes,
-            skipped: Vec::new(),
             bytes: None,
             bands: options.bands.clone(),
             limits: options.limits,
@@ -96,17 +87,8 @@ impl Files {
 
     /// Stores the messages about skipped samples.
     pub fn without(mut self, skipped: Vec<String>) -> Self {
-        self.skipped = skipped;
+        self.info.skipped = skipped;
         self
-    }
-
-    /// Computes a checksum of the classes, file names and labels, and of the sizes and times of archives.
-    pub fn digest(&self) -> u32 {
-        let classes = self.classes.iter().chain(&self.targets).fold(0, |crc, name| {
-            let crc = crc32c_append(crc, name.as_bytes());
-            crc32c_append(crc, b"\n")
-        });
-        self.listings.iter().fold(classes, |crc, listing| listing.digest(crc))
     }
 }
 
@@ -138,24 +120,21 @@ fn without_validation(train: &Listing, drawn: &Listing, classes: &[String]) -> O
 }
 
 impl Source for Files {
-    fn splits(&self) -> &[SourceSplit] {
-        &self.splits
-    }
-
-    fn classes(&self) -> &[String] {
-        &self.classes
-    }
-
-    fn targets(&self) -> &[String] {
-        &self.targets
+    fn info(&self) -> &SourceInfo {
+        &self.info
     }
 
     fn label_kind(&self) -> LabelKind {
         self.listings.iter().map(Listing::kind).find(|kind| *kind != LabelKind::OneClass).unwrap_or_default()
     }
 
+    /// Computes a checksum of the classes, file names and labels, and of the sizes and times of archives.
     fn fingerprint(&self) -> Option<u32> {
-        Some(self.digest())
+        let classes = self.info.classes.iter().chain(&self.info.targets).fold(0, |crc, name| {
+            let crc = crc32c_append(crc, name.as_bytes());
+            crc32c_append(crc, b"\n")
+        });
+        Some(self.listings.iter().fold(classes, |crc, listing| listing.digest(crc)))
     }
 
     fn stamp(&self, split: usize, index: u64) -> Option<Stamp> {
@@ -168,14 +147,6 @@ impl Source for Files {
 
     fn place(&self, split: usize, index: u64) -> PathBuf {
         self.listings[split].path(index)
-    }
-
-    fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
-    fn skipped(&self) -> &[String] {
-        &self.skipped
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
