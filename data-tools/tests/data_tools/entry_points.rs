@@ -1,7 +1,6 @@
 //! Tests `convert --entry-points`: the records, and how `info`, `verify` and `reshard` handle them.
 
 use crate::common::Temp;
-use crate::common::pictures::records;
 use crate::common::pictures::*;
 use data_tools::{ConvertOptions, ReshapeOptions, ShardFault, convert, info, merge, reshard, verify};
 use loaders::record::{RecordWriter, read_record};

@@ -2,8 +2,8 @@
 //! Files that are not images are reported.
 
 use crate::common::Temp;
+use crate::common::pictures;
 use crate::common::pictures::*;
-use crate::common::pictures::{self, HEIGHT, WIDTH, images, pixels};
 use data_tools::{ConvertOptions, OnBad, convert, verify};
 use loaders::{Dataset, Format};
 use std::fs;

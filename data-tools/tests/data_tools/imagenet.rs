@@ -21,10 +21,6 @@ const SYNSETS: [(f64, &str, &str, f64); 5] = [
 const SORTED: [&str; 4] = ["n01440764", "n02100735", "n02105855", "n02119789"];
 const TRUTH: [u32; 6] = [4, 1, 1, 3, 2, 4];
 
-fn options() -> ConvertOptions {
-    ConvertOptions { shards: 3, progress: false, ..ConvertOptions::default() }
-}
-
 /// Returns name and content for each file in a class.
 fn class(label: usize) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<(String, Vec<u8>)> = (0..3 + label as u32)
@@ -42,14 +38,7 @@ fn validation() -> Vec<(String, Vec<u8>)> {
 }
 
 fn flat_tar(files: &[(String, Vec<u8>)]) -> Vec<u8> {
-    let mut builder = tar::Builder::new(Vec::new());
-    for (name, data) in files {
-        let mut header = tar::Header::new_ustar();
-        header.set_size(data.len() as u64);
-        header.set_mode(0o644);
-        builder.append_data(&mut header, name, data.as_slice()).unwrap();
-    }
-    builder.into_inner().unwrap()
+    tar("", files)
 }
 
 fn train_tar() -> Vec<u8> {

@@ -2,21 +2,12 @@
 
 use crate::common::foreign::{Foreign, write_dataset};
 use crate::common::pictures::*;
-use crate::common::pictures::{records, small};
 use crate::common::*;
-use data_tools::{ConvertOptions, OnBad, convert, verify};
+use data_tools::{ConvertOptions, convert, verify};
 use image::DynamicImage;
 use loaders::Format;
 use std::fs;
 use support::mentions;
-
-fn options() -> ConvertOptions {
-    ConvertOptions { shards: 3, progress: false, ..ConvertOptions::default() }
-}
-
-fn skipping() -> ConvertOptions {
-    ConvertOptions { on_bad: OnBad::Skip, ..options() }
-}
 
 #[test]
 fn resized_images_look_like_the_originals() {

@@ -1,7 +1,6 @@
 //! Tests how labels map to classes: named numbers, splits with different numbering, and labels without a class.
 
 use crate::common::foreign::{Foreign, write_shard};
-use crate::common::pictures::images;
 use crate::common::pictures::*;
 use crate::common::*;
 use data_tools::{ConvertOptions, Error, OnBad, ReshapeOptions, convert, index, index_with, merge, verify};
@@ -21,19 +20,6 @@ fn skipping() -> ConvertOptions {
 
 fn listing(path: PathBuf) -> ConvertOptions {
     ConvertOptions { classes: Some(path), ..options() }
-}
-
-/// Returns the path to a directory with input files from other programs.
-fn case(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/cases").join(name)
-}
-
-#[track_caller]
-fn refused(kind: &str, src: &Path, options: &ConvertOptions, parts: &[&str]) -> Error {
-    let temp = Temp::new();
-    let error = convert(kind, src, &temp.path("out"), options).unwrap_err();
-    mentions(&error, parts);
-    error
 }
 
 /// Asserts that each picture's class matches its strongest colour: a is red, b is green, c is blue.

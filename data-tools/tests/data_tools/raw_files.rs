@@ -1,26 +1,17 @@
 //! Tests how raw images are read: TIFF strips, tiles and pages, hostile files, and options that do not apply.
 
-use std::io::Write;
-
 use data_tools::convert;
 use data_tools::raw::{self, Page, RawOptions};
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
 use loaders::Limits;
 use support::mentions;
 
-use crate::bands::*;
+use crate::bands::{bytes16, npy, one, options, refused, with};
 use crate::common::pictures::*;
 use crate::common::tiff::{Page as TiffPage, Tag, strip, tiff};
 use crate::common::*;
 
 #[test]
 fn strips_tiles_planes_and_pages() {
-    let zlib = |bytes: &[u8]| {
-        let mut stream = ZlibEncoder::new(Vec::new(), Compression::default());
-        stream.write_all(bytes).unwrap();
-        stream.finish().unwrap()
-    };
     // 3 x 4 pixels with two bands: band 0 has 0 to 11, band 1 has 100 to 111. Tiles have 2 x 2 pixels.
     let value = |y: u16, x: u16, band: u16| if y < 3 && x < 4 { y * 4 + x + 100 * band } else { 7 };
     let expected = bytes16(&(0..24).map(|i| value(i / 8, i / 2 % 4, i % 2)).collect::<Vec<_>>());

@@ -1,8 +1,7 @@
 //! Tests Parquet tables and RecordIO files written by other programs, and messages about invalid ones.
 
-use crate::common::Temp;
-use crate::common::pictures::write;
-use crate::common::pictures::{Image, file, images, pixels};
+use crate::common::pictures::{Image, file, images, pixels, write};
+use crate::common::{self, Temp, options};
 use data_tools::{ConvertOptions, OnBad, convert, verify};
 use loaders::Limits;
 use std::fs;
@@ -12,15 +11,9 @@ use support::mentions;
 const CLASSES: [&str; 3] = ["cat", "dog", "fox"];
 const NUMBERS: [&str; 3] = ["0", "1", "2"];
 
-fn options() -> ConvertOptions {
-    ConvertOptions { shards: 2, progress: false, ..ConvertOptions::default() }
-}
-
 #[track_caller]
 fn refused(kind: &str, src: &Path, parts: &[&str]) {
-    let temp = Temp::new();
-    mentions(convert(kind, src, &temp.path("out"), &options()).unwrap_err(), parts);
-    assert!(!temp.path("out").exists());
+    common::refused(kind, src, &options(), parts);
 }
 
 fn expected(name: &str, classes: [&str; 3], count: usize) -> Vec<Image> {

@@ -14,9 +14,9 @@ use data_tools::{
     sample, split, stats, verify,
 };
 use loaders::{Dataset, LabelKind};
-use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::file::properties::WriterProperties;
-use parquet::file::writer::SerializedFileWriter;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use support::mentions;
 
@@ -252,6 +252,15 @@ fn archives_with_numbers() {
     }
 }
 
+type RowGroup<'a> = SerializedRowGroupWriter<'a, fs::File>;
+
+/// Writes the next column of a row group, with definition and repetition levels if it has them.
+fn put<T: DataType>(group: &mut RowGroup<'_>, values: &[T::T], defined: Option<&[i16]>, repeated: Option<&[i16]>) {
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<T>().write_batch(values, defined, repeated).unwrap();
+    column.close().unwrap();
+}
+
 /// Writes a Parquet table with one row group. A missing number is null.
 fn parquet_table(path: &Path, rows: &[(i32, Option<f64>)]) {
     let schema = "message rows { required group image { required binary bytes; } required int32 count; \
@@ -261,26 +270,17 @@ fn parquet_table(path: &Path, rows: &[(i32, Option<f64>)]) {
     let mut writer = SerializedFileWriter::new(file, schema, Arc::new(WriterProperties::default())).unwrap();
     let mut group = writer.next_row_group().unwrap();
     let images: Vec<ByteArray> = (0..rows.len() as u32).map(|id| png(8, 9, id).into()).collect();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<ByteArrayType>().write_batch(&images, None, None).unwrap();
-    column.close().unwrap();
+    put::<ByteArrayType>(&mut group, &images, None, None);
     let counts: Vec<i32> = rows.iter().map(|row| row.0).collect();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<Int32Type>().write_batch(&counts, None, None).unwrap();
-    column.close().unwrap();
+    put::<Int32Type>(&mut group, &counts, None, None);
     let doses: Vec<f64> = rows.iter().filter_map(|row| row.1).collect();
     let levels: Vec<i16> = rows.iter().map(|row| i16::from(row.1.is_some())).collect();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<DoubleType>().write_batch(&doses, Some(&levels), None).unwrap();
-    column.close().unwrap();
+    put::<DoubleType>(&mut group, &doses, Some(&levels), None);
     let labels: Vec<ByteArray> = rows.iter().map(|_| "a".into()).collect();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<ByteArrayType>().write_batch(&labels, None, None).unwrap();
-    column.close().unwrap();
-    let none = vec![0i16; rows.len()];
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<DoubleType>().write_batch(&[], Some(&none), Some(&none)).unwrap();
-    column.close().unwrap();
+    put::<ByteArrayType>(&mut group, &labels, None, None);
+    // The lists are empty.
+    let none = vec![0; rows.len()];
+    put::<DoubleType>(&mut group, &[], Some(&none), Some(&none));
     group.close().unwrap();
     writer.close().unwrap();
 }
@@ -326,21 +326,11 @@ fn parquet_columns_with_logical_types() {
     let file = fs::File::create(&src).unwrap();
     let mut writer = SerializedFileWriter::new(file, schema, Arc::new(WriterProperties::default())).unwrap();
     let mut group = writer.next_row_group().unwrap();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<ByteArrayType>().write_batch(&[png(8, 9, 1).into()], None, None).unwrap();
-    column.close().unwrap();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<Int32Type>().write_batch(&[-2], None, None).unwrap();
-    column.close().unwrap();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<Int64Type>().write_batch(&[1234], None, None).unwrap();
-    column.close().unwrap();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<Int32Type>().write_batch(&[20_000], None, None).unwrap();
-    column.close().unwrap();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<Int64Type>().write_batch(&[1], None, None).unwrap();
-    column.close().unwrap();
+    put::<ByteArrayType>(&mut group, &[png(8, 9, 1).into()], None, None);
+    put::<Int32Type>(&mut group, &[-2], None, None);
+    put::<Int64Type>(&mut group, &[1234], None, None);
+    put::<Int32Type>(&mut group, &[20_000], None, None);
+    put::<Int64Type>(&mut group, &[1], None, None);
     group.close().unwrap();
     writer.close().unwrap();
     convert("parquet", &src, &temp.path("out"), &options(&["large"])).unwrap();

@@ -3,25 +3,16 @@
 
 use crate::common::foreign::{Foreign, write_shard};
 use crate::common::pictures::{jpeg, write};
-use crate::common::{Temp, gz, names};
+use crate::common::{Temp, gz, names, zlib};
 use data_tools::{ConvertOptions, convert, index, info, stats, verify};
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
 use loaders::record::{RecordWriter, masked_crc32c};
 use loaders::{Dataset, Limits};
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use support::mentions;
 
 fn options() -> ConvertOptions {
     ConvertOptions { progress: false, ..ConvertOptions::default() }
-}
-
-fn zlib(data: &[u8]) -> Vec<u8> {
-    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(data).unwrap();
-    encoder.finish().unwrap()
 }
 
 /// Writes three shards of `train` and one of `test`. Returns their names and contents.

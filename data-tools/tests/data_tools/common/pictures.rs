@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Cursor, Write};
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
 use image::{DynamicImage, ImageFormat, RgbImage};
 use loaders::{Dataset, Format, decode};
+
+use super::zlib;
 
 /// Returns a smooth picture that is different for each `salt`.
 pub fn picture(height: u32, width: u32, salt: u32) -> RgbImage {
@@ -59,7 +59,7 @@ pub fn png_claiming(height: u32, width: u32) -> Vec<u8> {
     file
 }
 
-fn crc32(bytes: &[u8]) -> u32 {
+pub fn crc32(bytes: &[u8]) -> u32 {
     let mut crc = flate2::Crc::new();
     crc.update(bytes);
     crc.sum()
@@ -86,9 +86,7 @@ pub fn meta_mat(synsets: &[(f64, &str, &str, f64)], compressed: bool) -> Vec<u8>
     // Put another array before the one that the reader looks for.
     file.extend(matrix(6, [1, 1], "version", &element(9, &1f64.to_le_bytes())));
     if compressed {
-        let mut packer = ZlibEncoder::new(Vec::new(), Compression::default());
-        packer.write_all(&array).unwrap();
-        let packed = packer.finish().unwrap();
+        let packed = zlib(&array);
         file.extend(15u32.to_le_bytes());
         file.extend((packed.len() as u32).to_le_bytes());
         file.extend(packed);
