@@ -36,7 +36,6 @@ pub(crate) fn is_zip(path: &Path) -> bool {
     read.is_ok() && head == *b"PK\x03\x04"
 }
 
-/// Returns the error for a ZIP archive that was passed instead of a folder.
 pub(crate) fn zip(path: &Path) -> Error {
     let what =
         "this is a ZIP archive; unpack it (unzip FILE -d DIR, or python3 -m zipfile -e FILE DIR) and pass that folder";

@@ -142,7 +142,6 @@ impl Error {
         Error::Loaders(loaders::Error::UnknownSplit { dir, name, known })
     }
 
-    /// Creates an error for invalid content of `path`.
     pub(crate) fn input(path: &Path, what: impl Into<String>) -> Self {
         Error::Input { path: path.to_path_buf(), what: what.into() }
     }

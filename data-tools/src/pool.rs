@@ -21,12 +21,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Runs `task(0)` to `task(tasks - 1)` on at most `jobs` threads, including the calling thread. 0 means one thread per
-/// core. Uses fewer threads if the system cannot create them.
-///
-/// # Errors
-///
-/// Returns the error of the lowest-numbered task that failed. No further task starts after a failure. A panic becomes
-/// [`Error::Panic`].
+/// core. Uses fewer threads if the system cannot create them. Returns the error of the lowest-numbered task that
+/// failed. No further task starts after a failure. A panic becomes [`Error::Panic`].
 pub(crate) fn run<R: Send>(
     tasks: usize,
     jobs: usize,

@@ -90,24 +90,6 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Creates an empty sample for [`Source::sample`] to fill.
-    pub fn new() -> Self {
-        Sample {
-            encoded: Vec::new(),
-            format: Format::Raw,
-            height: 0,
-            width: 0,
-            channels: 0,
-            dtype: Dtype::U8,
-            label: 0,
-            labels: Vec::new(),
-            targets: FloatList::default(),
-            filename: String::new(),
-            boxes: BoxLists::default(),
-            entry_points: Vec::new(),
-        }
-    }
-
     /// Sets the file name to `NAME#NUMBER`, for sample `number` of a file or split with many samples.
     pub(crate) fn name(&mut self, name: &str, number: u64) {
         self.filename.clear();
@@ -152,9 +134,23 @@ impl Sample {
     }
 }
 
+/// An empty sample for [`Source::sample`] to fill.
 impl Default for Sample {
     fn default() -> Self {
-        Sample::new()
+        Sample {
+            encoded: Vec::new(),
+            format: Format::Raw,
+            height: 0,
+            width: 0,
+            channels: 0,
+            dtype: Dtype::U8,
+            label: 0,
+            labels: Vec::new(),
+            targets: FloatList::default(),
+            filename: String::new(),
+            boxes: BoxLists::default(),
+            entry_points: Vec::new(),
+        }
     }
 }
 

@@ -155,11 +155,8 @@ pub(crate) struct SplitAssigner<'a> {
 }
 
 impl SplitAssigner<'_> {
-    /// Returns the split for each part in `names`, or `None` for skipped parts.
-    ///
-    /// # Errors
-    /// Returns an error if only some names contain a split word, if `eval` occurs together with both other splits, or if a mapped name does
-    /// not exist.
+    /// Returns the split for each part in `names`, or `None` for skipped parts. Returns an error if only some names
+    /// contain a split word, if `eval` occurs together with both other splits, or if a mapped name does not exist.
     pub(crate) fn splits(&self, names: &[&str]) -> Result<Vec<Option<String>>, Error> {
         self.check_map(names)?;
         let mapped: Vec<Option<&str>> = names.iter().map(|name| self.mapped(name)).collect();

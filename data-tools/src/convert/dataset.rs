@@ -149,7 +149,6 @@ pub(super) struct Finished {
 }
 
 impl Finished {
-    /// Describes a shard that was just written to `dir`.
     pub fn new(
         dir: &Path,
         shard: ShardManifest,
@@ -163,11 +162,8 @@ impl Finished {
     }
 
     /// Returns true if this shard can be kept with the given options. A shard with left-out images is only kept if
-    /// images may be skipped and the limits are the same, because higher limits might accept these images.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a limit is lower than when the shard was written: some of its images might exceed it.
+    /// images may be skipped and the limits are the same, because higher limits might accept these images. Returns an
+    /// error if a limit is lower than when the shard was written: some of its images might exceed it.
     pub fn can_be_kept(&self, on_bad: OnBad, limits: &Limits) -> Result<bool, Error> {
         let (before, now) = (self.limits, numbers(limits));
         if now.iter().zip(before).any(|(now, before)| *now < before) {

@@ -43,12 +43,9 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Opens the journal in `dir` for the request `plan`, which writes `shards`. Returns the finished shards that exist
-    /// and that `wanted` accepts, and the sum of their histograms. Removes all other files of the request.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if another process is converting there, if the folder belongs to a different request, or if it
-    /// contains unknown files. Nothing is changed in these cases.
+    /// and that `wanted` accepts, and the sum of their histograms. Removes all other files of the request. Returns an
+    /// error if another process is converting there, if the folder belongs to a different request, or if it contains
+    /// unknown files. Nothing is changed in these cases.
     pub(super) fn open(
         dir: &Path,
         plan: &Map<String, Value>,
@@ -205,7 +202,6 @@ fn other_plan(dir: &Path, old: &Map<String, Value>, new: &Map<String, Value>) ->
     ))
 }
 
-/// Returns the names of all entries in a folder.
 fn names(dir: &Path) -> Result<Vec<OsString>, Error> {
     let failed = |e| Error::io("read", dir, e);
     fs::read_dir(dir).map_err(failed)?.map(|entry| Ok(entry.map_err(failed)?.file_name())).collect()

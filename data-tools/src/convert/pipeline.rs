@@ -47,12 +47,8 @@ pub(super) trait Work: Sync {
 }
 
 /// Runs `work` on shards with these numbers of samples, in chunks of `chunk` samples. Uses at most `jobs` threads (0
-/// means one per core), and one more to close shards. Uses fewer threads if the system cannot create them.
-///
-/// # Errors
-///
-/// Returns the error of the first chunk that failed. No further chunk starts after a failure. A panic becomes
-/// [`Error::Panic`].
+/// means one per core), and one more to close shards. Uses fewer threads if the system cannot create them. Returns the
+/// error of the first chunk that failed. No further chunk starts after a failure. A panic becomes [`Error::Panic`].
 pub(super) fn run<W: Work>(work: &W, lengths: &[u64], chunk: u64, jobs: usize) -> Result<(), Error> {
     run_on(work, lengths, chunk, jobs, Builder::new)
 }
@@ -161,7 +157,6 @@ fn prepare_all<W: Work>(
     }
 }
 
-/// Calls `part` and converts a panic to [`Error::Panic`].
 fn catch_panic<R>(part: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
     guarded_with(part, Error::Panic)
 }
@@ -175,7 +170,6 @@ struct Chunks<'a> {
     starts: Vec<u64>,
 }
 
-/// A chunk: consecutive samples in a shard.
 struct ChunkRange {
     shard: usize,
     /// Number of the chunk within its shard.

@@ -57,10 +57,6 @@ impl Staging {
     }
 
     /// Creates `OUT.partial`, or reuses the folder of an earlier attempt.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`Staging::new`].
     pub(crate) fn resumable(out: &Path) -> Result<Self, Error> {
         during("creating", out, || Self::create_partial(out))
     }
@@ -93,11 +89,8 @@ impl Staging {
         self.keep = keep;
     }
 
-    /// Creates the temporary folder.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if OUT is a file or a folder that is not empty, or if its parent is not writable.
+    /// Creates the temporary folder. Returns an error if OUT is a file or a folder that is not empty, or if its parent
+    /// is not writable.
     pub(crate) fn new(out: &Path) -> Result<Self, Error> {
         during("creating", out, || {
             let mut staging = Self::begin(out)?;
@@ -122,12 +115,9 @@ impl Staging {
     }
 
     /// Syncs the folder to disk and renames it to OUT. Returns the path of the new folder: the absolute path if OUT
-    /// existed as an empty folder, otherwise OUT as given. A relative path might no longer lead to the new folder if the
-    /// replaced empty folder is the current folder.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if another process has created something at OUT meanwhile, or if the file system fails.
+    /// existed as an empty folder, otherwise OUT as given. A relative path might no longer lead to the new folder if
+    /// the replaced empty folder is the current folder. Returns an error if another process has created something at
+    /// OUT meanwhile, or if the file system fails.
     pub(crate) fn publish(self) -> Result<PathBuf, Error> {
         let out = self.out.clone();
         during("writing", &out, || self.rename())

@@ -146,7 +146,6 @@ pub(crate) struct SampleStats {
     pub measured: u64,
     /// The smallest height and width, and the largest height and width. `None` if there are no images.
     pub sizes: Option<[[u32; 2]; 2]>,
-    /// Number of images with entry points.
     #[serde(default)]
     pub entry_points: u64,
     /// Sum of hashes of the samples' file stamps, which detects changed files. See `sample_stamp` in `journal.rs`.
@@ -176,7 +175,6 @@ impl SampleStats {
         self.sizes = Some([[a.min(h0), b.min(w0)], [c.max(h1), d.max(w1)]]);
     }
 
-    /// Adds statistics about more samples in `shard`.
     pub(crate) fn merge(&mut self, other: SampleStats, shard: &Path) -> Result<(), Error> {
         self.moments.merge_shard(&other.moments, shard)?;
         self.bands.merge(&other.bands, shard)?;
@@ -220,11 +218,7 @@ impl SampleStats {
     }
 
     /// Returns the mean and the standard deviation of the pixels, and sets those of `targets`. Describes the bands of
-    /// raw images in `bands`.
-    ///
-    /// # Errors
-    ///
-    /// Returns the number of a band that has no values, counted from 1.
+    /// raw images in `bands`. The error is the number of a band that has no values, counted from 1.
     pub(crate) fn finish(&self, bands: &mut Bands, targets: &mut [Target]) -> Result<(Vec<f64>, Vec<f64>), usize> {
         for (target, measured) in targets.iter_mut().zip(&self.targets) {
             (target.mean, target.std) = measured.mean_and_std();
@@ -283,7 +277,6 @@ impl Stopwatch {
         if runs { Stopwatch::start() } else { Stopwatch { last: None } }
     }
 
-    /// Ends the lap and adds its duration to `sum`.
     pub fn lap(&mut self, sum: &mut Duration) {
         let Some(last) = &mut self.last else { return };
         let now = Instant::now();

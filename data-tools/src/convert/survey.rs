@@ -115,12 +115,10 @@ impl Kind {
 }
 
 impl Survey {
-    /// Surveys a source. Ignores unusable samples, because the conversion reports them.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the band names do not match the bands.
-    pub fn run(source: &dyn Source, target: Target<'_>, options: &ConvertOptions) -> Result<Self, Error> {
+    /// Surveys a source. Ignores unusable samples, because the conversion reports them. Returns an error if the band
+    /// names do not match the bands.
+    pub fn run(source: &dyn Source, options: &ConvertOptions) -> Result<Self, Error> {
+        let target = Target::new(options, source.png_as_jpeg());
         let ConvertOptions { limits, jobs, on_bad, .. } = *options;
         let mut survey = Survey { needed: 0, strides: Vec::new(), kind: None, fill: None };
         for (split, info) in source.splits().iter().enumerate() {
@@ -166,33 +164,26 @@ impl Survey {
     }
 
     /// Returns the band means of the split `train` (or of the first split if there is no `train`), without nodata
-    /// values. Empty if the data set has no nodata value. The first call reads all images of this split.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if no image can be used or a band has no data. With [`OnBad::Fail`](crate::OnBad::Fail), also
-    /// returns an error for the first unusable sample: repairing it later would change the mean, and finished shards
-    /// would contain the old value.
-    pub fn fill(&mut self, source: &dyn Source, target: Target<'_>, options: &ConvertOptions) -> Result<&[f64], Error> {
+    /// values. Empty if the data set has no nodata value. The first call reads all images of this split. Returns an
+    /// error if no image can be used or a band has no data. With [`OnBad::Fail`](crate::OnBad::Fail), also returns an
+    /// error for the first unusable sample: repairing it later would change the mean, and finished shards would contain
+    /// the old value.
+    pub fn fill(&mut self, source: &dyn Source, options: &ConvertOptions) -> Result<&[f64], Error> {
         if self.fill.is_none() {
-            self.fill = Some(self.measure_fill(source, target, options)?);
+            self.fill = Some(self.measure_fill(source, options)?);
         }
         Ok(self.fill.as_deref().unwrap_or_default())
     }
 
-    fn measure_fill(
-        &self,
-        source: &dyn Source,
-        target: Target<'_>,
-        options: &ConvertOptions,
-    ) -> Result<Vec<f64>, Error> {
+    fn measure_fill(&self, source: &dyn Source, options: &ConvertOptions) -> Result<Vec<f64>, Error> {
         let Some(kind) = self.kind.as_ref().filter(|kind| kind.nodata.is_some()) else { return Ok(Vec::new()) };
+        let target = Target::new(options, source.png_as_jpeg());
         let splits = source.splits();
         let split = splits.iter().position(|split| split.name == TRAIN).unwrap_or(0);
         let len = splits[split].len;
         let progress = Progress::new("measuring", Some(len), options.progress);
         let measure = |start: u64| {
-            let (mut recoder, mut sample) = (Recoder::new(target, options.limits)?, Sample::new());
+            let (mut recoder, mut sample) = (Recoder::new(target, options.limits)?, Sample::default());
             let mut stats = BandStats::default();
             for index in start..len.min(start + CHUNK_SAMPLES) {
                 let measured = source.sample(split, index, &mut sample).and_then(|()| {
@@ -247,7 +238,7 @@ impl SurveyedSample {
         target: Target<'_>,
         limits: Limits,
     ) -> Result<Option<Self>, Error> {
-        let (mut recoder, mut sample, mut record) = (Recoder::new(target, limits)?, Sample::new(), Vec::new());
+        let (mut recoder, mut sample, mut record) = (Recoder::new(target, limits)?, Sample::default(), Vec::new());
         if source.sample(split, index, &mut sample).is_err() || recoder.recode(&mut sample).is_err() {
             return Ok(None);
         }

@@ -40,12 +40,8 @@ struct Shard {
     to: String,
 }
 
-/// Copies the shards in the folder `src` to a data set at `out`.
-///
-/// # Errors
-///
-/// Returns an error if shards of a split are missing, a record is damaged or not a tf.Example with an image, `out` is
-/// not empty, or the disk is full.
+/// Copies the shards in the folder `src` to a data set at `out`. Returns an error if shards of a split are missing, a
+/// record is damaged or not a tf.Example with an image, `out` is not empty, or the disk is full.
 pub(super) fn unpack(
     src: &Path,
     out: &Path,
@@ -219,7 +215,6 @@ fn check_record(record: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Reads a file record by record.
 pub(super) struct RecordStream {
     path: PathBuf,
     stream: Box<dyn Read>,

@@ -18,7 +18,7 @@ use crate::source::{Sample, Source};
 use crate::splits::TRAIN;
 use base::text::plural;
 use loaders::record::append_record;
-use loaders::{Bands, Format, LabelKind, Limits, Reading, guarded_with};
+use loaders::{Bands, Format, LabelKind, guarded_with};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -43,18 +43,13 @@ const HISTOGRAM_BYTES: u64 = 256 << 20;
 pub(super) struct Conversion<'a> {
     source: &'a dyn Source,
     dir: &'a Path,
-    target: Target<'a>,
-    limits: Limits,
-    on_bad: OnBad,
+    options: &'a ConvertOptions,
     /// The shuffled order of each split.
     orders: Vec<Order>,
     survey: Survey,
     /// The band means, which replace nodata values. Empty without nodata values.
     fill: Vec<f64>,
-    band_names: &'a [String],
     limit: OutputLimit,
-    /// How files are read, for `dataset.json`.
-    reading: Option<Reading>,
     progress: Progress,
     journal: Option<&'a Journal>,
     tasks: Vec<Task>,
@@ -118,24 +113,19 @@ impl<'a> Conversion<'a> {
     ) -> Result<Self, Error> {
         let tasks: Vec<Task> = tasks.iter().filter(|t| !finished.contains_key(&t.name)).cloned().collect();
         let samples = tasks.iter().map(Task::samples).sum();
-        let target = Target::new(options, source.png_as_jpeg());
         let before = finished.values().map(|shard| shard.shard.bytes).sum();
         let limit = OutputLimit::new(options.max_output, source.bytes(), before);
         limit.check_estimate(dir, survey.needed)?;
-        let fill = survey.fill(source, target, options)?.to_vec();
+        let fill = survey.fill(source, options)?.to_vec();
         let prepared = tasks.iter().map(|_| Histograms::default()).collect();
         Ok(Conversion {
             source,
             dir,
-            target,
-            limits: options.limits,
-            on_bad: options.on_bad,
+            options,
             orders: Order::all(source, options.seed),
             survey,
             fill,
-            band_names: &options.band_names,
             limit,
-            reading: options.bands.reading(),
             progress: Progress::new("converting", Some(samples), options.progress),
             journal,
             tasks,
@@ -147,12 +137,10 @@ impl<'a> Conversion<'a> {
         })
     }
 
-    /// Returns the number of samples in each shard to write.
     pub fn lengths(&self) -> Vec<u64> {
         self.tasks.iter().map(Task::samples).collect()
     }
 
-    /// Returns the number of samples per chunk.
     pub fn chunk(&self) -> u64 {
         let samples: u64 = self.source.splits().iter().map(|split| split.len).sum();
         let bytes = (self.survey.needed / samples.max(1)).max(1);
@@ -169,17 +157,15 @@ impl<'a> Conversion<'a> {
         let Some(kind) = &self.survey.kind else { return Bands::default() };
         let nodata = kind.nodata;
         let (dtype, channels) = (kind.dtype, Some(kind.channels));
-        let bands = Bands { dtype, channels, names: self.band_names.to_vec(), nodata, ..Bands::default() };
+        let bands = Bands { dtype, channels, names: self.options.band_names.clone(), nodata, ..Bands::default() };
         let bands = if bands.need_version() { bands } else { Bands { nodata, ..Bands::default() } };
-        Bands { reading: self.reading.clone(), ..bands }
+        Bands { reading: self.options.bands.reading(), ..bands }
     }
 
-    /// Returns the time that the threads have spent so far.
     pub fn spent(&self) -> ThreadTimes {
         *lock(&self.spent)
     }
 
-    /// Returns the finished shards by name, and their histograms.
     pub fn into_finished(self) -> FinishedShards {
         (self.finished.into_inner().unwrap_or_else(PoisonError::into_inner), self.histograms)
     }
@@ -238,8 +224,8 @@ impl<'a> Conversion<'a> {
             shards.into_iter().map(|s| (s.shard, s.tally)).unzip();
         shard_writer::sync(&complete)?;
         let finished = complete.into_iter().zip(tallies);
-        let finished =
-            finished.map(|(shard, tally)| Finished::new(self.dir, shard.manifest, tally, &self.limits, &self.fill));
+        let finished = finished
+            .map(|(shard, tally)| Finished::new(self.dir, shard.manifest, tally, &self.options.limits, &self.fill));
         let mut finished = finished.collect::<Result<Vec<Finished>, Error>>()?;
         if let Some(journal) = self.journal {
             dir::sync(self.dir)?;
@@ -279,8 +265,8 @@ impl<'a> Work for Conversion<'a> {
     type Unsynced = UnsyncedShard;
 
     fn worker(&self) -> Result<Worker<'a>, Error> {
-        let recoder = Recoder::new(self.target, self.limits)?;
-        Ok(Worker { recoder, sample: Sample::new(), indices: Vec::new() })
+        let recoder = Recoder::new(Target::new(self.options, self.source.png_as_jpeg()), self.options.limits)?;
+        Ok(Worker { recoder, sample: Sample::default(), indices: Vec::new() })
     }
 
     fn prepare(&self, worker: &mut Worker<'a>, shard: usize, samples: Range<u64>) -> Result<Chunk, Error> {
@@ -301,7 +287,7 @@ impl<'a> Work for Conversion<'a> {
             let at = SamplePosition { split: *split, index: indices[number], position };
             let mut watch = Stopwatch::start_if((number as u64).is_multiple_of(timed));
             match self.convert(worker, at, &mut chunk, &mut watch) {
-                Err(error) if self.on_bad == OnBad::Skip => chunk.tally.skipped.push(error.to_string()),
+                Err(error) if self.options.on_bad == OnBad::Skip => chunk.tally.skipped.push(error.to_string()),
                 result => result?,
             }
         }

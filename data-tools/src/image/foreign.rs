@@ -47,12 +47,8 @@ impl ForeignFormat {
     }
 
     /// Decodes the file to upright RGB in `image`, replacing its content. Returns the transformation that was applied
-    /// to turn the pixels upright.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message if the file is damaged or, judged by its header, exceeds the limits for pixels, memory or
-    /// time. The limits are checked before the pixels are decoded.
+    /// to turn the pixels upright. Returns a message if the file is damaged or, judged by its header, exceeds the
+    /// limits for pixels, memory or time. The limits are checked before the pixels are decoded.
     pub fn decode(
         self,
         file: &[u8],
@@ -153,8 +149,6 @@ fn has_lossy_picture(file: &[u8]) -> bool {
     true
 }
 
-/// The tag for the bit order in each byte.
-const FILL_ORDER: Tag = Tag::FillOrder;
 /// Values for the PhotometricInterpretation tag.
 const WHITE_IS_ZERO: u16 = 0;
 const BLACK_IS_ZERO: u16 = 1;
@@ -176,7 +170,7 @@ pub(super) fn check(file: &[u8], may_lose: bool) -> Result<(), String> {
     let number = |tiff: &mut Decoder<_>, tag| tiff.find_tag_unsigned::<u16>(tag).ok().flatten();
     let refused =
         |what: String| Err(format!("unsupported TIFF {what}; save it as PNG, or as a TIFF with 8-bit RGB or grey"));
-    if number(&mut tiff, FILL_ORDER) == Some(2) {
+    if number(&mut tiff, Tag::FillOrder) == Some(2) {
         return refused("with reversed bit order (FillOrder 2)".into());
     }
     let bands = usize::from(number(&mut tiff, Tag::SamplesPerPixel).unwrap_or(1));

@@ -61,7 +61,6 @@ struct ImageFile<'a> {
     is_grey: bool,
 }
 
-/// The result of recoding a file.
 enum RecordContent<'a> {
     /// The record stores the file itself.
     Unchanged,
@@ -91,11 +90,7 @@ impl<'a> Recoder<'a> {
 
     /// Replaces the file in `sample` by the content of its record and sets format, size and, if requested, entry
     /// points. Samples that are already RAW and files with raw images keep their values, apart from bands that are not
-    /// selected. Grey files are recorded as RGB.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message that says what is wrong with the file.
+    /// selected. Grey files are recorded as RGB. An error says what is wrong with the file.
     pub(crate) fn recode(&mut self, sample: &mut Sample) -> Result<(), String> {
         let remade = || {
             sample.entry_points.clear();
@@ -250,7 +245,10 @@ impl<'a> Recoder<'a> {
             check_training_limits(sample)?;
         }
         if as_png {
-            png(&self.full, &mut self.png)?;
+            let Rgb { size, is_grey, pixels } = &self.full;
+            let grey: Vec<u8> = if *is_grey { pixels.iter().copied().step_by(3).collect() } else { Vec::new() };
+            let pixels = if *is_grey { &grey } else { pixels };
+            png(pixels, size.width as u32, size.height as u32, *is_grey, &mut self.png)?;
             return Ok(RecordContent::File(&self.png));
         }
         self.store(smaller, true)
@@ -319,11 +317,7 @@ impl<'a> Recoder<'a> {
         Ok(())
     }
 
-    /// Returns the RGB pixels of a finished sample as training will see them.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message that says what is wrong with the file.
+    /// Returns the RGB pixels of a finished sample as training will see them. An error says what is wrong with the file.
     pub(crate) fn pixels<'b>(&'b mut self, sample: &'b Sample) -> Result<&'b [u8], String> {
         if sample.format == Format::Raw {
             return Ok(&sample.encoded);
@@ -378,7 +372,6 @@ fn message(error: turbojpeg::Error) -> String {
     }
 }
 
-/// An encoder with its output buffer.
 pub(super) struct JpegEncoder {
     encoder: Compressor,
     file: Vec<u8>,
@@ -424,17 +417,11 @@ impl JpegEncoder {
     }
 }
 
-/// Encodes an RGB image as a PNG and stores it in `file`, replacing its content. The PNG is grey if the image is grey.
-pub(super) fn png(image: &Rgb, file: &mut Vec<u8>) -> Result<(), String> {
+/// Encodes grey or RGB pixels as a PNG and stores it in `file`, replacing its content.
+pub(crate) fn png(pixels: &[u8], width: u32, height: u32, is_grey: bool, file: &mut Vec<u8>) -> Result<(), String> {
     file.clear();
-    let (width, height) = (image.size.width as u32, image.size.height as u32);
-    let encoder = PngEncoder::new(file);
-    let written = if image.is_grey {
-        let grey: Vec<u8> = image.pixels.chunks_exact(3).map(|pixel| pixel[0]).collect();
-        encoder.write_image(&grey, width, height, ExtendedColorType::L8)
-    } else {
-        encoder.write_image(&image.pixels, width, height, ExtendedColorType::Rgb8)
-    };
+    let colour = if is_grey { ExtendedColorType::L8 } else { ExtendedColorType::Rgb8 };
+    let written = PngEncoder::new(file).write_image(pixels, width, height, colour);
     written.map_err(|e| format!("cannot be encoded as PNG: {e}"))
 }
 

@@ -149,11 +149,7 @@ pub const SHEET: Content = Content {
     begins: |head| head.windows(MARK.len()).any(|part| part == MARK),
 };
 
-/// Returns the image format for the ending of a file name.
-///
-/// # Errors
-///
-/// Returns an error if the format is neither PNG nor JPEG.
+/// Returns the image format for the ending of a file name. Returns an error if the format is neither PNG nor JPEG.
 pub(super) fn format_of(path: &Path) -> Result<ImageFormat, Error> {
     match ImageFormat::from_path(path) {
         Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg)) => Ok(format),
@@ -163,7 +159,6 @@ pub(super) fn format_of(path: &Path) -> Result<ImageFormat, Error> {
     }
 }
 
-/// Encodes the picture and replaces the file atomically.
 pub(super) fn write(path: &Path, picture: &DynamicImage, format: ImageFormat) -> Result<(), Error> {
     Ok(replace::replace(path, &encode(path, picture, format)?)?)
 }

@@ -166,10 +166,8 @@ fn make_classes(
 /// The name that a shard's record assigns to its label, if it has a name.
 type Name<'a> = Option<(&'a ShardFile, RecordName)>;
 
-/// Returns the labels in use, each with the first name found.
-///
-/// # Errors
-/// Returns an error if a label is not a valid class or two records give it different names.
+/// Returns the labels in use, each with the first name found. Returns an error if a label is not a valid class or two
+/// records give it different names.
 fn names_by_label<'a>(
     dir: &Path,
     shards: &'a [ShardFile],
@@ -346,7 +344,6 @@ fn without_synset(class: &str) -> &str {
     class.split_once(' ').filter(|(id, _)| is_id(id)).map_or(class, |(_, name)| name)
 }
 
-/// Converts a stored label to a class index.
 fn class(label: i64, manifest: &Manifest) -> Result<usize, String> {
     let first = i128::from(manifest.label_offset);
     let end = first + manifest.classes.len() as i128;

@@ -202,7 +202,6 @@ impl Stats {
 }
 
 impl Stats {
-    /// Writes a line with a bar for each class.
     fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.classes.iter().map(|(name, _)| shown(name)).collect();
         let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
@@ -254,7 +253,6 @@ impl fmt::Display for Stats {
 /// How many faults of a shard are kept. Further ones are only counted, so that memory stays small.
 const MAX_LISTED: usize = 1000;
 
-/// Statistics of a set of images.
 #[derive(Debug, Default)]
 pub(super) struct Measurement {
     pub images: u64,
@@ -277,17 +275,12 @@ pub(super) struct Measurement {
 }
 
 impl Measurement {
-    /// Creates empty statistics with a counter for each class.
     pub fn new(classes: usize) -> Self {
         Self { counts: vec![0; classes], ..Self::default() }
     }
 
-    /// Measures a shard of the data set in `dir`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the shard cannot be read or has a different number of records than in `dataset.json`. Faults
-    /// of single records are only collected.
+    /// Measures a shard of the data set in `dir`. Returns an error if the shard cannot be read or has a different
+    /// number of records than in `dataset.json`. Faults of single records are only collected.
     pub fn shard(
         dir: &Path,
         shard: &ShardManifest,

@@ -297,7 +297,6 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Adds a fault of the shard as a whole.
     fn fault(&mut self, what: String) {
         self.bad.push(ShardFault::shard(&self.expected.file, what));
     }

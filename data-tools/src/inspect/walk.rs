@@ -36,7 +36,6 @@ impl Position {
     }
 }
 
-/// Reads a shard from record to record.
 pub(super) struct Walk {
     path: PathBuf,
     file: BufReader<File>,
@@ -82,7 +81,6 @@ impl Walk {
         })
     }
 
-    /// Returns the size of the shard in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
@@ -139,7 +137,6 @@ impl Walk {
     }
 }
 
-/// The content of a scanned shard.
 #[derive(Debug, Default)]
 pub(super) struct ScannedShard {
     /// Offset and size of each record, including the framing.

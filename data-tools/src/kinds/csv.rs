@@ -65,7 +65,7 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
     if found.is_empty() {
         return Err(Error::input(src, "none of the lines can be used"));
     }
-    let mut files = Files::new(src, classes.names, found, notes, options)?.without(skipped);
+    let mut files = Files::new(src, classes.names, found, notes, options)?.with_skipped(skipped);
     files.bytes = (repeats > 0).then_some(bytes);
     Ok(Box::new(files))
 }
@@ -105,7 +105,7 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     if found.is_empty() {
         return Err(Error::input(list, "none of the lines can be used"));
     }
-    Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.without(skipped)))
+    Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.with_skipped(skipped)))
 }
 
 /// Returns the label kind in a table. `several` is true if images may have any number of labels.

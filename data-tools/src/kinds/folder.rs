@@ -37,7 +37,6 @@ struct SplitFolder {
     folders: Vec<String>,
 }
 
-/// Opens a folder of class folders.
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     if let Some(list) = &options.labels {
@@ -71,7 +70,6 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     Ok(Box::new(Files::new(src, names, found, finder.notes, options)?))
 }
 
-/// Finds the splits and images of a source.
 struct Finder<'a> {
     src: &'a Path,
     options: &'a ConvertOptions,
@@ -224,7 +222,6 @@ impl Finder<'_> {
         Ok((names, listing))
     }
 
-    /// Lists all images in a split's class folders.
     fn split(&mut self, split: &SplitFolder, names: &[String]) -> Result<Listing, Error> {
         let labels: BTreeMap<&str, u32> = names.iter().enumerate().map(|(i, n)| (n.as_str(), i as u32)).collect();
         let mut listing = Listing::default();

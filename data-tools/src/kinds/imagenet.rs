@@ -44,7 +44,6 @@ struct ImageNet {
     boxes: Annotations,
 }
 
-/// Opens a folder with the published files or their extracted content.
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     let find = |names: &[&str]| names.iter().map(|name| src.join(name)).find(|path| path.exists());

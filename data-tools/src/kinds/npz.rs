@@ -59,7 +59,6 @@ struct Npz {
     parts: Vec<Part>,
 }
 
-/// The arrays found for a split.
 #[derive(Default)]
 struct Pair {
     images: Option<Array>,
@@ -247,7 +246,6 @@ fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pai
 }
 
 impl Part {
-    /// Creates a part without usable images.
     fn new(src: &Path, images: Array, options: &ConvertOptions) -> Result<Self, Error> {
         let failed = |what: String| Error::input(src, format!("`{}`: {what}", images.name));
         let stored = StoredType::parse(&images.descr).map_err(failed)?;

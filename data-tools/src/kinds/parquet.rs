@@ -129,7 +129,6 @@ fn numbers(names: &[String], columns: &[Vec<Option<f64>>], row: usize) -> Result
 }
 
 impl Parquet {
-    /// Adds the splits that have usable rows.
     fn add(&mut self, src: &Path, parts: BTreeMap<(u8, &str), Part>) -> Result<(), Error> {
         for ((_, split), part) in parts {
             if part.labels.is_empty() {
@@ -146,11 +145,9 @@ impl Parquet {
     }
 }
 
-/// Replaces label numbers with the names listed in each file, unless `--classes` renames the classes in all files. Returns all names, in
-/// the first file's order, and the notes to print.
-///
-/// # Errors
-/// Returns an error if the files' lists differ and another file has numbers without a list.
+/// Replaces label numbers with the names listed in each file, unless `--classes` renames the classes in all files.
+/// Returns all names, in the first file's order, and the notes to print. Returns an error if the files' lists differ
+/// and another file has numbers without a list.
 fn name(
     src: &Path,
     options: &ConvertOptions,

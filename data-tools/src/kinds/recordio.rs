@@ -43,7 +43,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         list(listing, (split, path), &records, &classes, &mut unusable)?;
     }
     let found = found.into_iter().map(|((_, split), listing)| (split.to_string(), listing)).collect();
-    Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.without(unusable.lines)))
+    Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.with_skipped(unusable.lines)))
 }
 
 fn label(record: &Record) -> Result<Label, String> {

@@ -62,7 +62,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     };
     let (found, unusable) = list(&archives, packed, &classes, several, options)?;
     skipped.extend(unusable);
-    Ok(Box::new(Files::new(src, classes.names, found, notes, options)?.without(skipped)))
+    Ok(Box::new(Files::new(src, classes.names, found, notes, options)?.with_skipped(skipped)))
 }
 
 /// Collects the class name for each label number in the samples.
@@ -235,9 +235,6 @@ impl TarSample {
 }
 
 /// Reads the members' headers and the labels of the archive at `path`, or the numbers of `targets` if there are any.
-///
-/// # Errors
-///
 /// Returns an error if the file is not a tar archive or truncated, if the members of a sample are not consecutive, or
 /// if the labels exceed the memory limit.
 fn read(path: &Path, targets: &[String], memory: &Mutex<Budget>) -> Result<ArchiveSamples, Error> {
@@ -300,7 +297,6 @@ fn split_name(name: &str) -> Option<(&str, String)> {
 }
 
 impl Reader<'_> {
-    /// Adds a member to its sample.
     fn member(&mut self, name: &str, range: Range<u64>) -> Result<(), Error> {
         self.members += 1;
         let Some((key, ending)) = split_name(name) else { return Ok(()) };
@@ -365,7 +361,6 @@ impl Reader<'_> {
         Ok(String::from_utf8(bytes).map(|text| without_mark(&text).to_string()).map_err(|_| "not UTF-8".into()))
     }
 
-    /// Completes the current sample.
     fn finish_sample(&mut self) -> Result<(), Error> {
         let group = std::mem::take(&mut self.group);
         if group.endings.is_empty() {
@@ -427,7 +422,6 @@ fn class(text: &str) -> Result<Label, String> {
     if text.trim().is_empty() { Err("the file is empty, expected a label".into()) } else { Ok(Label::from_file(text)) }
 }
 
-/// The contents of a `.json` member.
 struct Json {
     label: TarLabels,
     /// Class names by label number. An entry without a number names the sample's label.
@@ -477,7 +471,6 @@ fn numbers(text: &str, targets: &[String]) -> Result<Vec<f32>, String> {
     targets.iter().map(number).collect()
 }
 
-/// Formats names for a message.
 fn named(names: &[String]) -> String {
     names.iter().map(|name| format!("`{}`", printable(name))).collect::<Vec<_>>().join(", ")
 }

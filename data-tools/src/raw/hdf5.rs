@@ -162,7 +162,6 @@ pub(crate) fn check(path: &Path, array: &Described, axes: Axes, rows: usize, lim
     Ok(())
 }
 
-/// A running `trireme read-arrays`.
 #[derive(Debug)]
 struct Process {
     child: Child,

@@ -77,7 +77,6 @@ impl Axes {
         Ok(Axes { height, width, bands, layout })
     }
 
-    /// Returns the number of values in an image.
     pub fn values(self) -> usize {
         self.height.saturating_mul(self.width).saturating_mul(self.bands)
     }

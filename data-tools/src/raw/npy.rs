@@ -14,11 +14,7 @@ pub(crate) struct StoredType {
 }
 
 impl StoredType {
-    /// Parses a type in NumPy notation, such as `<u2`.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message for a type that images cannot have.
+    /// Parses a type in NumPy notation, such as `<u2`. Returns a message for a type that images cannot have.
     pub fn parse(descr: &str) -> Result<Self, String> {
         let dtype = match descr.trim_start_matches(['<', '>', '|', '=']) {
             "u1" | "b1" => Dtype::U8,

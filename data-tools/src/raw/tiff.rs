@@ -232,7 +232,6 @@ impl Layout {
         self.across().saturating_mul(self.height.div_ceil(self.chunk[0].max(1)))
     }
 
-    /// Returns the image without its values.
     fn image(&self, bands: usize) -> RawImage {
         RawImage {
             dtype: self.samples.dtype(),

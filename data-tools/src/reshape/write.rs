@@ -42,7 +42,6 @@ impl SourceDataset {
         Ok(SourceDataset { manifest: dataset.manifest, splits, labels })
     }
 
-    /// Returns the index of the split with this name.
     pub(super) fn find(&self, dir: &Path, name: &str) -> Result<usize, Error> {
         let found = self.splits.iter().position(|split| split.name() == name);
         found.ok_or_else(|| Error::unknown_split(dir, name, self.splits.iter().map(Split::name)))

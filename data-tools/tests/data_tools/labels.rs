@@ -5,7 +5,7 @@ use crate::common::pictures::*;
 use crate::common::*;
 use data_tools::{ConvertOptions, Error, OnBad, ReshapeOptions, convert, index, index_with, merge, verify};
 use loaders::record::RecordWriter;
-use loaders::{Dataset, Example, Format, example};
+use loaders::{Dataset, example};
 use std::fs;
 use std::path::{Path, PathBuf};
 use support::mentions;
@@ -183,22 +183,8 @@ fn two_classes_of_one_name() {
     for (label, synset) in [(1, "n02012849"), (2, "n03126707"), (3, "n01440764")] {
         let mut payload = Vec::new();
         let text = if label == 3 { "tench" } else { "crane" };
-        let example = Example {
-            encoded: &[1, 2, 3],
-            format: Format::Raw,
-            height: 1,
-            width: 1,
-            channels: 3,
-            dtype: Default::default(),
-            label,
-            text,
-            filename: "",
-            boxes: Default::default(),
-            entry_points: &[],
-            labels: Default::default(),
-            targets: Default::default(),
-        };
-        example::encode_with(&example, &[("image/class/synset", synset)], &mut payload);
+        let record = Foreign { encoded: vec![1, 2, 3], shape: [1, 1, 3], text, ..Foreign::raw(label) };
+        example::encode_with(&record.example(), &[("image/class/synset", synset)], &mut payload);
         writer.write(&payload).unwrap();
     }
     writer.finish().unwrap();

@@ -227,7 +227,6 @@ impl<'a> Viewer<'a> {
         Ok(viewer)
     }
 
-    /// Returns the transforms with all arguments.
     pub fn ops(&self) -> Vec<String> {
         self.pipeline.as_ref().map(|(pipeline, _)| pipeline.ops()).unwrap_or_default()
     }
@@ -243,7 +242,6 @@ impl<'a> Viewer<'a> {
         Ok(Cell { picture: fit(picture, ENLARGED_SIDE, MAX_SIDE), words })
     }
 
-    /// Renders sample `id` in `epoch`.
     pub fn render(&mut self, id: u64, epoch: u32) -> Result<RgbImage, Error> {
         let mut copy = std::mem::take(&mut self.record);
         let (example, label) = self.split.record(id, &mut copy)?;
@@ -292,7 +290,6 @@ impl<'a> Viewer<'a> {
             .ok_or_else(|| self.refusal(id, format!("the image of the shape {spec} is too small")))
     }
 
-    /// Creates an error for a record that cannot be shown.
     fn refusal(&self, id: u64, what: String) -> Error {
         match self.split.locate(id) {
             Ok((place, record)) => {

@@ -34,7 +34,6 @@ pub(crate) struct Synset {
     pub words: String,
 }
 
-/// The content of the development kit.
 #[derive(Debug, Default)]
 pub(crate) struct Devkit {
     /// The classes, sorted by WordNet id.
@@ -86,7 +85,6 @@ pub(crate) fn read_devkit(path: &Path, limits: &Limits) -> Result<Devkit, Error>
     Ok(Devkit { synsets, truth: wnids, truth_path: truth.path })
 }
 
-/// A file of the development kit.
 struct KitFile {
     path: PathBuf,
     data: Vec<u8>,
@@ -111,7 +109,6 @@ fn wnids(truth: &KitFile, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, 
     lines.enumerate().map(wnid).collect()
 }
 
-/// Describes a field's value for messages.
 fn describe(value: Option<&Value>) -> String {
     match value {
         Some(Value::Numbers(numbers)) if numbers.len() == 1 => numbers[0].to_string(),
@@ -224,7 +221,6 @@ pub(crate) fn read_structs(bytes: &[u8], name: &str, memory: u64) -> Result<Vec<
     Err(Problem::Format(format!("there is no struct array `{name}`")))
 }
 
-/// The remaining memory in bytes.
 struct MemoryLeft(u64);
 
 impl MemoryLeft {
@@ -239,7 +235,6 @@ fn unpack(data: &[u8], left: &MemoryLeft) -> Result<Vec<u8>, Problem> {
     unpacked.map_err(|e| Problem::Format(format!("compressed data: {e}")))?.ok_or(Problem::Memory)
 }
 
-/// The bytes that have not been read yet.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -366,12 +361,8 @@ const MAX_XML_BYTES: u64 = 1 << 20;
 /// Boxes by image name without extension.
 pub(crate) type Annotations = HashMap<String, Vec<BoundingBox>>;
 
-/// Adds the boxes in the archive at `path`, `.tar` or `.tar.gz`, to `found`.
-///
-/// # Errors
-///
-/// Returns an error if the file is not such an archive or is truncated, or if an XML file has no image size or invalid
-/// edges.
+/// Adds the boxes in the archive at `path`, `.tar` or `.tar.gz`, to `found`. Returns an error if the file is not such
+/// an archive or is truncated, or if an XML file has no image size or invalid edges.
 pub(crate) fn read_annotations(path: &Path, budget: &mut Budget, found: &mut Annotations) -> Result<(), Error> {
     let stream = input::open(path, budget)?;
     let mut archive = tar::Archive::new(stream);

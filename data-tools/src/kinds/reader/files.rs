@@ -85,8 +85,7 @@ impl Files {
         })
     }
 
-    /// Stores the messages about skipped samples.
-    pub fn without(mut self, skipped: Vec<String>) -> Self {
+    pub fn with_skipped(mut self, skipped: Vec<String>) -> Self {
         self.info.skipped = skipped;
         self
     }
@@ -174,10 +173,8 @@ pub(crate) struct FileSplits<'a> {
 }
 
 impl FileSplits<'_> {
-    /// Returns the files and their splits, sorted by split and path. `hint` tells the user what SRC should be.
-    ///
-    /// # Errors
-    /// Returns an error if a folder cannot be read, or if only some files have a known split.
+    /// Returns the files and their splits, sorted by split and path. `hint` tells the user what SRC should be. Returns
+    /// an error if a folder cannot be read, or if only some files have a known split.
     pub(crate) fn find(&self, hint: &str) -> Result<Vec<(String, PathBuf)>, Error> {
         let mut files = Vec::new();
         if self.src.is_file() {
@@ -306,7 +303,6 @@ impl Listing {
         self.names.push_str(name);
     }
 
-    /// Adds a file with any number of classes.
     pub(crate) fn push_set(&mut self, name: &str, classes: &[u32], range: (u64, u64)) {
         let sets = self.sets.get_or_insert_default();
         let number = sets.len() as u32;
@@ -314,7 +310,6 @@ impl Listing {
         self.push(name, number, range);
     }
 
-    /// Adds a file with targets.
     pub(crate) fn push_numbers(&mut self, name: &str, numbers: &[f32], range: (u64, u64)) {
         self.width = numbers.len().max(1);
         let number = (self.numbers.len() / self.width) as u32;
@@ -327,7 +322,6 @@ impl Listing {
         (self.width > 0).then(|| &self.numbers[item.label as usize * self.width..][..self.width])
     }
 
-    /// Returns the label kind.
     pub(crate) fn kind(&self) -> LabelKind {
         match (&self.sets, self.width) {
             (Some(_), _) => LabelKind::Classes,
@@ -346,7 +340,6 @@ impl Listing {
         self.items.iter().map(move |i| if is_class { i.label } else { 0 })
     }
 
-    /// Returns the number of files of each class.
     pub(crate) fn counts(&self, classes: usize) -> Vec<u64> {
         let mut counts = vec![0; classes];
         self.labels().for_each(|label| counts[label as usize] += 1);

@@ -75,11 +75,8 @@ impl Read for Input {
     }
 }
 
-/// Returns the first of `names` that exists in `dir`, either plain or with the extension `.gz`.
-///
-/// # Errors
-///
-/// Returns [`Error::Missing`] with the first of `names`.
+/// Returns the first of `names` that exists in `dir`, either plain or with the extension `.gz`. The error
+/// [`Error::Missing`] names the first of `names`.
 pub(crate) fn find(dir: &Path, names: &[&str], hint: &str) -> Result<PathBuf, Error> {
     for name in names {
         for name in [name.to_string(), format!("{name}.gz")] {
@@ -194,11 +191,8 @@ impl Store {
         }
     }
 
-    /// Fills `out` with the bytes at offset `at`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the range exceeds the length or the file cannot be read.
+    /// Fills `out` with the bytes at offset `at`. Returns an error if the range exceeds the length or the file cannot
+    /// be read.
     pub(crate) fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
         let end = at.checked_add(out.len() as u64).filter(|&end| end <= self.len());
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -227,7 +221,6 @@ impl Store {
         self.read_at(at, out)
     }
 
-    /// Returns all bytes in memory.
     pub(crate) fn whole(self) -> io::Result<Vec<u8>> {
         match self {
             Store::Memory(bytes) => Ok(bytes),
@@ -302,7 +295,6 @@ impl Budget {
         Self { content: Content::Samples, limits, input: bytes, taken: 0 }
     }
 
-    /// Adds the size of a source file.
     pub(crate) fn add_file(&mut self, bytes: u64) {
         self.input = self.input.saturating_add(bytes);
     }
@@ -312,11 +304,7 @@ impl Budget {
         self.limits.allowed(self.input).saturating_sub(self.taken)
     }
 
-    /// Reserves memory for the content of `path`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the remaining budget is too small.
+    /// Reserves memory for the content of `path`. Returns an error if the remaining budget is too small.
     pub(crate) fn take(&mut self, path: &Path, bytes: u64) -> Result<(), Error> {
         if bytes > self.left() {
             return Err(self.exceeded(path));

@@ -45,7 +45,6 @@ impl Label {
         Label::Name(text.trim().to_string())
     }
 
-    /// Creates a label from a JSON value.
     pub(crate) fn from_json(value: &serde_json::Value) -> Option<Self> {
         match value {
             serde_json::Value::Number(number) => number.as_i64().map(Label::Number),
@@ -105,11 +104,8 @@ pub(crate) struct Classes {
 
 impl Classes {
     /// Takes the classes from the options or the source's list. Without a list, collects the classes from `train`, or
-    /// from all labels if there is no `train`. `labels` contains each label with its split.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the labels cannot be classes or a list contains a class twice.
+    /// from all labels if there is no `train`. `labels` contains each label with its split. Returns an error if the
+    /// labels cannot be classes or a list contains a class twice.
     pub(crate) fn from_labels<'a>(
         src: &Path,
         options: &ConvertOptions,
@@ -195,7 +191,6 @@ impl Classes {
         }
     }
 
-    /// Describes a label that is not a class.
     pub(crate) fn unknown(&self, label: &Label) -> String {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let text = label.text();
@@ -262,10 +257,8 @@ pub(crate) struct NamedClasses {
 }
 
 impl NumberNames {
-    /// Records that `place` names the class `number` as `name`.
-    ///
-    /// # Errors
-    /// Returns an error if an earlier place gave the number a different name. The error lists both.
+    /// Records that `place` names the class `number` as `name`. Returns an error if an earlier place gave the number a
+    /// different name. The error lists both.
     pub(crate) fn note(
         &mut self,
         src: &Path,
@@ -291,11 +284,9 @@ impl NumberNames {
         Ok(())
     }
 
-    /// Replaces numbers in `labels` with names, unless a class list from the options or the source renames them. Returns the class list to
-    /// use.
-    ///
-    /// # Errors
-    /// Returns an error if the source's list and a record assign different names to a number.
+    /// Replaces numbers in `labels` with names, unless a class list from the options or the source renames them.
+    /// Returns the class list to use. Returns an error if the source's list and a record assign different names to a
+    /// number.
     pub(crate) fn apply<'a>(
         self,
         src: &Path,

@@ -63,12 +63,9 @@ pub(crate) struct Table {
     rows: Vec<u64>,
 }
 
-/// Opens the table at `path`. `targets` are names of columns with numbers. Without them, the table has labels.
-///
-/// # Errors
-///
-/// Returns an error if the file is not a Parquet file, lacks a column, uses an unsupported compression, or needs more
-/// memory than the limits allow.
+/// Opens the table at `path`. `targets` are names of columns with numbers. Without them, the table has labels. Returns
+/// an error if the file is not a Parquet file, lacks a column, uses an unsupported compression, or needs more memory
+/// than the limits allow.
 pub(crate) fn open(path: &Path, targets: &[String], limits: &Limits) -> Result<Table, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let stamp = Stamp::of(&file.metadata().map_err(|e| Error::io("read", path, e))?);
@@ -121,7 +118,6 @@ fn find(
     Ok(Column { at, kind, is_unsigned: false })
 }
 
-/// Finds a column with numbers.
 fn find_target(path: &Path, metadata: &ParquetMetaData, name: &str) -> Result<Column, Error> {
     let columns = metadata.file_metadata().schema_descr().columns();
     let all: Vec<String> = columns.iter().map(|column| column.path().string()).collect();
@@ -180,12 +176,10 @@ impl Table {
         &self.path
     }
 
-    /// Returns size and time of the file.
     pub(crate) fn stamp(&self) -> Stamp {
         self.stamp
     }
 
-    /// Returns the number of rows in each row group.
     pub(crate) fn group_rows(&self) -> &[u64] {
         &self.rows
     }
@@ -232,7 +226,6 @@ impl Table {
         }
     }
 
-    /// Reads the image files of a row group.
     pub(crate) fn images(&self, group: usize) -> Result<Images, Error> {
         let part = format!("column `image` of row group {group}");
         let take = |value: ByteArray| Ok((0, value));
@@ -313,11 +306,9 @@ impl Table {
         }
     }
 
-    /// Reads a column in a row group and converts each value with `take`. A null row becomes `None`. `take` also returns the number of
-    /// bytes it copies.
-    ///
-    /// # Errors
-    /// Returns the crate's errors, and an error if pages or copies need more memory than the limits allow.
+    /// Reads a column in a row group and converts each value with `take`. A null row becomes `None`. `take` also
+    /// returns the number of bytes it copies. Returns the crate's errors, and an error if pages or copies need more
+    /// memory than the limits allow.
     fn values<T: DataType, V>(
         &self,
         group: usize,
@@ -414,7 +405,6 @@ fn read_rows<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Resu
 /// A row group that is read once, by the first thread that needs it, or the error message.
 type Slot = Arc<OnceLock<Result<Arc<Images>, String>>>;
 
-/// A row group kept in memory.
 struct CachedGroup {
     table: usize,
     group: usize,
@@ -446,7 +436,6 @@ impl RowGroups {
         &self.tables[number]
     }
 
-    /// Returns the total size in bytes for all files.
     pub(crate) fn bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.stamp().bytes).sum()
     }
@@ -458,7 +447,6 @@ impl RowGroups {
         if self.fit { None } else { Some((self.most / 2).max(1)) }
     }
 
-    /// Returns the images of a row group.
     pub(crate) fn get(&self, table: usize, group: usize) -> Result<Arc<Images>, Error> {
         let slot = self.slot(table, group);
         let read = || self.tables[table].images(group).map(Arc::new).map_err(|e| e.to_string());

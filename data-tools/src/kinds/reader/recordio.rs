@@ -56,7 +56,6 @@ pub(crate) struct Record {
     pub is_split: bool,
 }
 
-/// Reads a RecordIO file part by part.
 struct Reader<'a> {
     path: &'a Path,
     file: BufReader<File>,
@@ -65,11 +64,8 @@ struct Reader<'a> {
     record: u64,
 }
 
-/// Lists all records of the file at `path` by reading their headers.
-///
-/// # Errors
-///
-/// Returns an error if the file is damaged or truncated, or if its records need more memory than allowed.
+/// Lists all records of the file at `path` by reading their headers. Returns an error if the file is damaged or
+/// truncated, or if its records need more memory than allowed.
 pub(crate) fn list(path: &Path, limits: &Limits) -> Result<Vec<Record>, Error> {
     during("reading", path, || list_all(path, limits))
 }

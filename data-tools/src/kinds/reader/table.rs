@@ -47,7 +47,6 @@ pub(crate) struct Table {
     pub names: NumberNames,
 }
 
-/// The indices of the columns.
 #[derive(Debug, Clone)]
 struct Columns {
     path: usize,
@@ -63,13 +62,10 @@ struct Columns {
     count: usize,
 }
 
-/// Reads the table at `path`. The delimiter is the first of comma, tab and semicolon that occurs in the first line. With
-/// `several`, images may have any number of labels, regardless of the header.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read, is not UTF-8, has a header without a column for paths or labels, or
-/// needs more memory than the limits allow.
+/// Reads the table at `path`. The delimiter is the first of comma, tab and semicolon that occurs in the first line.
+/// With `several`, images may have any number of labels, regardless of the header. Returns an error if the file cannot
+/// be read, is not UTF-8, has a header without a column for paths or labels, or needs more memory than the limits
+/// allow.
 pub(crate) fn read(path: &Path, options: &ConvertOptions, several: bool) -> Result<Table, Error> {
     let file = regular::read(path).map_err(|e| Error::io("read", path, e))?;
     let mut table = TableBuilder {
@@ -94,7 +90,6 @@ pub(crate) fn read(path: &Path, options: &ConvertOptions, several: bool) -> Resu
     Ok(Table { lines, several, names })
 }
 
-/// A table while its rows are read.
 struct TableBuilder<'a> {
     path: &'a Path,
     options: &'a ConvertOptions,
@@ -218,7 +213,6 @@ impl TableBuilder<'_> {
     }
 }
 
-/// Converts a JSON value to a table field.
 fn field(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -229,11 +223,8 @@ fn field(value: &Value) -> String {
 }
 
 /// Checks the quotes and sizes of a table. As in the csv crate, a quote opens a quoted field only at the beginning of
-/// the field, and two quotes in a quoted field stand for one.
-///
-/// # Errors
-///
-/// Returns an error if a quote is not closed, or if a field or line is too long.
+/// the field, and two quotes in a quoted field stand for one. Returns an error if a quote is not closed, or if a field
+/// or line is too long.
 fn check(path: &Path, file: &[u8], delimiter: u8) -> Result<(), Error> {
     let (mut line, mut opened, mut begins) = (1, None, true);
     let (mut length, mut fields) = (0, 1);
@@ -317,7 +308,6 @@ fn row(path: &Path, record: &StringRecord, line: u64, columns: &Columns) -> Resu
 const LONGER: &str =
     "the line has more fields than the header or the first line; quote fields that contain the separator";
 
-/// Parses a field in a target column.
 fn parse_target(column: &str, field: &str) -> Result<f32, String> {
     let column = printable(column);
     match field.trim().parse::<f64>() {
