@@ -234,7 +234,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         What::Index(args) => {
             let indexed =
-                data_tools::index_with(&args.folder.dir, &args.split_map, on_bad(&args.on_bad)).map_err(failure)?;
+                data_tools::index(&args.folder.dir, &args.split_map, on_bad(&args.on_bad)).map_err(failure)?;
             show(args.folder.json, indexed.to_json(), indexed)
         }
         What::Reshard(args) => reshape::reshard(args),

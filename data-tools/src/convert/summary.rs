@@ -64,6 +64,32 @@ impl ConvertSummary {
             },
         })
     }
+
+    /// Formats the splits: `train` first, then by descending size.
+    fn splits(&self) -> String {
+        let mut splits: Vec<_> = self.manifest.splits.iter().collect();
+        splits.sort_by_key(|(name, s)| (name.as_str() != TRAIN, std::cmp::Reverse(s.count)));
+        let words = splits.iter().map(|(name, s)| {
+            let shards = text::plural(s.shards.len() as u64, "shard");
+            format!("{} {} in {shards}", base::text::shown(name), text::count(s.count))
+        });
+        words.collect::<Vec<_>>().join(", ")
+    }
+
+    fn write_skipped(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.skipped.is_empty() {
+            return Ok(());
+        }
+        let images = text::plural(self.skipped.len() as u64, "image");
+        write!(f, "\n  {images} left out, all listed in {}:", text::path(&self.out.join(SKIPPED)))?;
+        for line in self.skipped.iter().take(SHOWN) {
+            write!(f, "\n    {line}")?;
+        }
+        match self.skipped.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "\n    and {} more", text::count(more as u64)),
+        }
+    }
 }
 
 /// Formats a summary such as `data/mnist: train 60,000 in 16 shards, test 10,000 in 4 shards; 10 classes; 68.9 MiB in
@@ -89,34 +115,6 @@ impl fmt::Display for ConvertSummary {
             write!(f, "\n  {}", base::text::printable(note))?;
         }
         self.write_skipped(f)
-    }
-}
-
-impl ConvertSummary {
-    /// Formats the splits: `train` first, then by descending size.
-    fn splits(&self) -> String {
-        let mut splits: Vec<_> = self.manifest.splits.iter().collect();
-        splits.sort_by_key(|(name, s)| (name.as_str() != TRAIN, std::cmp::Reverse(s.count)));
-        let words = splits.iter().map(|(name, s)| {
-            let shards = text::plural(s.shards.len() as u64, "shard");
-            format!("{} {} in {shards}", base::text::shown(name), text::count(s.count))
-        });
-        words.collect::<Vec<_>>().join(", ")
-    }
-
-    fn write_skipped(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.skipped.is_empty() {
-            return Ok(());
-        }
-        let images = text::plural(self.skipped.len() as u64, "image");
-        write!(f, "\n  {images} left out, all listed in {}:", text::path(&self.out.join(SKIPPED)))?;
-        for line in self.skipped.iter().take(SHOWN) {
-            write!(f, "\n    {line}")?;
-        }
-        match self.skipped.len().saturating_sub(SHOWN) {
-            0 => Ok(()),
-            more => write!(f, "\n    and {} more", text::count(more as u64)),
-        }
     }
 }
 

@@ -54,21 +54,6 @@ pub(crate) struct IndexOptions<'a> {
     pub on_bad: OnBad,
 }
 
-impl<'a> IndexOptions<'a> {
-    /// Indexes the data set in `dir` with default options.
-    fn new(dir: &'a Path) -> Self {
-        IndexOptions {
-            names: dir,
-            write: true,
-            jobs: 0,
-            progress: true,
-            shards: None,
-            split_map: &[],
-            on_bad: OnBad::Fail,
-        }
-    }
-}
-
 /// Writes `<shard>.idx` for each shard in `dir` with a missing or wrong index. If there is no `dataset.json`, also
 /// writes it:
 /// - The classes come from the list in `label.labels.txt` or `labels.txt`. `label_offset` is 1 if the lowest label is 1
@@ -86,18 +71,11 @@ impl<'a> IndexOptions<'a> {
 /// - a record has no label, more than one label, or targets
 /// - `train` lacks a class that another split has
 ///
-/// Writes nothing before it has read every shard.
-pub fn index(dir: &Path) -> Result<IndexSummary, Error> {
-    index_with_options(dir, &IndexOptions::new(dir))
-}
-
-/// Works like [`index`]. `split_map` maps shard names to splits. [`OnBad::Skip`] accepts classes that `train` lacks.
-///
-/// # Errors
-///
-/// Returns the same errors as [`index`].
-pub fn index_with(dir: &Path, split_map: &[(String, String)], on_bad: OnBad) -> Result<IndexSummary, Error> {
-    index_with_options(dir, &IndexOptions { split_map, on_bad, ..IndexOptions::new(dir) })
+/// Writes nothing before it has read every shard. `split_map` maps shard names to splits. [`OnBad::Skip`] accepts classes
+/// that `train` lacks.
+pub fn index(dir: &Path, split_map: &[(String, String)], on_bad: OnBad) -> Result<IndexSummary, Error> {
+    let how = IndexOptions { names: dir, write: true, jobs: 0, progress: true, shards: None, split_map, on_bad };
+    index_with_options(dir, &how)
 }
 
 /// Works like [`index`], with the options in `how`.

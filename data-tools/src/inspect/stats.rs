@@ -199,9 +199,7 @@ impl Stats {
         }
         object
     }
-}
 
-impl Stats {
     fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.classes.iter().map(|(name, _)| shown(name)).collect();
         let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);

@@ -224,7 +224,7 @@ fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pai
         found.push((split, images, numbers, targets));
     }
     let labels = found.iter().flat_map(|(split, _, labels, _)| labels.iter().map(move |label| (split.as_str(), label)));
-    let classes = Classes::from_labels(src, options, None, labels)?;
+    let classes = Classes::from_labels(src, options, None, false, labels)?;
     let mut unusable = SkippedSamples::new(options.on_bad);
     let info = SourceInfo { targets: options.targets.clone(), ..SourceInfo::default() };
     let mut source = Npz { path: src.to_path_buf(), info, parts: Vec::new() };

@@ -76,7 +76,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         .iter()
         .zip(&labels)
         .flat_map(|((split, _), labels)| labels.iter().flatten().map(move |l| (split.as_str(), l)));
-    let classes = Classes::from_labels(src, options, listed, all)?;
+    let classes = Classes::from_labels(src, options, listed, false, all)?;
     let mut parts: BTreeMap<(u8, &str), Part> = BTreeMap::new();
     let (mut unusable, mut crc) = (SkippedSamples::new(options.on_bad), 0);
     for (at, (table, labels)) in tables.iter().zip(&labels).enumerate() {

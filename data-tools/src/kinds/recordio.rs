@@ -35,7 +35,8 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         })
         .collect();
     let listed = names::beside(src)?;
-    let classes = Classes::from_labels(src, options, listed, labels.iter().map(|(split, label)| (*split, label)))?;
+    let classes =
+        Classes::from_labels(src, options, listed, false, labels.iter().map(|(split, label)| (*split, label)))?;
     let mut found: BTreeMap<(u8, &str), Listing> = BTreeMap::new();
     let mut unusable = SkippedSamples::new(options.on_bad);
     for ((split, path), records) in files.iter().zip(records) {

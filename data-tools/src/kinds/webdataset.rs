@@ -56,10 +56,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         || archives.iter().zip(&packed).flat_map(|((split, _), p)| p.samples.iter().map(move |s| (split.as_str(), s)));
     let labels = samples().flat_map(|(split, sample)| sample.label.labels.iter().map(move |label| (split, label)));
     let several = samples().any(|(_, sample)| sample.label.is_list);
-    let classes = match several {
-        true => Classes::from_multi_labels(src, options, listed, &labels.map(|(_, label)| label.clone()).collect())?,
-        false => Classes::from_labels(src, options, listed, labels)?,
-    };
+    let classes = Classes::from_labels(src, options, listed, several, labels)?;
     let (found, unusable) = list(&archives, packed, &classes, several, options)?;
     skipped.extend(unusable);
     Ok(Box::new(Files::new(src, classes.names, found, notes, options)?.with_skipped(skipped)))

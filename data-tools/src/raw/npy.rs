@@ -96,16 +96,11 @@ pub(crate) fn transposed(values: &[u8], shape: &[usize], size: usize) -> Vec<u8>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn npy(header: &str, values: &[u8]) -> Vec<u8> {
-        let mut file = [crate::npy::MAGIC, &[1, 0]].concat();
-        file.extend((header.len() as u16).to_le_bytes());
-        [&file, header.as_bytes(), values].concat()
-    }
+    use crate::npy::testing;
 
     #[test]
     fn types_orders_and_layouts() {
-        let decode = |header: &str, values: &[u8]| decode(&npy(header, values), None, &Limits::DEFAULT);
+        let decode = |header: &str, values: &[u8]| decode(&testing::file(header, values), None, &Limits::DEFAULT);
         let big = decode("{'descr': '>u2', 'fortran_order': False, 'shape': (1, 2), }", &[1, 2, 3, 4]).unwrap();
         assert_eq!((big.dtype, big.bytes), (Dtype::U16, vec![2, 1, 4, 3]));
         // The array is [[1, 2, 3], [4, 5, 6]].

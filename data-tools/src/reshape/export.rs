@@ -111,7 +111,6 @@ fn archive(split: &Split, task: &Task, dir: &Path, counter: &mut Counter<'_>) ->
         }
         counter.tick();
     }
-    drop(made);
     let file: File =
         archive.into_inner().and_then(|buffer| buffer.into_inner().map_err(|e| e.into_error())).map_err(failed)?;
     file.sync_all().map_err(failed)?;

@@ -39,11 +39,6 @@ fn formats(out: &Path) -> Vec<(String, Format, u32, u32)> {
     found
 }
 
-fn far(a: &[u8], b: &[u8]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(&a, &b)| f64::from(a.abs_diff(b))).sum::<f64>() / a.len() as f64
-}
-
 #[test]
 fn foreign_formats_keep_their_pixels_and_photos_become_jpegs() {
     let temp = Temp::new();
@@ -58,7 +53,7 @@ fn foreign_formats_keep_their_pixels_and_photos_become_jpegs() {
     let found = images(&out, "train");
     assert_eq!(found.len(), 5);
     for image in found {
-        let far = far(&image.pixels, &pixels(1));
+        let far = mean_difference(&image.pixels, &pixels(1));
         // A GIF has 256 colours, but the picture has more.
         let most = match image.name.rsplit_once('.').unwrap().1 {
             "gif" => 12.0,

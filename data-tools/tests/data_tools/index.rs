@@ -2,7 +2,7 @@
 
 use crate::common::foreign::{Foreign, write_shard};
 use crate::common::*;
-use data_tools::{Error, index, info, stats, verify};
+use data_tools::{Error, info, stats, verify};
 use image::{ExtendedColorType, ImageEncoder};
 use loaders::shard::index_path;
 use loaders::{Dataset, Format, Manifest};

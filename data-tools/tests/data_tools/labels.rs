@@ -3,7 +3,7 @@
 use crate::common::foreign::{Foreign, write_shard};
 use crate::common::pictures::*;
 use crate::common::*;
-use data_tools::{ConvertOptions, Error, OnBad, ReshapeOptions, convert, index, index_with, merge, verify};
+use data_tools::{ConvertOptions, Error, OnBad, ReshapeOptions, convert, merge, verify};
 use loaders::record::RecordWriter;
 use loaders::{Dataset, example};
 use std::fs;
@@ -218,7 +218,7 @@ fn classes_that_only_the_test_split_has() {
     let error = index(&dir).unwrap_err();
     mentions(&error, &parts);
     mentions(&error, &["--on-bad skip"]);
-    let indexed = index_with(&dir, &[], OnBad::Skip).unwrap();
+    let indexed = data_tools::index(&dir, &[], OnBad::Skip).unwrap();
     mentions(&indexed.notes[0], &parts);
     mentions(verify(&dir, 1).unwrap(), &["class `0`: ", "test has 1 record"]);
 
@@ -306,7 +306,7 @@ fn shards_by_the_words_in_their_names() {
     write_shard(&dir.join("extra-00000-of-00001"), &[Foreign::raw(0)]);
     mentions(index(&dir).unwrap_err(), &["`extra`", "extra, flowers_train, flowers_val"]);
     let map = [("extra".to_string(), "more".to_string())];
-    assert_eq!(index_with(&dir, &map, OnBad::Fail).unwrap().manifest.splits["more"].count, 1);
+    assert_eq!(data_tools::index(&dir, &map, OnBad::Fail).unwrap().manifest.splits["more"].count, 1);
     // `convert` accepts the same mapping.
     let mapped = ConvertOptions { split_map: map.to_vec(), ..options() };
     let made = convert("tfrecord", &dir, &temp.path("copied"), &mapped).unwrap();

@@ -2,9 +2,9 @@
 //! with invalid lists.
 
 use crate::common::pictures::{png, write};
-use crate::common::{Temp, assert_bad_lines, contents, options, refused};
+use crate::common::{Temp, assert_bad_lines, contents, index, options, refused};
 use data_tools::{ConvertOptions, OnBad, ReshapeOptions, Share};
-use data_tools::{convert, export_webdataset, extract, index, info, merge, reshard, sample, split, stats, verify};
+use data_tools::{convert, export_webdataset, extract, info, merge, reshard, sample, split, stats, verify};
 use loaders::{Dataset, Manifest};
 use std::collections::BTreeMap;
 use std::fs;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use crate::bands::npy;
 use crate::common::pictures::{png, write};
-use crate::common::{Temp, assert_bad_lines, contents, tar};
+use crate::common::{Temp, assert_bad_lines, contents, index, tar};
 use data_tools::{
-    ConvertOptions, OnBad, ReshapeOptions, Share, convert, export_webdataset, extract, index, info, merge, reshard,
-    sample, split, stats, verify,
+    ConvertOptions, OnBad, ReshapeOptions, Share, convert, export_webdataset, extract, info, merge, reshard, sample,
+    split, stats, verify,
 };
 use loaders::{Dataset, LabelKind};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};

@@ -3,8 +3,8 @@
 
 use crate::common::foreign::{Foreign, write_shard};
 use crate::common::pictures::{jpeg, write};
-use crate::common::{Temp, gz, names, zlib};
-use data_tools::{ConvertOptions, convert, index, info, stats, verify};
+use crate::common::{Temp, gz, index, names, zlib};
+use data_tools::{ConvertOptions, convert, info, stats, verify};
 use loaders::record::{RecordWriter, masked_crc32c};
 use loaders::{Dataset, Limits};
 use std::fs;

@@ -63,7 +63,7 @@ pub(super) fn picture_from_bytes(bytes: &[u8], spec: ImageSpec) -> Option<RgbIma
 
 /// Scales a picture. Small pictures are enlarged by an integer factor towards `wished`, so that each pixel is visible.
 /// Large pictures are shrunk so that the longer side has `most` pixels.
-pub(super) fn fit(picture: RgbImage, wished: u32, most: u32) -> RgbImage {
+fn fit(picture: RgbImage, wished: u32, most: u32) -> RgbImage {
     let longer = picture.width().max(picture.height()).max(1);
     let (width, height, filter) = if longer > most {
         let shrunk = |side: u32| (u64::from(side) * u64::from(most) / u64::from(longer)).max(1) as u32;
@@ -149,14 +149,21 @@ fn encode(picture: &RgbImage) -> image::ImageResult<(&'static str, Vec<u8>)> {
 }
 
 /// Small pictures are enlarged to about this length of the longer side, as far as an integer factor allows.
-pub(super) const ENLARGED_SIDE: u32 = 128;
+const ENLARGED_SIDE: u32 = 128;
 /// The longest side of a picture on a sheet. Network inputs are rarely larger.
-pub(super) const MAX_SIDE: u32 = 224;
+const MAX_SIDE: u32 = 224;
 
 /// A picture on a sheet with its caption.
 pub(super) struct Cell {
     pub picture: RgbImage,
     pub words: String,
+}
+
+impl Cell {
+    /// Scales the picture to the size that sheets show.
+    pub fn new(picture: RgbImage, words: String) -> Self {
+        Cell { picture: fit(picture, ENLARGED_SIDE, MAX_SIDE), words }
+    }
 }
 
 /// Returns how the images of a data set are shown if they are not grey or RGB. `chosen` counts bands from 1.
@@ -239,7 +246,7 @@ impl<'a> Viewer<'a> {
             0 => self.words.clone(),
             _ => format!("epoch {epoch}"),
         };
-        Ok(Cell { picture: fit(picture, ENLARGED_SIDE, MAX_SIDE), words })
+        Ok(Cell::new(picture, words))
     }
 
     pub fn render(&mut self, id: u64, epoch: u32) -> Result<RgbImage, Error> {

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage, imageops};
 use loaders::decode::Decoder;
-use loaders::{ImageSpec, Limits, Manifest, Split, regular};
+use loaders::{Limits, Manifest, Split, regular};
 
-use super::picture::{self, Cell, ENLARGED_SIDE, MAX_SIDE, Viewer};
+use super::picture::{self, Cell, Viewer};
 use crate::error::Error;
 use crate::inspect::extract;
 
@@ -142,11 +142,10 @@ impl ContactSheet {
         let spec = stored.spec();
         let mut pixels = Vec::new();
         decoder.reduced(stored, &file, 1, spec.channels, &mut pixels).map_err(|fault| refuse(fault.to_string()))?;
-        let ImageSpec { height, width, channels } = spec;
-        pixels.truncate(ImageSpec::new(height, width, channels).values());
+        pixels.truncate(spec.values());
         let picture = picture::picture_from_bytes(&pixels, spec)
             .ok_or_else(|| refuse(format!("too few pixels for the shape {spec}")))?;
-        self.cells.push(Cell { picture: picture::fit(picture, ENLARGED_SIDE, MAX_SIDE), words: words.into() });
+        self.cells.push(Cell::new(picture, words.into()));
         Ok(())
     }
 
@@ -157,7 +156,7 @@ impl ContactSheet {
     /// Returns an error if the record cannot be read or decoded.
     pub fn add_record(&mut self, split: &Split, id: u64, lines: &[String; 2]) -> Result<(), Error> {
         let picture = Viewer::new(&Manifest::default(), split, &[], 0, &[])?.render(id, 0)?;
-        self.cells.push(Cell { picture: picture::fit(picture, ENLARGED_SIDE, MAX_SIDE), words: lines.join("\n") });
+        self.cells.push(Cell::new(picture, lines.join("\n")));
         Ok(())
     }
 

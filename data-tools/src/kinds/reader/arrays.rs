@@ -361,16 +361,7 @@ fn wrong_magic(path: &Path, got: u32, expected: u32, holds: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::npy::MAGIC;
-
-    fn npy(header: &str, values: &[u8]) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        out.extend([1, 0]);
-        out.extend((header.len() as u16).to_le_bytes());
-        out.extend(header.as_bytes());
-        out.extend(values);
-        out
-    }
+    use crate::npy::testing::file as npy;
 
     #[test]
     fn headers_are_read_and_bad_ones_refused() {

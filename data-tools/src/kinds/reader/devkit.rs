@@ -66,33 +66,28 @@ pub(crate) fn read_devkit(path: &Path, limits: &Limits) -> Result<Devkit, Error>
     let mut budget = Budget::new(*limits);
     let wanted = archive::WantedFiles { folder: "data", names: &[META, TRUTH], other: "", hint: HINT };
     let mut members = wanted.read(path, &mut budget)?.into_iter();
-    let mut next = |name: &str| -> Result<KitFile, Error> {
+    let mut next = |name: &str| -> Result<(PathBuf, Vec<u8>), Error> {
         let missing = || Error::missing(path.join("data").join(name), HINT);
         let member: archive::Member = members.next().flatten().ok_or_else(missing)?;
-        Ok(KitFile { path: member.path.clone(), data: member.whole()? })
+        Ok((member.path.clone(), member.whole()?))
     };
-    let (meta, truth) = (next(META)?, next(TRUTH)?);
-    let records = read_structs(&meta.data, "synsets", budget.left()).map_err(|problem| match problem {
-        Problem::Memory => budget.exceeded(&meta.path),
-        Problem::Format(what) => Error::input(&meta.path, what),
+    let ((meta_path, meta), (truth_path, truth)) = (next(META)?, next(TRUTH)?);
+    let records = read_structs(&meta, "synsets", budget.left()).map_err(|problem| match problem {
+        Problem::Memory => budget.exceeded(&meta_path),
+        Problem::Format(what) => Error::input(&meta_path, what),
     })?;
-    let by_id = leaf_synsets(&meta.path, records)?;
+    let by_id = leaf_synsets(&meta_path, records)?;
     // Reserve memory for one WordNet id per line.
-    budget.take(&truth.path, LINE * truth.data.iter().filter(|&&byte| byte == b'\n').count() as u64)?;
-    let wnids = wnids(&truth, &by_id)?;
+    budget.take(&truth_path, LINE * truth.iter().filter(|&&byte| byte == b'\n').count() as u64)?;
+    let wnids = wnids(&truth_path, &truth, &by_id)?;
     let mut synsets: Vec<Synset> = by_id.into_values().collect();
     synsets.sort_by(|a, b| a.wnid.cmp(&b.wnid));
-    Ok(Devkit { synsets, truth: wnids, truth_path: truth.path })
-}
-
-struct KitFile {
-    path: PathBuf,
-    data: Vec<u8>,
+    Ok(Devkit { synsets, truth: wnids, truth_path })
 }
 
 /// Returns the WordNet id for each line of the ground truth.
-fn wnids(truth: &KitFile, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, Error> {
-    let text = String::from_utf8_lossy(&truth.data);
+fn wnids(path: &Path, truth: &[u8], by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, Error> {
+    let text = String::from_utf8_lossy(truth);
     let lines = without_mark(&text).lines().map(str::trim).filter(|line| !line.is_empty());
     let wnid = |(i, line): (usize, &str)| {
         let id = line.parse().ok().and_then(|id: u64| by_id.get(&id));
@@ -103,7 +98,7 @@ fn wnids(truth: &KitFile, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, 
                 i + 1,
                 by_id.len()
             );
-            Error::input(&truth.path, what)
+            Error::input(path, what)
         })
     };
     lines.enumerate().map(wnid).collect()

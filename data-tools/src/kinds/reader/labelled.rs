@@ -101,10 +101,7 @@ pub(crate) fn classes(
     options: &ConvertOptions,
 ) -> Result<Classes, Error> {
     let labels = lines.pairs().flat_map(|(split, labels)| labels.iter().map(move |label| (split, label)));
-    match several {
-        true => Classes::from_multi_labels(src, options, listed, &labels.map(|(_, label)| label.clone()).collect()),
-        false => Classes::from_labels(src, options, listed, labels),
-    }
+    Classes::from_labels(src, options, listed, several, labels)
 }
 
 /// Splits the text of a column into labels at `separator`, or at `;` and `|` if `separator` is `None`.

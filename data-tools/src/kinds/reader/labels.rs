@@ -104,60 +104,40 @@ pub(crate) struct Classes {
 
 impl Classes {
     /// Takes the classes from the options or the source's list. Without a list, collects the classes from `train`, or
-    /// from all labels if there is no `train`. `labels` contains each label with its split. Returns an error if the
-    /// labels cannot be classes or a list contains a class twice.
+    /// from all labels if there is no `train`. `labels` contains each label with its split. With `several`, images may
+    /// have more than one label, and any split may have classes that `train` lacks. There are no classes if the source
+    /// has targets. Returns an error if the labels cannot be classes or a list contains a class twice.
     pub(crate) fn from_labels<'a>(
         src: &Path,
         options: &ConvertOptions,
         listed: Option<Vec<String>>,
+        several: bool,
         labels: impl Iterator<Item = (&'a str, &'a Label)>,
     ) -> Result<Self, Error> {
         let (mut train, mut others) = (BTreeSet::new(), BTreeSet::new());
         for (split, label) in labels {
-            let side = if split == TRAIN { &mut train } else { &mut others };
+            let side = if split == TRAIN && !several { &mut train } else { &mut others };
             if !side.contains(label) {
                 side.insert(label.clone());
             }
         }
         let all: BTreeSet<Label> = train.union(&others).cloned().collect();
-        let mut classes = Classes::new(src, options, listed, if train.is_empty() { &all } else { &train }, &all)?;
-        classes.train_classes =
-            (!train.is_empty()).then(|| train.iter().filter_map(|label| classes.class(label)).collect());
-        Ok(classes)
-    }
-
-    /// Works like [`Self::from_labels`], for multi-label images. Any split may then have classes that `train` lacks.
-    pub(crate) fn from_multi_labels(
-        src: &Path,
-        options: &ConvertOptions,
-        listed: Option<Vec<String>>,
-        labels: &BTreeSet<Label>,
-    ) -> Result<Self, Error> {
-        Classes::new(src, options, listed, labels, labels)
-    }
-
-    /// Creates the classes. Without a class list, they are derived from `counted`, which is a subset of `labels`. There
-    /// are no classes if the source has targets.
-    fn new(
-        src: &Path,
-        options: &ConvertOptions,
-        listed: Option<Vec<String>>,
-        counted: &BTreeSet<Label>,
-        labels: &BTreeSet<Label>,
-    ) -> Result<Self, Error> {
         let given = options.classes.as_deref().map(names::read).transpose()?.or(listed);
         let given = given.filter(|_| options.targets.is_empty());
         let is_list = given.is_some();
         let names = match given {
             Some(names) => names,
-            None => classes_from_labels(src, counted, options.on_bad)?,
+            None => classes_from_labels(src, if train.is_empty() { &all } else { &train }, options.on_bad)?,
         };
         names::check(src, &names)?;
         let by_name = (0u32..).zip(&names).map(|(label, name)| (name.clone(), label)).collect();
         let is_number = |label: &Label| matches!(label, Label::Number(_)) || parse_number(&label.text()).is_some();
         let texts_are_indices =
-            is_list && labels.iter().all(is_number) && names.iter().all(|name| parse_number(name).is_none());
-        Ok(Classes { names, by_name, train_classes: None, is_list, texts_are_indices })
+            is_list && all.iter().all(is_number) && names.iter().all(|name| parse_number(name).is_none());
+        let mut classes = Classes { names, by_name, train_classes: None, is_list, texts_are_indices };
+        classes.train_classes =
+            (!train.is_empty()).then(|| train.iter().filter_map(|label| classes.class(label)).collect());
+        Ok(classes)
     }
 
     /// Returns the class for a label, or an error message if images in this split cannot have it.
@@ -350,6 +330,7 @@ mod tests {
             Path::new("src"),
             &ConvertOptions::default(),
             listed,
+            false,
             labels.iter().map(|label| ("train", label)),
         )
     }

@@ -11,6 +11,7 @@ use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Float
 use ::parquet::errors::{ParquetError, Result};
 use ::parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use ::parquet::schema::types::ColumnDescPtr;
 use base::text::printable;
 use loaders::stall::during;
 use loaders::{Limits, guarded_with, regular};
@@ -88,6 +89,12 @@ pub(crate) fn open(path: &Path, targets: &[String], limits: &Limits) -> Result<T
     Ok(table)
 }
 
+/// Returns the columns and their names.
+fn columns(metadata: &ParquetMetaData) -> (&[ColumnDescPtr], Vec<String>) {
+    let columns = metadata.file_metadata().schema_descr().columns();
+    (columns, columns.iter().map(|column| column.path().string()).collect())
+}
+
 /// Finds the column with one of these names. Returns an error if its type is not one of `kinds`.
 fn find(
     path: &Path,
@@ -97,8 +104,7 @@ fn find(
     what: &str,
     kinds: &[Type],
 ) -> Result<Column, Error> {
-    let columns = metadata.file_metadata().schema_descr().columns();
-    let all: Vec<String> = columns.iter().map(|column| column.path().string()).collect();
+    let (columns, all) = columns(metadata);
     let Some(at) = names.iter().find_map(|name| all.iter().position(|column| column == name)) else {
         let wanted = if name == "image" { "image.bytes" } else { name };
         let what = format!(
@@ -119,8 +125,7 @@ fn find(
 }
 
 fn find_target(path: &Path, metadata: &ParquetMetaData, name: &str) -> Result<Column, Error> {
-    let columns = metadata.file_metadata().schema_descr().columns();
-    let all: Vec<String> = columns.iter().map(|column| column.path().string()).collect();
+    let (columns, all) = columns(metadata);
     let Some(at) = all.iter().position(|column| column == name) else {
         let what = format!("there is no column `{}` (--targets), only {}", printable(name), text::first(&all));
         return Err(Error::input(path, what));
@@ -155,8 +160,8 @@ fn find_target(path: &Path, metadata: &ParquetMetaData, name: &str) -> Result<Co
 
 /// Finds the text column with class names.
 fn names(metadata: &ParquetMetaData) -> Option<Column> {
-    let columns = metadata.file_metadata().schema_descr().columns();
-    let at = NAMES.iter().find_map(|name| columns.iter().position(|column| column.path().string() == *name))?;
+    let (columns, all) = columns(metadata);
+    let at = NAMES.iter().find_map(|name| all.iter().position(|column| column == name))?;
     let is_text = columns[at].physical_type() == Type::BYTE_ARRAY && columns[at].max_rep_level() == 0;
     is_text.then_some(Column { at, kind: Type::BYTE_ARRAY, is_unsigned: false })
 }

@@ -4,7 +4,7 @@ pub mod foreign;
 pub mod pictures;
 pub mod tiff;
 
-use data_tools::{ConvertOptions, Error, OnBad, convert};
+use data_tools::{ConvertOptions, Error, IndexSummary, OnBad, convert};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use std::collections::BTreeMap;
@@ -56,6 +56,11 @@ pub fn refused(kind: &str, src: &Path, options: &ConvertOptions, parts: &[&str])
     mentions(&error, parts);
     assert!(!temp.path("out").exists());
     error
+}
+
+/// Indexes the shards in `dir` with the default options.
+pub fn index(dir: &Path) -> Result<IndexSummary, Error> {
+    data_tools::index(dir, &[], OnBad::Fail)
 }
 
 /// Returns the path to a directory with input files from other programs.
