@@ -9,7 +9,7 @@ use loaders::decode::{ExifOrientation, OtherFormat, other_format};
 use loaders::{Cost, ImageSpec, Limits};
 use tiff::ColorType;
 use tiff::decoder::Decoder;
-use tiff::tags::Tag;
+use tiff::tags::{PhotometricInterpretation as Colours, Tag};
 
 use super::pixels::{Rgb, Size};
 use crate::options::To8Bit;
@@ -149,16 +149,6 @@ fn has_lossy_picture(file: &[u8]) -> bool {
     true
 }
 
-/// Values for the PhotometricInterpretation tag.
-const WHITE_IS_ZERO: u16 = 0;
-const BLACK_IS_ZERO: u16 = 1;
-const RGB: u16 = 2;
-const PALETTE: u16 = 3;
-const SEPARATED: u16 = 5;
-const YCBCR: u16 = 6;
-const LAB: u16 = 8;
-const ICC_LAB: u16 = 9;
-const ITU_LAB: u16 = 10;
 /// Values of the ExtraSamples tag that mark an extra band as opacity.
 const ALPHA: [u16; 2] = [1, 2];
 
@@ -176,18 +166,22 @@ pub(super) fn check(file: &[u8], may_lose: bool) -> Result<(), String> {
     let bands = usize::from(number(&mut tiff, Tag::SamplesPerPixel).unwrap_or(1));
     let bits = tiff.find_tag_unsigned_vec::<u16>(Tag::BitsPerSample).ok().flatten().unwrap_or_else(|| vec![1]);
     let depth = bits.first().copied().unwrap_or(1);
-    let colours = match number(&mut tiff, Tag::PhotometricInterpretation) {
-        Some(WHITE_IS_ZERO | BLACK_IS_ZERO) if !([8, 16, 32].contains(&depth) || depth == 1 && bands == 1) => {
+    let colours = match number(&mut tiff, Tag::PhotometricInterpretation).and_then(Colours::from_u16) {
+        Some(Colours::WhiteIsZero | Colours::BlackIsZero)
+            if !([8, 16, 32].contains(&depth) || depth == 1 && bands == 1) =>
+        {
             return refused(format!("with {depth}-bit grey"));
         }
-        Some(WHITE_IS_ZERO | BLACK_IS_ZERO) => 1,
-        Some(RGB) if ![8, 16, 32].contains(&depth) => return refused(format!("with {depth}-bit RGB")),
-        Some(PALETTE) => return refused(format!("with a palette of {depth} bits")),
-        Some(YCBCR) if tiff.colortype().is_err() || matches!(tiff.colortype(), Ok(ColorType::YCbCr(_))) => {
+        Some(Colours::WhiteIsZero | Colours::BlackIsZero) => 1,
+        Some(Colours::RGB) if ![8, 16, 32].contains(&depth) => return refused(format!("with {depth}-bit RGB")),
+        Some(Colours::RGBPalette) => return refused(format!("with a palette of {depth} bits")),
+        Some(Colours::YCbCr) if tiff.colortype().is_err() || matches!(tiff.colortype(), Ok(ColorType::YCbCr(_))) => {
             return refused(format!("with {depth}-bit YCbCr"));
         }
-        Some(LAB | ICC_LAB | ITU_LAB) => return refused(format!("with {depth}-bit CIELAB")),
-        Some(SEPARATED) => 4,
+        Some(Colours::CIELab | Colours::IccLab | Colours::ItuLab) => {
+            return refused(format!("with {depth}-bit CIELAB"));
+        }
+        Some(Colours::CMYK) => 4,
         _ => 3,
     };
     let extra = tiff.find_tag_unsigned_vec::<u16>(Tag::ExtraSamples).ok().flatten().unwrap_or_default();

@@ -5,7 +5,7 @@ use crate::common::Temp;
 use crate::common::pictures;
 use crate::common::pictures::*;
 use data_tools::{ConvertOptions, OnBad, convert, verify};
-use loaders::{Dataset, Format};
+use loaders::Format;
 use std::fs;
 use std::path::Path;
 use support::mentions;
@@ -25,20 +25,6 @@ fn small(src: &Path) {
     write(&src.join("b/photo.WEBP"), &fs::read(pictures::file("photo.webp")).unwrap());
 }
 
-/// Returns format and size for each record in `train`.
-fn formats(out: &Path) -> Vec<(String, Format, u32, u32)> {
-    let split = Dataset::open(out).unwrap().split("train").unwrap();
-    let mut copy = Vec::new();
-    let mut found: Vec<_> = (0..split.len())
-        .map(|id| {
-            let (e, _) = split.record(id, &mut copy).unwrap();
-            (e.filename.to_string(), e.format, e.height, e.width)
-        })
-        .collect();
-    found.sort_by(|a, b| a.0.cmp(&b.0));
-    found
-}
-
 #[test]
 fn foreign_formats_keep_their_pixels_and_photos_become_jpegs() {
     let temp = Temp::new();
@@ -46,7 +32,7 @@ fn foreign_formats_keep_their_pixels_and_photos_become_jpegs() {
     small(&src);
     convert("folder", &src, &out, &options()).unwrap();
     assert!(verify(&out, 1).unwrap().is_ok());
-    for (name, format, height, width) in formats(&out) {
+    for (name, (_, format, height, width, _)) in records(&out, "train") {
         let expected = if name.starts_with('b') { Format::Jpeg } else { Format::Png };
         assert_eq!((format, height as usize, width as usize), (expected, HEIGHT, WIDTH), "{name}");
     }
@@ -70,7 +56,7 @@ fn options_apply_to_foreign_formats() {
     small(&temp.path("src"));
     let smaller = ConvertOptions { resize: Some(10), ..options() };
     convert("folder", &temp.path("src"), &temp.path("small"), &smaller).unwrap();
-    assert!(formats(&temp.path("small")).iter().all(|f| (f.1, f.2, f.3) == (Format::Jpeg, 12, 10)));
+    assert!(records(&temp.path("small"), "train").values().all(|r| (r.1, r.2, r.3) == (Format::Jpeg, 12, 10)));
     let raw = ConvertOptions { raw: true, ..options() };
     convert("folder", &temp.path("src"), &temp.path("raw"), &raw).unwrap();
     let found = images(&temp.path("raw"), "train");
@@ -79,7 +65,7 @@ fn options_apply_to_foreign_formats() {
     );
     let coarse = ConvertOptions { quality: Some(50), ..options() };
     convert("folder", &temp.path("src"), &temp.path("coarse"), &coarse).unwrap();
-    assert!(formats(&temp.path("coarse")).iter().all(|f| f.1 == Format::Jpeg));
+    assert!(records(&temp.path("coarse"), "train").values().all(|r| r.1 == Format::Jpeg));
 }
 
 #[test]

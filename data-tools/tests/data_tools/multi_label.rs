@@ -2,7 +2,7 @@
 //! with invalid lists.
 
 use crate::common::pictures::{png, write};
-use crate::common::{Temp, assert_bad_lines, contents, index, options, refused};
+use crate::common::{Temp, assert_bad_lines, contents, each_record, index, options, refused};
 use data_tools::{ConvertOptions, OnBad, ReshapeOptions, Share};
 use data_tools::{convert, export_webdataset, extract, info, merge, reshard, sample, split, stats, verify};
 use loaders::{Dataset, Manifest};
@@ -34,15 +34,12 @@ fn source(temp: &Temp) -> PathBuf {
 
 /// Returns the class names of each image of a split by file name, and the text of its record.
 fn found(out: &Path, split: &str) -> BTreeMap<String, (Vec<String>, String)> {
-    let split = Dataset::open(out).unwrap().split(split).unwrap();
-    assert!(split.multi_label());
-    let mut copy = Vec::new();
-    let one = |id| {
-        let (example, _) = split.record(id, &mut copy).unwrap();
+    let all = each_record(out, split, |split, example, _| {
+        assert!(split.multi_label());
         let names = split.classes_of(&example).unwrap().into_iter().map(|c| split.class_names()[c as usize].clone());
         (example.filename.to_string(), (names.collect(), example.text.to_string()))
-    };
-    (0..split.len()).map(one).collect()
+    });
+    all.into_iter().collect()
 }
 
 fn names(out: &Path, split: &str) -> Vec<String> {

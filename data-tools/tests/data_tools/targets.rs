@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::bands::npy;
 use crate::common::pictures::{png, write};
-use crate::common::{Temp, assert_bad_lines, contents, index, tar};
+use crate::common::{Temp, assert_bad_lines, contents, each_record, index, tar};
 use data_tools::{
     ConvertOptions, OnBad, ReshapeOptions, Share, convert, export_webdataset, extract, info, merge, reshard, sample,
     split, stats, verify,
@@ -45,14 +45,11 @@ fn table(temp: &Temp) -> PathBuf {
 
 /// Returns the targets of each image by image name.
 fn records(dir: &Path, split: &str) -> BTreeMap<String, Vec<f32>> {
-    let split = Dataset::open(dir).unwrap().split(split).unwrap();
-    let mut copy = Vec::new();
-    let record = |id| {
-        let (example, label) = split.record(id, &mut copy).unwrap();
+    let all = each_record(dir, split, |split, example, label| {
         assert_eq!((label, example.text), (0, ""));
         (example.filename.to_string(), split.targets_of(&example).unwrap())
-    };
-    (0..split.len()).map(record).collect()
+    });
+    all.into_iter().collect()
 }
 
 /// Checks each target's mean and standard deviation against plain sums.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use ::parquet::basic::{Compression, ConvertedType, LogicalType, Type};
 use ::parquet::column::reader::ColumnReaderImpl;
-use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
+use ::parquet::data_type::{AsBytes, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use ::parquet::errors::{ParquetError, Result};
 use ::parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
@@ -320,10 +320,7 @@ impl Table {
         column: Column,
         copied: &mut u64,
         take: impl Fn(T::T) -> Result<(u64, V), ParquetError>,
-    ) -> Result<Vec<Option<V>>, ParquetError>
-    where
-        T::T: HeapSize,
-    {
+    ) -> Result<Vec<Option<V>>, ParquetError> {
         let (chunk, rows) = (self.chunk(group, column), self.rows[group]);
         let allowed = self.limits.allowed(self.stamp.bytes);
         let Pages { largest, are_copied } = parquet_pages::check(&self.bytes, chunk, rows, allowed)?;
@@ -338,8 +335,8 @@ impl Table {
         while (all.len() as u64) < rows {
             let wanted = usize::try_from(at_once.min(rows - all.len() as u64))?;
             for value in read_rows(&mut reader, wanted)? {
-                if let (true, Some(value)) = (are_copied, &value) {
-                    *copied = copied.saturating_add(value.bytes());
+                if let (true, Type::BYTE_ARRAY, Some(value)) = (are_copied, column.kind, &value) {
+                    *copied = copied.saturating_add(value.as_bytes().len() as u64);
                 }
                 let taken = value.map(&take).transpose()?;
                 *copied = copied.saturating_add(taken.as_ref().map_or(0, |(bytes, _)| *bytes));
@@ -371,23 +368,6 @@ impl Table {
             }
             _ => None,
         }
-    }
-}
-
-/// Reports how many heap bytes a value owns.
-trait HeapSize {
-    fn bytes(&self) -> u64 {
-        0
-    }
-}
-
-impl HeapSize for i32 {}
-impl HeapSize for i64 {}
-impl HeapSize for f32 {}
-impl HeapSize for f64 {}
-impl HeapSize for ByteArray {
-    fn bytes(&self) -> u64 {
-        self.len() as u64
     }
 }
 

@@ -7,6 +7,7 @@ pub mod tiff;
 use data_tools::{ConvertOptions, Error, IndexSummary, OnBad, convert};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
+use loaders::{Dataset, Example, Split};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -61,6 +62,22 @@ pub fn refused(kind: &str, src: &Path, options: &ConvertOptions, parts: &[&str])
 /// Indexes the shards in `dir` with the default options.
 pub fn index(dir: &Path) -> Result<IndexSummary, Error> {
     data_tools::index(dir, &[], OnBad::Fail)
+}
+
+/// Calls `of` with a split, each of its records and the record's label. Returns the results in order.
+pub fn each_record<T>(dir: &Path, split: &str, mut of: impl FnMut(&Split, Example<'_>, u32) -> T) -> Vec<T> {
+    let split = Dataset::open(dir).unwrap().split(split).unwrap();
+    let mut copy = Vec::new();
+    let one = |id| {
+        let (example, label) = split.record(id, &mut copy).unwrap();
+        of(&split, example, label)
+    };
+    (0..split.len()).map(one).collect()
+}
+
+/// Returns the file name in each record of a split.
+pub fn file_names(dir: &Path, split: &str) -> Vec<String> {
+    each_record(dir, split, |_, example, _| example.filename.to_string())
 }
 
 /// Returns the path to a directory with input files from other programs.

@@ -6,9 +6,9 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use image::{DynamicImage, ImageFormat, RgbImage};
-use loaders::{Dataset, Format, decode};
+use loaders::{Format, decode};
 
-use super::zlib;
+use super::{each_record, zlib};
 
 /// Returns a smooth picture that is different for each `salt`.
 pub fn picture(height: u32, width: u32, salt: u32) -> RgbImage {
@@ -161,13 +161,10 @@ pub fn small(src: &Path) {
 
 /// Returns the records of a split by name: label, format, height, width and bytes.
 pub fn records(out: &Path, split: &str) -> BTreeMap<String, (u32, Format, u32, u32, Vec<u8>)> {
-    let split = Dataset::open(out).unwrap().split(split).unwrap();
-    let record = |id| {
-        let mut copy = Vec::new();
-        let (e, label) = split.record(id, &mut copy).unwrap();
+    let all = each_record(out, split, |_, e, label| {
         (e.filename.to_string(), (label, e.format, e.height, e.width, e.encoded.to_vec()))
-    };
-    (0..split.len()).map(record).collect()
+    });
+    all.into_iter().collect()
 }
 
 // The pictures in the files of `tests/data`, which other programs wrote. `tests/data/sources.py` makes the files.
@@ -199,21 +196,17 @@ pub struct Image {
 
 /// Returns the images of a split, sorted by name.
 pub fn images(out: &Path, split: &str) -> Vec<Image> {
-    let split = Dataset::open(out).unwrap().split(split).unwrap();
-    let (mut copy, mut pixels) = (Vec::new(), Vec::new());
-    let mut found: Vec<Image> = (0..split.len())
-        .map(|id| {
-            let (example, label) = split.record(id, &mut copy).unwrap();
-            let spec = decode::spec(&example).unwrap();
-            let pixels = match example.format {
-                Format::Raw => example.encoded.to_vec(),
-                _ => decode::decode(&example, spec, &mut pixels).unwrap().to_vec(),
-            };
-            let class = split.class_names()[label as usize].clone();
-            assert_eq!(example.text, class);
-            Image { name: example.filename.to_string(), class, pixels }
-        })
-        .collect();
+    let mut pixels = Vec::new();
+    let mut found = each_record(out, split, |split, example, label| {
+        let spec = decode::spec(&example).unwrap();
+        let pixels = match example.format {
+            Format::Raw => example.encoded.to_vec(),
+            _ => decode::decode(&example, spec, &mut pixels).unwrap().to_vec(),
+        };
+        let class = split.class_names()[label as usize].clone();
+        assert_eq!(example.text, class);
+        Image { name: example.filename.to_string(), class, pixels }
+    });
     found.sort();
     found
 }
