@@ -37,6 +37,18 @@ pub struct SourceInfo {
     pub skipped: Vec<String>,
 }
 
+impl SourceInfo {
+    /// Adds a split with `len` usable samples. Without any, adds a note instead and returns false. `what` names the
+    /// samples.
+    pub(crate) fn add_split(&mut self, name: &str, len: usize, what: &str) -> bool {
+        match len {
+            0 => self.notes.push(format!("split {name} left out: none of its {what} can be used")),
+            _ => self.splits.push(SourceSplit { name: name.to_string(), len: len as u64 }),
+        }
+        len > 0
+    }
+}
+
 /// The blocks of a source that is fast only if the samples of a block are read together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocks {

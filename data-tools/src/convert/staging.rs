@@ -124,8 +124,9 @@ impl Staging {
     }
 
     fn rename(mut self) -> Result<PathBuf, Error> {
+        // The lock is held until the folder is renamed.
         if self.lock.is_some() {
-            remove_lock(&self.temp);
+            let _ = fs::remove_file(self.temp.join(LOCK));
         }
         dir::sync(&self.temp)?;
         fs::rename(&self.temp, &self.out).map_err(|e| match e.kind() {
@@ -251,12 +252,6 @@ pub(super) fn lock_folder(dir: &Path) -> Option<File> {
 
 fn host() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
-}
-
-/// Removes the lock file of a folder before it is published. The caller must hold the lock until the folder is renamed.
-pub(super) fn remove_lock(dir: &Path) {
-    // The file does not exist if locking was not possible.
-    let _ = fs::remove_file(dir.join(LOCK));
 }
 
 /// Removes temporary folders of `out` that killed processes left. Folders that cannot be removed stay.

@@ -188,7 +188,7 @@ impl Survey {
             for index in start..len.min(start + CHUNK_SAMPLES) {
                 let measured = source.sample(split, index, &mut sample).and_then(|()| {
                     let recoded = recoder.recode(&mut sample);
-                    let checked = recoded.and_then(|()| kind.check(&Kind::of(&sample, recoder.nodata())));
+                    let checked = recoded.and_then(|()| kind.check(&Kind::of(&sample, recoder.nodata)));
                     let measured = checked.and_then(|()| kind.measure(&mut recoder, &sample, &mut stats));
                     measured.map_err(|what| unusable(source, split, index, &sample, what))
                 });
@@ -245,7 +245,7 @@ impl SurveyedSample {
         shard_writer::encode(source, &sample, &mut record);
         let bytes = record.len() as u64 + OVERHEAD + INDEX_LINE;
         let area = u64::from(sample.height) * u64::from(sample.width);
-        let kind = Kind::of(&sample, recoder.nodata());
+        let kind = Kind::of(&sample, recoder.nodata);
         Ok(Some(Self { bytes, area, raw: sample.format == Format::Raw, kind }))
     }
 }

@@ -212,7 +212,7 @@ impl<'a> Conversion<'a> {
         watch.lap(&mut chunk.spent.writing);
         chunk.tally.add_size(sample.height, sample.width);
         chunk.tally.entry_points += u64::from(!sample.entry_points.is_empty());
-        let ignored = worker.recoder.ignored();
+        let ignored = worker.recoder.ignored;
         chunk.tally.more_pages += u64::from(ignored.pages);
         chunk.tally.unused_nodata += u64::from(ignored.nodata);
         Ok(())
@@ -242,7 +242,7 @@ impl<'a> Conversion<'a> {
         check_label(self.source, sample)?;
         recoder.recode(sample)?;
         let Some(kind) = &self.survey.kind else { return Ok(()) };
-        let found = Kind::of(sample, recoder.nodata());
+        let found = Kind::of(sample, recoder.nodata);
         kind.check(&found)?;
         if is_measured {
             match kind.measures_bands() {

@@ -39,9 +39,10 @@ pub(crate) struct Recoder<'a> {
     small: Rgb,
     planes: Planes,
     png: Vec<u8>,
-    /// The value that marks pixels without data in the last image.
-    nodata: Option<f64>,
-    ignored: Ignored,
+    /// The value that marks pixels without data in the last image. These pixels have not been replaced yet.
+    pub(crate) nodata: Option<f64>,
+    /// The ignored properties in the last image's file.
+    pub(crate) ignored: Ignored,
 }
 
 /// TIFF properties that were ignored.
@@ -175,16 +176,6 @@ impl<'a> Recoder<'a> {
         Ok(())
     }
 
-    /// Returns the value that marks pixels without data in the last image. These pixels have not been replaced yet.
-    pub(crate) fn nodata(&self) -> Option<f64> {
-        self.nodata
-    }
-
-    /// Returns the ignored properties in the last image's file.
-    pub(crate) fn ignored(&self) -> Ignored {
-        self.ignored
-    }
-
     /// Determines the content of the record, and sets its format and size.
     fn choose_content(&mut self, bytes: &[u8], sample: &mut Sample) -> Result<RecordContent<'_>, String> {
         if let Some(foreign) = ForeignFormat::detect(bytes) {
@@ -217,7 +208,8 @@ impl<'a> Recoder<'a> {
                 turn_boxes(sample, file.stored.turn());
                 let repaired = is_cmyk || format == Format::Png;
                 sample.format = if self.target.raw { Format::Raw } else { Format::Jpeg };
-                self.decode_and_store(file, smaller, repaired)
+                self.decode(file, smaller)?;
+                self.store(smaller, repaired)
             }
         }
     }
@@ -279,17 +271,6 @@ impl<'a> Recoder<'a> {
         self.encoder.planes(self.planes.resize(size), self.target.quality(false))
     }
 
-    /// Decodes a file and stores it as pixels or as a JPEG, resized to `smaller` if given.
-    fn decode_and_store(
-        &mut self,
-        file: ImageFile<'_>,
-        smaller: Option<Size>,
-        repaired: bool,
-    ) -> Result<RecordContent<'_>, String> {
-        self.decode(file, smaller)?;
-        self.store(smaller, repaired)
-    }
-
     /// Stores the decoded image as pixels or as a JPEG, resized to `smaller` if given.
     fn store(&mut self, smaller: Option<Size>, repaired: bool) -> Result<RecordContent<'_>, String> {
         let image = match smaller {
@@ -310,8 +291,7 @@ impl<'a> Recoder<'a> {
     fn decode(&mut self, file: ImageFile<'_>, wanted: Option<Size>) -> Result<(), String> {
         let reduction = reduction(file.size, wanted);
         let pixels = &mut self.full.pixels;
-        let decoded = self.decoder.reduced(file.stored, file.bytes, reduction, 3, pixels).map_err(text)?;
-        let (height, width) = decoded;
+        let (height, width) = self.decoder.reduced(file.stored, file.bytes, reduction, 3, pixels).map_err(text)?;
         pixels.truncate(3 * height * width);
         (self.full.size, self.full.is_grey) = (Size { height, width }, file.is_grey);
         Ok(())

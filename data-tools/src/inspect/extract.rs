@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use flate2::Crc;
 use image::{DynamicImage, GrayImage, ImageFormat, RgbImage};
 use loaders::overwrite::{self, Content};
-use loaders::{Dataset, Example, Format, ImageSpec, decode, replace};
+use loaders::{Dataset, Format, ImageSpec, decode, replace};
 use serde_json::json;
 
 use crate::error::Error;
@@ -60,7 +60,10 @@ pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<Extra
     let failed = |fault| Error::Loaders(split.fault(sample, fault));
     let spec = decode::spec(&example).map_err(failed)?;
     let class = split.class_text(&example).map_err(failed)?;
-    let as_stored = format.is_some_and(|format| same_format(&example, format));
+    let as_stored = matches!(
+        (example.format, format),
+        (Format::Png, Some(ImageFormat::Png)) | (Format::Jpeg, Some(ImageFormat::Jpeg))
+    );
     let mut pixels = Vec::new();
     match format {
         _ if as_stored => replace::replace(out, example.encoded)?,
@@ -96,10 +99,6 @@ pub(super) fn split_or_default(dataset: &Dataset, name: &str) -> String {
     let splits = &dataset.manifest.splits;
     let only = splits.keys().next().filter(|_| splits.len() == 1);
     only.cloned().unwrap_or_else(|| "train".into())
-}
-
-fn same_format(example: &Example<'_>, format: ImageFormat) -> bool {
-    matches!((example.format, format), (Format::Png, ImageFormat::Png) | (Format::Jpeg, ImageFormat::Jpeg))
 }
 
 /// Converts pixels to an image. Grey pixels stay grey. Returns `None` if the image has neither 1 nor 3 channels.

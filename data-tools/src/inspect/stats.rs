@@ -324,7 +324,7 @@ impl Measurement {
         fault: &mut Option<String>,
     ) -> Result<u64, Error> {
         let records = at.record + 1;
-        let next = ShardIndex::read(path).ok().and_then(|index| index.next(at.offset, walk.length()));
+        let next = ShardIndex::read(path).ok().and_then(|index| index.next(at.offset, walk.length));
         if let Some(next) = next {
             walk.resume(next)?;
             self.skipped += next.record.saturating_sub(records);

@@ -39,7 +39,7 @@ impl Position {
 pub(super) struct Walk {
     path: PathBuf,
     file: BufReader<File>,
-    length: u64,
+    pub length: u64,
     next: Position,
     /// Begins with the current record and its framing.
     buffer: Vec<u8>,
@@ -79,10 +79,6 @@ impl Walk {
             next: Position { record: 0, offset: 0 },
             buffer: vec![0; HEADER],
         })
-    }
-
-    pub fn length(&self) -> u64 {
-        self.length
     }
 
     /// Returns the next record. Returns `None` at the end of the shard or after a record whose length cannot be
@@ -186,7 +182,7 @@ impl RecordName {
 /// Scans the shard at `path`. Also decodes and measures its images if `pixels` is true.
 pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Result<ScannedShard, Error> {
     let mut walk = Walk::open(path)?;
-    let mut scanned = ScannedShard { bytes: walk.length(), ..ScannedShard::default() };
+    let mut scanned = ScannedShard { bytes: walk.length, ..ScannedShard::default() };
     let mut decoder = PixelDecoder::default();
     while let Some(found) = walk.step()? {
         let at = found.at;

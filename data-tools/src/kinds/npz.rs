@@ -14,7 +14,7 @@ use crate::raw::Page;
 use crate::raw::hdf5::{Described, Hdf5File};
 use crate::raw::layout::Axes;
 use crate::raw::npy::StoredType;
-use crate::source::{Blocks, Sample, Source, SourceInfo, SourceSplit};
+use crate::source::{Blocks, Sample, Source, SourceInfo};
 use crate::splits::{self, NameMatching, SplitAssigner, TRAIN, UnknownNames};
 use loaders::Format;
 use std::collections::BTreeMap;
@@ -231,12 +231,9 @@ fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pai
     for (split, images, labels, targets) in found {
         let mut part = Part::new(src, images, options)?;
         part.choose((&split, &labels), &targets, (src, &classes), options, &mut unusable)?;
-        if part.numbers.is_empty() {
-            source.info.notes.push(format!("split {split} left out: none of its images can be used"));
-            continue;
+        if source.info.add_split(&split, part.numbers.len(), "images") {
+            source.parts.push(part);
         }
-        source.info.splits.push(SourceSplit { name: split, len: part.numbers.len() as u64 });
-        source.parts.push(part);
     }
     (source.info.classes, source.info.skipped) = (classes.names, unusable.lines);
     match source.parts.is_empty() {

@@ -15,7 +15,7 @@ use super::reader::table::target;
 use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
-use crate::source::{Blocks, Sample, Source, SourceInfo, SourceSplit, Stamp};
+use crate::source::{Blocks, Sample, Source, SourceInfo, Stamp};
 use crate::{pool, splits};
 use base::text::printable;
 use loaders::Format;
@@ -84,7 +84,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         let split = files[at].0.as_str();
         let part = parts.entry((splits::rank(split), split)).or_default();
         let mut rows = 0..;
-        for (number, &count) in table.group_rows().iter().enumerate() {
+        for (number, &count) in table.rows.iter().enumerate() {
             part.groups.push(Group { table: at, number, start: part.labels.len() as u64 });
             for row in rows.by_ref().take(count as usize) {
                 let found = match labels.get(row) {
@@ -100,23 +100,26 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
                         part.targets.extend(numbers);
                         part.rows.push(row as u64);
                     }
-                    Err(what) => unusable.add(table.path(), &format!("row {row}: {what}"))?,
+                    Err(what) => unusable.add(&table.path, &format!("row {row}: {what}"))?,
                 }
             }
             // Skip row groups without usable rows.
             part.groups.pop_if(|group| group.start == part.labels.len() as u64);
         }
-        let Stamp { bytes, seconds, nanoseconds } = table.stamp();
-        let file = format!("{}\n{bytes}\n{seconds}\n{nanoseconds}\n", table.path().display());
+        let Stamp { bytes, seconds, nanoseconds } = table.stamp;
+        let file = format!("{}\n{bytes}\n{seconds}\n{nanoseconds}\n", table.path.display());
         crc = crc32c_append(crc, file.as_bytes());
     }
     let (splits, targets) = (Vec::new(), options.targets.clone());
-    let info = SourceInfo { splits, classes: classes.names, targets, notes, skipped: unusable.lines };
+    let mut info = SourceInfo { splits, classes: classes.names, targets, notes, skipped: unusable.lines };
     let names = info.classes.iter().chain(&info.targets);
     let fingerprint = names.fold(crc, |crc, name| crc32c_append(crc, name.as_bytes()));
-    let mut source = Parquet { info, parts: Vec::new(), rows: RowGroups::new(tables, KEPT), fingerprint };
-    source.add(src, parts)?;
-    Ok(Box::new(source))
+    let is_used = |((_, split), part): &((u8, &str), Part)| info.add_split(split, part.labels.len(), "rows");
+    let parts: Vec<Part> = parts.into_iter().filter(is_used).map(|(_, part)| part).collect();
+    match parts.is_empty() {
+        true => Err(Error::input(src, "none of the rows can be used")),
+        false => Ok(Box::new(Parquet { info, parts, rows: RowGroups::new(tables, KEPT), fingerprint })),
+    }
 }
 
 /// Returns a row's numbers, or a message that names the first column without a usable number.
@@ -126,23 +129,6 @@ fn numbers(names: &[String], columns: &[Vec<Option<f64>>], row: usize) -> Result
         number.map_err(|what| format!("column `{}`: {what}", printable(name)))
     };
     names.iter().zip(columns).map(number).collect()
-}
-
-impl Parquet {
-    fn add(&mut self, src: &Path, parts: BTreeMap<(u8, &str), Part>) -> Result<(), Error> {
-        for ((_, split), part) in parts {
-            if part.labels.is_empty() {
-                self.info.notes.push(format!("split {split} left out: none of its rows can be used"));
-                continue;
-            }
-            self.info.splits.push(SourceSplit { name: split.to_string(), len: part.labels.len() as u64 });
-            self.parts.push(part);
-        }
-        match self.parts.is_empty() {
-            true => Err(Error::input(src, "none of the rows can be used")),
-            false => Ok(()),
-        }
-    }
 }
 
 /// Replaces label numbers with the names listed in each file, unless `--classes` renames the classes in all files.
@@ -164,10 +150,10 @@ fn name(
     if let (Some(other), Some(without)) = (differs, without) {
         let what = format!(
             "the metadata has no class names for the label numbers, and the names in {} and {} differ; add class names to this file too",
-            tables[first].path().display(),
-            tables[other].path().display()
+            tables[first].path.display(),
+            tables[other].path.display()
         );
-        return Err(Error::input(tables[without].path(), what));
+        return Err(Error::input(&tables[without].path, what));
     }
     let given = options.classes.as_deref().map(names::read).transpose()?;
     if let (Some(given), Some(names), None) = (&given, same, differs)
@@ -204,7 +190,7 @@ fn name_by_row(
     for (table, labels) in tables.iter().zip(labels.iter()) {
         for (row, (label, name)) in labels.iter().zip(table.names()?).enumerate() {
             if let (Some(Label::Number(number)), Some(Label::Name(name))) = (label, name) {
-                names.note(src, *number, &name, || format!("row {row} of {}", table.path().display()))?;
+                names.note(src, *number, &name, || format!("row {row} of {}", table.path.display()))?;
             }
         }
     }
@@ -252,7 +238,7 @@ impl Source for Parquet {
 
     fn place(&self, split: usize, index: u64) -> PathBuf {
         let (group, row) = self.parts[split].locate(index);
-        self.rows.table(group.table).path().join(format!("row {row}"))
+        self.rows.tables[group.table].path.join(format!("row {row}"))
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
@@ -265,7 +251,7 @@ impl Source for Parquet {
                 "the image has no bytes; store the images in the table, not paths to them",
             )
         };
-        let before: u64 = self.rows.table(group.table).group_rows()[..group.number].iter().sum();
+        let before: u64 = self.rows.tables[group.table].rows[..group.number].iter().sum();
         let bytes = rows.get((row - before) as usize).and_then(Option::as_ref).ok_or_else(null)?;
         sample.encoded.clear();
         sample.encoded.extend_from_slice(bytes.data());

@@ -131,7 +131,8 @@ impl<'a> ThumbnailMaker<'a> {
         let picture = fit(self.0.render(id, epoch)?, 0, THUMBNAIL_SIDE);
         let (width, height) = picture.dimensions();
         let (kind, bytes) = encode(&picture).map_err(|e| Error::Usage(format!("image {id}: {e}")))?;
-        let (label, words) = (self.0.label(), self.0.class_names().to_string());
+        let is_single = self.0.split.label_kind() == LabelKind::OneClass;
+        let (label, words) = (self.0.label, if is_single { String::new() } else { self.0.words.clone() });
         Ok(Thumbnail { id, label, words, width, height, kind, bytes })
     }
 }
@@ -257,16 +258,6 @@ impl<'a> Viewer<'a> {
         let picture = self.picture(&example, id, epoch);
         self.record = copy;
         picture
-    }
-
-    /// Returns the class of the last rendered record, or its first class if it has several.
-    pub fn label(&self) -> u32 {
-        self.label
-    }
-
-    /// Returns the class names or the target values of the last rendered record. Empty for a single-label data set.
-    pub fn class_names(&self) -> &str {
-        if self.split.label_kind() == LabelKind::OneClass { "" } else { &self.words }
     }
 
     fn picture(&mut self, example: &Example<'_>, id: u64, epoch: u32) -> Result<RgbImage, Error> {

@@ -119,17 +119,17 @@ fn leaf_synsets(path: &Path, records: Vec<Record>) -> Result<BTreeMap<u64, Synse
     let mut found = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {
         let field = |name: &str| record.iter().find(|(field, _)| **field == *name).map(|(_, value)| value);
+        let wrong = |name: &str, wanted: &str| {
+            let found = describe(field(name));
+            Error::input(path, format!("synset {at}: `{name}` is {found}, expected {wanted}"))
+        };
         let number = |name: &str| match field(name) {
             Some(Value::Numbers(n)) if n.len() == 1 && n[0] >= 0.0 => Ok(n[0] as u64),
-            other => {
-                Err(Error::input(path, format!("synset {at}: `{name}` is {}, expected a number", describe(other))))
-            }
+            _ => Err(wrong(name, "a number")),
         };
         let text = |name: &str| match field(name) {
             Some(Value::Text(text)) => Ok(text.clone()),
-            other => {
-                Err(Error::input(path, format!("synset {at}: `{name}` is {}, expected a string", describe(other))))
-            }
+            _ => Err(wrong(name, "a string")),
         };
         if number("num_children")? > 0 {
             continue;

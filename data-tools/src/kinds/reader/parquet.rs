@@ -47,12 +47,12 @@ struct Column {
 
 /// A table of images and labels.
 pub(crate) struct Table {
-    path: PathBuf,
+    pub path: PathBuf,
     file: SerializedFileReader<SizedFile>,
     /// The same file, to check it before the crate reads it.
     bytes: SizedFile,
     limits: Limits,
-    stamp: Stamp,
+    pub stamp: Stamp,
     images: Column,
     /// Not used if there are targets.
     labels: Option<Column>,
@@ -61,7 +61,7 @@ pub(crate) struct Table {
     /// The column with class names, if the labels are numbers.
     names: Option<Column>,
     /// Number of rows in each row group.
-    rows: Vec<u64>,
+    pub rows: Vec<u64>,
 }
 
 /// Opens the table at `path`. `targets` are names of columns with numbers. Without them, the table has labels. Returns
@@ -177,18 +177,6 @@ fn guarded<R>(path: &Path, part: &str, read: impl FnOnce() -> Result<R, ParquetE
 }
 
 impl Table {
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(crate) fn stamp(&self) -> Stamp {
-        self.stamp
-    }
-
-    pub(crate) fn group_rows(&self) -> &[u64] {
-        &self.rows
-    }
-
     fn chunk(&self, group: usize, column: Column) -> &ColumnChunkMetaData {
         self.file.metadata().row_group(group).column(column.at)
     }
@@ -398,7 +386,7 @@ struct CachedGroup {
 
 /// The tables of a source and the row groups kept in memory.
 pub(crate) struct RowGroups {
-    tables: Vec<Table>,
+    pub tables: Vec<Table>,
     /// The highest number of row groups to keep.
     most: usize,
     /// True if all row groups fit in memory.
@@ -417,12 +405,8 @@ impl RowGroups {
         RowGroups { tables, most, fit, kept: Mutex::default() }
     }
 
-    pub(crate) fn table(&self, number: usize) -> &Table {
-        &self.tables[number]
-    }
-
     pub(crate) fn bytes(&self) -> u64 {
-        self.tables.iter().map(|table| table.stamp().bytes).sum()
+        self.tables.iter().map(|table| table.stamp.bytes).sum()
     }
 
     /// Returns over how many row groups samples may be shuffled without reading a row group twice. Returns `None` if
@@ -437,7 +421,7 @@ impl RowGroups {
         let read = || self.tables[table].images(group).map(Arc::new).map_err(|e| e.to_string());
         let failed = |what: &String| {
             // The message begins with the path, which the error adds again.
-            let path = self.tables[table].path();
+            let path = &self.tables[table].path;
             let what = what.strip_prefix(&format!("{}: ", path.display())).unwrap_or(what);
             Error::input(path, what)
         };
