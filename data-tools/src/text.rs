@@ -1,4 +1,4 @@
-//! Formats numbers, sizes and lists for messages.
+//! Formats numbers, sizes and lists for messages, and recognises texts with a fixed form.
 
 use std::path::Path;
 
@@ -50,6 +50,11 @@ pub(crate) fn indexes(n: u64) -> String {
 /// Strips the byte order mark that some editors write at the start of a file.
 pub(crate) fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// Returns true for a WordNet id: `n` followed by eight digits.
+pub(crate) fn is_wnid(name: &str) -> bool {
+    name.len() == 9 && name.starts_with('n') && name[1..].bytes().all(|b| b.is_ascii_digit())
 }
 
 /// Formats a path on a single line.

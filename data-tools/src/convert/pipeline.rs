@@ -64,7 +64,7 @@ fn run_on<W: Work>(
     let chunks = Chunks::new(lengths, chunk.max(1));
     let threads = pool::threads(jobs).min(usize::try_from(chunks.count()).unwrap_or(usize::MAX));
     let scheduler = ChunkScheduler::new(chunks.count(), 2 * threads as u64 + 2);
-    let queues: Vec<ShardQueue<W>> = lengths.iter().map(|_| ShardQueue::default()).collect();
+    let queues: Vec<Mutex<ShardQueue<W>>> = lengths.iter().map(|_| Mutex::default()).collect();
     let (sender, ended) = crossbeam_channel::bounded(work.closed_together());
     thread::scope(|scope| {
         let (scheduler, queues, chunks) = (&scheduler, &queues, &chunks);
@@ -130,20 +130,19 @@ fn prepare_all<W: Work>(
     work: &W,
     scheduler: &ChunkScheduler,
     chunks: &Chunks,
-    queues: &[ShardQueue<W>],
+    queues: &[Mutex<ShardQueue<W>>],
     send_shard: impl Fn(EndedShard<W::Shard>),
 ) {
     let mut worker = None;
     while let Some(number) = scheduler.start_next() {
         let chunk = chunks.get(number);
-        let queue = &queues[chunk.shard];
         let step = || {
             let worker = match &mut worker {
                 Some(worker) => worker,
                 none => none.insert(work.worker()?),
             };
             let prepared = work.prepare(worker, chunk.shard, chunk.samples.clone())?;
-            queue.append(work, chunk.shard, Prepared { number: chunk.number, is_last: chunk.is_last, chunk: prepared })
+            append(work, &queues[chunk.shard], &chunk, prepared)
         };
         match catch_panic(step) {
             Err(error) => scheduler.fail(number, error),
@@ -204,23 +203,12 @@ impl<'a> Chunks<'a> {
     }
 }
 
-struct Prepared<C> {
-    /// Number of the chunk within its shard.
-    number: u64,
-    is_last: bool,
-    chunk: C,
-}
-
 /// The prepared chunks of one shard. One thread at a time appends them. Other threads add their chunks to the queue and
 /// continue.
 struct ShardQueue<W: Work> {
-    waiting: Mutex<QueueState<W>>,
-}
-
-/// The chunks that have not been appended yet, and the shard to which they will be appended.
-struct QueueState<W: Work> {
     next: u64,
-    chunks: BTreeMap<u64, Prepared<W::Chunk>>,
+    /// The chunks that have not been appended yet, by number. True for the last chunk of the shard.
+    chunks: BTreeMap<u64, (bool, W::Chunk)>,
     /// The shard itself. The thread that appends takes it out.
     slot: ShardSlot<W::Shard>,
 }
@@ -233,40 +221,43 @@ enum ShardSlot<S> {
 
 impl<W: Work> Default for ShardQueue<W> {
     fn default() -> Self {
-        ShardQueue { waiting: Mutex::new(QueueState { next: 0, chunks: BTreeMap::new(), slot: ShardSlot::Unopened }) }
+        ShardQueue { next: 0, chunks: BTreeMap::new(), slot: ShardSlot::Unopened }
     }
 }
 
-impl<W: Work> ShardQueue<W> {
-    /// Adds a chunk to the queue. If no other thread is appending, appends the chunks that are next in order. Returns
-    /// the shard when its last chunk has been appended.
-    fn append(&self, work: &W, number: usize, prepared: Prepared<W::Chunk>) -> Result<Option<W::Shard>, Error> {
-        let mut waiting = lock(&self.waiting);
-        waiting.chunks.insert(prepared.number, prepared);
+/// Adds a chunk to the queue of its shard. If no other thread is appending, appends the chunks that are next in order.
+/// Returns the shard when its last chunk has been appended.
+fn append<W: Work>(
+    work: &W,
+    queue: &Mutex<ShardQueue<W>>,
+    range: &ChunkRange,
+    chunk: W::Chunk,
+) -> Result<Option<W::Shard>, Error> {
+    let mut waiting = lock(queue);
+    waiting.chunks.insert(range.number, (range.is_last, chunk));
+    let next = waiting.next;
+    if matches!(waiting.slot, ShardSlot::Taken) || !waiting.chunks.contains_key(&next) {
+        return Ok(None);
+    }
+    let slot = std::mem::replace(&mut waiting.slot, ShardSlot::Taken);
+    drop(waiting);
+    let mut shard = match slot {
+        ShardSlot::Free(shard) => shard,
+        // Not `Taken`: this function has already returned in that case.
+        ShardSlot::Unopened | ShardSlot::Taken => work.open(range.shard)?,
+    };
+    loop {
+        let mut waiting = lock(queue);
         let next = waiting.next;
-        if matches!(waiting.slot, ShardSlot::Taken) || !waiting.chunks.contains_key(&next) {
+        let Some((is_last, chunk)) = waiting.chunks.remove(&next) else {
+            waiting.slot = ShardSlot::Free(shard);
             return Ok(None);
-        }
-        let slot = std::mem::replace(&mut waiting.slot, ShardSlot::Taken);
-        drop(waiting);
-        let mut shard = match slot {
-            ShardSlot::Free(shard) => shard,
-            // Not `Taken`: this function has already returned in that case.
-            ShardSlot::Unopened | ShardSlot::Taken => work.open(number)?,
         };
-        loop {
-            let mut waiting = lock(&self.waiting);
-            let next = waiting.next;
-            let Some(prepared) = waiting.chunks.remove(&next) else {
-                waiting.slot = ShardSlot::Free(shard);
-                return Ok(None);
-            };
-            waiting.next += 1;
-            drop(waiting);
-            work.append(&mut shard, prepared.chunk)?;
-            if prepared.is_last {
-                return Ok(Some(shard));
-            }
+        waiting.next += 1;
+        drop(waiting);
+        work.append(&mut shard, chunk)?;
+        if is_last {
+            return Ok(Some(shard));
         }
     }
 }

@@ -340,8 +340,7 @@ pub(super) fn check_name(example: &Example<'_>, classes: &[usize], manifest: &Ma
 
 /// Removes the WordNet id from a class name such as `n02012849 crane`.
 fn without_synset(class: &str) -> &str {
-    let is_id = |id: &str| id.len() == 9 && id.starts_with('n') && id[1..].bytes().all(|b| b.is_ascii_digit());
-    class.split_once(' ').filter(|(id, _)| is_id(id)).map_or(class, |(_, name)| name)
+    class.split_once(' ').filter(|(id, _)| text::is_wnid(id)).map_or(class, |(_, name)| name)
 }
 
 fn class(label: i64, manifest: &Manifest) -> Result<usize, String> {

@@ -15,7 +15,7 @@ use crate::dir::{self, entries};
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::source::{Sample, Source, SourceInfo, Stamp};
-use crate::text;
+use crate::text::{self, is_wnid};
 use base::text::plural;
 use loaders::crc32c::crc32c_append;
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,11 +99,6 @@ fn choose_classes(
         found.ok_or_else(|| Error::input(path, format!("`{wnid}` is not one of the {} classes", known.len())))
     });
     wanted.collect()
-}
-
-/// Returns true for `n` followed by eight digits.
-fn is_wnid(name: &str) -> bool {
-    name.len() == 9 && name.starts_with('n') && name[1..].bytes().all(|b| b.is_ascii_digit())
 }
 
 struct Opener<'a> {

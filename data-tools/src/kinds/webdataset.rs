@@ -16,7 +16,7 @@ use base::text::printable;
 
 use super::reader::files::{FileSplits, Files, Listing, Place};
 use super::reader::folders::is_picture;
-use super::reader::input::{Budget, open_sized};
+use super::reader::input::{Budget, Content, open_sized};
 use super::reader::labelled::SkippedSamples;
 use super::reader::labels::{Classes, Label, NamedClasses, NumberNames};
 use super::reader::table::target;
@@ -42,7 +42,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let archives = find(src, options)?;
     // Missing archives are reported later, when they are read.
     let sizes = archives.iter().filter_map(|(_, path)| path.metadata().ok()).map(|meta| meta.len());
-    let memory = Mutex::new(Budget::for_samples(options.limits, sizes.sum()));
+    let memory = Mutex::new(Budget::of(Content::Samples, options.limits, sizes.sum()));
     let mut packed = pool::run(archives.len(), options.jobs, |i| read(&archives[i].1, &options.targets, &memory))?;
     let mut skipped = check(&archives, &packed, options)?;
     let listed = names::beside(src)?;

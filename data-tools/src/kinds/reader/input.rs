@@ -270,7 +270,7 @@ pub(crate) struct Budget {
 
 /// The kind of data that counts against a [`Budget`].
 #[derive(Debug, Clone, Copy)]
-enum Content {
+pub(crate) enum Content {
     /// Unpacked files.
     Files,
     /// The lines of a table or label file.
@@ -282,17 +282,12 @@ enum Content {
 impl Budget {
     /// Creates a budget for unpacked files. [`Budget::add_file`] adds their sizes.
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { content: Content::Files, limits, input: 0, taken: 0 }
+        Self::of(Content::Files, limits, 0)
     }
 
-    /// Creates a budget for the lines of a file with `bytes` bytes.
-    pub(crate) fn for_lines(limits: Limits, bytes: usize) -> Self {
-        Self { content: Content::Lines, limits, input: bytes as u64, taken: 0 }
-    }
-
-    /// Creates a budget for sample labels and names in archives with `bytes` bytes in total.
-    pub(crate) fn for_samples(limits: Limits, bytes: u64) -> Self {
-        Self { content: Content::Samples, limits, input: bytes, taken: 0 }
+    /// Creates a budget for `content` from files with `bytes` bytes in total.
+    pub(crate) fn of(content: Content, limits: Limits, bytes: u64) -> Self {
+        Self { content, limits, input: bytes, taken: 0 }
     }
 
     pub(crate) fn add_file(&mut self, bytes: u64) {

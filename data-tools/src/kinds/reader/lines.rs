@@ -1,7 +1,7 @@
 //! The lines of a table or label file. Equal labels, splits and messages are stored only once, so a line needs little
 //! more memory than its text.
 
-use super::input::Budget;
+use super::input::{Budget, Content};
 use super::labels::Label;
 use crate::error::Error;
 use loaders::Limits;
@@ -90,7 +90,7 @@ impl Lines {
     pub(crate) fn new(file: &Path, bytes: usize, limits: Limits) -> Self {
         Lines {
             file: file.to_path_buf(),
-            budget: Budget::for_lines(limits, bytes),
+            budget: Budget::of(Content::Lines, limits, bytes as u64),
             paths: String::new(),
             lines: Vec::new(),
             numbers: Vec::new(),
