@@ -11,7 +11,7 @@ use data_tools::{
 use loaders::{Dtype, Format, Limits, Manifest};
 
 use crate::common::pictures::*;
-use crate::common::tiff::{Page as TiffPage, Tag, strip, tiff};
+use crate::common::tiff::{one_strip, short, strip, tags, text};
 use crate::common::*;
 use support::mentions;
 
@@ -302,13 +302,7 @@ fn bytes_without_data_are_masked() {
     // The images are RGB. The value 0 marks missing data.
     let images = [[1, 10, 100, 0, 20, 100], [3, 0, 0, 5, 60, 250]];
     for (number, image) in images.iter().enumerate() {
-        let tags =
-            [(256, Tag::Long(&[2])), (257, Tag::Long(&[1])), (258, Tag::Short(&[8, 8, 8])), (259, Tag::Short(&[1]))];
-        let tags: Vec<_> = tags
-            .into_iter()
-            .chain([(262, Tag::Short(&[2])), (277, Tag::Short(&[3])), (42113, Tag::Text("255"))])
-            .collect();
-        let file = tiff(&[TiffPage { tags: &tags, chunks: &[image.to_vec()], is_tiled: false }], None);
+        let file = one_strip(&tags(1, 2, &[8; 3], [(262, short(2)), (42113, text("255"))]), image);
         write(&temp.path("src/a").join(format!("{number}.tif")), &file);
     }
     let made = convert("folder", &temp.path("src"), &temp.path("photos"), &options()).unwrap();

@@ -1,8 +1,8 @@
 //! Tests boxes of objects in pictures with an EXIF orientation. A box must match the object in every form in which the
 //! file is stored.
 
-use crate::common::tiff::{Page, Tag};
-use crate::common::{self, Temp};
+use crate::common::Temp;
+use crate::common::tiff::{long, one_strip, short, tags};
 use data_tools::{ConvertOptions, Error, Sample, Source, SourceInfo, SourceSplit, convert_source};
 use loaders::decode::ExifOrientation;
 use loaders::example::BoundingBox;
@@ -40,18 +40,9 @@ fn jpeg(orientation: u8) -> Vec<u8> {
 
 /// Builds an uncompressed grey TIFF with this orientation.
 fn tiff(orientation: u8) -> Vec<u8> {
-    let (height, width, orientation) = ([HEIGHT as u32], [WIDTH as u32], [orientation.into()]);
-    let tags = [
-        (256, Tag::Long(&width)),
-        (257, Tag::Long(&height)),
-        (258, Tag::Short(&[8])),
-        (262, Tag::Short(&[1])),
-        (274, Tag::Short(&orientation)),
-        (277, Tag::Short(&[1])),
-        (278, Tag::Long(&height)),
-    ];
-    let grey = pixels().into_iter().step_by(3).collect();
-    common::tiff::tiff(&[Page { tags: &tags, chunks: &[grey], is_tiled: false }], None)
+    let (height, width) = (HEIGHT as u32, WIDTH as u32);
+    let grey: Vec<u8> = pixels().into_iter().step_by(3).collect();
+    one_strip(&tags(height, width, &[8], [(274, short(orientation.into())), (278, long(height))]), &grey)
 }
 
 /// A source that contains this image twice.

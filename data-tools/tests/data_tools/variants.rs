@@ -1,9 +1,9 @@
 //! Tests images with formats other than 8-bit grey or RGB, which are kept, rejected by name or converted, and folders with
 //! grey images.
 
+use crate::common::Temp;
 use crate::common::pictures::*;
-use crate::common::tiff::{Page, Tag};
-use crate::common::{self, Temp};
+use crate::common::tiff::{self, long, one_strip, short};
 use data_tools::{ConvertOptions, To8Bit, convert, to_8bit, verify};
 use image::{DynamicImage, ImageBuffer, ImageFormat, Luma};
 use loaders::transform::Scratch;
@@ -20,12 +20,9 @@ fn scaled(scale: To8Bit) -> ConvertOptions {
 }
 
 /// Builds a TIFF with a single strip. `tags` are added to the tags that every TIFF needs.
-fn tiff(width: u16, height: u16, tags: &[(u16, u16)], bits: &[u16], values: &[u8]) -> Vec<u8> {
-    let own = [(256, width), (257, height), (259, 1), (277, bits.len() as u16), (278, height)];
-    let all: Vec<(u16, [u16; 1])> = own.iter().chain(tags).map(|&(tag, value)| (tag, [value])).collect();
-    let mut tags: Vec<(u16, Tag<'_>)> = all.iter().map(|(tag, value)| (*tag, Tag::Short(value))).collect();
-    tags.push((258, Tag::Short(bits)));
-    common::tiff::tiff(&[Page { tags: &tags, chunks: &[values.to_vec()], is_tiled: false }], None)
+fn tiff(width: u32, height: u32, tags: &[(u16, u16)], bits: &[u16], values: &[u8]) -> Vec<u8> {
+    let more = tags.iter().map(|&(tag, value)| (tag, short(value))).chain([(278, long(height))]);
+    one_strip(&tiff::tags(height, width, bits, more), values)
 }
 
 /// Converts a folder that contains this file. The conversion must fail with a message that names the file and contains
