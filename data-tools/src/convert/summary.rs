@@ -65,17 +65,6 @@ impl ConvertSummary {
         })
     }
 
-    /// Formats the splits: `train` first, then by descending size.
-    fn splits(&self) -> String {
-        let mut splits: Vec<_> = self.manifest.splits.iter().collect();
-        splits.sort_by_key(|(name, s)| (name.as_str() != TRAIN, std::cmp::Reverse(s.count)));
-        let words = splits.iter().map(|(name, s)| {
-            let shards = text::plural(s.shards.len() as u64, "shard");
-            format!("{} {} in {shards}", base::text::shown(name), text::count(s.count))
-        });
-        words.collect::<Vec<_>>().join(", ")
-    }
-
     fn write_skipped(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.skipped.is_empty() {
             return Ok(());
@@ -96,15 +85,10 @@ impl ConvertSummary {
 /// 0.14 s`, followed by a line for each part that was left out.
 impl fmt::Display for ConvertSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {}; {}; {} in {:.2} s",
-            text::path(&self.out),
-            self.splits(),
-            text::labels(&self.manifest),
-            text::bytes(self.bytes),
-            self.elapsed.as_secs_f64()
-        )?;
+        // `train` comes first, then the other splits by descending size.
+        let mut splits: Vec<_> = self.manifest.splits.iter().collect();
+        splits.sort_by_key(|(name, s)| (name.as_str() != TRAIN, std::cmp::Reverse(s.count)));
+        write_written(f, &self.out, splits, &self.manifest, (self.bytes, self.elapsed))?;
         if let Some(requested) = self.fewer_shards_than {
             write!(f, " (one sample per shard, because {requested} shards were requested)")?;
         }
@@ -116,6 +100,23 @@ impl fmt::Display for ConvertSummary {
         }
         self.write_skipped(f)
     }
+}
+
+/// Writes the line about a new data set: its path, splits, number of classes, size in bytes and elapsed time.
+pub(crate) fn write_written<'a>(
+    f: &mut fmt::Formatter<'_>,
+    out: &Path,
+    splits: impl IntoIterator<Item = (&'a String, &'a SplitManifest)>,
+    manifest: &Manifest,
+    (bytes, elapsed): (u64, Duration),
+) -> fmt::Result {
+    let words = splits.into_iter().map(|(name, split)| {
+        let shards = text::plural(split.shards.len() as u64, "shard");
+        format!("{} {} in {shards}", base::text::shown(name), text::count(split.count))
+    });
+    let words = words.collect::<Vec<_>>().join(", ");
+    let (labels, bytes) = (text::labels(manifest), text::bytes(bytes));
+    write!(f, "{}: {words}; {labels}; {bytes} in {:.2} s", text::path(out), elapsed.as_secs_f64())
 }
 
 /// Returns the number of samples and shards of each split, for `--json`.

@@ -18,10 +18,10 @@ use crate::convert::survey;
 use crate::error::Error;
 use crate::image::band_stats::{Floats, Histograms};
 use crate::image::pixels::PixelDecoder;
+use crate::pool;
 use crate::progress::{Counter, Progress};
 use crate::raw::values::Values;
 use crate::splits::TRAIN;
-use crate::{pool, text};
 
 /// An existing data set that records are copied from.
 pub(super) struct SourceDataset {
@@ -359,19 +359,7 @@ impl ReshapeSummary {
 
 impl fmt::Display for ReshapeSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let splits = self.manifest.splits.iter().map(|(name, s)| {
-            let shards = text::plural(s.shards.len() as u64, "shard");
-            format!("{name} {} in {shards}", text::count(s.count))
-        });
-        write!(
-            f,
-            "{}: {}; {}; {} in {:.2} s",
-            text::path(&self.out),
-            splits.collect::<Vec<_>>().join(", "),
-            text::labels(&self.manifest),
-            text::bytes(self.bytes),
-            self.elapsed.as_secs_f64()
-        )?;
+        summary::write_written(f, &self.out, &self.manifest.splits, &self.manifest, (self.bytes, self.elapsed))?;
         self.note.iter().try_for_each(|note| write!(f, "\n  {note}"))
     }
 }

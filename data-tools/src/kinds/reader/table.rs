@@ -103,19 +103,14 @@ impl TableBuilder<'_> {
     fn push(&mut self, record: &StringRecord, number: u64, columns: &Columns) -> Result<(), Error> {
         self.several |= columns.several;
         let Row { path, label, targets, split, name, is_longer } = row(self.path, record, number, columns)?;
+        let fault = is_longer.then(|| LONGER.to_string());
+        let line = LineContent { number, path: &path, labels: Vec::new(), numbers: &[], split: &split, fault };
         if !targets.is_empty() {
             let numbers = self.options.targets.iter().zip(&targets).map(|(name, field)| parse_target(name, field));
-            let numbers: Result<Vec<f32>, String> = numbers.collect();
-            let fault = numbers.as_ref().err().cloned().or_else(|| is_longer.then(|| LONGER.to_string()));
-            let (numbers, labels) = (numbers.unwrap_or_default(), Vec::new());
-            return self.lines.push(LineContent {
-                number,
-                path: &path,
-                labels,
-                numbers: &numbers,
-                split: &split,
-                fault,
-            });
+            return match numbers.collect::<Result<Vec<f32>, String>>() {
+                Ok(numbers) => self.lines.push(LineContent { numbers: &numbers, ..line }),
+                Err(fault) => self.lines.push(LineContent { fault: Some(fault), ..line }),
+            };
         }
         if let (false, Ok(of), false) = (self.several, label.trim().parse(), name.is_empty()) {
             self.names.note(self.path, of, &name, || format!("line {number}"))?;
@@ -127,8 +122,7 @@ impl TableBuilder<'_> {
             (false, false) if !name.is_empty() => vec![Label::from_file(&label)],
             (false, false) => vec![Label::from_field(&label)],
         };
-        let fault = is_longer.then(|| LONGER.to_string());
-        self.lines.push(LineContent { number, path: &path, labels, numbers: &[], split: &split, fault })
+        self.lines.push(LineContent { labels, ..line })
     }
 
     /// Reads a JSON Lines file, such as `metadata.jsonl` in Hugging Face's imagefolder format. The first object's keys become the columns.
