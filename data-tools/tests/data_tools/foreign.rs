@@ -1,20 +1,15 @@
 //! Tests WebP, TIFF, BMP and GIF files. They become PNGs with the same pixels, or JPEGs if they have lossy compression.
 //! Files that are not images are reported.
 
-use crate::common::Temp;
-use crate::common::pictures;
-use crate::common::pictures::*;
-use data_tools::{ConvertOptions, OnBad, convert, verify};
+use crate::common::pictures::{self, *};
+use crate::common::{Temp, options, skipping};
+use data_tools::{ConvertOptions, convert, verify};
 use loaders::Format;
 use std::fs;
 use std::path::Path;
 use support::mentions;
 
 const ENDINGS: [&str; 4] = ["webp", "gif", "tiff", "bmp"];
-
-fn options() -> ConvertOptions {
-    ConvertOptions { progress: false, ..ConvertOptions::default() }
-}
 
 /// Writes a folder of pictures in these formats.
 fn small(src: &Path) {
@@ -78,9 +73,8 @@ fn damaged_foreign_files_are_named() {
         write(&src.join(format!("a/cut.{ending}")), &whole[..whole.len() / 2]);
         let error = convert("folder", &src, &temp.path("out"), &options()).unwrap_err();
         mentions(error, &[&format!("a/cut.{ending}: "), "cannot decode", "fetch"]);
-        let skip = ConvertOptions { on_bad: OnBad::Skip, ..options() };
         write(&src.join("a/good.png"), &png(9, 9, 1));
-        let made = convert("folder", &src, &temp.path("skipped"), &skip).unwrap();
+        let made = convert("folder", &src, &temp.path("skipped"), &skipping()).unwrap();
         assert_eq!(made.skipped.len(), 1, "{made}");
         fs::remove_dir_all(temp.path("skipped")).unwrap();
     }

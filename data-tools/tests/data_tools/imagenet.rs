@@ -3,7 +3,7 @@
 
 use crate::common::pictures::*;
 use crate::common::*;
-use data_tools::{ConvertOptions, Error, OnBad, convert, info, verify};
+use data_tools::{ConvertOptions, Error, convert, info, verify};
 use loaders::Format;
 use std::fs;
 use std::path::Path;
@@ -225,8 +225,7 @@ fn a_damaged_matlab_file_is_an_error() {
         let mut bad = good.clone();
         bad[at] ^= 0xff;
         write(&temp.path("src/ILSVRC2012_devkit_t12/data/meta.mat"), &bad);
-        let options = ConvertOptions { on_bad: OnBad::Skip, ..options() };
-        match convert("imagenet", &temp.path("src"), &temp.path("out"), &options) {
+        match convert("imagenet", &temp.path("src"), &temp.path("out"), &skipping()) {
             Ok(_) => fs::remove_dir_all(temp.path("out")).unwrap(),
             Err(Error::Panic(what)) => panic!("byte {at}: {what}"),
             Err(_) => {}
@@ -244,8 +243,7 @@ fn missing_classes_and_skipping() {
     refused(&temp, &["n09999999", "--on-bad skip"]);
     write(&temp.path("src/ILSVRC2012_img_train.tar"), &tar("", &[inner(0), inner(1), inner(2)]));
     refused(&temp, &["1 class of 4", "n02119789"]);
-    let options = ConvertOptions { on_bad: OnBad::Skip, ..options() };
-    let made = convert("imagenet", &temp.path("src"), &temp.path("out"), &options).unwrap();
+    let made = convert("imagenet", &temp.path("src"), &temp.path("out"), &skipping()).unwrap();
     mentions(&made, &["1 class of 4", "n02119789"]);
     assert_eq!(made.manifest.classes.len(), 4);
 }

@@ -10,14 +10,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use support::mentions;
 
-fn options() -> ConvertOptions {
-    ConvertOptions { shards: 1, progress: false, ..ConvertOptions::default() }
-}
-
-fn skipping() -> ConvertOptions {
-    ConvertOptions { on_bad: OnBad::Skip, ..options() }
-}
-
 fn listing(path: PathBuf) -> ConvertOptions {
     ConvertOptions { classes: Some(path), ..options() }
 }

@@ -1,8 +1,8 @@
 //! Tests Parquet tables and RecordIO files written by other programs, and messages about invalid ones.
 
 use crate::common::pictures::{Image, file, images, pixels, write};
-use crate::common::{self, Temp, options};
-use data_tools::{ConvertOptions, OnBad, convert, verify};
+use crate::common::{self, Temp, options, skipping};
+use data_tools::{ConvertOptions, convert, verify};
 use loaders::Limits;
 use std::fs;
 use std::path::Path;
@@ -137,6 +137,5 @@ fn bad_records_name_number_byte_and_cure() {
     bad[300] ^= 1;
     fs::write(&path, &bad).unwrap();
     refused("recordio", &path, &["x.rec/x#1", "PNG"]);
-    let skip = ConvertOptions { on_bad: OnBad::Skip, ..options() };
-    assert_eq!(convert("recordio", &path, &temp.path("out"), &skip).unwrap().skipped.len(), 1);
+    assert_eq!(convert("recordio", &path, &temp.path("out"), &skipping()).unwrap().skipped.len(), 1);
 }
