@@ -13,10 +13,19 @@ pub(crate) fn check(dir: &Path, hint: &str) -> Result<(), Error> {
         Ok(meta) if meta.is_dir() => Ok(()),
         Ok(_) if is_zip(dir) => Err(zip(dir)),
         Ok(_) => Err(Error::input(dir, format!("not a folder; {hint}"))),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            Err(Error::Missing { path: dir.to_path_buf(), hint: hint.to_string() })
-        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(Error::missing(dir, hint)),
         Err(e) => Err(Error::io("read", dir, e)),
+    }
+}
+
+/// Returns an error if `src` is missing or a folder. In a folder, the file `example` is expected. Special files are
+/// rejected when they are opened.
+pub(crate) fn check_file(src: &Path, example: &str, hint: &str) -> Result<(), Error> {
+    match src.try_exists() {
+        Ok(true) if !src.is_dir() => Ok(()),
+        Ok(true) => Err(Error::missing(src.join(example), format!("SRC is a folder; {hint}"))),
+        Ok(false) => Err(Error::missing(src, hint)),
+        Err(e) => Err(Error::io("read", src, e)),
     }
 }
 
@@ -27,7 +36,6 @@ pub(crate) fn is_zip(path: &Path) -> bool {
     read.is_ok() && head == *b"PK\x03\x04"
 }
 
-/// Returns the error for a ZIP archive that was passed instead of a folder.
 pub(crate) fn zip(path: &Path) -> Error {
     let what =
         "this is a ZIP archive; unpack it (unzip FILE -d DIR, or python3 -m zipfile -e FILE DIR) and pass that folder";
@@ -70,6 +78,12 @@ fn listed(dir: &Path) -> Result<Vec<Entry>, Error> {
 /// Returns the sorted names of the folders in `dir`.
 pub(crate) fn folders(dir: &Path) -> Result<Vec<String>, Error> {
     Ok(entries(dir)?.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name).collect())
+}
+
+/// Returns true if the file name has one of these endings, which are in lower case and have no dot.
+pub(crate) fn has_ending(path: &Path, endings: &[&str]) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_lowercase);
+    ending.is_some_and(|ending| endings.contains(&ending.as_str()))
 }
 
 /// Syncs a folder, so that new and renamed entries survive a crash. The empty path means the current folder.

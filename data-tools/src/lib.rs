@@ -39,12 +39,12 @@ pub use inspect::{
     COPIES, ContactSheet, CopyNames, ExtractSummary, FirstImage, IndexSummary, Info, LabelCounts, NearCopy, SHEET,
     ShardFault, ShowOptions, ShowSummary, SplitInfo, Stats, Thumbnail, ThumbnailMaker, VerifyReport,
 };
-pub use inspect::{check_shown_bands, extract, index, index_with, info, matrix, show, stats, verify, write_duplicates};
+pub use inspect::{check_shown_bands, extract, index, info, matrix, show, stats, verify, write_duplicates};
 pub use kinds::KINDS;
 pub use options::{ConvertOptions, OnBad, To8Bit, to_8bit};
 pub use progress::watch;
 pub use reshape::{
     ExportSummary, ReshapeOptions, ReshapeSummary, Share, export_webdataset, merge, reshard, sample, split,
 };
-pub use source::{Blocks, Sample, Source, SourceSplit, Stamp};
+pub use source::{Blocks, Sample, Source, SourceInfo, SourceSplit, Stamp};
 pub use splits::split_map;

@@ -91,3 +91,12 @@ fn padded(text: &str) -> Vec<u8> {
     head.push(b'\n');
     head
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    /// Returns a `.npy` file with this header and these values.
+    pub(crate) fn file(header: &str, values: &[u8]) -> Vec<u8> {
+        let length = (header.len() as u16).to_le_bytes();
+        [super::MAGIC, &[1, 0], &length, header.as_bytes(), values].concat()
+    }
+}

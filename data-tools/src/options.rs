@@ -147,15 +147,14 @@ impl ConvertOptions {
         if let Some(name) = self.bands.given().filter(|_| self.to_8bit.is_some()) {
             return usage(format!("--to-8bit and --{name} cannot be combined: --to-8bit makes RGB images of bytes"));
         }
-        let names = &self.band_names;
-        if let Some((_, name)) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+        if let Some(name) = first_repeated(&self.band_names) {
             return usage(format!("--band-names has `{name}` twice; expected a different name for each band"));
         }
         let targets = &self.targets;
         if targets.len() > MAX_TARGETS {
             return usage(format!("--targets has {} names; expected at most {MAX_TARGETS}", targets.len()));
         }
-        if let Some((_, name)) = targets.iter().enumerate().find(|(at, name)| targets[..*at].contains(name)) {
+        if let Some(name) = first_repeated(targets) {
             return usage(format!("--targets has `{name}` twice; expected a different name for each number"));
         }
         if targets.iter().any(|name| name.trim().is_empty()) {
@@ -177,12 +176,8 @@ impl ConvertOptions {
     /// source.
     pub(crate) fn check_fixed(&self, kind: &str) -> Result<(), Error> {
         self.check_bands(kind)?;
-        match self.given().into_iter().find(|(_, given)| *given) {
-            None => Ok(()),
-            Some((name, _)) => Err(Error::Usage(format!(
-                "--{name} applies only to sources of image files; the images, classes and splits of {kind} are fixed"
-            ))),
-        }
+        let why = format!("the images, classes and splits of {kind} are fixed");
+        self.refuse_except(|_| false, &why)
     }
 
     /// Returns an error if an option is set that does not apply to arrays of pixels. Only `classes` and `split_map` may
@@ -190,24 +185,26 @@ impl ConvertOptions {
     pub(crate) fn check_pixels(&self, kind: &str) -> Result<(), Error> {
         let is_accepted =
             |name: &str| ["classes", "targets", SPLIT_MAP].contains(&name) || name == "labels" && kind == "hdf5";
-        match self.given().into_iter().find(|(name, given)| *given && !is_accepted(name)) {
-            None => Ok(()),
-            Some((name, _)) => Err(Error::Usage(format!(
-                "--{name} applies only to sources of image files; the images of {kind} are pixels, and its splits are fixed (change \
-                 them later with `trireme data split`)"
-            ))),
-        }
+        let why = format!(
+            "the images of {kind} are pixels, and its splits are fixed (change them later with `trireme data split`)"
+        );
+        self.refuse_except(is_accepted, &why)
     }
 
     /// Returns an error if an option is set that changes records. The records of `kind` are copied unchanged.
     pub(crate) fn check_records(&self, kind: &str) -> Result<(), Error> {
         self.check_bands(kind)?;
-        match self.given().into_iter().find(|(name, given)| *given && *name != SPLIT_MAP) {
+        let why = format!(
+            "the records of {kind} are copied unchanged (change the result with `trireme data reshard`, `split` or `sample`)"
+        );
+        self.refuse_except(|name| name == SPLIT_MAP, &why)
+    }
+
+    /// Returns an error if an option of [`Self::given`] is set that is not accepted. `why` is the reason.
+    fn refuse_except(&self, is_accepted: impl Fn(&str) -> bool, why: &str) -> Result<(), Error> {
+        match self.given().into_iter().find(|(name, given)| *given && !is_accepted(name)) {
             None => Ok(()),
-            Some((name, _)) => Err(Error::Usage(format!(
-                "--{name} applies only to sources of image files; the records of {kind} are copied unchanged (change the result with \
-                 `trireme data reshard`, `split` or `sample`)"
-            ))),
+            Some((name, _)) => Err(Error::Usage(format!("--{name} applies only to sources of image files; {why}"))),
         }
     }
 
@@ -262,6 +259,10 @@ impl ConvertOptions {
             (SPLIT_MAP, !self.split_map.is_empty()),
         ]
     }
+}
+
+fn first_repeated(names: &[String]) -> Option<&String> {
+    names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| name)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::error::Error;
 use loaders::stall::outside;
 use loaders::{guarded_with, on_threads};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// Resolves the option `jobs`: 0 means one thread per core.
@@ -14,13 +15,14 @@ pub(crate) fn threads(jobs: usize) -> usize {
     }
 }
 
+/// Locks a mutex. A panic of another thread is reported elsewhere, so the value is still used.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs `task(0)` to `task(tasks - 1)` on at most `jobs` threads, including the calling thread. 0 means one thread per
-/// core. Uses fewer threads if the system cannot create them.
-///
-/// # Errors
-///
-/// Returns the error of the lowest-numbered task that failed. No further task starts after a failure. A panic becomes
-/// [`Error::Panic`].
+/// core. Uses fewer threads if the system cannot create them. Returns the error of the lowest-numbered task that
+/// failed. No further task starts after a failure. A panic becomes [`Error::Panic`].
 pub(crate) fn run<R: Send>(
     tasks: usize,
     jobs: usize,

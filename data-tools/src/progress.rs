@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use loaders::stall::{StallLimits, StallWatch};
 
+use crate::pool::lock;
 use crate::text;
 
 /// Number of samples that a thread counts before it updates the shared bar.
@@ -20,7 +21,7 @@ static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// Writes a line to standard error, above the bar if there is one.
 pub(crate) fn say(line: &str) {
-    let bar = BAR.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let bar = lock(&BAR).clone();
     match bar {
         Some(bar) => bar.println(line),
         // If standard error is closed, there is no other place to write to.
@@ -52,7 +53,7 @@ impl Progress {
             bar.set_style(style.with_key("rate", write_rate).progress_chars("=> "));
         }
         if shown && terminal {
-            *BAR.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
+            *lock(&BAR) = Some(bar.clone());
         }
         let started = Instant::now();
         let last = (shown && !terminal).then(|| Mutex::new(started));
@@ -101,7 +102,7 @@ fn line(what: &str, done: u64, samples: Option<u64>, elapsed: Duration) -> Strin
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        *BAR.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&BAR) = None;
         self.bar.finish_and_clear();
     }
 }

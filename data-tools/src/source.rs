@@ -2,6 +2,8 @@
 //! by index.
 
 use crate::error::Error;
+use crate::raw::RawImage;
+use crate::raw::values::Values;
 use base::text::push_decimal;
 use loaders::example::{BoxLists, FloatList, Labels};
 use loaders::{Dtype, Example, Format, LabelKind};
@@ -18,6 +20,33 @@ pub struct SourceSplit {
     /// Name in `dataset.json` and in the file names of shards.
     pub name: String,
     pub len: u64,
+}
+
+/// What a source consists of, apart from its samples.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceInfo {
+    /// The splits. The mean and standard deviation in `dataset.json` are measured on the split named `train`.
+    pub splits: Vec<SourceSplit>,
+    /// Class names. A label is an index into this list. Empty if the source has targets.
+    pub classes: Vec<String>,
+    /// Names of the targets, in the order of [`Sample::targets`]. Empty if images have classes.
+    pub targets: Vec<String>,
+    /// A line with the reason for each part of the source that was left out.
+    pub notes: Vec<String>,
+    /// A message for each skipped sample.
+    pub skipped: Vec<String>,
+}
+
+impl SourceInfo {
+    /// Adds a split with `len` usable samples. Without any, adds a note instead and returns false. `what` names the
+    /// samples.
+    pub(crate) fn add_split(&mut self, name: &str, len: usize, what: &str) -> bool {
+        match len {
+            0 => self.notes.push(format!("split {name} left out: none of its {what} can be used")),
+            _ => self.splits.push(SourceSplit { name: name.to_string(), len: len as u64 }),
+        }
+        len > 0
+    }
 }
 
 /// The blocks of a source that is fast only if the samples of a block are read together.
@@ -73,30 +102,23 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Creates an empty sample for [`Source::sample`] to fill.
-    pub fn new() -> Self {
-        Sample {
-            encoded: Vec::new(),
-            format: Format::Raw,
-            height: 0,
-            width: 0,
-            channels: 0,
-            dtype: Dtype::U8,
-            label: 0,
-            labels: Vec::new(),
-            targets: FloatList::default(),
-            filename: String::new(),
-            boxes: BoxLists::default(),
-            entry_points: Vec::new(),
-        }
-    }
-
     /// Sets the file name to `NAME#NUMBER`, for sample `number` of a file or split with many samples.
     pub(crate) fn name(&mut self, name: &str, number: u64) {
         self.filename.clear();
         self.filename.push_str(name);
         self.filename.push('#');
         push_decimal(number, &mut self.filename);
+    }
+
+    /// Stores the pixels of `image`.
+    pub(crate) fn set_image(&mut self, image: RawImage) {
+        (self.format, self.dtype, self.encoded) = (Format::Raw, image.dtype, image.bytes);
+        (self.height, self.width, self.channels) = (image.height, image.width, image.channels);
+    }
+
+    /// Returns the type and shape of the pixels.
+    pub(crate) fn values(&self) -> Values {
+        Values { dtype: self.dtype, channels: self.channels as usize, width: self.width as usize }
     }
 
     /// Returns the record for a sample with targets instead of a class.
@@ -124,23 +146,41 @@ impl Sample {
     }
 }
 
+/// An empty sample for [`Source::sample`] to fill.
 impl Default for Sample {
     fn default() -> Self {
-        Sample::new()
+        Sample {
+            encoded: Vec::new(),
+            format: Format::Raw,
+            height: 0,
+            width: 0,
+            channels: 0,
+            dtype: Dtype::U8,
+            label: 0,
+            labels: Vec::new(),
+            targets: FloatList::default(),
+            filename: String::new(),
+            boxes: BoxLists::default(),
+            entry_points: Vec::new(),
+        }
     }
 }
 
 /// A data set to convert. Several threads call [`Source::sample`] concurrently, in any order.
 pub trait Source: Sync {
-    /// Returns the splits. The mean and standard deviation in `dataset.json` are measured on the split named `train`.
-    fn splits(&self) -> &[SourceSplit];
+    /// Returns the splits, classes, targets and messages.
+    fn info(&self) -> &SourceInfo;
 
-    /// Class names. A label is an index into this list. Empty if the source has targets.
-    fn classes(&self) -> &[String];
+    fn splits(&self) -> &[SourceSplit] {
+        &self.info().splits
+    }
 
-    /// Names of the targets, in the order of [`Sample::targets`]. Empty if images have classes.
+    fn classes(&self) -> &[String] {
+        &self.info().classes
+    }
+
     fn targets(&self) -> &[String] {
-        &[]
+        &self.info().targets
     }
 
     /// Returns the label kind. [`Sample`] has a field for each kind.
@@ -195,16 +235,6 @@ pub trait Source: Sync {
     /// Returns the file of a sample, for messages. Empty if the sample's `filename` is enough.
     fn place(&self, _split: usize, _index: u64) -> PathBuf {
         PathBuf::new()
-    }
-
-    /// Returns one line with the reason for each part of the source that was left out.
-    fn notes(&self) -> &[String] {
-        &[]
-    }
-
-    /// Returns a message for each skipped sample.
-    fn skipped(&self) -> &[String] {
-        &[]
     }
 
     /// Announces that a sample will be read soon, so that a source can prefetch its bytes into the CPU caches. Does

@@ -155,11 +155,8 @@ pub(crate) struct SplitAssigner<'a> {
 }
 
 impl SplitAssigner<'_> {
-    /// Returns the split for each part in `names`, or `None` for skipped parts.
-    ///
-    /// # Errors
-    /// Returns an error if only some names contain a split word, if `eval` occurs together with both other splits, or if a mapped name does
-    /// not exist.
+    /// Returns the split for each part in `names`, or `None` for skipped parts. Returns an error if only some names
+    /// contain a split word, if `eval` occurs together with both other splits, or if a mapped name does not exist.
     pub(crate) fn splits(&self, names: &[&str]) -> Result<Vec<Option<String>>, Error> {
         self.check_map(names)?;
         let mapped: Vec<Option<&str>> = names.iter().map(|name| self.mapped(name)).collect();
@@ -170,7 +167,7 @@ impl SplitAssigner<'_> {
         let is_there = |split: &str| {
             mapped.iter().zip(&words).any(|(mapped, word)| match mapped {
                 Some(mapped) => *mapped == split,
-                None => *word == Some(Word::Split(split_name(split))),
+                None => matches!(word, Some(Word::Split(own)) if *own == split),
             })
         };
         let eval = match (is_there(VALIDATION), is_there(TEST)) {
@@ -184,11 +181,9 @@ impl SplitAssigner<'_> {
         {
             return Err(self.refuse(names, &[name], "could be validation or test, but both already exist"));
         }
-        let unknown: BTreeSet<&str> =
-            each().filter(|((_, m), w)| m.is_none() && w.is_none()).map(|((name, _), _)| *name).collect();
+        let unknown = distinct(each().filter(|((_, m), w)| m.is_none() && w.is_none()).map(|((name, _), _)| *name));
         let known = each().any(|((_, m), w)| m.is_some() || w.is_some());
         if known && !unknown.is_empty() {
-            let unknown: Vec<&str> = unknown.into_iter().collect();
             let what = match unknown.len() {
                 1 => "does not say which split it is",
                 _ => "do not say which splits they are",
@@ -224,27 +219,21 @@ impl SplitAssigner<'_> {
         };
         match self.map.iter().find(|(from, _)| !is_there(from)) {
             None => Ok(()),
-            Some((from, to)) => {
-                let found: BTreeSet<&str> = names.iter().copied().collect();
-                let found: Vec<&str> = found.into_iter().collect();
-                Err(Error::Usage(format!(
-                    "--split-map {from}={to}: {} has no part named `{from}`, only {}",
-                    self.src.display(),
-                    text::first(&found)
-                )))
-            }
+            Some((from, to)) => Err(Error::Usage(format!(
+                "--split-map {from}={to}: {} has no part named `{from}`, only {}",
+                self.src.display(),
+                text::first(&distinct(names.iter().copied()))
+            ))),
         }
     }
 
     /// Returns the error for parts with an unknown split. It lists all parts found.
     fn refuse(&self, names: &[&str], unknown: &[&str], what: &str) -> Error {
-        let all: BTreeSet<&str> = names.iter().copied().collect();
-        let all: Vec<&str> = all.into_iter().collect();
         let quoted: Vec<String> = unknown.iter().map(|name| format!("`{name}`")).collect();
         let what = format!(
             "{} {what}. Found: {}. Choose {} with --split-map {}=validation (or =train, =test, or =none to leave it out)",
             text::first(&quoted),
-            text::first(&all),
+            text::first(&distinct(names.iter().copied())),
             if unknown.len() == 1 { "its split" } else { "a split for each" },
             base::text::printable(unknown[0])
         );
@@ -252,13 +241,9 @@ impl SplitAssigner<'_> {
     }
 }
 
-/// Returns the constant that equals `split`, which must be `train`, `validation` or `test`.
-fn split_name(split: &str) -> &'static str {
-    match split {
-        VALIDATION => VALIDATION,
-        TEST => TEST,
-        _ => TRAIN,
-    }
+/// Returns the names in alphabetical order, each once.
+fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    names.collect::<BTreeSet<&str>>().into_iter().collect()
 }
 
 /// Parses `NAME=SPLIT` from `--split-map` and replaces a split word with the split's name.

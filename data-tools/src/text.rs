@@ -1,4 +1,4 @@
-//! Formats numbers, sizes and lists for messages.
+//! Formats numbers, sizes and lists for messages, and recognises texts with a fixed form.
 
 use std::path::Path;
 
@@ -31,18 +31,13 @@ pub(crate) fn count(n: u64) -> String {
 
 /// Formats a number with a noun: `1 record`, `3 records`.
 pub(crate) fn plural(n: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
-}
-
-/// Formats a number of classes: `1 class`, `10 classes`.
-pub(crate) fn classes(n: usize) -> String {
-    format!("{n} class{}", if n == 1 { "" } else { "es" })
+    base::text::plural(count(n), noun)
 }
 
 /// Formats the number of classes, or the number of targets if labels are numbers: `10 classes`, `2 targets`.
 pub(crate) fn labels(manifest: &loaders::Manifest) -> String {
     match manifest.targets.len() {
-        0 => classes(manifest.classes.len()),
+        0 => base::text::plural(manifest.classes.len(), "class"),
         n => plural(n as u64, "target"),
     }
 }
@@ -55,6 +50,11 @@ pub(crate) fn indexes(n: u64) -> String {
 /// Strips the byte order mark that some editors write at the start of a file.
 pub(crate) fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// Returns true for a WordNet id: `n` followed by eight digits.
+pub(crate) fn is_wnid(name: &str) -> bool {
+    name.len() == 9 && name.starts_with('n') && name[1..].bytes().all(|b| b.is_ascii_digit())
 }
 
 /// Formats a path on a single line.
@@ -112,8 +112,6 @@ mod tests {
         assert_eq!(count(1_281_167), "1,281,167");
         assert_eq!([time(42.4), time(700.0), time(11_100.0)], ["42 s", "12 min", "3 h 5 min"]);
         assert_eq!(plural(1, "shard"), "1 shard");
-        assert_eq!(classes(1), "1 class");
-        assert_eq!(classes(10), "10 classes");
         assert_eq!(plural(16, "shard"), "16 shards");
         assert_eq!([bar(0, 9), bar(1, 1000), bar(5, 5)].map(|b| b.len()), [0, 1, 40]);
         assert_eq!(first(&["cat", "a\u{1b}[2J\n"]), "cat, a\\u001b[2J\\u000a");

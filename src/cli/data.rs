@@ -225,7 +225,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             show(args.folder.json, extracted.to_json(), extracted)
         }
         What::Index(args) => {
-            let indexed = data_tools::index_with(&args.folder.dir, &args.split_map, on_bad(&args.on_bad))?;
+            let indexed = data_tools::index(&args.folder.dir, &args.split_map, on_bad(&args.on_bad))?;
             show(args.folder.json, indexed.to_json(), indexed)
         }
         What::Reshard(args) => reshape::reshard(args),

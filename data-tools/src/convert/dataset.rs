@@ -52,13 +52,8 @@ impl ConvertedDataset {
         for (info, split) in source.splits().iter().zip(&mut splits) {
             split.describe(&info.name)?;
             if info.name == TRAIN {
-                for (target, measured) in targets.iter_mut().zip(&split.tally.targets) {
-                    (target.mean, target.std) = measured.mean_and_std();
-                }
-                (mean, std) = match split.tally.bands.is_empty() {
-                    true => split.tally.moments.finish(),
-                    false => split.tally.bands.finish(&mut bands).map_err(|band| without_data(&info.name, band))?,
-                };
+                let finished = split.tally.finish(&mut bands, &mut targets);
+                (mean, std) = finished.map_err(|band| without_data(&info.name, band))?;
                 split.manifest.measured = Some(split.tally.measured).filter(|&n| n < split.manifest.count);
             }
         }
@@ -68,7 +63,7 @@ impl ConvertedDataset {
             ignored.unused_nodata += tally.unused_nodata;
         }
         let converted = splits.iter_mut().flat_map(|split| std::mem::take(&mut split.tally.skipped));
-        let lines = source.skipped().iter().cloned().chain(converted);
+        let lines = source.info().skipped.iter().cloned().chain(converted);
         let skipped = lines.map(|line| printable(&line).into_owned()).collect();
         let names = source.splits().iter().map(|info| info.name.clone());
         let manifest = Manifest {
@@ -89,13 +84,14 @@ impl ConvertedDataset {
     /// the message if the disk is full.
     pub fn write(&self, dir: &Path, needed: u64) -> Result<(), Error> {
         let explain = |e| explain_full(e, needed);
-        if !self.skipped.is_empty() {
-            let mut text = self.skipped.join("\n");
-            text.push('\n');
-            replace(&dir.join(SKIPPED), text.as_bytes()).map_err(explain)?;
-        }
+        write_skipped(dir, &self.skipped).map_err(explain)?;
         self.manifest.create(dir).map_err(explain)
     }
+}
+
+/// Writes the list of left-out samples if there are any.
+pub(super) fn write_skipped(dir: &Path, skipped: &[String]) -> Result<(), loaders::Error> {
+    if skipped.is_empty() { Ok(()) } else { replace(&dir.join(SKIPPED), (skipped.join("\n") + "\n").as_bytes()) }
 }
 
 /// Returns the error for a band without data: all of its pixels have the nodata value.
@@ -122,16 +118,14 @@ fn collect(count: usize, tasks: &[Task], mut finished: BTreeMap<String, Finished
 }
 
 impl Split {
-    /// Sets the image sizes and the number of images with entry points. Returns an error if the split has no images.
+    /// Describes the images in the manifest. Returns an error if the split has no images.
     fn describe(&mut self, name: &str) -> Result<(), Error> {
         if self.manifest.count == 0 {
             let first = self.tally.skipped.first().map_or("", String::as_str);
             let what = format!("no image of this split can be used; the first fault: {first}");
             return Err(Error::input(Path::new(name), what));
         }
-        self.manifest.size = self.tally.one_size();
-        self.manifest.sizes = self.tally.sizes.filter(|_| self.manifest.size.is_none());
-        self.manifest.entry_points = Some(self.tally.entry_points).filter(|&count| count > 0);
+        self.tally.describe(&mut self.manifest);
         Ok(())
     }
 }
@@ -155,7 +149,6 @@ pub(super) struct Finished {
 }
 
 impl Finished {
-    /// Describes a shard that was just written to `dir`.
     pub fn new(
         dir: &Path,
         shard: ShardManifest,
@@ -169,11 +162,8 @@ impl Finished {
     }
 
     /// Returns true if this shard can be kept with the given options. A shard with left-out images is only kept if
-    /// images may be skipped and the limits are the same, because higher limits might accept these images.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a limit is lower than when the shard was written: some of its images might exceed it.
+    /// images may be skipped and the limits are the same, because higher limits might accept these images. Returns an
+    /// error if a limit is lower than when the shard was written: some of its images might exceed it.
     pub fn can_be_kept(&self, on_bad: OnBad, limits: &Limits) -> Result<bool, Error> {
         let (before, now) = (self.limits, numbers(limits));
         if now.iter().zip(before).any(|(now, before)| *now < before) {

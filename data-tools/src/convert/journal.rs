@@ -14,7 +14,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use base::fnv;
 use loaders::dataset::MANIFEST;
@@ -43,12 +43,9 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Opens the journal in `dir` for the request `plan`, which writes `shards`. Returns the finished shards that exist
-    /// and that `wanted` accepts, and the sum of their histograms. Removes all other files of the request.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if another process is converting there, if the folder belongs to a different request, or if it
-    /// contains unknown files. Nothing is changed in these cases.
+    /// and that `wanted` accepts, and the sum of their histograms. Removes all other files of the request. Returns an
+    /// error if another process is converting there, if the folder belongs to a different request, or if it contains
+    /// unknown files. Nothing is changed in these cases.
     pub(super) fn open(
         dir: &Path,
         plan: &Map<String, Value>,
@@ -57,8 +54,8 @@ impl Journal {
     ) -> Result<(Self, FinishedShards), Error> {
         let check = || match read_plan(dir)? {
             Some(old) if old != *plan => Err(other_plan(dir, &old, plan)),
-            Some(old) => refuse_unknown_files(dir, shards).map(|()| Some(old)),
-            None => refuse_any_files(dir).map(|()| None),
+            Some(old) => refuse_others(dir, |name| is_written(name, shards), "").map(|()| Some(old)),
+            None => refuse_others(dir, |name| is_start(dir, name), " and no conversion plan").map(|()| None),
         };
         check()?;
         let journal = Self::lock(dir)?;
@@ -108,7 +105,7 @@ impl Journal {
     }
 
     fn restart(&self, lines: &[u8]) -> Result<(), Error> {
-        let emptied = self.file.lock().unwrap_or_else(PoisonError::into_inner).set_len(0);
+        let emptied = pool::lock(&self.file).set_len(0);
         emptied.map_err(|e| Error::io("write", &self.path, e))?;
         // The size of the data set is not known yet.
         self.write(lines, None)
@@ -117,7 +114,7 @@ impl Journal {
     /// Appends lines. If the disk is full, the message contains `needed`, the size of the whole data set, because these
     /// lines need little space.
     fn write(&self, lines: &[u8], needed: Option<u64>) -> Result<(), Error> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = pool::lock(&self.file);
         let written = during("writing", &self.path, || file.write_all(lines).and_then(|()| file.sync_data()));
         written.map_err(|e| Error::write(&self.path, needed, e))
     }
@@ -205,31 +202,24 @@ fn other_plan(dir: &Path, old: &Map<String, Value>, new: &Map<String, Value>) ->
     ))
 }
 
-/// Returns the names of all entries in a folder.
 fn names(dir: &Path) -> Result<Vec<OsString>, Error> {
     let failed = |e| Error::io("read", dir, e);
     fs::read_dir(dir).map_err(failed)?.map(|entry| Ok(entry.map_err(failed)?.file_name())).collect()
 }
 
-/// Returns an error if the folder has a file that a conversion to `shards` does not write. Such a folder does not
-/// belong to a conversion, although it has the name of its temporary folder.
-fn refuse_unknown_files(dir: &Path, shards: &[&str]) -> Result<(), Error> {
-    match names(dir)?.into_iter().find(|name| !is_written(name, shards)) {
-        Some(name) => Err(unknown_file(dir, &name, "")),
-        None => Ok(()),
-    }
+/// Returns an error if the folder has a file for which `is_own` returns false. Such a folder does not belong to the
+/// conversion, although it has the name of its temporary folder. `and` completes the message.
+fn refuse_others(dir: &Path, is_own: impl Fn(&OsStr) -> bool, and: &str) -> Result<(), Error> {
+    let Some(name) = names(dir)?.into_iter().find(|name| !is_own(name)) else { return Ok(()) };
+    let name = name.to_string_lossy();
+    let what = format!("the conversion needs this folder, but it contains {name}{and}; nothing in it was changed");
+    Err(Error::OutTaken { path: dir.to_path_buf(), what })
 }
 
-/// Returns an error if a folder without a plan has more files than a conversion that was killed at its start leaves.
-fn refuse_any_files(dir: &Path) -> Result<(), Error> {
-    let is_start = |name: &OsString| {
-        let empty = || fs::symlink_metadata(dir.join(FINISHED)).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
-        name == FINISHED && empty() || safe_create::target_of(name).is_some_and(|target| target == PLAN)
-    };
-    match names(dir)?.into_iter().find(|name| !is_start(name)) {
-        Some(name) => Err(unknown_file(dir, &name, " and no conversion plan")),
-        None => Ok(()),
-    }
+/// Returns true if a conversion that was killed at its start, before it wrote its plan, leaves this file.
+fn is_start(dir: &Path, name: &OsStr) -> bool {
+    let empty = || fs::symlink_metadata(dir.join(FINISHED)).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
+    name == FINISHED && empty() || safe_create::target_of(name).is_some_and(|target| target == PLAN)
 }
 
 /// Returns true if a conversion to `shards` writes a file with this name.
@@ -239,14 +229,6 @@ fn is_written(name: &OsStr, shards: &[&str]) -> bool {
     let name = name.strip_suffix(".tmp").unwrap_or(&name);
     let shard = [UNFINISHED, ".idx"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
     [PLAN, FINISHED, MANIFEST, SKIPPED].contains(&name) || shards.contains(&shard)
-}
-
-fn unknown_file(dir: &Path, name: &OsStr, and: &str) -> Error {
-    let name = name.to_string_lossy();
-    Error::OutTaken {
-        path: dir.to_path_buf(),
-        what: format!("the conversion needs this folder, but it contains {name}{and}; nothing in it was changed"),
-    }
 }
 
 /// Removes everything except the plan, the journal and the shards in `kept`. All files in the folder belong to the

@@ -7,8 +7,8 @@ mod pipeline;
 mod run;
 pub(crate) mod shard_writer;
 pub(crate) mod staging;
-mod summary;
-mod survey;
+pub(crate) mod summary;
+pub(crate) mod survey;
 mod unpack;
 mod work;
 

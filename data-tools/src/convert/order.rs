@@ -52,7 +52,6 @@ impl Order {
         }
     }
 
-    /// Returns an order for each split in a source.
     pub(super) fn all(source: &dyn Source, seed: u64) -> Vec<Self> {
         let splits = source.splits().iter().enumerate();
         splits.map(|(at, split)| Order::new(seed, split.len, source.blocks(at))).collect()
@@ -112,7 +111,6 @@ impl Task {
     }
 }
 
-/// Plans the shards of every split.
 pub(super) fn plan(source: &dyn Source, shards: usize) -> Result<Vec<Task>, Error> {
     let mut tasks = Vec::new();
     for (split, info) in source.splits().iter().enumerate() {

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender};
 use loaders::guarded_with;
 
 use crate::error::Error;
-use crate::pool;
+use crate::pool::{self, lock};
 
 /// The longest time that a complete shard waits for others to be closed with it.
 const GATHERING: Duration = Duration::from_secs(1);
@@ -47,12 +47,8 @@ pub(super) trait Work: Sync {
 }
 
 /// Runs `work` on shards with these numbers of samples, in chunks of `chunk` samples. Uses at most `jobs` threads (0
-/// means one per core), and one more to close shards. Uses fewer threads if the system cannot create them.
-///
-/// # Errors
-///
-/// Returns the error of the first chunk that failed. No further chunk starts after a failure. A panic becomes
-/// [`Error::Panic`].
+/// means one per core), and one more to close shards. Uses fewer threads if the system cannot create them. Returns the
+/// error of the first chunk that failed. No further chunk starts after a failure. A panic becomes [`Error::Panic`].
 pub(super) fn run<W: Work>(work: &W, lengths: &[u64], chunk: u64, jobs: usize) -> Result<(), Error> {
     run_on(work, lengths, chunk, jobs, Builder::new)
 }
@@ -68,7 +64,7 @@ fn run_on<W: Work>(
     let chunks = Chunks::new(lengths, chunk.max(1));
     let threads = pool::threads(jobs).min(usize::try_from(chunks.count()).unwrap_or(usize::MAX));
     let scheduler = ChunkScheduler::new(chunks.count(), 2 * threads as u64 + 2);
-    let queues: Vec<ShardQueue<W>> = lengths.iter().map(|_| ShardQueue::default()).collect();
+    let queues: Vec<Mutex<ShardQueue<W>>> = lengths.iter().map(|_| Mutex::default()).collect();
     let (sender, ended) = crossbeam_channel::bounded(work.closed_together());
     thread::scope(|scope| {
         let (scheduler, queues, chunks) = (&scheduler, &queues, &chunks);
@@ -134,20 +130,19 @@ fn prepare_all<W: Work>(
     work: &W,
     scheduler: &ChunkScheduler,
     chunks: &Chunks,
-    queues: &[ShardQueue<W>],
+    queues: &[Mutex<ShardQueue<W>>],
     send_shard: impl Fn(EndedShard<W::Shard>),
 ) {
     let mut worker = None;
     while let Some(number) = scheduler.start_next() {
         let chunk = chunks.get(number);
-        let queue = &queues[chunk.shard];
         let step = || {
             let worker = match &mut worker {
                 Some(worker) => worker,
                 none => none.insert(work.worker()?),
             };
             let prepared = work.prepare(worker, chunk.shard, chunk.samples.clone())?;
-            queue.append(work, chunk.shard, Prepared { number: chunk.number, is_last: chunk.is_last, chunk: prepared })
+            append(work, &queues[chunk.shard], &chunk, prepared)
         };
         match catch_panic(step) {
             Err(error) => scheduler.fail(number, error),
@@ -161,7 +156,6 @@ fn prepare_all<W: Work>(
     }
 }
 
-/// Calls `part` and converts a panic to [`Error::Panic`].
 fn catch_panic<R>(part: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
     guarded_with(part, Error::Panic)
 }
@@ -175,7 +169,6 @@ struct Chunks<'a> {
     starts: Vec<u64>,
 }
 
-/// A chunk: consecutive samples in a shard.
 struct ChunkRange {
     shard: usize,
     /// Number of the chunk within its shard.
@@ -210,27 +203,12 @@ impl<'a> Chunks<'a> {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-struct Prepared<C> {
-    /// Number of the chunk within its shard.
-    number: u64,
-    is_last: bool,
-    chunk: C,
-}
-
 /// The prepared chunks of one shard. One thread at a time appends them. Other threads add their chunks to the queue and
 /// continue.
 struct ShardQueue<W: Work> {
-    waiting: Mutex<QueueState<W>>,
-}
-
-/// The chunks that have not been appended yet, and the shard to which they will be appended.
-struct QueueState<W: Work> {
     next: u64,
-    chunks: BTreeMap<u64, Prepared<W::Chunk>>,
+    /// The chunks that have not been appended yet, by number. True for the last chunk of the shard.
+    chunks: BTreeMap<u64, (bool, W::Chunk)>,
     /// The shard itself. The thread that appends takes it out.
     slot: ShardSlot<W::Shard>,
 }
@@ -243,40 +221,43 @@ enum ShardSlot<S> {
 
 impl<W: Work> Default for ShardQueue<W> {
     fn default() -> Self {
-        ShardQueue { waiting: Mutex::new(QueueState { next: 0, chunks: BTreeMap::new(), slot: ShardSlot::Unopened }) }
+        ShardQueue { next: 0, chunks: BTreeMap::new(), slot: ShardSlot::Unopened }
     }
 }
 
-impl<W: Work> ShardQueue<W> {
-    /// Adds a chunk to the queue. If no other thread is appending, appends the chunks that are next in order. Returns
-    /// the shard when its last chunk has been appended.
-    fn append(&self, work: &W, number: usize, prepared: Prepared<W::Chunk>) -> Result<Option<W::Shard>, Error> {
-        let mut waiting = lock(&self.waiting);
-        waiting.chunks.insert(prepared.number, prepared);
+/// Adds a chunk to the queue of its shard. If no other thread is appending, appends the chunks that are next in order.
+/// Returns the shard when its last chunk has been appended.
+fn append<W: Work>(
+    work: &W,
+    queue: &Mutex<ShardQueue<W>>,
+    range: &ChunkRange,
+    chunk: W::Chunk,
+) -> Result<Option<W::Shard>, Error> {
+    let mut waiting = lock(queue);
+    waiting.chunks.insert(range.number, (range.is_last, chunk));
+    let next = waiting.next;
+    if matches!(waiting.slot, ShardSlot::Taken) || !waiting.chunks.contains_key(&next) {
+        return Ok(None);
+    }
+    let slot = std::mem::replace(&mut waiting.slot, ShardSlot::Taken);
+    drop(waiting);
+    let mut shard = match slot {
+        ShardSlot::Free(shard) => shard,
+        // Not `Taken`: this function has already returned in that case.
+        ShardSlot::Unopened | ShardSlot::Taken => work.open(range.shard)?,
+    };
+    loop {
+        let mut waiting = lock(queue);
         let next = waiting.next;
-        if matches!(waiting.slot, ShardSlot::Taken) || !waiting.chunks.contains_key(&next) {
+        let Some((is_last, chunk)) = waiting.chunks.remove(&next) else {
+            waiting.slot = ShardSlot::Free(shard);
             return Ok(None);
-        }
-        let slot = std::mem::replace(&mut waiting.slot, ShardSlot::Taken);
-        drop(waiting);
-        let mut shard = match slot {
-            ShardSlot::Free(shard) => shard,
-            // Not `Taken`: this function has already returned in that case.
-            ShardSlot::Unopened | ShardSlot::Taken => work.open(number)?,
         };
-        loop {
-            let mut waiting = lock(&self.waiting);
-            let next = waiting.next;
-            let Some(prepared) = waiting.chunks.remove(&next) else {
-                waiting.slot = ShardSlot::Free(shard);
-                return Ok(None);
-            };
-            waiting.next += 1;
-            drop(waiting);
-            work.append(&mut shard, prepared.chunk)?;
-            if prepared.is_last {
-                return Ok(Some(shard));
-            }
+        waiting.next += 1;
+        drop(waiting);
+        work.append(&mut shard, chunk)?;
+        if is_last {
+            return Ok(Some(shard));
         }
     }
 }
@@ -308,7 +289,7 @@ impl ChunkScheduler {
     /// Waits for room and returns the next chunk number. Returns `None` after the last chunk or an error.
     pub fn start_next(&self) -> Option<u64> {
         let full = |s: &mut State| s.error.is_none() && s.next < self.chunks && s.next - s.oldest >= self.ahead;
-        let mut state = self.changed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.changed.wait_while(lock(&self.state), full).unwrap_or_else(PoisonError::into_inner);
         if state.error.is_some() || state.next >= self.chunks {
             return None;
         }
@@ -318,7 +299,7 @@ impl ChunkScheduler {
 
     /// Marks a chunk as done. Threads that wait for room can then continue.
     pub fn finish_chunk(&self, chunk: u64) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.done.insert(chunk);
         while {
             let oldest = state.oldest;
@@ -331,15 +312,11 @@ impl ChunkScheduler {
 
     /// Reports that a chunk or the shard that it ended has failed. No further chunk is handed out.
     pub fn fail(&self, chunk: u64, error: Error) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.error.as_ref().is_none_or(|(first, _)| chunk < *first) {
             state.error = Some((chunk, error));
         }
         self.changed.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the error of the first failed chunk.

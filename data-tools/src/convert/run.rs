@@ -14,12 +14,11 @@ use super::dataset::{ConvertedDataset, Finished};
 use super::journal::Journal;
 use super::order::{self, Order, Task};
 use super::staging::Staging;
-use super::summary::{ConvertSummary, Stopwatch, ThreadTimes};
+use super::summary::{self, ConvertSummary, Stopwatch, ThreadTimes};
 use super::survey::Survey;
 use super::work::Conversion;
 use super::{journal, pipeline, unpack};
 use crate::error::Error;
-use crate::image::recode::Target;
 use crate::options::ConvertOptions;
 use crate::raw::RawOptions;
 use crate::source::Source;
@@ -120,14 +119,10 @@ impl<'a> Attempt<'a> {
         Ok(Attempt { source, out, options, tasks, started, opening })
     }
 
-    fn target(&self) -> Target<'a> {
-        Target::new(self.options, self.source.png_as_jpeg())
-    }
-
     /// Converts everything in a temporary folder, which is removed if the conversion fails.
     fn once(self) -> Result<ConvertSummary, Error> {
         let staging = Staging::new(self.out)?;
-        let survey = Survey::run(self.source, self.target(), self.options)?;
+        let survey = Survey::run(self.source, self.options)?;
         let work =
             Conversion::new(self.source, staging.dir(), self.options, &self.tasks, Default::default(), None, survey)?;
         pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs)?;
@@ -145,13 +140,13 @@ impl<'a> Attempt<'a> {
         let dir = staging.dir().to_path_buf();
         let tasks: BTreeMap<&str, &Task> = self.tasks.iter().map(|task| (task.name.as_str(), task)).collect();
         let (orders, mut changed) = (Order::all(self.source, self.options.seed), 0);
-        let mut survey = Survey::run(self.source, self.target(), self.options)?;
+        let mut survey = Survey::run(self.source, self.options)?;
         let wanted = |shard: &Finished| {
             let is_kept = shard.can_be_kept(self.options.on_bad, &self.options.limits)?;
             let Some(task) = tasks.get(shard.shard.file.as_str()).filter(|_| is_kept) else { return Ok(false) };
             let now = journal::shard_stamp(self.source, &orders[task.split], task, self.options.jobs)?;
             // If an image changes, the value that replaces nodata changes in all shards.
-            let fill = survey.fill(self.source, self.target(), self.options)?;
+            let fill = survey.fill(self.source, self.options)?;
             let is_same = now == shard.tally.stamps && shard.fill == fill;
             changed += usize::from(!is_same);
             Ok(is_same)
@@ -203,12 +198,12 @@ impl<'a> Attempt<'a> {
         spent += self.opening;
         ConvertSummary {
             out: self.out.to_path_buf(),
-            bytes: manifest.splits.values().flat_map(|s| &s.shards).map(|s| s.bytes).sum(),
+            bytes: summary::shard_bytes(&manifest),
             manifest,
             fewer_shards_than: train.filter(|s| s.len < requested as u64).map(|_| requested),
             resumed,
             skipped,
-            notes: [self.source.notes(), &notes].concat(),
+            notes: [&self.source.info().notes[..], &notes].concat(),
             spent,
             elapsed: self.started.elapsed(),
         }

@@ -167,7 +167,6 @@ impl<W: Write> Write for PieceWriter<W> {
 
 /// The default limit is this factor times the source's bytes, plus [`LIMIT_EXTRA`].
 const LIMIT_FACTOR: u64 = 64;
-/// Bytes added to the default limit.
 const LIMIT_EXTRA: u64 = 1 << 30;
 
 /// The limit on the total size of the shards, shared by all threads.
@@ -190,27 +189,21 @@ impl OutputLimit {
         OutputLimit { given, source, is_known, before, written: AtomicU64::new(0) }
     }
 
-    /// Counts bytes read from the source.
     pub fn read(&self, bytes: usize) {
         if !self.is_known {
             self.source.fetch_add(bytes as u64, Ordering::Relaxed);
         }
     }
 
-    /// Counts bytes that will be written below `dir`.
-    ///
-    /// # Errors
-    /// Returns an error if the total exceeds the limit.
+    /// Counts bytes that will be written below `dir`. Returns an error if the total exceeds the limit.
     pub fn write(&self, dir: &Path, bytes: usize) -> Result<(), Error> {
         let written = self.written.fetch_add(bytes as u64, Ordering::Relaxed).saturating_add(bytes as u64);
         self.check(dir, written, "take")
     }
 
     /// Rejects a conversion before it writes anything if the estimated output is far above the limit. `needed` is the
-    /// estimate for all shards, including the shards that an earlier conversion has finished.
-    ///
-    /// # Errors
-    /// Returns an error if a quarter of the rest exceeds the limit and the source's size is known or `--max-output` is set.
+    /// estimate for all shards, including the shards that an earlier conversion has finished. Returns an error if a
+    /// quarter of the rest exceeds the limit and the source's size is known or `--max-output` is set.
     pub fn check_estimate(&self, dir: &Path, needed: u64) -> Result<(), Error> {
         let is_known = self.is_known || self.given.is_some();
         if is_known { self.check(dir, needed.saturating_sub(self.before) / 4, "would take") } else { Ok(()) }
@@ -236,7 +229,6 @@ impl OutputLimit {
 /// The key of the WordNet id of a class, as in TensorFlow's ImageNet scripts.
 const SYNSET: &str = "image/class/synset";
 
-/// Appends the record of a sample to `out`.
 pub(super) fn encode(source: &dyn Source, sample: &Sample, out: &mut Vec<u8>) {
     match source.label_kind() {
         LabelKind::OneClass => {}
@@ -295,11 +287,6 @@ mod tests {
         let error = limit.check_estimate(Path::new("out"), 30).unwrap_err().to_string();
         assert!(error.contains("would take"), "{error}");
     }
-}
-
-#[cfg(test)]
-mod pieces_tests {
-    use super::*;
 
     /// Records the length of each write.
     #[derive(Default)]
@@ -332,11 +319,6 @@ mod pieces_tests {
         }
         assert!(PieceWriter::new(Noted::default()).finish().unwrap().bytes.is_empty());
     }
-}
-
-#[cfg(test)]
-mod output_limit_tests {
-    use super::*;
 
     #[test]
     fn output_grows_with_the_source() {

@@ -57,10 +57,6 @@ impl Staging {
     }
 
     /// Creates `OUT.partial`, or reuses the folder of an earlier attempt.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`Staging::new`].
     pub(crate) fn resumable(out: &Path) -> Result<Self, Error> {
         during("creating", out, || Self::create_partial(out))
     }
@@ -93,11 +89,8 @@ impl Staging {
         self.keep = keep;
     }
 
-    /// Creates the temporary folder.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if OUT is a file or a folder that is not empty, or if its parent is not writable.
+    /// Creates the temporary folder. Returns an error if OUT is a file or a folder that is not empty, or if its parent
+    /// is not writable.
     pub(crate) fn new(out: &Path) -> Result<Self, Error> {
         during("creating", out, || {
             let mut staging = Self::begin(out)?;
@@ -122,20 +115,18 @@ impl Staging {
     }
 
     /// Syncs the folder to disk and renames it to OUT. Returns the path of the new folder: the absolute path if OUT
-    /// existed as an empty folder, otherwise OUT as given. A relative path might no longer lead to the new folder if the
-    /// replaced empty folder is the current folder.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if another process has created something at OUT meanwhile, or if the file system fails.
+    /// existed as an empty folder, otherwise OUT as given. A relative path might no longer lead to the new folder if
+    /// the replaced empty folder is the current folder. Returns an error if another process has created something at
+    /// OUT meanwhile, or if the file system fails.
     pub(crate) fn publish(self) -> Result<PathBuf, Error> {
         let out = self.out.clone();
         during("writing", &out, || self.rename())
     }
 
     fn rename(mut self) -> Result<PathBuf, Error> {
+        // The lock is held until the folder is renamed.
         if self.lock.is_some() {
-            remove_lock(&self.temp);
+            let _ = fs::remove_file(self.temp.join(LOCK));
         }
         dir::sync(&self.temp)?;
         fs::rename(&self.temp, &self.out).map_err(|e| match e.kind() {
@@ -263,12 +254,6 @@ fn host() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
 }
 
-/// Removes the lock file of a folder before it is published. The caller must hold the lock until the folder is renamed.
-pub(super) fn remove_lock(dir: &Path) {
-    // The file does not exist if locking was not possible.
-    let _ = fs::remove_file(dir.join(LOCK));
-}
-
 /// Removes temporary folders of `out` that killed processes left. Folders that cannot be removed stay.
 pub(super) fn remove_abandoned(out: &Path) {
     let Some(name) = out.file_name() else { return };
@@ -365,11 +350,6 @@ mod tests {
         assert!(root.join("x/y/out").is_dir());
         fs::remove_dir_all(&root).unwrap();
     }
-}
-
-#[cfg(test)]
-mod claim_tests {
-    use super::*;
 
     #[test]
     fn only_folders_of_killed_processes_are_removed() {

@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use loaders::Manifest;
+use loaders::{Bands, Manifest, SplitManifest, Target};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -43,17 +43,11 @@ pub struct ConvertSummary {
 
 impl ConvertSummary {
     pub fn to_json(&self) -> serde_json::Value {
-        let splits: serde_json::Map<String, serde_json::Value> = self
-            .manifest
-            .splits
-            .iter()
-            .map(|(name, s)| (name.clone(), json!({"count": s.count, "shards": s.shards.len()})))
-            .collect();
         json!({
             "out": self.out.display().to_string(),
             "classes": self.manifest.classes.len(),
             "targets": (!self.manifest.targets.is_empty()).then_some(&self.manifest.targets),
-            "splits": splits,
+            "splits": splits_json(&self.manifest),
             "bytes": self.bytes,
             "mean": self.manifest.mean,
             "std": self.manifest.std,
@@ -69,45 +63,6 @@ impl ConvertSummary {
                 "syncing": self.spent.syncing.as_secs_f64(),
             },
         })
-    }
-}
-
-/// Formats a summary such as `data/mnist: train 60,000 in 16 shards, test 10,000 in 4 shards; 10 classes; 68.9 MiB in
-/// 0.14 s`, followed by a line for each part that was left out.
-impl fmt::Display for ConvertSummary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {}; {}; {} in {:.2} s",
-            text::path(&self.out),
-            self.splits(),
-            text::labels(&self.manifest),
-            text::bytes(self.bytes),
-            self.elapsed.as_secs_f64()
-        )?;
-        if let Some(requested) = self.fewer_shards_than {
-            write!(f, " (one sample per shard, because {requested} shards were requested)")?;
-        }
-        if self.resumed > 0 {
-            write!(f, "\n  kept {} of an earlier attempt", text::plural(self.resumed as u64, "shard"))?;
-        }
-        for note in &self.notes {
-            write!(f, "\n  {}", base::text::printable(note))?;
-        }
-        self.write_skipped(f)
-    }
-}
-
-impl ConvertSummary {
-    /// Formats the splits: `train` first, then by descending size.
-    fn splits(&self) -> String {
-        let mut splits: Vec<_> = self.manifest.splits.iter().collect();
-        splits.sort_by_key(|(name, s)| (name.as_str() != TRAIN, std::cmp::Reverse(s.count)));
-        let words = splits.iter().map(|(name, s)| {
-            let shards = text::plural(s.shards.len() as u64, "shard");
-            format!("{} {} in {shards}", base::text::shown(name), text::count(s.count))
-        });
-        words.collect::<Vec<_>>().join(", ")
     }
 
     fn write_skipped(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -126,9 +81,58 @@ impl ConvertSummary {
     }
 }
 
+/// Formats a summary such as `data/mnist: train 60,000 in 16 shards, test 10,000 in 4 shards; 10 classes; 68.9 MiB in
+/// 0.14 s`, followed by a line for each part that was left out.
+impl fmt::Display for ConvertSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // `train` comes first, then the other splits by descending size.
+        let mut splits: Vec<_> = self.manifest.splits.iter().collect();
+        splits.sort_by_key(|(name, s)| (name.as_str() != TRAIN, std::cmp::Reverse(s.count)));
+        write_written(f, &self.out, splits, &self.manifest, (self.bytes, self.elapsed))?;
+        if let Some(requested) = self.fewer_shards_than {
+            write!(f, " (one sample per shard, because {requested} shards were requested)")?;
+        }
+        if self.resumed > 0 {
+            write!(f, "\n  kept {} of an earlier attempt", text::plural(self.resumed as u64, "shard"))?;
+        }
+        for note in &self.notes {
+            write!(f, "\n  {}", base::text::printable(note))?;
+        }
+        self.write_skipped(f)
+    }
+}
+
+/// Writes the line about a new data set: its path, splits, number of classes, size in bytes and elapsed time.
+pub(crate) fn write_written<'a>(
+    f: &mut fmt::Formatter<'_>,
+    out: &Path,
+    splits: impl IntoIterator<Item = (&'a String, &'a SplitManifest)>,
+    manifest: &Manifest,
+    (bytes, elapsed): (u64, Duration),
+) -> fmt::Result {
+    let words = splits.into_iter().map(|(name, split)| {
+        let shards = text::plural(split.shards.len() as u64, "shard");
+        format!("{} {} in {shards}", base::text::shown(name), text::count(split.count))
+    });
+    let words = words.collect::<Vec<_>>().join(", ");
+    let (labels, bytes) = (text::labels(manifest), text::bytes(bytes));
+    write!(f, "{}: {words}; {labels}; {bytes} in {:.2} s", text::path(out), elapsed.as_secs_f64())
+}
+
+/// Returns the number of samples and shards of each split, for `--json`.
+pub(crate) fn splits_json(manifest: &Manifest) -> serde_json::Value {
+    let each = manifest.splits.iter();
+    each.map(|(name, s)| (name.clone(), json!({"count": s.count, "shards": s.shards.len()}))).collect()
+}
+
+/// Returns the total size of all shards in bytes.
+pub(crate) fn shard_bytes(manifest: &Manifest) -> u64 {
+    manifest.splits.values().flat_map(|split| &split.shards).map(|shard| shard.bytes).sum()
+}
+
 /// Statistics for a set of samples. Merging is exact except for float values, so statistics are merged in sample order.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct SampleStats {
+pub(crate) struct SampleStats {
     /// Pixel sums of the measured images.
     pub moments: Moments,
     /// Statistics for raw images. If set, `moments` is empty.
@@ -141,7 +145,6 @@ pub(super) struct SampleStats {
     pub measured: u64,
     /// The smallest height and width, and the largest height and width. `None` if there are no images.
     pub sizes: Option<[[u32; 2]; 2]>,
-    /// Number of images with entry points.
     #[serde(default)]
     pub entry_points: u64,
     /// Sum of hashes of the samples' file stamps, which detects changed files. See `sample_stamp` in `journal.rs`.
@@ -162,7 +165,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl SampleStats {
-    pub(super) fn add_size(&mut self, height: u32, width: u32) {
+    pub(crate) fn add_size(&mut self, height: u32, width: u32) {
         self.widen([[height, width]; 2]);
     }
 
@@ -171,8 +174,7 @@ impl SampleStats {
         self.sizes = Some([[a.min(h0), b.min(w0)], [c.max(h1), d.max(w1)]]);
     }
 
-    /// Adds statistics about more samples in `shard`.
-    pub(super) fn merge(&mut self, other: SampleStats, shard: &Path) -> Result<(), Error> {
+    pub(crate) fn merge(&mut self, other: SampleStats, shard: &Path) -> Result<(), Error> {
         self.moments.merge_shard(&other.moments, shard)?;
         self.bands.merge(&other.bands, shard)?;
         Floats::merge_all(&mut self.targets, other.targets);
@@ -203,8 +205,24 @@ impl SampleStats {
     }
 
     /// Returns the height and width if all images have the same size.
-    pub(super) fn one_size(&self) -> Option<[u32; 2]> {
+    fn one_size(&self) -> Option<[u32; 2]> {
         self.sizes.filter(|[least, greatest]| least == greatest).map(|[least, _]| least)
+    }
+
+    /// Sets the image sizes and the number of images with entry points.
+    pub(crate) fn describe(&self, split: &mut SplitManifest) {
+        split.size = self.one_size();
+        split.sizes = self.sizes.filter(|_| split.size.is_none());
+        split.entry_points = Some(self.entry_points).filter(|&count| count > 0);
+    }
+
+    /// Returns the mean and the standard deviation of the pixels, and sets those of `targets`. Describes the bands of
+    /// raw images in `bands`. The error is the number of a band that has no values, counted from 1.
+    pub(crate) fn finish(&self, bands: &mut Bands, targets: &mut [Target]) -> Result<(Vec<f64>, Vec<f64>), usize> {
+        for (target, measured) in targets.iter_mut().zip(&self.targets) {
+            (target.mean, target.std) = measured.mean_and_std();
+        }
+        if self.bands.is_empty() { Ok(self.moments.finish()) } else { self.bands.finish(bands) }
     }
 }
 
@@ -258,7 +276,6 @@ impl Stopwatch {
         if runs { Stopwatch::start() } else { Stopwatch { last: None } }
     }
 
-    /// Ends the lap and adds its duration to `sum`.
     pub fn lap(&mut self, sum: &mut Duration) {
         let Some(last) = &mut self.last else { return };
         let now = Instant::now();
@@ -289,11 +306,6 @@ mod tests {
         let back: SampleStats = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
         assert_eq!(back, all);
     }
-}
-
-#[cfg(test)]
-mod spent_tests {
-    use super::*;
 
     #[test]
     fn laps_add_up() {

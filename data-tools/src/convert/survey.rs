@@ -13,7 +13,6 @@ use crate::image::band_stats::BandStats;
 use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
-use crate::raw::values::Values;
 use crate::source::{Sample, Source};
 use crate::splits::TRAIN;
 use crate::{pool, text};
@@ -81,9 +80,8 @@ impl Kind {
 
     /// Adds a recoded sample's pixels to `stats`. Only raw images can have pixels without data.
     pub fn measure(&self, recoder: &mut Recoder<'_>, sample: &Sample, stats: &mut BandStats) -> Result<(), String> {
-        let values = Values { dtype: sample.dtype, channels: sample.channels as usize, width: sample.width as usize };
         let nodata = self.nodata.filter(|_| sample.format == Format::Raw);
-        stats.add(values, recoder.pixels(sample)?, nodata);
+        stats.add(sample.values(), recoder.pixels(sample)?, nodata);
         Ok(())
     }
 
@@ -117,12 +115,10 @@ impl Kind {
 }
 
 impl Survey {
-    /// Surveys a source. Ignores unusable samples, because the conversion reports them.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the band names do not match the bands.
-    pub fn run(source: &dyn Source, target: Target<'_>, options: &ConvertOptions) -> Result<Self, Error> {
+    /// Surveys a source. Ignores unusable samples, because the conversion reports them. Returns an error if the band
+    /// names do not match the bands.
+    pub fn run(source: &dyn Source, options: &ConvertOptions) -> Result<Self, Error> {
+        let target = Target::new(options, source.png_as_jpeg());
         let ConvertOptions { limits, jobs, on_bad, .. } = *options;
         let mut survey = Survey { needed: 0, strides: Vec::new(), kind: None, fill: None };
         for (split, info) in source.splits().iter().enumerate() {
@@ -168,38 +164,31 @@ impl Survey {
     }
 
     /// Returns the band means of the split `train` (or of the first split if there is no `train`), without nodata
-    /// values. Empty if the data set has no nodata value. The first call reads all images of this split.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if no image can be used or a band has no data. With [`OnBad::Fail`](crate::OnBad::Fail), also
-    /// returns an error for the first unusable sample: repairing it later would change the mean, and finished shards
-    /// would contain the old value.
-    pub fn fill(&mut self, source: &dyn Source, target: Target<'_>, options: &ConvertOptions) -> Result<&[f64], Error> {
+    /// values. Empty if the data set has no nodata value. The first call reads all images of this split. Returns an
+    /// error if no image can be used or a band has no data. With [`OnBad::Fail`](crate::OnBad::Fail), also returns an
+    /// error for the first unusable sample: repairing it later would change the mean, and finished shards would contain
+    /// the old value.
+    pub fn fill(&mut self, source: &dyn Source, options: &ConvertOptions) -> Result<&[f64], Error> {
         if self.fill.is_none() {
-            self.fill = Some(self.measure_fill(source, target, options)?);
+            self.fill = Some(self.measure_fill(source, options)?);
         }
         Ok(self.fill.as_deref().unwrap_or_default())
     }
 
-    fn measure_fill(
-        &self,
-        source: &dyn Source,
-        target: Target<'_>,
-        options: &ConvertOptions,
-    ) -> Result<Vec<f64>, Error> {
+    fn measure_fill(&self, source: &dyn Source, options: &ConvertOptions) -> Result<Vec<f64>, Error> {
         let Some(kind) = self.kind.as_ref().filter(|kind| kind.nodata.is_some()) else { return Ok(Vec::new()) };
+        let target = Target::new(options, source.png_as_jpeg());
         let splits = source.splits();
         let split = splits.iter().position(|split| split.name == TRAIN).unwrap_or(0);
         let len = splits[split].len;
         let progress = Progress::new("measuring", Some(len), options.progress);
         let measure = |start: u64| {
-            let (mut recoder, mut sample) = (Recoder::new(target, options.limits)?, Sample::new());
+            let (mut recoder, mut sample) = (Recoder::new(target, options.limits)?, Sample::default());
             let mut stats = BandStats::default();
             for index in start..len.min(start + CHUNK_SAMPLES) {
                 let measured = source.sample(split, index, &mut sample).and_then(|()| {
                     let recoded = recoder.recode(&mut sample);
-                    let checked = recoded.and_then(|()| kind.check(&Kind::of(&sample, recoder.nodata())));
+                    let checked = recoded.and_then(|()| kind.check(&Kind::of(&sample, recoder.nodata)));
                     let measured = checked.and_then(|()| kind.measure(&mut recoder, &sample, &mut stats));
                     measured.map_err(|what| unusable(source, split, index, &sample, what))
                 });
@@ -249,20 +238,20 @@ impl SurveyedSample {
         target: Target<'_>,
         limits: Limits,
     ) -> Result<Option<Self>, Error> {
-        let (mut recoder, mut sample, mut record) = (Recoder::new(target, limits)?, Sample::new(), Vec::new());
+        let (mut recoder, mut sample, mut record) = (Recoder::new(target, limits)?, Sample::default(), Vec::new());
         if source.sample(split, index, &mut sample).is_err() || recoder.recode(&mut sample).is_err() {
             return Ok(None);
         }
         shard_writer::encode(source, &sample, &mut record);
         let bytes = record.len() as u64 + OVERHEAD + INDEX_LINE;
         let area = u64::from(sample.height) * u64::from(sample.width);
-        let kind = Kind::of(&sample, recoder.nodata());
+        let kind = Kind::of(&sample, recoder.nodata);
         Ok(Some(Self { bytes, area, raw: sample.format == Format::Raw, kind }))
     }
 }
 
 /// Returns the sampling interval n for `samples` images with `area` pixels each: measuring every n-th image is enough.
-fn stride(samples: u64, area: u64) -> u64 {
+pub(crate) fn stride(samples: u64, area: u64) -> u64 {
     let images = MEASURED_PIXELS / area.max(1);
     samples.div_ceil(images.max(MEASURED_IMAGES)).max(1)
 }

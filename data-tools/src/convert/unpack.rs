@@ -11,13 +11,13 @@ use std::time::Instant;
 use base::text::printable;
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 use loaders::record::{HEADER, OVERHEAD, read_record, record_size};
-use loaders::replace::replace;
 use loaders::stall::during;
 use loaders::{Compression, Limits, example, regular};
 
+use super::dataset::write_skipped;
 use super::shard_writer::{self, OutputLimit, ShardWriter};
 use super::staging::Staging;
-use super::summary::{ConvertSummary, SKIPPED, Stopwatch, ThreadTimes};
+use super::summary::{self, ConvertSummary, Stopwatch, ThreadTimes};
 use crate::error::Error;
 use crate::image::pixels::PixelDecoder;
 use crate::inspect::{IndexOptions, ShardFile, discover, index_with_options};
@@ -40,12 +40,8 @@ struct Shard {
     to: String,
 }
 
-/// Copies the shards in the folder `src` to a data set at `out`.
-///
-/// # Errors
-///
-/// Returns an error if shards of a split are missing, a record is damaged or not a tf.Example with an image, `out` is
-/// not empty, or the disk is full.
+/// Copies the shards in the folder `src` to a data set at `out`. Returns an error if shards of a split are missing, a
+/// record is damaged or not a tf.Example with an image, `out` is not empty, or the disk is full.
 pub(super) fn unpack(
     src: &Path,
     out: &Path,
@@ -55,7 +51,7 @@ pub(super) fn unpack(
     dir::check(src, HINT)?;
     let name = |s: &ShardFile| format!("{}-{:05}-of-{:05}.tfrecord", s.split, s.number, s.of);
     if fs::read_dir(src).map_err(|e| Error::io("read", src, e))?.next().is_none() {
-        return Err(Error::Missing { path: src.join("train-00000-of-00016.tfrecord"), hint: HINT.to_string() });
+        return Err(Error::missing(src.join("train-00000-of-00016.tfrecord"), HINT));
     }
     let found = discover(src, &options.split_map)?;
     let shards: Vec<Shard> = found.iter().map(|s| Shard { from: src.join(&s.file), to: name(s) }).collect();
@@ -84,14 +80,12 @@ pub(super) fn unpack(
     };
     let indexed = index_with_options(staging.dir(), &how)
         .map_err(|error| name_source_file(error, staging.dir(), src, &shards))?;
-    if !skipped.is_empty() {
-        replace(&staging.dir().join(SKIPPED), (skipped.join("\n") + "\n").as_bytes())?;
-    }
+    write_skipped(staging.dir(), &skipped)?;
     spent.decoding += indexed.scanning;
     staging.publish()?;
     Ok(ConvertSummary {
         out: out.to_path_buf(),
-        bytes: indexed.manifest.splits.values().flat_map(|s| &s.shards).map(|s| s.bytes).sum(),
+        bytes: summary::shard_bytes(&indexed.manifest),
         manifest: indexed.manifest,
         fewer_shards_than: None,
         resumed: 0,
@@ -199,12 +193,12 @@ impl Copying<'_> {
             watch.lap(&mut spent.writing);
         }
         self.add(spent);
-        self.skipped.lock().unwrap_or_else(PoisonError::into_inner).extend(skipped);
+        pool::lock(&self.skipped).extend(skipped);
         Ok(writer)
     }
 
     fn add(&self, spent: ThreadTimes) {
-        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) += spent;
+        *pool::lock(&self.spent) += spent;
     }
 }
 
@@ -221,7 +215,6 @@ fn check_record(record: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Reads a file record by record.
 pub(super) struct RecordStream {
     path: PathBuf,
     stream: Box<dyn Read>,
@@ -296,6 +289,6 @@ impl RecordStream {
             Some(compressed) => format!("{what} ({}, unpacked)", compressed.name()),
             None => what,
         };
-        Error::Record { shard: self.path.clone(), record: self.record, offset: self.offset, what }
+        Error::record(&self.path, self.position(), what)
     }
 }

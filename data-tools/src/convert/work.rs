@@ -7,21 +7,22 @@ use super::pipeline::Work;
 use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
 use super::summary::{SampleStats, Stopwatch, ThreadTimes};
 use super::survey::{Kind, Survey, unusable};
+use crate::dir;
 use crate::error::Error;
 use crate::image::band_stats::{self, Floats, Histograms};
 use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};
+use crate::pool::lock;
 use crate::progress::Progress;
-use crate::raw::values::Values;
 use crate::source::{Sample, Source};
 use crate::splits::TRAIN;
-use crate::{dir, text};
+use base::text::plural;
 use loaders::record::append_record;
-use loaders::{Bands, Format, LabelKind, Limits, Reading, guarded_with};
+use loaders::{Bands, Format, LabelKind, guarded_with};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Target size of a chunk of records in bytes. Large enough that threads rarely wait for each other and that each write
@@ -42,18 +43,13 @@ const HISTOGRAM_BYTES: u64 = 256 << 20;
 pub(super) struct Conversion<'a> {
     source: &'a dyn Source,
     dir: &'a Path,
-    target: Target<'a>,
-    limits: Limits,
-    on_bad: OnBad,
+    options: &'a ConvertOptions,
     /// The shuffled order of each split.
     orders: Vec<Order>,
     survey: Survey,
     /// The band means, which replace nodata values. Empty without nodata values.
     fill: Vec<f64>,
-    band_names: &'a [String],
     limit: OutputLimit,
-    /// How files are read, for `dataset.json`.
-    reading: Option<Reading>,
     progress: Progress,
     journal: Option<&'a Journal>,
     tasks: Vec<Task>,
@@ -117,24 +113,19 @@ impl<'a> Conversion<'a> {
     ) -> Result<Self, Error> {
         let tasks: Vec<Task> = tasks.iter().filter(|t| !finished.contains_key(&t.name)).cloned().collect();
         let samples = tasks.iter().map(Task::samples).sum();
-        let target = Target::new(options, source.png_as_jpeg());
         let before = finished.values().map(|shard| shard.shard.bytes).sum();
         let limit = OutputLimit::new(options.max_output, source.bytes(), before);
         limit.check_estimate(dir, survey.needed)?;
-        let fill = survey.fill(source, target, options)?.to_vec();
+        let fill = survey.fill(source, options)?.to_vec();
         let prepared = tasks.iter().map(|_| Histograms::default()).collect();
         Ok(Conversion {
             source,
             dir,
-            target,
-            limits: options.limits,
-            on_bad: options.on_bad,
+            options,
             orders: Order::all(source, options.seed),
             survey,
             fill,
-            band_names: &options.band_names,
             limit,
-            reading: options.bands.reading(),
             progress: Progress::new("converting", Some(samples), options.progress),
             journal,
             tasks,
@@ -146,12 +137,10 @@ impl<'a> Conversion<'a> {
         })
     }
 
-    /// Returns the number of samples in each shard to write.
     pub fn lengths(&self) -> Vec<u64> {
         self.tasks.iter().map(Task::samples).collect()
     }
 
-    /// Returns the number of samples per chunk.
     pub fn chunk(&self) -> u64 {
         let samples: u64 = self.source.splits().iter().map(|split| split.len).sum();
         let bytes = (self.survey.needed / samples.max(1)).max(1);
@@ -168,17 +157,15 @@ impl<'a> Conversion<'a> {
         let Some(kind) = &self.survey.kind else { return Bands::default() };
         let nodata = kind.nodata;
         let (dtype, channels) = (kind.dtype, Some(kind.channels));
-        let bands = Bands { dtype, channels, names: self.band_names.to_vec(), nodata, ..Bands::default() };
+        let bands = Bands { dtype, channels, names: self.options.band_names.clone(), nodata, ..Bands::default() };
         let bands = if bands.need_version() { bands } else { Bands { nodata, ..Bands::default() } };
-        Bands { reading: self.reading.clone(), ..bands }
+        Bands { reading: self.options.bands.reading(), ..bands }
     }
 
-    /// Returns the time that the threads have spent so far.
     pub fn spent(&self) -> ThreadTimes {
         *lock(&self.spent)
     }
 
-    /// Returns the finished shards by name, and their histograms.
     pub fn into_finished(self) -> FinishedShards {
         (self.finished.into_inner().unwrap_or_else(PoisonError::into_inner), self.histograms)
     }
@@ -225,7 +212,7 @@ impl<'a> Conversion<'a> {
         watch.lap(&mut chunk.spent.writing);
         chunk.tally.add_size(sample.height, sample.width);
         chunk.tally.entry_points += u64::from(!sample.entry_points.is_empty());
-        let ignored = worker.recoder.ignored();
+        let ignored = worker.recoder.ignored;
         chunk.tally.more_pages += u64::from(ignored.pages);
         chunk.tally.unused_nodata += u64::from(ignored.nodata);
         Ok(())
@@ -237,8 +224,8 @@ impl<'a> Conversion<'a> {
             shards.into_iter().map(|s| (s.shard, s.tally)).unzip();
         shard_writer::sync(&complete)?;
         let finished = complete.into_iter().zip(tallies);
-        let finished =
-            finished.map(|(shard, tally)| Finished::new(self.dir, shard.manifest, tally, &self.limits, &self.fill));
+        let finished = finished
+            .map(|(shard, tally)| Finished::new(self.dir, shard.manifest, tally, &self.options.limits, &self.fill));
         let mut finished = finished.collect::<Result<Vec<Finished>, Error>>()?;
         if let Some(journal) = self.journal {
             dir::sync(self.dir)?;
@@ -255,7 +242,7 @@ impl<'a> Conversion<'a> {
         check_label(self.source, sample)?;
         recoder.recode(sample)?;
         let Some(kind) = &self.survey.kind else { return Ok(()) };
-        let found = Kind::of(sample, recoder.nodata());
+        let found = Kind::of(sample, recoder.nodata);
         kind.check(&found)?;
         if is_measured {
             match kind.measures_bands() {
@@ -265,9 +252,7 @@ impl<'a> Conversion<'a> {
             tally.measured += 1;
         }
         if let Some(nodata) = kind.nodata.filter(|_| sample.format == Format::Raw) {
-            let (channels, width) = (sample.channels as usize, sample.width as usize);
-            let values = Values { dtype: sample.dtype, channels, width };
-            values.replace(&mut sample.encoded, nodata, &self.fill);
+            sample.values().replace(&mut sample.encoded, nodata, &self.fill);
         }
         Ok(())
     }
@@ -280,8 +265,8 @@ impl<'a> Work for Conversion<'a> {
     type Unsynced = UnsyncedShard;
 
     fn worker(&self) -> Result<Worker<'a>, Error> {
-        let recoder = Recoder::new(self.target, self.limits)?;
-        Ok(Worker { recoder, sample: Sample::new(), indices: Vec::new() })
+        let recoder = Recoder::new(Target::new(self.options, self.source.png_as_jpeg()), self.options.limits)?;
+        Ok(Worker { recoder, sample: Sample::default(), indices: Vec::new() })
     }
 
     fn prepare(&self, worker: &mut Worker<'a>, shard: usize, samples: Range<u64>) -> Result<Chunk, Error> {
@@ -302,7 +287,7 @@ impl<'a> Work for Conversion<'a> {
             let at = SamplePosition { split: *split, index: indices[number], position };
             let mut watch = Stopwatch::start_if((number as u64).is_multiple_of(timed));
             match self.convert(worker, at, &mut chunk, &mut watch) {
-                Err(error) if self.on_bad == OnBad::Skip => chunk.tally.skipped.push(error.to_string()),
+                Err(error) if self.options.on_bad == OnBad::Skip => chunk.tally.skipped.push(error.to_string()),
                 result => result?,
             }
         }
@@ -350,10 +335,6 @@ fn most_closed_together(bands: u32) -> usize {
     (HISTOGRAM_BYTES / (u64::from(bands) * band_stats::HISTOGRAM_BYTES).max(1)).clamp(1, MAX_CLOSED_TOGETHER) as usize
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn check_label(source: &dyn Source, sample: &Sample) -> Result<(), String> {
     let classes = source.classes().len();
     let labels = match source.label_kind() {
@@ -370,7 +351,7 @@ fn check_label(source: &dyn Source, sample: &Sample) -> Result<(), String> {
     };
     match labels.iter().find(|label| **label as usize >= classes) {
         None => Ok(()),
-        Some(label) => Err(format!("label {label} is out of range; the data set has {}", text::classes(classes))),
+        Some(label) => Err(format!("label {label} is out of range; the data set has {}", plural(classes, "class"))),
     }
 }
 

@@ -8,13 +8,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use base::text::shown;
 use loaders::{Bands, Dtype};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::pool::lock;
 use crate::raw::values::{Value, Values};
 use crate::text;
 
@@ -85,7 +86,6 @@ impl Floats {
         (self.mean, (self.squares / self.count as f64).sqrt())
     }
 
-    /// Returns the smallest and the largest value.
     pub(crate) fn range(&self) -> [f32; 2] {
         [self.min, self.max]
     }
@@ -138,11 +138,8 @@ impl BandStats {
         bands.iter_mut().zip(image).for_each(|(band, own)| band.merge_floats(Some(own)));
     }
 
-    /// Adds statistics from more images. `shard` is for messages.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if these images differ in type or band count.
+    /// Adds statistics from more images. `shard` is for messages. Returns an error if these images differ in type or
+    /// band count.
     pub fn merge(&mut self, other: &BandStats, shard: &Path) -> Result<(), Error> {
         if other.bands.is_empty() {
             return Ok(());
@@ -171,22 +168,14 @@ impl BandStats {
         self.bands.is_empty()
     }
 
-    /// Returns the band means in stored units.
-    ///
-    /// # Errors
-    ///
-    /// Returns the number of a band that has no values, counted from 1.
+    /// Returns the band means in stored units. The error is the number of a band that has no values, counted from 1.
     pub fn means(&self) -> Result<Vec<f64>, usize> {
         let mean = |(number, band): (usize, &Band)| Ok(band.measured(self.dtype).ok_or(number + 1)?.mean);
         self.bands.iter().enumerate().map(mean).collect()
     }
 
     /// Returns mean and deviation as `dataset.json` stores them. If `bands` describes the bands, also fills in its
-    /// other statistics.
-    ///
-    /// # Errors
-    ///
-    /// Returns the number of a band that has no values, counted from 1.
+    /// other statistics. The error is the number of a band that has no values, counted from 1.
     pub fn finish(&self, bands: &mut Bands) -> Result<(Vec<f64>, Vec<f64>), usize> {
         let measured = self.bands.iter().enumerate().map(|(number, band)| band.measured(self.dtype).ok_or(number + 1));
         let measured = measured.collect::<Result<Vec<Measured>, usize>>()?;
@@ -218,23 +207,15 @@ pub(crate) struct Histograms {
 
 impl Histograms {
     /// Adds the histograms of `stats` to the sum and removes them from `stats`, which keeps its other fields.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if [`BandStats::merge`] does.
     pub fn take(&self, stats: &mut BandStats, shard: &Path) -> Result<(), Error> {
         let take = |band: &mut Band| Band { counts: std::mem::take(&mut band.counts), floats: None };
         let counts = BandStats { dtype: stats.dtype, bands: stats.bands.iter_mut().map(take).collect() };
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).merge(&counts, shard)
+        lock(&self.all).merge(&counts, shard)
     }
 
     /// Moves all histograms to the merged statistics of the same chunks or shards.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if [`BandStats::merge`] does.
     pub fn put_into(&self, stats: &mut BandStats, place: &Path) -> Result<(), Error> {
-        let all = std::mem::take(&mut *self.all.lock().unwrap_or_else(PoisonError::into_inner));
+        let all = std::mem::take(&mut *lock(&self.all));
         stats.merge(&all, place)
     }
 }
@@ -265,7 +246,6 @@ fn value(dtype: Dtype, position: usize) -> f64 {
     }
 }
 
-/// Statistics for a band.
 struct Measured {
     mean: f64,
     std: f64,

@@ -71,21 +71,28 @@ impl FalseColours {
             .iter()
             .map(|&band| match self.ranges.get(band).filter(|_| self.ranges.len() == channels) {
                 Some(&range) => range,
-                None => (0..count)
-                    .map(|pixel| value(pixel, band))
-                    .fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value))),
+                None => range((0..count).map(|pixel| value(pixel, band))),
             })
             .collect();
         let mut bytes = Vec::with_capacity(count * picks.len());
         for pixel in 0..count {
             for (&band, &(low, high)) in picks.iter().zip(&ranges) {
-                let width = if high > low { high - low } else { 1.0 };
                 // The cast limits to 0 and 255.
-                bytes.push(((value(pixel, band) - low) / width * 255.0).round() as u8);
+                bytes.push(((value(pixel, band) - low) / width(low, high) * 255.0).round() as u8);
             }
         }
         (bytes, picks.len())
     }
+}
+
+/// Returns the smallest and the largest value.
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)))
+}
+
+/// Returns the width of a range, or 1 for a single value.
+fn width(low: f64, high: f64) -> f64 {
+    if high > low { high - low } else { 1.0 }
 }
 
 /// Returns a grey picture of all bands, each stretched from its smallest to its largest value in the image.
@@ -95,10 +102,8 @@ pub(crate) fn grey(values: Values, bytes: &[u8]) -> Vec<u8> {
     let mut sums = vec![0.0; count];
     for band in 0..channels {
         let own = (0..count).map(|pixel| values.at(bytes, pixel * channels + band));
-        let (low, high) =
-            own.clone().fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
-        let width = if high > low { high - low } else { 1.0 };
-        own.zip(&mut sums).for_each(|(value, sum)| *sum += (value - low) / width);
+        let (low, high) = range(own.clone());
+        own.zip(&mut sums).for_each(|(value, sum)| *sum += (value - low) / width(low, high));
     }
     sums.into_iter().map(|sum| (sum / channels as f64 * 255.0).round() as u8).collect()
 }

@@ -9,11 +9,11 @@ use loaders::decode::{ExifOrientation, OtherFormat, other_format};
 use loaders::{Cost, ImageSpec, Limits};
 use tiff::ColorType;
 use tiff::decoder::Decoder;
-use tiff::tags::Tag;
+use tiff::tags::{PhotometricInterpretation as Colours, Tag};
 
 use super::pixels::{Rgb, Size};
 use crate::options::To8Bit;
-use crate::raw::check_first_directory;
+use crate::raw::{check_first_directory, is_wide_png};
 
 /// Bytes per pixel that a decoder may need in addition to its output.
 const WORKING: u64 = 4;
@@ -47,12 +47,8 @@ impl ForeignFormat {
     }
 
     /// Decodes the file to upright RGB in `image`, replacing its content. Returns the transformation that was applied
-    /// to turn the pixels upright.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message if the file is damaged or, judged by its header, exceeds the limits for pixels, memory or
-    /// time. The limits are checked before the pixels are decoded.
+    /// to turn the pixels upright. Returns a message if the file is damaged or, judged by its header, exceeds the
+    /// limits for pixels, memory or time. The limits are checked before the pixels are decoded.
     pub fn decode(
         self,
         file: &[u8],
@@ -133,11 +129,6 @@ impl ForeignFormat {
     }
 }
 
-/// Returns true if the header says that the file is a PNG with 16 bits per value.
-fn is_wide_png(file: &[u8]) -> bool {
-    file.starts_with(b"\x89PNG\r\n\x1a\n") && file.get(24) == Some(&16)
-}
-
 /// Returns true if the first picture of a WebP file has lossy compression.
 fn has_lossy_picture(file: &[u8]) -> bool {
     /// Size of a chunk's name and length.
@@ -158,18 +149,6 @@ fn has_lossy_picture(file: &[u8]) -> bool {
     true
 }
 
-/// The tag for the bit order in each byte.
-const FILL_ORDER: Tag = Tag::FillOrder;
-/// Values for the PhotometricInterpretation tag.
-const WHITE_IS_ZERO: u16 = 0;
-const BLACK_IS_ZERO: u16 = 1;
-const RGB: u16 = 2;
-const PALETTE: u16 = 3;
-const SEPARATED: u16 = 5;
-const YCBCR: u16 = 6;
-const LAB: u16 = 8;
-const ICC_LAB: u16 = 9;
-const ITU_LAB: u16 = 10;
 /// Values of the ExtraSamples tag that mark an extra band as opacity.
 const ALPHA: [u16; 2] = [1, 2];
 
@@ -181,24 +160,28 @@ pub(super) fn check(file: &[u8], may_lose: bool) -> Result<(), String> {
     let number = |tiff: &mut Decoder<_>, tag| tiff.find_tag_unsigned::<u16>(tag).ok().flatten();
     let refused =
         |what: String| Err(format!("unsupported TIFF {what}; save it as PNG, or as a TIFF with 8-bit RGB or grey"));
-    if number(&mut tiff, FILL_ORDER) == Some(2) {
+    if number(&mut tiff, Tag::FillOrder) == Some(2) {
         return refused("with reversed bit order (FillOrder 2)".into());
     }
     let bands = usize::from(number(&mut tiff, Tag::SamplesPerPixel).unwrap_or(1));
     let bits = tiff.find_tag_unsigned_vec::<u16>(Tag::BitsPerSample).ok().flatten().unwrap_or_else(|| vec![1]);
     let depth = bits.first().copied().unwrap_or(1);
-    let colours = match number(&mut tiff, Tag::PhotometricInterpretation) {
-        Some(WHITE_IS_ZERO | BLACK_IS_ZERO) if !([8, 16, 32].contains(&depth) || depth == 1 && bands == 1) => {
+    let colours = match number(&mut tiff, Tag::PhotometricInterpretation).and_then(Colours::from_u16) {
+        Some(Colours::WhiteIsZero | Colours::BlackIsZero)
+            if !([8, 16, 32].contains(&depth) || depth == 1 && bands == 1) =>
+        {
             return refused(format!("with {depth}-bit grey"));
         }
-        Some(WHITE_IS_ZERO | BLACK_IS_ZERO) => 1,
-        Some(RGB) if ![8, 16, 32].contains(&depth) => return refused(format!("with {depth}-bit RGB")),
-        Some(PALETTE) => return refused(format!("with a palette of {depth} bits")),
-        Some(YCBCR) if tiff.colortype().is_err() || matches!(tiff.colortype(), Ok(ColorType::YCbCr(_))) => {
+        Some(Colours::WhiteIsZero | Colours::BlackIsZero) => 1,
+        Some(Colours::RGB) if ![8, 16, 32].contains(&depth) => return refused(format!("with {depth}-bit RGB")),
+        Some(Colours::RGBPalette) => return refused(format!("with a palette of {depth} bits")),
+        Some(Colours::YCbCr) if tiff.colortype().is_err() || matches!(tiff.colortype(), Ok(ColorType::YCbCr(_))) => {
             return refused(format!("with {depth}-bit YCbCr"));
         }
-        Some(LAB | ICC_LAB | ITU_LAB) => return refused(format!("with {depth}-bit CIELAB")),
-        Some(SEPARATED) => 4,
+        Some(Colours::CIELab | Colours::IccLab | Colours::ItuLab) => {
+            return refused(format!("with {depth}-bit CIELAB"));
+        }
+        Some(Colours::CMYK) => 4,
         _ => 3,
     };
     let extra = tiff.find_tag_unsigned_vec::<u16>(Tag::ExtraSamples).ok().flatten().unwrap_or_default();

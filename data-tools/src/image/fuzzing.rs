@@ -21,7 +21,7 @@ pub fn recode(file: &[u8]) {
         // A small limit keeps each fuzzing run fast.
         let limits = Limits::with_memory(32 << 20);
         let Ok(mut recoder) = Recoder::new(Target::new(&options, false), limits) else { return };
-        let mut sample = Sample { encoded: file.to_vec(), format: Format::Jpeg, ..Sample::new() };
+        let mut sample = Sample { encoded: file.to_vec(), format: Format::Jpeg, ..Sample::default() };
         if recoder.recode(&mut sample).is_ok() {
             let (example, mut decoder) = (sample.example("", 0), decode::Decoder::default());
             let read = decoder.open(&example).and_then(|stored| decoder.check(stored, &example));

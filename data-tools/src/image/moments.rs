@@ -56,12 +56,8 @@ impl Moments {
         }
         self.fit(other.sum.len())?;
         self.pixels += other.pixels;
-        for (mine, theirs) in self.sum.iter_mut().zip(&other.sum) {
-            *mine += theirs;
-        }
-        for (mine, theirs) in self.squares.iter_mut().zip(&other.squares) {
-            *mine += theirs;
-        }
+        let sums = self.sum.iter_mut().zip(&other.sum);
+        sums.chain(self.squares.iter_mut().zip(&other.squares)).for_each(|(mine, theirs)| *mine += theirs);
         Ok(())
     }
 
@@ -259,11 +255,6 @@ mod tests {
         assert_eq!(one, second);
         assert!(one.add(&a, 1).unwrap_err().contains("1 channel"));
     }
-}
-
-#[cfg(test)]
-mod sizes_tests {
-    use super::*;
 
     fn sizes(of: &[(u32, u32)]) -> Sizes {
         let mut sizes = Sizes::default();

@@ -39,9 +39,10 @@ pub(crate) struct Recoder<'a> {
     small: Rgb,
     planes: Planes,
     png: Vec<u8>,
-    /// The value that marks pixels without data in the last image.
-    nodata: Option<f64>,
-    ignored: Ignored,
+    /// The value that marks pixels without data in the last image. These pixels have not been replaced yet.
+    pub(crate) nodata: Option<f64>,
+    /// The ignored properties in the last image's file.
+    pub(crate) ignored: Ignored,
 }
 
 /// TIFF properties that were ignored.
@@ -61,7 +62,6 @@ struct ImageFile<'a> {
     is_grey: bool,
 }
 
-/// The result of recoding a file.
 enum RecordContent<'a> {
     /// The record stores the file itself.
     Unchanged,
@@ -91,11 +91,7 @@ impl<'a> Recoder<'a> {
 
     /// Replaces the file in `sample` by the content of its record and sets format, size and, if requested, entry
     /// points. Samples that are already RAW and files with raw images keep their values, apart from bands that are not
-    /// selected. Grey files are recorded as RGB.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message that says what is wrong with the file.
+    /// selected. Grey files are recorded as RGB. An error says what is wrong with the file.
     pub(crate) fn recode(&mut self, sample: &mut Sample) -> Result<(), String> {
         let remade = || {
             sample.entry_points.clear();
@@ -176,19 +172,8 @@ impl<'a> Recoder<'a> {
         self.limits.check("RAW image", length as u64, &cost).map_err(text)?;
         let image = image.prepared(self.target.bands)?;
         self.nodata = image.nodata;
-        (sample.format, sample.dtype, sample.encoded) = (Format::Raw, image.dtype, image.bytes);
-        (sample.height, sample.width, sample.channels) = (image.height, image.width, image.channels);
+        sample.set_image(image);
         Ok(())
-    }
-
-    /// Returns the value that marks pixels without data in the last image. These pixels have not been replaced yet.
-    pub(crate) fn nodata(&self) -> Option<f64> {
-        self.nodata
-    }
-
-    /// Returns the ignored properties in the last image's file.
-    pub(crate) fn ignored(&self) -> Ignored {
-        self.ignored
     }
 
     /// Determines the content of the record, and sets its format and size.
@@ -223,7 +208,8 @@ impl<'a> Recoder<'a> {
                 turn_boxes(sample, file.stored.turn());
                 let repaired = is_cmyk || format == Format::Png;
                 sample.format = if self.target.raw { Format::Raw } else { Format::Jpeg };
-                self.decode_and_store(file, smaller, repaired)
+                self.decode(file, smaller)?;
+                self.store(smaller, repaired)
             }
         }
     }
@@ -251,7 +237,10 @@ impl<'a> Recoder<'a> {
             check_training_limits(sample)?;
         }
         if as_png {
-            png(&self.full, &mut self.png)?;
+            let Rgb { size, is_grey, pixels } = &self.full;
+            let grey: Vec<u8> = if *is_grey { pixels.iter().copied().step_by(3).collect() } else { Vec::new() };
+            let pixels = if *is_grey { &grey } else { pixels };
+            png(pixels, size.width as u32, size.height as u32, *is_grey, &mut self.png)?;
             return Ok(RecordContent::File(&self.png));
         }
         self.store(smaller, true)
@@ -282,17 +271,6 @@ impl<'a> Recoder<'a> {
         self.encoder.planes(self.planes.resize(size), self.target.quality(false))
     }
 
-    /// Decodes a file and stores it as pixels or as a JPEG, resized to `smaller` if given.
-    fn decode_and_store(
-        &mut self,
-        file: ImageFile<'_>,
-        smaller: Option<Size>,
-        repaired: bool,
-    ) -> Result<RecordContent<'_>, String> {
-        self.decode(file, smaller)?;
-        self.store(smaller, repaired)
-    }
-
     /// Stores the decoded image as pixels or as a JPEG, resized to `smaller` if given.
     fn store(&mut self, smaller: Option<Size>, repaired: bool) -> Result<RecordContent<'_>, String> {
         let image = match smaller {
@@ -313,18 +291,13 @@ impl<'a> Recoder<'a> {
     fn decode(&mut self, file: ImageFile<'_>, wanted: Option<Size>) -> Result<(), String> {
         let reduction = reduction(file.size, wanted);
         let pixels = &mut self.full.pixels;
-        let decoded = self.decoder.reduced(file.stored, file.bytes, reduction, 3, pixels).map_err(text)?;
-        let (height, width) = decoded;
+        let (height, width) = self.decoder.reduced(file.stored, file.bytes, reduction, 3, pixels).map_err(text)?;
         pixels.truncate(3 * height * width);
         (self.full.size, self.full.is_grey) = (Size { height, width }, file.is_grey);
         Ok(())
     }
 
-    /// Returns the RGB pixels of a finished sample as training will see them.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message that says what is wrong with the file.
+    /// Returns the RGB pixels of a finished sample as training will see them. An error says what is wrong with the file.
     pub(crate) fn pixels<'b>(&'b mut self, sample: &'b Sample) -> Result<&'b [u8], String> {
         if sample.format == Format::Raw {
             return Ok(&sample.encoded);
@@ -379,7 +352,6 @@ fn message(error: turbojpeg::Error) -> String {
     }
 }
 
-/// An encoder with its output buffer.
 pub(super) struct JpegEncoder {
     encoder: Compressor,
     file: Vec<u8>,
@@ -425,17 +397,11 @@ impl JpegEncoder {
     }
 }
 
-/// Encodes an RGB image as a PNG and stores it in `file`, replacing its content. The PNG is grey if the image is grey.
-pub(super) fn png(image: &Rgb, file: &mut Vec<u8>) -> Result<(), String> {
+/// Encodes grey or RGB pixels as a PNG and stores it in `file`, replacing its content.
+pub(crate) fn png(pixels: &[u8], width: u32, height: u32, is_grey: bool, file: &mut Vec<u8>) -> Result<(), String> {
     file.clear();
-    let (width, height) = (image.size.width as u32, image.size.height as u32);
-    let encoder = PngEncoder::new(file);
-    let written = if image.is_grey {
-        let grey: Vec<u8> = image.pixels.chunks_exact(3).map(|pixel| pixel[0]).collect();
-        encoder.write_image(&grey, width, height, ExtendedColorType::L8)
-    } else {
-        encoder.write_image(&image.pixels, width, height, ExtendedColorType::Rgb8)
-    };
+    let colour = if is_grey { ExtendedColorType::L8 } else { ExtendedColorType::Rgb8 };
+    let written = PngEncoder::new(file).write_image(pixels, width, height, colour);
     written.map_err(|e| format!("cannot be encoded as PNG: {e}"))
 }
 

@@ -495,11 +495,6 @@ mod tests {
         let found = gallery.near_copies(1).unwrap();
         assert_eq!(found.iter().map(|c| (c.number, c.same_bytes)).collect::<Vec<_>>(), [(1, true)]);
     }
-}
-
-#[cfg(test)]
-mod near_copy_tests {
-    use super::*;
 
     #[test]
     fn copies_are_counted_by_pairs_of_splits() {
@@ -516,11 +511,6 @@ mod near_copy_tests {
             .map(|(split, of, images, same_bytes)| Count { split, of, images, same_bytes });
         assert_eq!(counts(&copies), expected);
     }
-}
-
-#[cfg(test)]
-mod hash_tests {
-    use super::*;
 
     #[test]
     fn all_near_hashes_are_found_and_no_other() {
@@ -544,11 +534,6 @@ mod hash_tests {
         assert!(expected.len() > 300 && expected.len() < 2700);
         assert_eq!(found, expected);
     }
-}
-
-#[cfg(test)]
-mod thumbnail_tests {
-    use super::*;
 
     #[test]
     fn cells_are_means_of_their_pixels_at_any_size() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use flate2::Crc;
 use image::{DynamicImage, GrayImage, ImageFormat, RgbImage};
 use loaders::overwrite::{self, Content};
-use loaders::{Dataset, Example, Format, ImageSpec, decode, replace};
+use loaders::{Dataset, Format, ImageSpec, decode, replace};
 use serde_json::json;
 
 use crate::error::Error;
@@ -59,36 +59,35 @@ pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<Extra
     let (example, _) = split.record(sample, &mut copy)?;
     let failed = |fault| Error::Loaders(split.fault(sample, fault));
     let spec = decode::spec(&example).map_err(failed)?;
-    let as_stored = format.is_some_and(|format| same_format(&example, format));
-    if as_stored {
-        replace::replace(out, example.encoded)?;
-    } else {
-        let (mut pixels, mut shown) = (Vec::new(), spec);
-        let bytes = match is_photo(&example) {
-            true => decode::decode(&example, spec, &mut pixels).map_err(failed)?,
-            false if is_npy => example.encoded,
-            false => {
-                let colours = FalseColours::new(&dataset.manifest.bands, &[]).map_err(Error::Usage)?;
-                let (bytes, channels) = colours.picture(Values::of(&example), example.encoded);
-                (pixels, shown.channels) = (bytes, channels as u32);
-                &pixels
-            }
-        };
-        let Some(format) = format else {
-            replace::replace(out, &npy::image_file(example.dtype, spec, bytes))?;
-            let class = split.class_text(&example).map_err(failed)?;
-            return Ok(ExtractSummary { path: out.to_path_buf(), split: name, sample, class, spec, as_stored });
-        };
-        let picture = picture(bytes, shown);
-        let why = || {
-            Error::input(
-                out,
-                format!("image {sample} has the shape {spec}; only images with 1 or 3 channels can be written"),
-            )
-        };
-        write(out, &picture.ok_or_else(why)?, format)?;
-    }
     let class = split.class_text(&example).map_err(failed)?;
+    let as_stored = matches!(
+        (example.format, format),
+        (Format::Png, Some(ImageFormat::Png)) | (Format::Jpeg, Some(ImageFormat::Jpeg))
+    );
+    let mut pixels = Vec::new();
+    match format {
+        _ if as_stored => replace::replace(out, example.encoded)?,
+        None => {
+            let values = match is_photo(&example) {
+                true => decode::decode(&example, spec, &mut pixels).map_err(failed)?,
+                false => example.encoded,
+            };
+            replace::replace(out, &npy::image_file(example.dtype, spec, values))?;
+        }
+        Some(format) => {
+            let picture = match is_photo(&example) {
+                true => picture(decode::decode(&example, spec, &mut pixels).map_err(failed)?, spec),
+                false => {
+                    let colours = FalseColours::new(&dataset.manifest.bands, &[]).map_err(Error::Usage)?;
+                    let (bytes, channels) = colours.picture(Values::of(&example), example.encoded);
+                    picture(&bytes, ImageSpec { channels: channels as u32, ..spec })
+                }
+            };
+            let why =
+                || format!("image {sample} has the shape {spec}; only images with 1 or 3 channels can be written");
+            write(out, &picture.ok_or_else(|| Error::input(out, why()))?, format)?;
+        }
+    }
     Ok(ExtractSummary { path: out.to_path_buf(), split: name, sample, class, spec, as_stored })
 }
 
@@ -102,12 +101,8 @@ pub(super) fn split_or_default(dataset: &Dataset, name: &str) -> String {
     only.cloned().unwrap_or_else(|| "train".into())
 }
 
-fn same_format(example: &Example<'_>, format: ImageFormat) -> bool {
-    matches!((example.format, format), (Format::Png, ImageFormat::Png) | (Format::Jpeg, ImageFormat::Jpeg))
-}
-
 /// Converts pixels to an image. Grey pixels stay grey. Returns `None` if the image has neither 1 nor 3 channels.
-fn picture(bytes: &[u8], spec: ImageSpec) -> Option<DynamicImage> {
+pub(super) fn picture(bytes: &[u8], spec: ImageSpec) -> Option<DynamicImage> {
     let (width, height, bytes) = (spec.width, spec.height, bytes.to_vec());
     match spec.channels {
         1 => GrayImage::from_raw(width, height, bytes).map(DynamicImage::ImageLuma8),
@@ -153,11 +148,7 @@ pub const SHEET: Content = Content {
     begins: |head| head.windows(MARK.len()).any(|part| part == MARK),
 };
 
-/// Returns the image format for the ending of a file name.
-///
-/// # Errors
-///
-/// Returns an error if the format is neither PNG nor JPEG.
+/// Returns the image format for the ending of a file name. Returns an error if the format is neither PNG nor JPEG.
 pub(super) fn format_of(path: &Path) -> Result<ImageFormat, Error> {
     match ImageFormat::from_path(path) {
         Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg)) => Ok(format),
@@ -167,7 +158,6 @@ pub(super) fn format_of(path: &Path) -> Result<ImageFormat, Error> {
     }
 }
 
-/// Encodes the picture and replaces the file atomically.
 pub(super) fn write(path: &Path, picture: &DynamicImage, format: ImageFormat) -> Result<(), Error> {
     Ok(replace::replace(path, &encode(path, picture, format)?)?)
 }
@@ -185,12 +175,8 @@ pub(super) fn write_sheet(path: &Path, picture: &DynamicImage, format: ImageForm
 fn encode(path: &Path, picture: &DynamicImage, format: ImageFormat) -> Result<Vec<u8>, Error> {
     let mut file = Cursor::new(Vec::new());
     let written = picture.write_to(&mut file, format);
-    written.map_err(|e| {
-        Error::input(
-            path,
-            format!("cannot be encoded as {}: {e}", format.extensions_str().first().copied().unwrap_or_default()),
-        )
-    })?;
+    let name = format.extensions_str().first().copied().unwrap_or_default();
+    written.map_err(|e| Error::input(path, format!("cannot be encoded as {name}: {e}")))?;
     Ok(file.into_inner())
 }
 

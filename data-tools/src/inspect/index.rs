@@ -6,6 +6,7 @@
 use super::manifest;
 use super::shard_files::{self, ShardFile};
 use super::walk::{self, ScannedShard};
+use crate::convert::summary::splits_json;
 use crate::error::Error;
 use crate::options::OnBad;
 use crate::progress::Progress;
@@ -53,21 +54,6 @@ pub(crate) struct IndexOptions<'a> {
     pub on_bad: OnBad,
 }
 
-impl<'a> IndexOptions<'a> {
-    /// Indexes the data set in `dir` with default options.
-    fn new(dir: &'a Path) -> Self {
-        IndexOptions {
-            names: dir,
-            write: true,
-            jobs: 0,
-            progress: true,
-            shards: None,
-            split_map: &[],
-            on_bad: OnBad::Fail,
-        }
-    }
-}
-
 /// Writes `<shard>.idx` for each shard in `dir` with a missing or wrong index. If there is no `dataset.json`, also
 /// writes it:
 /// - The classes come from the list in `label.labels.txt` or `labels.txt`. `label_offset` is 1 if the lowest label is 1
@@ -85,18 +71,11 @@ impl<'a> IndexOptions<'a> {
 /// - a record has no label, more than one label, or targets
 /// - `train` lacks a class that another split has
 ///
-/// Writes nothing before it has read every shard.
-pub fn index(dir: &Path) -> Result<IndexSummary, Error> {
-    index_with_options(dir, &IndexOptions::new(dir))
-}
-
-/// Works like [`index`]. `split_map` maps shard names to splits. [`OnBad::Skip`] accepts classes that `train` lacks.
-///
-/// # Errors
-///
-/// Returns the same errors as [`index`].
-pub fn index_with(dir: &Path, split_map: &[(String, String)], on_bad: OnBad) -> Result<IndexSummary, Error> {
-    index_with_options(dir, &IndexOptions { split_map, on_bad, ..IndexOptions::new(dir) })
+/// Writes nothing before it has read every shard. `split_map` maps shard names to splits. [`OnBad::Skip`] accepts classes
+/// that `train` lacks.
+pub fn index(dir: &Path, split_map: &[(String, String)], on_bad: OnBad) -> Result<IndexSummary, Error> {
+    let how = IndexOptions { names: dir, write: true, jobs: 0, progress: true, shards: None, split_map, on_bad };
+    index_with_options(dir, &how)
 }
 
 /// Works like [`index`], with the options in `how`.
@@ -155,7 +134,7 @@ fn scan_all(
         let started = Instant::now();
         let pixels = measured == Some(shards[i].split.as_str());
         let scanned = walk::scan(&dir.join(&shards[i].file), pixels, &mut progress.counter());
-        *spent.lock().unwrap_or_else(PoisonError::into_inner) += started.elapsed();
+        *pool::lock(spent) += started.elapsed();
         scanned
     })
 }
@@ -182,12 +161,6 @@ fn measured_split(shards: &[ShardFile]) -> Option<&str> {
 
 impl IndexSummary {
     pub fn to_json(&self) -> serde_json::Value {
-        let splits: serde_json::Map<String, serde_json::Value> = self
-            .manifest
-            .splits
-            .iter()
-            .map(|(name, s)| (name.clone(), json!({"count": s.count, "shards": s.shards.len()})))
-            .collect();
         json!({
             "dir": self.dir.display().to_string(),
             "shards": self.shards,
@@ -196,7 +169,7 @@ impl IndexSummary {
             "made_manifest": self.made_manifest,
             "classes": self.manifest.classes.len(),
             "label_offset": self.manifest.label_offset,
-            "splits": splits,
+            "splits": splits_json(&self.manifest),
             "notes": self.notes,
             "seconds": self.elapsed.as_secs_f64(),
         })

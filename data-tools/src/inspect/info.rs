@@ -1,6 +1,6 @@
 //! Summarises a data set from `dataset.json` and the first image of each split.
 
-use super::walk::{Position, Walk};
+use super::walk::Walk;
 use crate::error::Error;
 use crate::image::{band_stats, pixels};
 use crate::text;
@@ -76,8 +76,8 @@ fn first_image(shard: &Path) -> Result<Option<FirstImage>, Error> {
     let Some(found) = walk.step()? else {
         return Ok(None);
     };
-    let Position { record, offset } = found.at;
-    let failed = |what: String| Error::Record { shard: shard.to_path_buf(), record, offset, what };
+    let at = found.at;
+    let failed = |what: String| at.error(shard, what);
     let payload = found.payload.map_err(|e| failed(e.to_string()))?;
     let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
     let spec = pixels::header(&example).map_err(failed)?;

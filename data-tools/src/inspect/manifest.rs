@@ -69,10 +69,10 @@ pub(super) fn check_bands(example: &Example<'_>, manifest: &Manifest) -> Result<
 /// `dataset.json` can tell which classes or targets exist.
 fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[ScannedShard]) -> Result<(), Error> {
     let several = shards.iter().zip(scanned).find_map(|(shard, scanned)| Some((shard, scanned.several?)));
-    let Some((shard, Position { record, offset })) = several else { return Ok(()) };
+    let Some((shard, at)) = several else { return Ok(()) };
     let what = "an image with zero or several labels, or with numbers; only dataset.json has the classes or targets of such data sets: \
                 copy it from the original data set";
-    Err(Error::Record { shard: dir.join(&shard.file), record, offset, what: what.into() })
+    Err(at.error(&dir.join(&shard.file), what.into()))
 }
 
 /// A list with class names, found next to the shards.
@@ -136,7 +136,7 @@ fn make_classes(
                     printable(&name.text),
                     printable(own)
                 );
-                return Err(fault(&dir.join(&shard.file), name.at, what));
+                return Err(name.at.error(&dir.join(&shard.file), what));
             }
         }
         let is_background = lowest == 1 && list.first().is_some_and(|name| name == "background");
@@ -166,10 +166,8 @@ fn make_classes(
 /// The name that a shard's record assigns to its label, if it has a name.
 type Name<'a> = Option<(&'a ShardFile, RecordName)>;
 
-/// Returns the labels in use, each with the first name found.
-///
-/// # Errors
-/// Returns an error if a label is not a valid class or two records give it different names.
+/// Returns the labels in use, each with the first name found. Returns an error if a label is not a valid class or two
+/// records give it different names.
 fn names_by_label<'a>(
     dir: &Path,
     shards: &'a [ShardFile],
@@ -181,7 +179,7 @@ fn names_by_label<'a>(
         for (&label, seen) in &scanned.labels {
             if !(0..=MAX_CLASS).contains(&label) {
                 let what = format!("label {label}; expected a class from 0 to {MAX_CLASS} in image/class/label");
-                return Err(fault(&path, seen.first, what));
+                return Err(seen.first.error(&path, what));
             }
             let first = names.entry(label).or_default();
             for name in seen.name.iter().chain(&seen.other) {
@@ -210,17 +208,13 @@ fn names_by_label<'a>(
                             first.at.offset,
                             other.file
                         );
-                        return Err(fault(&path, name.at, what));
+                        return Err(name.at.error(&path, what));
                     }
                 }
             }
         }
     }
     Ok(names)
-}
-
-fn fault(shard: &Path, at: Position, what: String) -> Error {
-    Error::Record { shard: shard.to_path_buf(), record: at.record, offset: at.offset, what }
 }
 
 /// Rejects labels that `train` lacks, if there is a `train` split. No model could learn them, or the splits use different numbering. With
@@ -260,7 +254,7 @@ pub(super) fn missing_in_train(
         );
         if on_bad == OnBad::Fail {
             let cure = "use the same class numbers in all splits, or continue with `--on-bad skip`";
-            return Err(fault(&dir.join(&shard.file), *at, format!("{what}: {cure}")));
+            return Err(at.error(&dir.join(&shard.file), format!("{what}: {cure}")));
         }
         notes.push(what);
     }
@@ -346,11 +340,9 @@ pub(super) fn check_name(example: &Example<'_>, classes: &[usize], manifest: &Ma
 
 /// Removes the WordNet id from a class name such as `n02012849 crane`.
 fn without_synset(class: &str) -> &str {
-    let is_id = |id: &str| id.len() == 9 && id.starts_with('n') && id[1..].bytes().all(|b| b.is_ascii_digit());
-    class.split_once(' ').filter(|(id, _)| is_id(id)).map_or(class, |(_, name)| name)
+    class.split_once(' ').filter(|(id, _)| text::is_wnid(id)).map_or(class, |(_, name)| name)
 }
 
-/// Converts a stored label to a class index.
 fn class(label: i64, manifest: &Manifest) -> Result<usize, String> {
     let first = i128::from(manifest.label_offset);
     let end = first + manifest.classes.len() as i128;

@@ -14,7 +14,7 @@ mod walk;
 pub use copies::{COPIES, CopyNames, NearCopy, write_duplicates};
 pub use extract::{ExtractSummary, SHEET, extract};
 pub(crate) use index::{IndexOptions, index_with_options};
-pub use index::{IndexSummary, index, index_with};
+pub use index::{IndexSummary, index};
 pub use info::{FirstImage, Info, SplitInfo, info};
 pub(crate) use shard_files::{ShardFile, discover};
 pub use show::{ContactSheet, ShowOptions, ShowSummary, Thumbnail, ThumbnailMaker, check_shown_bands, matrix, show};

@@ -75,8 +75,7 @@ pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<ShowSummary
     check_cells(dir, &name, count.saturating_mul(u64::from(options.epochs)))?;
     let samples: Vec<u64> =
         (0..count).map(|k| (u128::from(k) * u128::from(split.len()) / u128::from(count)) as u64).collect();
-    let mut viewer = Viewer::new(&dataset.manifest, &split, &options.transforms, options.seed)?;
-    viewer.show_bands(&dataset.manifest, &options.bands)?;
+    let mut viewer = Viewer::new(&dataset.manifest, &split, &options.transforms, options.seed, &options.bands)?;
     let mut cells = Vec::new();
     for &id in &samples {
         for epoch in 0..options.epochs {

@@ -125,14 +125,8 @@ pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
 }
 
 fn find<'a>(dir: &Path, manifest: &'a Manifest, split: &str) -> Result<&'a SplitManifest, Error> {
-    manifest.splits.get(split).ok_or_else(|| {
-        let known: Vec<String> = manifest.splits.keys().map(|k| format!("`{k}`")).collect();
-        Error::Loaders(loaders::Error::UnknownSplit {
-            dir: dir.to_path_buf(),
-            name: split.to_string(),
-            known: known.join(", "),
-        })
-    })
+    let known = manifest.splits.keys().map(String::as_str);
+    manifest.splits.get(split).ok_or_else(|| Error::unknown_split(dir, split, known))
 }
 
 impl Stats {
@@ -205,10 +199,7 @@ impl Stats {
         }
         object
     }
-}
 
-impl Stats {
-    /// Writes a line with a bar for each class.
     fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.classes.iter().map(|(name, _)| shown(name)).collect();
         let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
@@ -260,7 +251,6 @@ impl fmt::Display for Stats {
 /// How many faults of a shard are kept. Further ones are only counted, so that memory stays small.
 const MAX_LISTED: usize = 1000;
 
-/// Statistics of a set of images.
 #[derive(Debug, Default)]
 pub(super) struct Measurement {
     pub images: u64,
@@ -283,17 +273,12 @@ pub(super) struct Measurement {
 }
 
 impl Measurement {
-    /// Creates empty statistics with a counter for each class.
     pub fn new(classes: usize) -> Self {
         Self { counts: vec![0; classes], ..Self::default() }
     }
 
-    /// Measures a shard of the data set in `dir`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the shard cannot be read or has a different number of records than in `dataset.json`. Faults
-    /// of single records are only collected.
+    /// Measures a shard of the data set in `dir`. Returns an error if the shard cannot be read or has a different
+    /// number of records than in `dataset.json`. Faults of single records are only collected.
     pub fn shard(
         dir: &Path,
         shard: &ShardManifest,
@@ -339,7 +324,7 @@ impl Measurement {
         fault: &mut Option<String>,
     ) -> Result<u64, Error> {
         let records = at.record + 1;
-        let next = ShardIndex::read(path).ok().and_then(|index| index.next(at.offset, walk.length()));
+        let next = ShardIndex::read(path).ok().and_then(|index| index.next(at.offset, walk.length));
         if let Some(next) = next {
             walk.resume(next)?;
             self.skipped += next.record.saturating_sub(records);

@@ -227,7 +227,7 @@ impl<'a> Check<'a> {
 
     fn walk(&mut self, counter: &mut Counter<'_>) -> Result<(), Error> {
         let mut walk = Walk::open(&self.path)?;
-        self.bytes = walk.length();
+        self.bytes = walk.length;
         if self.bytes != self.expected.bytes {
             self.fault(format!("dataset.json lists {} bytes, but the file has {}", self.expected.bytes, self.bytes));
         }
@@ -275,7 +275,7 @@ impl<'a> Check<'a> {
 
     /// Continues after a record of unknown length, at the next position in the index.
     fn resume(&mut self, walk: &mut Walk, index: Option<&ShardIndex>, at: Position) -> Result<(), Error> {
-        let length = walk.length();
+        let length = walk.length;
         if let Some(next) = index.and_then(|index| index.next(at.offset, length)) {
             return walk.resume(next);
         }
@@ -297,7 +297,6 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Adds a fault of the shard as a whole.
     fn fault(&mut self, what: String) {
         self.bad.push(ShardFault::shard(&self.expected.file, what));
     }

@@ -29,11 +29,17 @@ pub(super) struct Position {
     pub offset: u64,
 }
 
-/// Reads a shard from record to record.
+impl Position {
+    /// Creates an error for the record at this position in `shard`.
+    pub fn error(self, shard: &Path, what: String) -> Error {
+        Error::record(shard, (self.record, self.offset), what)
+    }
+}
+
 pub(super) struct Walk {
     path: PathBuf,
     file: BufReader<File>,
-    length: u64,
+    pub length: u64,
     next: Position,
     /// Begins with the current record and its framing.
     buffer: Vec<u8>,
@@ -53,10 +59,7 @@ pub(super) struct ShardRecord<'a> {
 impl Walk {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let file = regular::open(path).map_err(|e| match e.kind() {
-            ErrorKind::NotFound => Error::Missing {
-                path: path.to_path_buf(),
-                hint: "the shard is missing; copy or convert it again".to_string(),
-            },
+            ErrorKind::NotFound => Error::missing(path, "the shard is missing; copy or convert it again"),
             _ => Error::io("open", path, e),
         })?;
         let meta = file.metadata().map_err(|e| Error::io("read", path, e))?;
@@ -76,11 +79,6 @@ impl Walk {
             next: Position { record: 0, offset: 0 },
             buffer: vec![0; HEADER],
         })
-    }
-
-    /// Returns the size of the shard in bytes.
-    pub fn length(&self) -> u64 {
-        self.length
     }
 
     /// Returns the next record. Returns `None` at the end of the shard or after a record whose length cannot be
@@ -135,7 +133,6 @@ impl Walk {
     }
 }
 
-/// The content of a scanned shard.
 #[derive(Debug, Default)]
 pub(super) struct ScannedShard {
     /// Offset and size of each record, including the framing.
@@ -185,11 +182,11 @@ impl RecordName {
 /// Scans the shard at `path`. Also decodes and measures its images if `pixels` is true.
 pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Result<ScannedShard, Error> {
     let mut walk = Walk::open(path)?;
-    let mut scanned = ScannedShard { bytes: walk.length(), ..ScannedShard::default() };
+    let mut scanned = ScannedShard { bytes: walk.length, ..ScannedShard::default() };
     let mut decoder = PixelDecoder::default();
     while let Some(found) = walk.step()? {
-        let Position { record, offset } = found.at;
-        let failed = |what: String| Error::Record { shard: path.to_path_buf(), record, offset, what };
+        let at = found.at;
+        let failed = |what: String| at.error(path, what);
         let payload = found.payload.map_err(|e| failed(e.to_string()))?;
         let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
         if example.dtype != Dtype::U8 {
@@ -203,8 +200,8 @@ pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
         if pixels {
             decoder.measure(&example, &mut scanned.moments).map_err(failed)?;
         }
-        scanned.entries.push((offset, found.size));
-        scanned.add_record(&example, example::synset(payload).unwrap_or(""), found.at);
+        scanned.entries.push((at.offset, found.size));
+        scanned.add_record(&example, example::synset(payload).unwrap_or(""), at);
         if scanned.labels.len() as i64 > MAX_CLASS {
             return Err(failed(format!(
                 "the shard has more than {MAX_CLASS} different labels; expected class numbers"

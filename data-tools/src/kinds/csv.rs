@@ -15,9 +15,8 @@ use loaders::LabelKind;
 use super::reader::files::Files;
 use super::reader::folders::Images;
 use super::reader::labelled::{self, CheckedList, List};
-use super::reader::labels::Classes;
 use super::reader::lines::Lines;
-use super::reader::table::{self, Table, TableOptions};
+use super::reader::table::{self, Table};
 use super::{Kind, Open, Opened};
 use crate::dir::{self, folders};
 use crate::error::Error;
@@ -34,19 +33,11 @@ const HINT: &str = "expected a table with one line per image: path,label or path
 const CURE: &str = "paths are relative to the table's folder";
 
 fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
-    match src.try_exists() {
-        // Special files such as FIFOs pass this check. They are rejected when they are opened.
-        Ok(true) if !src.is_dir() => {}
-        Ok(true) => {
-            return Err(Error::Missing { path: src.join("labels.csv"), hint: format!("SRC is a folder; {HINT}") });
-        }
-        Ok(false) => return Err(Error::Missing { path: src.to_path_buf(), hint: HINT.to_string() }),
-        Err(e) => return Err(Error::io("read", src, e)),
-    }
+    dir::check_file(src, "labels.csv", HINT)?;
     if dir::is_zip(src) {
         return Err(dir::zip(src));
     }
-    let Table { mut lines, several, names } = table::read(src, &TableOptions { options, several: false })?;
+    let Table { mut lines, several, names } = table::read(src, options, false)?;
     if lines.is_empty() {
         return Err(Error::input(src, format!("the table is empty; {HINT}")));
     }
@@ -54,10 +45,7 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
     labelled::prepare(src, folder, &mut lines, options)?;
     let named = names.apply(src, options, None, lines.labels_mut())?;
     let kind = label_kind(options, several);
-    let classes = match kind {
-        LabelKind::Numbers => Classes::none(),
-        _ => labelled::classes(src, &lines, several, named.list, options)?,
-    };
+    let classes = labelled::classes(src, &lines, several, named.list, options)?;
     let list = List { folder, classes: &classes, kind, allow_outside: options.allow_outside };
     let CheckedList { found, bad, repeats, bytes } = list.check_lines(&mut lines, options.on_bad)?;
     let (skipped, mut notes) = (labelled::check(src, bad, CURE)?, named.notes);
@@ -77,7 +65,7 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
     if found.is_empty() {
         return Err(Error::input(src, "none of the lines can be used"));
     }
-    let mut files = Files::new(src, classes.names, found, notes, options)?.without(skipped);
+    let mut files = Files::new(src, classes.names, found, notes, options)?.with_skipped(skipped);
     files.bytes = (repeats > 0).then_some(bytes);
     Ok(Box::new(files))
 }
@@ -103,10 +91,7 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     let unlisted = unlisted(src, list, &lines)?;
     labelled::prepare(list, src, &mut lines, options)?;
     let kind = label_kind(options, true);
-    let classes = match kind {
-        LabelKind::Numbers => Classes::none(),
-        _ => labelled::classes(list, &lines, true, None, options)?,
-    };
+    let classes = labelled::classes(list, &lines, true, None, options)?;
     let folder = List { folder: src, classes: &classes, kind, allow_outside: options.allow_outside };
     let CheckedList { found, mut bad, .. } = folder.check_lines(&mut lines, options.on_bad)?;
     unlisted.into_iter().for_each(|what| bad.push(None, what));
@@ -120,7 +105,7 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     if found.is_empty() {
         return Err(Error::input(list, "none of the lines can be used"));
     }
-    Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.without(skipped)))
+    Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.with_skipped(skipped)))
 }
 
 /// Returns the label kind in a table. `several` is true if images may have any number of labels.
@@ -147,7 +132,7 @@ fn read(list: &Path, options: &ConvertOptions) -> Result<Lines, Error> {
             }
         };
     }
-    Ok(table::read(list, &TableOptions { options, several: true })?.lines)
+    Ok(table::read(list, options, true)?.lines)
 }
 
 /// Returns the folders of `src` that are splits. If none of them means `train`, returns an empty set, because the folders

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::splits::{self, NameMatching, SplitAssigner, TRAIN, UnknownNames};
 use crate::text;
+use base::text::plural;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,6 @@ struct SplitFolder {
     folders: Vec<String>,
 }
 
-/// Opens a folder of class folders.
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     if let Some(list) = &options.labels {
@@ -70,7 +70,6 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     Ok(Box::new(Files::new(src, names, found, finder.notes, options)?))
 }
 
-/// Finds the splits and images of a source.
 struct Finder<'a> {
     src: &'a Path,
     options: &'a ConvertOptions,
@@ -200,8 +199,7 @@ impl Finder<'_> {
     /// the classes.
     fn train(&mut self, split: &SplitFolder, names: Vec<String>) -> Result<(Vec<String>, Listing), Error> {
         let listing = self.split(split, &names)?;
-        let mut counts = vec![0u64; names.len()];
-        listing.labels().for_each(|label| counts[label as usize] += 1);
+        let counts = listing.counts(names.len());
         let empty: Vec<&str> = names.iter().zip(&counts).filter(|(_, n)| **n == 0).map(|(n, _)| n.as_str()).collect();
         if empty.is_empty() {
             return Ok((names, listing));
@@ -209,7 +207,7 @@ impl Finder<'_> {
         if listing.len() == 0 || self.options.on_bad == OnBad::Fail {
             return Err(no_images(&self.src.join(&split.folders[0]), &empty));
         }
-        let what = format!("{} without images: {}", text::classes(empty.len()), text::first(&empty));
+        let what = format!("{} without images: {}", plural(empty.len(), "class"), text::first(&empty));
         if self.given {
             // The user's list also determines the label numbers, so no class may be removed.
             self.notes.push(what);
@@ -224,7 +222,6 @@ impl Finder<'_> {
         Ok((names, listing))
     }
 
-    /// Lists all images in a split's class folders.
     fn split(&mut self, split: &SplitFolder, names: &[String]) -> Result<Listing, Error> {
         let labels: BTreeMap<&str, u32> = names.iter().enumerate().map(|(i, n)| (n.as_str(), i as u32)).collect();
         let mut listing = Listing::default();

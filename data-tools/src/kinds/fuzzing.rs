@@ -66,7 +66,7 @@ pub fn source(kind: &str, bytes: &[u8]) {
     let options = ConvertOptions { jobs: 1, limits: Limits::with_memory(MEMORY), ..ConvertOptions::default() };
     let Ok(Some(source)) = super::open(kind, &path, &options) else { return };
     let classes = source.classes().len() as u32;
-    let mut sample = Sample::new();
+    let mut sample = Sample::default();
     for (number, split) in source.splits().iter().enumerate() {
         for index in 0..split.len.min(1000) {
             if source.sample(number, index, &mut sample).is_ok() {

@@ -14,8 +14,9 @@ use super::{Kind, Open, Opened};
 use crate::dir::{self, entries};
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
-use crate::source::{Sample, Source, SourceSplit, Stamp};
-use crate::text;
+use crate::source::{Sample, Source, SourceInfo, Stamp};
+use crate::text::{self, is_wnid};
+use base::text::plural;
 use loaders::crc32c::crc32c_append;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -43,11 +44,10 @@ struct ImageNet {
     boxes: Annotations,
 }
 
-/// Opens a folder with the published files or their extracted content.
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     let find = |names: &[&str]| names.iter().map(|name| src.join(name)).find(|path| path.exists());
-    let train = find(&TRAIN).ok_or_else(|| Error::Missing { path: src.join(TRAIN[0]), hint: HINT.to_string() })?;
+    let train = find(&TRAIN).ok_or_else(|| Error::missing(src.join(TRAIN[0]), HINT))?;
     let kit = devkit::find(src).map(|path| devkit::read_devkit(&path, &options.limits)).transpose()?;
     let groups = folders::read(&train, options.jobs)?;
     let synsets = choose_classes(src, options, kit.as_ref(), &groups)?;
@@ -86,7 +86,7 @@ fn choose_classes(
     };
     known.sort_by(|a, b| a.wnid.cmp(&b.wnid));
     if known.is_empty() {
-        return Err(Error::Missing { path: src.join("train/nXXXXXXXX"), hint: HINT.to_string() });
+        return Err(Error::missing(src.join("train/nXXXXXXXX"), HINT));
     }
     let Some(path) = &options.classes else { return Ok(known) };
     let mut seen = BTreeSet::new();
@@ -99,11 +99,6 @@ fn choose_classes(
         found.ok_or_else(|| Error::input(path, format!("`{wnid}` is not one of the {} classes", known.len())))
     });
     wanted.collect()
-}
-
-/// Returns true for `n` followed by eight digits.
-fn is_wnid(name: &str) -> bool {
-    name.len() == 9 && name.starts_with('n') && name[1..].bytes().all(|b| b.is_ascii_digit())
 }
 
 struct Opener<'a> {
@@ -134,12 +129,11 @@ impl Opener<'_> {
     /// Lists the training images. A class without images is a fault.
     fn train(&mut self, path: &Path, groups: Vec<Group>) -> Result<Listing, Error> {
         let listing = self.by_class(path, groups)?;
-        let mut counts = vec![0u64; self.synsets.len()];
-        listing.labels().for_each(|label| counts[label as usize] += 1);
+        let counts = listing.counts(self.synsets.len());
         let empty = self.synsets.iter().zip(&counts).filter(|(_, n)| **n == 0);
         let empty: Vec<&str> = empty.map(|(s, _)| s.wnid.as_str()).collect();
         if !empty.is_empty() {
-            let (n, first) = (text::classes(empty.len()), text::first(&empty));
+            let (n, first) = (plural(empty.len(), "class"), text::first(&empty));
             self.fault(path, format!("{n} of {} without images, such as {first}", self.synsets.len()), FETCH)?;
         }
         Ok(listing)
@@ -174,8 +168,8 @@ impl Opener<'_> {
             return self.by_class(path, groups);
         }
         let Some(kit) = self.kit.take() else {
-            let hint = "it contains the labels of the validation images".to_string();
-            return Err(Error::Missing { path: path.with_file_name("ILSVRC2012_devkit_t12.tar.gz"), hint });
+            let hint = "it contains the labels of the validation images";
+            return Err(Error::missing(path.with_file_name("ILSVRC2012_devkit_t12.tar.gz"), hint));
         };
         let group = Group::read(path, String::new())?;
         self.check_truth(path, &group, &kit)?;
@@ -211,12 +205,8 @@ fn not_empty(path: &Path, listing: Listing) -> Result<Listing, Error> {
 }
 
 impl Source for ImageNet {
-    fn splits(&self) -> &[SourceSplit] {
-        self.files.splits()
-    }
-
-    fn classes(&self) -> &[String] {
-        self.files.classes()
+    fn info(&self) -> &SourceInfo {
+        self.files.info()
     }
 
     fn text(&self, label: u32) -> &str {
@@ -247,10 +237,6 @@ impl Source for ImageNet {
 
     fn place(&self, split: usize, index: u64) -> PathBuf {
         self.files.place(split, index)
-    }
-
-    fn notes(&self) -> &[String] {
-        self.files.notes()
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {

@@ -2,18 +2,16 @@
 //!
 //! MNIST and Fashion-MNIST are four IDX files in a folder. The published sets have 60,000 + 10,000 grey images.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
-use loaders::Format;
+use loaders::{Format, channels};
 
-use super::reader::arrays::interleave;
 use super::reader::input::{Budget, Store};
 use super::reader::{archive, arrays, input, names};
 use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
-use crate::source::{Sample, Source, SourceSplit};
+use crate::source::{Sample, Source, SourceInfo, SourceSplit};
 use crate::text::without_mark;
 use crate::{dir, pool};
 
@@ -42,18 +40,18 @@ struct Part {
 }
 
 struct Mnist {
-    classes: Vec<String>,
-    splits: Vec<SourceSplit>,
+    info: SourceInfo,
     parts: Vec<Part>,
 }
 
 fn open_mnist(src: &Path, classes: &[&str], options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     let mut budget = Budget::new(options.limits);
-    let mut source = Mnist { classes: names::to_strings(classes), splits: Vec::new(), parts: Vec::new() };
+    let info = SourceInfo { classes: names::to_strings(classes), ..SourceInfo::default() };
+    let mut source = Mnist { info, parts: Vec::new() };
     for (name, images) in [("train", "train-images-idx3-ubyte"), ("test", "t10k-images-idx3-ubyte")] {
         let part = read_part(src, images, classes.len(), &mut budget)?;
-        source.splits.push(SourceSplit { name: name.to_string(), len: part.images.count });
+        source.info.splits.push(SourceSplit { name: name.to_string(), len: part.images.count });
         source.parts.push(part);
     }
     let [train, test] = [&source.parts[0].images, &source.parts[1].images];
@@ -93,12 +91,8 @@ fn read_part(src: &Path, name: &'static str, classes: usize, budget: &mut Budget
 }
 
 impl Source for Mnist {
-    fn splits(&self) -> &[SourceSplit] {
-        &self.splits
-    }
-
-    fn classes(&self) -> &[String] {
-        &self.classes
+    fn info(&self) -> &SourceInfo {
+        &self.info
     }
 
     fn prefetch(&self, split: usize, index: u64) {
@@ -126,14 +120,14 @@ impl Source for Mnist {
 pub(super) const CIFAR10: Kind = Kind {
     name: "cifar10",
     about: "CIFAR-10, binary version: folder, .tar or .tar.gz",
-    open: Open::Fixed(|src, options| open_cifar(src, &LAYOUT_10, options)),
+    open: Open::Fixed(|src, options| Cifar::open(src, &LAYOUT_10, options)),
 };
 
 /// CIFAR-100 with its 100 fine labels.
 pub(super) const CIFAR100: Kind = Kind {
     name: "cifar100",
     about: "CIFAR-100, binary version, fine labels: folder, .tar or .tar.gz",
-    open: Open::Fixed(|src, options| open_cifar(src, &LAYOUT_100, options)),
+    open: Open::Fixed(|src, options| Cifar::open(src, &LAYOUT_100, options)),
 };
 
 const SIDE: usize = 32;
@@ -189,13 +183,8 @@ struct Batch {
 
 struct Cifar {
     layout: &'static Layout,
-    classes: Vec<String>,
-    splits: Vec<SourceSplit>,
+    info: SourceInfo,
     parts: Vec<Vec<Batch>>,
-}
-
-fn open_cifar(src: &Path, layout: &'static Layout, options: &ConvertOptions) -> Opened {
-    Ok(Box::new(Cifar::open_cifar(src, layout, options)?))
 }
 
 impl Layout {
@@ -215,7 +204,7 @@ impl Layout {
 }
 
 impl Cifar {
-    fn open_cifar(src: &Path, layout: &'static Layout, options: &ConvertOptions) -> Result<Self, Error> {
+    fn open(src: &Path, layout: &'static Layout, options: &ConvertOptions) -> Opened {
         let mut wanted: Vec<&str> = [layout.train, layout.test].concat();
         wanted.push(layout.names);
         let hint = layout.hint();
@@ -234,14 +223,15 @@ impl Cifar {
         for (split, names) in [("train", layout.train), ("test", layout.test)] {
             let mut part = Vec::new();
             for (name, file) in names.iter().zip(files.by_ref()) {
-                let file = file.ok_or_else(|| Error::Missing { path: src.join(name), hint: hint.clone() })?;
+                let file = file.ok_or_else(|| Error::missing(src.join(name), hint.as_str()))?;
                 part.push(Batch { name, path: file.path, records: file.data });
             }
             let len = part.iter().map(|b| b.records.len() / layout.record() as u64);
             splits.push(SourceSplit { name: split.to_string(), len: len.sum() });
             parts.push(part);
         }
-        Ok(Cifar { layout, classes, splits, parts })
+        let info = SourceInfo { classes, splits, ..SourceInfo::default() };
+        Ok(Box::new(Cifar { layout, info, parts }))
     }
 
     /// Returns the batch that contains sample `index` of a split, and the sample's index in it.
@@ -254,7 +244,7 @@ impl Cifar {
             }
             at -= records;
         }
-        Err(Error::input(Path::new(&self.splits[split].name), format!("there is no sample {index}")))
+        Err(Error::input(Path::new(&self.info.splits[split].name), format!("there is no sample {index}")))
     }
 }
 
@@ -290,39 +280,16 @@ fn check(file: &archive::Member, layout: &Layout, classes: usize) -> Result<(), 
         );
         return Err(Error::input(&file.path, what));
     }
-    let labels = |at: usize, label: u8| {
-        if usize::from(label) < classes {
-            return Ok(());
-        }
-        let (byte, last) = (at * record, classes - 1);
-        let what = format!("label {label} of record {at} at byte {byte} is out of range; expected 0 to {last}");
-        Err(Fault::Label(what))
-    };
-    file.data.for_each_byte(record, layout.label_bytes - 1, labels).map_err(|fault| match fault {
-        Fault::Label(what) => Error::input(&file.path, what),
-        Fault::Io(e) => Error::io("read", &file.path, e),
-    })
-}
-
-/// A fault found while checking a batch.
-enum Fault {
-    Label(String),
-    Io(io::Error),
-}
-
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Self {
-        Fault::Io(error)
-    }
+    let wrong = file.data.find_byte(record, layout.label_bytes - 1, |label| usize::from(label) >= classes);
+    let Some((at, label)) = wrong.map_err(|e| Error::io("read", &file.path, e))? else { return Ok(()) };
+    let (byte, last) = (at * record, classes - 1);
+    let what = format!("label {label} of record {at} at byte {byte} is out of range; expected 0 to {last}");
+    Err(Error::input(&file.path, what))
 }
 
 impl Source for Cifar {
-    fn splits(&self) -> &[SourceSplit] {
-        &self.splits
-    }
-
-    fn classes(&self) -> &[String] {
-        &self.classes
+    fn info(&self) -> &SourceInfo {
+        &self.info
     }
 
     fn prefetch(&self, split: usize, index: u64) {
@@ -338,7 +305,8 @@ impl Source for Cifar {
         let record = &mut record[..size];
         batch.records.read_at(at * size as u64, record).map_err(|e| Error::io("read", &batch.path, e))?;
         let (labels, pixels) = record.split_at(self.layout.label_bytes);
-        interleave(pixels, 3, &mut sample.encoded);
+        sample.encoded.resize(3 * PLANE, 0);
+        channels::interleave(pixels, sample.encoded.as_chunks_mut().0);
         sample.format = Format::Raw;
         (sample.height, sample.width, sample.channels) = (SIDE as u32, SIDE as u32, 3);
         sample.label = u32::from(labels[self.layout.label_bytes - 1]);

@@ -84,9 +84,6 @@ pub fn reads_folders(kind: &str) -> bool {
 }
 
 /// Opens the source `src` of a kind in [`KINDS`]. Returns `None` if the records of this kind are copied unchanged.
-///
-/// # Errors
-///
 /// Returns an error if the kind is unknown, an option does not apply to it, or the source is invalid.
 pub fn open(kind: &str, src: &Path, options: &ConvertOptions) -> Result<Option<Box<dyn Source>>, Error> {
     let opened = || match CATALOGUE.iter().find(|k| k.name == kind).map(|k| &k.open) {

@@ -14,7 +14,7 @@ use crate::raw::Page;
 use crate::raw::hdf5::{Described, Hdf5File};
 use crate::raw::layout::Axes;
 use crate::raw::npy::StoredType;
-use crate::source::{Blocks, Sample, Source, SourceSplit};
+use crate::source::{Blocks, Sample, Source, SourceInfo};
 use crate::splits::{self, NameMatching, SplitAssigner, TRAIN, UnknownNames};
 use loaders::Format;
 use std::collections::BTreeMap;
@@ -55,15 +55,10 @@ struct Part {
 
 struct Npz {
     path: PathBuf,
-    classes: Vec<String>,
-    targets: Vec<String>,
-    splits: Vec<SourceSplit>,
+    info: SourceInfo,
     parts: Vec<Part>,
-    notes: Vec<String>,
-    skipped: Vec<String>,
 }
 
-/// The arrays found for a split.
 #[derive(Default)]
 struct Pair {
     images: Option<Array>,
@@ -79,7 +74,7 @@ fn open_npz(src: &Path, options: &ConvertOptions) -> Opened {
     check_page(options)?;
     let mut budget = Budget::new(options.limits);
     if !src.is_dir() {
-        check_exists(src)?;
+        dir::check_file(src, "arrays", HINT)?;
         return open(src, options, arrays::read_archive(src, &mut budget)?);
     }
     let mut found = Vec::new();
@@ -90,14 +85,14 @@ fn open_npz(src: &Path, options: &ConvertOptions) -> Opened {
         }
     }
     match found.is_empty() {
-        true => Err(Error::Missing { path: src.join("x_train.npy"), hint: format!("SRC is a folder; {HINT}") }),
+        true => Err(Error::missing(src.join("x_train.npy"), format!("SRC is a folder; {HINT}"))),
         false => open(src, options, found),
     }
 }
 
 fn open_hdf5(src: &Path, options: &ConvertOptions) -> Opened {
     check_page(options)?;
-    check_exists(src)?;
+    dir::check_file(src, "arrays", HINT)?;
     let file = Arc::new(Hdf5File::open(src)?);
     let labels = options.labels.as_ref().map(|name| name.to_string_lossy());
     let all = arrays::of_hdf5(&file);
@@ -126,15 +121,6 @@ fn check_page(options: &ConvertOptions) -> Result<(), Error> {
     match options.bands.page == Page::default() {
         true => Ok(()),
         false => Err(Error::Usage("--page applies to TIFF files; use --images or --split-map to choose arrays".into())),
-    }
-}
-
-/// Returns an error if `src` is missing or a folder. Special files are rejected when they are opened.
-fn check_exists(src: &Path) -> Result<(), Error> {
-    match src.try_exists() {
-        Ok(true) if !src.is_dir() => Ok(()),
-        Ok(true) => Err(Error::Missing { path: src.join("arrays"), hint: format!("SRC is a folder; {HINT}") }),
-        _ => Err(Error::Missing { path: src.to_path_buf(), hint: HINT.to_string() }),
     }
 }
 
@@ -238,25 +224,18 @@ fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pai
         found.push((split, images, numbers, targets));
     }
     let labels = found.iter().flat_map(|(split, _, labels, _)| labels.iter().map(move |label| (split.as_str(), label)));
-    let classes = match options.targets.is_empty() {
-        true => Classes::from_labels(src, options, None, labels)?,
-        false => Classes::none(),
-    };
-    let (path, mut unusable) = (src.to_path_buf(), SkippedSamples::new(options.on_bad));
-    let (splits, parts, notes, skipped) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let targets = options.targets.clone();
-    let mut source = Npz { path, classes: Vec::new(), targets, splits, parts, notes, skipped };
+    let classes = Classes::from_labels(src, options, None, false, labels)?;
+    let mut unusable = SkippedSamples::new(options.on_bad);
+    let info = SourceInfo { targets: options.targets.clone(), ..SourceInfo::default() };
+    let mut source = Npz { path: src.to_path_buf(), info, parts: Vec::new() };
     for (split, images, labels, targets) in found {
         let mut part = Part::new(src, images, options)?;
         part.choose((&split, &labels), &targets, (src, &classes), options, &mut unusable)?;
-        if part.numbers.is_empty() {
-            source.notes.push(format!("split {split} left out: none of its images can be used"));
-            continue;
+        if source.info.add_split(&split, part.numbers.len(), "images") {
+            source.parts.push(part);
         }
-        source.splits.push(SourceSplit { name: split, len: part.numbers.len() as u64 });
-        source.parts.push(part);
     }
-    (source.classes, source.skipped) = (classes.names, unusable.lines);
+    (source.info.classes, source.info.skipped) = (classes.names, unusable.lines);
     match source.parts.is_empty() {
         true => Err(Error::input(src, "none of the images can be used")),
         false => Ok(Box::new(source)),
@@ -264,7 +243,6 @@ fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pai
 }
 
 impl Part {
-    /// Creates a part without usable images.
     fn new(src: &Path, images: Array, options: &ConvertOptions) -> Result<Self, Error> {
         let failed = |what: String| Error::input(src, format!("`{}`: {what}", images.name));
         let stored = StoredType::parse(&images.descr).map_err(failed)?;
@@ -311,24 +289,8 @@ impl Part {
 }
 
 impl Source for Npz {
-    fn splits(&self) -> &[SourceSplit] {
-        &self.splits
-    }
-
-    fn classes(&self) -> &[String] {
-        &self.classes
-    }
-
-    fn targets(&self) -> &[String] {
-        &self.targets
-    }
-
-    fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
-    fn skipped(&self) -> &[String] {
-        &self.skipped
+    fn info(&self) -> &SourceInfo {
+        &self.info
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
@@ -337,7 +299,7 @@ impl Source for Npz {
         images.image(&self.path, number, *axes, *stored, &mut sample.encoded)?;
         (sample.format, sample.dtype) = (Format::Raw, stored.dtype);
         (sample.height, sample.width, sample.channels) = (axes.height as u32, axes.width as u32, axes.bands as u32);
-        match self.targets.len() {
+        match self.info.targets.len() {
             0 => sample.label = labels[index as usize],
             width => sample.targets.set(targets[index as usize * width..][..width].iter().copied()),
         }

@@ -15,7 +15,7 @@ use super::reader::table::target;
 use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
-use crate::source::{Blocks, Sample, Source, SourceSplit, Stamp};
+use crate::source::{Blocks, Sample, Source, SourceInfo, Stamp};
 use crate::{pool, splits};
 use base::text::printable;
 use loaders::Format;
@@ -55,14 +55,10 @@ struct Group {
 }
 
 struct Parquet {
-    classes: Vec<String>,
-    targets: Vec<String>,
-    splits: Vec<SourceSplit>,
+    info: SourceInfo,
     parts: Vec<Part>,
     rows: RowGroups,
     fingerprint: u32,
-    notes: Vec<String>,
-    skipped: Vec<String>,
 }
 
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
@@ -70,27 +66,25 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         let what = "--validation-fraction does not apply to parquet; draw the split after the conversion with `trireme data split`";
         return Err(Error::Usage(what.into()));
     }
-    let files = find(src, options)?;
+    let files = FileSplits { src, ending: ".parquet", plain_folders: &["data"], options };
+    let files = files.find_some("train-00000-of-00001.parquet", HINT)?;
     let tables =
         pool::run(files.len(), options.jobs, |i| parquet::open(&files[i].1, &options.targets, &options.limits))?;
-    let mut labels = pool::run(tables.len(), options.jobs, |i| tables[i].labels(&options.limits))?;
+    let mut labels = pool::run(tables.len(), options.jobs, |i| tables[i].labels())?;
     let (listed, notes) = name(src, options, &tables, &mut labels)?;
     let all = files
         .iter()
         .zip(&labels)
         .flat_map(|((split, _), labels)| labels.iter().flatten().map(move |l| (split.as_str(), l)));
-    let classes = match options.targets.is_empty() {
-        true => Classes::from_labels(src, options, listed, all)?,
-        false => Classes::none(),
-    };
+    let classes = Classes::from_labels(src, options, listed, false, all)?;
     let mut parts: BTreeMap<(u8, &str), Part> = BTreeMap::new();
     let (mut unusable, mut crc) = (SkippedSamples::new(options.on_bad), 0);
     for (at, (table, labels)) in tables.iter().zip(&labels).enumerate() {
-        let targets = table.targets(&options.limits)?;
+        let targets = table.targets()?;
         let split = files[at].0.as_str();
         let part = parts.entry((splits::rank(split), split)).or_default();
         let mut rows = 0..;
-        for (number, &count) in table.group_rows().iter().enumerate() {
+        for (number, &count) in table.rows.iter().enumerate() {
             part.groups.push(Group { table: at, number, start: part.labels.len() as u64 });
             for row in rows.by_ref().take(count as usize) {
                 let found = match labels.get(row) {
@@ -106,30 +100,26 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
                         part.targets.extend(numbers);
                         part.rows.push(row as u64);
                     }
-                    Err(what) => unusable.add(table.path(), &format!("row {row}: {what}"))?,
+                    Err(what) => unusable.add(&table.path, &format!("row {row}: {what}"))?,
                 }
             }
             // Skip row groups without usable rows.
             part.groups.pop_if(|group| group.start == part.labels.len() as u64);
         }
-        let Stamp { bytes, seconds, nanoseconds } = table.stamp();
-        let file = format!("{}\n{bytes}\n{seconds}\n{nanoseconds}\n", table.path().display());
+        let Stamp { bytes, seconds, nanoseconds } = table.stamp;
+        let file = format!("{}\n{bytes}\n{seconds}\n{nanoseconds}\n", table.path.display());
         crc = crc32c_append(crc, file.as_bytes());
     }
-    let mut source = Parquet {
-        classes: classes.names,
-        targets: options.targets.clone(),
-        splits: Vec::new(),
-        parts: Vec::new(),
-        rows: RowGroups::new(tables, KEPT),
-        fingerprint: 0,
-        notes,
-        skipped: unusable.lines,
-    };
-    source.fingerprint =
-        source.classes.iter().chain(&source.targets).fold(crc, |crc, name| crc32c_append(crc, name.as_bytes()));
-    source.add(src, parts)?;
-    Ok(Box::new(source))
+    let (splits, targets) = (Vec::new(), options.targets.clone());
+    let mut info = SourceInfo { splits, classes: classes.names, targets, notes, skipped: unusable.lines };
+    let names = info.classes.iter().chain(&info.targets);
+    let fingerprint = names.fold(crc, |crc, name| crc32c_append(crc, name.as_bytes()));
+    let is_used = |((_, split), part): &((u8, &str), Part)| info.add_split(split, part.labels.len(), "rows");
+    let parts: Vec<Part> = parts.into_iter().filter(is_used).map(|(_, part)| part).collect();
+    match parts.is_empty() {
+        true => Err(Error::input(src, "none of the rows can be used")),
+        false => Ok(Box::new(Parquet { info, parts, rows: RowGroups::new(tables, KEPT), fingerprint })),
+    }
 }
 
 /// Returns a row's numbers, or a message that names the first column without a usable number.
@@ -141,29 +131,9 @@ fn numbers(names: &[String], columns: &[Vec<Option<f64>>], row: usize) -> Result
     names.iter().zip(columns).map(number).collect()
 }
 
-impl Parquet {
-    /// Adds the splits that have usable rows.
-    fn add(&mut self, src: &Path, parts: BTreeMap<(u8, &str), Part>) -> Result<(), Error> {
-        for ((_, split), part) in parts {
-            if part.labels.is_empty() {
-                self.notes.push(format!("split {split} left out: none of its rows can be used"));
-                continue;
-            }
-            self.splits.push(SourceSplit { name: split.to_string(), len: part.labels.len() as u64 });
-            self.parts.push(part);
-        }
-        match self.parts.is_empty() {
-            true => Err(Error::input(src, "none of the rows can be used")),
-            false => Ok(()),
-        }
-    }
-}
-
-/// Replaces label numbers with the names listed in each file, unless `--classes` renames the classes in all files. Returns all names, in
-/// the first file's order, and the notes to print.
-///
-/// # Errors
-/// Returns an error if the files' lists differ and another file has numbers without a list.
+/// Replaces label numbers with the names listed in each file, unless `--classes` renames the classes in all files.
+/// Returns all names, in the first file's order, and the notes to print. Returns an error if the files' lists differ
+/// and another file has numbers without a list.
 fn name(
     src: &Path,
     options: &ConvertOptions,
@@ -180,10 +150,10 @@ fn name(
     if let (Some(other), Some(without)) = (differs, without) {
         let what = format!(
             "the metadata has no class names for the label numbers, and the names in {} and {} differ; add class names to this file too",
-            tables[first].path().display(),
-            tables[other].path().display()
+            tables[first].path.display(),
+            tables[other].path.display()
         );
-        return Err(Error::input(tables[without].path(), what));
+        return Err(Error::input(&tables[without].path, what));
     }
     let given = options.classes.as_deref().map(names::read).transpose()?;
     if let (Some(given), Some(names), None) = (&given, same, differs)
@@ -218,9 +188,9 @@ fn name_by_row(
 ) -> Result<(Option<Vec<String>>, Vec<String>), Error> {
     let mut names = NumberNames::default();
     for (table, labels) in tables.iter().zip(labels.iter()) {
-        for (row, (label, name)) in labels.iter().zip(table.names(&options.limits)?).enumerate() {
+        for (row, (label, name)) in labels.iter().zip(table.names()?).enumerate() {
             if let (Some(Label::Number(number)), Some(Label::Name(name))) = (label, name) {
-                names.note(src, *number, &name, || format!("row {row} of {}", table.path().display()))?;
+                names.note(src, *number, &name, || format!("row {row} of {}", table.path.display()))?;
             }
         }
     }
@@ -232,17 +202,6 @@ fn name_by_row(
 fn own_names(table: &Table) -> Option<BTreeMap<i64, String>> {
     let names = table.classes().filter(|names| !names.is_empty())?;
     Some(names::unique((0..).zip(names.iter().map(String::as_str))))
-}
-
-/// Finds the source's files and their splits, in order.
-fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, Error> {
-    let found = FileSplits { src, ending: ".parquet", plain_folders: &["data"], options };
-    match found.find(HINT)? {
-        found if found.is_empty() => {
-            Err(Error::Missing { path: src.join("train-00000-of-00001.parquet"), hint: HINT.to_string() })
-        }
-        found => Ok(found),
-    }
 }
 
 impl Part {
@@ -260,16 +219,8 @@ impl Part {
 }
 
 impl Source for Parquet {
-    fn splits(&self) -> &[SourceSplit] {
-        &self.splits
-    }
-
-    fn classes(&self) -> &[String] {
-        &self.classes
-    }
-
-    fn targets(&self) -> &[String] {
-        &self.targets
+    fn info(&self) -> &SourceInfo {
+        &self.info
     }
 
     fn fingerprint(&self) -> Option<u32> {
@@ -287,15 +238,7 @@ impl Source for Parquet {
 
     fn place(&self, split: usize, index: u64) -> PathBuf {
         let (group, row) = self.parts[split].locate(index);
-        self.rows.table(group.table).path().join(format!("row {row}"))
-    }
-
-    fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
-    fn skipped(&self) -> &[String] {
-        &self.skipped
+        self.rows.tables[group.table].path.join(format!("row {row}"))
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
@@ -308,18 +251,18 @@ impl Source for Parquet {
                 "the image has no bytes; store the images in the table, not paths to them",
             )
         };
-        let before: u64 = self.rows.table(group.table).group_rows()[..group.number].iter().sum();
+        let before: u64 = self.rows.tables[group.table].rows[..group.number].iter().sum();
         let bytes = rows.get((row - before) as usize).and_then(Option::as_ref).ok_or_else(null)?;
         sample.encoded.clear();
         sample.encoded.extend_from_slice(bytes.data());
         // The conversion detects format and size. See `Sample`.
         (sample.format, sample.height, sample.width, sample.channels) = (Format::Jpeg, 0, 0, 0);
         sample.label = part.labels[index as usize];
-        let width = self.targets.len();
+        let width = self.info.targets.len();
         if width > 0 {
             sample.targets.set(part.targets[index as usize * width..][..width].iter().copied());
         }
-        sample.name(&self.splits[split].name, index);
+        sample.name(&self.info.splits[split].name, index);
         Ok(())
     }
 }

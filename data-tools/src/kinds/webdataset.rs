@@ -10,14 +10,13 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use base::text::printable;
-use loaders::regular;
 
 use super::reader::files::{FileSplits, Files, Listing, Place};
 use super::reader::folders::is_picture;
-use super::reader::input::Budget;
+use super::reader::input::{Budget, Content, open_sized};
 use super::reader::labelled::SkippedSamples;
 use super::reader::labels::{Classes, Label, NamedClasses, NumberNames};
 use super::reader::table::target;
@@ -43,11 +42,10 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let archives = find(src, options)?;
     // Missing archives are reported later, when they are read.
     let sizes = archives.iter().filter_map(|(_, path)| path.metadata().ok()).map(|meta| meta.len());
-    let memory = Mutex::new(Budget::for_samples(options.limits, sizes.sum()));
+    let memory = Mutex::new(Budget::of(Content::Samples, options.limits, sizes.sum()));
     let mut packed = pool::run(archives.len(), options.jobs, |i| read(&archives[i].1, &options.targets, &memory))?;
     let mut skipped = check(&archives, &packed, options)?;
-    let listed = src.join("classes.txt");
-    let listed = listed.is_file().then(|| names::read(&listed)).transpose()?;
+    let listed = names::beside(src)?;
     let names = names(src, &archives, &packed)?;
     let labels = packed.iter_mut().flat_map(|packed| &mut packed.samples).flat_map(|sample| &mut sample.label.labels);
     let NamedClasses { list: listed, notes } = names.apply(src, options, listed, labels)?;
@@ -58,14 +56,10 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         || archives.iter().zip(&packed).flat_map(|((split, _), p)| p.samples.iter().map(move |s| (split.as_str(), s)));
     let labels = samples().flat_map(|(split, sample)| sample.label.labels.iter().map(move |label| (split, label)));
     let several = samples().any(|(_, sample)| sample.label.is_list);
-    let classes = match several {
-        _ if !options.targets.is_empty() => Classes::none(),
-        true => Classes::from_multi_labels(src, options, listed, &labels.map(|(_, label)| label.clone()).collect())?,
-        false => Classes::from_labels(src, options, listed, labels)?,
-    };
+    let classes = Classes::from_labels(src, options, listed, several, labels)?;
     let (found, unusable) = list(&archives, packed, &classes, several, options)?;
     skipped.extend(unusable);
-    Ok(Box::new(Files::new(src, classes.names, found, notes, options)?.without(skipped)))
+    Ok(Box::new(Files::new(src, classes.names, found, notes, options)?.with_skipped(skipped)))
 }
 
 /// Collects the class name for each label number in the samples.
@@ -129,7 +123,7 @@ fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, 
         let what = "the archive is compressed, but archives are read in place; unpack it first (`gzip -d`, `zstd -d`)";
         return Err(Error::input(&src.join(name), what));
     }
-    Err(Error::Missing { path: src.join("train-000000.tar"), hint: HINT.to_string() })
+    Err(Error::missing(src.join("train-000000.tar"), HINT))
 }
 
 /// The samples of each split, with the split's name.
@@ -200,15 +194,15 @@ const LIST: &str = "labels";
 const LIST_NAMES: &str = "class_names";
 
 /// An archive's samples, with messages about unusable ones.
-pub(crate) struct ArchiveSamples {
+struct ArchiveSamples {
     pub file: File,
     pub samples: Vec<TarSample>,
     /// A message for each unusable sample.
     pub faults: Vec<String>,
 }
 
-#[derive(Debug)]
-pub(crate) struct TarLabels {
+#[derive(Debug, Default)]
+struct TarLabels {
     pub labels: Vec<Label>,
     /// The class names that the sample assigns to label numbers.
     pub names: Vec<(i64, String)>,
@@ -218,7 +212,7 @@ pub(crate) struct TarLabels {
     pub numbers: Vec<f32>,
 }
 
-pub(crate) struct TarSample {
+struct TarSample {
     /// Name of the member with the image.
     pub name: String,
     pub label: TarLabels,
@@ -238,14 +232,10 @@ impl TarSample {
 }
 
 /// Reads the members' headers and the labels of the archive at `path`, or the numbers of `targets` if there are any.
-///
-/// # Errors
-///
 /// Returns an error if the file is not a tar archive or truncated, if the members of a sample are not consecutive, or
 /// if the labels exceed the memory limit.
-pub(crate) fn read(path: &Path, targets: &[String], memory: &Mutex<Budget>) -> Result<ArchiveSamples, Error> {
-    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
-    let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
+fn read(path: &Path, targets: &[String], memory: &Mutex<Budget>) -> Result<ArchiveSamples, Error> {
+    let (file, length) = open_sized(path)?;
     let mut reader = Reader {
         path,
         targets,
@@ -304,7 +294,6 @@ fn split_name(name: &str) -> Option<(&str, String)> {
 }
 
 impl Reader<'_> {
-    /// Adds a member to its sample.
     fn member(&mut self, name: &str, range: Range<u64>) -> Result<(), Error> {
         self.members += 1;
         let Some((key, ending)) = split_name(name) else { return Ok(()) };
@@ -330,7 +319,7 @@ impl Reader<'_> {
             self.group.image = Some((name.to_string(), range));
         } else if ending == "json" && !self.targets.is_empty() {
             match self.text(range)?.and_then(|text| numbers(&text, self.targets)) {
-                Ok(numbers) => self.group.label = Some(TarLabels { labels: Vec::new(), numbers, ..no_labels() }),
+                Ok(numbers) => self.group.label = Some(TarLabels { numbers, ..TarLabels::default() }),
                 Err(what) => self.group.fault = Some(format!("{}: {what}", printable(name))),
             }
         } else if !self.targets.is_empty() {
@@ -355,7 +344,7 @@ impl Reader<'_> {
 
     /// Counts memory against the archives' budget.
     fn take(&self, bytes: u64) -> Result<(), Error> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).take(self.path, bytes)
+        pool::lock(self.memory).take(self.path, bytes)
     }
 
     /// Reads a member's text. The inner error describes invalid text.
@@ -369,7 +358,6 @@ impl Reader<'_> {
         Ok(String::from_utf8(bytes).map(|text| without_mark(&text).to_string()).map_err(|_| "not UTF-8".into()))
     }
 
-    /// Completes the current sample.
     fn finish_sample(&mut self) -> Result<(), Error> {
         let group = std::mem::take(&mut self.group);
         if group.endings.is_empty() {
@@ -431,7 +419,6 @@ fn class(text: &str) -> Result<Label, String> {
     if text.trim().is_empty() { Err("the file is empty, expected a label".into()) } else { Ok(Label::from_file(text)) }
 }
 
-/// The contents of a `.json` member.
 struct Json {
     label: TarLabels,
     /// Class names by label number. An entry without a number names the sample's label.
@@ -462,7 +449,7 @@ fn json(text: &str) -> Result<Json, String> {
         _ => None,
     });
     let names = names.collect();
-    Ok(Json { label: TarLabels { labels, is_list: true, ..no_labels() }, names })
+    Ok(Json { label: TarLabels { labels, is_list: true, ..TarLabels::default() }, names })
 }
 
 /// Reads numbers from a `.json` member. The keys are in its object or, as `trireme data export webdataset` writes them, in
@@ -481,17 +468,12 @@ fn numbers(text: &str, targets: &[String]) -> Result<Vec<f32>, String> {
     targets.iter().map(number).collect()
 }
 
-/// Formats names for a message.
 fn named(names: &[String]) -> String {
     names.iter().map(|name| format!("`{}`", printable(name))).collect::<Vec<_>>().join(", ")
 }
 
 fn single_label(label: Label) -> TarLabels {
-    TarLabels { labels: vec![label], ..no_labels() }
-}
-
-fn no_labels() -> TarLabels {
-    TarLabels { labels: Vec::new(), names: Vec::new(), is_list: false, numbers: Vec::new() }
+    TarLabels { labels: vec![label], ..TarLabels::default() }
 }
 
 /// Pairs numbers with names. A name without a number belongs to the sample's only label.
@@ -504,9 +486,8 @@ fn pair_names(label: &TarLabels, names: Vec<(Option<i64>, String)>) -> Vec<(i64,
 }
 
 /// Returns the file endings of keyed members in an archive, most frequent first.
-pub(crate) fn member_endings(path: &Path) -> Result<Vec<String>, Error> {
-    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
-    let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
+fn member_endings(path: &Path) -> Result<Vec<String>, Error> {
+    let (file, length) = open_sized(path)?;
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     archive::walk(&file, path, 0..length, |name, _| {
         if let Some((_, ending)) = split_name(&name.to_string_lossy()) {

@@ -5,17 +5,18 @@ use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use base::text::printable;
 use loaders::stall::during;
-use loaders::{Cost, ImageSpec, Limits, regular};
+use loaders::{Cost, Limits, regular};
 use serde::Deserialize;
 
 use super::layout::Axes;
 use super::npy::StoredType;
 use super::{RawImage, RawOptions};
 use crate::error::Error;
+use crate::pool::lock;
 
 /// The size field in an answer that reports an error.
 const FAILED: u64 = u64::MAX;
@@ -106,7 +107,7 @@ impl Hdf5File {
 
     /// Returns `count` entries along the first axis of an array, little-endian.
     pub fn read(&self, array: usize, first: usize, count: usize) -> Result<Vec<u8>, Error> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = lock(&self.idle).pop();
         let mut process = match idle {
             Some(process) => process,
             None => Process::start(&self.path)?.0,
@@ -114,7 +115,7 @@ impl Hdf5File {
         let expected = self.arrays[array].bytes(count);
         let answer = during("reading", &self.path, || process.ask(array, first, count, expected));
         let answer = answer.map_err(|e| process.ended(&self.path, &e))?;
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(process);
+        lock(&self.idle).push(process);
         answer.map_err(|what| {
             Error::input(
                 &self.path,
@@ -137,19 +138,17 @@ pub(crate) fn read_image(path: &Path, options: &RawOptions, limits: &Limits) -> 
     let axes = Axes::find(&array.shape, options.layout).map_err(failed)?;
     check(path, array, axes, array.shape[0], limits)?;
     let bytes = axes.interleave(file.read(number, 0, array.shape[0])?, stored.dtype.bytes());
-    let (height, width, channels) = (axes.height as u32, axes.width as u32, axes.bands as u32);
-    Ok(RawImage { dtype: stored.dtype, height, width, channels, bytes, nodata: None })
+    Ok(RawImage::new(stored.dtype, axes.spec(), bytes))
 }
 
 /// Returns an error if reading images with this shape, `rows` entries at a time, would exceed the limits.
 pub(crate) fn check(path: &Path, array: &Described, axes: Axes, rows: usize, limits: &Limits) -> Result<(), Error> {
     let length = path.metadata().map_or(0, |file| file.len());
-    let spec = ImageSpec::new(axes.height as u32, axes.width as u32, axes.bands as u32);
     let [chunk, group] =
         [array.chunk_values, array.group_values].map(|values| array.value_bytes().saturating_mul(values as u64));
     let memory = array.bytes(rows).saturating_mul(2).saturating_add(chunk);
     let seconds = group.saturating_mul(rows.div_ceil(array.chunk_rows.max(1)) as u64) as f64 / BYTES_PER_SECOND;
-    let cost = Cost { spec, memory, scans: 1, seconds };
+    let cost = Cost { spec: axes.spec(), memory, scans: 1, seconds };
     let failed = |what: String| Error::input(path, format!("`{}`: {what}", array.name));
     limits.check("HDF5 array", length, &cost).map_err(|fault| failed(fault.to_string()))?;
     if rows < array.chunk_rows.min(array.shape[0]) && group > CHUNK_CACHE {
@@ -163,7 +162,6 @@ pub(crate) fn check(path: &Path, array: &Described, axes: Axes, rows: usize, lim
     Ok(())
 }
 
-/// A running `trireme read-arrays`.
 #[derive(Debug)]
 struct Process {
     child: Child,

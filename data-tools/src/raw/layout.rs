@@ -1,6 +1,6 @@
 //! Finds height, width and bands in the shape of an array.
 
-use loaders::channels;
+use loaders::{ImageSpec, channels};
 
 /// If no axis has length 1 or 3, the band axis must be shorter than both other axes by this factor.
 const MUCH_SHORTER: usize = 3;
@@ -77,9 +77,12 @@ impl Axes {
         Ok(Axes { height, width, bands, layout })
     }
 
-    /// Returns the number of values in an image.
     pub fn values(self) -> usize {
         self.height.saturating_mul(self.width).saturating_mul(self.bands)
+    }
+
+    pub fn spec(self) -> ImageSpec {
+        ImageSpec::new(self.height as u32, self.width as u32, self.bands as u32)
     }
 
     /// Converts an image to interleaved bands. Each value has `size` bytes.

@@ -15,16 +15,18 @@ use std::io::Read;
 use std::path::Path;
 
 use loaders::stall::during;
-use loaders::{Dtype, Limits, guarded_with, regular};
+use loaders::{Dtype, ImageSpec, Limits, guarded_with, regular};
 
+use crate::dir;
 use crate::error::Error;
 pub use layout::{Layout, layout};
 use loaders::MAX_CHANNELS;
+pub(crate) use png::is_wide_png;
 pub(crate) use tiff::check_first_directory;
 use values::Values;
 
 /// Maximum size of an image file in bytes.
-const MAX_FILE: u64 = 1 << 29;
+pub(crate) const MAX_FILE: u64 = 1 << 29;
 
 /// Decoded pixels, little-endian, in rows of interleaved bands (H, W, C).
 #[derive(Debug, Clone, PartialEq)]
@@ -163,7 +165,7 @@ impl RawFormat {
         if is_tiff(file) {
             return (all || !tiff::is_ordinary(file)).then_some(Self::Tiff);
         }
-        if png::is_wide(file) {
+        if is_wide_png(file) {
             return Some(Self::WidePng);
         }
         file.starts_with(crate::npy::MAGIC).then_some(Self::Npy)
@@ -247,25 +249,38 @@ pub fn load(path: &Path) -> Result<Vec<u8>, Error> {
     };
     let file = during("reading", path, read).map_err(|e| Error::io("read", path, e))?;
     match file.len() as u64 > MAX_FILE {
-        true => Err(Error::input(path, format!("the file exceeds {MAX_FILE} bytes, the limit for image files"))),
+        true => Err(too_large(path)),
         false => Ok(file),
     }
 }
 
-/// Returns true if the name has an HDF5 or NetCDF-4 extension.
-pub(crate) fn is_hdf5(path: &Path) -> bool {
-    let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_lowercase);
-    ending.is_some_and(|ending| HDF5_ENDINGS.contains(&ending.as_str()))
+/// Returns the error for an image file of more than [`MAX_FILE`] bytes.
+pub(crate) fn too_large(path: &Path) -> Error {
+    Error::input(path, format!("the file exceeds {MAX_FILE} bytes, the limit for image files"))
 }
 
-pub(crate) const HDF5_ENDINGS: [&str; 5] = ["h5", "hdf5", "hdf", "nc", "nc4"];
+/// Returns true if the name has an HDF5 or NetCDF-4 extension.
+pub(crate) fn is_hdf5(path: &Path) -> bool {
+    dir::has_ending(path, &HDF5_ENDINGS)
+}
+
+const HDF5_ENDINGS: [&str; 5] = ["h5", "hdf5", "hdf", "nc", "nc4"];
 
 impl RawImage {
+    /// Creates an image without a nodata value.
+    fn new(dtype: Dtype, spec: ImageSpec, bytes: Vec<u8>) -> Self {
+        let ImageSpec { height, width, channels, .. } = spec;
+        RawImage { dtype, height, width, channels, bytes, nodata: None }
+    }
+
     /// Replaces pixels without data by their band's fill value.
     pub fn fill_nodata(&mut self, fill: &[f64]) {
         let Some(nodata) = self.nodata.filter(|_| fill.len() == self.channels as usize) else { return };
-        let values = Values { dtype: self.dtype, channels: self.channels as usize, width: self.width as usize };
-        values.replace(&mut self.bytes, nodata, fill);
+        self.values().replace(&mut self.bytes, nodata, fill);
+    }
+
+    fn values(&self) -> Values {
+        Values { dtype: self.dtype, channels: self.channels as usize, width: self.width as usize }
     }
 
     /// Selects the bands and checks that all values are finite, except in pixels without data.
@@ -287,8 +302,7 @@ impl RawImage {
             }
             (self.bytes, self.channels) = (bytes, options.bands.len() as u32);
         }
-        let values = Values { dtype: self.dtype, channels: self.channels as usize, width: self.width as usize };
-        values.check_finite(&mut self.bytes, self.nodata, options.nan_as_zero)?;
+        self.values().check_finite(&mut self.bytes, self.nodata, options.nan_as_zero)?;
         Ok(self)
     }
 }

@@ -1,6 +1,6 @@
 //! One image in a `.npy` file, and the NumPy types that images may have.
 
-use loaders::{Cost, Dtype, ImageSpec, Limits};
+use loaders::{Cost, Dtype, Limits};
 
 use super::RawImage;
 use super::layout::{Axes, Layout};
@@ -14,11 +14,7 @@ pub(crate) struct StoredType {
 }
 
 impl StoredType {
-    /// Parses a type in NumPy notation, such as `<u2`.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message for a type that images cannot have.
+    /// Parses a type in NumPy notation, such as `<u2`. Returns a message for a type that images cannot have.
     pub fn parse(descr: &str) -> Result<Self, String> {
         let dtype = match descr.trim_start_matches(['<', '>', '|', '=']) {
             "u1" | "b1" => Dtype::U8,
@@ -55,7 +51,7 @@ pub(super) fn decode(file: &[u8], layout: Option<Layout>, limits: &Limits) -> Re
     let image = if shape.len() == 4 && shape[0] == 1 { &shape[1..] } else { &shape[..] };
     let axes = Axes::find(image, layout)?;
     let size = stored.dtype.bytes();
-    let spec = ImageSpec::new(axes.height as u32, axes.width as u32, axes.bands as u32);
+    let spec = axes.spec();
     let memory = (spec.values() as u64).saturating_mul(2 * size as u64);
     let cost = Cost { spec, memory, scans: 1, seconds: 0.0 };
     limits.check("NumPy array", file.len() as u64, &cost).map_err(|fault| fault.to_string())?;
@@ -68,9 +64,7 @@ pub(super) fn decode(file: &[u8], layout: Option<Layout>, limits: &Limits) -> Re
     }
     let mut bytes = if fortran_order { transposed(values, &shape, size) } else { values.to_vec() };
     stored.swap(&mut bytes);
-    let bytes = axes.interleave(bytes, size);
-    let (height, width, channels) = (spec.height, spec.width, spec.channels);
-    Ok(RawImage { dtype: stored.dtype, height, width, channels, bytes, nodata: None })
+    Ok(RawImage::new(stored.dtype, spec, axes.interleave(bytes, size)))
 }
 
 /// Converts an array from Fortran order, where the first axis is contiguous, to C order.
@@ -102,16 +96,11 @@ pub(crate) fn transposed(values: &[u8], shape: &[usize], size: usize) -> Vec<u8>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn npy(header: &str, values: &[u8]) -> Vec<u8> {
-        let mut file = [crate::npy::MAGIC, &[1, 0]].concat();
-        file.extend((header.len() as u16).to_le_bytes());
-        [&file, header.as_bytes(), values].concat()
-    }
+    use crate::npy::testing;
 
     #[test]
     fn types_orders_and_layouts() {
-        let decode = |header: &str, values: &[u8]| decode(&npy(header, values), None, &Limits::DEFAULT);
+        let decode = |header: &str, values: &[u8]| decode(&testing::file(header, values), None, &Limits::DEFAULT);
         let big = decode("{'descr': '>u2', 'fortran_order': False, 'shape': (1, 2), }", &[1, 2, 3, 4]).unwrap();
         assert_eq!((big.dtype, big.bytes), (Dtype::U16, vec![2, 1, 4, 3]));
         // The array is [[1, 2, 3], [4, 5, 6]].

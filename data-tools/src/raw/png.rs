@@ -11,7 +11,7 @@ use super::RawImage;
 const BYTES_PER_SECOND: f64 = 5e7;
 
 /// Returns true if the header says that the file is a PNG with 16 bits per value.
-pub(super) fn is_wide(file: &[u8]) -> bool {
+pub(crate) fn is_wide_png(file: &[u8]) -> bool {
     file.starts_with(b"\x89PNG\r\n\x1a\n") && file.get(24) == Some(&16)
 }
 
@@ -37,7 +37,7 @@ pub(super) fn decode(file: &[u8], limits: &Limits) -> Result<RawImage, String> {
     reader.next_frame(&mut bytes).map_err(fault)?;
     // PNG is big-endian.
     bytes.as_chunks_mut::<2>().0.iter_mut().for_each(|value| value.reverse());
-    Ok(RawImage { dtype: Dtype::U16, height, width, channels, bytes, nodata: None })
+    Ok(RawImage::new(Dtype::U16, spec, bytes))
 }
 
 fn fault(error: DecodingError) -> String {
@@ -69,7 +69,7 @@ mod tests {
             );
             let mut file = Vec::new();
             PngEncoder::new(&mut file).write_image(&native, 3, 2, colour).unwrap();
-            assert!(is_wide(&file));
+            assert!(is_wide_png(&file));
             let image = decode(&file, &Limits::DEFAULT).unwrap();
             assert_eq!((image.height, image.width, image.channels, image.bytes), (2, 3, channels, little));
             for cut in [20, 40, file.len() - 20] {

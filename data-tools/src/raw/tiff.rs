@@ -11,7 +11,7 @@ use half::f16;
 use loaders::{Cost, Dtype, ImageSpec, Limits};
 use tiff::TiffError;
 use tiff::decoder::{Decoder, DecodingResult};
-use tiff::tags::Tag;
+use tiff::tags::{PhotometricInterpretation as Colours, Tag};
 
 use super::RawImage;
 pub(crate) use pages::check_first_directory;
@@ -19,13 +19,6 @@ pub(super) use pages::{decode, has_more_pages, pages};
 
 /// Lower bound for decompression speed, in bytes per second.
 const BYTES_PER_SECOND: f64 = 5e7;
-
-// PhotometricInterpretation values.
-const PALETTE: u16 = 3;
-const MASK: u16 = 4;
-const INKS: u16 = 5;
-const YCBCR: u16 = 6;
-const CIELAB: [u16; 3] = [8, 9, 10];
 
 /// Names of unsupported compressions.
 const UNSUPPORTED: &[(u16, &str)] = &[
@@ -109,19 +102,20 @@ struct Layout {
 pub(super) fn is_ordinary(file: &[u8]) -> bool {
     let Some(mut decoder) = opened(file) else { return true };
     let mut numbers = |tag| decoder.find_tag_unsigned_vec::<u16>(tag).ok().flatten();
-    let colours = numbers(Tag::PhotometricInterpretation).and_then(|list| list.first().copied());
+    let colours = numbers(Tag::PhotometricInterpretation).and_then(|list| Colours::from_u16(*list.first()?));
     let bands = numbers(Tag::SamplesPerPixel).and_then(|list| list.first().copied()).unwrap_or(1);
     let bits = numbers(Tag::BitsPerSample).unwrap_or_else(|| vec![1]);
     let formats = numbers(Tag::SampleFormat).unwrap_or_else(|| vec![1]);
     let extra = numbers(Tag::ExtraSamples).unwrap_or_default();
     let opacity = extra.iter().filter(|kind| [1, 2].contains(*kind)).count() as u16;
     let own = match colours {
-        Some(0 | 1) => 1,
+        Some(Colours::WhiteIsZero | Colours::BlackIsZero) => 1,
         // The `image` crate converts the four inks of CMYK to RGB.
-        Some(INKS) => 4,
-        // The `image` crate converts these to RGB, or a later check rejects them with a message that names the format.
-        Some(PALETTE | MASK | YCBCR | 8..=10) => return true,
-        _ => 3,
+        Some(Colours::CMYK) => 4,
+        Some(Colours::RGB) | None => 3,
+        // The `image` crate converts the others to RGB, or a later check rejects them with a message that names the
+        // format.
+        Some(_) => return true,
     };
     let is_byte = bits.iter().all(|&bits| bits == 8) || bits == [1] && bands == 1;
     is_byte && formats.iter().all(|&format| format == 1 || format == 4) && bands <= own + opacity
@@ -167,10 +161,12 @@ impl Layout {
         };
         super::check_bands(bands)?;
         let refused = |what: String, cure: &str| Err(format!("a TIFF {what}, which cannot be read; save it {cure}"));
-        match colours as u16 {
-            PALETTE => return refused("with a palette".into(), "as RGB"),
-            YCBCR => return refused("with YCbCr colours".into(), "as RGB"),
-            colours if CIELAB.contains(&colours) => return refused("with CIELAB colours".into(), "as RGB"),
+        match Colours::from_u16(colours as u16) {
+            Some(Colours::RGBPalette) => return refused("with a palette".into(), "as RGB"),
+            Some(Colours::YCbCr) => return refused("with YCbCr colours".into(), "as RGB"),
+            Some(Colours::CIELab | Colours::IccLab | Colours::ItuLab) => {
+                return refused("with CIELAB colours".into(), "as RGB");
+            }
             _ => {}
         }
         if compression != PLAIN && !SUPPORTED.contains(&compression) {
@@ -232,7 +228,6 @@ impl Layout {
         self.across().saturating_mul(self.height.div_ceil(self.chunk[0].max(1)))
     }
 
-    /// Returns the image without its values.
     fn image(&self, bands: usize) -> RawImage {
         RawImage {
             dtype: self.samples.dtype(),

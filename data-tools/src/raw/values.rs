@@ -41,7 +41,6 @@ impl Values {
         Ok(())
     }
 
-    /// Returns the value at this index.
     pub fn at(self, bytes: &[u8], index: usize) -> f64 {
         match (self.dtype, &bytes[index * self.dtype.bytes()..]) {
             (Dtype::U8, [a, ..]) => f64::from(*a),
@@ -92,7 +91,6 @@ impl Values {
     }
 }
 
-/// A value of a raw image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Value {
     Integer(i32),

@@ -146,7 +146,6 @@ fn check_same_labels(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Error
     )))
 }
 
-/// Describes a data set's labels.
 fn label_words(set: &SourceDataset) -> String {
     match set.manifest.label_kind() {
         LabelKind::OneClass => "have one label each".into(),

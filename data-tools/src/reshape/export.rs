@@ -6,10 +6,9 @@
 use crate::convert::staging::Staging;
 use crate::error::Error;
 use crate::image::false_colours::is_photo;
+use crate::image::recode::png;
 use crate::progress::{Counter, Progress};
 use crate::{npy, pool, text};
-use image::codecs::png::PngEncoder;
-use image::{ExtendedColorType, ImageEncoder};
 use loaders::replace::replace;
 use loaders::{Dataset, Example, Format, LabelKind, Split, decode, safe_create};
 use serde_json::json;
@@ -93,14 +92,16 @@ fn archive(split: &Split, task: &Task, dir: &Path, counter: &mut Counter<'_>) ->
         let (ending, image) = match example.format {
             Format::Jpeg => ("jpg", example.encoded),
             Format::Png => ("png", example.encoded),
-            Format::Raw if !is_photo(&example) => {
-                let spec = decode::spec(&example).map_err(|fault| split.fault(id, fault))?;
-                made = npy::image_file(example.dtype, spec, example.encoded);
-                ("npy", made.as_slice())
-            }
             Format::Raw => {
-                made = png(split, id, &example)?;
-                ("png", made.as_slice())
+                let spec = decode::spec(&example).map_err(|fault| split.fault(id, fault))?;
+                let is_photo = is_photo(&example);
+                if is_photo {
+                    let failed = |what| Error::input(Path::new(split.name()), format!("sample {id} {what}"));
+                    png(example.encoded, spec.width, spec.height, spec.channels == 1, &mut made).map_err(failed)?;
+                } else {
+                    made = npy::image_file(example.dtype, spec, example.encoded);
+                }
+                (if is_photo { "png" } else { "npy" }, made.as_slice())
             }
         };
         let (about, label) = (about(split, id, &example, label)?, label.to_string().into_bytes());
@@ -110,7 +111,6 @@ fn archive(split: &Split, task: &Task, dir: &Path, counter: &mut Counter<'_>) ->
         }
         counter.tick();
     }
-    drop(made);
     let file: File =
         archive.into_inner().and_then(|buffer| buffer.into_inner().map_err(|e| e.into_error())).map_err(failed)?;
     file.sync_all().map_err(failed)?;
@@ -141,23 +141,6 @@ fn add(archive: &mut Builder<impl Write>, name: &str, bytes: &[u8]) -> io::Resul
     header.set_mode(0o644);
     header.set_mtime(0);
     archive.append_data(&mut header, name, bytes)
-}
-
-/// Encodes a RAW image as a PNG.
-fn png(split: &Split, id: u64, example: &Example<'_>) -> Result<Vec<u8>, Error> {
-    let spec = decode::spec(example).map_err(|fault| split.fault(id, fault))?;
-    let colour = match spec.channels {
-        1 => ExtendedColorType::L8,
-        3 => ExtendedColorType::Rgb8,
-        other => {
-            let what = format!("sample {id} has {other} channels; only images with 1 or 3 channels can be exported");
-            return Err(Error::input(Path::new(split.name()), what));
-        }
-    };
-    let mut file = Vec::new();
-    let written = PngEncoder::new(&mut file).write_image(example.encoded, spec.width, spec.height, colour);
-    written.map_err(|e| Error::input(Path::new(split.name()), format!("sample {id} cannot be encoded as PNG: {e}")))?;
-    Ok(file)
 }
 
 impl ExportSummary {

@@ -13,19 +13,15 @@ use serde_json::json;
 use crate::convert::order::{Task, split_tasks};
 use crate::convert::shard_writer::ShardWriter;
 use crate::convert::staging::Staging;
+use crate::convert::summary::{self, SampleStats};
+use crate::convert::survey;
 use crate::error::Error;
-use crate::image::band_stats::{BandStats, Floats, Histograms};
-use crate::image::moments::Moments;
+use crate::image::band_stats::{Floats, Histograms};
 use crate::image::pixels::PixelDecoder;
+use crate::pool;
 use crate::progress::{Counter, Progress};
 use crate::raw::values::Values;
 use crate::splits::TRAIN;
-use crate::{pool, text};
-
-/// The mean and standard deviation are measured on about this many pixels, but at least `MEASURED_IMAGES` images. A
-/// conversion uses the same numbers.
-const MEASURED_PIXELS: u64 = 1 << 25;
-const MEASURED_IMAGES: u64 = 256;
 
 /// An existing data set that records are copied from.
 pub(super) struct SourceDataset {
@@ -46,14 +42,9 @@ impl SourceDataset {
         Ok(SourceDataset { manifest: dataset.manifest, splits, labels })
     }
 
-    /// Returns the index of the split with this name.
     pub(super) fn find(&self, dir: &Path, name: &str) -> Result<usize, Error> {
         let found = self.splits.iter().position(|split| split.name() == name);
-        found.ok_or_else(|| {
-            let known: Vec<String> = self.splits.iter().map(|split| format!("`{}`", split.name())).collect();
-            let (dir, name, known) = (dir.to_path_buf(), name.to_string(), known.join(", "));
-            Error::Loaders(loaders::Error::UnknownSplit { dir, name, known })
-        })
+        found.ok_or_else(|| Error::unknown_split(dir, name, self.splits.iter().map(Split::name)))
     }
 
     /// Returns the class of each sample in a split. If images have sets of classes or targets instead, returns 0 for
@@ -109,7 +100,7 @@ pub(super) struct ReshapePlan {
 /// A written shard with the statistics of its images.
 struct WrittenShard {
     shard: ShardManifest,
-    learnt: ImageStats,
+    stats: ImageStats,
 }
 
 /// Writes the planned data set to `out`, which must not exist or must be an empty folder.
@@ -130,18 +121,18 @@ pub(super) fn write(plan: &ReshapePlan, out: &Path, options: &ReshapeOptions) ->
     let progress = Progress::new("copying", Some(samples), options.progress);
     let histograms = Histograms::default();
     let done = pool::run(tasks.len(), options.jobs, |i| {
-        let (counter, pixels, framed, learnt) =
+        let (counter, pixels, framed, stats) =
             (progress.counter(), PixelDecoder::default(), Vec::new(), ImageStats::default());
-        let writer = Writer { plan, task: &tasks[i], stride, counter, pixels, framed, learnt };
+        let writer = Writer { plan, task: &tasks[i], stride, counter, pixels, framed, stats };
         let mut written = writer.run(staging.dir())?;
-        histograms.take(&mut written.learnt.bands, Path::new(&tasks[i].name))?;
+        histograms.take(&mut written.stats.samples.bands, Path::new(&tasks[i].name))?;
         Ok(written)
     })?;
     drop(progress);
     let (manifest, note) = manifest(plan, &tasks, done, histograms)?;
     manifest.write(staging.dir())?;
     staging.publish()?;
-    let bytes = manifest.splits.values().flat_map(|split| &split.shards).map(|shard| shard.bytes).sum();
+    let bytes = summary::shard_bytes(&manifest);
     Ok(ReshapeSummary { out: out.to_path_buf(), manifest, note, bytes, elapsed: started.elapsed() })
 }
 
@@ -156,8 +147,8 @@ fn stride(plan: &ReshapePlan) -> Result<Option<u64>, Error> {
     }
     let (mut copy, pick) = (Vec::new(), train.picks[0]);
     let (example, _) = plan.sets[pick.set as usize].splits[pick.split as usize].record(pick.id, &mut copy)?;
-    let images = MEASURED_PIXELS / (u64::from(example.height) * u64::from(example.width)).max(1);
-    Ok(Some((train.picks.len() as u64).div_ceil(images.max(MEASURED_IMAGES)).max(1)))
+    let area = u64::from(example.height) * u64::from(example.width);
+    Ok(Some(survey::stride(train.picks.len() as u64, area)))
 }
 
 struct Writer<'a> {
@@ -168,7 +159,7 @@ struct Writer<'a> {
     pixels: PixelDecoder,
     /// The current record with its framing.
     framed: Vec<u8>,
-    learnt: ImageStats,
+    stats: ImageStats,
 }
 
 impl Writer<'_> {
@@ -183,7 +174,7 @@ impl Writer<'_> {
             writer.append(&self.framed, &[self.framed.len() as u64])?;
             self.counter.tick();
         }
-        Ok(WrittenShard { shard: writer.finish()?, learnt: self.learnt })
+        Ok(WrittenShard { shard: writer.finish()?, stats: self.stats })
     }
 
     /// Frames a record with its new label. Also measures its image if `is_measured` is true.
@@ -199,18 +190,19 @@ impl Writer<'_> {
             Error::Record { shard: path, record: number, offset, what }
         };
         let example = example::parse(payload).map_err(failed)?;
-        self.learnt.add_size(example.height, example.width);
-        self.learnt.entry_points += u64::from(!example.entry_points.is_empty());
+        self.stats.add_size(example.height, example.width);
+        let samples = &mut self.stats.samples;
+        samples.entry_points += u64::from(!example.entry_points.is_empty());
         if is_measured {
             match set.manifest.bands.need_version() {
-                true => self.learnt.bands.add(Values::of(&example), example.encoded, None),
-                false => self.pixels.measure(&example, &mut self.learnt.moments).map_err(wrong)?,
+                true => samples.bands.add(Values::of(&example), example.encoded, None),
+                false => self.pixels.measure(&example, &mut samples.moments).map_err(wrong)?,
             }
-            self.learnt.measured += 1;
+            samples.measured += 1;
         }
         if split.label_kind() == LabelKind::Numbers {
             let targets = split.targets_of(&example).map_err(|fault| Error::Loaders(shard.fault(number, fault)))?;
-            Floats::merge_all(&mut self.learnt.targets, targets.into_iter().map(Floats::of));
+            Floats::merge_all(&mut samples.targets, targets.into_iter().map(Floats::of));
             return self.frame(payload);
         }
         let classes = split.classes_of(&example).map_err(|fault| Error::Loaders(shard.fault(number, fault)))?;
@@ -239,60 +231,35 @@ impl Writer<'_> {
 
 /// Returns the size of all sets in bytes, for the message if the disk is full.
 fn needed(plan: &ReshapePlan) -> u64 {
-    let splits = plan.sets.iter().flat_map(|set| set.manifest.splits.values());
-    splits.flat_map(|split| &split.shards).map(|shard| shard.bytes).sum()
+    plan.sets.iter().map(|set| summary::shard_bytes(&set.manifest)).sum()
 }
 
 /// Statistics of images, collected while they are copied.
 #[derive(Default)]
 struct ImageStats {
-    moments: Moments,
-    /// Statistics of raw images.
-    bands: BandStats,
-    measured: u64,
-    /// Number of images with a recorded size, and the smallest and largest of these sizes.
+    samples: SampleStats,
+    /// Number of images with a recorded size.
     sized: u64,
-    sizes: [[u32; 2]; 2],
-    /// Number of images with entry points.
-    entry_points: u64,
-    /// Statistics per target.
-    targets: Vec<Floats>,
 }
 
 impl ImageStats {
     fn add_size(&mut self, height: u32, width: u32) {
         if height > 0 && width > 0 {
-            self.widen(1, [[height, width]; 2]);
+            self.samples.add_size(height, width);
+            self.sized += 1;
         }
-    }
-
-    fn widen(&mut self, sized: u64, other: [[u32; 2]; 2]) {
-        if sized == 0 {
-            return;
-        }
-        let [least, greatest] = if self.sized == 0 { other } else { self.sizes };
-        let each = |f: fn(u32, u32) -> u32, a: [u32; 2], b: [u32; 2]| [f(a[0], b[0]), f(a[1], b[1])];
-        self.sizes = [each(u32::min, least, other[0]), each(u32::max, greatest, other[1])];
-        self.sized += sized;
     }
 
     fn merge(&mut self, other: ImageStats, shard: &Path) -> Result<(), Error> {
-        self.moments.merge_shard(&other.moments, shard)?;
-        self.bands.merge(&other.bands, shard)?;
-        self.measured += other.measured;
-        self.entry_points += other.entry_points;
-        Floats::merge_all(&mut self.targets, other.targets);
-        self.widen(other.sized, other.sizes);
-        Ok(())
+        self.sized += other.sized;
+        self.samples.merge(other.samples, shard)
     }
 
     /// Sets the fields of `split` that describe its images. Sizes are only set if all records have one.
     fn describe(&self, split: &mut SplitManifest) {
-        split.entry_points = Some(self.entry_points).filter(|&count| count > 0);
-        if self.sized == split.count {
-            let [least, greatest] = self.sizes;
-            split.size = (least == greatest).then_some(least);
-            split.sizes = (least != greatest).then_some(self.sizes);
+        self.samples.describe(split);
+        if self.sized != split.count {
+            (split.size, split.sizes) = (None, None);
         }
     }
 }
@@ -305,32 +272,26 @@ fn manifest(
     histograms: Histograms,
 ) -> Result<(Manifest, Option<String>), Error> {
     let mut splits: Vec<(SplitManifest, ImageStats)> = plan.targets.iter().map(|_| Default::default()).collect();
-    for (task, WrittenShard { shard, learnt }) in tasks.iter().zip(done) {
+    for (task, WrittenShard { shard, stats }) in tasks.iter().zip(done) {
         let (split, all) = &mut splits[task.split];
-        all.merge(learnt, Path::new(&task.name))?;
+        all.merge(stats, Path::new(&task.name))?;
         split.count += shard.count;
         split.shards.push(shard);
     }
     if let Some(train) = plan.targets.iter().position(|target| target.name == TRAIN) {
-        histograms.put_into(&mut splits[train].1.bands, Path::new(TRAIN))?;
+        histograms.put_into(&mut splits[train].1.samples.bands, Path::new(TRAIN))?;
     }
     let first = &plan.sets[0].manifest;
     let (mut mean, mut std, mut bands) = (first.mean.clone(), first.std.clone(), first.bands.clone());
     let (mut named, mut note, mut numbers) = (BTreeMap::new(), None, plan.numbers.clone());
-    for (Target { name, .. }, (mut split, learnt)) in plan.targets.iter().zip(splits) {
-        learnt.describe(&mut split);
+    for (Target { name, .. }, (mut split, stats)) in plan.targets.iter().zip(splits) {
+        stats.describe(&mut split);
         if name == TRAIN {
             split.measured = first.splits.get(TRAIN).and_then(|split| split.measured).filter(|_| plan.keeps_mean);
             if !plan.keeps_mean {
-                for (target, measured) in numbers.iter_mut().zip(&learnt.targets) {
-                    (target.mean, target.std) = measured.mean_and_std();
-                }
                 let no_values = |band| Error::input(Path::new(name), format!("no image has a value in band {band}"));
-                (mean, std) = match bands.need_version() {
-                    true => learnt.bands.finish(&mut bands).map_err(no_values)?,
-                    false => learnt.moments.finish(),
-                };
-                split.measured = Some(learnt.measured).filter(|&measured| measured < split.count);
+                (mean, std) = stats.samples.finish(&mut bands, &mut numbers).map_err(no_values)?;
+                split.measured = Some(stats.samples.measured).filter(|&measured| measured < split.count);
                 note = bands.nodata.take().map(|nodata| {
                     format!(
                         "pixels with the nodata value {nodata} were stored as the mean of their band, and the new statistics include \
@@ -383,13 +344,10 @@ pub struct ReshapeSummary {
 
 impl ReshapeSummary {
     pub fn to_json(&self) -> serde_json::Value {
-        let splits = self.manifest.splits.iter();
-        let splits: serde_json::Map<String, serde_json::Value> =
-            splits.map(|(name, s)| (name.clone(), json!({"count": s.count, "shards": s.shards.len()}))).collect();
         json!({
             "out": self.out.display().to_string(),
             "classes": self.manifest.classes.len(),
-            "splits": splits,
+            "splits": summary::splits_json(&self.manifest),
             "bytes": self.bytes,
             "mean": self.manifest.mean,
             "std": self.manifest.std,
@@ -401,19 +359,7 @@ impl ReshapeSummary {
 
 impl fmt::Display for ReshapeSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let splits = self.manifest.splits.iter().map(|(name, s)| {
-            let shards = text::plural(s.shards.len() as u64, "shard");
-            format!("{name} {} in {shards}", text::count(s.count))
-        });
-        write!(
-            f,
-            "{}: {}; {}; {} in {:.2} s",
-            text::path(&self.out),
-            splits.collect::<Vec<_>>().join(", "),
-            text::labels(&self.manifest),
-            text::bytes(self.bytes),
-            self.elapsed.as_secs_f64()
-        )?;
+        summary::write_written(f, &self.out, &self.manifest.splits, &self.manifest, (self.bytes, self.elapsed))?;
         self.note.iter().try_for_each(|note| write!(f, "\n  {note}"))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::common::pictures::{jpeg, write};
 use crate::common::*;
-use data_tools::{ConvertOptions, Error, Sample, Source, SourceSplit, convert};
+use data_tools::{ConvertOptions, Error, Sample, Source, SourceInfo, SourceSplit, convert};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -138,18 +138,13 @@ fn absurd_numbers_of_shards() {
 
 /// A source that fails or panics at a late sample.
 struct Failing {
-    splits: [SourceSplit; 1],
-    classes: [String; 1],
+    info: SourceInfo,
     panics: bool,
 }
 
 impl Source for Failing {
-    fn splits(&self) -> &[SourceSplit] {
-        &self.splits
-    }
-
-    fn classes(&self) -> &[String] {
-        &self.classes
+    fn info(&self) -> &SourceInfo {
+        &self.info
     }
 
     fn sample(&self, _: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
@@ -167,8 +162,9 @@ impl Source for Failing {
 fn a_failure_half_way_leaves_nothing() {
     for panics in [false, true] {
         let temp = Temp::new();
-        let source =
-            Failing { splits: [SourceSplit { name: "train".into(), len: 100 }], classes: ["only".into()], panics };
+        let splits = vec![SourceSplit { name: "train".into(), len: 100 }];
+        let info = SourceInfo { splits, classes: vec!["only".into()], ..SourceInfo::default() };
+        let source = Failing { info, panics };
         let out = temp.path("deep/out");
         let options = ConvertOptions::default();
         let error = data_tools::convert_source(&source, &out, &options).unwrap_err();

@@ -8,10 +8,10 @@ use data_tools::{
     ConvertOptions, Error, OnBad, ReshapeOptions, ShowOptions, To8Bit, convert, export_webdataset, extract, info,
     merge, reshard, show, stats, verify,
 };
-use loaders::{Dataset, Dtype, Format, Limits, Manifest};
+use loaders::{Dtype, Format, Limits, Manifest};
 
 use crate::common::pictures::*;
-use crate::common::tiff::{Page as TiffPage, Tag, strip, tiff};
+use crate::common::tiff::{one_strip, short, strip, tags, text};
 use crate::common::*;
 use support::mentions;
 
@@ -52,6 +52,11 @@ pub fn refused(files: &[(&str, Vec<u8>)], options: &ConvertOptions) -> String {
     convert("folder", &temp.path("src"), &temp.path("out"), options).unwrap_err().to_string()
 }
 
+/// Returns the image data of each record in `train`.
+fn stored(dir: &Path) -> Vec<Vec<u8>> {
+    each_record(dir, "train", |_, example, _| example.encoded.to_vec())
+}
+
 /// Reads one file with the library function for single images.
 pub fn one(name: &str, file: &[u8], options: &RawOptions) -> Result<raw::RawImage, String> {
     let temp = Temp::new();
@@ -74,14 +79,13 @@ fn sixteen_bits_and_six_bands_are_kept_and_described() {
         convert("folder", &temp.path("src"), &other, &ConvertOptions { jobs, ..named.clone() }).unwrap();
         assert_eq!(contents(&other), contents(&temp.path("out")));
     }
-    let split = Dataset::open(temp.path("out")).unwrap().split("train").unwrap();
-    for id in 0..24 {
-        let mut copy = Vec::new();
-        let (example, _) = split.record(id, &mut copy).unwrap();
+    let stored = each_record(&temp.path("out"), "train", |_, example, _| {
         let number: u16 = example.filename[2..4].parse().unwrap();
         assert_eq!((example.format, example.dtype, example.channels), (Format::Raw, Dtype::U16, 6));
         assert_eq!(example.encoded, bytes16(&tile(number)));
-    }
+        example.encoded.to_vec()
+    });
+    assert_eq!(stored.len(), 24);
     let band = |band: usize| -> Vec<f64> {
         (0..24).flat_map(|n| tile(n).into_iter().skip(band).step_by(6).map(f64::from).collect::<Vec<_>>()).collect()
     };
@@ -119,8 +123,7 @@ fn sixteen_bits_and_six_bands_are_kept_and_described() {
     assert_eq!((&back.bands.max, back.bands.dtype, &back.mean), (&manifest.bands.max, Dtype::U16, &manifest.mean));
     extract(&temp.path("out"), "train", 5, &temp.path("five.npy")).unwrap();
     let back = raw::read(&temp.path("five.npy"), &RawOptions::default(), &Limits::DEFAULT).unwrap();
-    let mut buffer = Vec::new();
-    assert_eq!(back.bytes, split.record(5, &mut buffer).unwrap().0.encoded);
+    assert_eq!(back.bytes, stored[5]);
     for (name, bands) in [("sheet.png", vec![4, 3, 2]), ("grey.png", vec![6]), ("usual.png", vec![])] {
         let options = ShowOptions { count: 2, bands, ..ShowOptions::default() };
         show(&temp.path("out"), &temp.path(name), &options).unwrap();
@@ -143,8 +146,7 @@ fn a_stopped_conversion_ends_with_the_same_statistics() {
         write(&path, &strip(4, 5, 6, 32, 3, &floats(&values), &[]));
     }
     convert("folder", &src, &temp.path("whole"), &options()).unwrap();
-    let data = Dataset::open(temp.path("whole")).unwrap().split("train").unwrap();
-    let bad = src.join(data.record(20, &mut Vec::new()).unwrap().0.filename);
+    let bad = src.join(&file_names(&temp.path("whole"), "train")[20]);
     let good = fs::read(&bad).unwrap();
     fs::write(&bad, &good[..good.len() / 2]).unwrap();
     let error = convert("folder", &src, &temp.path("out"), &options()).unwrap_err();
@@ -189,10 +191,7 @@ fn pixels_without_data_become_the_mean() {
     let made = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap().manifest;
     assert_eq!((made.bands.nodata, &made.bands.min), (Some(-9999.0), &vec![1.0, 10.0]));
     assert_eq!(made.mean, [2.0, 20.0]);
-    let split = Dataset::open(temp.path("out")).unwrap().split("train").unwrap();
-    for id in 0..2 {
-        assert_eq!(split.record(id, &mut Vec::new()).unwrap().0.encoded, values(false));
-    }
+    assert_eq!(stored(&temp.path("out")), [values(false), values(false)]);
     let error = stats(&temp.path("out"), "train", 1).unwrap().write().unwrap_err();
     mentions(error, &["dataset.json", "value -9999", "convert the images again"]);
     // A different value in one file is an error, unless `--nodata` sets the value for all files.
@@ -255,15 +254,13 @@ fn arrays_of_any_type_are_taken() {
     let planes = ConvertOptions { bands: planes, ..one_shard.clone() };
     let made = convert("npz", &temp.path("src"), &temp.path("out"), &planes).unwrap().manifest;
     assert_eq!((made.bands.dtype, made.bands.channels, made.bands.max[1]), (Dtype::U16, Some(2), 95.0 * 501.0));
-    let split = Dataset::open(temp.path("out")).unwrap().split("train").unwrap();
-    let mut copy = Vec::new();
-    for id in 0..4 {
-        let example = split.record(id, &mut copy).unwrap().0;
+    let checked = each_record(&temp.path("out"), "train", |_, example, _| {
         let number: usize = example.filename.rsplit('#').next().unwrap().parse().unwrap();
         let image = &values[number * 24..][..24];
         let expected: Vec<u16> = (0..24).map(|i| image[i % 2 * 12 + i / 2]).collect();
         assert_eq!(example.encoded, bytes16(&expected));
-    }
+    });
+    assert_eq!(checked.len(), 4);
     write(&temp.path("src/x_train.npy"), &npy("<f8", "4, 3, 4", &[0; 384]));
     let error = convert("npz", &temp.path("src"), &temp.path("two"), &one_shard).unwrap_err().to_string();
     assert!(error.contains("x_train") && error.contains("<f8") && error.contains("astype('float32')"), "{error}");
@@ -293,12 +290,10 @@ fn data_sets_of_bytes_stay_as_they_were() {
     let json: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
     let keys: Vec<&str> = json.keys().map(String::as_str).collect();
     assert_eq!(keys, ["classes", "label_offset", "mean", "splits", "std", "version"]);
-    let split = Dataset::open(temp.path("out")).unwrap().split("train").unwrap();
-    for id in 0..2 {
-        let mut copy = Vec::new();
-        let example = split.record(id, &mut copy).unwrap().0;
+    let checked = each_record(&temp.path("out"), "train", |_, example, _| {
         assert_eq!(example.encoded, fs::read(temp.path("src").join(example.filename)).unwrap());
-    }
+    });
+    assert_eq!(checked.len(), 2);
 }
 
 #[test]
@@ -307,13 +302,7 @@ fn bytes_without_data_are_masked() {
     // The images are RGB. The value 0 marks missing data.
     let images = [[1, 10, 100, 0, 20, 100], [3, 0, 0, 5, 60, 250]];
     for (number, image) in images.iter().enumerate() {
-        let tags =
-            [(256, Tag::Long(&[2])), (257, Tag::Long(&[1])), (258, Tag::Short(&[8, 8, 8])), (259, Tag::Short(&[1]))];
-        let tags: Vec<_> = tags
-            .into_iter()
-            .chain([(262, Tag::Short(&[2])), (277, Tag::Short(&[3])), (42113, Tag::Text("255"))])
-            .collect();
-        let file = tiff(&[TiffPage { tags: &tags, chunks: &[image.to_vec()], is_tiled: false }], None);
+        let file = one_strip(&tags(1, 2, &[8; 3], [(262, short(2)), (42113, text("255"))]), image);
         write(&temp.path("src/a").join(format!("{number}.tif")), &file);
     }
     let made = convert("folder", &temp.path("src"), &temp.path("photos"), &options()).unwrap();
@@ -326,9 +315,7 @@ fn bytes_without_data_are_masked() {
     assert_eq!(manifest.mean, [3.0 / 255.0, 30.0 / 255.0, 150.0 / 255.0]);
     let deviation = [(8.0f64 / 3.0).sqrt(), (1400.0f64 / 3.0).sqrt(), 5000f64.sqrt()];
     assert!(manifest.std.iter().zip(deviation).all(|(found, std)| (found - std / 255.0).abs() < 1e-12));
-    let split = Dataset::open(temp.path("out")).unwrap().split("train").unwrap();
-    let mut stored: Vec<Vec<u8>> =
-        (0..2).map(|id| split.record(id, &mut Vec::new()).unwrap().0.encoded.to_vec()).collect();
+    let mut stored = stored(&temp.path("out"));
     stored.sort();
     assert_eq!(stored, [[1, 10, 100, 3, 20, 100], [3, 30, 150, 5, 60, 250]]);
     mentions(
@@ -431,7 +418,6 @@ fn exported_arrays_are_read_back_whatever_their_shape() {
         assert_eq!((read.height, read.width, read.channels, &read.bytes), (height, width, bands, &bytes16(&values)));
         export_webdataset(&out, &tars, 1, false).unwrap();
         convert("webdataset", &tars, &back, &options()).unwrap();
-        let split = Dataset::open(&back).unwrap().split("train").unwrap();
-        assert_eq!(split.record(0, &mut Vec::new()).unwrap().0.encoded, bytes16(&values));
+        assert_eq!(stored(&back), [bytes16(&values)]);
     }
 }

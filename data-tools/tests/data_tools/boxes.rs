@@ -2,7 +2,8 @@
 //! file is stored.
 
 use crate::common::Temp;
-use data_tools::{ConvertOptions, Error, Sample, Source, SourceSplit, convert_source};
+use crate::common::tiff::{long, one_strip, short, tags};
+use data_tools::{ConvertOptions, Error, Sample, Source, SourceInfo, SourceSplit, convert_source};
 use loaders::decode::ExifOrientation;
 use loaders::example::BoundingBox;
 use loaders::{Dataset, Format, decode};
@@ -37,46 +38,22 @@ fn jpeg(orientation: u8) -> Vec<u8> {
     [&file[..2], &[0xff, 0xe1], &length, &exif, &file[2..]].concat()
 }
 
-/// Builds an uncompressed TIFF with this orientation.
+/// Builds an uncompressed grey TIFF with this orientation.
 fn tiff(orientation: u8) -> Vec<u8> {
-    let entries: [(u16, u16, u32); 9] = [
-        (256, 3, WIDTH as u32),
-        (257, 3, HEIGHT as u32),
-        (258, 3, 8),
-        (262, 3, 1),
-        (273, 4, 0),
-        (274, 3, orientation.into()),
-        (277, 3, 1),
-        (278, 3, HEIGHT as u32),
-        (279, 4, (HEIGHT * WIDTH) as u32),
-    ];
-    let pixels_at = 8 + 2 + 12 * entries.len() as u32 + 4;
-    let mut file = b"II*\0\x08\0\0\0".to_vec();
-    file.extend((entries.len() as u16).to_le_bytes());
-    for (tag, kind, value) in entries {
-        let value = if tag == 273 { pixels_at } else { value };
-        file.extend([tag, kind].map(u16::to_le_bytes).concat());
-        file.extend([1, value].map(u32::to_le_bytes).concat());
-    }
-    file.extend([0; 4]);
-    file.extend(pixels().iter().step_by(3));
-    file
+    let (height, width) = (HEIGHT as u32, WIDTH as u32);
+    let grey: Vec<u8> = pixels().into_iter().step_by(3).collect();
+    one_strip(&tags(height, width, &[8], [(274, short(orientation.into())), (278, long(height))]), &grey)
 }
 
 /// A source that contains this image twice.
 struct Pictures {
     file: Vec<u8>,
-    classes: [String; 1],
-    splits: [SourceSplit; 1],
+    info: SourceInfo,
 }
 
 impl Source for Pictures {
-    fn splits(&self) -> &[SourceSplit] {
-        &self.splits
-    }
-
-    fn classes(&self) -> &[String] {
-        &self.classes
+    fn info(&self) -> &SourceInfo {
+        &self.info
     }
 
     fn sample(&self, _: usize, _: u64, sample: &mut Sample) -> Result<(), Error> {
@@ -92,8 +69,9 @@ impl Source for Pictures {
 #[track_caller]
 fn check(file: Vec<u8>, options: ConvertOptions, keeps_orientation: bool) {
     let temp = Temp::new();
-    let splits = [SourceSplit { name: "train".into(), len: 2 }];
-    let source = Pictures { file, classes: ["object".into()], splits };
+    let splits = vec![SourceSplit { name: "train".into(), len: 2 }];
+    let source =
+        Pictures { file, info: SourceInfo { splits, classes: vec!["object".into()], ..SourceInfo::default() } };
     let options = ConvertOptions { shards: 1, jobs: 1, progress: false, ..options };
     convert_source(&source, &temp.path("out"), &options).unwrap();
     let split = Dataset::open(temp.path("out")).unwrap().split("train").unwrap();

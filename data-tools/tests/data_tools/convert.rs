@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use data_tools::{ConvertOptions, convert, info, verify};
-use loaders::Dataset;
 use loaders::record::masked_crc32c;
+use loaders::{Dataset, Manifest};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -74,25 +74,20 @@ fn mnist_comes_back_sample_by_sample() {
     mentions(&made, &["train 53 in 16 shards", "test 11 in 4 shards", "10 classes"]);
     assert_eq!(made.to_json()["splits"]["train"]["count"], 53);
 
-    let data = Dataset::open(&out).unwrap();
-    assert_eq!(data.manifest.classes[3], "3");
+    assert_eq!(Manifest::read(&out).unwrap().classes[3], "3");
     for (name, prefix, count) in [("train", "train", 53u32), ("test", "t10k", 11)] {
-        let split = data.split(name).unwrap();
-        assert_eq!(split.len(), u64::from(count));
         let source = idx_images(count, 5, 4);
-        let mut order = Vec::new();
-        for id in 0..split.len() {
-            let mut copy = Vec::new();
-            let (example, label) = split.record(id, &mut copy).unwrap();
+        let order = each_record(&out, name, |_, example, label| {
             let (file, index) = example.filename.split_once('#').unwrap();
             assert_eq!(file, format!("{prefix}-images-idx3-ubyte"));
             let index: usize = index.parse().unwrap();
-            order.push(index);
             assert_eq!((example.height, example.width, example.channels), (5, 4, 1));
             assert_eq!(example.encoded, &source[16 + 20 * index..][..20]);
             assert_eq!(label, u32::from(labels(count)[index]));
             assert_eq!(example.text, label.to_string());
-        }
+            index
+        });
+        assert_eq!(order.len(), count as usize);
         let distinct: BTreeSet<usize> = order.iter().copied().collect();
         assert_eq!(distinct, (0..count as usize).collect());
         assert!(!order.is_sorted(), "not shuffled");
@@ -141,10 +136,9 @@ fn fashion_has_its_own_names() {
     let made = convert("fashion-mnist", &temp.path("src"), &out, &options(2, 0)).unwrap();
     assert_eq!(made.manifest.classes[0], "T-shirt/top");
     assert_eq!(made.manifest.classes[9], "Ankle boot");
-    let split = Dataset::open(&out).unwrap().split("test").unwrap();
-    let mut copy = Vec::new();
-    let (example, label) = split.record(0, &mut copy).unwrap();
-    assert_eq!(example.text, made.manifest.classes[label as usize]);
+    each_record(&out, "test", |_, example, label| {
+        assert_eq!(example.text, made.manifest.classes[label as usize]);
+    });
 }
 
 #[test]
@@ -167,14 +161,9 @@ fn cifar10_comes_alike_from_folder_and_archives() {
     }
     assert_eq!(digests.len(), 1);
 
-    let data = Dataset::open(temp.path("out0")).unwrap();
-    assert_eq!(data.manifest.classes[9], "truck");
-    let split = data.split("train").unwrap();
-    assert_eq!(split.len(), 17);
+    assert_eq!(Manifest::read(&temp.path("out0")).unwrap().classes[9], "truck");
     let files = cifar10_files();
-    for id in 0..split.len() {
-        let mut copy = Vec::new();
-        let (example, label) = split.record(id, &mut copy).unwrap();
+    let checked = each_record(&temp.path("out0"), "train", |_, example, label| {
         let (file, index) = example.filename.split_once('#').unwrap();
         let index: usize = index.parse().unwrap();
         let (_, data) = files.iter().find(|(name, _)| name == file).unwrap();
@@ -183,7 +172,8 @@ fn cifar10_comes_alike_from_folder_and_archives() {
         for (p, pixel) in example.encoded.chunks(3).enumerate() {
             assert_eq!(pixel, [record[1 + p], record[1025 + p], record[2049 + p]]);
         }
-    }
+    });
+    assert_eq!(checked.len(), 17);
 }
 
 #[test]
@@ -202,14 +192,11 @@ fn cifar100_takes_the_fine_label_and_names_from_the_file() {
     // A byte order mark, as some editors write, is not part of a name.
     fs::write(temp.path("src/fine_label_names.txt"), format!("\u{feff}{}\n\n", own.join("\n"))).unwrap();
     convert("cifar100", &temp.path("src"), &temp.path("b"), &options(2, 0)).unwrap();
-    let split = Dataset::open(temp.path("b")).unwrap().split("train").unwrap();
-    for id in 0..split.len() {
-        let mut copy = Vec::new();
-        let (example, label) = split.record(id, &mut copy).unwrap();
+    each_record(&temp.path("b"), "train", |_, example, label| {
         let index: u32 = example.filename.split_once('#').unwrap().1.parse().unwrap();
         assert_eq!(label, index % 100);
         assert_eq!(example.text, format!("name {label}"));
-    }
+    });
 }
 
 #[test]
@@ -221,11 +208,7 @@ fn the_seed_changes_the_order_and_nothing_else() {
         let out = temp.path(&format!("out{seed}"));
         convert("mnist", &temp.path("src"), &out, &options).unwrap();
     }
-    let order = |out: &str| -> Vec<String> {
-        let split = Dataset::open(temp.path(out)).unwrap().split("train").unwrap();
-        (0..split.len()).map(|id| split.record(id, &mut Vec::new()).unwrap().0.filename.to_string()).collect()
-    };
-    let (mut a, mut b) = (order("out0"), order("out1"));
+    let [mut a, mut b] = ["out0", "out1"].map(|out| file_names(&temp.path(out), "train"));
     assert_ne!(a, b);
     a.sort();
     b.sort();

@@ -1,11 +1,10 @@
 //! Tests `convert --entry-points`: the records, and how `info`, `verify` and `reshard` handle them.
 
-use crate::common::Temp;
-use crate::common::pictures::records;
 use crate::common::pictures::*;
+use crate::common::{Temp, each_record};
 use data_tools::{ConvertOptions, ReshapeOptions, ShardFault, convert, info, merge, reshard, verify};
 use loaders::record::{RecordWriter, read_record};
-use loaders::{Dataset, Example, Manifest, example, shard};
+use loaders::{Example, Manifest, example, shard};
 use std::fs;
 use std::path::{Path, PathBuf};
 use support::mentions;
@@ -41,13 +40,7 @@ fn source(temp: &Temp) -> PathBuf {
 
 /// Returns name and entry points of each image in `train`.
 fn entry_points(dir: &Path) -> Vec<(String, Vec<u8>)> {
-    let split = Dataset::open(dir).unwrap().split("train").unwrap();
-    let mut copy = Vec::new();
-    let one = |id| {
-        let (example, _) = split.record(id, &mut copy).unwrap();
-        (example.filename.to_string(), example.entry_points.to_vec())
-    };
-    (0..split.len()).map(one).collect()
+    each_record(dir, "train", |_, example, _| (example.filename.to_string(), example.entry_points.to_vec()))
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::common::foreign::{Foreign, write_dataset};
 use crate::common::pictures::small;
 use crate::common::*;
-use data_tools::{ConvertOptions, convert, index, info, stats, verify};
+use data_tools::{ConvertOptions, convert, info, stats, verify};
 use loaders::shard::index_path;
 use std::path::Path;
 use std::process::Command;

@@ -1,20 +1,11 @@
 //! Tests ImageFolder: splits, classes, nested folders and file extensions.
 
 use crate::common::pictures::*;
-use crate::common::pictures::{records, small};
 use crate::common::*;
-use data_tools::{ConvertOptions, OnBad, convert, verify};
+use data_tools::{ConvertOptions, convert, verify};
 use loaders::Format;
 use std::fs;
 use support::mentions;
-
-fn options() -> ConvertOptions {
-    ConvertOptions { shards: 3, progress: false, ..ConvertOptions::default() }
-}
-
-fn skipping() -> ConvertOptions {
-    ConvertOptions { on_bad: OnBad::Skip, ..options() }
-}
 
 #[test]
 fn files_stay_as_they_are() {

@@ -1,20 +1,15 @@
 //! Tests WebP, TIFF, BMP and GIF files. They become PNGs with the same pixels, or JPEGs if they have lossy compression.
 //! Files that are not images are reported.
 
-use crate::common::Temp;
-use crate::common::pictures::*;
-use crate::common::pictures::{self, HEIGHT, WIDTH, images, pixels};
-use data_tools::{ConvertOptions, OnBad, convert, verify};
-use loaders::{Dataset, Format};
+use crate::common::pictures::{self, *};
+use crate::common::{Temp, options, skipping};
+use data_tools::{ConvertOptions, convert, verify};
+use loaders::Format;
 use std::fs;
 use std::path::Path;
 use support::mentions;
 
 const ENDINGS: [&str; 4] = ["webp", "gif", "tiff", "bmp"];
-
-fn options() -> ConvertOptions {
-    ConvertOptions { progress: false, ..ConvertOptions::default() }
-}
 
 /// Writes a folder of pictures in these formats.
 fn small(src: &Path) {
@@ -25,25 +20,6 @@ fn small(src: &Path) {
     write(&src.join("b/photo.WEBP"), &fs::read(pictures::file("photo.webp")).unwrap());
 }
 
-/// Returns format and size for each record in `train`.
-fn formats(out: &Path) -> Vec<(String, Format, u32, u32)> {
-    let split = Dataset::open(out).unwrap().split("train").unwrap();
-    let mut copy = Vec::new();
-    let mut found: Vec<_> = (0..split.len())
-        .map(|id| {
-            let (e, _) = split.record(id, &mut copy).unwrap();
-            (e.filename.to_string(), e.format, e.height, e.width)
-        })
-        .collect();
-    found.sort_by(|a, b| a.0.cmp(&b.0));
-    found
-}
-
-fn far(a: &[u8], b: &[u8]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(&a, &b)| f64::from(a.abs_diff(b))).sum::<f64>() / a.len() as f64
-}
-
 #[test]
 fn foreign_formats_keep_their_pixels_and_photos_become_jpegs() {
     let temp = Temp::new();
@@ -51,14 +27,14 @@ fn foreign_formats_keep_their_pixels_and_photos_become_jpegs() {
     small(&src);
     convert("folder", &src, &out, &options()).unwrap();
     assert!(verify(&out, 1).unwrap().is_ok());
-    for (name, format, height, width) in formats(&out) {
+    for (name, (_, format, height, width, _)) in records(&out, "train") {
         let expected = if name.starts_with('b') { Format::Jpeg } else { Format::Png };
         assert_eq!((format, height as usize, width as usize), (expected, HEIGHT, WIDTH), "{name}");
     }
     let found = images(&out, "train");
     assert_eq!(found.len(), 5);
     for image in found {
-        let far = far(&image.pixels, &pixels(1));
+        let far = mean_difference(&image.pixels, &pixels(1));
         // A GIF has 256 colours, but the picture has more.
         let most = match image.name.rsplit_once('.').unwrap().1 {
             "gif" => 12.0,
@@ -75,7 +51,7 @@ fn options_apply_to_foreign_formats() {
     small(&temp.path("src"));
     let smaller = ConvertOptions { resize: Some(10), ..options() };
     convert("folder", &temp.path("src"), &temp.path("small"), &smaller).unwrap();
-    assert!(formats(&temp.path("small")).iter().all(|f| (f.1, f.2, f.3) == (Format::Jpeg, 12, 10)));
+    assert!(records(&temp.path("small"), "train").values().all(|r| (r.1, r.2, r.3) == (Format::Jpeg, 12, 10)));
     let raw = ConvertOptions { raw: true, ..options() };
     convert("folder", &temp.path("src"), &temp.path("raw"), &raw).unwrap();
     let found = images(&temp.path("raw"), "train");
@@ -84,7 +60,7 @@ fn options_apply_to_foreign_formats() {
     );
     let coarse = ConvertOptions { quality: Some(50), ..options() };
     convert("folder", &temp.path("src"), &temp.path("coarse"), &coarse).unwrap();
-    assert!(formats(&temp.path("coarse")).iter().all(|f| f.1 == Format::Jpeg));
+    assert!(records(&temp.path("coarse"), "train").values().all(|r| r.1 == Format::Jpeg));
 }
 
 #[test]
@@ -97,9 +73,8 @@ fn damaged_foreign_files_are_named() {
         write(&src.join(format!("a/cut.{ending}")), &whole[..whole.len() / 2]);
         let error = convert("folder", &src, &temp.path("out"), &options()).unwrap_err();
         mentions(error, &[&format!("a/cut.{ending}: "), "cannot decode", "fetch"]);
-        let skip = ConvertOptions { on_bad: OnBad::Skip, ..options() };
         write(&src.join("a/good.png"), &png(9, 9, 1));
-        let made = convert("folder", &src, &temp.path("skipped"), &skip).unwrap();
+        let made = convert("folder", &src, &temp.path("skipped"), &skipping()).unwrap();
         assert_eq!(made.skipped.len(), 1, "{made}");
         fs::remove_dir_all(temp.path("skipped")).unwrap();
     }

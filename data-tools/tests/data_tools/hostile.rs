@@ -114,32 +114,10 @@ fn imagenet(dir: &Path, meta: &[u8]) {
     write(&kit.join("ILSVRC2012_validation_ground_truth.txt"), b"1\n");
 }
 
-fn mat_element(kind: u32, data: &[u8]) -> Vec<u8> {
-    let mut out = [kind.to_le_bytes(), (data.len() as u32).to_le_bytes()].concat();
-    out.extend(data);
-    out.resize(out.len().next_multiple_of(8), 0);
-    out
-}
-
 /// Returns a struct array that claims 2^62 records, with these field names of 8 bytes and these elements.
 fn structs(names: &[u8], body: &[u8]) -> Vec<u8> {
-    let sizes = [u32::MAX / 2; 2].map(u32::to_le_bytes).concat();
-    let inner = [
-        mat_element(6, &[2, 0, 0, 0, 0, 0, 0, 0]),
-        mat_element(5, &sizes),
-        mat_element(1, b"synsets"),
-        mat_element(5, &8u32.to_le_bytes()),
-        mat_element(1, names),
-        body.to_vec(),
-    ];
-    mat_element(14, &inner.concat())
-}
-
-fn mat_file(array: &[u8]) -> Vec<u8> {
-    let mut file = format!("{:<124}", "MATLAB 5.0 MAT-file").into_bytes();
-    file.extend([0x00, 0x01, b'I', b'M']);
-    file.extend(array);
-    file
+    let fields = [element(5, &8u32.to_le_bytes()), element(1, names), body.to_vec()].concat();
+    matrix(2, [u32::MAX / 2; 2], "synsets", &fields)
 }
 
 #[test]
@@ -156,8 +134,7 @@ fn a_packed_table() {
         let mut packer = ZlibEncoder::new(Vec::new(), Compression::fast());
         packer.write_all(&structs(b"ILSVRC20", &[14, 0, 0, 0, 0, 0, 0, 0].repeat(10 << 20))).unwrap();
         let packed = packer.finish().unwrap();
-        let element = [15u32.to_le_bytes(), (packed.len() as u32).to_le_bytes()].concat();
-        imagenet(dir, &mat_file(&[element, packed].concat()));
+        imagenet(dir, &mat_file(&packed_element(&packed)));
     });
 }
 
@@ -190,9 +167,7 @@ fn a_png_with_a_large_profile() {
         let zeros = vec![0; 1 << 20];
         (0..700).for_each(|_| packer.write_all(&zeros).unwrap());
         let body = [b"iCCPx\0\0".as_slice(), &packer.finish().unwrap()].concat();
-        let mut crc = flate2::Crc::new();
-        crc.update(&body);
-        let chunk = [&(body.len() as u32 - 4).to_be_bytes(), &body[..], &crc.sum().to_be_bytes()].concat();
+        let chunk = [&(body.len() as u32 - 4).to_be_bytes(), &body[..], &crc32(&body).to_be_bytes()].concat();
         // The chunk follows the PNG header.
         write(&dir.join("a/x.png"), &[&file[..33], &chunk, &file[33..]].concat());
     });

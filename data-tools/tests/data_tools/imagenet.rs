@@ -3,8 +3,8 @@
 
 use crate::common::pictures::*;
 use crate::common::*;
-use data_tools::{ConvertOptions, Error, OnBad, convert, info, verify};
-use loaders::{Dataset, Format};
+use data_tools::{ConvertOptions, Error, convert, info, verify};
+use loaders::Format;
 use std::fs;
 use std::path::Path;
 use support::mentions;
@@ -20,10 +20,6 @@ const SYNSETS: [(f64, &str, &str, f64); 5] = [
 /// The leaves sorted by id. Their labels are 1 to 4.
 const SORTED: [&str; 4] = ["n01440764", "n02100735", "n02105855", "n02119789"];
 const TRUTH: [u32; 6] = [4, 1, 1, 3, 2, 4];
-
-fn options() -> ConvertOptions {
-    ConvertOptions { shards: 3, progress: false, ..ConvertOptions::default() }
-}
 
 /// Returns name and content for each file in a class.
 fn class(label: usize) -> Vec<(String, Vec<u8>)> {
@@ -41,21 +37,10 @@ fn validation() -> Vec<(String, Vec<u8>)> {
     (1..=6).map(|i| (format!("ILSVRC2012_val_{i:08}.JPEG"), jpeg(18, 25, 100 + i))).collect()
 }
 
-fn flat_tar(files: &[(String, Vec<u8>)]) -> Vec<u8> {
-    let mut builder = tar::Builder::new(Vec::new());
-    for (name, data) in files {
-        let mut header = tar::Header::new_ustar();
-        header.set_size(data.len() as u64);
-        header.set_mode(0o644);
-        builder.append_data(&mut header, name, data.as_slice()).unwrap();
-    }
-    builder.into_inner().unwrap()
-}
-
 fn train_tar() -> Vec<u8> {
     // Not sorted by name, because a tar may have any order.
-    let inner = |l: usize| (format!("{}.tar", SORTED[l]), flat_tar(&class(l)));
-    flat_tar(&[inner(3), inner(0), inner(1), inner(2)])
+    let inner = |l: usize| (format!("{}.tar", SORTED[l]), tar("", &class(l)));
+    tar("", &[inner(3), inner(0), inner(1), inner(2)])
 }
 
 fn kit(compressed: bool) -> Vec<(String, Vec<u8>)> {
@@ -68,7 +53,7 @@ fn kit(compressed: bool) -> Vec<(String, Vec<u8>)> {
 
 fn published(src: &Path) {
     write(&src.join("ILSVRC2012_img_train.tar"), &train_tar());
-    write(&src.join("ILSVRC2012_img_val.tar"), &flat_tar(&validation()));
+    write(&src.join("ILSVRC2012_img_val.tar"), &tar("", &validation()));
     write(&src.join("ILSVRC2012_devkit_t12.tar.gz"), &gz(&tar("ILSVRC2012_devkit_t12", &kit(true))));
 }
 
@@ -87,11 +72,7 @@ fn the_published_files() {
     assert_eq!(made.manifest.splits["train"].sizes, Some([[12, 8], [25, 30]]));
     assert!(names(&out).iter().all(|name| name.contains("tfrecord") || name == "dataset.json"), "{:?}", names(&out));
 
-    let data = Dataset::open(&out).unwrap();
-    let split = data.split("train").unwrap();
-    for id in 0..split.len() {
-        let mut copy = Vec::new();
-        let (example, label) = split.record(id, &mut copy).unwrap();
+    each_record(&out, "train", |_, example, label| {
         let wnid = SORTED[label as usize];
         assert!(example.filename.starts_with(wnid) && example.format == Format::Jpeg, "{}", example.filename);
         let words = SYNSETS.iter().find(|s| s.1 == wnid).unwrap().2;
@@ -101,15 +82,12 @@ fn the_published_files() {
             "n02105855_2933.JPEG" | "n02105855_77.JPEG" => check_repaired(example.filename, example.encoded),
             _ => assert_eq!(example.encoded, original),
         }
-    }
-    let split = data.split("validation").unwrap();
-    for id in 0..split.len() {
-        let mut copy = Vec::new();
-        let (example, label) = split.record(id, &mut copy).unwrap();
+    });
+    each_record(&out, "validation", |_, example, label| {
         let number: usize = example.filename[15..23].parse().unwrap();
         let wnid = SYNSETS[TRUTH[number - 1] as usize - 1].1;
         assert_eq!(SORTED[label as usize], wnid, "{}", example.filename);
-    }
+    });
     let shard = fs::read(out.join("validation-00000-of-00001.tfrecord")).unwrap();
     let key = b"image/class/synset";
     assert!(shard.windows(key.len()).any(|w| w == key));
@@ -141,7 +119,7 @@ fn extracted_files_give_the_same_bytes() {
         let src = temp.path(form);
         for (label, wnid) in SORTED.iter().enumerate() {
             match inner {
-                "tars" => write(&src.join(format!("train/{wnid}.tar")), &flat_tar(&class(label))),
+                "tars" => write(&src.join(format!("train/{wnid}.tar")), &tar("", &class(label))),
                 _ => class(label).iter().for_each(|(name, data)| write(&src.join("train").join(wnid).join(name), data)),
             }
         }
@@ -194,15 +172,15 @@ fn refused(temp: &Temp, parts: &[&str]) -> Error {
 fn archives_cut_off() {
     let temp = Temp::new();
     published(&temp.path("src"));
-    let (train, val) = (train_tar(), flat_tar(&validation()));
+    let (train, val) = (train_tar(), tar("", &validation()));
     let train_path = temp.path("src/ILSVRC2012_img_train.tar");
     for cut in [train.len() / 2, 700, 512, train.len() - 1024, 100] {
         fs::write(&train_path, &train[..cut]).unwrap();
         refused(&temp, &["ILSVRC2012_img_train.tar", "cut short", "fetch"]);
     }
     // An inner archive is truncated, although the outer archive is intact.
-    let inner = flat_tar(&class(0));
-    fs::write(&train_path, flat_tar(&[("n01440764.tar".into(), inner[..inner.len() / 2].to_vec())])).unwrap();
+    let inner = tar("", &class(0));
+    fs::write(&train_path, tar("", &[("n01440764.tar".into(), inner[..inner.len() / 2].to_vec())])).unwrap();
     refused(&temp, &["ILSVRC2012_img_train.tar/n01440764.tar", "cut short"]);
     fs::write(&train_path, gz(&train)).unwrap();
     refused(&temp, &["gzip", "unpack"]);
@@ -247,8 +225,7 @@ fn a_damaged_matlab_file_is_an_error() {
         let mut bad = good.clone();
         bad[at] ^= 0xff;
         write(&temp.path("src/ILSVRC2012_devkit_t12/data/meta.mat"), &bad);
-        let options = ConvertOptions { on_bad: OnBad::Skip, ..options() };
-        match convert("imagenet", &temp.path("src"), &temp.path("out"), &options) {
+        match convert("imagenet", &temp.path("src"), &temp.path("out"), &skipping()) {
             Ok(_) => fs::remove_dir_all(temp.path("out")).unwrap(),
             Err(Error::Panic(what)) => panic!("byte {at}: {what}"),
             Err(_) => {}
@@ -260,14 +237,13 @@ fn a_damaged_matlab_file_is_an_error() {
 fn missing_classes_and_skipping() {
     let temp = Temp::new();
     published(&temp.path("src"));
-    let inner = |l: usize| (format!("{}.tar", SORTED[l]), flat_tar(&class(l)));
-    let strange = ("n09999999.tar".to_string(), flat_tar(&class(0)));
-    write(&temp.path("src/ILSVRC2012_img_train.tar"), &flat_tar(&[inner(0), inner(1), inner(2), strange.clone()]));
+    let inner = |l: usize| (format!("{}.tar", SORTED[l]), tar("", &class(l)));
+    let strange = ("n09999999.tar".to_string(), tar("", &class(0)));
+    write(&temp.path("src/ILSVRC2012_img_train.tar"), &tar("", &[inner(0), inner(1), inner(2), strange.clone()]));
     refused(&temp, &["n09999999", "--on-bad skip"]);
-    write(&temp.path("src/ILSVRC2012_img_train.tar"), &flat_tar(&[inner(0), inner(1), inner(2)]));
+    write(&temp.path("src/ILSVRC2012_img_train.tar"), &tar("", &[inner(0), inner(1), inner(2)]));
     refused(&temp, &["1 class of 4", "n02119789"]);
-    let options = ConvertOptions { on_bad: OnBad::Skip, ..options() };
-    let made = convert("imagenet", &temp.path("src"), &temp.path("out"), &options).unwrap();
+    let made = convert("imagenet", &temp.path("src"), &temp.path("out"), &skipping()).unwrap();
     mentions(&made, &["1 class of 4", "n02119789"]);
     assert_eq!(made.manifest.classes.len(), 4);
 }
@@ -286,18 +262,14 @@ fn boxes_of_objects_are_kept() {
     for (out, options) in [("as-is", options()), ("small", smaller)] {
         let out = temp.path(out);
         convert("imagenet", &temp.path("src"), &out, &options).unwrap();
-        let split = Dataset::open(&out).unwrap().split("train").unwrap();
-        let mut copy = Vec::new();
-        let mut boxed = 0;
-        for id in 0..split.len() {
-            let (example, _) = split.record(id, &mut copy).unwrap();
+        let boxed = each_record(&out, "train", |_, example, _| {
             let boxes: Vec<_> = example.boxes.iter().map(|b| [b.ymin, b.xmin, b.ymax, b.xmax]).collect();
             let expected: &[[f32; 4]] =
                 if example.filename == "n01440764_1.JPEG" { &[[0.25, 0.1, 0.5, 0.5]] } else { &[] };
             assert_eq!(boxes, expected, "{}", example.filename);
-            boxed += boxes.len();
-        }
-        assert_eq!(boxed, 1);
+            boxes.len()
+        });
+        assert_eq!(boxed.iter().sum::<usize>(), 1);
         assert!(verify(&out, 1).unwrap().is_ok());
     }
     write(&path, &archive[..archive.len() - 20]);

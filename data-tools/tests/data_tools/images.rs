@@ -2,21 +2,12 @@
 
 use crate::common::foreign::{Foreign, write_dataset};
 use crate::common::pictures::*;
-use crate::common::pictures::{records, small};
 use crate::common::*;
-use data_tools::{ConvertOptions, OnBad, convert, verify};
+use data_tools::{ConvertOptions, convert, verify};
 use image::DynamicImage;
 use loaders::Format;
 use std::fs;
 use support::mentions;
-
-fn options() -> ConvertOptions {
-    ConvertOptions { shards: 3, progress: false, ..ConvertOptions::default() }
-}
-
-fn skipping() -> ConvertOptions {
-    ConvertOptions { on_bad: OnBad::Skip, ..options() }
-}
 
 #[test]
 fn resized_images_look_like_the_originals() {
@@ -41,8 +32,7 @@ fn resized_images_look_like_the_originals() {
         let stored = image::load_from_memory(&files[name].4).unwrap();
         assert_eq!(stored.color().has_color(), name != "a/grey.jpg");
         for (what, got, limit) in [("RAW", bytes, 2.0), ("JPEG", &stored.into_rgb8().into_raw(), 16.0)] {
-            let sum: u64 = got.iter().zip(expected.as_raw()).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
-            let mean = sum as f64 / got.len() as f64;
+            let mean = mean_difference(got, expected.as_raw());
             assert!(mean < limit, "{what} {name}: mean difference {mean}");
         }
     }
@@ -72,9 +62,8 @@ fn turned_photos_become_upright() {
     assert_eq!(of("kept", options()), (Format::Jpeg, (60, 90), turned.clone()));
     let upright = image::load_from_memory(&file).unwrap().rotate90().into_rgb8();
     let near = |bytes: &[u8], expected: &[u8], limit: f64| {
-        assert_eq!(bytes.len(), expected.len());
-        let sum: u64 = bytes.iter().zip(expected).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
-        assert!((sum as f64 / bytes.len() as f64) < limit, "{sum} of {}", bytes.len());
+        let mean = mean_difference(bytes, expected);
+        assert!(mean < limit, "{mean}");
     };
     let (format, size, pixels) = of("raw", ConvertOptions { raw: true, ..options() });
     assert_eq!((format, size), (Format::Raw, (90, 60)));
@@ -97,9 +86,7 @@ fn large_images_are_decoded_at_a_fraction() {
     assert_eq!((height, width), (128, 170));
     let original = image::open(temp.path("src/a/big.jpg")).unwrap();
     let expected = original.resize_exact(width, height, image::imageops::FilterType::Triangle).into_rgb8();
-    let square = |(a, b): (&u8, &u8)| f64::from(a.abs_diff(*b)).powi(2);
-    let error = bytes.iter().zip(expected.as_raw()).map(square).sum::<f64>() / bytes.len() as f64;
-    let psnr = 10.0 * (255.0 * 255.0 / error).log10();
+    let psnr = psnr(&bytes, expected.as_raw());
     assert!(psnr > 38.0, "{psnr} dB");
 }
 
@@ -139,9 +126,7 @@ fn planes_and_rgb_give_the_same_picture() {
             let expected =
                 turbojpeg::decompress(&encode(&small, 90, Subsamp::Sub2x2), turbojpeg::PixelFormat::RGB).unwrap();
             let got = turbojpeg::decompress(&file, turbojpeg::PixelFormat::RGB).unwrap();
-            let square = |(a, b): (&u8, &u8)| f64::from(a.abs_diff(*b)).powi(2);
-            let error = got.pixels.iter().zip(&expected.pixels).map(square).sum::<f64>() / got.pixels.len() as f64;
-            let psnr = 10.0 * (255.0 * 255.0 / error).log10();
+            let psnr = psnr(&got.pixels, &expected.pixels);
             assert!(psnr > 38.0, "{short} {name}: {psnr} dB");
         }
     }

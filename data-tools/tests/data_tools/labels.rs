@@ -1,39 +1,17 @@
 //! Tests how labels map to classes: named numbers, splits with different numbering, and labels without a class.
 
 use crate::common::foreign::{Foreign, write_shard};
-use crate::common::pictures::images;
 use crate::common::pictures::*;
 use crate::common::*;
-use data_tools::{ConvertOptions, Error, OnBad, ReshapeOptions, convert, index, index_with, merge, verify};
+use data_tools::{ConvertOptions, Error, OnBad, ReshapeOptions, convert, merge, verify};
+use loaders::example;
 use loaders::record::RecordWriter;
-use loaders::{Dataset, Example, Format, example};
 use std::fs;
 use std::path::{Path, PathBuf};
 use support::mentions;
 
-fn options() -> ConvertOptions {
-    ConvertOptions { shards: 1, progress: false, ..ConvertOptions::default() }
-}
-
-fn skipping() -> ConvertOptions {
-    ConvertOptions { on_bad: OnBad::Skip, ..options() }
-}
-
 fn listing(path: PathBuf) -> ConvertOptions {
     ConvertOptions { classes: Some(path), ..options() }
-}
-
-/// Returns the path to a directory with input files from other programs.
-fn case(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/cases").join(name)
-}
-
-#[track_caller]
-fn refused(kind: &str, src: &Path, options: &ConvertOptions, parts: &[&str]) -> Error {
-    let temp = Temp::new();
-    let error = convert(kind, src, &temp.path("out"), options).unwrap_err();
-    mentions(&error, parts);
-    error
 }
 
 /// Asserts that each picture's class matches its strongest colour: a is red, b is green, c is blue.
@@ -197,22 +175,8 @@ fn two_classes_of_one_name() {
     for (label, synset) in [(1, "n02012849"), (2, "n03126707"), (3, "n01440764")] {
         let mut payload = Vec::new();
         let text = if label == 3 { "tench" } else { "crane" };
-        let example = Example {
-            encoded: &[1, 2, 3],
-            format: Format::Raw,
-            height: 1,
-            width: 1,
-            channels: 3,
-            dtype: Default::default(),
-            label,
-            text,
-            filename: "",
-            boxes: Default::default(),
-            entry_points: &[],
-            labels: Default::default(),
-            targets: Default::default(),
-        };
-        example::encode_with(&example, &[("image/class/synset", synset)], &mut payload);
+        let record = Foreign { encoded: vec![1, 2, 3], shape: [1, 1, 3], text, ..Foreign::raw(label) };
+        example::encode_with(&record.example(), &[("image/class/synset", synset)], &mut payload);
         writer.write(&payload).unwrap();
     }
     writer.finish().unwrap();
@@ -226,8 +190,7 @@ fn two_classes_of_one_name() {
     let options = ReshapeOptions { progress: false, ..ReshapeOptions::default() };
     let twice = merge(&[&dir, &dir], &temp.path("twice"), &options).unwrap();
     assert_eq!(twice.manifest.classes, alike.classes);
-    let split = Dataset::open(temp.path("twice")).unwrap().split("train").unwrap();
-    let mut labels: Vec<u32> = (0..6).map(|id| split.record(id, &mut Vec::new()).unwrap().1).collect();
+    let mut labels = each_record(&temp.path("twice"), "train", |_, _, label| label);
     labels.sort_unstable();
     assert_eq!(labels, [0, 0, 1, 1, 2, 2]);
     shards(&temp.path("e"), &[("train", &[(0, "crane")])]);
@@ -246,7 +209,7 @@ fn classes_that_only_the_test_split_has() {
     let error = index(&dir).unwrap_err();
     mentions(&error, &parts);
     mentions(&error, &["--on-bad skip"]);
-    let indexed = index_with(&dir, &[], OnBad::Skip).unwrap();
+    let indexed = data_tools::index(&dir, &[], OnBad::Skip).unwrap();
     mentions(&indexed.notes[0], &parts);
     mentions(verify(&dir, 1).unwrap(), &["class `0`: ", "test has 1 record"]);
 
@@ -334,7 +297,7 @@ fn shards_by_the_words_in_their_names() {
     write_shard(&dir.join("extra-00000-of-00001"), &[Foreign::raw(0)]);
     mentions(index(&dir).unwrap_err(), &["`extra`", "extra, flowers_train, flowers_val"]);
     let map = [("extra".to_string(), "more".to_string())];
-    assert_eq!(index_with(&dir, &map, OnBad::Fail).unwrap().manifest.splits["more"].count, 1);
+    assert_eq!(data_tools::index(&dir, &map, OnBad::Fail).unwrap().manifest.splits["more"].count, 1);
     // `convert` accepts the same mapping.
     let mapped = ConvertOptions { split_map: map.to_vec(), ..options() };
     let made = convert("tfrecord", &dir, &temp.path("copied"), &mapped).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::common::pictures::*;
 use crate::common::*;
-use data_tools::{ConvertOptions, Error, convert, index, stats};
+use data_tools::{ConvertOptions, Error, convert, stats};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

@@ -2,9 +2,9 @@
 //! with invalid lists.
 
 use crate::common::pictures::{png, write};
-use crate::common::{Temp, assert_bad_lines, contents};
-use data_tools::{ConvertOptions, Error, OnBad, ReshapeOptions, Share};
-use data_tools::{convert, export_webdataset, extract, index, info, merge, reshard, sample, split, stats, verify};
+use crate::common::{Temp, assert_bad_lines, contents, each_record, index, options, refused};
+use data_tools::{ConvertOptions, OnBad, ReshapeOptions, Share};
+use data_tools::{convert, export_webdataset, extract, info, merge, reshard, sample, split, stats, verify};
 use loaders::{Dataset, Manifest};
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,10 +13,6 @@ use support::mentions;
 
 const TABLE: &str = "path,labels,split\na.png,cat;dog,train\nb.png,,train\nc.png,fox | cat,train\nd.png,dog,train\n\
                      sub/e.png,fox;dog;cat,val\n";
-
-fn options() -> ConvertOptions {
-    ConvertOptions { shards: 2, progress: false, ..ConvertOptions::default() }
-}
 
 fn reshaping() -> ReshapeOptions {
     ReshapeOptions { shards: 1, progress: false, ..ReshapeOptions::default() }
@@ -38,15 +34,12 @@ fn source(temp: &Temp) -> PathBuf {
 
 /// Returns the class names of each image of a split by file name, and the text of its record.
 fn found(out: &Path, split: &str) -> BTreeMap<String, (Vec<String>, String)> {
-    let split = Dataset::open(out).unwrap().split(split).unwrap();
-    assert!(split.multi_label());
-    let mut copy = Vec::new();
-    let one = |id| {
-        let (example, _) = split.record(id, &mut copy).unwrap();
+    let all = each_record(out, split, |split, example, _| {
+        assert!(split.multi_label());
         let names = split.classes_of(&example).unwrap().into_iter().map(|c| split.class_names()[c as usize].clone());
         (example.filename.to_string(), (names.collect(), example.text.to_string()))
-    };
-    (0..split.len()).map(one).collect()
+    });
+    all.into_iter().collect()
 }
 
 fn names(out: &Path, split: &str) -> Vec<String> {
@@ -128,15 +121,6 @@ fn a_folder_with_a_table_or_a_json_file() {
     let with = ConvertOptions { labels: Some(table), ..options() };
     convert("folder", &src, &temp.path("words"), &with).unwrap();
     assert_eq!(names(&temp.path("words"), "validation"), ["dev/c.png: dog"]);
-}
-
-#[track_caller]
-fn refused(kind: &str, src: &Path, options: &ConvertOptions, parts: &[&str]) -> Error {
-    let temp = Temp::new();
-    let error = convert(kind, src, &temp.path("out"), options).unwrap_err();
-    mentions(&error, parts);
-    assert!(!temp.path("out").exists());
-    error
 }
 
 #[test]

@@ -1,26 +1,17 @@
 //! Tests how raw images are read: TIFF strips, tiles and pages, hostile files, and options that do not apply.
 
-use std::io::Write;
-
 use data_tools::convert;
 use data_tools::raw::{self, Page, RawOptions};
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
 use loaders::Limits;
 use support::mentions;
 
-use crate::bands::*;
+use crate::bands::{bytes16, npy, one, options, refused, with};
 use crate::common::pictures::*;
-use crate::common::tiff::{Page as TiffPage, Tag, strip, tiff};
+use crate::common::tiff::{Page as TiffPage, Tags, long, one_strip, short, strip, tags, text, tiff};
 use crate::common::*;
 
 #[test]
 fn strips_tiles_planes_and_pages() {
-    let zlib = |bytes: &[u8]| {
-        let mut stream = ZlibEncoder::new(Vec::new(), Compression::default());
-        stream.write_all(bytes).unwrap();
-        stream.finish().unwrap()
-    };
     // 3 x 4 pixels with two bands: band 0 has 0 to 11, band 1 has 100 to 111. Tiles have 2 x 2 pixels.
     let value = |y: u16, x: u16, band: u16| if y < 3 && x < 4 { y * 4 + x + 100 * band } else { 7 };
     let expected = bytes16(&(0..24).map(|i| value(i / 8, i / 2 % 4, i % 2)).collect::<Vec<_>>());
@@ -28,18 +19,7 @@ fn strips_tiles_planes_and_pages() {
         zlib(&bytes16(&(0..4).map(|i| value(top + i / 2, left + i % 2, band)).collect::<Vec<_>>()))
     };
     let tiles: Vec<Vec<u8>> = (0..8).map(|i: u16| plane(i / 4, i / 2 % 2 * 2, i % 2 * 2)).collect();
-    let tags = |more: Vec<(u16, Tag<'static>)>| -> Vec<(u16, Tag<'static>)> {
-        let shape: Vec<(u16, Tag<'static>)> = vec![
-            (256, Tag::Long(&[4])),
-            (257, Tag::Long(&[3])),
-            (258, Tag::Short(&[16, 16])),
-            (262, Tag::Short(&[1])),
-            (277, Tag::Short(&[2])),
-        ];
-        shape.into_iter().chain(more).collect()
-    };
-    let tiled =
-        tags(vec![(259, Tag::Short(&[8])), (284, Tag::Short(&[2])), (322, Tag::Short(&[2])), (323, Tag::Short(&[2]))]);
+    let tiled = tags(3, 4, &[16; 2], [(259, short(8)), (284, short(2)), (322, short(2)), (323, short(2))]);
     let file = tiff(&[TiffPage { tags: &tiled, chunks: &tiles, is_tiled: true }], None);
     assert_eq!(one("t.tif", &file, &RawOptions::default()).unwrap().bytes, expected);
     // An empty tile in a sparse GeoTIFF has no bytes.
@@ -49,7 +29,8 @@ fn strips_tiles_planes_and_pages() {
     let image = one("s.tif", &file, &RawOptions::default()).unwrap();
     assert_eq!((image.bytes[..40] == expected[..40], &image.bytes[42..44]), (true, &[0, 0][..]));
     // If there is a nodata value, the tile has no data. The value may come from the file or from the user.
-    let with_tag = [&tiled[..], &[(42113, Tag::Text("9"))]].concat();
+    let mut with_tag = tiled.clone();
+    with_tag.insert(42113, text("9"));
     let tagged = tiff(&[TiffPage { tags: &with_tag, chunks: &sparse, is_tiled: true }], None);
     for (file, given, expected) in [(&tagged, None, 9), (&file, Some(8.0), 8), (&tagged, Some(8.0), 8)] {
         let image = one("n.tif", file, &RawOptions { nodata: given, ..RawOptions::default() }).unwrap();
@@ -62,7 +43,7 @@ fn strips_tiles_planes_and_pages() {
             |y: u16, x: u16, band: u16| value(y, x, band).wrapping_sub(if x > 0 { value(y, x - 1, band) } else { 0 });
         zlib(&bytes16(&rows.flat_map(|y| (0..8).map(move |i| value(y, i / 2, i % 2))).collect::<Vec<_>>()))
     };
-    let striped = tags(vec![(259, Tag::Short(&[8])), (278, Tag::Short(&[2])), (317, Tag::Short(&[2]))]);
+    let striped = tags(3, 4, &[16; 2], [(259, short(8)), (278, short(2)), (317, short(2))]);
     let chunks = [predicted(0..2), predicted(2..3)];
     let page = || TiffPage { tags: &striped, chunks: &chunks, is_tiled: false };
     assert_eq!(one("p.tif", &tiff(&[page()], None), &RawOptions::default()).unwrap().bytes, expected);
@@ -83,38 +64,24 @@ fn strips_tiles_planes_and_pages() {
 
 #[test]
 fn hostile_files_are_refused() {
-    let page = |tags: &[(u16, Tag<'static>)], chunk: usize| {
-        tiff(&[TiffPage { tags, chunks: &[vec![0; chunk]], is_tiled: false }], None)
-    };
-    let short = |value: &'static [u16]| Tag::Short(value);
-    let base = || vec![(258, short(&[16])), (262, short(&[1])), (277, short(&[1])), (278, Tag::Long(&[4_000_000_000]))];
+    let rows = || (278, long(4_000_000_000));
     // The file is small but claims 10^15 pixels.
-    let mut bomb = base();
-    bomb.extend([(256, Tag::Long(&[4_000_000])), (257, Tag::Long(&[300_000_000])), (259, short(&[8]))]);
-    let error = one("bomb.tif", &page(&bomb, 10), &RawOptions::default()).unwrap_err();
+    let bomb = tags(300_000_000, 4_000_000, &[16], [rows(), (259, short(8))]);
+    let error = one("bomb.tif", &one_strip(&bomb, &[0; 10]), &RawOptions::default()).unwrap_err();
     assert!(error.contains("limit"), "{error}");
     // The image has one pixel, but its tile has 10^15 pixels.
-    let tile: Vec<(u16, Tag<'static>)> = vec![
-        (256, Tag::Long(&[1])),
-        (257, Tag::Long(&[1])),
-        (258, short(&[16])),
-        (259, short(&[8])),
-        (262, short(&[1])),
-        (322, Tag::Long(&[40_000_000])),
-        (323, Tag::Long(&[40_000_000])),
-    ];
+    let tile = tags(1, 1, &[16], [(259, short(8)), (322, long(40_000_000)), (323, long(40_000_000))]);
     let file = tiff(&[TiffPage { tags: &tile, chunks: &[vec![0; 10]], is_tiled: true }], None);
     let error = one("tile.tif", &file, &RawOptions::default()).unwrap_err();
     assert!(error.contains("limit"), "{error}");
-    let mut small = base();
-    small.extend([(256, Tag::Long(&[3])), (257, Tag::Long(&[2])), (259, short(&[1]))]);
+    let small = tags(2, 3, &[16], [rows()]);
     // The page list is circular.
     let circle = tiff(&[TiffPage { tags: &small, chunks: &[vec![0; 12]], is_tiled: false }], Some(0));
     for page in [Page::All, Page::Number(9)] {
         let error = one("c.tif", &circle, &RawOptions { page, ..RawOptions::default() }).unwrap_err();
         assert!(error.contains("TIFF"), "{error}");
     }
-    let whole = page(&small, 12);
+    let whole = one_strip(&small, &[0; 12]);
     assert!(one("w.tif", &whole, &RawOptions::default()).is_ok());
     for cut in 0..whole.len() {
         assert!(one("cut.tif", &whole[..cut], &RawOptions::default()).is_err(), "{cut}");
@@ -129,17 +96,14 @@ fn hostile_files_are_refused() {
             }
         }
     }
-    for (tags, what) in [
-        (vec![(258, short(&[64])), (339, short(&[3]))], "floats of 64 bits"),
-        (vec![(258, short(&[32])), (339, short(&[1]))], "unsigned integers of 32 "),
-        (vec![(258, short(&[16])), (262, short(&[3]))], "palette"),
-        (vec![(258, short(&[16])), (259, short(&[34925]))], "LZMA compression"),
+    for (bits, tag, value, what) in [
+        (64, 339, 3, "floats of 64 bits"),
+        (32, 339, 1, "unsigned integers of 32 "),
+        (16, 262, 3, "palette"),
+        (16, 259, 34925, "LZMA compression"),
     ] {
-        let has = |tag: u16| tags.iter().any(|(own, _)| *own == tag);
-        let usual = [(256, Tag::Long(&[1])), (257, Tag::Long(&[1])), (259, short(&[1])), (262, short(&[1]))];
-        let all: Vec<(u16, Tag<'static>)> = usual.into_iter().filter(|(tag, _)| !has(*tag)).collect();
-        let all: Vec<(u16, Tag<'static>)> = all.into_iter().chain(tags).collect();
-        let error = refused(&[("x.tif", page(&all, 8))], &options());
+        let file = one_strip(&tags(1, 1, &[bits], [(tag, short(value))]), &[0; 8]);
+        let error = refused(&[("x.tif", file)], &options());
         assert!(error.contains(what), "{error}");
     }
 }
@@ -167,18 +131,7 @@ fn options_that_do_not_apply_are_refused() {
 
 /// Returns a 16-bit grey TIFF. Each page is a single pixel.
 fn pages(values: &[Vec<u8>], next: Option<usize>, kinds: &[u32]) -> Vec<u8> {
-    let kinds: Vec<[u32; 1]> = kinds.iter().map(|&kind| [kind]).collect();
-    let tags: Vec<Vec<(u16, Tag<'_>)>> = kinds
-        .iter()
-        .map(|kind| {
-            let shape =
-                [(254, Tag::Long(kind)), (256, Tag::Long(&[1])), (257, Tag::Long(&[1])), (258, Tag::Short(&[16]))];
-            shape
-                .into_iter()
-                .chain([(259, Tag::Short(&[1])), (262, Tag::Short(&[1])), (277, Tag::Short(&[1]))])
-                .collect()
-        })
-        .collect();
+    let tags: Vec<Tags> = kinds.iter().map(|&kind| tags(1, 1, &[16], [(254, long(kind))])).collect();
     let chunks: Vec<[Vec<u8>; 1]> = values.iter().map(|value| [value.clone()]).collect();
     let pages = tags.iter().zip(&chunks).map(|(tags, chunks)| TiffPage { tags, chunks, is_tiled: false });
     tiff(&pages.collect::<Vec<_>>(), next)
@@ -215,15 +168,7 @@ fn pages_are_bounded_and_noted() {
 fn strips_that_share_bytes_count_each_time() {
     const STRIPS: u32 = 3000;
     const LENGTH: u32 = 200_000;
-    let tags = [
-        (256, Tag::Long(&[1])),
-        (257, Tag::Long(&[STRIPS])),
-        (258, Tag::Short(&[16])),
-        (259, Tag::Short(&[1])),
-        (262, Tag::Short(&[1])),
-        (277, Tag::Short(&[1])),
-        (278, Tag::Long(&[1])),
-    ];
+    let tags = tags(STRIPS, 1, &[16], [(278, long(1))]);
     let chunks: Vec<Vec<u8>> = (0..STRIPS).map(|i| vec![7; if i == 0 { LENGTH as usize } else { 2 }]).collect();
     let mut file = tiff(&[TiffPage { tags: &tags, chunks: &chunks, is_tiled: false }], None);
     assert_eq!(one("x.tif", &file, &RawOptions::default()).unwrap().bytes, vec![7; 2 * STRIPS as usize]);

@@ -2,7 +2,6 @@
 
 use crate::common::Temp;
 use crate::common::pictures::*;
-use crate::common::pictures::{records, small};
 use crate::common::{contents, mnist};
 use data_tools::{
     ConvertOptions, ReshapeOptions, Share, convert, export_webdataset, merge, reshard, sample, split, verify,

@@ -2,8 +2,7 @@
 
 use crate::bands::npy;
 use crate::common::pictures::*;
-use crate::common::pictures::{Image, file, images, pixels};
-use crate::common::{Temp, assert_bad_lines, tar, write_files};
+use crate::common::{self, Temp, assert_bad_lines, options, skipping, tar, write_files};
 use data_tools::{ConvertOptions, Error, OnBad, convert, export_webdataset, verify};
 use loaders::Limits;
 use std::fs;
@@ -12,21 +11,9 @@ use support::mentions;
 
 const CLASSES: [&str; 3] = ["cat", "dog", "fox"];
 
-fn options() -> ConvertOptions {
-    ConvertOptions { shards: 2, progress: false, ..ConvertOptions::default() }
-}
-
-fn skipping() -> ConvertOptions {
-    ConvertOptions { on_bad: OnBad::Skip, ..options() }
-}
-
 #[track_caller]
 fn refused(kind: &str, src: &Path, parts: &[&str]) -> Error {
-    let temp = Temp::new();
-    let error = convert(kind, src, &temp.path("out"), &options()).unwrap_err();
-    mentions(&error, parts);
-    assert!(!temp.path("out").exists());
-    error
+    common::refused(kind, src, &options(), parts)
 }
 
 /// Returns the expected images in a split of the sources in `tests/data`.

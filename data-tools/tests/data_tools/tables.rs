@@ -1,9 +1,8 @@
 //! Tests Parquet tables and RecordIO files written by other programs, and messages about invalid ones.
 
-use crate::common::Temp;
-use crate::common::pictures::write;
-use crate::common::pictures::{Image, file, images, pixels};
-use data_tools::{ConvertOptions, OnBad, convert, verify};
+use crate::common::pictures::{Image, file, images, pixels, write};
+use crate::common::{self, Temp, options, skipping};
+use data_tools::{ConvertOptions, convert, verify};
 use loaders::Limits;
 use std::fs;
 use std::path::Path;
@@ -12,15 +11,9 @@ use support::mentions;
 const CLASSES: [&str; 3] = ["cat", "dog", "fox"];
 const NUMBERS: [&str; 3] = ["0", "1", "2"];
 
-fn options() -> ConvertOptions {
-    ConvertOptions { shards: 2, progress: false, ..ConvertOptions::default() }
-}
-
 #[track_caller]
 fn refused(kind: &str, src: &Path, parts: &[&str]) {
-    let temp = Temp::new();
-    mentions(convert(kind, src, &temp.path("out"), &options()).unwrap_err(), parts);
-    assert!(!temp.path("out").exists());
+    common::refused(kind, src, &options(), parts);
 }
 
 fn expected(name: &str, classes: [&str; 3], count: usize) -> Vec<Image> {
@@ -144,6 +137,5 @@ fn bad_records_name_number_byte_and_cure() {
     bad[300] ^= 1;
     fs::write(&path, &bad).unwrap();
     refused("recordio", &path, &["x.rec/x#1", "PNG"]);
-    let skip = ConvertOptions { on_bad: OnBad::Skip, ..options() };
-    assert_eq!(convert("recordio", &path, &temp.path("out"), &skip).unwrap().skipped.len(), 1);
+    assert_eq!(convert("recordio", &path, &temp.path("out"), &skipping()).unwrap().skipped.len(), 1);
 }

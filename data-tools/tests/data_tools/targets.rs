@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use crate::bands::npy;
 use crate::common::pictures::{png, write};
-use crate::common::{Temp, assert_bad_lines, contents, tar};
+use crate::common::{Temp, assert_bad_lines, contents, each_record, index, tar};
 use data_tools::{
-    ConvertOptions, OnBad, ReshapeOptions, Share, convert, export_webdataset, extract, index, info, merge, reshard,
-    sample, split, stats, verify,
+    ConvertOptions, OnBad, ReshapeOptions, Share, convert, export_webdataset, extract, info, merge, reshard, sample,
+    split, stats, verify,
 };
 use loaders::{Dataset, LabelKind};
-use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::file::properties::WriterProperties;
-use parquet::file::writer::SerializedFileWriter;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use support::mentions;
 
@@ -45,14 +45,11 @@ fn table(temp: &Temp) -> PathBuf {
 
 /// Returns the targets of each image by image name.
 fn records(dir: &Path, split: &str) -> BTreeMap<String, Vec<f32>> {
-    let split = Dataset::open(dir).unwrap().split(split).unwrap();
-    let mut copy = Vec::new();
-    let record = |id| {
-        let (example, label) = split.record(id, &mut copy).unwrap();
+    let all = each_record(dir, split, |split, example, label| {
         assert_eq!((label, example.text), (0, ""));
         (example.filename.to_string(), split.targets_of(&example).unwrap())
-    };
-    (0..split.len()).map(record).collect()
+    });
+    all.into_iter().collect()
 }
 
 /// Checks each target's mean and standard deviation against plain sums.
@@ -252,6 +249,15 @@ fn archives_with_numbers() {
     }
 }
 
+type RowGroup<'a> = SerializedRowGroupWriter<'a, fs::File>;
+
+/// Writes the next column of a row group, with definition and repetition levels if it has them.
+fn put<T: DataType>(group: &mut RowGroup<'_>, values: &[T::T], defined: Option<&[i16]>, repeated: Option<&[i16]>) {
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<T>().write_batch(values, defined, repeated).unwrap();
+    column.close().unwrap();
+}
+
 /// Writes a Parquet table with one row group. A missing number is null.
 fn parquet_table(path: &Path, rows: &[(i32, Option<f64>)]) {
     let schema = "message rows { required group image { required binary bytes; } required int32 count; \
@@ -261,26 +267,17 @@ fn parquet_table(path: &Path, rows: &[(i32, Option<f64>)]) {
     let mut writer = SerializedFileWriter::new(file, schema, Arc::new(WriterProperties::default())).unwrap();
     let mut group = writer.next_row_group().unwrap();
     let images: Vec<ByteArray> = (0..rows.len() as u32).map(|id| png(8, 9, id).into()).collect();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<ByteArrayType>().write_batch(&images, None, None).unwrap();
-    column.close().unwrap();
+    put::<ByteArrayType>(&mut group, &images, None, None);
     let counts: Vec<i32> = rows.iter().map(|row| row.0).collect();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<Int32Type>().write_batch(&counts, None, None).unwrap();
-    column.close().unwrap();
+    put::<Int32Type>(&mut group, &counts, None, None);
     let doses: Vec<f64> = rows.iter().filter_map(|row| row.1).collect();
     let levels: Vec<i16> = rows.iter().map(|row| i16::from(row.1.is_some())).collect();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<DoubleType>().write_batch(&doses, Some(&levels), None).unwrap();
-    column.close().unwrap();
+    put::<DoubleType>(&mut group, &doses, Some(&levels), None);
     let labels: Vec<ByteArray> = rows.iter().map(|_| "a".into()).collect();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<ByteArrayType>().write_batch(&labels, None, None).unwrap();
-    column.close().unwrap();
-    let none = vec![0i16; rows.len()];
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<DoubleType>().write_batch(&[], Some(&none), Some(&none)).unwrap();
-    column.close().unwrap();
+    put::<ByteArrayType>(&mut group, &labels, None, None);
+    // The lists are empty.
+    let none = vec![0; rows.len()];
+    put::<DoubleType>(&mut group, &[], Some(&none), Some(&none));
     group.close().unwrap();
     writer.close().unwrap();
 }
@@ -326,21 +323,11 @@ fn parquet_columns_with_logical_types() {
     let file = fs::File::create(&src).unwrap();
     let mut writer = SerializedFileWriter::new(file, schema, Arc::new(WriterProperties::default())).unwrap();
     let mut group = writer.next_row_group().unwrap();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<ByteArrayType>().write_batch(&[png(8, 9, 1).into()], None, None).unwrap();
-    column.close().unwrap();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<Int32Type>().write_batch(&[-2], None, None).unwrap();
-    column.close().unwrap();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<Int64Type>().write_batch(&[1234], None, None).unwrap();
-    column.close().unwrap();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<Int32Type>().write_batch(&[20_000], None, None).unwrap();
-    column.close().unwrap();
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<Int64Type>().write_batch(&[1], None, None).unwrap();
-    column.close().unwrap();
+    put::<ByteArrayType>(&mut group, &[png(8, 9, 1).into()], None, None);
+    put::<Int32Type>(&mut group, &[-2], None, None);
+    put::<Int64Type>(&mut group, &[1234], None, None);
+    put::<Int32Type>(&mut group, &[20_000], None, None);
+    put::<Int64Type>(&mut group, &[1], None, None);
     group.close().unwrap();
     writer.close().unwrap();
     convert("parquet", &src, &temp.path("out"), &options(&["large"])).unwrap();

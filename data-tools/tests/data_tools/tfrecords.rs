@@ -3,25 +3,16 @@
 
 use crate::common::foreign::{Foreign, write_shard};
 use crate::common::pictures::{jpeg, write};
-use crate::common::{Temp, gz, names};
-use data_tools::{ConvertOptions, convert, index, info, stats, verify};
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
+use crate::common::{Temp, each_record, gz, index, names, zlib};
+use data_tools::{ConvertOptions, convert, info, stats, verify};
+use loaders::Limits;
 use loaders::record::{RecordWriter, masked_crc32c};
-use loaders::{Dataset, Limits};
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use support::mentions;
 
 fn options() -> ConvertOptions {
     ConvertOptions { progress: false, ..ConvertOptions::default() }
-}
-
-fn zlib(data: &[u8]) -> Vec<u8> {
-    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(data).unwrap();
-    encoder.finish().unwrap()
 }
 
 /// Writes three shards of `train` and one of `test`. Returns their names and contents.
@@ -140,10 +131,8 @@ fn data_sets_of_tensorflow_datasets() {
     let out = temp.path("out");
     let made = convert("tfrecord", &dir, &out, &options()).unwrap();
     assert_eq!((made.manifest.classes.join(" "), made.manifest.label_offset), ("cat dog fox".into(), 0));
-    let split = Dataset::open(&out).unwrap().split("train").unwrap();
-    let mut copy = Vec::new();
-    let (example, label) = split.record(1, &mut copy).unwrap();
-    assert_eq!((example.encoded, label), (&jpeg(20, 24, 1)[..], 2));
+    let stored = each_record(&out, "train", |_, example, label| (example.encoded.to_vec(), label));
+    assert_eq!(stored[1], (jpeg(20, 24, 1), 2));
     assert!(verify(&out, 1).unwrap().is_ok());
     assert_eq!(stats(&out, "train", 1).unwrap().count, 6);
     // Indexing in place works too.

@@ -6,16 +6,11 @@ use crate::common::*;
 use data_tools::{ConvertOptions, OnBad, convert, info, stats, verify};
 use loaders::{Dataset, Manifest};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use support::mentions;
 
 fn options() -> ConvertOptions {
     ConvertOptions { shards: 1, progress: false, ..ConvertOptions::default() }
-}
-
-/// Returns the path to a directory with input files from other programs.
-fn case(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/cases").join(name)
 }
 
 /// Writes two class folders, each with a picture.
@@ -172,11 +167,9 @@ fn forged_names_stay_on_their_line() {
 /// Builds a ZIP archive with a single uncompressed member.
 fn stored_zip(name: &str, bytes: &[u8]) -> Vec<u8> {
     let (length, named) = (bytes.len() as u32, name.len() as u16);
-    let mut crc = flate2::Crc::new();
-    crc.update(bytes);
     let fields = [
         &[20, 0, 0, 8, 0, 0, 0, 0, 0, 0][..],
-        &crc.sum().to_le_bytes(),
+        &crc32(bytes).to_le_bytes(),
         &length.to_le_bytes(),
         &length.to_le_bytes(),
         &named.to_le_bytes(),

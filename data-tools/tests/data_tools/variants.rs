@@ -1,15 +1,14 @@
 //! Tests images with formats other than 8-bit grey or RGB, which are kept, rejected by name or converted, and folders with
 //! grey images.
 
-use crate::common::pictures::images;
+use crate::common::Temp;
 use crate::common::pictures::*;
-use crate::common::*;
+use crate::common::tiff::{self, long, one_strip, short};
 use data_tools::{ConvertOptions, To8Bit, convert, to_8bit, verify};
 use image::{DynamicImage, ImageBuffer, ImageFormat, Luma};
 use loaders::transform::Scratch;
 use loaders::{Dataset, ImageSpec, Images, Pipeline};
 use std::fs;
-use std::path::Path;
 use support::mentions;
 
 fn options() -> ConvertOptions {
@@ -20,32 +19,10 @@ fn scaled(scale: To8Bit) -> ConvertOptions {
     ConvertOptions { to_8bit: Some(scale), ..options() }
 }
 
-/// Builds a little-endian TIFF with a single strip. `tags` are added to the tags that every TIFF needs.
-fn tiff(width: u16, height: u16, tags: &[(u16, u16)], bits: &[u16], values: &[u8]) -> Vec<u8> {
-    let shorts = |tag: u16, values: &[u16], at: u32| {
-        let count = values.len() as u32;
-        let value =
-            if values.len() <= 2 { values.iter().rev().fold(0u32, |all, &v| all << 16 | u32::from(v)) } else { at };
-        [&tag.to_le_bytes()[..], &[3, 0], &count.to_le_bytes(), &value.to_le_bytes()].concat()
-    };
-    let mut entries: Vec<(u16, Vec<u16>)> =
-        vec![(256, vec![width]), (257, vec![height]), (258, bits.to_vec()), (259, vec![1])];
-    entries.extend([(277, vec![bits.len() as u16]), (278, vec![height])]);
-    entries.extend(tags.iter().map(|&(tag, value)| (tag, vec![value])));
-    let count = entries.len() + 2;
-    let after = 8 + 2 + 12 * count as u32 + 4;
-    let start = after + 2 * bits.len() as u32;
-    let mut fields: Vec<(u16, Vec<u8>)> = entries.iter().map(|(tag, v)| (*tag, shorts(*tag, v, after))).collect();
-    for (tag, value) in [(273u16, start), (279, values.len() as u32)] {
-        fields.push((tag, [&tag.to_le_bytes()[..], &[4, 0, 1, 0, 0, 0], &value.to_le_bytes()].concat()));
-    }
-    fields.sort();
-    let mut file = [&b"II*\0\x08\0\0\0"[..], &(count as u16).to_le_bytes()].concat();
-    fields.iter().for_each(|(_, field)| file.extend(field));
-    file.extend([0; 4]);
-    bits.iter().for_each(|bits| file.extend(bits.to_le_bytes()));
-    file.extend(values);
-    file
+/// Builds a TIFF with a single strip. `tags` are added to the tags that every TIFF needs.
+fn tiff(width: u32, height: u32, tags: &[(u16, u16)], bits: &[u16], values: &[u8]) -> Vec<u8> {
+    let more = tags.iter().map(|&(tag, value)| (tag, short(value))).chain([(278, long(height))]);
+    one_strip(&tiff::tags(height, width, bits, more), values)
 }
 
 /// Converts a folder that contains this file. The conversion must fail with a message that names the file and contains
@@ -126,7 +103,7 @@ fn variants_are_read_or_named() {
 #[test]
 fn exif_data_of_webp_may_begin_as_in_a_jpeg() {
     let turned = |prefix: &[u8]| {
-        let plain = fs::read(written("picture.webp")).unwrap();
+        let plain = fs::read(file("picture.webp")).unwrap();
         let body = &plain[12..];
         let image = image::load_from_memory(&plain).unwrap();
         let (w, h) = (image.width() - 1, image.height() - 1);
@@ -139,13 +116,9 @@ fn exif_data_of_webp_may_begin_as_in_a_jpeg() {
         let file = [&b"RIFF"[..], &(all.len() as u32).to_le_bytes(), &all].concat();
         taken("t.webp", &file, &options())
     };
-    let plain = taken("t.webp", &fs::read(written("picture.webp")).unwrap(), &options());
+    let plain = taken("t.webp", &fs::read(file("picture.webp")).unwrap(), &options());
     assert_eq!(turned(b""), turned(b"Exif\0\0"));
     assert_ne!(turned(b""), plain);
-}
-
-fn written(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
 #[test]

@@ -4,12 +4,13 @@ use std::io::Cursor;
 
 use image::codecs::jpeg::JpegEncoder;
 use image::imageops::{self, FilterType};
-use image::{GrayImage, ImageFormat, Rgb, RgbImage};
+use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
 use loaders::transform::Scratch;
 use loaders::{Example, ImageSpec, LabelKind, Manifest, Pipeline, Split, decode};
 
 use crate::error::Error;
 use crate::image::false_colours::{FalseColours, is_photo};
+use crate::inspect::extract;
 use crate::raw::values::Values;
 
 /// Converts network inputs back to bytes per channel: byte = value * factor + offset. It inverts the last op of the
@@ -57,18 +58,12 @@ pub(super) fn picture_from_floats(values: &[f32], spec: ImageSpec, scale: &Scale
 
 /// Converts interleaved bytes with 1 or 3 channels to a picture. Returns `None` if there are too few bytes.
 pub(super) fn picture_from_bytes(bytes: &[u8], spec: ImageSpec) -> Option<RgbImage> {
-    match spec.channels {
-        1 => {
-            let grey = GrayImage::from_raw(spec.width, spec.height, bytes.to_vec())?;
-            Some(image::DynamicImage::ImageLuma8(grey).into_rgb8())
-        }
-        _ => RgbImage::from_raw(spec.width, spec.height, bytes.to_vec()),
-    }
+    extract::picture(bytes, spec).map(DynamicImage::into_rgb8)
 }
 
 /// Scales a picture. Small pictures are enlarged by an integer factor towards `wished`, so that each pixel is visible.
 /// Large pictures are shrunk so that the longer side has `most` pixels.
-pub(super) fn fit(picture: RgbImage, wished: u32, most: u32) -> RgbImage {
+fn fit(picture: RgbImage, wished: u32, most: u32) -> RgbImage {
     let longer = picture.width().max(picture.height()).max(1);
     let (width, height, filter) = if longer > most {
         let shrunk = |side: u32| (u64::from(side) * u64::from(most) / u64::from(longer)).max(1) as u32;
@@ -124,9 +119,7 @@ impl<'a> ThumbnailMaker<'a> {
         seed: u64,
         bands: &[u32],
     ) -> Result<Self, Error> {
-        let mut viewer = Viewer::new(manifest, split, transforms, seed)?;
-        viewer.show_bands(manifest, bands)?;
-        Ok(Self(viewer))
+        Viewer::new(manifest, split, transforms, seed, bands).map(Self)
     }
 
     /// Returns a thumbnail of image `id` in `epoch`.
@@ -138,7 +131,8 @@ impl<'a> ThumbnailMaker<'a> {
         let picture = fit(self.0.render(id, epoch)?, 0, THUMBNAIL_SIDE);
         let (width, height) = picture.dimensions();
         let (kind, bytes) = encode(&picture).map_err(|e| Error::Usage(format!("image {id}: {e}")))?;
-        let (label, words) = (self.0.label(), self.0.class_names().to_string());
+        let is_single = self.0.split.label_kind() == LabelKind::OneClass;
+        let (label, words) = (self.0.label, if is_single { String::new() } else { self.0.words.clone() });
         Ok(Thumbnail { id, label, words, width, height, kind, bytes })
     }
 }
@@ -156,14 +150,21 @@ fn encode(picture: &RgbImage) -> image::ImageResult<(&'static str, Vec<u8>)> {
 }
 
 /// Small pictures are enlarged to about this length of the longer side, as far as an integer factor allows.
-pub(super) const ENLARGED_SIDE: u32 = 128;
+const ENLARGED_SIDE: u32 = 128;
 /// The longest side of a picture on a sheet. Network inputs are rarely larger.
-pub(super) const MAX_SIDE: u32 = 224;
+const MAX_SIDE: u32 = 224;
 
 /// A picture on a sheet with its caption.
 pub(super) struct Cell {
     pub picture: RgbImage,
     pub words: String,
+}
+
+impl Cell {
+    /// Scales the picture to the size that sheets show.
+    pub fn new(picture: RgbImage, words: String) -> Self {
+        Cell { picture: fit(picture, ENLARGED_SIDE, MAX_SIDE), words }
+    }
 }
 
 /// Returns how the images of a data set are shown if they are not grey or RGB. `chosen` counts bands from 1.
@@ -204,7 +205,14 @@ pub(super) struct Viewer<'a> {
 
 impl<'a> Viewer<'a> {
     /// Creates a viewer that shows the images of `split` after these transforms. `seed` determines the random draws.
-    pub fn new(manifest: &Manifest, split: &'a Split, transforms: &[String], seed: u64) -> Result<Self, Error> {
+    /// `bands`, counted from 1, are shown if images are not grey or RGB.
+    pub fn new(
+        manifest: &Manifest,
+        split: &'a Split,
+        transforms: &[String],
+        seed: u64,
+        bands: &[u32],
+    ) -> Result<Self, Error> {
         let mut viewer = Self {
             split,
             pipeline: None,
@@ -216,7 +224,6 @@ impl<'a> Viewer<'a> {
             label: 0,
             words: String::new(),
         };
-        viewer.show_bands(manifest, &[])?;
         if !transforms.is_empty() {
             let pipeline =
                 Pipeline::new(transforms, split.images_as(loaders::transform::exif_of(transforms))?, manifest, seed)?;
@@ -224,16 +231,10 @@ impl<'a> Viewer<'a> {
             let scale = Scale::from_ops(&pipeline.ops());
             viewer.pipeline = Some((pipeline, scale));
         }
+        viewer.colours = false_colours(manifest, bands).map_err(Error::Usage)?;
         Ok(viewer)
     }
 
-    /// Sets the bands to show if images are not grey or RGB. `chosen` counts from 1.
-    pub fn show_bands(&mut self, manifest: &Manifest, chosen: &[u32]) -> Result<(), Error> {
-        self.colours = false_colours(manifest, chosen).map_err(Error::Usage)?;
-        Ok(())
-    }
-
-    /// Returns the transforms with all arguments.
     pub fn ops(&self) -> Vec<String> {
         self.pipeline.as_ref().map(|(pipeline, _)| pipeline.ops()).unwrap_or_default()
     }
@@ -246,10 +247,9 @@ impl<'a> Viewer<'a> {
             0 => self.words.clone(),
             _ => format!("epoch {epoch}"),
         };
-        Ok(Cell { picture: fit(picture, ENLARGED_SIDE, MAX_SIDE), words })
+        Ok(Cell::new(picture, words))
     }
 
-    /// Renders sample `id` in `epoch`.
     pub fn render(&mut self, id: u64, epoch: u32) -> Result<RgbImage, Error> {
         let mut copy = std::mem::take(&mut self.record);
         let (example, label) = self.split.record(id, &mut copy)?;
@@ -258,16 +258,6 @@ impl<'a> Viewer<'a> {
         let picture = self.picture(&example, id, epoch);
         self.record = copy;
         picture
-    }
-
-    /// Returns the class of the last rendered record, or its first class if it has several.
-    pub fn label(&self) -> u32 {
-        self.label
-    }
-
-    /// Returns the class names or the target values of the last rendered record. Empty for a single-label data set.
-    pub fn class_names(&self) -> &str {
-        if self.split.label_kind() == LabelKind::OneClass { "" } else { &self.words }
     }
 
     fn picture(&mut self, example: &Example<'_>, id: u64, epoch: u32) -> Result<RgbImage, Error> {
@@ -298,7 +288,6 @@ impl<'a> Viewer<'a> {
             .ok_or_else(|| self.refusal(id, format!("the image of the shape {spec} is too small")))
     }
 
-    /// Creates an error for a record that cannot be shown.
     fn refusal(&self, id: u64, what: String) -> Error {
         match self.split.locate(id) {
             Ok((place, record)) => {
@@ -337,11 +326,6 @@ mod tests {
         assert_eq!(size(500, 375), (224, 168));
         assert_eq!(size(10_000, 2), (224, 1));
     }
-}
-
-#[cfg(test)]
-mod thumbnails_tests {
-    use super::*;
 
     #[test]
     fn small_pictures_keep_each_pixel_and_others_are_jpegs() {

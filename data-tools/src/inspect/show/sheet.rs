@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage, imageops};
 use loaders::decode::Decoder;
-use loaders::{ImageSpec, Limits, Manifest, Split, regular};
+use loaders::{Limits, Manifest, Split, regular};
 
-use super::picture::{self, Cell, ENLARGED_SIDE, MAX_SIDE, Viewer};
+use super::picture::{self, Cell, Viewer};
 use crate::error::Error;
 use crate::inspect::extract;
 
@@ -96,14 +96,7 @@ fn cut(line: &str, letters: usize) -> String {
 
 fn write_words(sheet: &mut RgbImage, words: &str, left: usize, top: usize) {
     for (i, letter) in words.chars().enumerate() {
-        for y in 0..HEIGHT * FONT_SCALE {
-            for x in 0..WIDTH * FONT_SCALE {
-                if is_inked(letter, y / FONT_SCALE, x / FONT_SCALE) {
-                    let at = (left + i * ADVANCE * FONT_SCALE + x, top + y);
-                    sheet.put_pixel(at.0 as u32, at.1 as u32, BLACK);
-                }
-            }
-        }
+        write_letter(sheet, letter, |x, y| (left + i * ADVANCE * FONT_SCALE + x, top + y));
     }
 }
 
@@ -149,11 +142,10 @@ impl ContactSheet {
         let spec = stored.spec();
         let mut pixels = Vec::new();
         decoder.reduced(stored, &file, 1, spec.channels, &mut pixels).map_err(|fault| refuse(fault.to_string()))?;
-        let ImageSpec { height, width, channels } = spec;
-        pixels.truncate(ImageSpec::new(height, width, channels).values());
+        pixels.truncate(spec.values());
         let picture = picture::picture_from_bytes(&pixels, spec)
             .ok_or_else(|| refuse(format!("too few pixels for the shape {spec}")))?;
-        self.cells.push(Cell { picture: picture::fit(picture, ENLARGED_SIDE, MAX_SIDE), words: words.into() });
+        self.cells.push(Cell::new(picture, words.into()));
         Ok(())
     }
 
@@ -163,8 +155,8 @@ impl ContactSheet {
     ///
     /// Returns an error if the record cannot be read or decoded.
     pub fn add_record(&mut self, split: &Split, id: u64, lines: &[String; 2]) -> Result<(), Error> {
-        let picture = Viewer::new(&Manifest::default(), split, &[], 0)?.render(id, 0)?;
-        self.cells.push(Cell { picture: picture::fit(picture, ENLARGED_SIDE, MAX_SIDE), words: lines.join("\n") });
+        let picture = Viewer::new(&Manifest::default(), split, &[], 0, &[])?.render(id, 0)?;
+        self.cells.push(Cell::new(picture, lines.join("\n")));
         Ok(())
     }
 
@@ -180,17 +172,17 @@ impl ContactSheet {
 }
 
 /// Width of a letter, and distance from one letter to the next.
-pub(super) const WIDTH: usize = 5;
-pub(super) const ADVANCE: usize = 6;
+const WIDTH: usize = 5;
+const ADVANCE: usize = 6;
 /// Height of a letter. The last two rows are for descenders.
-pub(super) const HEIGHT: usize = ROWS + DESCENDER_ROWS;
+const HEIGHT: usize = ROWS + DESCENDER_ROWS;
 const ROWS: usize = 7;
 const DESCENDER_ROWS: usize = 2;
 /// Letters with descenders. They are drawn two rows lower.
 const DESCENDERS: &str = "gpqy,;";
 
 /// Returns true if the letter `c` covers the pixel at `row` and `column`.
-pub(super) fn is_inked(c: char, row: usize, column: usize) -> bool {
+fn is_inked(c: char, row: usize, column: usize) -> bool {
     let glyph = (c as usize).checked_sub(0x20).and_then(|i| GLYPHS.get(i)).unwrap_or(&BOX);
     let lowered = if DESCENDERS.contains(c) { DESCENDER_ROWS } else { 0 };
     let bits = row.checked_sub(lowered).and_then(|row| glyph.get(row)).copied().unwrap_or(0);
@@ -251,34 +243,6 @@ const GLYPHS: [[u8; ROWS]; 95] = [
     [0x04, 0x04, 0x04, 0x04, 0x04, 0x04, 0x04], [0x08, 0x04, 0x04, 0x02, 0x04, 0x04, 0x08], // |  }
     [0x00, 0x00, 0x08, 0x15, 0x02, 0x00, 0x00], // ~
 ];
-
-#[cfg(test)]
-mod font_tests {
-    use super::*;
-
-    fn drawn(c: char) -> String {
-        let row = |r| (0..WIDTH).map(|k| if is_inked(c, r, k) { '#' } else { '.' }).collect::<String>();
-        (0..HEIGHT).map(row).collect::<Vec<_>>().join(" ")
-    }
-
-    #[test]
-    fn letters_have_the_right_pixels() {
-        assert_eq!(drawn('T'), "##### ..#.. ..#.. ..#.. ..#.. ..#.. ..#.. ..... .....");
-        assert_eq!(drawn('7'), "##### ....# ...#. ..#.. .#... .#... .#... ..... .....");
-        assert_eq!(drawn(' '), "..... ..... ..... ..... ..... ..... ..... ..... .....");
-        assert_eq!(drawn('p'), "..... ..... ####. #...# #...# #...# ####. #.... #....");
-        assert_eq!(drawn('~'), "..... ..... .#... #.#.# ...#. ..... ..... ..... .....");
-        assert_eq!(drawn('é'), drawn('\n'));
-    }
-
-    #[test]
-    fn no_two_letters_look_alike() {
-        let mut all: Vec<String> = (' '..='~').map(drawn).collect();
-        all.sort();
-        all.dedup();
-        assert_eq!(all.len(), 95);
-    }
-}
 
 /// Names are cut to this many letters.
 const MATRIX_LETTERS: usize = 12;
@@ -355,6 +319,29 @@ fn write_letter(picture: &mut RgbImage, letter: char, place: impl Fn(usize, usiz
 mod tests {
     use super::*;
 
+    fn drawn(c: char) -> String {
+        let row = |r| (0..WIDTH).map(|k| if is_inked(c, r, k) { '#' } else { '.' }).collect::<String>();
+        (0..HEIGHT).map(row).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn letters_have_the_right_pixels() {
+        assert_eq!(drawn('T'), "##### ..#.. ..#.. ..#.. ..#.. ..#.. ..#.. ..... .....");
+        assert_eq!(drawn('7'), "##### ....# ...#. ..#.. .#... .#... .#... ..... .....");
+        assert_eq!(drawn(' '), "..... ..... ..... ..... ..... ..... ..... ..... .....");
+        assert_eq!(drawn('p'), "..... ..... ####. #...# #...# #...# ####. #.... #....");
+        assert_eq!(drawn('~'), "..... ..... .#... #.#.# ...#. ..... ..... ..... .....");
+        assert_eq!(drawn('é'), drawn('\n'));
+    }
+
+    #[test]
+    fn no_two_letters_look_alike() {
+        let mut all: Vec<String> = (' '..='~').map(drawn).collect();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 95);
+    }
+
     #[test]
     fn words_wrap_at_spaces_and_end_in_dots() {
         assert_eq!(wrapped("cat", 11), ["cat"]);
@@ -386,11 +373,6 @@ mod tests {
         assert_eq!(*sheet.get_pixel(left + 4, 8 + 20 + 8 + 6), BLACK);
         assert_eq!(*sheet.get_pixel(left, 8 + 20 + 8 + 6), SHEET_PAPER);
     }
-}
-
-#[cfg(test)]
-mod matrix_tests {
-    use super::*;
 
     #[test]
     fn cells_are_dark_where_much_is() {

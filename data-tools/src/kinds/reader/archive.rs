@@ -22,7 +22,6 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Reads the whole content into memory.
     pub(crate) fn whole(self) -> Result<Vec<u8>, Error> {
         self.data.whole().map_err(|e| Error::io("read", &self.path, e))
     }
@@ -40,17 +39,12 @@ pub(crate) struct WantedFiles<'a> {
 }
 
 impl WantedFiles<'_> {
-    /// Returns the files in the folder or archive `src`, with `None` for each missing file.
-    ///
-    /// # Errors
-    ///
-    /// If all files are missing but `other` exists, the error says that this is a different version of the data set.
+    /// Returns the files in the folder or archive `src`, with `None` for each missing file. If all files are missing
+    /// but `other` exists, the error says that this is a different version of the data set.
     pub(crate) fn read(&self, src: &Path, budget: &mut Budget) -> Result<Vec<Option<Member>>, Error> {
         let meta = match std::fs::metadata(src) {
             Ok(meta) => meta,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(Error::Missing { path: src.to_path_buf(), hint: self.hint.to_string() });
-            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(Error::missing(src, self.hint)),
             Err(e) => return Err(Error::io("read", src, e)),
         };
         let found = match meta.is_dir() {
@@ -177,11 +171,8 @@ pub(crate) struct TarMember {
     pub range: Range<u64>,
 }
 
-/// Lists all files of the archive in `range` of `file`. `path` is used in messages.
-///
-/// # Errors
-///
-/// Returns an error if the file is not a tar archive or is truncated, within a member or between two members.
+/// Lists all files of the archive in `range` of `file`. `path` is used in messages. Returns an error if the file is not
+/// a tar archive or is truncated, within a member or between two members.
 pub(crate) fn list(file: &File, path: &Path, range: Range<u64>) -> Result<Vec<TarMember>, Error> {
     let mut found = Vec::new();
     walk(file, path, range, |name, range| {
@@ -192,12 +183,9 @@ pub(crate) fn list(file: &File, path: &Path, range: Range<u64>) -> Result<Vec<Ta
     Ok(found)
 }
 
-/// Calls `visit` with each file's name and its byte range in `file`. The archive occupies `range`. Concatenated archives,
-/// as from `cat a.tar b.tar`, are read as a single archive.
-///
-/// # Errors
-///
-/// Returns the same errors as [`list`], and errors of `visit`.
+/// Calls `visit` with each file's name and its byte range in `file`. The archive occupies `range`. Concatenated
+/// archives, as from `cat a.tar b.tar`, are read as a single archive. Returns the same errors as [`list`], and errors
+/// of `visit`.
 pub(crate) fn walk(
     file: &File,
     path: &Path,

@@ -1,4 +1,4 @@
-//! Reads pixel and label arrays: `.npy`, `.npz` and HDF5 files, MNIST's IDX files, and pixels stored as planes.
+//! Reads pixel and label arrays: `.npy`, `.npz` and HDF5 files, and MNIST's IDX files.
 
 use std::io;
 use std::io::Read;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use loaders::stall::during;
-use loaders::{Limits, channels, regular};
+use loaders::{Limits, regular};
 use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
@@ -62,8 +62,7 @@ pub(crate) fn read_archive(path: &Path, budget: &mut Budget) -> Result<Vec<Array
 }
 
 fn read_arrays(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
-    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
-    let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
+    let (file, length) = input::open_sized(path)?;
     budget.add_file(length);
     let mut left = length;
     let mut archive = ZipArchive::new(io::BufReader::new(file)).map_err(|e| damaged(path, "the archive", e))?;
@@ -142,6 +141,11 @@ fn width(descr: &str) -> Option<usize> {
     matches!(width, 1 | 2 | 4 | 8).then_some(width)
 }
 
+/// Converts each group of `N` bytes to a number.
+pub(super) fn all<const N: usize, T>(bytes: &[u8], number: impl Fn([u8; N]) -> T) -> Vec<T> {
+    bytes.as_chunks::<N>().0.iter().map(|&b| number(b)).collect()
+}
+
 impl Array {
     /// Fills `out` with image `number`: little-endian values, interleaved.
     pub(crate) fn image(
@@ -214,9 +218,6 @@ impl Array {
                 self.shape
             )));
         }
-        fn all<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<f32> {
-            bytes.as_chunks::<N>().0.iter().map(|&b| number(b)).collect()
-        }
         match self.descr.replace('>', "<").as_str() {
             "<f4" => Ok(all(&self.little_endian(path)?, f32::from_le_bytes)),
             "<f8" => Ok(all(&self.little_endian(path)?, |b| f64::from_le_bytes(b) as f32)),
@@ -248,9 +249,6 @@ impl Array {
 
     /// Returns the values in an array of integers. For other types, `failed` creates the error.
     fn integers(&self, path: &Path, failed: impl Fn(String) -> Error) -> Result<Vec<i64>, Error> {
-        fn all<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> i64) -> Vec<i64> {
-            bytes.as_chunks::<N>().0.iter().map(|&b| number(b)).collect()
-        }
         let bytes = &self.little_endian(path)?;
         Ok(match self.descr.replace('>', "<").as_str() {
             "|u1" | "|b1" => all(bytes, |[b]| i64::from(b)),
@@ -360,30 +358,10 @@ fn wrong_magic(path: &Path, got: u32, expected: u32, holds: &str) -> Error {
     Error::input(path, format!("wrong magic number 0x{got:08x}; expected 0x{expected:08x}, IDX {holds}: {hint}"))
 }
 
-/// Converts planes of equal size to interleaved pixels. If there are not three channels, the bytes are copied
-/// unchanged.
-pub(crate) fn interleave(planes: &[u8], channels: usize, out: &mut Vec<u8>) {
-    if channels != 3 {
-        out.clear();
-        return out.extend_from_slice(planes);
-    }
-    out.resize(planes.len() / 3 * 3, 0);
-    channels::interleave(&planes[..out.len()], out.as_chunks_mut().0);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::npy::MAGIC;
-
-    fn npy(header: &str, values: &[u8]) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        out.extend([1, 0]);
-        out.extend((header.len() as u16).to_le_bytes());
-        out.extend(header.as_bytes());
-        out.extend(values);
-        out
-    }
+    use crate::npy::testing::file as npy;
 
     #[test]
     fn headers_are_read_and_bad_ones_refused() {
@@ -402,25 +380,5 @@ mod tests {
         assert!(error("{}", &[]).contains("header"));
         let whole = npy(good, &[1, 0, 2, 0]);
         assert!((0..whole.len()).all(|cut| parse("y", Store::Memory(whole[..cut].to_vec()), &mut budget()).is_err()));
-    }
-}
-
-#[cfg(test)]
-mod planes_tests {
-    use super::*;
-
-    #[test]
-    fn planes_become_pixels() {
-        let area = 35;
-        let planes: Vec<u8> = (0..3 * area).map(|i| (i / area * 70 + i % 7) as u8).collect();
-        let mut out = vec![9; 4];
-        interleave(&planes, 3, &mut out);
-        assert_eq!(out.len(), planes.len());
-        for (i, pixel) in out.chunks_exact(3).enumerate() {
-            let expected = [planes[i], planes[area + i], planes[2 * area + i]];
-            assert_eq!(pixel, expected);
-        }
-        interleave(&planes[..area], 1, &mut out);
-        assert_eq!(out, &planes[..area]);
     }
 }

@@ -13,6 +13,7 @@ use flate2::read::ZlibDecoder;
 use loaders::Limits;
 use loaders::example::BoundingBox;
 
+use super::arrays::all;
 use super::input::{Budget, read_bounded};
 use super::{archive, input};
 use crate::error::Error;
@@ -33,7 +34,6 @@ pub(crate) struct Synset {
     pub words: String,
 }
 
-/// The content of the development kit.
 #[derive(Debug, Default)]
 pub(crate) struct Devkit {
     /// The classes, sorted by WordNet id.
@@ -66,34 +66,28 @@ pub(crate) fn read_devkit(path: &Path, limits: &Limits) -> Result<Devkit, Error>
     let mut budget = Budget::new(*limits);
     let wanted = archive::WantedFiles { folder: "data", names: &[META, TRUTH], other: "", hint: HINT };
     let mut members = wanted.read(path, &mut budget)?.into_iter();
-    let mut next = |name: &str| -> Result<KitFile, Error> {
-        let missing = || Error::Missing { path: path.join("data").join(name), hint: HINT.to_string() };
+    let mut next = |name: &str| -> Result<(PathBuf, Vec<u8>), Error> {
+        let missing = || Error::missing(path.join("data").join(name), HINT);
         let member: archive::Member = members.next().flatten().ok_or_else(missing)?;
-        Ok(KitFile { path: member.path.clone(), data: member.whole()? })
+        Ok((member.path.clone(), member.whole()?))
     };
-    let (meta, truth) = (next(META)?, next(TRUTH)?);
-    let records = read_structs(&meta.data, "synsets", budget.left()).map_err(|problem| match problem {
-        Problem::Memory => budget.exceeded(&meta.path),
-        Problem::Format(what) => Error::input(&meta.path, what),
+    let ((meta_path, meta), (truth_path, truth)) = (next(META)?, next(TRUTH)?);
+    let records = read_structs(&meta, "synsets", budget.left()).map_err(|problem| match problem {
+        Problem::Memory => budget.exceeded(&meta_path),
+        Problem::Format(what) => Error::input(&meta_path, what),
     })?;
-    let by_id = leaf_synsets(&meta.path, records)?;
+    let by_id = leaf_synsets(&meta_path, records)?;
     // Reserve memory for one WordNet id per line.
-    budget.take(&truth.path, LINE * truth.data.iter().filter(|&&byte| byte == b'\n').count() as u64)?;
-    let wnids = wnids(&truth, &by_id)?;
+    budget.take(&truth_path, LINE * truth.iter().filter(|&&byte| byte == b'\n').count() as u64)?;
+    let wnids = wnids(&truth_path, &truth, &by_id)?;
     let mut synsets: Vec<Synset> = by_id.into_values().collect();
     synsets.sort_by(|a, b| a.wnid.cmp(&b.wnid));
-    Ok(Devkit { synsets, truth: wnids, truth_path: truth.path })
-}
-
-/// A file of the development kit.
-struct KitFile {
-    path: PathBuf,
-    data: Vec<u8>,
+    Ok(Devkit { synsets, truth: wnids, truth_path })
 }
 
 /// Returns the WordNet id for each line of the ground truth.
-fn wnids(truth: &KitFile, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, Error> {
-    let text = String::from_utf8_lossy(&truth.data);
+fn wnids(path: &Path, truth: &[u8], by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, Error> {
+    let text = String::from_utf8_lossy(truth);
     let lines = without_mark(&text).lines().map(str::trim).filter(|line| !line.is_empty());
     let wnid = |(i, line): (usize, &str)| {
         let id = line.parse().ok().and_then(|id: u64| by_id.get(&id));
@@ -104,13 +98,12 @@ fn wnids(truth: &KitFile, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, 
                 i + 1,
                 by_id.len()
             );
-            Error::input(&truth.path, what)
+            Error::input(path, what)
         })
     };
     lines.enumerate().map(wnid).collect()
 }
 
-/// Describes a field's value for messages.
 fn describe(value: Option<&Value>) -> String {
     match value {
         Some(Value::Numbers(numbers)) if numbers.len() == 1 => numbers[0].to_string(),
@@ -126,17 +119,17 @@ fn leaf_synsets(path: &Path, records: Vec<Record>) -> Result<BTreeMap<u64, Synse
     let mut found = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {
         let field = |name: &str| record.iter().find(|(field, _)| **field == *name).map(|(_, value)| value);
+        let wrong = |name: &str, wanted: &str| {
+            let found = describe(field(name));
+            Error::input(path, format!("synset {at}: `{name}` is {found}, expected {wanted}"))
+        };
         let number = |name: &str| match field(name) {
             Some(Value::Numbers(n)) if n.len() == 1 && n[0] >= 0.0 => Ok(n[0] as u64),
-            other => {
-                Err(Error::input(path, format!("synset {at}: `{name}` is {}, expected a number", describe(other))))
-            }
+            _ => Err(wrong(name, "a number")),
         };
         let text = |name: &str| match field(name) {
             Some(Value::Text(text)) => Ok(text.clone()),
-            other => {
-                Err(Error::input(path, format!("synset {at}: `{name}` is {}, expected a string", describe(other))))
-            }
+            _ => Err(wrong(name, "a string")),
         };
         if number("num_children")? > 0 {
             continue;
@@ -223,7 +216,6 @@ pub(crate) fn read_structs(bytes: &[u8], name: &str, memory: u64) -> Result<Vec<
     Err(Problem::Format(format!("there is no struct array `{name}`")))
 }
 
-/// The remaining memory in bytes.
 struct MemoryLeft(u64);
 
 impl MemoryLeft {
@@ -238,7 +230,6 @@ fn unpack(data: &[u8], left: &MemoryLeft) -> Result<Vec<u8>, Problem> {
     unpacked.map_err(|e| Problem::Format(format!("compressed data: {e}")))?.ok_or(Problem::Memory)
 }
 
-/// The bytes that have not been read yet.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -344,9 +335,6 @@ fn value((kind, data): (u32, &[u8]), left: &mut MemoryLeft) -> Result<Value, Pro
 
 /// Converts numbers to f64. MATLAB stores them in the smallest type that holds them, independent of the array's class.
 fn numbers((kind, data): (u32, &[u8])) -> Result<Vec<f64>, Problem> {
-    fn all<const N: usize>(data: &[u8], number: impl Fn([u8; N]) -> f64) -> Vec<f64> {
-        data.as_chunks::<N>().0.iter().map(|&b| number(b)).collect()
-    }
     Ok(match kind {
         1 => all(data, |b| f64::from(i8::from_le_bytes(b))),
         2 => all(data, |b| f64::from(u8::from_le_bytes(b))),
@@ -368,12 +356,8 @@ const MAX_XML_BYTES: u64 = 1 << 20;
 /// Boxes by image name without extension.
 pub(crate) type Annotations = HashMap<String, Vec<BoundingBox>>;
 
-/// Adds the boxes in the archive at `path`, `.tar` or `.tar.gz`, to `found`.
-///
-/// # Errors
-///
-/// Returns an error if the file is not such an archive or is truncated, or if an XML file has no image size or invalid
-/// edges.
+/// Adds the boxes in the archive at `path`, `.tar` or `.tar.gz`, to `found`. Returns an error if the file is not such
+/// an archive or is truncated, or if an XML file has no image size or invalid edges.
 pub(crate) fn read_annotations(path: &Path, budget: &mut Budget, found: &mut Annotations) -> Result<(), Error> {
     let stream = input::open(path, budget)?;
     let mut archive = tar::Archive::new(stream);
@@ -460,11 +444,6 @@ mod tests {
         // The same table with a memory limit that is too low.
         assert_eq!(read_structs(FILE, "synsets", 3000), Err(Problem::Memory));
     }
-}
-
-#[cfg(test)]
-mod annotations_tests {
-    use super::*;
 
     #[test]
     fn boxes_are_parts_of_the_image() {

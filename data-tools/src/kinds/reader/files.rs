@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base::text::plural;
 use loaders::crc32c::crc32c_append;
 use loaders::stall::during;
 use loaders::{Format, LabelKind, LabelSets, Limits, regular};
@@ -15,20 +16,14 @@ use super::recordio;
 use crate::dir::{self, Entry, entries};
 use crate::error::Error;
 use crate::options::ConvertOptions;
-use crate::raw::{RawOptions, hdf5, is_hdf5};
-use crate::source::{Sample, Source, SourceSplit, Stamp};
+use crate::raw::{self, MAX_FILE, RawOptions, hdf5, is_hdf5};
+use crate::source::{Sample, Source, SourceInfo, SourceSplit, Stamp};
 use crate::splits::{self, NameMatching, SplitAssigner, UnknownNames, draw};
 use crate::text;
 
 pub(crate) struct Files {
-    pub classes: Vec<String>,
-    /// The names of the targets. Empty if images have classes.
-    targets: Vec<String>,
-    pub splits: Vec<SourceSplit>,
-    pub listings: Vec<Listing>,
-    pub notes: Vec<String>,
-    /// A message for each skipped sample.
-    pub skipped: Vec<String>,
+    info: SourceInfo,
+    listings: Vec<Listing>,
     /// The total file size, set only if samples share files.
     pub bytes: Option<u64>,
     /// How to read HDF5 files, which hold one image each.
@@ -80,32 +75,19 @@ impl Files {
             found.insert(1, ("validation".to_string(), drawn));
         }
         let splits = found.iter().map(|(name, l)| SourceSplit { name: name.clone(), len: l.len() }).collect();
+        let info = SourceInfo { splits, classes, targets: options.targets.clone(), notes, skipped: Vec::new() };
         Ok(Files {
-            classes,
-            targets: options.targets.clone(),
-            splits,
+            info,
             listings: found.into_iter().map(|(_, listing)| listing).collect(),
-            notes,
-            skipped: Vec::new(),
             bytes: None,
             bands: options.bands.clone(),
             limits: options.limits,
         })
     }
 
-    /// Stores the messages about skipped samples.
-    pub fn without(mut self, skipped: Vec<String>) -> Self {
-        self.skipped = skipped;
+    pub fn with_skipped(mut self, skipped: Vec<String>) -> Self {
+        self.info.skipped = skipped;
         self
-    }
-
-    /// Computes a checksum of the classes, file names and labels, and of the sizes and times of archives.
-    pub fn digest(&self) -> u32 {
-        let classes = self.classes.iter().chain(&self.targets).fold(0, |crc, name| {
-            let crc = crc32c_append(crc, name.as_bytes());
-            crc32c_append(crc, b"\n")
-        });
-        self.listings.iter().fold(classes, |crc, listing| listing.digest(crc))
     }
 }
 
@@ -123,16 +105,11 @@ fn without_validation(train: &Listing, drawn: &Listing, classes: &[String]) -> O
     if train.kind() != LabelKind::OneClass {
         return None;
     }
-    let count = |listing: &Listing| {
-        let mut counts = vec![0u64; classes.len()];
-        listing.labels().for_each(|label| counts[label as usize] += 1);
-        counts
-    };
-    let (left, drawn) = (count(train), count(drawn));
+    let (left, drawn) = (train.counts(classes.len()), drawn.counts(classes.len()));
     let without = classes.iter().zip(left.iter().zip(&drawn)).filter(|(_, (left, drawn))| **left > 0 && **drawn == 0);
     let names: Vec<&str> = without.map(|(name, _)| name.as_str()).collect();
     (!names.is_empty()).then(|| {
-        let count = text::classes(names.len());
+        let count = plural(names.len(), "class");
         format!(
             "{count} without a validation image, because the class has a single image, or the number of its images x \
              --validation-fraction is less than 0.5: {}",
@@ -142,24 +119,21 @@ fn without_validation(train: &Listing, drawn: &Listing, classes: &[String]) -> O
 }
 
 impl Source for Files {
-    fn splits(&self) -> &[SourceSplit] {
-        &self.splits
-    }
-
-    fn classes(&self) -> &[String] {
-        &self.classes
-    }
-
-    fn targets(&self) -> &[String] {
-        &self.targets
+    fn info(&self) -> &SourceInfo {
+        &self.info
     }
 
     fn label_kind(&self) -> LabelKind {
         self.listings.iter().map(Listing::kind).find(|kind| *kind != LabelKind::OneClass).unwrap_or_default()
     }
 
+    /// Computes a checksum of the classes, file names and labels, and of the sizes and times of archives.
     fn fingerprint(&self) -> Option<u32> {
-        Some(self.digest())
+        let classes = self.info.classes.iter().chain(&self.info.targets).fold(0, |crc, name| {
+            let crc = crc32c_append(crc, name.as_bytes());
+            crc32c_append(crc, b"\n")
+        });
+        Some(self.listings.iter().fold(classes, |crc, listing| listing.digest(crc)))
     }
 
     fn stamp(&self, split: usize, index: u64) -> Option<Stamp> {
@@ -174,14 +148,6 @@ impl Source for Files {
         self.listings[split].path(index)
     }
 
-    fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
-    fn skipped(&self) -> &[String] {
-        &self.skipped
-    }
-
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
         let listing = &self.listings[split];
         match listing.hdf5(index) {
@@ -189,8 +155,7 @@ impl Source for Files {
             Some(path) => {
                 let image = hdf5::read_image(&path, &self.bands, &self.limits)?;
                 listing.describe(index, sample);
-                (sample.format, sample.dtype, sample.encoded) = (Format::Raw, image.dtype, image.bytes);
-                (sample.height, sample.width, sample.channels) = (image.height, image.width, image.channels);
+                sample.set_image(image);
                 Ok(())
             }
         }
@@ -208,10 +173,8 @@ pub(crate) struct FileSplits<'a> {
 }
 
 impl FileSplits<'_> {
-    /// Returns the files and their splits, sorted by split and path. `hint` tells the user what SRC should be.
-    ///
-    /// # Errors
-    /// Returns an error if a folder cannot be read, or if only some files have a known split.
+    /// Returns the files and their splits, sorted by split and path. `hint` tells the user what SRC should be. Returns
+    /// an error if a folder cannot be read, or if only some files have a known split.
     pub(crate) fn find(&self, hint: &str) -> Result<Vec<(String, PathBuf)>, Error> {
         let mut files = Vec::new();
         if self.src.is_file() {
@@ -246,6 +209,14 @@ impl FileSplits<'_> {
         Ok(found)
     }
 
+    /// Works like [`Self::find`]. A source without files is an error that names the missing file `example`.
+    pub(crate) fn find_some(&self, example: &str, hint: &str) -> Result<Vec<(String, PathBuf)>, Error> {
+        match self.find(hint)? {
+            found if found.is_empty() => Err(Error::missing(self.src.join(example), hint)),
+            found => Ok(found),
+        }
+    }
+
     /// Adds the files in a folder. Each entry keeps the name that determines the split: the folder's name if set, otherwise the file's.
     fn add(&self, dir: &Path, folder: Option<&str>, files: &mut Vec<(String, PathBuf)>) -> Result<(), Error> {
         for Entry { name, is_dir } in entries(dir)? {
@@ -259,9 +230,6 @@ impl FileSplits<'_> {
 
 // The image files of one split, listed once and then read in any order. They are files in folders, or members of tar
 // archives at known offsets. Each file uses about 70 bytes of memory.
-
-/// The limit for the size of an image file.
-const MAX_FILE: u64 = 1 << 29;
 
 /// Where the files of a listing are stored.
 #[derive(Debug, Clone)]
@@ -335,7 +303,6 @@ impl Listing {
         self.names.push_str(name);
     }
 
-    /// Adds a file with any number of classes.
     pub(crate) fn push_set(&mut self, name: &str, classes: &[u32], range: (u64, u64)) {
         let sets = self.sets.get_or_insert_default();
         let number = sets.len() as u32;
@@ -343,7 +310,6 @@ impl Listing {
         self.push(name, number, range);
     }
 
-    /// Adds a file with targets.
     pub(crate) fn push_numbers(&mut self, name: &str, numbers: &[f32], range: (u64, u64)) {
         self.width = numbers.len().max(1);
         let number = (self.numbers.len() / self.width) as u32;
@@ -356,7 +322,6 @@ impl Listing {
         (self.width > 0).then(|| &self.numbers[item.label as usize * self.width..][..self.width])
     }
 
-    /// Returns the label kind.
     pub(crate) fn kind(&self) -> LabelKind {
         match (&self.sets, self.width) {
             (Some(_), _) => LabelKind::Classes,
@@ -373,6 +338,12 @@ impl Listing {
     pub(crate) fn labels(&self) -> impl Iterator<Item = u32> {
         let is_class = self.kind() == LabelKind::OneClass;
         self.items.iter().map(move |i| if is_class { i.label } else { 0 })
+    }
+
+    pub(crate) fn counts(&self, classes: usize) -> Vec<u64> {
+        let mut counts = vec![0; classes];
+        self.labels().for_each(|label| counts[label as usize] += 1);
+        counts
     }
 
     /// Moves the files for which `other` is true to a new listing. Both listings keep the order.
@@ -444,11 +415,7 @@ impl Listing {
         self.describe(index, sample);
         sample.encoded.clear();
         let length = self.read_bytes(item, &mut sample.encoded).map_err(|e| Error::io("read", &self.path(index), e))?;
-        if length > MAX_FILE {
-            let what = format!("the file exceeds {MAX_FILE} bytes, the limit for image files");
-            return Err(Error::input(&self.path(index), what));
-        }
-        Ok(())
+        if length > MAX_FILE { Err(raw::too_large(&self.path(index))) } else { Ok(()) }
     }
 
     /// Copies the name of file `index` and its labels or targets to `sample`.

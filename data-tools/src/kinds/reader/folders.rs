@@ -1,18 +1,16 @@
 //! Lists image folders and archives of images. Ignores names that begin with a dot and the `__MACOSX` folder, which macOS adds to ZIP
 //! archives.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use loaders::regular;
-
 use super::archive::{self, TarMember};
 use super::files::{Listing, Place};
-use crate::dir::{Entry, entries};
+use super::input::open_sized;
+use crate::dir::{Entry, entries, has_ending};
 use crate::error::Error;
 use crate::pool;
-use crate::raw::HDF5_ENDINGS;
+use crate::raw::is_hdf5;
 
 /// Extensions of pictures, in lower case.
 const PICTURES: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
@@ -24,17 +22,12 @@ const DEPTH: usize = 32;
 
 /// Returns true if the file name has an image extension, for a picture or an array.
 pub(crate) fn is_image(name: &str) -> bool {
-    is_picture(name) || has_ending(name, &["npy"]) || has_ending(name, &HDF5_ENDINGS)
+    is_picture(name) || has_ending(Path::new(name), &["npy"]) || is_hdf5(Path::new(name))
 }
 
 /// Returns true if the file name has a picture extension.
 pub(crate) fn is_picture(name: &str) -> bool {
-    has_ending(name, &PICTURES)
-}
-
-fn has_ending(name: &str, endings: &[&str]) -> bool {
-    let ending = Path::new(name).extension().and_then(|e| e.to_str()).map(str::to_lowercase);
-    ending.is_some_and(|ending| endings.contains(&ending.as_str()))
+    has_ending(Path::new(name), &PICTURES)
 }
 
 /// The image files in a folder and its subfolders.
@@ -99,7 +92,7 @@ pub(crate) fn read(path: &Path, jobs: usize) -> Result<Vec<Group>, Error> {
         if *is_dir {
             return Group::folder(&path, name.clone());
         }
-        let members = if name.ends_with(".tar") { list(&open(&path)?, &path)? } else { Vec::new() };
+        let members = if name.ends_with(".tar") { Group::archive(&path, String::new())?.members } else { Vec::new() };
         // Do not keep archives open. There may be more than a process can open.
         Ok(Group { name: stem(name), members, place: Place::Archive { path, file: None } })
     })
@@ -107,8 +100,9 @@ pub(crate) fn read(path: &Path, jobs: usize) -> Result<Vec<Group>, Error> {
 
 /// Lists the inner archives of an archive.
 fn read_archive(path: &Path, jobs: usize) -> Result<Vec<Group>, Error> {
-    let file = Arc::new(open(path)?);
-    let outer = list(&file, path)?;
+    let (file, length) = open_sized(path)?;
+    let file = Arc::new(file);
+    let outer = archive::list(&file, path, 0..length)?;
     let mut inner: Vec<&TarMember> = outer.iter().filter(|m| m.name.ends_with(".tar")).collect();
     inner.sort_by(|a, b| a.name.cmp(&b.name));
     pool::run(inner.len(), jobs, |i| {
@@ -116,16 +110,6 @@ fn read_archive(path: &Path, jobs: usize) -> Result<Vec<Group>, Error> {
         let members = archive::list(&file, &path, inner[i].range.clone())?;
         Ok(Group { name: stem(&inner[i].name), members, place: Place::Archive { path, file: Some(file.clone()) } })
     })
-}
-
-fn open(path: &Path) -> Result<File, Error> {
-    regular::open(path).map_err(|e| Error::io("open", path, e))
-}
-
-/// Lists the files of a whole archive.
-fn list(file: &File, path: &Path) -> Result<Vec<TarMember>, Error> {
-    let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
-    archive::list(file, path, 0..length)
 }
 
 fn stem(name: &str) -> String {
@@ -145,8 +129,8 @@ impl Group {
     }
 
     fn archive(path: &Path, name: String) -> Result<Self, Error> {
-        let file = open(path)?;
-        let members = list(&file, path)?;
+        let (file, length) = open_sized(path)?;
+        let members = archive::list(&file, path, 0..length)?;
         Ok(Group { name, members, place: Place::Archive { path: path.to_path_buf(), file: Some(Arc::new(file)) } })
     }
 

@@ -39,10 +39,17 @@ impl Seek for NamedFile {
     }
 }
 
+/// Opens the regular file at `path`. Also returns its size in bytes.
+pub(crate) fn open_sized(path: &Path) -> Result<(File, u64), Error> {
+    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
+    let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
+    Ok((file, length))
+}
+
 /// Opens `path`. If it is a gzip file, the stream is decompressed, up to the remaining budget.
 pub(crate) fn open(path: &Path, budget: &mut Budget) -> Result<Input, Error> {
-    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
-    budget.add_file(file.metadata().map_err(|e| Error::io("read", path, e))?.len());
+    let (file, length) = open_sized(path)?;
+    budget.add_file(length);
     let mut file = BufReader::with_capacity(1 << 18, NamedFile { file, path: path.to_path_buf() });
     let head = file.fill_buf().map_err(|e| Error::io("read", path, e))?;
     let is_gzip = head.starts_with(&GZIP_MAGIC);
@@ -68,11 +75,8 @@ impl Read for Input {
     }
 }
 
-/// Returns the first of `names` that exists in `dir`, either plain or with the extension `.gz`.
-///
-/// # Errors
-///
-/// Returns [`Error::Missing`] with the first of `names`.
+/// Returns the first of `names` that exists in `dir`, either plain or with the extension `.gz`. The error
+/// [`Error::Missing`] names the first of `names`.
 pub(crate) fn find(dir: &Path, names: &[&str], hint: &str) -> Result<PathBuf, Error> {
     for name in names {
         for name in [name.to_string(), format!("{name}.gz")] {
@@ -82,7 +86,7 @@ pub(crate) fn find(dir: &Path, names: &[&str], hint: &str) -> Result<PathBuf, Er
             }
         }
     }
-    Err(Error::Missing { path: dir.join(names.first().unwrap_or(&"")), hint: hint.to_string() })
+    Err(Error::missing(dir.join(names.first().unwrap_or(&"")), hint))
 }
 
 /// Converts a failed read of source data to an error. Decompression reports truncated or damaged streams as I/O errors.
@@ -137,7 +141,7 @@ pub(crate) fn check_length(path: &Path, got: u64, expected: u64, what: &str) -> 
 // A part of a source: in memory if it had to be decompressed, otherwise in its file. Reading in place needs no memory.
 // Local files are mapped, which saves a system call per sample. Files on network file systems are not mapped.
 
-/// Number of bytes that [`Store::for_each_byte`] reads at a time.
+/// Number of bytes that [`Store::find_byte`] reads at a time.
 const BLOCK: usize = 1 << 18;
 
 /// Bytes with random access, in memory or in a file.
@@ -187,11 +191,8 @@ impl Store {
         }
     }
 
-    /// Fills `out` with the bytes at offset `at`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the range exceeds the length or the file cannot be read.
+    /// Fills `out` with the bytes at offset `at`. Returns an error if the range exceeds the length or the file cannot
+    /// be read.
     pub(crate) fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
         let end = at.checked_add(out.len() as u64).filter(|&end| end <= self.len());
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -220,7 +221,6 @@ impl Store {
         self.read_at(at, out)
     }
 
-    /// Returns all bytes in memory.
     pub(crate) fn whole(self) -> io::Result<Vec<u8>> {
         match self {
             Store::Memory(bytes) => Ok(bytes),
@@ -233,14 +233,14 @@ impl Store {
         }
     }
 
-    /// Calls `take` with the index of each record of `size` bytes and the byte at offset `at` in it. Bytes after the
-    /// last whole record are ignored.
-    pub(crate) fn for_each_byte<E: From<io::Error>>(
+    /// Looks at the byte at offset `at` in each record of `size` bytes. Returns the first byte that is `wanted`, with the
+    /// index of its record. Bytes after the last whole record are ignored.
+    pub(crate) fn find_byte(
         &self,
         size: usize,
         at: usize,
-        mut take: impl FnMut(usize, u8) -> Result<(), E>,
-    ) -> Result<(), E> {
+        mut wanted: impl FnMut(u8) -> bool,
+    ) -> io::Result<Option<(usize, u8)>> {
         let records = (self.len() / size as u64) as usize;
         // An unmapped file is read in large blocks. Otherwise only the wanted byte of each record is read.
         let most = if matches!(self, Store::File { .. }) { (BLOCK / size).max(1) } else { 1 };
@@ -248,11 +248,12 @@ impl Store {
         for first in (0..records).step_by(most) {
             let count = most.min(records - first);
             self.read_into((first * size + at) as u64, (count - 1) * size + 1, &mut block)?;
-            for (record, &byte) in (first..).zip(block.iter().step_by(size)) {
-                take(record, byte)?;
+            let found = (first..).zip(block.iter().copied().step_by(size)).find(|(_, byte)| wanted(*byte));
+            if found.is_some() {
+                return Ok(found);
             }
         }
-        Ok(())
+        Ok(None)
     }
 }
 
@@ -269,7 +270,7 @@ pub(crate) struct Budget {
 
 /// The kind of data that counts against a [`Budget`].
 #[derive(Debug, Clone, Copy)]
-enum Content {
+pub(crate) enum Content {
     /// Unpacked files.
     Files,
     /// The lines of a table or label file.
@@ -281,20 +282,14 @@ enum Content {
 impl Budget {
     /// Creates a budget for unpacked files. [`Budget::add_file`] adds their sizes.
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { content: Content::Files, limits, input: 0, taken: 0 }
+        Self::of(Content::Files, limits, 0)
     }
 
-    /// Creates a budget for the lines of a file with `bytes` bytes.
-    pub(crate) fn for_lines(limits: Limits, bytes: usize) -> Self {
-        Self { content: Content::Lines, limits, input: bytes as u64, taken: 0 }
+    /// Creates a budget for `content` from files with `bytes` bytes in total.
+    pub(crate) fn of(content: Content, limits: Limits, bytes: u64) -> Self {
+        Self { content, limits, input: bytes, taken: 0 }
     }
 
-    /// Creates a budget for sample labels and names in archives with `bytes` bytes in total.
-    pub(crate) fn for_samples(limits: Limits, bytes: u64) -> Self {
-        Self { content: Content::Samples, limits, input: bytes, taken: 0 }
-    }
-
-    /// Adds the size of a source file.
     pub(crate) fn add_file(&mut self, bytes: u64) {
         self.input = self.input.saturating_add(bytes);
     }
@@ -304,11 +299,7 @@ impl Budget {
         self.limits.allowed(self.input).saturating_sub(self.taken)
     }
 
-    /// Reserves memory for the content of `path`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the remaining budget is too small.
+    /// Reserves memory for the content of `path`. Returns an error if the remaining budget is too small.
     pub(crate) fn take(&mut self, path: &Path, bytes: u64) -> Result<(), Error> {
         if bytes > self.left() {
             return Err(self.exceeded(path));
@@ -395,13 +386,20 @@ mod tests {
             assert_eq!(out, &bytes[599_990..]);
             assert_eq!(store.read_into(599_991, 10, &mut out).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
             assert!(store.read_into(u64::MAX, 10, &mut out).is_err());
-            let noted = store.for_each_byte(7, 6, |record, byte| {
-                assert_eq!(record, seen.len());
+            let found = store.find_byte(7, 6, |byte| {
                 seen.push(byte);
-                Ok::<_, io::Error>(())
+                false
             });
-            noted.unwrap();
+            assert_eq!(found.unwrap(), None);
             assert_eq!(seen, bytes.iter().copied().skip(6).step_by(7).collect::<Vec<u8>>());
+            for record in [0, 1, 85_713] {
+                let mut left = record + 1;
+                let found = store.find_byte(7, 6, |_| {
+                    left -= 1;
+                    left == 0
+                });
+                assert_eq!(found.unwrap(), Some((record, bytes[7 * record + 6])));
+            }
             assert_eq!(store.whole().unwrap(), bytes);
         }
         // Reading beyond the end of a part fails.
@@ -411,11 +409,6 @@ mod tests {
         }
         fs::remove_file(&path).unwrap();
     }
-}
-
-#[cfg(test)]
-mod budget_tests {
-    use super::*;
 
     #[test]
     fn a_budget_is_never_exceeded() {

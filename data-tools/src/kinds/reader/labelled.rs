@@ -74,17 +74,12 @@ pub(crate) struct CheckedList {
 }
 
 /// Replaces backslashes in Windows paths with slashes, unless a file has exactly that name.
-///
-/// # Errors
-/// Returns an error if the lines take more memory than the limits allow.
 pub(crate) fn use_slashes(folder: &Path, lines: &mut Lines) -> Result<(), Error> {
     lines.replace_paths(|path| (path.contains('\\') && !folder.join(path).exists()).then(|| path.replace('\\', "/")))
 }
 
-/// Replaces each line's split word with the split's name and removes lines whose split is to be skipped.
-///
-/// # Errors
-/// Returns an error if some words are known split names and others are not.
+/// Replaces each line's split word with the split's name and removes lines whose split is to be skipped. Returns an
+/// error if some words are known split names and others are not.
 pub(crate) fn prepare(src: &Path, folder: &Path, lines: &mut Lines, options: &ConvertOptions) -> Result<(), Error> {
     use_slashes(folder, lines)?;
     lines.rename_splits(|word| Some(if word.is_empty() { TRAIN } else { word }.to_string()))?;
@@ -106,10 +101,7 @@ pub(crate) fn classes(
     options: &ConvertOptions,
 ) -> Result<Classes, Error> {
     let labels = lines.pairs().flat_map(|(split, labels)| labels.iter().map(move |label| (split, label)));
-    match several {
-        true => Classes::from_multi_labels(src, options, listed, &labels.map(|(_, label)| label.clone()).collect()),
-        false => Classes::from_labels(src, options, listed, labels),
-    }
+    Classes::from_labels(src, options, listed, several, labels)
 }
 
 /// Splits the text of a column into labels at `separator`, or at `;` and `|` if `separator` is `None`.
@@ -119,11 +111,8 @@ pub(crate) fn split_labels(text: &str, separator: Option<char>) -> Vec<Label> {
 }
 
 impl List<'_> {
-    /// Checks all lines and records the unusable ones.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the messages use more memory than the limits allow.
+    /// Checks all lines and records the unusable ones. Returns an error if the messages use more memory than the limits
+    /// allow.
     pub(crate) fn check_lines(&self, lines: &mut Lines, on_bad: OnBad) -> Result<CheckedList, Error> {
         let (mut found, mut bad, mut repeats, mut bytes) = (BTreeMap::new(), BadLines::new(on_bad), 0, 0);
         // `images` maps each line to the first line with the same image, and `firsts` maps that line to the first usable
@@ -276,7 +265,6 @@ impl List<'_> {
 /// Classes that were looked up before, by split number and label number.
 type ClassCache = BTreeMap<(u32, u32), Result<Rc<[u32]>, String>>;
 
-/// The content of a usable line.
 struct UsableLine {
     classes: Rc<[u32]>,
     /// Size of the image file. `None` if an earlier line has the same image, so that a file counts once.
@@ -387,11 +375,8 @@ impl<'de> Visitor<'de> for Members<'_> {
 }
 
 /// Reads the JSON file at `path`. An image may have any number of labels. A value that is not a list of labels becomes
-/// a fault of its line.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read, is not a JSON object, or needs more memory than the limits allow.
+/// a fault of its line. Returns an error if the file cannot be read, is not a JSON object, or needs more memory than
+/// the limits allow.
 pub(crate) fn read(path: &Path, limits: Limits) -> Result<Lines, Error> {
     let text = regular::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
     let text = text::without_mark(&text);
@@ -421,7 +406,6 @@ fn labels(text: &str) -> Result<Vec<Label>, String> {
     list.iter().map(label).collect()
 }
 
-/// The skipped samples in a source.
 #[derive(Debug)]
 pub(crate) struct SkippedSamples {
     on_bad: OnBad,
@@ -434,10 +418,8 @@ impl SkippedSamples {
         SkippedSamples { on_bad, lines: Vec::new() }
     }
 
-    /// Records a sample in `path` as skipped. `what` identifies the sample and describes the problem.
-    ///
-    /// # Errors
-    /// With [`OnBad::Fail`], returns an error for this sample instead.
+    /// Records a sample in `path` as skipped. `what` identifies the sample and describes the problem. With
+    /// [`OnBad::Fail`], returns an error for this sample instead.
     pub(crate) fn add(&mut self, path: &Path, what: &str) -> Result<(), Error> {
         if self.on_bad == OnBad::Fail {
             return Err(Error::input(path, with_advice(what, "leave such images out with `--on-bad skip`")));
@@ -461,12 +443,6 @@ mod tests {
         assert_eq!(texts("cat;dog cow", Some(' ')), "Field(\"cat;dog\") Field(\"cow\")");
         assert_eq!((texts("", None), texts(" ; ", None)), (String::new(), String::new()));
     }
-}
-
-#[cfg(test)]
-mod label_json_tests {
-    use super::*;
-    use crate::kinds::reader::lines::Line;
 
     /// Line number, image, labels and fault of a line.
     type Row = (u64, String, Vec<Label>, Option<String>);

@@ -45,7 +45,6 @@ impl Label {
         Label::Name(text.trim().to_string())
     }
 
-    /// Creates a label from a JSON value.
     pub(crate) fn from_json(value: &serde_json::Value) -> Option<Self> {
         match value {
             serde_json::Value::Number(number) => number.as_i64().map(Label::Number),
@@ -104,68 +103,41 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// Creates an empty list of classes, for a source that has targets.
-    pub(crate) fn none() -> Self {
-        let (names, by_name) = (Vec::new(), BTreeMap::new());
-        Classes { names, by_name, train_classes: None, is_list: false, texts_are_indices: false }
-    }
-
     /// Takes the classes from the options or the source's list. Without a list, collects the classes from `train`, or
-    /// from all labels if there is no `train`. `labels` contains each label with its split.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the labels cannot be classes or a list contains a class twice.
+    /// from all labels if there is no `train`. `labels` contains each label with its split. With `several`, images may
+    /// have more than one label, and any split may have classes that `train` lacks. There are no classes if the source
+    /// has targets. Returns an error if the labels cannot be classes or a list contains a class twice.
     pub(crate) fn from_labels<'a>(
         src: &Path,
         options: &ConvertOptions,
         listed: Option<Vec<String>>,
+        several: bool,
         labels: impl Iterator<Item = (&'a str, &'a Label)>,
     ) -> Result<Self, Error> {
         let (mut train, mut others) = (BTreeSet::new(), BTreeSet::new());
         for (split, label) in labels {
-            let side = if split == TRAIN { &mut train } else { &mut others };
+            let side = if split == TRAIN && !several { &mut train } else { &mut others };
             if !side.contains(label) {
                 side.insert(label.clone());
             }
         }
         let all: BTreeSet<Label> = train.union(&others).cloned().collect();
-        let mut classes = Classes::new(src, options, listed, if train.is_empty() { &all } else { &train }, &all)?;
-        classes.train_classes =
-            (!train.is_empty()).then(|| train.iter().filter_map(|label| classes.class(label)).collect());
-        Ok(classes)
-    }
-
-    /// Works like [`Self::from_labels`], for multi-label images. Any split may then have classes that `train` lacks.
-    pub(crate) fn from_multi_labels(
-        src: &Path,
-        options: &ConvertOptions,
-        listed: Option<Vec<String>>,
-        labels: &BTreeSet<Label>,
-    ) -> Result<Self, Error> {
-        Classes::new(src, options, listed, labels, labels)
-    }
-
-    /// Creates the classes. Without a class list, they are derived from `counted`, which is a subset of `labels`.
-    fn new(
-        src: &Path,
-        options: &ConvertOptions,
-        listed: Option<Vec<String>>,
-        counted: &BTreeSet<Label>,
-        labels: &BTreeSet<Label>,
-    ) -> Result<Self, Error> {
         let given = options.classes.as_deref().map(names::read).transpose()?.or(listed);
+        let given = given.filter(|_| options.targets.is_empty());
         let is_list = given.is_some();
         let names = match given {
             Some(names) => names,
-            None => classes_from_labels(src, counted, options.on_bad)?,
+            None => classes_from_labels(src, if train.is_empty() { &all } else { &train }, options.on_bad)?,
         };
         names::check(src, &names)?;
         let by_name = (0u32..).zip(&names).map(|(label, name)| (name.clone(), label)).collect();
         let is_number = |label: &Label| matches!(label, Label::Number(_)) || parse_number(&label.text()).is_some();
         let texts_are_indices =
-            is_list && labels.iter().all(is_number) && names.iter().all(|name| parse_number(name).is_none());
-        Ok(Classes { names, by_name, train_classes: None, is_list, texts_are_indices })
+            is_list && all.iter().all(is_number) && names.iter().all(|name| parse_number(name).is_none());
+        let mut classes = Classes { names, by_name, train_classes: None, is_list, texts_are_indices };
+        classes.train_classes =
+            (!train.is_empty()).then(|| train.iter().filter_map(|label| classes.class(label)).collect());
+        Ok(classes)
     }
 
     /// Returns the class for a label, or an error message if images in this split cannot have it.
@@ -199,7 +171,6 @@ impl Classes {
         }
     }
 
-    /// Describes a label that is not a class.
     pub(crate) fn unknown(&self, label: &Label) -> String {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let text = label.text();
@@ -266,10 +237,8 @@ pub(crate) struct NamedClasses {
 }
 
 impl NumberNames {
-    /// Records that `place` names the class `number` as `name`.
-    ///
-    /// # Errors
-    /// Returns an error if an earlier place gave the number a different name. The error lists both.
+    /// Records that `place` names the class `number` as `name`. Returns an error if an earlier place gave the number a
+    /// different name. The error lists both.
     pub(crate) fn note(
         &mut self,
         src: &Path,
@@ -295,11 +264,9 @@ impl NumberNames {
         Ok(())
     }
 
-    /// Replaces numbers in `labels` with names, unless a class list from the options or the source renames them. Returns the class list to
-    /// use.
-    ///
-    /// # Errors
-    /// Returns an error if the source's list and a record assign different names to a number.
+    /// Replaces numbers in `labels` with names, unless a class list from the options or the source renames them.
+    /// Returns the class list to use. Returns an error if the source's list and a record assign different names to a
+    /// number.
     pub(crate) fn apply<'a>(
         self,
         src: &Path,
@@ -363,6 +330,7 @@ mod tests {
             Path::new("src"),
             &ConvertOptions::default(),
             listed,
+            false,
             labels.iter().map(|label| ("train", label)),
         )
     }

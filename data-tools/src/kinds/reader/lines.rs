@@ -1,7 +1,7 @@
 //! The lines of a table or label file. Equal labels, splits and messages are stored only once, so a line needs little
 //! more memory than its text.
 
-use super::input::Budget;
+use super::input::{Budget, Content};
 use super::labels::Label;
 use crate::error::Error;
 use loaders::Limits;
@@ -70,7 +70,8 @@ impl<T: Ord + Clone> DistinctValues<T> {
     }
 }
 
-/// The lines of a table or label file, and the memory that they use.
+/// The lines of a table or label file, and the memory that they use. Methods that need more of it return an error if the
+/// lines would use more memory than the limits allow.
 #[derive(Debug)]
 pub(crate) struct Lines {
     file: PathBuf,
@@ -89,7 +90,7 @@ impl Lines {
     pub(crate) fn new(file: &Path, bytes: usize, limits: Limits) -> Self {
         Lines {
             file: file.to_path_buf(),
-            budget: Budget::for_lines(limits, bytes),
+            budget: Budget::of(Content::Lines, limits, bytes as u64),
             paths: String::new(),
             lines: Vec::new(),
             numbers: Vec::new(),
@@ -99,10 +100,6 @@ impl Lines {
         }
     }
 
-    /// Adds a line.
-    ///
-    /// # Errors
-    /// Returns an error if the lines take more memory than the limits allow.
     pub(crate) fn push(&mut self, content: LineContent<'_>) -> Result<(), Error> {
         let LineContent { number, path, labels, numbers, split, fault } = content;
         // Paths and target values are stored twice: in these lines and in the listing of the files.
@@ -123,16 +120,10 @@ impl Lines {
         Ok(())
     }
 
-    /// Counts memory used for the lines.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the lines use more memory than the limits allow.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Error> {
         self.budget.take(&self.file, bytes)
     }
 
-    /// Returns the number of a split word.
     fn split(&mut self, word: &str) -> Result<u32, Error> {
         if let Some(number) = self.splits.numbers.get(word) {
             return Ok(*number);
@@ -141,7 +132,6 @@ impl Lines {
         Ok(self.splits.number(&word.to_string()).0)
     }
 
-    /// Returns the number of a fault.
     fn fault(&mut self, what: &str) -> Result<u32, Error> {
         if let Some(number) = self.faults.numbers.get(what) {
             return Ok(*number);
@@ -190,7 +180,6 @@ impl Lines {
         self.labels.all.iter_mut().flatten()
     }
 
-    /// Returns the distinct split words.
     pub(crate) fn split_words(&self) -> &[String] {
         &self.splits.all
     }
@@ -205,10 +194,6 @@ impl Lines {
     }
 
     /// Replaces each path for which `replaced` returns a new path.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the lines use more memory than the limits allow.
     pub(crate) fn replace_paths(&mut self, replaced: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
         for at in 0..self.lines.len() {
             let line = self.lines[at];
@@ -220,7 +205,6 @@ impl Lines {
         Ok(())
     }
 
-    /// Removes leading `./` from all paths.
     pub(crate) fn trim_paths(&mut self) {
         for at in 0..self.lines.len() {
             let trimmed = self.image(&self.lines[at]).len() as u32;
@@ -231,10 +215,6 @@ impl Lines {
     }
 
     /// Sets the split of each line without one to the split that `of` finds in its path.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the lines use more memory than the limits allow.
     pub(crate) fn split_by_path(&mut self, of: impl Fn(&str) -> Option<&str>) -> Result<(), Error> {
         for at in 0..self.lines.len() {
             let line = self.lines[at];
@@ -246,10 +226,6 @@ impl Lines {
     }
 
     /// Replaces each split word by the result of `of`, and removes the lines for which it returns `None`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the lines use more memory than the limits allow.
     pub(crate) fn rename_splits(&mut self, of: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
         let words = self.splits.all.clone();
         let numbers = words.iter().map(|word| of(word).map(|split| self.split(&split)).transpose());

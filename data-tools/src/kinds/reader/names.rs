@@ -52,6 +52,12 @@ pub(crate) fn read(path: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
+/// Reads the class names in `classes.txt` in the folder `src`, if the file exists.
+pub(crate) fn beside(src: &Path) -> Result<Option<Vec<String>>, Error> {
+    let path = src.join("classes.txt");
+    path.is_file().then(|| read(&path)).transpose()
+}
+
 /// Returns an error if two names are equal or differ only in case, because some file systems and people do not
 /// distinguish them.
 pub(crate) fn check(path: &Path, names: &[String]) -> Result<(), Error> {
@@ -113,11 +119,6 @@ mod tests {
         assert!(CIFAR10.windows(2).all(|w| w[0] < w[1]));
         assert!(CIFAR100.windows(2).all(|w| w[0] < w[1]));
     }
-}
-
-#[cfg(test)]
-mod number_names_tests {
-    use super::*;
 
     #[test]
     fn numbers_become_names_unless_a_list_renames_them() {

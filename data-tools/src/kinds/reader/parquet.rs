@@ -3,14 +3,15 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use ::parquet::basic::{Compression, ConvertedType, LogicalType, Type};
 use ::parquet::column::reader::ColumnReaderImpl;
-use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
+use ::parquet::data_type::{AsBytes, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use ::parquet::errors::{ParquetError, Result};
 use ::parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use ::parquet::schema::types::ColumnDescPtr;
 use base::text::printable;
 use loaders::stall::during;
 use loaders::{Limits, guarded_with, regular};
@@ -19,7 +20,7 @@ use super::labels::Label;
 use super::parquet_pages::{self, CheckedPages, Pages, SizedFile};
 use crate::error::Error;
 use crate::source::Stamp;
-use crate::text;
+use crate::{pool, text};
 
 /// The limit for the column description that Hugging Face's library writes, in bytes.
 const MAX_CLASSES: usize = 32 << 20;
@@ -46,12 +47,12 @@ struct Column {
 
 /// A table of images and labels.
 pub(crate) struct Table {
-    path: PathBuf,
+    pub path: PathBuf,
     file: SerializedFileReader<SizedFile>,
     /// The same file, to check it before the crate reads it.
     bytes: SizedFile,
     limits: Limits,
-    stamp: Stamp,
+    pub stamp: Stamp,
     images: Column,
     /// Not used if there are targets.
     labels: Option<Column>,
@@ -60,15 +61,12 @@ pub(crate) struct Table {
     /// The column with class names, if the labels are numbers.
     names: Option<Column>,
     /// Number of rows in each row group.
-    rows: Vec<u64>,
+    pub rows: Vec<u64>,
 }
 
-/// Opens the table at `path`. `targets` are names of columns with numbers. Without them, the table has labels.
-///
-/// # Errors
-///
-/// Returns an error if the file is not a Parquet file, lacks a column, uses an unsupported compression, or needs more
-/// memory than the limits allow.
+/// Opens the table at `path`. `targets` are names of columns with numbers. Without them, the table has labels. Returns
+/// an error if the file is not a Parquet file, lacks a column, uses an unsupported compression, or needs more memory
+/// than the limits allow.
 pub(crate) fn open(path: &Path, targets: &[String], limits: &Limits) -> Result<Table, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let stamp = Stamp::of(&file.metadata().map_err(|e| Error::io("read", path, e))?);
@@ -91,6 +89,12 @@ pub(crate) fn open(path: &Path, targets: &[String], limits: &Limits) -> Result<T
     Ok(table)
 }
 
+/// Returns the columns and their names.
+fn columns(metadata: &ParquetMetaData) -> (&[ColumnDescPtr], Vec<String>) {
+    let columns = metadata.file_metadata().schema_descr().columns();
+    (columns, columns.iter().map(|column| column.path().string()).collect())
+}
+
 /// Finds the column with one of these names. Returns an error if its type is not one of `kinds`.
 fn find(
     path: &Path,
@@ -100,8 +104,7 @@ fn find(
     what: &str,
     kinds: &[Type],
 ) -> Result<Column, Error> {
-    let columns = metadata.file_metadata().schema_descr().columns();
-    let all: Vec<String> = columns.iter().map(|column| column.path().string()).collect();
+    let (columns, all) = columns(metadata);
     let Some(at) = names.iter().find_map(|name| all.iter().position(|column| column == name)) else {
         let wanted = if name == "image" { "image.bytes" } else { name };
         let what = format!(
@@ -121,10 +124,8 @@ fn find(
     Ok(Column { at, kind, is_unsigned: false })
 }
 
-/// Finds a column with numbers.
 fn find_target(path: &Path, metadata: &ParquetMetaData, name: &str) -> Result<Column, Error> {
-    let columns = metadata.file_metadata().schema_descr().columns();
-    let all: Vec<String> = columns.iter().map(|column| column.path().string()).collect();
+    let (columns, all) = columns(metadata);
     let Some(at) = all.iter().position(|column| column == name) else {
         let what = format!("there is no column `{}` (--targets), only {}", printable(name), text::first(&all));
         return Err(Error::input(path, what));
@@ -159,8 +160,8 @@ fn find_target(path: &Path, metadata: &ParquetMetaData, name: &str) -> Result<Co
 
 /// Finds the text column with class names.
 fn names(metadata: &ParquetMetaData) -> Option<Column> {
-    let columns = metadata.file_metadata().schema_descr().columns();
-    let at = NAMES.iter().find_map(|name| columns.iter().position(|column| column.path().string() == *name))?;
+    let (columns, all) = columns(metadata);
+    let at = NAMES.iter().find_map(|name| all.iter().position(|column| column == name))?;
     let is_text = columns[at].physical_type() == Type::BYTE_ARRAY && columns[at].max_rep_level() == 0;
     is_text.then_some(Column { at, kind: Type::BYTE_ARRAY, is_unsigned: false })
 }
@@ -176,20 +177,6 @@ fn guarded<R>(path: &Path, part: &str, read: impl FnOnce() -> Result<R, ParquetE
 }
 
 impl Table {
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns size and time of the file.
-    pub(crate) fn stamp(&self) -> Stamp {
-        self.stamp
-    }
-
-    /// Returns the number of rows in each row group.
-    pub(crate) fn group_rows(&self) -> &[u64] {
-        &self.rows
-    }
-
     fn chunk(&self, group: usize, column: Column) -> &ColumnChunkMetaData {
         self.file.metadata().row_group(group).column(column.at)
     }
@@ -232,7 +219,6 @@ impl Table {
         }
     }
 
-    /// Reads the image files of a row group.
     pub(crate) fn images(&self, group: usize) -> Result<Images, Error> {
         let part = format!("column `image` of row group {group}");
         let take = |value: ByteArray| Ok((0, value));
@@ -240,13 +226,13 @@ impl Table {
     }
 
     /// Returns the labels in all rows, with `None` for null.
-    pub(crate) fn labels(&self, limits: &Limits) -> Result<Vec<Option<Label>>, Error> {
-        self.labels.map_or_else(|| Ok(Vec::new()), |labels| self.column(labels, limits))
+    pub(crate) fn labels(&self) -> Result<Vec<Option<Label>>, Error> {
+        self.labels.map_or_else(|| Ok(Vec::new()), |labels| self.column(labels))
     }
 
     /// Returns each target's numbers in all rows, with `None` for null.
-    pub(crate) fn targets(&self, limits: &Limits) -> Result<Vec<Vec<Option<f64>>>, Error> {
-        self.check_rows(limits, self.targets.len() as u64)?;
+    pub(crate) fn targets(&self) -> Result<Vec<Vec<Option<f64>>>, Error> {
+        self.check_rows(self.targets.len() as u64)?;
         let mut copied = 0;
         let mut read = |column: &Column| {
             let mut numbers = Vec::new();
@@ -276,14 +262,14 @@ impl Table {
     }
 
     /// Returns the class names in all rows, or an empty vector if the file has no such column.
-    pub(crate) fn names(&self, limits: &Limits) -> Result<Vec<Option<Label>>, Error> {
-        self.names.map_or_else(|| Ok(Vec::new()), |names| self.column(names, limits))
+    pub(crate) fn names(&self) -> Result<Vec<Option<Label>>, Error> {
+        self.names.map_or_else(|| Ok(Vec::new()), |names| self.column(names))
     }
 
     /// Returns an error if this number of columns needs too much memory.
-    fn check_rows(&self, limits: &Limits, columns: u64) -> Result<(), Error> {
+    fn check_rows(&self, columns: u64) -> Result<(), Error> {
         let rows: u64 = self.rows.iter().sum();
-        if rows.saturating_mul(ROW).saturating_mul(columns) > limits.allowed(self.stamp.bytes) {
+        if rows.saturating_mul(ROW).saturating_mul(columns) > self.limits.allowed(self.stamp.bytes) {
             let what = format!(
                 "reading {rows} rows exceeds the memory limit; the file is damaged, or --limit-memory must be raised"
             );
@@ -292,8 +278,8 @@ impl Table {
         Ok(())
     }
 
-    fn column(&self, column: Column, limits: &Limits) -> Result<Vec<Option<Label>>, Error> {
-        self.check_rows(limits, 1)?;
+    fn column(&self, column: Column) -> Result<Vec<Option<Label>>, Error> {
+        self.check_rows(1)?;
         let (mut labels, mut copied) = (Vec::new(), 0);
         for group in 0..self.rows.len() {
             let part = format!("the column of labels of row group {group}");
@@ -313,21 +299,16 @@ impl Table {
         }
     }
 
-    /// Reads a column in a row group and converts each value with `take`. A null row becomes `None`. `take` also returns the number of
-    /// bytes it copies.
-    ///
-    /// # Errors
-    /// Returns the crate's errors, and an error if pages or copies need more memory than the limits allow.
+    /// Reads a column in a row group and converts each value with `take`. A null row becomes `None`. `take` also
+    /// returns the number of bytes it copies. Returns the crate's errors, and an error if pages or copies need more
+    /// memory than the limits allow.
     fn values<T: DataType, V>(
         &self,
         group: usize,
         column: Column,
         copied: &mut u64,
         take: impl Fn(T::T) -> Result<(u64, V), ParquetError>,
-    ) -> Result<Vec<Option<V>>, ParquetError>
-    where
-        T::T: HeapSize,
-    {
+    ) -> Result<Vec<Option<V>>, ParquetError> {
         let (chunk, rows) = (self.chunk(group, column), self.rows[group]);
         let allowed = self.limits.allowed(self.stamp.bytes);
         let Pages { largest, are_copied } = parquet_pages::check(&self.bytes, chunk, rows, allowed)?;
@@ -342,8 +323,8 @@ impl Table {
         while (all.len() as u64) < rows {
             let wanted = usize::try_from(at_once.min(rows - all.len() as u64))?;
             for value in read_rows(&mut reader, wanted)? {
-                if let (true, Some(value)) = (are_copied, &value) {
-                    *copied = copied.saturating_add(value.bytes());
+                if let (true, Type::BYTE_ARRAY, Some(value)) = (are_copied, column.kind, &value) {
+                    *copied = copied.saturating_add(value.as_bytes().len() as u64);
                 }
                 let taken = value.map(&take).transpose()?;
                 *copied = copied.saturating_add(taken.as_ref().map_or(0, |(bytes, _)| *bytes));
@@ -378,23 +359,6 @@ impl Table {
     }
 }
 
-/// Reports how many heap bytes a value owns.
-trait HeapSize {
-    fn bytes(&self) -> u64 {
-        0
-    }
-}
-
-impl HeapSize for i32 {}
-impl HeapSize for i64 {}
-impl HeapSize for f32 {}
-impl HeapSize for f64 {}
-impl HeapSize for ByteArray {
-    fn bytes(&self) -> u64 {
-        self.len() as u64
-    }
-}
-
 /// Reads the next `rows` rows from a column without lists.
 fn read_rows<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<Vec<Option<T::T>>, ParquetError> {
     let (mut levels, mut values) = (Vec::new(), Vec::new());
@@ -414,7 +378,6 @@ fn read_rows<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Resu
 /// A row group that is read once, by the first thread that needs it, or the error message.
 type Slot = Arc<OnceLock<Result<Arc<Images>, String>>>;
 
-/// A row group kept in memory.
 struct CachedGroup {
     table: usize,
     group: usize,
@@ -423,7 +386,7 @@ struct CachedGroup {
 
 /// The tables of a source and the row groups kept in memory.
 pub(crate) struct RowGroups {
-    tables: Vec<Table>,
+    pub tables: Vec<Table>,
     /// The highest number of row groups to keep.
     most: usize,
     /// True if all row groups fit in memory.
@@ -442,13 +405,8 @@ impl RowGroups {
         RowGroups { tables, most, fit, kept: Mutex::default() }
     }
 
-    pub(crate) fn table(&self, number: usize) -> &Table {
-        &self.tables[number]
-    }
-
-    /// Returns the total size in bytes for all files.
     pub(crate) fn bytes(&self) -> u64 {
-        self.tables.iter().map(|table| table.stamp().bytes).sum()
+        self.tables.iter().map(|table| table.stamp.bytes).sum()
     }
 
     /// Returns over how many row groups samples may be shuffled without reading a row group twice. Returns `None` if
@@ -458,13 +416,12 @@ impl RowGroups {
         if self.fit { None } else { Some((self.most / 2).max(1)) }
     }
 
-    /// Returns the images of a row group.
     pub(crate) fn get(&self, table: usize, group: usize) -> Result<Arc<Images>, Error> {
         let slot = self.slot(table, group);
         let read = || self.tables[table].images(group).map(Arc::new).map_err(|e| e.to_string());
         let failed = |what: &String| {
             // The message begins with the path, which the error adds again.
-            let path = self.tables[table].path();
+            let path = &self.tables[table].path;
             let what = what.strip_prefix(&format!("{}: ", path.display())).unwrap_or(what);
             Error::input(path, what)
         };
@@ -472,7 +429,7 @@ impl RowGroups {
     }
 
     fn slot(&self, table: usize, group: usize) -> Slot {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = pool::lock(&self.kept);
         let at = kept.iter().position(|k| (k.table, k.group) == (table, group));
         let found =
             at.and_then(|at| kept.remove(at)).unwrap_or_else(|| CachedGroup { table, group, slot: Slot::default() });

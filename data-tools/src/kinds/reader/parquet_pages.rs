@@ -41,10 +41,7 @@ pub(super) struct Pages {
     pub are_copied: bool,
 }
 
-/// Checks a file's footer.
-///
-/// # Errors
-/// Returns an error if a list is longer than the footer.
+/// Checks a file's footer. Returns an error if a list is longer than the footer.
 pub(super) fn check_footer(file: &SizedFile) -> Result<()> {
     let Some(at) = file.len().checked_sub(8) else { return Ok(()) };
     let tail = file.get_bytes(at, 8)?;
@@ -55,10 +52,8 @@ pub(super) fn check_footer(file: &SizedFile) -> Result<()> {
     Ok(())
 }
 
-/// Checks the page headers in a chunk with `rows` rows and a limit of `memory` bytes.
-///
-/// # Errors
-/// Returns an error that names the page if a header is unreadable or asks for more than the page can hold or the limit allows.
+/// Checks the page headers in a chunk with `rows` rows and a limit of `memory` bytes. Returns an error that names the
+/// page if a header is unreadable or asks for more than the page can hold or the limit allows.
 pub(super) fn check(file: &SizedFile, chunk: &ColumnChunkMetaData, rows: u64, memory: u64) -> Result<Pages> {
     let (mut at, length) = chunk.byte_range();
     let end = at.saturating_add(length);
@@ -244,10 +239,8 @@ impl<R: Read> Thrift<R> {
         Thrift { from, read: 0, most }
     }
 
-    /// Skips a structure. Returns its integers, except for those in lists or more than three levels deep.
-    ///
-    /// # Errors
-    /// Returns an error if a structure has no end or a list is longer than the remaining bytes.
+    /// Skips a structure. Returns its integers, except for those in lists or more than three levels deep. Returns an
+    /// error if a structure has no end or a list is longer than the remaining bytes.
     pub fn structure(&mut self) -> io::Result<Numbers> {
         let mut numbers = Vec::new();
         self.fields(&mut Vec::new(), Some(&mut numbers))?;

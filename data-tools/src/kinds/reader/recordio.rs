@@ -3,11 +3,12 @@
 //! is left out. The data of an image is `u32 flag | f32 label | u64 id | u64 id2`, followed by `flag` labels of 4 bytes
 //! and the image file.
 
+use super::input::open_sized;
 use crate::error::Error;
 use crate::source::MAX_CLASS;
 use crate::text;
+use loaders::Limits;
 use loaders::stall::during;
-use loaders::{Limits, regular};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -55,7 +56,6 @@ pub(crate) struct Record {
     pub is_split: bool,
 }
 
-/// Reads a RecordIO file part by part.
 struct Reader<'a> {
     path: &'a Path,
     file: BufReader<File>,
@@ -64,18 +64,14 @@ struct Reader<'a> {
     record: u64,
 }
 
-/// Lists all records of the file at `path` by reading their headers.
-///
-/// # Errors
-///
-/// Returns an error if the file is damaged or truncated, or if its records need more memory than allowed.
+/// Lists all records of the file at `path` by reading their headers. Returns an error if the file is damaged or
+/// truncated, or if its records need more memory than allowed.
 pub(crate) fn list(path: &Path, limits: &Limits) -> Result<Vec<Record>, Error> {
     during("reading", path, || list_all(path, limits))
 }
 
 fn list_all(path: &Path, limits: &Limits) -> Result<Vec<Record>, Error> {
-    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
-    let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
+    let (file, length) = open_sized(path)?;
     let mut reader = Reader { path, file: BufReader::with_capacity(1 << 12, file), length, at: 0, record: 0 };
     let mut records = Vec::new();
     while reader.at < length {

@@ -27,8 +27,6 @@ const MAX_FIELDS: usize = 100_000;
 
 /// A line of a table. Missing columns are empty.
 struct Row {
-    /// Line number in the file, from 1.
-    line: u64,
     path: String,
     label: String,
     /// The fields in the target columns.
@@ -49,14 +47,6 @@ pub(crate) struct Table {
     pub names: NumberNames,
 }
 
-/// Options for reading a table.
-pub(crate) struct TableOptions<'a> {
-    pub options: &'a ConvertOptions,
-    /// True if images may have any number of labels, regardless of the header.
-    pub several: bool,
-}
-
-/// The indices of the columns.
 #[derive(Debug, Clone)]
 struct Columns {
     path: usize,
@@ -73,19 +63,17 @@ struct Columns {
 }
 
 /// Reads the table at `path`. The delimiter is the first of comma, tab and semicolon that occurs in the first line.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read, is not UTF-8, has a header without a column for paths or labels, or
-/// needs more memory than the limits allow.
-pub(crate) fn read(path: &Path, reading: &TableOptions<'_>) -> Result<Table, Error> {
+/// With `several`, images may have any number of labels, regardless of the header. Returns an error if the file cannot
+/// be read, is not UTF-8, has a header without a column for paths or labels, or needs more memory than the limits
+/// allow.
+pub(crate) fn read(path: &Path, options: &ConvertOptions, several: bool) -> Result<Table, Error> {
     let file = regular::read(path).map_err(|e| Error::io("read", path, e))?;
     let mut table = TableBuilder {
         path,
-        options: reading.options,
-        lines: Lines::new(path, file.len(), reading.options.limits),
+        options,
+        lines: Lines::new(path, file.len(), options.limits),
         names: NumberNames::default(),
-        several: reading.several || reading.options.label_separator.is_some(),
+        several: several || options.label_separator.is_some(),
     };
     if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("jsonl")) {
         table.objects(&file)?;
@@ -102,7 +90,6 @@ pub(crate) fn read(path: &Path, reading: &TableOptions<'_>) -> Result<Table, Err
     Ok(Table { lines, several, names })
 }
 
-/// A table while its rows are read.
 struct TableBuilder<'a> {
     path: &'a Path,
     options: &'a ConvertOptions,
@@ -113,22 +100,17 @@ struct TableBuilder<'a> {
 
 impl TableBuilder<'_> {
     /// Adds a row. If images have one label each, a label may contain any character.
-    fn push(&mut self, record: &StringRecord, line: u64, columns: &Columns) -> Result<(), Error> {
+    fn push(&mut self, record: &StringRecord, number: u64, columns: &Columns) -> Result<(), Error> {
         self.several |= columns.several;
-        let Row { line: number, path, label, targets, split, name, is_longer } = row(self.path, record, line, columns)?;
+        let Row { path, label, targets, split, name, is_longer } = row(self.path, record, number, columns)?;
+        let fault = is_longer.then(|| LONGER.to_string());
+        let line = LineContent { number, path: &path, labels: Vec::new(), numbers: &[], split: &split, fault };
         if !targets.is_empty() {
             let numbers = self.options.targets.iter().zip(&targets).map(|(name, field)| parse_target(name, field));
-            let numbers: Result<Vec<f32>, String> = numbers.collect();
-            let fault = numbers.as_ref().err().cloned().or_else(|| is_longer.then(|| LONGER.to_string()));
-            let (numbers, labels) = (numbers.unwrap_or_default(), Vec::new());
-            return self.lines.push(LineContent {
-                number,
-                path: &path,
-                labels,
-                numbers: &numbers,
-                split: &split,
-                fault,
-            });
+            return match numbers.collect::<Result<Vec<f32>, String>>() {
+                Ok(numbers) => self.lines.push(LineContent { numbers: &numbers, ..line }),
+                Err(fault) => self.lines.push(LineContent { fault: Some(fault), ..line }),
+            };
         }
         if let (false, Ok(of), false) = (self.several, label.trim().parse(), name.is_empty()) {
             self.names.note(self.path, of, &name, || format!("line {number}"))?;
@@ -140,8 +122,7 @@ impl TableBuilder<'_> {
             (false, false) if !name.is_empty() => vec![Label::from_file(&label)],
             (false, false) => vec![Label::from_field(&label)],
         };
-        let fault = is_longer.then(|| LONGER.to_string());
-        self.lines.push(LineContent { number, path: &path, labels, numbers: &[], split: &split, fault })
+        self.lines.push(LineContent { labels, ..line })
     }
 
     /// Reads a JSON Lines file, such as `metadata.jsonl` in Hugging Face's imagefolder format. The first object's keys become the columns.
@@ -226,7 +207,6 @@ impl TableBuilder<'_> {
     }
 }
 
-/// Converts a JSON value to a table field.
 fn field(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -237,11 +217,8 @@ fn field(value: &Value) -> String {
 }
 
 /// Checks the quotes and sizes of a table. As in the csv crate, a quote opens a quoted field only at the beginning of
-/// the field, and two quotes in a quoted field stand for one.
-///
-/// # Errors
-///
-/// Returns an error if a quote is not closed, or if a field or line is too long.
+/// the field, and two quotes in a quoted field stand for one. Returns an error if a quote is not closed, or if a field
+/// or line is too long.
 fn check(path: &Path, file: &[u8], delimiter: u8) -> Result<(), Error> {
     let (mut line, mut opened, mut begins) = (1, None, true);
     let (mut length, mut fields) = (0, 1);
@@ -318,14 +295,13 @@ fn row(path: &Path, record: &StringRecord, line: u64, columns: &Columns) -> Resu
     // Separators at the end of a line do not start a field.
     let is_longer = record.iter().skip(columns.count).any(|field| !field.is_empty());
     let targets = columns.targets.iter().map(|&column| get(column)).collect::<Result<_, Error>>()?;
-    Ok(Row { line, path: get(columns.path)?, label: get(columns.label)?, targets, split, name, is_longer })
+    Ok(Row { path: get(columns.path)?, label: get(columns.label)?, targets, split, name, is_longer })
 }
 
 /// Error message for a line with too many fields.
 const LONGER: &str =
     "the line has more fields than the header or the first line; quote fields that contain the separator";
 
-/// Parses a field in a target column.
 fn parse_target(column: &str, field: &str) -> Result<f32, String> {
     let column = printable(column);
     match field.trim().parse::<f64>() {
@@ -359,6 +335,19 @@ fn header(path: &Path, record: &StringRecord, targets: &[String]) -> Result<Opti
         let what = format!("the header has no column `{column}` (accepted names: {words}), only {got}");
         Error::input(path, what)
     };
+    let columns = |path: usize, label: usize, targets: Vec<usize>| {
+        let split = find(SPLIT);
+        Columns {
+            path,
+            label,
+            is_valid: split.is_none(),
+            split: split.or_else(|| find(IS_VALID)),
+            name: find(NAMES).filter(|&name| name != label && targets.is_empty()),
+            several: find(LABEL).is_none() && targets.is_empty(),
+            targets,
+            count: record.len(),
+        }
+    };
     if !targets.is_empty() {
         let exact = |name: &String| {
             let found = record.iter().position(|column| column == name.as_str());
@@ -377,36 +366,11 @@ fn header(path: &Path, record: &StringRecord, targets: &[String]) -> Result<Opti
         };
         let targets = targets.iter().map(exact).collect::<Option<Vec<usize>>>().ok_or_else(without)?;
         let image = find(PATH).ok_or_else(|| missing("path", PATH))?;
-        let split = find(SPLIT);
-        return Ok(Some(Columns {
-            path: image,
-            label: image,
-            targets,
-            is_valid: split.is_none(),
-            split: split.or(find(IS_VALID)),
-            name: None,
-            several: false,
-            count: record.len(),
-        }));
+        return Ok(Some(columns(image, image, targets)));
     }
-    let several = find(LABEL).is_none();
     match (find(PATH), find(LABEL).or_else(|| find(LABELS))) {
         (None, None) => Ok(None),
-        (Some(path), Some(label)) => {
-            let split = find(SPLIT);
-            let is_valid = split.is_none();
-            let name = find(NAMES).filter(|&name| name != label);
-            Ok(Some(Columns {
-                path,
-                label,
-                targets: Vec::new(),
-                split: split.or(find(IS_VALID)),
-                is_valid,
-                name,
-                several,
-                count: record.len(),
-            }))
-        }
+        (Some(path), Some(label)) => Ok(Some(columns(path, label, Vec::new()))),
         (None, Some(_)) => Err(missing("path", PATH)),
         (Some(_), None) => Err(missing("label", LABEL)),
     }

@@ -25,29 +25,32 @@ impl Foreign {
             text: "",
         }
     }
-}
 
-pub fn write_shard(path: &Path, records: &[Foreign]) {
-    let mut writer = RecordWriter::new(fs::File::create(path).unwrap());
-    let mut payload = Vec::new();
-    for r in records {
-        payload.clear();
-        let example = Example {
-            encoded: &r.encoded,
-            format: r.format,
-            height: r.shape[0],
-            width: r.shape[1],
-            channels: r.shape[2],
+    pub fn example(&self) -> Example<'_> {
+        Example {
+            encoded: &self.encoded,
+            format: self.format,
+            height: self.shape[0],
+            width: self.shape[1],
+            channels: self.shape[2],
             dtype: Default::default(),
-            label: r.label,
-            text: r.text,
+            label: self.label,
+            text: self.text,
             filename: "",
             boxes: Default::default(),
             entry_points: &[],
             labels: Default::default(),
             targets: Default::default(),
-        };
-        example::encode(&example, &mut payload);
+        }
+    }
+}
+
+pub fn write_shard(path: &Path, records: &[Foreign]) {
+    let mut writer = RecordWriter::new(fs::File::create(path).unwrap());
+    let mut payload = Vec::new();
+    for record in records {
+        payload.clear();
+        example::encode(&record.example(), &mut payload);
         writer.write(&payload).unwrap();
     }
     writer.finish().unwrap();
@@ -64,13 +67,8 @@ pub fn write_dataset(dir: &Path, records: &[Foreign], classes: &[&str]) -> Manif
     let manifest = Manifest {
         version: 1,
         classes: classes.iter().map(|class| class.to_string()).collect(),
-        multi_label: false,
-        targets: Vec::new(),
-        label_offset: 0,
-        bands: Default::default(),
-        mean: vec![],
-        std: vec![],
         splits: [("train".to_string(), SplitManifest { count, shards: vec![shard], ..Default::default() })].into(),
+        ..Manifest::default()
     };
     manifest.write(dir).unwrap();
     manifest

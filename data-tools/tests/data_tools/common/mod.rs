@@ -4,14 +4,16 @@ pub mod foreign;
 pub mod pictures;
 pub mod tiff;
 
-use data_tools::Error;
+use data_tools::{ConvertOptions, Error, IndexSummary, OnBad, convert};
 use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::write::{GzEncoder, ZlibEncoder};
+use loaders::{Dataset, Example, Split};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use support::mentions;
 
 /// A folder that is deleted when dropped.
 pub struct Temp(PathBuf);
@@ -35,6 +37,52 @@ impl Drop for Temp {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// Returns options with two shards and without progress.
+pub fn options() -> ConvertOptions {
+    ConvertOptions { shards: 2, progress: false, ..ConvertOptions::default() }
+}
+
+/// Returns [`options`] that leave out unusable images.
+pub fn skipping() -> ConvertOptions {
+    ConvertOptions { on_bad: OnBad::Skip, ..options() }
+}
+
+/// Converts `src`. The conversion must fail with a message that contains all `parts` and write no data set.
+#[track_caller]
+pub fn refused(kind: &str, src: &Path, options: &ConvertOptions, parts: &[&str]) -> Error {
+    let temp = Temp::new();
+    let error = convert(kind, src, &temp.path("out"), options).unwrap_err();
+    mentions(&error, parts);
+    assert!(!temp.path("out").exists());
+    error
+}
+
+/// Indexes the shards in `dir` with the default options.
+pub fn index(dir: &Path) -> Result<IndexSummary, Error> {
+    data_tools::index(dir, &[], OnBad::Fail)
+}
+
+/// Calls `of` with a split, each of its records and the record's label. Returns the results in order.
+pub fn each_record<T>(dir: &Path, split: &str, mut of: impl FnMut(&Split, Example<'_>, u32) -> T) -> Vec<T> {
+    let split = Dataset::open(dir).unwrap().split(split).unwrap();
+    let mut copy = Vec::new();
+    let one = |id| {
+        let (example, label) = split.record(id, &mut copy).unwrap();
+        of(&split, example, label)
+    };
+    (0..split.len()).map(one).collect()
+}
+
+/// Returns the file name in each record of a split.
+pub fn file_names(dir: &Path, split: &str) -> Vec<String> {
+    each_record(dir, split, |_, example, _| example.filename.to_string())
+}
+
+/// Returns the path to a directory with input files from other programs.
+pub fn case(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/cases").join(name)
 }
 
 /// Asserts that the error lists unusable lines of `file`, as many as `expected` has entries. For each entry, one of the
@@ -96,6 +144,12 @@ pub fn gz(data: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+pub fn zlib(data: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(data).unwrap();
+    encoder.finish().unwrap()
+}
+
 /// Returns `count` CIFAR records with `head` label bytes. The last label byte is less than `classes`.
 pub fn cifar_batch(count: usize, head: usize, classes: usize, salt: usize) -> Vec<u8> {
     let mut out = Vec::new();
@@ -130,7 +184,7 @@ pub fn write_files(dir: &Path, files: &[(String, Vec<u8>)]) {
     }
 }
 
-/// Returns a tar archive with the files in the folder `folder`.
+/// Returns a tar archive with the files in the folder `folder`, or without a folder if it is empty.
 pub fn tar(folder: &str, files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (name, data) in files {
@@ -138,7 +192,7 @@ pub fn tar(folder: &str, files: &[(String, Vec<u8>)]) -> Vec<u8> {
         header.set_size(data.len() as u64);
         header.set_mode(0o644);
         header.set_cksum();
-        let path = format!("{folder}/{name}");
+        let path = Path::new(folder).join(name);
         builder.append_data(&mut header, path, data.as_slice()).unwrap();
     }
     builder.into_inner().unwrap()

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Cursor, Write};
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
 use image::{DynamicImage, ImageFormat, RgbImage};
-use loaders::{Dataset, Format, decode};
+use loaders::{Format, decode};
+
+use super::{each_record, zlib};
 
 /// Returns a smooth picture that is different for each `salt`.
 pub fn picture(height: u32, width: u32, salt: u32) -> RgbImage {
@@ -37,6 +37,19 @@ pub fn encoded(image: DynamicImage, format: ImageFormat) -> Vec<u8> {
     out
 }
 
+/// Returns the mean absolute difference of two images.
+pub fn mean_difference(a: &[u8], b: &[u8]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(&a, &b)| f64::from(a.abs_diff(b))).sum::<f64>() / a.len() as f64
+}
+
+/// Returns the peak signal-to-noise ratio of two images in dB.
+pub fn psnr(a: &[u8], b: &[u8]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let error = a.iter().zip(b).map(|(&a, &b)| f64::from(a.abs_diff(b)).powi(2)).sum::<f64>() / a.len() as f64;
+    10.0 * (255.0 * 255.0 / error).log10()
+}
+
 /// Returns a CMYK JPEG as Adobe's programs write it, with inverted inks. All pixels have the same colour.
 pub fn cmyk_jpeg(height: usize, width: usize, stored: [u8; 4]) -> Vec<u8> {
     let pixels = stored.repeat(height * width);
@@ -59,7 +72,7 @@ pub fn png_claiming(height: u32, width: u32) -> Vec<u8> {
     file
 }
 
-fn crc32(bytes: &[u8]) -> u32 {
+pub fn crc32(bytes: &[u8]) -> u32 {
     let mut crc = flate2::Crc::new();
     crc.update(bytes);
     crc.sum()
@@ -81,24 +94,22 @@ pub fn meta_mat(synsets: &[(f64, &str, &str, f64)], compressed: bool) -> Vec<u8>
         }
     }
     let array = matrix(2, [synsets.len() as u32, 1], "synsets", &body);
-    let mut file = format!("{:<124}", "MATLAB 5.0 MAT-file").into_bytes();
-    file.extend([0x00, 0x01, b'I', b'M']);
     // Put another array before the one that the reader looks for.
-    file.extend(matrix(6, [1, 1], "version", &element(9, &1f64.to_le_bytes())));
-    if compressed {
-        let mut packer = ZlibEncoder::new(Vec::new(), Compression::default());
-        packer.write_all(&array).unwrap();
-        let packed = packer.finish().unwrap();
-        file.extend(15u32.to_le_bytes());
-        file.extend((packed.len() as u32).to_le_bytes());
-        file.extend(packed);
-    } else {
-        file.extend(array);
-    }
-    file
+    let version = matrix(6, [1, 1], "version", &element(9, &1f64.to_le_bytes()));
+    mat_file(&[version, if compressed { packed_element(&zlib(&array)) } else { array }].concat())
 }
 
-fn element(kind: u32, data: &[u8]) -> Vec<u8> {
+/// Returns a MATLAB 5 file with these elements.
+pub fn mat_file(elements: &[u8]) -> Vec<u8> {
+    [format!("{:<124}", "MATLAB 5.0 MAT-file").as_bytes(), &[0x00, 0x01, b'I', b'M'], elements].concat()
+}
+
+/// Returns an element with a zlib stream, which is not padded.
+pub fn packed_element(stream: &[u8]) -> Vec<u8> {
+    [&15u32.to_le_bytes(), &(stream.len() as u32).to_le_bytes(), stream].concat()
+}
+
+pub fn element(kind: u32, data: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     if data.len() <= 4 && !data.is_empty() {
         out.extend((kind | (data.len() as u32) << 16).to_le_bytes());
@@ -113,7 +124,7 @@ fn element(kind: u32, data: &[u8]) -> Vec<u8> {
     out
 }
 
-fn matrix(class: u32, size: [u32; 2], name: &str, body: &[u8]) -> Vec<u8> {
+pub fn matrix(class: u32, size: [u32; 2], name: &str, body: &[u8]) -> Vec<u8> {
     let mut inner = element(6, &[class.to_le_bytes(), [0; 4]].concat());
     inner.extend(element(5, &size.map(u32::to_le_bytes).concat()));
     inner.extend(element(1, name.as_bytes()));
@@ -150,13 +161,10 @@ pub fn small(src: &Path) {
 
 /// Returns the records of a split by name: label, format, height, width and bytes.
 pub fn records(out: &Path, split: &str) -> BTreeMap<String, (u32, Format, u32, u32, Vec<u8>)> {
-    let split = Dataset::open(out).unwrap().split(split).unwrap();
-    let record = |id| {
-        let mut copy = Vec::new();
-        let (e, label) = split.record(id, &mut copy).unwrap();
+    let all = each_record(out, split, |_, e, label| {
         (e.filename.to_string(), (label, e.format, e.height, e.width, e.encoded.to_vec()))
-    };
-    (0..split.len()).map(record).collect()
+    });
+    all.into_iter().collect()
 }
 
 // The pictures in the files of `tests/data`, which other programs wrote. `tests/data/sources.py` makes the files.
@@ -188,21 +196,17 @@ pub struct Image {
 
 /// Returns the images of a split, sorted by name.
 pub fn images(out: &Path, split: &str) -> Vec<Image> {
-    let split = Dataset::open(out).unwrap().split(split).unwrap();
-    let (mut copy, mut pixels) = (Vec::new(), Vec::new());
-    let mut found: Vec<Image> = (0..split.len())
-        .map(|id| {
-            let (example, label) = split.record(id, &mut copy).unwrap();
-            let spec = decode::spec(&example).unwrap();
-            let pixels = match example.format {
-                Format::Raw => example.encoded.to_vec(),
-                _ => decode::decode(&example, spec, &mut pixels).unwrap().to_vec(),
-            };
-            let class = split.class_names()[label as usize].clone();
-            assert_eq!(example.text, class);
-            Image { name: example.filename.to_string(), class, pixels }
-        })
-        .collect();
+    let mut pixels = Vec::new();
+    let mut found = each_record(out, split, |split, example, label| {
+        let spec = decode::spec(&example).unwrap();
+        let pixels = match example.format {
+            Format::Raw => example.encoded.to_vec(),
+            _ => decode::decode(&example, spec, &mut pixels).unwrap().to_vec(),
+        };
+        let class = split.class_names()[label as usize].clone();
+        assert_eq!(example.text, class);
+        Image { name: example.filename.to_string(), class, pixels }
+    });
     found.sort();
     found
 }

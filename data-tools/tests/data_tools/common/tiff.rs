@@ -1,18 +1,55 @@
 //! Builds TIFF files with any tags, strips and tiles.
 
+use std::collections::BTreeMap;
+
 /// The value of a tag.
 #[derive(Clone)]
-pub enum Tag<'a> {
-    Short(&'a [u16]),
-    Long(&'a [u32]),
-    Text(&'a str),
+pub enum Tag {
+    Short(Vec<u16>),
+    Long(Vec<u32>),
+    Text(String),
+}
+
+pub fn short(value: u16) -> Tag {
+    Tag::Short(vec![value])
+}
+
+pub fn long(value: u32) -> Tag {
+    Tag::Long(vec![value])
+}
+
+pub fn text(value: &str) -> Tag {
+    Tag::Text(value.to_string())
+}
+
+/// The tags of a page by number.
+pub type Tags = BTreeMap<u16, Tag>;
+
+/// Returns the tags of an uncompressed grey page with a band for each entry of `bits`, and `more` tags, which may replace
+/// them.
+pub fn tags(height: u32, width: u32, bits: &[u16], more: impl IntoIterator<Item = (u16, Tag)>) -> Tags {
+    let mut tags = Tags::from([
+        (256, long(width)),
+        (257, long(height)),
+        (258, Tag::Short(bits.to_vec())),
+        (259, short(1)),
+        (262, short(1)),
+        (277, short(bits.len() as u16)),
+    ]);
+    tags.extend(more);
+    tags
 }
 
 /// A page: its tags, and its strips, or tiles if `is_tiled`.
 pub struct Page<'a> {
-    pub tags: &'a [(u16, Tag<'a>)],
+    pub tags: &'a Tags,
     pub chunks: &'a [Vec<u8>],
     pub is_tiled: bool,
+}
+
+/// Returns a TIFF with one page in one strip.
+pub fn one_strip(tags: &Tags, values: &[u8]) -> Vec<u8> {
+    tiff(&[Page { tags, chunks: &[values.to_vec()], is_tiled: false }], None)
 }
 
 /// Writes a classic little-endian TIFF. The last page points to page `next`, if given.
@@ -74,18 +111,8 @@ pub fn strip(
     values: &[u8],
     more: &[(u16, &str)],
 ) -> Vec<u8> {
-    let (bits, format) = (vec![bits; bands.into()], vec![format; bands.into()]);
-    let (height, width) = ([height], [width]);
-    let mut tags = vec![
-        (256, Tag::Long(&width)),
-        (257, Tag::Long(&height)),
-        (258, Tag::Short(&bits)),
-        (259, Tag::Short(&[1])),
-        (262, Tag::Short(&[1])),
-        (339, Tag::Short(&format)),
-    ];
-    let bands = [bands];
-    tags.push((277, Tag::Short(&bands)));
-    tags.extend(more.iter().map(|&(tag, text)| (tag, Tag::Text(text))));
-    tiff(&[Page { tags: &tags, chunks: &[values.to_vec()], is_tiled: false }], None)
+    let bits = vec![bits; bands.into()];
+    let format = [(339, Tag::Short(vec![format; bands.into()]))];
+    let more = more.iter().map(|&(tag, value)| (tag, text(value)));
+    one_strip(&tags(height, width, &bits, format.into_iter().chain(more)), values)
 }
