@@ -51,7 +51,7 @@ fn operations_keep_what_backward_reads() {
         (Keeps::NOTHING, Op::from(Token(3))),
         (Keeps::NOTHING, Op::from(Pool::new(PoolKind::Max, 3, 2))),
         (Keeps::NOTHING, Op::from(Pool::global())),
-        (Keeps::NOTHING, Op::from(BlurPool::new())),
+        (Keeps::NOTHING, Op::from(BlurPool::default())),
         (Keeps::NOTHING, Op::from(SpaceToDepth(2))),
         (Keeps::NOTHING, Op::from(Shortcut { out_channels: 12, stride: 2 })),
         (Keeps::NOTHING, Op::from(Activation::Identity)),

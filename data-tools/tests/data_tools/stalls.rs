@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
-use support::mentions;
 use support::disk::with_permission_to_mount;
+use support::mentions;
 
 /// Environment variables of the child process: the command to run and its paths.
 const COMMAND: &str = "STALLS_COMMAND";
