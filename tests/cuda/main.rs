@@ -32,7 +32,8 @@ mod transports;
 fn stdout_of(test: &str, settings: &[(&str, &str)]) -> String {
     let ended = support::emulator::alone(test, settings);
     let (stdout, stderr) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-    assert!(ended.status.success(), "{test}, {settings:?}: {}\n{stdout}{stderr}", ended.status);
+    let passed = ended.status.success() && stdout.contains("1 passed");
+    assert!(passed, "{test}, {settings:?}: {}\n{stdout}{stderr}", ended.status);
     stdout.into_owned()
 }
 

@@ -136,9 +136,10 @@ fn fashion_has_its_own_names() {
     let made = convert("fashion-mnist", &temp.path("src"), &out, &options(2, 0)).unwrap();
     assert_eq!(made.manifest.classes[0], "T-shirt/top");
     assert_eq!(made.manifest.classes[9], "Ankle boot");
-    each_record(&out, "test", |_, example, label| {
+    let checked = each_record(&out, "test", |_, example, label| {
         assert_eq!(example.text, made.manifest.classes[label as usize]);
     });
+    assert_eq!(checked.len(), 11);
 }
 
 #[test]

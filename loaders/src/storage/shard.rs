@@ -227,7 +227,7 @@ fn is_older(index: &Path, shard: &Path) -> bool {
 }
 
 /// Finds all records by reading a shard from the start, and verifies every checksum. Returns the (offset, size
-/// including framing) of each record, ready for [`write_index`].
+/// including framing) of each record, ready for [`write_index`]. The whole shard is read into memory.
 pub fn scan_index(shard: &Path) -> Result<Vec<(u64, u64)>, Error> {
     let bytes = regular::read(shard).map_err(Error::io("read", shard))?;
     let (mut entries, mut offset) = (Vec::new(), 0);

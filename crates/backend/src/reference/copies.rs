@@ -8,25 +8,28 @@ use crate::{Error, Keeps, PlanRequest, Planned, TensorDesc};
 /// output. All other values of the output, and of the input's gradient, are zero.
 pub(super) fn plan(
     r: &PlanRequest<'_, Reference>,
-    indices: impl Iterator<Item = [usize; 2]>,
+    indices: impl Iterator<Item = [usize; 2]> + Clone + 'static,
 ) -> Result<Box<dyn Planned<Reference>>, Error> {
     let (n, x, y) = (r.x[0].n, r.x[0].shape.elems(), TensorDesc::plain(r.x[0].n, r.output()?));
-    let forward: Vec<[usize; 2]> = indices.collect();
-    let backward: Vec<[usize; 2]> = forward.iter().map(|[x, y]| [*y, *x]).collect();
-    let y_elems = y.shape.elems();
+    let (y_elems, backward) = (y.shape.elems(), indices.clone().map(|[x, y]| [y, x]));
     Unary::<Reference>::plan(
         y,
         Keeps::ALL,
-        move |from, to| copy(n, &forward, (from, x), (to, y_elems)),
+        move |from, to| copy(n, &indices, (from, x), (to, y_elems)),
         move |_, dy, dx| copy(n, &backward, (dy, y_elems), (dx, x)),
     )
 }
 
 /// Copies values in each of `n` samples. Both tensors come with their number of elements per sample.
-fn copy(n: usize, indices: &[[usize; 2]], (from, read): (&HostBuf, usize), (to, written): (&mut HostBuf, usize)) {
+fn copy(
+    n: usize,
+    indices: &(impl Iterator<Item = [usize; 2]> + Clone),
+    (from, read): (&HostBuf, usize),
+    (to, written): (&mut HostBuf, usize),
+) {
     to.0[..n * written].fill(0.0);
     for sample in 0..n {
-        for [i, k] in indices {
+        for [i, k] in indices.clone() {
             to.0[sample * written + k] = from.0[sample * read + i];
         }
     }

@@ -7,8 +7,8 @@ use super::device::Reference;
 use crate::{Error, PlanRequest, Planned};
 
 pub(super) fn plan(op: &SpaceToDepth, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
-    let (x, y) = (r.x[0].shape, r.output()?);
-    let copied = |i: usize| {
+    let (op, x, y) = (*op, r.x[0].shape, r.output()?);
+    let copied = move |i: usize| {
         let to = PixelChannel { channel: i / y.plane(), position: i % y.plane() };
         op.source(x, to).map(|from| [from.channel * x.plane() + from.position, i])
     };

@@ -258,13 +258,11 @@ pub fn check_sheet(path: &Path) -> Result<(), Error> {
 /// which are classes or numbers. Returns the number of pictures. If there is no mistake, no file is written. Returns an
 /// error if the name does not end in .png or .jpg, a picture cannot be read, or the file cannot be written.
 pub fn write_sheet(scored: &SplitScore, path: &Path) -> Result<usize, Error> {
-    let mut mistakes = mistakes(scored);
-    mistakes.sort_by(|a, b| b.loss.total_cmp(&a.loss).then(a.id.cmp(&b.id)));
-    mistakes.truncate(PICTURES);
+    let mistakes = worst_mistakes(scored);
     let refuse = |error: data_tools::Error| Error::Failed(error.to_string());
     let pictures = mistakes.len();
     let mut sheet = ContactSheet::new(path, pictures, Limits::default()).map_err(refuse)?;
-    for Mistake { id, label, mut predicted, .. } in mistakes {
+    for Mistake { id, label, mut predicted } in mistakes {
         // the second line is the name of the original file, if the record has it
         let file = file_name(&scored.images, id);
         if !file.is_empty() {
@@ -281,14 +279,25 @@ pub fn write_sheet(scored: &SplitScore, path: &Path) -> Result<usize, Error> {
 /// An image with a mistake. The texts are those of its picture.
 struct Mistake {
     id: u64,
-    loss: f64,
     label: String,
     predicted: String,
 }
 
-/// Returns the mistakes in any order. For several labels, a mistake is an image with predicted classes that differ from
+/// Returns the [`PICTURES`] items with the highest losses, highest first. `loss_and_id` returns an item's loss and the id of
+/// its image.
+fn worst<T>(items: impl Iterator<Item = T>, loss_and_id: impl Fn(&T) -> (f64, u64)) -> impl Iterator<Item = T> {
+    let mut items: Vec<T> = items.collect();
+    items.sort_by(|a, b| {
+        let ((loss_a, id_a), (loss_b, id_b)) = (loss_and_id(a), loss_and_id(b));
+        loss_b.total_cmp(&loss_a).then(id_a.cmp(&id_b))
+    });
+    items.truncate(PICTURES);
+    items.into_iter()
+}
+
+/// Returns the mistakes with the highest losses, highest first. For several labels, a mistake is an image with predicted classes that differ from
 /// its labels. For numbers, it is an image with a loss above 0.
-fn mistakes(scored: &SplitScore) -> Vec<Mistake> {
+fn worst_mistakes(scored: &SplitScore) -> Vec<Mistake> {
     let name = |class: u32| scored.classes.get(class as usize).map_or("?", String::as_str);
     if let Some(outcomes) = &scored.result.outcomes {
         let names = |classes: &mut dyn Iterator<Item = u32>| {
@@ -298,9 +307,10 @@ fn mistakes(scored: &SplitScore) -> Vec<Mistake> {
         let mistake = |one: &MultiLabelOutcome| {
             let taken = names(&mut one.predicted.iter().map(|(class, _)| *class));
             let (label, predicted) = (names(&mut one.labels.iter().copied()), format!("predicted as {taken}"));
-            Mistake { id: one.id, loss: one.loss, label, predicted }
+            Mistake { id: one.id, label, predicted }
         };
-        return outcomes.iter().filter(|one| !one.is_right()).map(mistake).collect();
+        let wrong = outcomes.iter().filter(|one| !one.is_right());
+        return worst(wrong, |one| (one.loss, one.id)).map(mistake).collect();
     }
     if let Some(outcomes) = scored.result.numbers.as_ref().and_then(|numbers| numbers.outcomes.as_ref()) {
         let list = |values: &[f32]| {
@@ -309,16 +319,18 @@ fn mistakes(scored: &SplitScore) -> Vec<Mistake> {
         };
         let mistake = |one: &NumberOutcome| {
             let (label, predicted) = (list(&one.numbers), format!("predicted {}", list(&one.predicted)));
-            Mistake { id: one.id, loss: one.loss, label, predicted }
+            Mistake { id: one.id, label, predicted }
         };
-        return outcomes.iter().filter(|one| one.loss > 0.0).map(mistake).collect();
+        let wrong = outcomes.iter().filter(|one| one.loss > 0.0);
+        return worst(wrong, |one| (one.loss, one.id)).map(mistake).collect();
     }
     let mistake = |one: Outcome| {
         let guess = one.guess();
         let (label, predicted) = (name(one.label).into(), format!("{:.0}% {}", 100.0 * guess.p, name(guess.class)));
-        Mistake { id: one.id, loss: one.loss, label, predicted }
+        Mistake { id: one.id, label, predicted }
     };
-    scored.result.predictions.iter().flat_map(|predictions| predictions.mistakes()).map(mistake).collect()
+    let wrong = scored.result.predictions.iter().flat_map(|predictions| predictions.mistakes());
+    worst(wrong, |one| (one.loss, one.id)).map(mistake).collect()
 }
 
 #[cfg(test)]
