@@ -2,10 +2,11 @@
 //! sheets.
 
 use std::fmt;
-use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use flate2::Crc;
+use image::codecs::jpeg::JpegEncoder;
+use image::codecs::png::PngEncoder;
 use image::{DynamicImage, GrayImage, ImageFormat, RgbImage};
 use loaders::overwrite::{self, Content};
 use loaders::{Dataset, Format, ImageSpec, decode, replace};
@@ -172,12 +173,16 @@ pub(super) fn write_sheet(path: &Path, picture: &DynamicImage, format: ImageForm
     Ok(replace::replace(path, &insert_mark(&encode(path, picture, format)?, format))?)
 }
 
+/// Encodes a picture as JPEG or PNG. `DynamicImage::write_to` would do the same, but it compiles the encoders of all formats.
 fn encode(path: &Path, picture: &DynamicImage, format: ImageFormat) -> Result<Vec<u8>, Error> {
-    let mut file = Cursor::new(Vec::new());
-    let written = picture.write_to(&mut file, format);
+    let mut file = Vec::new();
+    let written = match format {
+        ImageFormat::Jpeg => picture.write_with_encoder(JpegEncoder::new(&mut file)),
+        _ => picture.write_with_encoder(PngEncoder::new(&mut file)),
+    };
     let name = format.extensions_str().first().copied().unwrap_or_default();
     written.map_err(|e| Error::input(path, format!("cannot be encoded as {name}: {e}")))?;
-    Ok(file.into_inner())
+    Ok(file)
 }
 
 /// Inserts the mark: a text chunk after the first chunk of a PNG, or a comment after the first segment of a JPEG.

@@ -1,10 +1,9 @@
 //! Pictures for contact sheets and thumbnails, as stored or as a network sees them.
 
-use std::io::Cursor;
-
 use image::codecs::jpeg::JpegEncoder;
+use image::codecs::png::PngEncoder;
 use image::imageops::{self, FilterType};
-use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
+use image::{DynamicImage, Rgb, RgbImage};
 use loaders::transform::Scratch;
 use loaders::{Example, ImageSpec, LabelKind, Manifest, Pipeline, Split, decode};
 
@@ -139,14 +138,14 @@ impl<'a> ThumbnailMaker<'a> {
 
 /// Encodes a picture and returns its media type and content.
 fn encode(picture: &RgbImage) -> image::ImageResult<(&'static str, Vec<u8>)> {
-    let mut file = Cursor::new(Vec::new());
+    let mut file = Vec::new();
     let kind = match picture.width().max(picture.height()) <= EXACT {
-        true => picture.write_to(&mut file, ImageFormat::Png).map(|()| "image/png")?,
+        true => picture.write_with_encoder(PngEncoder::new(&mut file)).map(|()| "image/png")?,
         false => {
             picture.write_with_encoder(JpegEncoder::new_with_quality(&mut file, QUALITY)).map(|()| "image/jpeg")?
         }
     };
-    Ok((kind, file.into_inner()))
+    Ok((kind, file))
 }
 
 /// Small pictures are enlarged to about this length of the longer side, as far as an integer factor allows.

@@ -1,8 +1,8 @@
 //! Draws contact sheets (rows of pictures with captions) and matrices, using a bitmap font of 5 x 7 pixels.
 
-use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
+use image::codecs::png::PngEncoder;
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage, imageops};
 use loaders::decode::Decoder;
 use loaders::{Limits, Manifest, Split, regular};
@@ -283,10 +283,10 @@ pub fn matrix(names: &[String], rows: &[Vec<f64>]) -> Result<(u32, u32, Vec<u8>)
             write_letter(&mut picture, letter, |x, y| (at + y, margin - MATRIX_GAP - i * ADVANCE * FONT_SCALE - x));
         }
     }
-    let mut file = Cursor::new(Vec::new());
-    let written = picture.write_to(&mut file, ImageFormat::Png);
+    let mut file = Vec::new();
+    let written = picture.write_with_encoder(PngEncoder::new(&mut file));
     written.map_err(|e| Error::Usage(format!("a matrix of {} rows as a picture: {e}", rows.len())))?;
-    Ok((side as u32, side as u32, file.into_inner()))
+    Ok((side as u32, side as u32, file))
 }
 
 /// Returns a colour from white for 0 to dark blue for 1. The square root makes small fractions visible.
