@@ -178,7 +178,8 @@ impl Decay for Exponential {
     fn rate(&self, at: AfterWarmup) -> f64 {
         let period = self.decay_epochs() * at.steps_per_epoch as f64;
         let periods = at.since as f64 / period.max(1.0);
-        at.target * self.gamma().powf(if self.staircase() { periods.floor() } else { periods })
+        // The product of two decimal numbers may be slightly above a whole number of steps, such as 0.07 * 100.
+        at.target * self.gamma().powf(if self.staircase() { (periods + 1e-9).floor() } else { periods })
     }
 
     fn describe(&self, _scale: f64) -> String {
