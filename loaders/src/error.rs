@@ -188,8 +188,8 @@ pub enum Error {
     },
     /// More shards are mapped at the same time than the SIGBUS handler has entries for.
     #[error(
-        "{path}: {limit} shards are open already; use fewer and larger shards \
-         (`trireme data convert --shards N`)",
+        "{path}: {limit} shards are mapped already; use fewer and larger shards \
+         (`trireme data reshard`)",
         path = line(path.display())
     )]
     TooManyShards {

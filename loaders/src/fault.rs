@@ -78,7 +78,11 @@ pub enum Fault {
         got: ImageSpec,
     },
     /// The image has a different number of channels than the pipeline was built for.
-    #[error("image of {got} (height x width x channels), expected {}", plural(expected, "channel"))]
+    #[error(
+        "image of {got} (height x width x channels), expected {}{}",
+        plural(expected, "channel"),
+        if (*expected, got.channels) == (1, 3) { "; begin augment.train and augment.eval with \"rgb\" if some images have colours" } else { "" }
+    )]
     Channels {
         /// Number of channels of the pipeline's input.
         expected: u32,

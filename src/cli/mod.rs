@@ -154,9 +154,9 @@ pub fn version(verbose: bool) -> Result<(), Failure> {
 const SPINS: &str = "20000";
 
 /// Makes OpenMP threads sleep after a short spin, unless the user has set how they wait. By default they spin for
-/// milliseconds. If another thread needs the core (a loader thread, MPI, another process), this makes the program three
-/// times slower or worse. libgomp reads its variables when it is loaded, so the program sets them and executes itself
-/// again.
+/// milliseconds. If another thread needs the core (a loader thread, MPI, another process), this spinning makes the
+/// program three times slower or worse. libgomp reads its variables when it is loaded, so the program sets them and
+/// executes itself again.
 ///
 /// Open MPI's waits yield the core for the same reason, because its thread waits most of the time. HDF5 file locking is
 /// disabled: only one rank writes, to a temporary name that no other process uses, and many parallel file systems do

@@ -1,9 +1,10 @@
-//! The parameters of attention, in plain loops on the host: the bias of relative positions and the factors of cosines.
-//! The table of a bias has a row for each difference of positions and a column for each head.
+//! Computes, in plain loops on the host, what attention needs from its parameters. This is the bias for relative
+//! positions, and the factor of each head if its products are cosines. The bias is a table with a row for each
+//! difference of two positions and a column for each head. Also computes the gradients of the parameters.
 
 use net::{Attention, MOST_SCALE, PositionBias, Windows};
 
-/// Factor on the sigmoid of a continuous bias (torchvision).
+/// A continuous bias is this number times a sigmoid, as in torchvision.
 const FACTOR: f64 = 16.0;
 
 /// Returns the factor of each head for an operation with cosines. `params` are the layer's parameters in PyTorch's order.

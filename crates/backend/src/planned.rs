@@ -109,7 +109,7 @@ pub trait Planned<B: DeviceMemory> {
         B::LOOPS.into()
     }
 
-    /// Returns the input for which `backward` writes the gradient over `dy`.
+    /// Returns the index of the input whose gradient `backward` writes over `dy`. `None` if it overwrites no `dy`.
     fn alias(&self) -> Option<usize> {
         None
     }
@@ -120,7 +120,8 @@ pub trait Planned<B: DeviceMemory> {
         true
     }
 
-    /// Returns true if `backward` adds a second gradient of `y` itself.
+    /// Returns true if `backward` accepts two gradients of `y`, [`Gradients::dy`] and [`Gradients::dy2`], and adds them
+    /// itself.
     fn adds(&self) -> bool {
         false
     }

@@ -63,8 +63,8 @@ pub trait Queue<D: DeviceMemory> {
         Ok(())
     }
 
-    /// Prepares an optimizer step with everything that changes between steps: the arguments of
-    /// [`Backend::rates`](super::Backend::rates) and [`Backend::update`](super::Backend::update), and `average`, the
+    /// Prepares an optimizer step: passes all numbers that change between steps to the device. `update` has the numbers
+    /// for [`Backend::rates`](super::Backend::rates) and [`Backend::update`](super::Backend::update). `average` is the
     /// weight for [`DeviceMemory::lerp`].
     fn begin_update(&self, update: &Update, average: f32) -> Result<(), Error>;
 

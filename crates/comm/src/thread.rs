@@ -269,8 +269,8 @@ impl<R> Pending<R> {
     ///
     /// # Errors
     ///
-    /// Returns the error of the operation, the error that kept MPI from starting, [`Error::Finished`] if the operation
-    /// was started after the end of MPI, or [`Error::Inside`] if another operation calls this.
+    /// Returns the error of the operation, or the error that kept MPI from starting. Returns [`Error::Finished`] if the
+    /// operation was started after the end of MPI, and [`Error::Inside`] if another operation calls this.
     pub fn wait(self) -> Result<R, Error> {
         let what = self.what;
         if on_mpi_thread() || current().is_some() {

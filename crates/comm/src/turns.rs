@@ -20,7 +20,7 @@ struct Tickets {
 }
 
 impl Turns {
-    /// Begins with the turn of ticket 0.
+    /// Creates the counters. Ticket 0 has the first turn.
     pub fn new() -> Self {
         Self { tickets: Mutex::new(Tickets { issued: 1, done: 0, closed: false }), served: Condvar::new() }
     }

@@ -41,8 +41,9 @@ struct Branch<B: Backend> {
     sum: Arena<B>,
 }
 
-/// The sums that still wait for their sibling in the tree (with [`Gather::PerWorker`]: each worker's gradients), and
-/// free arenas.
+/// Collects the gradients of a rank's workers. With [`Gather::Summed`], `branches` has the sums that still wait for
+/// their sibling in the tree. With [`Gather::PerWorker`], it has the gradients of each worker. `spare` has the free
+/// arenas.
 pub(super) struct Accumulator<B: Backend> {
     gather: Gather,
     branches: Vec<Branch<B>>,

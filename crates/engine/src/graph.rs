@@ -1,6 +1,6 @@
 //! A network on a device: its plan, its parameters and its current pass. Memory for activations is allocated once, for
-//! the largest batch. All passes use it, including passes with smaller batches or images. These are planned when they
-//! are needed.
+//! the largest batch. Passes with smaller batches or smaller images use the same memory. A new batch size is planned
+//! when a pass first needs it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -301,8 +301,8 @@ impl<B: Backend> Graph<B> {
         pack(&self.params()[index], plain, arena)
     }
 
-    /// Makes batch normalisation compute its statistics over the whole batch of all ranks. Then each rank must run
-    /// exactly one pass per step.
+    /// Makes batch normalisation compute its statistics over the whole batch of all ranks. From then on, each rank must
+    /// run exactly one pass per step.
     ///
     /// # Errors
     ///

@@ -116,14 +116,15 @@ fn resolve(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
     through(net, |node| facts[node].has_no_pass)
 }
 
-/// For each tensor, returns the tensor that holds its data. Like [`resolve`], but the output of a node that writes no
-/// output is also represented by the node's first input, from which the reader computes it.
+/// For each tensor, returns the tensor whose memory its readers read. This is the tensor itself, except for the output
+/// of a node that has no pass or writes no output. Readers of such an output read the memory of the node's first input
+/// instead.
 fn holders(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
     through(net, |node| facts[node].has_no_pass || facts[node].writes_no_output)
 }
 
-/// For each tensor, follows the first inputs backwards from node to node while `passed` is true for the node. Returns
-/// the tensors that this leads to.
+/// For each tensor, walks back from the node that computes it to the node's first input, as long as `passed` is true
+/// for the node. Returns the tensor at which each walk ends.
 fn through(net: &NetSpec, passed: impl Fn(usize) -> bool) -> Vec<usize> {
     let mut behind = vec![0];
     for (i, node) in net.nodes.iter().enumerate() {
@@ -169,15 +170,16 @@ impl Backward<'_> {
         self.net.nodes.len() + 1 + self.backward_steps.len()
     }
 
-    /// Records a part of a tensor's gradient. Parts that the tensor's node does not add itself are added immediately,
-    /// so that a tensor with many readers needs no more memory than a tensor with two.
+    /// Records a part of a tensor's gradient. The backward pass of the tensor's node accepts one part, or two parts if
+    /// it adds them itself. Further parts are added at once, so a tensor with many readers needs no more memory than a
+    /// tensor with two.
     fn add_part(&mut self, tensor: usize, value: usize) {
         self.pending[tensor].whole.push(value);
         self.add(tensor);
     }
 
-    /// Records a part of a tensor's gradient that a shortcut would compute. The tensor's node computes it instead, from
-    /// the gradient `value` of the shortcut's output.
+    /// Records the part of a tensor's gradient that comes through a shortcut without a pass of its own. `value` is the
+    /// gradient of the shortcut's output. The tensor's node computes the part from it.
     fn add_part_through(&mut self, tensor: usize, value: usize) {
         self.pending[tensor].through = Some(value);
         self.add(tensor);

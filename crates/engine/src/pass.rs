@@ -204,8 +204,8 @@ impl<B: Backend> Graph<B> {
         if queued { parameters.hand_over_all(&plan.layout, &mut ready) } else { Ok(()) }
     }
 
-    /// Prepares a pass: checks the batch, plans its size if it is new, updates the device's copies of the parameters if
-    /// they changed, runs the teacher in training, and passes the inputs to the device.
+    /// Prepares a pass. Checks the batch, and plans its size if it is new. Updates the device's copies of the
+    /// parameters if these have changed. In training, runs the teacher. Then passes the inputs to the device.
     pub(super) fn begin(&mut self, batch: &Batch<'_>, loss: Option<Loss>, training: bool) -> Result<(), Error> {
         let rows = batch.ids.len();
         let (each, per_image) = match batch.images {

@@ -21,8 +21,8 @@ impl<B: Backend> Graph<B> {
     ///
     /// # Errors
     ///
-    /// Returns an error if shapes of parameters or scores depend on the image size, or if the plan does not fit into
-    /// the graph's memory, for example because the images are larger.
+    /// Returns an error if shapes of parameters or scores depend on the image size. Also returns an error if the plan
+    /// does not fit into the graph's memory, for example because the images are larger.
     pub fn add_size(&mut self, input: Shape, batch: usize) -> Result<(), BuildError> {
         if self.input() == input || self.others.iter().any(|other| other.shapes[0] == input) {
             return Ok(());

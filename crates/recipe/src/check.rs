@@ -39,6 +39,11 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
                    or remove this key";
         return refuse("balanced", why.into());
     }
+    if recipe.balanced() && recipe.augment.train.iter().any(|transform| transform.trim() == "alternating_flip") {
+        let why = "balanced epochs do not contain every image, so \"alternating_flip\" in augment.train cannot alternate; write \"flip\", \
+                   or remove this key";
+        return refuse("balanced", why.into());
+    }
     recipe.loss.check().or_else(|(key, why)| refuse(key, why))?;
     recipe.distill.check().or_else(|(key, why)| refuse(key, why))?;
     recipe.mix.check(recipe.batch, recipe.workers).or_else(|(key, why)| refuse(key, why))?;

@@ -322,6 +322,7 @@ fn bad_values_are_named() {
         (&["optimizer.momentum=0", "optimizer.nesterov=true"], &["optimizer.momentum > 0"]),
         (&["ema.decay=1"], &["0.999", "got 1"]),
         (&["ema.decay=0"], &["0.999", "got 0"]),
+        (&["augment.train=[\"alternating_flip\"]", "balanced=true"], &["\"alternating_flip\"", "write \"flip\""]),
     ] {
         invalid_last(sets, parts);
     }

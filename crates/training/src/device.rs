@@ -53,8 +53,8 @@ impl Resources {
         Self::new::<D>(Cores { own: cores::affinity().len() }, requested, false)
     }
 
-    /// Returns true if buckets are summed during backward. By default this is the case if MPI has a core of its own, or
-    /// if the device has a queue (`queues`), because the compute thread is then mostly idle.
+    /// Returns true if buckets are summed during backward. By default this is the case if MPI has a core of its own. It
+    /// is also the case if the device has a queue (`queues`), because the compute thread is then mostly idle.
     pub fn overlap(&self, wish: Overlap, queues: bool) -> bool {
         match wish {
             Overlap::On => true,

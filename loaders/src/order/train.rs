@@ -206,11 +206,11 @@ pub enum Shuffle {
 impl Shuffle {
     /// Returns the number of shards that a rank with this many workers uses at the same time, for
     /// [`Options::open`](crate::Options::open). For each worker, these are the shards of its current and next windows,
-    /// and one that a batch between two windows still needs. 0 means all shards.
+    /// and of the window before, which batches in progress may still need. 0 means all shards.
     pub fn open(&self, workers: usize) -> usize {
         match self {
             Self::Full => 0,
-            Self::Window(k) => workers.saturating_mul(k.saturating_mul(2).saturating_add(1)),
+            Self::Window(k) => workers.saturating_mul(k.saturating_mul(3)),
         }
     }
 }
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn shards_in_use() {
-        assert_eq!((Shuffle::Full.open(3), Shuffle::Window(4).open(3)), (0, 27));
+        assert_eq!((Shuffle::Full.open(3), Shuffle::Window(4).open(3)), (0, 36));
         assert_eq!(Shuffle::Window(usize::MAX).open(2), usize::MAX);
     }
 }

@@ -71,8 +71,8 @@ impl Options {
     }
 }
 
-/// Returns the number of batches that keeps all threads busy: the batches that threads are working on, one more that is
-/// being started or completed, one that is ready and one that the consumer holds.
+/// Returns the number of batches that keeps all threads busy. It counts the batches that threads are working on, one
+/// that is being started or completed, one that is ready, and one that the consumer holds.
 fn slots_to_stay_busy(threads: usize, pieces: usize) -> usize {
     (threads.div_ceil(pieces) + 3).min(threads + 2)
 }

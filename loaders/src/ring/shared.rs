@@ -1,5 +1,5 @@
-//! The state that all threads of a loader share: the order, how much of it has been handed out, the batches that are
-//! being filled, and how batches are divided into pieces.
+//! The state that all threads of a loader share. It has the order, how much of it has been handed out, the batches that
+//! are being filled, and how batches are divided into pieces.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -54,9 +54,10 @@ impl Shared {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).ended_after()
     }
 
-    /// Takes the next piece of work after a token was received. This is a piece of an open batch if there is one,
-    /// otherwise the first piece of the next job, for which there is then a free slot. Requests the shards that will be
-    /// needed soon, and sends tokens for the other pieces. After the last job, gives the slot back and returns false.
+    /// Takes the next piece of work. Called after this thread has received a token. If there is an open batch, takes a
+    /// piece of it. Otherwise opens the next job in a free slot and takes its first piece. The token guarantees that
+    /// there is such a slot. Requests the shards that will be needed soon, and sends tokens for the other pieces. After
+    /// the last job, gives the slot back and returns false.
     pub fn take(&self, piece: &mut Piece, tokens: &Sender<Token>) -> bool {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if jobs.take_piece(piece) {

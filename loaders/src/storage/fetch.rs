@@ -58,6 +58,7 @@ impl Fetch {
     /// Sends requests for the records of these samples to the reader threads.
     pub(crate) fn begin(&mut self, storage: &OpenShards, ids: &[u64], send: impl Fn(Extent)) -> Result<(), Error> {
         self.finish();
+        self.spare.extend(self.extents.drain(..).map(|extent| extent.bytes));
         self.records.clear();
         let mut held = Vec::new();
         for &id in ids {
@@ -68,8 +69,7 @@ impl Fetch {
         }
         let file_ends = |shard: usize| storage.split().shards()[shard].bytes;
         for (number, ByteRange { shard, from, to }) in self.join(file_ends).into_iter().enumerate() {
-            let mut bytes = self.spare.pop().unwrap_or_default();
-            bytes.resize((to - from) as usize, 0);
+            let bytes = self.buffer((to - from) as usize);
             self.pending += 1;
             send(Extent { number, shard, offset: from, bytes, result: Ok(()), back: self.back.clone() });
         }
@@ -103,12 +103,20 @@ impl Fetch {
         reads
     }
 
-    /// Waits for all requests. Keeps the buffers of the previous batch for reuse.
+    /// Returns a buffer of this length. A buffer that is far too large is freed, because the buffers of all batches would
+    /// otherwise grow to the largest record of the data set.
+    fn buffer(&mut self, length: usize) -> Vec<u8> {
+        let spare = self.spare.pop().filter(|bytes| bytes.capacity() / 2 <= length.max(GAP as usize));
+        let mut bytes = spare.unwrap_or_default();
+        bytes.resize(length, 0);
+        bytes
+    }
+
+    /// Waits for all requests.
     pub(crate) fn finish(&mut self) {
         if self.pending == 0 {
             return;
         }
-        self.spare.extend(self.extents.drain(..).map(|extent| extent.bytes));
         while self.pending > 0 {
             // `recv` cannot fail: `self` holds a sender too, and readers answer every request.
             let Ok(extent) = self.arrived.recv() else { break };
@@ -184,6 +192,17 @@ mod tests {
         let (reads, of) = join(&all);
         assert_eq!(reads.iter().map(|read| read.to - read.from).collect::<Vec<_>>(), [8 << 20, 8 << 20, 4 << 20]);
         assert_eq!((of[7], of[8], of[19]), (0, 1, 2));
+    }
+
+    #[test]
+    fn large_buffers_are_not_kept_for_small_reads() {
+        let mut fetch = Fetch::new();
+        let large = 8 * GAP as usize;
+        fetch.spare.push(vec![0; large]);
+        assert_eq!(fetch.buffer(large / 2).capacity(), large);
+        fetch.spare.push(vec![0; large]);
+        let small = fetch.buffer(10);
+        assert_eq!((small.len(), small.capacity() < large), (10, true));
     }
 
     #[test]

@@ -86,8 +86,8 @@ pub fn read_ahead(file: &File, start: u64, length: u64) {
     }
 }
 
-/// Returns true if a lock on a file in `folder` is visible to all hosts that mount its file system, as far as the type
-/// and the mount options tell.
+/// Returns true if a lock on a file in `folder` is visible to all hosts that mount its file system. The answer follows
+/// from the type of the file system and its mount options.
 pub fn locks_everywhere(folder: &Path) -> bool {
     let Ok(system) = FileSystem::of(folder) else { return false };
     let options = mount_options(folder).unwrap_or_default();
@@ -146,8 +146,8 @@ impl PageCache {
     /// (Linux before 4.14, and some file systems).
     ///
     /// This reads one byte in every 256 KiB with a flag that makes the read fail instead of waiting for storage.
-    /// `mincore` is not used for two reasons: it always answers yes for other users' files, and it takes the lock that
-    /// the threads of a process need to map and populate memory.
+    /// `mincore` is not used. It always answers yes for other users' files. It also takes the lock that the threads of
+    /// a process need to map and populate memory.
     pub(crate) fn holds(&self, bytes: Range<u64>) -> bool {
         let mut byte = [0];
         bytes.step_by(STEP).all(|at| {

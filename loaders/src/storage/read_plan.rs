@@ -41,7 +41,8 @@ struct ShardSizes {
 struct SystemLimits {
     /// Number of bytes available to the page cache.
     memory: u64,
-    /// Number of files that the loader may have open at once.
+    /// Number of files that the loader's list of open shards may have. Batches in progress hold more shards, and a run has
+    /// two or three loaders: for evaluation, and for the second pass of SAM.
     files: usize,
 }
 
@@ -67,7 +68,7 @@ impl ReadPlan {
     pub(crate) fn new(split: &Split, options: &ReadOptions) -> Result<Self, Error> {
         let system = FileSystem::of(split.dir()).map_err(Error::io("determine the file system of", split.dir()))?;
         let largest = split.shards().iter().map(|shard| shard.bytes).max().unwrap_or(0);
-        let limits = SystemLimits { memory: memory::available(), files: open_files() / 2 };
+        let limits = SystemLimits { memory: memory::available(), files: open_files() / 4 };
         Ok(Self::choose(&system, ShardSizes { all: split.bytes(), largest }, limits, options))
     }
 
@@ -218,7 +219,9 @@ impl OpenShards {
 
     /// Returns an open shard. The split keeps it mapped, or it is added to `held`.
     pub(crate) fn shard<'a>(&'a self, number: usize, held: &'a mut HeldShards) -> Result<&'a Shard, Error> {
-        if self.plan.open.is_none() {
+        // single records need only the shard's index, for which a mapped shard keeps no file open
+        let mapped = self.plan.fetches() && self.split.mapped_shard(number).is_some();
+        if self.plan.open.is_none() || mapped {
             return self.split.shard(number);
         }
         let at = match held.iter().position(|(n, _)| *n == number) {

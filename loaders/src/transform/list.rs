@@ -71,8 +71,8 @@ pub(super) struct TransformList {
     /// Number of geometric transforms at the start of the list. They only choose which part of the image goes where and
     /// in which size. So they are applied before the image is decoded, and only the pixels that they need are decoded.
     pub geometric: usize,
-    /// Number of transforms at the start of the list that can work on bytes: all before the first transform that is not
-    /// geometric and does not return bytes.
+    /// Number of transforms at the start of the list that can work on bytes. This part of the list ends before the
+    /// first transform that is neither geometric nor returns bytes.
     pub bytes: usize,
     /// Number of floats that the largest intermediate image has, once images have been converted to floats.
     pub work: usize,

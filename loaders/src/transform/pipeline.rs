@@ -287,8 +287,9 @@ impl Pipeline {
         Err(Error::Transform { index, text, problem: problem.into(), is_about_sizes: false })
     }
 
-    /// Returns true if [`Pipeline::crop_rect`] and [`Pipeline::tables`] describe everything that the list does to images of
-    /// a fixed shape: it does not resize, mirror top and bottom, pad after another transform, change bytes or select bands.
+    /// Returns true if [`Pipeline::crop_rect`] and [`Pipeline::tables`] describe everything that the list does to
+    /// images of a fixed shape. Then the list does not resize, mirror top and bottom, pad after another transform,
+    /// change bytes or select bands.
     pub fn only_crops(&self) -> bool {
         let mut geometry = self.list.geometry().iter().enumerate();
         let simple = geometry.all(|(i, transform)| {

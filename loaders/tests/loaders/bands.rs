@@ -318,6 +318,10 @@ fn only_bytes_become_rgb() {
         let fault = accepted(dtype).unwrap_err();
         assert!(matches!(fault, Fault::Channels { expected: 3, got } if got == grey), "{fault}");
     }
+    let pipeline = pipeline(&["resize(2x2)"], Dtype::U8, grey).unwrap();
+    let (encoded, mut out) = (bytes(Dtype::U8, &values(Dtype::U8, 0, rgb)), vec![0.0; 4]);
+    let fault = pipeline.run(&record(&encoded, Dtype::U8, rgb), 0, 0, &mut Scratch::default(), &mut out).unwrap_err();
+    assert!(fault.to_string().contains("begin augment.train and augment.eval with \"rgb\""), "{fault}");
 }
 
 fn data(dtype: Dtype, spec: ImageSpec, record_dtype: impl Fn(u64) -> Dtype) -> TestData {

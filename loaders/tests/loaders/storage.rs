@@ -79,7 +79,7 @@ fn few_shards_are_open_at_once() {
             let files: String = files.map(|path| format!("{}\n", path.display())).collect();
             most = most.max(listed(&data, &maps) + listed(&data, &files));
         }
-        // 10 in the list of open shards (16 for single records), the shards that a current batch holds, and one that is
+        // 12 in the list of open shards (16 for single records), the shards that a current batch holds, and one that is
         // being opened.
         assert!((1..=24).contains(&most), "{io:?}: {most} of 40 shards are open");
     }

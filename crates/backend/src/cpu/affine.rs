@@ -21,8 +21,9 @@ use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, Slot, Te
 
 enum WeightGradient {
     Primitive(Product),
-    /// Our own loops compute the gradient in plain order, and the primitive copies it into the layout of the weights. The
-    /// flag is true for channel blocks without groups, where a frame is better if oneDNN is fast in it.
+    /// Our own loops write the gradient in plain order, and the primitive copies it into the layout of the weights. The
+    /// flag is true for images in channel blocks if the convolution has no groups. Then a frame is better if oneDNN is
+    /// fast in it.
     Own(Box<dyn OwnGradient>, Primitive, bool),
 }
 

@@ -39,7 +39,7 @@ impl Set {
     }
 }
 
-/// What the passes of all heads share.
+/// State that the passes of all heads share.
 struct Heads {
     set: Set,
     op: Attention,
@@ -54,7 +54,7 @@ struct Heads {
 }
 
 impl Heads {
-    /// Returns what a head's passes over a window share. `item` counts the heads over all samples.
+    /// Returns the data for a head's passes over a window. `item` is the number of the head, counted over all samples.
     fn window(&self, item: usize, window: usize) -> Window<'_> {
         let (head, area) = (item % self.op.heads, self.sizes.positions);
         let [x, y] = [0, 1]
@@ -126,7 +126,7 @@ impl Plan {
         self.y.n * self.heads.op.heads
     }
 
-    /// Computes what depends on the parameters.
+    /// Computes the bias terms and the factors of the heads from the parameters, if the operation has them.
     fn prepare(&mut self, pass: &Pass<'_, Cpu>) {
         let params: Vec<&[f32]> = pass.slots.iter().map(|slot| pass.params.get(*slot)).collect();
         let Heads { op, sizes, terms, scales, .. } = &mut self.heads;

@@ -285,8 +285,8 @@ fn softmax(row: &mut [f32], sizes: &Sizes, scale: f32) -> [f32; 2] {
     [most, inverse]
 }
 
-/// Replaces a query's products with all keys by the softmax that [`softmax`] computed, and replaces the gradients with
-/// respect to the softmax by gradients with respect to the products.
+/// Replaces a query's products with all keys in `row` by their softmax, which is computed again from the results of
+/// [`softmax`]. Replaces the gradients with respect to the softmax by the gradients with respect to the products.
 #[inline(always)]
 fn softmax_back(row: &mut [f32], gradients: &mut [f32], [most, inverse]: [f32; 2], sizes: &Sizes, scale: f32) {
     row[sizes.positions..].fill(f32::NEG_INFINITY);
@@ -314,7 +314,7 @@ impl<'a> Workspace<'a> {
     }
 }
 
-/// What a head's passes over a window share.
+/// A head in a window: sizes, positions of the cells in x and y, factor and bias terms. Forward and backward use it.
 pub(super) struct Window<'a> {
     pub sizes: Sizes,
     pub x: Cells<'a>,
@@ -361,8 +361,9 @@ impl Job for Forward<'_> {
         let (sizes, cells) = (window.sizes, window.x);
         let (positions, channels) = (sizes.padded_positions(), sizes.padded_channels());
         let (width, depth) = (2 * S::LANES, sizes.channels.next_multiple_of(UNROLLED));
-        // The indices of a cell's channel in rows of padded channels, in panels that are `width` channels wide and whose
-        // rows are the padded cells, and in panels that are `width` cells wide and have `depth` channels as rows.
+        // Each of these returns the index of a cell's channel in a layout. `rows`: a row of padded channels per cell.
+        // `panels`: panels of `width` channels with a row per padded cell. `turned`: panels of `width` cells with a row
+        // per channel (`depth` rows).
         let rows = move |cell: usize, channel: usize| cell * channels + channel;
         let panels = move |cell: usize, channel: usize| panel_index(cell, channel, width, positions);
         let turned = move |cell: usize, channel: usize| panel_index(channel, cell, width, depth);

@@ -1,7 +1,7 @@
 //! Tables of convolutions. oneDNN and our Winograd kernels can both compute some convolutions. For each size that
-//! `trireme bench ops --table` has measured on a kind of processor, a table selects the kernels. Nothing is timed while
-//! a network is planned, and the choice does not depend on the number of images, so all ranks, batches and restarts
-//! choose the same. A rule decides for sizes that are not in the table, see [`conv`](super::conv).
+//! `trireme bench ops --table` has measured on a kind of processor, a table selects the kernels. Planning a network
+//! times nothing, and the choice does not depend on the number of images. So all ranks, batch sizes and restarts choose
+//! the same. A rule decides for sizes that are not in the table, see [`conv`](super::conv).
 
 use std::collections::BTreeMap;
 use std::fmt;

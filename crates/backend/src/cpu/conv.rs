@@ -27,8 +27,8 @@ pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box
 }
 
 /// Plans the operation without a frame. If `on_grid` is false, Winograd kernels are not used. They cannot be used
-/// inside a frame, because their weights are in plain order, from which a plan for a smaller batch would conclude that
-/// [`spread`] computes the convolution.
+/// inside a frame, because their weights are in plain order. From this order, a plan for a smaller batch would conclude
+/// that [`spread`] computes the convolution.
 fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: bool) -> Result<RatedPlan, Error> {
     // If the weights are in plain order, the plan for the largest batch uses `spread`. A smaller batch must do the
     // same.
@@ -130,9 +130,9 @@ pub(super) fn choose_kernels(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> 
 /// A plan, and true if any pass uses oneDNN's plain loops.
 pub(super) type RatedPlan = (Box<dyn Planned<Cpu>>, bool);
 
-/// Plans a convolution without padding, by calling `of`, on images that are copied into frames of zeros. oneDNN has
-/// only plain loops if a kernel can be entirely outside the image. Returns `None` if oneDNN also has only plain loops
-/// without padding.
+/// Plans the convolution without its padding, on images that are copied into frames of zeros. `of` makes this plan. A
+/// frame helps if a kernel can be entirely outside the image, because oneDNN then has only plain loops. Returns `None`
+/// if there is no padding, or if oneDNN has only plain loops without padding too.
 pub(super) fn plan_in_frame(
     cpu: &Cpu,
     op: &Conv,

@@ -37,9 +37,9 @@ pub(super) struct Framed {
 }
 
 impl Framed {
-    /// Allocates the framed copies for padded convolutions that oneDNN 2.x does not support on AVX2: kernels wider than 7
-    /// with a stride, such as AlexNet's first layer. Returns `None` for all other convolutions, and if x is bf16 or in
-    /// channel blocks, if the convolution has groups, or if the gradient of x is needed.
+    /// Allocates the framed copies for padded convolutions that oneDNN 2.x does not support on AVX2: kernels wider than
+    /// 7 with a stride, such as AlexNet's first layer. Returns `None` for all other convolutions. Also returns `None`
+    /// if x is bf16 or in channel blocks, if the convolution has groups, or if the gradient of x is needed.
     pub fn new(op: &Conv, x: &TensorDesc, y: &TensorDesc, wants_dx: bool, name: &str) -> Result<Option<Self>, Error> {
         let refused = op.kernel[1] > 7 && op.stride != [1, 1] && op.pads != [0; 4];
         if !refused || x.bf16 || x.block != 1 || op.groups != 1 || wants_dx {

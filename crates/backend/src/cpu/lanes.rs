@@ -44,8 +44,9 @@ pub(super) fn each_stretch(block: usize, mut f: impl FnMut(usize, usize)) {
     }
 }
 
-/// Returns `at`, the first element of a group, and hides its origin from the compiler. If the compiler knew that groups
-/// have equal distances, it would use shuffles to combine the same lane from different groups, which is half as fast.
+/// Returns `at`, the index of the first element of a group, unchanged, but hides from the compiler how it was computed.
+/// If the compiler knew that groups have equal distances, it would use shuffles to combine the same lane from different
+/// groups, which is half as fast.
 #[inline(always)]
 pub(super) fn group(at: usize) -> usize {
     std::hint::black_box(at)

@@ -8,8 +8,8 @@ use super::sys;
 use super::version::Descriptor;
 use crate::{Error, ParamFormat};
 
-/// Pairs of layouts with the same order of elements: of weights (outputs, C, H, W), and of the same weights as a
-/// matrix.
+/// Pairs of layouts with the same order of elements. The first is for weights (outputs, C, H, W), the second for the
+/// same weights as a matrix.
 const BLOCKED_MATRICES: [[sys::dnnl_format_tag_t; 2]; 3] = [
     [sys::dnnl_ABcd16b64a, sys::dnnl_AB16b64a],
     [sys::dnnl_ABcd16b32a, sys::dnnl_AB16b32a],

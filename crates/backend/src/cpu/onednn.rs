@@ -322,9 +322,9 @@ const CHANNELS: usize = 8;
 const DIMS: [usize; 4] = [1, CHANNELS, 2, 2];
 const VALUES: usize = 4 * CHANNELS;
 
-/// Makes oneDNN read all its environment variables. It reads each once: some with the first engine and primitive, some
-/// when it generates code (a copy into another layout does that), and some with the first execution. It reads
-/// `ONEDNN_CPU_ISA_HINTS` when the hints are queried, which that copy does only on some processors.
+/// Makes oneDNN read all its environment variables. It reads each variable once. It reads some with the first engine
+/// and primitive and some with the first execution. It reads others when it generates code, as for a copy into another
+/// layout. It reads `ONEDNN_CPU_ISA_HINTS` when the hints are queried, which this copy does only on some processors.
 pub fn read_environment() -> Result<(), Error> {
     // SAFETY: the first call sets a variable of libgomp for this thread. The engine of a run sets it again, and nothing
     // here needs a team of threads. The second call returns a number, which is not needed.

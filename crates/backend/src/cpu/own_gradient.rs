@@ -1,5 +1,6 @@
-//! Our own loops for the weight gradients of convolutions for which oneDNN has no vectorised primitive: convolutions
-//! that read a plain image with few channels, other convolutions without groups, and large depthwise kernels.
+//! Our own loops for weight gradients, for convolutions for which oneDNN has no vectorised primitive. These are
+//! convolutions that read a plain image with few channels, other convolutions without groups, and large depthwise
+//! kernels.
 
 use base::simd;
 use net::Conv;

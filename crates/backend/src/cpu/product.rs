@@ -1,5 +1,5 @@
-//! A pass of a convolution or linear layer: its layouts and sizes, its primitive, and a copy of the weights or their
-//! gradient if the primitive needs another layout than the arena.
+//! A pass of a convolution or linear layer, with its layouts, its sizes and its primitive. If the primitive needs
+//! another layout than the arena, the pass also has a copy of the weights or of their gradient.
 
 use std::ops::Range;
 use std::rc::Rc;

@@ -160,8 +160,8 @@ fn required_order(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>
     })
 }
 
-/// If the inputs are images in channel blocks together with vectors or the network's image in plain order, returns
-/// layouts with the same blocks for all of them. Otherwise returns `None`.
+/// For an operation with some inputs in channel blocks and some in plain order (vectors, or the network's image):
+/// returns layouts with the same channel blocks for all inputs. Otherwise returns `None`.
 fn blocks_next_to_plain(x: &[TensorDesc]) -> Option<Vec<TensorDesc>> {
     let block = x.iter().find(|x| !x.is_plain())?.block;
     let lies_so = [8, 16].contains(&block) && x.iter().all(|x| x.is_plain() || x.block == block);
@@ -178,8 +178,8 @@ pub(super) fn blocked(cpu: &Cpu, x: &TensorDesc) -> TensorDesc {
     TensorDesc { block: if in_blocks(x) { x.block } else { cpu.block }, ..*x }
 }
 
-/// Plans an operation, by calling `of`, for inputs in the layouts `required`. If `step` is not 1, the operation gets
-/// every `step`-th pixel. Inputs with another layout are copied. A flattened image may be taken as a vector in plain
+/// Plans an operation for inputs in the layouts `required`. `of` makes this plan. Inputs with another layout are
+/// copied. If `step` is not 1, the copy has only every `step`-th pixel. An image may be required as a vector in plain
 /// order.
 pub(super) fn plan(
     cpu: &Cpu,
@@ -205,7 +205,7 @@ pub(super) fn plan(
 }
 
 /// Wraps an operation that was planned for the images of `frame`. The input's images are copied into these frames at
-/// row and column `first`, with zeros around.
+/// row and column `first`, with zeros around them.
 pub(super) fn in_frame(
     cpu: &Cpu,
     r: &PlanRequest<'_, Cpu>,

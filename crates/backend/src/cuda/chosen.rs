@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use crate::Algorithms;
 
-/// The algorithms of NVIDIA's libraries that are in use, and the algorithms that another rank or an earlier run has
-/// used and that are requested here.
+/// The algorithms of NVIDIA's libraries that are in use, and those that are requested because another rank or an
+/// earlier run has used them.
 pub struct ChosenAlgorithms {
     wanted: RefCell<Algorithms>,
     used: RefCell<Algorithms>,
@@ -30,10 +30,10 @@ impl ChosenAlgorithms {
         self.used.borrow().clone()
     }
 
-    /// Returns the algorithm of operation `of`: the one in use, otherwise the requested one, otherwise the result of
-    /// `choose`. All batch sizes share it, except that a batch size `n` for which it does not run gets its own.
-    /// `prepare` makes an algorithm ready to run, or returns `None` if it does not run. An error of `prepare` ends the
-    /// search.
+    /// Returns an algorithm for operation `of` that runs with `n` images. Tries the algorithm in use, then the
+    /// requested algorithm, and then calls `choose`. All batch sizes share an algorithm, but a batch size for which it
+    /// does not run gets its own. `prepare` makes an algorithm ready to run, or returns `None` if it does not run. An
+    /// error of `prepare` ends the search.
     pub fn get<T, E>(
         &self,
         of: &str,

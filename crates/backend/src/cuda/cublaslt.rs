@@ -1,6 +1,6 @@
-//! Matrix products with cuBLASLt, optionally with bias and ReLU in the same call: the library's handle and descriptors,
-//! the choice of an algorithm, and the product itself. cuBLASLt is column-major, so it sees our row-major matrices as
-//! their transposes.
+//! Computes matrix products with cuBLASLt, optionally with bias and ReLU in the same call. This file has the library's
+//! handle and descriptors, the choice of an algorithm, and the product itself. cuBLASLt is column-major, so it sees our
+//! row-major matrices as their transposes.
 
 use std::cell::Cell;
 use std::ffi::c_void;

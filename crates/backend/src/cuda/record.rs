@@ -1,7 +1,7 @@
 //! Captures passes as CUDA graphs and replays them. The first time, a pass is enqueued directly, because libraries
-//! initialise at their first call. The second time it is captured. From then on it is a single call, until memory
-//! moves: then the pass starts over. A pass that the driver cannot capture is enqueued directly each time, which is
-//! reported in the log once.
+//! initialise at their first call. The second time, it is captured. From then on, a single call replays its graph. If
+//! memory moves, the pass starts over. If the driver cannot capture a pass, the pass is enqueued directly each time,
+//! and the log reports the first such pass.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

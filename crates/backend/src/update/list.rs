@@ -6,9 +6,10 @@ use std::ops::Range;
 use super::rates;
 use super::rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule};
 
-/// Calls the macro `$then` with a line for each update rule: the name of its files, here and in `engine::optim`, its
-/// variant and type, and each `optimizer.kind` of a recipe that uses it with the type of its settings. Messages and the
-/// manual list optimizers in this order.
+/// Calls the macro `$then` with a line for each update rule. A line begins with the name of the rule's files, here and
+/// in `engine::optim`. Then it has the rule's variant of `Rule` and its type. At the end, it has each `optimizer.kind`
+/// of a recipe that uses the rule, with the type of its settings. Messages and the manual list optimizers in this
+/// order.
 #[macro_export]
 macro_rules! for_each_optimizer {
     ($then:ident) => {

@@ -75,8 +75,8 @@ impl Coded {
         self.exempt.send(world)
     }
 
-    /// Writes the sum of the gradients: `(sum of codes - zero) / one * scale`, where `zero` is the sum of all workers'
-    /// offsets and `one` is the code of a gradient that equals the scale.
+    /// Writes the sum of the gradients: `(sum of codes - zero) / one * scale`, for each element. `zero` is the sum of
+    /// all workers' offsets. `one` is the code of a gradient that equals the scale.
     pub fn decode(&mut self, bucket: &Bucket, scales: &[u32], (zero, one): (i32, f32), into: &mut [f32]) {
         self.exempt.decode(bucket, scales, into);
         for (number, (index, tensor)) in self.tensors(bucket).enumerate() {

@@ -1,8 +1,9 @@
-//! The codec `exact`: 32-bit fixed point. For each tensor, let 2^e be above the largest |g| of all workers and 2^h at
-//! least the number V of workers. Then q = rint(g 2^(30 - h - e)), so |q| <= 2^(30 - h), and |sum| <= 2^30 in any order
-//! of the additions. The step is 2^-(30 - h) of the largest gradient, while f32's step is 2^-24 of each gradient. The
-//! integers overwrite the gradients of the last share, are summed there, and are converted back there. So the codec
-//! needs no memory, and a cache has to hold one bucket instead of two.
+//! The codec `exact`: 32-bit fixed point. For each tensor, 2^e is above the largest |g| of all workers, and 2^h is at
+//! least the number of workers. A gradient g is encoded as the integer q = rint(g 2^(30 - h - e)). So
+//! |q| <= 2^(30 - h), and |sum| <= 2^30 in any order of the additions. The rounding step is 2^-(30 - h) of the largest
+//! gradient, while f32's step is 2^-24 of each gradient. The integers overwrite the gradients of the last share. They
+//! are summed in this buffer and converted back in it. So the codec allocates no buffer, and a cache has to hold one
+//! bucket instead of two.
 //!
 //! Computing q in f32 gives the same result as the definition in f64, for every f32 below 2^e. Let k = 30 - h - e, so
 //! -114 <= k <= 178.
@@ -40,7 +41,7 @@ pub const ENTRY: Entry = Entry {
     spec: |bucket, settings| Some(describe(bucket, settings, None)),
 };
 
-/// Largest number of workers. With so many, 14 bits remain for each gradient.
+/// Largest number of workers. With this many workers, 14 bits remain for each gradient.
 const MOST_WORKERS: usize = 1 << 16;
 
 /// The largest k for which 2^k is an f32.

@@ -64,9 +64,10 @@ impl Settings {
     }
 }
 
-/// Sums a bucket over all workers of all ranks. The methods are called in this order, once per step, with the same
-/// shares. There is one share for each worker of this rank, in order. Codecs that do not keep workers apart get a
-/// single share with the rank's sum.
+/// A gradient codec with its buffers for one bucket. It sums the bucket over all workers of all ranks. Each step calls
+/// `scales`, `encode`, `send` and `decode` once, in this order, with the same shares. There is one share for each
+/// worker of this rank, in order. If [`Entry::keeps_workers_apart`] is false, there is a single share with the rank's
+/// sum.
 pub trait Codec: Send {
     /// Appends one number >= 0 per tensor to `scales`, as the bits of an f32. `encode` gets the maximum over all
     /// workers. If a scale is infinite or NaN, the step is skipped or the run fails. Codecs without scales append

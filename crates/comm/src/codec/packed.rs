@@ -97,8 +97,8 @@ impl Packed {
         }
     }
 
-    /// Writes `(sum of codes - zero) / one * scale` for each element of a tensor, where `zero` is the sum of all
-    /// workers' offsets and `one` is the code of a gradient that equals the scale.
+    /// Writes the summed gradients of a tensor: `(sum of codes - zero) / one * scale` for each element. `zero` is the
+    /// sum of all workers' offsets. `one` is the code of a gradient that equals the scale.
     pub fn decode(&self, number: usize, (zero, one): (i32, f32), scale: f32, into: &mut [f32]) {
         let (lanes, run) = (self.lanes, self.block());
         let words = &self.words[self.places[number].1.clone()];

@@ -53,6 +53,6 @@ pub trait Method {
 #[error("optimizer.{key}: {why}")]
 pub struct OptimizerError {
     pub key: &'static str,
-    /// What was expected, what was found, and what to do.
+    /// Says what was expected, what was found, and what to do.
     pub why: String,
 }

@@ -437,7 +437,7 @@ pub(super) struct StepPlan<B: Backend> {
     pub norms: Norms,
     /// The parameter groups of each bucket.
     pub groups: Vec<Vec<ParamGroup>>,
-    /// The step's factors, in the layout of [`rates`].
+    /// The step's factors on gradients and learning rates, in the layout of [`rates`].
     pub rates: B::Buf,
 }
 

@@ -73,7 +73,8 @@ impl DeviceInput {
                 not(&format!("the images have {bytes} bytes, but at most {MOST} bytes are kept on the device")),
             ));
         }
-        let Pictures { pixels, labels, label_sets, targets } = read(split, pipeline, options)?;
+        loaders::memory::check("the copy of the images for the device", bytes as u64, "loader.cache = \"none\"")?;
+        let Pictures { pixels, labels, label_sets, targets } = read(split, pipeline, options, bytes)?;
         if !queue.keep(&pixels, spec.height as usize, spec.width as usize)? {
             return Ok((input, not(&format!("the device has not enough free memory for {bytes} bytes of images"))));
         }
@@ -149,7 +150,7 @@ struct Pictures {
     targets: Vec<f32>,
 }
 
-fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<Pictures, Error> {
+fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options, bytes: usize) -> Result<Pictures, Error> {
     // the device applies the transforms later, and only the words that control decoding are needed here
     let head: Vec<String> = pipeline.ops().into_iter().take_while(|op| HEAD_WORDS.contains(&op.as_str())).collect();
     // decoding words need nothing from a manifest
@@ -159,7 +160,7 @@ fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<Pi
     let options = Options { open: 0, skip: false, ..*options };
     let mut loader =
         Loader::start_as(PixelFormat::Bytes(Dtype::U8), split.clone(), pipeline, Box::new(order), options)?;
-    let mut all = Pictures::default();
+    let mut all = Pictures { pixels: Vec::with_capacity(bytes), ..Pictures::default() };
     while let Some(batch) = loader.next()? {
         all.pixels.extend_from_slice(batch.pixels());
         all.labels.extend_from_slice(batch.labels());

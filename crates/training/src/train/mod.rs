@@ -113,7 +113,7 @@ use step::Stepper;
 
 use crate::error::Error;
 
-/// What training needs in addition to the planned run: the ranks, the command line options, and requests to stop.
+/// The context of a planned run: the ranks, the command line options, and requests to stop.
 #[derive(Clone, Copy)]
 pub struct RunContext<'a> {
     pub session: &'a Session,
@@ -450,7 +450,9 @@ fn device_input<B: Backend>(
     }
     let (input, note) = session.agree(DeviceInput::kept(backend, augment, &run.source.train, &run.options))?;
     match note {
-        Some(note) => report.note(&note),
+        Some(note) if session.is_root() => report.note(&note),
+        // the reporters of other ranks are silent, and their devices may have less free memory
+        Some(note) => screen::say(&format!("{}{note}", session.world.who())),
         None => report.fact(&format!("images: {}", input.describe())),
     }
     Ok(input)

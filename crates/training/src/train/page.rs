@@ -91,8 +91,8 @@ impl PageData {
         Ok(report.evaluation(last)?)
     }
 
-    /// Called when the run is complete, or when it stops early and can be resumed. Sends the last evaluation to the
-    /// outputs and writes evaluation.json. Logs a warning if that fails.
+    /// Sends the last evaluation to the outputs and writes evaluation.json. Logs a warning if that fails. Called when
+    /// the run is complete, or when it stops early and can be resumed.
     pub fn finish<B: Backend>(&mut self, out: &Path, run: &Run<B>, report: &mut Reporter) {
         if !self.root || !self.wanted {
             return;

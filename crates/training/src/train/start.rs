@@ -173,7 +173,7 @@ fn plan_together<D: Device>(
     Ok(PlannedRun { run, resources, resume, lock })
 }
 
-/// Runs a planned training. Errors of the device get its location.
+/// Calls [`start`], and adds the location of the device to its errors.
 fn begin<D: Device>(
     device: &D,
     session: &mut Session,
@@ -251,7 +251,7 @@ fn start<B: Backend>(
     trained.map(|()| None)
 }
 
-/// What the choice of a transport depends on, in addition to the run.
+/// Inputs to the choice of a transport that the run does not contain.
 struct TransportPlace {
     /// True if buckets are summed during backward.
     overlap: bool,

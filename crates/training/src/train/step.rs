@@ -1,10 +1,11 @@
 //! An optimizer step, as in Goyal et al. 2017 (arXiv 1706.02677): each worker computes a gradient, the gradients are summed over all ranks,
 //! and the optimizer updates the weights once.
 //!
-//! A step stays in a queue from its first pass until the sums of its last pass (loss and hits) are read. If the device computes
-//! asynchronously, the host enqueues the update of a step and the passes of the next one before it reads the sums, so the device never
-//! waits for the host. Records, running statistics, and the error about a loss that is not finite then come some passes later, with
-//! unchanged values. All ranks read the sums of the same steps in the same order.
+//! A step stays in a queue from its first pass until the sums of its last pass (loss and hits) are read. If the device
+//! computes asynchronously, the host does not read the sums at once. It first enqueues the update of the step and the
+//! passes of the next step. So the device never waits for the host. Records, running statistics, and the error about a
+//! loss that is not finite then come some passes later, with unchanged values. All ranks read the sums of the same
+//! steps in the same order.
 //!
 //! If ranks step independently between synchronisations (see [`strategy`](super::strategy)), each rank sums only over its own workers. The
 //! ranks do not communicate in these steps. When they synchronise, the records of these steps are summed over the ranks and returned
@@ -337,8 +338,9 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Does what must happen between the gradient sums of the step after `at` and its update: rescaling, the second gradient of
-    /// sharpness-aware minimisation, measurements, and the first part of the strategy's synchronisation.
+    /// Completes the summed gradients of the step after `at` before its update. Rescales them and, with sharpness-aware
+    /// minimisation, computes the second gradient. If they are due, measures the layers and runs the first part of the
+    /// strategy's synchronisation.
     fn before_update(&mut self, run: &mut Run<B>, at: &Progress, step: &PendingStep) -> Result<(), Error> {
         run.rescale(at.step_of_epoch, step.metrics.total())?;
         self.step_up(run, at)?;
@@ -514,7 +516,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         }
     }
 
-    /// Returns what any rank has requested, as known after the last step.
+    /// Returns the requests of all ranks together, as known after the last step.
     pub fn agreed(&self) -> Requests {
         self.agreed
     }

@@ -30,8 +30,9 @@ pub struct LoadedTeacher {
 }
 
 /// Loads the teacher, if the recipe names one. `from` is the checkpoint that the run resumes from. Collective. Returns
-/// an error on all ranks if the file cannot be read, differs between ranks, was trained on other classes, bands, image
-/// sizes or a very different normalization, or has changed since the run began.
+/// an error on all ranks if the file cannot be read, differs between ranks, or has changed since the run began. Also
+/// returns an error if the teacher was trained on other classes, bands or image sizes, or with a very different
+/// normalization.
 pub fn begin<B: Backend>(
     session: &Session,
     run: &mut Run<B>,

@@ -7,9 +7,9 @@
 //! row. So if only a part of an image is needed, little more is decoded.
 //!
 //! The format is: CRC-32C (u32) of the file followed by all bytes after the checksum, then the number of MCUs between
-//! entry points of a row (u16). Then, for each entry point, row by row, and for the end of the data: a varint with the
-//! number of bits since the previous one, and for each component a varint with the change of its DC coefficient
-//! (zigzag). Integers are little-endian, and varints are protobuf's.
+//! entry points of a row (u16). Then follow the entry points, row by row, and the end of the data. Each is stored as
+//! the difference from the previous one: a varint with the number of bits, and for each component a zigzag varint with
+//! the change of its DC coefficient. Integers are little-endian, and varints are protobuf's.
 
 use super::bits::{BitReader, HuffmanDecoder};
 use super::sequential::{COMPONENTS, SequentialJpeg};

@@ -2,9 +2,9 @@
 //! consecutive rows.
 //!
 //! The codes of the MCUs are copied bit for bit. Each row starts with additional leading MCUs. Their DC differences
-//! lead from the coefficients at the end of the previous row to the coefficients that the first MCU of this row refers
-//! to. They are filled with AC coefficients so that the row starts at the same bit within a byte as in the original
-//! file, and its bytes can be copied. The pixels of the leading MCUs are never used.
+//! change the DC coefficients from those at the end of the previous row to those that the first MCU of this row refers
+//! to. AC coefficients fill the leading MCUs, so that the row starts at the same bit within a byte as in the original
+//! file. Then its bytes can be copied. The pixels of the leading MCUs are never used.
 
 use super::bits::{BitWriter, Code, Codes, Position};
 use super::entry_points::{EntryPoints, Point};
@@ -109,8 +109,8 @@ impl Excerpts {
         Some((begin, *self.points.get(row, mcus.right.div_ceil(step))?))
     }
 
-    /// Returns, for each component, the change from the DC coefficient at the end of the excerpt's previous row to the
-    /// DC coefficient that the first MCU of this row refers to.
+    /// Returns the change of each component's DC coefficient that the leading MCUs of a row must make. It leads from
+    /// the value at the end of the excerpt's previous row to the value that the first MCU of this row refers to.
     fn changes(&self, mcus: Region, row: usize) -> Option<[i32; COMPONENTS]> {
         let before = if row == mcus.top { Point::default() } else { self.ends(mcus, row - 1)?.1 };
         let (begin, _) = self.ends(mcus, row)?;

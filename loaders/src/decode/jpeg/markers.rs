@@ -1,8 +1,8 @@
 //! Reads the markers of a JPEG file before libjpeg-turbo sees it, to find the size, the cost of decoding, and whether
 //! the file is complete.
 //!
-//! Markers are found in the same way as in libjpeg, so both see the same scans: bytes between segments are skipped, and
-//! a scan's data ends at the first marker that is neither a stuffed zero nor a restart.
+//! This reader finds markers in the same way as libjpeg, so both see the same scans. It skips bytes between segments. A
+//! scan's data ends at the first marker that is neither a stuffed zero nor a restart.
 
 use crate::decode::region::ExifOrientation;
 use crate::memory::Cost;

@@ -32,6 +32,13 @@ pub(super) fn build_normalize(arguments: &[f64], context: Context<'_>) -> Result
                 "the mean and std of dataset.json do not hold after {transform}; write normalize with your own numbers, or standardize"
             ));
         }
+        0 if channels == 1 && mean.len() == 3 => {
+            return Err(
+                "`mean` and `std` in dataset.json are of images with colours, but the first images are grey; begin \
+                        augment.train and augment.eval with \"rgb\""
+                    .into(),
+            );
+        }
         0 => {
             return Err(format!(
                 "the number of values of `mean` and `std` in dataset.json is {}, but the number of channels of the image is {channels} \
@@ -209,6 +216,13 @@ mod tests {
         // The means are 0.5, 0.25, 0.125 and the stds 0.5, 0.25, 2.
         let out = run("normalize", ImageSpec::new(1, 2, 3), &[0, 0, 0, 255, 255, 255], 0);
         assert_eq!(out, [-1.0, 1.0, -1.0, 3.0, -0.0625, 0.4375]);
+    }
+
+    #[test]
+    fn a_grey_first_image_of_a_coloured_data_set_has_advice() {
+        let manifest = Manifest { mean: vec![0.5, 0.4, 0.3], std: vec![0.5; 3], ..Manifest::default() };
+        let context = Context { input: ImageSpec::new(1, 1, 1), statistics: &Statistics::new(&manifest, 3, false) };
+        assert_mentions(&build_normalize(&[], context).err().unwrap(), &["augment.train", "\"rgb\""]);
     }
 
     #[test]

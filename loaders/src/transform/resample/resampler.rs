@@ -225,8 +225,8 @@ fn row_avx2<const C: usize>(
 #[target_feature(enable = "avx2")]
 #[inline]
 unsafe fn sum_group_avx2<const C: usize>(line: &[f32], first: &[usize; GROUP], weights: &[f32]) -> [__m256; 4] {
-    // Each vector is for a pair of outputs (j, j + 4): all channels of the first are in its low half, and of the second
-    // in its high half.
+    // Each vector is for a pair of outputs (j, j + 4). Its low half has all channels of output j, and its high half all
+    // channels of output j + 4.
     let mut sums = [_mm256_setzero_ps(); 4];
     for (k, weight) in weights.as_chunks::<GROUP>().0.iter().enumerate() {
         // SAFETY: the chunk has eight values.

@@ -16,8 +16,8 @@ use crate::TensorDesc;
 /// gamma, if the operation has it, and beta.
 pub type Affine<'a> = (Option<&'a [f32]>, &'a [f32]);
 
-/// The part of the output that a thread writes, with a matrix row per sample: y and, if ReLU follows a residual, bits
-/// that tell which values ReLU passed.
+/// The part of the output that a thread writes. The matrices have a row per sample. `bits` tells which values ReLU
+/// passed, and is used only if ReLU follows a residual.
 pub struct Output<'a, Y> {
     pub y: Matrix<'a, Y>,
     pub bits: Option<Matrix<'a, Bits>>,

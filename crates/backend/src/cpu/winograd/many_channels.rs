@@ -21,8 +21,8 @@ const STRIP: usize = 64;
 const TILES: usize = 256;
 
 /// Returns the number of channels above which the filter gradient uses this method. It is lower with more than one
-/// thread: if threads divided the samples, each thread would need its own gradient of all transformed filters, and all
-/// these gradients together fill the caches sooner.
+/// thread. If threads divided the samples, each of them would need its own gradient of all transformed filters.
+/// Together these gradients fill the caches sooner.
 pub fn max_gradient_channels(threads: Threads) -> usize {
     if threads.0 > 1 { 128 } else { MOST_CHANNELS }
 }

@@ -190,9 +190,9 @@ impl CudaBuf {
         self.copied.as_ref().map_or(Ok(()), |copied| stream.wait_for(copied))
     }
 
-    /// Works like `follow`, for a copy that the calling thread waits for. If the calling thread is the one that
-    /// enqueues computation, it may have changed the buffer after the mark, so the copy waits for all computation that
-    /// is enqueued. Copies of other threads wait only for the mark, so that later work does not delay them.
+    /// Works like `follow`, for a copy that the calling thread waits for. The thread that enqueues computation may have
+    /// changed the buffer after the mark. So if it calls this, the copy waits for all computation that is enqueued.
+    /// Copies of other threads wait only for the mark, so that later work does not delay them.
     fn follow_changes(&self, queues: &Queues, stream: &Stream) -> Result<(), Error> {
         if self.filled.is_some() && queues.is_owner() {
             queues.after_all(stream)?;

@@ -201,8 +201,8 @@ pub struct Queues {
     /// Encoding and decoding of gradients, and the copies of encoded gradients in both directions. They share a stream
     /// because each step needs the previous one.
     pub codes: Stream,
-    /// A stream that collects the events of other streams for which the next computation must wait. Nothing else is
-    /// enqueued on it.
+    /// A stream without work of its own. It waits for events of other streams, so that the next computation has to wait
+    /// for only one event.
     beside: Stream,
     /// True if `beside` has a new event to wait for.
     late: AtomicBool,

@@ -158,7 +158,8 @@ pub fn faults(name: &str, facts: &KernelFacts, bounds: Bounds, on: &Architecture
 
 /// Formats a table with a row per kernel and columns per architecture.
 pub fn table(precision: Precision, columns: &[(&Architecture, HashMap<String, KernelFacts>)]) -> String {
-    let mut text = format!("{precision}: registers, blocks a multiprocessor, 16-byte loads ahead, instructions\n");
+    let mut text =
+        format!("{precision}: registers, blocks per multiprocessor, 16-byte loads in flight, instructions\n");
     let _ = write!(text, "{:<22} {:>6}", "kernel", "shared");
     for (on, _) in columns {
         let name = format!("sm_{}{}", on.capability.0, on.capability.1);

@@ -43,8 +43,8 @@ impl GpuShortcut {
     }
 }
 
-/// Returns true if the batch-norm kernels, which read 16 bytes of channels at a time, can do a shortcut's work: all its
-/// numbers of channels must fill whole groups of 16 bytes.
+/// Returns true if the batch-norm kernels can do a shortcut's work. They read 16 bytes of channels at a time, so all
+/// numbers of channels of the shortcut must fill whole groups of 16 bytes.
 pub fn in_whole_packs(shared: &Shared, of: &ShapedShortcut) -> bool {
     let pack = shared.geometry().widest();
     [of.x.c, of.shortcut.before(of.x), of.shortcut.out_channels].iter().all(|channels| channels.is_multiple_of(pack))

@@ -51,8 +51,9 @@ impl Session {
         self.world.rank == 0
     }
 
-    /// Checks on all ranks whether all of them succeeded. If not, rank 0 gets the first failing rank's error and the
-    /// others get [`Error::OtherRank`], so that only one message is printed and every rank ends.
+    /// Compares the results of all ranks. Returns `local` if all ranks succeeded. Otherwise rank 0 gets the error of
+    /// the first failing rank, and the other ranks get [`Error::OtherRank`]. So only one message is printed, and every
+    /// rank ends. All ranks must call this.
     pub fn agree<T>(&self, local: Result<T, Error>) -> Result<T, Error> {
         if self.world.size == 1 || local.as_ref().is_err_and(Error::is_agreed) {
             // there is no other rank, or all ranks know this error already

@@ -18,7 +18,7 @@ use crate::train::agree::Session;
 /// Maximum number of hosts in the table.
 const HOSTS: usize = 16;
 
-/// What one rank contributes to the table.
+/// One rank's row of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RankRow {
     rank: usize,

@@ -29,8 +29,8 @@ pub use views::{TestTime, Views};
 #[derive(Clone, Debug)]
 pub struct EvaluationResult {
     /// The means over the images. `top1` and `top5` are fractions of images. For a multi-label image, any class in its
-    /// label set is correct. They are NaN if labels are numbers. The loss has no label smoothing: it is cross-entropy,
-    /// or binary cross-entropy averaged over the classes for multi-label images, and for numbers the training loss.
+    /// label set is correct. They are NaN if labels are numbers. The loss has no label smoothing. It is cross-entropy,
+    /// for multi-label images binary cross-entropy averaged over the classes, and for numbers the training loss.
     pub score: Sums,
     /// Predictions for single-label images, if requested. Only on rank 0.
     pub predictions: Option<Predictions>,

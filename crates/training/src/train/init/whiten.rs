@@ -1,6 +1,6 @@
-//! `init.whiten`: computes the weights of a first convolution that whitens small patches of the training images, as in
-//! the fastest training programs for CIFAR-10 (Page 2018, "How to train your ResNet"; Jordan 2024, arXiv 2404.00498,
-//! section 3.1).
+//! `init.whiten`: computes the weights of a first convolution that whitens small patches of the training images. The
+//! fastest training programs for CIFAR-10 begin in this way (Page 2018, "How to train your ResNet"; Jordan 2024, arXiv
+//! 2404.00498, section 3.1).
 //!
 //! The filters are the eigenvectors of the patches' second moments, divided by the square roots of their eigenvalues,
 //! and the same filters with the opposite sign. So the outputs are uncorrelated and have equal variance.

@@ -109,8 +109,8 @@ impl Stop {
         self.checkpoint.set(took);
     }
 
-    /// Returns the time that must be left before the limit: twice the time of the last checkpoint, [`STEPS`] steps of maximum length, the
-    /// time of the steps until all ranks know about a request, and [`SPARE`].
+    /// Returns the time that must be left before the limit. It is the sum of four times: twice the time of the last
+    /// checkpoint, [`STEPS`] steps of maximum length, the steps until all ranks know about a request, and [`SPARE`].
     fn margin(&self) -> Duration {
         let (steps, time) = self.later.get();
         let apart = time.checked_div(steps).unwrap_or_default().saturating_mul(self.apart.get());

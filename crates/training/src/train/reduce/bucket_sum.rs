@@ -38,8 +38,8 @@ impl SumStep {
         Self { done: 0, key: Key { seed: 1, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
 }
 
-/// Sums a bucket of gradients over the workers on all ranks, in every step. `start` begins a sum, and
-/// [`Pending::finish`] waits for it. They call `prepare` and `sum`, which do the work.
+/// Sums a bucket of gradients over the workers on all ranks, in every step. Callers use `start`, which begins a sum,
+/// and [`Pending::finish`], which waits for it. Implementations provide the steps `prepare`, `wait` and `sum`.
 pub trait BucketSum<B: Backend>: Send {
     /// Starts to copy the gradients to the memory in which they are summed. Called on the compute thread.
     fn prepare(&mut self, _gradients: &mut [B::Buf]) -> Result<(), backend::Error> {

@@ -135,8 +135,8 @@ impl<B: Backend> GradientSum<B> {
         Ok(sums.into_iter().enumerate().map(share).collect())
     }
 
-    /// Returns true if buckets must be summed: over two or more ranks or, with a codec that encodes the gradients of each worker
-    /// separately, over the workers of a single rank.
+    /// Returns true if buckets must be summed. This is the case if there are two or more ranks, or if the codec encodes
+    /// the gradients of each worker separately.
     pub fn travels(&self) -> bool {
         self.ranks > 1 || self.gather == Gather::PerWorker
     }

@@ -8,7 +8,8 @@ use loaders::random::philox4x32;
 
 use crate::train::observe::timing::RankTiming;
 
-/// What a rank requests at the end of a step. After the sum over the ranks, what any rank requests.
+/// The requests of a rank at the end of a step. After the sum over the ranks, a field is true if any rank made this
+/// request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// End the run early.
@@ -99,11 +100,12 @@ impl Metrics {
     }
 }
 
-/// The metrics of a step. Before the sum they are those of this rank, after the sum those of all ranks.
+/// The metrics of a step: before the sum over the ranks those of this rank, after it those of all ranks.
 #[derive(Clone, Debug)]
 pub struct StepMetrics {
     layout: MetricsLayout,
-    /// This rank's own metrics. They include those of its workers, unless these stay separate. After the sum, the sums over all ranks.
+    /// This rank's metrics. They include the metrics of its workers, unless these stay separate. After the sum, the
+    /// sums over all ranks.
     first: Metrics,
     /// The metrics of each worker, if they stay separate.
     workers: Vec<Metrics>,
@@ -165,7 +167,7 @@ impl StepMetrics {
         self.first.weights.first().copied().unwrap_or(self.first.count)
     }
 
-    /// Sets this rank's times. The wait for the loader is that of this step. The other times are those of the step before.
+    /// Sets this rank's times: the wait for the loader in this step, and the other times of the previous step.
     pub fn set_timing(&mut self, rank: usize, timing: RankTiming) {
         self.first.timings[rank] = timing;
     }

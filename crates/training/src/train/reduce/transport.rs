@@ -258,9 +258,10 @@ fn try_mpi<B: Backend>(
         .map(|()| WorkingTransport { transport: Transport::Mpi, why: format!("{}, and its sums are right", claim.by) }))
 }
 
-/// Chooses among the transports that work. If the recipe names a transport, this is the one. Otherwise, on two ranks, it is the fastest
-/// one. All transports give the same result there, because a sum of two values has only one order. On more ranks each transport adds in its
-/// own order, so choosing by time could change the results from start to start. There it is the last candidate, which needs the host least.
+/// Chooses among the transports that work. If the recipe names a transport, chooses this one. Otherwise, on two ranks,
+/// chooses the fastest. All transports give the same result there, because a sum of two values has only one order. On
+/// more ranks, each transport adds in its own order, so a choice by time could change the results from start to start.
+/// Then it chooses the last candidate, which needs the host least.
 fn pick<B: Backend>(
     trial: &Trial<'_, B>,
     request: &TransportRequest<'_>,

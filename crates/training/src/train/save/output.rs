@@ -107,8 +107,8 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
     })
 }
 
-// Checks that a data set has the same classes as the data that a model was trained on: the same names in the same order, because a label is
-// an index into this list.
+// Checks that a data set has the same classes as the data that a model was trained on. They must have the same names in
+// the same order, because a label is an index into this list.
 
 /// The classes of a model, and the paths of model and data set for messages.
 pub struct ClassSources<'a> {

@@ -323,8 +323,9 @@ fn cut_log(path: &Path, progress: &Progress) -> Result<(), Error> {
     Ok(checkpoint::write_text(path, &kept)?)
 }
 
-/// Returns true if a line was written before the checkpoint. A line about an epoch or its scores with the checkpoint's
-/// step number was written before it only if the checkpoint is at the end of the epoch.
+/// Returns true if a line was written before the checkpoint. A line about an epoch or its scores can have the step
+/// number of the checkpoint. Then it was written before the checkpoint only if the checkpoint is at the end of the
+/// epoch.
 fn stays(line: &str, progress: &Progress) -> bool {
     let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return false };
     let (Some(step), Some(event)) = (line["step"].as_u64(), line["event"].as_str()) else { return false };

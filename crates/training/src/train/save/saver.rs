@@ -70,7 +70,7 @@ pub struct Moment<'a, B: Backend> {
     /// The gradient sums. They have the residuals of error feedback.
     pub reduction: &'a mut GradientSum<B>,
     pub at: &'a mut Progress,
-    /// What any rank requested in the last step.
+    /// The requests of the last step. A field is true if any rank made this request.
     pub agreed: Requests,
 }
 

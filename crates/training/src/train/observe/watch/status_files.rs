@@ -155,8 +155,9 @@ impl Status {
         }
     }
 
-    /// Returns the seconds since the last change of this rank: since the current operation began or, outside operations, since the last
-    /// operation ended or the activity began, whichever is later.
+    /// Returns the seconds since this rank last began or ended something. Inside an operation, this is the time since
+    /// the operation began. Outside, it is the time since the last operation ended or the activity began, whichever is
+    /// shorter.
     pub(super) fn still(&self) -> f64 {
         if self.inside { self.operation_s } else { self.activity_s.min(self.operation_s) }
     }

@@ -60,10 +60,10 @@ pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Ver
 }
 
 /// Returns the verdict of rank `rank` about the ranks in `peers` that it waits for. Returns `None` while each of these
-/// ranks has started something new within `limit` (ten times `limit` while it copies the data set) and has given a sign
-/// of life within half of `limit`. If more than one rank waits, only the rank with the earliest operation reports,
-/// because the others are further ahead. If operations are equal, the lowest rank reports. `advice` is the result of
-/// [`comm::network::unreachable`].
+/// ranks is active. An active rank has given a sign of life within half of `limit`, and has started something new
+/// within `limit` (ten times `limit` while it copies the data set). If more than one rank waits, only the rank with the
+/// earliest operation reports, because the others are further ahead. If operations are equal, the lowest rank reports.
+/// `advice` is the result of [`comm::network::unreachable`].
 pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     let (what, waited) = me.waits(false)?;
     let others = || peers.iter().enumerate().filter(|(other, _)| *other != rank);
