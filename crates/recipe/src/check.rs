@@ -298,7 +298,8 @@ fn refuse(key: &str, why: String) -> Result<(), Error> {
 /// Checks settings that need exactly one worker per rank: `sync_bn`, and every `sync` except `allreduce`.
 fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<(), Error> {
     let cure = format!(
-        "needs one worker per rank, got {} on {}; start {}, or remove `workers` from the recipe",
+        "needs one worker per rank, got {} on {}; start {}. Only a new run can have another number of workers (without `workers` in \
+         the recipe, one per rank)",
         plural(workers, "worker"),
         plural(ranks, "rank"),
         plural(workers, "rank")
@@ -397,14 +398,21 @@ impl Recipe {
         self.ema.is_kept() && self.eval.ema()
     }
 
-    /// Checks that averaging (`ema.swa_start`) begins at the last step of the run or earlier. This needs the number of
-    /// steps per epoch.
+    /// Checks that averages (`ema.swa_start`, `ema.lookahead`) are updated at the last step of the run or earlier. This
+    /// needs the number of steps per epoch.
     ///
     /// # Errors
     ///
     /// Returns an error with the key.
     pub fn averages_begin(&self, steps_per_epoch: u64) -> Result<(), Error> {
         let total = self.total_steps(steps_per_epoch);
+        if let Some(period) = self.ema.lookahead.filter(|&period| period > total) {
+            let why = format!(
+                "the run has {total} steps, so the averages would never be updated, and the run would end with its initial weights, got \
+                 {period}; use a smaller number, or more epochs or steps"
+            );
+            return Err(Error::Value { place: "ema.lookahead".into(), why });
+        }
         match self.ema.swa_start {
             Some(start) if u64::from(start).saturating_mul(steps_per_epoch) > total => {
                 let why = format!(
@@ -538,6 +546,10 @@ mod tests {
         recipe.ema.swa_start = Some(u32::MAX);
         assert!(recipe.averages_begin(u64::MAX).is_err());
         recipe.ema.swa_start = None;
+        assert!(recipe.averages_begin(100).is_ok());
+        (recipe.ema.decay, recipe.ema.lookahead) = (Some(0.5), Some(301));
+        invalid(&recipe.averages_begin(100).unwrap_err(), "ema.lookahead", &["300 steps", "got 301"]);
+        recipe.ema.lookahead = Some(300);
         assert!(recipe.averages_begin(100).is_ok());
     }
 

@@ -43,7 +43,8 @@ impl Norms {
         (values[rates::GRADIENT], values[rates::NORM]) = (part as f32, norm as f32);
         let squares = self.tensors.iter().flatten().zip(gradients.iter().zip(weights));
         for (rate, (tensor, (g, w))) in values[rates::FIRST..].iter_mut().zip(squares).filter(|(_, (t, _))| t.adapts) {
-            *rate *= update.rule.trust(w.sqrt(), part * g.sqrt(), tensor.weight_decay, update.lr) as f32;
+            let lr = update.lr * f64::from(tensor.factor);
+            *rate *= update.rule.trust(w.sqrt(), part * g.sqrt(), tensor.weight_decay, lr) as f32;
         }
         values
     }
@@ -153,6 +154,21 @@ impl Units {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::update::{LarsRule, Rule};
+
+    /// LARC limits the rate of a tensor to the rate of its parameter group.
+    #[test]
+    fn larc_limits_the_rate_of_a_group() {
+        let rule = Rule::Lars(LarsRule { momentum: 0.9, eta: 0.01, larc: true, corrected: false });
+        for (factor, expected) in [(10.0, 0.08), (1.0, 0.01), (0.5, 0.005)] {
+            let tensor = NormedTensor { range: 0..1, weight_decay: 0.0, adapts: true, factor };
+            let norms = Norms { tensors: vec![vec![tensor]], limit: None };
+            // |w| = 4 and |g| = 0.5, so lambda = 0.01 * 4 / 0.5 = 0.08
+            let update = Update { rule, lr: 0.01 };
+            let rate = 0.01 * norms.rates(&update, &[0.25], &[16.0])[rates::FIRST];
+            assert!((rate - expected).abs() < 1e-7, "factor {factor}: {rate}");
+        }
+    }
 
     #[test]
     fn units_by_hand() {

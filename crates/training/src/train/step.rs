@@ -364,6 +364,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
     /// Prepares the second pass of each step, if the recipe requests it, starting at the given epoch and step of the
     /// epoch.
     pub fn look_twice(&mut self, run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<(), Error> {
+        // frees the memory and the loader threads of the old pass first
+        self.sam = None;
         self.sam = Sam::new(run, input, at)?;
         self.batches.send_early(self.sam.is_none());
         Ok(())

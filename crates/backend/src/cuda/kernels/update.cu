@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(256) step_rates(const double* gradi
     for (u32 i = threadIdx.x; i < count; i += SUMMERS) {
         double ratio = 1.0;
         if (tensors[i].adapts) {
-            double weight = sqrt(weights[i]), gradient = part * sqrt(gradients[i]), lr = numbers[LR];
+            double weight = sqrt(weights[i]), gradient = part * sqrt(gradients[i]), lr = numbers[LR] * tensors[i].factor;
             if (weight != 0.0 && gradient != 0.0) {
                 ratio = numbers[ETA] * weight / (gradient + tensors[i].decay * weight);
                 if (numbers[LARC] != 0.0 && lr > 0.0) ratio = ratio > lr ? 1.0 : ratio / lr;

@@ -41,6 +41,7 @@ pub fn warnings(recipe: &Recipe, net: &NetSpec, schedule: &Schedule, facts: RunF
         batch(recipe, facts),
         rate(recipe, schedule),
         sizes(recipe, schedule),
+        freeze(recipe, schedule),
         stop(recipe),
         unscored(recipe, facts),
         repeats(recipe),
@@ -66,6 +67,21 @@ fn without_layers(recipe: &Recipe, net: &NetSpec) -> Vec<String> {
         .collect()
 }
 
+/// Warns if layers would be frozen or trained only after the end of the run.
+fn freeze(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
+    let settings = [
+        ("freeze.after", recipe.freeze.after, "no layer is ever frozen"),
+        ("freeze.epochs", recipe.freeze.epochs, "the frozen layers are never trained"),
+    ];
+    let is_late = |epochs: u32| f64::from(epochs) >= schedule.epochs();
+    let (key, epochs, effect) = settings.into_iter().find(|(_, epochs, _)| epochs.is_some_and(is_late))?;
+    Some(format!(
+        "{key} = {} is not below the {} of the run, so {effect}; use a smaller number, or more epochs",
+        epochs?,
+        plural(schedule.epochs(), "epoch")
+    ))
+}
+
 /// Warns about milestones at or after the end of the run.
 fn milestones(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let ScheduleKind::Step(step) = &recipe.schedule.kind else { return None };
@@ -73,8 +89,10 @@ fn milestones(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let all = &step.milestones;
     let late: Vec<String> = all.iter().filter(|at| **at >= epochs).map(f64::to_string).collect();
     let last = all.last().filter(|_| !late.is_empty())?;
-    // suggest milestones in the same proportions, with the last one at three quarters of the run
-    let scaled: Vec<String> = all.iter().map(|at| format!("{:.1}", 0.75 * epochs * at / last)).collect();
+    // suggest milestones in the same proportions, with the last one at three quarters of the epochs after the warm-up
+    let warmup = recipe.schedule.warmup_epochs;
+    let scaled: Vec<String> =
+        all.iter().map(|at| format!("{:.2}", warmup + 0.75 * (epochs - warmup) * at / last)).collect();
     Some(format!(
         "the learning rate will not be lowered at epoch {} (schedule.milestones), because the run has only {}: use --set \
          schedule.milestones=[{}], or more epochs",
@@ -348,9 +366,19 @@ mod tests {
         let step = |at: &str| format!("kind = \"step\"\nbase_lr = 0.1\nmilestones = {at}");
         one(
             found(THREE_EPOCHS, &step("[82, 123]"), None),
-            &["epoch 82, 123", "3 epochs", "schedule.milestones=[1.5, 2.2]"],
+            &["epoch 82, 123", "3 epochs", "schedule.milestones=[1.50, 2.25]"],
         );
+        let warm = step("[82, 123]\nwarmup_epochs = 2");
+        one(found(THREE_EPOCHS, &warm, None), &["schedule.milestones=[2.50, 2.75]"]);
         one(found(THREE_EPOCHS, &step("[1, 3]"), None), &["not be lowered", "epoch 3 "]);
+    }
+
+    #[test]
+    fn layers_that_would_be_frozen_or_trained_after_the_end() {
+        let head = |freeze: &str| format!("{THREE_EPOCHS}\nfreeze = {{ patterns = [\"conv*\"], {freeze} }}");
+        one(found(&head("after = 3"), PLAIN, None), &["freeze.after = 3", "3 epochs", "ever frozen"]);
+        one(found(&head("epochs = 4"), PLAIN, None), &["freeze.epochs = 4", "3 epochs", "never trained"]);
+        assert_eq!(found(&head("after = 2"), PLAIN, None), [""; 0]);
     }
 
     #[test]

@@ -34,10 +34,10 @@ impl<B: Backend> DeviceSum<B> {
         last.unstage()
     }
 
-    /// Returns true if a group of devices sums in this step. Zeros are counted on the host, so a step that counts them does not use the
-    /// group.
+    /// Returns true if a group of devices sums in this step. The host counts the codes that are 0, so a step that counts them does not
+    /// use the group.
     fn uses_group(&self, step: &SumStep) -> bool {
-        self.group.is_some() && !step.count
+        self.group.is_some() && !(step.count && self.protocol.can_count())
     }
 }
 

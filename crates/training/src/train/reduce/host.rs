@@ -249,6 +249,11 @@ impl Protocol {
         Self { bucket, codec: entry.name, scales: Vec::new(), counts: entry.zeros, zeros: Vec::new() }
     }
 
+    /// Returns true if the codec has a function that counts encoded gradients that are 0.
+    pub fn can_count(&self) -> bool {
+        self.counts.is_some()
+    }
+
     /// Returns the result of the last count. Empty if it was already taken.
     pub fn take_zeros(&mut self) -> Vec<ZeroCount> {
         std::mem::take(&mut self.zeros)
