@@ -350,8 +350,9 @@ impl<B: Backend> Graph<B> {
     /// Returns an error if the tensor is never stored. Its reader then computes it from the input of the layer that
     /// produces it.
     pub fn output(&self, tensor: usize) -> Result<Vec<f32>, Error> {
-        let unmade =
-            |node: usize| !self.net().nodes[node].op.renames() && self.operation(node).is_none_or(|op| !op.writes());
+        let unmade = |node: usize| {
+            !self.net().nodes[node].op.renames() && self.operation(node).is_none_or(|op| !op.writes_output())
+        };
         if let Some(node) = tensor.checked_sub(1).filter(|&node| unmade(node)) {
             let why = "the output of this layer is not stored, because the next layer computes it from the input of this layer".into();
             return Err(Error::Unsupported { op: self.net().nodes[node].name.clone(), why });

@@ -339,7 +339,7 @@ impl<B: Backend> Context<'_, B> {
 
     fn forward(&self, node: usize, op: &mut dyn Planned<B>) -> Result<(), Error> {
         let x = self.inputs(node, &self.plan.memory.tensors, usize::MAX)?;
-        let mut y = op.writes().then(|| self.tensors.take(self.plan.value_of(node + 1))).transpose()?;
+        let mut y = op.writes_output().then(|| self.tensors.take(self.plan.value_of(node + 1))).transpose()?;
         let mut nothing = B::Buf::default();
         op.forward(&self.pass(node), &x.refs(), y.as_deref_mut().unwrap_or(&mut nothing))
     }
@@ -354,7 +354,7 @@ impl<B: Backend> Context<'_, B> {
                 op.recompute(&self.pass(node), &x.refs(), &mut *tensors.take(to)?)
             }
             BackwardStep::Node { node, dy, second, ref dx } => {
-                let Keeps { inputs, output } = op.keeps();
+                let Keeps { inputs, output } = op.tensors_for_backward();
                 let x = self.inputs(node, kept, inputs)?;
                 let y = tensors.take_all([output.then_some(kept[node + 1])].into_iter())?;
                 let mut dy = tensors.take(dy)?;

@@ -188,7 +188,7 @@ impl Planned<Cpu> for Plan {
         self.winners.len() * 4
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps::NOTHING
     }
 

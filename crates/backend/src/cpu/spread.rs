@@ -181,8 +181,8 @@ impl Planned<Cpu> for Plan {
         self.inner.state_bytes() + 4 * (self.places.len() + arenas.map(|a| a.as_slice().len()).sum::<usize>())
     }
 
-    fn keeps(&self) -> Keeps {
-        self.inner.keeps()
+    fn tensors_for_backward(&self) -> Keeps {
+        self.inner.tensors_for_backward()
     }
 
     fn implementation(&self) -> String {

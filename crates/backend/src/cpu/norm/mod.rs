@@ -157,7 +157,7 @@ impl Group {
     }
 
     /// Returns true if this norm computes its output itself.
-    fn writes(&self) -> bool {
+    fn writes_output(&self) -> bool {
         self.computed_elsewhere().is_none()
     }
 
@@ -187,7 +187,7 @@ impl Group {
         if pass.takes_statistics() {
             self.n = self.batch.count();
             let known = self.known_statistics();
-            if !known && self.writes() && pass.across.is_none() && self.batch.by_blocks() {
+            if !known && self.writes_output() && pass.across.is_none() && self.batch.by_blocks() {
                 self.forward_by_blocks(x, affine, y, notes);
                 return Ok(());
             }
@@ -308,7 +308,7 @@ impl Planned<Cpu> for Plan {
         self.groups.iter().map(of).sum()
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         // Without a residual, backward computes ReLU's mask again from the input.
         Keeps::INPUT
     }
@@ -321,12 +321,12 @@ impl Planned<Cpu> for Plan {
         format!("own{}{}{}", moments.unwrap_or_default(), output.unwrap_or_default(), groups.unwrap_or_default())
     }
 
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         let residual = self.groups[0].batch.op.residual;
         (residual || self.groups[0].in_place()).then_some(usize::from(residual))
     }
 
-    fn adds(&self) -> bool {
+    fn adds_two_gradients(&self) -> bool {
         true
     }
 
@@ -335,12 +335,12 @@ impl Planned<Cpu> for Plan {
         groups.iter_mut().try_for_each(|group| by_numbers!(desc.bf16, to.bf16, group.forward_in(pass, x, &mut *y)))
     }
 
-    fn writes(&self) -> bool {
-        self.groups[0].writes()
+    fn writes_output(&self) -> bool {
+        self.groups[0].writes_output()
     }
 
-    fn recomputes(&self) -> bool {
-        self.groups[0].recomputes && self.writes()
+    fn can_recompute_output(&self) -> bool {
+        self.groups[0].recomputes && self.writes_output()
     }
 
     fn recompute(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {

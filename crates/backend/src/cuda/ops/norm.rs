@@ -285,16 +285,16 @@ impl Planned<Cuda> for Plan {
         self.parts.bytes() + own.into_iter().chain(shortcuts).sum::<usize>()
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         // backward computes ReLU's mask from x or, after a residual, reads it from `mask`
         Keeps::INPUT
     }
 
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         Some(usize::from(self.op.residual))
     }
 
-    fn adds(&self) -> bool {
+    fn adds_two_gradients(&self) -> bool {
         true
     }
 
