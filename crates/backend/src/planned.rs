@@ -194,9 +194,9 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     pub bn_groups: usize,
     /// State shared with the operation that produces the first input. Present only if this operation is the input's
     /// only reader and nothing reads the input after the pass.
-    pub before: Option<&'a B::Fusion>,
+    pub input_fusion: Option<&'a B::Fusion>,
     /// State shared with the reader of the output, under the same conditions.
-    pub behind: Option<&'a B::Fusion>,
+    pub output_fusion: Option<&'a B::Fusion>,
     /// True if all readers of the output accept bf16, see [`Backend::reads_bf16`](super::Backend::reads_bf16), and
     /// nothing reads the output after the pass.
     pub may_write_bf16: bool,
@@ -221,8 +221,8 @@ impl<'a, B: DeviceMemory> PlanRequest<'a, B> {
             x,
             through: ReadThrough::default(),
             bn_groups: 1,
-            before: None,
-            behind: None,
+            input_fusion: None,
+            output_fusion: None,
             may_write_bf16: false,
             train: true,
             wants_dx: true,

@@ -178,21 +178,21 @@ pub(super) fn blocked(cpu: &Cpu, x: &TensorDesc) -> TensorDesc {
     TensorDesc { block: if in_blocks(x) { x.block } else { cpu.block }, ..*x }
 }
 
-/// Plans an operation for inputs in the layouts `required`. `of` makes this plan. Inputs with another layout are
-/// copied. If `step` is not 1, the copy has only every `step`-th pixel. An image may be required as a vector in plain
-/// order.
+/// Plans an operation for inputs in the layouts `required`. `plan_inner` makes this plan. Inputs with another
+/// layout are copied. If `step` is not 1, the copy has only every `step`-th pixel. An image may be required as a vector
+/// in plain order.
 pub(super) fn plan(
     cpu: &Cpu,
     r: &PlanRequest<'_, Cpu>,
     required: &[TensorDesc],
     step: [usize; 2],
-    of: impl FnOnce(&PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error>,
+    plan_inner: impl FnOnce(&PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error>,
 ) -> Result<Box<dyn Planned<Cpu>>, Error> {
     if required == r.x && step == [1, 1] {
-        return of(r);
+        return plan_inner(r);
     }
     // Nothing can be fused with neighbouring operations, because they use the original tensors instead of the copies.
-    let inner = of(&PlanRequest { x: required, before: None, behind: None, ..*r })?;
+    let inner = plan_inner(&PlanRequest { x: required, input_fusion: None, output_fusion: None, ..*r })?;
     let input = |(i, (given, required)): (usize, (&TensorDesc, &TensorDesc))| -> Result<Tensor, Error> {
         // The gradient of this input is in dy, so it needs no copy.
         let has_gradient = r.train && (i > 0 || r.wants_dx) && inner.input_with_gradient_in_dy() != Some(i);

@@ -279,9 +279,9 @@ pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box
         let batch = Batch { threads: cpu.threads, op: op.clone(), x: TensorDesc { n: rows.len(), ..x } };
         let channels = vec![Channel::default(); batch.channels()];
         let sums = ChannelSums::new(cpu.threads, 2 * channels.len());
-        let moments = r.before.filter(|_| shares).and_then(|fusion| fusion.moments.get().cloned());
+        let moments = r.input_fusion.filter(|_| shares).and_then(|fusion| fusion.moments.get().cloned());
         moments.iter().for_each(|moments| moments.request());
-        let norm = r.behind.filter(|_| shares && cpu.fuses && !op.residual).map(|fusion| {
+        let norm = r.output_fusion.filter(|_| shares && cpu.fuses && !op.residual).map(|fusion| {
             let norm = fusion.norm.get_or_init(|| Rc::new(FusedNorm::new(r.name, op.relu)));
             Rc::clone(norm)
         });
