@@ -26,9 +26,8 @@ pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box
     Ok(framed.unwrap_or(plan))
 }
 
-/// Plans the operation without a frame. If `allow_winograd` is false, Winograd kernels are not used. They cannot be used
-/// inside a frame, because their weights are in plain order. From this order, a plan for a smaller batch would conclude
-/// that [`spread`] computes the convolution.
+/// Plans the operation without a frame. Winograd kernels cannot be used inside a frame, because their weights are in
+/// plain order. From this order, a plan for a smaller batch would conclude that [`spread`] computes the convolution.
 fn plan_without_frame(
     cpu: &Cpu,
     op: &Conv,

@@ -178,9 +178,9 @@ pub(super) fn blocked(cpu: &Cpu, x: &TensorDesc) -> TensorDesc {
     TensorDesc { block: if in_blocks(x) { x.block } else { cpu.block }, ..*x }
 }
 
-/// Plans an operation for inputs in the layouts `required`. `plan_inner` makes this plan. Inputs with another
-/// layout are copied. If `step` is not 1, the copy has only every `step`-th pixel. An image may be required as a vector
-/// in plain order.
+/// Plans an operation for inputs in the layouts `required`. `plan_inner` makes this plan. Inputs with another layout
+/// are copied. If `step` is not 1, the copy has only every `step`-th pixel. An image may be required as a vector in
+/// plain order.
 pub(super) fn plan(
     cpu: &Cpu,
     r: &PlanRequest<'_, Cpu>,

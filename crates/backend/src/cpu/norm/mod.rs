@@ -87,9 +87,9 @@ impl Group {
         sums.compute(batch.x.blocks(), parts, |blocks, sums, (channels, y, bits)| {
             let mut output = Output { y, bits };
             for (block, channels) in blocks.zip(channels.chunks_exact_mut(each)) {
-                let near = batch.near(x.0, block);
-                batch.add_moments(x.0, block, 0..batch.x.n, &near, sums);
-                batch.set_statistics(block, &near, sums, channels);
+                let reference = batch.reference(x.0, block);
+                batch.add_moments(x.0, block, 0..batch.x.n, &reference, sums);
+                batch.set_statistics(block, &reference, sums, channels);
                 batch.set_scale(block, affine, channels, |_, c| [c.mean, c.inverse_std(n, batch.op.eps)]);
                 batch.normalise(x, block, 0..batch.x.n, channels, &mut output);
             }
@@ -99,14 +99,14 @@ impl Group {
     /// Computes the statistics of all channels. The threads divide the samples.
     fn statistics<X: Number>(&mut self, x: &[X]) {
         let Self { batch, channels, sums, .. } = self;
-        let near: Vec<_> = (0..batch.x.blocks()).map(|block| batch.near(x, block)).collect();
+        let reference: Vec<_> = (0..batch.x.blocks()).map(|block| batch.reference(x, block)).collect();
         let sums = sums.compute(batch.x.n, (), |samples, sums, ()| {
-            for (block, near) in near.iter().enumerate() {
-                batch.add_moments(x, block, samples.clone(), near, sums);
+            for (block, reference) in reference.iter().enumerate() {
+                batch.add_moments(x, block, samples.clone(), reference, sums);
             }
         });
-        for (block, near) in near.iter().enumerate() {
-            batch.set_statistics(block, near, &sums, &mut channels[batch.block(block)]);
+        for (block, reference) in reference.iter().enumerate() {
+            batch.set_statistics(block, reference, &sums, &mut channels[batch.block(block)]);
         }
     }
 
@@ -115,8 +115,8 @@ impl Group {
     fn known_statistics(&mut self) -> bool {
         let Some(moments) = self.moments.as_ref().and_then(|moments| moments.take()) else { return false };
         let n = self.batch.count();
-        for (channel, Moments { near, offsets, squares, .. }) in self.channels.iter_mut().zip(moments) {
-            channel.set_statistics(near, [offsets, squares], n);
+        for (channel, Moments { reference, offsets, squares, .. }) in self.channels.iter_mut().zip(moments) {
+            channel.set_statistics(reference, [offsets, squares], n);
         }
         true
     }
@@ -132,10 +132,11 @@ impl Group {
         Ok(())
     }
 
-    /// Computes scale and shift of all channels. `of(index, channel)` returns a mean and 1 / standard deviation.
-    fn set_scale(&mut self, affine: Affine<'_>, of: impl Fn(usize, &Channel) -> [f64; 2]) {
+    /// Computes scale and shift of all channels. `statistics(index, channel)` returns a mean and 1 / standard
+    /// deviation.
+    fn set_scale(&mut self, affine: Affine<'_>, statistics: impl Fn(usize, &Channel) -> [f64; 2]) {
         for block in 0..self.batch.x.blocks() {
-            self.batch.set_scale(block, affine, &mut self.channels[self.batch.block(block)], &of);
+            self.batch.set_scale(block, affine, &mut self.channels[self.batch.block(block)], &statistics);
         }
     }
 
