@@ -159,7 +159,7 @@ impl Plan {
         let (gamma, beta) = self.op.gamma_beta(pass.slots);
         let (gamma, beta) = (gamma.map(|slot| pass.params.at(slot)).transpose()?, pass.params.at(beta)?);
         let (eps, affine) = (self.op.eps, self.affine.slice());
-        let place = shared.blocks.borrow().outbox.now();
+        let place = shared.blocks.borrow().outbox.current();
         let (statistics, seen) = (self.statistics.slice(), self.seen[place].slice());
         let [images, groups] = self.division(pass);
         let moments = NormMoments {
