@@ -31,9 +31,9 @@ impl ChosenAlgorithms {
     }
 
     /// Returns an algorithm for `operation` that runs with `n` images. Tries the algorithm in use, then the requested
-    /// algorithm, and then calls `choose`. All batch sizes share an algorithm, but a batch size for which it
-    /// does not run gets its own. `prepare` makes an algorithm ready to run, or returns `None` if it does not run. An
-    /// error of `prepare` ends the search.
+    /// algorithm, and then calls `choose`. All batch sizes share an algorithm, but a batch size for which it does not
+    /// run gets its own. `prepare` makes an algorithm ready to run, or returns `None` if it does not run. An error of
+    /// `prepare` ends the search.
     pub fn get<T, E>(
         &self,
         operation: &str,
