@@ -21,7 +21,7 @@ const ROWS: usize = 2;
 /// Returns what a training plan for the operation keeps. `wants_dx` says whether the gradient of the first input is
 /// needed.
 fn keeps(cuda: &Cuda, op: impl Into<Op>, shape: Shape, wants_dx: bool) -> Keeps {
-    planned(cuda, &Case { first: !wants_dx, ..Case::random(op.into(), ROWS, shape, 1) }).keeps()
+    planned(cuda, &Case { first: !wants_dx, ..Case::random(op.into(), ROWS, shape, 1) }).tensors_for_backward()
 }
 
 #[test]
@@ -98,7 +98,8 @@ fn a_residual_block_keeps_only_what_backward_reads() {
     // Kept tensors, with the input's size as unit: the input and the output of `embed`, `norm` and `fc2` have size 1.
     // The outputs of `fc1` and `drop` have size 4. The output of `pool`, the scores and their gradient are vectors.
     assert_eq!(memory.activation_elems, ROWS * (12 * net.input.elems() + 16 + 10 + 10));
-    let all: Vec<NodeFacts> = facts.iter().map(|facts| NodeFacts { keeps: Keeps::ALL, ..*facts }).collect();
+    let all: Vec<NodeFacts> =
+        facts.iter().map(|facts| NodeFacts { tensors_for_backward: Keeps::ALL, ..*facts }).collect();
     let before = Memory::train(&net, ROWS * net.input.elems(), &all);
     assert!(memory.elems < before.elems, "{} of {}", memory.elems, before.elems);
 }

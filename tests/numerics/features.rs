@@ -14,10 +14,10 @@ fn features_outlive_what_follows_the_last_layer() {
             elems: shapes[at + 1].elems(),
             has_no_pass: net.nodes[at].op.renames(),
             writes_no_output: false,
-            alias: None,
-            adds: false,
-            keeps: Keeps::NOTHING,
-            recomputes: false,
+            input_with_gradient_in_dy: None,
+            adds_two_gradients: false,
+            tensors_for_backward: Keeps::NOTHING,
+            can_recompute_output: false,
         };
         let facts: Vec<NodeFacts> = (0..net.nodes.len()).map(facts).collect();
         let memory = Memory::infer(&net, shapes[0].elems(), &facts);

@@ -81,14 +81,15 @@ fn follow(net: &NetSpec, facts: &[NodeFacts], memory: &Memory) {
             }
             BackwardStep::Add { to, from, .. } => [to, from].into_iter().for_each(|value| held.read(*value, "a sum")),
             BackwardStep::Node { node, dy, second, dx } => {
-                let (what, keeps) = (format!("backward of {}", net.nodes[*node].name), facts[*node].keeps);
+                let (what, kept) =
+                    (format!("backward of {}", net.nodes[*node].name), facts[*node].tensors_for_backward);
                 let read = |value: usize| held.read(value, &what);
-                net.nodes[*node].inputs.iter().take(keeps.inputs).for_each(|id| read(memory.kept[id.0]));
-                keeps.output.then(|| read(memory.kept[node + 1]));
+                net.nodes[*node].inputs.iter().take(kept.inputs).for_each(|id| read(memory.kept[id.0]));
+                kept.output.then(|| read(memory.kept[node + 1]));
                 [Some(*dy), *second].into_iter().flatten().for_each(read);
                 dx.iter().flatten().for_each(|value| held.write(memory, *value));
                 // the node's writes must not have overwritten its own inputs
-                net.nodes[*node].inputs.iter().take(keeps.inputs).for_each(|id| held.read(memory.kept[id.0], &what));
+                net.nodes[*node].inputs.iter().take(kept.inputs).for_each(|id| held.read(memory.kept[id.0], &what));
                 [Some(*dy), *second].into_iter().flatten().for_each(|value| held.read(value, &what));
             }
         }

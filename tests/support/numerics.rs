@@ -234,7 +234,7 @@ impl Case {
         let mut out = Outcome { y: read(backend, &y_desc, &y, &what), ..Outcome::default() };
         let Some(dy) = &self.dy else { return Some(out) };
 
-        let two = split && plan.adds();
+        let two = split && plan.adds_two_gradients();
         let second = noise(dy.len(), 4_242, 0.5);
         let first: Vec<f32> = dy.iter().zip(&second).map(|(d, s)| if two { d - s } else { *d }).collect();
         let mut dy = place(backend, &y_desc, &first);
@@ -242,9 +242,11 @@ impl Case {
         let mut dparams = Arena::new(backend, &[arena.buckets[0].len()]).unwrap_or_else(|e| panic!("{what}: {e}"));
         dparams.buckets[0] = rubbish(backend, arena.buckets[0].len());
         let mut dx: Vec<B::Buf> = descs.iter().map(|desc| rubbish(backend, desc.elems())).collect();
-        let wanted =
-            dx.iter_mut().enumerate().map(|(i, dx)| (plan.alias() != Some(i) && !(self.first && i == 0)).then_some(dx));
-        let (Keeps { inputs: kept, output }, nothing) = (plan.keeps(), B::Buf::default());
+        let wanted = dx
+            .iter_mut()
+            .enumerate()
+            .map(|(i, dx)| (plan.input_with_gradient_in_dy() != Some(i) && !(self.first && i == 0)).then_some(dx));
+        let (Keeps { inputs: kept, output }, nothing) = (plan.tensors_for_backward(), B::Buf::default());
         let inputs: Vec<&B::Buf> = (0..).zip(inputs).map(|(i, x)| if i < kept { x } else { &nothing }).collect();
         let g = Gradients {
             x: &inputs,
@@ -257,7 +259,7 @@ impl Case {
         plan.backward(&pass, g).unwrap_or_else(|e| panic!("{what}: {e}"));
         backend.gradients_done(0, &mut dparams.buckets[0]).unwrap_or_else(|e| panic!("{what}: {e}"));
         for (i, desc) in descs.iter().enumerate() {
-            let from = if plan.alias() == Some(i) { &dy } else { &dx[i] };
+            let from = if plan.input_with_gradient_in_dy() == Some(i) { &dy } else { &dx[i] };
             out.dx.push(if self.first && i == 0 { Vec::new() } else { read(backend, desc, from, &what) });
         }
         for ((format, slot), plain) in plan.formats().iter().zip(&slots).zip(&self.params) {

@@ -57,16 +57,16 @@ impl Keeps {
 
 /// The tensors of a backward pass.
 pub struct Gradients<'a, B: DeviceMemory> {
-    /// Inputs of the forward pass. An input is empty if [`Planned::keeps`] does not include it.
+    /// Inputs of the forward pass. An input is empty if [`Planned::tensors_for_backward`] does not include it.
     pub x: &'a [&'a B::Buf],
-    /// Output of the forward pass, or empty if [`Planned::keeps`] does not include it.
+    /// Output of the forward pass, or empty if [`Planned::tensors_for_backward`] does not include it.
     pub y: &'a B::Buf,
-    /// Gradient with respect to `y`. It may be overwritten, see [`Planned::alias`].
+    /// Gradient with respect to `y`. It may be overwritten, see [`Planned::input_with_gradient_in_dy`].
     pub dy: &'a mut B::Buf,
-    /// A second gradient of `y` to add, only for operations that support it, see [`Planned::adds`].
+    /// A second gradient of `y` to add, only for operations that support it, see [`Planned::adds_two_gradients`].
     pub dy2: Option<&'a B::Buf>,
-    /// Destinations of the inputs' gradients, in order. `None` for the aliased input, and for gradients that are not
-    /// needed.
+    /// Destinations of the inputs' gradients, in order. `None` for the input whose gradient overwrites `dy`, and for
+    /// gradients that are not needed.
     pub dx: Vec<Option<&'a mut B::Buf>>,
     /// Destination of the parameters' gradients. This operation's slots are overwritten.
     pub dparams: &'a mut Arena<B>,
@@ -110,29 +110,29 @@ pub trait Planned<B: DeviceMemory> {
     }
 
     /// Returns the index of the input whose gradient `backward` writes over `dy`. `None` if it overwrites no `dy`.
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         None
     }
 
     /// Returns true if `forward` writes the output. If not, the only reader of the output gets this operation's first
     /// input instead, and computes the output while it reads.
-    fn writes(&self) -> bool {
+    fn writes_output(&self) -> bool {
         true
     }
 
     /// Returns true if `backward` accepts two gradients of `y`, [`Gradients::dy`] and [`Gradients::dy2`], and adds them
     /// itself.
-    fn adds(&self) -> bool {
+    fn adds_two_gradients(&self) -> bool {
         false
     }
 
     /// Returns the tensors of the forward pass that `backward` reads.
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps::ALL
     }
 
     /// Returns true if [`Planned::recompute`] works. It costs no more than reading the inputs and writing the output.
-    fn recomputes(&self) -> bool {
+    fn can_recompute_output(&self) -> bool {
         false
     }
 
@@ -194,9 +194,9 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     pub bn_groups: usize,
     /// State shared with the operation that produces the first input. Present only if this operation is the input's
     /// only reader and nothing reads the input after the pass.
-    pub before: Option<&'a B::Fusion>,
+    pub input_fusion: Option<&'a B::Fusion>,
     /// State shared with the reader of the output, under the same conditions.
-    pub behind: Option<&'a B::Fusion>,
+    pub output_fusion: Option<&'a B::Fusion>,
     /// True if all readers of the output accept bf16, see [`Backend::reads_bf16`](super::Backend::reads_bf16), and
     /// nothing reads the output after the pass.
     pub may_write_bf16: bool,
@@ -221,8 +221,8 @@ impl<'a, B: DeviceMemory> PlanRequest<'a, B> {
             x,
             through: ReadThrough::default(),
             bn_groups: 1,
-            before: None,
-            behind: None,
+            input_fusion: None,
+            output_fusion: None,
             may_write_bf16: false,
             train: true,
             wants_dx: true,
@@ -317,7 +317,7 @@ type Backward<B> = dyn Fn(&Pass<'_, B>, Gradients<'_, B>) -> Result<(), Error>;
 /// An element-wise operation planned for a fixed batch size. It has no parameters and no private memory.
 pub struct Elementwise<B: DeviceMemory> {
     x: TensorDesc,
-    keeps: Keeps,
+    tensors_for_backward: Keeps,
     traffic: Option<Traffic>,
     forward: Box<Forward<B>>,
     backward: Box<Backward<B>>,
@@ -327,12 +327,18 @@ impl<B: DeviceMemory> Elementwise<B> {
     /// Plans an operation from its first input's layout and its two passes.
     pub fn plan(
         x: TensorDesc,
-        keeps: Keeps,
+        tensors_for_backward: Keeps,
         traffic: Option<Traffic>,
         forward: impl Fn(&Pass<'_, B>, &[&Buf<B>], &mut Buf<B>) -> Result<(), Error> + 'static,
         backward: impl Fn(&Pass<'_, B>, Gradients<'_, B>) -> Result<(), Error> + 'static,
     ) -> Result<Box<dyn Planned<B>>, Error> {
-        Ok(Box::new(Self { x, keeps, traffic, forward: Box::new(forward), backward: Box::new(backward) }))
+        Ok(Box::new(Self {
+            x,
+            tensors_for_backward,
+            traffic,
+            forward: Box::new(forward),
+            backward: Box::new(backward),
+        }))
     }
 }
 
@@ -341,12 +347,12 @@ impl<B: DeviceMemory> Planned<B> for Elementwise<B> {
         self.x
     }
 
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         Some(0)
     }
 
-    fn keeps(&self) -> Keeps {
-        self.keeps
+    fn tensors_for_backward(&self) -> Keeps {
+        self.tensors_for_backward
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {

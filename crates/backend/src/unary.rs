@@ -10,21 +10,21 @@ type Backward<Buf> = dyn Fn(&Buf, &Buf, &mut Buf);
 /// An operation with one input, planned for a fixed batch size.
 pub struct Unary<B: DeviceMemory> {
     y: TensorDesc,
-    keeps: Keeps,
+    tensors_for_backward: Keeps,
     forward: Box<Forward<B::Buf>>,
     backward: Box<Backward<B::Buf>>,
 }
 
 impl<B: DeviceMemory> Unary<B> {
     /// Plans an operation from its output's layout and its two passes. `forward(x, y)` writes y. `backward(x, dy, dx)`
-    /// writes dx, and its x is empty unless `keeps` includes the input.
+    /// writes dx, and its x is empty unless `tensors_for_backward` includes the input.
     pub fn plan(
         y: TensorDesc,
-        keeps: Keeps,
+        tensors_for_backward: Keeps,
         forward: impl Fn(&B::Buf, &mut B::Buf) + 'static,
         backward: impl Fn(&B::Buf, &B::Buf, &mut B::Buf) + 'static,
     ) -> Result<Box<dyn Planned<B>>, Error> {
-        Ok(Box::new(Self { y, keeps, forward: Box::new(forward), backward: Box::new(backward) }))
+        Ok(Box::new(Self { y, tensors_for_backward, forward: Box::new(forward), backward: Box::new(backward) }))
     }
 }
 
@@ -33,8 +33,8 @@ impl<B: DeviceMemory> Planned<B> for Unary<B> {
         self.y
     }
 
-    fn keeps(&self) -> Keeps {
-        self.keeps
+    fn tensors_for_backward(&self) -> Keeps {
+        self.tensors_for_backward
     }
 
     fn forward(&mut self, _: &Pass<'_, B>, x: &[&B::Buf], y: &mut B::Buf) -> Result<(), Error> {

@@ -59,9 +59,9 @@ pub struct Graph<B: Backend> {
     pub(super) backend: Rc<B>,
     pub(super) plan: NetworkPlan<B>,
     /// Plans for the current image size.
-    pub(super) now: SizePlans<B>,
+    pub(super) current_size: SizePlans<B>,
     /// Plans for other image sizes.
-    pub(super) others: Vec<SizePlans<B>>,
+    pub(super) other_sizes: Vec<SizePlans<B>>,
     pub(super) parameters: Parameters<B>,
     pub(super) pass: CurrentPass<B>,
     /// True if this network was created with [`Graph::inference_graph`]. It only runs inference, and another network
@@ -128,8 +128,8 @@ impl<B: Backend> Graph<B> {
         let mut graph = Self {
             backend,
             plan: NetworkPlan { serving: net.serving(), net, seed, trains, layout, slots, norms, memory, freeze },
-            now: SizePlans { shapes, descs, operations: BTreeMap::from([(batch, operations)]) },
-            others: Vec::new(),
+            current_size: SizePlans { shapes, descs, operations: BTreeMap::from([(batch, operations)]) },
+            other_sizes: Vec::new(),
             parameters,
             pass: CurrentPass {
                 tensors,
@@ -154,7 +154,7 @@ impl<B: Backend> Graph<B> {
     /// read vectors.
     fn check_scores(&self) -> Result<(), Error> {
         for scores in self.net().scores() {
-            let (shape, memory) = (self.now.shapes[scores], self.now.descs[scores]);
+            let (shape, memory) = (self.current_size.shapes[scores], self.current_size.descs[scores]);
             let in_order = memory.is_plain() || memory.shape.plane() == 1;
             if shape.plane() != 1 || !in_order {
                 let why = format!("a network must end in a vector of scores, not in {shape}");
@@ -183,12 +183,12 @@ impl<B: Backend> Graph<B> {
 
     /// Returns the logical shape of every tensor. The input comes first.
     pub fn shapes(&self) -> &[Shape] {
-        &self.now.shapes
+        &self.current_size.shapes
     }
 
     /// Returns the number of scores per image.
     pub fn classes(&self) -> usize {
-        self.now.shapes.last().map_or(0, |shape| shape.elems())
+        self.current_size.shapes.last().map_or(0, |shape| shape.elems())
     }
 
     /// Returns the parameters in the order of the network.
@@ -207,8 +207,8 @@ impl<B: Backend> Graph<B> {
     }
 
     /// Returns true if the node has parameters but none of them is currently trained.
-    pub(super) fn holds(&self, node: usize) -> bool {
-        self.parameters.frozen && self.plan.freeze.holds(node)
+    pub(super) fn is_node_frozen(&self, node: usize) -> bool {
+        self.parameters.frozen && self.plan.freeze.freezes_node(node)
     }
 
     /// Returns true if the parameters of this bucket are currently trained.
@@ -334,8 +334,8 @@ impl<B: Backend> Graph<B> {
     /// gets `n d` and `M2 + n d^2` in the layout of [`NormPlace`]. [`Planned::pool_statistics`] explains the symbols.
     /// `counts` gets the number of values per channel.
     pub fn pool_statistics(&self, sums: &mut [f64], counts: &mut [f64]) {
-        let Some(operations) = self.now.operations.get(&self.pass.rows_read) else { return };
-        for (place, count) in self.norms().iter().zip(counts).filter(|(place, _)| !self.holds(place.node)) {
+        let Some(operations) = self.current_size.operations.get(&self.pass.rows_read) else { return };
+        for (place, count) in self.norms().iter().zip(counts).filter(|(place, _)| !self.is_node_frozen(place.node)) {
             if let Some(op) = &operations[place.node] {
                 let range = place.offset..place.offset + 2 * place.channels;
                 *count += op.pool_statistics(&self.running()[range.clone()], &mut sums[range]) as f64;
@@ -350,19 +350,20 @@ impl<B: Backend> Graph<B> {
     /// Returns an error if the tensor is never stored. Its reader then computes it from the input of the layer that
     /// produces it.
     pub fn output(&self, tensor: usize) -> Result<Vec<f32>, Error> {
-        let unmade =
-            |node: usize| !self.net().nodes[node].op.renames() && self.operation(node).is_none_or(|op| !op.writes());
+        let unmade = |node: usize| {
+            !self.net().nodes[node].op.renames() && self.operation(node).is_none_or(|op| !op.writes_output())
+        };
         if let Some(node) = tensor.checked_sub(1).filter(|&node| unmade(node)) {
             let why = "the output of this layer is not stored, because the next layer computes it from the input of this layer".into();
             return Err(Error::Unsupported { op: self.net().nodes[node].name.clone(), why });
         }
-        let desc = self.now.desc(tensor, self.pass.rows);
+        let desc = self.current_size.desc(tensor, self.pass.rows);
         self.backend.download(&desc, &*self.pass.tensors.take(self.plan.value_of(tensor))?)
     }
 
     /// Returns the bytes per element of a stored tensor. Tensor 0 is the input, tensor i + 1 is the output of node i.
     pub fn bytes_each(&self, tensor: usize) -> usize {
-        if self.now.descs[tensor].bf16 { 2 } else { 4 }
+        if self.current_size.descs[tensor].bf16 { 2 } else { 4 }
     }
 
     /// Returns the names of the primitives that compute a node for the largest batch.
@@ -376,12 +377,12 @@ impl<B: Backend> Graph<B> {
 
     /// Returns the plan of a node for the largest batch, or `None` if the node has no pass.
     fn operation(&self, node: usize) -> Option<&(dyn Planned<B> + 'static)> {
-        self.now.largest().and_then(|operations| operations[node].as_deref())
+        self.current_size.largest().and_then(|operations| operations[node].as_deref())
     }
 
     /// Returns the bytes that all planned operations allocated for themselves.
     pub fn state_bytes(&self) -> usize {
-        let sizes = std::iter::once(&self.now).chain(&self.others);
+        let sizes = std::iter::once(&self.current_size).chain(&self.other_sizes);
         sizes.flat_map(|size| size.operations.values()).flatten().flatten().map(|op| op.state_bytes()).sum()
     }
 

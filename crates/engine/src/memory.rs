@@ -19,25 +19,26 @@ pub struct NodeFacts {
     /// True if the node's pass writes no output. The reader then computes the output from the node's first input.
     pub writes_no_output: bool,
     /// Index of the input whose gradient the backward pass writes over the output's gradient, if it works in place.
-    pub alias: Option<usize>,
+    pub input_with_gradient_in_dy: Option<usize>,
     /// True if its backward pass accepts two buffers for the output's gradient and adds them itself.
-    pub adds: bool,
+    pub adds_two_gradients: bool,
     /// The forward tensors that its backward pass reads.
-    pub keeps: Keeps,
+    pub tensors_for_backward: Keeps,
     /// True if backward can recompute the node's output, so that it need not be kept.
-    pub recomputes: bool,
+    pub can_recompute_output: bool,
 }
 
 impl NodeFacts {
     /// Returns true if a memory plan for a node with these facts also works for a node with the `other` facts.
     pub(super) fn covers(&self, other: &Self) -> bool {
-        let Keeps { inputs, output } = self.keeps;
-        let kind = |of: &Self| (of.has_no_pass, of.writes_no_output, of.alias, of.adds);
+        let Keeps { inputs, output } = self.tensors_for_backward;
+        let kind =
+            |of: &Self| (of.has_no_pass, of.writes_no_output, of.input_with_gradient_in_dy, of.adds_two_gradients);
         kind(self) == kind(other)
             && other.elems <= self.elems
-            && other.keeps.inputs <= inputs
-            && (output || !other.keeps.output)
-            && (other.recomputes || !self.recomputes)
+            && other.tensors_for_backward.inputs <= inputs
+            && (output || !other.tensors_for_backward.output)
+            && (other.can_recompute_output || !self.can_recompute_output)
     }
 }
 
@@ -64,8 +65,8 @@ pub enum BackwardStep {
         dy: usize,
         /// A second part of the output's gradient, if there is one. The node's backward pass adds it to `dy`.
         second: Option<usize>,
-        /// For each input, the index of the value that receives its gradient. `None` for the aliased input and for the
-        /// network's input.
+        /// For each input, the index of the value that receives its gradient. `None` for the input whose
+        /// gradient overwrites `dy` and for the network's input.
         dx: Vec<Option<usize>>,
     },
 }
@@ -186,7 +187,7 @@ impl Backward<'_> {
     }
 
     fn add(&mut self, tensor: usize) {
-        let adds = tensor > 0 && self.facts[tensor - 1].adds;
+        let adds = tensor > 0 && self.facts[tensor - 1].adds_two_gradients;
         let GradientParts { mut whole, through } = std::mem::take(&mut self.pending[tensor]);
         while whole.len() > 1 + usize::from(adds && through.is_none()) {
             let (from, now) = (whole.swap_remove(0), self.now());
@@ -215,7 +216,7 @@ impl Backward<'_> {
 
     /// Makes all forward tensors available that the backward pass of a node reads. Returns their values.
     fn ensure_inputs(&mut self, node: usize) -> Vec<usize> {
-        let Keeps { inputs, output } = self.facts[node].keeps;
+        let Keeps { inputs, output } = self.facts[node].tensors_for_backward;
         let inputs = self.net.nodes[node].inputs.iter().take(inputs).map(|id| self.holders[id.0]);
         let tensors: Vec<usize> = inputs.chain(output.then_some(node + 1)).collect();
         tensors.into_iter().map(|tensor| self.ensure_available(tensor)).collect()
@@ -228,14 +229,15 @@ impl Backward<'_> {
         let reads = self.ensure_inputs(node);
         let now = self.now();
         reads.into_iter().chain([dy]).chain(second).for_each(|value| self.values.used(value, now));
-        let alias = self.facts[node].alias;
-        let of_its_own = |(i, source): (usize, &Option<Source>)| source.filter(|_| alias != Some(i)).map(|s| s.tensor);
+        let in_place = self.facts[node].input_with_gradient_in_dy;
+        let of_its_own =
+            |(i, source): (usize, &Option<Source>)| source.filter(|_| in_place != Some(i)).map(|s| s.tensor);
         let wanted: Vec<Option<usize>> = inputs.iter().enumerate().map(of_its_own).collect();
         let dx: Vec<Option<usize>> =
             wanted.iter().map(|t| t.map(|t| self.values.new_at(now, self.facts[t - 1].elems))).collect();
         self.backward_steps.push(BackwardStep::Node { node, dy, second, dx: dx.clone() });
         wanted.iter().zip(&dx).for_each(|(t, b)| t.iter().zip(b).for_each(|(&t, &b)| self.add_part(t, b)));
-        match alias.and_then(|i| inputs[i]) {
+        match in_place.and_then(|i| inputs[i]) {
             Some(Source { tensor, through_shortcut: true }) => self.add_part_through(tensor, dy),
             Some(Source { tensor, .. }) => self.add_part(tensor, dy),
             None => {}
@@ -277,7 +279,7 @@ impl Memory {
         let (mut values, tensors) = forward(net, input, facts, &vec![true; n]);
         let read_after: Vec<usize> = net.scores().chain([net.features().0]).map(|t| real[t]).collect();
         read_after.iter().for_each(|t| values.used(tensors[*t], ALWAYS));
-        let is_recomputed = |t: usize| t > 0 && facts[t - 1].recomputes && !read_after.contains(&t);
+        let is_recomputed = |t: usize| t > 0 && facts[t - 1].can_recompute_output && !read_after.contains(&t);
         let kept = (0..=n).map(|t| (!is_recomputed(t)).then_some(tensors[t])).collect();
         let pending = vec![GradientParts::default(); real.len()];
         let mut back = Backward { net, facts, holders: &holders, values, kept, pending, backward_steps: Vec::new() };

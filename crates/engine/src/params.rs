@@ -207,8 +207,8 @@ impl FrozenPlan {
     }
 
     /// Returns true if the node has parameters and all of them are frozen.
-    pub fn holds(&self, node: usize) -> bool {
-        self.nodes.get(node).is_some_and(|held| *held)
+    pub fn freezes_node(&self, node: usize) -> bool {
+        self.nodes.get(node).is_some_and(|frozen| *frozen)
     }
 }
 

@@ -151,7 +151,7 @@ impl<B: Backend> Graph<B> {
         self.loss(batch, loss, true)?;
         let (backend, plan, parameters) = (&*self.backend, &self.plan, &mut self.parameters);
         let CurrentPass { tensors, rows, clock, .. } = &mut self.pass;
-        let SizePlans { descs, operations, .. } = &mut self.now;
+        let SizePlans { descs, operations, .. } = &mut self.current_size;
         let (operations, mut next) = (operations.get_mut(rows).map_or(&mut [][..], Vec::as_mut_slice), 0);
         for step in plan.backward_steps(parameters.frozen) {
             match *step {
@@ -189,7 +189,7 @@ impl<B: Backend> Graph<B> {
         self.pass.unread.push_back(UnreadPass { rows: self.pass.rows, sums: Some(LossSums::default()) });
         let (device, mut next) = ((backend, &plan.layout), 0);
         if let Some(across) = &self.across {
-            let held = |norm: &&NormPlace| parameters.frozen && plan.freeze.holds(norm.node);
+            let held = |norm: &&NormPlace| parameters.frozen && plan.freeze.freezes_node(norm.node);
             let norms: Vec<&NormPlace> = plan.norms.iter().filter(|norm| !held(norm)).collect();
             norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
             for norm in norms.iter().rev() {
@@ -246,9 +246,13 @@ impl<B: Backend> Graph<B> {
             loss: loss.map(|loss| cross_entropy_args(batch, loss)),
             targets,
             running: &self.parameters.running,
-            training: training && !self.norms().iter().any(|norm| self.holds(norm.node)),
+            training: training && !self.norms().iter().any(|norm| self.is_node_frozen(norm.node)),
         };
-        self.backend.begin(&start, &self.now.desc(0, rows), &mut *self.pass.tensors.take(self.plan.value_of(0))?)
+        self.backend.begin(
+            &start,
+            &self.current_size.desc(0, rows),
+            &mut *self.pass.tensors.take(self.plan.value_of(0))?,
+        )
     }
 
     pub(super) fn forward<E: From<Error>>(&mut self, batch: &Batch<'_>, training: bool) -> Result<(), E> {
@@ -256,7 +260,7 @@ impl<B: Backend> Graph<B> {
         let CurrentPass { tensors, rows, clock, .. } = &mut self.pass;
         let (backend, across, frozen) = (&*self.backend, self.across.as_deref(), *frozen);
         let context = Context { backend, plan, weights, running, frozen, tensors, across, batch, training };
-        let operations = self.now.operations.get_mut(rows).into_iter().flatten().enumerate();
+        let operations = self.current_size.operations.get_mut(rows).into_iter().flatten().enumerate();
         for (node, op) in operations.filter(|(node, _)| training || plan.serving[*node]) {
             if let Some(op) = op {
                 let start = clock.start(backend)?;
@@ -289,7 +293,7 @@ impl<B: Backend> Graph<B> {
     /// Computes the loss of a tensor of scores. `at` is the index of the buffer for its gradient, or `None` if no
     /// gradient is needed.
     fn loss_of(&mut self, scores: usize, args: CrossEntropy<'_>, at: Option<usize>) -> Result<Option<LossSums>, Error> {
-        let (desc, tensors) = (self.now.desc(scores, self.pass.rows), &self.pass.tensors);
+        let (desc, tensors) = (self.current_size.desc(scores, self.pass.rows), &self.pass.tensors);
         let mut dx = at.map(|at| tensors.take(self.plan.memory.losses[at])).transpose()?;
         let (x, dx) = (tensors.take(self.plan.value_of(scores))?, dx.as_deref_mut());
         match self.soft.as_ref().filter(|_| at.is_some()) {
@@ -316,7 +320,7 @@ impl<B: Backend> Context<'_, B> {
     fn pass(&self, node: usize) -> Pass<'_, B> {
         let place = self.plan.norms.iter().find(|n| n.node == node);
         let NormPlace { channels, offset, .. } = place.copied().unwrap_or(NormPlace { node, channels: 0, offset: 0 });
-        let frozen = self.frozen && self.plan.freeze.holds(node);
+        let frozen = self.frozen && self.plan.freeze.freezes_node(node);
         Pass {
             backend: self.backend,
             params: self.weights,
@@ -339,7 +343,7 @@ impl<B: Backend> Context<'_, B> {
 
     fn forward(&self, node: usize, op: &mut dyn Planned<B>) -> Result<(), Error> {
         let x = self.inputs(node, &self.plan.memory.tensors, usize::MAX)?;
-        let mut y = op.writes().then(|| self.tensors.take(self.plan.value_of(node + 1))).transpose()?;
+        let mut y = op.writes_output().then(|| self.tensors.take(self.plan.value_of(node + 1))).transpose()?;
         let mut nothing = B::Buf::default();
         op.forward(&self.pass(node), &x.refs(), y.as_deref_mut().unwrap_or(&mut nothing))
     }
@@ -354,7 +358,7 @@ impl<B: Backend> Context<'_, B> {
                 op.recompute(&self.pass(node), &x.refs(), &mut *tensors.take(to)?)
             }
             BackwardStep::Node { node, dy, second, ref dx } => {
-                let Keeps { inputs, output } = op.keeps();
+                let Keeps { inputs, output } = op.tensors_for_backward();
                 let x = self.inputs(node, kept, inputs)?;
                 let y = tensors.take_all([output.then_some(kept[node + 1])].into_iter())?;
                 let mut dy = tensors.take(dy)?;

@@ -82,11 +82,11 @@ pub(super) fn facts<B: Backend>(
     NodeFacts {
         elems: backend.words(desc),
         has_no_pass: planned.is_none(),
-        writes_no_output: planned.is_some_and(|p| !p.writes()),
-        alias: planned.and_then(|p| p.alias()),
-        adds: planned.is_some_and(|p| p.adds()),
-        keeps: planned.map_or(Keeps::NOTHING, |p| p.keeps()),
-        recomputes: planned.is_some_and(|p| p.recomputes()),
+        writes_no_output: planned.is_some_and(|p| !p.writes_output()),
+        input_with_gradient_in_dy: planned.and_then(|p| p.input_with_gradient_in_dy()),
+        adds_two_gradients: planned.is_some_and(|p| p.adds_two_gradients()),
+        tensors_for_backward: planned.map_or(Keeps::NOTHING, |p| p.tensors_for_backward()),
+        can_recompute_output: planned.is_some_and(|p| p.can_recompute_output()),
     }
 }
 
@@ -160,8 +160,8 @@ pub(super) fn make_plan<B: Backend>(
             x: &x,
             through: shortcuts.through[i],
             bn_groups: net.bn_groups,
-            before: fusions[node.inputs[0].0].as_ref(),
-            behind: fusions[i + 1].as_ref(),
+            input_fusion: fusions[node.inputs[0].0].as_ref(),
+            output_fusion: fusions[i + 1].as_ref(),
             may_write_bf16: narrow[i + 1],
             train,
             wants_dx: node.inputs[0].0 != 0,

@@ -152,7 +152,7 @@ impl<B: Backend> Graph<B> {
     /// Returns the memory traffic of the forward and backward passes for the largest batch, by kind of operation. Loss
     /// and optimizer are not included. Empty if the backend does not count traffic.
     pub fn traffic(&self) -> Vec<TrafficShare> {
-        let (Some(operations), plan) = (self.now.largest(), &self.plan) else { return Vec::new() };
+        let (Some(operations), plan) = (self.current_size.largest(), &self.plan) else { return Vec::new() };
         let mut shares = Vec::new();
         for step in plan.backward_steps(self.parameters.frozen).iter().rev() {
             match *step {

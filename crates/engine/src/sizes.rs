@@ -13,7 +13,7 @@ use super::plan::{Operations, SizePlans, facts, make_plan, param_specs};
 impl<B: Backend> Graph<B> {
     /// Returns the current image size.
     pub fn input(&self) -> Shape {
-        self.now.shapes[0]
+        self.current_size.shapes[0]
     }
 
     /// Plans batches of `batch` images of a smaller size. The graph keeps its current size. Does nothing if this size
@@ -24,14 +24,14 @@ impl<B: Backend> Graph<B> {
     /// Returns an error if shapes of parameters or scores depend on the image size. Also returns an error if the plan
     /// does not fit into the graph's memory, for example because the images are larger.
     pub fn add_size(&mut self, input: Shape, batch: usize) -> Result<(), BuildError> {
-        if self.input() == input || self.others.iter().any(|other| other.shapes[0] == input) {
+        if self.input() == input || self.other_sizes.iter().any(|other| other.shapes[0] == input) {
             return Ok(());
         }
         let net = NetSpec { input, ..self.plan.net.clone() };
         let shapes = net.shapes()?;
         self.same_parameters(&net, &shapes)?;
         let (operations, descs) = self.plan_again(&net, &shapes, batch)?;
-        self.others.push(SizePlans { shapes, descs, operations: BTreeMap::from([(batch, operations)]) });
+        self.other_sizes.push(SizePlans { shapes, descs, operations: BTreeMap::from([(batch, operations)]) });
         Ok(())
     }
 
@@ -42,7 +42,7 @@ impl<B: Backend> Graph<B> {
         shapes: &[Shape],
         batch: usize,
     ) -> Result<(Operations<B>, Vec<TensorDesc>), Error> {
-        let first = Some((&*self.plan.formats(), &*self.now.descs));
+        let first = Some((&*self.plan.formats(), &*self.current_size.descs));
         let (operations, descs) = make_plan(&*self.backend, net, shapes, batch, first, self.plan.trains)?;
         self.fits(&operations, &descs)?;
         Ok((operations, descs))
@@ -51,7 +51,7 @@ impl<B: Backend> Graph<B> {
     /// Plans a smaller batch over the same memory and parameters. Does nothing if this batch size is already planned.
     /// Returns an error if the batch is larger than the largest planned batch.
     pub fn prepare(&mut self, batch: usize) -> Result<(), Error> {
-        let largest = self.now.operations.keys().next_back().copied().unwrap_or(0);
+        let largest = self.current_size.operations.keys().next_back().copied().unwrap_or(0);
         if batch > largest {
             let expected = format!("a batch of at most {largest} images, for which the network was planned");
             return Err(Error::Size {
@@ -60,9 +60,9 @@ impl<B: Backend> Graph<B> {
                 got: batch.to_string(),
             });
         }
-        if batch > 0 && !self.now.operations.contains_key(&batch) {
-            let (operations, _) = self.plan_again(&self.plan.net, &self.now.shapes, batch)?;
-            self.now.operations.insert(batch, operations);
+        if batch > 0 && !self.current_size.operations.contains_key(&batch) {
+            let (operations, _) = self.plan_again(&self.plan.net, &self.current_size.shapes, batch)?;
+            self.current_size.operations.insert(batch, operations);
         }
         Ok(())
     }
@@ -75,12 +75,13 @@ impl<B: Backend> Graph<B> {
     /// Returns an error if the size is not planned.
     pub fn set_size(&mut self, input: Shape) -> Result<(), Error> {
         if self.input() != input {
-            let sizes = std::iter::once(&self.now).chain(&self.others).map(|size| size.shapes[0].to_string());
+            let sizes =
+                std::iter::once(&self.current_size).chain(&self.other_sizes).map(|size| size.shapes[0].to_string());
             let expected = sizes.collect::<Vec<_>>().join(" or ");
-            let Some(other) = self.others.iter_mut().find(|other| other.shapes[0] == input) else {
+            let Some(other) = self.other_sizes.iter_mut().find(|other| other.shapes[0] == input) else {
                 return Err(Error::Size { op: "the images".into(), expected, got: input.to_string() });
             };
-            std::mem::swap(&mut self.now, other);
+            std::mem::swap(&mut self.current_size, other);
         }
         let teacher = self.soft.as_mut().and_then(|soft| soft.teacher.as_mut());
         teacher.map_or(Ok(()), |teacher| teacher.set_size(input))
@@ -103,7 +104,7 @@ impl<B: Backend> Graph<B> {
                 return Err(refuse(&net.nodes[node].name, what));
             }
         }
-        let last = net.scores().find(|scores| shapes[*scores] != self.now.shapes[*scores]);
+        let last = net.scores().find(|scores| shapes[*scores] != self.current_size.shapes[*scores]);
         last.map_or(Ok(()), |scores| {
             let layer = &net.nodes[scores - 1].name;
             Err(refuse(
@@ -116,15 +117,16 @@ impl<B: Backend> Graph<B> {
     /// Returns an error if the plans need more memory than the graph has, or if they share memory or order parameters
     /// differently.
     fn fits(&self, operations: &Operations<B>, descs: &[TensorDesc]) -> Result<(), Error> {
-        let Some(own) = self.now.largest() else { return Ok(()) };
+        let Some(own) = self.current_size.largest() else { return Ok(()) };
         let of = |operations: &Operations<B>, descs: &[TensorDesc], node: usize| {
             facts(&*self.backend, operations[node].as_deref(), &descs[node + 1])
         };
         for (node, spec) in self.plan.net.nodes.iter().enumerate() {
-            let [own, new] = [of(own, &self.now.descs, node), of(operations, descs, node)];
-            let same_numbers = self.now.descs[node + 1].bf16 == descs[node + 1].bf16;
+            let [own, new] = [of(own, &self.current_size.descs, node), of(operations, descs, node)];
+            let same_numbers = self.current_size.descs[node + 1].bf16 == descs[node + 1].bf16;
             if !own.covers(&new) || !same_numbers {
-                let [of, largest] = [descs[0], self.now.descs[0]].map(|d| format!("{} images of {}", d.n, d.shape));
+                let [of, largest] =
+                    [descs[0], self.current_size.descs[0]].map(|d| format!("{} images of {}", d.n, d.shape));
                 let why = format!("the memory that was planned for {largest} does not fit {of}");
                 return Err(Error::Unsupported { op: spec.name.clone(), why });
             }

@@ -25,7 +25,7 @@ impl<B: Backend> SoftTargetLoss<B> {
         let Some(teacher) = &self.teacher else { return backend.soft_loss(desc, soft, x, None, dx) };
         let last = teacher.net().nodes.len();
         let scores = teacher.pass.tensors.take(teacher.plan.value_of(last))?;
-        backend.soft_loss(desc, soft, x, Some((&teacher.now.desc(last, labels.len()), &scores)), dx)
+        backend.soft_loss(desc, soft, x, Some((&teacher.current_size.desc(last, labels.len()), &scores)), dx)
     }
 
     /// Computes the teacher's scores for this batch.

@@ -16,8 +16,8 @@ pub struct RemotePlan {
     number: u64,
     output: TensorDesc,
     formats: Vec<usize>,
-    alias: Option<usize>,
-    adds: bool,
+    input_with_gradient_in_dy: Option<usize>,
+    adds_two_gradients: bool,
     /// Number of channels of a batch normalisation, otherwise 0.
     channels: usize,
     /// Sums and count of the last training pass.
@@ -98,12 +98,21 @@ impl RemotePlan {
             let alone = PlanRequest::alone(&name, &op, &shapes, &x);
             let request = PlanRequest { train, wants_dx, formats, index, bn_groups, ..alone };
             let plan = Reference.plan(&request)?;
-            let outline = (plan.output(), plan.formats(), plan.alias(), plan.adds());
+            let outline = (plan.output(), plan.formats(), plan.input_with_gradient_in_dy(), plan.adds_two_gradients());
             device.plans.insert(number, plan);
             Ok::<_, Error>(outline)
         })??;
-        let (output, formats, alias, adds) = outline;
-        Ok(Self { queues, number, output, formats, alias, adds, channels, statistics: Arc::default() })
+        let (output, formats, input_with_gradient_in_dy, adds_two_gradients) = outline;
+        Ok(Self {
+            queues,
+            number,
+            output,
+            formats,
+            input_with_gradient_in_dy,
+            adds_two_gradients,
+            channels,
+            statistics: Arc::default(),
+        })
     }
 }
 
@@ -124,12 +133,12 @@ impl Planned<Remote> for RemotePlan {
         "the reference's".into()
     }
 
-    fn alias(&self) -> Option<usize> {
-        self.alias
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
+        self.input_with_gradient_in_dy
     }
 
-    fn adds(&self) -> bool {
-        self.adds
+    fn adds_two_gradients(&self) -> bool {
+        self.adds_two_gradients
     }
 
     fn forward(&mut self, pass: &Pass<'_, Remote>, x: &[&RemoteBuf], y: &mut RemoteBuf) -> Result<(), Error> {

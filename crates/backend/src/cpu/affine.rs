@@ -303,7 +303,7 @@ impl Planned<Cpu> for Plan {
         weights + plain + framed * 4 + self.rounded.as_ref().map_or(0, Rounded::bytes)
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         let copied = self.plain.is_some() || self.framed.is_some();
         Keeps { inputs: usize::from(!copied), output: self.relu.reads_output() }
     }

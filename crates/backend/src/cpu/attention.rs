@@ -170,7 +170,7 @@ impl Planned<Cpu> for Plan {
         size_of_val(&self.statistics[..]) + size_of_val(&self.partial[..]) + places + terms
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps::INPUT
     }
 

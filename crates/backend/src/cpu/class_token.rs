@@ -36,7 +36,7 @@ impl Planned<Cpu> for Plan {
         vec![Format::Plain(self.x.shape.c)]
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps::NOTHING
     }
 

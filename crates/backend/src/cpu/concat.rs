@@ -61,7 +61,7 @@ impl Planned<Cpu> for Plan {
         self.y
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps::NOTHING
     }
 

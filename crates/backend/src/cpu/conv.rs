@@ -26,10 +26,14 @@ pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box
     Ok(framed.unwrap_or(plan))
 }
 
-/// Plans the operation without a frame. If `on_grid` is false, Winograd kernels are not used. They cannot be used
-/// inside a frame, because their weights are in plain order. From this order, a plan for a smaller batch would conclude
-/// that [`spread`] computes the convolution.
-fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: bool) -> Result<RatedPlan, Error> {
+/// Plans the operation without a frame. Winograd kernels cannot be used inside a frame, because their weights are in
+/// plain order. From this order, a plan for a smaller batch would conclude that [`spread`] computes the convolution.
+fn plan_without_frame(
+    cpu: &Cpu,
+    op: &Conv,
+    r: &PlanRequest<'_, Cpu>,
+    allow_winograd: bool,
+) -> Result<RatedPlan, Error> {
     // If the weights are in plain order, the plan for the largest batch uses `spread`. A smaller batch must do the
     // same.
     let spread = matches!(r.formats.and_then(|formats| formats.first()), Some(Format::Plain(_)));
@@ -59,7 +63,7 @@ fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: b
     let in_f32 = |x: TensorDesc| -> Result<RatedPlan, Error> {
         let mut is_slow = false;
         let plan = relayout::plan(cpu, r, &[x], [1, 1], |r| {
-            let (plan, slow) = in_blocks(cpu, op, r, (spread, on_grid))?;
+            let (plan, slow) = in_blocks(cpu, op, r, (spread, allow_winograd))?;
             is_slow = slow;
             Ok(plan)
         })?;
@@ -79,17 +83,17 @@ fn in_blocks(
     cpu: &Cpu,
     op: &Conv,
     r: &PlanRequest<'_, Cpu>,
-    (spread, on_grid): (bool, bool),
+    (spread, allow_winograd): (bool, bool),
 ) -> Result<RatedPlan, Error> {
-    let on_grid = on_grid && winograd::fits(cpu, r, op);
-    if on_grid
+    let allow_winograd = allow_winograd && winograd::fits(cpu, r, op);
+    if allow_winograd
         && choose_kernels(cpu, r, op) == Kernels::Winograd
         && let Some(plan) = winograd::plan(cpu, r, op)
     {
         return Ok((plan?, false));
     }
     let direct = affine::Plan::conv(cpu, r, op)?;
-    if on_grid
+    if allow_winograd
         && needs_winograd(r, &direct)
         && let Some(plan) = winograd::plan(cpu, r, op)
     {
@@ -130,14 +134,14 @@ pub(super) fn choose_kernels(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> 
 /// A plan, and true if any pass uses oneDNN's plain loops.
 pub(super) type RatedPlan = (Box<dyn Planned<Cpu>>, bool);
 
-/// Plans the convolution without its padding, on images that are copied into frames of zeros. `of` makes this plan. A
-/// frame helps if a kernel can be entirely outside the image, because oneDNN then has only plain loops. Returns `None`
-/// if there is no padding, or if oneDNN has only plain loops without padding too.
+/// Plans the convolution without its padding, on images that are copied into frames of zeros. `plan_inner` makes this
+/// plan. A frame helps if a kernel can be entirely outside the image, because oneDNN then has only plain loops. Returns
+/// `None` if there is no padding, or if oneDNN has only plain loops without padding too.
 pub(super) fn plan_in_frame(
     cpu: &Cpu,
     op: &Conv,
     r: &PlanRequest<'_, Cpu>,
-    of: impl FnOnce(&Conv, &PlanRequest<'_, Cpu>) -> Result<RatedPlan, Error>,
+    plan_inner: impl FnOnce(&Conv, &PlanRequest<'_, Cpu>) -> Result<RatedPlan, Error>,
 ) -> Result<Option<Box<dyn Planned<Cpu>>>, Error> {
     if op.pads == [0; 4] {
         return Ok(None);
@@ -146,8 +150,8 @@ pub(super) fn plan_in_frame(
     let framed = r.x[0].with_shape(Shape::image(r.x[0].shape.c, height, width));
     // The previous operation cannot write into a frame, so there is no fusion with it. The next operation reads the
     // output as usual.
-    let request = PlanRequest { x: &[framed], before: None, ..*r };
-    let (inner, is_slow) = of(&op.clone().pads([0; 4]), &request)?;
+    let request = PlanRequest { x: &[framed], input_fusion: None, ..*r };
+    let (inner, is_slow) = plan_inner(&op.clone().pads([0; 4]), &request)?;
     if is_slow { Ok(None) } else { relayout::in_frame(cpu, r, inner, &framed, [top, left]).map(Some) }
 }
 

@@ -46,11 +46,11 @@ impl Planned<Cpu> for Plan {
         self.factors.as_slice().len() * 4
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps::NOTHING
     }
 
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         Some(0)
     }
 

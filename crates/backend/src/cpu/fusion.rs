@@ -50,7 +50,7 @@ pub struct Relu {
 impl Relu {
     /// Creates the ReLU of the requested operation. If the output has a single reader, offers the ReLU to it.
     pub fn new(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, present: bool) -> Self {
-        let offered = r.behind.filter(|_| present && cpu.fuses).map(|fusion| {
+        let offered = r.output_fusion.filter(|_| present && cpu.fuses).map(|fusion| {
             let offer = || Rc::new(OfferedRelu { op_name: r.name.into(), accepted: Cell::new(false) });
             Rc::clone(fusion.relu.get_or_init(offer))
         });

@@ -79,15 +79,15 @@ impl Plan {
     /// channel's first value and combines the channels with Chan's formula.
     fn measure(&self, x: &[f32], to: &mut [[f64; 2]]) {
         let (row, b) = (self.row(), self.x.block);
-        let near: Vec<f32> = (0..self.channels()).map(|c| x[c / b * row + c % b]).collect();
+        let reference: Vec<f32> = (0..self.channels()).map(|c| x[c / b * row + c % b]).collect();
         let sums = self.rows(|block, s, q| {
-            let near = lanes(&near, block * b, b);
-            rows::moments(&x[block * row..][..row], from_ref(&near), from_mut(s), from_mut(q));
+            let reference = lanes(&reference, block * b, b);
+            rows::moments(&x[block * row..][..row], from_ref(&reference), from_mut(s), from_mut(q));
         });
         let ((channels, values), plane) = (self.group(), self.x.shape.plane() as f64);
         for (group, to) in to.iter_mut().enumerate() {
             let own = group * channels..(group + 1) * channels;
-            let means: Vec<f64> = own.clone().map(|c| f64::from(near[c]) + sums[0][c] / plane).collect();
+            let means: Vec<f64> = own.clone().map(|c| f64::from(reference[c]) + sums[0][c] / plane).collect();
             let mean = means.iter().sum::<f64>() / channels as f64;
             let around = |(c, own): (usize, &f64)| {
                 (sums[1][c] - sums[0][c].powi(2) / plane).max(0.0) + plane * (own - mean).powi(2)
@@ -140,11 +140,11 @@ impl Planned<Cpu> for Plan {
         self.statistics.len() * 16 + self.sums.bytes()
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps::INPUT
     }
 
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         Some(0)
     }
 

@@ -48,7 +48,7 @@ pub(super) fn each_stretch(block: usize, mut f: impl FnMut(usize, usize)) {
 /// If the compiler knew that groups have equal distances, it would use shuffles to combine the same lane from different
 /// groups, which is half as fast.
 #[inline(always)]
-pub(super) fn group(at: usize) -> usize {
+pub(super) fn hide_stride(at: usize) -> usize {
     std::hint::black_box(at)
 }
 
@@ -69,7 +69,7 @@ simd! {
     pub(super) fn scale_row(x: &[f32], factors: &Lanes, y: &mut [f32]) {
         let n = y.len();
         let whole = n - n % LANES;
-        for at in (0..whole).step_by(LANES).map(group) {
+        for at in (0..whole).step_by(LANES).map(hide_stride) {
             let (x, y) = (&x[at..at + LANES], &mut y[at..at + LANES]);
             for lane in 0..LANES {
                 y[lane] = x[lane] * factors[lane];

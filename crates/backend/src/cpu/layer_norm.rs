@@ -166,12 +166,12 @@ impl Plan {
         let (mut sums, mut squares, mut copy) = ([0.0; TILE], [0.0; TILE], [0.0; TILE]);
         // The sums are over differences from the first channel's value. It is close to the other values, so the sums
         // lose less accuracy.
-        let near = self.spread(x[tile.first..][..tile.len].iter().step_by(self.x.block).map(|x| f64::from(*x)));
+        let reference = self.spread(x[tile.first..][..tile.len].iter().step_by(self.x.block).map(|x| f64::from(*x)));
         for (block, elements) in self.blocks(tile).enumerate() {
-            add_offsets(&x[elements], self.for_block(&near, block, &mut copy), &mut sums);
+            add_offsets(&x[elements], self.for_block(&reference, block, &mut copy), &mut sums);
         }
-        let offsets = self.means(&sums, tile).zip(near.iter().step_by(self.x.block));
-        let means: Vec<f64> = offsets.map(|(offset, near)| f64::from(*near) + offset).collect();
+        let offsets = self.means(&sums, tile).zip(reference.iter().step_by(self.x.block));
+        let means: Vec<f64> = offsets.map(|(offset, reference)| f64::from(*reference) + offset).collect();
         let mean = self.spread(means.iter().copied());
         for (block, elements) in self.blocks(tile).enumerate() {
             add_squares(&x[elements], self.for_block(&mean, block, &mut copy), &mut squares);
@@ -237,11 +237,11 @@ impl Planned<Cpu> for Plan {
         self.statistics.len() * 8 + self.sums.bytes()
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps::INPUT
     }
 
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         Some(0)
     }
 

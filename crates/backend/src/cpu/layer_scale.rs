@@ -36,11 +36,11 @@ impl Planned<Cpu> for Plan {
         self.sums.bytes()
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps::INPUT
     }
 
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         Some(0)
     }
 

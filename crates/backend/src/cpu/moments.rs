@@ -7,12 +7,12 @@ use std::ops::Range;
 use super::divide::{Divide, PerThread};
 use super::threads::Threads;
 
-/// Sums of (x - near) and (x - near)^2 over some values x of a channel. `near` is the mean of a few values, so the sums
-/// are accurate even if all values are far from zero.
+/// Sums of (x - reference) and (x - reference)^2 over some values x of a channel. `reference` is the mean of a few
+/// values, so the sums are accurate even if all values are far from zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moments {
     pub n: f64,
-    pub near: f32,
+    pub reference: f32,
     pub offsets: f64,
     pub squares: f64,
 }
@@ -25,7 +25,7 @@ impl Moments {
             *self = *other;
             return;
         }
-        let step = if other.n == 0.0 { 0.0 } else { f64::from(other.near) - f64::from(self.near) };
+        let step = if other.n == 0.0 { 0.0 } else { f64::from(other.reference) - f64::from(self.reference) };
         self.n += other.n;
         self.offsets += other.offsets + other.n * step;
         self.squares += other.squares + step * (2.0 * other.offsets + other.n * step);
@@ -106,10 +106,10 @@ mod tests {
     use super::*;
 
     fn of(values: &[f32]) -> Moments {
-        let near = values[0];
-        let offsets = || values.iter().map(|x| f64::from(*x) - f64::from(near));
+        let reference = values[0];
+        let offsets = || values.iter().map(|x| f64::from(*x) - f64::from(reference));
         let squares = offsets().map(|d| d * d).sum();
-        Moments { n: values.len() as f64, near, offsets: offsets().sum(), squares }
+        Moments { n: values.len() as f64, reference, offsets: offsets().sum(), squares }
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
                 let mut parts = Moments::default();
                 values.chunks(cut).for_each(|part| parts.add(&of(part)));
                 parts.add(&Moments::default());
-                assert_eq!((parts.n, parts.near), (64.0, values[0]));
+                assert_eq!((parts.n, parts.reference), (64.0, values[0]));
                 assert_eq!(parts.offsets, whole.offsets);
                 assert!((variance(&parts) - variance(&whole)).abs() < 1e-9, "{mean} {cut}");
                 assert!((variance(&whole) - 4095.0 / 12.0).abs() < 1e-9);
@@ -139,7 +139,7 @@ mod tests {
         let channels = moments.take().unwrap();
         assert!(moments.are_requested() && moments.take().is_none());
         assert_eq!(
-            channels.iter().map(|c| (c.n, c.near, c.offsets)).collect::<Vec<_>>(),
+            channels.iter().map(|c| (c.n, c.reference, c.offsets)).collect::<Vec<_>>(),
             [(2.0, 1.0, 2.0), (3.0, 2.0, 7.0)]
         );
     }

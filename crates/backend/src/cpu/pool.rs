@@ -165,7 +165,7 @@ pub(super) fn plan(cpu: &Cpu, op: &Pool, r: &PlanRequest<'_, Cpu>) -> Result<Box
     let memory = |_| Error::Memory { what: r.name.into(), bytes: count * 4 };
     winners.try_reserve_exact(count).map_err(memory)?;
     winners.resize(count, 0);
-    let relu = r.before.filter(|_| remember).and_then(|fusion| fusion.relu.get().cloned());
+    let relu = r.input_fusion.filter(|_| remember).and_then(|fusion| fusion.relu.get().cloned());
     relu.iter().for_each(|relu| relu.accept());
     let partition = is_partition(&rows, x.shape.h) && is_partition(&columns, x.shape.w);
     let grid = Grid { rows, columns, width: x.shape.w, stride, partition };
@@ -188,7 +188,7 @@ impl Planned<Cpu> for Plan {
         self.winners.len() * 4
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps::NOTHING
     }
 

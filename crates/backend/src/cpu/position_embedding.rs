@@ -28,11 +28,11 @@ impl Planned<Cpu> for Plan {
         vec![Format::Plain(self.x.shape.elems())]
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps::NOTHING
     }
 
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         Some(0)
     }
 

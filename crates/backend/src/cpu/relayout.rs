@@ -178,24 +178,24 @@ pub(super) fn blocked(cpu: &Cpu, x: &TensorDesc) -> TensorDesc {
     TensorDesc { block: if in_blocks(x) { x.block } else { cpu.block }, ..*x }
 }
 
-/// Plans an operation for inputs in the layouts `required`. `of` makes this plan. Inputs with another layout are
-/// copied. If `step` is not 1, the copy has only every `step`-th pixel. An image may be required as a vector in plain
-/// order.
+/// Plans an operation for inputs in the layouts `required`. `plan_inner` makes this plan. Inputs with another layout
+/// are copied. If `step` is not 1, the copy has only every `step`-th pixel. An image may be required as a vector in
+/// plain order.
 pub(super) fn plan(
     cpu: &Cpu,
     r: &PlanRequest<'_, Cpu>,
     required: &[TensorDesc],
     step: [usize; 2],
-    of: impl FnOnce(&PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error>,
+    plan_inner: impl FnOnce(&PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error>,
 ) -> Result<Box<dyn Planned<Cpu>>, Error> {
     if required == r.x && step == [1, 1] {
-        return of(r);
+        return plan_inner(r);
     }
     // Nothing can be fused with neighbouring operations, because they use the original tensors instead of the copies.
-    let inner = of(&PlanRequest { x: required, before: None, behind: None, ..*r })?;
+    let inner = plan_inner(&PlanRequest { x: required, input_fusion: None, output_fusion: None, ..*r })?;
     let input = |(i, (given, required)): (usize, (&TensorDesc, &TensorDesc))| -> Result<Tensor, Error> {
-        // The gradient of the aliased input is in dy, so it needs no copy.
-        let has_gradient = r.train && (i > 0 || r.wants_dx) && inner.alias() != Some(i);
+        // The gradient of this input is in dy, so it needs no copy.
+        let has_gradient = r.train && (i > 0 || r.wants_dx) && inner.input_with_gradient_in_dy() != Some(i);
         let vector = required.block == 1 && required.shape == Shape::vector(given.shape.elems());
         let required = if vector { required.with_shape(given.shape) } else { *required };
         Tensor::new(View::stepped(given, step), View::whole(&required), has_gradient, r.name)
@@ -300,21 +300,21 @@ impl Planned<Cpu> for Plan {
         self.inner.state_bytes() + 4 * copies.sum::<usize>()
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         // Inputs that are copied are kept too, because the batch size may decide which inputs are copied.
-        self.inner.keeps()
+        self.inner.tensors_for_backward()
     }
 
     fn implementation(&self) -> String {
         format!("{} {}", self.inner.implementation(), self.how)
     }
 
-    fn alias(&self) -> Option<usize> {
-        self.inner.alias().filter(|i| !self.inputs[*i].differs())
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
+        self.inner.input_with_gradient_in_dy().filter(|i| !self.inputs[*i].differs())
     }
 
-    fn adds(&self) -> bool {
-        self.inner.adds()
+    fn adds_two_gradients(&self) -> bool {
+        self.inner.adds_two_gradients()
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
@@ -330,12 +330,12 @@ impl Planned<Cpu> for Plan {
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let Gradients { x, y, dy, dy2, dx, dparams } = g;
-        let alias = self.inner.alias();
+        let in_place = self.inner.input_with_gradient_in_dy();
         let mut copies: Vec<AlignedBuf> = self.inputs.iter_mut().map(|i| std::mem::take(&mut i.dx)).collect();
         let (mut own, mut targets) = (Vec::new(), Vec::new());
         for (i, ((input, target), copy)) in self.inputs.iter().zip(dx).zip(&mut copies).enumerate() {
             let (inner, outer) = match (input.differs(), target) {
-                (true, Some(target)) => ((alias != Some(i)).then_some(copy), Some(target)),
+                (true, Some(target)) => ((in_place != Some(i)).then_some(copy), Some(target)),
                 (_, target) => (target, None),
             };
             own.push(inner);
@@ -352,7 +352,7 @@ impl Planned<Cpu> for Plan {
         self.inner.backward(pass, Gradients { x: &inputs, y, dy: inner_dy, dy2, dx: own, dparams })?;
         for (i, target) in targets.into_iter().enumerate() {
             let (input, Some(target)) = (&self.inputs[i], target) else { continue };
-            let from = if alias == Some(i) { dy.as_slice() } else { copies[i].as_slice() };
+            let from = if in_place == Some(i) { dy.as_slice() } else { copies[i].as_slice() };
             copy(self.threads, &input.required, from, &input.given, target.as_mut_slice());
         }
         self.inputs.iter_mut().zip(copies).for_each(|(input, copy)| input.dx = copy);

@@ -87,9 +87,10 @@ pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Opt
         let x = r.x[0].with_shape(shape);
         let blocks = |channels: [usize; 2]| channels.map(|channels| channels.div_ceil(cpu.block));
         let copies = x.block == cpu.block && blocks(enlargement.channels) != blocks([r.x[0].shape.c, op.out_channels]);
-        let (before, behind) = if copies { (None, None) } else { (r.before, r.behind) };
+        let (input_fusion, output_fusion) = if copies { (None, None) } else { (r.input_fusion, r.output_fusion) };
         let (of, shapes) = (Op::Conv(larger.clone()), [shape]);
-        let request = PlanRequest { op: &of, shapes: &shapes, x: &[x], formats: None, before, behind, ..*r };
+        let request =
+            PlanRequest { op: &of, shapes: &shapes, x: &[x], formats: None, input_fusion, output_fusion, ..*r };
         let inner = affine::Plan::conv(cpu, &request, &larger)?;
         if !inner.is_slow() {
             // without copies, the added channels are the padding of the output's last block
@@ -181,8 +182,8 @@ impl Planned<Cpu> for Plan {
         self.inner.state_bytes() + 4 * (self.places.len() + arenas.map(|a| a.as_slice().len()).sum::<usize>())
     }
 
-    fn keeps(&self) -> Keeps {
-        self.inner.keeps()
+    fn tensors_for_backward(&self) -> Keeps {
+        self.inner.tensors_for_backward()
     }
 
     fn implementation(&self) -> String {

@@ -53,8 +53,8 @@ struct Elements<'a> {
 }
 
 impl ElementLoop<f32> for Elements<'_> {
-    fn each<const S: usize>(self, one: impl Fn(f32, f32, [&mut f32; S]) -> f32 + Copy) -> bool {
-        sweep(self.w, self.g, take::<S>(self.slots), one) == 0.0
+    fn for_each_element<const S: usize>(self, update_element: impl Fn(f32, f32, [&mut f32; S]) -> f32 + Copy) -> bool {
+        sweep(self.w, self.g, take::<S>(self.slots), update_element) == 0.0
     }
 }
 

@@ -287,7 +287,7 @@ impl Queue<Cuda> for Cuda {
 
     fn repeat(&self, name: &str, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
         // a captured pass contains the address of the outbox's current place, so each place needs its own captured pass
-        let place = self.shared.blocks.borrow().outbox.now() as u64;
+        let place = self.shared.blocks.borrow().outbox.current() as u64;
         self.records.run(&self.shared, name, key ^ place, work)
     }
 

@@ -7,7 +7,7 @@ use crate::Algorithms;
 /// The algorithms of NVIDIA's libraries that are in use, and those that are requested because another rank or an
 /// earlier run has used them.
 pub struct ChosenAlgorithms {
-    wanted: RefCell<Algorithms>,
+    requested: RefCell<Algorithms>,
     used: RefCell<Algorithms>,
 }
 
@@ -15,13 +15,13 @@ impl ChosenAlgorithms {
     /// Starts with no choices. `on` describes the GPU and its libraries.
     pub fn new(on: String) -> Self {
         let none = Algorithms { on, ..Algorithms::default() };
-        Self { wanted: RefCell::new(none.clone()), used: RefCell::new(none) }
+        Self { requested: RefCell::new(none.clone()), used: RefCell::new(none) }
     }
 
     /// Requests these algorithms for later choices, unless they are for other GPUs or libraries.
-    pub fn adopt(&self, wanted: &Algorithms) {
-        if wanted.on == self.used.borrow().on {
-            *self.wanted.borrow_mut() = wanted.clone();
+    pub fn adopt(&self, requested: &Algorithms) {
+        if requested.on == self.used.borrow().on {
+            *self.requested.borrow_mut() = requested.clone();
         }
     }
 
@@ -30,21 +30,21 @@ impl ChosenAlgorithms {
         self.used.borrow().clone()
     }
 
-    /// Returns an algorithm for operation `of` that runs with `n` images. Tries the algorithm in use, then the
-    /// requested algorithm, and then calls `choose`. All batch sizes share an algorithm, but a batch size for which it
-    /// does not run gets its own. `prepare` makes an algorithm ready to run, or returns `None` if it does not run. An
-    /// error of `prepare` ends the search.
+    /// Returns an algorithm for `operation` that runs with `n` images. Tries the algorithm in use, then the requested
+    /// algorithm, and then calls `choose`. All batch sizes share an algorithm, but a batch size for which it does not
+    /// run gets its own. `prepare` makes an algorithm ready to run, or returns `None` if it does not run. An error of
+    /// `prepare` ends the search.
     pub fn get<T, E>(
         &self,
-        of: &str,
+        operation: &str,
         n: usize,
         prepare: impl Fn(&str) -> Result<Option<T>, E>,
         choose: impl FnOnce() -> Result<(String, T), E>,
     ) -> Result<T, E> {
-        let for_n = format!("{of}, {n} images");
-        for name in [of, &for_n] {
+        let for_n = format!("{operation}, {n} images");
+        for name in [operation, &for_n] {
             let known = |from: &RefCell<Algorithms>| from.borrow().by_operation.get(name).cloned();
-            let Some(algorithm) = known(&self.used).or_else(|| known(&self.wanted)) else { continue };
+            let Some(algorithm) = known(&self.used).or_else(|| known(&self.requested)) else { continue };
             if let Some(ready) = prepare(&algorithm)? {
                 self.used.borrow_mut().by_operation.insert(name.into(), algorithm);
                 return Ok(ready);
@@ -52,7 +52,7 @@ impl ChosenAlgorithms {
         }
         let (algorithm, ready) = choose()?;
         let used = &mut self.used.borrow_mut().by_operation;
-        let name = if used.contains_key(of) { &for_n } else { of };
+        let name = if used.contains_key(operation) { &for_n } else { operation };
         used.insert(name.into(), algorithm);
         Ok(ready)
     }
@@ -63,28 +63,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wanted_algorithm_is_used_where_it_runs() {
-        let get = |chosen: &ChosenAlgorithms, of: &str, n: usize, runs: &[&str]| {
+    fn a_requested_algorithm_is_used_where_it_runs() {
+        let get = |chosen: &ChosenAlgorithms, operation: &str, n: usize, runs: &[&str]| {
             let prepare = |name: &str| Ok::<_, ()>(runs.contains(&name).then(|| name.to_string()));
-            chosen.get(of, n, prepare, || Ok(("own".into(), "own".into()))).unwrap()
+            chosen.get(operation, n, prepare, || Ok(("own".into(), "own".into()))).unwrap()
         };
-        let wanted = |on: &str| Algorithms::parse(&format!("{on}\nfirst\ta\nfifth\ta, 5 images\nsecond\tb\n"));
+        let requested = |on: &str| Algorithms::parse(&format!("{on}\nfirst\ta\nfifth\ta, 5 images\nsecond\tb\n"));
         let chosen = ChosenAlgorithms::new("gpu".into());
-        chosen.adopt(&wanted("another gpu"));
+        chosen.adopt(&requested("another gpu"));
         assert_eq!(get(&chosen, "a", 9, &["first"]), "own");
         let chosen = ChosenAlgorithms::new("gpu".into());
-        chosen.adopt(&wanted("gpu"));
+        chosen.adopt(&requested("gpu"));
         assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
         assert_eq!(get(&chosen, "a", 5, &["fifth"]), "fifth");
         // the shared algorithm does not run for 3 images, so only this batch size gets another one
         assert_eq!(get(&chosen, "a", 3, &[]), "own");
         assert_eq!(get(&chosen, "a", 3, &["own"]), "own");
         assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
-        assert_eq!(wanted("gpu").differs(&chosen.used()), None);
+        assert_eq!(requested("gpu").differs(&chosen.used()), None);
         // the requested algorithm of `b` never runs, so another one takes its place
         assert_eq!(get(&chosen, "b", 9, &[]), "own");
         assert_eq!(get(&chosen, "b", 3, &["own"]), "own");
-        assert_eq!(wanted("gpu").differs(&chosen.used()), Some(("b", 1)));
+        assert_eq!(requested("gpu").differs(&chosen.used()), Some(("b", 1)));
         let all = "gpu\nfirst\ta\nown\ta, 3 images\nfifth\ta, 5 images\nown\tb\n";
         assert_eq!(chosen.used().to_string(), all);
     }

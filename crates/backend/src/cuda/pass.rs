@@ -41,7 +41,7 @@ pub struct PassBlocks {
     pub scale_state: CudaBuf,
     /// Host memory with the scales after each of the last [`SCALES_KEPT`] updates. `scale_settle` writes them
     /// round-robin.
-    pub scale_seen: Pinned<f32>,
+    pub host_scales: Pinned<f32>,
     /// Number of updates since the scale was set.
     pub updates: u64,
 }
@@ -60,7 +60,7 @@ impl PassBlocks {
             not_finite: CudaBuf::zeroed(queues, 4, "a flag")?,
             scale: CudaBuf::zeroed(queues, 4, "the loss's scale")?,
             scale_state: CudaBuf::zeroed(queues, 8, "the loss's scale")?,
-            scale_seen: Pinned::new(queues.context(), 4 * SCALES_KEPT, "the loss's scale")?,
+            host_scales: Pinned::new(queues.context(), 4 * SCALES_KEPT, "the loss's scale")?,
             updates: 0,
         };
         let first = if precision == Precision::F16 { FIRST_SCALE } else { 1.0 };
@@ -71,8 +71,8 @@ impl PassBlocks {
     /// Returns the loss scale before the last `later` updates, which the GPU may not have finished.
     pub fn scale(&self, later: u64) -> LossScale {
         let place = self.updates.saturating_sub(later) as usize % SCALES_KEPT;
-        let seen = &self.scale_seen.as_slice()[4 * place..];
-        LossScale { scale: seen[0], good: seen[1] as u32, bad: seen[2] as u32, lost: seen[3] as u32 }
+        let scales = &self.host_scales.as_slice()[4 * place..];
+        LossScale { scale: scales[0], good: scales[1] as u32, bad: scales[2] as u32, lost: scales[3] as u32 }
     }
 
     /// Sets the loss scale. Waits for the GPU before and after.
@@ -81,7 +81,7 @@ impl PassBlocks {
         self.scale.write(0, &[scale, 1.0 / scale])?;
         // the counts are integers stored in f32 words
         self.scale_state.write(0, &[good, 0, bad, 0, lost, 0].map(f32::from_bits))?;
-        self.scale_seen.as_mut_slice()[..4].copy_from_slice(&[scale, good as f32, bad as f32, lost as f32]);
+        self.host_scales.as_mut_slice()[..4].copy_from_slice(&[scale, good as f32, bad as f32, lost as f32]);
         self.updates = 0;
         Ok(())
     }
@@ -224,9 +224,9 @@ pub const SCALES_KEPT: usize = PLACES + 1;
 pub struct Outbox {
     places: [Place; PLACES],
     /// Places with unread sums, oldest first.
-    open: VecDeque<usize>,
+    unread: VecDeque<usize>,
     /// Place of the last pass that began.
-    now: usize,
+    current: usize,
     /// Place from which sums were read last.
     read: usize,
 }
@@ -260,42 +260,42 @@ impl Outbox {
             let (end, computed) = (Event::new(context)?, Event::new(context)?);
             Ok::<_, Error>(Place { sums, rows: 0, classes: 0, end, marked: false, computed })
         };
-        Ok(Self { places: [place()?, place()?], open: VecDeque::new(), now: 0, read: 0 })
+        Ok(Self { places: [place()?, place()?], unread: VecDeque::new(), current: 0, read: 0 })
     }
 
     /// Records the end of earlier passes on the stream and chooses a place for the sums of a new pass.
     pub fn begin(&mut self, stream: &Stream) -> Result<(), Error> {
-        for &open in &self.open {
-            let place = &mut self.places[open];
+        for &unread in &self.unread {
+            let place = &mut self.places[unread];
             if !place.marked {
                 place.end.record(stream, false)?;
                 place.marked = true;
             }
         }
-        if self.open.len() == PLACES {
+        if self.unread.len() == PLACES {
             // drop sums that were never read
-            self.open.pop_front();
+            self.unread.pop_front();
         }
-        self.now = (0..PLACES).find(|place| !self.open.contains(place)).unwrap_or(0);
+        self.current = (0..PLACES).find(|place| !self.unread.contains(place)).unwrap_or(0);
         Ok(())
     }
 
     /// Declares that the current pass computes the loss of `rows` rows.
     pub fn expect(&mut self, rows: usize) {
-        let place = &mut self.places[self.now];
+        let place = &mut self.places[self.current];
         (place.rows, place.marked) = (rows as u64, false);
-        if !self.open.contains(&self.now) {
-            self.open.push_back(self.now);
+        if !self.unread.contains(&self.current) {
+            self.unread.push_back(self.current);
         }
     }
 
     pub fn set_classes(&mut self, classes: usize) {
-        self.places[self.now].classes = classes;
+        self.places[self.current].classes = classes;
     }
 
     /// Returns the index of the place of the last pass that began.
-    pub fn now(&self) -> usize {
-        self.now
+    pub fn current(&self) -> usize {
+        self.current
     }
 
     /// Returns the index of the place from which sums were read last.
@@ -305,23 +305,23 @@ impl Outbox {
 
     /// Returns the memory for the sums of the current pass.
     pub fn sums(&self) -> Slice<'_, f64> {
-        self.places[self.now].sums.slice()
+        self.places[self.current].sums.slice()
     }
 
     /// Marks the end of the current pass.
     pub fn mark(&self, stream: &Stream) -> Result<(), Error> {
-        self.places[self.now].computed.record(stream, false)
+        self.places[self.current].computed.record(stream, false)
     }
 
     /// Waits until the GPU has reached the mark of the oldest unread pass.
     pub fn wait_for_pass(&self) -> Result<(), Error> {
-        self.open.front().map_or(Ok(()), |&open| self.places[open].computed.wait())
+        self.unread.front().map_or(Ok(()), |&place| self.places[place].computed.wait())
     }
 
     /// Waits for the end of the oldest pass with unread sums. Returns false if the end is not recorded, because no
     /// later pass has begun. Then the caller must wait for the whole stream.
     pub fn wait(&self) -> Result<bool, Error> {
-        match self.open.front().map(|&open| &self.places[open]).filter(|place| place.marked) {
+        match self.unread.front().map(|&place| &self.places[place]).filter(|place| place.marked) {
             Some(place) => place.end.wait().map(|()| true),
             None => Ok(false),
         }
@@ -330,7 +330,7 @@ impl Outbox {
     /// Returns the sums of the oldest unread pass, which the GPU must have written. Returns `None` if no pass computed
     /// a loss.
     pub fn take(&mut self) -> Option<Sums<'_>> {
-        self.read = self.open.pop_front()?;
+        self.read = self.unread.pop_front()?;
         let Place { sums, rows, classes, .. } = &self.places[self.read];
         Some(Sums { sums: sums.as_slice(), rows: *rows, classes: *classes })
     }

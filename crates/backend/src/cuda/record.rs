@@ -23,15 +23,15 @@ type Work<'a> = &'a mut dyn FnMut() -> Result<(), Error>;
 pub struct Records {
     passes: RefCell<HashMap<u64, Record>>,
     /// True if the log already has a note about a pass that cannot be captured.
-    told: Cell<bool>,
+    has_reported: Cell<bool>,
     notes: RefCell<Vec<String>>,
 }
 
 enum Record {
-    /// Enqueued directly. The value is `Shared::moved` after that.
-    Seen(u64),
-    /// Captured. The number is `Shared::moved` at that time.
-    Ready(Recorded, u64),
+    /// Enqueued directly, once. `moved` is `Shared::moved` after that.
+    EnqueuedOnce { moved: u64 },
+    /// Captured. `moved` is `Shared::moved` at that time.
+    Ready { recorded: Recorded, moved: u64 },
     /// The pass cannot be captured as a graph.
     Never,
 }
@@ -74,24 +74,29 @@ impl Records {
         }
         let moved = shared.moved();
         // if memory has moved since then, the graph would use old addresses
-        let valid = |record: &Record| !matches!(record, Record::Ready(_, then) | Record::Seen(then) if *then != moved);
+        let valid = |record: &Record| match record {
+            Record::EnqueuedOnce { moved: moved_before } | Record::Ready { moved: moved_before, .. } => {
+                *moved_before == moved
+            }
+            Record::Never => true,
+        };
         let known = self.passes.borrow_mut().remove(&key).filter(valid);
         let next = match known {
             None => {
                 work()?;
-                Record::Seen(shared.moved())
+                Record::EnqueuedOnce { moved: shared.moved() }
             }
-            Some(Record::Ready(recorded, then)) => {
+            Some(Record::Ready { recorded, .. }) => {
                 recorded.replay(shared)?;
-                Record::Ready(recorded, then)
+                Record::Ready { recorded, moved }
             }
-            Some(Record::Seen(_)) => match record(shared, work)? {
+            Some(Record::EnqueuedOnce { .. }) => match record(shared, work)? {
                 Recording::Done(recorded) => {
                     recorded.replay(shared)?;
-                    Record::Ready(recorded, moved)
+                    Record::Ready { recorded, moved }
                 }
                 Recording::Refused(why) => {
-                    self.tell(name, &why);
+                    self.report_once(name, &why);
                     work()?;
                     Record::Never
                 }
@@ -105,9 +110,9 @@ impl Records {
         Ok(())
     }
 
-    /// Adds a note to the log, once, that a pass cannot be captured.
-    fn tell(&self, name: &str, why: &str) {
-        if !self.told.replace(true) {
+    /// Adds a note to the log that a pass cannot be captured, if the log does not have such a note yet.
+    fn report_once(&self, name: &str, why: &str) {
+        if !self.has_reported.replace(true) {
             self.notes.borrow_mut().push(format!(
                 "note: {name} is not replayed as a CUDA graph but enqueued call by call, which is slower: {why}; \
                  please report this with the output of `trireme doctor` (only the first such pass is reported)"

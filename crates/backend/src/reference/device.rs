@@ -206,11 +206,11 @@ struct Elements<'a, 'b> {
 }
 
 impl ElementLoop<f64> for Elements<'_, '_> {
-    fn each<const S: usize>(self, one: impl Fn(f64, f64, [&mut f64; S]) -> f64 + Copy) -> bool {
+    fn for_each_element<const S: usize>(self, update_element: impl Fn(f64, f64, [&mut f64; S]) -> f64 + Copy) -> bool {
         let mut finite = true;
         for i in self.range {
             let mut own: [f64; S] = std::array::from_fn(|slot| f64::from(self.slots[slot].0[i]));
-            self.w.0[i] = one(f64::from(self.w.0[i]), f64::from(self.g.0[i]), own.each_mut()) as f32;
+            self.w.0[i] = update_element(f64::from(self.w.0[i]), f64::from(self.g.0[i]), own.each_mut()) as f32;
             self.slots.iter_mut().zip(own).for_each(|(slot, value)| slot.0[i] = value as f32);
             finite &= self.w.0[i].is_finite();
         }

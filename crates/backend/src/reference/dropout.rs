@@ -27,7 +27,7 @@ impl Planned<Reference> for Plan {
         self.x.elems() * 4
     }
 
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         Some(0)
     }
 

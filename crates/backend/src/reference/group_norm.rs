@@ -79,7 +79,7 @@ impl Planned<Reference> for Plan {
         self.sizes().0 * 16
     }
 
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         Some(0)
     }
 

@@ -29,7 +29,7 @@ impl Planned<Reference> for Plan {
         vec![self.x.shape.c]
     }
 
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         Some(0)
     }
 

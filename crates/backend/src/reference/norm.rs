@@ -147,7 +147,7 @@ impl Planned<Reference> for Plan {
         self.groups.len() * self.x.shape.c * 16
     }
 
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         self.op.residual.then_some(1)
     }
 

@@ -34,7 +34,7 @@ impl Planned<Reference> for Plan {
         vec![self.x.shape.elems()]
     }
 
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         Some(0)
     }
 

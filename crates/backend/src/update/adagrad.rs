@@ -18,7 +18,7 @@ impl UpdateRule for AdagradRule {
     fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
         let (gradient, lr, eps) =
             (group.gradient::<T>(), T::from_f64(group.lr * self.lr_factor), T::from_f64(self.eps));
-        elements.each(move |w, g, [sum]: [&mut T; 1]| {
+        elements.for_each_element(move |w, g, [sum]: [&mut T; 1]| {
             let g = gradient.with_decay(w, g);
             *sum = g.mul_add(g, *sum);
             (-lr).mul_add(g / (sum.sqrt() + eps), w)

@@ -33,7 +33,7 @@ impl UpdateRule for AdamRule {
             (T::from_f64(1.0 - self.beta1), T::from_f64(self.beta2), T::from_f64(1.0 - self.beta2));
         let (step, correction2) = (T::from_f64(group.lr * self.correction1), T::from_f64(self.correction2));
         let eps = T::from_f64(self.eps);
-        elements.each(move |w, g, [mean, square]: [&mut T; 2]| {
+        elements.for_each_element(move |w, g, [mean, square]: [&mut T; 2]| {
             let g = gradient.with_decay(w, g);
             *mean = rest1.mul_add(g - *mean, *mean);
             *square = beta2.mul_add(*square, rest2 * g * g);

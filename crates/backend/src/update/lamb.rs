@@ -29,13 +29,13 @@ impl UpdateRule for LambRule {
         let gradient = GroupStep { weight_decay: 0.0, ..group }.gradient::<T>();
         if self.second_pass {
             let lr = T::from_f64(group.lr);
-            return elements.each(move |w, r, []: [&mut T; 0]| (-lr).mul_add(gradient.with_decay(w, r), w));
+            return elements.for_each_element(move |w, r, []: [&mut T; 0]| (-lr).mul_add(gradient.with_decay(w, r), w));
         }
         let (rest1, beta2, rest2) =
             (T::from_f64(1.0 - self.beta1), T::from_f64(self.beta2), T::from_f64(1.0 - self.beta2));
         let (correction1, correction2) = (T::from_f64(self.correction1), T::from_f64(self.correction2));
         let (eps, decay) = (T::from_f64(self.eps), T::from_f64(group.weight_decay));
-        elements.each(move |w, g, [mean, square, direction]: [&mut T; 3]| {
+        elements.for_each_element(move |w, g, [mean, square, direction]: [&mut T; 3]| {
             let g = gradient.with_decay(w, g);
             *mean = rest1.mul_add(g - *mean, *mean);
             *square = beta2.mul_add(*square, rest2 * g * g);

@@ -24,13 +24,13 @@ impl UpdateRule for LarsRule {
         let (gradient, momentum) = (group.gradient::<T>(), T::from_f64(self.momentum));
         if self.corrected {
             let (own, lr) = (T::from_f64(group.group_factor), T::from_f64(group.step_lr));
-            return elements.each(move |w, g, [v]: [&mut T; 1]| {
+            return elements.for_each_element(move |w, g, [v]: [&mut T; 1]| {
                 *v = momentum.mul_add(*v, own * gradient.with_decay(w, g));
                 (-lr).mul_add(*v, w)
             });
         }
         let lr = T::from_f64(group.lr);
-        elements.each(move |w, g, [v]: [&mut T; 1]| {
+        elements.for_each_element(move |w, g, [v]: [&mut T; 1]| {
             *v = momentum.mul_add(*v, lr * gradient.with_decay(w, g));
             w - *v
         })

@@ -21,7 +21,7 @@ impl UpdateRule for LionRule {
         let (beta1, rest1) = (T::from_f64(self.beta1), T::from_f64(1.0 - self.beta1));
         let (lr, rest2) = (T::from_f64(group.lr), T::from_f64(1.0 - self.beta2));
         let (keep, zero) = (T::from_f64(1.0 - group.lr * group.weight_decay), T::from_f64(0.0));
-        elements.each(move |w, g, [mean]: [&mut T; 1]| {
+        elements.for_each_element(move |w, g, [mean]: [&mut T; 1]| {
             let g = gradient.with_decay(w, g);
             let direction = beta1.mul_add(*mean, rest1 * g);
             *mean = rest2.mul_add(g - *mean, *mean);

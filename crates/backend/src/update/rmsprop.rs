@@ -71,13 +71,13 @@ impl UpdateRule for RmsPropRule {
         let step = Step { lr, eps: T::from_f64(self.eps), momentum: T::from_f64(self.momentum), tf, within };
         let (zero, rest) = (T::from_f64(0.0), T::from_f64(1.0 - self.alpha));
         if !self.centered {
-            return elements.each(move |w, g, [square, b]: [&mut T; 2]| {
+            return elements.for_each_element(move |w, g, [square, b]: [&mut T; 2]| {
                 let g = gradient.with_decay(w, g);
                 *square = rest.mul_add(g.mul_add(g, -*square), *square);
                 step.apply(w, g, *square, b)
             });
         }
-        elements.each(move |w, g, [square, b, mean]: [&mut T; 3]| {
+        elements.for_each_element(move |w, g, [square, b, mean]: [&mut T; 3]| {
             let g = gradient.with_decay(w, g);
             *square = rest.mul_add(g.mul_add(g, -*square), *square);
             *mean = rest.mul_add(g - *mean, *mean);

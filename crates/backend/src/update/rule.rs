@@ -41,9 +41,9 @@ impl<T: Real> DecayedGradient<T> {
 
 /// A backend's loop over elements of a parameter group.
 pub trait ElementLoop<T> {
-    /// Calls `one(parameter, gradient, slots)` for every element. `one` changes the element's slots and returns its new
-    /// parameter. Returns true if all new parameters are finite.
-    fn each<const S: usize>(self, one: impl Fn(T, T, [&mut T; S]) -> T + Copy) -> bool;
+    /// Calls `update_element(parameter, gradient, slots)` for every element. `update_element` changes the element's
+    /// slots and returns its new parameter. Returns true if all new parameters are finite.
+    fn for_each_element<const S: usize>(self, update_element: impl Fn(T, T, [&mut T; S]) -> T + Copy) -> bool;
 }
 
 #[derive(Clone, Debug, PartialEq)]

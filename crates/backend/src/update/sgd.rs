@@ -17,7 +17,7 @@ impl UpdateRule for SgdRule {
     fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
         let (gradient, lr) = (group.gradient::<T>(), T::from_f64(group.lr));
         let (momentum, nesterov) = (T::from_f64(self.momentum), self.nesterov);
-        elements.each(move |w, g, [b]: [&mut T; 1]| {
+        elements.for_each_element(move |w, g, [b]: [&mut T; 1]| {
             let g = gradient.with_decay(w, g);
             *b = momentum.mul_add(*b, g);
             let step = if nesterov { momentum.mul_add(*b, g) } else { *b };

@@ -100,7 +100,7 @@ impl DeviceInput {
     }
 
     /// Returns true if batches are copied to the device, so that a copy may begin before the step that needs it.
-    pub fn travels(&self) -> bool {
+    pub fn is_copied_to_device(&self) -> bool {
         !matches!(self.form, PixelFormat::CropRects { .. })
     }
 

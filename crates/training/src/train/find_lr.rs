@@ -36,9 +36,9 @@ pub fn find<B: Backend>(
     run.resize(0)?;
     let input = device_input(session, &run, 0, &mut report)?;
     let loader = input.start(&run.source.train, run.source.augment(0), Box::new(run.order(0, 0)), run.options)?;
-    let again = input.clone();
+    let sam_input = input.clone();
     let mut stepper = Stepper::new(session, &mut run, input, transport, &Trace::default())?;
-    stepper.look_twice(&run, again, (0, 0))?;
+    stepper.prepare_sam(&run, sam_input, (0, 0))?;
     let at = Progress { seed: run.recipe.seed, ..Progress::default() };
     let mut search = Search { context, run, stepper, loader, at, found: RateSearch::default() };
     search.run_to(steps)?;

@@ -189,7 +189,7 @@ impl MicroBatches {
     ) -> Result<(), Error> {
         // not after the last step of an epoch, because an evaluation may use the device before the next batch
         let follows = !turn.last || at.step_of_epoch + 1 < run.division.steps_per_epoch;
-        let sends = self.early && run.graph.backend().queue().is_some() && self.input.travels();
+        let sends = self.early && run.graph.backend().queue().is_some() && self.input.is_copied_to_device();
         if follows && sends && loader.is_ready() {
             self.next = loader.next()?;
             let next = self.next.as_ref().filter(|batch| !batch.is_empty());

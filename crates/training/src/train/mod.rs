@@ -215,9 +215,9 @@ impl<'a, B: Backend> Training<'a, B> {
         session.watch.set_activity(Activity::Reading);
         let loader = input.start(&run.source.train, run.source.augment(at.epoch), order, run.options)?;
         session.watch.set_activity(Activity::Starting);
-        let again = input.clone();
+        let sam_input = input.clone();
         let mut stepper = Stepper::new(session, &mut run, input, transport, &trace)?;
-        stepper.look_twice(&run, again, (at.epoch, at.step_of_epoch))?;
+        stepper.prepare_sam(&run, sam_input, (at.epoch, at.step_of_epoch))?;
         let saver = Saver::new(session, stop, lock, request, &run, &at)?;
         let ended = scoring::over(&run.recipe, &at);
         let seconds_to_target = at.rules.seconds.filter(|_| matches!(ended, Some(Ending::Target { .. })));

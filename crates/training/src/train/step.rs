@@ -204,9 +204,10 @@ impl<'a, B: Backend> Stepper<'a, B> {
         at: &Progress,
         mut waits: bool,
     ) -> Result<(), Error> {
-        let (waited, mine, travels) = (loader.stats().wait, run.division.mine.clone(), self.reduction.travels());
-        // true if the host must do something between the last pass and the update: enqueue sums, or divide by summed weights
-        let apart = travels || run.recipe.loss.class_weights.is_some();
+        let (waited, mine, must_sum) =
+            (loader.stats().wait, run.division.mine.clone(), self.reduction.must_sum_buckets());
+        // the host enqueues sums, or divides by summed weights, between the last pass and the update
+        let host_acts_before_update = must_sum || run.recipe.loss.class_weights.is_some();
         let (mut images, mut updates) = (0, false);
         for worker in mine.clone() {
             let mut observers = Observers { notices: &mut self.notices, trace: &self.trace, session: self.session };
@@ -219,14 +220,14 @@ impl<'a, B: Backend> Stepper<'a, B> {
             if turn.last && self.passes_ahead > 0 {
                 (images, waits) = self.over_ranks(images, waits)?;
                 // enqueue the update early only if no record was skipped, because otherwise the gradients must be rescaled first
-                updates = images == run.samples(at.step_of_epoch) && (travels || !batch.is_empty());
+                updates = images == run.samples(at.step_of_epoch) && (must_sum || !batch.is_empty());
             }
             let data = (loader.stats().wait - waited).as_secs_f64() * 1e3 + self.before.data;
             let timing = RankTiming { data, ..self.before };
             if let Some(step) = self.in_flight.back_mut() {
                 step.metrics.set_timing(self.session.world.rank, timing);
             }
-            let pass = match updates && !apart {
+            let pass = match updates && !host_acts_before_update {
                 true => self.start_with_update(run, &batch, at, turn)?,
                 false => {
                     // send the update's numbers, such as the rate, together with the pass's inputs; without images there is no pass
@@ -242,7 +243,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             }
             self.unread.push_back(pass);
             self.batches.send_ahead(run, loader, at, turn)?;
-            if updates && apart {
+            if updates && host_acts_before_update {
                 // the first update waits until its lists are copied to the device. Wait for the pass before it, so that the watchdog
                 // reports the right reason
                 if self.read.is_none() {
@@ -343,7 +344,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     /// strategy's synchronisation.
     fn before_update(&mut self, run: &mut Run<B>, at: &Progress, step: &PendingStep) -> Result<(), Error> {
         run.rescale(at.step_of_epoch, step.metrics.total())?;
-        self.step_up(run, at)?;
+        self.replace_by_sam_gradient(run, at)?;
         if page::due(run, at) {
             self.layers = page::measure(self.session, run, at, &mut self.reduction, self.scale)?;
         }
@@ -358,12 +359,12 @@ impl<'a, B: Backend> Stepper<'a, B> {
     /// Sets the source of the images for the next steps, which begin at the given epoch and step of the epoch.
     pub fn feed(&mut self, run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<(), Error> {
         self.batches = MicroBatches::new(input.clone(), run.recipe.label_smoothing as f32, Targets::from_run(run));
-        self.look_twice(run, input, at)
+        self.prepare_sam(run, input, at)
     }
 
-    /// Prepares the second pass of each step, if the recipe requests it, starting at the given epoch and step of the
+    /// Prepares sharpness-aware minimisation, if the recipe requests it, starting at the given epoch and step of the
     /// epoch.
-    pub fn look_twice(&mut self, run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<(), Error> {
+    pub fn prepare_sam(&mut self, run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<(), Error> {
         // frees the memory and the loader threads of the old pass first
         self.sam = None;
         self.sam = Sam::new(run, input, at)?;
@@ -373,10 +374,10 @@ impl<'a, B: Backend> Stepper<'a, B> {
 
     /// With sharpness-aware minimisation, replaces the gradients by the gradients of the same images at the moved parameters. Otherwise
     /// does nothing.
-    fn step_up(&mut self, run: &mut Run<B>, at: &Progress) -> Result<(), Error> {
+    fn replace_by_sam_gradient(&mut self, run: &mut Run<B>, at: &Progress) -> Result<(), Error> {
         let Some(mut sam) = self.sam.take() else { return Ok(()) };
         sam.climb(run)?;
-        self.reduction.begin_again();
+        self.reduction.begin_second_gradient();
         let (mut metrics, mut seen) = (self.layout.zero(), Notices::default());
         let mut observers = Observers { notices: &mut seen, trace: &self.trace, session: self.session };
         let waited = sam.loader.stats().wait;

@@ -95,7 +95,7 @@ impl Planned<Cpu> for Plan {
         std::iter::once(Format::Panels(self.panels.clone())).chain(bias).collect()
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps { inputs: 1, output: self.relu.reads_output() }
     }
 

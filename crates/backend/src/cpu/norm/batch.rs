@@ -126,7 +126,7 @@ impl Batch {
     }
 
     /// Returns the mean over the first sample for each channel in a block.
-    pub fn near<X: Number>(&self, x: &[X], block: usize) -> Vec<f32> {
+    pub fn reference<X: Number>(&self, x: &[X], block: usize) -> Vec<f32> {
         let mut sums = vec![0f64; self.x.block];
         for pixel in x[self.row(0, block)].chunks_exact(self.x.block) {
             sums.iter_mut().zip(pixel).for_each(|(sum, x)| *sum += f64::from(x.to_f32()));
@@ -134,32 +134,39 @@ impl Batch {
         sums.iter().map(|sum| (sum / self.x.shape.plane() as f64) as f32).collect()
     }
 
-    /// Computes the statistics of a block's channels from the sums of (x - near) and (x - near)^2.
-    pub fn set_statistics(&self, block: usize, near: &[f32], sums: &[f64], channels: &mut [Channel]) {
+    /// Computes the statistics of a block's channels from the sums of (x - reference) and (x - reference)^2.
+    pub fn set_statistics(&self, block: usize, reference: &[f32], sums: &[f64], channels: &mut [Channel]) {
         let (s, q) = sums.split_at(self.channels());
-        for ((channel, near), i) in channels.iter_mut().zip(near).zip(self.block(block)) {
-            channel.set_statistics(*near, [s[i], q[i]], self.count());
+        for ((channel, reference), i) in channels.iter_mut().zip(reference).zip(self.block(block)) {
+            channel.set_statistics(*reference, [s[i], q[i]], self.count());
         }
     }
 
-    /// Computes scale and shift of a block's channels. `of(index, channel)` returns a mean and 1 / standard deviation.
+    /// Computes scale and shift of a block's channels. `statistics(index, channel)` returns a mean and 1 / standard
+    /// deviation.
     pub fn set_scale(
         &self,
         block: usize,
         (gamma, beta): Affine<'_>,
         channels: &mut [Channel],
-        of: impl Fn(usize, &Channel) -> [f64; 2],
+        statistics: impl Fn(usize, &Channel) -> [f64; 2],
     ) {
         for (i, channel) in self.real(block).zip(channels) {
-            let statistics = of(i, channel);
-            channel.set_scale(gamma.map(|gamma| gamma[i]), beta[i], statistics);
+            channel.set_scale(gamma.map(|gamma| gamma[i]), beta[i], statistics(i, channel));
         }
     }
 
-    /// Adds the sums of (x - near) and (x - near)^2 over some samples of a block.
-    pub fn add_moments<X: Number>(&self, x: &[X], block: usize, samples: Range<usize>, near: &[f32], sums: &mut [f64]) {
-        let near = self.lanes(near, |v| *v);
-        self.add(block, samples, sums, |n, s, q| rows::moments(&x[self.row(n, block)], &near, s, q));
+    /// Adds the sums of (x - reference) and (x - reference)^2 over some samples of a block.
+    pub fn add_moments<X: Number>(
+        &self,
+        x: &[X],
+        block: usize,
+        samples: Range<usize>,
+        reference: &[f32],
+        sums: &mut [f64],
+    ) {
+        let reference = self.lanes(reference, |v| *v);
+        self.add(block, samples, sums, |n, s, q| rows::moments(&x[self.row(n, block)], &reference, s, q));
     }
 
     /// Returns the number of words for the bits of a row.
@@ -188,14 +195,14 @@ impl Batch {
         for n in samples.rev() {
             let row = self.row(n, block);
             let r = residual.get(row.clone()).unwrap_or(&[]);
-            let bits = bits.as_mut().map_or(&mut [][..], |bits| bits.row(n, of(block, self.words())));
-            rows::normalise(mode, (&x[row], r), &scale, &shift, y.row(n, of(block, self.row_len())), bits);
+            let bits = bits.as_mut().map_or(&mut [][..], |bits| bits.row(n, block_range(block, self.words())));
+            rows::normalise(mode, (&x[row], r), &scale, &shift, y.row(n, block_range(block, self.row_len())), bits);
         }
     }
 }
 
 /// Returns the elements of a channel block within a sample that has `len` elements per block.
-fn of(block: usize, len: usize) -> Range<usize> {
+fn block_range(block: usize, len: usize) -> Range<usize> {
     block * len..(block + 1) * len
 }
 
@@ -211,10 +218,10 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Sets mean and m2. `s` and `q` are the sums of (x - near) and (x - near)^2 over `n` values.
-    pub fn set_statistics(&mut self, near: f32, [s, q]: [f64; 2], n: f64) {
+    /// Sets mean and m2. `s` and `q` are the sums of (x - reference) and (x - reference)^2 over `n` values.
+    pub fn set_statistics(&mut self, reference: f32, [s, q]: [f64; 2], n: f64) {
         let offset = s / n;
-        self.mean = f64::from(near) + offset;
+        self.mean = f64::from(reference) + offset;
         self.m2 = (q - n * offset * offset).max(0.0);
     }
 
@@ -372,7 +379,7 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         sums: &mut [f64],
     ) {
         self.batch.add(block, samples, sums, |n, s, sx| {
-            let dy = dy.row(n, of(block, self.batch.row_len()));
+            let dy = dy.row(n, block_range(block, self.batch.row_len()));
             rows::reduce(self.mode(), &self.row(n, block, constants), dy, s, sx);
         });
     }
@@ -386,7 +393,7 @@ impl<X: Number, Y: Number> Backward<'_, X, Y> {
         coefficients: &[DxCoefficients],
         own: &mut ThreadGradients<'_, X, Y>,
     ) {
-        let columns = of(block, self.batch.row_len());
+        let columns = block_range(block, self.batch.row_len());
         for n in samples.rev() {
             let dy = own.dy.row(n, columns.clone());
             if self.tensors.in_place {

@@ -87,9 +87,9 @@ impl Group {
         sums.compute(batch.x.blocks(), parts, |blocks, sums, (channels, y, bits)| {
             let mut output = Output { y, bits };
             for (block, channels) in blocks.zip(channels.chunks_exact_mut(each)) {
-                let near = batch.near(x.0, block);
-                batch.add_moments(x.0, block, 0..batch.x.n, &near, sums);
-                batch.set_statistics(block, &near, sums, channels);
+                let reference = batch.reference(x.0, block);
+                batch.add_moments(x.0, block, 0..batch.x.n, &reference, sums);
+                batch.set_statistics(block, &reference, sums, channels);
                 batch.set_scale(block, affine, channels, |_, c| [c.mean, c.inverse_std(n, batch.op.eps)]);
                 batch.normalise(x, block, 0..batch.x.n, channels, &mut output);
             }
@@ -99,14 +99,14 @@ impl Group {
     /// Computes the statistics of all channels. The threads divide the samples.
     fn statistics<X: Number>(&mut self, x: &[X]) {
         let Self { batch, channels, sums, .. } = self;
-        let near: Vec<_> = (0..batch.x.blocks()).map(|block| batch.near(x, block)).collect();
+        let reference: Vec<_> = (0..batch.x.blocks()).map(|block| batch.reference(x, block)).collect();
         let sums = sums.compute(batch.x.n, (), |samples, sums, ()| {
-            for (block, near) in near.iter().enumerate() {
-                batch.add_moments(x, block, samples.clone(), near, sums);
+            for (block, reference) in reference.iter().enumerate() {
+                batch.add_moments(x, block, samples.clone(), reference, sums);
             }
         });
-        for (block, near) in near.iter().enumerate() {
-            batch.set_statistics(block, near, &sums, &mut channels[batch.block(block)]);
+        for (block, reference) in reference.iter().enumerate() {
+            batch.set_statistics(block, reference, &sums, &mut channels[batch.block(block)]);
         }
     }
 
@@ -115,8 +115,8 @@ impl Group {
     fn known_statistics(&mut self) -> bool {
         let Some(moments) = self.moments.as_ref().and_then(|moments| moments.take()) else { return false };
         let n = self.batch.count();
-        for (channel, Moments { near, offsets, squares, .. }) in self.channels.iter_mut().zip(moments) {
-            channel.set_statistics(near, [offsets, squares], n);
+        for (channel, Moments { reference, offsets, squares, .. }) in self.channels.iter_mut().zip(moments) {
+            channel.set_statistics(reference, [offsets, squares], n);
         }
         true
     }
@@ -132,10 +132,11 @@ impl Group {
         Ok(())
     }
 
-    /// Computes scale and shift of all channels. `of(index, channel)` returns a mean and 1 / standard deviation.
-    fn set_scale(&mut self, affine: Affine<'_>, of: impl Fn(usize, &Channel) -> [f64; 2]) {
+    /// Computes scale and shift of all channels. `statistics(index, channel)` returns a mean and 1 / standard
+    /// deviation.
+    fn set_scale(&mut self, affine: Affine<'_>, statistics: impl Fn(usize, &Channel) -> [f64; 2]) {
         for block in 0..self.batch.x.blocks() {
-            self.batch.set_scale(block, affine, &mut self.channels[self.batch.block(block)], &of);
+            self.batch.set_scale(block, affine, &mut self.channels[self.batch.block(block)], &statistics);
         }
     }
 
@@ -157,7 +158,7 @@ impl Group {
     }
 
     /// Returns true if this norm computes its output itself.
-    fn writes(&self) -> bool {
+    fn writes_output(&self) -> bool {
         self.computed_elsewhere().is_none()
     }
 
@@ -187,7 +188,7 @@ impl Group {
         if pass.takes_statistics() {
             self.n = self.batch.count();
             let known = self.known_statistics();
-            if !known && self.writes() && pass.across.is_none() && self.batch.by_blocks() {
+            if !known && self.writes_output() && pass.across.is_none() && self.batch.by_blocks() {
                 self.forward_by_blocks(x, affine, y, notes);
                 return Ok(());
             }
@@ -279,9 +280,9 @@ pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box
         let batch = Batch { threads: cpu.threads, op: op.clone(), x: TensorDesc { n: rows.len(), ..x } };
         let channels = vec![Channel::default(); batch.channels()];
         let sums = ChannelSums::new(cpu.threads, 2 * channels.len());
-        let moments = r.before.filter(|_| shares).and_then(|fusion| fusion.moments.get().cloned());
+        let moments = r.input_fusion.filter(|_| shares).and_then(|fusion| fusion.moments.get().cloned());
         moments.iter().for_each(|moments| moments.request());
-        let norm = r.behind.filter(|_| shares && cpu.fuses && !op.residual).map(|fusion| {
+        let norm = r.output_fusion.filter(|_| shares && cpu.fuses && !op.residual).map(|fusion| {
             let norm = fusion.norm.get_or_init(|| Rc::new(FusedNorm::new(r.name, op.relu)));
             Rc::clone(norm)
         });
@@ -308,7 +309,7 @@ impl Planned<Cpu> for Plan {
         self.groups.iter().map(of).sum()
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         // Without a residual, backward computes ReLU's mask again from the input.
         Keeps::INPUT
     }
@@ -321,12 +322,12 @@ impl Planned<Cpu> for Plan {
         format!("own{}{}{}", moments.unwrap_or_default(), output.unwrap_or_default(), groups.unwrap_or_default())
     }
 
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         let residual = self.groups[0].batch.op.residual;
         (residual || self.groups[0].in_place()).then_some(usize::from(residual))
     }
 
-    fn adds(&self) -> bool {
+    fn adds_two_gradients(&self) -> bool {
         true
     }
 
@@ -335,12 +336,12 @@ impl Planned<Cpu> for Plan {
         groups.iter_mut().try_for_each(|group| by_numbers!(desc.bf16, to.bf16, group.forward_in(pass, x, &mut *y)))
     }
 
-    fn writes(&self) -> bool {
-        self.groups[0].writes()
+    fn writes_output(&self) -> bool {
+        self.groups[0].writes_output()
     }
 
-    fn recomputes(&self) -> bool {
-        self.groups[0].recomputes && self.writes()
+    fn can_recompute_output(&self) -> bool {
+        self.groups[0].recomputes && self.writes_output()
     }
 
     fn recompute(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {

@@ -6,7 +6,7 @@
 
 use base::simd;
 
-use crate::cpu::lanes::{LANES, Lanes, group};
+use crate::cpu::lanes::{LANES, Lanes, hide_stride};
 use crate::cpu::number::Number;
 
 /// A bit of a mode: ReLU is applied to the result.
@@ -126,7 +126,7 @@ fn normalise_part<X: Number, Y: Number, const M: usize>(
     if M & STORES_BITS != 0 && first % TOGETHER != 0 {
         noted.copy_from_slice(&bits[place(first).0]);
     }
-    for at in (0..whole).step_by(LANES).map(group) {
+    for at in (0..whole).step_by(LANES).map(hide_stride) {
         let part = at..at + LANES;
         let r = if M & RESIDUAL != 0 { &residual[part.clone()] } else { &[Y::default(); LANES] };
         let (x, y, (words, bit)) = (&x[part.clone()], &mut y[part], place(first + at / LANES));

@@ -112,9 +112,9 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
             many_channels::suits(ci, co, most, threads).then(|| many_channels::strip_len(S::ROWS, all * x.n, threads))
         });
         let bias_relu = BiasRelu::new(cpu, r, op, y);
-        let norm = r.before.and_then(|fusion| fusion.norm.get().cloned());
+        let norm = r.input_fusion.and_then(|fusion| fusion.norm.get().cloned());
         norm.iter().for_each(|norm| norm.accept(r.name));
-        let moments = r.behind.filter(|_| cpu.fuses).map(|fusion| {
+        let moments = r.output_fusion.filter(|_| cpu.fuses).map(|fusion| {
             let moments = fusion.moments.get_or_init(|| Rc::new(OutputMoments::new(r.name)));
             Rc::clone(moments)
         });
@@ -222,7 +222,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
         self.bias_relu.bytes()
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps { inputs: 1, output: self.bias_relu.relu.reads_output() }
     }
 

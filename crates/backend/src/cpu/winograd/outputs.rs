@@ -124,7 +124,7 @@ impl<S: Vectors> Epilogue<S> for BiasEpilogue<S::Lanes> {
 /// row. Each sum is split in two, so that additions do not wait for each other.
 struct MomentsEpilogue<L> {
     with_bias: BiasEpilogue<L>,
-    near: L,
+    reference: L,
     offsets: [L; 2],
     squares: [L; 2],
 }
@@ -132,18 +132,18 @@ struct MomentsEpilogue<L> {
 impl<L: Copy> MomentsEpilogue<L> {
     fn new<S: Vectors<Lanes = L>>(set: S, with_bias: BiasEpilogue<L>) -> Self {
         let zero = set.zero();
-        Self { with_bias, near: zero, offsets: [zero; 2], squares: [zero; 2] }
+        Self { with_bias, reference: zero, offsets: [zero; 2], squares: [zero; 2] }
     }
 
     /// Adds the moments of `n` outputs to the moments of their channels.
     #[inline(always)]
     fn add_to<S: Vectors<Lanes = L>>(&self, set: S, n: usize, moments: &mut [Moments]) {
-        let near = values(set, self.near);
+        let reference = values(set, self.reference);
         let offsets = values(set, set.add(self.offsets[0], self.offsets[1]));
         let squares = values(set, set.add(self.squares[0], self.squares[1]));
         for (lane, moments) in moments.iter_mut().enumerate() {
             let (offsets, squares) = (f64::from(offsets[lane]), f64::from(squares[lane]));
-            moments.add(&Moments { n: n as f64, near: near[lane], offsets, squares });
+            moments.add(&Moments { n: n as f64, reference: reference[lane], offsets, squares });
         }
     }
 }
@@ -155,13 +155,13 @@ impl<S: Vectors> Epilogue<S> for MomentsEpilogue<S::Lanes> {
         for output in row {
             sum = set.add(sum, self.with_bias.value(set, *output, 0, 0));
         }
-        self.near = set.scale(1.0 / row.len() as f32, sum);
+        self.reference = set.scale(1.0 / row.len() as f32, sum);
     }
 
     #[inline(always)]
     fn value(&mut self, set: S, output: S::Lanes, column: usize, at: usize) -> S::Lanes {
         let value = self.with_bias.value(set, output, column, at);
-        let (offset, i) = (set.sub(value, self.near), column % 2);
+        let (offset, i) = (set.sub(value, self.reference), column % 2);
         self.offsets[i] = set.add(self.offsets[i], offset);
         self.squares[i] = set.mul_add(offset, offset, self.squares[i]);
         value

@@ -203,9 +203,9 @@ pub struct Queues {
     pub codes: Stream,
     /// A stream without work of its own. It waits for events of other streams, so that the next computation has to wait
     /// for only one event.
-    beside: Stream,
-    /// True if `beside` has a new event to wait for.
-    late: AtomicBool,
+    event_stream: Stream,
+    /// True if `event_stream` waits for an event that `compute` does not wait for yet.
+    has_new_event: AtomicBool,
     caught_up: Event,
     /// The thread that enqueues computation.
     owner: ThreadId,
@@ -215,10 +215,10 @@ impl Queues {
     /// Creates the streams. Only the calling thread may enqueue computation.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         let stream = || Stream::new(context);
-        let (late, caught_up) = (AtomicBool::new(false), Event::new(context)?);
+        let (has_new_event, caught_up) = (AtomicBool::new(false), Event::new(context)?);
         let (compute, down, up) = (stream()?, stream()?, stream()?);
-        let (codes, beside, owner) = (stream()?, stream()?, thread::current().id());
-        Ok(Arc::new(Self { compute, down, up, codes, beside, late, caught_up, owner }))
+        let (codes, event_stream, owner) = (stream()?, stream()?, thread::current().id());
+        Ok(Arc::new(Self { compute, down, up, codes, event_stream, has_new_event, caught_up, owner }))
     }
 
     pub fn context(&self) -> &Arc<Context> {
@@ -239,16 +239,16 @@ impl Queues {
 
     /// Makes computation that is enqueued later wait for this event.
     pub fn compute_after(&self, event: &Event) -> Result<(), Error> {
-        self.beside.wait_for(event)?;
-        self.late.store(true, Ordering::Release);
+        self.event_stream.wait_for(event)?;
+        self.has_new_event.store(true, Ordering::Release);
         Ok(())
     }
 
     /// Makes the next computation wait for the events of [`Self::compute_after`]. Must be called before computation is
     /// enqueued.
     pub fn catch_up(&self) -> Result<(), Error> {
-        if self.late.swap(false, Ordering::Acquire) {
-            self.caught_up.record(&self.beside, false)?;
+        if self.has_new_event.swap(false, Ordering::Acquire) {
+            self.caught_up.record(&self.event_stream, false)?;
             self.compute.wait_for(&self.caught_up)?;
         }
         Ok(())

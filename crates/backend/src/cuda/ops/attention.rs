@@ -333,7 +333,7 @@ impl Planned<Cuda> for Plan {
         all.map(CudaBuf::bytes).sum()
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps { inputs: 1, output: true }
     }
 

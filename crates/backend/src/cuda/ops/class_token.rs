@@ -60,7 +60,7 @@ impl Planned<Cuda> for Plan {
         vec![Format::Plain(self.x.shape.c)]
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps::NOTHING
     }
 

@@ -56,7 +56,7 @@ impl Planned<Cuda> for Plan {
         self.y
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps::NOTHING
     }
 

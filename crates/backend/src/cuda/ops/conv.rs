@@ -123,7 +123,7 @@ impl Planned<Cuda> for Plan {
         format!("cuDNN engines {}, {}, {}{separate}{folded}", self.forward.algorithm.engine, more[0], more[1])
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         // a folded convolution has its own copy of the input
         Keeps { inputs: usize::from(self.fold.is_none()), output: self.op.relu }
     }

@@ -143,7 +143,7 @@ impl Planned<Cuda> for Plan {
         if self.own && self.passes > 0 { "cuBLASLt, gradients own" } else { "cuBLASLt" }.into()
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps { inputs: 1, output: self.op.relu }
     }
 

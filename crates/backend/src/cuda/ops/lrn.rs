@@ -77,7 +77,7 @@ impl Planned<Cuda> for Plan {
         self.x
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps::INPUT
     }
 

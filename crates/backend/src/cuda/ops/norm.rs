@@ -159,7 +159,7 @@ impl Plan {
         let (gamma, beta) = self.op.gamma_beta(pass.slots);
         let (gamma, beta) = (gamma.map(|slot| pass.params.at(slot)).transpose()?, pass.params.at(beta)?);
         let (eps, affine) = (self.op.eps, self.affine.slice());
-        let place = shared.blocks.borrow().outbox.now();
+        let place = shared.blocks.borrow().outbox.current();
         let (statistics, seen) = (self.statistics.slice(), self.seen[place].slice());
         let [images, groups] = self.division(pass);
         let moments = NormMoments {
@@ -285,16 +285,16 @@ impl Planned<Cuda> for Plan {
         self.parts.bytes() + own.into_iter().chain(shortcuts).sum::<usize>()
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         // backward computes ReLU's mask from x or, after a residual, reads it from `mask`
         Keeps::INPUT
     }
 
-    fn alias(&self) -> Option<usize> {
+    fn input_with_gradient_in_dy(&self) -> Option<usize> {
         Some(usize::from(self.op.residual))
     }
 
-    fn adds(&self) -> bool {
+    fn adds_two_gradients(&self) -> bool {
         true
     }
 

@@ -45,7 +45,7 @@ impl Planned<Cuda> for Plan {
         self.state_bytes
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps::NOTHING
     }
 

@@ -115,7 +115,7 @@ pub fn inspect(shared: &Shared, gradients: &[&CudaBuf]) -> Result<(), Error> {
         return Ok(());
     }
     let blocks = shared.blocks.borrow();
-    let (scale, state, seen) = (blocks.scale.slice(), blocks.scale_state.slice(), blocks.scale_seen.slice());
+    let (scale, state, seen) = (blocks.scale.slice(), blocks.scale_state.slice(), blocks.host_scales.slice());
     for g in gradients {
         shared.launch(&ScaleFound { g: g.slice(), n: g.len() as u64, state })?;
     }

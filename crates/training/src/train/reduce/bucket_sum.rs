@@ -54,7 +54,7 @@ pub trait BucketSum<B: Backend>: Send {
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error>;
 
     /// Returns an object that sums the same bucket with a group of devices instead of MPI.
-    fn join(self: Box<Self>, group: &Arc<Group<B>>) -> Box<dyn BucketSum<B>> {
+    fn into_group_sum(self: Box<Self>, group: &Arc<Group<B>>) -> Box<dyn BucketSum<B>> {
         Box::new(NcclSum(group.clone()))
     }
 

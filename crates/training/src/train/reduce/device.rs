@@ -42,7 +42,7 @@ impl<B: Backend> DeviceSum<B> {
 }
 
 impl<B: Backend> BucketSum<B> for DeviceSum<B> {
-    fn join(self: Box<Self>, group: &Arc<Group<B>>) -> Box<dyn BucketSum<B>> {
+    fn into_group_sum(self: Box<Self>, group: &Arc<Group<B>>) -> Box<dyn BucketSum<B>> {
         Box::new(Self { group: Some(group.clone()), ..*self })
     }
 

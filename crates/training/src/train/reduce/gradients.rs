@@ -20,7 +20,7 @@ use crate::train::reduce::plan::{MEASURED, Measured, ReducePlan};
 use crate::train::reduce::transport::{Transport, TransportPlan};
 
 /// Added to the step number in the key of random draws, for the second gradient of a step.
-const AGAIN: u64 = 1 << 31;
+const SECOND_GRADIENT: u64 = 1 << 31;
 
 const METRICS: &str = "sum of losses and statistics";
 
@@ -46,7 +46,7 @@ pub struct GradientSum<B: Backend> {
     sums: Vec<Option<Box<dyn BucketSum<B>>>>,
     step: u64,
     /// True while the second gradient of a step is computed.
-    again: bool,
+    is_second: bool,
     /// This rank's part of the loss in the current step.
     loss: f64,
     /// True if this step counts the encoded gradients that are 0. `zeros` has the counts by parameter, over this rank's workers.
@@ -88,7 +88,7 @@ impl<B: Backend> GradientSum<B> {
             group: transport.group(),
             sums: transport.carry(std::mem::take(&mut plan.sums)).into_iter().map(Some).collect(),
             step: 0,
-            again: false,
+            is_second: false,
             loss: 0.0,
             counts: false,
             zeros: BTreeMap::new(),
@@ -108,14 +108,14 @@ impl<B: Backend> GradientSum<B> {
 
     /// Begins the step after `done` earlier ones. With `counts` set, counts encoded gradients that are 0.
     pub fn begin(&mut self, done: u64, counts: bool) {
-        (self.step, self.again, self.counts) = (done, false, counts);
+        (self.step, self.is_second, self.counts) = (done, false, counts);
         self.costs = Costs::default();
     }
 
     /// Begins the second gradient of the same step. It uses other random draws, because it depends on the first gradient. With the same
     /// draws, its rounding would be biased.
-    pub fn begin_again(&mut self) {
-        self.again = true;
+    pub fn begin_second_gradient(&mut self) {
+        self.is_second = true;
         // only the second gradient is counted
         self.zeros.clear();
     }
@@ -137,13 +137,13 @@ impl<B: Backend> GradientSum<B> {
 
     /// Returns true if buckets must be summed. This is the case if there are two or more ranks, or if the codec encodes
     /// the gradients of each worker separately.
-    pub fn travels(&self) -> bool {
+    pub fn must_sum_buckets(&self) -> bool {
         self.ranks > 1 || self.gather == Gather::PerWorker
     }
 
     /// Starts the sum of a bucket whose gradients are complete.
     pub fn ready(&mut self, bucket: usize, gradients: Vec<B::Buf>) -> Result<(), Error> {
-        if !self.travels() {
+        if !self.must_sum_buckets() {
             self.local.push((bucket, gradients));
             return Ok(());
         }
@@ -151,7 +151,7 @@ impl<B: Backend> GradientSum<B> {
         let sum = self.sums[bucket].take().ok_or_else(twice)?;
         let step = SumStep {
             done: self.step,
-            key: Key { seed: self.seed, step: self.step + if self.again { AGAIN } else { 0 } },
+            key: Key { seed: self.seed, step: self.step + if self.is_second { SECOND_GRADIENT } else { 0 } },
             worker: self.mine.end - gradients.len(),
             scaled: self.scaled,
             compare: self.codec != FLOAT.name && self.ranks > 1 && MEASURED.contains(&self.step),

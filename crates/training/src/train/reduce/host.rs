@@ -142,9 +142,9 @@ impl<B: Backend> Alternating<B> {
 }
 
 impl<B: Backend> BucketSum<B> for Alternating<B> {
-    fn join(self: Box<Self>, group: &Arc<Group<B>>) -> Box<dyn BucketSum<B>> {
+    fn into_group_sum(self: Box<Self>, group: &Arc<Group<B>>) -> Box<dyn BucketSum<B>> {
         let Self { coded, exact, epochs } = *self;
-        Box::new(Self { coded: coded.join(group), exact: exact.join(group), epochs })
+        Box::new(Self { coded: coded.into_group_sum(group), exact: exact.into_group_sum(group), epochs })
     }
 
     fn check(&mut self, step: u64) -> Result<(), Error> {

@@ -49,9 +49,9 @@ impl<B: Backend> ReducePlan<B> {
         let exempt = buckets.iter().flat_map(|b| &b.tensors).filter(|t| t.exempt);
         let exempt = exempt
             .fold(Exempt::default(), |sum, t| Exempt { tensors: sum.tensors + 1, elements: sum.elements + t.elems });
-        let travels = ranks > 1 || entry.keeps_workers_apart(&settings);
+        let must_sum_buckets = ranks > 1 || entry.keeps_workers_apart(&settings);
         let device = Some(graph.backend())
-            .filter(|backend| backend.queue().is_some() && travels && reduce.path != TransportSetting::Staged);
+            .filter(|backend| backend.queue().is_some() && must_sum_buckets && reduce.path != TransportSetting::Staged);
         let every = reduce.floating_grad_epoch;
         let epochs = every.map(|every| ExactEpochs { every, steps_per_epoch });
         let plain = Settings::plain(workers);

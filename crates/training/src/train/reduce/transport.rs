@@ -56,7 +56,7 @@ impl<B: Backend> Transport<B> {
         match self {
             Transport::Host => planned,
             Transport::Mpi => planned.iter().map(|_| self.in_place()).collect(),
-            Transport::Nccl(group) => planned.into_iter().map(|sum| sum.join(group)).collect(),
+            Transport::Nccl(group) => planned.into_iter().map(|sum| sum.into_group_sum(group)).collect(),
         }
     }
 

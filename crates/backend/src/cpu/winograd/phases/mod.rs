@@ -133,7 +133,7 @@ impl<S: Vectors> Planned<Cpu> for Plan<S> {
         self.bias_relu.bytes()
     }
 
-    fn keeps(&self) -> Keeps {
+    fn tensors_for_backward(&self) -> Keeps {
         Keeps { inputs: 1, output: self.bias_relu.relu.reads_output() }
     }
 
