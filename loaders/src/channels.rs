@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn pixels_become_planes() {
+    fn deinterleave_splits_pixels_into_planes() {
         for channels in 1..40 {
             for count in [0, 1, 7, 8, 9, 16, 23, 64] {
                 let pixels: Vec<f32> = (0..channels * count).map(|i| i as f32).collect();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn planes_become_pixels_of_any_number() {
+    fn interleave_merges_planes_of_any_length() {
         for area in (0..200).chain([1024]) {
             let planes = bytes(3 * area);
             let mut pixels = vec![[9; 3]; area];
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn values_become_the_nearest_bytes() {
+    fn interleave_rounded_rounds_to_the_nearest_byte() {
         let value = |i: usize| (i * i % 1021) as f32 / 4.0;
         for area in (0..200).chain([1024]) {
             let planes: Vec<f32> = (0..3 * area).map(value).collect();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_exact_at_any_length() {
+    fn add_sums_is_exact_at_any_length() {
         for length in (0..200).chain([(LANES << 8) - 1, LANES << 8, (LANES << 8) + 50, 3 << 16]) {
             for bytes in [bytes(length), vec![255; length]] {
                 let (mut sums, mut squares) = ([5; 3], [7; 3]);

@@ -28,7 +28,7 @@ mod tests {
     }
 
     #[test]
-    fn published_values() {
+    fn crc32c_matches_published_values() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         // RFC 3720, appendix B.4
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_places_and_parts() {
+    fn crc32c_matches_the_bitwise_loop_at_any_length_and_offset() {
         let bytes: Vec<u8> = (0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         for length in (0..300).chain([511, 1024, 1025, 3072, 4095, 4900]) {
             for from in [0, 1, 7, 63] {

@@ -354,7 +354,7 @@ mod tests {
     use crate::mentions::assert_mentions;
 
     #[test]
-    fn only_a_full_disk_needs_space() {
+    fn only_a_full_disk_gets_the_advice_to_free_space() {
         let advice = |code| write_advice(&io::Error::from_raw_os_error(code));
         assert!(advice(libc::ENOSPC).contains("free some space") && advice(libc::EDQUOT).contains("free some space"));
         for (code, word) in [(libc::EIO, "dmesg"), (libc::EFBIG, "ulimit -f"), (libc::EROFS, "permissions")] {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn why_names_the_missing_part_of_a_path() {
         let folder = std::env::temp_dir().join(format!("loaders-why-{}", std::process::id()));
         fs::create_dir_all(folder.join("photos")).unwrap();
         fs::write(folder.join("photos/kitten.png"), "").unwrap();

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_are_sorted_and_have_no_doubles() {
+    fn label_sets_are_sorted_without_duplicates() {
         let mut sets = LabelSets::default();
         let rows: [&[u32]; 5] = [&[], &[3, 1, 3, 2, 1], &[0], &[], &[7, 7]];
         rows.iter().for_each(|row| sets.push(row.iter().copied()));

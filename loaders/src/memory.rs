@@ -180,7 +180,7 @@ mod tests {
     use crate::mentions::assert_mentions;
 
     #[test]
-    fn the_least_limit_of_all_groups_above_counts() {
+    fn the_smallest_limit_of_all_parent_cgroups_applies() {
         let root = std::env::temp_dir().join(format!("trireme-cgroup-{}", std::process::id()));
         let put = |path: &str, limit: &str| {
             let path = root.join(path);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_machine_has_is_refused_with_the_numbers() {
+    fn requests_beyond_the_available_memory_are_refused() {
         assert!(available() > 1 << 20 && total() >= available() && total() < 1 << 60);
         assert!(check("nothing", 0, "").is_ok() && within("a batch", 5, 5, "").is_ok());
         let text = within("a batch", 52_000_000_000, 24_000_000_000, "fewer images").unwrap_err().to_string();

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_have_the_moments_of_the_beta_distribution() {
+    fn mixup_shares_follow_the_beta_distribution() {
         for a in [0.1, 0.4, 0.8, 1.0, 1.7, 4.0, 40.0] {
             let n = 40_000;
             let mut draws = Draws::new(5, 6, 7, 8);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_are_of_worker_epoch_and_step_alone() {
+    fn mix_depends_only_on_seed_worker_epoch_and_step() {
         let mut seen: Vec<Mix> = Vec::new();
         for key in
             [key(0, 0), key(1, 0), key(0, 1), BatchKey { epoch: 4, ..key(0, 0) }, BatchKey { seed: 8, ..key(0, 0) }]
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn words_mean_what_they_mean_in_timm() {
+    fn mix_settings_have_the_same_meaning_as_in_timm() {
         let share = |of: &dyn Fn(&Mix) -> bool, settings| {
             draws(settings, 4000).iter().flatten().filter(|mix| of(mix)).count() as f64 / 4000.0
         };
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn share_of_a_cut_matches_its_pixels() {
+    fn cutmix_share_equals_the_share_of_pixels() {
         let mixes = draws(MixSettings { mixup: 0.0, ..BOTH }, 500);
         for Mix { share, area } in mixes.into_iter().flatten() {
             let Area { top, bottom, left, right } = area.expect("only CutMix");

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_answers_of_random123() {
+    fn philox_matches_the_known_answers_of_random123() {
         assert_eq!(philox4x32([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         assert_eq!(philox4x32([u32::MAX; 4], [u32::MAX; 2]), [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
         assert_eq!(
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_walk_the_blocks_of_their_counter() {
+    fn draws_use_consecutive_counter_blocks() {
         let (seed, id, epoch, op) = (0x0123_4567_89ab_cdef, 0xfeed_0000_beef, 7, 3);
         let mut draws = Draws::new(seed, id, epoch, op);
         for block in 0..3 {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_draws_stay_what_they_were_and_later_ones_do_not_repeat_them() {
+    fn first_draws_are_fixed_and_later_ones_do_not_repeat_them() {
         let mut draws = Draws::new(1, 2, 3, 4);
         let sums = [0; 3].map(|_| checksum(&mut draws, 1 << 18));
         assert_eq!(sums[0], 0xc52c_bcba_a85d_80af);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_block_never_leaks_into_the_op_nor_into_another_epoch() {
+    fn block_counter_does_not_overflow_into_op_or_epoch() {
         assert_eq!(counter(2, 3, 4, 0xffff), [2, 0, 3, 4 << 16 | 0xffff]);
         assert_eq!(counter(2, 3, 4, 0x1_0000), [2, 0, 0x8000_0003, 4 << 16]);
         assert_eq!(counter(2, 3, 4, u32::MAX), [2, 0, 0xffff_0003, 4 << 16 | 0xffff]);

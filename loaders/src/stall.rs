@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_limit_ends() {
+    fn judge_warns_and_ends_the_process_at_their_limits() {
         let worker = Arc::new(Worker { proc: "/none".into(), work: Mutex::default() });
         worker.begin(Some(("writing", Path::new("x"))));
         let limits = StallLimits { warn: Some(Duration::from_secs(60)), abort: Some(Duration::from_secs(100)) };

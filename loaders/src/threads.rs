@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_is_done_once() {
+    fn on_threads_runs_every_part_once() {
         for threads in [0, 1, 2, 5] {
             let mut done = [0u8; 100];
             on_threads(threads, done.iter_mut(), |part| *part += 1);

@@ -92,7 +92,7 @@ fn various() -> TestData {
 /// This must be the only test of this binary, because the allocations of other tests would be counted too. (Allocations
 /// in libjpeg-turbo are not counted: it allocates a few blocks from the system's allocator for each image.)
 #[test]
-fn none_per_sample_or_batch() {
+fn loading_allocates_nothing_per_sample_or_batch() {
     let data = TestData::noise(500, 3, SPEC);
     // In the last two lists, the floats need more room than the output, so they are in the thread's own memory.
     for ops in [

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_survive_as_text() {
+    fn algorithms_are_parsed_from_their_own_text() {
         let all = some(&[("conv 3x3", "58 2=1 5=0"), ("conv 1x1", "0")]);
         assert_eq!(Algorithms::parse(&all.to_string()), all);
         assert_eq!(Algorithms::parse(""), Algorithms::default());
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_that_differ_are_counted() {
+    fn differs_counts_operations_with_another_algorithm() {
         let one = some(&[("a", "1"), ("b", "2"), ("c", "3")]);
         assert_eq!(one.differs(&some(&[("a", "1"), ("c", "3"), ("d", "4")])), None);
         assert_eq!(one.differs(&some(&[("a", "1"), ("b", "7"), ("c", "8")])), Some(("b", 2)));

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn factors_match_single_draws() {
+    fn dropout_factors_match_single_draws() {
         for (p, elems) in [(0.5, 1), (0.3, 4 * LANES * 3 + 5), (0.9, (1 << 18) + 70)] {
             let key = DrawKey { seed: 0x1_2345_6789, epoch: 7, ids: &[3, 0xab_0000_0005] };
             let mut got = vec![7.0; elems];
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn large_samples_have_no_mask_twice_and_small_ones_the_mask_that_they_had() {
+    fn large_samples_never_repeat_a_dropout_mask() {
         let (key, run) = (DrawKey { seed: 0x1_2345_6789, epoch: 7, ids: &[3, 0xab_0000_0005] }, 1 << 18);
         let mut got = vec![7.0; 3 * run + 9];
         dropout_factors(0.9, 9, &key, 1, &mut got);

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_agree_with_adding_up() {
+    fn known_answers_equal_plain_sums_and_maxima() {
         for ranks in (1..50).chain([70, 700]) {
             for index in 0..20 {
                 let values = || (0..ranks).map(|rank| value(rank, index));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_sum_names_place_and_both_values() {
+    fn a_wrong_sum_is_reported_with_index_and_both_values() {
         let mut values: Vec<f32> = (0..9).map(|i| sum(3, i) as f32).collect();
         let answer = |i| sum(3, i) as f32;
         assert_eq!(compare("sum of f32", 3, &values, answer), Ok(()));

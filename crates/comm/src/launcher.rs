@@ -353,13 +353,13 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_slurm_anything_goes() {
+    fn without_a_slurm_job_every_size_is_accepted() {
         assert_eq!(verdict(&[], 1), Verdict::Ok);
         assert_eq!(verdict(&[("SLURM_NTASKS", "4")], 1), Verdict::Ok);
     }
 
     #[test]
-    fn a_matching_step_is_fine() {
+    fn a_world_of_the_step_size_is_accepted() {
         assert_eq!(verdict(&STEP, 4), Verdict::Ok);
         // A step that is smaller than its job. Only the step's size counts inside a step.
         let step =
@@ -374,20 +374,20 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_a_job_that_is_over_do_not_count() {
+    fn variables_of_a_finished_job_are_ignored() {
         assert_eq!(verdict(&step_and(&[(END, "1000000000")]), 1), Verdict::Ok);
         assert!(matches!(verdict(&step_and(&[(END, "99999999999")]), 1), Verdict::Fatal(_)));
     }
 
     #[test]
-    fn slurms_own_pmi_does_not_excuse_lone_ranks() {
+    fn lone_ranks_under_srun_with_pmi_are_fatal() {
         for pmi in [("PMIX_RANK", "0"), ("PMI_RANK", "0")] {
             assert!(matches!(verdict(&step_and(&[pmi]), 1), Verdict::Fatal(_)), "{pmi:?}");
         }
     }
 
     #[test]
-    fn mpirun_inside_a_step_may_start_what_it_likes() {
+    fn mpirun_inside_a_step_with_another_size_only_warns() {
         for mpirun in [("OMPI_COMM_WORLD_SIZE", "1"), ("MV2_COMM_WORLD_SIZE", "1")] {
             assert!(matches!(verdict(&step_and(&[mpirun]), 1), Verdict::Warning(_)), "{mpirun:?}");
             assert_eq!(verdict(&step_and(&[mpirun]), 4), Verdict::Ok);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn other_mismatches_warn() {
+    fn other_size_mismatches_only_warn() {
         assert!(matches!(verdict(&STEP, 2), Verdict::Warning(_)));
         // A batch script that calls the program without srun or mpirun.
         let batch = [("SLURM_JOB_ID", "9"), ("SLURM_NTASKS", "4")];
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pmi_that_mpi_will_not_find_is_foreseen_by_task_0() {
+    fn task_0_predicts_that_mpi_will_not_find_its_pmi() {
         let foreseen = |more: &[(&'static str, &'static str)], library| foresee(lookup(&step_and(more)), library);
         let first = ("SLURM_PROCID", "0");
         let text = foreseen(&[first], "MPICH Version: 4.0.2").unwrap();
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_numbers_are_passed_over() {
+    fn invalid_task_counts_are_ignored() {
         let odd = [("SLURM_JOB_ID", "9"), ("SLURM_STEP_ID", "0"), ("SLURM_STEP_NUM_TASKS", "four")];
         assert_eq!(verdict(&odd, 1), Verdict::Ok);
     }

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_come_before_variables() {
+    fn query_functions_take_precedence_over_variables() {
         assert_eq!(claimed(None, None, false, &[]).yes, None);
         assert_eq!(claimed(Some(false), None, false, &[("MV2_USE_CUDA", "1")]).yes, Some(false));
         for (gpu, function) in [(None, "MPIX_Query_cuda_support"), (Some(true), "MPIX_GPU_query_support")] {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn cray_needs_its_transport_layer() {
+    fn cray_device_support_needs_the_transport_library() {
         let enabled = [("MPICH_GPU_SUPPORT_ENABLED", "1")];
         let without = claimed(Some(true), None, false, &enabled);
         assert!(without.yes == Some(false) && without.by.contains("libmpi_gtl_cuda"), "{without:?}");

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silent_peers_are_read_from_the_tables_of_the_kernel() {
+    fn retransmissions_are_parsed_from_proc_net_tcp() {
         let row = |line| {
             Row::parse(line).map(|row| (row.own.to_string(), row.peer.to_string(), row.retransmissions, row.inode))
         };
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_leads_nowhere_is_named() {
+    fn advice_names_the_interface_that_cannot_connect() {
         let routes = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n\
                       eth0 00000000 FE00630A 0003 0 0 0 00000000 0 0 0\n\
                       eth0 0000630A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n\

@@ -283,21 +283,21 @@ fn fail(case: &str, ranks: usize, code: i32, message: &str) -> String {
 }
 
 #[test]
-fn collectives_are_right_on_one_to_four_ranks() {
+fn collectives_return_known_answers_on_one_to_four_ranks() {
     for ranks in 1..=4 {
         assert_eq!(succeed("collectives", ranks).matches("all collectives right").count(), ranks);
     }
 }
 
 #[test]
-fn values_of_any_type_travel() {
+fn collectives_transfer_values_of_every_type() {
     for ranks in [0, 1, 3] {
         assert_eq!(succeed("values", ranks).matches("all values right").count(), ranks.max(1));
     }
 }
 
 #[test]
-fn each_rank_knows_where_it_is() {
+fn each_rank_knows_its_rank_node_and_launcher() {
     let text = succeed("world", 3);
     for rank in 0..3 {
         let place = format!("rank: {rank}, size: 3, node_rank: {rank}, node_size: 3");
@@ -315,7 +315,7 @@ fn without_mpirun_there_is_one_rank() {
 }
 
 #[test]
-fn the_last_operation_can_be_watched() {
+fn progress_reports_the_last_operation() {
     succeed("progress", 2);
 }
 
@@ -342,7 +342,7 @@ fn a_panic_in_an_operation_of_the_caller_ends_all_ranks() {
 }
 
 #[test]
-fn an_operation_waits_for_those_started_before_it() {
+fn operations_run_in_the_order_they_were_started() {
     for ranks in [1, 2, 3] {
         assert_eq!(succeed("order", ranks).matches("in order").count(), ranks);
     }
@@ -367,7 +367,7 @@ fn the_death_of_a_rank_ends_the_others() {
 }
 
 #[test]
-fn die_works_before_mpi_is_up_and_after_its_end() {
+fn die_works_before_mpi_init_and_after_finalize() {
     fail("early", 0, 7, "too early\n");
     fail("late", 0, 9, "after the end of MPI\n");
     let text = stderr(&play("early", 2).0);

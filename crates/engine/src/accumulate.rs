@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn one_rank_adds_as_two_and_four_would() {
+    fn one_rank_adds_workers_in_the_same_tree_as_four_ranks() {
         let value = |w: usize| [1.0, 4e-8, 4e-8, 4e-8, 0.3, 0.1, 5e-8, 2.0][w];
         let pair = |a: usize| sum(a..a + 2, value);
         assert_eq!(sum(0..4, value), pair(0) + pair(2));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn every_worker_counts_once_and_few_arenas_live() {
+    fn every_worker_is_added_once_with_logarithmic_memory() {
         for start in 0..9 {
             for n in 1..70 {
                 let want: f32 = (start..start + n).map(|w| (w + 1) as f32).sum();

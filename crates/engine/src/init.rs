@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn spread_is_as_published() {
+    fn initial_weights_have_the_published_deviation() {
         let cases = [
             (Init::HeNormalFanIn, (2.0f64 / (64.0 * 9.0)).sqrt()),
             (Init::HeNormalFanOut, (2.0f64 / (128.0 * 9.0)).sqrt()),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_filters_of_dirac_pass_on_a_channel_each() {
+    fn dirac_filters_are_the_identity_for_the_first_channels() {
         let start = values(&spec(&[5, 3, 3, 3], Init::Dirac), 0, 1);
         for (filter, values) in start.chunks(27).enumerate() {
             let ones: Vec<usize> = (0..27).filter(|i| values[*i] == 1.0).collect();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn seed_and_parameter_matter_and_nothing_else() {
+    fn initial_values_depend_only_on_seed_and_parameter() {
         let s = spec(&[40, 30], Init::HeNormalFanIn);
         assert_eq!(values(&s, 0, 1), values(&s, 0, 1));
         assert_ne!(values(&s, 0, 1), values(&s, 1, 1));
@@ -151,7 +151,7 @@ mod tests {
 
     /// Compares with `posemb_sincos_2d(2, 3, 8)` of Big Vision: frequencies 1 and 1/10,000.
     #[test]
-    fn sines_are_those_of_row_and_column() {
+    fn sincos_positions_match_big_vision() {
         let values = values(&spec(&[6, 8], Init::SinCos(3)), 0, 1);
         assert_eq!(values[..8], [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]);
         // row 1, column 2

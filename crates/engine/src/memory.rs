@@ -460,7 +460,7 @@ mod tests {
     use net::Shape;
 
     #[test]
-    fn errors_about_memory_say_what_would_fit() {
+    fn out_of_memory_errors_suggest_a_batch_that_fits() {
         let net = NetSpec::new("net", Shape::vector(1));
         let need = Need { parameters: 40_000_000, activations: 960_000_000, workspace: 7_000_000 };
         assert!(need.check(&net, 96, None).is_ok());
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn values_at_different_times_share_places() {
+    fn values_with_disjoint_lifetimes_share_memory() {
         assert_eq!(checked(&[]), 0);
         assert_eq!(checked(&[life(64, 0, 1), life(64, 2, 3), life(128, 4, 4)]), 128);
         assert_eq!(checked(&[life(64, 0, 2), life(64, 2, 3)]), 128, "both are in use at moment 2");
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_of_values_takes_what_is_alive_at_its_top() {
+    fn nested_lifetimes_need_little_more_than_the_peak() {
         // Like activations and their gradients, values begin one after another and end in the opposite order.
         let n = 40;
         let kept = (0..n).map(|i| life(1000 + 64 * i * i % 7777, i, 2 * n - i));

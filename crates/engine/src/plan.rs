@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_one_operation_reads_is_shared() {
+    fn gradient_memory_is_shared_only_with_a_single_reader() {
         // Tensors 0, 2, 6, 7 and 8 are missing: the image, the block's input, the flattened tensor under both names,
         // and the scores.
         assert_eq!(tensors(|_| ()), [1, 3, 4, 5]);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shortcut_between_two_norms_is_read_through() {
+    fn a_shortcut_is_fused_only_between_two_norms() {
         use net::Id;
         assert_eq!(block(|_| ()), Some((1, 4)));
         assert_eq!(block(|net| _ = net.add("conv3", Conv::new(4, 1), Id(2))), Some((1, 4)));

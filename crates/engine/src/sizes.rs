@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_told_apart_by_where_elements_go() {
+    fn alike_compares_layouts_by_element_positions() {
         assert!(alike(&Rows(5, true), &Rows(5, false), 10).unwrap());
         assert!(!alike(&Rows(5, true), &Rows(6, true), 10).unwrap());
         assert!(!alike(&10usize, &11usize, 10).unwrap());

@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_of_the_rfc() {
+    fn base64_matches_the_rfc_examples() {
         let cases =
             [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
         cases.iter().for_each(|(bytes, text)| assert_eq!(base64(bytes.as_bytes()), *text));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_comes_back_and_loads_nothing_from_elsewhere() {
+    fn evaluation_file_round_trips_without_external_resources() {
         let folder = std::env::temp_dir().join(format!("trireme-evaluation-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         assert_eq!(EvaluationFile::read(&folder).unwrap(), None);

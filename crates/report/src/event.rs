@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statistics_by_hand() {
+    fn spread_matches_hand_computed_statistics() {
         let spread = Spread::of(&[0.0, 2.0, -2.0, 0.0, 4.0, 2.0], 0.5);
         assert_eq!((spread.mean, spread.least, spread.most, spread.zeros), (0.5, -1.0, 2.0, 2.0 / 6.0));
         assert!((spread.deviation - (5.5f64 / 6.0).sqrt()).abs() < 1e-12, "{}", spread.deviation);

@@ -223,13 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_json_lacks_become_null() {
+    fn nan_and_infinity_become_null() {
         let lines = written(1, &[Step { loss: f64::NAN, lr: f64::INFINITY, ..Step::default() }.into()]);
         assert!(lines[0]["loss"].is_null() && lines[0]["lr"].is_null());
     }
 
     #[test]
-    fn steps_thin_out_and_nothing_else_does() {
+    fn only_step_events_are_thinned_out() {
         let mut events: Vec<Event> = (1..=10).map(|step| Step { step, ..Step::default() }.into()).collect();
         events.push(Epoch { step: 10, ..Epoch::default() }.into());
         let lines = written(4, &events);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_was_removed_comes_back_whole() {
+    fn a_removed_log_file_is_written_again_in_full() {
         let folder = std::env::temp_dir().join(format!("trireme-kept-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("log");

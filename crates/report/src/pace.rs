@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn means_by_hand() {
+    fn window_means_match_hand_computed_values() {
         let mut window = Window::default();
         assert_eq!(window.take(), None);
         // 100 images in 100 ms, then 100 images in 300 ms: 200 images in 400 ms are 500 per second.
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn times_for_the_eye() {
+    fn format_time_uses_minutes_hours_and_days() {
         let times = [0.4, 7.0, 750.0, 11_045.0, 184_000.0].map(|s| format_time(Duration::from_secs_f64(s)));
         assert_eq!(times, ["0:00", "0:07", "12:30", "3:04:05", "2 d 3 h"]);
     }

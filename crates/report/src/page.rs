@@ -279,7 +279,7 @@ mod tests {
 
     /// If the last part of a run had no steps and only evaluated, the rate is that of the steps before.
     #[test]
-    fn a_start_without_steps_has_the_rate_of_those_before() {
+    fn a_start_without_steps_shows_the_rate_of_earlier_steps() {
         let steps: String =
             (1..=3).map(|step| format!("{{\"event\":\"step\",\"step\":{step},\"step_ms\":50}}\n")).collect();
         let of = |rate: &str| {
@@ -294,7 +294,7 @@ mod tests {
 
     /// No text of a run may become markup.
     #[test]
-    fn strings_stay_strings() {
+    fn text_of_a_run_is_escaped_in_the_page() {
         let page = render(&[run("<img src=x onerror=alert(1)>{{style}}", "")], None, |_, _| false);
         assert!(!page.contains("<img") && !page.contains("</script><b>"), "{page}");
         assert_eq!(data_of(&page)["runs"][0]["recipe"]["model"], "\"</script><b>\"");
@@ -307,7 +307,7 @@ mod tests {
 
     /// The page must not load anything. The only URL is the SVG namespace, and references stay within the page.
     #[test]
-    fn a_page_stands_alone() {
+    fn a_page_loads_no_external_resources() {
         let page =
             render(&[run("a", "")], None, |_, _| false).replace("http://www.w3.org/2000/svg", "").replace("url(#", "");
         // Links within the page.
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn few_points_stay_and_many_become_means() {
+    fn thin_out_keeps_few_points_and_averages_many() {
         assert_eq!(thin_out([(1, 0.5), (3, f64::NAN)].into_iter(), 4), json!({"x": [1, 3], "y": [0.5, null]}));
         let many = thin_out((1..=9).map(|step| (step, step as f64)), 3);
         assert_eq!(many, json!({"x": [3, 6, 9], "y": [2.0, 5.0, 8.0], "lo": [1.0, 4.0, 7.0], "hi": [3.0, 6.0, 9.0]}));

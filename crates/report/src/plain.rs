@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_stream_does_not_end_the_run() {
+    fn write_errors_of_the_stream_are_ignored() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         Plain::new(full, Verbosity::Normal).event(&Start::default().into()).unwrap();
     }

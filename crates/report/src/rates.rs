@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_falls_suggests_nothing() {
+    fn a_loss_that_never_falls_gives_no_suggestion() {
         let mut search = RateSearch::default();
         (0..50).for_each(|k| assert!(search.add(1e-3 * f64::from(k + 1), 2.0 + f64::from(k) * 0.01)));
         assert_eq!(search.suggestion(), None);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_is_svg_without_holes() {
+    fn the_picture_is_svg_without_nan_or_infinity() {
         for search in [search().0, RateSearch::default()] {
             let picture = search.picture();
             assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sink_gets_everything_and_the_silent_one_nothing() {
+    fn every_sink_gets_every_event_and_note() {
         let seen = Rc::new(RefCell::new(Vec::new()));
         let mut reporter = Reporter::silent().with(Box::new(Count(seen.clone()))).with(Box::new(Count(seen.clone())));
         reporter.event(Checkpoint { step: 7, epoch: 1, path: "a".into(), ..Checkpoint::default() }).unwrap();

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn events_become_records() {
+    fn events_are_written_as_tensorboard_records() {
         let folder = std::env::temp_dir().join(format!("trireme-tensorboard-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let mut sink = Tensorboard::new(&folder, "epochs = 3");
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_classes_the_most_confused_are_shown() {
+    fn only_the_most_confused_of_many_classes_are_shown() {
         let confusion = (0..600).map(|class| [class, (class + 1) % 600, if class == 300 { 9 } else { 1 }]).collect();
         let classes = (0..600).map(|class| class.to_string()).collect();
         let evaluation = EvaluationFile { classes, confusion, images: vec![9; 600], ..EvaluationFile::default() };
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_their_types() {
+    fn hyperparameters_are_written_with_their_types() {
         let table = "epochs = 3\nflag = false\n[schedule]\nbase_lr = 0.5\nmilestones = [1, 2]".parse().unwrap();
         let bytes: Vec<Vec<u8>> = entries("", &table).iter().map(|entry| entry.bytes().to_vec()).collect();
         let number = |key: &str, value: f64| {

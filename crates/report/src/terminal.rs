@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_where_the_run_is_and_fills_the_terminal() {
+    fn progress_lines_fill_the_width_of_the_terminal() {
         let drawn = lines(80, &step());
         let (full, empty) = ("=".repeat(16), " ".repeat(17));
         assert_eq!(drawn[0], format!("epoch 9/160 [{full}>{empty}] 195/391  run 5 %, 3:04:05 left"));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_begin_and_end() {
+    fn progress_bar_is_empty_at_0_and_full_at_the_end() {
         assert_eq!([bar(4, 0, 8), bar(4, 4, 8), bar(4, 8, 8), bar(4, 9, 8)], [">   ", "==> ", "====", "===="]);
     }
 }

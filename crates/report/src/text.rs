@@ -243,7 +243,7 @@ mod tests {
     use support::mentions;
 
     #[test]
-    fn numbers_for_the_eye() {
+    fn numbers_are_grouped_and_rates_rounded_for_display() {
         assert_eq!(["0", "123", "1,234", "60,965,224"], [0, 123, 1234, 60_965_224].map(grouped).as_slice());
         let rates = [0.05, 0.1 + 0.2, 0.000_712_345, 1.234_567e-7, 1e30, 0.0, f64::NAN];
         assert_eq!(["0.05", "0.3", "0.0007123", "1.235e-7", "1e30", "0", "NaN"], rates.map(rate).as_slice());
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_has_its_name_its_value_and_its_step() {
+    fn best_of_formats_name_value_and_step() {
         let eval = Eval { step: 4_000, top1: 0.9123, loss: 0.25, macro_f1: Some(0.5), ..Eval::default() };
         let of = |by: &str| best_of(&Eval { best: Some(by.into()), ..eval.clone() });
         assert_eq!(of("top1").unwrap(), "top1 91.23 % (step 4,000)");

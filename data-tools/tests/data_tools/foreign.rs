@@ -94,7 +94,7 @@ fn webp_claiming(height: u32, width: u32) -> Vec<u8> {
 }
 
 #[test]
-fn bombs_are_refused_by_their_headers() {
+fn files_that_claim_too_much_memory_are_refused() {
     let temp = Temp::new();
     let src = temp.path("src");
     let mut gif = fs::read(pictures::file("picture.gif")).unwrap();

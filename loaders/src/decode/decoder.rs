@@ -460,7 +460,7 @@ mod tests {
     use crate::mentions::assert_mentions;
 
     #[test]
-    fn files_are_told_by_their_first_bytes() {
+    fn other_formats_are_recognised_by_their_first_bytes() {
         assert_eq!(other_format(b"RIFF\x10\0\0\0WEBPVP8L"), Some(OtherFormat::WebP));
         assert_eq!(other_format(b"RIFF\x10\0\0\0AVI LIST"), None);
         assert_eq!(other_format(b"BM\x36\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0"), Some(OtherFormat::Bmp));

@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_box_is_turned_with_its_image() {
+    fn a_bounding_box_follows_the_exif_orientation() {
         // A stored image of 1 x 4 pixels, and a box around its second pixel.
         let stored = BoundingBox { ymin: 0.0, xmin: 0.25, ymax: 1.0, xmax: 0.5 };
         for number in 0..8 {

@@ -73,7 +73,7 @@ mod tests {
     const TABLE: Content = Content { name: "a table", begins: |head| head.starts_with(b"image,") };
 
     #[test]
-    fn only_a_file_of_the_same_kind_is_written_over() {
+    fn only_a_file_of_the_same_kind_is_overwritten() {
         let folder = std::env::temp_dir().join(format!("loaders-overwrite-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         for (name, text) in [("old.csv", "image,label\n"), ("model.h5", "\u{89}HDF"), ("empty", "")] {

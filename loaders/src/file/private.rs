@@ -69,7 +69,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn only_a_folder_of_ones_own_will_do() {
+    fn folders_that_others_own_or_can_write_are_refused() {
         let parent = std::env::temp_dir().join(format!("loaders-private-{}", std::process::id()));
         fs::create_dir_all(&parent).unwrap();
         // A umask of 002 would let the group write.

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_files_are_refused_at_once() {
+    fn open_refuses_fifos_without_blocking() {
         let fifo = std::env::temp_dir().join(format!("trireme-fifo-{}", std::process::id()));
         let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
         assert!(made.success());

@@ -30,7 +30,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_failed_write_leaves_nothing() {
+    fn a_failed_replace_leaves_no_temporary_file() {
         let dir = std::env::temp_dir().join(format!("loaders-replace-{}", std::process::id()));
         fs::create_dir_all(dir.join("taken")).unwrap();
         replace(&dir.join("a"), b"one").unwrap();

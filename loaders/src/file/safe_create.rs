@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_is_whole_or_not_there() {
+    fn a_new_file_appears_only_when_complete() {
         let folder = folder("whole");
         let target = folder.join("a");
         let mut new = NewFile::beside(&target).unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn private_files_are_for_their_owner_alone() {
+    fn private_files_have_mode_600() {
         let folder = folder("private");
         let update = to_update_private(&folder.join("lock")).unwrap();
         let mut new = NewFile::private(&folder.join("new")).unwrap();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_is_followed() {
+    fn symbolic_links_are_not_followed() {
         let folder = folder("links");
         let victim = folder.join("victim");
         fs::write(&victim, "precious").unwrap();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_grows_at_its_end() {
+    fn to_append_writes_at_the_end() {
         let folder = folder("log");
         let log = folder.join("log");
         for line in ["one\n", "two\n"] {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_ours_are_left_overs() {
+    fn only_own_temporary_names_count_as_leftovers() {
         let folder = folder("left");
         let left = temporary_name(OsStr::new("model.h5"));
         assert_eq!(target_of(&left), Some(OsStr::new("model.h5")));

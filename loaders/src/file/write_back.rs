@@ -18,7 +18,7 @@ mod tests {
 
     /// Also tests pipes and devices, for which the system call fails.
     #[test]
-    fn the_content_stays_whatever_the_file_is() {
+    fn write_back_keeps_the_content_of_files_and_devices() {
         let path = std::env::temp_dir().join(format!("loaders-write-back-{}", std::process::id()));
         let mut file = File::create(&path).unwrap();
         start(&file);

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_back_and_bytes_of_one_or_three_channels_write_none() {
+    fn band_keys_round_trip_and_are_omitted_for_grey_and_rgb() {
         let text = serde_json::to_string(&two_bands()).unwrap();
         let expected =
             r#"{"dtype":"uint16","channels":2,"bands":["red","near infrared"],"min":[1.0,2.0],"max":[10.0,100.0],"#;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_keys_are_named() {
+    fn invalid_band_keys_are_named() {
         type Spoil = fn(&mut Bands);
         let cases: [(Spoil, &[&str]); 13] = [
             (|b| b.channels = None, &["`channels` is missing", "uint16"]),

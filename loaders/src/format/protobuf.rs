@@ -210,7 +210,7 @@ mod tests {
 
     /// The bytes are the examples in the encoding's documentation.
     #[test]
-    fn fields_by_hand() {
+    fn written_fields_match_the_documented_examples() {
         assert_eq!(Message::new().int(1, 150).bytes(), [0x08, 0x96, 0x01]);
         assert_eq!(Message::new().text(2, "testing").bytes(), b"\x12\x07testing");
         assert_eq!(Message::new().message(3, Message::new().int(1, 150)).bytes(), [0x1a, 0x03, 0x08, 0x96, 0x01]);

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_with_offsets() {
+    fn read_record_returns_payload_and_next_offset() {
         let bytes = file(&[b"abc", b"", b"0123456789"]);
         assert_eq!(bytes.len(), 3 + 10 + 3 * 16);
         assert_eq!(read_record(&bytes, 0), Ok((&b"abc"[..], 19)));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_noticed() {
+    fn every_flipped_bit_is_detected() {
         let good = file(&[b"a payload of some bytes"]);
         for at in 0..good.len() {
             for bit in 0..8 {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_lengths_and_offsets_stay_in_bounds() {
+    fn hostile_lengths_and_offsets_are_refused() {
         for length in [24u64, 1 << 40, u64::MAX - 8, u64::MAX] {
             let mut bytes = length.to_le_bytes().to_vec();
             bytes.extend(masked_crc32c(&length.to_le_bytes()).to_le_bytes());
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_is_noticed() {
+    fn every_truncation_is_detected() {
         let good = file(&[b"abcdef"]);
         for keep in 0..good.len() {
             assert!(

@@ -149,7 +149,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn only_chosen_samples_come() {
+    fn subset_order_returns_only_the_chosen_samples() {
         let ids: Arc<[u64]> = [3, 5, 8, 13, 21].into();
         let order = SubsetOrder::new(EvalOrder::new(5, 2, 0, 1), ids);
         let batches: Vec<_> = jobs(order).into_iter().map(|job| job.ids).collect();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn each_class_goes_through_all_its_samples_before_one_comes_again() {
+    fn each_class_uses_all_samples_before_repeating_one() {
         let balanced = Balanced::new(9, &labels());
         let mut seen = BTreeMap::new();
         for number in 0..34 {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn no_samples_end_at_once() {
+    fn an_order_without_samples_is_empty() {
         assert_eq!(jobs(EvalOrder::new(0, 4, 0, 1)), []);
     }
 }

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_follow_the_floor_formulas() {
+    fn batch_positions_per_worker_follow_the_floor_formula() {
         let cuts = |b, w| (0..w).map(|v| worker_positions(b, v, w)).collect::<Vec<_>>();
         assert_eq!(cuts(10, 4), [0..2, 2..5, 5..7, 7..10]);
         assert_eq!(cuts(2, 4), [0..0, 0..1, 1..1, 1..2]);

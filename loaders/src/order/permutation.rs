@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_side_by_side_go_where_each_goes() {
+    fn permuting_a_range_equals_permuting_each_position() {
         for n in [1, 2, 15, 16, 17, 100, 1000, 50_000, (1 << 33) + 7, u64::MAX >> 1, u64::MAX] {
             let permutation = Permutation::for_domain(5, 6, 7, n);
             for (start, count) in [(0, 40), (3, 16), (n / 2, 33), (n.saturating_sub(5), 5), (n - 1, 1), (n, 0)] {

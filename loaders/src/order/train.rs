@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_balanced_order_is_the_same_for_all_ranks_and_goes_on_where_it_stopped() {
+    fn balanced_order_is_independent_of_ranks_and_can_resume() {
         let labels: Vec<_> = (0..23).map(|id| Some(u32::from(id > 3))).collect();
         let balanced = Arc::new(Balanced::new(9, &labels));
         let order = |mine, start| TrainOrder::new(9, 23, 10, 4, mine, start, 3).balanced(balanced.clone());
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_continues_where_it_stopped() {
+    fn an_order_started_later_skips_the_finished_steps() {
         let order = |start| TrainOrder::new(9, 23, 10, 2, 0..2, start, 3);
         let whole = jobs(order((0, 0)));
         for (skipped, start) in [(2, (0, 1)), (6, (1, 0)), (6, (0, 3)), (10, (1, 2))] {
@@ -303,7 +303,7 @@ mod tests {
 
     /// Each position has the id and copy from the epoch's permutation, for any number of ranks and any first step.
     #[test]
-    fn repeated_samples_come_in_a_row_with_keys_of_their_own() {
+    fn repeated_samples_are_consecutive_with_distinct_keys() {
         let order = |mine, start| TrainOrder::new(9, 23, 10, 4, mine, start, 2).repeated(3);
         let keys = |jobs: Vec<Job>| -> Vec<(u32, u64, u64)> {
             let mut all: Vec<_> = jobs
@@ -335,13 +335,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_do_ends_at_once() {
+    fn an_order_without_samples_or_workers_is_empty() {
         assert_eq!(jobs(TrainOrder::new(1, 0, 4, 1, 0..1, (0, 0), 5)), []);
         assert_eq!(jobs(TrainOrder::new(1, 9, 4, 2, 1..1, (0, 0), 5)), []);
     }
 
     #[test]
-    fn words_of_the_recipe() {
+    fn shuffle_is_parsed_from_the_recipe() {
         assert_eq!("full".parse(), Ok(Shuffle::Full));
         assert_eq!("window(8)".parse(), Ok(Shuffle::Window(8)));
         for wrong in ["window", "window(0)", "window(-1)", "window(x)", "Full", "", "window(8"] {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_in_use() {
+    fn open_shards_depend_on_the_window_and_the_workers() {
         assert_eq!((Shuffle::Full.open(3), Shuffle::Window(4).open(3)), (0, 36));
         assert_eq!(Shuffle::Window(usize::MAX).open(2), usize::MAX);
     }

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sample_once_an_epoch_in_the_steps_of_the_full_order() {
+    fn each_epoch_has_every_sample_once_in_the_same_step_sizes() {
         for (counts, k, batch, workers) in settings() {
             let n: u64 = counts.iter().sum();
             let got = jobs(order(&counts, k, batch, workers, 0..workers, (0, 0)));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_together_make_what_one_rank_makes() {
+    fn jobs_of_all_ranks_equal_the_jobs_of_one_rank() {
         for (counts, k, batch, workers) in settings() {
             let whole = content(&jobs(order(&counts, k, batch, workers, 0..workers, (0, 0))));
             for ranks in 1..=workers {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_continues_where_it_stopped() {
+    fn an_order_started_later_skips_the_finished_steps() {
         for (counts, k, batch, workers) in settings() {
             let whole = content(&jobs(order(&counts, k, batch, workers, 0..workers, (0, 0))));
             let starts: BTreeSet<_> = whole.iter().map(|job| (job.0, job.1)).collect();
@@ -292,7 +292,7 @@ mod tests {
 
     /// Resuming late takes no longer than resuming early: only that epoch's shards are divided among the workers again.
     #[test]
-    fn a_far_position_is_reached_at_once() {
+    fn resuming_at_a_late_step_takes_no_longer() {
         let counts = vec![1 << 40; 1000];
         let last = (1000u64 << 40) / 256 - 1;
         let mut late = order(&counts, 8, 256, 4, 0..4, (2, last));

@@ -253,7 +253,7 @@ mod tests {
     use crate::mentions::assert_mentions;
 
     #[test]
-    fn medians() {
+    fn median_of_odd_and_even_counts() {
         assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
     }
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_names_what_holds_up() {
+    fn advice_names_the_bottleneck() {
         let ten = Duration::from_secs(10);
         // 6,400 images took 10 s, of which 5.82 s were for computation. So the consumer wants 1,100 images per second.
         // The two threads were always busy.

@@ -28,7 +28,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_thread_and_only_downwards() {
+    fn lower_affects_only_this_thread_and_never_raises_priority() {
         let before = current();
         std::thread::spawn(move || {
             let wanted = (before + 3).min(19);

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_that_keep_threads_at_work() {
+    fn slot_count_keeps_all_threads_busy() {
         let counts =
             [(1, 1), (2, 8), (8, 32), (16, 64), (16, 4), (16, 1), (2, 1)].map(|(t, p)| slots_to_stay_busy(t, p));
         assert_eq!(counts, [3, 4, 4, 4, 7, 18, 4]);

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_of_a_batch() {
+    fn batch_is_divided_into_pieces_of_a_minimum_size() {
         let division = Division { pieces: 4, samples: 3 };
         let pieces = [0, 1, 3, 4, 9, 10, 1000].map(|samples| division.piece_count(samples));
         assert_eq!(pieces, [1, 1, 1, 1, 3, 3, 4]);

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slot_used_last_is_taken_first() {
+    fn free_slots_are_reused_in_lifo_order() {
         let (free, tokens) = crossbeam_channel::bounded(3);
         let slots = FreeSlots::default();
         for values in 1..=3 {

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tallies_count_for_all_images() {
+    fn sampled_times_are_extrapolated_to_all_images() {
         let totals = Totals::default();
         let mut tally = Tally { images: 10, ..Tally::default() };
         totals.add(&mut tally);

@@ -440,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_that_turning_explains_are_one_size() {
+    fn sizes_that_differ_only_by_rotation_count_as_equal() {
         let seen = ImageSpec::new(60, 90, 3);
         let differ = |sizes, exif| sizes_differ(sizes, seen, exif);
         assert!(differ([[60, 90], [60, 91]], Exif::Applied) && !differ([[60, 90], [60, 90]], Exif::Applied));

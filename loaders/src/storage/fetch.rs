@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_one_read() {
+    fn neighbouring_records_share_one_read() {
         let (reads, of) = join(&[(0, 5000, 9000), (1, 0, 10), (0, 100, 5000), (0, 40_000, 41_000)]);
         assert_eq!(reads, [(0, 0, 40_960 + 4096), (1, 0, 4096)].map(range));
         assert_eq!(of, [0, 1, 0, 0]);
     }
 
     #[test]
-    fn far_records_and_long_stretches_are_reads_of_their_own() {
+    fn distant_records_and_long_ranges_are_read_separately() {
         let far = 10_000 + 2 * GAP;
         assert_eq!(join(&[(0, 0, 10_000), (0, far, far + 10)]).0.len(), 2);
         // Records of 1 MiB without gaps: eight fit into one read.
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_end_with_the_file() {
+    fn reads_stop_at_the_end_of_the_file() {
         let mut fetch = Fetch::new();
         fetch.records = vec![range((0, 5000, 6001))];
         assert_eq!(fetch.join(|_| 6001), [range((0, 4096, 6001))]);

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_by_their_numbers() {
+    fn file_system_types_are_recognised_by_magic_number() {
         let of = |kind| {
             let found = FileSystem::from_type(kind, 7, 9);
             (found.name, found.remote)
@@ -176,7 +176,7 @@ mod tests {
 
     /// `stat -f` and `df` give the same answers.
     #[test]
-    fn this_machine_answers() {
+    fn file_system_of_local_paths_is_found() {
         let found = FileSystem::of(Path::new("/proc")).unwrap();
         assert_eq!(found.name, "type 0x9fa0");
         let temporary = FileSystem::of(&std::env::temp_dir()).unwrap();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_say_how_far_their_locks_reach() {
+    fn lock_support_is_read_from_mount_options() {
         let reach = |kind, options| carries_locks(&FileSystem::from_type(kind, 0, 0), options);
         let (ext4, nfs, lustre, beegfs) = (0xef53, 0x6969, 0x0bd0_0bd0, 0x1983_0326);
         assert!(reach(ext4, "") && reach(nfs, "rw,relatime,rw,vers=4.2,local_lock=none"));

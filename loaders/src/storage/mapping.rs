@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_of_any_place_and_length() {
+    fn copies_match_the_file_at_any_offset_and_length() {
         let path = std::env::temp_dir().join(format!("loaders-mapping-{}", std::process::id()));
         let bytes: Vec<u8> = (0..10_000u32).map(|i| (i * 7 % 251) as u8).collect();
         std::fs::write(&path, &bytes).unwrap();

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_system_and_the_order_decide() {
+    fn read_plan_depends_on_file_system_and_order() {
         let choose = |remote, bytes, io, open| {
             let options = ReadOptions { io, open, buffer: 256 << 20 };
             let sizes = ShardSizes { all: bytes, largest: bytes / 1000 };
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_the_recipe() {
+    fn io_is_parsed_from_the_recipe() {
         assert_eq!(["auto", "mmap", "read"].map(str::parse), [Ok(Io::Auto), Ok(Io::Mmap), Ok(Io::Read)]);
         assert!("pread".parse::<Io>().unwrap_err().ends_with("got \"pread\""));
     }

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_decimal() {
+    fn decimal_formats_like_to_string() {
         for number in [0, 7, 10, 4096, u64::MAX] {
             let mut digits = [0; 20];
             let expected = number.to_string();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_registrations_never_share_a_place() {
+    fn concurrent_registrations_never_share_a_slot() {
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 std::thread::spawn(|| {

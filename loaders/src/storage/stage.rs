@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_that_take_the_place_of_older_ones_need_room_for_one_more() {
+    fn replacing_copies_needs_space_for_one_more_file() {
         let most = |files: &[(u64, u64)]| {
             let mut room = SpaceTracker::default();
             files.iter().for_each(|&(old, new)| room.replace(old, new));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_used_again_only_if_its_bytes_are_the_sources() {
+    fn a_staged_copy_is_reused_only_if_it_equals_the_source() {
         let root = std::env::temp_dir().join(format!("loaders-stage-{}", std::process::id()));
         let (from, under) = (data(&root), root.join("under"));
         let first = stage(&from, &under, &["train"]).unwrap();

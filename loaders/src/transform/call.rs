@@ -252,7 +252,7 @@ mod tests {
     use crate::mentions::assert_mentions;
 
     #[test]
-    fn calls() {
+    fn calls_are_parsed_into_name_and_arguments() {
         let call = |name, numbers: &[f64]| {
             Ok(Call { name, arguments: Arguments { numbers: numbers.to_vec(), ..Default::default() } })
         };
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn one_text_for_each_call() {
+    fn equal_calls_have_the_same_canonical_text() {
         for (text, wanted) in [
             (" normalize( ) ", "normalize"),
             ("pad_crop( 4.0 )", "pad_crop(4)"),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_sizes_stand_only_where_they_are_known() {
+    fn unexpected_words_and_sizes_are_refused() {
         let of = |text| parse(text).unwrap().arguments;
         assert_mentions(&of("pad_crop(four)").only_numbers().unwrap_err(), &["number", "\"four\""]);
         assert_mentions(&of("pad_crop(inf)").only_numbers().unwrap_err(), &["number", "\"inf\""]);

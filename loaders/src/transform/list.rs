@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn every_size_goes_by_the_same_factor() {
+    fn all_sizes_are_scaled_by_the_same_factor() {
         let list = ["resize(256, bicubic)", "random_crop(224)", "pad_crop(4)", "flip(0.3)", "cutout(16)", "normalize"];
         let small = ["resize(146, bicubic)", "random_crop(128)", "pad_crop(4)", "flip(0.3)", "cutout(9)", "normalize"];
         assert_eq!(of(&list, 224, 128).unwrap(), small);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_them_exist() {
+    fn all_scalable_transforms_exist() {
         let names = ops::names();
         assert!(SIZED.iter().all(|(name, _)| names.contains(name)));
     }

@@ -508,7 +508,7 @@ mod tests {
     use crate::transform::paint_values::paint_values as paint_any_dtype;
 
     #[test]
-    fn other_tables_are_not_taken_for_lines() {
+    fn scale_is_exact_only_for_linear_tables() {
         let mut table = IDENTITY[0].table;
         assert!(Scale::new(table, 1.0, 0.0).exact.is_some());
         table[200] += 1.0;
@@ -517,7 +517,7 @@ mod tests {
 
     /// Every window of an image, also beyond its borders and mirrored, contains the values that plain loops find.
     #[test]
-    fn windows_of_stored_values() {
+    fn windows_of_stored_values_match_plain_loops() {
         let (rows, columns) = (3i64, 2i64);
         let numbers: Vec<f32> = (1..=rows * columns).map(|number| number as f32).collect();
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -550,7 +550,7 @@ mod tests {
     /// For all widths, with and without padding and mirroring, and cut out of wider rows, the planes contain the values
     /// of the tables.
     #[test]
-    fn planes_hold_what_the_tables_say() {
+    fn planes_contain_the_values_of_the_tables() {
         for case in 0..500 {
             let mut draws = Draws::new(12, case, 0, 0);
             let mut below = |n: u32| draws.below(n) as usize;

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn every_op_is_written_as_it_can_be_read_again() {
+    fn every_op_is_parsed_from_its_own_text() {
         let ops = [
             "inception_crop(5)",
             "cifar_distort",
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn geometry_before_and_after_values_gives_the_same() {
+    fn geometry_before_or_after_normalize_gives_the_same_result() {
         let spec = ImageSpec::new(6, 6, 1);
         let pixels: Vec<u8> = (0..36).map(|i| i * 7).collect();
         // `flip` is the second transform in both lists, so its draws are equal. The crop is not random.
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_without_values_ends_in_0_to_255() {
+    fn a_list_without_normalize_returns_0_to_255() {
         let pixels: Vec<u8> = (0..36).map(|i| i * 7).collect();
         let p = pipeline(&[], GREY).unwrap();
         let expected: Vec<f32> = pixels.iter().map(|&b| f32::from(b)).collect();
@@ -473,7 +473,7 @@ mod device_tests {
     }
 
     #[test]
-    fn bytes_and_crops_give_the_values_to_the_bit() {
+    fn bytes_with_tables_equal_float_values_bit_for_bit() {
         let pixels = image();
         let lists: [&[&str]; 5] = [
             &["pad_crop(3)", "flip", "normalize"],

@@ -92,7 +92,7 @@ struct Case {
 /// Compares all results with torchvision's. The error is relative to the case's largest value. Values are not rounded to
 /// 8 bits and not clamped.
 #[test]
-fn torchvision_on_float_tensors() {
+fn transforms_of_bands_match_torchvision_on_floats() {
     let golden: Golden = serde_json::from_str(include_str!("../golden/bands.json")).unwrap();
     for Case { op, dtype, sample, values: expected } in golden.cases {
         let out = run(&pipeline(&[&op], dtype, SPEC).unwrap(), &values(dtype, sample, SPEC), SPEC, sample);
@@ -132,7 +132,7 @@ fn geometry_of_all_types_equals_plain_loops() {
 }
 
 #[test]
-fn values_keep_their_units() {
+fn values_keep_their_units_until_normalize() {
     let spec = ImageSpec::new(1, 2, 3);
     let values = [0.0, 700.0, 65535.0, 15.0, 300.0, 1.0];
     let result = |ops: &[&str]| run(&pipeline(ops, Dtype::U16, spec).unwrap(), &values, spec, 0);
@@ -176,7 +176,7 @@ fn intensity_acts_on_the_range_of_each_band() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_an_alternative() {
+fn unsupported_transforms_are_refused_with_an_alternative() {
     for (op, parts) in [
         ("equalize", &["equalize", "uint8 with 1 or 3 channels", "uint16 with 5", "clip_percentile"][..]),
         ("color_jitter(1, 1, 1, 0.1)", &["uint16 with 5", "contrast and gamma"]),
@@ -234,7 +234,7 @@ fn bands_are_found_by_names_that_are_numbers() {
 
 /// `normalize` and `scale` also scale ranges and percentiles.
 #[test]
-fn statistics_follow_the_values() {
+fn normalize_and_scale_also_change_the_statistics() {
     let spec = ImageSpec::new(1, 2, 3);
     let values = [0.0, 51.0, 255.0, 204.0, 102.0, 153.0];
     let result = |ops: &[&str], id| run(&pipeline(ops, Dtype::U8, spec).unwrap(), &values, spec, id);
@@ -294,7 +294,7 @@ fn bytes_of_other_band_counts_can_be_inverted() {
 
 /// Resized bytes are rounded before a rotation, whether it moves pixels or not.
 #[test]
-fn a_rotation_by_nothing_rounds_resized_bytes() {
+fn rotation_by_zero_rounds_resized_bytes() {
     let spec = ImageSpec::new(5, 5, 3);
     let values = values(Dtype::U8, 4, spec);
     for angle in ["0, 0", "360, 360", "-360, -360"] {

@@ -34,7 +34,7 @@ fn load_batches(data: &TestData, order: impl Order + 'static, threads: usize, se
 }
 
 #[test]
-fn threads_and_ranks_change_nothing() {
+fn batches_do_not_depend_on_threads_and_ranks() {
     let data = TestData::noise(101, 3, SPEC);
     let order = |mine| TrainOrder::new(3, 101, 16, 4, mine, (0, 0), 2);
     let mut one = BatchesSeen::new();
@@ -64,7 +64,7 @@ fn threads_and_ranks_change_nothing() {
 
 /// Floats are mixed and bytes are not, but both have the same mixing parameters. A batch with one image is not mixed.
 #[test]
-fn batches_are_mixed_as_they_say() {
+fn batches_are_mixed_with_their_recorded_parameters() {
     let data = TestData::noise(25, 3, SPEC);
     let settings = MixSettings { mixup: 0.8, cutmix: 1.0, switch: 0.5, prob: 0.9 };
     let plain = data.pipeline(OPS, SPEC);
@@ -169,7 +169,7 @@ impl Order for Panics {
 }
 
 #[test]
-fn a_panic_of_a_thread_is_an_error_of_the_consumer() {
+fn a_panic_in_a_loader_thread_is_returned_as_an_error() {
     let data = TestData::noise(20, 2, SPEC);
     for threads in [1, 3] {
         let options = Options { threads, ..Options::default() };
@@ -186,7 +186,7 @@ fn a_panic_of_a_thread_is_an_error_of_the_consumer() {
 }
 
 #[test]
-fn an_error_comes_in_its_turn() {
+fn an_error_is_returned_after_the_batches_before_it() {
     let data = TestData::noise(40, 2, SPEC);
     // Sample 25 is record 5 of the second shard.
     let shard = data.shard(1);
@@ -210,7 +210,7 @@ fn an_error_comes_in_its_turn() {
 
 /// The records of a batch are requested while the previous batch is filled.
 #[test]
-fn a_shard_that_is_gone_ends_the_batch_that_needs_it() {
+fn a_removed_shard_fails_the_batch_that_needs_it() {
     let data = TestData::noise(40, 10, SPEC);
     let split = data.lazy();
     std::fs::remove_file(data.shard(3)).unwrap();
@@ -226,7 +226,7 @@ fn a_shard_that_is_gone_ends_the_batch_that_needs_it() {
 }
 
 #[test]
-fn ready_is_what_is_due() {
+fn next_does_not_wait_if_is_ready_was_true() {
     let data = TestData::noise(400, 2, SPEC);
     for threads in [1, 4] {
         let options = Options { threads, slots: 8, ..Options::default() };
@@ -248,7 +248,7 @@ fn ready_is_what_is_due() {
 }
 
 #[test]
-fn a_slow_consumer_stops_the_threads_and_a_greedy_one_is_told() {
+fn holding_all_slots_stops_the_loader_with_an_error() {
     let data = TestData::noise(60, 2, SPEC);
     let options = Options { threads: 2, slots: 3, nice: 5, ..Options::default() };
     let mut loader = data.loader(OPS, SPEC, EvalOrder::new(60, 2, 0, 1), options);
@@ -294,7 +294,7 @@ fn dropping_at_any_moment_ends_the_threads() {
 }
 
 #[test]
-fn empty_shares_are_batches_too() {
+fn workers_without_samples_get_empty_batches() {
     let data = TestData::noise(3, 1, SPEC);
     let mut seen = BatchesSeen::new();
     load_batches(&data, TrainOrder::new(1, 3, 8, 4, 0..4, (0, 0), 1), 2, &mut seen);
@@ -386,7 +386,7 @@ fn load_pieces(data: &TestData, format: PixelFormat, options: Options) -> (Piece
 }
 
 #[test]
-fn threads_that_share_batches_change_nothing() {
+fn batches_divided_among_threads_are_identical() {
     let data = TestData::noise(60, 3, LARGE);
     for format in [PixelFormat::Values, PixelFormat::Bytes(Dtype::U8)] {
         let options = Options { threads: 1, io: Io::Mmap, ..Options::default() };
@@ -413,7 +413,7 @@ fn spoil(data: &TestData, records: &[usize], count: usize) {
 
 /// Samples that are left out leave no gap, at the start or end of a piece or if a whole piece is left out.
 #[test]
-fn what_is_left_out_leaves_no_gap() {
+fn skipped_samples_leave_no_gap_in_a_batch() {
     let data = TestData::noise(60, 1, LARGE);
     let whole = load_pieces(&data, PixelFormat::Values, Options::default()).0;
     spoil(&data, &[0, 7, 8, 9, 10, 31, 32, 59], 60);
@@ -434,7 +434,7 @@ fn what_is_left_out_leaves_no_gap() {
 /// If a batch has more than one bad record, the error names the first one in order, no matter which thread finds its
 /// record first.
 #[test]
-fn the_first_error_of_a_batch_is_its_error() {
+fn a_batch_reports_its_first_error_in_order() {
     let data = TestData::noise(40, 1, LARGE);
     spoil(&data, &[13, 14, 18, 19], 40);
     for threads in [1, 2, 3, 5].repeat(5) {

@@ -49,7 +49,7 @@ fn made(pipelines: &[Pipeline], example: &Example<'_>) -> Vec<Vec<u32>> {
 }
 
 #[test]
-fn every_list_gives_the_same_bits() {
+fn entry_points_do_not_change_any_pixel() {
     let pipelines = pipelines();
     for subsampling in [Subsamp::Sub2x2, Subsamp::Sub2x1, Subsamp::None, Subsamp::Gray] {
         for orientation in 0..=8 {
@@ -64,7 +64,7 @@ fn every_list_gives_the_same_bits() {
 
 /// Entry points of another file and damaged entry points are not used. The image is decoded correctly.
 #[test]
-fn entry_points_of_another_file_change_nothing() {
+fn entry_points_of_another_file_are_ignored() {
     let (file, other) = (jpeg(211, 290, Subsamp::Sub2x2, 0), jpeg(211, 290, Subsamp::Sub2x2, 3));
     let (points, pipelines) = (entry_points(&other).unwrap(), pipelines());
     let wrong = example(&file, &points);
@@ -75,7 +75,7 @@ fn entry_points_of_another_file_change_nothing() {
 }
 
 #[test]
-fn a_record_keeps_them() {
+fn records_with_entry_points_round_trip() {
     let file = jpeg(120, 160, Subsamp::Sub2x2, 0);
     let points = entry_points(&file).unwrap();
     let mut payload = Vec::new();

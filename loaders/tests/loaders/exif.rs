@@ -51,7 +51,7 @@ fn as_stored(file: &[u8], height: usize, width: usize) -> Vec<f32> {
 }
 
 #[test]
-fn whole_images_are_turned_as_the_standard_says() {
+fn whole_images_are_rotated_by_exif_orientation() {
     let (height, width) = (37, 50);
     for orientation in 0..=9 {
         let file = jpeg(height, width, orientation);
@@ -109,7 +109,7 @@ fn crops_of_rotated_images_match_the_whole_image() {
 
 /// Only pixels in the window are decoded from a JPEG. The window may be completely outside the image.
 #[test]
-fn windows_may_leave_the_image() {
+fn decoded_windows_may_extend_beyond_the_image() {
     let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
     let mut scratch = Scratch::default();
     let (mut empty, mut full) = (0, 0);
@@ -131,7 +131,7 @@ fn windows_may_leave_the_image() {
 }
 
 #[test]
-fn the_old_way_changes_neither_draws_nor_pixels() {
+fn ignore_exif_decodes_as_stored_with_the_same_draws() {
     let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
     let ops = ["random_resized_crop(40)", "flip", "rand_augment", "normalize"];
     let (turned, upright) = (jpeg(80, 100, 6), jpeg(80, 100, 1));
@@ -158,7 +158,7 @@ fn the_old_way_changes_neither_draws_nor_pixels() {
 
 /// Images with damaged EXIF data are accepted and shown as stored.
 #[test]
-fn damaged_exif_data_turn_nothing() {
+fn damaged_exif_data_is_ignored() {
     let whole = jpeg(30, 20, 6);
     let tag = whole.windows(6).position(|bytes| bytes == b"Exif\0\0").unwrap();
     let mut draws = Draws::new(4, 0, 0, 0);

@@ -9,7 +9,7 @@ use loaders::record::RecordFault;
 use loaders::{Dataset, Error, EvalOrder, Fault, ImageSpec, Options, shard};
 
 #[test]
-fn missing_and_empty_folders() {
+fn missing_and_empty_folders_are_refused_with_advice() {
     let dir = folder();
     let absent = dir.join("absent");
     let refused = |folder: &Path, reason: &str, command: &str| {
@@ -29,7 +29,7 @@ fn missing_and_empty_folders() {
 }
 
 #[test]
-fn unknown_split() {
+fn an_unknown_split_is_refused_with_the_known_ones() {
     let data = TestData::noise(4, 1, SPEC);
     let dataset = Dataset::open(&data.dir).unwrap();
     let error = dataset.split("test").unwrap_err();
@@ -40,7 +40,7 @@ fn unknown_split() {
 }
 
 #[test]
-fn truncated_shard() {
+fn a_truncated_shard_is_reported() {
     let data = TestData::noise(6, 2, SPEC);
     let whole = fs::metadata(data.shard(1)).unwrap().len();
     edit(&data.shard(1), |bytes| bytes.truncate(bytes.len() - 7));
@@ -53,7 +53,7 @@ fn truncated_shard() {
 }
 
 #[test]
-fn missing_shard() {
+fn a_missing_shard_is_reported() {
     let data = TestData::noise(6, 2, SPEC);
     fs::remove_file(data.shard(0)).unwrap();
     let error = data.complaint();
@@ -61,7 +61,7 @@ fn missing_shard() {
 }
 
 #[test]
-fn missing_index() {
+fn a_missing_index_is_reported() {
     let data = TestData::noise(6, 2, SPEC);
     let missing = shard::index_path(&data.shard(1));
     fs::remove_file(&missing).unwrap();
@@ -71,7 +71,7 @@ fn missing_index() {
 }
 
 #[test]
-fn index_that_contradicts_the_shard() {
+fn an_index_that_contradicts_the_shard_is_reported() {
     let data = TestData::noise(6, 1, SPEC);
     let index = shard::index_path(&data.shard(0));
     let good = fs::read_to_string(&index).unwrap();
@@ -107,7 +107,7 @@ fn index_that_contradicts_the_shard() {
 }
 
 #[test]
-fn scanning_finds_what_was_written() {
+fn scan_index_equals_the_written_index() {
     let data = TestData::noise(5, 1, SPEC);
     let path = data.shard(0);
     let written = fs::read_to_string(shard::index_path(&path)).unwrap();
@@ -191,7 +191,7 @@ fn manifest_that_contradicts_itself_or_the_shards() {
 }
 
 #[test]
-fn unknown_keys_of_the_manifest_are_left_alone() {
+fn unknown_keys_in_the_manifest_are_ignored() {
     let data = TestData::noise(6, 2, SPEC);
     let path = data.dir.join("dataset.json");
     let text = fs::read_to_string(&path).unwrap();
@@ -200,7 +200,7 @@ fn unknown_keys_of_the_manifest_are_left_alone() {
 }
 
 #[test]
-fn flipped_byte() {
+fn a_flipped_byte_fails_the_checksum_of_its_record() {
     let data = TestData::noise(9, 3, SPEC);
     let path = data.shard(2);
     let (offset, _) = shard::scan_index(&path).unwrap()[1];
@@ -221,7 +221,7 @@ fn flipped_byte() {
 }
 
 #[test]
-fn label_out_of_range() {
+fn a_label_out_of_range_is_reported() {
     let mut payloads: Vec<_> = (0..3).map(|id| raw(id, &[0; 192], SPEC)).collect();
     let mut bad = Vec::new();
     let mut example = example::parse(&payloads[1]).unwrap();
@@ -318,7 +318,7 @@ fn image_that_cannot_be_decoded() {
 }
 
 #[test]
-fn sizes_that_cannot_be() {
+fn impossible_image_sizes_are_refused() {
     let huge = ImageSpec::new(u32::MAX, u32::MAX, u32::MAX);
     let fault_of = |spec| {
         let data = TestData::of(&[raw(0, &[], spec)], 1, 3);

@@ -80,14 +80,14 @@ fn check(text: &str, tolerances: &[(&str, f32)]) {
 /// Distances are on the scale 0 to 255, so 2.5e-5 is a relative error of 1e-7. The bytes of `color_jitter` and the
 /// rectangles are exact.
 #[test]
-fn torchvision() {
+fn transforms_match_torchvision() {
     let tolerances = [("color_jitter", 0.0), ("lighting", 2e-5), ("random_erasing", 0.0)];
     check(include_str!("../golden/torchvision.json"), &tolerances);
 }
 
 /// The results are bytes, and all of them are exact.
 #[test]
-fn torchvisions_policies() {
+fn policies_match_torchvision_exactly() {
     let exact = [
         "affine",
         "augmix",
@@ -109,7 +109,7 @@ fn torchvisions_policies() {
 }
 
 #[test]
-fn tensorflow() {
+fn transforms_match_tensorflow() {
     let tolerances = [
         ("inception_distort", 2e-4),
         ("cifar_distort", 5e-5),

@@ -50,7 +50,7 @@ fn marker(file: &[u8], code: u8) -> usize {
 /// Stray bytes before a segment cause a harmless libjpeg warning, and TurboJPEG reports only this first warning. A
 /// truncated file must still be detected, wherever it ends, and even if an end marker is appended.
 #[test]
-fn every_cut_is_refused_behind_stray_bytes() {
+fn truncated_jpegs_with_stray_bytes_are_refused() {
     for (name, good, frame) in [("baseline", jpeg(1, |_| {}), 0xc0), ("progressive", progressive(), 0xc2)] {
         let at = marker(&good, frame);
         let stray = [&good[..at], &[1, 2, 3], &good[at..]].concat();
@@ -85,7 +85,7 @@ fn payload(encoded: &[u8]) -> Vec<u8> {
 
 /// Each bad image is followed by a good one, because a decompressor that failed in a header must not be used again.
 #[test]
-fn a_loader_leaves_out_cut_images_alone() {
+fn a_loader_skips_only_the_truncated_images() {
     let (good, progressive) = (jpeg(1, |_| {}), progressive());
     let mut payloads = Vec::new();
     for file in [&good, &progressive] {
@@ -110,7 +110,7 @@ fn a_loader_leaves_out_cut_images_alone() {
 
 /// A few hundred bytes can request a gigabyte of memory, and a few thousand bytes can take a minute to decode.
 #[test]
-fn bombs_are_refused_by_their_headers() {
+fn files_whose_header_claims_too_much_memory_are_refused() {
     let file = jpeg(1, |compressor| {
         compressor.set_progressive(true).unwrap();
         compressor.set_subsamp(Subsamp::None).unwrap();
@@ -142,7 +142,7 @@ fn bombs_are_refused_by_their_headers() {
 
 /// Bytes that were read and verified do not change when the file changes.
 #[test]
-fn a_record_stays_as_it_was_checked() {
+fn verified_bytes_do_not_change_with_the_file() {
     let data = TestData::noise(6, 1, SHAPE);
     let split = data.split().unwrap();
     let mut copy = Vec::new();

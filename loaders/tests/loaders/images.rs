@@ -43,7 +43,7 @@ fn png_of_every_colour_type() {
 }
 
 #[test]
-fn colour_is_not_made_grey_in_silence() {
+fn a_colour_image_in_a_grey_data_set_is_refused() {
     let file = png(&[1; 18], 2, 3, ExtendedColorType::Rgb8);
     let grey = ImageSpec::new(3, 2, 1);
     let fault = pixels_of(&file, grey).unwrap_err();
@@ -53,7 +53,7 @@ fn colour_is_not_made_grey_in_silence() {
 }
 
 #[test]
-fn jpeg_is_close_to_what_went_in() {
+fn decoded_jpeg_is_close_to_the_encoded_pixels() {
     let (width, height) = (16, 8);
     let pixels: Vec<u8> = (0..height * width)
         .flat_map(|i| {
@@ -125,7 +125,7 @@ fn cmyk_with_and_without_adobes_marker() {
 }
 
 #[test]
-fn hostile_headers_cost_no_memory() {
+fn hostile_headers_are_refused_before_allocation() {
     // A PNG of 30,000 x 30,000, and a JPEG with a header that was changed to 65,500 x 65,500.
     let mut file = png(&[0; 3], 1, 1, ExtendedColorType::Rgb8);
     file[16..20].copy_from_slice(&30_000u32.to_be_bytes());

@@ -18,7 +18,7 @@ const LISTS: &[&[&str]] = &[
 ];
 
 #[test]
-fn lists_are_written_as_they_can_be_read_again() {
+fn transform_lists_are_parsed_from_their_own_text() {
     let data = TestData::noise(1, 1, SPEC);
     for ops in LISTS.iter().copied().chain([
         &["scale_jitter(8, 16, bicubic)", "random_crop(8)", "rand_augment"][..],
@@ -162,7 +162,7 @@ fn images_do_not_depend_on_ranks_threads_or_where_a_run_resumes() {
 
 /// Computes floats from bytes and tables as a GPU does, and compares them with the loader's floats.
 #[test]
-fn bytes_and_tables_give_the_floats_to_the_bit() {
+fn bytes_with_tables_equal_floats_bit_for_bit() {
     let data = TestData::noise(1, 1, SPEC);
     for ops in LISTS {
         let pipeline = data.pipeline(ops, SPEC);

@@ -125,7 +125,7 @@ fn a_shard_cut_short_is_named() {
 }
 
 #[test]
-fn a_source_cut_short_is_named_and_called_no_shard() {
+fn a_truncated_source_is_named_as_a_file_not_a_shard() {
     let (out, err) = ended_at_the_read("source");
     assert_mentions(&out, &["inside: true"]);
     assert_mentions(&err, &["images.bin", "byte offset", "10000 bytes", "cut short", "restore"]);
@@ -140,7 +140,7 @@ fn a_shard_that_a_loader_mapped_is_named() {
 }
 
 #[test]
-fn other_faults_end_the_process_as_ever() {
+fn other_bus_errors_still_kill_the_process() {
     let output = child("foreign");
     assert_eq!(output.status.signal(), Some(libc::SIGBUS));
     let err = String::from_utf8_lossy(&output.stderr);
@@ -148,6 +148,6 @@ fn other_faults_end_the_process_as_ever() {
 }
 
 #[test]
-fn other_faults_go_to_the_earlier_handler() {
+fn other_bus_errors_reach_the_previous_handler() {
     assert_eq!(child("chained").status.code(), Some(7));
 }

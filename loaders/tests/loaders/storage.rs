@@ -30,7 +30,7 @@ fn content(mut loader: Loader) -> Content {
 }
 
 #[test]
-fn every_way_gives_the_same_batches() {
+fn mmap_and_read_give_the_same_batches() {
     let data = TestData::noise(403, 13, SPEC);
     for shuffle in [Shuffle::Full, Shuffle::Window(1), Shuffle::Window(3)] {
         let expected = content(start(&data, data.shared(), shuffle, Options::default()));
@@ -48,7 +48,7 @@ fn every_way_gives_the_same_batches() {
 }
 
 #[test]
-fn the_way_is_named() {
+fn access_describes_how_shards_are_read() {
     let data = TestData::noise(64, 4, SPEC);
     let access = |io, shuffle, buffer| {
         let options = Options { io, buffer, ..Options::default() };
@@ -164,7 +164,7 @@ fn bad_records_are_left_out_and_named() {
 /// The index has the right length and number of records, but wrong boundaries. Comparing only the times would not
 /// detect it.
 #[test]
-fn an_index_older_than_its_shard_is_found_out() {
+fn an_index_with_wrong_record_boundaries_is_detected() {
     let data = TestData::noise(9, 1, SPEC);
     let (path, index) = (data.shard(0), shard::index_path(&data.shard(0)));
     let entries = shard::scan_index(&path).unwrap();

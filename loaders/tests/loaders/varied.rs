@@ -45,7 +45,7 @@ const VARIED: Images = Images::Varied { channels: 3 };
 /// The decoded part has the same bytes as the whole image, for each chroma subsampling. No transform here shrinks an
 /// image to half its size, because the image could then be decoded at 1/2 scale.
 #[test]
-fn a_part_of_a_jpeg_equals_the_part_of_the_whole() {
+fn a_decoded_jpeg_region_equals_the_crop_of_the_whole_image() {
     let samplings = [Subsamp::None, Subsamp::Sub2x1, Subsamp::Sub2x2, Subsamp::Sub1x2, Subsamp::Sub4x1, Subsamp::Gray];
     let mut scratch = Scratch::default();
     for (number, sampling) in samplings.into_iter().enumerate() {
@@ -71,7 +71,7 @@ fn a_part_of_a_jpeg_equals_the_part_of_the_whole() {
 }
 
 #[test]
-fn a_loader_takes_images_of_various_sizes_and_formats() {
+fn a_loader_accepts_images_of_various_sizes_and_formats() {
     let payloads: Vec<_> = (0..40u64)
         .map(|id| {
             let (height, width) = (30 + id as usize, 70 - id as usize);
@@ -142,7 +142,7 @@ fn lists_that_leave_various_sizes_are_refused_with_the_transforms_that_help() {
 /// The error names the image with a different size but does not suggest transforms. The caller knows the list of
 /// transforms and adds the advice.
 #[test]
-fn the_first_odd_image_is_named_without_advice() {
+fn the_first_image_of_another_size_is_named_without_advice() {
     let payload = |id: u64, height: u32| {
         let spec = ImageSpec::new(height, 4, 3);
         raw(id, &vec![7; spec.values()], spec)
@@ -161,7 +161,7 @@ fn the_first_odd_image_is_named_without_advice() {
 /// The data set has so many images that the header of the one with a different size is not read. `dataset.json` says
 /// that sizes differ.
 #[test]
-fn sizes_in_the_manifest_tell_what_a_few_headers_do_not() {
+fn manifest_sizes_reveal_an_unread_image_of_another_size() {
     let (usual, odd) = (ImageSpec::new(4, 4, 3), ImageSpec::new(4, 5, 3));
     let spec = |id| if id == 151 { odd } else { usual };
     let payloads: Vec<_> = (0..200).map(|id| raw(id, &common::pixels(id, spec(id)), spec(id))).collect();

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_of_another_rank_is_taken_unless_the_user_has_named_one() {
+    fn adopt_uses_the_table_of_rank_0_unless_the_user_set_one() {
         let row = "3 64 64 32 32 onednn";
         let other = |on: &str, table: &str| Algorithms::parse(&format!("{on}\n{table}\tconvolutions\n"));
         let cpu = Cpu::new(1).unwrap();

@@ -191,7 +191,7 @@ mod tests {
     use crate::DeviceMemory;
 
     #[test]
-    fn tensors_in_bf16_are_added_and_given_as_numbers() {
+    fn bf16_tensors_are_added_and_converted_to_f32() {
         let cpu = Cpu::in_emulated_bf16(2).unwrap();
         let desc = TensorDesc { n: 2, shape: Shape::image(3, 2, 1), block: 8, bf16: true };
         let of = |first: f32| {

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_family_is_the_one_in_proc_cpuinfo() {
+    fn amd_family_agrees_with_proc_cpuinfo() {
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let family = || {
             let line = info.lines().find(|line| line.starts_with("cpu family")).unwrap();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn every_table_is_as_bench_ops_writes_it() {
+    fn built_in_tables_have_the_format_that_bench_ops_writes() {
         for (name, text) in TEXTS {
             let rows = read(text).unwrap_or_else(|why| panic!("{name}.txt: {why}"));
             let written: Vec<String> = rows.values().map(Row::to_string).collect();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_survives_in_a_line() {
+    fn a_table_is_parsed_from_its_own_line() {
         for text in ["", "3 16 16 32 32 onednn 1.2\n5 64 64 17 17 winograd 0.5 0.4"] {
             let table = Table::new("own.txt", text).unwrap();
             assert_eq!(Table::from_line(&table.to_line()), Some(table));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_survive_as_text() {
+    fn rows_are_parsed_from_their_own_text() {
         let sizes = Sizes::of(Shape::image(64, 17, 19), &Conv::new(96, 5));
         let row = Row { sizes, by: Kernels::Winograd, ratios: vec![0.5, 0.75] };
         assert_eq!(row.to_string(), "5 64 96 17 19 winograd 0.50 0.75");
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn new_rows_replace_old_ones_in_order() {
+    fn merged_replaces_rows_of_the_same_sizes_and_sorts_them() {
         let rows = |all: &[&str]| all.iter().map(|row| row.to_string()).collect::<Vec<_>>();
         let (large, small) = ("3 128 64 8 8 winograd 0.50", "3 16 16 8 8 onednn 0.90");
         let first = merged("", "here", &[16, 128], &rows(&[large, small])).unwrap();

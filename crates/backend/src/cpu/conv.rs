@@ -173,7 +173,7 @@ mod tests {
     /// With padding 4, oneDNN 2.6 has no fast weight gradient for 5x5 kernels. In a frame it has, also in bf16. For 16x16
     /// kernels it has none at all.
     #[test]
-    fn own_weight_gradients_in_blocks_are_the_last_choice() {
+    fn own_weight_gradient_is_used_only_if_onednn_has_no_fast_one() {
         let wide = Conv::new(32, 5).pad(4);
         let names = implementation(&Cpu::new(1).unwrap(), wide.clone());
         assert!(!names.contains("own") && !names.contains("ref"), "{names}");

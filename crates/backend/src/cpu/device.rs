@@ -258,7 +258,7 @@ mod tests {
     use crate::Backend;
 
     #[test]
-    fn the_environment_names_a_table_or_is_refused() {
+    fn environment_variable_names_a_table_or_is_refused() {
         let of = |value: Option<&str>| CpuDevice::new(Vec::new(), value.map(OsString::from));
         let settings =
             DeviceSettings { threads: 1, node_rank: 0, precision: Precision::F32, tf32: false, deterministic: false };

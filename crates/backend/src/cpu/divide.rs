@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_element_is_in_one_part() {
+    fn divided_parts_cover_every_element_once() {
         for (threads, items) in [(1, 5), (2, 5), (3, 7), (4, 2)] {
             let threads = Threads(threads);
             // The last item is incomplete, and the slice is longer than the threads need.
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_keeps_to_its_rows_and_columns() {
+    fn access_outside_a_matrix_section_panics() {
         let others = [(0, 2..4), (1, 0..3), (2, 2..4), (1, 2..7)];
         for (row, columns) in others {
             let mut slice = [0; 12];

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gradient_passes_where_the_output_is_nan() {
+    fn relu_mask_keeps_gradients_of_nan_outputs() {
         let mut dy = [1.0, 2.0, 3.0, 4.0];
         mask(Threads(1), &mut dy, &[f32::NAN, 0.0, 5.0, -0.0]);
         assert_eq!(dy, [1.0, 0.0, 3.0, 0.0]);

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bf16_is_taken_where_its_products_are_instructions() {
+    fn bf16_is_native_only_on_cpus_with_bf16_dot_products() {
         let known = [
             (sys::dnnl_cpu_isa_sse41, Isa::Sse41, 8, false),
             (sys::dnnl_cpu_isa_avx, Isa::Sse41, 8, false),

@@ -245,7 +245,7 @@ mod tests {
 
     /// The cases include layouts of weights for tile instructions.
     #[test]
-    fn another_type_lies_in_the_same_places() {
+    fn bf16_layout_has_the_same_offsets() {
         for tag in [sys::dnnl_ABcd16b16a2b, sys::dnnl_BA16a32b2a, sys::dnnl_abcd, sys::dnnl_aBcd16b] {
             let two = tag == sys::dnnl_BA16a32b2a;
             let md = Md::tagged(if two { &[70, 40][..] } else { &[70, 40, 3, 3] }, tag).unwrap();

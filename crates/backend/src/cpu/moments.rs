@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_the_whole_however_they_are_cut_and_wherever_it_lies() {
+    fn adding_moments_of_parts_equals_moments_of_all_values() {
         for mean in [0.0, 1e4, -3e6] {
             let values: Vec<f32> = (0..64).map(|i| mean + (i * 7 % 64) as f32 - 20.0).collect();
             let whole = of(&values);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_read_once() {
+    fn take_returns_the_moments_only_once() {
         let moments = OutputMoments::new("conv");
         assert!(!moments.are_requested() && moments.take().is_none());
         moments.request();

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_round_to_the_nearest_as_the_library_does() {
+    fn bf16_rounding_agrees_with_onednn() {
         let x = values();
         let (threads, n) = (Threads(3), x.len());
         let engine = Engine::new(1).unwrap();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_training_reads_again_is_kept_and_nothing_overlaps() {
+    fn rounded_tensors_for_backward_are_kept() {
         for bf16 in [Bf16::Native, Bf16::Emulated] {
             let (x, w, dy, elems) = ([1.0; 40], [2.0; 17], [3.0; 55], [40, 17, 55]);
             let ones = |of: &[f32], value: f32, n: usize| {

@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_as_long_as_its_layout_and_outputs_are_writable() {
+    fn run_refuses_missing_short_and_read_only_buffers() {
         let engine = Engine::new(1).unwrap();
         let md = Md::plain(&[VALUES]).unwrap();
         let copy = reorder(&engine, &md, &md, "test").unwrap();
@@ -359,7 +359,7 @@ mod tests {
 
     /// `tests/faults` checks from outside that the variables are read early.
     #[test]
-    fn it_may_be_read_again() {
+    fn environment_can_be_read_twice() {
         super::read_environment().unwrap();
         super::read_environment().unwrap();
     }

@@ -61,7 +61,7 @@ mod tests {
     use crate::ParamFormat;
 
     #[test]
-    fn outputs_lie_side_by_side_and_inputs_as_the_image_has_them() {
+    fn panels_have_16_outputs_per_input_in_the_order_of_the_image() {
         let image = TensorDesc { n: 3, shape: Shape::image(16, 2, 3), block: 8, bf16: false };
         let (panels, inputs) = (Panels::new(20, &image), 96);
         assert_eq!((panels.elems(), panels.plain_elems()), (32 * inputs, 20 * inputs));

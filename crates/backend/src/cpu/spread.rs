@@ -219,7 +219,7 @@ mod tests {
     /// RegNetY-400MF has 55 groups with 8 channels, and the padding of the last block has room for another group.
     /// RegNetX-1.6GF has 17 groups with 24 channels. The image needs an additional block for another group.
     #[test]
-    fn zeros_complete_an_odd_number_of_groups() {
+    fn an_odd_number_of_groups_is_padded_with_zeros() {
         let x = TensorDesc { block: 16, ..TensorDesc::plain(2, Shape::image(440, 7, 7)) };
         let all = Enlargement::all(&Conv::new(440, 3).groups(55), &x, 16);
         assert_eq!((all[0].merged, all[0].groups, all[0].channels), (2, 28, [448, 448]));

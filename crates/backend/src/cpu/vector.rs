@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_exponential() {
+    fn exp_agrees_with_f64() {
         for i in -870_000..=880_000 {
             let x = i as f32 / 10_000.0;
             let want = f64::from(x).exp();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn only_lanes_that_are_at_most_the_least_become_zero() {
+    fn unless_at_most_zeroes_only_lanes_at_or_below_the_limit() {
         let Some(set) = Eight::detect() else { return crate::skip::skip("the processor has no AVX2") };
         let want = [3.0, 0.0, 0.0, 3.0, 3.0, 0.0, 0.0, 3.0];
         assert_eq!(passed(set), want);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_become_columns() {
+    fn transpose_swaps_rows_and_columns() {
         let Some(set) = Eight::detect() else { return crate::skip::skip("the processor has no AVX2") };
         let (step, value) = (11, |row: usize, column: usize| (10 * row + column) as f32);
         let from: Vec<f32> = (0..SIDE * step).map(|i| value(i / step, i % step)).collect();

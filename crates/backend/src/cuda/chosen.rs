@@ -63,8 +63,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_requested_algorithm_is_used_where_it_runs() {
-        let get = |chosen: &ChosenAlgorithms, operation: &str, n: usize, runs: &[&str]| {
+    fn get_uses_the_requested_algorithm_if_it_can_run() {
+        let get = |chosen: &ChosenAlgorithms, of: &str, n: usize, runs: &[&str]| {
             let prepare = |name: &str| Ok::<_, ()>(runs.contains(&name).then(|| name.to_string()));
             chosen.get(operation, n, prepare, || Ok(("own".into(), "own".into()))).unwrap()
         };
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(chosen.used().to_string(), all);
     }
     #[test]
-    fn an_error_of_an_algorithm_ends_the_choice() {
+    fn get_returns_the_error_of_the_requested_algorithm() {
         let chosen = ChosenAlgorithms::new("gpu".into());
         chosen.adopt(&Algorithms::parse("gpu\nfirst\ta\n"));
         let never = || -> Result<(String, ()), &str> { panic!("another algorithm was chosen") };

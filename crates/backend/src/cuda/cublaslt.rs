@@ -424,7 +424,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn algorithms_survive_as_text() {
+    fn an_algorithm_is_parsed_from_its_own_text() {
         let raw = cublasLtMatmulAlgo_t { data: [1, u64::MAX, 0, 7, 0, 0, 0, 0x1f] };
         let text = Algorithm { raw, workspace: 0 }.text();
         assert_eq!(parse(&text).map(|a| a.data), Some(raw.data));

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_come_back_as_they_went() {
+    fn unpack_reverses_pack() {
         let format = Format::ChannelsLast { outer: 2, channels: 3, plane: 4 };
         let plain: Vec<f32> = (0..24).map(|i| i as f32).collect();
         let mut own = vec![0.0; 24];

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_make_up_the_range() {
+    fn parts_cover_the_range_and_split_it_at_slots() {
         let slot = |range: Range<usize>| Slot { bucket: 0, offset: range.start, len: range.len() };
         let narrow = [slot(0..5), slot(8..20), slot(20..24), slot(40..50)];
         let part = |range, narrow| Part { range, narrow };

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn units_by_hand() {
+    fn unit_clipping_matches_a_hand_computed_example() {
         let mut units = Units::new(0.5);
         units.add(&6usize, &[2, 3], 16..22).unwrap();
         units.add(&4usize, &[4], 32..36).unwrap();

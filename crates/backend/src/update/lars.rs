@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trust_ratios_by_hand() {
+    fn trust_ratios_match_hand_computed_values() {
         let lars = |larc| LarsRule { momentum: 0.9, eta: 0.01, larc, corrected: false };
         let ratio = |weight, gradient, decay, lr| lars(false).trust(weight, gradient, decay, lr);
         assert_eq!(ratio(4.0, 0.5, 0.0, 3.0), 0.08);

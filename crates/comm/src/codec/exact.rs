@@ -264,7 +264,7 @@ mod tests {
         [0, 1, 2, 3, 0x40_0000, 0x40_0001, 0x55_5555, 0x2a_aaab, 0x7f_fffe, 0x7f_ffff, 0x3f_ffff, 0x00_0800];
 
     #[test]
-    fn the_largest_is_below_the_power_of_two() {
+    fn exponent_scales_the_largest_value_below_2_to_the_30() {
         for (x, e) in [(1.0f32, 1), (0.999, 0), (1.5, 1), (f32::MAX, 128), (f32::MIN_POSITIVE, -125)] {
             assert_eq!(exponent(x.to_bits(), 0), 30 - e, "{x}");
         }
@@ -327,7 +327,7 @@ mod tests {
 
     /// The codes of zeros are 0 for both signs.
     #[test]
-    fn zeros_have_no_sign() {
+    fn negative_zero_is_encoded_as_zero() {
         let mut codes = [0.0, -0.0, 0.0];
         encode(&mut codes, std::iter::empty(), 0, 2);
         assert_eq!(codes.map(f32::to_bits), [0; 3]);
@@ -337,7 +337,7 @@ mod tests {
 
     /// Tests a tensor that is longer than one block.
     #[test]
-    fn workers_add_up_beyond_a_block() {
+    fn encode_adds_workers_in_tensors_longer_than_a_block() {
         let len = 2 * BLOCK + 77;
         let of = |salt: usize| (0..len).map(|i| ((i * 7919 + salt * 104_729) % 2_003) as f32 - 1_001.0).collect();
         let workers: [Vec<f32>; 3] = [0, 1, 2].map(of);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_is_above_infinity_above_all() {
+    fn largest_orders_nan_above_infinity_above_finite_values() {
         let bits = |g: &[f32]| largest(g);
         assert_eq!(bits(&[]), 0);
         assert_eq!(bits(&[-3.0, 2.0, -0.0]), 3f32.to_bits());

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn order_does_not_matter_and_small_errors_are_all() {
+    fn fixed_point_sums_do_not_depend_on_the_order() {
         let shares: Vec<Vec<f64>> =
             [0.1, 1e-7, -3.7, 2e5, 1.0 / 3.0].iter().map(|x| vec![*x, -x * 1e-200, 0.0]).collect();
         let whole = sum_in(&[&shares]);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_stay_whole_and_extremes_hold() {
+    fn fixed_point_sums_keep_integers_nan_and_extremes() {
         let shares = vec![vec![4_294_967_295.0, f64::NAN, f64::MAX, 5e-324], vec![1.0, 2.0, f64::MIN, 0.0]];
         let whole = sum_in(&[&shares]);
         assert_eq!((whole[0], whole[2]), (4_294_967_296.0, 0.0));

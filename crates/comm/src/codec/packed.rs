@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_in_comes_out_for_every_length_and_width() {
+    fn unpack_reverses_pack_for_every_length_and_width() {
         for most in [2, 4, 10, 254, 5_000] {
             let lanes = Lanes::holding(most);
             for len in [1, 5, 20, 21, 22, 1_343, 1_344, 1_345, 4_000] {
@@ -175,7 +175,7 @@ mod tests {
 
     /// Ternary sums of V workers reach 2 V, int8 sums reach 254 V.
     #[test]
-    fn widths_match_the_formulas() {
+    fn lane_widths_match_the_formulas() {
         for v in 1..5_000u64 {
             let ternary = Lanes::holding(2 * v);
             assert_eq!(ternary.bits, (2 * v + 1).next_power_of_two().trailing_zeros(), "V = {v}");

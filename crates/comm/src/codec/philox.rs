@@ -76,7 +76,7 @@ mod tests {
     use loaders::random::philox4x32;
 
     #[test]
-    fn words_match_the_generator_at_any_offset() {
+    fn stream_words_match_philox_at_any_offset() {
         let draw = Key { seed: 0x0123_4567_89ab_cdef, step: 41 };
         let stream = Stream::new(draw, 6, 77);
         let mut words = vec![0; 1_000];

@@ -51,7 +51,7 @@ fn plain_sum(workers: &[Vec<f32>]) -> Vec<f64> {
 /// `exact` has an error of at most half a step per worker. A step is 2^-(30 - h) times the power of two above the
 /// largest gradient.
 #[test]
-fn exact_is_exact_to_its_step() {
+fn exact_has_an_error_of_at_most_half_a_step_per_worker() {
     for v in [1, 2, 3, 8, 64] {
         let workers: Vec<_> = (0..v).map(|w| noise(1_000, w as u64)).collect();
         let sum = sum_with(&exact::ENTRY, &one_tensor(1_000), &settings(v), &workers, 0);
@@ -65,7 +65,7 @@ fn exact_is_exact_to_its_step() {
 
 /// All V workers have the largest gradient. This sum is the closest to an overflow.
 #[test]
-fn the_largest_sums_fit() {
+fn sums_of_the_largest_gradients_do_not_overflow() {
     for entry in [&exact::ENTRY, &int8::ENTRY, &ternary::ENTRY] {
         for v in [1, 2, 3, 5, 8, 17, 256] {
             for sign in [1.0, -1.0] {
@@ -85,7 +85,7 @@ fn the_largest_sums_fit() {
 }
 
 #[test]
-fn zeros_denormals_and_single_elements() {
+fn codecs_handle_zeros_denormals_and_single_elements() {
     let tiny = f32::from_bits(3);
     for entry in CATALOGUE.iter().filter(|entry| entry.integer) {
         let bucket = Bucket {
@@ -112,7 +112,7 @@ fn zeros_denormals_and_single_elements() {
 
 /// The mean of 10^6 random codes is within 3 standard errors of the gradient. The seed is fixed.
 #[test]
-fn rounding_at_random_has_the_right_mean() {
+fn stochastic_rounding_is_unbiased() {
     let values = [0.0f32, 0.001, -0.1, 0.25, -0.333, 0.5, 0.9, -1.0];
     let draws = 1_000_000 / values.len() * values.len();
     for (code, steps) in [(ternary::code as fn(&[f32], &mut [u32], f32), 1.0), (int8::code, 127.0)] {
@@ -132,7 +132,7 @@ fn rounding_at_random_has_the_right_mean() {
 }
 
 #[test]
-fn what_lies_beyond_the_scale_is_clipped_to_it() {
+fn values_beyond_the_scale_are_clipped() {
     let mut words = vec![u32::MAX, u32::MAX, 0, u32::MAX];
     ternary::code(&[0.5, -7.0, 0.0, 0.499], &mut words, 0.5);
     assert_eq!(words, [2, 0, 1, 1]);
@@ -151,7 +151,7 @@ fn what_lies_beyond_the_scale_is_clipped_to_it() {
 
 /// Sigma's sums have the order defined by [`Moments`](base::code_spec::Moments), with any instruction set.
 #[test]
-fn moments_are_summed_in_the_order_that_is_told() {
+fn moments_are_summed_in_the_documented_order() {
     for len in [1, 15, 31, 32, 33, 63, 64, 65, 200] {
         let mut values = noise(len, len as u64);
         values[0] = 1e20;
@@ -170,7 +170,7 @@ fn moments_are_summed_in_the_order_that_is_told() {
 
 /// The standard deviation covers the elements, not the padding after them.
 #[test]
-fn padding_does_not_count() {
+fn ternary_scale_ignores_padding() {
     let values = noise(100, 9);
     let padded = [values.clone(), vec![0.0; 28]].concat();
     let bare = tensor("w", 0, 0, 100, false);
@@ -180,7 +180,7 @@ fn padding_does_not_count() {
 
 /// Sums do not depend on which rank has which worker. The test adds the encoded gradients of the ranks itself.
 #[test]
-fn shares_of_ranks_add_up_to_one_ranks() {
+fn sums_do_not_depend_on_which_rank_has_which_worker() {
     let workers: Vec<_> = (0..5).map(|w| noise(3_000, 100 + w)).collect();
     let bucket = Bucket { len: 3_000, tensors: vec![tensor("a", 0, 0, 64, true), tensor("b", 1, 64, 2_936, false)] };
     for entry in CATALOGUE.iter().filter(|entry| entry.integer) {
@@ -195,7 +195,7 @@ fn shares_of_ranks_add_up_to_one_ranks() {
 }
 
 #[test]
-fn steps_and_workers_draw_for_themselves() {
+fn random_rounding_differs_between_steps_and_workers() {
     let value = vec![noise(500, 1)];
     let at = |step| sum_with(&ternary::ENTRY, &one_tensor(500), &settings(1), &value, step);
     assert_ne!(at(1), at(2));
@@ -208,7 +208,7 @@ fn steps_and_workers_draw_for_themselves() {
 
 /// The sent gradients of all steps plus the final residual equal the input.
 #[test]
-fn error_feedback_loses_nothing() {
+fn sent_gradients_plus_residual_equal_the_input() {
     let mut gradient = noise(256, 3);
     gradient[5] = 30.0;
     for (entry, bound) in [(&bf16::ENTRY, 1e-5), (&ternary::ENTRY, 1e-4)] {
@@ -228,7 +228,7 @@ fn error_feedback_loses_nothing() {
 
 /// A worker's residual is the same whether one rank has two workers or two ranks have one each.
 #[test]
-fn residuals_belong_to_workers() {
+fn residuals_do_not_depend_on_the_rank_of_a_worker() {
     let bucket = one_tensor(64);
     let fed = Settings { error_feedback: true, ..settings(1) };
     let workers = [noise(64, 1), noise(64, 2)];

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_weights_are_a_mean() {
+    fn swa_weights_compute_the_mean() {
         let swa = Averaging::Equal { first: 4, period: 2 };
         let weights: Vec<f64> = (1..=8).map(|step| swa.weight(step)).collect();
         assert_eq!(weights, [1.0, 1.0, 1.0, 1.0, 0.0, 0.5, 0.0, 1.0 / 3.0]);
@@ -143,7 +143,7 @@ mod tests {
 
     /// Uses the settings of the published airbench94 script: every 5 steps, decay 0.95^5 (t / T)^3.
     #[test]
-    fn lookahead_replaces_after_its_period_and_at_the_end() {
+    fn lookahead_replaces_weights_every_period_and_at_the_end() {
         let rule = Averaging::Lookahead { period: 5, decay: 0.95f64.powi(5), power: 3.0, total: 12 };
         let replaced: Vec<u64> = (1..=12).filter(|step| rule.replaces(*step)).collect();
         assert_eq!(replaced, [5, 10, 12]);

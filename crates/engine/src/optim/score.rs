@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back_and_others_are_refused() {
+    fn score_names_round_trip_and_unknown_ones_are_refused() {
         for name in ["top1", "top5", "loss", "macro_f1", "map", "ema.top1", "ema.map", "rmse", "mae", "ema.r2"] {
             assert_eq!(name.parse::<ScoreName>().unwrap().to_string(), name);
         }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_rise_and_losses_fall() {
+    fn better_means_higher_top1_or_lower_loss() {
         let (top1, loss) = (ScoreName::TOP1, ScoreName::LOSS);
         assert!(top1.better(0.5, 0.4, 0.0) && !top1.better(0.5, 0.5, 0.0) && !top1.better(0.5, 0.45, 0.0625));
         assert!(loss.better(0.4, 0.5, 0.0) && !loss.better(0.5, 0.5, 0.0) && !loss.better(0.45, 0.5, 0.0625));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scoring_has_what_was_computed() {
+    fn scoring_returns_only_computed_scores() {
         let of = |top1| Scores { top1, top5: 0.9, loss: 1.5, map: Some(0.125), ..Scores::default() };
         let scoring = Scoring { weights: of(0.25), ema: Some(Scores { macro_f1: Some(0.5), ..of(0.75) }) };
         let get = |name: &str| scoring.get(name.parse().unwrap());

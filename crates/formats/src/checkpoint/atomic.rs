@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_keeps_the_old_file_and_leaves_nothing_else() {
+    fn a_failed_replace_keeps_the_old_file_and_no_temporary() {
         let folder = folder("failure");
         check_writable(&folder).unwrap();
         let path = folder.join("model.h5");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_a_file_is_not_writable() {
+    fn check_writable_refuses_a_file_instead_of_a_folder() {
         let folder = folder("file");
         check_writable(&folder).unwrap();
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);

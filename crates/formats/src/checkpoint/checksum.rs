@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_changed_or_missing_byte_is_found() {
+    fn checksum_detects_any_changed_or_missing_byte() {
         let path = std::env::temp_dir().join(format!("trireme-checksum-{}", std::process::id()));
         // More than two blocks, with a shorter last block.
         let mut bytes: Vec<u8> = (0..2 * BLOCK + 77).map(|i| (i % 251) as u8).collect();

@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_in_other_files_are_left_out() {
+    fn weights_in_virtual_datasets_are_left_out() {
         let path = |name: &str| std::env::temp_dir().join(format!("trireme-foreign-{name}-{}.h5", std::process::id()));
         let (from, to) = (path("from"), path("to"));
         {

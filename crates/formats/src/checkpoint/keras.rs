@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn norms_change_their_names_only() {
+    fn norm_tensors_are_only_renamed() {
         let torch = ["weight", "bias", "running_mean", "running_var"].map(|name| tensor(name, &[3]));
         let keras = there_and_back(kind("norm", None), &torch);
         let names: Vec<_> = keras.iter().map(|t| t.0.as_str()).collect();

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn images_that_are_flattened_in_another_order_are_found() {
+    fn flattened_channel_order_is_found_in_the_keras_config() {
         let conv = |format: &str| ("Conv2D", json!({"data_format": format}));
         let flatten = |format: &str| ("Flatten", json!({"data_format": format}));
         let permute = |dims: [usize; 3]| ("Permute", json!({"dims": dims}));

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_outside_keras_have_their_own_list() {
+    fn layers_missing_in_the_keras_order_are_listed_separately() {
         let (path, model) =
             (std::env::temp_dir().join(format!("trireme-heads-{}.h5", std::process::id())), ModelFile::sample());
         let described = Described { config: Some("{}".into()), order: vec!["fc2".into()], ..Described::default() };
@@ -309,7 +309,7 @@ mod tests {
 
     /// Percentiles of RGB images are kept, because `clip_percentile` needs them. The version does not change.
     #[test]
-    fn descriptions_of_bands_come_back() {
+    fn band_descriptions_round_trip() {
         let path = std::env::temp_dir().join(format!("trireme-bands-{}.h5", std::process::id()));
         let percentiles = [("1".to_string(), vec![0.1, 3.7, 1e-9]), ("99".to_string(), vec![250.3, 251.0, 255.0])];
         let model =

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_edited_parts_are_named() {
+    fn edits_are_reported_by_part() {
         let bias = |file: &hdf5::File| file.dataset("model_weights/fc2/fc2/bias:0")?.write_raw(&[1f32, 2.0]);
         let named = |name, edit: &dyn Fn(&hdf5::File) -> hdf5::Result<()>| {
             let text = edited(name, edit);

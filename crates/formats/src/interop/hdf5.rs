@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn norms_without_a_shift_are_told_from_those_without_a_scale() {
+    fn norms_without_shift_and_without_scale_are_distinguished() {
         let norm = |layer: &str, first: [f32; 3]| {
             let vectors = [first, [0.5, 0.5, 0.5], [1.0, 1.0, 1.0]];
             let named = move |(i, values): (usize, [f32; 3])| (format!("{layer}/{i}"), vec![3], values.to_vec());
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn names_become_pytorchs() {
+    fn keras_weight_names_become_pytorch_names() {
         let named =
             [("conv1/kernel", 4), ("conv1/bias", 1), ("bn/moving_mean", 1), ("dw/depthwise_kernel", 4), ("odd/x", 1)];
         let want = ["conv1.weight", "conv1.bias", "bn.running_mean", "dw.weight", "odd.x"];

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_becomes_f32() {
+    fn every_number_type_is_converted_to_f32() {
         assert_eq!(Number::F64.values(&1.5f64.to_le_bytes()), [1.5]);
         assert_eq!(Number::F64.values(&1e300f64.to_le_bytes()), [f32::INFINITY]);
         assert_eq!(Number::F16.values(&[0, 0x3e, 0, 0xbc]), [1.5, -1.0]);

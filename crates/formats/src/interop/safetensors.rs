@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_come_in_the_order_of_the_file() {
+    fn tensors_are_returned_in_file_order() {
         let header = r#"{"a":{"dtype":"F16","shape":[2],"data_offsets":[4,8]},"b":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}"#;
         let data = [2.5f32.to_le_bytes(), [0, 0x3e, 0, 0xbc]].concat();
         let tensors = parse(&file(header, &data)).unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_lie_are_refused() {
+    fn headers_with_wrong_sizes_are_refused() {
         for (a, b) in
             [("[0,4]", "[0,4]"), ("[0,4]", "[2,6]"), ("[0,4]", "[4,12]"), ("[0,4]", "[8,12]"), ("[4,0]", "[4,8]")]
         {

@@ -121,7 +121,7 @@ const SIZES: &[(&str, usize, f64, f64)] = &[
 ];
 
 #[test]
-fn sizes_are_the_published_ones() {
+fn parameter_counts_and_mmacs_match_published_values() {
     let listed: Vec<&str> = SIZES.iter().map(|size| size.0).collect();
     assert_eq!(listed, names(), "every network needs its published size here");
     let mut wrong = Vec::new();
@@ -195,7 +195,7 @@ fn zero_init_residual_touches_the_last_norm_of_each_block() {
 
 /// Names are PyTorch's module paths. Other image sizes and numbers of classes work.
 #[test]
-fn imagenet_networks_take_other_images() {
+fn imagenet_networks_accept_other_image_sizes_and_classes() {
     let names = |net: &NetSpec| net.nodes.iter().map(|n| n.name.clone()).collect::<Vec<_>>();
     let net = build("resnet18", Shape::image(3, 112, 112), 7).unwrap();
     for name in ["conv1", "layer1.0.bn2", "layer2.0.downsample.0", "layer4.1.conv2", "fc"] {
@@ -211,7 +211,7 @@ fn imagenet_networks_take_other_images() {
 
 /// Auxiliary classifiers have loss weights, and the scores do not depend on them.
 #[test]
-fn auxiliary_classifiers_serve_training_alone() {
+fn auxiliary_classifiers_are_used_only_in_training() {
     for (name, weights, parts) in
         [("googlenet", vec![0.3, 0.3], vec!["aux1.", "aux2."]), ("inception_v3", vec![0.4], vec!["AuxLogits."])]
     {

@@ -41,7 +41,7 @@ fn every_network_of_the_catalogue_is_written_and_read() {
 }
 
 #[test]
-fn the_number_of_classes_changes_the_layers_of_scores_alone() {
+fn set_classes_changes_only_the_layers_of_scores() {
     for network in CATALOGUE {
         let mut net = (network.build)(network.name, network.input, network.classes);
         assert_eq!(set_classes(&mut net, network.classes), [""; 0]);
@@ -84,13 +84,13 @@ nodes = [
 "#;
 
 #[test]
-fn blocks_make_the_resnet_of_the_catalogue() {
+fn blocks_in_toml_build_the_resnet20_of_the_catalogue() {
     let net = crate::models::build("resnet20", Shape::image(3, 32, 32), 10).unwrap();
     assert_eq!(build(BLOCKS).map(|built| NetSpec { name: net.name.clone(), ..built }), Ok(net));
 }
 
 #[test]
-fn values_may_be_relative() {
+fn values_can_refer_to_channels_and_classes() {
     let text = of_nodes(&[
         r#"{ name = "a", op = "conv", channels = 5, kernel = [1, 3], pad = "same", stride = 2 },"#,
         r#"{ name = "b", op = "conv", channels = "channels", kernel = 3, pad = [1, 0], groups = "channels" },"#,
@@ -117,7 +117,7 @@ const CONV: &str = r#"{ name = "a", op = "conv", channels = 4, kernel = 3, pad =
 const END: &str = r#"{ name = "fc", op = "linear", features = "classes" },"#;
 
 #[test]
-fn a_hole_is_named_with_its_line() {
+fn missing_and_unread_nodes_are_named_with_their_line() {
     let missing = r#"{ name = "b", op = "relu", inputs = ["aa"] },"#;
     refused_at(&of_nodes(&[CONV, missing, END]), 5, "b", &["\"aa\"", "\"a\""]);
     let unread = r#"{ name = "b", op = "relu", inputs = ["input"] },"#;
@@ -128,7 +128,7 @@ fn a_hole_is_named_with_its_line() {
 }
 
 #[test]
-fn a_cycle_is_written_out() {
+fn errors_about_cycles_list_their_nodes() {
     let back = r#"{ name = "b", op = "add", inputs = ["a", "d"] },"#;
     let on = [r#"{ name = "c", op = "relu" },"#, r#"{ name = "d", op = "relu" },"#];
     refused_at(&of_nodes(&[CONV, back, on[0], on[1], END]), 5, "b", &["cycle", "d -> c -> b"]);
@@ -143,7 +143,7 @@ fn a_cycle_is_written_out() {
 }
 
 #[test]
-fn a_shape_that_does_not_fit_is_told_with_both_sides() {
+fn shape_mismatches_are_reported_with_both_shapes() {
     let small = r#"{ name = "b", op = "conv", channels = 4, kernel = 3, stride = 2, pad = 1 },"#;
     let sum = r#"{ name = "c", op = "add", inputs = ["b", "a"] },"#;
     let parts = ["add: ", "b of 4x4x4", "a of 4x8x8", "kernel = 1"];
@@ -156,7 +156,7 @@ fn a_shape_that_does_not_fit_is_told_with_both_sides() {
 }
 
 #[test]
-fn words_that_are_not_known_get_the_nearest() {
+fn unknown_words_get_the_nearest_known_one_as_a_hint() {
     let of = |node: &str| of_nodes(&[node, END]);
     refused(&of(r#"{ name = "a", op = "convv", channels = 4 },"#), &["\"convv\"", "\"conv\""]);
     for (theirs, ours) in [
@@ -206,7 +206,7 @@ fn the_longest_path_is_written_and_read() {
 }
 
 #[test]
-fn no_file_is_too_much() {
+fn definitions_with_too_many_nodes_are_refused() {
     let twice =
         |n: usize| format!("[blocks.b{n}]\nnodes = [{{ name = \"x\", block = \"b{}\", repeat = 100 }}]\n", n + 1);
     let blocks: String =

@@ -159,7 +159,7 @@ mod tests {
     use crate::{ClassToken, Conv, GroupNorm, LayerNorm, LayerScale, Linear, Norm, PositionEmbedding};
 
     #[test]
-    fn every_parameter_has_a_place_in_files() {
+    fn every_parameter_has_a_name_in_files() {
         let windows = Attention { cosine: true, ..Attention::new(2) };
         let continuous = Attention { position_bias: Some(PositionBias::Continuous(4)), ..windows };
         let table = Attention { position_bias: Some(PositionBias::Table), ..windows };
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_no_network_has_are_refused() {
+    fn outputs_beyond_the_size_limits_are_refused() {
         let x = Shape::image(64, 32, 32);
         let output = |op: &Op, x| {
             op.output_within_limits(&[x]).map_err(|why| why.contains("elements") || why.contains("values"))

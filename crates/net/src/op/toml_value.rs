@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_has_its_line() {
+    fn parsed_values_have_their_line_number() {
         let table = parse("a = 1\n\nb = [\n  \"x\",\n  { c = 0x10, d = 1.5 },\n]\n[e]\nf = true\n").unwrap();
         let of = |table: &Table, key: &str| table[key].line;
         assert_eq!((of(&table, "a"), of(&table, "b"), of(&table, "e")), (1, 3, 7));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_toml_has_its_line() {
+    fn syntax_errors_have_their_line_number() {
         assert_eq!(parse("a = 1\nb = = 2\n").unwrap_err().line, 2);
         assert_eq!(parse("a = 1\na = 2\n").unwrap_err().line, 2);
         assert_eq!(parse("\n\na = nan\n").unwrap_err().line, 3);

@@ -110,7 +110,7 @@ mod tests {
 
     /// Every position belongs to exactly one cell, for each way to divide a plane.
     #[test]
-    fn windows_cover_the_plane() {
+    fn every_position_belongs_to_exactly_one_window_cell() {
         for (size, shift, grid) in
             [([2, 3], [0, 0], false), ([2, 3], [1, 1], false), ([4, 3], [3, 2], false), ([2, 3], [0, 0], true)]
         {

@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_back() {
+    fn log_events_are_parsed() {
         let log = read(
             "{\"event\":\"start\",\"step\":0,\"epochs\":2,\"last_step\":4,\"model\":\"lenet\",\"facts\":{\"device\":\"cpu\"}}\n\
              {\"event\":\"step\",\"step\":1,\"loss\":2.5,\"step_ms\":10,\"data_wait_ranks\":[0,null,2]}\n\
@@ -456,7 +456,7 @@ mod tests {
 
     /// The run began with another run's checkpoint, and `log.every` left out the lines of its last steps.
     #[test]
-    fn the_step_is_the_last_of_any_line() {
+    fn step_is_the_last_step_of_any_event() {
         let begin = "{\"event\":\"start\",\"step\":10000}\n{\"event\":\"step\",\"step\":10001,\"step_ms\":2000}\n";
         let log = read(begin);
         assert_eq!((log.step(), log.seconds_of_steps()), (10_001, 2.0));
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_is_what_the_run_calls_so() {
+    fn best_is_chosen_by_the_score_that_the_run_named() {
         let line = |step: u64, more: &str| format!("{{\"event\":\"eval\",\"step\":{step},\"top1\":0.{step}{more}}}\n");
         let plain = [line(1, ""), line(2, ""), line(3, "")].concat();
         assert_eq!(read(&plain).best().unwrap().step, 3);
@@ -481,7 +481,7 @@ mod tests {
     /// Incomplete lines and lines that are not valid events are counted. Unknown events and keys, which later versions
     /// may write, are ignored.
     #[test]
-    fn what_is_no_event_is_counted() {
+    fn invalid_lines_are_counted() {
         let log = read(
             "{\"event\":\"weather\",\"sun\":true}\nhello\n{\"event\":\"step\",\"step\":-1}\n\n\
              {\"event\":\"step\",\"step\":7,\"more\":[1]}\n{\"event\":\"step\",\"step\":8",
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_lines_about_layers_a_few_and_the_last_stay() {
+    fn layer_events_are_thinned_out_but_keep_the_last() {
         let line = |step: u64| {
             format!(
                 "{{\"event\":\"layers\",\"step\":{step},\"tensors\":[{{\"name\":\"a\",\"weight\":{{\"mean\":null}}}}]}}\n"
@@ -509,7 +509,7 @@ mod tests {
 
     /// A resumed run has not ended, even if its earlier part had.
     #[test]
-    fn a_new_start_takes_back_the_end() {
+    fn a_start_after_the_end_clears_the_end() {
         let log = read("{\"event\":\"end\",\"step\":4}\n{\"event\":\"start\",\"step\":4}\n");
         assert!(log.end.is_none() && log.step() == 4);
         assert!(Log::read(Path::new("/no/such/metrics.jsonl")).unwrap().starts.is_empty());

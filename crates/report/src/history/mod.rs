@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_part_first_by_a_little() {
+    fn loss_comparison_finds_first_small_and_large_difference() {
         let one = log(&[(1, 2.5), (2, 2.0), (3, 1.5), (4, 1.0)]);
         let two = log(&[(1, 2.5), (3, 1.5000001), (4, 1.2), (9, 1.0)]);
         assert_eq!(
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_differ() {
+    fn compare_lists_keys_with_different_values() {
         let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         let found = compare(&map(&[("a", "1"), ("b", "2")]), &map(&[("a", "1"), ("b", "3"), ("c", "4")]));
         let row = |key: &str, first: Option<&str>, second: &str| KeyDifference {

@@ -183,7 +183,7 @@ mod tests {
 
     /// The example of scikit-learn: truth 0 0 1 1, scores 0.1 0.4 0.35 0.8, average precision 0.8333.
     #[test]
-    fn precisions_by_hand() {
+    fn average_precision_matches_scikit_learn() {
         let rows = [(1, [0.0, 0.1]), (1, [0.0, 0.4]), (0, [0.0, 0.35]), (0, [0.0, 0.8])];
         let swapped = rows.map(|(label, logs)| (1 - label, [-logs[1], logs[1]]));
         let found = average(&swapped);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_ones_share_a_rank() {
+    fn equal_scores_share_a_rank() {
         let found = average(&[(0, [1.0, 0.0]), (1, [1.0, 0.0]), (0, [1.0, 0.0]), (1, [1.0, f64::NAN])]);
         assert_eq!(found[0], Some(0.5));
         // Three images reach 0.0, one of them in the class. All four reach NaN.
@@ -204,7 +204,7 @@ mod tests {
 
     /// Probabilities that are equal in f32 still have an order, as in scikit-learn with f64.
     #[test]
-    fn close_ones_are_told_apart() {
+    fn scores_that_differ_below_f32_precision_are_ranked() {
         let log = -0.7;
         let found = average(&[(0, [log, 0.0]), (1, [log + 1e-12, 0.0])]);
         assert_eq!(found[0], Some(0.5));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn bins_by_hand() {
+    fn calibration_bins_match_a_hand_computed_example() {
         // Probabilities 0.75 (correct), 0.75 (wrong), 0.5 (correct).
         let of = |label: u32, odds: f32| {
             let scores = [odds.ln(), 0.0];
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_by_hand() {
+    fn confusion_cells_match_a_hand_computed_example() {
         let outcome = |label: u32, guess: usize| {
             let mut scores = [0.0; 3];
             scores[guess] = 1.0;

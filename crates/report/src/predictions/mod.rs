@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn places_and_guesses_by_hand() {
+    fn rank_and_guesses_match_a_hand_computed_example() {
         let one = outcome(2, &[1.0, 3.0, 1.0, 0.0, -1.0, 0.5, 1.0]);
         assert_eq!((one.place, one.is_right()), (2, false));
         assert_eq!(one.guesses().map(|guess| guess.class).collect::<Vec<_>>(), [1, 0, 2, 6, 5]);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn scores_that_are_no_numbers_are_never_right() {
+    fn outcomes_with_nan_scores_are_never_right() {
         let lost = outcome(1, &[0.0, f32::NAN, 2.0]);
         assert_eq!((lost.place, lost.is_right(), lost.guess().class), (3, false, 2));
         assert!(lost.loss.is_nan() && lost.guess().p.is_nan());
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_back() {
+    fn outcomes_round_trip_through_bytes() {
         let both = [outcome(2, &[1.0, 3.0, 1.5]), outcome(0, &[9.0, 1.0, 2.0])];
         let mut bytes = Vec::new();
         both.iter().for_each(|one| one.write(&mut bytes));
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_multi_label_outcomes_come_back() {
+    fn multi_label_outcomes_round_trip_through_bytes() {
         let all = [
             MultiLabelOutcome::new(7, 0.5, &[0, 2], &[1.0, -1.0, 0.25]),
             MultiLabelOutcome::new(8, 0.25, &[], &[-1.0, 0.0, f32::NAN]),
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_by_hand() {
+    fn precision_recall_and_f1_match_hand_computed_values() {
         let score = ClassScore { images: 4, predicted: 6, right: 3, average_precision: None };
         assert_eq!((score.precision(), score.recall(), score.f1()), (Some(0.5), Some(0.75), Some(0.6)));
         let absent = ClassScore { predicted: 2, ..ClassScore::default() };
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn scores_by_hand() {
+    fn prediction_scores_match_a_hand_computed_example() {
         let of = |id: u64, label: u32, scores: [f32; 3]| Outcome::new(id, label, &scores, Softmax::of(&scores));
         let all = vec![of(2, 1, [3.0, 0.0, 0.0]), of(0, 0, [2.0, 1.0, 0.0]), of(1, 1, [0.5, 1.0, 0.0])];
         let predictions = Predictions::new(3, all, Some(vec![Some(0.5), Some(1.0), None]));

@@ -107,7 +107,7 @@ mod tests {
     /// sklearn.metrics in scikit-learn 1.9.1: mean_squared_error ** 0.5, mean_absolute_error and r2_score for ([3,
     /// -0.5, 2, 7], [2.5, 0, 2, 8]) are 0.6123724356957945, 0.5 and 0.9486081370449679.
     #[test]
-    fn the_scores_of_scikit_learn() {
+    fn rmse_mae_and_r2_match_scikit_learn() {
         let pairs = [(3.0, 2.5), (-0.5, 0.0), (2.0, 2.0), (7.0, 8.0)];
         for near_mean in [0.0, 3.0] {
             let TargetScore { rmse, mae, r2, .. } = scores(&pairs, near_mean);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_come_back() {
+    fn number_outcomes_round_trip_through_bytes() {
         let outcome =
             |id| NumberOutcome { id, loss: 0.5, numbers: vec![1.0, -2.0], predicted: vec![id as f32, f32::MAX] };
         let mut bytes = Vec::new();

@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_and_places_pass_stuffed_zeros() {
+    fn bit_reader_skips_stuffed_zero_bytes() {
         let data = [0x12, 0xff, 0, 0xff, 0, 0x80, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x7f, 0xff, 0xd9];
         let plain: Vec<u8> =
             data[..16].iter().enumerate().filter(|(i, _)| ![2, 4].contains(i)).map(|(_, b)| *b).collect();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_join_within_a_byte() {
+    fn bit_copies_can_start_and_end_within_a_byte() {
         let data = [0x12, 0xff, 0, 0xff, 0, 0x80, 1, 2];
         let places: Vec<Position> =
             [0, 1, 3, 5, 6, 7].iter().flat_map(|&byte| (0..8).map(move |bit| Position { byte, bit })).collect();

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn every_crop_of_every_subsampling_is_equal_to_the_bit() {
+    fn crops_with_entry_points_are_bit_identical() {
         for subsampling in SUBSAMPLINGS {
             for (height, width, noise) in
                 [(150, 203, 60), (203, 150, 100), (161, 333, 40), (16, 640, 90), (640, 70, 90)]
@@ -339,7 +339,7 @@ mod tests {
 
     /// Tests images with one row, one column or one MCU. The pixels are the same with and without entry points.
     #[test]
-    fn thin_images_are_equal_to_the_bit() {
+    fn thin_images_with_entry_points_are_bit_identical() {
         let mut with_points = 0;
         for subsampling in SUBSAMPLINGS {
             for (height, width) in [(1, 3000), (2, 2000), (17, 900), (3000, 1), (900, 17), (600, 33), (9, 9), (1, 1)] {
@@ -355,7 +355,7 @@ mod tests {
     /// A file with optimised Huffman tables has codes only for the DC differences that occur in it. So an excerpt may need
     /// several differences to reach the DC coefficients at the start of a row.
     #[test]
-    fn few_codes_are_enough() {
+    fn entry_points_work_with_few_dc_huffman_codes() {
         // A single slope without edges. The difference between its end and its beginning is large.
         let (height, width) = (96, 512);
         let mut draws = Draws::new(1, 2, 0, 0);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_other_kinds_have_none() {
+    fn progressive_and_cmyk_files_have_no_entry_points() {
         for name in ["progressive", "cmyk"] {
             let path = format!("{}/tests/golden/pictures/{name}.jpg", env!("CARGO_MANIFEST_DIR"));
             assert_eq!(entry_points(&std::fs::read(path).unwrap()), None, "{name}");
@@ -425,7 +425,7 @@ mod tests {
 
     /// Entry points of another file and damaged entry points are not used.
     #[test]
-    fn only_a_files_own_are_used() {
+    fn entry_points_of_another_file_are_not_used() {
         let file = encoded(150, 203, 60, Subsamp::Sub2x2, false);
         let other = encoded(150, 203, 61, Subsamp::Sub2x2, false);
         let points = entry_points(&file).unwrap();
@@ -442,7 +442,7 @@ mod tests {
     /// For arbitrary entry points with a valid checksum, the result is an image or a fault, and the decoder still works
     /// for the next image.
     #[test]
-    fn wrong_ones_with_a_right_checksum_do_no_harm() {
+    fn wrong_entry_points_with_a_valid_checksum_are_harmless() {
         let file = encoded(150, 203, 60, Subsamp::Sub2x2, false);
         let points = entry_points(&file).unwrap();
         let need = Need { region: Region { top: 50, left: 70, bottom: 110, right: 150 }, shrink: 1.0 };

@@ -276,7 +276,7 @@ mod tests {
     const BASELINE: &[u8] = include_bytes!("../../../tests/golden/pictures/420.jpg");
 
     #[test]
-    fn sizes_scans_and_memory() {
+    fn summary_has_scans_components_and_memory() {
         let baseline = MarkerSummary::read(BASELINE, false).unwrap();
         assert_eq!(MarkerSummary::read(BASELINE, true).unwrap(), baseline);
         assert_eq!((baseline.scans, baseline.kept, baseline.lossless, baseline.components), (1, 0, false, 3));
@@ -290,7 +290,7 @@ mod tests {
 
     /// This also tests files that have an end marker but lack whole scans.
     #[test]
-    fn every_cut_is_noticed() {
+    fn truncated_files_are_refused_at_every_length() {
         for file in [BASELINE, PROGRESSIVE] {
             for length in 2..file.len() {
                 assert!(MarkerSummary::read(&file[..length], false).is_err(), "{length} of {} bytes", file.len());
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_bytes_are_passed_over() {
+    fn stray_bytes_between_markers_are_skipped() {
         let whole = MarkerSummary::read(BASELINE, false).unwrap();
         let frame = memchr::memmem::find(BASELINE, &[0xff, 0xc0]).unwrap();
         for odd in [&[0, 1, 2][..], &[0xff, 0xff], &[0xff, 0, 7], &[0xff, 0xd3], &[0xff, 0x01]] {

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_end_wins() {
+    fn verdict_prefers_premature_end_over_other_warnings() {
         let stray = "Corrupt JPEG data: 3 extraneous bytes before marker 0xda";
         let (bad, early) = ("Corrupt JPEG data: bad Huffman code", "Premature end of JPEG file");
         assert_eq!(verdict(&[]), Ok(()));

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_stay_in_the_image() {
+    fn box_edges_are_clamped_to_the_image() {
         let mut lists = BoxLists::default();
         lists.set(&[BoundingBox { ymin: -0.1, xmin: f32::NAN, ymax: 1.2, xmax: f32::INFINITY }]);
         let expected = BoundingBox { ymin: 0.0, xmin: 0.0, ymax: 1.0, xmax: 1.0 };

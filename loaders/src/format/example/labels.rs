@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_any_length_come_back() {
+    fn label_lists_of_any_length_round_trip() {
         let mut list = LabelList::default();
         for labels in [&[][..], &[7], &[0, 3, 300], &[-1, i64::MAX]] {
             list.set(labels);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_are_not_packed_are_read_and_damaged_ones_refused() {
+    fn unpacked_lists_are_read_and_damaged_ones_refused() {
         let bytes = feature(&[0x08, 5, 0x08, 6, 0x0a, 2, 7, 8]);
         let found = read(&bytes, "k").unwrap();
         assert_eq!((found.label, found.labels.iter().collect::<Vec<_>>()), (5, vec![5, 6, 7, 8]));
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_label_changes() {
+    fn replacing_the_label_changes_nothing_else() {
         let raw = Example::from_raw(&[9; 300], ImageSpec::new(10, 10, 3));
         let bytes = |label| {
             let mut out = Vec::new();

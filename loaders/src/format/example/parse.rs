@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trip() {
+    fn examples_round_trip() {
         assert_eq!(parse(&encoded(&SAMPLE)), Ok(SAMPLE));
         let negative = Example { label: -1, text: "", format: Format::Jpeg, ..SAMPLE };
         assert_eq!(parse(&encoded(&negative)), Ok(negative));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_an_entry_are_as_protobuf_has_them() {
+    fn encoded_entry_has_the_bytes_of_protobuf() {
         let bytes = encoded(&SAMPLE);
         let entry: Vec<u8> = [
             &[0x0a, 0x1b, 0x0a, 0x11][..], // Entry of 27 bytes, key of 17.
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn unpacked_lists_unknown_keys_and_fields_are_read_past() {
+    fn parse_accepts_unpacked_lists_and_unknown_keys_and_fields() {
         let unpacked = field(3, &[0x08, 0x05]); // Int64List { value: 5 } as a plain varint.
         let bytes_list = |b: &[u8]| field(1, &field(1, b));
         let floats = field(2, &field(1, &1.5f32.to_le_bytes()));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_come_back_and_uneven_lists_are_a_fault() {
+    fn boxes_round_trip_and_lists_of_unequal_length_are_refused() {
         let mut lists = BoxLists::default();
         lists.set(&[BoundingBox { ymin: 0.25, xmin: 0.5, ymax: 0.75, xmax: 1.0 }]);
         let boxed = Example { boxes: lists.boxes(), ..SAMPLE };
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn several_labels_and_none_come_back() {
+    fn examples_with_several_or_no_labels_round_trip() {
         let mut list = LabelList::default();
         for labels in [&[][..], &[2, 5, 700]] {
             list.set(labels);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_come_back_and_need_no_label() {
+    fn regression_targets_round_trip_without_a_label() {
         let mut list = FloatList::default();
         list.set([1.5, -2.0].into_iter());
         let numbers = Example { label: 0, labels: Labels::NONE, targets: list.floats(), text: "", ..SAMPLE };
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_make_it_panic() {
+    fn parse_never_panics_on_damaged_bytes() {
         let good = encoded(&SAMPLE);
         for cut in 0..good.len() {
             let _ = parse(&good[..cut]);

@@ -207,7 +207,7 @@ mod tests {
     /// Compares with the standard library's `mul_add`, including cases in which rounding to `f64` first changes the
     /// result.
     #[test]
-    fn fused_rounds_once() {
+    fn fused_multiply_add_rounds_once() {
         let small = 2f32.powi(-20);
         // The exact sum is slightly below the middle between two floats. Rounding to f64 moves it to the middle.
         let (a, b, c) = (1.0 + small, 2f32.powi(-24) * (1.0 - small), 1f32.next_up());

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn corners_go_to_their_points() {
+    fn coefficients_map_corners_to_their_targets() {
         let from: Quad = [(0.0, 0.0), (31.0, 0.0), (31.0, 23.0), (0.0, 23.0)];
         let to: Quad = [(3.0, 2.0), (28.0, 5.0), (30.0, 20.0), (1.0, 22.0)];
         let [a, b, c, d, e, f, g, h] = coefficients(from, to).unwrap();

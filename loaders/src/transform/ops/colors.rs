@@ -210,7 +210,7 @@ mod tests {
     use crate::transform::testing::run;
 
     #[test]
-    fn zeros_change_nothing() {
+    fn color_jitter_of_zero_changes_nothing() {
         let bytes: Vec<u8> = (0..=254).collect();
         let spec = ImageSpec::new(5, 17, 3);
         let out = run("color_jitter(0, 0, 0, 0)", spec, &bytes, 3);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_turn_of_hue_gives_every_colour_back() {
+    fn a_full_turn_of_hue_restores_every_colour() {
         let mut values: Vec<f32> = (0..3000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as f32).collect();
         let before = values.clone();
         for _ in 0..2 {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn grey_images_keep_to_brightness_and_contrast() {
+    fn color_jitter_of_grey_images_ignores_saturation_and_hue() {
         let spec = ImageSpec::new(1, 2, 1);
         for id in 0..50 {
             assert_eq!(run("color_jitter(0, 0, 1, 0.5)", spec, &[10, 200], id), [10.0, 200.0]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn shifts_have_the_covariance_of_the_eigenvectors() {
+    fn lighting_has_the_covariance_of_the_eigenvectors() {
         let n = 20_000;
         let mut sums = [[0.0; 3]; 3];
         for id in 0..n {

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn four_corners() {
+    fn corner_crop_returns_the_four_corners() {
         let (spec, bytes) = (ImageSpec::new(3, 4, 1), (0..12).collect::<Vec<u8>>());
         let corner = |k: u32| run(&format!("corner_crop(2, {k})"), spec, &bytes, 0);
         assert_eq!([corner(0), corner(1)], [[0.0, 1.0, 4.0, 5.0], [2.0, 3.0, 6.0, 7.0]]);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_lie_inside_and_reach_every_corner() {
+    fn random_crops_are_inside_and_reach_every_corner() {
         let spec = ImageSpec::new(3, 3, 1);
         let bytes: Vec<u8> = (0..9).collect();
         let mut seen = [0; 4];
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn every_offset_occurs_and_pads_with_zero() {
+    fn pad_crop_pads_with_zero_and_uses_every_offset() {
         let spec = ImageSpec::new(2, 2, 1);
         let padded = [[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 2.0, 0.0], [0.0, 3.0, 4.0, 0.0], [0.0, 0.0, 0.0, 0.0]];
         let mut seen = [0; 9];
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn reflections_do_not_repeat_the_border() {
+    fn reflect_padding_does_not_repeat_the_border() {
         let spec = ImageSpec::new(1, 4, 1);
         let padded = [3.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 2.0];
         let image = [1, 2, 3, 4];
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_moves_over_the_mirrored_image() {
+    fn shift_fills_with_the_mirrored_image() {
         let spec = ImageSpec::new(2, 3, 1);
         let shift = |call: &str| run(call, spec, &[1, 2, 3, 4, 5, 6], 0);
         assert_eq!(shift("shift(0, 1)"), [2.0, 3.0, 2.0, 5.0, 6.0, 5.0]);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shift_must_be_whole_and_smaller_than_the_image() {
+    fn shifts_that_are_fractional_or_too_large_are_refused() {
         let spec = ImageSpec::new(2, 3, 1);
         for call in ["shift(1)", "shift(1, 2, 3)", "shift(0.5, 0)", "shift(1, 1, reflect)"] {
             assert!(build(call, spec).is_err(), "{call}");

@@ -138,7 +138,7 @@ mod tests {
     use crate::transform::testing::{draws, run};
 
     #[test]
-    fn the_square_lies_about_its_centre_and_is_cut_at_the_borders() {
+    fn cutout_square_is_centred_and_clipped_at_the_borders() {
         let spec = ImageSpec::new(5, 6, 2);
         let mut seen = [0; 30];
         for id in 0..3000 {
@@ -159,7 +159,7 @@ mod tests {
     const SPEC: ImageSpec = ImageSpec::new(24, 16, 3);
 
     #[test]
-    fn as_often_as_requested_and_within_the_range_of_areas() {
+    fn random_erasing_has_the_requested_frequency_and_area() {
         let (mut erased, mut area) = (0, 0.0);
         for id in 0..2000 {
             let out = run("random_erasing(0.25)", SPEC, &[7; 1152], id);

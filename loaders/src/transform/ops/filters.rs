@@ -67,7 +67,7 @@ mod tests {
     use crate::transform::testing::{build, run};
 
     #[test]
-    fn a_dot_spreads_evenly_and_a_flat_image_stays() {
+    fn blur_spreads_a_dot_evenly_and_keeps_a_flat_image() {
         let mut dot = [0; 49];
         dot[24] = 255;
         let out = run("gaussian_blur(5, 1)", ImageSpec::new(7, 7, 1), &dot, 0);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn squares_that_reach_too_far_are_refused() {
+    fn invalid_blur_kernels_are_refused() {
         let spec = ImageSpec::new(5, 9, 1);
         let problem = |text| build(text, spec).and_then(|op| op.output(spec)).unwrap_err();
         assert_mentions(&problem("gaussian_blur(11)"), &["11x11", "5x9x1"]);

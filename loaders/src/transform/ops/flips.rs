@@ -79,7 +79,7 @@ mod tests {
     use crate::transform::testing::{apply, draws, run};
 
     #[test]
-    fn half_of_the_images_are_mirrored() {
+    fn flip_mirrors_half_of_the_images() {
         for (text, spec) in [("flip", ImageSpec::new(1, 3, 1)), ("vertical_flip", ImageSpec::new(3, 1, 1))] {
             let mut flipped = 0;
             for id in 0..1000 {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn by_a_probability_of_ones_own() {
+    fn flip_uses_the_given_probability() {
         for (text, spec) in [("flip(0.1)", ImageSpec::new(1, 2, 1)), ("vertical_flip(0.1)", ImageSpec::new(2, 1, 1))] {
             let flipped = (0..1000).filter(|id| run(text, spec, &[1, 2], *id)[0] == 2.0).count();
             // The count is expected to be 100, with a standard deviation of 9.5.
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn every_image_is_mirrored() {
+    fn mirror_flips_every_image() {
         let spec = ImageSpec::new(2, 3, 1);
         for id in 0..10 {
             assert_eq!(run("mirror", spec, &[1, 2, 3, 4, 5, 6], id), [3.0, 2.0, 1.0, 6.0, 5.0, 4.0]);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_show_both_sides_in_turn() {
+    fn alternating_flip_changes_the_side_every_epoch() {
         let spec = ImageSpec::new(1, 2, 1);
         let mut flipped = 0;
         for id in 0..1000 {

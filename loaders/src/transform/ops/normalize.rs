@@ -192,7 +192,7 @@ mod tests {
     use crate::transform::testing::run;
 
     #[test]
-    fn mean_and_std_are_of_all_channels_together() {
+    fn standardize_uses_mean_and_std_of_all_channels() {
         // The values 2, 4, 4, 4, 5, 5, 7, 9 have mean 5 and population std 2.
         let spec = ImageSpec::new(2, 2, 2);
         let out = run("standardize", spec, &[2, 5, 4, 5, 4, 7, 4, 9], 0);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_image_is_divided_by_the_least_std() {
+    fn standardize_limits_the_std_of_flat_images() {
         let spec = ImageSpec::new(2, 2, 1);
         assert_eq!(run("standardize", spec, &[9; 4], 0), [0.0; 4]);
         // One of 16 values is larger by 1: std = sqrt(15)/16 = 0.242, which is below the minimum of 1/4.
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn by_the_data_sets_mean_and_std() {
+    fn normalize_uses_mean_and_std_of_the_data_set() {
         // The means are 0.5, 0.25, 0.125 and the stds 0.5, 0.25, 2.
         let out = run("normalize", ImageSpec::new(1, 2, 3), &[0, 0, 0, 255, 255, 255], 0);
         assert_eq!(out, [-1.0, 1.0, -1.0, 3.0, -0.0625, 0.4375]);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn by_given_numbers() {
+    fn normalize_uses_the_given_numbers() {
         let one = ImageSpec::new(1, 2, 1);
         assert_eq!(run("normalize(0.5, 0.5)", one, &[0, 255], 0), [-1.0, 1.0]);
         let two = ImageSpec::new(1, 1, 2);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_to_eleven() {
+    fn mean_and_variance_of_one_to_eleven() {
         let values: Vec<f32> = (1..=11).map(|i| i as f32).collect();
         assert_eq!(mean(&values), 6.0);
         assert_eq!(variance(&values, 6.0), 10.0);

@@ -286,7 +286,7 @@ mod tests {
     use crate::transform::testing::run;
 
     #[test]
-    fn a_flat_image_that_no_operation_moves_stays_near_itself() {
+    fn augmix_with_weak_magnitudes_rarely_changes_a_flat_image() {
         // The result is a weighted sum of the image and one chain with one operation.
         let spec = ImageSpec::new(4, 4, 1);
         let mut moved = 0;
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn gammas_have_their_moments() {
+    fn gamma_has_the_moments_of_the_gamma_distribution() {
         for alpha in [0.3, 1.0, 2.5] {
             let n = 20_000;
             let (mut sum, mut squares) = (0.0, 0.0);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_sum_to_one_and_none_is_favoured() {
+    fn dirichlet_shares_sum_to_one_with_equal_means() {
         let mut sums = [0.0; 3];
         for id in 0..6000 {
             let mut shares = [0.0; 3];

@@ -127,7 +127,7 @@ mod tests {
 
     /// The expected sizes come from `_compute_resized_output_size` in torchvision.transforms.v2.functional.
     #[test]
-    fn the_long_side_is_cut_to_a_whole_pixel() {
+    fn with_short_side_truncates_the_long_side() {
         let of = |height, width| {
             let Size { height, width } = Size::with_short_side(256, height, width);
             (height, width)
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_image_stays_flat() {
+    fn resize_keeps_a_flat_image_flat() {
         let spec = ImageSpec::new(5, 7, 1);
         for size in [1, 2, 3, 5, 8, 13] {
             let out = run(&format!("resize({size})"), spec, &[77; 35], 0);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_size_gives_the_same_bytes() {
+    fn resize_to_the_same_size_changes_nothing() {
         let bytes: Vec<u8> = (0..36).map(|i| i * 7).collect();
         let out = run("resize(3)", ImageSpec::new(4, 3, 3), &bytes, 0);
         let planes: Vec<f32> = (0..3).flat_map(|c| bytes.iter().skip(c).step_by(3).map(|&b| f32::from(b))).collect();

@@ -266,7 +266,7 @@ mod tests {
 
     /// Compares with torchvision's crops for the same draws. `tests/golden/crops.py` records them.
     #[test]
-    fn parts_match_torchvision() {
+    fn random_resized_crops_match_torchvision() {
         type Row = (f64, u32, u32, u64, u32, u32, u32, u32);
         let rows: Vec<Row> = serde_json::from_str(include_str!("../../../tests/golden/crops.json")).unwrap();
         assert_eq!(rows.len(), 800);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_tensorflows() {
+    fn inception_crops_match_tensorflow() {
         let golden: Golden = serde_json::from_str(include_str!("../../../tests/golden/boxes.json")).unwrap();
         assert!(golden.cases.len() >= 300);
         for [height, width, seed, seed2, top, left, rows, columns] in golden.cases {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crop_is_what_is_resized() {
+    fn random_resized_crop_resizes_the_drawn_crop() {
         let spec = ImageSpec::new(30, 40, 1);
         // The pixel values are the row or column numbers, so their mean tells where the crop was.
         for (axis, of_axis) in [(0, 40), (1, 1)] {
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_over_objects_are_tensorflows() {
+    fn crops_with_objects_match_tensorflow() {
         let golden: WithObjects = serde_json::from_str(include_str!("../../../tests/golden/objects.json")).unwrap();
         assert!(golden.cases.len() >= 150);
         for Case { case: [height, width, seed, seed2, top, left, rows, columns], objects } in golden.cases {
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_lie_inside_at_every_size() {
+    fn crops_are_inside_at_every_image_size() {
         for height in 1..40 {
             for width in 1..40 {
                 let crop = plain(height, width, &mut Draws::new(3, u64::from(height * 64 + width), 0, 0));

@@ -212,7 +212,7 @@ mod tests {
     use crate::transform::testing::{draws, run};
 
     #[test]
-    fn one_delta_for_the_whole_image_without_clipping() {
+    fn brightness_adds_one_delta_without_clipping() {
         let spec = ImageSpec::new(1, 2, 1);
         let (mut least, mut most) = (f32::MAX, f32::MIN);
         for id in 0..1000 {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_each_channel_about_its_own_mean() {
+    fn contrast_scales_each_channel_around_its_mean() {
         // The channels (10, 30) and (100, 220) have means 20 and 160.
         let spec = ImageSpec::new(1, 2, 2);
         let bytes = [10, 100, 30, 220];
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn hue_goes_round() {
+    fn turn_hue_rotates_by_a_full_circle_of_six() {
         let orange = [200.0, 100.0, 50.0];
         assert_near(turn_hue(orange, 2.0), [50.0, 200.0, 100.0]);
         assert_near(turn_hue(orange, -2.0), [100.0, 50.0, 200.0]);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn saturation_ends_at_full() {
+    fn saturate_stops_at_full_saturation() {
         assert_near(saturate([200.0, 100.0, 50.0], 0.5), [200.0, 150.0, 125.0]);
         // S = 0.75 times 1.5 is above 1, so the smallest channel becomes 0.
         assert_near(saturate([200.0, 100.0, 50.0], 1.5), [200.0, 200.0 - 100.0 / 0.75, 0.0]);

@@ -121,7 +121,7 @@ mod tests {
     use crate::transform::testing::run;
 
     #[test]
-    fn as_often_as_requested() {
+    fn invert_has_the_requested_frequency() {
         let spec = ImageSpec::new(1, 2, 1);
         assert_eq!(run("invert(1)", spec, &[0, 200], 3), [255.0, 55.0]);
         assert_eq!(run("invert(0)", spec, &[0, 200], 3), [0.0, 200.0]);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_bits_stay() {
+    fn posterize_keeps_the_highest_bits() {
         let spec = ImageSpec::new(1, 3, 1);
         for bits in 0..=8 {
             let out = run(&format!("posterize({bits}, 1)"), spec, &[0, 0b1011_0111, 255], 0);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn values_from_the_threshold_on_are_inverted() {
+    fn solarize_inverts_values_from_the_threshold() {
         let spec = ImageSpec::new(1, 4, 1);
         assert_eq!(run("solarize(128, 1)", spec, &[0, 127, 128, 255], 0), [0.0, 127.0, 127.0, 0.0]);
         assert_eq!(run("solarize(127.5, 1)", spec, &[0, 127, 128, 255], 0), [0.0, 127.0, 127.0, 0.0]);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn each_channel_is_stretched() {
+    fn autocontrast_stretches_each_channel() {
         let spec = ImageSpec::new(1, 3, 3);
         let bytes = [50, 7, 0, 100, 7, 255, 150, 7, 9];
         let out = run("autocontrast(1)", spec, &bytes, 0);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn all_levels_become_equally_frequent() {
+    fn equalize_spreads_levels_evenly() {
         // 16 levels, 64 pixels each, become spread over the whole range.
         let spec = ImageSpec::new(32, 32, 1);
         let bytes: Vec<u8> = (0..1024u32).map(|i| 100 + (i % 16) as u8).collect();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_become_equal() {
+    fn grayscale_makes_all_channels_equal() {
         let out = run("grayscale", ImageSpec::new(1, 2, 3), &[255, 0, 0, 0, 255, 100], 0);
         // 0.2989 * 255 = 76.2; 0.587 * 255 + 0.114 * 100 = 161.1
         assert_eq!(out, [76.0, 161.0, 76.0, 161.0, 76.0, 161.0]);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dot_is_spread_or_lifted_and_the_border_stays() {
+    fn sharpness_changes_a_dot_and_keeps_the_border() {
         let spec = ImageSpec::new(3, 3, 1);
         let dot = [10, 10, 10, 10, 140, 10, 10, 10, 10];
         // (8 * 10 + 5 * 140) / 13 = 60

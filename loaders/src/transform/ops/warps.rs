@@ -191,7 +191,7 @@ mod tests {
     use crate::transform::testing::{draws, run};
 
     #[test]
-    fn shares_move_the_image_by_whole_pixels() {
+    fn translation_by_a_share_moves_by_whole_pixels() {
         let spec = ImageSpec::new(1, 5, 1);
         let mut seen = [0; 5];
         for id in 0..500 {
@@ -207,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn twice_the_scale_shows_the_middle() {
+    fn affine_with_scale_2_shows_the_centre() {
         let spec = ImageSpec::new(2, 4, 1);
         let out = run("affine(0, 0, 0, 2, 2)", spec, &[1, 2, 3, 4, 5, 6, 7, 8], 0);
         assert_eq!(out[..4], [2.0, 2.0, 3.0, 3.0]);
     }
 
     #[test]
-    fn right_angles_move_pixels_whole() {
+    fn rotation_by_right_angles_moves_whole_pixels() {
         let spec = ImageSpec::new(2, 2, 1);
         for how in ["nearest", "bilinear"] {
             let turned = |angle: i32| run(&format!("rotation({angle}, {angle}, {how})"), spec, &[1, 2, 3, 4], 0);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn without_distortion_the_image_stays() {
+    fn perspective_without_distortion_changes_nothing() {
         let bytes: Vec<u8> = (0..35).map(|i| i * 7).collect();
         let expected: Vec<f32> = bytes.iter().map(|&byte| f32::from(byte)).collect();
         for text in ["perspective(0, 1)", "perspective(0, 1, nearest)", "perspective(1, 0)"] {

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_at_its_middle_and_zero_at_other_pixels() {
+    fn filters_are_1_at_the_centre_and_0_at_other_pixels() {
         for (_, filter) in Filter::NAMES {
             assert_eq!(filter.at(0.0), 1.0);
             for pixel in 1..5 {

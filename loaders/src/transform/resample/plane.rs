@@ -329,7 +329,7 @@ mod tests {
 
     /// Shrinks, enlarges and reads past the end, with few and many taps, with whole groups and a remainder.
     #[test]
-    fn bytes_are_the_filter_s_to_rounding() {
+    fn resized_bytes_match_the_filter_to_rounding() {
         for case in 0..300 {
             let mut draws = Draws::new(9, case, 0, 0);
             let (height, width) = (1 + draws.below(40) as usize, 1 + draws.below(90) as usize);
@@ -350,7 +350,7 @@ mod tests {
 
     /// The vectorised code produces the same bytes as plain loops with the same weights.
     #[test]
-    fn vectors_give_the_bits_of_plain_loops() {
+    fn vectorised_resize_equals_plain_loops() {
         for case in 0..300 {
             let mut draws = Draws::new(10, case, 0, 0);
             let (height, width) = (1 + draws.below(30) as usize, 1 + draws.below(200) as usize);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn interleaved_channels_are_resized_as_planes() {
+    fn interleaved_resize_equals_resize_of_planes() {
         for case in 0..100 {
             let mut draws = Draws::new(11, case, 0, 0);
             let (height, width, channels) = (1 + draws.below(30) as usize, 1 + draws.below(80) as usize, 3);

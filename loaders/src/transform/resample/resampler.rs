@@ -325,7 +325,7 @@ mod tests {
 
     /// Tests widths that are and are not multiples of the group size, enlarged, reduced and mirrored.
     #[test]
-    fn avx2_gives_the_bits_of_plain_loops() {
+    fn avx2_resize_equals_plain_loops_bit_for_bit() {
         if !is_x86_feature_detected!("avx2") {
             return;
         }

@@ -72,7 +72,7 @@ fn plain(Sizes { n, inputs, outputs }: Sizes, relu: bool) -> [Vec<f64>; 4] {
 }
 
 #[test]
-fn products_match_plain_loops() {
+fn linear_passes_match_plain_loops() {
     let Some(set) = Eight::detect() else { return crate::skip::skip("the processor has no AVX2") };
     for ([n, inputs, outputs], relu) in SIZES.into_iter().zip([false, true].into_iter().cycle()) {
         let sizes = Sizes { n, inputs, outputs };
@@ -92,7 +92,7 @@ fn products_match_plain_loops() {
 }
 
 #[test]
-fn relu_keeps_what_is_not_a_number() {
+fn relu_of_nan_is_nan() {
     let Some(set) = Eight::detect() else { return crate::skip::skip("the processor has no AVX2") };
     let sizes = Sizes { n: 1, inputs: 8, outputs: 16 };
     let (mut x, w, mut y) = (vec![1.0; 8], vec![-1.0; 128], vec![9.0; 16]);

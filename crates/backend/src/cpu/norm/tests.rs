@@ -91,14 +91,14 @@ fn compare<X: Number, Y: Number>(what: &str) {
 }
 
 #[test]
-fn numbers_change_nothing_but_the_last_rounding() {
+fn bf16_passes_equal_f32_passes_rounded_once() {
     compare::<u16, u16>("all in bf16");
     compare::<u16, f32>("x in bf16");
     compare::<f32, u16>("y in bf16");
 }
 
 #[test]
-fn what_relu_lets_through_is_known_in_backward() {
+fn backward_uses_the_relu_mask_of_forward() {
     for (n, groups) in LENGTHS.into_iter().flat_map(|n| GROUPS.map(|groups| (n, groups))) {
         let got = passes::<f32, f32>(n, groups, RELU | RESIDUAL, false);
         let (x, residual, dy) = (values::<f32>(n, 1), values::<f32>(n, 2), values::<f32>(n, 3));

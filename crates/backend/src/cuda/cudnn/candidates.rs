@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn algorithms_survive_as_text() {
+    fn an_algorithm_is_parsed_from_its_own_text() {
         for algorithm in
             [ConvAlgorithm { engine: 58, knobs: vec![(2, -1), (45, 0)] }, ConvAlgorithm { engine: -1, knobs: vec![] }]
         {

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fastest_survive_their_file() {
+    fn fastest_algorithms_are_parsed_from_their_own_text() {
         let algorithm = |text| ConvAlgorithm::parse(text).unwrap();
         let known = BTreeMap::from([("a b".to_string(), algorithm("3 1=62")), ("c".to_string(), algorithm("0"))]);
         assert_eq!(parse(&print(&known)), known);

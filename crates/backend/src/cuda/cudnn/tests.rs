@@ -189,7 +189,7 @@ fn tf32_is_left_out_unless_allowed() {
 }
 
 #[test]
-fn a_graph_that_makes_no_sense_is_refused_by_cudnn() {
+fn cudnn_refuses_a_convolution_with_a_wrong_output_size() {
     let Some(device) = described() else { return };
     // the output has one row too many
     let layer = Convolution { y: [64, 57, 56], ..square(32, (64, 56), (64, 3), [1, 1, 1]) };

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_can_write_to_does_not_count() {
+    fn cached_files_that_others_can_write_are_ignored() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = std::env::temp_dir().join(format!("trireme-cache-others-{}", std::process::id()));
         let file = folder.join("a.bin");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_comes_back_whole_or_not_at_all() {
+    fn truncated_cache_files_are_ignored() {
         let folder = std::env::temp_dir().join(format!("trireme-cache-{}", std::process::id()));
         let file = folder.join("deep").join("a.bin");
         assert_eq!(read(&file), None);

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_tells_sources_options_and_compilers_apart() {
+    fn cache_file_names_differ_by_source_options_and_compiler() {
         let all = [
             file_name("a", Precision::F32, Target::Gpu(9, 0), (13, 0)),
             file_name("b", Precision::F32, Target::Gpu(9, 0), (13, 0)),

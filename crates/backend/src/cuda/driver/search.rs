@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_in_its_turn() {
+    fn folders_are_searched_in_the_documented_order() {
         let root = std::env::temp_dir().join(format!("trireme-places-{}", std::process::id()));
         let at = |path: &str| root.join(path);
         for folder in
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_variable_only_the_standard_places_are_left() {
+    fn without_variables_only_standard_folders_are_searched() {
         let found = places(&|_| None, Path::new("/nowhere"));
         assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [0, 6], "no wheels; opt/cuda and opt/nvidia/nccl");
     }
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn places_in_their_order_and_the_newest_first_within_one() {
+    fn candidates_are_sorted_by_folder_then_newest_version() {
         with("order", |root| {
             let old = folder(root, "chosen", &["libnvrtc.so.12"]);
             let many =
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_do_not_suit() {
+    fn libraries_for_another_major_version_do_not_suit() {
         assert!(Library::Cudnn.suits(&[9, 19], 12) && !Library::Cudnn.suits(&[8], 13));
         assert!(Library::CublasLt.suits(&[11, 2], 12) && !Library::CublasLt.suits(&[13], 12));
         assert!(Library::Nvrtc.suits(&[], 12), "a name without a version says nothing");

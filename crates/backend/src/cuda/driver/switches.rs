@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_is_on_where_its_variable_is_1() {
+    fn a_switch_is_on_only_if_its_variable_is_1() {
         assert_eq!(of(&[]), Switches::default());
         assert_eq!(
             of(&[("TRIREME_NO_GRAPH", "0"), ("TRIREME_CUDA_SYNC", ""), ("TRIREME_KERNELS", "")]),

@@ -201,7 +201,7 @@ ptxas info    : Used 129 registers, used 0 barriers";
         /*0000*/                   EXIT ;";
 
     #[test]
-    fn logs_and_disassembly_are_read() {
+    fn resource_use_is_parsed_from_log_and_disassembly() {
         let mut all = resources(LOG);
         read(TEXT, &mut all);
         let a = KernelFacts { registers: 80, shared: 32_768, spills: 12, instructions: 7, ahead: 3 };

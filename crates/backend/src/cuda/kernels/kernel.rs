@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_multiprocessor_has_its_blocks() {
+    fn tiling_gives_every_multiprocessor_enough_blocks() {
         // an H200 with bf16
         let geometry = Geometry { multiprocessors: 132, activation: 2 };
         // ResNet-50, batch 256: a single wave of three blocks per multiprocessor, minus a few by rounding, and full

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_takes_the_place_of_the_source_of_its_name() {
+    fn a_variant_file_replaces_the_built_in_source_of_its_name() {
         let marked = format!("// a variant\n{}", built_in("loss.cu"));
         with("marked", &[("loss.cu", &marked), ("README", "no source")], |text| {
             let text = text.unwrap();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_change_nothing_is_refused() {
+    fn variant_folders_without_known_sources_are_refused() {
         with("unknown", &[("lose.cu", "")], |text| {
             let why = text.unwrap_err();
             assert!(why.contains("lose.cu") && why.contains("loss.cu") && why.contains("common.cuh"), "{why}");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_keeps_its_parameters() {
+    fn variants_with_other_kernel_parameters_are_refused() {
         let source = built_in("linear.cu");
         let (name, parameters) = kernels(source).next().unwrap();
         let given = format!("{name}({parameters}");

@@ -142,7 +142,7 @@ mod tests {
     use net::Shape;
 
     #[test]
-    fn every_window_is_found_from_its_cells_and_from_no_others() {
+    fn each_cell_finds_exactly_the_pool_windows_that_contain_it() {
         let shape = Shape::image(1, 11, 9);
         let pools = [
             Pool::new(PoolKind::Max, 3, 2).pads([1; 4]),

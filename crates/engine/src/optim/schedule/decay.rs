@@ -449,7 +449,7 @@ mod tests {
     /// Compares the rates with those of `torch.optim.lr_scheduler.ReduceLROnPlateau` (2.x) for the same scores, see
     /// tests/golden/schedules.py.
     #[test]
-    fn falls_by_hand() {
+    fn plateau_drops_match_pytorch() {
         let plateau = Plateau { patience: Some(1), ..Plateau::default() };
         assert_eq!(drops(&plateau, &[1.0, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8]), [0, 0, 0, 1, 1, 2, 2]);
         // a change within the threshold of 1e-4 is not an improvement

@@ -359,7 +359,7 @@ mod tests {
     /// The schedule is a straight line from 1 at step 10 to 0 at step 50. At rate 0.5 it is stretched to step 90, and
     /// at 0.25 to step 100.
     #[test]
-    fn what_is_left_is_stretched_as_often_as_wanted() {
+    fn linear_schedule_can_be_stretched_repeatedly() {
         let mut spec = line();
         let said = extension(30, 5, 9).apply(&mut spec).unwrap();
         assert!(["stretched", "epoch 3 on", "(lr 0.5)"].iter().all(|part| said.contains(part)), "{said}");
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn other_schedules_and_other_moments_leave_the_recipe_as_it_is() {
+    fn extension_keeps_finished_steps_and_constant_schedules() {
         let mut cosine = ScheduleSpec { kind: ScheduleKind::Cosine(Cosine { end_lr: None }), ..line() };
         let over = extension(50, 5, 10).apply(&mut cosine).unwrap();
         assert!(["ended (lr 0)", "10 epochs", "(lr 0.58"].iter().all(|part| over.contains(part)), "{over}");
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_that_cannot_be_are_refused() {
+    fn invalid_stretches_are_refused() {
         for bad in [&[1.0][..], &[3.0, 2.0], &[0.0, 2.0], &[3.0, 5.0, 2.0, 9.0], &[f64::NAN, 1.0]] {
             assert_eq!(check_stretched(bad).unwrap_err().key, "stretched", "{bad:?}");
         }

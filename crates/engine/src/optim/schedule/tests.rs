@@ -27,7 +27,7 @@ fn cosine(end_lr: Option<f64>) -> ScheduleKind {
 }
 
 #[test]
-fn constant_stays() {
+fn constant_schedule_never_changes() {
     table(&ScheduleSpec::constant(0.1), 128, 3, &[(0, 0.1), (17, 0.1), (29, 0.1), (1000, 0.1)]);
 }
 
@@ -59,7 +59,7 @@ fn warmup_of_a_scaled_rate_starts_at_the_base() {
 }
 
 #[test]
-fn cosine_runs_over_what_follows_the_warmup() {
+fn cosine_covers_the_epochs_after_the_warmup() {
     let mut spec = spec(cosine(None), 0.4);
     let r = 2f64.sqrt() / 2.0;
     let rows = [(0, 0.4), (10, 0.2 * (1.0 + r)), (20, 0.2), (30, 0.2 * (1.0 - r)), (40, 0.0), (99, 0.0)];
@@ -70,14 +70,14 @@ fn cosine_runs_over_what_follows_the_warmup() {
 }
 
 #[test]
-fn the_last_rate_scales_with_the_batch() {
+fn end_lr_scales_with_the_batch() {
     let mut spec = spec(cosine(Some(0.01)), 0.1);
     spec.reference_batch = Some(64);
     table(&spec, 256, 2, &[(0, 0.4), (10, 0.22), (20, 0.04)]);
 }
 
 #[test]
-fn polynomial() {
+fn polynomial_matches_hand_computed_rates() {
     let polynomial = |power, end_lr| spec(ScheduleKind::Polynomial(Polynomial { power, end_lr }), 1.0);
     table(&polynomial(None, None), 64, 2, &[(0, 1.0), (5, 0.75), (10, 0.5), (20, 0.0), (21, 0.0)]);
     table(&polynomial(Some(2.0), Some(0.2)), 64, 2, &[(0, 1.0), (5, 0.65), (10, 0.4), (15, 0.25), (20, 0.2)]);
@@ -85,7 +85,7 @@ fn polynomial() {
 }
 
 #[test]
-fn exponential_smooth_and_in_stairs() {
+fn exponential_decays_smoothly_or_in_stairs() {
     let mut decay = Exponential { gamma: Some(0.25), decay_epochs: Some(2.0), staircase: None };
     let mut spec = spec(ScheduleKind::Exponential(decay.clone()), 0.8);
     table(&spec, 64, 6, &[(0, 0.8), (10, 0.4), (20, 0.2), (40, 0.05)]);
@@ -117,7 +117,7 @@ fn the_start_line_says_where_the_rate_comes_from() {
 }
 
 #[test]
-fn nonsense_is_refused_by_key() {
+fn invalid_values_are_refused_with_their_key() {
     let key = |spec: &ScheduleSpec| spec.check(10).unwrap_err().key;
     assert_eq!(key(&ScheduleSpec::constant(-0.1)), "base_lr");
     assert_eq!(key(&ScheduleSpec::constant(f64::NAN)), "base_lr");

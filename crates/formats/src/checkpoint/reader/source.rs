@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_stay_in_the_file_and_are_limited() {
+    fn reads_beyond_the_file_or_the_limit_are_refused() {
         let path = std::env::temp_dir().join(format!("trireme-source-{}", std::process::id()));
         std::fs::write(&path, [1; 4096]).unwrap();
         let source = Source::new(File::open(&path).unwrap(), 4096);

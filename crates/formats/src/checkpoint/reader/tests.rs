@@ -77,7 +77,7 @@ fn read(path: &std::path::Path) -> Result<(), Error> {
 }
 
 #[test]
-fn lists_of_any_length_come_back() {
+fn state_files_round_trip_with_lists_of_any_length() {
     let file = Temporary::new();
     for (layers, classes) in [(0, 0), (1, 1), (8, 255), (9, 256), (23, 257), (90, 5_000), (3_000, 1)] {
         let state = state(layers, classes);
@@ -122,7 +122,7 @@ fn mutate(bytes: &mut Vec<u8>, number: u32) {
 
 /// The checksum is valid in every try, so that the parser is tested.
 #[test]
-fn forged_files_end_in_an_error() {
+fn forged_files_are_refused() {
     let file = Temporary::new();
     let (mut refused, mut tries) = (0, 0);
     let write = |n: usize, path: &std::path::Path| match n {
@@ -153,7 +153,7 @@ fn forged_files_end_in_an_error() {
 /// Replaces the number at each position by one that is too large or too small. Uses two threads, because this is the
 /// slowest test.
 #[test]
-fn numbers_anywhere_in_a_file_are_checked() {
+fn extreme_numbers_at_any_position_do_not_panic() {
     let file = Temporary::new();
     state(2, 2).write(&file.0).unwrap();
     let whole = std::fs::read(&file.0).unwrap();
@@ -196,7 +196,7 @@ fn refused<T>(result: Result<T, Error>, object: &str, parts: &[&str]) {
 }
 
 #[test]
-fn values_in_other_files_are_never_read() {
+fn external_storage_is_refused() {
     let values = [0f32; 4];
     let root = foreign(LibraryVersion::V18, |file| {
         let array = file.new_dataset::<f32>().shape(4).obj_track_times(false);
@@ -236,7 +236,7 @@ fn layouts_that_trireme_does_not_write_are_refused() {
 }
 
 #[test]
-fn other_layouts_of_hdf5_are_named() {
+fn other_superblock_versions_are_refused_by_number() {
     refused(foreign(LibraryVersion::Earliest, |_| Ok(())), "/", &["superblock version", "expected 2", "got 0"]);
     refused(foreign(LibraryVersion::V110, |_| Ok(())), "/", &["superblock version", "expected 2", "got 3"]);
 }

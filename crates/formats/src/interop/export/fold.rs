@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_that_16_bits_do_not_hold_are_refused_by_name() {
+    fn weights_beyond_the_f16_range_are_refused_by_name() {
         assert!(trained(1.0, 65_504.0).fits_half().is_ok());
         let error = trained(1.0, -70_000.0).fits_half().unwrap_err();
         let Error::Half { tensor, value } = &error else { panic!("{error}") };
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn running_statistics_keep_32_bits() {
+    fn half_export_keeps_running_statistics_in_f32() {
         let trained = trained(1e6, 1.0);
         assert!(trained.fits_half().is_ok());
         let numbers = |number: Number| {

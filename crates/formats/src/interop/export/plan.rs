@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_meet_images_of_one_pixel_in_one_form() {
+    fn vectors_and_one_pixel_images_get_the_same_rank() {
         let (flatten, image) = (Some(Turn::Flatten), Some(Turn::Image));
         assert_last(&network(Conv::new(2, 1), &[2]), false, &[image], false);
         assert_last(&network(Pool::global(), &[1]), false, &[image], false);
@@ -74,7 +74,7 @@ mod tests {
 
     /// The factors multiply an image of many pixels, which cannot become a vector.
     #[test]
-    fn factors_become_images() {
+    fn vectors_that_multiply_an_image_become_images() {
         let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
         let image = net.image();
         let factors = net.add("fc", Linear::new(3), image);

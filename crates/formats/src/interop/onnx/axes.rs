@@ -505,7 +505,7 @@ mod tests {
 
     /// Each operation moves elements as it does in NumPy: the values are computed with plain loops.
     #[test]
-    fn elements_move_as_in_numpy() {
+    fn reshape_transpose_and_slice_match_numpy() {
         let image = Axes::of(Layout::Image, SHAPE, 1).unwrap();
         let channels_first: Vec<(usize, usize)> = (0..12).flat_map(|c| (0..6).map(move |p| (c, p))).collect();
         assert_eq!(elements(&image), channels_first);
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn images_stay_in_one_axis() {
+    fn the_batch_axis_is_never_split() {
         let tokens = |count| Axes::of(Layout::Tokens, SHAPE, count).unwrap();
         // with a fixed number, they can be joined with any axis
         let first = tokens(1).transposed(&[1, 0, 2]).unwrap().reshaped(&known(&[6, 3, 4]), false).unwrap();
@@ -575,7 +575,7 @@ mod tests {
 
     /// Rows of an image as sequences: (N, H, W, C) to (N H, W, C).
     #[test]
-    fn a_multiple_of_the_images_is_not_their_number() {
+    fn a_multiple_of_the_batch_size_is_not_the_batch_size() {
         for count in [1, 2] {
             let last = Axes::of(Layout::Last, SHAPE, count).unwrap();
             let rows = last.clone().reshaped(&[Size::Images(2), Size::Number(-1), Size::Number(12)], true).unwrap();

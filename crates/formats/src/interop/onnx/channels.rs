@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_rounded_as_their_type_has_them() {
+    fn casts_convert_numbers_to_their_type() {
         let floats = || Values::Floats(vec![2.7, -2.7, 0.0]);
         for kind in [3, 5, 6, 7] {
             assert_eq!(made(floats(), kind).unwrap(), Values::Ints(vec![2, -2, 0]), "{kind}");
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_a_type_does_not_have_are_refused() {
+    fn casts_of_numbers_out_of_range_are_refused() {
         for (value, kind, name) in
             [(300.0, 2, "300 to uint8"), (-1.0, 2, "-1 to uint8"), (3e9, 6, "to int32"), (1e20, 7, "to int64")]
         {

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_of_several_nodes_are_recognised() {
+    fn activations_of_several_nodes_are_recognised() {
         let x = rc(Form::Argument);
         let number = |n| rc(Form::Number(n));
         let sigmoid = rc(Form::Unary(Unary::Sigmoid, x.clone()));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_that_differ_elsewhere_are_not_taken_for_each_other() {
+    fn functions_that_differ_anywhere_are_not_confused() {
         let x = rc(Form::Argument);
         let number = |n| rc(Form::Number(n));
         let clip = |least, most| rc(Form::Unary(Unary::Clip(least, most), x.clone()));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn each_activation_is_itself() {
+    fn hard_sigmoid_and_hard_swish_are_recognised() {
         let sixth = f64::from(1.0f32 / 6.0);
         let hard = rc(Form::Unary(Unary::HardSigmoid(sixth, 0.5), rc(Form::Argument)));
         assert_eq!(hard.activation(), Some(Activation::HardSigmoid));

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_read_stays() {
+    fn nodes_with_a_second_reader_are_not_fused() {
         let mut net = NetSpec::new("net", Shape::image(3, 8, 8));
         let x = net.add("bn", Norm::new(), net.image());
         let y = net.add("relu", Activation::Relu, x);

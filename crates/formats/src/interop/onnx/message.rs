@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_refused() {
+    fn truncated_messages_are_refused() {
         for bytes in [&[0x08][..], &[0x12, 7, b'a'], &[0x0d, 1, 2], &[0x0b], &[0x08; 1], &[0xff; 12]] {
             assert!(fields(bytes).is_err(), "{bytes:?}");
         }

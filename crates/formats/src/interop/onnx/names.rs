@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_paths_of_modules() {
+    fn node_names_become_module_paths() {
         let mut names = Names::default();
         assert_eq!(names.take(Some("layer1.0.conv1.weight"), "/x/Conv", "Conv"), "layer1.0.conv1");
         assert_eq!(names.take(Some("onnx::Conv_12"), "/layer1/layer1.0/relu/Relu", "Relu"), "layer1.0.relu");
@@ -87,7 +87,7 @@ mod tests {
 
     /// Counting the suffixes from 1 for each of so many nodes would take minutes.
     #[test]
-    fn nodes_of_one_name_are_told_apart_at_once() {
+    fn equal_node_names_get_suffixes_in_linear_time() {
         let mut names = Names::default();
         assert_eq!(names.take(None, "drop_3", "Dropout"), "drop_3");
         let all: Vec<String> = (0..20_000).map(|_| names.take(None, "drop", "Dropout")).collect();

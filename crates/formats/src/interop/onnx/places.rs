@@ -214,7 +214,7 @@ mod tests {
 
     /// Moves an axis by one and back, as shifted windows do.
     #[test]
-    fn positions_that_move_there_and_back_are_in_order_again() {
+    fn moving_an_axis_back_restores_the_order_of_positions() {
         let moved = |axes: &Axes, by: usize| {
             let parts = [by..4, 0..by].map(|part| axes.clone().sliced(1, part).unwrap());
             Axes::joined(&parts, 1).unwrap()
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn indices_of_positions_are_picked() {
+    fn picked_selects_positions_by_index() {
         let picked = image().picked(2, &[3, 0]).unwrap();
         assert_eq!(picked.places().unwrap(), [3, 0, 7, 4, 11, 8, 15, 12]);
         assert_eq!(picked.sizes(), [Size::N, Size::Number(4), Size::Number(2), Size::Number(2)]);

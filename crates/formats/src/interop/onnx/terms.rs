@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_are_of_heads_or_of_windows() {
+    fn constants_vary_by_head_or_by_window() {
         let axes = products();
         let spread = |dims: &[usize]| {
             let count: usize = dims.iter().product();
@@ -285,7 +285,7 @@ mod tests {
 
     /// Uses W1 = (0.5, -2) and b1 = 0.25 with 2x2 windows.
     #[test]
-    fn the_network_of_a_bias_is_found() {
+    fn the_continuous_bias_network_is_recovered() {
         let windows = windows(0);
         let units: Vec<f32> =
             windows.coordinates().iter().map(|[down, across]| 0.5 * down - 2.0 * across + 0.25).collect();

@@ -143,7 +143,7 @@ fn external_data_is_refused_by_its_name() {
 }
 
 #[test]
-fn weights_that_are_no_numbers_are_refused() {
+fn weights_with_nan_or_infinity_are_refused() {
     for value in [f32::NAN, f32::INFINITY] {
         let bytes = changed(|tensors, _| {
             tensors[0] = floats("conv.weight", &[5, 2, 1, 1], &[&[0.0; 9][..], &[value]].concat())
@@ -159,7 +159,7 @@ fn weights_that_are_no_numbers_are_refused() {
 }
 
 #[test]
-fn cycles_are_written_out() {
+fn errors_about_cycles_list_their_nodes() {
     let bytes = changed(|_, nodes| nodes[1] = node("Add", &["a", "d"], "b"));
     refused(&bytes, &["cycle", "/b/Add -> /d/Flatten -> /c/GlobalAveragePool -> /b/Add"]);
     let own = changed(|_, nodes| nodes[1] = node("Add", &["a", "b"], "b"));
@@ -343,7 +343,7 @@ fn weights_take_no_more_memory_than_a_few_times_the_file() {
 }
 
 #[test]
-fn every_cut_of_a_file_is_an_error() {
+fn truncated_files_are_refused_or_read_differently() {
     let bytes = changed(|_, _| {});
     let good = network(&bytes).unwrap();
     for end in 0..bytes.len() {

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn no_way_to_a_function_is_open() {
+    fn pickle_cannot_call_functions() {
         let ways: [&[u8]; 4] = [
             b"cos\nsystem\nX\x07\0\0\0echo hi\x85R",
             b"X\x02\0\0\0osX\x06\0\0\0system\x93",
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_their_signs() {
+    fn pickled_integers_have_the_right_sign() {
         let number = |program: &[u8]| run(program).unwrap().root;
         assert_eq!(number(b"J\xfe\xff\xff\xff"), Value::Int(-2));
         assert_eq!(number(b"M\xfe\xff"), Value::Int(65_534));
@@ -442,7 +442,7 @@ mod tests {
     /// Short operations copy a long list or string again and again. The interpreter must stop before it has used the
     /// memory or time.
     #[test]
-    fn copies_are_bounded() {
+    fn repeated_copies_stop_at_the_memory_limit() {
         let again = |setup: &[u8], operation: &[u8]| [setup, &operation.repeat(100_000)].concat();
         let class = b"ccollections\nOrderedDict\nq\0]q\x01(".as_slice();
         let pairs = [class, &b"NN\x86".repeat(1000), b"eh\x01\x85q\x02"].concat();

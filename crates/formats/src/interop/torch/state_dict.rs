@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn averages_are_offered_and_taken_by_their_key() {
+    fn ema_weights_are_suggested_and_chosen_by_key() {
         let timm = [("epoch", Some(0)), ("state_dict", Some(2)), ("state_dict_ema", Some(2)), ("optimizer", Some(1))];
         let (names, others) = found_by(&timm, None).unwrap();
         assert_eq!(names, ["state_dict0", "state_dict1"]);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn strides_are_followed_and_stay_inside() {
+    fn strided_views_are_read_within_their_storage() {
         assert_eq!(view(0, &[2, 3], &[3, 1]).unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
         assert_eq!(view(0, &[3, 2], &[1, 3]).unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
         assert_eq!(view(1, &[2, 2], &[3, 1]).unwrap(), [1.0, 2.0, 4.0, 5.0]);
@@ -308,7 +308,7 @@ mod tests {
 
     /// Many views of the same storage could turn a small file into many gigabytes.
     #[test]
-    fn all_tensors_together_are_bounded_by_the_file() {
+    fn total_tensor_size_is_limited_by_the_file_size() {
         let storages = vec![Storage { number: Number::F32, key: "0".into(), len: 1000 }];
         let view = View { storage: 0, offset: 0, size: vec![1000], stride: vec![1] };
         let wide = View { storage: 0, offset: 0, size: vec![u64::MAX, 1], stride: vec![0, 0] };
@@ -328,7 +328,7 @@ mod tests {
 
     /// A storage with several types would be read once for each type.
     #[test]
-    fn a_storage_has_one_type_and_one_length() {
+    fn a_storage_with_two_types_or_lengths_is_refused() {
         let storage = |number, len| Storage { number, key: "0".into(), len };
         let view = |storage| View { storage, offset: 0, size: vec![0], stride: vec![1] };
         let named: Vec<Named> = (0..2).map(|view| Named { name: format!("t{view}"), view }).collect();

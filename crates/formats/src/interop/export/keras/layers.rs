@@ -186,7 +186,7 @@ mod tests {
 
     /// The shortcut is the second input of the sum, so Keras lists its convolution `d` after the other branch.
     #[test]
-    fn layers_stand_in_the_order_of_keras() {
+    fn layers_are_listed_in_the_order_of_keras() {
         let mut layers = Layers::new(Shape::image(3, 8, 8));
         let conv =
             |layers: &mut Layers, name: &str, from| layers.add_weighted(name, "Conv2D", json!({}), &[from]).unwrap();

@@ -195,7 +195,7 @@ mod tests {
     /// Vectors become images if a convolution reads them. Images of one pixel become vectors if another input is a
     /// vector, and at the end of the network.
     #[test]
-    fn inputs_have_the_dimensions_that_layers_read() {
+    fn inputs_are_reshaped_to_the_rank_that_layers_expect() {
         let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
         let mean = net.add("mean", Pool::global(), net.image());
         let fc = net.add("fc", Linear::new(3), mean);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn slopes_that_keras_does_not_take_are_refused() {
+    fn leaky_relu_slopes_unsupported_by_keras_are_refused() {
         let has_form = |slope: f32| {
             let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
             let leaky = net.add("leaky", Activation::LeakyRelu(slope), net.image());
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn features_that_keras_has_in_an_order_that_nobody_can_undo_are_refused() {
+    fn flattened_features_that_keras_would_reorder_are_refused() {
         assert!(has_form(2, Add));
         assert!(!has_form(2, Concat) && !has_form(2, Norm::new()));
         // if there is one pixel or one channel, (C, H, W) and (H, W, C) are the same order
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_named_as_keras_names_them() {
+    fn snake_case_matches_keras_class_names() {
         let cases = ["Conv2D", "BatchNormalization", "Dense"].map(snake_case);
         assert_eq!(cases, ["conv2d", "batch_normalization", "dense"]);
     }

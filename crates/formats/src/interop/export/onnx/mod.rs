@@ -124,7 +124,7 @@ mod tests {
     /// A convolution gets a vector as an image of one pixel. Where an image of one pixel is added to a vector, or is
     /// the output, it becomes a vector.
     #[test]
-    fn inputs_have_the_dimensions_that_nodes_read() {
+    fn inputs_are_reshaped_to_the_rank_that_nodes_expect() {
         let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
         let mean = net.add("mean", Pool::global(), net.image());
         let fc = net.add("fc", Linear::new(3), mean);

@@ -260,7 +260,7 @@ mod tests {
     /// Vectors become images if a convolution reads them. Images of one pixel become vectors if another input is a
     /// vector, and at the end of the network.
     #[test]
-    fn inputs_have_the_dimensions_that_modules_read() {
+    fn inputs_are_reshaped_to_the_rank_that_modules_expect() {
         let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
         let mean = net.add("mean", Pool::global(), net.image());
         let fc = net.add("fc", Linear::new(3), mean);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_and_a_group_of_one_name_are_refused() {
+    fn a_layer_with_the_name_of_a_group_is_refused() {
         let mut tree = Vec::new();
         insert(&mut tree, "a.b", "B".into()).unwrap();
         insert(&mut tree, "a.c", "C".into()).unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_dots_are_paths() {
+    fn dotted_names_become_python_paths() {
         assert_eq!(path("fc").unwrap(), "self.fc");
         assert_eq!(path("layer1.0.conv1").unwrap(), "self.layer1[\"0\"][\"conv1\"]");
         // an `nn.ModuleDict` has the attribute `values`, and its keys may be Python keywords

@@ -60,7 +60,7 @@ fn attributes_of_old_opsets_are_read() {
 }
 
 #[test]
-fn weights_that_the_graph_computes_are_computed() {
+fn weights_computed_by_the_graph_are_evaluated() {
     let bytes = changed(|tensors, own| {
         tensors.extend([ints("shape", &[5, 3]), ints("order", &[2, 0, 1]), floats("three", &[], &[3.0])]);
         let half = Message::new().int(1, 1).int(2, 1).raw(9, &0.5f32.to_le_bytes());
@@ -85,7 +85,7 @@ fn weights_that_the_graph_computes_are_computed() {
 
 /// A batch norm written as a product and a sum is merged into the convolution before it, or becomes a layer.
 #[test]
-fn a_product_and_a_sum_with_numbers_of_each_channel_are_one_layer() {
+fn per_channel_product_and_sum_become_one_layer() {
     let (scale, shift) = ([2.0, 3.0, 4.0, 5.0, 6.0], [0.5, 1.5, 2.5, 3.5, 4.5]);
     let numbers = [floats("scale", &[5, 1, 1], &scale), floats("shift", &[1, 5, 1, 1], &shift)];
     let affine = |from: &str| [node("Mul", &[from, "scale"], "m"), node("Add", &["m", "shift"], "b")];
@@ -150,7 +150,7 @@ fn sums_and_means_of_several_tensors_are_chains() {
 /// No output of a ReLU is below zero, so zero padding does not change the maximum. This also holds for a sum of such
 /// outputs. After other layers, a separate layer must add the zeros.
 #[test]
-fn zeros_around_a_max_pool_are_its_own_cells_behind_a_relu() {
+fn zero_pad_after_relu_becomes_padding_of_the_max_pool() {
     let cells = [ints("cells", &[0, 0, 1, 2, 0, 0, 0, 1])];
     let pool = |from: &[Message]| {
         let pool = with_ints(node("MaxPool", &["p"], "b"), "kernel_shape", &[3, 3]);
@@ -173,7 +173,7 @@ fn zeros_around_a_max_pool_are_its_own_cells_behind_a_relu() {
 
 /// No value is lower than -infinity, so cells of -infinity are like a max pool's own padding.
 #[test]
-fn cells_of_minus_infinity_are_padding_of_max_pools() {
+fn a_pad_of_minus_infinity_becomes_padding_of_the_max_pool() {
     let tensors = [ints("cells", &[0, 0, 1, 1, 0, 0, 0, 0]), floats("lowest", &[], &[f32::NEG_INFINITY])];
     let with = |tensors: &[Message], op: &str| {
         let pool = with_ints(node(op, &["p"], "b"), "kernel_shape", &[3, 3]);
@@ -190,7 +190,7 @@ fn cells_of_minus_infinity_are_padding_of_max_pools() {
 
 /// Slices and negative pads crop images. A crop becomes a convolution that moves the image.
 #[test]
-fn crops_are_depthwise_convolutions() {
+fn crops_become_depthwise_convolutions() {
     let tensors = [
         ints("starts", &[2, 1]),
         ints("ends", &[i64::MAX, -1]),
@@ -244,7 +244,7 @@ fn readers_share_the_layer_that_pads() {
 
 /// Keras's Rescaling layer computes x * 2 / 255 - 1.
 #[test]
-fn a_number_is_added_by_a_convolution_of_each_channel() {
+fn adding_a_constant_becomes_a_depthwise_convolution() {
     let numbers = [floats("scale", &[], &[0.5]), floats("shift", &[], &[-1.0]), floats("four", &[], &[4.0])];
     let nodes = [
         node("Mul", &["scale", "a"], "m"),
@@ -276,7 +276,7 @@ fn inputs_that_no_node_reads_are_left_out() {
 
 /// If features are flattened from (H, W, C), the columns of the next weight must be reordered.
 #[test]
-fn channels_may_come_last_from_the_input_on() {
+fn networks_with_channels_last_input_are_read() {
     let (tensors, _) = parts();
     let weight: Vec<f32> = (0..5 * 16 * 3).map(|i| i as f32).collect();
     let tensors = [&tensors[..1], &[floats("fc.weight", &[80, 3], &weight), ints("flat", &[-1, 80])]].concat();
@@ -324,7 +324,7 @@ fn channel_shuffles_move_channels() {
 
 /// PyTorch's exporter flattens a single image to one dimension and gathers its features again.
 #[test]
-fn a_list_of_all_features_is_parted_again() {
+fn features_flattened_to_one_dimension_are_restored() {
     let with = |order: Vec<i64>, dims: &[i64]| {
         changed(|tensors, own| {
             let bytes: Vec<u8> = order.iter().flat_map(|n| n.to_le_bytes()).collect();
@@ -353,7 +353,7 @@ fn a_list_of_all_features_is_parted_again() {
 }
 
 #[test]
-fn channels_are_split() {
+fn splits_of_channels_are_read() {
     let join = node("Concat", &["q", "p"], "b");
     let half = Message::new().text(2, "q");
     let split = with_ints(with_int(node("Split", &["a"], "p"), "axis", 1), "split", &[2, 3]).join(half);
