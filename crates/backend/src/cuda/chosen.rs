@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn get_uses_the_requested_algorithm_if_it_can_run() {
-        let get = |chosen: &ChosenAlgorithms, of: &str, n: usize, runs: &[&str]| {
+        let get = |chosen: &ChosenAlgorithms, operation: &str, n: usize, runs: &[&str]| {
             let prepare = |name: &str| Ok::<_, ()>(runs.contains(&name).then(|| name.to_string()));
             chosen.get(operation, n, prepare, || Ok(("own".into(), "own".into()))).unwrap()
         };
