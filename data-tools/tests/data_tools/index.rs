@@ -1,8 +1,10 @@
 //! Tests TFRecords that other programs wrote: ImageNet's names and keys, PNG and JPEG, labels from 1.
 
 use crate::common::foreign::{Foreign, write_shard};
+use crate::common::pictures::write;
+use crate::common::tiff::strip;
 use crate::common::*;
-use data_tools::{Error, info, stats, verify};
+use data_tools::{Error, convert, info, stats, verify};
 use image::{ExtendedColorType, ImageEncoder};
 use loaders::shard::index_path;
 use loaders::{Format, Manifest};
@@ -92,6 +94,21 @@ fn indexes_that_are_right_stay() {
         assert_eq!(index(&dir).unwrap().written, 1, "{wrong:?}");
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
+}
+
+/// Only the conversion can describe images with other values than bytes. Their indexes can still be written again.
+#[test]
+fn images_of_16_bits_need_their_manifest() {
+    let temp = Temp::new();
+    let dir = temp.path("out");
+    write(&temp.path("src/a/0.tif"), &strip(2, 3, 5, 16, 1, &[1; 60], &[]));
+    convert("folder", &temp.path("src"), &dir, &options()).unwrap();
+    let before = contents(&dir);
+    fs::remove_file(index_path(&dir.join("train-00000-of-00001.tfrecord"))).unwrap();
+    assert_eq!(index(&dir).unwrap().written, 1);
+    assert_eq!(contents(&dir), before);
+    fs::remove_file(dir.join("dataset.json")).unwrap();
+    mentions(index(&dir).unwrap_err(), &["5 bands of uint16", "needs the dataset.json"]);
 }
 
 /// PNG is lossless, so the sums of the decoded pixels are known. Grey counts as RGB if the record has 3 channels.
