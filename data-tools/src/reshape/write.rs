@@ -264,7 +264,8 @@ impl ImageStats {
     }
 }
 
-/// Returns the content of `dataset.json`, and a note if it no longer names the nodata value.
+/// Returns the content of `dataset.json`, and a note if its statistics include pixels without data. It keeps the nodata
+/// value, because `predict` replaces this value in image files.
 fn manifest(
     plan: &ReshapePlan,
     tasks: &[Task],
@@ -292,7 +293,7 @@ fn manifest(
                 let no_values = |band| Error::input(Path::new(name), format!("no image has a value in band {band}"));
                 (mean, std) = stats.samples.finish(&mut bands, &mut numbers).map_err(no_values)?;
                 split.measured = Some(stats.samples.measured).filter(|&measured| measured < split.count);
-                note = bands.nodata.take().map(|nodata| {
+                note = bands.nodata.map(|nodata| {
                     format!(
                         "pixels with the nodata value {nodata} were stored as the mean of their band, and the new statistics include \
                          them; convert the images again to leave them out"
