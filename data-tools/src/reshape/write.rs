@@ -48,13 +48,14 @@ impl SourceDataset {
     }
 
     /// Returns the class of each sample in a split. If images have sets of classes or targets instead, returns 0 for
-    /// each.
-    pub(super) fn classes_of(&self, split: usize) -> Result<Vec<u32>, Error> {
-        let (split, mut copy) = (&self.splits[split], Vec::new());
+    /// each. Reads only the beginning of each record, on `jobs` threads (0 means one per core). So checksums are not
+    /// verified until the records are copied.
+    pub(super) fn classes_of(&self, split: usize, jobs: usize) -> Result<Vec<u32>, Error> {
+        let split = &self.splits[split];
         if split.label_kind() != LabelKind::OneClass {
             return Ok(vec![0; split.len() as usize]);
         }
-        (0..split.len()).map(|id| Ok(split.record(id, &mut copy)?.1)).collect()
+        Ok(split.labels(false, pool::threads(jobs))?.into_iter().flatten().collect())
     }
 }
 
