@@ -133,11 +133,17 @@ fn other_data_sets_and_transforms_are_refused() {
 /// Writes an image to an array file and returns the path.
 fn array(setting: &Setting, name: &str, label: u32, bands: u32) -> String {
     let mut draws = Draws::new(9, label.into(), 0, 0);
-    let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
-    let head = format!("{{'descr': '<u2', 'fortran_order': False, 'shape': (28, 28, {bands}), }}");
-    file.extend(format!("{head:<117}\n").into_bytes());
     let places = (0..28).flat_map(|y| (0..28).flat_map(move |x| (0..bands).map(move |band| At { y, x, band, label })));
-    places.for_each(|at| file.extend(stored(Dtype::U16, band_nine(at, &mut draws))));
+    let values: Vec<u8> = places.flat_map(|at| stored(Dtype::U16, band_nine(at, &mut draws))).collect();
+    npy(setting, name, ("<u2", bands), &values)
+}
+
+/// Writes the values of an image of 28x28 pixels to an array file and returns the path.
+fn npy(setting: &Setting, name: &str, (descr, bands): (&str, u32), values: &[u8]) -> String {
+    let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    let head = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (28, 28, {bands}), }}");
+    file.extend(format!("{head:<117}\n").into_bytes());
+    file.extend(values);
     let path = setting.folder.path().join(name);
     std::fs::write(&path, &file).unwrap();
     path.display().to_string()
@@ -257,6 +263,25 @@ fn predict_selects_the_bands_that_the_conversion_selected() {
     }
     let few = array(&setting, "few.npy", 0, 2);
     run(0, &["predict", &out, &few]).failed(1, &["few.npy", "band 10", "2 bands"]);
+}
+
+/// With a nodata value, bytes are also read from array files. Pixels without data get the mean of their band.
+#[test]
+fn bytes_without_data_are_predicted_as_the_mean() {
+    let value = |at: At, draws: &mut Draws| f64::from(1 + draws.below(100)) + if shows(at) { 100.0 } else { 0.0 };
+    let setting = Setting::with(RECIPE, |dir| images(dir, (ImageSpec::new(28, 28, 3), Dtype::U8), [60, 20], value));
+    let masked = setting.described("masked", |manifest| manifest.bands.nodata = Some(0.0));
+    let out = setting.trained("out", 0, &["--data", &masked, "--max-steps", "1"]);
+    let means = &setting.images.manifest.mean;
+    let predicted = |without: [u8; 3]| {
+        let pixel = |at: usize| if at < 300 { without } else { [1 + (at % 250) as u8; 3] };
+        let values: Vec<u8> = (0..28 * 28).flat_map(pixel).collect();
+        let path = npy(&setting, "bytes.npy", ("|u1", 3), &values);
+        run(0, &["predict", &out, &path, "--csv"]).succeeded().stdout
+    };
+    let found = predicted([0; 3]);
+    assert!(found.lines().count() == 3, "{found}");
+    assert_eq!(found, predicted([0, 1, 2].map(|band| (means[band] * 255.0).round() as u8)));
 }
 
 /// The views for test-time augmentation keep the bands that the model selects.

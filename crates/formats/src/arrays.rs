@@ -172,6 +172,7 @@ fn read(array: &Dataset, first: usize, count: usize) -> Result<Vec<u8>, String> 
         TypeDescriptor::Integer(IntSize::U4) => entries(array, first, count, i32::to_le_bytes),
         TypeDescriptor::Integer(IntSize::U8) => entries(array, first, count, i64::to_le_bytes),
         TypeDescriptor::Float(FloatSize::U4) => entries(array, first, count, f32::to_le_bytes),
+        TypeDescriptor::Float(FloatSize::U8) => entries(array, first, count, f64::to_le_bytes),
         // Read as bytes, because the file may have other values than 0 and 1, which are not valid for `bool`.
         TypeDescriptor::Boolean => entries(array, first, count, u8::to_le_bytes),
         other => Err(format!("values of the type {other} are not supported")),
@@ -191,4 +192,28 @@ fn entries<T: H5Type + Copy, const N: usize>(
     let slab = Hyperslab::from(slices.collect::<Vec<_>>());
     let values = array.read_slice::<T, _, IxDyn>(slab).map_err(|e| e.to_string())?;
     Ok(values.into_iter().flat_map(bytes).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// h5py stores Python's floats as float64.
+    #[test]
+    fn floats_of_both_sizes_are_read() {
+        let path = std::env::temp_dir().join(format!("trireme-arrays-{}.h5", std::process::id()));
+        let numbers = [0.5f64, -1.25, 3.0, 1e-3];
+        let file = hdf5::File::create(&path).unwrap();
+        file.new_dataset::<f64>().shape(4).create("wide").unwrap().write_raw(&numbers).unwrap();
+        file.new_dataset::<f32>().shape(4).create("narrow").unwrap().write_raw(&numbers.map(|n| n as f32)).unwrap();
+        let [wide, narrow] = ["wide", "narrow"].map(|name| file.dataset(name).unwrap());
+        assert_eq!([&wide, &narrow].map(numpy_type), ["<f8", "<f4"]);
+        let expected: Vec<u8> = numbers[1..3].iter().flat_map(|number| number.to_le_bytes()).collect();
+        assert_eq!(read(&wide, 1, 2), Ok(expected));
+        let expected: Vec<u8> = numbers[1..3].iter().flat_map(|&number| (number as f32).to_le_bytes()).collect();
+        assert_eq!(read(&narrow, 1, 2), Ok(expected));
+        fs::remove_file(&path).unwrap();
+    }
 }

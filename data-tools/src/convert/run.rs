@@ -154,6 +154,8 @@ impl<'a> Attempt<'a> {
         let shards: Vec<&str> = self.tasks.iter().map(|task| task.name.as_str()).collect();
         let (journal, kept) = Journal::open(&dir, request, &shards, wanted)?;
         let resumed = kept.0.len();
+        // The journal is locked, so no other conversion uses the folder.
+        staging.keep(resumed > 0);
         let work = Conversion::new(self.source, &dir, self.options, &self.tasks, kept, Some(&journal), survey)?;
         let result = pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs);
         let (needed, spent, bands, finished) = (work.needed(), work.spent(), work.bands(), work.into_finished());

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::{dir, text};
 
 /// A temporary folder `OUT.tmp-<pid>`, or `OUT.partial` if a later attempt may continue there. [`Staging::publish`]
-/// renames it to OUT. Dropping it removes the folder, unless [`Staging::keep`] was set.
+/// renames it to OUT. Dropping it removes the folder. If [`Staging::keep`] was set, it only removes an empty folder.
 #[derive(Debug)]
 pub(crate) struct Staging {
     out: PathBuf,
@@ -68,7 +68,7 @@ impl Staging {
         let temp = staging.out.with_file_name(name);
         match fs::create_dir(&temp) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(Error::io("create the folder", &temp, e)),
-            made => {
+            _ => {
                 // Do not follow a link: its target does not belong to this conversion.
                 let meta = fs::symlink_metadata(&temp).map_err(|e| Error::io("open", &temp, e))?;
                 if !meta.is_dir() {
@@ -76,15 +76,14 @@ impl Staging {
                     let problem = format!("the conversion needs a folder of this name, but it is a {kind}");
                     return Err(out_taken(&temp, &problem));
                 }
-                // Keep an existing folder until its journal has been read.
-                staging.keep = made.is_err();
-                staging.temp = temp;
+                // Until the journal is locked, another conversion may write to the folder, even if this one created it.
+                (staging.temp, staging.keep) = (temp, true);
                 Ok(staging)
             }
         }
     }
 
-    /// Sets whether the temporary folder is kept if it is not published.
+    /// Sets whether the temporary folder is kept with its files if it is not published.
     pub(crate) fn keep(&mut self, keep: bool) {
         self.keep = keep;
     }
@@ -186,12 +185,12 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        if self.published || self.keep {
+        if self.published {
             return;
         }
-        // Ignore errors while cleaning up: the first error is more useful.
+        // Ignore errors while cleaning up: the first error is more useful. `remove_dir` fails if the folder is not empty.
         if !self.temp.as_os_str().is_empty() {
-            let _ = fs::remove_dir_all(&self.temp);
+            let _ = if self.keep { fs::remove_dir(&self.temp) } else { fs::remove_dir_all(&self.temp) };
         }
         for parent in self.parents.iter().rev() {
             let _ = fs::remove_dir(parent);
@@ -336,6 +335,22 @@ mod tests {
         assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "no lock file");
         drop(second);
         fs::remove_dir_all(&out).unwrap();
+    }
+
+    /// Two conversions may start at the same time. The one that is refused must not remove the files of the other.
+    #[test]
+    fn a_refused_conversion_removes_only_an_empty_folder() {
+        let out = scratch("refused").join("out");
+        let (first, second) = (Staging::resumable(&out).unwrap(), Staging::resumable(&out).unwrap());
+        let file = first.dir().join("finished.jsonl");
+        fs::write(&file, "").unwrap();
+        drop(first);
+        assert!(file.is_file());
+        fs::remove_file(&file).unwrap();
+        drop(second);
+        assert!(!file.parent().unwrap().exists());
+        // The first conversion created the parent folder, which was not empty when it ended.
+        fs::remove_dir(scratch("refused")).unwrap();
     }
 
     #[test]

@@ -21,10 +21,19 @@ pub(crate) struct Moments {
     pixels: u64,
     sum: Vec<u64>,
     squares: Vec<u64>,
+    /// The sums of grey images that count as colour images if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    grey: Option<Box<Moments>>,
 }
 
 impl Moments {
-    /// Adds an image with interleaved channels.
+    /// Adds a grey image. If there are colour images, it counts as one with equal channels.
+    pub(crate) fn add_grey(&mut self, image: &[u8]) -> Result<(), String> {
+        self.grey.get_or_insert_default().add(image, 1)
+    }
+
+    /// Adds an image with interleaved channels. Returns an error if earlier images have a different number of channels,
+    /// except for those of [`Moments::add_grey`].
     pub(crate) fn add(&mut self, image: &[u8], channels: usize) -> Result<(), String> {
         self.fit(channels)?;
         self.pixels += (image.len() / channels) as u64;
@@ -51,14 +60,21 @@ impl Moments {
     }
 
     pub(crate) fn merge(&mut self, other: &Moments) -> Result<(), String> {
-        if other.pixels == 0 {
-            return Ok(());
+        if let Some(grey) = &other.grey {
+            self.grey.get_or_insert_default().merge(grey)?;
         }
-        self.fit(other.sum.len())?;
+        if other.pixels > 0 {
+            self.fit(other.sum.len())?;
+            self.add_all(other);
+        }
+        Ok(())
+    }
+
+    /// Adds the sums of other images with as many channels.
+    fn add_all(&mut self, other: &Moments) {
         self.pixels += other.pixels;
         let sums = self.sum.iter_mut().zip(&other.sum);
         sums.chain(self.squares.iter_mut().zip(&other.squares)).for_each(|(mine, theirs)| *mine += theirs);
-        Ok(())
     }
 
     /// Adds `part`, the sums of `shard`. An error names the shard.
@@ -66,15 +82,10 @@ impl Moments {
         self.merge(part).map_err(|what| Error::input(shard, format!("images of {what}")))
     }
 
-    /// Returns the number of channels, or 0 before the first image.
-    pub(crate) fn channels(&self) -> usize {
-        self.sum.len()
-    }
-
     /// Returns the sums of grey images as if they had `channels` equal channels.
-    pub(crate) fn repeated(&self, channels: usize) -> Self {
+    fn repeated(&self, channels: usize) -> Self {
         let grey = |sums: &[u64]| sums.first().map_or(Vec::new(), |&sum| vec![sum; channels]);
-        Moments { pixels: self.pixels, sum: grey(&self.sum), squares: grey(&self.squares) }
+        Moments { pixels: self.pixels, sum: grey(&self.sum), squares: grey(&self.squares), grey: None }
     }
 
     fn fit(&mut self, channels: usize) -> Result<(), String> {
@@ -98,6 +109,13 @@ impl Moments {
     /// Returns the mean and population standard deviation of `value / 255` per channel. Both are empty if there are no
     /// images.
     pub(crate) fn finish(&self) -> (Vec<f64>, Vec<f64>) {
+        let Some(grey) = self.grey.as_ref().filter(|grey| grey.pixels > 0) else { return self.mean_and_std() };
+        let mut all = grey.repeated(self.sum.len().max(1));
+        all.add_all(self);
+        all.mean_and_std()
+    }
+
+    fn mean_and_std(&self) -> (Vec<f64>, Vec<f64>) {
         let n = u128::from(self.pixels);
         let mean = |sum: u64| sum as f64 / (self.pixels as f64 * 255.0);
         let std = |sum: u64, squares: u64| {
@@ -254,6 +272,24 @@ mod tests {
         second.merge(&Moments::default()).unwrap();
         assert_eq!(one, second);
         assert!(one.add(&a, 1).unwrap_err().contains("1 channel"));
+    }
+
+    /// The order of the images does not matter, nor whether the sums were stored in between.
+    #[test]
+    fn grey_images_count_as_colour_if_there_are_colour_images() {
+        let (grey, colour) = ([5u8, 250], [1u8, 2, 3]);
+        let (mut first, mut second) = (Moments::default(), Moments::default());
+        first.add_grey(&grey).unwrap();
+        let mut only = Moments::default();
+        only.add(&grey, 1).unwrap();
+        assert_eq!(first.finish(), only.finish());
+        second.add(&colour, 3).unwrap();
+        let mut whole = Moments::default();
+        whole.add(&[5, 5, 5, 250, 250, 250, 1, 2, 3], 3).unwrap();
+        let stored: Moments = serde_json::from_str(&serde_json::to_string(&first).unwrap()).unwrap();
+        first.merge(&second).unwrap();
+        second.merge(&stored).unwrap();
+        assert_eq!([first.finish(), second.finish()], [whole.finish(), whole.finish()]);
     }
 
     fn sizes(of: &[(u32, u32)]) -> Sizes {

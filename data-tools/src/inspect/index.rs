@@ -66,6 +66,7 @@ pub(crate) struct IndexOptions<'a> {
 ///
 /// Returns an error if there are no shards, a shard is missing or a record is damaged, or if the counts in an existing
 /// `dataset.json` are wrong. If there is no `dataset.json`, also returns an error in these cases:
+/// - an image has other values than bytes
 /// - a label is negative or too large, or records disagree about its name
 /// - a label does not fit the list of names
 /// - a record has no label, more than one label, or targets
@@ -88,9 +89,8 @@ pub(crate) fn index_with_options(dir: &Path, how: &IndexOptions<'_>) -> Result<I
         Some(manifest) => shard_files::from_manifest(manifest),
         None => how.shards.clone().map_or_else(|| shard_files::discover(dir, how.split_map), Ok)?,
     };
-    let measured = if made_manifest { measured_split(&shards) } else { None };
     let scanning = Mutex::new(Duration::ZERO);
-    let scanned = scan_all(dir, &shards, measured, how, &scanning)?;
+    let scanned = scan_all(dir, &shards, made_manifest, how, &scanning)?;
     let write_indexes = || if how.write { write_indexes(dir, &shards, &scanned) } else { Ok(0) };
     let mut notes = Vec::new();
     let (manifest, written) = match known {
@@ -120,20 +120,21 @@ pub(crate) fn index_with_options(dir: &Path, how: &IndexOptions<'_>) -> Result<I
     })
 }
 
-/// Reads every shard. Decodes and measures only the images of the split `measured`. Adds the time of all threads to
-/// `spent`.
+/// Reads every shard. With `makes_manifest`, also decodes and measures the images of one split. Adds the time of all
+/// threads to `spent`.
 fn scan_all(
     dir: &Path,
     shards: &[ShardFile],
-    measured: Option<&str>,
+    makes_manifest: bool,
     how: &IndexOptions<'_>,
     spent: &Mutex<Duration>,
 ) -> Result<Vec<ScannedShard>, Error> {
+    let measured = if makes_manifest { measured_split(shards) } else { None };
     let progress = Progress::new("indexing", None, how.progress);
     pool::run(shards.len(), how.jobs, |i| {
         let started = Instant::now();
         let pixels = measured == Some(shards[i].split.as_str());
-        let scanned = walk::scan(&dir.join(&shards[i].file), pixels, &mut progress.counter());
+        let scanned = walk::scan(&dir.join(&shards[i].file), makes_manifest, pixels, &mut progress.counter());
         *pool::lock(spent) += started.elapsed();
         scanned
     })

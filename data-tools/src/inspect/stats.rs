@@ -91,7 +91,7 @@ pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
     histograms.put_into(&mut total.bands, Path::new(split))?;
     let mut bands = manifest.bands.clone();
     let (mean, std) = match total.bands.is_empty() {
-        true => total.finish(),
+        true => total.moments.finish(),
         false => total
             .bands
             .finish(&mut bands)
@@ -254,10 +254,8 @@ const MAX_LISTED: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct Measurement {
     pub images: u64,
-    /// Pixel sums of grey images.
-    grey: Moments,
-    /// Pixel sums of images with more channels.
-    colour: Moments,
+    /// Pixel sums of images of bytes.
+    moments: Moments,
     /// Statistics of raw images.
     bands: BandStats,
     /// Number of images per class.
@@ -373,8 +371,10 @@ impl Measurement {
     }
 
     fn add(&mut self, image: &[u8], spec: ImageSpec) -> Result<(), String> {
-        let moments = if spec.channels == 1 { &mut self.grey } else { &mut self.colour };
-        moments.add(image, spec.channels as usize)?;
+        match spec.channels {
+            1 => self.moments.add_grey(image)?,
+            channels => self.moments.add(image, channels as usize)?,
+        }
         self.sizes.add(spec);
         self.images += 1;
         Ok(())
@@ -382,8 +382,7 @@ impl Measurement {
 
     /// Adds the statistics of another shard. Returns a message if its images have a different number of channels.
     pub fn merge(&mut self, other: Self) -> Result<(), String> {
-        self.grey.merge(&other.grey)?;
-        self.colour.merge(&other.colour)?;
+        self.moments.merge(&other.moments)?;
         self.sizes.merge(&other.sizes);
         Floats::merge_all(&mut self.targets, other.targets);
         self.images += other.images;
@@ -394,21 +393,5 @@ impl Measurement {
             *sum += count;
         }
         Ok(())
-    }
-
-    /// Returns the mean and standard deviation per channel. As in training, grey images count as colour images if there
-    /// are any colour images.
-    pub fn finish(&self) -> (Vec<f64>, Vec<f64>) {
-        match self.colour.channels() {
-            0 => self.grey.finish(),
-            channels => {
-                let mut all = self.grey.repeated(channels);
-                // Cannot fail: both have the same number of channels, or `all` has none.
-                match all.merge(&self.colour) {
-                    Ok(()) => all.finish(),
-                    Err(_) => self.colour.finish(),
-                }
-            }
-        }
     }
 }

@@ -179,8 +179,14 @@ impl RecordName {
     }
 }
 
-/// Scans the shard at `path`. Also decodes and measures its images if `pixels` is true.
-pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Result<ScannedShard, Error> {
+/// Scans the shard at `path`. Also decodes and measures its images if `pixels` is true. With `makes_manifest`, returns
+/// an error if an image has values for which no `dataset.json` can be made.
+pub(super) fn scan(
+    path: &Path,
+    makes_manifest: bool,
+    pixels: bool,
+    counter: &mut Counter<'_>,
+) -> Result<ScannedShard, Error> {
     let mut walk = Walk::open(path)?;
     let mut scanned = ScannedShard { bytes: walk.length, ..ScannedShard::default() };
     let mut decoder = PixelDecoder::default();
@@ -189,7 +195,7 @@ pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
         let failed = |what: String| at.error(path, what);
         let payload = found.payload.map_err(|e| failed(e.to_string()))?;
         let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
-        if example.dtype != Dtype::U8 {
+        if makes_manifest && example.dtype != Dtype::U8 {
             let Example { channels, dtype, .. } = example;
             let what = format!(
                 "the image has {} of {dtype}; such a data set needs the dataset.json that its conversion wrote",

@@ -75,7 +75,7 @@ fn open_npz(src: &Path, options: &ConvertOptions) -> Opened {
     let mut budget = Budget::new(options.limits);
     if !src.is_dir() {
         dir::check_file(src, "arrays", HINT)?;
-        return open(src, options, arrays::read_archive(src, &mut budget)?);
+        return open(src, options, arrays::read_archive(src, &mut budget, has_known_word)?);
     }
     let mut found = Vec::new();
     for entry in dir::entries(src)? {
@@ -86,7 +86,7 @@ fn open_npz(src: &Path, options: &ConvertOptions) -> Opened {
     }
     match found.is_empty() {
         true => Err(Error::missing(src.join("x_train.npy"), format!("SRC is a folder; {HINT}"))),
-        false => open(src, options, found),
+        false => open(src, options, (found, Vec::new())),
     }
 }
 
@@ -97,7 +97,7 @@ fn open_hdf5(src: &Path, options: &ConvertOptions) -> Opened {
     let labels = options.labels.as_ref().map(|name| name.to_string_lossy());
     let all = arrays::of_hdf5(&file);
     if options.bands.images.is_none() && labels.is_none() {
-        return open(src, options, all);
+        return open(src, options, (all, Vec::new()));
     }
     let is_image = |array: &Described| (3..=4).contains(&array.shape.len()) && StoredType::parse(&array.descr).is_ok();
     let has_targets = !options.targets.is_empty();
@@ -124,10 +124,9 @@ fn check_page(options: &ConvertOptions) -> Result<(), Error> {
     }
 }
 
-/// Finds each split's images and labels by the array names.
-fn open(src: &Path, options: &ConvertOptions, arrays: Vec<Array>) -> Opened {
+/// Finds each split's images and labels by the array names. `others` has the names of arrays that were not read.
+fn open(src: &Path, options: &ConvertOptions, (arrays, mut others): (Vec<Array>, Vec<String>)) -> Opened {
     let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
-    let mut others = Vec::new();
     for array in arrays {
         match classify_array(&array) {
             Some((part, is_images)) => {

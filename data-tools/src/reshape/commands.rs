@@ -191,7 +191,7 @@ pub fn split(
     let number = set.find(dir, from)?;
     check_new(dir, &set, into)?;
     let wanted = |count: u64| share.count_of(count).min(count.saturating_sub(1));
-    let drawn = draw(&set.classes_of(number)?, set.manifest.classes.len().max(1), wanted, options.seed);
+    let drawn = draw(&set.classes_of(number, options.jobs)?, set.manifest.classes.len().max(1), wanted, options.seed);
     let mut targets = Vec::new();
     for (at, split) in set.splits.iter().enumerate() {
         let stays = |id: u64| at != number || !drawn[id as usize];
@@ -220,8 +220,9 @@ fn check_new(dir: &Path, set: &SourceDataset, name: &str) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// Returns the same errors as [`reshard`]. Also returns an error if the fraction is not between 0 and 1, if the number
-/// per class is 0, or if a number per class is given although images do not have exactly one class each.
+/// Returns the same errors as [`reshard`], but damaged records that are not drawn may go unnoticed. Also returns an
+/// error if the fraction is not between 0 and 1, if the number per class is 0, or if a number per class is given although
+/// images do not have exactly one class each.
 pub fn sample(dir: &Path, out: &Path, share: Share, options: &ReshapeOptions) -> Result<ReshapeSummary, Error> {
     share.check()?;
     let set = SourceDataset::open(dir)?;
@@ -229,7 +230,7 @@ pub fn sample(dir: &Path, out: &Path, share: Share, options: &ReshapeOptions) ->
     let mut targets = Vec::new();
     for (at, split) in set.splits.iter().enumerate() {
         let wanted = |count: u64| share.count_of(count).max(1);
-        let drawn = draw(&set.classes_of(at)?, set.manifest.classes.len().max(1), wanted, options.seed);
+        let drawn = draw(&set.classes_of(at, options.jobs)?, set.manifest.classes.len().max(1), wanted, options.seed);
         targets.push(Target::from_split(split.name(), 0, at, split.len(), |id| drawn[id as usize]));
     }
     targets.retain(|target| !target.picks.is_empty());

@@ -48,13 +48,14 @@ impl SourceDataset {
     }
 
     /// Returns the class of each sample in a split. If images have sets of classes or targets instead, returns 0 for
-    /// each.
-    pub(super) fn classes_of(&self, split: usize) -> Result<Vec<u32>, Error> {
-        let (split, mut copy) = (&self.splits[split], Vec::new());
+    /// each. Reads only the beginning of each record, on `jobs` threads (0 means one per core). So checksums are not
+    /// verified until the records are copied.
+    pub(super) fn classes_of(&self, split: usize, jobs: usize) -> Result<Vec<u32>, Error> {
+        let split = &self.splits[split];
         if split.label_kind() != LabelKind::OneClass {
             return Ok(vec![0; split.len() as usize]);
         }
-        (0..split.len()).map(|id| Ok(split.record(id, &mut copy)?.1)).collect()
+        Ok(split.labels(false, pool::threads(jobs))?.into_iter().flatten().collect())
     }
 }
 
@@ -264,7 +265,8 @@ impl ImageStats {
     }
 }
 
-/// Returns the content of `dataset.json`, and a note if it no longer names the nodata value.
+/// Returns the content of `dataset.json`, and a note if its statistics include pixels without data. It keeps the nodata
+/// value, because `predict` replaces this value in image files.
 fn manifest(
     plan: &ReshapePlan,
     tasks: &[Task],
@@ -292,7 +294,7 @@ fn manifest(
                 let no_values = |band| Error::input(Path::new(name), format!("no image has a value in band {band}"));
                 (mean, std) = stats.samples.finish(&mut bands, &mut numbers).map_err(no_values)?;
                 split.measured = Some(stats.samples.measured).filter(|&measured| measured < split.count);
-                note = bands.nodata.take().map(|nodata| {
+                note = bands.nodata.map(|nodata| {
                     format!(
                         "pixels with the nodata value {nodata} were stored as the mean of their band, and the new statistics include \
                          them; convert the images again to leave them out"

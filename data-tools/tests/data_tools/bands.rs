@@ -331,8 +331,10 @@ fn bytes_without_data_are_masked() {
     mentions(merge(&[&out, &photos], &both, &copy).unwrap_err(), &["photos", "no nodata value", "nodata value 0"]);
     let merged = merge(&[&out, &temp.path("copy")], &both, &copy).unwrap();
     mentions(merged.note.as_deref().unwrap_or_default(), &["nodata value 0"]);
-    assert_eq!((merged.manifest.bands.nodata, merged.manifest.mean[0]), (None, 3.0 / 255.0));
-    stats(&both, "train", 1).unwrap().write().unwrap();
+    assert_eq!((merged.manifest.bands.nodata, merged.manifest.mean[0]), (Some(0.0), 3.0 / 255.0));
+    mentions(stats(&both, "train", 1).unwrap().write().unwrap_err(), &["dataset.json", "value 0"]);
+    // The result still fits the data set that it was made from.
+    merge(&[&out, &both], &temp.path("all"), &copy).unwrap();
 }
 
 /// Writes `count` tiles to a folder. Each has missing values and the nodata tag. Its first value is `first`.

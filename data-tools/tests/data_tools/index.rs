@@ -1,8 +1,10 @@
 //! Tests TFRecords that other programs wrote: ImageNet's names and keys, PNG and JPEG, labels from 1.
 
 use crate::common::foreign::{Foreign, write_shard};
+use crate::common::pictures::write;
+use crate::common::tiff::strip;
 use crate::common::*;
-use data_tools::{Error, info, stats, verify};
+use data_tools::{Error, convert, info, stats, verify};
 use image::{ExtendedColorType, ImageEncoder};
 use loaders::shard::index_path;
 use loaders::{Format, Manifest};
@@ -94,21 +96,39 @@ fn indexes_that_are_right_stay() {
     }
 }
 
-/// PNG is lossless, so the sums of the decoded pixels are known. Grey counts as RGB if the record has 3 channels.
+/// Only the conversion can describe images with other values than bytes. Their indexes can still be written again.
+#[test]
+fn images_of_16_bits_need_their_manifest() {
+    let temp = Temp::new();
+    let dir = temp.path("out");
+    write(&temp.path("src/a/0.tif"), &strip(2, 3, 5, 16, 1, &[1; 60], &[]));
+    convert("folder", &temp.path("src"), &dir, &options()).unwrap();
+    let before = contents(&dir);
+    fs::remove_file(index_path(&dir.join("train-00000-of-00001.tfrecord"))).unwrap();
+    assert_eq!(index(&dir).unwrap().written, 1);
+    assert_eq!(contents(&dir), before);
+    fs::remove_file(dir.join("dataset.json")).unwrap();
+    mentions(index(&dir).unwrap_err(), &["5 bands of uint16", "needs the dataset.json"]);
+}
+
+/// PNG is lossless, so the sums of the decoded pixels are known. Grey counts as RGB, whatever the record says.
 #[test]
 fn moments_of_decoded_images_are_exact() {
-    let temp = Temp::new();
-    fs::create_dir_all(temp.path("d")).unwrap();
-    let records = [photo(Format::Png, 3, 1, 0, "x"), photo(Format::Png, 1, 2, 0, "x")];
-    write_shard(&temp.path("d/train.tfrecord"), &records);
-    let made = index(&temp.path("d")).unwrap().manifest;
-    let (_, rgb) = picture(Format::Png, 3, 1);
-    let (_, grey) = picture(Format::Png, 1, 2);
-    for c in 0..3 {
-        let values: Vec<f64> = rgb.iter().skip(c).step_by(3).chain(&grey).map(|&b| f64::from(b) / 255.0).collect();
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        let var = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64;
-        assert!((made.mean[c] - mean).abs() < 1e-12 && (made.std[c] - var.sqrt()).abs() < 1e-12);
+    for stated in [3, 1] {
+        let temp = Temp::new();
+        fs::create_dir_all(temp.path("d")).unwrap();
+        let mut records = [photo(Format::Png, 3, 1, 0, "x"), photo(Format::Png, 1, 2, 0, "x")];
+        records[1].shape[2] = stated;
+        write_shard(&temp.path("d/train.tfrecord"), &records);
+        let made = index(&temp.path("d")).unwrap().manifest;
+        let (_, rgb) = picture(Format::Png, 3, 1);
+        let (_, grey) = picture(Format::Png, 1, 2);
+        for c in 0..3 {
+            let values: Vec<f64> = rgb.iter().skip(c).step_by(3).chain(&grey).map(|&b| f64::from(b) / 255.0).collect();
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            let var = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64;
+            assert!((made.mean[c] - mean).abs() < 1e-12 && (made.std[c] - var.sqrt()).abs() < 1e-12);
+        }
     }
 }
 

@@ -98,6 +98,31 @@ fn a_separator_makes_several_labels_of_any_column() {
     assert_eq!(names(&temp.path("c"), "train"), ["a.png: haze water", "b.png: "]);
 }
 
+/// A label in a list may contain the characters that separate labels in a text. Several labels need a key in the plural.
+#[test]
+fn lists_in_json_lines() {
+    let temp = Temp::new();
+    let src = pictures(&temp, &["a.png", "b.png", "c.png"]);
+    let table = src.join("labels.jsonl");
+    let lines = |key: &str, labels: [&str; 3]| {
+        let line = |(name, labels): (&str, &str)| format!("{{\"path\": \"{name}.png\", \"{key}\": {labels}}}\n");
+        let text: String = ["a", "b", "c"].into_iter().zip(labels).map(line).collect();
+        write(&table, text.as_bytes());
+    };
+    lines("labels", [r#"["T-shirt|top", "cat", ""]"#, "[]", r#""cat;dog""#]);
+    let comma = ConvertOptions { label_separator: Some(','), ..options() };
+    for (out, options, third) in [("a", options(), "c.png: cat dog"), ("b", comma, "c.png: cat;dog")] {
+        convert("csv", &table, &temp.path(out), &options).unwrap();
+        assert_eq!(names(&temp.path(out), "train"), ["a.png: T-shirt|top cat", "b.png: ", third]);
+    }
+    lines("label", [r#"["cat"]"#, r#""dog""#, r#"["cat", "dog"]"#]);
+    let error = refused("csv", &table, &options(), &[]);
+    assert_bad_lines(&error, "labels.jsonl", "1 line", &[&["line 3: ", "list of 2", "`labels`"]]);
+    lines("label", [r#"["cat"]"#, r#""dog""#, r#""a;b""#]);
+    let made = convert("csv", &table, &temp.path("c"), &options()).unwrap();
+    assert_eq!(made.manifest.classes, ["a;b", "cat", "dog"]);
+}
+
 #[test]
 fn a_folder_with_a_table_or_a_json_file() {
     let temp = Temp::new();

@@ -62,6 +62,26 @@ fn strips_tiles_planes_and_pages() {
     mentions(error, &["band 3 ", "image has 2 bands"]);
 }
 
+/// The nodata value may be on any page. Two values are an error, unless the user gives one.
+#[test]
+fn pages_have_one_nodata_value() {
+    let chunks = [bytes16(&[5, 6])];
+    let read = |values: [Option<&str>; 3], nodata: Option<f64>| {
+        let all = values.map(|value| tags(1, 2, &[16], value.map(|value| (42113, text(value)))));
+        let pages = all.each_ref().map(|tags| TiffPage { tags, chunks: &chunks, is_tiled: false });
+        one("p.tif", &tiff(&pages, None), &RawOptions { page: Page::All, nodata, ..RawOptions::default() })
+    };
+    for (values, given, expected) in [
+        ([None; 3], None, None),
+        ([None, Some("6"), None], None, Some(6.0)),
+        ([Some("6"), None, Some("6")], None, Some(6.0)),
+        ([None, Some("5"), Some("6")], Some(7.0), Some(7.0)),
+    ] {
+        assert_eq!(read(values, given).unwrap().nodata, expected, "{values:?}");
+    }
+    mentions(read([None, Some("5"), Some("6")], None).unwrap_err(), &["page 3 ", "value 6", "has 5", "--nodata"]);
+}
+
 #[test]
 fn hostile_files_are_refused() {
     let rows = || (278, long(4_000_000_000));

@@ -40,7 +40,7 @@ fn archives_of_webdataset() {
     convert("webdataset", &src, &temp.path("names"), &options()).unwrap();
     assert_eq!(images(&temp.path("names"), "train"), expected(|i| format!("train/{i:04}.png"), CLASSES, 7));
     convert("webdataset", &src.join("train-000000.tar"), &temp.path("one"), &options()).unwrap();
-    assert_eq!(images(&temp.path("one"), "train").len(), 7);
+    assert_eq!(images(&temp.path("one"), "train"), expected(|i| format!("train/{i:04}.png"), CLASSES, 7));
 }
 
 fn members(list: &[(&str, &[u8])]) -> Vec<u8> {
@@ -363,6 +363,9 @@ fn bad_arrays_are_named() {
         let arrays: Vec<(&str, Vec<u8>)> = arrays.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
         npz(&path, &arrays);
     };
+    // Arrays that are neither images nor labels may have any type.
+    npz(&path, &[("x", images()), ("y", labels()), ("class_names", npy("<U10", "1,", &[0; 40]))]);
+    convert("npz", &path, &temp.path("texts"), &options()).unwrap();
     parts(&["train", "extra"]);
     refused("npz", &path, &["a.npz: `extra`", "extra, train", "--split-map extra=validation"]);
     parts(&["train", "eval", "extra"]);

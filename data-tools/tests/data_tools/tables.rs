@@ -101,6 +101,9 @@ fn records_of_mxnet() {
     write(&src.join("classes.txt"), b"cat\ndog\nfox\n");
     convert("recordio", &src, &temp.path("b"), &options()).unwrap();
     assert_eq!(images(&temp.path("b"), "validation"), expected("set_val", CLASSES, 7));
+    // The list is also found next to a single file.
+    convert("recordio", &src.join("set_train.rec"), &temp.path("c"), &options()).unwrap();
+    assert_eq!(images(&temp.path("c"), "train"), expected("set_train", CLASSES, 7));
 }
 
 #[test]

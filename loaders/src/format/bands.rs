@@ -31,7 +31,7 @@ pub struct Reading {
 }
 
 /// Describes the bands in a data set's images: type, number, names and statistics. A band is a channel. The statistics
-/// have the stored values' units and describe the split `train` without nodata values.
+/// have the stored values' units and describe the split `train`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bands {
     /// The stored values' type.
@@ -56,7 +56,7 @@ pub struct Bands {
     /// Each band's percentiles. The key is a whole number from 0 to 100.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub percentiles: BTreeMap<String, Vec<f64>>,
-    /// The value that marked pixels without data. The statistics leave these pixels out.
+    /// The value that marks pixels without data in the image files. The records have the band's mean in these pixels.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "nodata")]
     pub nodata: Option<f64>,
 }

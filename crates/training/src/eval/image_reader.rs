@@ -75,7 +75,9 @@ impl ImageReader {
         let plain = pipeline(&model)?;
         let several = views(&model, &plain, wanted.test_time)?;
         let views = if several.is_empty() { vec![(plain, 1.0)] } else { several };
-        let is_raw = model.bands.need_version() || model.bands.reading.is_some();
+        // With a nodata value, the conversion also read 8-bit TIFFs as values and not as photos.
+        let bands = &model.bands;
+        let is_raw = bands.need_version() || bands.reading.is_some() || bands.nodata.is_some();
         let reading = is_raw.then(|| RawOptions::of_dataset(&model.bands)).transpose();
         let mut reading = reading.map_err(|why| Error::Failed(format!("{}: {why}", request.file.display())))?;
         match (&mut reading, wanted.layout) {

@@ -56,21 +56,34 @@ pub(crate) fn open_npy(path: &Path, budget: &mut Budget) -> Result<Array, Error>
     parse(&name, store, budget).map_err(|what| Error::input(path, what))
 }
 
-/// Reads all arrays of a `.npz` file within the memory budget.
-pub(crate) fn read_archive(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
-    during("reading", path, || read_arrays(path, budget))
+/// Reads the arrays of a `.npz` file whose names `is_wanted` accepts, within the memory budget. The other arrays may
+/// have any type. Also returns their names.
+pub(crate) fn read_archive(
+    path: &Path,
+    budget: &mut Budget,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<(Vec<Array>, Vec<String>), Error> {
+    during("reading", path, || read_arrays(path, budget, is_wanted))
 }
 
-fn read_arrays(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
+fn read_arrays(
+    path: &Path,
+    budget: &mut Budget,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<(Vec<Array>, Vec<String>), Error> {
     let (file, length) = input::open_sized(path)?;
     budget.add_file(length);
     let mut left = length;
     let mut archive = ZipArchive::new(io::BufReader::new(file)).map_err(|e| damaged(path, "the archive", e))?;
-    let mut arrays = Vec::new();
+    let (mut arrays, mut others) = (Vec::new(), Vec::new());
     for number in 0..archive.len() {
         let mut member = archive.by_index(number).map_err(|e| damaged(path, &format!("member {number}"), e))?;
         let name = member.name().map_err(|e| damaged(path, &format!("member {number}"), e))?.into_owned();
         let Some(name) = name.strip_suffix(".npy").map(String::from) else { continue };
+        if !is_wanted(&name) {
+            others.push(name);
+            continue;
+        }
         let failed = |e| damaged(path, &format!("`{name}`"), ZipError::Io(e));
         let place = member.data_start().filter(|_| member.compression() == CompressionMethod::Stored);
         let store = match place {
@@ -98,7 +111,7 @@ fn read_arrays(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
         let array = parse(&name, store, budget).map_err(|what| Error::input(path, format!("`{name}`: {what}")))?;
         arrays.push(array);
     }
-    Ok(arrays)
+    Ok((arrays, others))
 }
 
 fn damaged(path: &Path, part: &str, error: ZipError) -> Error {

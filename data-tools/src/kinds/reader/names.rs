@@ -52,9 +52,10 @@ pub(crate) fn read(path: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Reads the class names in `classes.txt` in the folder `src`, if the file exists.
+/// Reads the class names in `classes.txt` in the folder `src`, or next to the file `src`, if there is such a list.
 pub(crate) fn beside(src: &Path) -> Result<Option<Vec<String>>, Error> {
-    let path = src.join("classes.txt");
+    let folder = if src.is_dir() { src } else { src.parent().unwrap_or(Path::new("")) };
+    let path = folder.join("classes.txt");
     path.is_file().then(|| read(&path)).transpose()
 }
 

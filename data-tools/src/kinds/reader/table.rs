@@ -99,8 +99,15 @@ struct TableBuilder<'a> {
 }
 
 impl TableBuilder<'_> {
-    /// Adds a row. If images have one label each, a label may contain any character.
-    fn push(&mut self, record: &StringRecord, number: u64, columns: &Columns) -> Result<(), Error> {
+    /// Adds a row. If images have one label each, a label may contain any character. `list` has the labels if the row is
+    /// an object with a list.
+    fn push(
+        &mut self,
+        record: &StringRecord,
+        number: u64,
+        columns: &Columns,
+        list: Option<&[Value]>,
+    ) -> Result<(), Error> {
         self.several |= columns.several;
         let Row { path, label, targets, split, name, is_longer } = row(self.path, record, number, columns)?;
         let fault = is_longer.then(|| LONGER.to_string());
@@ -115,6 +122,18 @@ impl TableBuilder<'_> {
         if let (false, Ok(of), false) = (self.several, label.trim().parse(), name.is_empty()) {
             self.names.note(self.path, of, &name, || format!("line {number}"))?;
         }
+        if let Some(list) = list {
+            if !self.several {
+                let fault = format!(
+                    "expected one label, got a list of {}; if images may have several labels, name the key `labels` in all lines",
+                    list.len()
+                );
+                return self.lines.push(LineContent { fault: Some(fault), ..line });
+            }
+            let texts = list.iter().map(field).filter(|text| !text.trim().is_empty());
+            let labels = texts.map(|text| Label::from_field(&text)).collect();
+            return self.lines.push(LineContent { labels, ..line });
+        }
         let labels = match (self.several, label.is_empty()) {
             (true, _) => labelled::split_labels(&label, self.options.label_separator),
             (false, true) => Vec::new(),
@@ -126,7 +145,7 @@ impl TableBuilder<'_> {
     }
 
     /// Reads a JSON Lines file, such as `metadata.jsonl` in Hugging Face's imagefolder format. The first object's keys become the columns.
-    /// A list of labels is joined with `;`.
+    /// A label in a list may contain any character.
     fn objects(&mut self, file: &[u8]) -> Result<(), Error> {
         let path = self.path;
         let (mut columns, mut keys) = (None, Vec::new());
@@ -169,7 +188,10 @@ impl TableBuilder<'_> {
                 return Err(Error::input(path, what));
             }
             let record: StringRecord = keys.iter().map(|key| object.get(key).map_or_else(String::new, field)).collect();
-            self.push(&record, line, columns)?;
+            let label = keys.get(columns.label).and_then(|key| object.get(key)).and_then(Value::as_array);
+            // A list of one entry counts as this entry, unless there may be several labels.
+            let list = label.filter(|list| list.len() > 1 || self.several || columns.several);
+            self.push(&record, line, columns, list.map(Vec::as_slice))?;
         }
         Ok(())
     }
@@ -195,23 +217,24 @@ impl TableBuilder<'_> {
                             several: false,
                             count: record.len(),
                         };
-                        self.push(&record, line, &without)?;
+                        self.push(&record, line, &without, None)?;
                         columns = Some(without);
                     }
                 }
                 continue;
             };
-            self.push(&record, line, columns)?;
+            self.push(&record, line, columns, None)?;
         }
         Ok(())
     }
 }
 
+/// Returns a value of a JSON object as a table would have it. A list of one entry counts as this entry.
 fn field(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        Value::Array(list) => list.iter().map(field).collect::<Vec<_>>().join(";"),
+        Value::Array(list) if list.len() < 2 => list.first().map_or_else(String::new, field),
         other => other.to_string(),
     }
 }

@@ -143,7 +143,16 @@ impl<'a> Pages<'a> {
 fn stack(file: &[u8], pages: &[(u32, Layout)], limits: &Limits, seconds: f64) -> Result<RawImage, String> {
     let [(_, first), others @ ..] = pages else { return Err("a TIFF without a page at full resolution".into()) };
     let shape = |page: &Layout| (page.height, page.width, page.samples.dtype());
+    let mut named = first.nodata;
     for (number, page) in others {
+        if let (Some(known), Some(nodata)) = (named, page.nodata)
+            && known.to_bits() != nodata.to_bits()
+        {
+            return Err(format!(
+                "page {number} has the nodata value {nodata}, but an earlier page has {known}; set the value for all pages with --nodata"
+            ));
+        }
+        named = named.or(page.nodata);
         if shape(page) != shape(first) {
             let [(h, w, t), (height, width, dtype)] = [shape(page), shape(first)];
             return Err(format!(
@@ -155,7 +164,7 @@ fn stack(file: &[u8], pages: &[(u32, Layout)], limits: &Limits, seconds: f64) ->
     let bands: usize = pages.iter().map(|(_, page)| page.bands).sum();
     let seconds = seconds + pages.iter().map(|(_, page)| page.seconds(file)).sum::<f64>();
     let size = first.samples.dtype().bytes();
-    let mut whole = RawImage { bytes: Vec::new(), ..first.image(bands) };
+    let mut whole = RawImage { bytes: Vec::new(), nodata: named, ..first.image(bands) };
     let mut start = 0;
     for (_, page) in pages {
         let part = page.decode(file, limits, bands.div_ceil(page.bands), seconds)?;
