@@ -119,10 +119,11 @@ impl Log {
         lines.into_iter().flatten().max().unwrap_or(0)
     }
 
-    /// Returns true if the last logged loss is NaN or infinite, either in a step or in an evaluation.
+    /// Returns true if the last logged loss of the steps or of one of the kinds of evaluations is NaN or infinite.
     pub fn diverged(&self) -> bool {
-        let losses = [self.steps.last().map(|step| step.loss), self.evals.last().map(|eval| eval.loss)];
-        losses.into_iter().flatten().any(|loss| !loss.is_finite())
+        let scored = [&self.evals, &self.averages, &self.at_end].into_iter().filter_map(|evals| evals.last());
+        let mut losses = self.steps.last().map(|step| step.loss).into_iter().chain(scored.map(|eval| eval.loss));
+        losses.any(|loss| !loss.is_finite())
     }
 
     /// Returns the total seconds of all steps, without evaluations. If `log.every` left out steps, each counts as long
@@ -476,6 +477,16 @@ mod tests {
         let averages = [line(1, ""), line(2, ",\"ema\":true,\"best\":\"ema.top1\""), line(3, "")].concat();
         let log = read(&averages);
         assert!(log.best().is_some_and(|best| best.ema && best.step == 2) && log.evals.len() == 2);
+    }
+
+    #[test]
+    fn a_last_loss_that_is_not_finite_is_a_divergence() {
+        for keys in ["\"step\"", "\"eval\"", "\"eval\",\"ema\":true", "\"eval\",\"at_end\":true"] {
+            let line = |loss: &str| format!("{{\"event\":{keys},\"step\":1,\"loss\":{loss}}}\n");
+            for (losses, diverged) in [(["1.5", "null"], true), (["null", "1.5"], false)] {
+                assert_eq!(read(&losses.map(line).concat()).diverged(), diverged, "{keys} {losses:?}");
+            }
+        }
     }
 
     /// Incomplete lines and lines that are not valid events are counted. Unknown events and keys, which later versions
