@@ -356,7 +356,9 @@ impl<B: Backend> Prediction<'_, B> {
             match self.reader.select(scores, wanted) {
                 Ok(found) => {
                     row.found = found.into_iter().map(|(class, value)| (class as u32, value)).collect();
-                    row.logits = if self.request.logits { scores.to_vec() } else { Vec::new() };
+                    // JSON has no infinite numbers
+                    let known = scores.iter().map(|score| Some(*score).filter(|score| score.is_finite()));
+                    row.logits = if self.request.logits { known.collect() } else { Vec::new() };
                 }
                 Err(what) => row.error = Some(format!("{}: {what}", base::text::printable(&row.image))),
             }
