@@ -35,6 +35,8 @@ pub struct Log {
     pub end: Option<EndLine>,
     /// The lines that could not be read.
     pub unread: Unread,
+    /// The seconds of all steps, if [`summarise`](Self::summarise) has removed steps.
+    seconds: Option<f64>,
 }
 
 /// Lines that are not valid events, for example a line that was cut off when the disk was full.
@@ -126,9 +128,19 @@ impl Log {
         losses.any(|loss| !loss.is_finite())
     }
 
+    /// Removes all steps except the last, and the statistics of the layers. They need much memory.
+    pub(super) fn summarise(&mut self) {
+        self.seconds = Some(self.seconds_of_steps());
+        self.steps = self.steps.pop().into_iter().collect();
+        self.layers = Layers::default();
+    }
+
     /// Returns the total seconds of all steps, without evaluations. If `log.every` left out steps, each counts as long
     /// as the next logged step.
     pub fn seconds_of_steps(&self) -> f64 {
+        if let Some(seconds) = self.seconds {
+            return seconds;
+        }
         let mut before = self.starts.first().map_or(0, |start| start.step);
         let mut sum = 0.0;
         for step in &self.steps {
@@ -461,6 +473,12 @@ mod tests {
         let begin = "{\"event\":\"start\",\"step\":10000}\n{\"event\":\"step\",\"step\":10001,\"step_ms\":2000}\n";
         let log = read(begin);
         assert_eq!((log.step(), log.seconds_of_steps()), (10_001, 2.0));
+        let longer = format!("{begin}{{\"event\":\"step\",\"step\":10002,\"step_ms\":500,\"loss\":null}}\n");
+        let whole = read(&longer);
+        let mut summary = whole.clone();
+        summary.summarise();
+        let of = |log: &Log| (log.step(), log.seconds_of_steps(), log.diverged());
+        assert_eq!((of(&summary), summary.steps.len()), (of(&whole), 1));
         for line in ["\"epoch\"", "\"eval\"", "\"checkpoint\""] {
             let log = read(&format!("{begin}{{\"event\":{line},\"step\":10047}}\n"));
             assert_eq!(log.step(), 10_047, "{line}");
