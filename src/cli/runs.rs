@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Failure::failed(with_advice(&error.to_string(), "give the folder that contains your runs"))
     };
     for folder in history::find(&args.dir).map_err(find)? {
-        match Run::open(&folder) {
+        match Run::open_summary(&folder) {
             Ok(run) => {
                 run.warnings().iter().for_each(|warning| screen::say(warning));
                 runs.push(run);

@@ -127,7 +127,7 @@ pub struct TrainingState {
 pub fn read_states(sweep: &Sweep, points: &[Point], outcomes: &[Outcome]) -> Vec<TrainingState> {
     let outcome = |index: usize| outcomes.get(index).copied();
     let of = |(index, point): (usize, &Point)| {
-        let run = Run::open(&sweep.folder(point)).ok();
+        let run = Run::open_summary(&sweep.folder(point)).ok();
         TrainingState { point: point.clone(), outcome: outcome(index), run }
     };
     points.iter().enumerate().map(of).collect()

@@ -102,18 +102,27 @@ fn other_data_sets_and_transforms_are_refused() {
     refused.failed(2, &["equalize", "uint16 with 13", "clip_percentile(1, 99)"]);
     let out = setting.trained("out", 0, &["--max-steps", "1"]);
     let model = format!("{out}/model.h5");
-    let eval = |data: &str| run(0, &["eval", &model, "--data", data, "--threads", "1"]);
+    let table = setting.folder.at("table.csv");
+    let uses = |data: &str| {
+        let eval = run(0, &["eval", &model, "--data", data, "--threads", "1"]);
+        [eval, run(0, &["predict", &model, data, "--out", &table, "--threads", "1"])]
+    };
+    let refused = |data: &str, parts: &[&str]| uses(data).into_iter().for_each(|ended| drop(ended.failed(1, parts)));
     let signed = setting.folder.path().join("signed");
     images(&signed, (MULTISPECTRAL, Dtype::I16), [20, 20], band_nine);
-    eval(&signed.display().to_string()).failed(1, &["images of uint16", "are int16"]);
+    refused(&signed.display().to_string(), &["images of uint16", "are int16"]);
     let fewer = setting.folder.path().join("fewer");
     images(&fewer, (ImageSpec::new(28, 28, 4), Dtype::U16), [20, 20], band_nine);
-    eval(&fewer.display().to_string()).failed(1, &["images of 28x28x13", "images of 28x28x4"]);
+    refused(&fewer.display().to_string(), &["images of 28x28x13", "images of 28x28x4"]);
+    let larger = setting.folder.path().join("larger");
+    images(&larger, (ImageSpec::new(32, 32, 13), Dtype::U16), [20, 20], band_nine);
+    refused(&larger.display().to_string(), &["images of 28x28x13", "images of 32x32x13"]);
     let renamed = setting.described("renamed", |manifest| manifest.bands.names[3] = "near infrared".into());
-    eval(&renamed).failed(1, &["band 4 is \"B4\"", "\"near infrared\""]);
+    refused(&renamed, &["band 4 is \"B4\"", "\"near infrared\""]);
     let unnamed = setting.described("unnamed", |manifest| manifest.bands.names.clear());
-    let noted = eval(&unnamed).succeeded().stderr;
-    assert!(noted.contains("note: ") && noted.contains("no band names"), "{noted}");
+    for ended in uses(&unnamed) {
+        ended.succeeded().says(&["note: ", "no band names"]);
+    }
     let fewer = setting.described("twelve", |manifest| {
         let bands = &mut manifest.bands;
         bands.channels = Some(12);

@@ -175,3 +175,22 @@ fn a_follower_waits_for_its_run() {
     assert!(ended.stdout.lines().last().unwrap().contains("step 12: "), "{}", ended.stdout);
     run(0, &["eval", &setting.out("none"), "--follow", "--once"]).failed(1, &["none"]);
 }
+
+/// On any number of ranks, a follower skips a checkpoint that cannot be read, and ends with the first error that is not
+/// about the file.
+#[test]
+fn a_follower_skips_only_files_that_cannot_be_read() {
+    let setting = Setting::new(RECIPE, DIGITS, [48, 30]);
+    let out = setting.trained("out", 0, &["--set", "checkpoint.every=6 steps"]);
+    let other = setting.described("other", |manifest| manifest.classes.swap(0, 1));
+    let damaged = Path::new(&out).join("checkpoints/step-00000006.h5");
+    assert!(damaged.exists());
+    fs::write(damaged, "no checkpoint").unwrap();
+    for ranks in [0, 2] {
+        let follow = |data: &str| run(ranks, &["eval", &out, "--follow", "--data", data, "--threads", "1"]);
+        let ended = follow(&other).failed(1, &["the classes differ"]);
+        assert_eq!(ended.stderr.matches("skipped").count(), 1, "{ranks} ranks: {}", ended.stderr);
+        follow(&setting.data).succeeded().says(&["skipped", "step-00000006.h5"]);
+        fs::remove_file(Path::new(&out).join("metrics-eval.jsonl")).unwrap();
+    }
+}

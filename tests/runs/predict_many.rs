@@ -186,6 +186,9 @@ fn data_sets_lists_and_wrong_requests() {
     many(2, &at("photos"), "x.csv", &["--split", "test"]).failed(2, &["--split", "data set"]);
     many(0, &setting.data, "x.csv", &["--split", "other"]).failed(2, &["other"]);
     many(2, &at("photos"), "x.csv", &["--threshold", "0.5"]).failed(2, &["--threshold", "--top"]);
+    // the files of a pattern are inputs, too
+    fs::write(at("photos/f.npy"), b"\x93NUMPY\x01\0").unwrap();
+    many(2, &at("photos/*"), "x.csv", &["--features", &at("photos/f.npy")]).failed(2, &["f.npy", "input files"]);
     fs::write(at("notes.csv"), "my notes").unwrap();
     many(2, &at("photos"), "notes.csv", &[]).failed(2, &["notes.csv"]);
     run(0, &["predict", &setting.out, &at("photos"), "--logits"]).failed(2, &["--logits", "--out"]);

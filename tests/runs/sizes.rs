@@ -72,6 +72,13 @@ fn images_match_a_run_of_that_size() {
     let large = setting.trained("large", 0, &[&["--unset", "augment.sizes"][..], &steps].concat());
     assert_ne!(setting.losses("grows"), setting.losses("large"));
     assert!(Path::new(&grows).exists() && Path::new(&large).exists());
+    // the report shows the training images in the first size
+    let augmented = |out: &str| {
+        let text = std::fs::read_to_string(format!("{}/evaluation.json", setting.out(out))).unwrap();
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()["augmented"].to_string()
+    };
+    let [grows, small, large] = ["grows", "small", "large"].map(augmented);
+    assert!(grows.contains("base64") && grows == small && grows != large, "{grows}");
 }
 
 /// Combines growing images with SAM, a teacher, mixing, averages and the search for a rate.

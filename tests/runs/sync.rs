@@ -85,12 +85,22 @@ fn batch_norm_and_an_empty_share() {
 }
 
 /// If the weights of one rank become infinite or NaN between two synchronisations, all ranks end at the next
-/// synchronisation, and one message says so.
+/// synchronisation or at the end of the epoch. The message and the log name the step with the bad loss, and the log also
+/// has the steps before it.
 #[test]
 fn a_rank_that_diverges_ends_all() {
     let setting = Setting::new(RECIPE, DIGITS, [203, 61]);
-    let keys = sets(&["sync=local(5)", "schedule.base_lr=1e30"]);
-    setting.train("nan", 2, &keys).failed(1, &["step ", "not finite"]);
+    for (name, sync) in [("soon", "sync=local(5)"), ("late", "sync=local(1000)")] {
+        let ended = setting.train(name, 2, &sets(&[sync, "schedule.base_lr=1e30"])).failed(1, &["step ", "not finite"]);
+        let out = setting.out(name);
+        let steps = events(&out, "step");
+        let last = steps.last().expect("the step that diverged");
+        assert!(last["loss"].is_null(), "{sync}: {last}");
+        assert!(ended.stderr.contains(&format!("step {}", last["step"])), "{sync}: {last}: {}", ended.stderr);
+        let numbered = numbers(&out, "step", "step").into_iter().eq((1..=steps.len()).map(|step| step as f64));
+        assert!(numbered, "{sync}: each step must be logged once");
+        assert_eq!(run(0, &["runs", &out, "--json"]).succeeded().json()["state"], "diverged", "{sync}");
+    }
 }
 
 /// The ranks meet at the end of each epoch, however far away the next synchronisation is.

@@ -3,7 +3,7 @@
 
 use loaders::ImageSpec;
 
-use support::images::{self, Images, THINGS};
+use support::images::{self, DIGITS, Images, THINGS};
 use support::in_repository;
 use support::program::run;
 use support::setting::Setting;
@@ -58,6 +58,14 @@ fn training_scoring_and_predicting() {
         assert_eq!(line["classes"].as_array().unwrap().len(), 5);
         assert!(line["resized_from"].is_null(), "{line}");
     }
+
+    // Grey images are converted to colour.
+    let (grey, table) = (setting.folder.path().join("grey"), setting.folder.at("grey.csv"));
+    Images::new(&grey, DIGITS, 8, 9);
+    let grey = grey.display().to_string();
+    run(0, &["eval", &path, "--data", &grey, "--threads", "1"]).succeeded();
+    run(0, &["predict", &path, &grey, "--out", &table, "--threads", "1"]).succeeded();
+    assert_eq!(std::fs::read_to_string(table).unwrap().lines().count(), 10);
 
     // If a list of transforms needs a fixed size, the error names an image with another size. An error in the list
     // itself does not.

@@ -23,7 +23,8 @@ const WORST: usize = 32;
 const MOST_TARGETS: usize = 64;
 const MOST_POINTS: usize = 20_000;
 const RESIDUAL_BINS: usize = 41;
-/// Maximum size of a file to read, in bytes. The files that trireme writes have at most 2 MB.
+/// Maximum size of a file to read, in bytes. The files that trireme writes are smaller, unless there are more than about
+/// 200,000 classes.
 const LONGEST: u64 = 8 << 20;
 
 /// The contents of evaluation.json.

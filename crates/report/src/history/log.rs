@@ -35,6 +35,8 @@ pub struct Log {
     pub end: Option<EndLine>,
     /// The lines that could not be read.
     pub unread: Unread,
+    /// The seconds of all steps, if [`summarise`](Self::summarise) has removed steps.
+    seconds: Option<f64>,
 }
 
 /// Lines that are not valid events, for example a line that was cut off when the disk was full.
@@ -119,15 +121,26 @@ impl Log {
         lines.into_iter().flatten().max().unwrap_or(0)
     }
 
-    /// Returns true if the last logged loss is NaN or infinite, either in a step or in an evaluation.
+    /// Returns true if the last logged loss of the steps or of one of the kinds of evaluations is NaN or infinite.
     pub fn diverged(&self) -> bool {
-        let losses = [self.steps.last().map(|step| step.loss), self.evals.last().map(|eval| eval.loss)];
-        losses.into_iter().flatten().any(|loss| !loss.is_finite())
+        let scored = [&self.evals, &self.averages, &self.at_end].into_iter().filter_map(|evals| evals.last());
+        let mut losses = self.steps.last().map(|step| step.loss).into_iter().chain(scored.map(|eval| eval.loss));
+        losses.any(|loss| !loss.is_finite())
+    }
+
+    /// Removes all steps except the last, and the statistics of the layers. They need much memory.
+    pub(super) fn summarise(&mut self) {
+        self.seconds = Some(self.seconds_of_steps());
+        self.steps = self.steps.pop().into_iter().collect();
+        self.layers = Layers::default();
     }
 
     /// Returns the total seconds of all steps, without evaluations. If `log.every` left out steps, each counts as long
     /// as the next logged step.
     pub fn seconds_of_steps(&self) -> f64 {
+        if let Some(seconds) = self.seconds {
+            return seconds;
+        }
         let mut before = self.starts.first().map_or(0, |start| start.step);
         let mut sum = 0.0;
         for step in &self.steps {
@@ -460,6 +473,12 @@ mod tests {
         let begin = "{\"event\":\"start\",\"step\":10000}\n{\"event\":\"step\",\"step\":10001,\"step_ms\":2000}\n";
         let log = read(begin);
         assert_eq!((log.step(), log.seconds_of_steps()), (10_001, 2.0));
+        let longer = format!("{begin}{{\"event\":\"step\",\"step\":10002,\"step_ms\":500,\"loss\":null}}\n");
+        let whole = read(&longer);
+        let mut summary = whole.clone();
+        summary.summarise();
+        let of = |log: &Log| (log.step(), log.seconds_of_steps(), log.diverged());
+        assert_eq!((of(&summary), summary.steps.len()), (of(&whole), 1));
         for line in ["\"epoch\"", "\"eval\"", "\"checkpoint\""] {
             let log = read(&format!("{begin}{{\"event\":{line},\"step\":10047}}\n"));
             assert_eq!(log.step(), 10_047, "{line}");
@@ -476,6 +495,16 @@ mod tests {
         let averages = [line(1, ""), line(2, ",\"ema\":true,\"best\":\"ema.top1\""), line(3, "")].concat();
         let log = read(&averages);
         assert!(log.best().is_some_and(|best| best.ema && best.step == 2) && log.evals.len() == 2);
+    }
+
+    #[test]
+    fn a_last_loss_that_is_not_finite_is_a_divergence() {
+        for keys in ["\"step\"", "\"eval\"", "\"eval\",\"ema\":true", "\"eval\",\"at_end\":true"] {
+            let line = |loss: &str| format!("{{\"event\":{keys},\"step\":1,\"loss\":{loss}}}\n");
+            for (losses, diverged) in [(["1.5", "null"], true), (["null", "1.5"], false)] {
+                assert_eq!(read(&losses.map(line).concat()).diverged(), diverged, "{keys} {losses:?}");
+            }
+        }
     }
 
     /// Incomplete lines and lines that are not valid events are counted. Unknown events and keys, which later versions

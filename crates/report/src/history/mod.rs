@@ -113,6 +113,19 @@ impl Run {
         Ok(Self { folder: folder.into(), log, recipe, changed, released, evaluation, unusable })
     }
 
+    /// Reads the run in `folder`, but keeps of its steps only the last, and nothing about its layers and the details of
+    /// its last evaluation. A table of many runs then needs little memory.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`open`](Self::open).
+    pub fn open_summary(folder: &Path) -> Result<Self, Error> {
+        let mut run = Self::open(folder)?;
+        run.log.summarise();
+        run.evaluation = None;
+        Ok(run)
+    }
+
     /// Returns one warning for each file that cannot be shown completely.
     pub fn warnings(&self) -> Vec<String> {
         let Unread { lines, first } = self.log.unread;

@@ -96,9 +96,9 @@ function fromEpochs(key, kind) {
 const CHARTS = [
   { name: 'Loss', log: true, lines: () => [...fromSteps('loss', 'training'), ...fromEvals('loss', 'on')] },
   { name: 'Top-1', show: percent, lines: () => [...fromEpochs('top1', 'training'), ...fromEvals('top1', 'on')].filter(line => line.y.some(known)) },
-  { name: 'R2', lines: () => fromEvals('r2', 'on').filter(line => line.x.length) },
-  { name: 'RMSE, mean of the targets', zero: true, lines: () => fromEvals('rmse', 'on').filter(line => line.x.length) },
-  { name: 'mAP', show: percent, lines: () => fromEvals('map', 'on').filter(line => line.x.length) },
+  { name: 'R2', lines: () => fromEvals('r2', 'on') },
+  { name: 'RMSE, mean of the targets', zero: true, lines: () => fromEvals('rmse', 'on') },
+  { name: 'mAP', show: percent, lines: () => fromEvals('map', 'on') },
   { name: 'Learning rate', lines: () => fromSteps('lr', 'rate') },
   { name: 'Images per second', zero: true, lines: () => fromSteps('img_per_s', 'images/s') },
   { name: 'Waiting time, milliseconds per step', zero: true, lines: () => [...fromSteps('data_wait_ms', 'for data'), ...fromSteps('comm_wait_ms', 'for other ranks')] },

@@ -99,7 +99,7 @@ fn score_all<D: Device>(
                 show(&this.model.file, &scored)?;
             }
             Ok(_) => {}
-            Err(error) if !once && can_skip(session, &error, &this.model.file, last) => {
+            Err(error) if !once && can_skip(session, &error, &this.model, last)? => {
                 // a resumed run renames its old final model and later writes a new one with the old name
                 log.seen.retain(|seen| !last || *seen != name(&this.model.file));
                 if session.is_root() {
@@ -117,15 +117,18 @@ fn score_all<D: Device>(
     }
 }
 
-/// Returns true if the follower may skip `file` after this error. A single rank skips a file that has disappeared, and
-/// a checkpoint that cannot be read. Two or more ranks skip a checkpoint if all of them know the error. The trainer may
-/// remove old checkpoints at any time, and a resumed run renames its final model (`last`).
-fn can_skip(session: &Session, error: &Error, file: &Path, last: bool) -> bool {
-    match session.world.size {
-        1 => !file.exists() || !last && matches!(error, Error::Checkpoint(_)),
-        _ if last => false,
-        _ => error.is_agreed(),
+/// Returns true if the follower may skip a file after this error: a file that has disappeared, and a checkpoint that a
+/// rank cannot read. The trainer may remove old checkpoints at any time, and a resumed run renames its final model
+/// (`last`). Collective if all ranks know the error. If not, several ranks cannot continue.
+fn can_skip(session: &Session, error: &Error, request: &ModelRequest, last: bool) -> Result<bool, Error> {
+    if session.world.size > 1 && !error.is_agreed() {
+        return Ok(false);
     }
+    let unreadable = |error: &Error| matches!(error, Error::Checkpoint(_));
+    // an error that all ranks know is only a text, so each rank reads the file again
+    let again = || error.is_agreed() && model::read(request).is_err_and(|error| unreadable(&error));
+    let skips = !last && (unreadable(error) || again()) || !request.file.exists();
+    Ok(session.comm.gather_all("state of a checkpoint", &skips)?.contains(&true))
 }
 
 /// Returns a flag that the first request to end sets. A second request ends the process at once.

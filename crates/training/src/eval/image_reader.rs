@@ -9,7 +9,7 @@ use data_tools::raw::{self, Layout, Page, RawImage, RawOptions};
 use formats::checkpoint::ModelFile;
 use loaders::transform::Scratch;
 use loaders::{Dtype, Example, Format, LabelKind, Limits, Pipeline, picture, regular};
-use report::predictions::sigmoid;
+use report::predictions::{Softmax, sigmoid};
 
 use super::model::{LoadedModel, pipeline, read, views};
 use super::pictures::Picture;
@@ -196,7 +196,10 @@ impl ImageReader {
     pub fn select(&self, scores: &[f32], wanted: ClassSelection) -> Result<Vec<(usize, f64)>, String> {
         let kind = self.model.label_kind();
         let found: Vec<f64> = match kind {
-            LabelKind::OneClass => softmax(scores),
+            LabelKind::OneClass => {
+                let softmax = Softmax::of(scores);
+                scores.iter().map(|score| softmax.log(*score).exp()).collect()
+            }
             LabelKind::Classes => scores.iter().map(|score| sigmoid(*score)).collect(),
             LabelKind::Numbers => {
                 let each = scores.iter().zip(&self.model.targets);
@@ -235,12 +238,4 @@ fn is_picture(path: &Path) -> bool {
     let mut head = [0; 4];
     let read = regular::open(path).and_then(|mut file| file.read_exact(&mut head));
     read.is_ok() && (head == *b"\x89PNG" || head.starts_with(&[0xff, 0xd8]))
-}
-
-/// Converts scores to probabilities that add up to 1.
-fn softmax(scores: &[f32]) -> Vec<f64> {
-    let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weights: Vec<f64> = scores.iter().map(|s| f64::from(s - highest).exp()).collect();
-    let total: f64 = weights.iter().sum();
-    weights.into_iter().map(|weight| weight / total).collect()
 }

@@ -14,12 +14,12 @@ use loaders::record::masked_crc32c;
 use loaders::{Dataset, LabelKind, Split, on_threads, overwrite};
 
 use super::image_reader::{ImageReader, ReadingRequest};
-use super::model::{graph, images};
+use super::model::graph;
 use super::pictures::{Picture, images as images_of, pictures};
 use super::predict::{ClassSelection, NPY, features};
 use super::prediction_file::{Journal, Row, TableFormat, TableShape};
 use super::request::ModelRequest;
-use super::score::{divide_cores, open_graph};
+use super::score::{check_images, divide_cores, open_graph};
 use crate::device::{Device, DeviceChoice, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::agree::{Session, gpus};
@@ -92,6 +92,14 @@ impl ImageList {
         }
     }
 
+    /// Returns the files. Empty for a data set.
+    fn files(&self) -> &[Picture] {
+        match self {
+            Self::Files(files) => files,
+            Self::Records(_) => &[],
+        }
+    }
+
     /// Returns a text that is equal for equal lists: the paths of the files, or the split's name, folder and shards.
     fn identity(&self) -> String {
         match self {
@@ -148,25 +156,54 @@ pub fn predict<D: Device>(
     let mut session = Session::join(comm, watch)?;
     let started = session.same_start(D::NAME, &request.compared());
     let result = started.and_then(|()| predict_on(device, &mut session, request, list));
-    session.conclude(result)
+    // Writing a large table takes long. The watchdog has ended by then, and the other ranks are free.
+    session.conclude(result)?.map(|rows| rows.write(request)).transpose()
 }
 
-/// Returns the images to predict. Rank 0 expands the names and broadcasts them, because only rank 0 has standard input.
+/// All predictions, which are not in a table yet. Only on rank 0.
+struct Predicted {
+    journal: Journal,
+    format: TableFormat,
+    shape: TableShape,
+    /// Number of features per image, if there is a file for them.
+    columns: Option<usize>,
+    images: u64,
+    kept: u64,
+}
+
+impl Predicted {
+    /// Writes the table and the features, and removes the journal.
+    fn write(self, request: &ManyRequest) -> Result<ManySummary, Error> {
+        let Self { journal, format, shape, columns, images, kept } = self;
+        let features = request.features.as_deref().zip(columns);
+        let failures = journal.finish(&request.out, format, &shape, features)?;
+        Ok(ManySummary { images, kept, failures })
+    }
+}
+
+/// Returns the images to predict, and a note if there is something to say about a data set's bands. Rank 0 expands the
+/// names and broadcasts them, because only rank 0 has standard input.
 fn list_images(
     session: &Session,
     request: &ManyRequest,
     reader: &ImageReader,
     list: &mut dyn BufRead,
-) -> Result<ImageList, Error> {
-    if let [folder] = request.images.as_slice()
-        && folder.join(loaders::dataset::MANIFEST).exists()
-    {
-        return session.agree(open_split(request, folder, reader)).map(ImageList::Records);
+) -> Result<(ImageList, Option<String>), Error> {
+    let folder = request.images.first().filter(|_| request.images.len() == 1);
+    let is_data = |folder: &PathBuf| folder.join(loaders::dataset::MANIFEST).exists();
+    // the folder may be missing on another node, whose rank then says so
+    let is_data = session.is_root().then(|| folder.is_some_and(is_data));
+    let is_data = session.comm.broadcast("kind of images", is_data.as_ref())?;
+    if let Some(folder) = folder.filter(|_| is_data) {
+        let (split, note) = session.agree(open_split(request, folder, reader))?;
+        return Ok((ImageList::Records(split), note));
     }
     if request.split.is_some() {
         let wrong = "--split applies only to the folder of a data set; leave it out";
         return session.agree(Err(Error::Usage(wrong.into())));
     }
+    // a large folder takes long to list, and so do the pages of many TIFFs
+    session.watch.set_activity(Activity::Starting);
     let found = match session.is_root() {
         true => {
             let files = pictures(&request.images, reader.is_raw(), list);
@@ -185,31 +222,19 @@ fn list_images(
         path: PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(path)),
         page,
     };
-    Ok(ImageList::Files(named.into_iter().map(picture).collect()))
+    Ok((ImageList::Files(named.into_iter().map(picture).collect()), None))
 }
 
-/// Opens a data set's split and checks its images.
-fn open_split(request: &ManyRequest, folder: &Path, reader: &ImageReader) -> Result<Split, Error> {
+/// Opens a data set's split and checks its images. May return a note about the bands.
+fn open_split(request: &ManyRequest, folder: &Path, reader: &ImageReader) -> Result<(Split, Option<String>), Error> {
     let dataset = Dataset::open(folder)?;
     let names: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
     let name = recipe::evaluation_split(request.split.as_deref(), &names)?.ok_or_else(|| {
         Error::Usage(format!("{} has no split test or validation; name one with --split", folder.display()))
     })?;
     let split = dataset.split(&name)?;
-    let model = &reader.model;
-    let given = split.images_as(loaders::transform::exif_of(&model.preprocess))?;
-    let (bands, expected) = (&dataset.manifest.bands, images(model.image));
-    if bands.dtype != model.bands.dtype || given.channels() != expected.channels() {
-        return Err(Error::Failed(format!(
-            "{} was trained on images of {expected} with {} values, but {} has images of {given} with {} values; give images like those \
-             that the model was trained on",
-            request.model.file.display(),
-            model.bands.dtype,
-            folder.display(),
-            bands.dtype
-        )));
-    }
-    Ok(split)
+    let note = check_images(&reader.model, &request.model.file, &dataset.manifest, &split, folder)?;
+    Ok((split, note))
 }
 
 /// Returns a fingerprint of all inputs to the rows: version, options, device, list of images, model. A
@@ -231,12 +256,13 @@ fn predict_on<D: Device>(
     session: &mut Session,
     request: &ManyRequest,
     list: &mut dyn BufRead,
-) -> Result<Option<ManySummary>, Error> {
+) -> Result<Option<Predicted>, Error> {
     session.watch.set_activity(Activity::Reading);
     let format = session.agree(TableFormat::of(&request.out))?;
-    let (reader, notes) = session.agree(ImageReader::open(&request.model, &request.reading))?;
+    let (reader, mut notes) = session.agree(ImageReader::open(&request.model, &request.reading))?;
     session.agree(request.wanted.check(reader.model.label_kind(), &request.model.file))?;
-    let images = list_images(session, request, &reader, list)?;
+    let (images, note) = list_images(session, request, &reader, list)?;
+    notes.extend(note);
     let identity = identity(request, D::NAME, &reader, &images);
     session.same("the model or the images", &identity, "start all ranks with the same files and options")?;
     session.watch.set_activity(Activity::Starting);
@@ -258,27 +284,29 @@ fn predict_on<D: Device>(
     let mut work = Prediction { request, reader, images, graph, batch, top, loader: resources.loader };
     let columns = request.features.as_ref().map(|_| work.feature_count()).transpose()?;
     let features = request.features.as_deref().zip(columns);
-    let (journal, kept) = open_journal(session, request, format, &identity, features, batch as u64)?;
+    let (journal, kept) = open_journal(session, request, &work.images, format, &identity, features, batch as u64)?;
     let predicted = work.run(session, journal, kept);
     let predicted = predicted.map_err(|error| gpus::located(device, error, &session.world.host, gpu.as_ref()))?;
-    let Some(journal) = session.agree(Ok(predicted))? else { return Ok(None) };
-    let failures = journal.finish(&request.out, format, &shape, features)?;
-    Ok(Some(ManySummary { images: work.images.len(), kept, failures }))
+    let journal = session.agree(Ok(predicted))?;
+    Ok(journal.map(|journal| Predicted { journal, format, shape, columns, images: work.images.len(), kept }))
 }
 
 /// Opens the journal on rank 0 and returns the number of rows that are already in it, on all ranks.
 fn open_journal(
     session: &Session,
     request: &ManyRequest,
+    images: &ImageList,
     format: TableFormat,
     identity: &str,
     features: Option<(&Path, usize)>,
     chunk: u64,
 ) -> Result<(Option<Journal>, u64), Error> {
     let open = || {
-        let inputs: Vec<&Path> = request.images.iter().chain([&request.model.file]).map(PathBuf::as_path).collect();
+        let mut inputs: Vec<&Path> = request.images.iter().chain([&request.model.file]).map(PathBuf::as_path).collect();
         overwrite::check(&request.out, format.content(), &inputs).map_err(Error::Usage)?;
         if let Some((path, _)) = features {
+            // the images may be arrays, too
+            inputs.extend(images.files().iter().map(|file| file.path.as_path()));
             overwrite::check(path, &NPY, &inputs).map_err(Error::Usage)?;
         }
         Journal::open(&request.out, features, identity, chunk)
@@ -356,7 +384,9 @@ impl<B: Backend> Prediction<'_, B> {
             match self.reader.select(scores, wanted) {
                 Ok(found) => {
                     row.found = found.into_iter().map(|(class, value)| (class as u32, value)).collect();
-                    row.logits = if self.request.logits { scores.to_vec() } else { Vec::new() };
+                    // JSON has no infinite numbers
+                    let known = scores.iter().map(|score| Some(*score).filter(|score| score.is_finite()));
+                    row.logits = if self.request.logits { known.collect() } else { Vec::new() };
                 }
                 Err(what) => row.error = Some(format!("{}: {what}", base::text::printable(&row.image))),
             }

@@ -30,9 +30,9 @@ pub struct Row {
     /// Classes with their probabilities, likeliest first, or the targets with their numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub found: Vec<(u32, f64)>,
-    /// The network's outputs, if requested.
+    /// The network's outputs, if requested. `None` for an infinite output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub logits: Vec<f32>,
+    pub logits: Vec<Option<f32>>,
 }
 
 /// File format of a table. The ending of its name selects it.
@@ -55,7 +55,7 @@ struct JsonRow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     targets: Option<Map<String, Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    logits: Option<&'a Vec<f32>>,
+    logits: Option<&'a Vec<Option<f32>>>,
 }
 
 /// Files that a new table may overwrite.
@@ -396,7 +396,7 @@ impl TableShape {
             }
             LabelKind::Numbers => cells.extend(row.found.iter().map(|(_, number)| Cell::Float(*number as f32))),
         }
-        cells.extend(row.logits.iter().map(|value| Cell::Float(*value)));
+        cells.extend(row.logits.iter().map(|value| value.map_or(Cell::None, Cell::Float)));
         cells.resize(self.columns().len(), Cell::None);
         cells
     }
@@ -449,6 +449,31 @@ mod tests {
         let text = fs::read_to_string(partial(&out)).unwrap();
         assert_eq!(text.lines().skip(1).collect::<Vec<_>>(), [line("a"), line("b")]);
         assert!(matches!(Journal::open(&out, None, "another", 1), Err(Error::Usage(_))));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// The output for a class is minus infinity if its bias is, so that the class is never predicted.
+    #[test]
+    fn infinite_outputs_are_missing_values() {
+        let folder = std::env::temp_dir().join(format!("trireme-infinite-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let shape = TableShape {
+            kind: LabelKind::OneClass,
+            names: vec!["cat".into(), "dog".into()],
+            top: 1,
+            logits: true,
+            records: false,
+        };
+        let row = Row { image: "a".into(), found: vec![(0, 1.0)], logits: vec![Some(1.5), None], ..Row::default() };
+        let line = serde_json::to_string(&row).unwrap() + "\n";
+        for (name, expected) in [("t.csv", "\na,,0,cat,1,1.5,\n"), ("t.jsonl", "\"logits\":[1.5,null]}\n")] {
+            let out = folder.join(name);
+            let (mut journal, _) = Journal::open(&out, None, "request", 1).unwrap();
+            journal.append(line.as_bytes(), &[]).unwrap();
+            journal.finish(&out, TableFormat::of(&out).unwrap(), &shape, None).unwrap();
+            let text = fs::read_to_string(&out).unwrap();
+            assert!(text.ends_with(expected), "{text}");
+        }
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -41,7 +41,7 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<SplitScore,
     let comm = Comm::launch();
     let watch = start_watchdog(&comm, request);
     // read the files while MPI starts, but a staged copy needs communication
-    let opened = request.stage.is_none().then(|| open(request, &request.data));
+    let opened = request.stage.is_none().then(|| open(request, &request.data, &watch));
     watch.set_activity(Activity::Starting);
     let mut session = Session::join(comm, watch)?;
     let result = session.same_start(D::NAME, &request.compared("eval")).and_then(|()| {
@@ -74,7 +74,7 @@ fn open_staged(session: &Session, request: &EvalRequest) -> Result<ScoringInput,
 
 fn open_watched(session: &Session, request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     session.watch.set_activity(Activity::Reading);
-    let opened = open(request, data);
+    let opened = open(request, data, &session.watch);
     session.watch.set_activity(Activity::Starting);
     opened
 }
@@ -91,7 +91,7 @@ pub(super) fn split_name(request: &EvalRequest, names: &[&str]) -> Result<String
     })
 }
 
-fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
+fn open(request: &EvalRequest, data: &Path, watch: &Watch) -> Result<ScoringInput, Error> {
     let (file, batch) = (&request.model.file, request.batch);
     let LoadedModel { model, mut notes } = read(&request.model)?;
     if request.recorded {
@@ -100,26 +100,14 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     let dataset = Dataset::open(data)?;
     let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
     let split = dataset.split(&split_name(request, &splits)?)?;
-    let (given, expected) = (split.images_as(loaders::transform::exif_of(&model.preprocess))?, images(model.image));
-    let fits = match expected {
-        Images::Fixed(_) => given == expected,
-        // transforms handle each image's size, and 8-bit grey images are converted to colour
-        Images::Varied { channels } => {
-            let grey = (given.channels(), channels) == (1, 3) && model.bands.dtype == Dtype::U8;
-            given.channels() == channels || grey
-        }
-    };
-    if !fits {
-        return Err(Error::Failed(format!(
-            "{} was trained on images of {expected}, but {} has images of {given}; use the data set that the model was trained on",
-            file.display(),
-            data.display()
-        )));
-    }
-    notes.extend(check_bands(&model, &dataset.manifest, request)?);
+    notes.extend(check_images(&model, file, &dataset.manifest, &split, &request.data)?);
     check_label_kinds(&model, &dataset.manifest, request)?;
     let pipeline = pipeline(&model)?;
     let classes = ClassSources { model: &model.classes, file, data };
+    if request.map_classes {
+        // reads all labels of a split, which may take long
+        watch.set_activity(Activity::Starting);
+    }
     let matched = classes::match_classes(&classes, &split, request.map_classes)?;
     let split = Arc::new(split);
     let options = Options { io: request.io, ..Options::default() };
@@ -135,14 +123,37 @@ fn open(request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
     Ok(ScoringInput { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation, notes })
 }
 
-/// Returns an error if the value type or the band names differ from the model's data set. Returns a note if only the
-/// model or only the data set has band names.
-fn check_bands(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<Option<String>, Error> {
-    let (file, data, expected, given) =
-        (request.model.file.display(), request.data.display(), &model.bands, &manifest.bands);
+/// Returns an error if the model cannot use the images of a split: if their size, the number of their channels, their
+/// value type or their band names differ from those in the model's data set. Returns a note if only the model or only
+/// the data set has band names. `file` is the model's path and `data` that of the data set, for messages.
+pub(super) fn check_images(
+    model: &ModelFile,
+    file: &Path,
+    manifest: &Manifest,
+    split: &Split,
+    data: &Path,
+) -> Result<Option<String>, Error> {
+    let (file, data) = (file.display(), data.display());
+    let (given, expected) = (split.images_as(loaders::transform::exif_of(&model.preprocess))?, images(model.image));
+    let fits = match expected {
+        Images::Fixed(_) => given == expected,
+        // transforms handle each image's size, and 8-bit grey images are converted to colour
+        Images::Varied { channels } => {
+            let grey = (given.channels(), channels) == (1, 3) && model.bands.dtype == Dtype::U8;
+            given.channels() == channels || grey
+        }
+    };
+    if !fits {
+        return Err(Error::Failed(format!(
+            "{file} was trained on images of {expected}, but {data} has images of {given}; use a data set with images like those that the \
+             model was trained on"
+        )));
+    }
+    let (expected, given) = (&model.bands, &manifest.bands);
     if expected.dtype != given.dtype {
         return Err(Error::Failed(format!(
-            "{file} was trained on images of {}, but the images of {data} are {}; use the data set that the model was trained on",
+            "{file} was trained on images of {}, but the images of {data} are {}; use a data set with images like those that the model was \
+             trained on",
             expected.dtype, given.dtype
         )));
     }

@@ -169,14 +169,11 @@ pub fn train<B: Backend>(
     let mut training = Training::new(context, run, at, transport, report)?;
     let ended = training.run_to_end();
     let within = training.at.step_of_epoch < training.run.division.steps_per_epoch && training.at.step < training.last;
-    if let (Err(Error::NotFinite { .. } | Error::Diverged { .. }), true) = (&ended, within) {
-        // the device may already compute a later step, so use the last reported one
-        let (step, epoch) = (training.reported + 1, training.at.epoch);
-        // programs that read metrics.jsonl recognize a diverged run by a last step whose loss is null
-        let lr = training.run.schedule.lr(training.reported);
-        let lost = Step { step, epoch, lr, loss: f64::NAN, top1: f64::NAN, ..Step::default() };
-        // the run has already failed with its own error, so this error is ignored
-        let _ = training.report.event(lost);
+    // a score that is not finite is already in the log; if all steps of an epoch are reported, the error is about a score
+    let in_step = within || training.reported < training.at.step;
+    if let (Err(error @ (Error::NotFinite { .. } | Error::Diverged { .. })), true) = (&ended, in_step) {
+        // the run has already failed with its own error, so errors of the log are ignored
+        let _ = training.report_diverged(error);
     }
     // if there is no error or all ranks know it, all ranks get here, so this collective call cannot hang
     if ended.as_ref().err().is_none_or(Error::is_agreed) {
@@ -317,6 +314,20 @@ impl<'a, B: Backend> Training<'a, B> {
             self.report.event(Step { top1, ..step })?;
         }
         Ok(())
+    }
+
+    /// Reports the step that `error` is about, and the steps before it that are not in the log yet. Programs that read metrics.jsonl
+    /// recognize a diverged run by a last step whose loss is null.
+    fn report_diverged(&mut self, error: &Error) -> Result<(), Error> {
+        let finite = self.stepper.take_finite();
+        self.report_steps(finite.iter().map(|record| record.event()).collect())?;
+        let step = match error {
+            Error::NotFinite { step, .. } => *step,
+            // the device may already compute a later step, so use the last reported one
+            _ => self.reported + 1,
+        };
+        let (epoch, lr) = (self.at.epoch, self.run.schedule.lr(step - 1));
+        Ok(self.report.event(Step { step, epoch, lr, loss: f64::NAN, top1: f64::NAN, ..Step::default() })?)
     }
 
     /// Runs and reports a step, and writes a checkpoint if it is due.

@@ -122,9 +122,9 @@ impl PageData {
     }
 }
 
-/// Returns training images with the augmentation of the first epochs. Omits images that cannot be read.
+/// Returns training images with the augmentation of the first epochs, in the size of the first epoch. Omits images that cannot be read.
 fn augmented(source: &Source) -> Vec<Thumbnail> {
-    let (train, ops) = (&source.train, source.augment.ops());
+    let (train, ops) = (&source.train, source.augment(0).ops());
     let recipe = &source.recipe;
     let viewer = ThumbnailMaker::new(&source.manifest, train, &ops, recipe.seed, &recipe.log.shown_bands());
     let Ok(mut viewer) = viewer else { return Vec::new() };

@@ -61,6 +61,8 @@ pub struct Stepper<'a, B: Backend> {
     read: Option<Instant>,
     /// Steps whose sums were read, but whose records were not yet returned.
     pending: Vec<PendingStep>,
+    /// See [`take_finite`](Self::take_finite).
+    finite: Vec<StepRecord>,
     agreed: Requests,
     notices: Notices,
     /// Loss scale after the last step.
@@ -146,6 +148,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             in_flight: VecDeque::new(),
             read: None,
             pending: Vec::new(),
+            finite: Vec::new(),
             agreed: Requests::default(),
             notices: Notices::default(),
             scale: run.graph.backend().loss_scaling().map(|scaling| scaling.scale()).transpose()?,
@@ -461,7 +464,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         self.records(run, at)
     }
 
-    /// Returns the records of all pending steps, summed over all ranks. Adds their sums to `at`.
+    /// Returns the records of all pending steps, summed over all ranks. Adds their sums to `at`. After an error,
+    /// [`take_finite`](Self::take_finite) has the records of the steps before it.
     fn records(&mut self, run: &Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
         let mut pending = std::mem::take(&mut self.pending);
         if !run.strategy.sums_gradients() {
@@ -471,6 +475,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         for PendingStep { metrics, own_loss, record } in pending {
             // all ranks have the same sums, so all of them return the error together
             if !metrics.loss().is_finite() {
+                self.finite = records;
                 return Err(not_finite(&self.session.comm, self.precision, record.step - 1, record.lr, own_loss));
             }
             self.agreed = self.agreed.or(metrics.requests());
@@ -517,6 +522,11 @@ impl<'a, B: Backend> Stepper<'a, B> {
         if !self.trace.follows_steps() {
             run.graph.follow(false);
         }
+    }
+
+    /// Returns the records of the steps that were read together with a later step whose loss is not finite.
+    pub fn take_finite(&mut self) -> Vec<StepRecord> {
+        std::mem::take(&mut self.finite)
     }
 
     /// Returns the requests of all ranks together, as known after the last step.
