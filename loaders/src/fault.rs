@@ -81,7 +81,7 @@ pub enum Fault {
     #[error(
         "image of {got} (height x width x channels), expected {}{}",
         plural(expected, "channel"),
-        if (*expected, got.channels) == (1, 3) { "; begin augment.train and augment.eval with \"rgb\" if some images have colours" } else { "" }
+        colour_advice(*expected, *got)
     )]
     Channels {
         /// Number of channels of the pipeline's input.
@@ -151,6 +151,14 @@ pub enum Fault {
         format: &'static str,
         problem: String,
     },
+}
+
+/// Returns advice if an image has colours where the pipeline expects grey images.
+fn colour_advice(expected: u32, got: ImageSpec) -> &'static str {
+    match (expected, got.channels) {
+        (1, 3) => "; begin augment.train and augment.eval with \"rgb\" if some images have colours",
+        _ => "",
+    }
 }
 
 /// The reason why the bytes at an offset are not a record.

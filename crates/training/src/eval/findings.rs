@@ -295,8 +295,8 @@ fn worst<T>(items: impl Iterator<Item = T>, loss_and_id: impl Fn(&T) -> (f64, u6
     items.into_iter()
 }
 
-/// Returns the mistakes with the highest losses, highest first. For several labels, a mistake is an image with predicted classes that differ from
-/// its labels. For numbers, it is an image with a loss above 0.
+/// Returns the mistakes with the highest losses, highest first. For several labels, a mistake is an image with predicted
+/// classes that differ from its labels. For numbers, it is an image with a loss above 0.
 fn worst_mistakes(scored: &SplitScore) -> Vec<Mistake> {
     let name = |class: u32| scored.classes.get(class as usize).map_or("?", String::as_str);
     if let Some(outcomes) = &scored.result.outcomes {
