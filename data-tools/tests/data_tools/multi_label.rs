@@ -118,6 +118,13 @@ fn lists_in_json_lines() {
     lines("label", [r#"["cat"]"#, r#""dog""#, r#"["cat", "dog"]"#]);
     let error = refused("csv", &table, &options(), &[]);
     assert_bad_lines(&error, "labels.jsonl", "1 line", &[&["line 3: ", "list of 2", "`labels`"]]);
+    lines("labels", [r#"["cat"]"#, r#"["c\nat", "dog"]"#, "[]"]);
+    assert_bad_lines(
+        &refused("csv", &table, &options(), &[]),
+        "labels.jsonl",
+        "1 line",
+        &[&["line 2: ", "line break"]],
+    );
     lines("label", [r#"["cat"]"#, r#""dog""#, r#""a;b""#]);
     let made = convert("csv", &table, &temp.path("c"), &options()).unwrap();
     assert_eq!(made.manifest.classes, ["a;b", "cat", "dog"]);

@@ -80,6 +80,13 @@ fn pages_have_one_nodata_value() {
         assert_eq!(read(values, given).unwrap().nodata, expected, "{values:?}");
     }
     mentions(read([None, Some("5"), Some("6")], None).unwrap_err(), &["page 3 ", "value 6", "has 5", "--nodata"]);
+    // a missing strip of a page without the tag has no data either
+    let all = [Some("6"), None].map(|value| tags(1, 2, &[16], value.map(|value| (42113, text(value)))));
+    let missing = [Vec::new()];
+    let pages = [(&all[0], &chunks), (&all[1], &missing)];
+    let pages = pages.map(|(tags, chunks)| TiffPage { tags, chunks, is_tiled: false });
+    let image = one("p.tif", &tiff(&pages, None), &RawOptions { page: Page::All, ..RawOptions::default() }).unwrap();
+    assert_eq!(image.bytes, bytes16(&[5, 6, 6, 6]));
 }
 
 #[test]

@@ -80,6 +80,8 @@ fn score_all<D: Device>(
     };
     let split = session.agree(named())?;
     let cores = score::divide_cores(session)?;
+    // the last file that only some ranks could read
+    let mut retried = None;
     let mut log = Log::open(&request.model.file, (&split, request.model.ema, request.test_time));
     loop {
         let (file, last) = match next(session, request, once, &log, interrupted)? {
@@ -108,6 +110,13 @@ fn score_all<D: Device>(
                         this.model.file.display()
                     ));
                 }
+            }
+            // on a network file system, a rank may see a new file later than the others
+            Err(error) if !once && error.is_agreed() && retried.as_ref() != Some(&this.model.file) => {
+                log.seen.retain(|seen| *seen != name(&this.model.file));
+                retried = Some(this.model.file);
+                nap(interrupted);
+                continue;
             }
             Err(error) => return Err(error),
         }

@@ -460,10 +460,11 @@ fn device_input<B: Backend>(
         return Ok(DeviceInput::new(backend, augment));
     }
     let (input, note) = session.agree(DeviceInput::kept(backend, augment, &run.source.train, &run.options))?;
+    let first = session.comm.broadcast("note about the images on the device", session.is_root().then_some(&note))?;
     match note {
-        Some(note) if session.is_root() => report.note(&note),
         // the reporters of other ranks are silent, and their devices may have less free memory
-        Some(note) => screen::say(&format!("{}{note}", session.world.who())),
+        Some(note) if first.as_ref() != Some(&note) => screen::say(&format!("{}{note}", session.world.who())),
+        Some(note) => report.note(&note),
         None => report.fact(&format!("images: {}", input.describe())),
     }
     Ok(input)

@@ -130,8 +130,12 @@ impl TableBuilder<'_> {
                 );
                 return self.lines.push(LineContent { fault: Some(fault), ..line });
             }
-            let texts = list.iter().map(field).filter(|text| !text.trim().is_empty());
-            let labels = texts.map(|text| Label::from_field(&text)).collect();
+            let texts: Vec<String> = list.iter().map(field).filter(|text| !text.trim().is_empty()).collect();
+            if let Some(text) = texts.iter().find(|text| text.contains(['\n', '\r'])) {
+                let fault = format!("the label \"{}\" contains a line break", printable(text));
+                return self.lines.push(LineContent { fault: Some(fault), ..line });
+            }
+            let labels = texts.iter().map(|text| Label::from_field(text)).collect();
             return self.lines.push(LineContent { labels, ..line });
         }
         let labels = match (self.several, label.is_empty()) {

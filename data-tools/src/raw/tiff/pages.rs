@@ -65,7 +65,7 @@ pub fn decode(file: &[u8], options: &RawOptions, limits: &Limits) -> Result<RawI
                     break;
                 }
             }
-            stack(file, &layouts, limits, pages.seconds)
+            stack(file, &mut layouts, limits, pages.seconds)
         }
     }
 }
@@ -140,8 +140,8 @@ impl<'a> Pages<'a> {
 
 /// Decodes pages with equal sizes as bands in one image. Each page comes with its number. `seconds` is the time spent
 /// so far.
-fn stack(file: &[u8], pages: &[(u32, Layout)], limits: &Limits, seconds: f64) -> Result<RawImage, String> {
-    let [(_, first), others @ ..] = pages else { return Err("a TIFF without a page at full resolution".into()) };
+fn stack(file: &[u8], pages: &mut [(u32, Layout)], limits: &Limits, seconds: f64) -> Result<RawImage, String> {
+    let [(_, first), others @ ..] = &*pages else { return Err("a TIFF without a page at full resolution".into()) };
     let shape = |page: &Layout| (page.height, page.width, page.samples.dtype());
     let mut named = first.nodata;
     for (number, page) in others {
@@ -161,12 +161,15 @@ fn stack(file: &[u8], pages: &[(u32, Layout)], limits: &Limits, seconds: f64) ->
             ));
         }
     }
+    // missing tiles of a page without the tag also have no data
+    pages.iter_mut().for_each(|(_, page)| page.nodata = named);
+    let first = &pages[0].1;
     let bands: usize = pages.iter().map(|(_, page)| page.bands).sum();
     let seconds = seconds + pages.iter().map(|(_, page)| page.seconds(file)).sum::<f64>();
     let size = first.samples.dtype().bytes();
     let mut whole = RawImage { bytes: Vec::new(), nodata: named, ..first.image(bands) };
     let mut start = 0;
-    for (_, page) in pages {
+    for (_, page) in &*pages {
         let part = page.decode(file, limits, bands.div_ceil(page.bands), seconds)?;
         whole.bytes.resize(first.height * first.width * bands * size, 0);
         let (from, to) = (page.bands * size, bands * size);
