@@ -193,7 +193,7 @@ fn settings_without_effect_cause_a_warning() {
     for more in [&["--dry-run"][..], &["--max-steps", "1"]] {
         let (_, stderr) = train(&setting, "out", &[&set[..], more].concat());
         for parts in [
-            ["warning: ", "epoch 82, 123", "2 epochs", "schedule.milestones=[1.0, 1.5]"],
+            ["warning: ", "epoch 82, 123", "2 epochs", "schedule.milestones=[1.00, 1.50]"],
             ["warning: ", "batch = 32", "third", "80 training images"],
         ] {
             let named = |line: &&str| parts.iter().all(|part| line.contains(part));
