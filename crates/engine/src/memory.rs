@@ -80,7 +80,7 @@ pub struct Memory {
     pub places: Vec<Range<usize>>,
     /// For each tensor, the value that stores it in the forward pass. The input comes first.
     pub tensors: Vec<usize>,
-    /// For each tensor, the value that stores it in backward. Only the tensors that [`NodeFacts::keeps`] names are
+    /// For each tensor, the value that stores it in backward. Only the tensors that [`NodeFacts::tensors_for_backward`] names are
     /// available in backward.
     pub kept: Vec<usize>,
     /// The steps of backward in order. Empty for inference.
