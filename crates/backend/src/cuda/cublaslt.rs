@@ -7,7 +7,6 @@ use std::ffi::c_void;
 use std::fmt;
 
 use crate::cuda::chosen::ChosenAlgorithms;
-use crate::cuda::device::Settings;
 use crate::cuda::driver::calls::cublaslt::{
     self as sys, cublasComputeType_t, cublasLtEpilogue_t, cublasLtMatmulAlgo_t,
     cublasLtMatmulDescAttributes_t as ProductAttribute, cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute,
@@ -16,6 +15,7 @@ use crate::cuda::driver::calls::cublaslt::{
 use crate::cuda::driver::slice::Slice;
 use crate::cuda::driver::status::{attempted, cublaslt};
 use crate::cuda::driver::stream::Stream;
+use crate::cuda::settings::Settings;
 use crate::{Error, Precision};
 
 /// A row-major matrix in memory and whether the product transposes it.

@@ -12,33 +12,9 @@ use super::driver::stream::Event;
 use super::driver::switches::switches;
 use super::ops::input;
 use super::record;
+use super::settings::Settings;
 use super::shared::Shared;
 use crate::{Arena, DeviceKind, DeviceSettings, Error, Precision, Slot, Unavailable};
-
-impl Precision {
-    /// Returns the bytes of an activation.
-    pub(super) fn bytes(self) -> usize {
-        if self == Precision::F32 { 4 } else { 2 }
-    }
-}
-
-/// Precision and limits with which a GPU was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    pub precision: Precision,
-    /// True if f32 products may use TF32, which rounds the factors to 11 significant bits.
-    pub allow_tf32: bool,
-    /// True if only reproducible algorithms may be used, chosen without timing.
-    pub deterministic: bool,
-    /// Maximum bytes of workspace per operation.
-    pub workspace: usize,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { precision: Precision::F32, allow_tf32: false, deterministic: false, workspace: 512 << 20 }
-    }
-}
 
 /// An open GPU. Only the thread that opened it may use it, but its buffers may move to other threads.
 pub struct Cuda {

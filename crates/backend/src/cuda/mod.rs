@@ -14,6 +14,7 @@ mod nccl;
 mod ops;
 mod pass;
 mod record;
+mod settings;
 mod shared;
 mod step;
 
@@ -62,8 +63,9 @@ mod kernels {
 }
 
 pub use crate::Precision;
-pub use device::{Cuda, CudaDevice, Settings, visible};
+pub use device::{Cuda, CudaDevice, visible};
 pub use driver::context::{Gpu, gpu_count};
 pub use driver::library;
 pub use driver::memory::CudaBuf;
 pub use layout::Format;
+pub use settings::Settings;

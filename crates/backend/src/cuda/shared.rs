@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::chosen::ChosenAlgorithms;
 use super::cudnn::fastest::Fastest;
-use super::device::Settings;
 use super::driver::context::Context;
 use super::driver::library;
 use super::driver::memory::{CudaBuf, Inlet};
@@ -16,6 +15,7 @@ use super::driver::stream::{Queues, Stream};
 use super::kernels::kernel::{Geometry, Kernel};
 use super::kernels::module::Kernels;
 use super::pass::PassBlocks;
+use super::settings::Settings;
 use super::step::{PieceList, StepLists};
 use super::{cublaslt, cudnn};
 use crate::{Buffer, Error, Slot, Traffic};

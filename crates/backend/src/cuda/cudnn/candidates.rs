@@ -7,13 +7,13 @@ use std::rc::Rc;
 
 use super::convolution::{Convolution, Direction, Graph, Tensor};
 use super::descriptor::{Address, Descriptor, Device, Handle, Knob, Note};
-use crate::cuda::device::Settings;
 use crate::cuda::driver::calls::cudnn::{
     self as sys, cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind,
     cudnnBackendHeurMode_t as Mode, cudnnBackendNumericalNote_t as Numerical,
 };
 use crate::cuda::driver::slice::Slice;
 use crate::cuda::driver::status::{attempted, cudnn};
+use crate::cuda::settings::Settings;
 use crate::{Error, Precision};
 
 /// An algorithm for a graph, prepared to run.

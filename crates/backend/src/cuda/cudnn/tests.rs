@@ -9,10 +9,10 @@ use cudarc::cudnn::sys::{cudnnBackendAttributeName_t as Name, cudnnBackendDescri
 use super::candidates::{candidates, prepare_known};
 use super::convolution::{Convolution, Direction};
 use super::descriptor::{Descriptor, Device};
-use crate::cuda::device::Settings;
 use crate::cuda::driver::load::{Library, require};
 use crate::cuda::driver::status::attempted;
 use crate::cuda::ops::fold;
+use crate::cuda::settings::Settings;
 use crate::{Error, Precision};
 use net::{Conv, Op, models};
 

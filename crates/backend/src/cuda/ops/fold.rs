@@ -4,10 +4,10 @@
 //! and sums are the same, except for additional zeros.
 
 use crate::cuda::cudnn::convolution::Convolution;
-use crate::cuda::device::Settings;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation, Slice, plain};
 use crate::cuda::kernels::kernel::kernels;
+use crate::cuda::settings::Settings;
 use crate::cuda::shared::Shared;
 use crate::{Error, Precision};
 
