@@ -5,6 +5,7 @@ mod accumulate;
 pub mod estimate;
 pub mod graph;
 pub mod init;
+mod measure;
 pub mod memory;
 pub mod optim;
 pub mod params;
@@ -20,7 +21,8 @@ mod tensors;
 
 pub use accumulate::{Gather, MicroBatch};
 pub use graph::{Graph, Purpose};
+pub use measure::TrafficShare;
 pub use params::{NormPlace, Param};
-pub use profile::{NodeCost, NodeSpan, NodeTime, TrafficShare};
+pub use profile::{NodeCost, NodeSpan, NodeTime};
 pub use replay::FollowUp;
 pub use request::{Batch, Loss, Ready};
