@@ -222,7 +222,7 @@ impl Plan {
             threads: cpu.threads,
             name: r.name.into(),
             y,
-            relu: Relu::new(cpu, r, g.relu),
+            relu: Relu::new(g.relu, r.name, r.output_fusion.filter(|_| cpu.fuses)),
             weights,
             weights_are_plain: matches!(r.formats.and_then(|f| f.first()), Some(Format::Plain(_))),
             bias: g.bias,

@@ -5,11 +5,9 @@ use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::rc::Rc;
 
 use super::buf::AlignedBuf;
-use super::device::Cpu;
 use super::flat;
 use super::moments::OutputMoments;
 use super::threads::Threads;
-use crate::PlanRequest;
 
 /// Work that the producer of a tensor and the tensor's only reader can take over from each other. A cell is empty if
 /// neither has offered that work.
@@ -48,10 +46,11 @@ pub struct Relu {
 }
 
 impl Relu {
-    /// Creates the ReLU of the requested operation. If the output has a single reader, offers the ReLU to it.
-    pub fn new(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, present: bool) -> Self {
-        let offered = r.output_fusion.filter(|_| present && cpu.fuses).map(|fusion| {
-            let offer = || Rc::new(OfferedRelu { op_name: r.name.into(), accepted: Cell::new(false) });
+    /// Creates the ReLU of the operation `op_name`. Offers the ReLU to the only reader of the output, if `fusion` is what
+    /// the operation shares with it.
+    pub fn new(present: bool, op_name: &str, fusion: Option<&Fusion>) -> Self {
+        let offered = fusion.filter(|_| present).map(|fusion| {
+            let offer = || Rc::new(OfferedRelu { op_name: op_name.into(), accepted: Cell::new(false) });
             Rc::clone(fusion.relu.get_or_init(offer))
         });
         Self { present, offered }

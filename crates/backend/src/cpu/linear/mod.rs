@@ -63,7 +63,7 @@ pub(super) fn in_panels(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Res
         y: TensorDesc::plain(x.n, r.output()?),
         panels: Panels::new(outputs, &image),
         has_bias: op.bias,
-        relu: Relu::new(cpu, r, op.relu),
+        relu: Relu::new(op.relu, r.name, r.output_fusion.filter(|_| cpu.fuses)),
         scratch: cpu.scratch.clone(),
     }))
 }

@@ -345,7 +345,7 @@ pub struct BiasRelu {
 impl BiasRelu {
     pub fn new(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv, y: TensorDesc) -> Self {
         let bias = vec![0.0; if op.bias { padded(op.out_channels) } else { 0 }];
-        Self { threads: cpu.threads, y, relu: Relu::new(cpu, r, op.relu), bias }
+        Self { threads: cpu.threads, y, relu: Relu::new(op.relu, r.name, r.output_fusion.filter(|_| cpu.fuses)), bias }
     }
 
     /// Returns the memory formats of weight and bias. `taps` is the number of weights per filter and input channel.
