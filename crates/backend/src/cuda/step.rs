@@ -8,8 +8,7 @@ use std::ops::Range;
 use super::driver::memory::CudaBuf;
 use super::driver::slice::Slice;
 use super::kernels::declarations::Piece;
-use super::shared::Shared;
-use crate::{Error, ParamGroup, Slot};
+use crate::{ParamGroup, Slot};
 
 /// Maximum number of elements in a piece, which is the work of one thread block.
 const PIECE: usize = 4096;
@@ -35,10 +34,10 @@ pub struct PieceList {
 }
 
 impl PieceList {
-    /// Copies the pieces to the GPU. `what` names them in messages.
-    pub fn new(shared: &Shared, pieces: &[Piece], what: &str) -> Result<Self, Error> {
+    /// `on_gpu` is the copy of `pieces` on the GPU.
+    pub fn new(on_gpu: CudaBuf, pieces: &[Piece]) -> Self {
         let end = pieces.iter().map(|piece| piece.from as usize + piece.len as usize).max().unwrap_or(0);
-        Ok(Self { pieces: shared.constant(pieces, what)?, count: pieces.len(), end })
+        Self { pieces: on_gpu, count: pieces.len(), end }
     }
 
     pub fn slice(&self) -> Slice<'_, Piece> {

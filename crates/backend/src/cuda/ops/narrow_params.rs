@@ -135,5 +135,5 @@ pub fn convert_gradients(shared: &Shared, bucket: usize, to: &CudaBuf) -> Result
 
 fn pieces(shared: &Shared, of: Vec<Slot>) -> Result<CastList, Error> {
     let list: Vec<Piece> = of.iter().flat_map(|slot| cut(&slot.range(), 0.0, 0)).collect();
-    Ok(CastList { of, list: PieceList::new(shared, &list, GRADIENTS)? })
+    Ok(CastList { of, list: PieceList::new(shared.constant(&list, GRADIENTS)?, &list) })
 }

@@ -28,7 +28,7 @@ fn pieces(shared: &Shared, groups: &[ParamGroup], narrow: Vec<Slot>) -> Result<P
             list.extend(pieces.map(|piece| Piece { narrow: u32::from(part.narrow), ..piece }));
         }
     }
-    let list = PieceList::new(shared, &list, "the optimizer's parameter groups")?;
+    let list = PieceList::new(shared.constant(&list, "the optimizer's parameter groups")?, &list);
     Ok(Pieces { of: groups.to_vec(), narrow, list })
 }
 
@@ -155,7 +155,7 @@ impl NormLists {
             }
             buckets.push(NormBucket {
                 number,
-                pieces: PieceList::new(shared, &list, NAME)?,
+                pieces: PieceList::new(shared.constant(&list, NAME)?, &list),
                 first: shared.constant(&first, NAME)?,
                 tensors: tensors.len(),
             });
@@ -226,7 +226,8 @@ fn list(shared: &Shared, units: &Units) -> Result<PieceList, Error> {
         rate: 0,
         narrow: 0,
     };
-    PieceList::new(shared, &ranges.iter().map(piece).collect::<Vec<_>>(), "units of parameters")
+    let pieces: Vec<_> = ranges.iter().map(piece).collect();
+    Ok(PieceList::new(shared.constant(&pieces, "units of parameters")?, &pieces))
 }
 
 /// Implements [`crate::Backend::limit_units`].
