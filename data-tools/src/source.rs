@@ -22,7 +22,7 @@ pub struct SourceSplit {
     pub len: u64,
 }
 
-/// What a source consists of, apart from its samples.
+/// The splits and classes of a source, and notes about data that is not converted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceInfo {
     /// The splits. The mean and standard deviation in `dataset.json` are measured on the split named `train`.

@@ -97,7 +97,7 @@ pub enum Command {
 /// Runs the subcommand. `started` is the start time of the process.
 pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
     let Some(command) = cli.command else { return version(cli.verbose) };
-    // only rank 0 of several ranks has this prefix
+    // The prefix is empty if there is only a single rank, so this is rank 0 of a larger job.
     if let Some(name) = single_process_command(&command).filter(|_| comm::rank_prefix() == "rank 0: ") {
         screen::say(&format!(
             "warning: `trireme {name}` does not divide its work among ranks, so every rank does all of it. Start it without mpirun"

@@ -186,7 +186,7 @@ impl Stall {
     }
 }
 
-/// Views of each image whose scores are averaged.
+/// The views of an image that are scored. The result is the mean of their scores.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Views {
     /// Average the scores of each image and its mirror image

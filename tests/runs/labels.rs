@@ -1,4 +1,4 @@
-//! What the tests of images with several labels and of images with numbers have in common.
+//! Helpers for the tests of multi-label images and of regression.
 
 use std::fs;
 

@@ -47,7 +47,7 @@ fn growing_images_are_the_same_on_any_ranks_and_after_any_stop() {
     assert_scored_alike(&whole);
 }
 
-/// Checks that the model takes images of 16 pixels, and that `eval` gives the last loss of the run.
+/// Checks that the model has an input of 16x16 pixels, and that `eval` prints the run's last loss.
 #[track_caller]
 fn assert_scored_alike(out: &str) {
     assert_eq!(model(out).input, [3, 16, 16]);

@@ -144,8 +144,8 @@ impl Setting {
         assert!(self.model(out) == self.model(expected), "model.h5 differs in {out} and {expected}");
     }
 
-    /// Checks that runs on one rank and on each of these numbers of ranks have the same bits. The name of an output
-    /// folder is the number of ranks. Returns the path of the folder `1`.
+    /// Trains once on a single rank and once for each entry of `ranks`, and checks that all results are bit-identical.
+    /// Each run writes to a folder named after its number of ranks. Returns the path of the folder `1`.
     #[track_caller]
     pub fn assert_ranks_change_nothing(&self, ranks: &[usize], more: &[&str]) -> String {
         let one = self.trained("1", 1, more);

@@ -27,8 +27,8 @@ pub fn bias_table(op: &Attention, windows: &Windows, params: &[&[f32]]) -> Optio
     }
 }
 
-/// Returns the gradients of all parameters in PyTorch's order, from the gradients of the table and of the logarithm of
-/// each head's factor.
+/// Computes the gradients of all parameters, in PyTorch's order. Its inputs are two gradients: of the bias table, and of
+/// the logarithms of the heads' factors.
 pub fn gradients(
     op: &Attention,
     windows: &Windows,

@@ -91,7 +91,7 @@ pub fn share(masks: &[Mask], rank: usize) -> Cores {
     Cores { own: ((total + 1e-9).floor() as usize).max(1) }
 }
 
-/// Returns the sum of a rank's shares of its cores.
+/// Adds up a rank's shares of its cores. A core that n ranks use counts 1/n.
 fn portion(mask: &Mask, users: &Users<'_>) -> f64 {
     mask.cpus.iter().map(|cpu| 1.0 / users[&(mask.host.as_str(), *cpu)] as f64).sum()
 }

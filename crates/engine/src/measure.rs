@@ -1,4 +1,4 @@
-//! Measurements of a graph: the times of its nodes, and the memory traffic of a training step.
+//! Measures the times of a graph's nodes and the memory traffic of a training step.
 
 use backend::{Backend, Traffic};
 

@@ -408,8 +408,8 @@ impl Recipe {
         let total = self.total_steps(steps_per_epoch);
         if let Some(period) = self.ema.lookahead.filter(|&period| period > total) {
             let why = format!(
-                "the run has {total} steps, so the averages would never be updated, and the run would end with its initial weights, got \
-                 {period}; use a smaller number, or more epochs or steps"
+                "expected at most {total}, the number of steps of the run, got {period}. The averages would never be updated, and the \
+                 run would end with its initial weights; use a smaller number, or more epochs or steps"
             );
             return Err(Error::Value { place: "ema.lookahead".into(), why });
         }
@@ -548,7 +548,7 @@ mod tests {
         recipe.ema.swa_start = None;
         assert!(recipe.averages_begin(100).is_ok());
         (recipe.ema.decay, recipe.ema.lookahead) = (Some(0.5), Some(301));
-        invalid(&recipe.averages_begin(100).unwrap_err(), "ema.lookahead", &["300 steps", "got 301"]);
+        invalid(&recipe.averages_begin(100).unwrap_err(), "ema.lookahead", &["at most 300", "got 301"]);
         recipe.ema.lookahead = Some(300);
         assert!(recipe.averages_begin(100).is_ok());
     }

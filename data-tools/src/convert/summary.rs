@@ -216,8 +216,8 @@ impl SampleStats {
         split.entry_points = Some(self.entry_points).filter(|&count| count > 0);
     }
 
-    /// Returns the mean and the standard deviation of the pixels, and sets those of `targets`. Describes the bands of
-    /// raw images in `bands`. The error is the number of a band that has no values, counted from 1.
+    /// Returns the pixels' mean and standard deviation. Writes the same statistics into each of `targets`, and the
+    /// statistics of raw images into `bands`. If a band has no values, returns its number (from 1) as the error.
     pub(crate) fn finish(&self, bands: &mut Bands, targets: &mut [Target]) -> Result<(Vec<f64>, Vec<f64>), usize> {
         for (target, measured) in targets.iter_mut().zip(&self.targets) {
             (target.mean, target.std) = measured.mean_and_std();

@@ -70,7 +70,7 @@ impl Moments {
         Ok(())
     }
 
-    /// Adds the sums of other images with as many channels.
+    /// Adds sums over further images, which must have the same number of channels.
     fn add_all(&mut self, other: &Moments) {
         self.pixels += other.pixels;
         let sums = self.sum.iter_mut().zip(&other.sum);

@@ -178,7 +178,7 @@ impl Decoder {
     }
 
     /// Reads the header of a PNG or JPEG file. The format is recognised by the first bytes, because some data sets have
-    /// PNG files named `.JPEG`. The errors are those of [`Decoder::open`].
+    /// PNG files named `.JPEG`. Returns the same errors as [`Decoder::open`].
     pub fn open_file<'a>(&mut self, file: &'a [u8]) -> Result<OpenedImage<'a>, Fault> {
         self.open_with(file, &[])
     }

@@ -20,8 +20,8 @@ pub struct StepLists {
     pub updates: RefCell<HashMap<(u64, bool), Pieces>>,
     /// Data for the norms, by the address of the resulting rates.
     pub norms: RefCell<HashMap<u64, NormLists>>,
-    /// The units of each bucket for adaptive clipping, by the address of its gradients. A unit is the weights of one
-    /// output of a layer.
+    /// The units for adaptive clipping: for each address of a bucket's gradients, the ranges of the bucket. A range has
+    /// the weights from which a layer computes an output.
     pub units: RefCell<HashMap<u64, PieceList>>,
 }
 
@@ -34,7 +34,7 @@ pub struct PieceList {
 }
 
 impl PieceList {
-    /// `on_gpu` is the copy of `pieces` on the GPU.
+    /// Creates the list from pieces and their copy on the GPU.
     pub fn new(on_gpu: CudaBuf, pieces: &[Piece]) -> Self {
         let end = pieces.iter().map(|piece| piece.from as usize + piece.len as usize).max().unwrap_or(0);
         Self { pieces: on_gpu, count: pieces.len(), end }

@@ -4,8 +4,8 @@ use super::device::{HostBuf, Reference};
 use crate::unary::Unary;
 use crate::{Error, Keeps, PlanRequest, Planned, TensorDesc};
 
-/// Plans an operation from the indices of the values that it copies: in a sample of the input, and in a sample of the
-/// output. All other values of the output, and of the input's gradient, are zero.
+/// Plans an operation that copies values. `indices` yields pairs: the position in an input sample and the position in an
+/// output sample. Backward copies in the other direction. All positions that do not occur are filled with zeros.
 pub(super) fn plan(
     r: &PlanRequest<'_, Reference>,
     indices: impl Iterator<Item = [usize; 2]> + Clone + 'static,

@@ -53,6 +53,6 @@ pub trait Method {
 #[error("optimizer.{key}: {why}")]
 pub struct OptimizerError {
     pub key: &'static str,
-    /// Says what was expected, what was found, and what to do.
+    /// The expected and the found value, and a remedy.
     pub why: String,
 }

@@ -121,7 +121,8 @@ impl Log {
         lines.into_iter().flatten().max().unwrap_or(0)
     }
 
-    /// Returns true if the last logged loss of the steps or of one of the kinds of evaluations is NaN or infinite.
+    /// Returns true if the loss of the last step is NaN or infinite, or the last loss of an evaluation: during training,
+    /// with averaged weights, or at the end.
     pub fn diverged(&self) -> bool {
         let scored = [&self.evals, &self.averages, &self.at_end].into_iter().filter_map(|evals| evals.last());
         let mut losses = self.steps.last().map(|step| step.loss).into_iter().chain(scored.map(|eval| eval.loss));

@@ -202,7 +202,7 @@ fn list_images(
         let wrong = "--split applies only to the folder of a data set; leave it out";
         return session.agree(Err(Error::Usage(wrong.into())));
     }
-    // a large folder takes long to list, and so do the pages of many TIFFs
+    // Listing a large folder, or the pages of its TIFFs, can take minutes. The watchdog allows more time for work.
     session.watch.set_activity(Activity::Starting);
     let found = match session.is_root() {
         true => {

@@ -127,7 +127,7 @@ impl Source for Files {
         self.listings.iter().map(Listing::kind).find(|kind| *kind != LabelKind::OneClass).unwrap_or_default()
     }
 
-    /// Computes a checksum of the classes, file names and labels, and of the sizes and times of archives.
+    /// Computes a checksum over classes, file names and labels, and over each archive's size and time.
     fn fingerprint(&self) -> Option<u32> {
         let classes = self.info.classes.iter().chain(&self.info.targets).fold(0, |crc, name| {
             let crc = crc32c_append(crc, name.as_bytes());

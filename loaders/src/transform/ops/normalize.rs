@@ -203,7 +203,7 @@ mod tests {
     fn standardize_limits_the_std_of_flat_images() {
         let spec = ImageSpec::new(2, 2, 1);
         assert_eq!(run("standardize", spec, &[9; 4], 0), [0.0; 4]);
-        // One of 16 values is larger by 1: std = sqrt(15)/16 = 0.242, which is below the minimum of 1/4.
+        // Fifteen values are 7 and the first is 8. Their std is sqrt(15)/16 = 0.242, below the minimum of 1/4.
         let mut bytes = [7; 16];
         bytes[0] = 8;
         let out = run("standardize", ImageSpec::new(4, 4, 1), &bytes, 0);

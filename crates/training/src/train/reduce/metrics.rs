@@ -100,7 +100,7 @@ impl Metrics {
     }
 }
 
-/// The metrics of a step: before the sum over the ranks those of this rank, after it those of all ranks.
+/// The metrics of a step. The sum over the ranks replaces this rank's values by the values of all ranks.
 #[derive(Clone, Debug)]
 pub struct StepMetrics {
     layout: MetricsLayout,
