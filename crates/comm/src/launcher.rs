@@ -54,8 +54,9 @@ struct Launcher {
     family: Option<Family>,
 }
 
-/// The most specific launcher comes first, because an mpirun inside a Slurm job also sees Slurm's variables.
-const LAUNCHERS: [Launcher; 9] = [
+/// The most specific launcher comes first, because an mpirun inside a Slurm job also sees Slurm's variables. On HPE Cray
+/// systems srun and `flux run` set variables of PALS, too, so PALS comes after them.
+const LAUNCHERS: [Launcher; 10] = [
     Launcher {
         name: "Open MPI's mpirun",
         signs: &["OMPI_COMM_WORLD_SIZE"],
@@ -84,20 +85,29 @@ const LAUNCHERS: [Launcher; 9] = [
         family: Some(Family::Mpich),
     },
     Launcher {
-        name: "PALS mpiexec",
-        signs: &["PALS_RANKID"],
-        rank: "PALS_RANKID",
-        size: "PALS_SIZE",
-        local: "PALS_LOCAL_RANKID",
-        slurm: false,
-        family: None,
-    },
-    Launcher {
         name: "Flux",
         signs: &["FLUX_TASK_RANK"],
         rank: "FLUX_TASK_RANK",
         size: "FLUX_JOB_SIZE",
         local: "FLUX_TASK_LOCAL_ID",
+        slurm: false,
+        family: None,
+    },
+    Launcher {
+        name: "srun with Cray's PMI",
+        signs: &["SLURM_STEP_ID", "PALS_RANKID"],
+        rank: "SLURM_PROCID",
+        size: "SLURM_STEP_NUM_TASKS",
+        local: "SLURM_LOCALID",
+        slurm: true,
+        family: None,
+    },
+    Launcher {
+        name: "PALS mpiexec",
+        signs: &["PALS_RANKID"],
+        rank: "PALS_RANKID",
+        size: "PALS_SIZE",
+        local: "PALS_LOCAL_RANKID",
         slurm: false,
         family: None,
     },
@@ -240,6 +250,7 @@ pub fn foresee(lookup: impl Fn(&str) -> Option<String>, library: &str) -> Option
     let has = |name| lookup(name).is_some();
     let how = match (has("PMIX_RANK"), has("PMI_RANK"), library.starts_with("Open MPI")) {
         (false, false, _) => "without any PMI (--mpi=none, or Slurm's default)",
+        (false, true, true) if has("PALS_RANKID") => "by Cray's PMI, which few builds of Open MPI support",
         (false, true, true) => "by PMI-2, which few builds of Open MPI support",
         _ => return None,
     };
@@ -329,6 +340,10 @@ mod tests {
         assert_eq!(name(&[("PMIX_RANK", "0"), ("SLURM_STEP_ID", "0")]), Some("srun with PMIx"));
         assert_eq!(name(&[("PMI_RANK", "0"), ("SLURM_STEP_ID", "0")]), Some("srun with PMI-2"));
         assert_eq!(name(&[("PMIX_RANK", "0")]), Some("a PMIx launcher"));
+        let cray = [("SLURM_STEP_ID", "0"), ("PALS_RANKID", "0"), ("PMI_RANK", "0"), ("PMI_SIZE", "4")];
+        assert_eq!(name(&cray), Some("srun with Cray's PMI"));
+        assert_eq!(name(&cray[1..]), Some("PALS mpiexec"));
+        assert_eq!(name(&[("FLUX_TASK_RANK", "0"), ("PALS_RANKID", "0")]), Some("Flux"));
     }
 
     #[test]
@@ -384,6 +399,9 @@ mod tests {
         for pmi in [("PMIX_RANK", "0"), ("PMI_RANK", "0")] {
             assert!(matches!(verdict(&step_and(&[pmi]), 1), Verdict::Fatal(_)), "{pmi:?}");
         }
+        let cray = step_and(&[("PALS_RANKID", "0"), ("PMI_RANK", "0")]);
+        assert!(matches!(verdict(&cray, 1), Verdict::Fatal(_)));
+        assert_eq!(verdict(&cray, 4), Verdict::Ok);
     }
 
     #[test]
@@ -413,6 +431,8 @@ mod tests {
         mentions(text, &["4 tasks", "--mpi=none", "--mpi=pmix"]);
         let text = foreseen(&[first, ("PMI_RANK", "0")], "Open MPI v4.1.4").unwrap();
         mentions(text, &["4 tasks", "PMI-2"]);
+        let text = foreseen(&[first, ("PMI_RANK", "0"), ("PALS_RANKID", "0")], "Open MPI v4.1.4").unwrap();
+        mentions(text, &["4 tasks", "Cray's PMI"]);
         assert_eq!(foreseen(&[first, ("PMI_RANK", "0")], "MPICH Version: 4.0.2"), None);
         assert_eq!(foreseen(&[first, ("PMIX_RANK", "0")], "Open MPI v4.1.4"), None);
         assert_eq!(foreseen(&[first, ("OMPI_COMM_WORLD_SIZE", "4")], "Open MPI v4.1.4"), None);
