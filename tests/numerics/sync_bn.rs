@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::process::Command;
 use std::sync::{Arc, Barrier, Mutex};
 
 use backend::reference::Reference;
@@ -15,8 +16,10 @@ use net::{Conv, Flatten, Linear, NetSpec, Norm, Op, Shape, Shortcut};
 use crate::training::{Rows, gradients, statistics};
 use support::images::THINGS;
 use support::numerics::{assert_close, cpu, magnitude};
-use support::program::{PATIENCE, ProgramOutput, start};
+use support::program::{GPUS, NO_GPU, PATIENCE, ProgramOutput, on_ranks, start, trireme};
 use support::setting::Setting;
+use support::skip;
+use support::small_run::SmallRun;
 
 const IMAGE: Shape = Shape::image(3, 7, 6);
 const CLASSES: usize = 5;
@@ -235,6 +238,39 @@ fn two_and_four_ranks_train_as_one_rank_with_the_whole_batch() {
             );
         }
     }
+}
+
+/// Runs a program on two ranks. The first may use one CPU and the second two, so only the second has a core for MPI.
+fn on_uneven_ranks(program: &Command, cpus: &[usize]) -> ProgramOutput {
+    let bound = format!(
+        "case ${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} in 0) cpus={} ;; *) cpus={},{} ;; esac; exec taskset -c $cpus \"$@\"",
+        cpus[0], cpus[1], cpus[2]
+    );
+    let mut command = on_ranks(2, "sh");
+    command.args(["-c", &bound, "sh"]).arg(program.get_program()).args(program.get_args()).env(GPUS, NO_GPU);
+    start(command).wait(PATIENCE)
+}
+
+/// If only the second rank summed buckets during backward, a bucket would meet the first rank's statistics of batch norm,
+/// or its part of the search for an infinite loss.
+#[test]
+fn ranks_with_different_numbers_of_cores_sum_at_the_same_time() {
+    let cpus = base::cores::affinity();
+    if cpus.len() < 3 {
+        return skip("ranks with one and two cores: there are fewer than three cores");
+    }
+    let setting = setting();
+    train(&setting, "after", 2, &["--set", "reduce.overlap=false"]).succeeded();
+    let ended = on_uneven_ranks(&setting.command("uneven", 0, &["--threads", "1"]), &cpus).succeeded();
+    ended.says(&["exchange", "after backward"]);
+    let (got, want) = (setting.losses("uneven"), setting.losses("after"));
+    assert_eq!((got.len(), want.len()), (6, 6));
+    for (step, (g, w)) in got.iter().zip(&want).enumerate() {
+        assert!((g / w - 1.0).abs() < 1e-6, "loss of step {step}: expected {w}, got {g}");
+    }
+    let broken = SmallRun::new();
+    let more = ["--set", "reduce.codec=exact", "--set", "reduce.bucket_mb=0.1", "--set", "schedule.base_lr=1e18"];
+    on_uneven_ranks(&trireme(0, &broken.args(&more)), &cpus).failed(1, &["gradient of parameter ", "NaN"]);
 }
 
 #[test]

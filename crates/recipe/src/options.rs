@@ -58,7 +58,8 @@ words! { OnCorrupt { Fail = "fail", Skip = "skip" } }
 /// The value of `reduce.overlap`: whether gradients are reduced during the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlap {
-    /// Gradients are reduced during the backward pass if a CPU core is left for it, or if the device computes asynchronously.
+    /// Gradients are reduced during the backward pass if every rank has a CPU core left for it, or if the device computes
+    /// asynchronously.
     Auto,
     On,
     Off,

@@ -132,7 +132,7 @@ section! {
         default bucket_mb: f64 = 4.0, in Range::Positive;
         /// GPU: how gradients reach the other ranks. CUDA-aware MPI, copies in host memory, or NCCL.
         default path: TransportSetting = TransportSetting::Auto => changeable;
-        /// Whether gradients are reduced during the backward pass. "auto": if a CPU core is idle.
+        /// Whether gradients are reduced during the backward pass. "auto": if every rank has an idle CPU core.
         default overlap: Overlap = Overlap::Auto => changeable;
         /// Whether the part of a gradient that encoding lost is added to the gradient of the next step.
         optional error_feedback: bool = false;

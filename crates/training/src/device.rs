@@ -27,6 +27,11 @@ pub struct RequestedThreads {
     pub loader: Option<usize>,
 }
 
+/// The name of the operation in which the ranks agree on sums during backward. They sum buckets during backward only if
+/// all of them can. Otherwise some ranks would sum a bucket before, and others after, another operation of the same
+/// step, such as a sum of batch statistics.
+pub const OVERLAP: &str = "agreement on sums during backward";
+
 #[derive(Clone, Copy, Debug)]
 pub struct Resources {
     /// Cores that this rank may use.
@@ -53,8 +58,9 @@ impl Resources {
         Self::new::<D>(Cores { own: cores::affinity().len() }, requested, false)
     }
 
-    /// Returns true if buckets are summed during backward. By default this is the case if MPI has a core of its own. It
-    /// is also the case if the device has a queue (`queues`), because the compute thread is then mostly idle.
+    /// Returns true if this rank can sum buckets during backward. By default this is the case if MPI has a core of its
+    /// own. It is also the case if the device has a queue (`queues`), because the compute thread is then mostly idle.
+    /// The ranks must agree on the result ([`OVERLAP`]).
     pub fn overlap(&self, wish: Overlap, queues: bool) -> bool {
         match wish {
             Overlap::On => true,

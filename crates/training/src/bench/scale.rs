@@ -10,7 +10,7 @@ use recipe::{Overlap, TransportSetting};
 use super::exchange::Exchange;
 pub use super::exchange::LinearFit;
 use super::trainer::{Setting, Synthetic, Workload};
-use crate::device::{Device, DeviceChoice, DeviceSettings, RequestedThreads, Resources};
+use crate::device::{Device, DeviceChoice, DeviceSettings, OVERLAP, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::agree::gpus;
@@ -107,7 +107,7 @@ fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest)
         even: true,
     };
     let Choice { transport: chosen, why } = transport::choose(session, work.trainer.graph.backend(), &wanted)?;
-    let overlap = resources.overlap(Overlap::Auto, queues);
+    let overlap = session.comm.all(OVERLAP, resources.overlap(Overlap::Auto, queues))?;
     let mut points: Vec<Point> = Vec::new();
     let mut steps = MIN_STEPS;
     for ranks in counts(session.world.size) {

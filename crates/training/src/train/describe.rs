@@ -91,8 +91,8 @@ fn when<B: Backend>(world: &WorldInfo, run: &Run<B>, overlap: bool) -> &'static 
     match (world.size, overlap, run.recipe.reduce.overlap) {
         (1, ..) => "none, one rank",
         (_, true, Overlap::Auto) if run.graph.backend().queue().is_some() => "during backward (the device computes)",
-        (_, true, Overlap::Auto) => "during backward (a core is free for MPI)",
-        (_, false, Overlap::Auto) => "after backward (no core is free for MPI)",
+        (_, true, Overlap::Auto) => "during backward (every rank has a core for MPI)",
+        (_, false, Overlap::Auto) => "after backward (not every rank has a core for MPI)",
         (_, true, _) => "during backward",
         (_, false, _) => "after backward",
     }

@@ -13,7 +13,7 @@ use loaders::why;
 use recipe::{Recipe, ScoredSplits, TransportSetting};
 use report::{Reporter, Start, Tensorboard};
 
-use crate::device::{Device, DeviceSettings, Gpu, RequestedThreads, Resources};
+use crate::device::{Device, DeviceSettings, Gpu, OVERLAP, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train;
 use crate::train::agree::Session;
@@ -218,6 +218,7 @@ fn start<B: Backend>(
     }
     session.notes.extend(warnings);
     let overlap = resources.overlap(run.recipe.reduce.overlap, run.graph.backend().queue().is_some());
+    let overlap = session.comm.all(OVERLAP, overlap)?;
     if request.find_lr.is_some() {
         return search(session, run, begin, invocation, TransportPlace { overlap, no_nccl });
     }

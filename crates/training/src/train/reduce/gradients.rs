@@ -39,8 +39,7 @@ pub struct GradientSum<B: Backend> {
     seed: u64,
     /// If set, a bucket with values that are not finite becomes NaN, and the device skips the step. Otherwise this is an error.
     scaled: bool,
-    /// True if the MPI thread sums buckets during backward. False if no core is free for MPI or the recipe says so. Also false with NCCL,
-    /// because its sums are only enqueued.
+    /// True if the MPI thread sums buckets during backward. It is equal on all ranks. False with NCCL, because its sums are only enqueued.
     overlap: bool,
     /// The sum of each bucket. `None` while it is in progress.
     sums: Vec<Option<Box<dyn BucketSum<B>>>>,
