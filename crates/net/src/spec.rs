@@ -81,10 +81,11 @@ impl NetSpec {
         Self { name: name.into(), input, nodes: Vec::new(), frozen: BTreeSet::new(), bn_groups: 1, heads: Vec::new() }
     }
 
-    /// Returns the index of the last linear layer. In most networks it computes the scores. `None` if the network has
-    /// no linear layer.
+    /// Returns the index of the linear layer or convolution that computes the network's scores. If there is none, for
+    /// example because the scores are the sum of two layers, returns the last linear layer.
     pub fn last_layer(&self) -> Option<usize> {
-        self.nodes.iter().rposition(|node| node.op.reads() == Reads::Features)
+        let last_linear = || self.nodes.iter().rposition(|node| matches!(node.op, Op::Linear(_)));
+        self.scores_layer(self.nodes.len()).or_else(last_linear)
     }
 
     /// Initialises the scale of the last norm in every residual branch to zero, so that each block starts as the
@@ -163,6 +164,22 @@ impl NetSpec {
     /// Returns the tensors with losses: the network's scores, then the auxiliary scores.
     pub fn scores(&self) -> impl Iterator<Item = usize> {
         std::iter::once(self.nodes.len()).chain(self.heads.iter().map(|head| head.output.0))
+    }
+
+    /// Returns the index of the convolution or linear layer that determines the number of scores: all layers between it
+    /// and the tensor `scores` keep the channels. Returns `None` if there is no such layer.
+    pub fn scores_layer(&self, scores: usize) -> Option<usize> {
+        let mut at = scores.checked_sub(1)?;
+        loop {
+            let node = &self.nodes[at];
+            match &node.op {
+                Op::Linear(_) | Op::Conv(_) => return Some(at),
+                Op::Activation(_) | Op::Dropout(_) | Op::DropPath(_) | Op::Flatten(_) | Op::Pool(_) | Op::Norm(_) => {}
+                _ => return None,
+            }
+            let [Id(before)] = node.inputs[..] else { return None };
+            at = before.checked_sub(1)?;
+        }
     }
 
     /// Returns the names of the layers that compute scores: the last layer with weights before the network's scores,

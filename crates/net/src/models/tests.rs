@@ -209,6 +209,19 @@ fn imagenet_networks_accept_other_image_sizes_and_classes() {
     assert_eq!(small.param_count().unwrap(), full.param_count().unwrap());
 }
 
+/// The last layer has a row of weights for each class, also if it is a convolution as in SqueezeNet.
+#[test]
+fn the_last_layer_computes_the_scores() {
+    for name in names() {
+        let net = build(name, input(name).unwrap(), 7).unwrap();
+        let last = &net.nodes[net.last_layer().unwrap_or_else(|| panic!("{name} has no last layer"))].name;
+        assert_eq!(net.classifiers()[0], last, "{name}");
+        let tensors = net.tensors().unwrap().parameters;
+        let (_, shape) = tensors.iter().find(|(tensor, _)| *tensor == format!("{last}.weight")).unwrap();
+        assert_eq!(shape[0], 7, "{name}: {last}");
+    }
+}
+
 /// Auxiliary classifiers have loss weights, and the scores do not depend on them.
 #[test]
 fn auxiliary_classifiers_are_used_only_in_training() {

@@ -152,26 +152,10 @@ fn scores(node: &Flat, y: Shape, classes: usize) -> Result<(), Fault> {
     Err(Fault::of_node(node.line, &node.name, why))
 }
 
-/// Returns the index of the convolution or linear layer that determines the number of scores: all layers after it keep
-/// the channels. Returns `None` if there is no such layer.
-pub fn scores_layer(net: &NetSpec, scores: usize) -> Option<usize> {
-    let mut at = scores.checked_sub(1)?;
-    loop {
-        let node = &net.nodes[at];
-        match &node.op {
-            Op::Linear(_) | Op::Conv(_) => return Some(at),
-            Op::Activation(_) | Op::Dropout(_) | Op::DropPath(_) | Op::Flatten(_) | Op::Pool(_) | Op::Norm(_) => {}
-            _ => return None,
-        }
-        let [Id(before)] = node.inputs[..] else { return None };
-        at = before.checked_sub(1)?;
-    }
-}
-
 /// Changes the number of classes, also for auxiliary classifiers. Returns the names of the changed layers.
 pub fn set_classes(net: &mut NetSpec, classes: usize) -> Vec<String> {
     let places: Vec<usize> = net.scores().collect();
-    let places: Vec<usize> = places.into_iter().filter_map(|scores| scores_layer(net, scores)).collect();
+    let places: Vec<usize> = places.into_iter().filter_map(|scores| net.scores_layer(scores)).collect();
     let mut changed = Vec::new();
     for at in places {
         let node = &mut net.nodes[at];

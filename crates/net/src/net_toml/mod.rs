@@ -18,5 +18,5 @@ mod tests;
 mod write;
 
 pub use crate::op::toml_value::Error;
-pub use definition::{Definition, scores_layer, set_classes};
+pub use definition::{Definition, set_classes};
 pub use write::{Classes, write};

@@ -14,7 +14,7 @@ fn of_nodes(nodes: &[&str]) -> String {
 /// Resets the initialisation of the layers that compute scores. In some networks it depends on the number of classes.
 fn without_starts(mut net: NetSpec) -> NetSpec {
     for scores in net.scores().collect::<Vec<_>>() {
-        if let Some(Op::Linear(linear)) = scores_layer(&net, scores).map(|at| &mut net.nodes[at].op) {
+        if let Some(Op::Linear(linear)) = net.scores_layer(scores).map(|at| &mut net.nodes[at].op) {
             linear.init = Init::UniformFanIn;
         }
     }

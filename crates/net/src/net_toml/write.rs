@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::definition::{operation, operation_keys, scores_layer};
+use super::definition::{operation, operation_keys};
 use super::file::INPUT;
 use crate::op::toml_keys::{Keys, Must};
 use crate::{Id, NetSpec, Node, Op, Shape};
@@ -21,7 +21,7 @@ pub enum Classes {
 pub fn write(net: &NetSpec, classes: usize, how: Classes) -> String {
     let makers: BTreeSet<usize> = match how {
         Classes::Number => BTreeSet::new(),
-        Classes::Word => net.scores().filter_map(|scores| scores_layer(net, scores)).collect(),
+        Classes::Word => net.scores().filter_map(|scores| net.scores_layer(scores)).collect(),
     };
     let Shape { c, h, w } = net.input;
     let mut text = format!("input = [{c}, {h}, {w}]\nclasses = {classes}\nnodes = [\n");
