@@ -111,7 +111,7 @@ impl Entry {
         if !is_name(text) {
             let why = format!(
                 "{} is not a valid node name; use up to {LONGEST_PATH} letters, digits, \"_\", \"-\", and \".\" \
-                 between them, but not \"input\"",
+                 between them, but neither \"input\" nor \"input\" and a number, which name the image and inputs of blocks",
                 name.shown()
             );
             return Err(Fault::new(name.line, why));

@@ -180,6 +180,9 @@ fn unknown_words_get_the_nearest_known_one_as_a_hint() {
     refused(&of(r#"{ name = "a", op = "dropout", rate = 1.0 },"#), &["rate", "[0, 1)"]);
     refused(&of(r#"{ name = "a", block = "basik" },"#), &["\"basik\"", "[blocks]"]);
     refused(&of(r#"{ name = "a/b", op = "relu" },"#), &["net.toml:4: \"a/b\" ", "name"]);
+    refused(&of(r#"{ name = "input2", op = "relu" },"#), &["net.toml:4: \"input2\" ", "and a number"]);
+    refused(&of(r#"{ name = "a", op = "maxpool", stride = 2 },"#), &["stride needs a window"]);
+    refused(&of(r#"{ name = "a", op = "maxpool", window = 2 },"#), &["stride is missing"]);
     refused_at(&of_nodes(&[CONV, CONV, END]), 5, "a", &["line 4"]);
     let of_block = [r#"{ name = "a", block = "x" },"#, r#"{ name = "a.y", op = "relu" },"#, END];
     let relu = "[blocks.x]\nnodes = [{ name = \"y\", op = \"relu\" }]\n";

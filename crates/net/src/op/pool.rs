@@ -156,13 +156,16 @@ impl OpFormat for Pool {
             window.is_some() && bins.is_some(),
             "cannot be combined with window: bins sets the number of windows, and their size follows from it",
         );
-        if window.is_some() {
+        let bare = window.is_none();
+        if bare {
+            keys.key("stride", stride);
+            keys.refuse("stride", *stride != [1, 1], "needs a window");
+        } else {
             keys.needed("stride", stride);
         }
         let (input, span, step) = (keys.input(), window.unwrap_or([1, 1]), *stride);
         keys.pads(pads, || same_padding(input, span, step));
         keys.key("ceil", ceil);
-        let bare = window.is_none();
         keys.refuse("pad", bare && *pads != [0; 4], "needs a window");
         keys.refuse("ceil", bare && *ceil, "needs a window");
         if *kind != PoolKind::Max {
