@@ -40,14 +40,8 @@ impl Builder {
 
     /// Adds a convolution, its norm and ReLU.
     pub fn unit(&mut self, path: &str, conv: Conv, x: Id) -> Id {
-        let conv = conv.init(self.init);
-        self.as_it_is(path, conv, x)
-    }
-
-    /// Works like `unit`, but keeps the convolution's own initialisation.
-    pub fn as_it_is(&mut self, path: &str, conv: Conv, x: Id) -> Id {
         let names = [format!("{path}.conv"), format!("{path}.bn")];
-        let norm = self.norm.clone();
+        let (conv, norm) = (conv.init(self.init), self.norm.clone());
         conv_norm_act(&mut self.net, [&names[0], &names[1]], conv, norm, Some(Activation::Relu), x)
     }
 
@@ -200,7 +194,7 @@ fn v3_module_e(b: &mut Builder, path: &str, x: Id) -> Id {
 fn v3_auxiliary(b: &mut Builder, classes: usize, x: Id) {
     let x = b.pool("AuxLogits.pool", Pool::new(PoolKind::Avg, 5, 3), x);
     let x = b.unit("AuxLogits.conv0", square(128, 1), x);
-    let x = b.as_it_is("AuxLogits.conv1", valid(768, 5, 1).init(Init::Normal(0.1)), x);
+    let x = b.unit("AuxLogits.conv1", valid(768, 5, 1), x);
     let x = b.pool("AuxLogits.avgpool", Pool::global(), x);
     let x = b.net.add("AuxLogits.flatten", Flatten, x);
     let scores = b.net.add("AuxLogits.fc", v3_full(classes).init(Init::Normal(0.001)), x);
