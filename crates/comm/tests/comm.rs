@@ -1,9 +1,11 @@
 //! Tests of communication on real ranks. Each test starts this program under `mpirun` with a case that its ranks run.
 
+use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
+use comm::codec::{Bucket, CATALOGUE, Key, Settings, Share, Tensor};
 use comm::{Comm, Error, Verdict, World};
 use support::program;
 
@@ -27,6 +29,7 @@ fn worker() {
     };
     match case.as_str() {
         "collectives" => collectives(&comm),
+        "codecs" => println!("sums of codecs: {:x?}", comm.run("sums of codecs", codecs).unwrap()),
         "world" => println!("{world:?} launcher {:?} verdict {:?}", comm::launcher(), comm::check_launch(world.size)),
         "errors" => errors(&comm),
         "values" => values(&comm, world.rank).unwrap(),
@@ -119,6 +122,56 @@ fn sums(world: &World) -> Result<(), Error> {
         assert!(low.iter().enumerate().all(|(i, &v)| v == -(i as f64)), "{low:?}");
     }
     Ok(())
+}
+
+const WORKERS: usize = 5;
+const GRADIENTS: usize = 3_000;
+
+/// Returns a worker's gradients, numbers in [-1, 1) that are equal in every run. A larger number is different for each
+/// worker, and `ternary` clips it.
+fn gradients(worker: usize) -> Vec<f32> {
+    let mut draws = loaders::Draws::new(20, worker as u64, 0, 1);
+    let mut gradients: Vec<f32> = (0..GRADIENTS).map(|_| 2.0 * draws.unit() - 1.0).collect();
+    gradients[100] = 40.0 * (worker + 1) as f32;
+    gradients
+}
+
+/// Returns the FNV-1a hash of the values' bits.
+fn hash(values: &[f32]) -> u64 {
+    let bytes = values.iter().flat_map(|value| value.to_bits().to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// Divides five workers among the ranks and sums their gradients with each integer codec. Returns two numbers per codec:
+/// the hash of the sum, and the sum of the hashes of all residuals.
+fn codecs(world: &World) -> Result<Vec<[u64; 2]>, Error> {
+    let (rank, size) = (world.rank(), world.size());
+    let mine = rank * WORKERS / size..(rank + 1) * WORKERS / size;
+    let tensor = |parameter, range: Range<usize>, exempt| {
+        let name = format!("tensor {parameter}");
+        Tensor { name, parameter, elems: range.len(), range, exempt }
+    };
+    let bucket = Bucket { len: GRADIENTS, tensors: vec![tensor(0, 0..64, true), tensor(1, 64..GRADIENTS, false)] };
+    let mut hashes = Vec::new();
+    for entry in CATALOGUE.iter().filter(|entry| entry.integer) {
+        let settings = Settings { workers: WORKERS, clip: 2.5, error_feedback: entry.biased };
+        let mut codec = (entry.make)(&bucket, &settings, mine.clone());
+        let mut own: Vec<Vec<f32>> = mine.clone().map(gradients).collect();
+        let mut shares: Vec<Share<'_>> =
+            mine.clone().zip(&mut own).map(|(worker, gradients)| Share { worker, gradients }).collect();
+        let mut scales = Vec::new();
+        codec.scales(&bucket, &mut shares, &mut scales);
+        world.max_u32(&mut scales)?;
+        codec.encode(&bucket, &scales, &mut shares, Key { seed: 20, step: 9 });
+        codec.send(world, &mut shares)?;
+        let last = shares.last_mut().expect("every rank has a worker");
+        codec.decode(&bucket, &scales, last.gradients);
+        let of_residual = |worker| codec.residual(worker).map_or(0, |values| hash(values));
+        let mut residuals = [mine.clone().map(of_residual).fold(0, u64::wrapping_add)];
+        world.sum_u64(&mut residuals)?;
+        hashes.push([hash(last.gradients), residuals[0]]);
+    }
+    Ok(hashes)
 }
 
 /// A value of a type that only JSON can transfer.
@@ -286,6 +339,19 @@ fn fail(case: &str, ranks: usize, code: i32, message: &str) -> String {
 fn collectives_return_known_answers_on_one_to_four_ranks() {
     for ranks in 1..=4 {
         assert_eq!(succeed("collectives", ranks).matches("all collectives right").count(), ranks);
+    }
+}
+
+#[test]
+fn integer_codecs_give_the_same_sums_and_residuals_on_one_to_four_ranks() {
+    let sums = |ranks| -> Vec<String> {
+        let text = succeed("codecs", ranks);
+        text.split("sums of codecs: ").skip(1).map(|rest| rest.lines().next().unwrap_or("").to_string()).collect()
+    };
+    let alone = sums(1);
+    assert_eq!(alone.len(), 1);
+    for ranks in 2..=4 {
+        assert_eq!(sums(ranks), vec![alone[0].clone(); ranks], "{ranks} ranks");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tests every codec in one process. Ranks are simulated: the test adds their encoded gradients itself.
+//! Tests every codec with a single rank. `tests/comm.rs` of this crate and `tests/runs/laws.rs` test them on real ranks.
 
 use super::packed::head_room;
 use super::*;
@@ -23,7 +23,7 @@ fn noise(len: usize, salt: u64) -> Vec<f32> {
     (0..len).map(|_| 2.0 * draws.unit() - 1.0).collect()
 }
 
-/// Returns the codec's sum over all workers, simulated as one rank.
+/// Returns the codec's sum over all workers on one rank.
 fn sum_with(entry: &Entry, bucket: &Bucket, settings: &Settings, workers: &[Vec<f32>], step: u64) -> Vec<f32> {
     let mut codec = (entry.make)(bucket, settings, 0..workers.len());
     step_of(codec.as_mut(), bucket, workers, step)
@@ -178,9 +178,8 @@ fn ternary_scale_ignores_padding() {
     assert_eq!(ternary::scale(&bare, &values, 2.5, 64), ternary::scale(&wide, &padded, 2.5, 64));
 }
 
-/// Sums do not depend on which rank has which worker. The test adds the encoded gradients of the ranks itself.
 #[test]
-fn sums_do_not_depend_on_which_rank_has_which_worker() {
+fn sums_do_not_depend_on_the_order_of_workers() {
     let workers: Vec<_> = (0..5).map(|w| noise(3_000, 100 + w)).collect();
     let bucket = Bucket { len: 3_000, tensors: vec![tensor("a", 0, 0, 64, true), tensor("b", 1, 64, 2_936, false)] };
     for entry in CATALOGUE.iter().filter(|entry| entry.integer) {
