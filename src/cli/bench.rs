@@ -223,7 +223,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         What::LoaderStep(both) => loader_step(both),
         What::Loader(l) => {
             loaders::sigbus::install().map_err(Failure::failed)?;
-            let threads = l.threads.unwrap_or_else(|| base::cores::affinity().len());
+            let threads = l.threads.unwrap_or_else(base::cores::available);
             let request = loaders::bench::LoaderRequest {
                 dir: l.dir.clone(),
                 split: l.split.clone(),
@@ -251,7 +251,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
 
 fn step(args: &Step, started: Instant) -> Result<(), Failure> {
     if let Some(cores) = args.cores {
-        check_forecast(cores, args.compute.threads.unwrap_or_else(|| base::cores::affinity().len()))?;
+        check_forecast(cores, args.compute.threads.unwrap_or_else(base::cores::available))?;
     }
     set_wait_policy()?;
     let compute = args.compute;

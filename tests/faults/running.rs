@@ -128,7 +128,7 @@ fn startup_checks_are_printed() {
         assert!(doctor.stdout.contains(part), "{part} in {}{}", doctor.stdout, doctor.stderr);
     }
     // without mpirun, `doctor` reports the number of threads that training would use: one per available core
-    let threads = match base::cores::affinity().len() {
+    let threads = match base::cores::available() {
         1 => "1 thread".to_string(),
         cores => format!("{cores} threads"),
     };

@@ -1,8 +1,11 @@
 //! The CPU cores that a rank may use, and warnings about bad core bindings.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+use crate::text::plural;
 
 /// The cores that one rank may run on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,6 +13,16 @@ pub struct Mask {
     pub host: String,
     /// Indexes of the logical CPUs.
     pub cpus: Vec<usize>,
+    /// The CPU quota of the rank's cgroup in whole cores, at least 1. The ranks of the host share it. `None` without a
+    /// quota.
+    pub quota: Option<usize>,
+}
+
+impl Mask {
+    /// Returns the mask of this process, which runs on `host`.
+    pub fn of_process(host: &str) -> Self {
+        Self { host: host.into(), cpus: affinity(), quota: quota() }
+    }
 }
 
 /// A rank's share of its node.
@@ -26,14 +39,16 @@ impl Cores {
     }
 }
 
-/// Returns the logical CPUs that this process may run on. If its cgroup allows only the time of fewer CPUs, shortens
-/// the list to this number, but not below one.
+/// Returns the logical CPUs that this process may run on.
 pub fn affinity() -> Vec<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = read("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap_or("0");
-    let mut cpus = parse_list(list.trim());
-    cpus.truncate(quota().unwrap_or(usize::MAX).max(1));
-    cpus
+    parse_list(list.trim())
+}
+
+/// Returns the number of whole cores that this process may use, if no other rank shares them.
+pub fn available() -> usize {
+    share(&[Mask::of_process("")], 0).own
 }
 
 /// Parses a list of CPUs such as `0-3,8`.
@@ -45,35 +60,51 @@ fn parse_list(list: &str) -> Vec<usize> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
-/// Returns the number of whole CPUs that the cgroup bandwidth limits allow. The tightest limit of this process's group
-/// and its ancestors applies.
+fn read(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+/// Returns the text of /proc/self/cgroup, which lists this process's groups.
+fn groups() -> String {
+    read("/proc/self/cgroup").unwrap_or_default()
+}
+
+/// Returns the number of whole CPUs that the cgroup bandwidth limits allow, at least 1. The tightest limit of this
+/// process's group and its ancestors applies.
 fn quota() -> Option<usize> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    tightest(&groups, |path| std::fs::read_to_string(path).ok())
+    tightest(&groups(), read).map(|cpus| cpus.max(1))
+}
+
+/// Returns the folders of the groups that can limit `controller` in version 1 or 2, each followed by its ancestors.
+/// `groups` is the text of /proc/self/cgroup. Inside a container, the group's own path may not exist, but the files in
+/// the root belong to the container's group.
+fn folders(groups: &str, controller: &str) -> Vec<String> {
+    let mut folders = Vec::new();
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let root = match controllers {
+            "" => "/sys/fs/cgroup".to_string(),
+            list if list.split(',').any(|c| c == controller) => format!("/sys/fs/cgroup/{controller}"),
+            _ => continue,
+        };
+        let paths = Path::new(path).ancestors().filter_map(Path::to_str);
+        folders.extend(paths.map(|path| format!("{root}{}", path.trim_end_matches('/'))));
+    }
+    folders
 }
 
 /// Returns the tightest limit for the groups in the text of /proc/self/cgroup. Reads `cpu.max` (version 2) or
-/// `cpu.cfs_quota_us` (version 1). Inside a container, the group's own path may not exist, but the files in the root
-/// belong to the container's group.
+/// `cpu.cfs_quota_us` (version 1).
 fn tightest(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<usize> {
-    let limits = groups.lines().filter_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next()?, fields.next()?);
-        let root = match controllers {
-            "" => "/sys/fs/cgroup",
-            list if list.split(',').any(|c| c == "cpu") => "/sys/fs/cgroup/cpu",
-            _ => return None,
-        };
-        let above = std::path::Path::new(path).ancestors().filter_map(|p| p.to_str());
-        above.filter_map(|path| limit(root, path.trim_end_matches('/'), &read)).min_by(f64::total_cmp)
-    });
+    let limits = folders(groups, "cpu").into_iter().filter_map(|folder| limit(&folder, &read));
     limits.min_by(f64::total_cmp).map(|cpus| cpus.floor() as usize)
 }
 
 /// Returns the number of CPUs that one group allows, or `None` without a limit.
-fn limit(root: &str, path: &str, read: &impl Fn(&str) -> Option<String>) -> Option<f64> {
-    let number = |name: &str| read(&format!("{root}{path}/{name}"))?.trim().parse::<f64>().ok();
-    let (quota, period) = match read(&format!("{root}{path}/cpu.max")) {
+fn limit(folder: &str, read: &impl Fn(&str) -> Option<String>) -> Option<f64> {
+    let number = |name: &str| read(&format!("{folder}/{name}"))?.trim().parse::<f64>().ok();
+    let (quota, period) = match read(&format!("{folder}/cpu.max")) {
         Some(text) => {
             let (quota, period) = text.trim().split_once(' ')?;
             (quota.parse().ok()?, period.parse().ok()?)
@@ -84,16 +115,38 @@ fn limit(root: &str, path: &str, read: &impl Fn(&str) -> Option<String>) -> Opti
     (quota > 0.0 && period > 0.0).then(|| quota / period)
 }
 
-/// Returns the share of a rank. A core that k ranks may use counts as 1/k for each of them.
+/// Returns the number of CPUs in the cpuset of the group, or of the nearest ancestor that has one. Schedulers and
+/// containers restrict a job to a part of its node this way. `groups` is the text of /proc/self/cgroup.
+fn cpuset(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<usize> {
+    let files = ["cpuset.cpus.effective", "cpuset.effective_cpus"];
+    let list = |folder: String| files.iter().find_map(|file| read(&format!("{folder}/{file}")));
+    let list = folders(groups, "cpuset").into_iter().find_map(list)?;
+    Some(parse_list(list.trim()).len())
+}
+
+/// Returns the share of a rank. A core that k ranks may use counts as 1/k for each of them. If the CPU quota allows less
+/// time than the ranks have cores, it is divided among them in proportion to their cores.
 pub fn share(masks: &[Mask], rank: usize) -> Cores {
     let Some(mask) = masks.get(rank) else { return Cores { own: 1 } };
-    let total = portion(mask, &users(masks));
+    let users = users(masks);
+    let total = portion(mask, &users) * quota_factor(mask, &users);
     Cores { own: ((total + 1e-9).floor() as usize).max(1) }
 }
 
 /// Adds up a rank's shares of its cores. A core that n ranks use counts 1/n.
 fn portion(mask: &Mask, users: &Users<'_>) -> f64 {
     mask.cpus.iter().map(|cpu| 1.0 / users[&(mask.host.as_str(), *cpu)] as f64).sum()
+}
+
+/// Returns the part of its cores' time that a rank may use: the quota divided by the number of cores that the ranks of
+/// its host may use, at most 1.
+fn quota_factor(mask: &Mask, users: &Users<'_>) -> f64 {
+    mask.quota.map_or(1.0, |quota| (quota as f64 / cores_in_use(&mask.host, users) as f64).min(1.0))
+}
+
+/// Returns the number of cores that the ranks of a host may use.
+fn cores_in_use(host: &str, users: &Users<'_>) -> usize {
+    users.range((host, 0)..=(host, usize::MAX)).count()
 }
 
 /// The number of ranks that may use each core of each host.
@@ -112,8 +165,16 @@ fn users(masks: &[Mask]) -> Users<'_> {
 /// Returns a warning about the first rank that has less than one core. Ranks on the same core have equal shares of it.
 pub fn warning(masks: &[Mask]) -> Option<String> {
     let users = users(masks);
-    let crowded = masks.iter().position(|mask| portion(mask, &users) < 0.99)?;
+    let crowded = masks.iter().position(|mask| portion(mask, &users) * quota_factor(mask, &users) < 0.99)?;
     let m = &masks[crowded];
+    if let Some(quota) = m.quota.filter(|_| portion(m, &users) >= 0.99) {
+        return Some(format!(
+            "warning: rank {crowded} has less than one core, because the ranks on {} share a CPU quota of {}: start fewer ranks per \
+             node, or raise the quota",
+            m.host,
+            plural(quota, "core")
+        ));
+    }
     Some(format!(
         "warning: rank {crowded} shares its {} {:?} on {} with other ranks: start fewer ranks per node, or spread them \
          (Open MPI: --bind-to none or --map-by slot:PE=n; srun: --cpus-per-task=n)",
@@ -141,13 +202,13 @@ pub fn bound_by_openmp(lookup: impl Fn(&str) -> Option<String>) -> Option<String
 /// Returns a note if the ranks on the node `host`, which must be this node, are together bound to fewer cores than the
 /// node and its cgroup allow. Returns `None` for a single rank.
 pub fn unused(masks: &[Mask], host: &str) -> Option<String> {
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
-    let online = parse_list(online.trim()).len().min(quota().unwrap_or(usize::MAX));
-    let bound = users(masks).keys().filter(|(h, _)| *h == host).count();
-    (masks.len() > 1 && bound < online).then(|| {
+    let online = parse_list(read("/sys/devices/system/cpu/online")?.trim()).len();
+    let usable = [quota(), cpuset(&groups(), read)].into_iter().flatten().fold(online, usize::min);
+    let bound = cores_in_use(host, &users(masks));
+    (masks.len() > 1 && bound < usable).then(|| {
         format!(
-            "note: the ranks on {host} are bound to {bound} of its {online} cores. To use all of them: mpirun --bind-to none (Open MPI) \
-             or srun --cpus-per-task=n"
+            "note: the ranks on {host} are bound to {bound} of {usable} available cores. To use all of them: mpirun --bind-to none (Open \
+             MPI) or srun --cpus-per-task=n"
         )
     })
 }
@@ -159,18 +220,26 @@ mod tests {
     /// Parses `host cpu cpu ...`.
     fn mask(line: &str) -> Mask {
         let mut words = line.split(' ');
-        Mask { host: words.next().unwrap().into(), cpus: words.map(|word| word.parse().unwrap()).collect() }
+        let host = words.next().unwrap().into();
+        Mask { host, cpus: words.map(|word| word.parse().unwrap()).collect(), quota: None }
     }
 
     fn masks(lines: &[&str]) -> Vec<Mask> {
         lines.iter().map(|line| mask(line)).collect()
     }
 
+    fn with_quota(quota: usize, lines: &[&str]) -> Vec<Mask> {
+        lines.iter().map(|line| Mask { quota: Some(quota), ..mask(line) }).collect()
+    }
+
+    fn own(masks: &[Mask]) -> Vec<usize> {
+        (0..masks.len()).map(|rank| share(masks, rank).own).collect()
+    }
+
     #[test]
     fn unbound_ranks_divide_their_node() {
         let m = masks(&["a 0 1 2 3", "a 0 1 2 3", "b 0 1 2 3"]);
-        let own: Vec<usize> = (0..3).map(|r| share(&m, r).own).collect();
-        assert_eq!(own, [2, 2, 4]);
+        assert_eq!(own(&m), [2, 2, 4]);
         assert_eq!(warning(&m), None);
     }
 
@@ -182,6 +251,21 @@ mod tests {
     }
 
     #[test]
+    fn ranks_divide_the_quota_of_their_node() {
+        let (low, high) = ("a 0 1 2 3 4 5 6 7", "a 8 9 10 11 12 13 14 15");
+        assert_eq!(own(&with_quota(4, &[low, high])), [2, 2]);
+        assert_eq!(own(&with_quota(4, &[low, low])), [2, 2]);
+        assert_eq!(own(&with_quota(4, &[low])), [4]);
+        assert_eq!(own(&with_quota(4, &["a 0 1 2 3 4 5", "a 6 7"])), [3, 1]);
+        assert_eq!(own(&with_quota(16, &[low, high])), [8, 8]);
+        assert_eq!(warning(&with_quota(2, &[low, high])), None);
+        let text = warning(&with_quota(1, &[low, high])).unwrap();
+        assert!(["rank 0 ", " a ", "quota of 1 core:"].iter().all(|part| text.contains(part)), "{text}");
+        let text = warning(&with_quota(8, &["a 0", "a 0"])).unwrap();
+        assert!(text.contains("--bind-to none"), "{text}");
+    }
+
+    #[test]
     fn two_ranks_on_one_core_are_named() {
         let m = masks(&["node7 0 1", "node7 2", "node7 2"]);
         assert_eq!(share(&m, 1).own, 1);
@@ -189,11 +273,27 @@ mod tests {
         assert!(["rank 1 ", "[2]", "node7", "--bind-to none"].iter().all(|part| text.contains(part)), "{text}");
     }
 
+    /// Returns a function that reads these files, given by path and content.
+    fn files(files: &'static [(&'static str, &'static str)]) -> impl Fn(&str) -> Option<String> + Copy {
+        move |path: &str| files.iter().find(|f| f.0 == path).map(|f| f.1.to_string())
+    }
+
+    #[test]
+    fn the_cpuset_is_that_of_the_nearest_group() {
+        let v2 = files(&[
+            ("/sys/fs/cgroup/job/step/cpuset.cpus.effective", "0-15\n"),
+            ("/sys/fs/cgroup/cpuset.cpus.effective", "0-127\n"),
+        ]);
+        assert_eq!(cpuset("0::/job/step\n", v2), Some(16));
+        assert_eq!(cpuset("0::/job/step/task\n", v2), Some(16));
+        assert_eq!(cpuset("0::/elsewhere\n", v2), Some(128));
+        assert_eq!(cpuset("0::/job/step\n", files(&[])), None);
+        let v1 = files(&[("/sys/fs/cgroup/cpuset/job/cpuset.effective_cpus", "0-3,8\n")]);
+        assert_eq!(cpuset("9:memory:/job\n4:cpuset:/job\n", v1), Some(5));
+    }
+
     #[test]
     fn the_tightest_cgroup_counts() {
-        let files = |files: &'static [(&'static str, &'static str)]| {
-            move |path: &str| files.iter().find(|f| f.0 == path).map(|f| f.1.to_string())
-        };
         let v2 = files(&[
             ("/sys/fs/cgroup/job/cpu.max", "400000 100000\n"),
             ("/sys/fs/cgroup/job/step/cpu.max", "max 100000\n"),

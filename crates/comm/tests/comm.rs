@@ -136,10 +136,9 @@ fn gradients(worker: usize) -> Vec<f32> {
     gradients
 }
 
-/// Returns the FNV-1a hash of the values' bits.
 fn hash(values: &[f32]) -> u64 {
-    let bytes = values.iter().flat_map(|value| value.to_bits().to_le_bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    base::fnv::hash(&bytes)
 }
 
 /// Divides five workers among the ranks and sums their gradients with each integer codec. Returns two numbers per codec:

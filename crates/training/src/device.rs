@@ -55,7 +55,7 @@ impl Resources {
 
     /// Divides all cores of this process.
     pub fn of_process<D: Device>(requested: RequestedThreads) -> Self {
-        Self::new::<D>(Cores { own: cores::affinity().len() }, requested, false)
+        Self::new::<D>(Cores { own: cores::available() }, requested, false)
     }
 
     /// Returns true if this rank can sum buckets during backward. By default this is the case if MPI has a core of its

@@ -243,7 +243,7 @@ mod tests {
     /// Returns the numbers of compute and loader threads per rank on a node with `cores` cores and ranks that are not
     /// bound to cores.
     fn threads<D: Device>(cores: usize, ranks: usize, requested: RequestedThreads) -> (usize, usize) {
-        let masks = vec![Mask { host: "node".into(), cpus: (0..cores).collect() }; ranks];
+        let masks = vec![Mask { host: "node".into(), cpus: (0..cores).collect(), quota: None }; ranks];
         let resources = Resources::new::<D>(share(&masks, 0), requested, ranks > 1);
         (resources.compute, resources.loader)
     }

@@ -201,7 +201,7 @@ pub fn memory_mb() -> f64 {
 pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = processor_model(&info).unwrap_or_else(|| "unknown".into());
-    format!("{model}, {} for this process", base::text::plural(cores::affinity().len(), "core"))
+    format!("{model}, {} for this process", base::text::plural(cores::available(), "core"))
 }
 
 /// Numbers of implementer and part that ARM processors of servers have in `/proc/cpuinfo`, and their names.

@@ -127,7 +127,7 @@ impl Session {
 
     /// Divides the cores of each node among its ranks. Adds a note if ranks are bound to the same core.
     pub fn cores(&mut self) -> Result<cores::Cores, Error> {
-        let own = cores::Mask { host: self.world.host.clone(), cpus: cores::affinity() };
+        let own = cores::Mask::of_process(&self.world.host);
         let masks = self.comm.gather_all("exchange of core masks", &own)?;
         let cores = cores::share(&masks, self.world.rank);
         self.notes.extend(cores::bound_by_openmp(comm::launcher::variable));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use base::cores::affinity;
+use base::cores::Mask;
 use base::text::plural;
 use comm::launcher;
 use loaders::crc32c::crc32c_append;
@@ -25,13 +25,15 @@ struct RankRow {
     host: String,
     device: String,
     cpus: Vec<usize>,
+    quota: Option<usize>,
 }
 
 /// Returns the table on rank 0, and no lines on other ranks. `device` describes this rank's device. `equal` lists the
 /// things that were found to be equal on all ranks. Collective.
 pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>, Error> {
     let world = &session.world;
-    let seat = RankRow { rank: world.rank, host: world.host.clone(), device: device.into(), cpus: affinity() };
+    let Mask { host, cpus, quota } = Mask::of_process(&world.host);
+    let seat = RankRow { rank: world.rank, host, device: device.into(), cpus, quota };
     let Some(seats) = session.comm.gather("gathering of the ranks' places", &seat)? else { return Ok(Vec::new()) };
     let size = world.size;
     let started = launcher::launcher().map_or("no launcher".into(), |name| format!("started by {name}"));
@@ -78,10 +80,12 @@ fn row(host: &str, seats: &[&RankRow]) -> String {
         _ if listed == all.len() => format!(", {} for each rank", each(seats.iter().map(|seat| seat.cpus.len()))),
         _ => ", some shared by ranks".into(),
     };
+    let quota = seats.iter().filter_map(|seat| seat.quota).min().filter(|quota| *quota < all.len());
+    let quota = quota.map_or_else(String::new, |quota| format!(", CPU quota of {}", plural(quota, "core")));
     let mut devices: Vec<&str> = seats.iter().map(|seat| seat.device.as_str()).collect();
     devices.dedup();
     let rank = if seats.len() == 1 { "rank" } else { "ranks" };
-    format!("{host:<10} {rank} {ranks}; cores {}{cores}; {}", list(all), devices.join(", "))
+    format!("{host:<10} {rank} {ranks}; cores {}{cores}{quota}; {}", list(all), devices.join(", "))
 }
 
 /// Formats a number that all counts have, such as `4`, or their range, such as `2 to 4`.
@@ -184,7 +188,7 @@ mod tests {
     use support::mentions;
 
     fn seat(rank: usize, host: &str, cpus: &[usize]) -> RankRow {
-        RankRow { rank, host: host.into(), device: "cpu".into(), cpus: cpus.to_vec() }
+        RankRow { rank, host: host.into(), device: "cpu".into(), cpus: cpus.to_vec(), quota: None }
     }
 
     #[test]
@@ -197,6 +201,8 @@ mod tests {
         assert_eq!(rows.len(), 2, "{rows:?}");
         mentions(&rows[0], &["n2 ", " 0,2;", " 0-3, 2 for each", "; cpu"]);
         mentions(&rows[1], &["n1 ", " 1,3;", " 0-1, some shared", "; cpu"]);
+        let limited = [0, 1].map(|rank| RankRow { quota: Some(2), ..seat(rank, "n1", &[0, 1, 2]) });
+        mentions(&hosts(&limited)[0], &[" 0-2, all of them for each rank, CPU quota of 2 cores; cpu"]);
         let many: Vec<RankRow> = (0..40).map(|rank| seat(rank, &format!("n{rank}"), &[0])).collect();
         assert_eq!(hosts(&many).len(), HOSTS + 1);
         assert!(hosts(&many)[HOSTS].contains("24 more hosts"));
