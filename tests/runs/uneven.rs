@@ -104,6 +104,13 @@ fn weights_that_do_not_fit_are_refused() {
         small.train(ranks, &balanced).failed(1, &["train-00001-of-00004.tfrecord", "record 0", "label 99"]);
     }
     small.train(2, &[&balanced[..], &["--set", "loader.on_corrupt=skip"]].concat()).succeeded();
+    // with 10 images of 5 classes and three copies per draw, an epoch has 4 draws
+    let small = SmallRun::of(|dir| Images::edited(dir, DIGITS, 10, 10, |id, record| record.label = id as i64 % 5));
+    small.refused_with(
+        &["balanced=true", "augment.repeats=3"],
+        &["balanced", "augment.repeats = 3", "4 draws", "5 classes", "1 class ", "at most 2"],
+    );
+    small.train(2, &[&balanced[..], &["--set", "augment.repeats=2"]].concat()).succeeded();
 }
 
 /// If a channel has a single value in a step, the running variance stays unchanged, regardless of which worker has the

@@ -44,6 +44,16 @@ impl Balanced {
         self.n
     }
 
+    /// Returns the number of classes that have samples.
+    pub fn classes(&self) -> u64 {
+        self.classes.len() as u64
+    }
+
+    /// Returns the largest number of copies per draw with which an epoch still has a draw for each class.
+    pub fn most_repeats(&self) -> u64 {
+        self.n.saturating_sub(1).checked_div(self.classes().saturating_sub(1)).unwrap_or(u64::MAX)
+    }
+
     /// Returns true if no sample has a label.
     pub fn is_empty(&self) -> bool {
         self.classes.is_empty()
@@ -146,7 +156,7 @@ impl<O: Order> Order for SubsetOrder<O> {
 mod tests {
     use super::*;
     use crate::order::jobs;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     #[test]
     fn subset_order_returns_only_the_chosen_samples() {
@@ -193,6 +203,22 @@ mod tests {
         };
         assert_eq!((range(0..3), range(3..43), range(44..61)), ((238, 238), (17, 17), (40, 40)));
         assert!(!seen.contains_key(&43), "it has no label");
+    }
+
+    #[test]
+    fn an_epoch_has_every_class_up_to_the_most_repeats() {
+        for (classes, samples, most) in [(2, 2, 1), (5, 10, 2), (5, 13, 3), (7, 50, 8), (100, 250, 2)] {
+            let labels: Vec<_> = (0..samples).map(|id: u32| Some(id % classes)).collect();
+            let balanced = Balanced::new(9, &labels);
+            assert_eq!((balanced.classes(), balanced.most_repeats()), (u64::from(classes), most));
+            let drawn = |repeats| {
+                let order = balanced.with_draws(balanced.len().div_ceil(repeats));
+                epoch(&order, 0).iter().map(|id| id % u64::from(classes)).collect::<BTreeSet<_>>().len()
+            };
+            (1..=most).for_each(|repeats| assert_eq!(drawn(repeats), classes as usize, "{samples} / {repeats}"));
+            assert!(drawn(most + 1) < classes as usize, "{samples} / {}", most + 1);
+        }
+        assert_eq!(Balanced::new(9, &[Some(3), Some(3)]).most_repeats(), u64::MAX);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use backend::Backend;
+use base::text::plural;
 use engine::graph::BuildError;
 use engine::optim::{Ema, Optimizer, OptimizerKind, Policy, Schedule};
 use engine::{Graph, Purpose};
@@ -103,6 +104,16 @@ fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, E
     if balanced.is_empty() {
         let what = "balanced = true needs labels, but no training record has one; set balanced = false".into();
         return Err(Error::DataSet { data: recipe.data.clone(), what });
+    }
+    let (repeats, most, classes) = (u64::from(recipe.augment.repeats()), balanced.most_repeats(), balanced.classes());
+    if repeats > most {
+        let draws = balanced.len().div_ceil(repeats);
+        return Err(Error::Usage(format!(
+            "balanced = true with augment.repeats = {repeats} makes {} per epoch, but {classes} classes have images, so {} would never be \
+             drawn; set augment.repeats to at most {most}",
+            plural(draws, "draw"),
+            plural(classes - draws, "class")
+        )));
     }
     Ok(Some(Arc::new(balanced)))
 }
