@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use loaders::example::{self, ExampleFault, LabelList};
 use loaders::record::RecordWriter;
-use loaders::{Dataset, LabelKind, Manifest, Permutation, ShardManifest, Split, SplitManifest};
+use loaders::{Dataset, Format, LabelKind, Manifest, Permutation, ShardManifest, Split, SplitManifest};
 use serde_json::json;
 
 use crate::convert::order::{Task, split_tasks};
@@ -17,7 +17,7 @@ use crate::convert::summary::{self, SampleStats};
 use crate::convert::survey;
 use crate::error::Error;
 use crate::image::band_stats::{Floats, Histograms};
-use crate::image::pixels::PixelDecoder;
+use crate::image::pixels::{self, PixelDecoder};
 use crate::pool;
 use crate::progress::{Counter, Progress};
 use crate::raw::values::Values;
@@ -142,13 +142,15 @@ pub(super) fn write(plan: &ReshapePlan, out: &Path, options: &ReshapeOptions) ->
 fn stride(plan: &ReshapePlan) -> Result<Option<u64>, Error> {
     let train = plan.targets.iter().find(|target| target.name == TRAIN && !plan.keeps_mean);
     let Some(train) = train else { return Ok(None) };
-    // Raw images are not decoded, so all are measured.
-    if plan.sets[0].manifest.bands.need_version() {
-        return Ok(Some(1));
-    }
     let (mut copy, pick) = (Vec::new(), train.picks[0]);
     let (example, _) = plan.sets[pick.set as usize].splits[pick.split as usize].record(pick.id, &mut copy)?;
-    let area = u64::from(example.height) * u64::from(example.width);
+    // Raw images are not decoded, so all are measured.
+    if example.format == Format::Raw {
+        return Ok(Some(1));
+    }
+    // Not all records store a size, so read it from the file. The first image is always measured, and an error in its
+    // header is reported then.
+    let area = pixels::header(&example).map_or(0, |spec| spec.pixels() as u64);
     Ok(Some(survey::stride(train.picks.len() as u64, area)))
 }
 
@@ -363,5 +365,53 @@ impl fmt::Display for ReshapeSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         summary::write_written(f, &self.out, &self.manifest.splits, &self.manifest, (self.bytes, self.elapsed))?;
         self.note.iter().try_for_each(|note| write!(f, "\n  {note}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::RgbImage;
+    use image::codecs::png::PngEncoder;
+    use loaders::{Example, ImageSpec, shard};
+    use std::fs;
+    use support::program::Folder;
+
+    /// Returns the stride for a training split that consists of 100,000 copies of one record.
+    fn stride_of(example: &Example<'_>) -> Option<u64> {
+        let folder = Folder::new();
+        let file = folder.path().join("train.tfrecord");
+        let mut payload = Vec::new();
+        example::encode(example, &mut payload);
+        let mut writer = RecordWriter::new(fs::File::create(&file).unwrap());
+        let entry = writer.write(&payload).unwrap();
+        writer.finish().unwrap();
+        shard::write_index(&file, &[entry]).unwrap();
+        let bytes = fs::metadata(&file).unwrap().len();
+        let shards = vec![ShardManifest { file: "train.tfrecord".into(), count: 1, bytes }];
+        let split = SplitManifest { count: 1, shards, ..SplitManifest::default() };
+        let (classes, splits) = (vec!["cat".to_string()], [(TRAIN.to_string(), split)].into());
+        Manifest { version: 1, classes: classes.clone(), splits, ..Manifest::default() }.write(folder.path()).unwrap();
+        let plan = ReshapePlan {
+            sets: vec![SourceDataset::open(folder.path()).unwrap()],
+            targets: vec![Target { name: TRAIN.to_string(), picks: vec![Pick { set: 0, split: 0, id: 0 }; 100_000] }],
+            classes,
+            multi_label: false,
+            numbers: Vec::new(),
+            label_offset: 0,
+            keeps_mean: false,
+        };
+        stride(&plan).unwrap()
+    }
+
+    #[test]
+    fn raw_images_are_all_measured_and_others_by_the_size_of_their_file() {
+        assert_eq!(stride_of(&Example::from_raw(&[7; 784], ImageSpec::new(28, 28, 1))), Some(1));
+        let mut png = Vec::new();
+        RgbImage::new(512, 512).write_with_encoder(PngEncoder::new(&mut png)).unwrap();
+        let unsized_record = Example::from_file(&png, Format::Png);
+        // At least 256 images are measured, and 512 x 512 pixels allow no more.
+        assert_eq!(stride_of(&unsized_record), Some(391));
+        assert_eq!(stride_of(&Example { height: 512, width: 512, ..unsized_record }), Some(391));
     }
 }
