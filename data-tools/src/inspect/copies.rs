@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 use base::text::printable;
 use loaders::overwrite::Content;
-use loaders::{Dataset, Example, replace};
+use loaders::{Dataset, Example, Split, replace};
 use serde_json::json;
 
 use crate::error::Error;
@@ -195,10 +195,10 @@ pub struct CopyNames {
 /// opened, because `verify` reports that separately.
 pub(super) fn examples(dir: &Path, copies: &[NearCopy]) -> Vec<CopyNames> {
     let mut shown: Vec<CopyNames> = Vec::new();
-    let Some(dataset) = copies.first().and_then(|_| Dataset::open(dir).ok()) else { return shown };
+    let Some(splits) = copies.first().and_then(|_| open_splits(dir).ok()) else { return shown };
     for NearCopy { split, number, of, original, .. } in copies {
         if shown.iter().filter(|shown| shown.split == *split && shown.of == *of).count() < EXAMPLES {
-            let name = |split: &str, number| match record_info(&dataset, split, number).name {
+            let name = |split: &str, number| match record_info(&splits, split, number).name {
                 name if name.is_empty() => format!("image {number}"),
                 name => name,
             };
@@ -246,12 +246,12 @@ pub const COPIES: Content =
 ///
 /// Returns an error if the data set cannot be read or the file cannot be written.
 pub fn write_duplicates(dir: &Path, copies: &[NearCopy], file: &Path) -> Result<(), Error> {
-    let dataset = Dataset::open(dir)?;
+    let splits = open_splits(dir)?;
     let mut text = String::from(COLUMNS);
     for copy in copies {
         let mut columns = String::new();
         for (split, number) in [(&copy.split, copy.number), (&copy.of, copy.original)] {
-            let RecordInfo { class, name } = record_info(&dataset, split, number);
+            let RecordInfo { class, name } = record_info(&splits, split, number);
             // Writing to a `String` cannot fail.
             let _ = write!(columns, "{}\t{number}\t{}\t{}\t", printable(split), printable(&class), printable(&name));
         }
@@ -268,10 +268,16 @@ struct RecordInfo {
     name: String,
 }
 
+/// Returns the splits of a data set. Each shard is opened on first use, so one bad shard does not affect the others.
+fn open_splits(dir: &Path) -> Result<Vec<Split>, loaders::Error> {
+    let dataset = Dataset::open(dir)?;
+    dataset.manifest.splits.keys().map(|name| dataset.split_lazily(name)).collect()
+}
+
 /// Returns empty texts if the record cannot be read, because `verify` reports its fault.
-fn record_info(dataset: &Dataset, split: &str, number: u64) -> RecordInfo {
+fn record_info(splits: &[Split], split: &str, number: u64) -> RecordInfo {
     let mut copy = Vec::new();
-    let Ok(split) = dataset.split(split) else { return RecordInfo::default() };
+    let Some(split) = splits.iter().find(|found| found.name() == split) else { return RecordInfo::default() };
     let read = split.record(number, &mut copy);
     let about = read.map(|(example, _)| RecordInfo {
         class: split.class_text(&example).unwrap_or_default(),

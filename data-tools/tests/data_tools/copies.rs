@@ -5,6 +5,8 @@ use crate::common::pictures::*;
 use data_tools::{ConvertOptions, NearCopy, convert, verify, write_duplicates};
 use image::imageops::{FilterType, resize};
 use image::{DynamicImage, ImageFormat};
+use loaders::Dataset;
+use loaders::shard::index_path;
 use std::fs;
 use support::mentions;
 
@@ -70,6 +72,24 @@ fn resized_and_recompressed_copies_are_found() {
     let number: u64 = lines[3][1].parse().unwrap();
     let made = data_tools::extract(&out, "test", number, &temp.path("x.png")).unwrap();
     assert_eq!((made.sample, lines[3][3]), (number, "test/a/2.jpg"));
+    // A shard that cannot be opened leaves only the columns of its own records empty.
+    let train = Dataset::open(&out).unwrap().split("train").unwrap();
+    for (gone, shard) in train.shards().iter().enumerate() {
+        let index = index_path(&out.join(&shard.file));
+        let content = fs::read(&index).unwrap();
+        fs::remove_file(&index).unwrap();
+        write_duplicates(&out, &report.copies, &list).unwrap();
+        fs::write(&index, content).unwrap();
+        let written = fs::read_to_string(&list).unwrap();
+        assert_eq!(written.lines().count(), lines.len());
+        for (line, before) in written.lines().zip(&lines).skip(1) {
+            let mut expected = before.clone();
+            if train.locate(before[5].parse().unwrap()).unwrap().0 == gone {
+                expected[6..8].fill("");
+            }
+            assert_eq!(line.split('\t').collect::<Vec<_>>(), expected, "without {}", index.display());
+        }
+    }
 }
 
 #[test]
