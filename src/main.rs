@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use base::{environment, screen};
 use clap::Parser;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use training::signals;
 use trireme::cli::{self, Cli, output};
 
@@ -15,6 +16,7 @@ const TIME_TO_SPEAK: Duration = Duration::from_secs(1);
 fn main() -> ExitCode {
     let started = Instant::now();
     environment::remember();
+    raise_limit_of_open_files();
     comm::install_panic_hook();
     comm::explain_faults();
     if let Err(error) = signals::survive_file_size_limit() {
@@ -35,6 +37,13 @@ fn main() -> ExitCode {
         Err(failure) if failure.message.is_empty() => ExitCode::from(failure.code),
         Err(failure) => comm::die(i32::from(failure.code), &failure.message),
     }
+}
+
+/// Raises the soft limit of open files to the hard limit, which needs no permission. The usual soft limit of 1,024 is too
+/// low to keep the shards of a large data set open. If the system refuses, the soft limit stays.
+fn raise_limit_of_open_files() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// Prints help or a usage error once, even if there are other ranks.

@@ -10,7 +10,8 @@ use formats::checkpoint::LayerWeights;
 
 use support::images::DIGITS;
 use support::program::{
-    PATIENCE, ProgramOutput, checkpoints, compile_c, files, is_alive, is_ignored, mpirun, run, signal, start, trireme,
+    PATIENCE, ProgramOutput, Running, checkpoints, compile_c, files, is_alive, is_ignored, mpirun, run, signal, start,
+    trireme,
 };
 use support::setting::Setting;
 use support::weights::model;
@@ -86,11 +87,26 @@ fn every_signal_does_what_the_table_says() {
 
 /// Trains with a resource limit, given as `ulimit` arguments.
 fn limited(setting: &Setting, name: &str, limit: &str, more: &[&str]) -> ProgramOutput {
+    start_limited(setting, name, limit, more).wait(PATIENCE)
+}
+
+fn start_limited(setting: &Setting, name: &str, limit: &str, more: &[&str]) -> Running {
     let train = setting.command(name, 0, &[&["--threads", "1"], more].concat());
     let mut shell = Command::new("bash");
     shell.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")]).arg(train.get_program()).args(train.get_args());
     shell.envs(train.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    start(shell).wait(PATIENCE)
+    start(shell)
+}
+
+#[test]
+fn the_limit_of_open_files_is_raised() {
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
+    let mut running = start_limited(&setting, "files", "-Sn 64", &[]);
+    running.until_logged(&setting.out("files"), 3);
+    let limits = fs::read_to_string(format!("/proc/{}/limits", running.id())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let [soft, hard] = [3, 4].map(|word| line.split_whitespace().nth(word).unwrap());
+    assert_eq!(soft, hard, "{line}");
 }
 
 /// Leaves out two limits: RLIMIT_NPROC does not apply to root, and RLIMIT_RTTIME applies only to real-time processes.

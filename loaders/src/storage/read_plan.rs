@@ -254,7 +254,10 @@ impl OpenShards {
         match &*cell {
             Some(shard) => Ok(Arc::clone(shard)),
             None => {
-                let shard = Arc::new(self.split.open(number, self.plan.access)?);
+                let shard = Arc::new(match self.split.mapped_shard(number) {
+                    Some(mapped) if self.plan.fetches() => mapped.reopen()?,
+                    _ => self.split.open(number, self.plan.access)?,
+                });
                 *cell = Some(Arc::clone(&shard));
                 Ok(shard)
             }

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::{Error, folder_of};
 use crate::fault::{Fault, RecordFault};
@@ -47,7 +48,7 @@ pub struct Shard {
     path: PathBuf,
     data: Data,
     /// Offset of each record, followed by the file's length. So there is one more entry than there are records.
-    offsets: Vec<u64>,
+    offsets: Arc<[u64]>,
 }
 
 impl Shard {
@@ -73,10 +74,16 @@ impl Shard {
             io::ErrorKind::NotFound => Error::NoIndex { index: index.clone(), dir: folder_of(path).to_owned() },
             _ => Error::Io { action: "read", path: index.clone(), source },
         })?;
-        let offsets = parse_index(&text, length).map_err(|problem| wrong_index(path, problem))?;
+        let offsets = parse_index(&text, length).map_err(|problem| wrong_index(path, problem))?.into();
         let shard = Self { path: path.to_owned(), data, offsets };
         shard.check_headers()?;
         Ok(shard)
+    }
+
+    /// Opens the file again to read single records, without reading its index again.
+    pub(crate) fn reopen(&self) -> Result<Self, Error> {
+        let (path, offsets) = (self.path.clone(), Arc::clone(&self.offsets));
+        Ok(Self { data: Data::Open(open(&path)?), path, offsets })
     }
 
     /// Compares the index's sizes with the headers of the first and last records, or of up to 64 records if the index

@@ -85,6 +85,17 @@ fn few_shards_are_open_at_once() {
     }
 }
 
+/// The readers of single records keep only a few shards open. If the split has mapped them, its copy of the index is used.
+#[test]
+fn mapped_shards_are_opened_again_without_their_indexes() {
+    let data = TestData::noise(400, 40, SPEC);
+    let expected = content(start(&data, data.shared(), Shuffle::Window(2), Options::default()));
+    let split = data.shared();
+    (0..40).for_each(|number| fs::remove_file(shard::index_path(&data.shard(number))).unwrap());
+    let options = Options { io: Io::Read, buffer: 0, ..Options::default() };
+    assert_eq!(content(start(&data, split, Shuffle::Window(2), options)), expected);
+}
+
 #[test]
 fn a_shard_that_is_missing_ends_the_loader_by_name() {
     let data = TestData::noise(400, 8, SPEC);
