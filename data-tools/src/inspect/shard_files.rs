@@ -198,8 +198,9 @@ impl ShardIndex {
 /// against an index with far more lines than the shard can have records.
 fn parse(text: &str, first: u64) -> Result<Vec<(u64, u64)>, usize> {
     let entry = |line: &str| {
-        let (offset, size) = line.split_once(' ')?;
-        Some((offset.parse().ok()?, size.parse().ok()?))
+        let mut words = line.split_ascii_whitespace();
+        let entry = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        words.next().is_none().then_some(entry)
     };
     let lines = text.lines().take(usize::try_from(first).unwrap_or(usize::MAX).saturating_add(1));
     lines.enumerate().map(|(i, line)| entry(line).ok_or(i + 1)).collect()

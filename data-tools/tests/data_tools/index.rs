@@ -88,6 +88,10 @@ fn indexes_that_are_right_stay() {
     // The same content with the line endings of Windows.
     fs::write(&path, text.trim_end().replace('\n', "\r\n")).unwrap();
     assert_eq!((index(&dir).unwrap().written, inode()), (0, before));
+    // Other blanks between the numbers.
+    fs::write(&path, text.replace(' ', "\t ")).unwrap();
+    assert_eq!((index(&dir).unwrap().written, inode()), (0, before));
+    assert!(verify(&dir, 1).unwrap().is_ok());
     let (first, second) = text.split_once('\n').unwrap();
     for wrong in ["", first, second, "0 20\n", &text.repeat(2), &text.replacen(' ', " 1", 1)] {
         fs::write(&path, wrong).unwrap();
