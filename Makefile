@@ -128,7 +128,8 @@ test: ## build and run every test
 	@tests/skipped.sh $(MAKE) --no-print-directory test-all
 
 test-all:
-	@$(CARGO) test --locked --workspace -- $$(tests/mounts.sh bad_ends::a_disk_that_is_full stalls::a_hung_file_system_is_named)
+	@$(CARGO) test --locked --workspace -- $$(tests/mounts.sh bad_ends::a_disk_that_is_full stalls::a_hung_file_system_is_named \
+		bad_output::an_output_that_is_a_file_system)
 	@tests/sites/run.sh
 	@tests/pack/choose.sh
 	@tests/sites/install.sh '$(or $(CARGO_TARGET_DIR),target)/debug/trireme'

@@ -168,7 +168,7 @@ impl<'a> Attempt<'a> {
         result.map_err(stopped)?;
         let dataset = ConvertedDataset::from_shards(self.source, &self.tasks, finished, bands).map_err(stopped)?;
         dataset.write(&dir, needed).map_err(stopped)?;
-        Journal::remove(&staging.publish()?)?;
+        Journal::remove(&staging.publish().map_err(stopped)?)?;
         let mut converted = self.converted(dataset, resumed, spent);
         if changed > 0 {
             let shards = text::plural(changed as u64, "finished shard");
@@ -184,6 +184,8 @@ impl<'a> Attempt<'a> {
     fn stopped(&self, source: Error, kept: usize, partial: &Path) -> Error {
         match kept {
             0 => source,
+            // Publishing renames the folder first. If a later step fails, there is no partial folder.
+            _ if !partial.exists() => source,
             kept => Error::Stopped {
                 source: Box::new(source),
                 kept,

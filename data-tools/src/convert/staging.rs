@@ -199,7 +199,7 @@ impl Drop for Staging {
 }
 
 /// Resolves links in OUT, so that a link to an empty folder is accepted. Returns an error if OUT exists and is not an
-/// empty folder.
+/// empty folder, or if it is the root of a file system.
 fn resolve(out: &Path) -> Result<PathBuf, Error> {
     let meta = match fs::metadata(out) {
         Ok(meta) => meta,
@@ -220,10 +220,22 @@ fn resolve(out: &Path) -> Result<PathBuf, Error> {
     }
     let entries = fs::read_dir(out).map_err(|e| Error::io("list the output folder", out, e))?;
     match entries.count() {
-        0 => fs::canonicalize(out).map_err(|e| Error::io("use this path for the output", out, e)),
-        1 => Err(out_taken(out, "it exists and contains 1 entry")),
-        n => Err(out_taken(out, &format!("it exists and contains {} entries", text::count(n as u64)))),
+        0 => {}
+        1 => return Err(out_taken(out, "it exists and contains 1 entry")),
+        n => return Err(out_taken(out, &format!("it exists and contains {} entries", text::count(n as u64)))),
     }
+    let failed = |e| Error::io("use this path for the output", out, e);
+    let folder = fs::canonicalize(out).map_err(failed)?;
+    // The temporary folder is written next to OUT, and a folder cannot be moved to another file system.
+    if fs::metadata(folder_of(&folder)).map_err(failed)?.dev() != meta.dev() {
+        return Err(Error::Usage(format!(
+            "{}: this folder is the root of a file system, so the finished folder cannot replace it; choose a new folder in it as OUT, \
+             such as {}",
+            out.display(),
+            out.join("data").display()
+        )));
+    }
+    Ok(folder)
 }
 
 fn out_taken(path: &Path, what: &str) -> Error {

@@ -6,6 +6,7 @@ use data_tools::{ConvertOptions, Error, Sample, Source, SourceInfo, SourceSplit,
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use support::disk::{Disk, with_permission_to_mount};
 use support::mentions;
 
 fn source(temp: &Temp) -> std::path::PathBuf {
@@ -78,6 +79,22 @@ fn an_output_that_cannot_be_made() {
         "{error}"
     );
     assert_taken(&failed(&temp, Path::new("/"), &ConvertOptions::default()), Path::new("/"), " entries");
+}
+
+/// The finished folder could not be moved there. The user should learn this before the conversion, not after it.
+#[test]
+fn an_output_that_is_a_file_system() {
+    with_permission_to_mount("bad_output::an_output_that_is_a_file_system", || {
+        let temp = Temp::new();
+        let out = temp.path("out");
+        let _disk = Disk::mount(out.display().to_string(), "4m").unwrap();
+        let error = failed(&temp, &out, &ConvertOptions::default());
+        assert!(error.is_usage(), "{error}");
+        let inside = out.join("data");
+        mentions(&error, &[&format!("{}: ", out.display()), "file system", &inside.display().to_string()]);
+        assert_eq!((names(&temp.path("")), names(&out).len()), (vec!["out".into(), "src".into()], 0));
+        convert("mnist", &temp.path("src"), &inside, &ConvertOptions::default()).unwrap();
+    });
 }
 
 /// An output inside the source is rejected, because the next conversion would take it for a class. Kinds that read only
