@@ -57,6 +57,13 @@ pub enum Error {
         line(path.display())
     )]
     BadCopy { path: PathBuf, expected: u32, got: u32 },
+    /// A file had `expected` bytes when its copy began, but `got` bytes were copied.
+    #[error(
+        "{}: its size changed from {expected} to {got} bytes while it was copied to the --stage folder; start again when no other \
+         program writes to the data set",
+        line(path.display())
+    )]
+    SizeChanged { path: PathBuf, expected: u64, got: u64 },
     /// The request needs more memory than the machine has. Both numbers are in bytes.
     #[error("{what} would take {}, but this machine has {}; try {cure}", size(*needed), size(*memory))]
     Memory {

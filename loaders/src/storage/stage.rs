@@ -181,7 +181,7 @@ impl Copies {
             target.write_all(block).map_err(Error::io("copy to the staging folder", &to))
         })?;
         if copied != source.len() {
-            return Err(Error::Shard { path: from, what: "bytes", expected: source.len(), got: copied });
+            return Err(Error::SizeChanged { path: from, expected: source.len(), got: copied });
         }
         target.rewind().map_err(Error::io("read", &to))?;
         let got = blocks(target, &to, |_| Ok(()))?;
@@ -310,6 +310,22 @@ mod tests {
         fs::write(from.join(MANIFEST), json.replace("\"a\"", "\"b\"")).unwrap();
         File::options().write(true).open(from.join(MANIFEST)).unwrap().set_modified(time).unwrap();
         assert_eq!(again("a class has another name"), json.len() as u64);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_grows_while_it_is_copied_is_named() {
+        let root = std::env::temp_dir().join(format!("loaders-stage-grows-{}", std::process::id()));
+        let (from, dir) = (data(&root), root.join("copies"));
+        fs::create_dir(&dir).unwrap();
+        // The index stands for an earlier state of dataset.json.
+        let before = fs::metadata(from.join("train.tfrecord.idx")).unwrap();
+        let error = Copies::open(&dir).unwrap().add(&from, MANIFEST.to_string(), &before).unwrap_err();
+        let size = fs::metadata(from.join(MANIFEST)).unwrap().len();
+        assert!(
+            matches!(&error, Error::SizeChanged { path, expected: 5, got } if *path == from.join(MANIFEST) && *got == size),
+            "{error}"
+        );
         fs::remove_dir_all(root).unwrap();
     }
 }
