@@ -261,6 +261,7 @@ pub fn split_map(text: &str) -> Result<(String, String), String> {
     }
     let split = match split_of_word(&split.to_lowercase()) {
         Some(Word::Split(split)) => split.to_string(),
+        _ if split.eq_ignore_ascii_case(NONE) => NONE.to_string(),
         _ => split.to_string(),
     };
     Ok((name.trim().to_string(), split))
@@ -350,6 +351,7 @@ mod tests {
         let message = assigned(&names, &[("extar", "test")], UnknownNames::Train).unwrap_err();
         assert!(message.contains("--split-map extar=test: src ") && message.contains("extra_a"), "{message}");
         assert_eq!(split_map("holdout=val"), Ok(("holdout".into(), "validation".into())));
+        assert_eq!(split_map("extra=None"), Ok(("extra".into(), "none".into())));
         assert!(split_map("holdout").is_err() && split_map("a=b/c").is_err());
     }
 }
