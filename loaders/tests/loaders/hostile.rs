@@ -156,6 +156,15 @@ fn verified_bytes_do_not_change_with_the_file() {
     assert!(matches!((record, fault), (2, Fault::Record(RecordFault::LengthChecksum { .. }))), "{error}");
 }
 
+/// Sets the flag when it is dropped, also by a failing assertion.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// If another process rewrites records and changes their sizes, each record is either good or left out.
 #[test]
 fn a_shard_may_be_rewritten_while_it_is_read() {
@@ -178,6 +187,8 @@ fn a_shard_may_be_rewritten_while_it_is_read() {
                 }
             }
         });
+        // The scope waits for the writer.
+        let _stop = SetOnDrop(&stop);
         let options = Options { threads: 2, skip: true, io: Io::Mmap, ..Options::default() };
         for _ in 0..20 {
             let mut loader = data.loader(&["normalize"], SHAPE, EvalOrder::new(64, 8, 0, 1), options);
@@ -187,6 +198,5 @@ fn a_shard_may_be_rewritten_while_it_is_read() {
             }
             assert_eq!(images, 64);
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
