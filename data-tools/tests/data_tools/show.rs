@@ -52,8 +52,8 @@ fn pictures_are_shown_as_stored_or_as_the_network_sees_them() {
         let from = (row * 64 + x) as usize * 3;
         Rgb([0, 1, 2].map(|c| records[n].encoded[from + c]))
     };
-    // Normalising is inverted exactly.
-    for transforms in [&[][..], &["normalize"], &["normalize(0.5, 0.5)"]] {
+    // Normalising and scaling are inverted exactly.
+    for transforms in [&[][..], &["normalize"], &["normalize(0.5, 0.5)"], &["scale(0, 255)"]] {
         let sheet = sheet(&dir, &out, &options(10, transforms, 1));
         for n in 0..2 {
             for (row, x) in [(0, 0), (13, 50), (63, 63)] {

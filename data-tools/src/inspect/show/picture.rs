@@ -12,29 +12,58 @@ use crate::image::false_colours::{FalseColours, is_photo};
 use crate::inspect::extract;
 use crate::raw::values::Values;
 
-/// Converts network inputs back to bytes per channel: byte = value * factor + offset. It inverts the last op of the
-/// pipeline that changes the range 0 to 255.
+/// Converts network inputs back to bytes: byte = value * factor + offset, with a pair of (factor, offset) per channel or
+/// a single pair. It inverts the ops of the pipeline that change the range 0 to 255.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Scale(Vec<(f64, f64)>);
 
 impl Scale {
     /// Determines the scale from a pipeline's ops as written by `Pipeline::ops`. `standardize` uses a different mean
     /// and deviation for each image, so its range from two deviations below to two above the mean becomes black to
-    /// white.
+    /// white. After `log1p`, the picture shows the logarithms.
     pub(super) fn from_ops(ops: &[String]) -> Self {
-        let last = ops.iter().rev().find(|op| op.starts_with("normalize(") || *op == "standardize");
-        let Some(last) = last else { return Self(vec![(1.0, 0.0)]) };
-        let numbers: Vec<f64> = last
-            .trim_start_matches("normalize(")
-            .trim_end_matches(')')
-            .split(',')
-            .filter_map(|word| word.trim().parse().ok())
-            .collect();
-        let (mean, std) = numbers.split_at(numbers.len() / 2);
-        if mean.is_empty() {
-            return Self(vec![(63.75, 127.5)]);
+        let (mut scale, mut are_bytes) = (Self(vec![(1.0, 0.0)]), true);
+        for op in ops {
+            let (name, arguments) = op.split_once('(').unwrap_or((op.as_str(), ""));
+            let words = arguments.trim_end_matches(')').split(',');
+            let numbers: Vec<f64> = words.filter_map(|word| word.trim().parse().ok()).collect();
+            // The first normalize divides bytes by 255.
+            let unit = if are_bytes { 255.0 } else { 1.0 };
+            match (name, &numbers[..]) {
+                ("normalize", numbers @ [_, _, ..]) => {
+                    let (mean, std) = numbers.split_at(numbers.len() / 2);
+                    let pairs: Vec<_> = mean.iter().zip(std).map(|(mean, std)| (unit * std, unit * mean)).collect();
+                    scale = scale.after(&pairs);
+                }
+                ("scale", [min, max]) => scale = scale.after(&[(max - min, *min)]),
+                ("standardize", _) => scale = Self(vec![(63.75, 127.5)]),
+                ("log1p", _) => scale = scale.after_log1p(),
+                _ => continue,
+            }
+            are_bytes = false;
         }
-        Self(mean.iter().zip(std).map(|(mean, std)| (255.0 * std, 255.0 * mean)).collect())
+        scale
+    }
+
+    /// Returns the scale for values that were also changed to (value - shift) / divisor. `pairs` has (divisor, shift)
+    /// per channel, or a single pair.
+    fn after(&self, pairs: &[(f64, f64)]) -> Self {
+        let pair = |channel: usize| {
+            let (factor, offset) = self.0[channel % self.0.len()];
+            let (divisor, shift) = pairs[channel % pairs.len()];
+            (factor * divisor, factor * shift + offset)
+        };
+        Self((0..self.0.len().max(pairs.len())).map(pair).collect())
+    }
+
+    /// Returns the scale for values that were also changed to their logarithms: black and white stay black and white.
+    fn after_log1p(&self) -> Self {
+        let pair = |&(factor, offset): &(f64, f64)| {
+            let [black, white] = [0.0f64, 255.0].map(|byte| ((byte - offset) / factor).max(0.0).ln_1p());
+            let factor = 255.0 / (white - black);
+            (factor, -black * factor)
+        };
+        Self(self.0.iter().map(pair).collect())
     }
 
     fn byte(&self, channel: usize, value: f32) -> u8 {
@@ -314,6 +343,17 @@ mod tests {
         assert_eq!([0, 1, 2].map(|c| normalized.byte(c, 1.0)), [255, 128, 255]);
         assert_eq!(scale(&["normalize(0.5, 0.5)"]).byte(1, -1.0), 0);
         assert_eq!([-2.0, 0.0, 2.0, 9.0].map(|v| scale(&["standardize"]).byte(0, v)), [0, 128, 255, 255]);
+    }
+
+    #[test]
+    fn changes_of_the_range_are_undone_together() {
+        let bytes = |ops: &[&str], values: [f32; 2]| values.map(|value| scale(ops).byte(1, value));
+        assert_eq!(bytes(&["scale(0, 255)"], [0.2, 1.0]), [51, 255]);
+        assert_eq!(bytes(&["scale(51, 102)", "normalize(0.5, 0.5)"], [-1.0, 1.0]), [51, 102]);
+        assert_eq!(bytes(&["normalize(0.5, 0.5)", "scale(-1, 1)"], [0.2, 0.4]), [51, 102]);
+        assert_eq!(bytes(&["standardize", "normalize(1, 2)"], [-1.5, 0.5]), [0, 255]);
+        assert_eq!(bytes(&["log1p"], [0.0, 256f32.ln()]), [0, 255]);
+        assert_eq!(bytes(&["scale(0, 255)", "log1p", "scale(0, 2)"], [0.0, 2f32.ln() / 2.0]), [0, 255]);
     }
 
     #[test]
