@@ -8,6 +8,7 @@ use loaders::Limits;
 use std::fs;
 use std::path::Path;
 use support::mentions;
+use tar::{Builder, EntryType, Header};
 
 const CLASSES: [&str; 3] = ["cat", "dog", "fox"];
 
@@ -147,6 +148,29 @@ fn bad_archives_name_member_and_cure() {
     refused("webdataset", &path, &["t.tar: cut short"]);
     write(&path, b"not a tar archive, but long enough to be one: ".repeat(30).as_slice());
     refused("webdataset", &path, &["not a tar archive"]);
+}
+
+/// GNU tar stores the second name of a file as a link, which has no content.
+#[test]
+fn links_in_archives_are_refused_if_they_stand_for_files() {
+    let temp = Temp::new();
+    let path = temp.path("t.tar");
+    let image = png(9, 9, 1);
+    let with_link = |kind: EntryType, name: &str| {
+        let (mut archive, mut header) = (Builder::new(Vec::new()), Header::new_gnu());
+        header.set_entry_type(kind);
+        header.set_size(0);
+        archive.append_link(&mut header, name, "s/0.cls").unwrap();
+        // Archives may be concatenated.
+        write(&path, &[members(&[("0.png", &image), ("0.cls", b"0")]), archive.into_inner().unwrap()].concat());
+    };
+    with_link(EntryType::Link, "s/1.cls");
+    refused("webdataset", &path, &["t.tar: ", "s/1.cls is a link", "tar --hard-dereference"]);
+    with_link(EntryType::Symlink, "s/1.png");
+    refused("webdataset", &path, &["t.tar: ", "s/1.png is a link", "tar --dereference"]);
+    with_link(EntryType::Symlink, "s/latest");
+    let made = convert("webdataset", &path, &temp.path("out"), &options()).unwrap();
+    assert_eq!(made.manifest.splits["train"].count, 1);
 }
 
 /// Writes the files a.png to c.png and a table.

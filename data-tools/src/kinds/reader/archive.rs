@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use loaders::stall::during;
+use tar::EntryType;
 
 use super::input;
 use super::input::{Budget, Store, read_bounded};
@@ -231,14 +232,30 @@ fn walk_all(
             let name = name.file_name().unwrap_or_default().to_string_lossy();
             return Err(cut(format!("{name} needs {} from byte {start} on", text::plural(size, "byte"))));
         }
-        if entry.header().entry_type().is_file() {
+        let kind = entry.header().entry_type();
+        if kind.is_file() {
             count += 1;
             visit(&name, range.start + start..range.start + end)?;
+        } else if let Some(option) = dereferencing_option(kind, &name) {
+            let name = name.display();
+            let what =
+                format!("{name} is a link, which has no content in the archive; pack it again with `tar {option}`");
+            return Err(Error::input(path, what));
         }
     }
     match has_end_mark(file, &range, end) {
         true => Ok(()),
         false => Err(cut(format!("there is no end mark after {}", text::plural(count, "file")))),
+    }
+}
+
+/// Returns the option with which GNU tar stores the file itself instead of this link. Returns `None` for members that are
+/// not links, and for symbolic links without a file ending, which cannot be images or labels.
+fn dereferencing_option(kind: EntryType, name: &Path) -> Option<&'static str> {
+    match kind {
+        EntryType::Link => Some("--hard-dereference"),
+        EntryType::Symlink => name.extension().map(|_| "--dereference"),
+        _ => None,
     }
 }
 
