@@ -91,7 +91,8 @@ pub trait Transform: fmt::Debug + Send + Sync {
     /// Changes the image. All randomness comes from `draws`.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws);
 
-    /// Returns the transform with all arguments, as text that can be parsed again without the data set.
+    /// Returns the transform with all arguments, including a mean and deviation from the data set. The text builds the
+    /// same transform only with the data set's `bands` (type, ranges, percentiles), which model.h5 also stores.
     fn text(&self) -> String;
 }
 

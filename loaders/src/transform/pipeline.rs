@@ -81,8 +81,8 @@ impl Pipeline {
         self.list.head.exif
     }
 
-    /// Returns the transforms with all arguments, including those that came from a data set. The resulting list builds
-    /// the same pipeline without that data set.
+    /// Returns the transforms with all arguments, including a mean and deviation from the data set. The list builds the
+    /// same pipeline without the data set, but with its `bands` (type, ranges, percentiles), which model.h5 also stores.
     pub fn ops(&self) -> Vec<String> {
         self.list.head.words().chain(self.list.transforms.iter().map(|transform| transform.text())).collect()
     }
