@@ -12,6 +12,7 @@ use trireme::cli::{self, Cli, output};
 
 /// How long other ranks wait before they exit, so that rank 0 can print the message for all of them.
 const TIME_TO_SPEAK: Duration = Duration::from_secs(1);
+const MOST_FILES: u64 = 65_536;
 
 fn main() -> ExitCode {
     let started = Instant::now();
@@ -39,11 +40,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Raises the soft limit of open files to the hard limit, which needs no permission. The usual soft limit of 1,024 is too
-/// low to keep the shards of a large data set open. If the system refuses, the soft limit stays.
+/// Raises the soft limit of open files to the hard limit, but not above 65,536, because some programs that trireme starts
+/// close every number below the limit. The usual soft limit of 1,024 is too low to keep the shards of a large data set
+/// open. If the system refuses, the soft limit stays.
 fn raise_limit_of_open_files() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    let Rlimit { current: Some(soft), maximum } = getrlimit(Resource::Nofile) else { return };
+    let wanted = maximum.map_or(MOST_FILES, |hard| hard.min(MOST_FILES));
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(soft.max(wanted)), maximum });
 }
 
 /// Prints help or a usage error once, even if there are other ranks.
