@@ -11,6 +11,8 @@ use support::program::{PATIENCE, ProgramOutput, logged, run, signal, start, trir
 use support::setting::Setting;
 use support::small_run::{RECIPE, SmallRun};
 
+use crate::log::{data_of, page_of};
+
 /// Evaluates with the batch size per worker that the recipe's runs use, because sums over other batches may round
 /// differently.
 fn eval(model: &str, ranks: usize, more: &[&str]) -> ProgramOutput {
@@ -157,8 +159,9 @@ fn a_stopped_run_keeps_its_last_scoring() {
     signal(running.id() as i32, libc::SIGTERM);
     let ended = running.wait(PATIENCE);
     assert_eq!(ended.status.code(), Some(75), "{}", ended.stderr);
-    let page = fs::read_to_string(Path::new(&run.out).join("report.html")).unwrap();
+    let page = page_of(&run.out);
     assert!(page.contains(evaluation_file(&run.out)["augmented"][0]["picture"].as_str().unwrap()));
+    assert_eq!(data_of(&page)["runs"][0]["state"], "stopped");
 }
 
 /// `eval --follow` may start before the run. It then waits for the run's recipe, which names the data set, and for the

@@ -253,8 +253,9 @@ mod tests {
     fn run(name: &str, lines: &str) -> Run {
         let recipe = BTreeMap::from([("model".into(), "\"</script><b>\"".into())]);
         let log = Log::from_lines(lines.as_bytes()).unwrap();
-        let (changed, released, evaluation, unusable) = (SystemTime::now(), false, None, Vec::new());
-        Run { folder: name.into(), log, recipe, changed, released, evaluation, unusable }
+        let (changed, heartbeat, released) = (SystemTime::now(), None, false);
+        let (evaluation, unusable) = (None, Vec::new());
+        Run { folder: name.into(), log, recipe, changed, heartbeat, released, evaluation, unusable }
     }
 
     /// Returns the JSON data of a page.

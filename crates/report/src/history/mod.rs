@@ -22,7 +22,10 @@ const RECIPE: &str = "recipe.toml";
 const LOG: &str = "metrics.jsonl";
 /// Name of the lock file in the folder of a run. The process empties the file at a normal end.
 const LOCK: &str = ".trireme-lock";
-/// If a log has grown within this time, the run may still be running.
+/// The status file of rank 0 in the folder of a run. Rank 0 overwrites it every few seconds, also during an evaluation, and removes it
+/// at a successful end.
+const HEARTBEAT: &str = ".ranks/0";
+/// If the log or the heartbeat was written within this time, the run may still be running.
 const FRESH: Duration = Duration::from_secs(120);
 /// Maximum depth of the search for runs.
 const DEPTH: usize = 4;
@@ -47,6 +50,8 @@ pub struct Run {
     pub recipe: BTreeMap<String, String>,
     /// When the log was last written.
     pub changed: SystemTime,
+    /// When rank 0 last wrote its heartbeat. `None` if there is no such file.
+    pub heartbeat: Option<SystemTime>,
     /// True if the process that wrote the log has released its lock on the folder.
     pub released: bool,
     /// Details of the last evaluation, if they were stored.
@@ -59,7 +64,7 @@ pub struct Run {
 pub enum State {
     /// The run reached its end with a finite loss.
     Done,
-    /// The log has no end event and was written in the last two minutes, and the process has not released the folder.
+    /// The log has no end event, the process has not released the folder, and it wrote the log or its heartbeat in the last two minutes.
     Running,
     /// The loss became NaN or infinite.
     Diverged,
@@ -95,6 +100,7 @@ impl Run {
             (io::ErrorKind::NotFound | io::ErrorKind::NotADirectory, _) => Error::NoRun(folder.into()),
             _ => Error::Read { path: path.clone(), source: e },
         })?;
+        let heartbeat = fs::metadata(folder.join(HEARTBEAT)).and_then(|meta| meta.modified()).ok();
         let log = Log::read(&path).map_err(|source| Error::Read { path, source })?;
         let mut unusable = Vec::new();
         let table = table(&folder.join(RECIPE)).unwrap_or_else(|why| {
@@ -110,7 +116,7 @@ impl Run {
         // When a run is resumed from an earlier step, its log is truncated to that step, so the evaluation may be newer
         // than the log.
         let evaluation = evaluation.filter(|evaluation| evaluation.step <= log.step());
-        Ok(Self { folder: folder.into(), log, recipe, changed, released, evaluation, unusable })
+        Ok(Self { folder: folder.into(), log, recipe, changed, heartbeat, released, evaluation, unusable })
     }
 
     /// Reads the run in `folder`, but keeps of its steps only the last, and nothing about its layers and the details of
@@ -154,9 +160,11 @@ impl Run {
         }
     }
 
-    /// Returns true if the log was just written. The clock of a file server may be ahead.
+    /// Returns true if the log or the heartbeat was just written. An evaluation writes nothing to the log, and a step may take long. The
+    /// clock of a file server may be ahead.
     fn is_fresh(&self) -> bool {
-        self.changed.elapsed().unwrap_or_else(|ahead| ahead.duration()) < FRESH
+        let recent = |at: SystemTime| at.elapsed().unwrap_or_else(|ahead| ahead.duration()) < FRESH;
+        recent(self.changed) || self.heartbeat.is_some_and(recent)
     }
 
     /// Returns the step at which the run is to end, or 0 if it has not begun.
@@ -311,6 +319,15 @@ mod tests {
             fs::write(run.join(".trireme-lock"), lock).unwrap();
             assert_eq!(Run::open(&run).unwrap().state(), state, "{lock:?}");
         }
+        // An evaluation writes nothing to the log, but rank 0 writes its heartbeat.
+        fs::write(run.join(".trireme-lock"), "{}").unwrap();
+        log.set_modified(SystemTime::now() - Duration::from_secs(600)).unwrap();
+        assert_eq!(Run::open(&run).unwrap().state(), State::Stopped);
+        fs::create_dir(run.join(".ranks")).unwrap();
+        fs::write(run.join(".ranks/0"), "{}").unwrap();
+        assert_eq!(Run::open(&run).unwrap().state(), State::Running);
+        fs::write(run.join(".trireme-lock"), "").unwrap();
+        assert_eq!(Run::open(&run).unwrap().state(), State::Stopped);
         fs::write(run.join("recipe.toml"), "epochs = = 3").unwrap();
         fs::write(run.join("metrics.jsonl"), "{\"event\":\"start\",\"step\":0}\nhello\nworld\n").unwrap();
         let read = Run::open(&run).unwrap();

@@ -133,10 +133,12 @@ fn augmented(source: &Source) -> Vec<Thumbnail> {
     views.filter_map(|(id, epoch)| viewer.make(id, epoch).ok()).collect()
 }
 
-/// Writes the page of the run in `out`. Prints a warning if that fails.
+/// Writes the page of the run in `out`, which has just ended or stopped. Prints a warning if that fails.
 pub(super) fn write(out: &Path) {
+    // This process still holds the lock of the folder. Without this change, the page of a stopped run would say "running".
+    let released = |run: FinishedRun| FinishedRun { released: true, ..run };
     let text = FinishedRun::open(out)
-        .map(|run| page::render(&[run], None, recipe::keys::is_default))
+        .map(|run| page::render(&[released(run)], None, recipe::keys::is_default))
         .map_err(|e| e.to_string());
     let path = out.join(page::NAME);
     let written = text.and_then(|text| loaders::replace::replace(&path, text.as_bytes()).map_err(|e| e.to_string()));

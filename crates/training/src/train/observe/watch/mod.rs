@@ -66,12 +66,11 @@ impl Watch {
         spawned.map_or_else(|_| Self::default(), |_| Self(Some(shared)))
     }
 
-    /// Starts to share this rank's status in `out`. All ranks call this, and rank 0 calls it first, because it removes old files. Does
-    /// nothing if there is only one rank, and on a second call.
+    /// Starts to share this rank's status in `out`. All ranks call this, and rank 0 calls it first, because it removes old files. A single
+    /// rank does the same, because `trireme runs` and `report` take rank 0's file as the sign that the run continues. Does nothing on a
+    /// second call.
     pub fn share(&self, out: &Path, rank: usize, ranks: usize) {
-        let Some(shared) = self.0.as_ref().filter(|shared| ranks > 1 && shared.status_files.get().is_none()) else {
-            return;
-        };
+        let Some(shared) = self.0.as_ref().filter(|shared| shared.status_files.get().is_none()) else { return };
         let status_files = StatusFiles::new(out, rank, ranks);
         *lock(&shared.peers) = vec![Peer::without_status(Instant::now()); ranks];
         if shared.status_files.set(status_files).is_ok() {
