@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::Parser;
 use recipe::Changes;
 
 use super::output::{FAILED, Failure, RESUMABLE, print};
 use super::value::natural;
+use super::{Cli, Command};
 use crate::sweep::{Grid, Outcome, Point, Sweep, object, read_states, table};
 
 #[derive(Clone, Debug, clap::Args)]
@@ -86,6 +88,20 @@ impl Args {
     }
 }
 
+/// Returns the changes to the recipe in a training, as `trireme train` will read them from its command line.
+fn changes(sweep: &Sweep, point: &Point) -> Result<Changes, Failure> {
+    let line = [vec!["trireme".to_string()], sweep.arguments(point)].concat();
+    let cli = Cli::try_parse_from(line).map_err(|error| {
+        let text = error.to_string();
+        let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        Failure::usage(format!("the arguments after `--`: {what}; `trireme train --help` lists its arguments"))
+    })?;
+    match cli.command {
+        Some(Command::Train(args)) => Ok(Changes { sets: args.sets(), unsets: args.unset }),
+        _ => Ok(sweep.changes.clone()),
+    }
+}
+
 /// Describes the valid numbers of combinations.
 fn numbers(all: usize) -> String {
     match all {
@@ -98,7 +114,10 @@ fn numbers(all: usize) -> String {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let (sweep, grid) = (args.sweep(), Grid::parse(&args.grid)?);
     let points = args.points(&grid)?;
-    sweep.check(&points)?;
+    // All mistakes are reported before anything is trained.
+    for point in &points {
+        sweep.check(point, &changes(&sweep, point)?)?;
+    }
     if args.list {
         let program = [sweep.launcher.clone(), vec!["trireme".into()]].concat();
         let line = |point: &Point| [program.clone(), sweep.arguments(point)].concat();

@@ -59,20 +59,24 @@ impl Sweep {
         self.out.join(&point.name)
     }
 
-    /// Checks all recipes before anything is trained.
+    /// Checks the recipe of a training. `changes` are those of its whole command line.
     ///
     /// # Errors
     ///
-    /// Returns an error that names the first combination with an invalid recipe, and its problem.
-    pub fn check(&self, points: &[Point]) -> Result<(), Error> {
+    /// Returns an error that names the combination and the problem: a key of the grid that another option sets, too, or an invalid recipe.
+    pub fn check(&self, point: &Point, changes: &Changes) -> Result<(), Error> {
+        for own in point.sets() {
+            if let Some(other) = other_set(&own, &changes.sets) {
+                return Err(Error::Usage(format!(
+                    "--grid {own}: the command line also has {other} (from --set, --data or --loader-threads), and only one of them can \
+                     be used; give the key only once"
+                )));
+            }
+        }
         let (models, transforms) = (models::names(), loaders::transform::names());
         let known = KnownNames { models: &models, transforms: &transforms };
-        points.iter().try_for_each(|point| {
-            let sets = self.changes.sets.iter().cloned().chain(point.sets()).collect();
-            let changes = Changes { sets, unsets: self.changes.unsets.clone() };
-            let loaded = Recipe::load(&self.recipe, &changes, &known);
-            loaded.map(drop).map_err(|e| Error::Usage(of_grid(point, &e.to_string())))
-        })
+        let loaded = Recipe::load(&self.recipe, changes, &known);
+        loaded.map(drop).map_err(|e| Error::Usage(of_grid(point, &e.to_string())))
     }
 
     /// Returns the arguments of `trireme` for a training. A sweep adds `--resume auto` to them.
@@ -143,6 +147,13 @@ impl Sweep {
             std::thread::sleep(PAUSE);
         }
     }
+}
+
+/// Returns an argument of `--set` with the same key as `own`, which is in the list, too.
+fn other_set<'a>(own: &str, sets: &'a [String]) -> Option<&'a String> {
+    let key = |set: &str| set.split_once('=').map(|(key, _)| key.trim().to_string());
+    let place = sets.iter().position(|set| set == own);
+    sets.iter().enumerate().find(|(at, set)| Some(*at) != place && key(set) == key(own)).map(|(_, set)| set)
 }
 
 /// Formats an error in the recipe of a combination. If the error names a `--set` of this combination, replaces it by

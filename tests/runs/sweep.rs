@@ -112,6 +112,16 @@ fn errors_are_reported_before_training_and_a_failure_ends_one_run() {
         .failed(2, &["--grid shedule.base_lr=0.01", "unknown key", "\"schedule.base_lr\""]);
     sweep(&setting, &["--grid", "seed=1", "--only", "5"]).failed(2, &["--only 5", "one combination", "--only 0"]);
     sweep(&setting, &["--grid", "seed=1,2", "--only", "2"]).failed(2, &["--only 2", "2 combinations", "0 to 1"]);
+    // Another option with a key of the grid would replace its values, or have no effect.
+    for (key, more) in [
+        ("seed", &["--grid", "seed=1,2", "--", "--set", "seed=7"][..]),
+        ("seed", &["--set", "seed=7", "--grid", "seed=1,2"]),
+        ("loader.threads", &["--grid", "loader.threads=1,2", "--", "--loader-threads", "7"]),
+        ("data", &["--grid", "data=x,y"]),
+    ] {
+        sweep(&setting, more).failed(2, &[&format!("--grid {key}="), &format!("also has {key}="), "once"]);
+    }
+    sweep(&setting, &["--grid", "seed=1,2", "--", "--tpu"]).failed(2, &["after `--`", "--tpu"]);
     assert!(!Path::new(&setting.out("sweep")).exists());
     sweep(&setting, &["--grid", "seed=1", "--launch", "no-such-launcher -n 2"])
         .failed(1, &["cannot start", "no-such-launcher: "]);
