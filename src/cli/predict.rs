@@ -7,7 +7,7 @@ use base::text::{plural, printable};
 use data_tools::{ContactSheet, raw};
 use loaders::{LabelKind, overwrite};
 use training::eval::findings::field;
-use training::eval::image_reader::ReadingRequest;
+use training::eval::image_reader::{ReadingRequest, is_picture};
 use training::eval::pictures::{Picture, images, pictures};
 use training::eval::predict::{ClassSelection, NPY, NpyWriter, Predict, Prediction};
 use training::eval::predict_many::{ManyRequest, ManySummary};
@@ -125,6 +125,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     wanted.check(predictor.label_kind(), &args.model)?;
     let files = pictures(&args.images, predictor.is_raw(), &mut std::io::stdin().lock())?;
     check_outputs(args, &files)?;
+    check_sheet(args, &files, predictor.is_raw())?;
     let images = images(files, args.pages, &reading.limits);
     predictor.notes().iter().for_each(|note| screen::say(note));
     let mut output = Output::new(args, images.len(), predictor.as_ref())?;
@@ -135,7 +136,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             Err(error) => failures.push(error.to_string()),
         }
     }
-    output.finish()?;
+    failures.extend(output.finish()?);
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("\n"))) }
 }
 
@@ -183,10 +184,25 @@ fn check_outputs(args: &Args, images: &[PathBuf]) -> Result<(), Failure> {
     named.try_for_each(|(path, content)| overwrite::check(path, content, &inputs)).map_err(Failure::usage)
 }
 
+/// Returns an error if `--sheet` cannot draw one of the images. `raw` is true if the model also reads other files than PNG and JPEG.
+fn check_sheet(args: &Args, images: &[PathBuf], raw: bool) -> Result<(), Failure> {
+    // A file that cannot be read is reported later, with its reason.
+    let is_other = |path: &&PathBuf| is_picture(path).is_ok_and(|picture| !picture);
+    match images.iter().filter(|_| raw && args.sheet.is_some()).find(is_other) {
+        None => Ok(()),
+        Some(path) => Err(Failure::usage(format!(
+            "--sheet draws only PNG and JPEG files, and {} is another kind of file; leave --sheet out",
+            printable(&path.to_string_lossy())
+        ))),
+    }
+}
+
 /// The destinations of the predictions.
 struct Output<'a> {
     args: &'a Args,
     sheet: Option<ContactSheet>,
+    /// One message for each image that was predicted but could not be drawn on the sheet.
+    not_drawn: Vec<String>,
     /// The table of features. Created with the first image, because its features determine the number of columns.
     table: Option<NpyWriter>,
 }
@@ -204,7 +220,7 @@ impl<'a> Output<'a> {
                 LabelKind::OneClass | LabelKind::Classes => print("image,rank,label,class,probability")?,
             }
         }
-        Ok(Self { args, sheet, table: None })
+        Ok(Self { args, sheet, not_drawn: Vec::new(), table: None })
     }
 
     fn add(&mut self, predictor: &dyn Predict, picture: &Picture, prediction: &Prediction) -> Result<(), Failure> {
@@ -222,7 +238,8 @@ impl<'a> Output<'a> {
             });
             let words: Vec<String> = words.collect();
             let words = if words.is_empty() { "no class".to_string() } else { words.join("; ") };
-            sheet.add(&picture.path, &words).map_err(Failure::failed)?;
+            let added = sheet.add(&picture.path, &words);
+            self.not_drawn.extend(added.err().map(|error| format!("{error}; the sheet is without this image")));
         }
         if let Some(file) = &self.args.embed {
             let features = predictor.features()?;
@@ -234,12 +251,14 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes the files that need all images. Writes nothing if no image could be read.
-    fn finish(self) -> Result<(), Failure> {
+    /// Writes the files that need all images. Writes nothing if no image could be read. Returns a message for each image that is not on
+    /// the sheet.
+    fn finish(self) -> Result<Vec<String>, Failure> {
         if let Some(sheet) = self.sheet.filter(|sheet| !sheet.is_empty()) {
             sheet.write().map_err(Failure::failed)?;
         }
-        Ok(self.table.map_or(Ok(()), NpyWriter::finish)?)
+        self.table.map_or(Ok(()), NpyWriter::finish)?;
+        Ok(self.not_drawn)
     }
 }
 

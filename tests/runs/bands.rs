@@ -272,6 +272,10 @@ fn predict_selects_the_bands_that_the_conversion_selected() {
     }
     let few = array(&setting, "few.npy", 0, 2);
     run(0, &["predict", &out, &few]).failed(1, &["few.npy", "band 10", "2 bands"]);
+    let sheet = setting.folder.at("sheet.png");
+    let refused = run(0, &["predict", &out, &few, "--csv", "--sheet", &sheet]);
+    let refused = refused.failed(2, &["--sheet", "PNG", "few.npy"]);
+    assert!(refused.stdout.is_empty() && !std::path::Path::new(&sheet).exists(), "{}", refused.stdout);
 }
 
 /// With a nodata value, bytes are also read from array files. Pixels without data get the mean of their band.

@@ -1,6 +1,6 @@
 //! Turns image files and records into a model's inputs, and the model's outputs into predictions.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -115,7 +115,8 @@ impl ImageReader {
     pub fn transform(&self, picture: &Picture, view: &Pipeline, out: &mut [f32]) -> Result<Option<(u32, u32)>, Error> {
         let path = picture.path.as_path();
         let may_be_picture = !self.model.bands.need_version();
-        let Some(reading) = self.reading.as_ref().filter(|_| !(may_be_picture && is_picture(path))) else {
+        let is_photo = || is_picture(path).unwrap_or(false);
+        let Some(reading) = self.reading.as_ref().filter(|_| !(may_be_picture && is_photo())) else {
             return Ok(picture::transform(path, view, self.limits, out)?);
         };
         let RawImage { dtype, height, width, channels, bytes, .. } = &self.read(picture, reading)?;
@@ -233,9 +234,9 @@ impl ImageReader {
     }
 }
 
-/// Returns true if a file begins as a PNG or JPEG file does.
-fn is_picture(path: &Path) -> bool {
+/// Returns true if a file begins as a PNG or JPEG file does. Returns an error if the file cannot be read or has less than four bytes.
+pub fn is_picture(path: &Path) -> io::Result<bool> {
     let mut head = [0; 4];
-    let read = regular::open(path).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && (head == *b"\x89PNG" || head.starts_with(&[0xff, 0xd8]))
+    regular::open(path)?.read_exact(&mut head)?;
+    Ok(head == *b"\x89PNG" || head.starts_with(&[0xff, 0xd8]))
 }
