@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use base::screen;
 use base::text::{plural, printable};
 use data_tools::{ContactSheet, raw};
+use loaders::stall::StallLimits;
 use loaders::{LabelKind, overwrite};
 use training::eval::findings::field;
 use training::eval::image_reader::{ReadingRequest, is_picture};
@@ -46,7 +47,8 @@ pub struct Args {
     /// input, one per line. With --out also the folder of a data set
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
-    /// Maximum number of classes to print per image, most probable first [default: 5, or all above --threshold]
+    /// Maximum number of classes to print per image, most probable first [default: 5, or 1 with --out; for models with
+    /// several labels per image all above --threshold]
     #[arg(long, value_name = "K", value_parser = positive)]
     pub top: Option<usize>,
     /// For models with several labels per image: print the classes with a probability above P [default: 0.5]
@@ -120,6 +122,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(out) = &args.out {
         return many(args, request, reading, out);
     }
+    let stall = args.stall.limits();
+    let _watch = data_tools::watch(StallLimits { warn: stall.warn, abort: stall.abort });
     let mut predictor = launch::predictor(args.device.0, &request, &reading)?;
     let wanted = ClassSelection { top: args.top, threshold: args.threshold };
     wanted.check(predictor.label_kind(), &args.model)?;
@@ -186,9 +190,11 @@ fn check_outputs(args: &Args, images: &[PathBuf]) -> Result<(), Failure> {
 
 /// Returns an error if `--sheet` cannot draw one of the images. `raw` is true if the model also reads other files than PNG and JPEG.
 fn check_sheet(args: &Args, images: &[PathBuf], raw: bool) -> Result<(), Failure> {
+    if !raw || args.sheet.is_none() {
+        return Ok(());
+    }
     // A file that cannot be read is reported later, with its reason.
-    let is_other = |path: &&PathBuf| is_picture(path).is_ok_and(|picture| !picture);
-    match images.iter().filter(|_| raw && args.sheet.is_some()).find(is_other) {
+    match images.iter().find(|path| is_picture(path).is_ok_and(|picture| !picture)) {
         None => Ok(()),
         Some(path) => Err(Failure::usage(format!(
             "--sheet draws only PNG and JPEG files, and {} is another kind of file; leave --sheet out",

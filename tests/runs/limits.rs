@@ -275,4 +275,7 @@ fn files_that_hang_are_noticed_wherever_they_are_used() {
         let eval = ["eval", &model, "--data", &setting.data];
         hangs(trireme(0, &[&eval[..], &limits].concat()), "open", word, said);
     }
+    let picture = setting.folder.at("slow.png");
+    let predict = ["predict", &model, &picture, "--stall-warn", "1s", "--stall-abort", "2s"];
+    hangs(trireme(0, &predict), "open", "slow.png", "opening");
 }

@@ -171,6 +171,7 @@ fn data_sets_lists_and_wrong_requests() {
     for (id, (row, scored)) in rows.lines().zip(scored.lines().skip(1)).enumerate() {
         let row: Value = serde_json::from_str(row).unwrap();
         assert_eq!(row["image"], format!("test#{id}"));
+        assert_eq!(row["classes"].as_array().unwrap().len(), 1, "without --top, a table has the most probable class");
         assert_eq!(row["classes"][0]["label"].to_string(), scored.split(',').nth(5).unwrap());
     }
     // names on standard input reach all ranks
