@@ -192,6 +192,11 @@ def odd_runs(page, root, made):
     opened(page, made["compare"])
     said = page.js("document.body.innerText")
     check("8 of 12" in said, "different classes are said")
+    opened(page, made["wide"])
+    said = page.js("document.querySelector('#found').innerText")
+    check("1,000 classes of 1,200 with the lowest F1 in one of the runs" in said, "the comparison says that it has only some classes")
+    first = page.js("[...document.querySelector('#found table tbody tr').cells].map(cell => cell.innerText)")
+    check(first == ["class 1199", "0.00 %", "0.00 %"], f"the comparison begins with the lowest F1: {first}")
 
 
 def main(trireme, folder):
@@ -201,9 +206,10 @@ def main(trireme, folder):
         return 1
     root = pathlib.Path(folder).resolve()
     make_runs.main(root)
-    made = {name: root / f"{name}.html" for name in ["long", "other", "evil", "many", "lost", "compare"]}
+    made = {name: root / f"{name}.html" for name in ["long", "other", "evil", "many", "lost", "compare", "wide"]}
+    compared = {"compare": ["long", "other"], "wide": ["wide", "wider"]}
     for name, out in made.items():
-        runs = [root / "long", root / "other"] if name == "compare" else [root / name]
+        runs = [root / run for run in compared.get(name, [name])]
         print(f"{name}: {make_page(trireme, runs, out)}")
     page = browser.Browser(program)
     try:

@@ -128,6 +128,11 @@ def main(root):
     write(root / "evil", evil, 'model = "</script><b id=evil>"\n', evaluation(EVIL, 400, images=40))
     many = [f"n{k:08d} class {k}" for k in range(1000)]
     write(root / "many", few, RECIPE % (4, 0.1), evaluation(many, 400, images=50))
+    names = [f"class {k}" for k in range(1200)]
+    for name, seed in [("wide", 3), ("wider", 4)]:
+        found = evaluation(names, 400, images=20, seed=seed)
+        found["right"][1199] = 0
+        write(root / name, few, RECIPE % (4, 0.1), found)
     lost = [dict(event, loss=math.nan if event["event"] == "step" and 100 < event["step"] < 200 else event.get("loss"))
             for event in few if event["event"] not in ("eval", "layers")]
     cut = 'no event\n{"event":"weather","sun":true}\n{"event":"step","step":401,"lo'

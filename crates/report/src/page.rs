@@ -73,6 +73,7 @@ fn run_data(run: &Run, points: usize, is_default: fn(&str, &str) -> bool) -> Val
         "recipe": run.recipe,
         "defaults": run.recipe.iter().filter(|(key, value)| is_default(key, value)).map(|(key, _)| key).collect::<Vec<_>>(),
         "curves": curves(&log.steps, points),
+        "lost_steps": log.steps.iter().filter(|step| !step.loss.is_finite()).count(),
         "epoch_means": epochs(&log.epochs),
         "evals": evals(log.evals.iter().chain(&log.averages)),
         "at_end": evals(log.at_end.iter()),
@@ -276,6 +277,18 @@ mod tests {
         assert_eq!(data["evals"][0]["top1"], 0.1188);
         assert!(!page.contains("http-equiv=\"refresh\""));
         assert!(render(&[], Some(5), |_, _| false).contains("<meta http-equiv=\"refresh\" content=\"5\">"));
+    }
+
+    /// The warning about such steps cannot be made from the curve: a point is the mean of the finite losses of a group of steps.
+    #[test]
+    fn steps_with_a_loss_that_is_not_finite_are_counted() {
+        let line = |step: u64, loss: &str| format!("{{\"event\":\"step\",\"step\":{step},\"loss\":{loss}}}\n");
+        let page = |lines: &str| data_of(&render(&[run("a", lines)], None, |_, _| false));
+        let lost = |lines: &str| page(lines)["runs"][0]["lost_steps"].as_u64();
+        let finite: String = (1..=3000).map(|step| line(step, "2.5")).collect();
+        assert_eq!(lost(&finite), Some(0));
+        assert_eq!(lost(&(finite + &line(3001, "null"))), Some(1));
+        assert_eq!(lost(&line(1, "null")), Some(1));
     }
 
     /// If the last part of a run had no steps and only evaluated, the rate is that of the steps before.

@@ -137,7 +137,7 @@ impl Log {
     }
 
     /// Returns the total seconds of all steps, without evaluations. If `log.every` left out steps, each counts as long
-    /// as the next logged step.
+    /// as the next logged step, or as the last one. If no step was logged, the result is the time of all complete epochs.
     pub fn seconds_of_steps(&self) -> f64 {
         if let Some(seconds) = self.seconds {
             return seconds;
@@ -148,7 +148,10 @@ impl Log {
             sum += step.step.saturating_sub(before) as f64 * finite(step.step_ms);
             before = step.step;
         }
-        sum / 1e3
+        match self.steps.last() {
+            Some(last) => (sum + self.step().saturating_sub(before) as f64 * finite(last.step_ms)) / 1e3,
+            None => self.epochs.iter().map(|epoch| finite(epoch.seconds)).sum(),
+        }
     }
 
     /// Returns the last evaluation that the run marked as best (`checkpoint.best_by`). If none is marked, returns the
@@ -464,7 +467,7 @@ mod tests {
         assert_eq!((log.starts[0].model.as_str(), log.starts[0].facts["device"].as_str()), ("lenet", "cpu"));
         assert_eq!((log.steps[0].loss, log.steps[0].data_wait_ranks[2]), (2.5, 2.0));
         assert!(log.steps[0].data_wait_ranks[1].is_nan() && log.steps[1].loss.is_nan() && log.steps[0].lr.is_nan());
-        assert_eq!((log.step(), log.best().unwrap().step, log.seconds_of_steps()), (4, 3, 0.051));
+        assert_eq!((log.step(), log.best().unwrap().step, log.seconds_of_steps()), (4, 3, 0.0715));
         assert_eq!((log.end.unwrap().digest.as_str(), log.unread), ("00-11", Unread::default()));
     }
 
@@ -484,6 +487,20 @@ mod tests {
             let log = read(&format!("{begin}{{\"event\":{line},\"step\":10047}}\n"));
             assert_eq!(log.step(), 10_047, "{line}");
         }
+    }
+
+    #[test]
+    fn steps_without_a_line_count_towards_the_time() {
+        let epoch = "{\"event\":\"epoch\",\"step\":1500,\"seconds\":4.5}\n";
+        let start = "{\"event\":\"start\",\"step\":0}\n";
+        let step = "{\"event\":\"step\",\"step\":1000,\"step_ms\":2}\n";
+        let mut log = read(&[start, step, epoch].concat());
+        assert_eq!(log.seconds_of_steps(), 3.0);
+        log.summarise();
+        assert_eq!(log.seconds_of_steps(), 3.0);
+        // `log.every` was larger than the number of steps.
+        assert_eq!(read(&[start, epoch].concat()).seconds_of_steps(), 4.5);
+        assert_eq!(read(start).seconds_of_steps(), 0.0);
     }
 
     #[test]

@@ -203,7 +203,13 @@ function sideBySide(place, found) {
   const shared = names.filter(key => lists.every(list => list.has(key))).length;
   place.append(el('h3', {}, 'F1 of the classes'));
   if (shared < names.length) place.append(el('p', { class: 'warn' }, `The runs have different classes: ${grouped(shared)} of ${grouped(names.length)} are in all of them.`));
-  const rows = names.slice(0, MOST_ROWS).map(key => [text(key), ...lists.map((list, r) => share(list.has(key) ? f1(found[r].evaluation, list.get(key)) : null))]);
+  const all = names.map(key => ({ key, scores: lists.map((list, r) => list.has(key) ? f1(found[r].evaluation, list.get(key)) : null) }));
+  if (all.length > MOST_ROWS) {
+    const least = one => Math.min(...one.scores.map(score => score ?? 2));
+    all.sort((a, b) => least(a) - least(b));
+    place.append(el('p', { class: 'hint' }, `The ${grouped(MOST_ROWS)} classes of ${grouped(all.length)} with the lowest F1 in one of the runs.`));
+  }
+  const rows = all.slice(0, MOST_ROWS).map(({ key, scores }) => [text(key), ...scores.map(share)]);
   place.append(sortable([{ name: 'class' }, ...found.map(run => ({ name: run.name, n: true }))], rows, { class: 'compact' }));
 }
 

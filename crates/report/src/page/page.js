@@ -65,13 +65,13 @@ function head() {
       ...run.at_end.slice(-2).map(e => tile(`${lead} on ${e.split}${e.ema ? ' (averages)' : ''}, at the end, ${grouped(e.count)} images`, scoreOf(e, key))),
       tile(`step of ${grouped(run.last_step)}, ${run.state}${ended ? `, ended by stop.${ended}` : ''}`, grouped(run.step)),
       run.end && known(run.end.seconds_to_target) ? tile('from the first image to the target', duration(run.end.seconds_to_target)) : null,
-      tile('images per second over all ranks, since the last start', grouped(run.img_per_s)),
+      tile(`images per second over all ranks, ${run.end && run.end.img_per_s > 0 ? 'since the last start' : 'mean of the logged steps'}`, grouped(run.img_per_s)),
       tile(run.end ? 'from start to end of the last start' : 'in training steps', duration(run.end ? run.end.seconds : run.seconds_of_steps)),
       tile(`${run.ranks === 1 ? 'rank' : 'ranks'}, ${run.workers || '–'} ${run.workers === 1 ? 'worker' : 'workers'}, batch ${grouped(run.batch)}`, grouped(run.ranks))));
     if (run.unread.lines)
       summary.append(el('p', { class: 'warn' }, `Not shown: ${run.unread.lines} ${run.unread.lines === 1 ? 'line' : 'lines'} of metrics.jsonl without a valid event, the first is line ${run.unread.first}.`));
-    const lost = run.curves.loss && run.curves.loss.y.some(y => y === null);
-    if (lost) summary.append(el('p', { class: 'warn' }, 'The loss was not finite in some steps: the curve has gaps there.'));
+    if (run.lost_steps)
+      summary.append(el('p', { class: 'warn' }, `The loss was not finite in ${grouped(run.lost_steps)} logged ${run.lost_steps === 1 ? 'step' : 'steps'}. The curve leaves them out.`));
     if (run.resumed.length)
       summary.append(el('p', { class: 'hint' }, `Resumed after step ${run.resumed.map(grouped).join(', ')}.`));
   }
