@@ -39,10 +39,14 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
                    or remove this key";
         return refuse("balanced", why.into());
     }
-    if recipe.balanced() && recipe.augment.train.iter().any(|transform| transform.trim() == "alternating_flip") {
-        let why = "balanced epochs do not contain every image, so \"alternating_flip\" in augment.train cannot alternate; write \"flip\", \
-                   or remove this key";
-        return refuse("balanced", why.into());
+    if recipe.augment.train.iter().any(|transform| transform_name(transform) == "alternating_flip") {
+        for (key, given) in [("balanced", recipe.balanced()), ("augment.repeats", recipe.augment.repeats() > 1)] {
+            if given {
+                let why = "with this key, an epoch does not contain every image, so \"alternating_flip\" in augment.train cannot \
+                           alternate; write \"flip\", or remove this key";
+                return refuse(key, why.into());
+            }
+        }
     }
     recipe.loss.check().or_else(|(key, why)| refuse(key, why))?;
     recipe.distill.check().or_else(|(key, why)| refuse(key, why))?;
@@ -368,9 +372,14 @@ fn check_model(recipe: &Recipe, known: &KnownNames) -> Result<(), String> {
     ))
 }
 
+/// Returns the name of a transform without its arguments.
+fn transform_name(transform: &str) -> &str {
+    transform.split('(').next().unwrap_or(transform).trim()
+}
+
 fn check_transforms(list: &[String], known: &KnownNames) -> Result<(), String> {
     for transform in list {
-        let name = transform.split('(').next().unwrap_or(transform).trim();
+        let name = transform_name(transform);
         if !known.transforms.contains(&name) {
             let hint = hint::of_transform(name, known.transforms);
             // The list of all transforms is long, so it is only printed if there is nothing better to say.

@@ -323,6 +323,8 @@ fn bad_values_are_named() {
         (&["ema.decay=1"], &["0.999", "got 1"]),
         (&["ema.decay=0"], &["0.999", "got 0"]),
         (&["augment.train=[\"alternating_flip\"]", "balanced=true"], &["\"alternating_flip\"", "write \"flip\""]),
+        (&["augment.train=[\"alternating_flip()\"]", "balanced=true"], &["\"alternating_flip\"", "write \"flip\""]),
+        (&["augment.train=[\"alternating_flip\"]", "augment.repeats=2"], &["\"alternating_flip\"", "write \"flip\""]),
     ] {
         invalid_last(sets, parts);
     }
