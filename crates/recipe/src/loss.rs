@@ -257,7 +257,7 @@ section! {
     /// labels. [numbers.md](numbers.md#distillation) has the formula.
     pub struct DistillSpec {
         /// The trained network: the folder of a run, model.h5 or a checkpoint. Its classes must be those of the data
-        /// set, and its image size must be that of the transforms.
+        /// set, and its image size must be that of the transforms. The path is relative to the current directory.
         absent teacher: String = "no teacher";
         /// Weight of the divergence from the teacher in the loss. The labels have the remaining weight.
         optional share: f64 = 0.5, in Range::Probability;

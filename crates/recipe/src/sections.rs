@@ -51,7 +51,7 @@ section! {
     /// formats.
     pub struct Init {
         /// File with weights: the folder of a run, model.h5, a checkpoint, a .safetensors file, PyTorch's .pth, Keras's
-        /// .h5, or ONNX.
+        /// .h5, or ONNX. The path is relative to the current directory.
         absent from: String = "random weights";
         /// SHA-256 of the file in 64 hexadecimal digits, as `sha256sum` prints it. A file with another one is refused
         /// before training starts.

@@ -72,7 +72,11 @@ fn file(given: &Path) -> PathBuf {
 }
 
 fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
-    check_exists("distill.teacher: cannot read", path, "name the folder of a run, or the model.h5 in it")?;
+    check_exists(
+        "distill.teacher: cannot read",
+        path,
+        "name the folder of a run, relative to the current directory, or the model.h5 in it",
+    )?;
     let model = ModelFile::read(path).map_err(|error| Error::Failed(format!("distill.teacher: {error}")))?;
     if model.label_kind() != LabelKind::OneClass {
         return Err(Error::Usage(format!(

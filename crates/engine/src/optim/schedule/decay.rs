@@ -303,9 +303,9 @@ section! {
         /// Whether the momentum (adam, adamw, lamb, lion: beta1) falls from max_momentum to base_momentum while the rate rises, and then
         /// rises again.
         optional cycle_momentum: bool = false;
-        /// Lowest momentum.
+        /// Lowest momentum, if cycle_momentum is true.
         optional base_momentum: f64 = 0.85, in Range::Fraction;
-        /// Highest momentum.
+        /// Highest momentum, if cycle_momentum is true.
         optional max_momentum: f64 = 0.95, in Range::Fraction;
     }
 }

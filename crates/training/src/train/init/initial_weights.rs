@@ -45,7 +45,11 @@ pub fn prepare<B: Backend>(session: &Session, run: &Run<B>) -> Result<Option<Ini
 }
 
 fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<LoadedWeights, Error> {
-    check_exists("init.from: cannot read", from, "name a file of weights, or leave the key out")?;
+    check_exists(
+        "init.from: cannot read",
+        from,
+        "name a file of weights, relative to the current directory, or leave the key out",
+    )?;
     run.recipe.init.sha256.as_deref().map_or(Ok(()), |expected| check_sum(from, expected))?;
     let read = interop::read(from, run.recipe.init.key.as_deref())
         .map_err(|error| Error::Failed(format!("init.from: {error}")))?;

@@ -42,6 +42,7 @@ pub fn warnings(recipe: &Recipe, net: &NetSpec, schedule: &Schedule, facts: RunF
         rate(recipe, schedule),
         sizes(recipe, schedule),
         freeze(recipe, schedule),
+        cycle(recipe),
         stop(recipe),
         unscored(recipe, facts),
         repeats(recipe),
@@ -157,6 +158,17 @@ fn sizes(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
         "augment.sizes sets {side} pixels from epoch {from} on, but the run has only {epochs:.1} epochs, so this size is never used; give \
          more steps, or remove it"
     ))
+}
+
+/// Warns about the limits of a momentum that stays constant. PyTorch changes the momentum by default.
+fn cycle(recipe: &Recipe) -> Option<String> {
+    let ScheduleKind::OneCycle(cycle) = &recipe.schedule.kind else { return None };
+    let given = [
+        ("schedule.base_momentum", cycle.base_momentum.is_some()),
+        ("schedule.max_momentum", cycle.max_momentum.is_some()),
+    ];
+    let (key, _) = given.into_iter().find(|(_, given)| *given && !cycle.cycle_momentum())?;
+    Some(format!("{key} has no effect without schedule.cycle_momentum = true; set it, or remove this key"))
 }
 
 /// Warns if early stopping is configured but has no criterion.
@@ -451,6 +463,14 @@ mod tests {
             &["stop.min_delta", "stop.patience", "stop.target"],
         );
         assert_eq!(found(THREE_EPOCHS, &format!("{plain}\npatience = 2\nmin_delta = 0.1"), None), [""; 0]);
+    }
+
+    #[test]
+    fn limits_of_a_constant_momentum() {
+        let cycle = |more: &str| format!("kind = \"one_cycle\"\nbase_lr = 0.1\nmax_momentum = 0.9{more}");
+        one(found(THREE_EPOCHS, &cycle(""), None), &["schedule.max_momentum", "schedule.cycle_momentum = true"]);
+        one(found(THREE_EPOCHS, &cycle("\nbase_momentum = 0.8"), None), &["schedule.base_momentum"]);
+        assert_eq!(found(THREE_EPOCHS, &cycle("\ncycle_momentum = true"), None), [""; 0]);
     }
 
     #[test]
