@@ -280,7 +280,8 @@ const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "loss criterion loss_fn",
-        "the loss is a section: [loss] with kind = \"cross_entropy\", \"bce\", \"focal\" or \"sigmoid_focal\"",
+        "the loss is a section: [loss] with kind = \"cross_entropy\", \"bce\", \"focal\" or \"sigmoid_focal\", or for numbers instead of \
+         classes \"mse\", \"l1\" or \"huber\"",
     ),
     ("optimizer opt_kwargs", "the optimizer is a section: [optimizer] with kind = \"sgd\" and its keys"),
     (
@@ -336,7 +337,7 @@ const SENTENCES: &[(&str, &str)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys;
+    use crate::{LossKind, keys};
     use support::mentions;
 
     /// Every key and option that a hint suggests must exist.
@@ -394,6 +395,7 @@ mod tests {
         mentions(of_key("schedule.step_size"), &["schedule.milestones = [30, 60, 90]"]);
         assert!(matches!(equivalent("num_classes"), Some(Equivalent::Sentence(_))));
         mentions(of_key("num_classes"), &["number of classes", "data set"]);
+        LossKind::WORDS.iter().for_each(|kind| mentions(of_key("criterion"), &[&format!("\"{kind}\"")]));
         assert_eq!(suggested(&of_key("init.weights")), Some("init.from"));
     }
 

@@ -98,7 +98,12 @@ impl Tensorboard {
             }
             Event::Eval(eval) => {
                 let of = if eval.ema { "_ema" } else { "" };
-                let tag = |name: &str| format!("{}{of}/{name}", eval.split);
+                // The tags train/loss and train/top1 are those of the steps.
+                let split = match eval.split.as_str() {
+                    "train" => "train_scored",
+                    split => split,
+                };
+                let tag = |name: &str| format!("{split}{of}/{name}");
                 let [loss, top1, top5] = ["loss", "top1", "top5"].map(tag);
                 let several = [
                     ("macro_f1", eval.macro_f1),
@@ -365,10 +370,12 @@ mod tests {
             sink.event(&Step { step, loss: 2.5, lr: f64::NAN, ..Step::default() }.into()).unwrap();
         }
         sink.event(&Epoch { step: 42, ..Epoch::default() }.into()).unwrap();
-        sink.event(&Eval { step: 42, split: "test".into(), top1: 0.5, ..Eval::default() }.into()).unwrap();
+        for split in ["test", "train"] {
+            sink.event(&Eval { step: 42, split: split.into(), top1: 0.5, ..Eval::default() }.into()).unwrap();
+        }
         let all = payloads(&folder);
-        // The events are: version, session, facts, recipe, the points of steps 41 and 42, epoch, score.
-        assert_eq!(all.len(), 8);
+        // The events are: version, session, facts, recipe, the points of steps 41 and 42, epoch, two scores.
+        assert_eq!(all.len(), 9);
         assert!(all.iter().all(|event| event[0] == 0x09), "each begins with the wall time");
         assert!(all[0].ends_with(b"\x1a\x0dbrain.Event:2"));
         assert!(all[1].ends_with(&[0x10, 41, 0x3a, 2, 0x08, 1]), "{:?}", all[1]);
@@ -377,6 +384,8 @@ mod tests {
         assert!(all[4].windows(loss.len()).any(|window| window == loss), "{:?}", all[4]);
         assert!(!all[4].windows(8).any(|window| window == b"train/lr"), "NaN is not written");
         assert!(all[7].windows(9).any(|window| window == b"test/top1"));
+        assert!(all[8].windows(17).any(|window| window == b"train_scored/top1"));
+        assert!(!all[8].windows(10).any(|window| window == b"train/top1"), "this is the curve of the steps");
     }
 
     #[test]

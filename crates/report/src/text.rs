@@ -25,7 +25,10 @@ pub(super) fn line(event: &Event, verbosity: Verbosity) -> Option<String> {
 /// Summarises the run in two lines. If the run was resumed, a line between them names the step and the checkpoint.
 fn headline(start: &Start) -> String {
     let Start { model, parameters, images, batch, ranks, .. } = start;
-    let steps = format!("{} of {} steps of {batch}", plural(start.epochs.into(), "epoch"), start.steps_per_epoch);
+    let steps = match start.steps {
+        Some(steps) => format!("{} of {batch}, {} per epoch", plural(steps, "step"), start.steps_per_epoch),
+        None => format!("{} of {} steps of {batch}", plural(start.epochs.into(), "epoch"), start.steps_per_epoch),
+    };
     let from = start
         .facts
         .get("resumed")
@@ -376,6 +379,10 @@ mod tests {
         let lines: Vec<&str> = headline.lines().collect();
         assert!(lines.len() == 3 && lines.iter().all(|line| line.chars().count() <= 80), "{headline}");
         mentions(lines[0], &["resnet20", "269,722 parameters", "50,000 images", "160 epochs", "391 steps", "128"]);
+        let in_steps = line(&Start { steps: Some(500), epochs: 2, ..start.clone() }.into(), Verbosity::Normal).unwrap();
+        let first = in_steps.lines().next().unwrap();
+        mentions(first, &["500 steps of 128", "391 per epoch"]);
+        assert!(first.chars().count() <= 80 && !first.contains("epochs"), "{first}");
         mentions(lines[1], &["step 1000", "runs/try/checkpoints/step-00001000.h5"]);
         mentions(lines[2], &["2 ranks", "4 workers", "runs/try/run.log", "-v"]);
         assert!(line(&start.clone().into(), Verbosity::Verbose).unwrap().contains("\ndevice   cpu\n"));
