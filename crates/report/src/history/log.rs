@@ -150,7 +150,8 @@ impl Log {
         }
         match self.steps.last() {
             Some(last) => (sum + self.step().saturating_sub(before) as f64 * finite(last.step_ms)) / 1e3,
-            None => self.epochs.iter().map(|epoch| finite(epoch.seconds)).sum(),
+            // `sum` of an empty list is -0.0, which tables would show
+            None => self.epochs.iter().fold(0.0, |sum, epoch| sum + finite(epoch.seconds)),
         }
     }
 
