@@ -215,6 +215,19 @@ pub struct Allreduce {
     pub share_gpu: bool,
 }
 
+impl Args {
+    /// Returns the name of a measurement of a single process. Returns `None` for measurements of all ranks.
+    pub fn single_process(&self) -> Option<&'static str> {
+        match self.what {
+            What::Step(_) => Some("bench step"),
+            What::Ops(_) => Some("bench ops"),
+            What::Loader(_) => Some("bench loader"),
+            What::LoaderStep(_) => Some("bench loader+step"),
+            What::Allreduce(_) | What::Scale(_) => None,
+        }
+    }
+}
+
 /// Measures and prints one JSON line per measurement.
 pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
     match &args.what {

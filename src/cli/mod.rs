@@ -137,10 +137,11 @@ fn single_process_command(command: &Command) -> Option<&'static str> {
         Command::Export(_) => Some("export"),
         Command::Import(_) => Some("import"),
         Command::Data(_) => Some("data"),
+        Command::Bench(args) => args.single_process(),
         // Other commands, which may run as ranks, start the first two as child processes. These inherit the launcher's
         // variables, so a warning would be wrong.
         Command::RewriteModel(_) | Command::ReadArrays(_) | Command::Manual(_) => None,
-        Command::Train(_) | Command::Eval(_) | Command::Bench(_) | Command::Doctor(_) => None,
+        Command::Train(_) | Command::Eval(_) | Command::Doctor(_) => None,
     }
 }
 
@@ -231,6 +232,24 @@ mod tests {
         {
             let cli = Cli::try_parse_from(line.split(' ')).unwrap();
             assert!(cli.command.is_none() && cli.version && cli.verbose == verbose, "{line}");
+        }
+    }
+
+    #[test]
+    fn only_commands_that_divide_no_work_among_ranks_cause_a_warning() {
+        for (line, name) in [
+            ("bench step", Some("bench step")),
+            ("bench ops --model lenet", Some("bench ops")),
+            ("bench loader d", Some("bench loader")),
+            ("bench loader+step d", Some("bench loader+step")),
+            ("bench allreduce", None),
+            ("bench scale", None),
+            ("predict m.h5 a.png", Some("predict")),
+            ("predict m.h5 a.png --out t.csv", None),
+            ("train a.toml", None),
+        ] {
+            let cli = Cli::try_parse_from(format!("trireme {line}").split(' ')).unwrap();
+            assert_eq!(single_process_command(&cli.command.unwrap()), name, "{line}");
         }
     }
 
