@@ -1,5 +1,5 @@
 #!/bin/bash
-# Submits a trireme command to Flux. A training continues in a new job when its time is over.
+# Submits a trireme command to Flux. A training or a sweep continues in a new job when its time is over.
 #
 #   jobscripts/flux.sh [OPTIONS OF flux batch] -- COMMAND OF trireme
 #   RANKS=16 THREADS=8 jobscripts/flux.sh -q pbatch -- train recipes/cifar10-resnet20.toml --out runs/r20

@@ -13,8 +13,12 @@
 # (`--resume auto`). Later signals are sent to the ranks on their machines by ssh. After a second Ctrl-C they still end with code 75. A
 # third Ctrl-C ends them at once. -r N: restarts at most N times after a stop (code 75) that neither TERM nor Ctrl-C caused. Environment
 # variables: MPIRUN, MPIRUN_FLAGS, SSH [ssh], which mpirun uses, too, and LOST [540], the seconds after which a machine whose network does
-# not answer counts as lost, and mpirun ends. It must be less than --stall-abort: when a rank has ended the run, Open MPI's mpirun ignores
-# that ssh has lost a machine, and waits for it for a quarter of an hour. MPICH's mpiexec ends only when a rank has ended the run as well.
+# not answer counts as lost, and mpirun ends. LOST must be less than --stall-abort. Otherwise a rank ends the run first. Open MPI's mpirun
+# then no longer reacts when ssh gives up the machine, and waits 15 minutes for it. MPICH's mpiexec always waits until a rank has ended the
+# run.
+#
+# The ranks on all machines get LD_LIBRARY_PATH, OMP_*, GOMP_*, ONEDNN_*, TRIREME_*, NCCL_* and UCX_* from env.sh and from the environment
+# of this script.
 set -euo pipefail
 
 # shellcheck source=jobscripts/job.sh
@@ -74,7 +78,9 @@ run_on() {
 # shellcheck disable=SC2016
 ready='cd "$1" 2>/dev/null || { echo "has no folder $1"; exit 1; }
 [ -x "$2" ] || { echo "has no program $2"; exit 1; }
-[ "$(cksum <"$2")" = "$3" ] || { echo "has a different program at $2; copy the same program to all machines"; exit 1; }'
+[ "$(cksum <"$2")" = "$3" ] || { echo "has a different program at $2; copy the same program to all machines"; exit 1; }
+[ -z "$4" ] || export LD_LIBRARY_PATH=$4
+said=$("$2" --version 2>&1 </dev/null) || { echo "cannot start $2: $(tail -n 1 <<<"$said")"; exit 1; }'
 
 # Checks all machines at once. Fails and names each machine that is not ready.
 check_hosts() {
@@ -82,7 +88,7 @@ check_hosts() {
     program=$(command -v "$TRIREME") || { say "no program $TRIREME; set TRIREME in env.sh"; exit 2; }
     sum=$(cksum <"$program")
     for host in "${hosts[@]}"; do
-        { run_on "$host" "$PWD" "$program" "$sum" <<<"$ready" >"$work/$host.said" 2>&1 || echo "$?" >"$work/$host.failed"; } &
+        { run_on "$host" "$PWD" "$program" "$sum" "${LD_LIBRARY_PATH:-}" <<<"$ready" >"$work/$host.said" 2>&1 || echo "$?" >"$work/$host.failed"; } &
         checks+=("$!")
     done
     wait "${checks[@]}" || true

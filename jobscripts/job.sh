@@ -72,26 +72,33 @@ trireme_line() {
         given --device "${command[@]}" || line+=(--device "${DEVICE:-auto}")
         given --threads "${command[@]}" || line+=("${threads[@]}")
         line+=("${resume[@]}")
-        [ -z "${STAGE:-}" ] || given --stage "${command[@]}" || line+=(--stage "$NODE_DISK")
+        ! stages "${command[@]}" || line+=(--stage "$NODE_DISK")
         ;;
     esac
-    case ${command[0]} in
-    train | eval | bench | doctor) parallel=yes ;;
+    case "${command[0]} ${command[1]:-}" in
+    'train '* | 'eval '* | 'doctor '* | 'bench allreduce' | 'bench scale') parallel=yes ;;
+    'predict '*) ! given --out "${command[@]}" || parallel=yes ;;
     esac
 }
 
 # mpi_flags [HOSTFILE]: stores mpirun's flags in `flags`. trireme itself divides the cores. The file has the machine of each rank.
 # MPIRUN_FLAGS, if set, replaces all flags that are not about machines.
 mpi_flags() {
-    local version plain file
+    local version plain file name names=''
     mpirun=${MPIRUN:-mpirun}
     version=$("$mpirun" --version 2>&1) || { say "cannot run $mpirun; set MPIRUN to another launcher"; exit 2; }
     case $version in
-    *'Open MPI'* | *OpenRTE*) plain='--bind-to none --oversubscribe' file=--hostfile ;;
+    *'Open MPI'* | *OpenRTE*)
+        plain='--bind-to none --oversubscribe' file=--hostfile
+        # Over ssh, Open MPI passes only its own variables and those of -x to the other machines. MPICH passes all.
+        names=$(compgen -e | grep -xE 'LD_LIBRARY_PATH|(OMP|GOMP|ONEDNN|TRIREME|NCCL|UCX)_.*' || true)
+        ;;
     *) plain='' file=-f ;;
     esac
     read -ra flags <<<"${MPIRUN_FLAGS-$plain}"
-    [ $# = 0 ] || flags+=("$file" "$1")
+    [ $# -gt 0 ] || return 0
+    flags+=("$file" "$1")
+    for name in $names; do flags+=(-x "$name"); done
 }
 
 launcher='' interrupted='' early='' stopped='' signals=0 code=0

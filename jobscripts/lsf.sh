@@ -1,5 +1,5 @@
 #!/bin/bash
-# Submits a trireme command to LSF. LSF requeues a training when its time is over.
+# Submits a trireme command to LSF. LSF requeues a training or a sweep when its time is over.
 #
 #   jobscripts/lsf.sh [OPTIONS OF bsub] -- COMMAND OF trireme
 #   RANKS=16 THREADS=8 jobscripts/lsf.sh -q normal -- train recipes/cifar10-resnet20.toml --out runs/r20
@@ -8,8 +8,8 @@
 #
 # Environment variables: RANKS [2], THREADS per rank [4], TIME in minutes [240], WARN in seconds, rounded up to minutes [120], MAX_RESTARTS
 # [100], DEVICE=auto|cpu|cuda, MPIRUN, MPIRUN_FLAGS. STAGE=1 copies the data set to the node's local disk first. A rank uses THREADS slots
-# on one machine (span[block]). Request GPUs with bsub's own options: `-gpu num=N` is the number per machine. Options for all jobs:
-# BSUB_OPTIONS in env.sh.
+# on one machine (-R 'span[block=THREADS]', unless the options have a span of their own). Request GPUs with bsub's own options: `-gpu num=N`
+# is the number per machine. Options for all jobs: BSUB_OPTIONS in env.sh.
 #
 # LSF sends USR1 (-wa, -wt) WARN seconds before the run limit (-W). It reaches the ranks, which write a checkpoint and end with code 75. LSF
 # then requeues the job under the same id (-Q 75). `--resume auto` continues the training, also after `brequeue JOB` and when LSF has rerun
@@ -25,7 +25,9 @@ set -euo pipefail
 
 # The job script is passed on standard input, because bsub passes words with blanks on its command line to a shell without quoting.
 submit() {
-    local own=(-J trireme -o 'trireme-%J.log' -r -Q 75 -n "$((RANKS * THREADS))" -R "span[block=$THREADS]")
+    local own=(-J trireme -o 'trireme-%J.log' -r -Q 75 -n "$((RANKS * THREADS))")
+    # bsub accepts only one span
+    [[ "${BSUB_OPTIONS[*]-} ${options[*]}" == *span\[* ]] || own+=(-R "span[block=$THREADS]")
     own+=(-W "$TIME" -wa USR1 -wt "$(((WARN + 59) / 60))")
     job_text 0 "$@" | bsub "${own[@]}" ${BSUB_OPTIONS[@]+"${BSUB_OPTIONS[@]}"} "${options[@]}"
 }
@@ -81,7 +83,7 @@ if [ "${1:-}" = --run ]; then
     shift
     split "$@"
     run
-    [ "${command[0]}" != train ] || continue_or_stop
+    continue_or_stop
     exit "$code"
 fi
 split "$@"

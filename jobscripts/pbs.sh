@@ -1,5 +1,5 @@
 #!/bin/bash
-# Submits a trireme command to PBS Pro or OpenPBS. A training continues in a new job when its time is over.
+# Submits a trireme command to PBS Pro or OpenPBS. A training or a sweep continues in a new job when its time is over.
 #
 #   jobscripts/pbs.sh [OPTIONS OF qsub] -- COMMAND OF trireme
 #   RANKS=16 THREADS=8 jobscripts/pbs.sh -q workq -- train recipes/cifar10-resnet20.toml --out runs/r20
@@ -48,7 +48,9 @@ run() {
         mpi_flags "$PBS_NODEFILE"
         line=("$mpirun" -n "$(wc -l <"$PBS_NODEFILE")" "${flags[@]}" "${line[@]}")
     }
-    [ "${command[0]}" != train ] || [ $((TIME * 60)) -le "$WARN" ] || warn_in $((TIME * 60 - WARN))
+    case ${command[0]} in
+    train | sweep) [ $((TIME * 60)) -le "$WARN" ] || warn_in $((TIME * 60 - WARN)) ;;
+    esac
     launch "${line[@]}"
     [ -z "$timer" ] || kill "$timer" 2>/dev/null || true
 }

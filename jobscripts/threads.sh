@@ -1,5 +1,5 @@
-# Functions of all job scripts: the options that they add to trireme's command line (the number of compute threads per rank, and --resume),
-# and waiting for the ranks.
+# Functions of all job scripts: the options that they add to trireme's command line (--threads, --stage, --resume), and waiting for the
+# ranks.
 # shellcheck shell=bash disable=SC2034 # the scripts that source this file use these variables
 
 # threads_of THREADS CORES: sets `threads` to the compute thread options for a rank. Uses THREADS if set, otherwise CORES.
@@ -28,12 +28,21 @@ given() {
     return 1
 }
 
+# stages ARGUMENTS...: succeeds if the script must add --stage: STAGE is 1, and the arguments do not contain the option.
+stages() {
+    case ${STAGE:-0} in
+    0) return 1 ;;
+    1) ! given --stage "$@" ;;
+    *) echo "$(basename "$0"): STAGE=$STAGE: expected 0 or 1" >&2; exit 2 ;;
+    esac
+}
+
 # resume_of ARGUMENTS...: sets `resume` to the option that continues the run when the script starts it again.
 resume_of() {
     resume=()
     if given --resume "$@"; then
-        echo "$(basename "$0"): this script adds \`--resume auto\`, so it does not accept --resume. To begin with a checkpoint of another run," \
-            'copy it into the folder checkpoints of OUT' >&2
+        echo "$(basename "$0"): this script adds \`--resume auto\`, so it does not accept --resume. To begin with a checkpoint of another" \
+            'run, copy it into the folder checkpoints of OUT' >&2
         exit 2
     fi
     given --find-lr "$@" || resume=(--resume auto)

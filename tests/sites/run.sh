@@ -91,12 +91,15 @@ train=(train recipe.toml --out out --set "$odd")
 # started and stopped, even on a busy machine.
 
 test_syntax() {
-    local file
-    for file in "$scripts"/*.sh "$scripts"/*.sbatch "$here"/*.sh "$here"/stubs/*; do bash -n "$file"; done
+    local file files
+    cd "$root"
+    files=(jobscripts/*.sh jobscripts/*.sbatch build/*.sh packaging/*.sh tests/*.sh tests/sites/stubs/*)
+    files+=(tests/{aarch64,gpu,nodes,pack,sites,slurm,support}/*.sh)
+    for file in "${files[@]}"; do bash -n "$file"; done
     if command -v shellcheck >/dev/null; then
-        (cd "$root" && shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/sites/*.sh tests/sites/stubs/*)
+        shellcheck -x "${files[@]}"
     else
-        skip 'sites: syntax' 'shellcheck over the job scripts: it is not installed'
+        skip 'sites: syntax' 'shellcheck over the scripts: it is not installed'
     fi
 }
 
@@ -127,6 +130,13 @@ test_pbs() {
     code 1 75
     job 1 log 'refused the next job'
     [ ! -e "$SITES/jobs/2" ] || fail 'a second job'
+    clean
+    # qdel sends TERM to all processes
+    "$scripts/pbs.sh" -- "${train[@]}" >/dev/null
+    started
+    scheduler signal 1 TERM
+    until_true 60 ended 1
+    [ ! -e "$SITES/jobs/2" ] || fail 'a deleted job came back'
 }
 
 test_lsf() {
@@ -138,13 +148,14 @@ test_lsf() {
     [ "$(cat "$SITES/hostfile")" = $'n17\nn18' ] || fail "hostfile: $(cat "$SITES/hostfile")"
     [ -z "$(ls -A .trireme* 2>/dev/null)" ] || fail 'a counter is left'
     clean
-    # bkill sends INT to all processes and TERM later; the job must not be restarted
-    "$scripts/lsf.sh" -- "${train[@]}" >/dev/null
+    # bkill sends INT to all processes and TERM later. The exit code may be mpirun's, but the job must not be restarted.
+    "$scripts/lsf.sh" -R 'span[hosts=1]' -- "${train[@]}" >/dev/null
     started
-    kill -s INT "$(<"$SITES/jobs/1/pid")"
-    code 1 143
-    job 1 log 'stopped for good'
-    noted 'checkpoint 0 ' || fail 'no checkpoint'
+    scheduler signal 1 INT
+    sleep 1
+    scheduler signal 1 TERM 2>/dev/null || true
+    until_true 60 ended 1
+    ! grep -qx 75 "$SITES/jobs/1/codes" || fail "codes: $(cat "$SITES/jobs/1/codes")"
     clean
     # the script must ignore a file with anything but a number, because another user may have created it
     # shellcheck disable=SC2016
@@ -167,28 +178,61 @@ test_flux() {
     cmp <(cat "$SITES/jobs/1/arguments") "$SITES/jobs/2/arguments" || fail 'the second job asks for something else'
     grep -q -- '-n 2 -c 4 -g 1 .*trireme train' "$SITES/flux-run.log" || fail "flux run: $(cat "$SITES/flux-run.log")"
     clean
+    # flux cancel sends TERM to all processes
     "$scripts/flux.sh" -- "${train[@]}" >/dev/null
     started
-    kill -s TERM "$(<"$SITES/jobs/1/pid")"
-    code 1 75
-    job 1 log 'stopped for good'
+    scheduler signal 1 TERM
+    until_true 60 ended 1
     [ ! -e "$SITES/jobs/2" ] || fail 'a cancelled job came back'
+}
+
+# A sweep is a single process. It continues after the warning, but not after a signal that stops it for good.
+test_sweeps() {
+    local kind signal expected
+    for kind in pbs lsf flux; do
+        clean
+        "$scripts/$kind.sh" -- sweep recipe.toml --out out >/dev/null
+        until_true 60 test -e out/ready-1
+        signal=TERM expected=75
+        [ "$kind" != lsf ] || signal=INT expected=143
+        scheduler signal 1 "$signal"
+        code 1 "$expected"
+        job 1 log 'stopped for good'
+        noted 'checkpoint 0 ' || fail "$kind: no checkpoint"
+        [ ! -e "$SITES/jobs/2" ] || fail "$kind: a stopped sweep came back"
+    done
+    clean
+    TIME=30 WARN=1797 "$scripts/pbs.sh" -- sweep recipe.toml --out out >/dev/null
+    code 1 75
+    code 2 0
+    [ -s out/model ] || fail "the sweep did not continue: $(cat "$SITES/ranks.log")"
 }
 
 # Other subcommands: with MPI if trireme uses it, otherwise as a single process, without --resume, and not restarted.
 test_commands() {
-    local kind
+    local kind command i
+    # each with its number of ranks
+    local commands=('1 data verify d' '1 bench loader d' '2 bench allreduce' '2 doctor' '1 predict m d' '2 predict m d --out t.csv')
     for kind in pbs lsf flux; do
+        clean
+        for command in "${commands[@]}"; do
+            # shellcheck disable=SC2086 # several words
+            "$scripts/$kind.sh" -- ${command#* } >/dev/null
+        done
+        for ((i = 1; i <= ${#commands[@]}; i++)); do code "$i" 0; done
+        for command in "${commands[@]}"; do
+            [ "$(grep -c -- "${command#* }\$" "$SITES/ranks.log")" = "${command%% *}" ] || fail "$kind: $command: $(cat "$SITES/ranks.log")"
+        done
         clean
         STAGE=1 "$scripts/$kind.sh" -- eval model.h5 --data d >/dev/null
         code 1 0
         [ "$(grep -cE -- 'eval model.h5 --data d --device auto --threads 4 --stage /tmp$' "$SITES/ranks.log")" = 2 ] || fail "$kind: $(cat "$SITES/ranks.log")"
-        "$scripts/$kind.sh" -- data verify d >/dev/null
-        code 2 0
-        [ "$(grep -c 'data verify d$' "$SITES/ranks.log")" = 1 ] || fail "$kind: $(cat "$SITES/ranks.log")"
         # an option on the command line replaces the script's own
-        DEVICE=cpu "$scripts/$kind.sh" -- eval model.h5 --threads=2 >/dev/null
-        code 3 0
+        STAGE=0 DEVICE=cpu "$scripts/$kind.sh" -- eval model.h5 --threads=2 >/dev/null
+        code 2 0
+        STAGE=no "$scripts/$kind.sh" -- eval model.h5 >/dev/null
+        code 3 2
+        job 3 log 'STAGE=no: expected 0 or 1'
         [ "$(grep -c -- 'eval model.h5 --threads=2 --device cpu$' "$SITES/ranks.log")" = 2 ] || fail "$kind: $(cat "$SITES/ranks.log")"
         ! "$scripts/$kind.sh" train recipe.toml >said.log 2>&1 || fail "$kind: no -- is no mistake"
         grep -q "jobscripts/$kind.sh .*-- COMMAND" said.log || fail "$kind: $(cat said.log)"
@@ -205,13 +249,21 @@ refused() {
 }
 
 test_hosts() {
+    local name
     export PWD_OF_TEST=$PWD
     printf '%s\n' '# two' 'n17 slots=2' '' 'n18:1  # small' ' n19' >hosts
     refused 0 '3 machine\(s\) for 4 rank' -c hosts
     refused 2 'does not accept --resume.*folder checkpoints of OUT' hosts recipe.toml --resume run
-    STEPS=3 refused 0 '' hosts recipe.toml --out out
+    TRIREME_CACHE=/c STEPS=3 refused 0 '' hosts recipe.toml --out out
     [ "$(cat "$SITES/hostfile")" = $'n17\nn17\nn18\nn19' ] || fail "hostfile: $(cat "$SITES/hostfile")"
     [ "$(grep -c 'train recipe.toml --out out --resume auto$' "$SITES/ranks.log")" = 4 ] || fail "$(cat "$SITES/ranks.log")"
+    # the variables of env.sh and of this shell reach the other machines
+    for name in OMP_PROC_BIND TRIREME_CACHE; do
+        grep -q -- "-x $name " "$SITES/mpirun.log" || fail "$name is not passed: $(cat "$SITES/mpirun.log")"
+    done
+    printf '#!/bin/sh\necho "libmpi.so.40: cannot open shared object file" >&2\nexit 127\n' >broken
+    chmod +x broken
+    TRIREME=$PWD/broken refused 1 'n17: cannot start .*/broken: libmpi.so.40' -c hosts
     printf '%s\n' n17 dead bare >hosts
     refused 1 'dead: cannot be reached by ssh: .*Name or service not known' hosts recipe.toml
     grep -q 'bare: has no folder /nowhere' said.log || fail "$(cat said.log)"
@@ -300,7 +352,7 @@ test_mpirun() {
     unset MPIRUN
 }
 
-[ $# -gt 0 ] || set -- syntax pbs lsf flux commands hosts stops mistakes mpirun
+[ $# -gt 0 ] || set -- syntax pbs lsf flux sweeps commands hosts stops mistakes mpirun
 for name in "$@"; do
     echo "sites: $name"
     clean
