@@ -208,7 +208,6 @@ test-bands: build ## compare every pixel of TIFF, PNG, .npy and HDF5 files with 
 
 test-slurm: build ## test the job scripts under a private Slurm on this machine (six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))
-	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/*.sh tests/support/*.sh tests/slurm/*.sh tests/nodes/*.sh tests/sites/*.sh tests/pack/*.sh tests/gpu/*.sh tests/aarch64/*.sh build/*.sh packaging/*.sh
 	@TRIREME='$(abspath $(BIN))' tests/slurm/run.sh
 
 # Needs root for the namespaces, and is skipped elsewhere. The nodes with MPICH are skipped unless `make test-mpich` has built its program.
