@@ -149,7 +149,7 @@ test_hydra() {
     nodes_up 2 "$PWD"
     cp "$MPICH" trireme-mpich
     on 1 timeout 240 mpiexec.hydra -launcher ssh -hosts n1,n2 -n 4 -ppn 2 ./trireme-mpich train "$recipe" "${training[@]}" \
-        --out out/hydra --max-steps 20 >hydra.log 2>&1
+        --threads 1 --out out/hydra --max-steps 20 >hydra.log 2>&1
     same hydra 20
 }
 
@@ -175,12 +175,21 @@ test_slurm() {
     grep '"event":"start"' out/slurm/metrics.jsonl | grep -q '"ranks":4[,}]' || fail 'not four ranks'
 }
 
-# hosts.sh checks the machines, stops a run, and resumes it.
+# hosts.sh checks the machines, passes the settings of env.sh to all of them, stops a run, and resumes it.
 test_hosts() {
     nodes_up 2 "$PWD"
     printf '%s\n' 'n1 slots=2' 'n2 slots=2' >hosts
     on 1 TRIREME=/mnt/trireme jobscripts/hosts.sh -c hosts 2>hosts.log || fail "$(<hosts.log)"
     says hosts.log '2 machine\(s\) for 4 rank\(s\) are ready'
+    cat >noting <<'END'
+#!/bin/sh
+env >"/mnt/env-$(hostname)"
+exec /mnt/trireme "$@"
+END
+    chmod +x noting
+    on 1 TRIREME=/mnt/noting timeout 240 jobscripts/hosts.sh hosts "$recipe" "${training[@]}" --threads 1 --out out/env --max-steps 20 \
+        >hosts.log 2>&1 || fail "$(<hosts.log)"
+    says env-n2 '^OMP_PROC_BIND=false$'
     on 1 TRIREME=/mnt/trireme timeout --foreground 240 bash -c 'echo $$ >pid; exec jobscripts/hosts.sh hosts "$@"' - "$recipe" \
         "${training[@]}" --threads 1 --out out/hosts --max-steps 60 >hosts.log 2>&1 &
     run=$!
