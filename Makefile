@@ -118,10 +118,9 @@ $(DATA)/dataset.json:
 	mkdir -p $(dir $(DATA)); \
 	$(BIN) data convert fashion-mnist "$$(dirname "$$source")" $(DATA) --shards 16
 
-# A newer data set or recipe does not cause a new training: an existing model stays until `make clean`.
+# A newer data set or recipe does not cause a new training: an existing model stays until `make clean`. An unfinished demo continues.
 $(RUN)/model.h5: | $(DATA)/dataset.json
-	@if [ -d $(RUN) ]; then echo 'an earlier demo did not finish; it starts again'; rm -rf $(RUN); fi
-	@$(MPIRUN) -n $(RANKS) $(call mpi_flags,$(RANKS)) $(BIN) train $(RECIPE) --set epochs=1 --data $(DATA) --out $(RUN)
+	@$(MPIRUN) -n $(RANKS) $(call mpi_flags,$(RANKS)) $(BIN) train $(RECIPE) --set epochs=1 --data $(DATA) --out $(RUN) --resume auto
 
 test: ## build and run every test
 	@$(MAKE) --no-print-directory setup

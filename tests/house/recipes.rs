@@ -63,6 +63,7 @@ fn every_recipe_names_the_score_to_expect_and_how_to_run_it() {
         let head: String = text.lines().take_while(|line| line.starts_with('#')).collect::<Vec<_>>().join("\n");
         assert!(head.contains('%') && head.contains("Published") || head.contains("To reach"), "{name}: no score");
         assert!(head.contains("trireme data convert ") && head.contains(&format!("recipes/{name}.toml")), "{name}");
+        assert!(!head.contains("runs/demo"), "{name}: runs/demo belongs to `make demo`, and `make clean` removes it");
     }
 }
 
