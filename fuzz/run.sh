@@ -42,7 +42,11 @@ seeds() {
 }
 
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 JSIMD_FORCENONE=1
-[ ! -w /dev/shm ] || export TMPDIR=/dev/shm
+# Targets write their input to a file. A folder of its own for each run lets several runs work at the same time.
+[ ! -w /dev/shm ] || TMPDIR=/dev/shm
+TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/trireme-fuzz-XXXXXX")
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
 mkdir -p found
 failed=()
 for target in "${targets[@]}"; do
@@ -67,6 +71,5 @@ for target in "${targets[@]}"; do
         tail -n 60 "$log" >&2
     fi
 done
-rm -f "${TMPDIR:-/tmp}"/trireme-fuzz-[0-9]*
 rmdir --ignore-fail-on-non-empty found
 [ ${#failed[@]} = 0 ] || { echo "findings are in fuzz/found, for these targets: ${failed[*]}" >&2; exit 1; }
