@@ -1,7 +1,7 @@
 //! Rules about the sources: which crates may depend on each other, and which files may use `unsafe`, create files, name
 //! a backend or call oneDNN. Nothing may print with macros that panic on a closed stream.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 
 use crate::sources::{Source, all};
@@ -185,23 +185,43 @@ fn each_breach_is_found() {
     );
 }
 
-fn dependencies(package: &str) -> BTreeMap<String, toml::Value> {
+/// Returns a list of dependencies of a package. `list` is its name in Cargo.toml.
+fn dependencies(package: &str, list: &str) -> BTreeSet<String> {
     let path = support::in_repository(package).join("Cargo.toml");
     let manifest: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
-    manifest["dependencies"].as_table().unwrap().clone().into_iter().collect()
+    manifest.get(list).and_then(toml::Value::as_table).into_iter().flat_map(|table| table.keys().cloned()).collect()
 }
 
 #[test]
 fn crates_depend_on_no_more_than_they_may() {
     let names: Vec<&str> = CRATES.iter().map(|(package, _)| package.rsplit('/').next().unwrap()).collect();
     for (package, allowed) in CRATES {
-        let dependencies = dependencies(package);
-        let ours: Vec<&str> = dependencies.keys().map(String::as_str).filter(|name| names.contains(name)).collect();
+        let dependencies = dependencies(package, "dependencies");
+        let ours: Vec<&str> = dependencies.iter().map(String::as_str).filter(|name| names.contains(name)).collect();
         assert_eq!(ours, *allowed, "{package}");
     }
     for (library, owner) in LIBRARIES {
         for package in CRATES.iter().map(|(package, _)| *package).chain(["."]) {
-            assert_eq!(dependencies(package).contains_key(*library), package == *owner, "{library} in {package}");
+            let found = dependencies(package, "dependencies").contains(*library);
+            assert_eq!(found, package == *owner, "{library} in {package}");
         }
     }
+}
+
+/// The table in docs/dependencies.md lists exactly the crates of other authors.
+#[test]
+fn the_page_lists_every_dependency() {
+    let packages = || CRATES.iter().map(|(package, _)| *package);
+    let ours: Vec<&str> = packages().map(|package| package.rsplit('/').next().unwrap()).collect();
+    let used: BTreeSet<String> = packages()
+        .chain(["."])
+        .flat_map(|package| ["dependencies", "build-dependencies"].map(|list| dependencies(package, list)))
+        .flatten()
+        .filter(|name| !ours.contains(&name.as_str()))
+        .collect();
+    let page = fs::read_to_string(support::in_repository("docs/dependencies.md")).unwrap();
+    let cells = page.lines().filter(|line| line.starts_with("| `")).filter_map(|row| row.split('|').nth(1));
+    let listed: BTreeSet<String> =
+        cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(String::from).collect();
+    assert_eq!(listed, used);
 }
