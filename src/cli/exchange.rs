@@ -26,8 +26,8 @@ Example:
   trireme import net.onnx --transform 'resize(256)' \\
       --transform 'center_crop(224)' --transform 'normalize(0.5,0.5)' -o net.h5
 
-The file must contain every tensor of the network, with the same name and shape. The section \"Weights of other programs\" of \
-docs/finetune.md lists the formats. A run can also start directly from such a file, with init.from in its recipe.")]
+The file must contain every tensor of the network, with the same name and shape. docs/weights.md lists the \
+formats. A run can also start directly from such a file, with init.from in its recipe.")]
 pub struct ImportArgs {
     /// File with weights: .safetensors, PyTorch's .pth, Keras's .h5 or .weights.h5, or ONNX
     #[arg(value_name = "FILE")]

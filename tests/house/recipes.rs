@@ -240,3 +240,9 @@ fn numbers_in_the_documents_are_right() {
         assert!(page(path).contains(&said), "{path} should say \"{said}\"");
     }
 }
+
+#[test]
+fn the_readme_is_short() {
+    let lines = page("README.md").lines().count();
+    assert!(lines <= 110, "README.md has {lines} lines, expected at most 110");
+}

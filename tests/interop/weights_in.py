@@ -146,14 +146,14 @@ def check_forms(trireme, folder):
 
 
 def documented_rules(file):
-    """Returns the options for the rules (`match`) in docs/finetune.md that belong to this file."""
-    text = (ROOT / "docs/finetune.md").read_text()
+    """Returns the options for the rules (`match`) in docs/weights.md that belong to this file."""
+    text = (ROOT / "docs/weights.md").read_text()
     block = text[text.index(f'from = "{file}"') :].split("\n    ]\n")[0]
     return [word for rule in re.findall(r"\['(.*?)', '(.*?)'\]", block) for word in ("--match", *rule)]
 
 
 def check_timm(trireme, folder):
-    """Imports weights with timm's names by the rules in docs/finetune.md."""
+    """Imports weights with timm's names by the rules in docs/weights.md."""
     for theirs, ours, side in [("vit_base_patch16_224", "vit_b_16", 224), ("convnext_tiny", "convnext_tiny", 64)]:
         torch.manual_seed(7)
         net = timm.create_model(theirs, num_classes=12).eval()

@@ -47,8 +47,7 @@ section! {
 }
 
 section! {
-    /// Initial weights from a file instead of random ones. [finetune.md](finetune.md#weights-of-other-programs) lists the
-    /// formats.
+    /// Initial weights from a file instead of random ones. [weights.md](weights.md) lists the formats.
     pub struct Init {
         /// File with weights: the folder of a run, model.h5, a checkpoint, a .safetensors file, PyTorch's .pth, Keras's
         /// .h5, or ONNX. The path is relative to the current directory.
