@@ -4,7 +4,7 @@
 //! A signal that asks for the end (see [`signals`]) only sets a flag. A second SIGINT ends the process at once with exit code 130. If the
 //! environment has the end time of a Slurm job, this time is another limit.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -50,6 +50,9 @@ pub struct Stop {
     checkpoint: Cell<Duration>,
     /// True if the output directory is gone.
     folder_gone: Cell<bool>,
+    /// The reason for the first request. It is kept because a limit can become less near: the margin shrinks when a checkpoint takes
+    /// less time than estimated.
+    first_reason: OnceCell<String>,
 }
 
 impl Stop {
@@ -70,19 +73,27 @@ impl Stop {
 
     /// Returns true if this rank requests a stop.
     pub fn requested(&self) -> bool {
-        self.signal.load(Ordering::Relaxed) != 0 || self.folder_gone.get() || self.is_late()
+        let Some(reason) = self.reason_within(Duration::ZERO) else { return false };
+        self.first_reason.get_or_init(|| reason);
+        true
     }
 
-    /// Returns this rank's reason as text. If only another rank has a reason, the text says so without naming it.
-    pub fn reason(&self) -> String {
+    /// Returns this rank's reason to stop as text. Returns `None` if it has none, because only another rank requested the stop.
+    pub fn reason(&self) -> Option<String> {
+        self.first_reason.get().cloned().or_else(|| self.reason_within(TOLERANCE))
+    }
+
+    /// Returns the reason that this rank has now, or will have within `time` because of a limit.
+    fn reason_within(&self, time: Duration) -> Option<String> {
+        let needed = time.saturating_add(self.margin());
         match (self.signal.load(Ordering::Relaxed) as i32, &self.limit) {
-            (signal, _) if signal != 0 => signals::name(signal),
-            _ if self.folder_gone.get() => "the output folder is gone".into(),
-            (_, Some(limit)) if limit.is_within(TOLERANCE.saturating_add(self.margin())) => {
-                format!("{} is near", limit.name)
+            (signal, _) if signal != 0 => Some(signals::name(signal)),
+            _ if self.folder_gone.get() => Some("the output folder is gone".into()),
+            (_, Some(limit)) if limit.is_within(needed) => Some(format!("{} is near", limit.name)),
+            _ if self.processor.is_some_and(|limit| limit.is_within(needed, processor_time())) => {
+                Some("the limit of CPU time (ulimit -t) is near".into())
             }
-            _ if self.processor_is_late(TOLERANCE) => "the limit of CPU time (ulimit -t) is near".into(),
-            _ => "another rank received a request to stop".into(),
+            _ => None,
         }
     }
 
@@ -109,6 +120,11 @@ impl Stop {
         self.checkpoint.set(took);
     }
 
+    /// Returns how long a checkpoint takes, as recorded last.
+    pub fn checkpoint(&self) -> Duration {
+        self.checkpoint.get()
+    }
+
     /// Returns the time that must be left before the limit. It is the sum of four times: twice the time of the last
     /// checkpoint, [`STEPS`] steps of maximum length, the steps until all ranks know about a request, and [`SPARE`].
     fn margin(&self) -> Duration {
@@ -117,15 +133,6 @@ impl Stop {
         apart.saturating_add(2 * self.checkpoint.get() + STEPS * self.step.get() + SPARE)
     }
 
-    fn is_late(&self) -> bool {
-        self.limit.as_ref().is_some_and(|limit| limit.is_within(self.margin()))
-            || self.processor_is_late(Duration::ZERO)
-    }
-
-    fn processor_is_late(&self, time: Duration) -> bool {
-        let needed = time.saturating_add(self.margin());
-        self.processor.as_ref().is_some_and(|limit| limit.is_within(needed, processor_time()))
-    }
 }
 
 impl Limit {
@@ -163,8 +170,8 @@ fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// Added to the margin when the reason is formatted. So a rank that has nearly reached its own limit names this limit, even if another rank
-/// requested the stop slightly earlier.
+/// Added to the margin when the reason for a stop is reported. So a rank that has nearly reached its own limit names this limit, even if
+/// another rank requested the stop slightly earlier.
 const TOLERANCE: Duration = Duration::from_secs(2);
 
 /// Returns the time until Slurm ends the job. Returns `None` if the job has already ended, because a shell can still have its variables.
@@ -223,7 +230,7 @@ mod tests {
         assert!(!stop.requested());
         stop.note_checkpoint(Duration::from_secs(4));
         assert!(stop.requested());
-        mentions(stop.reason(), &["--time-limit", "near"]);
+        mentions(stop.reason().unwrap(), &["--time-limit", "near"]);
         stop.note_checkpoint(Duration::from_secs(1));
         assert!(!stop.requested());
         // the rest of the margin needs 15 of the 20 s, so two more steps of 1 s fit but six do not
@@ -233,5 +240,18 @@ mod tests {
         assert!(!stop.requested());
         stop.note_apart(u64::MAX);
         assert!(stop.requested());
+    }
+
+    /// The last checkpoint before a stop may be the first one that is measured.
+    #[test]
+    fn the_reason_stays_when_a_checkpoint_is_faster_than_estimated() {
+        let limit = nearest(Some(Duration::from_secs(20)), Instant::now(), None);
+        let stop = Stop { limit, ..Stop::default() };
+        assert_eq!(stop.reason(), None);
+        stop.note_checkpoint(Duration::from_secs(10));
+        assert!(stop.requested());
+        stop.note_checkpoint(Duration::from_millis(100));
+        assert!(!stop.requested());
+        mentions(stop.reason().unwrap(), &["--time-limit", "near"]);
     }
 }

@@ -84,6 +84,16 @@ fn best_after_write(at: &Progress, before: Option<&Best>) -> Option<Best> {
     Some(best).filter(|best| best.step == at.step).or(before).cloned()
 }
 
+/// Returns the reason of the first rank that has one, for a message of rank 0. `reasons` has an entry for each rank.
+fn first_reason(reasons: Vec<Option<String>>) -> String {
+    let first = reasons.into_iter().enumerate().find_map(|(rank, reason)| Some((rank, reason?)));
+    match first {
+        Some((0, reason)) => reason,
+        Some((rank, reason)) => format!("rank {rank}: {reason}"),
+        None => "on request".into(),
+    }
+}
+
 impl<'a, B: Backend> Saver<'a, B> {
     /// Creates the saver for a run at progress `at`.
     pub fn new(
@@ -200,6 +210,7 @@ impl<'a, B: Backend> Saver<'a, B> {
 
     /// Stops the run early: writes a checkpoint and returns the error that all ranks end with.
     pub fn stop(&mut self, now: &mut Moment<'_, B>, report: &mut Reporter) -> Result<(), Error> {
+        self.session.watch.set_stopping();
         self.save(now, report)?;
         self.poll(true, report)?;
         let written = match self.last_error.take() {
@@ -208,10 +219,11 @@ impl<'a, B: Backend> Saver<'a, B> {
         };
         // all ranks wait until the file is complete, because launchers kill all ranks when one of them exits
         self.session.agree(written)?;
+        let reasons = self.session.comm.gather_all("reasons for the stop", &self.stop.reason())?;
         if !self.session.is_root() {
             return Err(Error::OtherRank { code: RESUMABLE });
         }
-        let (reason, path) = (self.stop.reason(), path_of(&self.folder, now.at.step));
+        let (reason, path) = (first_reason(reasons), path_of(&self.folder, now.at.step));
         let text = format!(
             "stopped after step {}: {reason}. The checkpoint is {}; to continue, use the same command with --resume auto",
             now.at.step,
@@ -229,6 +241,9 @@ impl<'a, B: Backend> Saver<'a, B> {
         // if the previous write is still in progress, wait for it: a checkpoint at an end or at the end of an epoch
         // cannot be delayed
         self.poll(true, report)?;
+        // rank 0 has measured that write, and all ranks must leave time for the next one before a limit
+        let took = self.session.is_root().then(|| self.stop.checkpoint());
+        self.stop.note_checkpoint(self.session.comm.broadcast("time of a checkpoint", took.as_ref())?);
         // save the synchronised model, which is up to date here even if ranks step independently
         let mut ranks = MpiRanks::new(self.session);
         let run = &mut *now.run;
@@ -390,6 +405,13 @@ mod tests {
             }
         }
         assert_eq!(there, [None, Some(6), Some(6), Some(24)]);
+    }
+
+    #[test]
+    fn the_reason_of_another_rank_names_it() {
+        let all = |reasons: &[Option<&str>]| first_reason(reasons.iter().map(|r| r.map(String::from)).collect());
+        assert_eq!(all(&[Some("SIGTERM"), Some("SIGUSR1")]), "SIGTERM");
+        assert_eq!(all(&[None, None, Some("SIGUSR1")]), "rank 2: SIGUSR1");
     }
 
     #[test]

@@ -32,6 +32,8 @@ struct Shared {
     place: OnceLock<String>,
     /// True if the first step is done.
     stepped: AtomicBool,
+    /// True if the run stops on request, so that its ranks may wait while rank 0 writes the last checkpoint.
+    is_stopping: AtomicBool,
     /// The status files. Empty until the output directory exists.
     status_files: OnceLock<StatusFiles>,
     /// True if the status thread should read the other ranks' statuses.
@@ -55,6 +57,7 @@ impl Watch {
             activity: Mutex::new((Activity::Reading, Instant::now())),
             place: OnceLock::new(),
             stepped: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
             status_files: OnceLock::new(),
             reads_peers: AtomicBool::new(false),
             peers: Mutex::default(),
@@ -106,14 +109,22 @@ impl Watch {
         self.0.iter().for_each(|shared| shared.stepped.store(true, Ordering::Relaxed));
     }
 
+    /// Records that all ranks have agreed to stop. From now on, a long wait is no sign of a lost rank.
+    pub fn set_stopping(&self) {
+        self.0.iter().for_each(|shared| shared.is_stopping.store(true, Ordering::Relaxed));
+    }
+
     /// Returns why this rank may wait forever. The reason is that a rank on this host is gone, or that this rank has waited in one
-    /// operation for at least `long`. Returns `None` otherwise.
+    /// operation for at least `long`, unless the run stops on request. Returns `None` otherwise.
     pub fn lost(&self, long: Duration) -> Option<String> {
         let shared = self.0.as_ref()?;
         let ranks = lock(&shared.peers).len();
         let gone: Vec<String> = shared.status_files.get().map_or(Vec::new(), |status_files| status_files.gone(ranks));
         if !gone.is_empty() {
             return Some(format!("{} gone, so the run ends", verdict::all(&gone)));
+        }
+        if shared.is_stopping.load(Ordering::Relaxed) {
+            return None;
         }
         let status = shared.status();
         let waits = status.waits(false).filter(|(_, waited)| status.inside && *waited >= long.as_secs_f64());
