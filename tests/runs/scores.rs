@@ -148,6 +148,41 @@ fn a_score_only_at_max_steps_does_not_count() {
     assert_eq!(setting.digest("whole"), setting.digest("parts"));
 }
 
+/// A resumed run may end at its checkpoint: because of `--max-steps`, or because it has already reached a lower
+/// `stop.patience`. If that epoch was not evaluated, the resumed run evaluates it. So the model has its own scores.
+#[test]
+fn a_resumed_run_that_ends_at_once_is_scored() {
+    let setting = setting();
+    let common = ["eval.every=2", "stop.min_delta=1", "checkpoint.every=1 epochs", "checkpoint.keep=9", "epochs=7"];
+    let keys = |patience| sets(&[&common[..], &[patience]].concat());
+    let whole = setting.trained("whole", 0, &keys("stop.patience=9"));
+    assert_eq!(scores(&whole, false, "loss").iter().map(|one| one.0).collect::<Vec<_>>(), [2, 4, 6, 7]);
+    for (name, ranks, step, patience, last) in
+        [("steps", 2, 18_u64, "stop.patience=9", "18"), ("patience", 0, 30, "stop.patience=1", "42")]
+    {
+        let from = format!("{whole}/checkpoints/step-{step:08}.h5");
+        let more = ["--resume", &from, "--max-steps", last];
+        let ended = setting.train(name, ranks, &[&keys(patience)[..], &more].concat());
+        let ended = ended.succeeded();
+        let out = setting.out(name);
+        let evals = events(&out, "eval");
+        assert_eq!(
+            (evals.len(), &evals[0]["step"], &evals[0]["epoch"]),
+            (1, &step.into(), &(step / 6).into()),
+            "{name}"
+        );
+        let (scored, _) = eval(&out, &[]);
+        let kept = model(&out).scores;
+        for score in ["loss", "top1"] {
+            let score_kept = kept.get(&format!("test/{score}")).copied();
+            assert_eq!((score_kept, &evals[0][score]), (scored[score].as_f64(), &scored[score]), "{name}: {score}");
+        }
+        if patience == "stop.patience=1" {
+            ended.says(&["no better top1", "stop.patience", "step 30"]);
+        }
+    }
+}
+
 /// Early stopping can be switched off in a resumed run. Its other keys then have no effect.
 #[test]
 fn patience_can_be_switched_off() {

@@ -217,6 +217,9 @@ impl<'a, B: Backend> Training<'a, B> {
         stepper.prepare_sam(&run, sam_input, (at.epoch, at.step_of_epoch))?;
         let saver = Saver::new(session, stop, lock, request, &run, &at)?;
         let ended = scoring::over(&run.recipe, &at);
+        if let Some(ending) = &ended {
+            report.note(&ending.text(at.step, None));
+        }
         let seconds_to_target = at.rules.seconds.filter(|_| matches!(ended, Some(Ending::Target { .. })));
         let last = if ended.is_some() { at.step } else { run.last_step(request.max_steps) };
         let (begun, training_time) = (at.clone(), Duration::ZERO);
@@ -244,6 +247,9 @@ impl<'a, B: Backend> Training<'a, B> {
 
     /// Runs the remaining epochs and then finishes the run.
     fn run_to_end(&mut self) -> Result<(), Error> {
+        if self.ends_unscored() {
+            self.score_or_stop()?;
+        }
         while self.continues() {
             self.epoch()?;
             if self.at.step == self.last {
@@ -259,6 +265,14 @@ impl<'a, B: Backend> Training<'a, B> {
         self.at.epoch < self.run.epochs() && (self.at.step < self.last || self.at.step_of_epoch > 0)
     }
 
+    /// Returns true if a resumed run ends at its checkpoint, after an epoch whose evaluation was not planned. The end of a run is always
+    /// scored.
+    fn ends_unscored(&self) -> bool {
+        let at = &self.at;
+        let is_over = !self.continues() && at.epoch > 0 && at.step < self.run.schedule.total_steps();
+        is_over && !self.run.recipe.eval.scores(at.epoch)
+    }
+
     /// Trains to the end of the epoch, evaluates and saves.
     fn epoch(&mut self) -> Result<(), Error> {
         self.resize()?;
@@ -270,27 +284,21 @@ impl<'a, B: Backend> Training<'a, B> {
         self.report_steps(records.iter().map(|record| record.event()).collect())?;
         let time = start.elapsed();
         self.training_time += time;
-        self.report_epoch(before, loaded, time)?;
+        // if a resumed run only has to score the epoch, the log already has the line about its training
+        if self.at.step > before.1 || !self.run.ends_epoch(&self.at) {
+            self.report_epoch(before, loaded, time)?;
+        }
         let mut ranks = MpiRanks::new(self.context.session);
         self.run.strategy.swap_in(&mut self.run.graph, &mut ranks)?;
         if let Some(slowest) = self.stepper.take_slowest() {
             self.report.advice(&slowest);
         }
-        // If ranks step independently, they may learn of a request to stop only at this synchronisation. If the run
-        // stops here, the resumed run scores the epoch.
-        if self.stepper.agreed().stop && self.at.step < self.last {
+        // a request to stop in the last step of the epoch. The resumed run scores the epoch
+        if self.stepper.agreed().stop {
             let (saver, mut now, report) = self.between_steps();
             saver.stop(&mut now, report)?;
         }
-        self.run.resize_for_scoring()?;
-        let begin = Instant::now();
-        let scored = self.score()?;
-        if scored == ScoringResult::Stopped {
-            let (saver, mut now, report) = self.between_steps();
-            saver.stop(&mut now, report)?;
-        }
-        self.trace.span("eval", "evaluation", Lane::Compute, begin, begin.elapsed());
-        self.print_notices();
+        let scored = self.score_or_stop()?;
         let begin = Instant::now();
         let (saver, mut now, report) = self.between_steps();
         saver.epoch_done(&mut now, scored == ScoringResult::Best, report)?;
@@ -300,6 +308,21 @@ impl<'a, B: Backend> Training<'a, B> {
             self.run.strategy.swap_out(&mut self.run.graph);
         }
         Ok(())
+    }
+
+    /// Evaluates, if that is due. If a rank requests a stop, writes a checkpoint and returns the error that ends the run. The resumed run
+    /// then repeats the evaluation.
+    fn score_or_stop(&mut self) -> Result<ScoringResult, Error> {
+        self.run.resize_for_scoring()?;
+        let begin = Instant::now();
+        let scored = self.score()?;
+        if scored == ScoringResult::Stopped {
+            let (saver, mut now, report) = self.between_steps();
+            saver.stop(&mut now, report)?;
+        }
+        self.trace.span("eval", "evaluation", Lane::Compute, begin, begin.elapsed());
+        self.print_notices();
+        Ok(scored)
     }
 
     /// Returns true if predictions can be correct, which numbers never are.

@@ -52,16 +52,16 @@ impl PageData {
         if self.wanted { Detail::Outcomes } else { Detail::Score }
     }
 
-    /// Stores the results for each image or class after an epoch, if the evaluation has kept them.
+    /// Stores the results for each image or class after an epoch, if the evaluation has kept them. `when` has the step and the epoch.
     pub fn store<B: Backend>(
         &mut self,
         run: &Run<B>,
-        at: &Progress,
+        when: (u64, u32),
         result: &EvaluationResult,
         report: &mut Reporter,
     ) -> Result<(), Error> {
         let (Some(evaluation), true) = (&run.evaluation, self.root && self.wanted) else { return Ok(()) };
-        let (split, when) = (&evaluation.split, (at.step, at.epoch + 1));
+        let split = &evaluation.split;
         let EvaluationResult { score, predictions, per_class, numbers, .. } = result;
         let file = if let Some(predictions) = predictions {
             EvaluationFile::new(when.0, when.1, split.name(), split.class_names(), predictions)
@@ -79,7 +79,7 @@ impl PageData {
         self.last = Some(file);
         if self.augmented.is_none() {
             let pictures = self.augmented.insert(augmented(&run.source));
-            report.pictures(at.step, pictures)?;
+            report.pictures(when.0, pictures)?;
         }
         let due = self.last_sent.is_none_or(|(when, _)| when.elapsed() >= APART);
         if due { self.send(report) } else { Ok(()) }

@@ -45,7 +45,7 @@ impl<B: Backend> Training<'_, B> {
     /// Scores the split that is evaluated after each epoch, if there is one and the evaluation is due. Then applies the rules that depend
     /// on the scores.
     pub(super) fn score(&mut self) -> Result<ScoringResult, Error> {
-        let epoch = self.at.epoch + 1;
+        let epoch = self.epochs_begun();
         let due = self.at.step >= self.last || self.run.recipe.eval.scores(epoch);
         if self.run.evaluation.is_none() || !due {
             return Ok(ScoringResult::Other);
@@ -65,7 +65,7 @@ impl<B: Backend> Training<'_, B> {
         let chosen = if by.ema { ema.as_mut() } else { Some(&mut weights) };
         chosen.into_iter().for_each(|found| found.eval.best = best.then(|| by.to_string()));
         self.report.event(weights.eval)?;
-        self.page_data.store(&self.run, &self.at, &weights.result, &mut self.report)?;
+        self.page_data.store(&self.run, (self.at.step, epoch), &weights.result, &mut self.report)?;
         ema.map_or(Ok(()), |ema| self.report.event(ema.eval))?;
         if let Some(lost) = lost {
             return Err(lost);
@@ -74,6 +74,11 @@ impl<B: Backend> Training<'_, B> {
             self.follow();
         }
         Ok(if best { ScoringResult::Best } else { ScoringResult::Other })
+    }
+
+    /// Returns the number of the epoch that is scored, counted from 1. The progress may already be at the beginning of the next epoch.
+    fn epochs_begun(&self) -> u32 {
+        self.at.epoch + u32::from(self.at.step_of_epoch > 0)
     }
 
     /// Scores the split that is evaluated at the end of the run, if there is one. Returns false if a rank received a request to stop.
@@ -137,11 +142,9 @@ impl<B: Backend> Training<'_, B> {
             Some(LabelScores { macro_f1, map, .. }) => [Some(macro_f1), Some(map)],
             None => over_classes(session, goes_by, result.predictions.as_ref())?,
         };
-        // the evaluation at the end comes after the epoch was counted, unless --max-steps ended the epoch early
-        let epoch = self.at.epoch + u32::from(which == ScoredSplit::Watched || self.at.step_of_epoch > 0);
         let eval = Eval {
             step: self.at.step,
-            epoch,
+            epoch: self.epochs_begun(),
             split: evaluation.split.name().to_string(),
             macro_f1,
             map: map.filter(|map| !map.is_nan()),

@@ -351,7 +351,7 @@ fn open_output<B: Backend>(
     let (row, tight) = preflight::room(&request.out, folder::need(run))?;
     table.push(row);
     session.notes.extend(tight);
-    let lock = folder::claim_output(request, head, &run.recipe, define::copy(&run.source), lock)?;
+    let lock = folder::claim_output(request, head, run, define::copy(&run.source), lock)?;
     session.watch.share(&request.out, 0, session.world.size);
     let log = &run.recipe.log;
     let report = Reporter::new(&request.out, log.every, head.is_some(), started, request.verbosity, log.apart())?;

@@ -132,7 +132,6 @@ impl Stop {
         let apart = time.checked_div(steps).unwrap_or_default().saturating_mul(self.apart.get());
         apart.saturating_add(2 * self.checkpoint.get() + STEPS * self.step.get() + SPARE)
     }
-
 }
 
 impl Limit {

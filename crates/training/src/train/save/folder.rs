@@ -9,7 +9,6 @@ use backend::Backend;
 use base::text::plural;
 use formats::checkpoint;
 use loaders::safe_create::{self, NewFile};
-use recipe::Recipe;
 use report::LOG;
 use serde::{Deserialize, Serialize};
 
@@ -69,10 +68,10 @@ impl NetworkCopy<'_> {
 /// Creates the output directory, checks that it is writable, locks it and writes the recipe. The directory must be new or empty, unless the
 /// run resumes in it. A resumed run continues from the checkpoint `from`, or from the beginning if there is no checkpoint yet. `lock` is
 /// given if the directory is already locked.
-pub fn claim_output(
+pub fn claim_output<B: Backend>(
     request: &TrainRequest,
     from: Option<&Head>,
-    recipe: &Recipe,
+    run: &Run<B>,
     network: Option<NetworkCopy<'_>>,
     lock: Option<OutLock>,
 ) -> Result<OutLock, Error> {
@@ -87,9 +86,9 @@ pub fn claim_output(
     for folder in [out, &checkpoints] {
         safe_create::remove_leftovers(folder).map_err(Error::file("tidy up", folder))?;
     }
-    checkpoint::write_text(&out.join("recipe.toml"), &recipe.to_toml()?)?;
+    checkpoint::write_text(&out.join("recipe.toml"), &run.recipe.to_toml()?)?;
     network.map_or(Ok(()), |network| network.write(out, from))?;
-    from.map_or(Ok(()), |head| resume::rewind(out, head))?;
+    from.map_or(Ok(()), |head| resume::rewind(out, head, run.ends_epoch(&head.progress)))?;
     Ok(lock)
 }
 

@@ -283,9 +283,10 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
 }
 
 /// Truncates the log to the checkpoint. Renames newer checkpoints, and the model if the run had already ended. Until
-/// the run ends again, its newest checkpoint is then used as its model.
-pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
-    cut_log(&out.join("metrics.jsonl"), &head.progress)?;
+/// the run ends again, its newest checkpoint is then used as its model. `ends_epoch` is true if all steps of the
+/// checkpoint's epoch are done.
+pub fn rewind(out: &Path, head: &Head, ends_epoch: bool) -> Result<(), Error> {
+    cut_log(&out.join("metrics.jsonl"), &head.progress, ends_epoch)?;
     let model = output::model_path(out);
     match std::fs::rename(&model, model.with_file_name("aside-model.h5")) {
         Err(source) if source.kind() != ErrorKind::NotFound => {
@@ -313,26 +314,27 @@ pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
 }
 
 /// Keeps only the lines of the log that were written before the checkpoint.
-fn cut_log(path: &Path, progress: &Progress) -> Result<(), Error> {
+fn cut_log(path: &Path, progress: &Progress, ends_epoch: bool) -> Result<(), Error> {
     let refuse = Error::file("cut", path);
     let Some(mut file) = safe_create::open_own(path).map_err(refuse)? else { return Ok(()) };
     let mut text = Vec::new();
     file.read_to_end(&mut text).map_err(refuse)?;
     let text = String::from_utf8_lossy(&text);
-    let kept: String = text.split_inclusive('\n').filter(|line| stays(line, progress)).collect();
+    let kept: String = text.split_inclusive('\n').filter(|line| stays(line, progress, ends_epoch)).collect();
     Ok(checkpoint::write_text(path, &kept)?)
 }
 
 /// Returns true if a line was written before the checkpoint. A line about an epoch or its scores can have the step
-/// number of the checkpoint. Then it was written before the checkpoint only if the checkpoint is at the end of the
-/// epoch.
-fn stays(line: &str, progress: &Progress) -> bool {
+/// number of the checkpoint. The line about the epoch then stays if all steps of the epoch are done, and the scores stay
+/// if the epoch was scored before the checkpoint.
+fn stays(line: &str, progress: &Progress, ends_epoch: bool) -> bool {
     let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return false };
     let (Some(step), Some(event)) = (line["step"].as_u64(), line["event"].as_str()) else { return false };
     let before = match event {
         "step" | "checkpoint" | "layers" | "exchange" => true,
+        "epoch" => progress.step_of_epoch == 0 || ends_epoch,
         // the scores at the end of the run are not its last ones if it goes on
-        "epoch" | "eval" => progress.step_of_epoch == 0 && line["at_end"] != true,
+        "eval" => progress.step_of_epoch == 0 && line["at_end"] != true,
         _ => false,
     };
     step < progress.step || (step == progress.step && before)
@@ -430,17 +432,19 @@ mod tests {
         let line = |event: &str, step: u64| format!("{{\"event\":\"{event}\",\"step\":{step}}}\n");
         let at = |step_of_epoch| Progress { step: 7, step_of_epoch, ..Progress::default() };
         for event in ["start", "step", "epoch", "eval", "checkpoint", "end"] {
-            assert!(stays(&line(event, 6), &at(0)), "{event}");
-            assert!(!stays(&line(event, 8), &at(0)), "{event}");
+            assert!(stays(&line(event, 6), &at(0), false), "{event}");
+            assert!(!stays(&line(event, 8), &at(0), false), "{event}");
         }
-        let own = |progress: &Progress| {
+        let own = |progress: &Progress, ends_epoch| {
             let events = ["step", "layers", "exchange", "epoch", "eval", "checkpoint", "end", "start"];
-            events.into_iter().filter(|event| stays(&line(event, 7), progress)).collect::<Vec<_>>()
+            events.into_iter().filter(|event| stays(&line(event, 7), progress, ends_epoch)).collect::<Vec<_>>()
         };
-        assert_eq!(own(&at(0)), ["step", "layers", "exchange", "epoch", "eval", "checkpoint"]);
-        assert_eq!(own(&at(3)), ["step", "layers", "exchange", "checkpoint"]);
-        assert!(!stays("{\"event\":\"step\",\"st", &at(0)) && !stays("", &at(0)));
+        assert_eq!(own(&at(0), false), ["step", "layers", "exchange", "epoch", "eval", "checkpoint"]);
+        assert_eq!(own(&at(3), false), ["step", "layers", "exchange", "checkpoint"]);
+        // the epoch is trained, but not scored
+        assert_eq!(own(&at(3), true), ["step", "layers", "exchange", "epoch", "checkpoint"]);
+        assert!(!stays("{\"event\":\"step\",\"st", &at(0), false) && !stays("", &at(0), false));
         // the scores at the end of the run, which now goes on
-        assert!(!stays("{\"event\":\"eval\",\"step\":7,\"at_end\":true}", &at(0)));
+        assert!(!stays("{\"event\":\"eval\",\"step\":7,\"at_end\":true}", &at(0), false));
     }
 }

@@ -161,7 +161,7 @@ impl<'a, B: Backend> Saver<'a, B> {
     }
 
     /// Called after each step, which took `took`. Writes a checkpoint or stops the run if the ranks have agreed to do
-    /// so.
+    /// so. After the last step of an epoch, the caller stops the run instead.
     pub fn step_done(&mut self, now: &mut Moment<'_, B>, took: Duration, report: &mut Reporter) -> Result<(), Error> {
         self.stop.note_step(took);
         self.poll(false, report)?;
@@ -173,15 +173,16 @@ impl<'a, B: Backend> Saver<'a, B> {
                 now.at.step
             ));
         }
+        self.due |= now.agreed.save;
+        // at the end of an epoch, a run stops after the epoch's line in the log, and a checkpoint is written after the
+        // evaluation
+        if now.run.ends_epoch(now.at) {
+            return Ok(());
+        }
         if now.agreed.stop {
             return self.stop(now, report);
         }
-        self.due |= now.agreed.save;
-        // at the end of an epoch, the checkpoint is written after the evaluation
-        if self.due && !now.run.ends_epoch(now.at) {
-            self.save(now, report)?;
-        }
-        Ok(())
+        if self.due { self.save(now, report) } else { Ok(()) }
     }
 
     /// Called after an epoch was trained and scored. Moves the progress to the next epoch and writes a checkpoint if it
