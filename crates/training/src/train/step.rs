@@ -334,6 +334,10 @@ impl<'a, B: Backend> Stepper<'a, B> {
             self.before_update(run, at, &step)?;
         }
         self.update(run, &mut step, updated)?;
+        if !run.strategy.sums_gradients() {
+            // the metrics stay in memory until the ranks synchronise, and are then sent
+            step.metrics.drop_statistics();
+        }
         self.trace_layers(run);
         let now = Instant::now();
         let begin = self.read.replace(now).map_or(start, |read| read.max(start));
@@ -499,7 +503,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let mut all = own.concat();
         self.session.comm.run("sum of losses", |world| world.sum_f64(&mut all))?;
         for (step, sums) in pending.iter_mut().zip(all.chunks(each)) {
-            step.metrics = StepMetrics::from_values(self.layout, sums);
+            step.metrics = StepMetrics::from_values(step.metrics.layout(), sums);
         }
         Ok(())
     }

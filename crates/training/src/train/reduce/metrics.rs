@@ -140,6 +140,14 @@ impl StepMetrics {
         self.layout
     }
 
+    /// Removes the batch statistics. They are not needed after [`update_running`](Self::update_running), and they are most of the values.
+    pub fn drop_statistics(&mut self) {
+        (self.layout.statistics, self.layout.norms) = (0, 0);
+        for metrics in self.workers.iter_mut().chain([&mut self.first]) {
+            (metrics.statistics, metrics.norms) = (Vec::new(), Vec::new());
+        }
+    }
+
     /// Adds the loss and correct predictions of a worker, its batch statistics, and the [`digest`] of its samples.
     pub fn add<B: Backend>(&mut self, graph: &Graph<B>, sums: LossSums, digest: u64) {
         if self.layout.gather == Gather::PerWorker {
@@ -266,6 +274,17 @@ mod tests {
         assert_eq!(metrics.to_slots(), slots);
         assert_eq!((metrics.loss, metrics.save, metrics.norms[0], metrics.timings[1].step), (0.0, 6.0, 11.0, 17.0));
         assert_eq!(Metrics::zero(&layout).to_slots(), vec![0.0; slots.len()]);
+    }
+
+    #[test]
+    fn metrics_without_statistics_have_only_the_other_values() {
+        let layout = MetricsLayout { statistics: 4, norms: 1, weights: 1, ranks: 2, gather: Gather::Summed };
+        let slots: Vec<f64> = (0..Metrics::SCALARS + 4 + 1 + 1 + 6).map(|i| i as f64).collect();
+        let mut metrics = StepMetrics::from_values(layout, &slots);
+        metrics.drop_statistics();
+        let expected = [&slots[..Metrics::SCALARS], &slots[Metrics::SCALARS + 4 + 1..]].concat();
+        assert_eq!(metrics.to_vectors(), std::slice::from_ref(&expected));
+        assert_eq!(StepMetrics::from_values(metrics.layout(), &expected).first, metrics.first);
     }
 
     #[test]
