@@ -109,6 +109,11 @@ fn dry_runs_count_codes_where_they_are_made() {
     assert_eq!(codec("staged", &[]), None);
     let coded = codec("auto", &[]).expect("a row of codes");
     assert!((2.0 * elements..2.1 * elements).contains(&coded), "codes take {coded} MB for parameters of {elements} MB");
+    // rank 0 copies the parameters and the momentum in GPU memory, and again into the file in host memory
+    for what in ["copy for checkpoints (rank 0)", "checkpoint being written (rank 0)"] {
+        let copy = planned(what, &[]).expect("a row for checkpoints");
+        assert!((copy - 2.0 * elements).abs() < 0.2, "{what}: {copy} MB for parameters of {elements} MB");
+    }
     // the residuals of four workers take four times the parameters, the encoded gradients almost nothing
     let fed_back = ["--set", "reduce.codec=ternary", "--set", "reduce.error_feedback=true"];
     for path in ["staged", "auto"] {

@@ -201,3 +201,36 @@ fn settings_without_effect_cause_a_warning() {
         }
     }
 }
+
+/// `--dry-run` counts what rank 0 needs for checkpoints: a copy of parameters, slots and averages, and the same again
+/// while a file is written, then also with the residuals of error feedback.
+#[test]
+fn dry_runs_count_the_memory_for_checkpoints() {
+    let setting = setting();
+    let momentum = "optimizer.momentum=0.9";
+    let feedback = ["reduce.codec=ternary", "reduce.error_feedback=true"];
+    for (keys, copies, residuals) in [
+        (vec![momentum], 2.0, 0.0),
+        (vec![momentum, "ema.decay=0.9"], 3.0, 0.0),
+        (vec!["optimizer.kind=adam"], 3.0, 0.0),
+        ([&[momentum][..], &feedback].concat(), 2.0, 4.0),
+    ] {
+        let plan = setting.train("out", 0, &[&sets(&keys)[..], &["--dry-run"]].concat()).succeeded().stdout;
+        let row = |what: &str| -> f64 {
+            let line = plan.lines().find(|line| line.starts_with(what));
+            let line = line.unwrap_or_else(|| panic!("no {what} in:\n{plan}"));
+            line.split_whitespace().last().and_then(|mb| mb.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+        };
+        let parameters = row("parameters, ");
+        for (what, times) in
+            [("copy for checkpoints (rank 0)", copies), ("checkpoint being written (rank 0)", copies + residuals)]
+        {
+            let (found, expected) = (row(what), times * parameters);
+            // each number is rounded to 0.1 MB
+            assert!((found - expected).abs() < 0.06 * (1.0 + times), "{keys:?}: {what} {found}, expected {expected}");
+        }
+    }
+    let elastic = [&sets(&["sync=easgd(2, 0.4)", "workers=2"])[..], &["--dry-run"]].concat();
+    let plan = setting.train("out", 2, &elastic).succeeded().stdout;
+    assert!(plan.contains("centre and distance (easgd)"), "{plan}");
+}

@@ -64,7 +64,10 @@ impl<B: Backend> Graph<B> {
     /// Returns the bytes of the teacher's parameters and activations, and of the memory that its operations allocate.
     pub fn teacher_bytes(&self) -> usize {
         let teacher = self.soft.as_ref().and_then(|soft| soft.teacher.as_ref());
-        teacher.map_or(0, |t| 4 * (t.memory().elems + t.layout().buckets.iter().sum::<usize>()) + t.state_bytes())
+        teacher.map_or(0, |t| {
+            let parameters = t.layout().buckets.iter().sum::<usize>() * t.backend().parameter_bytes();
+            4 * t.memory().elems + parameters + t.state_bytes()
+        })
     }
 
     /// Returns the targets of the next training pass, to be filled in the format of [`SoftTargets::table`]. Returns

@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::run::{Footprints, Run};
 use crate::train::plan::targets;
+use crate::train::save::snapshot::Snapshot;
 use crate::train::scoring;
 
 /// Formats recipe, layers and memory for `--dry-run`. `init` is the table of initial weights if they come from a file,
@@ -26,6 +27,9 @@ pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
     let loaders = training.bytes() + scoring.map_or(0, |scoring| scoring.bytes());
     let weights = run.graph.layout().buckets.iter().sum::<usize>() * 4;
     let averages = run.ema.as_ref().map_or(0, |_| weights);
+    let is_easgd = matches!(run.recipe.sync, recipe::Sync::Easgd { .. }) && !run.strategy.sums_gradients();
+    let copy = Snapshot::bytes_of(run);
+    let residuals = if run.reduction.settings.error_feedback { run.division.workers * weights } else { 0 };
     let mut others = vec![
         ("codec, including residuals", run.reduction.memory()),
         ("loader", loaders as usize),
@@ -34,6 +38,9 @@ pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
         ("teacher", run.graph.teacher_bytes()),
         ("direction of a step", run.optimizer.work_bytes()),
         ("copy of the weights for SAM", run.recipe.optimizer.sam_rho.map_or(0, |_| weights)),
+        ("centre and distance (easgd)", if is_easgd { 2 * weights } else { 0 }),
+        ("copy for checkpoints (rank 0)", copy),
+        ("checkpoint being written (rank 0)", copy + residuals),
     ];
     others.retain(|(_, bytes)| *bytes > 0);
     Ok(format!(

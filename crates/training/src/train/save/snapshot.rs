@@ -37,13 +37,14 @@ impl<B: Backend> Snapshot<B> {
     /// Allocates memory for copies of `run`.
     pub fn new(run: &Run<B>) -> Result<Self, Error> {
         let (backend, buckets) = (run.graph.backend(), &run.graph.layout().buckets);
-        let fresh = || Arena::new(backend, buckets);
+        let fresh = || Arena::new(backend, buckets).map_err(for_checkpoints);
         let slots = run.optimizer.slots().map(|(name, _)| Ok((name, fresh()?)));
         let running = run.graph.running().to_vec();
         let ema = run.ema.as_ref().map(|ema| Ok::<_, Error>((fresh()?, ema.running.clone()))).transpose()?;
         Ok(Self { weights: fresh()?, slots: slots.collect::<Result<_, Error>>()?, running, ema })
     }
 
+    /// Returns the bytes of a copy of `run`. A file with this copy needs the same memory while it is written.
     pub fn bytes_of(run: &Run<B>) -> usize {
         let arenas = 1 + run.optimizer.slots().count() + usize::from(run.ema.is_some());
         4 * arenas * run.graph.layout().buckets.iter().sum::<usize>()
@@ -72,6 +73,16 @@ impl<B: Backend> Snapshot<B> {
         let arenas = std::iter::once(&mut self.weights).chain(slots).chain(self.ema.as_mut().map(|ema| &mut ema.0));
         let mut buckets = arenas.flat_map(|arena| &mut arena.buckets).filter(|bucket| bucket.host().is_some());
         buckets.try_for_each(|bucket| bucket.staged().map(|values| values.fill(0.0)))
+    }
+}
+
+/// Adds to an error that memory is missing what the memory is for.
+fn for_checkpoints(error: backend::Error) -> backend::Error {
+    let what = "the copy for checkpoints".to_string();
+    match error {
+        backend::Error::Memory { bytes, .. } => backend::Error::Memory { what, bytes },
+        backend::Error::DeviceMemory { need, have, .. } => backend::Error::DeviceMemory { what, need, have },
+        error => error,
     }
 }
 
@@ -157,9 +168,10 @@ impl<B: Backend> Writer<B> {
             // this fails only if the receiver was dropped, and then the memory is not needed
             let _ = fresh_in.send(touched.map(|()| first));
         };
-        let work = move |job: CheckpointJob<B>| {
+        let work = move |mut job: CheckpointJob<B>| {
             let begin = Instant::now();
-            let result = write(&job, &exporter, &buckets);
+            let residuals = std::mem::take(&mut job.residuals);
+            let result = write(&job, residuals, &exporter, &buckets);
             let CheckpointJob { snapshot, progress, path, waited, .. } = job;
             WrittenCheckpoint { snapshot, progress, path, waited, result, took: begin.elapsed() }
         };
@@ -196,7 +208,12 @@ fn gone() -> Error {
     Error::ThreadGone { task: TASK }
 }
 
-fn write<B: Backend>(job: &CheckpointJob<B>, exporter: &Exporter<B>, buckets: &[usize]) -> Result<u64, Error> {
+fn write<B: Backend>(
+    job: &CheckpointJob<B>,
+    ranks: Vec<Vec<u8>>,
+    exporter: &Exporter<B>,
+    buckets: &[usize],
+) -> Result<u64, Error> {
     let Snapshot { weights, running, slots, ema } = &job.snapshot;
     let layers = exporter.layers(weights, running)?;
     let ema = ema.as_ref().map(|(weights, running)| exporter.layers(weights, running)).transpose()?;
@@ -204,28 +221,30 @@ fn write<B: Backend>(job: &CheckpointJob<B>, exporter: &Exporter<B>, buckets: &[
     let state = StateFile {
         model: ModelFile { layers, ema: ema.unwrap_or_default(), ..job.head.clone() },
         slots: slots.collect::<Result<_, Error>>()?,
-        residuals: residuals(exporter, buckets, &job.residuals)?,
+        residuals: residuals(exporter, buckets, ranks)?,
         progress: job.progress.clone(),
     };
     Ok(state.write(&job.path)?)
 }
 
-/// Converts the bytes of each rank to the residuals of each worker.
+/// Converts the bytes of each rank to the residuals of each worker. Frees the bytes of a rank after their conversion.
 fn residuals<B: Backend>(
     exporter: &Exporter<B>,
     buckets: &[usize],
-    ranks: &[Vec<u8>],
+    ranks: Vec<Vec<u8>>,
 ) -> Result<Vec<Vec<Tensor>>, Error> {
     let each = 4 * buckets.iter().sum::<usize>();
     let mut flat: Vec<Vec<f32>> = buckets.iter().map(|&len| vec![0.0; len]).collect();
     let mut workers = Vec::new();
-    for mut bytes in ranks.iter().flat_map(|rank| rank.chunks_exact(each)) {
-        for bucket in &mut flat {
-            let (own, rest) = bytes.split_at(4 * bucket.len());
-            from_bytes(own, bucket);
-            bytes = rest;
+    for rank in ranks {
+        for mut bytes in rank.chunks_exact(each) {
+            for bucket in &mut flat {
+                let (own, rest) = bytes.split_at(4 * bucket.len());
+                from_bytes(own, bucket);
+                bytes = rest;
+            }
+            workers.push(exporter.tensors_of(&flat)?);
         }
-        workers.push(exporter.tensors_of(&flat)?);
     }
     Ok(workers)
 }
