@@ -56,6 +56,27 @@ fn classes_that_differ_are_refused_or_matched_by_name() {
     eval(&out, &others, 0, &["--map-classes"]).failed(1, &["--map-classes", "no class ", "\"wave 0!\" in"]);
 }
 
+/// Without images there is no score, so the exit code must not be 0.
+#[test]
+fn a_split_without_images_to_score_is_refused() {
+    let setting = Setting::new(RECIPE, DIGITS, [20, 10]);
+    let out = setting.trained("out", 0, &[]);
+    let empty = Setting::new(RECIPE, DIGITS, [20, 0]);
+    // the only common class, class 0, has no images
+    let others = setting.described("others", |manifest| {
+        manifest.classes.iter_mut().for_each(|name| name.push('!'));
+        manifest.classes.insert(0, "wave 0".into());
+        manifest.label_offset = -1;
+    });
+    for ranks in [0, 2] {
+        let parts = ["the split test of", "has no images,", "--split"];
+        let ended = eval(&out, &empty.data, ranks, &["--split", "test"]).failed(1, &parts);
+        assert!(ended.stdout.is_empty(), "{}", ended.stdout);
+        let parts = ["the split test of", "has no images of the classes", "in common", &others];
+        eval(&out, &others, ranks, &["--map-classes"]).failed(1, &parts);
+    }
+}
+
 #[test]
 fn a_run_does_not_go_on_with_other_classes() {
     let setting = Setting::new(RECIPE, DIGITS, [20, 10]);

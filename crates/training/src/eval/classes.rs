@@ -8,6 +8,7 @@ use loaders::Split;
 
 use crate::error::Error;
 use crate::train::evaluate::Selection;
+use crate::train::plan::split_labels::LABEL_THREADS;
 use crate::train::save::output::ClassSources;
 
 #[derive(Debug)]
@@ -83,14 +84,9 @@ fn index(names: &[String]) -> BTreeMap<&str, Vec<u32>> {
 
 /// Returns the ids of the images with a matched class.
 fn images(split: &Split, labels: &[Option<u32>]) -> Result<Arc<[u64]>, Error> {
-    let (mut ids, mut copy) = (Vec::new(), Vec::new());
-    for id in 0..split.len() {
-        let (_, label) = split.record(id, &mut copy)?;
-        if labels.get(label as usize).is_some_and(Option::is_some) {
-            ids.push(id);
-        }
-    }
-    Ok(ids.into())
+    let has_match = |label: Option<u32>| labels.get(label? as usize).copied().flatten();
+    let all = split.labels(false, LABEL_THREADS)?;
+    Ok((0..).zip(all).filter_map(|(id, label)| has_match(label).map(|_| id)).collect())
 }
 
 #[cfg(test)]

@@ -118,8 +118,19 @@ fn open(request: &EvalRequest, data: &Path, watch: &Watch) -> Result<ScoringInpu
         evaluation.selection = Some(matched.selection);
         notes.push(matched.note);
     }
+    if evaluation.images() == 0 {
+        let which = match &evaluation.selection {
+            Some(_) => " of the classes that the data set and the model have in common",
+            None => "",
+        };
+        return Err(Error::Failed(format!(
+            "the split {} of {} has no images{which}, so nothing can be scored; name another split with --split",
+            evaluation.split.name(),
+            request.data.display()
+        )));
+    }
     // no batch is larger than the number of images, so plan only for that many
-    evaluation.batch = batch.min(evaluation.images().max(1) as usize);
+    evaluation.batch = batch.min(evaluation.images() as usize);
     Ok(ScoringInput { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation, notes })
 }
 

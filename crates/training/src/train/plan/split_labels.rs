@@ -8,7 +8,7 @@ use recipe::{ClassWeights, OnCorrupt, Recipe};
 const LISTED: usize = 20;
 
 /// Number of threads that read labels. They mostly wait for the storage.
-const THREADS: usize = 8;
+pub const LABEL_THREADS: usize = 8;
 
 /// The labels of a split and their counts.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +27,7 @@ impl SplitLabels {
 
     pub fn read(split: &Split, recipe: &Recipe) -> Result<Self, Error> {
         let skip = recipe.loader.on_corrupt == OnCorrupt::Skip;
-        Ok(Self::from_labels(split.labels(skip, THREADS)?, split.classes()))
+        Ok(Self::from_labels(split.labels(skip, LABEL_THREADS)?, split.classes()))
     }
 
     pub fn from_labels(labels: Vec<Option<u32>>, classes: usize) -> Self {
