@@ -43,6 +43,14 @@ fn layers_unfit_for_whitening_are_refused() {
         setting.train("refused", 1, &sets).failed(2, words);
     };
     refused("witen", "airbench94", &["init.whiten = \"witen\"", "no such layer", "\"whiten\""]);
+    // all ranks find the same problem, and only rank 0 reports it
+    let twice = ["--set", "init.whiten=witen", "--unset", "freeze.patterns", "--dry-run"];
+    let ended = setting.train("refused", 2, &twice).failed(2, &["init.whiten = \"witen\"", "no such layer"]);
+    assert!(
+        !ended.stderr.lines().any(|line| line.contains("init.whiten") && line.contains("rank ")),
+        "{}",
+        ended.stderr
+    );
     refused("group1.conv1", "airbench94", &["init.whiten = \"group1.conv1\"", "the images"]);
     refused("pool", "airbench94", &["init.whiten = \"pool\"", "not a convolution"]);
     refused("conv1", "resnet18", &["init.whiten = \"conv1\"", "147 values", "at most 64"]);
