@@ -30,7 +30,7 @@ impl Evaluation {
         let mut seen: BTreeMap<u64, ScoredBatch> = BTreeMap::new();
         let (classes, scores) = (graph.classes(), graph.net().nodes.len());
         for (view, weight) in &self.views {
-            self.each_batch(view, session, graph, stop, |graph, batch, labels, _| {
+            let is_stopped = self.each_batch(view, session, graph, stop, |graph, batch, labels, _| {
                 let mut found = graph.output(scores)?;
                 found.iter_mut().for_each(|score| *score *= weight);
                 match seen.get_mut(&batch.step()) {
@@ -39,7 +39,7 @@ impl Evaluation {
                 }
                 Ok(())
             })?;
-            if stop.requested() {
+            if is_stopped {
                 sums.stop = 1.0;
                 return Ok(sums);
             }
