@@ -252,8 +252,8 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
 }
 
 // Local SGD, `sync = "local(H)"`: after every H-th step all ranks continue with the means of their parameters and optimizer state. Because
-// the state is averaged too, `local(1)` equals allreduce except for rounding, and convergence with momentum is proven (Yu, Jin and Yang
-// 2019, arXiv 1905.03817).
+// the state is averaged too, convergence with momentum is proven (Yu, Jin and Yang 2019, arXiv 1905.03817). With SGD, whose update is
+// linear in the gradient, without clipping, and with the same number of images on every rank, `local(1)` equals allreduce up to rounding.
 
 pub struct LocalSgd<B: Backend> {
     /// Period H: the ranks synchronise after every H-th step.
