@@ -23,8 +23,8 @@ section! {
         /// Largest decay of the exponential moving average. The decay at step t is min(decay, (1 + t) / (10 + t)). With
         /// lookahead, the fraction of the averages that stays when they move towards the weights.
         absent decay: f64 = "no averages", in Range::OpenFraction(0.999);
-        /// Lookahead: the number of steps after which the averages move towards the weights and then replace them. The
-        /// run ends with the averages.
+        /// Lookahead: the number of steps after which the averages move towards the weights and then replace them. A run
+        /// that reaches its planned end ends with the averages.
         absent lookahead: u64 = "no lookahead", in Range::AtLeast(1.0);
         /// With lookahead: the fraction of the averages that stays at step t of T is decay times (t / T) to this power.
         optional lookahead_power: f64 = 0.0, in Range::AtLeast(0.0);

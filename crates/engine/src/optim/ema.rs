@@ -30,7 +30,8 @@ pub enum Averaging {
         period: u64,
     },
     /// After every `period` steps t, with d = decay * (t / total)^power: average += (1 - d) (value - average), and then
-    /// the average replaces the value. After the last step, `total`, the average replaces the value in any case.
+    /// the average replaces the value. After the last planned step, `total`, the average replaces the value in any case.
+    /// A learning-rate search can have more steps. After `total`, d = decay.
     Lookahead { period: u64, decay: f64, power: f64, total: u64 },
 }
 
@@ -48,7 +49,7 @@ impl Averaging {
             }
             Averaging::Equal { .. } => 0.0,
             Averaging::Lookahead { period, decay, power, total } if step.is_multiple_of(period) => {
-                1.0 - decay * (step as f64 / total as f64).powf(power)
+                1.0 - decay * (step as f64 / total as f64).min(1.0).powf(power)
             }
             Averaging::Lookahead { .. } => 0.0,
         }
@@ -149,5 +150,7 @@ mod tests {
         assert_eq!(replaced, [5, 10, 12]);
         assert_eq!((rule.weight(4), rule.weight(12)), (0.0, 0.0));
         assert!((rule.weight(10) - (1.0 - 0.7737809375 * (10.0f64 / 12.0).powi(3))).abs() < 1e-12);
+        // a weight is a fraction after the last planned step, too
+        assert!((rule.weight(25) - (1.0 - 0.7737809375)).abs() < 1e-12);
     }
 }

@@ -38,6 +38,7 @@ pub fn warnings(recipe: &Recipe, net: &NetSpec, schedule: &Schedule, facts: RunF
     let found = [
         milestones(recipe, schedule),
         warm_up(schedule, facts),
+        lookahead(recipe, schedule, facts),
         batch(recipe, facts),
         rate(recipe, schedule),
         sizes(recipe, schedule),
@@ -111,6 +112,21 @@ fn warm_up(schedule: &Schedule, facts: RunFacts) -> Option<String> {
             "the learning rate never reaches {}: --max-steps {steps} ends the run in its warm-up of {warmup} steps; allow more steps, or \
              use a shorter schedule.warmup_epochs",
             schedule.target()
+        )
+    })
+}
+
+/// Warns if `--max-steps` ends the run at a step after which lookahead does not replace the weights by the averages.
+fn lookahead(recipe: &Recipe, schedule: &Schedule, facts: RunFacts) -> Option<String> {
+    let (steps, period, total) = (facts.max_steps?, recipe.ema.lookahead?, schedule.total_steps());
+    let before = steps - steps % period;
+    let others: Vec<String> =
+        [before, (before + period).min(total)].iter().filter(|step| **step > 0).map(u64::to_string).collect();
+    (steps < total && steps != before).then(|| {
+        format!(
+            "--max-steps {steps} ends the run between two steps after which the averages replace the weights (ema.lookahead = {period}), \
+             so model.h5 will not have the averages as its weights: use --max-steps {}, or score the averages with `eval --ema`",
+            others.join(" or ")
         )
     })
 }
@@ -398,6 +414,19 @@ mod tests {
         let warm = "kind = \"cosine\"\nbase_lr = 0.1\nwarmup_epochs = 2";
         one(found(THREE_EPOCHS, warm, Some(199)), &["--max-steps 199", "warm-up", "200 steps", "never reaches 0.1"]);
         assert_eq!(found(THREE_EPOCHS, warm, Some(200)), [""; 0]);
+    }
+
+    #[test]
+    fn a_run_that_ends_between_two_steps_of_lookahead() {
+        let head = format!("{THREE_EPOCHS}\nema = {{ decay = 0.9, lookahead = 7 }}");
+        let of = |max_steps| found(&head, PLAIN, max_steps);
+        one(of(Some(103)), &["--max-steps 103", "ema.lookahead = 7", "--max-steps 98 or 105", "eval --ema"]);
+        one(of(Some(3)), &["--max-steps 3 ", "use --max-steps 7,"]);
+        // the averages also replace the weights after the last step, which is step 300
+        one(of(Some(298)), &["--max-steps 294 or 300"]);
+        for ends in [None, Some(0), Some(105), Some(300), Some(400)] {
+            assert_eq!(of(ends), [""; 0], "{ends:?}");
+        }
     }
 
     #[test]
