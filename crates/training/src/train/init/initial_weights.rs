@@ -38,8 +38,8 @@ struct LoadedWeights {
 /// Collective. Returns an error on all ranks if the file cannot be read, does not fit, or was trained on other data.
 pub fn prepare<B: Backend>(session: &Session, run: &Run<B>) -> Result<Option<InitialWeights>, Error> {
     session.agree(run.recipe.averages_begin(run.division.steps_per_epoch).map_err(Error::from))?;
-    let whiten = run.recipe.init.whiten.as_deref();
-    session.agree(whiten.map_or(Ok(()), |layer| whiten::check(run.graph.net(), layer)))?;
+    let layer = run.recipe.init.whiten.as_deref();
+    session.agree(layer.map_or(Ok(()), |layer| whiten::check(run.graph.net(), layer)))?;
     let Some(from) = &run.recipe.init.from else { return Ok(None) };
     let loaded = if session.is_root() { load(run, Path::new(from)).map(Some) } else { Ok(None) };
     Ok(Some(InitialWeights { loaded: session.agree(loaded)? }))
