@@ -11,7 +11,14 @@ use crate::spec::ImageSpec;
 
 /// Returns the maximum memory for this process in bytes: the machine's memory, limited by cgroups and by the address space left.
 pub fn total() -> u64 {
-    proc_bytes("/proc/meminfo", "MemTotal:").unwrap_or(u64::MAX).min(cgroup_limit()).min(address_space_left())
+    share(1)
+}
+
+/// Returns the maximum memory in bytes for each of `ranks` processes on this machine. They share the memory and the limits of their cgroups,
+/// but each has its own address space.
+pub fn share(ranks: usize) -> u64 {
+    let shared = proc_bytes("/proc/meminfo", "MemTotal:").unwrap_or(u64::MAX).min(cgroup_limit());
+    (shared / ranks.max(1) as u64).min(address_space_left())
 }
 
 /// Returns the bytes available for the page cache: `MemAvailable`, limited by cgroups and by the address space left.

@@ -12,6 +12,8 @@ pub struct DeviceSettings {
     pub threads: usize,
     /// This rank's number among the ranks of its node. It selects the GPU.
     pub node_rank: usize,
+    /// Number of ranks on this node, at least 1. They share its memory.
+    pub node_ranks: usize,
     pub precision: Precision,
     /// True if products of f32 may use TF32.
     pub tf32: bool,

@@ -34,7 +34,7 @@ pub use loaders::CropRect;
 pub use losses::{
     CrossEntropy, Distance, LossForm, LossScaling, LossSums, Objective, SoftLoss, SoftTargets, Teaching, place_of_best,
 };
-pub use memory::{Arena, Buffer, DeviceMemory, ParamFormat, Region, Slot, TensorDesc};
+pub use memory::{Arena, Buffer, DeviceMemory, MemoryLimit, ParamFormat, Region, Slot, TensorDesc};
 pub use planned::{
     Gradients, Input, Keeps, Pass, PassInput, PlanRequest, Planned, ReadThrough, ShapedShortcut, Traffic,
 };

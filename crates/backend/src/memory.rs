@@ -235,6 +235,13 @@ impl<Buf: Buffer> Region<Buf> for SeparateBuffers<Buf> {
 
 // The memory of a device, and passes over flat f32 arrays.
 
+/// How much memory a network may use.
+pub struct MemoryLimit {
+    pub bytes: usize,
+    /// The limit and its reason for messages, such as "540 MB are free".
+    pub text: String,
+}
+
 /// A device's memory. Operations on two buffers require equal lengths.
 pub trait DeviceMemory: Sized + 'static {
     /// An array of f32 in this memory.
@@ -256,8 +263,8 @@ pub trait DeviceMemory: Sized + 'static {
         Ok(Box::new(SeparateBuffers::new(elems, parts, |elems| self.alloc(elems))?))
     }
 
-    /// Returns the bytes that a network may use at most, or `None` if this is unknown.
-    fn free_bytes(&self) -> Result<Option<usize>, Error> {
+    /// Returns how much memory a network may use at most, or `None` if this is unknown.
+    fn memory_limit(&self) -> Result<Option<MemoryLimit>, Error> {
         Ok(None)
     }
 

@@ -114,7 +114,7 @@ impl<B: Backend> Graph<B> {
         let workspace = backend.scratch_bytes() + operations.iter().flatten().map(|op| op.state_bytes()).sum::<usize>();
         let elems = layout.buckets.iter().fold(0, |sum: usize, bucket| sum.saturating_add(*bucket));
         let bytes = backend.parameter_bytes().saturating_mul(elems);
-        Need::new(bytes, trains, &memory, workspace).check(&net, batch, backend.free_bytes()?)?;
+        Need::new(bytes, trains, &memory, workspace).check(&net, batch, backend.memory_limit()?)?;
         let norms = norm_places(&net, &shapes);
         let parameters = Parameters {
             weights: Arena::new(&*backend, &layout.buckets)?,

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use backend::{Error, Keeps};
+use backend::{Error, Keeps, MemoryLimit};
 use net::{NetSpec, Op};
 
 /// Everything that the planner must know about a node besides its inputs.
@@ -336,12 +336,12 @@ impl Need {
         Self { parameters, activations, workspace }
     }
 
-    /// Returns an error if the device has fewer bytes free than parameters and activations of `batch` rows need. The
-    /// error estimates the number of rows that would fit. Returns no error if `free` is `None`, because the device does
-    /// not know its free memory.
-    pub fn check(&self, net: &NetSpec, batch: usize, free: Option<usize>) -> Result<(), Error> {
+    /// Returns an error if parameters and activations of `batch` rows need more bytes than the device allows. The error
+    /// estimates the number of rows that would fit. Returns no error if `limit` is `None`, because the device does not
+    /// know its limit.
+    pub fn check(&self, net: &NetSpec, batch: usize, limit: Option<MemoryLimit>) -> Result<(), Error> {
         let need = self.parameters.saturating_add(self.activations);
-        let Some(free) = free.filter(|free| *free < need) else { return Ok(()) };
+        let Some(MemoryLimit { bytes: free, text }) = limit.filter(|limit| limit.bytes < need) else { return Ok(()) };
         let mb = |bytes: usize| format!("{:.0} MB", bytes as f64 / 1e6);
         // activations grow with the batch, parameters do not
         let fits = batch as f64 * free.saturating_sub(self.parameters) as f64 / self.activations.max(1) as f64;
@@ -361,7 +361,7 @@ impl Need {
                 mb(self.activations),
                 mb(self.workspace)
             ),
-            have: format!("{} are free; {advice}{}", mb(free), loaders::memory::limits_cure()),
+            have: format!("{text}; {advice}{}", loaders::memory::limits_cure()),
         })
     }
 }
@@ -464,9 +464,10 @@ mod tests {
         let net = NetSpec::new("net", Shape::vector(1));
         let need = Need { parameters: 40_000_000, activations: 960_000_000, workspace: 7_000_000 };
         assert!(need.check(&net, 96, None).is_ok());
-        assert!(need.check(&net, 96, Some(1_000_000_000)).is_ok());
+        let limit = |bytes: usize| Some(MemoryLimit { bytes, text: format!("{} MB are free", bytes / 1_000_000) });
+        assert!(need.check(&net, 96, limit(1_000_000_000)).is_ok());
         let refused = |free, parts: [&str; 4]| {
-            let error = need.check(&net, 96, Some(free)).unwrap_err();
+            let error = need.check(&net, 96, limit(free)).unwrap_err();
             let Error::DeviceMemory { what, need, have } = &error else { panic!("{error}") };
             assert_eq!(what, "net at 96 images");
             assert!(
@@ -476,7 +477,7 @@ mod tests {
             parts.iter().for_each(|part| assert!(have.contains(part), "expected {part:?} in: {have}"));
         };
         refused(540_000_000, ["540 MB", "50 images", "batch", "ranks"]);
-        refused(30_000_000, ["30 MB", "not even one", "per rank", "free"]);
+        refused(30_000_000, ["30 MB are free;", "not even one", "per rank", "smaller"]);
     }
 
     fn life(elems: usize, from: usize, to: usize) -> Lifetime {

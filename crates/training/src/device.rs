@@ -8,8 +8,14 @@ use backend::Precision;
 pub use backend::{DeviceKind as Device, DeviceSettings, Gpu};
 
 /// Settings for deterministic f32 on one thread. Inference uses them, whatever precision a model was trained in.
-pub const F32_SETTINGS: DeviceSettings =
-    DeviceSettings { threads: 1, node_rank: 0, precision: Precision::F32, tf32: false, deterministic: true };
+pub const F32_SETTINGS: DeviceSettings = DeviceSettings {
+    threads: 1,
+    node_rank: 0,
+    node_ranks: 1,
+    precision: Precision::F32,
+    tf32: false,
+    deterministic: true,
+};
 
 /// The kind of device that `--device` requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

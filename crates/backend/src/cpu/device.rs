@@ -15,7 +15,9 @@ use super::onednn::Engine;
 use super::threads::Threads;
 use super::{flat, onednn, update};
 use crate::memory::Whole;
-use crate::{Arena, DeviceKind, DeviceMemory, DeviceSettings, Error, Precision, Region, Slot, Unavailable};
+use crate::{
+    Arena, DeviceKind, DeviceMemory, DeviceSettings, Error, MemoryLimit, Precision, Region, Slot, Unavailable,
+};
 
 /// Maximum number of compute threads per rank, more than any node has cores.
 const MOST_THREADS: usize = 1024;
@@ -25,6 +27,8 @@ const MOST_THREADS: usize = 1024;
 pub struct Cpu {
     pub(super) engine: Rc<Engine>,
     pub(super) threads: Threads,
+    /// Number of ranks that share the memory of this node.
+    node_ranks: usize,
     /// Workspace of our own kernels.
     pub(super) scratch: Rc<Scratch>,
     /// Workspace for oneDNN: weights in the layout that the running primitive needs.
@@ -102,6 +106,7 @@ impl Cpu {
         Ok(Self {
             engine,
             threads,
+            node_ranks: 1,
             scratch,
             weight_copies,
             isa,
@@ -135,9 +140,15 @@ impl DeviceMemory for Cpu {
         Ok(Box::new(Whole::new(self.alloc(elems)?)))
     }
 
-    /// Returns the machine's whole memory, because the system can also free its page cache.
-    fn free_bytes(&self) -> Result<Option<usize>, Error> {
-        Ok(Some(usize::try_from(loaders::memory::total()).unwrap_or(usize::MAX)))
+    /// Returns an equal share of the machine's whole memory for each rank of the node. Memory in use also counts,
+    /// because the system can free its page cache.
+    fn memory_limit(&self) -> Result<Option<MemoryLimit>, Error> {
+        let bytes = usize::try_from(loaders::memory::share(self.node_ranks)).unwrap_or(usize::MAX);
+        let user = match self.node_ranks {
+            1 => "this process".into(),
+            ranks => format!("each of the {ranks} ranks on this node"),
+        };
+        Ok(Some(MemoryLimit { bytes, text: format!("{user} can use at most {:.0} MB", bytes as f64 / 1e6) }))
     }
 
     fn scratch_bytes(&self) -> usize {
@@ -228,21 +239,21 @@ impl DeviceKind for CpuDevice {
     }
 
     fn open(&self, settings: &DeviceSettings) -> Result<Cpu, Error> {
-        match settings.precision {
+        let cpu = match settings.precision {
             Precision::F32 => {
                 let cpu = Cpu::new(settings.threads)?;
-                Ok(match &self.table {
+                match &self.table {
                     Some(table) => cpu.with_table(table.clone()),
                     None => cpu,
-                })
+                }
             }
-            Precision::Bf16 => Cpu::in_bf16(settings.threads),
-            Precision::F16 => Err(Error::Unsupported {
-                op: "precision = \"f16\"".into(),
-                why: "the CPU computes in f32, or in bf16 if it has the instructions; use one of these, or use --device cuda"
-                    .into(),
-            }),
-        }
+            Precision::Bf16 => Cpu::in_bf16(settings.threads)?,
+            Precision::F16 => {
+                let why = "the CPU computes in f32, or in bf16 if it has the instructions; use one of these, or use --device cuda";
+                return Err(Error::Unsupported { op: "precision = \"f16\"".into(), why: why.into() });
+            }
+        };
+        Ok(Cpu { node_ranks: settings.node_ranks, ..cpu })
     }
 
     fn notes(&self, precision: Precision, _tf32: bool) -> Vec<String> {
@@ -257,12 +268,28 @@ mod tests {
     use super::*;
     use crate::Backend;
 
+    fn settings(node_ranks: usize) -> DeviceSettings {
+        let precision = Precision::F32;
+        DeviceSettings { threads: 1, node_rank: 0, node_ranks, precision, tf32: false, deterministic: false }
+    }
+
+    #[test]
+    fn ranks_of_a_node_share_its_memory() {
+        let limit = |ranks| CpuDevice::default().open(&settings(ranks)).unwrap().memory_limit().unwrap().unwrap();
+        let (one, four) = (limit(1), limit(4));
+        assert!(four.bytes <= one.bytes);
+        if loaders::memory::limits().is_none() {
+            assert_eq!(four.bytes, one.bytes / 4);
+        }
+        let megabytes = format!("{:.0} MB", four.bytes as f64 / 1e6);
+        assert_eq!(four.text, format!("each of the 4 ranks on this node can use at most {megabytes}"));
+        assert!(one.text.starts_with("this process can use"), "{}", one.text);
+    }
+
     #[test]
     fn environment_variable_names_a_table_or_is_refused() {
         let of = |value: Option<&str>| CpuDevice::new(Vec::new(), value.map(OsString::from));
-        let settings =
-            DeviceSettings { threads: 1, node_rank: 0, precision: Precision::F32, tf32: false, deterministic: false };
-        let described = |value| of(value).map(|device| device.open(&settings).unwrap().describe());
+        let described = |value| of(value).map(|device| device.open(&settings(1)).unwrap().describe());
         assert!(described(Some("none")).unwrap().ends_with("1 thread, no table)"));
         assert!(described(Some("avx2")).unwrap().contains("1 thread, table avx2"));
         let own = Cpu::new(1).unwrap().describe();

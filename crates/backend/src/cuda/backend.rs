@@ -17,8 +17,8 @@ use super::pass::PLACES;
 use crate::update::Units;
 use crate::{
     AlgorithmChoice, Algorithms, Arena, Backend, Buffer, CodeSpec, Collectives, CrossEntropy, DeviceCodec,
-    DeviceMemory, Error, Input, LossScale, LossScaling, LossSums, Norms, ParamGroup, PassInput, PlanRequest, Planned,
-    Precision, Queue, Ready, Region, ShapedShortcut, SoftLoss, TensorDesc, Update,
+    DeviceMemory, Error, Input, LossScale, LossScaling, LossSums, MemoryLimit, Norms, ParamGroup, PassInput,
+    PlanRequest, Planned, Precision, Queue, Ready, Region, ShapedShortcut, SoftLoss, TensorDesc, Update,
 };
 
 impl DeviceMemory for Cuda {
@@ -35,8 +35,9 @@ impl DeviceMemory for Cuda {
         Ok(Box::new(memory::Region::new(self.alloc(elems)?)))
     }
 
-    fn free_bytes(&self) -> Result<Option<usize>, Error> {
-        self.shared.context().memory().map(|(free, _)| Some(free))
+    fn memory_limit(&self) -> Result<Option<MemoryLimit>, Error> {
+        let (free, _) = self.shared.context().memory()?;
+        Ok(Some(MemoryLimit { bytes: free, text: format!("{} are free", memory::megabytes(free)) }))
     }
 
     fn scratch_bytes(&self) -> usize {

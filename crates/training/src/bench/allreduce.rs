@@ -88,7 +88,8 @@ fn measure<D: Device>(
         "trireme bench allreduce\n--sizes {sizes:?}\n--bucket {bucket}\n--codec {codec}\n--path {path}\n--share-gpu {share_gpu}"
     );
     session.same_start(D::NAME, &options)?;
-    session.agree(sizes.iter().try_for_each(|bytes| fits(*bytes, loaders::memory::total())))?;
+    let memory = loaders::memory::share(session.world.node_size);
+    session.agree(sizes.iter().try_for_each(|bytes| fits(*bytes, memory)))?;
     let (rank, ranks) = (session.world.rank, session.world.size);
     let workers = if ranks > entry.most_workers {
         Err(Error::Usage(format!("codec {codec} supports at most {} ranks, got {ranks}", entry.most_workers)))
@@ -193,7 +194,7 @@ fn fits(bytes: usize, memory: u64) -> Result<(), Error> {
     }
     let gb = |bytes: f64| format!("{:.1} GB", bytes / 1e9);
     Err(Error::Usage(format!(
-        "--sizes: a sum of {bytes} bytes needs {} of memory per rank, but this machine has {}; use smaller sizes",
+        "--sizes: a sum of {bytes} bytes needs {} of memory per rank, but a rank can use at most {} here; use smaller sizes",
         gb(need as f64),
         gb(memory as f64)
     )))

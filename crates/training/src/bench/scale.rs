@@ -84,10 +84,10 @@ fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest)
     let requested = RequestedThreads { compute: request.threads, loader: None };
     let resources = Resources::new::<D>(cores, requested, false);
     let threads = resources.compute;
-    let node_rank = session.world.node_rank;
+    let (node_rank, node_ranks) = (session.world.node_rank, session.world.node_size);
     let (model, batch) = (request.model.as_str(), request.batch);
     let device_settings =
-        DeviceSettings { threads, node_rank, precision: *precision, tf32: false, deterministic: false };
+        DeviceSettings { threads, node_rank, node_ranks, precision: *precision, tf32: false, deterministic: false };
     let setting = Setting { batch, device: device_settings, exchanged: true };
     let work = Workload { model, size: None, setting };
     let mut work = session.agree(Synthetic::new(device, &work))?;

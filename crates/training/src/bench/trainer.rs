@@ -27,7 +27,7 @@ pub struct Setting {
 impl Setting {
     /// Returns the settings for a single rank.
     pub fn alone(batch: usize, threads: usize, precision: Precision, tf32: bool) -> Self {
-        let device = DeviceSettings { threads, node_rank: 0, precision, tf32, deterministic: false };
+        let device = DeviceSettings { threads, node_rank: 0, node_ranks: 1, precision, tf32, deterministic: false };
         Self { batch, device, exchanged: false }
     }
 }

@@ -277,7 +277,8 @@ pub(super) fn open_graph<D: Device>(
     (share_gpu, notes): (bool, &[String]),
 ) -> Result<(Graph<D::Backend>, Option<Gpu>), Error> {
     let here = |error, gpu: Option<&Gpu>| gpus::located(device, error, &session.world.host, gpu);
-    let opened = device.open(&DeviceSettings { threads, node_rank: session.world.node_rank, ..F32_SETTINGS });
+    let (node_rank, node_ranks) = (session.world.node_rank, session.world.node_size);
+    let opened = device.open(&DeviceSettings { threads, node_rank, node_ranks, ..F32_SETTINGS });
     let backend = session.agree(opened.map_err(|error| here(error.into(), None)))?;
     let gpu = device.gpu(&backend);
     let planned = |backend| planned(backend).map_err(|error| here(error, gpu.as_ref()));

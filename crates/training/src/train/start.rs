@@ -84,18 +84,20 @@ pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> R
     session.conclude(result)
 }
 
-/// Opens this rank's device. For a resumed run, makes it use the algorithms in the checkpoint.
+/// Opens this rank's device. `node_rank` is the rank's number among the `node_ranks` ranks of its node. For a resumed
+/// run, makes the device use the algorithms in the checkpoint.
 fn open_device<D: Device>(
     device: &D,
     recipe: &Recipe,
     resources: Resources,
-    node_rank: usize,
+    (node_rank, node_ranks): (usize, usize),
     resume: Option<&Resume>,
 ) -> Result<D::Backend, Error> {
     let integer = recipe.reduce.codec.integer;
     let settings = DeviceSettings {
         threads: resources.compute,
         node_rank,
+        node_ranks,
         precision: recipe.precision,
         tf32: recipe.tf32,
         deterministic: recipe.deterministic || integer,
@@ -135,7 +137,7 @@ fn plan_alone<D: Device>(
     let requested = RequestedThreads { compute: request.threads, loader: source.recipe.loader.threads };
     let resources = Resources::of_process::<D>(requested);
     let place = Place { rank: 0, ranks: 1, loader_threads: resources.loader };
-    let backend = open_device(device, &source.recipe, resources, 0, resume.as_ref())?;
+    let backend = open_device(device, &source.recipe, resources, (0, 1), resume.as_ref())?;
     Ok(PlannedRun { run: build(source, backend, place)?, resources, resume, lock })
 }
 
@@ -165,7 +167,8 @@ fn plan_together<D: Device>(
     let place = Place { rank, ranks, loader_threads: resources.loader };
     let host = session.world.host.clone();
     let here = |error| gpus::located(device, error, &host, None);
-    let opened = open_device(device, &source.recipe, resources, session.world.node_rank, resume.as_ref());
+    let on_node = (session.world.node_rank, session.world.node_size);
+    let opened = open_device(device, &source.recipe, resources, on_node, resume.as_ref());
     let backend = session.agree(opened.map_err(here))?;
     let planned = |backend| build(source, backend, place).map_err(here);
     let (run, notes) = algorithms::plan(session, backend, planned, |run| run.graph.backend())?;
