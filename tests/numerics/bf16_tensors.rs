@@ -1,10 +1,10 @@
 //! Tensors stored in bf16 with `precision = "bf16"` on the CPU: which tensors these are, how much memory they take, and
 //! that readers convert them correctly.
 
-use backend::Backend;
 use backend::cpu::Cpu;
+use backend::{Backend, Keeps};
 use engine::{Graph, Purpose, estimate};
-use net::{Conv, Flatten, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
+use net::{Activation, Conv, Flatten, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
 use crate::bf16::kinds;
 use support::numerics::{assert_close, cpu, magnitude, noise};
@@ -73,6 +73,29 @@ fn tensors_between_convolutions_and_norms_are_in_bf16() {
         for name in ["mix.bn", "last.bn", "pool", "narrow", "fc"] {
             assert!(!narrows(name, &backend), "{name}, {kind}");
         }
+    }
+}
+
+/// The backward pass of a layer reads its own rounded copy of an f32 input, so the memory plan does not keep the input.
+#[test]
+fn f32_inputs_of_bf16_layers_are_not_kept() {
+    let mut net = NetSpec::new("mlp", Shape::image(16, 8, 8));
+    let x = net.add("fc1", Conv::new(64, 1), net.image());
+    let x = net.add("gelu", Activation::Gelu, x);
+    let x = net.add("fc2", Conv::new(16, 1), x);
+    let x = net.add("flatten", Flatten, x);
+    net.add("head", Linear::new(10), x);
+    let fc2 = net.nodes.iter().position(|node| node.name == "fc2").unwrap();
+    let (facts, whole) = estimate::memory(&cpu(1), &net, ROWS).unwrap();
+    assert_eq!(facts[fc2].tensors_for_backward, Keeps::INPUT);
+    for (kind, make) in kinds() {
+        let (facts, memory) = estimate::memory(&make(1).unwrap(), &net, ROWS).unwrap();
+        let purpose = Purpose::Train { bucket_bytes: usize::MAX };
+        let graph = Graph::new(make(1).unwrap(), net.clone(), ROWS, purpose, 3).unwrap();
+        let primitives = graph.implementation(fc2);
+        assert!(primitives.starts_with("bf16:"), "{kind}: {primitives}");
+        assert_eq!(facts[fc2].tensors_for_backward, Keeps::NOTHING, "{kind}: {primitives}");
+        assert!(memory.elems < whole.elems, "{kind}: {} and {} words", memory.elems, whole.elems);
     }
 }
 

@@ -22,8 +22,8 @@ use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, Slot, Te
 enum WeightGradient {
     Primitive(Product),
     /// Our own loops write the gradient in plain order, and the primitive copies it into the layout of the weights. The
-    /// flag is true for images in channel blocks if the convolution has no groups. Then a frame is better if oneDNN is
-    /// fast in it.
+    /// flag is true if the images are in channel blocks and the convolution has no groups. Then [`Plan::is_slow`]
+    /// returns true, so that `conv` also tries images in frames, for which oneDNN may have a fast primitive.
     Own(Box<dyn OwnGradient>, Primitive, bool),
 }
 
@@ -304,7 +304,8 @@ impl Planned<Cpu> for Plan {
     }
 
     fn tensors_for_backward(&self) -> Keeps {
-        let copied = self.plain.is_some() || self.framed.is_some();
+        let rounded = self.rounded.as_ref().is_some_and(Rounded::keeps_x);
+        let copied = rounded || self.plain.is_some() || self.framed.is_some();
         Keeps { inputs: usize::from(!copied), output: self.relu.reads_output() }
     }
 

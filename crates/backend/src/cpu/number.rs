@@ -164,6 +164,11 @@ impl Rounded {
         self.weights_at() + self.bf16.words(self.elems[1])
     }
 
+    /// Returns true if [`Self::backward`] returns the rounded x of the forward pass and does not read its argument x.
+    pub fn keeps_x(&self) -> bool {
+        !self.x.as_slice().is_empty()
+    }
+
     /// Returns the bytes of private memory.
     pub fn bytes(&self) -> usize {
         self.x.as_slice().len() * 4
@@ -263,6 +268,8 @@ mod tests {
             let (x16, w16) = evaluation.forward(&x, &w, &mut scratch);
             assert!(ones(x16, 1.0, 40) && ones(w16, 2.0, 17));
             assert_eq!((evaluation.bytes(), training.bytes()), (0, bf16.words(40) * 4));
+            let narrow = Rounded::new(bf16, Threads(1), elems, [true, false], true, "test").unwrap();
+            assert!(training.keeps_x() && !evaluation.keeps_x() && !narrow.keeps_x());
         }
     }
 }
