@@ -28,11 +28,11 @@ fn convolutions() -> Vec<(Conv, Shape)> {
 }
 
 /// Plans the operation of a case for training.
-pub fn planned(cuda: &Cuda, case: &Case) -> Box<dyn Planned<Cuda>> {
+pub fn planned<B: Backend>(backend: &B, case: &Case) -> Box<dyn Planned<B>> {
     let shapes = [&[case.shape], &case.others[..]].concat();
-    let x: Vec<TensorDesc> = shapes.iter().map(|shape| cuda.input(case.n, *shape)).collect();
+    let x: Vec<TensorDesc> = shapes.iter().map(|shape| backend.input(case.n, *shape)).collect();
     let alone = PlanRequest::alone("case", &case.op, &shapes, &x);
-    cuda.plan(&PlanRequest { wants_dx: !case.first, ..alone }).unwrap_or_else(|e| panic!("{:?}: {e}", case.op))
+    backend.plan(&PlanRequest { wants_dx: !case.first, ..alone }).unwrap_or_else(|e| panic!("{:?}: {e}", case.op))
 }
 
 fn is_folded(cuda: &Cuda, case: &Case) -> bool {

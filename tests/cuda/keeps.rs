@@ -1,8 +1,8 @@
-//! The tensors that the CUDA backend keeps for the backward pass. The tests of operations check that backward reads no
+//! The tensors that GPUs and CPUs keep for the backward pass. The tests of operations check that backward reads no
 //! others, because they pass empty buffers for them.
 
-use backend::Keeps;
-use backend::cuda::{Cuda, Precision};
+use backend::cuda::Precision;
+use backend::{Backend, Keeps};
 use engine::estimate;
 use engine::memory::{Memory, NodeFacts};
 use net::{
@@ -13,15 +13,15 @@ use net::{
 
 use crate::folds::planned;
 use support::gpu::alone;
-use support::numerics::{Case, cuda};
+use support::numerics::{Case, cpu, cuda};
 
 /// Number of images in the planned batches.
 const ROWS: usize = 2;
 
 /// Returns what a training plan for the operation keeps. `wants_dx` says whether the gradient of the first input is
 /// needed.
-fn keeps(cuda: &Cuda, op: impl Into<Op>, shape: Shape, wants_dx: bool) -> Keeps {
-    planned(cuda, &Case { first: !wants_dx, ..Case::random(op.into(), ROWS, shape, 1) }).tensors_for_backward()
+fn keeps<B: Backend>(backend: &B, op: impl Into<Op>, shape: Shape, wants_dx: bool) -> Keeps {
+    planned(backend, &Case { first: !wants_dx, ..Case::random(op.into(), ROWS, shape, 1) }).tensors_for_backward()
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn operations_keep_what_backward_reads() {
         (Keeps::INPUT, Op::from(Activation::Gelu)),
     ];
     for (expected, op) in cases {
-        let what = format!("{op:?}");
-        assert_eq!(keeps(&cuda, op, image, true), expected, "{what}");
+        assert_eq!(keeps(&cuda, op.clone(), image, true), expected, "{op:?}");
+        assert_eq!(keeps(&cpu(1), op.clone(), image, true), expected, "{op:?} on a CPU");
     }
     let tokens = Shape::image(24, 4, 4);
     assert_eq!(keeps(&cuda, Attention::new(2), tokens, true), input_and_output);

@@ -17,7 +17,7 @@ type Forward = fn(y: &mut [f32], x: &[f32], a: f32);
 /// Overwrites dy with dx. `slope_input` is x or y from the forward pass.
 type Backward = fn(dy: &mut [f32], slope_input: &[f32], a: f32);
 
-/// The tensor from which the function's slope is computed. `Nothing` if the slope is 1.
+/// The tensor from which the function's slope is computed. `Nothing` if the slope is the function's parameter.
 #[derive(Clone, Copy, PartialEq)]
 enum SlopeInput {
     X,
@@ -62,11 +62,10 @@ macro_rules! loops {
 }
 
 loops! {
-    identity: |x, a| x, |d, none: Nothing| { let _ = none; d };
     relu: |x, a| if x > 0.0 || x.is_nan() { x } else { 0.0 }, |d, y: Y| if y <= 0.0 { 0.0 } else { d };
     relu6: |x, a| x.clamp(0.0, 6.0), |d, y: Y| if y > 0.0 && y < 6.0 { d } else { 0.0 };
     leaky_relu: |x, a| if x < 0.0 { a * x } else { x }, |d, x: X| if x > 0.0 { d } else { a * d };
-    scale: |x, a| a * x, |d, y: Y| { let _ = y; a * d };
+    scale: |x, a| a * x, |d, none: Nothing| { let _ = none; a * d };
     tanh: |x, a| x.tanh(), |d, y: Y| d * (1.0 - y * y);
     sigmoid: |x, a| logistic(x), |d, y: Y| d * (y * (1.0 - y));
     hard_sigmoid: |x, a| ramp(x), |d, x: X| if x > -3.0 && x < 3.0 { d * (1.0 / 6.0) } else { 0.0 };
@@ -82,7 +81,7 @@ loops! {
 
 fn loops(op: Activation) -> Loops {
     match op {
-        Activation::Identity => identity(0.0),
+        Activation::Identity => scale(1.0),
         Activation::Relu => relu(0.0),
         Activation::Relu6 => relu6(0.0),
         Activation::LeakyRelu(factor) => leaky_relu(factor),
@@ -153,13 +152,16 @@ pub(super) fn plan(cpu: &Cpu, op: &Activation, r: &PlanRequest<'_, Cpu>) -> Resu
         Ok(())
     };
     Elementwise::plan(desc, keeps, None, forward, move |_, g: Gradients<'_, Cpu>| {
+        let dy = &mut g.dy.as_mut_slice()[..desc.elems()];
         let slope_input = match loops.slope_input {
             SlopeInput::X => g.x[0].as_slice(),
             SlopeInput::Y => g.y.as_slice(),
-            // The slope is 1, so the gradient does not change.
-            SlopeInput::Nothing => return Ok(()),
+            SlopeInput::Nothing if loops.a == 1.0 => return Ok(()),
+            SlopeInput::Nothing => {
+                threads.split(dy, UNIT, |_, dy| dy.iter_mut().for_each(|d| *d *= loops.a));
+                return Ok(());
+            }
         };
-        let dy = &mut g.dy.as_mut_slice()[..desc.elems()];
         threads.split_both(dy, slope_input, UNIT, |dy, slope_input| (loops.backward)(dy, slope_input, loops.a));
         Ok(())
     })
