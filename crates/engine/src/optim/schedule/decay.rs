@@ -176,8 +176,8 @@ impl Decay for Polynomial {
 
 impl Decay for Exponential {
     fn rate(&self, at: AfterWarmup) -> f64 {
-        let period = self.decay_epochs() * at.steps_per_epoch as f64;
-        let periods = at.since as f64 / period.max(1.0);
+        let period = self.decay_epochs() * at.steps_per_epoch.max(1) as f64;
+        let periods = at.since as f64 / period;
         // The product of two decimal numbers may be slightly above a whole number of steps, such as 0.07 * 100.
         at.target * self.gamma().powf(if self.staircase() { (periods + 1e-9).floor() } else { periods })
     }

@@ -96,9 +96,14 @@ fn exponential_decays_smoothly_or_in_stairs() {
     table(&spec, 64, 6, &[(5, 0.4), (10, 0.8), (29, 0.8), (30, 0.2)]);
     // 0.07 * 100 is 7.000000000000001
     let decay = Exponential { gamma: Some(0.25), decay_epochs: Some(0.07), staircase: Some(true) };
-    let stairs = ScheduleSpec { kind: ScheduleKind::Exponential(decay), ..spec };
+    let stairs = ScheduleSpec { kind: ScheduleKind::Exponential(decay), ..spec.clone() };
     let schedule = Schedule::new(&ScheduleSpec { warmup_epochs: 0.0, ..stairs }, 64, 1, 100).unwrap();
     [(6, 0.8), (7, 0.2), (13, 0.2), (14, 0.05)].iter().for_each(|&(step, want)| close(schedule.lr(step), want));
+    // the rate falls twice in each step
+    let decay = Exponential { gamma: Some(0.25), decay_epochs: Some(0.5), staircase: None };
+    let fast = ScheduleSpec { kind: ScheduleKind::Exponential(decay), warmup_epochs: 0.0, ..spec };
+    let schedule = Schedule::new(&fast, 64, 4, 1).unwrap();
+    [(0, 0.8), (1, 0.05), (2, 0.003125)].iter().for_each(|&(step, want)| close(schedule.lr(step), want));
 }
 
 #[test]
