@@ -270,9 +270,9 @@ mod tests {
     }
 
     #[test]
-    fn gradient_memory_is_shared_only_with_a_single_reader() {
-        // Tensors 0, 2, 6, 7 and 8 are missing: the image, the block's input, the flattened tensor under both names,
-        // and the scores.
+    fn only_tensors_with_a_single_reader_can_be_fused() {
+        // The others cannot be fused: no operation writes the image (0), two operations read the block's input (2), 6
+        // and 7 are the two names of the flattened tensor, and the scores (8) are read after the pass.
         assert_eq!(tensors(|_| ()), [1, 3, 4, 5]);
         assert_eq!(tensors(|net| net.head(Id(3), 0.5)), [1, 4, 5]);
         assert_eq!(tensors(|net| net.nodes[6].inputs = vec![Id(6), Id(5)]), [1, 3, 4]);

@@ -78,11 +78,11 @@ impl Group {
         x: (&[X], &[Y]),
         affine: Affine<'_>,
         y: &mut [Y],
-        notes: bool,
+        stores_bits: bool,
     ) {
         let Self { batch, channels, sums, n, bits, .. } = self;
         let (each, n) = (batch.x.block, *n);
-        let bits = notes.then(|| batch.by_blocks_of(bits, batch.words()));
+        let bits = stores_bits.then(|| batch.by_blocks_of(bits, batch.words()));
         let parts = (Items::new(channels, each), batch.by_blocks_of(y, batch.row_len()), bits);
         sums.compute(batch.x.blocks(), parts, |blocks, sums, (channels, y, bits)| {
             let mut output = Output { y, bits };
@@ -141,9 +141,9 @@ impl Group {
     }
 
     /// Computes y from scale and shift of all channels.
-    fn normalise<X: Number, Y: Number>(&mut self, x: (&[X], &[Y]), y: &mut [Y], notes: bool) {
+    fn normalise<X: Number, Y: Number>(&mut self, x: (&[X], &[Y]), y: &mut [Y], stores_bits: bool) {
         let Self { batch, channels, bits, .. } = self;
-        let parts = (batch.by_samples(y, batch.row_len()), notes.then(|| batch.by_samples(bits, batch.words())));
+        let parts = (batch.by_samples(y, batch.row_len()), stores_bits.then(|| batch.by_samples(bits, batch.words())));
         batch.threads.divide(batch.x.n, parts, |samples, (y, bits)| {
             let mut output = Output { y, bits };
             batch.each_block(|block| {
@@ -183,13 +183,14 @@ impl Group {
         let affine = (gamma.map(|slot| pass.params.get(slot)), pass.params.get(beta));
         let residual = x.get(1).map_or(&[][..], |residual| Y::from_words(residual.as_slice()));
         let x = (self.part(X::from_words(x[0].as_slice())), self.part(residual));
-        let (y, notes) = (self.part_mut(Y::from_words_mut(y.as_mut_slice())), pass.training && !self.bits.is_empty());
+        let (y, stores_bits) =
+            (self.part_mut(Y::from_words_mut(y.as_mut_slice())), pass.training && !self.bits.is_empty());
         let eps = self.batch.op.eps;
         if pass.takes_statistics() {
             self.n = self.batch.count();
             let known = self.known_statistics();
             if !known && self.writes_output() && pass.across.is_none() && self.batch.by_blocks() {
-                self.forward_by_blocks(x, affine, y, notes);
+                self.forward_by_blocks(x, affine, y, stores_bits);
                 return Ok(());
             }
             if !known {
@@ -206,7 +207,7 @@ impl Group {
         }
         match self.computed_elsewhere() {
             Some(norm) => norm.set_constants(self.constants()),
-            None => self.normalise(x, y, notes),
+            None => self.normalise(x, y, stores_bits),
         }
         Ok(())
     }
@@ -286,8 +287,8 @@ pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box
             let norm = fusion.norm.get_or_init(|| Rc::new(FusedNorm::new(r.name, op.relu)));
             Rc::clone(norm)
         });
-        let noted = r.train && op.relu && op.residual;
-        let bits = vec![0; if noted { batch.x.n * batch.x.blocks() * batch.words() } else { 0 }];
+        let stores_bits = r.train && op.relu && op.residual;
+        let bits = vec![0; if stores_bits { batch.x.n * batch.x.blocks() * batch.words() } else { 0 }];
         let recomputes = cpu.recomputes && !op.residual;
         Group { batch, first: rows.start, y, channels, n: 1.0, sums, moments, norm, bits, recomputes }
     });

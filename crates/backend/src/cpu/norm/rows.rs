@@ -97,8 +97,8 @@ simd! {
         let x = &x[..n];
         each_group!(n, scale.len(), |i, part| {
             let residual = if M & RESIDUAL != 0 { &residual[part.clone()] } else { &[] };
-            let noted = (&mut *bits, part.start / LANES);
-            normalise_part::<X, Y, M>((&x[part.clone()], residual), &scale[i], &shift[i], &mut y[part], noted);
+            let bits = (&mut *bits, part.start / LANES);
+            normalise_part::<X, Y, M>((&x[part.clone()], residual), &scale[i], &shift[i], &mut y[part], bits);
         });
     }
 }
@@ -122,37 +122,37 @@ fn normalise_part<X: Number, Y: Number, const M: usize>(
     };
     let n = y.len();
     let whole = n - n % LANES;
-    let mut noted = [0; LANES];
+    let mut words = [0; LANES];
     if M & STORES_BITS != 0 && first % TOGETHER != 0 {
-        noted.copy_from_slice(&bits[place(first).0]);
+        words.copy_from_slice(&bits[place(first).0]);
     }
     for at in (0..whole).step_by(LANES).map(hide_stride) {
         let part = at..at + LANES;
         let r = if M & RESIDUAL != 0 { &residual[part.clone()] } else { &[Y::default(); LANES] };
-        let (x, y, (words, bit)) = (&x[part.clone()], &mut y[part], place(first + at / LANES));
+        let (x, y, (range, bit)) = (&x[part.clone()], &mut y[part], place(first + at / LANES));
         for lane in 0..LANES {
             let v = value(lane, x[lane], r[lane]);
             y[lane] = Y::from_f32(v);
             if M & STORES_BITS != 0 {
-                noted[lane] |= if v <= 0.0 { 0 } else { bit };
+                words[lane] |= if v <= 0.0 { 0 } else { bit };
             }
         }
         if M & STORES_BITS != 0 && (bit == 1 << (TOGETHER - 1) || at + LANES == whole) {
-            bits[words].copy_from_slice(&noted);
+            bits[range].copy_from_slice(&words);
             if bit == 1 << (TOGETHER - 1) {
-                noted = [0; LANES];
+                words = [0; LANES];
             }
         }
     }
-    let (words, bit) = place(first + whole / LANES);
+    let (range, bit) = place(first + whole / LANES);
     for i in whole..n {
         let r = if M & RESIDUAL != 0 { residual[i] } else { Y::default() };
         let v = value(i - whole, x[i], r);
         y[i] = Y::from_f32(v);
-        noted[i - whole] |= if v <= 0.0 { 0 } else { bit };
+        words[i - whole] |= if v <= 0.0 { 0 } else { bit };
     }
     if M & STORES_BITS != 0 && whole < n {
-        bits[words].copy_from_slice(&noted);
+        bits[range].copy_from_slice(&words);
     }
 }
 
@@ -178,8 +178,8 @@ simd! {
         let x = &row.x[..n];
         each_group!(n, row.constants.len(), |i, part| {
             let second = if M & SECOND != 0 { &row.second[part.clone()] } else { &[] };
-            let (read, noted) = ((&x[part.clone()], second), (row.bits, part.start / LANES));
-            add_gradients::<X, Y, M>(&row.constants[i], read, noted, &mut dy[part], [&mut s[i], &mut sx[i]]);
+            let (read, bits) = ((&x[part.clone()], second), (row.bits, part.start / LANES));
+            add_gradients::<X, Y, M>(&row.constants[i], read, bits, &mut dy[part], [&mut s[i], &mut sx[i]]);
         });
     }
 }
@@ -206,22 +206,22 @@ fn add_gradients<X: Number, Y: Number, const M: usize>(
         sums[0][lane] += g;
         sums[1][lane] = g.mul_add(x - k.mean[lane], sums[1][lane]);
     };
-    let noted = M & (RELU | RESIDUAL) == RELU | RESIDUAL;
+    let reads_bits = M & (RELU | RESIDUAL) == RELU | RESIDUAL;
     let n = dy.len();
     let whole = n - n % LANES;
     for at in (0..whole).step_by(LANES) {
-        let (part, (words, bit)) = (at..at + LANES, place(first + at / LANES));
+        let (part, (range, bit)) = (at..at + LANES, place(first + at / LANES));
         let second = if M & SECOND != 0 { &second[part.clone()] } else { &[Y::default(); LANES] };
-        let bits = if noted { &bits[words] } else { &[0; LANES] };
+        let bits = if reads_bits { &bits[range] } else { &[0; LANES] };
         let (x, dy) = (&x[part.clone()], &mut dy[part]);
         for lane in 0..LANES {
             one(lane, x[lane], second[lane], bits[lane] & bit != 0, &mut dy[lane]);
         }
     }
-    let (words, bit) = place(first + whole / LANES);
+    let (range, bit) = place(first + whole / LANES);
     for i in whole..n {
         let second = if M & SECOND != 0 { second[i] } else { Y::default() };
-        one(i - whole, x[i], second, noted && bits[words.start + i - whole] & bit != 0, &mut dy[i]);
+        one(i - whole, x[i], second, reads_bits && bits[range.start + i - whole] & bit != 0, &mut dy[i]);
     }
     [*s, *sx] = sums;
 }

@@ -56,8 +56,8 @@ fn passes<X: Number, Y: Number>(n: usize, groups: usize, mode: usize, second: bo
     let [a, b, c, d] = &mut sums;
     rows::moments(&x, &mean, a, b);
     let (mut y, mut bits) = (vec![Y::from_f32(9.0); n], vec![!0; rows::words(n)]);
-    let notes = STORES_BITS * usize::from(mode == RELU | RESIDUAL);
-    rows::normalise(mode + notes, (&x, &residual), &scale, &shift, &mut y, &mut bits);
+    let stores_bits = STORES_BITS * usize::from(mode == RELU | RESIDUAL);
+    rows::normalise(mode + stores_bits, (&x, &residual), &scale, &shift, &mut y, &mut bits);
     let k = (0..groups).map(|i| Constants { mean: mean[i], scale: scale[i], shift: shift[i] });
     let (k, mut g) = (k.collect::<Vec<_>>(), gradient);
     let row = Row { x: &x, bits: &bits, second: if second { &summand } else { &[] }, constants: &k };
