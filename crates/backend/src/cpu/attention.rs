@@ -214,7 +214,6 @@ impl Planned<Cpu> for Plan {
             }
         };
         let mut partial = std::mem::take(&mut self.partial);
-        partial.fill(0.0);
         let (heads, [each, out], plane) = (&self.heads, self.heads.elems(), self.x.shape.plane());
         let (x, dy, mut scratch) = (g.x[0].as_slice(), g.dy.as_slice(), self.scratch.borrow());
         let (differences, area) = (self.windows.differences(), self.heads.sizes.positions);
@@ -248,6 +247,7 @@ impl Planned<Cpu> for Plan {
                     });
                 }
                 if let Some(partial) = partial {
+                    partial.fill(0.0);
                     heads.terms.iter().for_each(|terms| terms.add_differences(dbias, partial, &heads.sizes));
                     partial[differences] = dscale;
                 }

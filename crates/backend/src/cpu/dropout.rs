@@ -5,6 +5,7 @@ use net::Dropout;
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
+use super::flat::UNIT;
 use super::threads::Threads;
 use crate::draws::dropout_factors;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
@@ -72,9 +73,10 @@ impl Planned<Cpu> for Plan {
     }
 
     fn backward(&mut self, _: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        for (d, k) in g.dy.as_mut_slice().iter_mut().zip(self.factors.as_slice()) {
-            *d *= k;
-        }
+        let dy = &mut g.dy.as_mut_slice()[..self.x.elems()];
+        self.threads.split_both(dy, self.factors.as_slice(), UNIT, |dy, factors| {
+            dy.iter_mut().zip(factors).for_each(|(d, k)| *d *= k);
+        });
         Ok(())
     }
 }

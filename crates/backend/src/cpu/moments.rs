@@ -94,10 +94,13 @@ impl ChannelSums {
         f: impl Fn(Range<usize>, &mut [f64], P::Part) + Sync,
     ) -> Vec<f64> {
         let each = self.each;
-        self.parts.fill(0.0);
         let parts = (PerThread::new(&mut self.parts, each), others);
-        self.threads.divide(items, parts, |items, (sums, others)| f(items, sums, others));
-        (0..each).map(|i| self.parts[i..].iter().step_by(each).sum()).collect()
+        self.threads.divide(items, parts, |items, (sums, others)| {
+            sums.fill(0.0);
+            f(items, sums, others);
+        });
+        let threads: Vec<usize> = self.threads.with_items(items).collect();
+        (0..each).map(|i| threads.iter().map(|thread| self.parts[thread * each + i]).sum()).collect()
     }
 }
 
@@ -128,6 +131,14 @@ mod tests {
                 assert!((variance(&whole) - 4095.0 / 12.0).abs() < 1e-9);
             }
         }
+    }
+
+    #[test]
+    fn sums_of_an_earlier_batch_do_not_count() {
+        let mut all = ChannelSums::new(Threads(3), 2);
+        let mut count = |items| all.compute(items, (), |items, sums, ()| sums[1] += items.len() as f64);
+        assert_eq!(count(7), [0.0, 7.0]);
+        assert_eq!(count(2), [0.0, 2.0]);
     }
 
     #[test]

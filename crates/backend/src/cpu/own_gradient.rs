@@ -107,11 +107,11 @@ impl Ungrouped {
         let threads = self.threads;
         let (count, blocks, row) = (self.taps.len(), self.y.blocks(), self.y.shape.plane() * B);
         let (per_thread, image) = (blocks * B * (count + 1), self.framed.len() / threads.0);
-        self.partial.fill(0.0);
         let parts = (PerThread::new(&mut self.partial, per_thread), PerThread::new(&mut self.framed, image));
         let (taps, frame, image, stride) = (&self.taps, self.frame, self.x, self.stride);
         let rows = self.y.shape.h;
         threads.divide(self.x.n, parts, |samples, (sums, framed)| {
+            sums.fill(0.0);
             for n in samples {
                 put_in_frame(&image, &x[n * image.sample_elems()..], frame, framed);
                 for block in 0..blocks {
@@ -132,15 +132,20 @@ impl Ungrouped {
                 }
             }
         });
-        let total = |channel: usize, tap: usize| -> f64 {
+        let busy: Vec<usize> = threads.with_items(self.x.n).collect();
+        let total = |channel: usize, tap: usize| {
             let at = (channel / B * (count + 1) + tap) * B + channel % B;
-            (0..threads.0).map(|t| f64::from(self.partial[t * per_thread + at])).sum()
+            busy.iter().map(|thread| f64::from(self.partial[thread * per_thread + at])).sum::<f64>() as f32
         };
-        for (i, dw) in self.dw.as_mut_slice().iter_mut().enumerate() {
-            *dw = total(i / count, i % count) as f32;
-        }
+        // The channels of a block are contiguous in the sums, so the inner loop is over channels.
+        threads.split(self.dw.as_mut_slice(), B * count, |first, dw| {
+            for tap in 0..count {
+                let of_channels = dw.iter_mut().skip(tap).step_by(count);
+                (first * B..).zip(of_channels).for_each(|(channel, dw)| *dw = total(channel, tap));
+            }
+        });
         if let Some(db) = db {
-            db.iter_mut().enumerate().for_each(|(channel, db)| *db = total(channel, count) as f32);
+            db.iter_mut().enumerate().for_each(|(channel, db)| *db = total(channel, count));
         }
     }
 }
@@ -284,5 +289,43 @@ fn sum_plane<const B: usize>(grid: &Grid, x: &[f32], dy: &[f32], sums: &mut [f64
     }
     for dy in dy.chunks_exact(B) {
         of_bias.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += f64::from(*dy));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use net::Shape;
+
+    use super::*;
+
+    /// The last channel block is incomplete, and one of three threads has no sample. A second run must not add to the
+    /// sums of the first. All values are small integers, so the sums are exact.
+    #[test]
+    fn gradients_are_sums_over_the_batch_in_every_run() {
+        let (samples, inputs, outputs) = (2, 2, 11);
+        let x = TensorDesc::plain(samples, Shape::image(inputs, 3, 4));
+        let y = TensorDesc { block: 8, ..TensorDesc::plain(samples, Shape::image(outputs, 2, 3)) };
+        let value = |i: usize| (i * 7 % 11) as f32 - 5.0;
+        let images: Vec<f32> = (0..x.elems()).map(value).collect();
+        let slopes: Vec<f32> = (3..3 + samples * outputs * 6).map(value).collect();
+        let mut dy = vec![0.0; y.elems()];
+        y.from_plain(&slopes, &mut dy);
+        let products = |output: usize, input: usize, row: usize, column: usize| -> f32 {
+            let at = |n: usize, i: usize, j: usize| {
+                let pixel = images[((n * inputs + input) * 3 + i + row) * 4 + j + column];
+                slopes[((n * outputs + output) * 2 + i) * 3 + j] * pixel
+            };
+            (0..samples * 6).map(|k| at(k / 6, k / 3 % 2, k % 3)).sum()
+        };
+        let weights = (0..outputs * inputs * 4).map(|k| products(k / (inputs * 4), k / 4 % inputs, k / 2 % 2, k % 2));
+        let want_dw: Vec<f32> = weights.collect();
+        let bias = |output: usize| slopes.chunks(6).skip(output).step_by(outputs).flatten().sum::<f32>();
+        let want_db: Vec<f32> = (0..outputs).map(bias).collect();
+        let mut own = Ungrouped::new(Threads(3), &Conv::new(outputs, 2), x, y, "test").unwrap();
+        for _ in 0..2 {
+            let mut db = vec![9.0; outputs];
+            assert_eq!(own.run(&images, &dy, Some(&mut db[..])), want_dw);
+            assert_eq!(db, want_db);
+        }
     }
 }

@@ -18,6 +18,11 @@ impl Threads {
         t * items / self.0..(t + 1) * items / self.0
     }
 
+    /// Returns the threads that have at least one of `items` items.
+    pub fn with_items(self, items: usize) -> impl Iterator<Item = usize> {
+        (0..self.0).filter(move |thread| !self.share(*thread, items).is_empty())
+    }
+
     /// Returns true if no thread is idle for more than a fifth of the time with `items` items of equal cost.
     pub fn are_busy(&self, items: usize) -> bool {
         4 * items.next_multiple_of(self.0) <= 5 * items
