@@ -12,31 +12,35 @@ pub fn cosine_factors(op: &Attention, params: &[&[f32]]) -> impl Iterator<Item =
     params[op.leading_parameters() - 1].iter().map(|scale| f64::from(*scale).min(MOST_SCALE.ln()).exp())
 }
 
-/// Returns the table of the bias, or `None` if the layer has no bias. `params` are as in [`cosine_factors`].
-pub fn bias_table(op: &Attention, windows: &Windows, params: &[&[f32]]) -> Option<Vec<f32>> {
-    match op.position_bias? {
-        PositionBias::Table => Some(params[0].to_vec()),
-        PositionBias::Continuous(hidden) => {
-            let mlp = Mlp::new(op, hidden, params);
-            let rows = windows.coordinates().into_iter().flat_map(|r| {
-                let units = mlp.units(r);
-                (0..op.heads).map(move |head| (FACTOR * sigmoid(mlp.sum(&units, head))) as f32).collect::<Vec<_>>()
-            });
-            Some(rows.collect())
-        }
+/// Returns the number of sigmoids in the layer's continuous bias: one for each difference of positions and head. 0 if
+/// the layer has no continuous bias.
+pub fn sigmoid_count(op: &Attention, windows: &Windows) -> usize {
+    match op.position_bias {
+        Some(PositionBias::Continuous(_)) => windows.differences() * op.heads,
+        Some(PositionBias::Table) | None => 0,
     }
 }
 
-/// Computes the gradients of all parameters, in PyTorch's order. Its inputs are two gradients: of the bias table, and of
-/// the logarithms of the heads' factors.
+/// Returns the table of the bias, or `None` if the layer has no bias. `params` are as in [`cosine_factors`]. `sigmoids`
+/// has a row for each difference of positions, computed with [`Mlp::sigmoids`], and is empty without a continuous bias.
+pub fn bias_table(op: &Attention, params: &[&[f32]], sigmoids: &[f64]) -> Option<Vec<f32>> {
+    Some(match op.position_bias? {
+        PositionBias::Table => params[0].to_vec(),
+        PositionBias::Continuous(_) => sigmoids.iter().map(|s| (FACTOR * s) as f32).collect(),
+    })
+}
+
+/// Computes the gradients of all parameters, in PyTorch's order. `sigmoids` are those of [`bias_table`]. The last two
+/// arguments are gradients of the bias table and of the logarithms of the heads' factors.
 pub fn gradients(
     op: &Attention,
     windows: &Windows,
     params: &[&[f32]],
+    sigmoids: &[f64],
     dtable: &[f64],
     mut dscales: Vec<f64>,
 ) -> Vec<Vec<f64>> {
-    let mut gradients = bias_gradients(op, windows, params, dtable);
+    let mut gradients = bias_gradients(op, windows, params, sigmoids, dtable);
     if op.cosine {
         let at = op.leading_parameters() - 1;
         let clamped = |scale: &f32| f64::from(*scale) > MOST_SCALE.ln();
@@ -46,22 +50,22 @@ pub fn gradients(
     gradients
 }
 
-fn bias_gradients(op: &Attention, windows: &Windows, params: &[&[f32]], dtable: &[f64]) -> Vec<Vec<f64>> {
-    let hidden = match op.position_bias {
-        None => return Vec::new(),
-        Some(PositionBias::Table) => return vec![dtable.to_vec()],
-        Some(PositionBias::Continuous(hidden)) => hidden,
+fn bias_gradients(
+    op: &Attention,
+    windows: &Windows,
+    params: &[&[f32]],
+    sigmoids: &[f64],
+    dtable: &[f64],
+) -> Vec<Vec<f64>> {
+    let Some(mlp) = Mlp::new(op, params) else {
+        return op.position_bias.map(|_| dtable.to_vec()).into_iter().collect();
     };
-    let mlp = Mlp::new(op, hidden, params);
+    let hidden = mlp.hidden;
     let (mut dw1, mut db1, mut dw2) = (vec![0.0; 2 * hidden], vec![0.0; hidden], vec![0.0; op.heads * hidden]);
-    for (r, drow) in windows.coordinates().into_iter().zip(dtable.chunks_exact(op.heads)) {
+    let rows = sigmoids.chunks_exact(op.heads).zip(dtable.chunks_exact(op.heads));
+    for (r, (sigmoids, drow)) in windows.coordinates().into_iter().zip(rows) {
         let units = mlp.units(r);
-        let dsums: Vec<f64> = (0..op.heads)
-            .map(|head| {
-                let s = sigmoid(mlp.sum(&units, head));
-                drow[head] * FACTOR * s * (1.0 - s)
-            })
-            .collect();
+        let dsums: Vec<f64> = sigmoids.iter().zip(drow).map(|(s, d)| d * FACTOR * s * (1.0 - s)).collect();
         for (unit, value) in units.iter().enumerate().filter(|(_, value)| **value != 0.0) {
             let mut slope = 0.0;
             for (head, dsum) in dsums.iter().enumerate() {
@@ -81,8 +85,7 @@ fn sigmoid(x: f64) -> f64 {
 }
 
 /// The two linear layers of a continuous bias.
-#[derive(Clone, Copy)]
-struct Mlp<'a> {
+pub struct Mlp<'a> {
     hidden: usize,
     w1: &'a [f32],
     b1: &'a [f32],
@@ -90,9 +93,17 @@ struct Mlp<'a> {
 }
 
 impl<'a> Mlp<'a> {
-    fn new(op: &Attention, hidden: usize, params: &[&'a [f32]]) -> Self {
+    /// Returns `None` if the layer has no continuous bias. `params` are as in [`cosine_factors`].
+    pub fn new(op: &Attention, params: &[&'a [f32]]) -> Option<Self> {
+        let Some(PositionBias::Continuous(hidden)) = op.position_bias else { return None };
         let first = op.leading_parameters();
-        Self { hidden, w1: params[first], b1: params[first + 1], w2: params[first + 2] }
+        Some(Self { hidden, w1: params[first], b1: params[first + 1], w2: params[first + 2] })
+    }
+
+    /// Computes the sigmoid of each head for a difference of positions, which [`Windows::coordinates`] returns.
+    pub fn sigmoids(&self, r: [f32; 2], of_heads: &mut [f64]) {
+        let units = self.units(r);
+        of_heads.iter_mut().enumerate().for_each(|(head, to)| *to = sigmoid(self.sum(&units, head)));
     }
 
     /// Returns the hidden units for a difference of positions.

@@ -13,8 +13,9 @@ use super::layout::Format;
 use super::relayout;
 use super::threads::Threads;
 use super::vector::{Eight, Job, Portable, Sixteen, Vectors};
+use crate::attention::{self, Mlp};
 use crate::memory::store;
-use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, attention};
+use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The instruction set that the kernels use.
 #[derive(Clone, Copy)]
@@ -75,6 +76,8 @@ struct Plan {
     y: TensorDesc,
     windows: Windows,
     heads: Heads,
+    /// The sigmoids of a continuous bias for each difference of positions and head, from the last forward pass.
+    sigmoids: Vec<f64>,
     formats: Vec<Format>,
     /// For each query (in each sample, head and window): the greatest product with a key, and 1 / the sum of
     /// exponentials in the softmax.
@@ -110,6 +113,7 @@ pub(super) fn plan(cpu: &Cpu, op: &Attention, r: &PlanRequest<'_, Cpu>) -> Resul
         threads: cpu.threads,
         x,
         y,
+        sigmoids: vec![0.0; attention::sigmoid_count(op, &windows)],
         windows,
         heads,
         formats: params.iter().map(|param| Format::Plain(param.elems())).collect(),
@@ -130,7 +134,11 @@ impl Plan {
     fn prepare(&mut self, pass: &Pass<'_, Cpu>) {
         let params: Vec<&[f32]> = pass.slots.iter().map(|slot| pass.params.get(*slot)).collect();
         let Heads { op, sizes, terms, scales, .. } = &mut self.heads;
-        if let (Some(terms), Some(table)) = (terms, attention::bias_table(op, &self.windows, &params)) {
+        if let Some(mlp) = Mlp::new(op, &params) {
+            let differences = self.windows.coordinates();
+            self.threads.each_item(&mut self.sigmoids, op.heads, |at, row| mlp.sigmoids(differences[at], row));
+        }
+        if let (Some(terms), Some(table)) = (terms, attention::bias_table(op, &params, &self.sigmoids)) {
             terms.fill(&table, op.heads, sizes);
         }
         if op.cosine {
@@ -150,7 +158,7 @@ impl Plan {
             dtable.iter_mut().skip(head).step_by(heads).zip(partial).for_each(|(sum, d)| *sum += d);
         }
         let params: Vec<&[f32]> = pass.slots.iter().map(|slot| pass.params.get(*slot)).collect();
-        let gradients = attention::gradients(op, &self.windows, &params, &dtable, dscales);
+        let gradients = attention::gradients(op, &self.windows, &params, &self.sigmoids, &dtable, dscales);
         gradients.iter().zip(pass.slots).for_each(|(gradient, slot)| store(dparams.get_mut(*slot), gradient));
     }
 }
@@ -167,7 +175,8 @@ impl Planned<Cpu> for Plan {
     fn state_bytes(&self) -> usize {
         let places: usize = self.heads.places.iter().map(|places| size_of_val(&places[..])).sum();
         let terms = self.heads.terms.as_ref().map_or(0, Terms::bytes);
-        size_of_val(&self.statistics[..]) + size_of_val(&self.partial[..]) + places + terms
+        let sums = size_of_val(&self.partial[..]) + size_of_val(&self.sigmoids[..]);
+        size_of_val(&self.statistics[..]) + sums + places + terms
     }
 
     fn tensors_for_backward(&self) -> Keeps {

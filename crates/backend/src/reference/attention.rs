@@ -3,8 +3,9 @@
 use net::{Attention, LEAST_NORM, MASK, Windows};
 
 use super::device::{HostBuf, Reference};
+use crate::attention::{self, Mlp};
 use crate::memory::store;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, attention};
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 struct Plan {
     op: Attention,
@@ -37,6 +38,8 @@ struct Head {
 struct Logits {
     /// The factor of each head.
     scales: Vec<f64>,
+    /// The sigmoids of a continuous bias for each difference of positions and head, otherwise empty.
+    sigmoids: Vec<f64>,
     /// The bias for each difference of positions and head.
     bias: Option<Vec<f32>>,
 }
@@ -92,7 +95,12 @@ impl Plan {
             true => attention::cosine_factors(&self.op, &params).collect(),
             false => vec![self.op.scale(self.x.shape.c); self.op.heads],
         };
-        Logits { scales, bias: attention::bias_table(&self.op, &self.windows, &params) }
+        let mut sigmoids = vec![0.0; attention::sigmoid_count(&self.op, &self.windows)];
+        if let Some(mlp) = Mlp::new(&self.op, &params) {
+            let rows = sigmoids.chunks_exact_mut(self.op.heads).zip(self.windows.coordinates());
+            rows.for_each(|(row, difference)| mlp.sigmoids(difference, row));
+        }
+        Logits { scales, bias: attention::bias_table(&self.op, &params, &sigmoids), sigmoids }
     }
 
     /// Returns a query's attention weights over all cells of its window.
@@ -181,7 +189,7 @@ impl Planned<Reference> for Plan {
         }
         if !pass.frozen {
             let params: Vec<&[f32]> = pass.slots.iter().map(|slot| pass.params.get(*slot)).collect();
-            let gradients = attention::gradients(&self.op, &self.windows, &params, &dbias, dscales);
+            let gradients = attention::gradients(&self.op, &self.windows, &params, &logits.sigmoids, &dbias, dscales);
             gradients.iter().zip(pass.slots).for_each(|(gradient, slot)| store(g.dparams.get_mut(*slot), gradient));
         }
         Ok(())
