@@ -5,6 +5,9 @@
 // from element to element, as in NCCL's rings. A thread runs the work that another rank waits for, because a real GPU
 // computes while its host is busy.
 //
+// As in a communicator of NCCL that does not block, every `ncclAllReduce` returns `ncclInProgress`, and the next call of
+// `ncclCommGetAsyncError` enqueues the sum.
+//
 // `TRIREME_EMULATED_NCCL=RANK:PLACE:WHAT` causes a fault on a rank. PLACE is "join", or "sum", or "sumN" for all sums
 // from number N on. WHAT is "hang", a delay such as "20ms", a status that the call returns, or "later CODE" for a
 // status that only `ncclCommGetAsyncError` returns, while the sum hangs.
@@ -100,13 +103,15 @@ using Clock = std::chrono::steady_clock;
 struct Group {
     int rank, ranks, device;
     char* file = nullptr;
-    bool aborted = false, connected = false;
+    bool aborted = false;
     Clock::time_point since = Clock::now();
     uint64_t issued = 0;
     /// The status of a group that has failed, which `ncclCommGetAsyncError` returns.
     ncclResult_t failed = ncclSuccess;
-    /// Enqueues the group's first sum. `state` calls it once all ranks have joined.
-    std::function<void()> first;
+    /// The status with which the group fails after `state` has returned that the pending sum is enqueued.
+    ncclResult_t fails_next = ncclSuccess;
+    /// Enqueues the sum that is in progress. `state` calls it once all ranks have joined.
+    std::function<CUresult()> pending;
     std::weak_ptr<Stream> stream;
 
     ~Group() {
@@ -157,12 +162,13 @@ struct Group {
                 fprintf(stderr, "emulated NCCL: Duplicate GPU detected : rank %d and rank %d both on CUDA device %s\n", rank, other, own().bus);
                 return failed = ncclInvalidUsage;
             }
-        if (first) {
-            auto enqueue = std::move(first);
-            first = nullptr;
-            enqueue();
+        if (pending) {
+            auto enqueue = std::move(pending);
+            pending = nullptr;
+            if (enqueue()) return failed = ncclUnhandledCudaError;
             return ncclInProgress;
         }
+        failed = fails_next;
         return ncclSuccess;
     }
 };
@@ -317,8 +323,7 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, int type, i
     std::lock_guard guard(lock());
     if (!comm || (op != ncclSum && op != ncclMax)) return ncclInvalidArgument;
     auto group = comm->group;
-    // the first sum of a group connects the ranks while `state` returns that it is in progress
-    if (group->first || group->state() != ncclSuccess) return ncclInvalidUsage;
+    if (group->pending || group->state() != ncclSuccess) return ncclInvalidUsage;
     size_t bytes = count * size_of(type);
     auto source = reinterpret_cast<CUdeviceptr>(from), target = reinterpret_cast<CUdeviceptr>(to);
     if (!size_of(type) || bytes > ROOM || !on_device(source, bytes) || !on_device(target, bytes)) {
@@ -329,15 +334,12 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, int type, i
     uint64_t number = ++group->issued;
     if (group->hit(false, number) && fault().status) {
         if (!fault().later) return fault().status;
-        group->failed = fault().status;
+        group->fails_next = fault().status;
     }
-    auto enqueue = [=] { return begin(group, number, from, to, count, type, op == ncclMax, stream); };
-    if (!group->connected) {
-        group->connected = true;
-        group->first = enqueue;
-        return ncclInProgress;
-    }
-    return enqueue() ? ncclUnhandledCudaError : ncclSuccess;
+    // The group owns this function, so the function must not own the group.
+    std::weak_ptr<Group> of = group;
+    group->pending = [=] { return begin(of.lock(), number, from, to, count, type, op == ncclMax, stream); };
+    return ncclInProgress;
 }
 
 }  // extern "C"
