@@ -17,7 +17,7 @@ use support::numerics::{assert_close, magnitude};
 use support::program::{Folder, events, start, trireme};
 use support::rounding::shaken;
 use support::setting::Setting;
-use support::{emulator, gpu, program};
+use support::{emulator, gpu, mentions, program};
 
 fn setting() -> Setting {
     Setting::new(&RESNET.replace("epochs = 1", "epochs = 2"), ImageSpec::new(8, 8, 3), [43, 16])
@@ -282,6 +282,16 @@ fn what_is_missing_is_named() {
     ended.failed(1, &["libcudnn", "pip install nvidia-cudnn-cu13"]);
     with("old", "TRIREME_EMULATED_DRIVER", "12040").failed(1, &["CUDA 12.4", "update the driver"]);
     with("no-gpu", "CUDA_VISIBLE_DEVICES", "").failed(1, &["--device cuda", "no GPU"]);
+    // a driver that does not start: `--device auto` uses the CPU, but not silently
+    let broken = ("TRIREME_EMULATED_FAULT", "1:802");
+    let call = ["cuInit", "CUDA_ERROR_SYSTEM_NOT_READY", "nvidia-smi"];
+    with("broken", broken.0, broken.1).failed(1, &[&call[..], &["--device cuda"]].concat());
+    let mut auto = setting.command("auto", 1, &["--device", "auto", "--threads", "1", "--max-steps", "1"]);
+    auto.env(broken.0, broken.1);
+    gpu::run(auto).succeeded().says(&[&call[..], &["this machine has a GPU, but it is not used"]].concat());
+    let mut doctor = trireme(0, &["doctor"]);
+    doctor.env(broken.0, broken.1);
+    mentions(gpu::run(doctor).stdout, &call);
     with("volta", "TRIREME_EMULATED_CC", "70").failed(1, &["compute capability 7.0", "NVRTC of CUDA 12"]);
     with("small", "TRIREME_EMULATED_CC", "60").failed(1, &["compute capability 6.0", "at least 7.0"]);
 }

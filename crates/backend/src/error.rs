@@ -8,7 +8,7 @@ pub(crate) const READS_FLATTENED: &str = "this layer reads a flattened image, wh
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A call of a library failed.
-    #[error("{library}: {call} for {op} returned {status}. {}", foreign_cure(library))]
+    #[error("{library}: {call} for {op} returned {status}. {}", foreign_cure(library, call))]
     Foreign {
         library: &'static str,
         /// Name of the library's function.
@@ -75,8 +75,9 @@ pub enum Error {
 }
 
 /// Returns the advice for a failed call of a library. Calls that allocate memory can succeed with a smaller batch.
-fn foreign_cure(library: &str) -> &'static str {
+fn foreign_cure(library: &str, call: &str) -> &'static str {
     match library {
+        _ if call == "cuInit" => "The driver is installed, but it does not start. `nvidia-smi` on this node shows why",
         "NCCL" => "Set NCCL_DEBUG=INFO to see what NCCL tried, or use reduce.path = \"staged\"",
         "CUDA driver" | "cuDNN" | "cuBLASLt" | "oneDNN" => {
             "Try a smaller batch, or report this with the output of `trireme doctor`"

@@ -144,7 +144,7 @@ pub fn cuda_lines(verbose: bool) -> Vec<String> {
         cuda::library::report().into_iter().map(|(name, found)| format!("{name}: {found}")).collect();
     lines.push(match cuda::gpu_count() {
         Ok(count) => format!("{} for this process{}", plural(count, "GPU"), visible()),
-        Err(_) => "no GPU for this process, so --device cuda is not available".into(),
+        Err(error) => format!("no GPU can be used: {error}"),
     });
     lines
 }

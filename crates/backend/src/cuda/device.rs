@@ -100,7 +100,8 @@ impl DeviceKind for CudaDevice {
 
     fn find(notes: Vec<String>) -> Result<Self, Unavailable> {
         let count = gpu_count();
-        let present = matches!(count, Ok(1..));
+        // a driver that does not start is a fault of a machine with a GPU, so `--device auto` must report it
+        let present = !matches!(count, Ok(0) | Err(Error::Absent { .. }));
         let unavailable = |why: String| Err(Unavailable { why, present });
         match library::require_all().and(count) {
             Ok(1..) => Ok(Self { notes }),

@@ -39,15 +39,20 @@ thread_local! {
     static BOUND: Cell<sys::CUcontext> = const { Cell::new(std::ptr::null_mut()) };
 }
 
-/// Returns the number of GPUs that this process sees. Returns an error if there is no driver.
+/// Returns the number of GPUs that this process sees. Returns [`Error::Absent`] if there is no driver, and another error if
+/// the driver does not start.
 pub fn gpu_count() -> Result<usize, Error> {
     require(Library::Driver)?;
-    let started = result::init();
-    if started == Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) {
+    match result::init() {
         // this is also the answer if CUDA_VISIBLE_DEVICES hides all GPUs
-        return Ok(0);
+        Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => return Ok(0),
+        Err(DriverError(sys::CUresult::CUDA_ERROR_STUB_LIBRARY)) => {
+            let why = "the libcuda that was found is the stub of a CUDA toolkit, not NVIDIA's driver; remove the toolkit's folder \
+                       `stubs` from LD_LIBRARY_PATH";
+            return Err(Error::Absent { what: "CUDA".into(), why: why.into() });
+        }
+        started => checked(started, "cuInit", "the driver")?,
     }
-    checked(started, "cuInit", "the driver")?;
     let count = checked(result::device::get_count(), "cuDeviceGetCount", "the number of GPUs")?;
     Ok(count.max(0) as usize)
 }

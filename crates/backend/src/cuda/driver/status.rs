@@ -27,7 +27,8 @@ fn failure(status: CUresult, call: &'static str, op: impl Into<String>) -> Error
     let error = DriverError(status);
     let text = |found: Result<&CStr, DriverError>| found.map_or_else(|_| "no name".into(), owned);
     let status_words = format!("{} ({})", text(error.error_name()), text(error.error_string()));
-    match sticky(status) {
+    // while the driver starts, this process has no GPU that it could lose
+    match sticky(status).filter(|_| call != "cuInit") {
         Some((what, cure)) => Error::Lost { what, call, op: op.into(), status: status_words, cure },
         None => Error::Foreign { library: "CUDA driver", call, op: op.into(), status: status_words },
     }
