@@ -277,10 +277,16 @@ fn what_is_missing_is_named() {
     let none = some_libraries(&setting.folder, &[]);
     let ended = with("no-driver", "LD_LIBRARY_PATH", &none);
     ended.failed(1, &["--device cuda", "libcuda", &none, "NVIDIA driver"]);
-    let some = some_libraries(&setting.folder, &["libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13"]);
-    let ended = with("no-cudnn", "LD_LIBRARY_PATH", &some);
-    ended.failed(1, &["libcudnn", "pip install nvidia-cudnn-cu13"]);
-    with("old", "TRIREME_EMULATED_DRIVER", "12040").failed(1, &["CUDA 12.4", "update the driver"]);
+    for (more, missing, package) in [
+        ("libcuda.so.1", "libnvrtc ", "`pip install nvidia-cuda-nvrtc` (nvidia-cuda-nvrtc-cu12 for"),
+        ("libnvrtc.so.13", "libcublasLt ", "`pip install nvidia-cublas` (nvidia-cublas-cu12 for"),
+        ("libcublasLt.so.13", "libcudnn ", "`pip install nvidia-cudnn-cu13` (-cu12 for"),
+    ] {
+        let some = some_libraries(&setting.folder, &[more]);
+        with(more, "LD_LIBRARY_PATH", &some).failed(1, &[missing, package]);
+    }
+    let old = ["CUDA 12.4", "update the driver", "nvidia-cuda-nvrtc-cu12"];
+    with("old", "TRIREME_EMULATED_DRIVER", "12040").failed(1, &old);
     with("no-gpu", "CUDA_VISIBLE_DEVICES", "").failed(1, &["--device cuda", "no GPU"]);
     // a driver that does not start: `--device auto` uses the CPU, but not silently
     let broken = ("TRIREME_EMULATED_FAULT", "1:802");

@@ -30,17 +30,18 @@ fn dotted(version: i32) -> String {
 pub fn require_all() -> Result<(), Error> {
     ALL.into_iter().try_for_each(require)?;
     let (driver, nvrtc) = (driver_version()?, nvrtc_version()?);
-    let too_old = |what: &str, major: i32| {
+    let too_old = |what: &str, library: Library, major: i32| {
         let why = format!(
-            "the driver supports CUDA {}, but the {what} that was found is for CUDA {major}; update the driver, or \
-             install {what} for CUDA {}",
+            "the driver supports CUDA {}, but the {what} that was found is for CUDA {major}; update the driver, or use {what} \
+             for CUDA {}: {}",
             dotted(driver),
-            driver / 1000
+            driver / 1000,
+            library.cure()
         );
         Err(Error::Absent { what: "CUDA".into(), why })
     };
     if nvrtc.0 > driver / 1000 {
-        return too_old("NVRTC", nvrtc.0);
+        return too_old("NVRTC", Library::Nvrtc, nvrtc.0);
     }
     // SAFETY: the library is loaded, and both functions have no arguments.
     let (version, built_with) = unsafe { (cudnn::cudnnGetVersion(), cudnn::cudnnGetCudartVersion()) };
@@ -50,12 +51,12 @@ pub fn require_all() -> Result<(), Error> {
         return Err(Error::Absent { what: "CUDA".into(), why });
     }
     if built_with as i32 / 1000 > driver / 1000 {
-        return too_old("cuDNN", built_with as i32 / 1000);
+        return too_old("cuDNN", Library::Cudnn, built_with as i32 / 1000);
     }
     // SAFETY: the library is loaded, and the function has no arguments.
     let built_with = unsafe { cublaslt::cublasLtGetCudartVersion() } as i32;
     if built_with / 1000 > driver / 1000 {
-        return too_old("cuBLASLt", built_with / 1000);
+        return too_old("cuBLASLt", Library::CublasLt, built_with / 1000);
     }
     Ok(())
 }

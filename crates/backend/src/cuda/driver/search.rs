@@ -62,12 +62,17 @@ impl Library {
                 "install the NVIDIA driver of this machine's GPU (Debian: nvidia-driver), or, in a container, start it with \
                  --gpus all or --nv"
             }
-            Library::Nvrtc => "load the CUDA toolkit's module, or `pip install nvidia-cuda-nvrtc`",
-            Library::CublasLt => "load the CUDA toolkit's module, or `pip install nvidia-cublas`",
+            Library::Nvrtc => {
+                "load the CUDA toolkit's module, or `pip install nvidia-cuda-nvrtc` (nvidia-cuda-nvrtc-cu12 for a driver of \
+                 CUDA 12)"
+            }
+            Library::CublasLt => {
+                "load the CUDA toolkit's module, or `pip install nvidia-cublas` (nvidia-cublas-cu12 for a driver of CUDA 12)"
+            }
             Library::Cudnn => {
                 "load cuDNN's module (version 9), or `pip install nvidia-cudnn-cu13` (-cu12 for a driver of CUDA 12)"
             }
-            Library::Nccl => "load NCCL's module, or `pip install nvidia-nccl-cu13`",
+            Library::Nccl => "load NCCL's module, or `pip install nvidia-nccl-cu13` (-cu12 for a driver of CUDA 12)",
         }
     }
 
