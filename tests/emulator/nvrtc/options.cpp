@@ -20,13 +20,19 @@ static bool flag(const std::string& text, std::initializer_list<const char*> nam
     return false;
 }
 
+/// Returns the newest architecture for which this NVRTC compiles.
+static int newest() {
+    const char* text = getenv("TRIREME_EMULATED_NVRTC");
+    return text && *text ? atoi(text) : 121;
+}
+
 static bool parse_one(const std::string& text, Options& to) {
     std::string value;
     if (value_of(text, {"--gpu-architecture", "-arch"}, value)) {
         to.virtual_arch = value.compare(0, 8, "compute_") == 0;
         if (!to.virtual_arch && value.compare(0, 3, "sm_")) return false;
         to.arch = atoi(value.c_str() + value.find('_') + 1);
-        return to.arch >= 75 && to.arch <= 121;
+        return to.arch >= 75 && to.arch <= newest();
     }
     if (value_of(text, {"--fmad", "-fmad"}, value)) return to.fmad = value == "true", value == "true" || value == "false";
     if (value_of(text, {"--include-path"}, value)) return to.includes.push_back(value), true;
