@@ -28,8 +28,8 @@ fn train(setting: &Setting, out: &str, ranks: usize, fault: &str, more: &[&str])
     gpu::train(setting, out, ranks, more, &variables)
 }
 
-/// On a single rank, sums change nothing and need no second GPU. This checks the constants and structures for NCCL that
-/// `cuda/nccl.rs` defines.
+/// On a single rank NCCL does not compute, so sums change nothing and need no second GPU. This checks the functions, the id
+/// and the configuration of `cuda/nccl.rs`. Its unit test compares the numbers of types and operations with NCCL's header.
 #[test]
 fn a_group_of_one_rank_changes_no_value() {
     let device = cuda(Precision::F32);

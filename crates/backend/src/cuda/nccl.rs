@@ -256,3 +256,35 @@ impl Drop for Ring {
         self.leave();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use cudarc::nccl::sys::{ncclConfig_t, ncclDataType_t as Type, ncclRedOp_t as Op, ncclResult_t, ncclUniqueId};
+
+    use super::*;
+
+    /// cudarc generates its declarations from NCCL's header.
+    #[test]
+    fn numbers_and_structures_are_those_of_the_header() {
+        for (reduction, element, op) in [
+            (Reduction::SumI32, Type::ncclInt32, Op::ncclSum),
+            (Reduction::MaxU32, Type::ncclUint32, Op::ncclMax),
+            (Reduction::SumU64, Type::ncclUint64, Op::ncclSum),
+            (Reduction::SumF32, Type::ncclFloat32, Op::ncclSum),
+            (Reduction::SumBf16, Type::ncclBfloat16, Op::ncclSum),
+        ] {
+            let (number, operation, _) = numbers(reduction);
+            assert_eq!((number, operation), (element as c_int, op as c_int), "{reduction:?}");
+        }
+        let statuses = [ncclResult_t::ncclSuccess as c_int, ncclResult_t::ncclInProgress as c_int];
+        assert_eq!([SUCCESS, IN_PROGRESS], statuses);
+        assert_eq!(size_of::<UniqueId>(), size_of::<ncclUniqueId>());
+        let own = [offset_of!(Config, magic), offset_of!(Config, version), offset_of!(Config, blocking)];
+        let header =
+            [offset_of!(ncclConfig_t, magic), offset_of!(ncclConfig_t, version), offset_of!(ncclConfig_t, blocking)];
+        assert_eq!(own, header);
+        assert_eq!(offset_of!(Config, unset), offset_of!(ncclConfig_t, cgaClusterSize));
+    }
+}
