@@ -407,6 +407,9 @@ fn attention_in_windows_agrees() {
     // a bias over the whole plane, and nine images
     let whole = Attention { position_bias: Some(PositionBias::Table), ..Attention::new(2) };
     cases.push(Case::random(Op::from(whole), 9, Shape::image(96, 5, 9), 1560));
+    // cosines, and more positions than a block of GPU threads sums at a time
+    let cosines = Attention { window: Some([4, 4]), cosine: true, ..Attention::new(2) };
+    cases.push(Case::random(Op::from(cosines), 2, Shape::image(48, 20, 16), 1561));
     assert_parity(cases);
 }
 

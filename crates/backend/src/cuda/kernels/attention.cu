@@ -335,18 +335,18 @@ extern "C" __global__ void attention_differences(const float* pairs, const Atten
     }
 }
 
-// Sums the gradients of the learned numbers of the factors for cosines. A warp computes one number.
+// Sums the gradients of the learned numbers of the factors for cosines. A block computes one number.
 extern "C" __global__ void attention_scale_gradients(const float* statistics, const float* learned, const AttentionSizes* sizes, float* gradient, u64 queries, u32 heads, float most) {
+    __shared__ double room[SUMMERS];
     AttentionSizes s = *sizes;
-    u32 lane = threadIdx.x % 32;
-    for (u64 head = warp_index(); head < heads; head += warp_count()) {
+    for (u32 head = blockIdx.x; head < heads; head += gridDim.x) {
         double sum = 0.0;
-        for (u64 j = lane; j < (u64)s.images * s.plane; j += 32) {
-            u64 image = j / s.plane, at = j % s.plane;
-            sum += (double)statistics[3 * queries + (image * s.heads + head) * s.plane + at];
+        for (u32 image = 0; image < s.images; image++) {
+            const float* from = statistics + 3 * queries + ((u64)image * s.heads + head) * s.plane;
+            for (u32 at = threadIdx.x; at < s.plane; at += SUMMERS) sum += (double)from[at];
         }
-        sum = warp_sum(sum);
-        if (lane == 0) gradient[head] = learned[head] > most ? 0.0f : (float)sum;
+        sum = block_sum(sum, room);
+        if (threadIdx.x == 0) gradient[head] = learned[head] > most ? 0.0f : (float)sum;
     }
 }
 

@@ -106,7 +106,7 @@ kernels! {
     }
 
     /// Sums the gradients of the learned numbers of the factors.
-    attention_scale_gradients: AttentionScaleGradients over threads(heads * 32) {
+    attention_scale_gradients: AttentionScaleGradients over blocks(heads) {
         statistics: [f32; 4 * queries],
         learned: [f32; heads],
         sizes: [AttentionSizes; 1],
