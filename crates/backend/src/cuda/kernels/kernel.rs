@@ -19,6 +19,9 @@ const FEWEST: usize = 2;
 /// Rows that a thread loads together (`OF_ONE` in norm.cu).
 const BATCH: usize = 4;
 
+/// Minimum number of values of a set that a block sums instead of a warp (`LARGE` in group_norm.cu).
+const LARGE: usize = 4096;
+
 /// Number of blocks of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
@@ -70,6 +73,11 @@ impl Geometry {
     /// Returns a grid with a thread per item, but with at most `BLOCKS` blocks per multiprocessor.
     pub fn threads(&self, items: usize) -> Grid {
         self.blocks(items.div_ceil(THREADS as usize))
+    }
+
+    /// Returns a grid for sets of `values` values that are summed: a block per large set, otherwise a warp per set.
+    pub fn sets(&self, sets: usize, values: usize) -> Grid {
+        if values >= LARGE { self.blocks(sets) } else { self.threads(32 * sets) }
     }
 
     /// Returns the number of channels in 16 bytes.
@@ -315,6 +323,14 @@ pub(in crate::cuda) use kernels;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_large_set_has_a_block_and_a_small_set_a_warp() {
+        let geometry = Geometry { multiprocessors: 132, activation: 2 };
+        // 32 images with 32 groups of two channels
+        assert_eq!(geometry.sets(1024, 56 * 56 * 2), Grid { x: 1024, y: 1, z: 1 });
+        assert_eq!(geometry.sets(1024, 7 * 7 * 2), Grid { x: 128, y: 1, z: 1 });
+    }
 
     #[test]
     fn tiling_gives_every_multiprocessor_enough_blocks() {

@@ -17,7 +17,7 @@ use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Tra
 // `sets` is rows / plane * groups.
 kernels! {
     /// Computes y and each set's statistics.
-    group_norm_forward: GroupNormForward over threads(sets * 32) {
+    group_norm_forward: GroupNormForward over sets(sets, plane * (channels / groups.max(1))) {
         x: [Activation; sets / groups.max(1) * plane * channels],
         y: [Activation; sets / groups.max(1) * plane * channels],
         weight: [f32; channels],
@@ -31,7 +31,7 @@ kernels! {
     }
 
     /// Replaces dy by dx.
-    group_norm_backward: GroupNormBackward over threads(sets * 32) {
+    group_norm_backward: GroupNormBackward over sets(sets, plane * (channels / groups.max(1))) {
         x: [Activation; sets / groups.max(1) * plane * channels],
         dy: [Activation; sets / groups.max(1) * plane * channels],
         weight: [f32; channels],
