@@ -11,21 +11,28 @@ use support::numerics::cuda;
 use support::program::Folder;
 use support::{emulator, gpu, mentions};
 
-/// For each driver error after which the context is unusable: its code, its name, and true if only a kernel can cause
-/// it.
-const STICKY: [(u32, &str, bool); 12] = [
-    (700, "CUDA_ERROR_ILLEGAL_ADDRESS", true),
-    (702, "CUDA_ERROR_LAUNCH_TIMEOUT", true),
-    (710, "CUDA_ERROR_ASSERT", true),
-    (714, "CUDA_ERROR_HARDWARE_STACK_ERROR", true),
-    (715, "CUDA_ERROR_ILLEGAL_INSTRUCTION", true),
-    (716, "CUDA_ERROR_MISALIGNED_ADDRESS", true),
-    (717, "CUDA_ERROR_INVALID_ADDRESS_SPACE", true),
-    (718, "CUDA_ERROR_INVALID_PC", true),
-    (214, "CUDA_ERROR_ECC_UNCORRECTABLE", false),
-    (709, "CUDA_ERROR_CONTEXT_IS_DESTROYED", false),
-    (719, "CUDA_ERROR_LAUNCH_FAILED", false),
-    (999, "CUDA_ERROR_UNKNOWN", false),
+/// Parts of the message about a failed kernel, a lost GPU, and a GPU that another process uses exclusively.
+const KERNEL: &[&str] = &["kernel has failed", "last checkpoint", "TRIREME_CUDA_SYNC=1", "compute-sanitizer"];
+const GONE: &[&str] = &["GPU is gone: ", "last checkpoint", "TRIREME_CUDA_SYNC=1", "compute-sanitizer"];
+const TAKEN: &[&str] = &["another process has it: ", "nvidia-smi", "compute mode"];
+
+/// For each driver error after which the context is unusable: its code, its name, and parts of the message.
+const STICKY: [(u32, &str, &[&str]); 15] = [
+    (700, "CUDA_ERROR_ILLEGAL_ADDRESS", KERNEL),
+    (702, "CUDA_ERROR_LAUNCH_TIMEOUT", KERNEL),
+    (710, "CUDA_ERROR_ASSERT", KERNEL),
+    (714, "CUDA_ERROR_HARDWARE_STACK_ERROR", KERNEL),
+    (715, "CUDA_ERROR_ILLEGAL_INSTRUCTION", KERNEL),
+    (716, "CUDA_ERROR_MISALIGNED_ADDRESS", KERNEL),
+    (717, "CUDA_ERROR_INVALID_ADDRESS_SPACE", KERNEL),
+    (718, "CUDA_ERROR_INVALID_PC", KERNEL),
+    (46, "CUDA_ERROR_DEVICE_UNAVAILABLE", TAKEN),
+    (214, "CUDA_ERROR_ECC_UNCORRECTABLE", GONE),
+    (220, "CUDA_ERROR_NVLINK_UNCORRECTABLE", GONE),
+    (709, "CUDA_ERROR_CONTEXT_IS_DESTROYED", GONE),
+    (719, "CUDA_ERROR_LAUNCH_FAILED", GONE),
+    (911, "CUDA_ERROR_EXTERNAL_DEVICE", GONE),
+    (999, "CUDA_ERROR_UNKNOWN", GONE),
 ];
 
 /// Prints an error, for the parent process to check.
@@ -43,11 +50,10 @@ fn said(test: &str, settings: &[(&str, &str)]) -> String {
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_kernel_that_fails_ends_the_use_of_the_gpu() {
     let _alone = alone();
-    for (code, name, kernel) in STICKY {
+    for (code, name, parts) in STICKY {
         let said = said("a_kernel_fails", &[("TRIREME_EMULATED_FAULT", &format!("kernel arena_scale:{code}"))]);
         let line = said.lines().find(|line| line.starts_with("lost true")).unwrap_or_else(|| panic!("{code}:\n{said}"));
-        let what = if kernel { "kernel has failed" } else { "GPU is gone: " };
-        mentions(line, &[what, name, "last checkpoint", "TRIREME_CUDA_SYNC=1", "compute-sanitizer"]);
+        mentions(line, &[&[name][..], parts].concat());
         assert!(said.contains("all was dropped"), "{said}");
     }
     // an error that does not make the GPU unusable is not reported as a lost GPU

@@ -91,18 +91,20 @@ fn passes_that_are_not_replayed_give_the_same_bits() {
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_kernel_that_fails_is_named() {
     let setting = setting();
-    let names_it = |call: u32, variables: &[(&str, &str)]| {
+    let said = |call: u32, variables: &[(&str, &str)]| {
         let fault = format!("{call}:719");
         let variables = [&[("TRIREME_EMULATED_FAULT", &fault[..])], variables].concat();
-        let said = gpu::train(&setting, &format!("out{call}{}", variables.len()), 1, STEPS, &variables).stderr;
-        said.contains("cuStreamSynchronize for ") && !said.contains("the work before")
+        gpu::train(&setting, &format!("out{call}{}", variables.len()), 1, STEPS, &variables).stderr
     };
+    let names_it = |said: &str| said.contains("cuStreamSynchronize for ") && !said.contains("the work before");
     // tries pairs of adjacent calls, since about every second call is a wait after a kernel; their positions depend on
     // the kernels of a step
     let calls = (450..1000).step_by(75).flat_map(|call| [call, call + 1]);
-    let found = calls.into_iter().find(|call| names_it(*call, &[("TRIREME_CUDA_SYNC", "1")]));
-    let call = found.expect("either no wait after a kernel failed, or no message named the kernel");
-    assert!(!names_it(call, &[]), "without the switch, call {call} must not be a wait after a kernel");
+    let mut tried = calls.map(|call| (call, said(call, &[("TRIREME_CUDA_SYNC", "1")])));
+    let found = tried.find(|(_, said)| names_it(said));
+    let (call, told) = found.expect("either no wait after a kernel failed, or no message named the kernel");
+    assert!(!told.contains("TRIREME_CUDA_SYNC=1, which"), "the switch is already set: {told}");
+    assert!(!names_it(&said(call, &[])), "without the switch, call {call} must not be a wait after a kernel");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use cudarc::nvrtc::sys::nvrtcResult;
 
 use super::calls;
 use super::load::{Library, require, words};
+use super::switches::switches;
 use crate::Error;
 
 /// Checks a status of the driver.
@@ -28,15 +29,15 @@ fn failure(status: CUresult, call: &'static str, op: impl Into<String>) -> Error
     let text = |found: Result<&CStr, DriverError>| found.map_or_else(|_| "no name".into(), owned);
     let status_words = format!("{} ({})", text(error.error_name()), text(error.error_string()));
     // while the driver starts, this process has no GPU that it could lose
-    match sticky(status).filter(|_| call != "cuInit") {
+    match sticky(status, switches().sync).filter(|_| call != "cuInit") {
         Some((what, cure)) => Error::Lost { what, call, op: op.into(), status: status_words, cure },
         None => Error::Foreign { library: "CUDA driver", call, op: op.into(), status: status_words },
     }
 }
 
 /// Returns cause and remedy for a status after which the context is unusable. The driver repeats such a status at every
-/// call.
-fn sticky(status: CUresult) -> Option<(&'static str, &'static str)> {
+/// call. With `sync` (TRIREME_CUDA_SYNC=1) the error names the failed operation.
+fn sticky(status: CUresult, sync: bool) -> Option<(&'static str, &'static str)> {
     use CUresult::*;
     match status {
         CUDA_ERROR_ILLEGAL_ADDRESS
@@ -46,15 +47,15 @@ fn sticky(status: CUresult) -> Option<(&'static str, &'static str)> {
         | CUDA_ERROR_INVALID_PC
         | CUDA_ERROR_HARDWARE_STACK_ERROR
         | CUDA_ERROR_ASSERT
-        | CUDA_ERROR_LAUNCH_TIMEOUT => Some((KERNEL, KERNEL_CURE)),
+        | CUDA_ERROR_LAUNCH_TIMEOUT => Some((KERNEL, if sync { KERNEL_CURE_SYNC } else { KERNEL_CURE })),
+        CUDA_ERROR_DEVICE_UNAVAILABLE => Some((TAKEN, TAKEN_CURE)),
         // CUDA_ERROR_LAUNCH_FAILED and CUDA_ERROR_UNKNOWN also occur when a GPU drops off the bus while a kernel runs
-        CUDA_ERROR_DEVICE_UNAVAILABLE
-        | CUDA_ERROR_ECC_UNCORRECTABLE
+        CUDA_ERROR_ECC_UNCORRECTABLE
         | CUDA_ERROR_NVLINK_UNCORRECTABLE
         | CUDA_ERROR_CONTEXT_IS_DESTROYED
         | CUDA_ERROR_EXTERNAL_DEVICE
         | CUDA_ERROR_LAUNCH_FAILED
-        | CUDA_ERROR_UNKNOWN => Some((GONE, GONE_CURE)),
+        | CUDA_ERROR_UNKNOWN => Some((GONE, if sync { GONE_CURE_SYNC } else { GONE_CURE })),
         _ => None,
     }
 }
@@ -63,10 +64,19 @@ const KERNEL: &str = "a kernel has failed on the GPU, and this process can no lo
 const KERNEL_CURE: &str = "The failed kernel ran before this call. To find it, run again with TRIREME_CUDA_SYNC=1, \
                            which names the operation, or under `compute-sanitizer`, which names kernel and address. \
                            Please report it with the output of `trireme doctor`. The last checkpoint is intact";
+const KERNEL_CURE_SYNC: &str = "The named operation failed. Run under `compute-sanitizer`, which names kernel and \
+                                address. Please report it with the output of `trireme doctor`. The last checkpoint is \
+                                intact";
+const TAKEN: &str = "this process cannot use the GPU, because another process has it";
+const TAKEN_CURE: &str = "`nvidia-smi` lists the processes and the compute mode of each GPU. End the other process, or use \
+                          another GPU. Ranks can share a GPU only in the compute mode Default";
 const GONE: &str = "the GPU is gone";
 const GONE_CURE: &str = "Check `nvidia-smi` and `dmesg | grep -i xid` on this node, and resume from the last \
                          checkpoint. If it happens again on a healthy GPU, run with TRIREME_CUDA_SYNC=1, which names \
                          the operation, or under `compute-sanitizer`";
+const GONE_CURE_SYNC: &str = "Check `nvidia-smi` and `dmesg | grep -i xid` on this node, and resume from the last \
+                              checkpoint. If it happens again on a healthy GPU, the named operation failed: run under \
+                              `compute-sanitizer`";
 
 /// Returns the GPU's own error if it is the reason why a call of another library failed. Waits for the GPU, so that its
 /// failure shows. See `Stream::lost` for a check that does not wait.
@@ -121,4 +131,19 @@ pub fn cublaslt(status: cublasStatus_t, call: &'static str, op: &str) -> Result<
     }
     let foreign = Error::Foreign { library: "cuBLASLt", call, op: op.into(), status: format!("{status:?}") };
     Err(lost(call, op).unwrap_or(foreign))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_switch_that_names_the_operation_is_suggested_only_if_it_is_not_set() {
+        for status in [CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, CUresult::CUDA_ERROR_LAUNCH_FAILED] {
+            let cure = |sync| sticky(status, sync).expect("a lost GPU").1;
+            assert!(cure(false).contains("TRIREME_CUDA_SYNC=1"), "{}", cure(false));
+            let told = cure(true);
+            assert!(told.contains("named operation failed") && !told.contains("TRIREME_CUDA_SYNC"), "{told}");
+        }
+    }
 }
