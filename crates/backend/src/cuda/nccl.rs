@@ -1,5 +1,5 @@
 //! Sums over all ranks with NCCL, from GPU to GPU. We look up NCCL's functions ourselves, because cudarc does not try
-//! `libnccl.so.2`, the only name that NVIDIA's packages install. The library is only needed if a run requests it.
+//! `libnccl.so.2`, the only name that NVIDIA's packages install. It is loaded only if several ranks sum on GPUs.
 //!
 //! The communicator does not block: a call that has to wait for other ranks returns `ncclInProgress`, and the caller
 //! polls. Otherwise a rank that fails while the ranks join would make all others wait inside NCCL forever. This needs NCCL

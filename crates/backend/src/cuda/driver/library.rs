@@ -120,7 +120,12 @@ pub fn report() -> Vec<(String, String)> {
     let row = |library: Library| {
         let found = loaded(library).and_then(|from| Ok(format!("{}, {}", version(library)?, from.words())));
         let found = found.unwrap_or_else(|e| match library {
-            Library::Nccl => format!("not found; only `reduce.path = \"nccl\"` needs it: {}", Library::Nccl.cure()),
+            Library::Nccl => {
+                format!(
+                    "not found; runs on several GPUs are slower without it (`reduce.path`): {}",
+                    Library::Nccl.cure()
+                )
+            }
             _ => e.to_string(),
         });
         (format!("lib{}", library.stem()), found)
