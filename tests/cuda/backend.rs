@@ -249,7 +249,8 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     let ids = [0, 1, 2];
     let feed = |images: Input<'_>, ahead: bool| {
         let key = DrawKey { seed: 1, epoch: 0, ids: &ids };
-        let start = PassInput { images, key, loss: None, targets: None, running: &[], training: true };
+        let start =
+            PassInput { images, images_again: false, key, loss: None, targets: None, running: &[], training: true };
         let mut to = cuda.alloc(desc.elems()).unwrap();
         if ahead {
             cuda.prefetch(&images).unwrap();
@@ -302,7 +303,7 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     let beyond = [view(0, 0, 0, 0), view(3, 0, 0, 0), view(0, 0, 0, 0)];
     let key = DrawKey { seed: 1, epoch: 0, ids: &ids };
     let images = Input::Kept { views: &beyond, tables: &tables, mix: None };
-    let start = PassInput { images, key, loss: None, targets: None, running: &[], training: true };
+    let start = PassInput { images, images_again: false, key, loss: None, targets: None, running: &[], training: true };
     assert!(cuda.begin(&start, &desc, &mut cuda.alloc(desc.elems()).unwrap()).is_err());
 }
 

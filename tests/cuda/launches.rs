@@ -3,10 +3,10 @@
 //! with what the passes must read and write.
 
 use backend::cuda::{Cuda, Precision};
-use backend::{Backend, Input, Queue, Traffic};
+use backend::{Backend, Error, Input, LossForm, Objective, Queue, Teaching, Traffic};
 use engine::optim::OptimizerSpec;
-use engine::{Batch, Graph, Loss, Purpose, TrafficShare};
-use net::{Op, Shape, models};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose, TrafficShare};
+use net::{Conv, Linear, NetSpec, Op, Shape, models};
 
 use crate::steps::optimizer;
 use support::emulator;
@@ -59,6 +59,51 @@ fn a_step_needs_at_most_this_many_launches() {
         // launches a CUDA graph
         assert!(replayed.is_none_or(|graphs| graphs == STEPS as u64 - 2), "{replayed:?}");
     }
+}
+
+/// A teacher and its student read the same images, so these are copied to the GPU once per step.
+#[test]
+fn images_of_teacher_and_student_are_copied_once() {
+    let _alone = alone();
+    let (shape, classes) = (Shape::image(8, 4, 4), 10);
+    let net = |width: usize| {
+        let mut net = NetSpec::new("small", shape);
+        let x = net.image();
+        let x = net.add("conv", Op::Conv(Conv::new(width, 3).pad(1)), x);
+        net.add("fc", Op::Linear(Linear::new(classes)), x);
+        net
+    };
+    let purpose = Purpose::Train { bucket_bytes: usize::MAX };
+    let mut graph = Graph::new(cuda(Precision::F32), net(8), ROWS, purpose, 1).unwrap();
+    let teacher = graph.inference_graph(net(16), ROWS).unwrap();
+    let teaching = Teaching { share: 1.0, temperature: 2.0 };
+    graph.train_against(Objective { form: LossForm::Softmax, gamma: 0.0, teacher: Some(teaching) });
+    graph.teach(teacher).unwrap();
+    let mut images = noise(ROWS * shape.elems(), 1, 1.0);
+    graph.backend().hold(&images).unwrap();
+    // returns the loss of a step and the number of copies to the GPU
+    let mut step = |images: Input<'_>| {
+        let weight_and_first_class = |i: usize| f32::from(u8::from(i % (1 + classes) < 2));
+        *graph.targets_mut().expect("targets") = (0..ROWS * (1 + classes)).map(weight_and_first_class).collect();
+        let copies = || emulator::calls("cuMemcpyHtoDAsync");
+        let before = copies();
+        let batch = Batch { images, labels: &[0, 0], ids: &[0, 1], epoch: 0 };
+        let loss = Loss { smoothing: 0.0, scale: 0.5 };
+        let sums = graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap();
+        (sums.loss, copies().zip(before).map(|(now, before)| now - before))
+    };
+    // the first steps also copy constants
+    for _ in 0..2 {
+        step(Input::Held(ROWS));
+        step(Input::Values(&images));
+    }
+    let (held, sent) = (step(Input::Held(ROWS)), step(Input::Values(&images)));
+    assert_eq!(sent.0, held.0, "the loss depends on how the images reach the GPU");
+    let more = sent.1.zip(held.1).map(|(sent, held)| sent - held);
+    assert!(more.is_none_or(|copies| copies == 1), "{more:?} copies of the images");
+    // the next step must not use the copy of this step
+    images.iter_mut().for_each(|value| *value = -*value);
+    assert_ne!(step(Input::Values(&images)).0, sent.0, "other images at the same address");
 }
 
 /// Batch size. All traffic of batch normalisation is proportional to it.

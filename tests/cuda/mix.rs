@@ -30,7 +30,8 @@ fn bytes_and_kept_pictures_are_mixed_to_the_hosts_bits() {
         let ids: Vec<u64> = (0..rows as u64).collect();
         let key = DrawKey { seed: 1, epoch: 0, ids: &ids };
         let feed = |images: Input<'_>| {
-            let start = PassInput { images, key, loss: None, targets: None, running: &[], training: true };
+            let start =
+                PassInput { images, images_again: false, key, loss: None, targets: None, running: &[], training: true };
             let mut to = cuda.alloc(desc.elems()).unwrap();
             cuda.begin(&start, &desc, &mut to).unwrap();
             cuda.download(&desc, &to).unwrap().into_iter().map(f32::to_bits).collect::<Vec<_>>()

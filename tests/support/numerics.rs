@@ -210,7 +210,15 @@ impl Case {
         let ids: Vec<u64> = (self.draws.2..).take(self.n).collect();
         let key = DrawKey { seed: self.draws.0, epoch: self.draws.1, ids: &ids };
         let (running, training) = (self.running.as_slice(), self.training);
-        let start = PassInput { images: Input::Values(&self.x[0]), key, loss: None, targets: None, running, training };
+        let start = PassInput {
+            images: Input::Values(&self.x[0]),
+            images_again: false,
+            key,
+            loss: None,
+            targets: None,
+            running,
+            training,
+        };
         backend
             .begin(&start, &descs[0], &mut rubbish(backend, self.x[0].len()))
             .unwrap_or_else(|e| panic!("{what}: {e}"));

@@ -295,6 +295,8 @@ impl Input<'_> {
 pub struct PassInput<'a> {
     /// One image per row.
     pub images: Input<'a>,
+    /// True if the next pass on this device reads the same images, so that the device keeps its copy of them.
+    pub images_again: bool,
     /// Key of the random draws, with a sample id per row.
     pub key: DrawKey<'a>,
     /// Arguments of the loss, or `None` if only scores are needed.

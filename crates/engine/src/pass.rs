@@ -20,7 +20,7 @@ impl<B: Backend> Graph<B> {
     /// numbers of correct predictions.
     pub fn evaluate(&mut self, batch: Batch<'_>, smoothing: f32) -> Result<LossSums, Error> {
         let loss = Loss { smoothing, scale: 0.0 };
-        self.begin(&batch, Some(loss), false)?;
+        self.begin(&batch, Some(loss), false, false)?;
         self.enqueue(Kind::Loss, &mut |graph| {
             graph.forward(&batch, false)?;
             graph.loss(&batch, loss, false)
@@ -32,7 +32,7 @@ impl<B: Backend> Graph<B> {
     pub fn scores(&mut self, images: &[f32], rows: usize) -> Result<Vec<f32>, Error> {
         let ids = vec![0; rows];
         let batch = Batch { images: Input::Values(images), labels: &[], ids: &ids, epoch: 0 };
-        self.begin(&batch, None, false)?;
+        self.begin(&batch, None, false, false)?;
         self.enqueue(Kind::Scores, &mut |graph| graph.forward(&batch, false))?;
         self.output(self.net().nodes.len())
     }
@@ -127,7 +127,7 @@ impl<B: Backend> Graph<B> {
         if batch.labels.is_empty() {
             return self.no_samples(wanted, ready);
         }
-        self.begin(batch, Some(loss), true)?;
+        self.begin(batch, Some(loss), true, false)?;
         if self.backend.queue().is_none() {
             return self.forward_and_backward(batch, loss, wanted, &mut ready);
         }
@@ -205,8 +205,15 @@ impl<B: Backend> Graph<B> {
     }
 
     /// Prepares a pass. Checks the batch, and plans its size if it is new. Updates the device's copies of the
-    /// parameters if these have changed. In training, runs the teacher. Then passes the inputs to the device.
-    pub(super) fn begin(&mut self, batch: &Batch<'_>, loss: Option<Loss>, training: bool) -> Result<(), Error> {
+    /// parameters if these have changed. In training, runs the teacher. Then passes the inputs to the device. With
+    /// `images_again`, the device's next pass must read the same images.
+    pub(super) fn begin(
+        &mut self,
+        batch: &Batch<'_>,
+        loss: Option<Loss>,
+        training: bool,
+        images_again: bool,
+    ) -> Result<(), Error> {
         let rows = batch.ids.len();
         let (each, per_image) = match batch.images {
             Input::Values(values) => (values.len(), self.input().elems()),
@@ -242,6 +249,7 @@ impl<B: Backend> Graph<B> {
         targets.map_or(Ok(()), |targets| targets.check(self.classes()))?;
         let start = PassInput {
             images: batch.images,
+            images_again,
             key: self.plan.key(batch),
             loss: loss.map(|loss| cross_entropy_args(batch, loss)),
             targets,

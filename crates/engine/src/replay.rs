@@ -76,7 +76,7 @@ impl<B: Backend> Graph<B> {
         follow_up: FollowUp<'_, B>,
     ) -> Result<(), Error> {
         let FollowUp { key, only_updates, work } = follow_up;
-        self.begin(&batch, Some(loss), true)?;
+        self.begin(&batch, Some(loss), true, false)?;
         let mut hasher = DefaultHasher::new();
         let wanted = if only_updates { PassGradients::ForUpdate } else { PassGradients::Sum };
         (self.digest(Kind::Gradients(wanted)), key).hash(&mut hasher);

@@ -31,7 +31,7 @@ impl<B: Backend> SoftTargetLoss<B> {
     /// Computes the teacher's scores for this batch.
     pub(super) fn run_teacher(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
         let Some(teacher) = &mut self.teacher else { return Ok(()) };
-        teacher.begin(batch, None, false)?;
+        teacher.begin(batch, None, false, true)?;
         teacher.enqueue(Kind::Scores, &mut |teacher| teacher.forward(batch, false))
     }
 }

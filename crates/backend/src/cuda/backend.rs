@@ -176,7 +176,7 @@ impl Backend for Cuda {
         if let Some(targets) = &start.targets {
             loss::copy_targets(shared, targets)?;
         }
-        self.feed.take(shared, &start.images, desc, to)
+        self.feed.take(shared, start, desc, to)
     }
 
     fn weights_changed(&self, weights: &Arena<Self>) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::driver::stream::Event;
 use crate::cuda::kernels::declarations::{InputBytes, InputStored, InputValues, InputViews, MixRows};
 use crate::cuda::shared::Shared;
-use crate::{Buffer, CropRect, Error, Input, TensorDesc};
+use crate::{Buffer, CropRect, Error, Input, PassInput, TensorDesc};
 
 /// Bytes of stored pictures to copy at a time. Limited because page-locked memory is scarce.
 const BLOCK: usize = 64 << 20;
@@ -124,7 +124,8 @@ impl Feed {
 
     /// Enqueues the kernel that writes the network's input to `to` and copies the pass's inbox. Sends the batch first
     /// if it has not been sent yet.
-    pub fn take(&self, shared: &Shared, images: &Input<'_>, desc: &TensorDesc, to: &CudaBuf) -> Result<(), Error> {
+    pub fn take(&self, shared: &Shared, start: &PassInput<'_>, desc: &TensorDesc, to: &CudaBuf) -> Result<(), Error> {
+        let images = &start.images;
         if let Input::Held(_) = images {
             return self.convert(shared, images, desc, &self.held.borrow(), shared.holds(to, desc.elems())?);
         }
@@ -149,7 +150,7 @@ impl Feed {
         }
         let mut slots = self.slots.borrow_mut();
         let Some(slot) = &mut slots[i] else { return Ok(()) };
-        slot.holds = None;
+        slot.holds = place.filter(|_| start.images_again);
         shared.start()?;
         shared.stream().wait_for(&slot.arrived)?;
         check_size(data.len(), images, desc)?;
