@@ -138,7 +138,8 @@ impl<B: Backend> Group<B> {
         let _ = Builder::new().name("nccl".into()).spawn(look);
     }
 
-    /// Stops checking the group after the last sum, so that a rank that leaves the group is not reported as a failure. Collective.
+    /// Stops checking the group after the last sum, so that a rank that leaves the group is not reported as a failure. Call this before the
+    /// group is dropped. Collective.
     pub fn retire(&self, comm: &Comm) -> Result<(), comm::Error> {
         self.end_watch();
         comm.run("end of NCCL", World::barrier)

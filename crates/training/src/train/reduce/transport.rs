@@ -280,6 +280,9 @@ fn pick<B: Backend>(
     let names = transports.iter().map(Transport::name);
     let timed: Vec<String> = names.zip(&times).map(|(name, t)| format!("{name} {:.2} ms", 1e3 * t)).collect();
     let transport = transports.swap_remove(fastest);
+    for group in transports.iter().filter_map(Transport::group) {
+        group.retire(&trial.session.comm)?;
+    }
     let name = transport.name();
     let why = format!("{name}, the fastest for all buckets: {} ({})", timed.join(", "), found.join("; "));
     Ok(Choice { transport, why })
@@ -357,9 +360,13 @@ impl<B: Backend> Trial<'_, B> {
             Err(why) => return Ok(Err(why)),
         };
         group.watch(&self.session.watch);
+        let transport = Transport::Nccl(group.clone());
+        if let Err(why) = self.known_answer(&transport)? {
+            group.retire(&self.session.comm)?;
+            return Ok(Err(why));
+        }
         let why = format!("{}, its sums are right", group.lock().describe());
-        let transport = Transport::Nccl(group);
-        Ok(self.known_answer(&transport)?.map(|()| WorkingTransport { transport, why }))
+        Ok(Ok(WorkingTransport { transport, why }))
     }
 
     /// Returns a bucket with this rank's values for a sum whose result is known.
