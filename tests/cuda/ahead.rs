@@ -122,7 +122,7 @@ fn checkpoints_contain_results_of_their_own_step() {
 /// If the loader skips a record, the gradients of the step are rescaled by the number of remaining images. The host
 /// must then wait for the sums of this step and cannot enqueue the next step early.
 #[test]
-fn records_that_are_left_out_change_what_they_change_at_once() {
+fn skipped_records_give_the_same_results_with_steps_enqueued_ahead() {
     let setting = Setting::with(RESNET, |dir| Images::new(dir, IMAGE, 43, 16));
     let path = setting.images.shard("train", 1);
     let (offset, _) = shard::scan_index(&path).unwrap()[4];
@@ -138,7 +138,7 @@ fn records_that_are_left_out_change_what_they_change_at_once() {
 
 /// The message names the step with the bad loss, and the log has the lines of all steps up to it.
 #[test]
-fn a_loss_that_is_not_finite_ends_the_run_by_its_own_step() {
+fn a_loss_that_is_not_finite_is_reported_with_its_own_step() {
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);
     let broken = ["--set", "schedule.kind=constant", "--set", "schedule.base_lr=1e30", "--device", "cuda"];
     let trace = setting.out("trace.json");

@@ -253,7 +253,7 @@ fn codes_added_by_a_group_match_the_host() {
 
 /// The residuals of error feedback can move between the GPU and the host.
 #[test]
-fn what_is_carried_over_moves_between_gpu_and_host() {
+fn residuals_can_be_set_and_read_on_the_gpu() {
     let _alone = alone();
     let cuda = cuda(Precision::F32);
     let (bucket, settings) = (bucket(), Settings { workers: 2, clip: 2.5, error_feedback: true });
@@ -312,7 +312,7 @@ fn what_is_not_finite_shows_in_the_scales() {
 }
 
 #[test]
-fn all_that_does_not_travel_as_it_is_reaches_the_gpu() {
+fn every_codec_except_float_has_a_gpu_version() {
     let _alone = alone();
     for entry in codec::CATALOGUE {
         for (clip, error_feedback) in [(0.0, false), (2.5, false), (0.0, true), (2.5, true)] {

@@ -145,7 +145,7 @@ fn poison(checkpoint: &Path) {
 }
 
 #[test]
-fn a_scale_that_is_halved_in_vain_ends_the_run() {
+fn a_loss_scale_below_its_minimum_ends_the_run() {
     let setting = sized(LENET, 8);
     for ranks in [1, 2] {
         let out = ranks.to_string();

@@ -94,7 +94,7 @@ fn a_replayed_pass_reads_what_the_host_has_returned() {
 /// If the enqueuing thread reads or writes a buffer, this happens after all work enqueued so far, even if the buffer
 /// was marked earlier. Gradients, for example, are marked, summed and then scaled.
 #[test]
-fn what_changes_a_marked_buffer_comes_before_its_own_reads_and_writes() {
+fn reads_and_writes_of_the_enqueuing_thread_wait_for_work_after_the_mark() {
     let _alone = alone();
     let cuda = cuda(Precision::F32);
     let (n, passes) = size();
@@ -112,7 +112,7 @@ fn what_changes_a_marked_buffer_comes_before_its_own_reads_and_writes() {
 /// The sum of a bucket returns to the GPU while later buckets are still being computed. It does not wait for the copies
 /// of these buckets to the host.
 #[test]
-fn what_returns_does_not_wait_for_what_is_fetched() {
+fn a_copy_to_the_gpu_does_not_wait_for_a_copy_to_the_host() {
     let _alone = alone();
     let cuda = cuda(Precision::F32);
     let (n, passes) = size();

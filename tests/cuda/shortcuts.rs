@@ -88,7 +88,7 @@ fn a_shortcut_that_is_read_through_changes_no_bit() {
 
 /// If the channels do not fill whole packs of 16 bytes, the shortcut has its own pass.
 #[test]
-fn what_whole_packs_do_not_make_up_is_not_read_through() {
+fn shortcuts_with_incomplete_16_byte_packs_have_a_pass_of_their_own() {
     let _alone = alone();
     for (precision, widths) in [(Precision::F32, [6, 12, 24]), (Precision::Bf16, [8, 16, 24])] {
         let ran = run(precision, widths, false);

@@ -121,7 +121,7 @@ fn replayed_steps_have_the_bits_of_those_that_are_enqueued() {
 /// With 16-bit precision, the libraries read copies of the weights. The update must write the same copies as a
 /// conversion of the parameters.
 #[test]
-fn an_update_leaves_the_weights_that_the_next_pass_reads() {
+fn an_update_also_writes_the_16_bit_weights() {
     let _alone = alone();
     for precision in [Precision::Bf16, Precision::F16] {
         for spec in specs() {

@@ -127,7 +127,7 @@ fn dry_runs_count_codes_where_they_are_made() {
 
 /// The residuals of error feedback survive a stop, on any number of ranks, and whether GPU or host encodes.
 #[test]
-fn what_is_carried_over_outlives_a_stop() {
+fn residuals_survive_a_resume_on_other_ranks_and_transports() {
     let setting = setting();
     let sets = ["--set", "reduce.codec=ternary", "--set", "reduce.error_feedback=true", "--set"];
     let train = |out: &str, ranks, path: &str, more: &[&str]| {
@@ -160,7 +160,7 @@ fn liar() -> (&'static str, String) {
 /// file in the output folder remains and prevents the same test in later starts.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
-fn an_mpi_that_lies_of_device_memory_is_believed_once() {
+fn device_memory_is_not_tested_again_after_a_crash() {
     let setting = setting();
     let float = ["--set", "reduce.codec=float", "--max-steps", "2", "--share-gpu"];
     let (name, library) = liar();

@@ -65,7 +65,7 @@ fn smooth(input: Shape) -> NetSpec {
 }
 
 #[test]
-fn a_replayed_pass_is_the_recorded_one_and_that_the_first() {
+fn enqueued_recorded_and_replayed_passes_give_the_same_bits() {
     let _alone = alone();
     let input = Shape::image(3, 32, 32);
     let rows = 4;
