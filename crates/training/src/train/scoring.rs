@@ -125,6 +125,7 @@ impl<B: Backend> Training<'_, B> {
         };
         let goes_by = [used(Measure::MacroF1), used(Measure::Map)];
         let RunContext { session, stop, .. } = self.context;
+        let epoch = self.epochs_begun();
         let run = &mut self.run;
         let evaluation = match which {
             ScoredSplit::Watched => &run.evaluation,
@@ -144,7 +145,7 @@ impl<B: Backend> Training<'_, B> {
         };
         let eval = Eval {
             step: self.at.step,
-            epoch: self.epochs_begun(),
+            epoch,
             split: evaluation.split.name().to_string(),
             macro_f1,
             map: map.filter(|map| !map.is_nan()),
