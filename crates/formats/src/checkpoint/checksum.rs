@@ -48,8 +48,8 @@ pub(super) fn append(path: &Path) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// Returns [`Error::Foreign`] if it is not an HDF5 file, [`Error::Truncated`] if its end is missing, and [`Error::Damaged`]
-/// if the checksum does not match.
+/// Returns [`Error::Foreign`] if it is not an HDF5 file, [`Error::Truncated`] if its end is missing, [`Error::OtherEnd`] if
+/// other bytes than the checksum follow the HDF5 data, and [`Error::Damaged`] if the checksum does not match.
 pub(super) fn open(path: &Path) -> Result<CheckedFile, Error> {
     let refuse = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
     let file = regular::open(path).map_err(refuse)?;
@@ -67,6 +67,9 @@ pub(super) fn open(path: &Path) -> Result<CheckedFile, Error> {
     }
     if !end.starts_with(MAGIC) {
         return match superblock_length(&file, length).map_err(refuse)? {
+            Some(expected) if expected.saturating_add(LENGTH) <= length => {
+                Err(Error::OtherEnd { path: path.to_path_buf(), expected, got: length })
+            }
             Some(expected) if expected != length => {
                 Err(Error::Truncated { path: path.to_path_buf(), expected, got: length })
             }
@@ -138,6 +141,10 @@ mod tests {
         // More than two blocks, with a shorter last block.
         let mut bytes: Vec<u8> = (0..2 * BLOCK + 77).map(|i| (i % 251) as u8).collect();
         bytes[..8].copy_from_slice(&SIGNATURE);
+        // The version of the superblock, and the length of the file in it.
+        bytes[8] = 2;
+        let length = bytes.len() as u64;
+        bytes[28..36].copy_from_slice(&length.to_le_bytes());
         std::fs::write(&path, &bytes).unwrap();
         assert!(!open(&path).unwrap().sealed);
         append(&path).unwrap();
@@ -155,6 +162,12 @@ mod tests {
         shorter.drain(BLOCK..2 * BLOCK);
         std::fs::write(&path, shorter).unwrap();
         assert!(matches!(open(&path), Err(Error::Damaged { .. })));
+        for end in [bytes.len() - 1, bytes.len() + 1] {
+            std::fs::write(&path, &whole[..end]).unwrap();
+            assert!(matches!(open(&path), Err(Error::Truncated { .. })), "{end}");
+        }
+        std::fs::write(&path, [&whole[..], b"\n"].concat()).unwrap();
+        assert!(matches!(open(&path), Err(Error::OtherEnd { .. })));
         std::fs::remove_file(path).unwrap();
     }
 }

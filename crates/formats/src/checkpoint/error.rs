@@ -71,6 +71,17 @@ pub enum Error {
         expected: u64,
         got: u64,
     },
+    /// The file has all of its HDF5 data, but other bytes than the checksum at its end.
+    #[error(
+        "{} does not end with its checksum: its header says {expected} bytes plus a checksum of 16 bytes, and it has {got} bytes. Bytes \
+         at its end were added or changed. Copy it again, or use another model from checkpoints/", .path.display()
+    )]
+    OtherEnd {
+        path: PathBuf,
+        /// Length in bytes according to the superblock.
+        expected: u64,
+        got: u64,
+    },
     /// Another program wrote to the file, which drops the checksum at its end.
     #[error("{} was changed by another program after trireme wrote it: {text}. Use the original file", .path.display())]
     Unsealed {
@@ -100,11 +111,15 @@ pub enum Error {
         text: String,
     },
     /// The file was written by a later version of trireme.
-    #[error("{} has model format {version}, but this trireme reads up to {}: use a newer trireme", .path.display(), super::version::NEWEST)]
+    #[error("{} has {kind} format {version}, but this trireme reads up to {newest}: use a newer trireme", .path.display())]
     Newer {
         path: PathBuf,
+        /// The kind of file that the version belongs to: `model` or `checkpoint`.
+        kind: &'static str,
         /// Version in the file.
         version: u64,
+        /// The newest version that this program reads.
+        newest: u64,
     },
     /// The checksum does not match: bits changed in transfer or on disk.
     #[error(

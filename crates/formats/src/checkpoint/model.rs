@@ -151,7 +151,7 @@ impl ModelFile {
 pub(super) fn read_head(path: &Path, ours: &Group) -> Result<ModelFile, Error> {
     let version: u64 = ours.number("version")?;
     if version > NEWEST {
-        return Err(Error::Newer { path: path.to_path_buf(), version });
+        return Err(Error::Newer { path: path.to_path_buf(), kind: "model", version, newest: NEWEST });
     }
     let content = |text| Error::Content { path: path.to_path_buf(), text };
     let network = ours.text("network")?;

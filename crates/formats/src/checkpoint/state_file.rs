@@ -242,7 +242,10 @@ fn open(path: &Path) -> Result<Group, Error> {
 fn open_progress(path: &Path, root: &Group) -> Result<Group, Error> {
     let progress = root.open("progress")?;
     let version: u64 = progress.number("version")?;
-    if version > VERSION { Err(Error::Newer { path: path.to_path_buf(), version }) } else { Ok(progress) }
+    if version > VERSION {
+        return Err(Error::Newer { path: path.to_path_buf(), kind: "checkpoint", version, newest: VERSION });
+    }
+    Ok(progress)
 }
 
 /// Returns true if an open file is a checkpoint.
@@ -469,5 +472,23 @@ impl RuleStates {
             plateau: group.optional("plateau_best", plateau)?,
             seconds: group.optional("seconds", Group::number)?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_format_asks_for_a_newer_trireme() {
+        let path = std::env::temp_dir().join(format!("trireme-newer-checkpoint-{}.h5", std::process::id()));
+        let file = h5::H5File::create(&path).unwrap();
+        file.root().unwrap().create("progress").unwrap().put_number("version", VERSION + 1).unwrap();
+        file.close().unwrap();
+        checksum::append(&path).unwrap();
+        let error = StateFile::read_progress(&path).unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        let parts = [format!("checkpoint format {}", VERSION + 1), format!("up to {VERSION}:")];
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
 }
