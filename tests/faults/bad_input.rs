@@ -147,6 +147,21 @@ fn files_that_are_not_models() {
     run(2, &unknown).failed(2, &["--split tset: ", "no split \"tset\"", "did you mean \"test\"?"]);
 }
 
+/// A child process copies HDF5 files of other programs to TMPDIR. Messages must name the file and not its copy.
+#[test]
+fn hdf5_files_of_other_programs() {
+    let setting = SmallRun::new();
+    let [old, out, picture] = ["old.h5", "m.h5", "picture.png"].map(|name| setting.folder.at(name));
+    let file = hdf5_metno::File::create(&old).unwrap();
+    file.create_group("scans").unwrap();
+    file.close().unwrap();
+    let ended = run(0, &["predict", &old, &picture]).failed(1, &["old.h5", "not a trireme model"]);
+    assert!(!ended.stderr.contains("/proc/"), "{}", ended.stderr);
+    let mut import = trireme(0, &["import", &old, "--model", "lenet", "--transform", "normalize(0,1)", "-o", &out]);
+    import.env("TMPDIR", "/nowhere");
+    start(import).wait(PATIENCE).failed(1, &["old.h5", "/nowhere", "Set TMPDIR"]);
+}
+
 /// Tries a model file that is intact, but names another network than the one its weights belong to.
 #[test]
 fn a_model_file_of_another_network() {

@@ -27,10 +27,15 @@ use super::keras_weights::{EPSILONS, GROUP, NAMES, TURNED, model_facts};
 /// The groups of a model file that are copied.
 const GROUPS: [&str; 2] = ["model_weights", "trireme"];
 
+/// The groups that only checkpoints have. A rewritten checkpoint has lost its checksum, so it cannot be used. The copy
+/// has these groups without content, so that its reader can say this.
+const CHECKPOINT_GROUPS: [&str; 2] = ["params", "progress"];
+
 /// Maximum nesting of groups. The deepest group in a model file is `trireme/ema/L/L`, where L is a layer.
 const MAX_DEPTH: usize = 5;
 
-/// Copies the model in the file `from` to the file `to`, which must exist and is overwritten.
+/// Copies the model in the file `from` to the file `to`, which must exist and is overwritten. The copy is empty if the
+/// file is not a model of trireme, because its weights, which may be large, are then not needed.
 ///
 /// # Errors
 ///
@@ -42,12 +47,14 @@ pub fn rewrite(from: &Path, to: &Path) -> Result<(), Error> {
     drop_name(to);
     let root = file.root()?;
     let mut budget = ValueBudget::for_file(from);
-    for name in GROUPS {
-        let kept = links(&source).map_err(|error| refuse("list the groups", error))?;
-        if kept.iter().any(|link| link == name) {
+    let there = links(&source).map_err(|error| refuse("list the groups", error))?;
+    let has = |name: &str| there.iter().any(|link| link == name);
+    if has("trireme") {
+        for name in GROUPS.into_iter().filter(|name| has(name)) {
             let group = source.group(name).map_err(|error| refuse("open the group", error))?;
             copy(&group, &root.create(name)?, 0, &mut budget, &refuse)?;
         }
+        CHECKPOINT_GROUPS.into_iter().filter(|name| has(name)).try_for_each(|name| root.create(name).map(drop))?;
     }
     drop(root);
     file.close()
@@ -250,11 +257,14 @@ fn find_arrays(root: &Group) -> hdf5::Result<NamedArrays> {
 }
 
 /// Finds the arrays in Keras 2's layout. If two arrays of a layer have the same name, as in nested models, their paths
-/// in the file are used instead.
+/// in the file are used instead. The name of a layer may be a path, such as `conv1/conv`.
 fn keras2_arrays(group: &Group, layers: &[String]) -> hdf5::Result<NamedArrays> {
-    let (there, mut found) = (links(group)?, Vec::new());
-    for layer in layers.iter().filter(|layer| there.contains(layer)) {
-        let inside = group.group(layer)?;
+    let mut found = Vec::new();
+    for layer in layers {
+        let Some((holder, last)) = containing(group, layer)? else {
+            return Err(format!("layer_names has {}, but no group has this name", printable(layer)).into());
+        };
+        let inside = holder.group(last)?;
         let weights = texts(&inside, "weight_names")?.unwrap_or_default();
         let fields: BTreeSet<&str> = weights.iter().map(|weight| field_name(weight)).collect();
         for weight in &weights {
@@ -262,21 +272,24 @@ fn keras2_arrays(group: &Group, layers: &[String]) -> hdf5::Result<NamedArrays> 
                 true => format!("{layer}/{}", field_name(weight)),
                 false => weight.trim_end_matches(":0").to_string(),
             };
-            found.extend(open_array(&inside, weight)?.map(|array| (name, array)));
+            if let Some((holder, last)) = containing(&inside, weight)? {
+                found.push((name, holder.dataset(last)?));
+            }
         }
     }
     Ok(found)
 }
 
-/// Opens the array at a path of hard links. Returns `None` if there is no such link.
-fn open_array(group: &Group, path: &str) -> hdf5::Result<Option<Dataset>> {
+/// Returns the group with the last link of a path of hard links, and the name of this link. Returns `None` if there is no
+/// such path.
+fn containing<'a>(group: &Group, path: &'a str) -> hdf5::Result<Option<(Group, &'a str)>> {
     let (first, rest) = path.split_once('/').map_or((path, None), |(first, rest)| (first, Some(rest)));
     if !links(group)?.iter().any(|link| link == first) {
         return Ok(None);
     }
     match rest {
-        Some(rest) => open_array(&group.group(first)?, rest),
-        None => group.dataset(first).map(Some),
+        Some(rest) => containing(&group.group(first)?, rest),
+        None => Ok(Some((group.clone(), first))),
     }
 }
 
@@ -357,9 +370,9 @@ pub const OUTPUT: &str = "/proc/self/fd/1";
 /// The reason why the child produced no file.
 #[derive(Debug)]
 pub enum Failed {
-    /// An error of the operating system.
-    Io(io::Error),
-    /// The error message of the child, or the way it was ended.
+    /// The reason why the copy cannot be made on this machine, whatever the file contains.
+    Copy(String),
+    /// The error message of the child about the file, or the way it was ended.
     Said(String),
 }
 
@@ -367,22 +380,30 @@ pub enum Failed {
 /// be private. The child removes the file's name as soon as it has opened it ([`drop_name`]). So no file is left if this process dies.
 ///
 /// # Errors
-/// Fails with the child's message, or with the way it was ended.
+/// Fails with the child's message, or with the way it was ended. Also fails if the folder for temporary files, TMPDIR, does not exist or is
+/// full.
 pub fn rewritten(path: &Path, options: &[&str]) -> Result<NewFile, Failed> {
     let folder = environment::variable("TMPDIR").filter(|folder| !folder.is_empty()).unwrap_or("/tmp".into());
-    let mut copy = NewFile::private(&Path::new(&folder).join("trireme-model.h5")).map_err(Failed::Io)?;
-    let output = copy.file().and_then(|file| file.try_clone()).map_err(Failed::Io)?;
-    let this = std::env::current_exe().map_err(Failed::Io)?;
+    let temporary = format!("a temporary file in {folder}");
+    let not_written =
+        |error: io::Error| Failed::Copy(format!("cannot write {temporary}: {error}. Set TMPDIR to another folder"));
+    let not_started = |error: io::Error| Failed::Copy(format!("cannot start `trireme rewrite-model`: {error}"));
+    let mut copy = NewFile::private(&Path::new(&folder).join("trireme-model.h5")).map_err(not_written)?;
+    let output = copy.file().and_then(|file| file.try_clone()).map_err(not_written)?;
+    let this = std::env::current_exe().map_err(not_started)?;
     let mut command = Command::new(this);
     // Passes the remembered copy of the environment to the child, because MPI may change the original at any time.
     command.env_clear().envs(environment::remember());
     command.arg("rewrite-model").args(options).arg(path).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
-    let ended = command.output().map_err(Failed::Io)?;
+    let ended = command.output().map_err(not_started)?;
     if ended.status.success() {
         return Ok(copy);
     }
     let said = String::from_utf8_lossy(&ended.stderr);
     let said = said.trim();
+    if said.contains(OUTPUT) {
+        return Err(Failed::Copy(format!("{}. Set TMPDIR to another folder", said.replace(OUTPUT, &temporary))));
+    }
     Err(Failed::Said(if said.is_empty() { ended.status.to_string() } else { said.to_string() }))
 }
 
@@ -423,13 +444,63 @@ pub fn drop_name(to: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::read_weights;
+    use std::path::PathBuf;
+
+    use super::super::{ModelFile, read_weights};
     use super::*;
+
+    /// Returns the paths of two temporary files, the original and the copy of a test.
+    fn paths(test: &str) -> [PathBuf; 2] {
+        let path = |name: &str| format!("trireme-foreign-{test}-{name}-{}.h5", std::process::id());
+        ["from", "to"].map(|name| std::env::temp_dir().join(path(name)))
+    }
+
+    /// Writes an HDF5 file.
+    fn write(path: &Path, fill: impl FnOnce(&NewGroup) -> Result<(), Error>) {
+        let file = H5File::create(path).unwrap();
+        fill(&file.root().unwrap()).unwrap();
+        file.close().unwrap();
+    }
+
+    #[test]
+    fn names_of_keras_layers_may_contain_slashes() {
+        let [from, to] = paths("slashes");
+        let fill = |root: &NewGroup, layers: &[&str]| {
+            root.put_texts("layer_names", &layers.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+            let layer = root.create("conv1")?.create("conv")?;
+            layer.put_texts("weight_names", &["conv1/conv/kernel:0".into()])?;
+            layer.create("conv1")?.create("conv")?.put_array("kernel:0", &[2], &[1f32, 2.0])
+        };
+        write(&from, |root| fill(root, &["conv1/conv"]));
+        rewrite_weights(&from, &to).unwrap();
+        let read = read_weights(&to, &from).unwrap().tensors;
+        assert_eq!(read, [("conv1/conv/kernel".to_string(), vec![2], vec![1.0, 2.0])]);
+        write(&from, |root| fill(root, &["conv1/conv", "conv1/bn"]));
+        let error = rewrite_weights(&from, &to).unwrap_err().to_string();
+        assert!(error.contains("layer_names has conv1/bn"), "{error}");
+        [from, to].iter().for_each(|path| fs::remove_file(path).unwrap());
+    }
+
+    #[test]
+    fn errors_about_a_copy_name_the_original() {
+        let [from, to] = paths("copy");
+        let groups = |root: &NewGroup, names: &[&str]| names.iter().try_for_each(|name| root.create(name).map(drop));
+        // large weights without the group `trireme` are not copied
+        write(&from, |root| root.create("model_weights")?.put_array("kernel:0", &[1 << 16], &[0f32; 1 << 16]));
+        rewrite(&from, &to).unwrap();
+        assert!(fs::metadata(&to).unwrap().len() < 4096);
+        let error = ModelFile::open_copy(&to, &from).unwrap_err();
+        assert!(matches!(&error, Error::Foreign { path, .. } if *path == from), "{error}");
+        write(&from, |root| groups(root, &["trireme", "params", "progress"]));
+        rewrite(&from, &to).unwrap();
+        let error = ModelFile::open_copy(&to, &from).unwrap_err();
+        assert!(matches!(&error, Error::Unsealed { path, .. } if *path == from), "{error}");
+        [from, to].iter().for_each(|path| fs::remove_file(path).unwrap());
+    }
 
     #[test]
     fn weights_in_virtual_datasets_are_left_out() {
-        let path = |name: &str| std::env::temp_dir().join(format!("trireme-foreign-{name}-{}.h5", std::process::id()));
-        let (from, to) = (path("from"), path("to"));
+        let [from, to] = paths("virtual");
         {
             let file = hdf5::File::create(&from).unwrap();
             let group = file.create_group("conv1").unwrap().create_group("vars").unwrap();
@@ -438,7 +509,7 @@ mod tests {
             other.shape((1, 2, 3)).create("1").unwrap();
         }
         rewrite_weights(&from, &to).unwrap();
-        assert_eq!(read_weights(&to).unwrap().tensors, [("conv1/0".to_string(), vec![2], vec![1.0, 2.0])]);
+        assert_eq!(read_weights(&to, &from).unwrap().tensors, [("conv1/0".to_string(), vec![2], vec![1.0, 2.0])]);
         [from, to].iter().for_each(|path| fs::remove_file(path).unwrap());
     }
 }

@@ -31,13 +31,13 @@ pub struct KerasWeights {
     pub turned: Vec<String>,
 }
 
-/// Reads the file that the child process wrote.
+/// Reads the file `copy`, which the child process wrote from the file `original`. Errors name the original.
 ///
 /// # Errors
 ///
-/// Returns an error if the file was not written by [`rewrite_weights`](super::rewrite_weights).
-pub fn read_weights(path: &Path) -> Result<KerasWeights, Error> {
-    let group = group::open(checksum::open(path)?, path)?.open(GROUP)?;
+/// Returns an error if the copy was not written by [`rewrite_weights`](super::rewrite_weights).
+pub fn read_weights(copy: &Path, original: &Path) -> Result<KerasWeights, Error> {
+    let group = group::open(checksum::open(copy)?, original)?.open(GROUP)?;
     let named = |(number, name): (usize, String)| {
         let (shape, values) = group.array(&number.to_string())?;
         Ok((name, shape, values))

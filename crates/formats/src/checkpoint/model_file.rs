@@ -100,7 +100,16 @@ impl ModelFile {
     /// Returns errors like [`ModelFile::read`], except [`Error::Unsealed`] for a model file. Returns
     /// [`Error::Rewritten`] if another program rewrote the whole file.
     pub fn open(path: &Path) -> Result<Opened, Error> {
-        let checked = checksum::open(path)?;
+        Self::open_copy(path, path)
+    }
+
+    /// Opens the file `copy`, which was made from the file `path`. Errors name `path`, because the copy is temporary.
+    ///
+    /// # Errors
+    ///
+    /// Returns errors like [`ModelFile::open`].
+    pub fn open_copy(copy: &Path, path: &Path) -> Result<Opened, Error> {
+        let checked = checksum::open(copy)?;
         let sealed = checked.sealed;
         Self::open_checked(path, checked).map_err(|error| match error {
             Error::Layout { .. } if !sealed => Error::Rewritten { path: path.to_path_buf(), source: Box::new(error) },

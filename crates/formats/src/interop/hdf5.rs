@@ -32,12 +32,12 @@ const OUR_EPSILON: f64 = 1e-5;
 fn read_keras(path: &Path) -> Result<Weights, Error> {
     let unsupported = |text: String| Error::Unsupported { path: path.to_path_buf(), text };
     let copy = foreign::rewritten(path, &["--weights"]).map_err(|failed| match failed {
-        Failed::Io(source) => Error::Io { path: path.to_path_buf(), source },
+        Failed::Copy(why) => unsupported(why),
         Failed::Said(said) => {
             unsupported(format!("cannot read this HDF5 file: {said}. Save the weights again with Keras"))
         }
     })?;
-    let KerasWeights { tensors, epsilons, turned } = read_weights(&copy.name())?;
+    let KerasWeights { tensors, epsilons, turned } = read_weights(&copy.name(), path)?;
     if let Some(layer) = turned.first() {
         return Err(unsupported(format!(
             "its layer {} flattens images in an order other than (H, W, C), because a Permute layer comes before it or its data_format \
@@ -223,9 +223,14 @@ mod tests {
 
     #[test]
     fn keras_weight_names_become_pytorch_names() {
-        let named =
-            [("conv1/kernel", 4), ("conv1/bias", 1), ("bn/moving_mean", 1), ("dw/depthwise_kernel", 4), ("odd/x", 1)];
-        let want = ["conv1.weight", "conv1.bias", "bn.running_mean", "dw.weight", "odd.x"];
+        let named = [
+            ("conv1/kernel", 4),
+            ("conv1/bias", 1),
+            ("conv1/bn/moving_mean", 1),
+            ("dw/depthwise_kernel", 4),
+            ("odd/x", 1),
+        ];
+        let want = ["conv1.weight", "conv1.bias", "conv1.bn.running_mean", "dw.weight", "odd.x"];
         assert_eq!(names(&named).unwrap(), want);
         let norm =
             [("a.bn/0", 1), ("a.bn/1", 1), ("a.bn/2", 1), ("a.bn/3", 1), ("fc/0", 2), ("fc/1", 1), ("conv/0", 4)];

@@ -141,8 +141,8 @@ pub fn number_scale(model: &ModelFile, file: &Path) -> Result<Option<NumberScale
 /// killed, or if data is missing in the file.
 pub fn open_rewritten(path: &Path) -> Result<Opened, Error> {
     match foreign::rewritten(path, &[]) {
-        Ok(copy) => Ok(ModelFile::open(&copy.name())?),
-        Err(Failed::Io(source)) => Err(Error::File { action: "rewrite", path: path.to_path_buf(), source }),
+        Ok(copy) => Ok(ModelFile::open_copy(&copy.name(), path)?),
+        Err(Failed::Copy(why)) => Err(Error::Failed(format!("{}: {why}", path.display()))),
         Err(Failed::Said(said)) => Err(Error::Failed(format!(
             "{} was written by another program, and HDF5 cannot read it: {said}. Use the file that trireme wrote",
             path.display()
