@@ -10,6 +10,8 @@ use support::program::{events, run};
 use support::setting::Setting;
 use support::weights::model;
 
+use crate::labels::assert_import_keeps_predictions;
+
 const RECIPE: &str = r#"
 epochs = 4
 seed = 3
@@ -228,6 +230,7 @@ fn pages_are_predicted_one_by_one() {
     // without the option, the first page is the image
     let first = run(0, &["predict", &out, &path, "--csv", "--top", "1"]).succeeded().stdout;
     assert!(first.lines().count() == 2 && first.contains("stack.tif,1,0,"), "{first}");
+    assert_import_keeps_predictions(&setting, &out, &path, &["--pages"]);
     let stacked = setting.described("all", |manifest| {
         manifest.bands.reading = Some(Reading { page: "all".into(), ..Reading::default() });
     });

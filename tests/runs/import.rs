@@ -217,6 +217,11 @@ fn a_graph_of_an_onnx_file_becomes_a_model() {
     import(&["normalize(0.4,0.3)"]).succeeded();
     assert_eq!(tensors_of(&out), weights);
     assert!(!model_at(&out).definition.is_empty());
+    // the content of a file says that it is a graph, not its name
+    let unnamed = setting.folder.at("net.bin");
+    fs::copy(&onnx, &unnamed).unwrap();
+    run(0, &["import", &unnamed, "-o", &out, "--force", "--transform", "normalize(0.4,0.3)"]).succeeded();
+    assert_eq!(tensors_of(&out), weights);
     let picture = picture(&setting);
     let shares = |model: &str| {
         let ended = run(0, &["predict", model, &picture, "--top", "10", "--json"]).succeeded();

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use support::program::{events_without_times, numbers, run, sets};
 use support::setting::Setting;
+use support::weights::{model, model_at};
 
 /// Returns the evaluations of a run.
 pub fn scores(out: &str) -> Vec<Value> {
@@ -56,6 +57,19 @@ pub fn assert_best(found: &Value, out: &str, by: &str, falls: bool) {
     let best = (0..all.len()).reduce(|best, next| if better(all[next], all[best]) { next } else { best }).unwrap();
     assert!(best + 1 < all.len(), "the last epoch is the best by {by}, so nothing is tested: {all:?}");
     assert_eq!((found[by].as_f64(), found["epoch"].as_u64()), (Some(all[best]), Some(best as u64 + 1)), "{all:?}");
+}
+
+/// Checks that a copy of the model from `trireme import` has the same labels, bands and predictions. `images` is a file or
+/// a folder.
+#[track_caller]
+pub fn assert_import_keeps_predictions(setting: &Setting, out: &str, images: &str, more: &[&str]) {
+    let copy = setting.folder.at("imported.h5");
+    run(0, &["import", &format!("{out}/model.h5"), "-o", &copy]).succeeded();
+    let (own, made) = (model(out), model_at(&copy));
+    assert_eq!((made.label_kind(), &made.targets, &made.bands), (own.label_kind(), &own.targets, &own.bands));
+    assert_eq!((made.image, &made.mean, &made.std), (own.image, &own.mean, &own.std));
+    let predicted = |model: &str| run(0, &[&["predict", model, images, "--json"], more].concat()).succeeded().stdout;
+    assert_eq!(predicted(&copy), predicted(out));
 }
 
 /// Checks that model.h5 and an export to Keras end with this activation and not with a softmax.

@@ -13,7 +13,10 @@ use support::setting::Setting;
 use support::small_run::SmallRun;
 use support::weights::model;
 
-use crate::labels::{assert_activation, assert_best, assert_equal_bits, assert_keys_combine, predictions, scores};
+use crate::labels::{
+    assert_activation, assert_best, assert_equal_bits, assert_import_keeps_predictions, assert_keys_combine,
+    predictions, scores,
+};
 
 /// A recipe with nine steps per epoch. In the short last step, a worker has at most one image.
 const RECIPE: &str = r#"
@@ -195,6 +198,7 @@ fn tables_sheets_and_predictions() {
     let top = run(0, &["predict", &out, &photos, "--threshold", "0", "--top", "2", "--csv"]).succeeded().stdout;
     assert_eq!(top.lines().count(), 81);
     assert_activation(&setting, &out, "sigmoid");
+    assert_import_keeps_predictions(&setting, &out, &photos, &["--threshold", "0"]);
     let page = fs::read_to_string(format!("{out}/evaluation.json")).unwrap();
     let page: Value = serde_json::from_str(&page).unwrap();
     assert_eq!((page["several"]["images"].as_u64(), page["images"].as_array().unwrap().len()), (Some(40), 5));

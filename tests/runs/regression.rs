@@ -15,7 +15,10 @@ use support::setting::Setting;
 use support::small_run::SmallRun;
 use support::weights;
 
-use crate::labels::{assert_activation, assert_best, assert_equal_bits, assert_keys_combine, predictions, scores};
+use crate::labels::{
+    assert_activation, assert_best, assert_equal_bits, assert_import_keeps_predictions, assert_keys_combine,
+    predictions, scores,
+};
 
 /// A recipe with nine steps per epoch. In the short last step, each worker has at most one image.
 const RECIPE: &str = r#"
@@ -158,6 +161,7 @@ fn tables_sheets_and_exports() {
     run(0, &["predict", &out, &photos, "--threshold", "0.5"]).failed(2, &["--threshold", "numbers"]);
     // exported networks predict in the targets' units
     assert_activation(&setting, &out, "linear");
+    assert_import_keeps_predictions(&setting, &out, &photos, &[]);
     let page: Value = serde_json::from_str(&fs::read_to_string(format!("{out}/evaluation.json")).unwrap()).unwrap();
     let plots = page["numbers"].as_array().unwrap();
     assert_eq!((plots.len(), page["images"][0].as_u64()), (3, Some(40)));

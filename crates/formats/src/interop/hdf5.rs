@@ -9,7 +9,7 @@ use std::path::Path;
 
 use base::text::printable;
 
-use super::weights::{Error, Format, Model, Weights};
+use super::weights::{Error, Format, Weights};
 use crate::checkpoint;
 use crate::checkpoint::foreign::Failed;
 use crate::checkpoint::{KerasWeights, ModelFile, Opened, Tensor, foreign, read_weights};
@@ -167,20 +167,19 @@ fn read(path: &Path, _: Option<&str>) -> Result<Weights, Error> {
     };
     let Some(opened) = opened else { return read_keras(path) };
     let warning = opened.told(path);
-    let file = opened.model;
-    let tensors = file.layers.into_iter().flat_map(|layer| {
+    let mut model = opened.model;
+    model.ema.clear();
+    let tensors = std::mem::take(&mut model.layers).into_iter().flat_map(|layer| {
         let name = layer.name;
         layer.tensors.into_iter().map(move |(field, shape, values)| (format!("{name}.{field}"), shape, values))
     });
-    let (network, classes, preprocess, bands) = (file.network, file.classes, file.preprocess, file.bands);
-    let model = Model { network, classes, preprocess, bands };
     Ok(Weights { model: Some(model), warning, ..Weights::new(path, HDF5_FORMAT.name, tensors.collect()) })
 }
 
 /// Reads a trireme model that another program has rewritten. Returns `None` if the file is not a trireme model.
 fn made_anew(path: &Path) -> Result<Option<Opened>, Error> {
     let Ok(copy) = foreign::rewritten(path, &[]) else { return Ok(None) };
-    match ModelFile::open(&copy.name()) {
+    match ModelFile::open_copy(&copy.name(), path) {
         Ok(opened) => Ok(Some(opened)),
         Err(checkpoint::Error::Foreign { .. }) => Ok(None),
         Err(error) => Err(error.into()),

@@ -26,7 +26,7 @@ mod tests;
 mod torch;
 mod weights;
 
-pub use weights::{Error, Format, Model, Weights};
+pub use weights::{Error, Format, Weights};
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

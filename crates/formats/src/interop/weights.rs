@@ -4,10 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use base::text::printable;
-use loaders::{Bands, why};
+use loaders::why;
 
 use crate::checkpoint;
-use crate::checkpoint::Tensor;
+use crate::checkpoint::{ModelFile, Tensor};
 
 /// The tensors of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,8 +16,8 @@ pub struct Weights {
     pub format: &'static str,
     /// Names, shapes and values in C order, converted to f32. Each name occurs once.
     pub tensors: Vec<Tensor>,
-    /// The description of the model, if trireme wrote the file.
-    pub model: Option<Model>,
+    /// The model without its weights, if trireme wrote the file.
+    pub model: Option<ModelFile>,
     /// A line for the user, for example if another program changed a file of trireme.
     pub warning: Option<String>,
     /// True if shapes and values are in Keras's order. Converting them to PyTorch's order needs the layers of the
@@ -30,18 +30,6 @@ impl Weights {
     pub(super) fn new(path: &Path, format: &'static str, tensors: Vec<Tensor>) -> Self {
         Self { path: path.to_path_buf(), format, tensors, model: None, warning: None, keras: false }
     }
-}
-
-/// The description of a model in a file that trireme wrote.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Model {
-    pub network: String,
-    /// Class names in the order of their labels.
-    pub classes: Vec<String>,
-    /// Transforms from a decoded image to the network's input.
-    pub preprocess: Vec<String>,
-    /// The training images' bands: type, names and statistics.
-    pub bands: Bands,
 }
 
 /// A weight file that cannot be used. Each message names the file and says what to try.

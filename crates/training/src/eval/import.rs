@@ -11,11 +11,12 @@ use formats::interop;
 use formats::interop::Weights;
 use formats::interop::export::{HDF5, keras};
 use formats::interop::onnx::Survey;
-use loaders::{Bands, ImageSpec, Images, LabelKind, Manifest, Pipeline, overwrite, transform};
+use loaders::{Bands, ImageSpec, Images, LabelKind, Manifest, Pipeline, Target, overwrite, transform};
 use net::{NetSpec, Node, Shape, models};
 use recipe::{Changes, Init, KnownNames, Recipe};
 
 use crate::error::Error;
+use crate::eval::model::{images, manifest};
 use crate::eval::request::ImportRequest;
 use crate::train::init::matching::{FileTensor, MatchResult, TensorMatches, classes as count, match_tensors};
 use crate::train::init::{initial_weights, table};
@@ -57,9 +58,9 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     notes.extend(normalization_warning(&pipeline, &weights));
     let shapes = net.shapes().map_err(BuildError::from)?;
     let classes = classes.unwrap_or_else(|| numbers_as_names(shapes[shapes.len() - 1].elems(), &mut notes));
-    let head = head(&name, classes, &pipeline)?;
+    let head = head(&name, classes, &pipeline, saved)?;
     let file = ModelFile { layers: layers(&net, &fit, &weights)?, ..head };
-    file.write_described(&request.out, &keras::describe(&net, LabelKind::OneClass)?)?;
+    file.write_described(&request.out, &keras::describe(&net, file.label_kind())?)?;
     Ok(notes)
 }
 
@@ -73,30 +74,29 @@ fn import_graph(
     let file = &request.file;
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let own = interop::onnx::read(file).and_then(Survey::network).map_err(interop::Error::from)?;
-    let pipeline = pipeline(&name, own.net.input, transforms, weights)?;
-    if shape_of(pipeline.output()) != own.net.input {
+    let (input, count) = (own.net.input, own.classes);
+    let pipeline = pipeline(&name, input, transforms, weights)?;
+    if shape_of(pipeline.output()) != input {
         return Err(Error::Usage(format!(
-            "the transforms make images of {}, but the graph in {} takes {}; change the sizes in --transform",
+            "the transforms make images of {}, but the graph in {} takes {input}; change the sizes in --transform",
             pipeline.output(),
             file.display(),
-            own.net.input
         )));
     }
-    if let Some(names) = names.as_ref().filter(|names| names.len() != own.classes) {
+    if let Some(names) = names.as_ref().filter(|names| names.len() != count) {
         return Err(Error::Usage(format!(
-            "{} has scores for {} classes, but --classes names {}; use a file with one name for each class",
+            "{} has scores for {count} classes, but --classes names {}; use a file with one name for each class",
             file.display(),
-            own.classes,
             names.len()
         )));
     }
-    let file_network = FileNetwork::read(file, &name, pipeline.output(), own.classes)?;
+    let file_network = FileNetwork::from_graph(own, file, &name, input, count)?;
     let fit = match_tensors(&file_network.net, weights, &Init::default())?;
     check_complete(&fit, weights)?;
     let mut notes: Vec<String> = file_network.notes.into_iter().chain(table::rows(&fit, weights)).collect();
     notes.extend(normalization_warning(&pipeline, weights));
-    let classes = names.unwrap_or_else(|| numbers_as_names(own.classes, &mut notes));
-    let head = head(&name, classes, &pipeline)?;
+    let classes = names.unwrap_or_else(|| numbers_as_names(count, &mut notes));
+    let head = head(&name, classes, &pipeline, None)?;
     let layers = layers(&file_network.net, &fit, weights)?;
     let file = ModelFile { layers, definition: file_network.text, ..head };
     file.write_described(&request.out, &keras::describe(&file_network.net, LabelKind::OneClass)?)?;
@@ -117,7 +117,8 @@ fn numbers_as_names(classes: usize, notes: &mut Vec<String>) -> Vec<String> {
 }
 
 /// Builds the pipeline from a picture to the network's input. Uses the given transforms or, if there are none, the
-/// transforms in the file. The network expects images of shape `expected`.
+/// transforms in the file. The network expects images of shape `expected`. The pictures are like those that the model was
+/// trained on, if the file says which.
 fn pipeline(model: &str, expected: Shape, transforms: Vec<String>, weights: &Weights) -> Result<Pipeline, Error> {
     let saved = weights.model.as_ref().map(|saved| saved.preprocess.clone());
     let ops = if transforms.is_empty() { saved.unwrap_or_default() } else { transforms };
@@ -138,8 +139,14 @@ fn pipeline(model: &str, expected: Shape, transforms: Vec<String>, weights: &Wei
             weights.path.display()
         )));
     }
-    let image = ImageSpec::new(expected.h as u32, expected.w as u32, expected.c as u32);
-    Pipeline::new(&ops, Images::Fixed(image), &Manifest::default(), 0).map_err(|error| match error.is_usage() {
+    let (accepted, manifest) = match &weights.model {
+        Some(saved) => (images(saved.image), manifest(saved)),
+        None => {
+            let image = ImageSpec::new(expected.h as u32, expected.w as u32, expected.c as u32);
+            (Images::Fixed(image), Manifest::default())
+        }
+    };
+    Pipeline::new(&ops, accepted, &manifest, 0).map_err(|error| match error.is_usage() {
         true => Error::Usage(error.to_string()),
         false => error.into(),
     })
@@ -213,19 +220,39 @@ pub fn read(path: &Path) -> Result<Vec<String>, Error> {
     }
 }
 
-/// Returns the model file for an import, still without weights and scores.
-pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<ModelFile, Error> {
+/// Returns the model file for an import, still without weights and scores. The weights of a model of trireme, `saved`, keep
+/// the kind of labels and the values of pixels that they were trained with.
+pub fn head(
+    model: &str,
+    classes: Vec<String>,
+    pipeline: &Pipeline,
+    saved: Option<&ModelFile>,
+) -> Result<ModelFile, Error> {
     let (input, ops) = (pipeline.output(), pipeline.ops());
-    let (mean, std) = mean_and_std(&ops, input.channels as usize);
+    let (mean, std) = match saved {
+        Some(saved) => (saved.mean.clone(), saved.std.clone()),
+        None => mean_and_std(&ops, input.channels as usize),
+    };
+    let saved = saved.cloned().unwrap_or_default();
     let text = |value: &str| toml::Value::String(value.into());
     let eval = toml::Table::from_iter([("eval".to_string(), ops.iter().map(|op| text(op)).collect::<Vec<_>>().into())]);
-    let recipe = toml::Table::from_iter([("model".to_string(), text(model)), ("augment".to_string(), eval.into())]);
+    let mut recipe = toml::Table::from_iter([("model".to_string(), text(model)), ("augment".to_string(), eval.into())]);
+    // the loss says how to score numbers
+    if let Some(loss) = saved.recipe.parse::<toml::Table>().ok().and_then(|mut recipe| recipe.remove("loss")) {
+        recipe.insert("loss".into(), loss);
+    }
+    let renamed = saved.targets.into_iter().zip(&classes).map(|(target, name)| Target { name: name.clone(), ..target });
+    let targets: Vec<Target> = renamed.collect();
+    Target::check(&targets).map_err(|why| Error::Usage(format!("--classes: {why}")))?;
     Ok(ModelFile {
         network: model.into(),
         input: sizes_of(Images::Fixed(input)),
         image: sizes_of(pipeline.input()),
         classes,
+        targets,
+        multi_label: saved.multi_label,
         preprocess: ops,
+        bands: saved.bands,
         mean,
         std,
         recipe: recipe.to_string(),

@@ -104,7 +104,7 @@ pub fn views(model: &ModelFile, plain: &Pipeline, test_time: TestTime) -> Result
 }
 
 /// Builds a manifest with the properties of the training data that transforms need.
-fn manifest(model: &ModelFile) -> Manifest {
+pub fn manifest(model: &ModelFile) -> Manifest {
     Manifest {
         version: 1,
         classes: if model.targets.is_empty() { model.classes.clone() } else { Vec::new() },

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use base::text::{plural, printable};
-use formats::interop::{Model, Weights};
+use formats::checkpoint::ModelFile;
+use formats::interop::Weights;
 use loaders::Bands;
 use recipe::Recipe;
 
@@ -185,7 +186,7 @@ pub fn takes_the_data_sets(list: &[String]) -> bool {
 }
 
 /// Returns a warning if this run normalizes images differently from the run that trained the model.
-fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<String> {
+fn other_values(source: &Source, model: &ModelFile, weights: &Weights) -> Option<String> {
     let bands = &source.manifest.bands;
     if bands.need_version() || model.bands.need_version() {
         // no common range of values is known for other types

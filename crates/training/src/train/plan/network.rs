@@ -13,7 +13,7 @@ use base::text::{nearest, with_advice};
 use engine::graph::BuildError;
 use formats::checkpoint::{ModelFile, Tensor};
 use formats::interop::onnx;
-use formats::interop::onnx::Network;
+use formats::interop::onnx::{Network, Survey};
 use loaders::{ImageSpec, Images, regular, why};
 use net::{NetSpec, Op, Shape, models, net_toml};
 use recipe::matches;
@@ -93,7 +93,9 @@ impl FileNetwork {
         let bytes = regular::read(path).map_err(cannot)?;
         let input = shape_of(image);
         if path.extension().is_some_and(|end| end == "onnx") {
-            return Self::from_onnx(bytes, path, name, input, classes);
+            let graph = onnx::of_bytes(&bytes, path).and_then(Survey::network);
+            let graph = graph.map_err(|error| Error::Usage(error.to_string()))?;
+            return Ok(Self { copy: Some(bytes), ..Self::from_graph(graph, path, name, input, classes)? });
         }
         let file = path.display().to_string();
         let not_text = |_| Error::Usage(format!("{file}: not UTF-8, but a network file must be UTF-8 text"));
@@ -114,11 +116,10 @@ impl FileNetwork {
         Self { net, text, copy: None, start: Vec::new(), notes: Vec::new() }
     }
 
-    fn from_onnx(bytes: Vec<u8>, path: &Path, name: &str, input: Shape, classes: usize) -> Result<Self, Error> {
+    /// Builds the network of an ONNX graph for images of the shape `input`. `path` is the graph's file, for messages.
+    pub fn from_graph(graph: Network, path: &Path, name: &str, input: Shape, classes: usize) -> Result<Self, Error> {
         let refuse = |why: String| Error::Usage(format!("{}: {why}", path.display()));
-        let survey = onnx::of_bytes(&bytes, path).map_err(|error| Error::Usage(error.to_string()))?;
-        let Network { mut net, classes: own, mut tensors, notes } =
-            survey.network().map_err(|error| Error::Usage(error.to_string()))?;
+        let Network { mut net, classes: own, mut tensors, notes } = graph;
         let mut notes: Vec<String> = notes.iter().map(|note| format!("{name}: {note}")).collect();
         if own != classes {
             let changed = net_toml::set_classes(&mut net, classes);
@@ -150,7 +151,7 @@ impl FileNetwork {
         let net = of_text(&text, name, input, classes)?;
         let fit = fits(&net, &tensors);
         fit.map_err(|why| refuse(format!("{why}. {sizes}")))?;
-        Ok(Self { start: tensors, notes, copy: Some(bytes), ..Self::new(net, classes) })
+        Ok(Self { start: tensors, notes, ..Self::new(net, classes) })
     }
 }
 
