@@ -71,8 +71,8 @@ pub fn read(given: &Path, key: Option<&str>) -> Result<Weights, Error> {
         });
     };
     if key.is_some() && !format.has_keys {
-        let text = format!("{} files have only one set of weights; remove init.key", format.about);
-        return Err(Error::Unsupported { path, text });
+        let text = "this file has only one set of weights, so a key cannot select one. Remove init.key (import: --key)";
+        return Err(Error::Unsupported { path, text: text.into() });
     }
     (format.read)(&path, key)
 }

@@ -89,6 +89,8 @@ fn unknown_formats_are_refused_with_a_list_of_the_supported_ones() {
     assert!(["safetensors", ".pth", "model.h5"].iter().all(|format| known.contains(format)), "{known}");
     assert!(matches!(read_bytes(b"", "empty"), Err(Error::Unknown { .. })));
     assert!(matches!(read(Path::new("/nowhere/model.pth"), None), Err(Error::Io { .. })));
+    let keyed = read(&folder().join("plain.safetensors"), Some("a")).unwrap_err().to_string();
+    assert!(["plain.safetensors", "init.key", "--key"].iter().all(|part| keyed.contains(part)), "{keyed}");
     // a directory that is not the output of a run
     assert!(matches!(read(&folder(), None), Err(Error::Io { .. })));
 }
