@@ -133,20 +133,20 @@ pub fn to_network_order(net: &NetSpec, mut weights: Weights, init: &Init) -> Res
         return Ok(weights);
     }
     let shapes = net.shapes().map_err(BuildError::from)?;
-    let kinds: BTreeMap<&str, (LayerKind, usize)> = net
+    let kinds: BTreeMap<&str, (LayerKind, bool)> = net
         .nodes
         .iter()
         .zip(model::layer_kinds(net, &shapes))
         .filter_map(|(node, kind)| {
-            let groups = node.op.params(shapes[node.inputs[0].0]);
-            let inputs = groups.first().and_then(|p| p.shape.get(1).copied()).unwrap_or(0);
-            Some((node.name.as_str(), (kind?, inputs)))
+            let x = shapes[node.inputs[0].0];
+            let is_depthwise = x.c > 1 && node.op.params(x).first().is_some_and(|p| p.shape.get(1) == Some(&1));
+            Some((node.name.as_str(), (kind?, is_depthwise)))
         })
         .collect();
     for (name, index) in matching::renamed(&weights, init)? {
         let Some((layer, field)) = name.rsplit_once('.') else { continue };
-        if let Some((kind, inputs)) = kinds.get(layer)
-            && let Some(tensor) = in_order(*kind, *inputs, field, &weights.tensors[index])
+        if let Some((kind, is_depthwise)) = kinds.get(layer)
+            && let Some(tensor) = in_order(*kind, *is_depthwise, field, &weights.tensors[index])
         {
             (weights.tensors[index].1, weights.tensors[index].2) = tensor;
         }
@@ -155,13 +155,14 @@ pub fn to_network_order(net: &NetSpec, mut weights: Weights, init: &Init) -> Res
 }
 
 /// Returns shape and values of a layer's tensor in PyTorch's order, or `None` if the tensor does not fit the layer. In that case the tensor
-/// stays unchanged, and its shape shows the difference later. `inputs` is the number of channels that each filter reads.
-fn in_order(kind: LayerKind, inputs: usize, field: &str, tensor: &Tensor) -> Option<(Vec<usize>, Vec<f32>)> {
+/// stays unchanged, and its shape shows the difference later. `is_depthwise` is true if each filter of the layer reads one of several
+/// channels.
+fn in_order(kind: LayerKind, is_depthwise: bool, field: &str, tensor: &Tensor) -> Option<(Vec<usize>, Vec<f32>)> {
     let (_, stored) = kind.stored.by_torch(field)?;
     let (_, shape, values) = tensor;
     let shape = match (stored.order, &shape[..]) {
         // depthwise kernels, which Keras stores as (h, w, channels, multiplier)
-        (KerasOrder::Filters, &[h, w, channels, multiplier]) if inputs == 1 && channels > 1 => {
+        (KerasOrder::Filters, &[h, w, channels, multiplier]) if is_depthwise && channels > 1 => {
             vec![h, w, 1, channels.checked_mul(multiplier)?]
         }
         _ => shape.clone(),
@@ -175,6 +176,7 @@ fn in_order(kind: LayerKind, inputs: usize, field: &str, tensor: &Tensor) -> Opt
 mod tests {
     use super::*;
     use net::{Conv, Flatten, Linear, Norm, Shape};
+    use recipe::Stem;
 
     fn values(count: usize) -> Vec<f32> {
         (0..count).map(|i| i as f32).collect()
@@ -215,5 +217,22 @@ mod tests {
         assert_eq!(ordered.tensors[3..], weights.tensors[3..]);
         let other = Weights { keras: false, ..weights };
         assert_eq!(to_network_order(&net, other.clone(), &Init::default()).unwrap(), other);
+    }
+
+    /// The first convolution of a network for grey images reads one channel, but is not depthwise.
+    #[test]
+    fn filters_for_rgb_images_are_adapted_to_grey_images() {
+        let mut net = NetSpec::new("x", Shape::image(1, 4, 4));
+        net.add("conv", Conv::new(2, 3), net.image());
+        let tensors = vec![("conv.weight".to_string(), vec![3, 3, 3, 2], values(54))];
+        let weights = Weights { path: "a.h5".into(), format: "Keras", tensors, keras: true, ..Weights::default() };
+        let ordered = to_network_order(&net, weights, &Init::default()).unwrap();
+        assert_eq!(ordered.tensors[0].1, [2, 3, 3, 3]);
+        let init = Init { stem: Some(Stem::Repeat), ..Init::default() };
+        let adapted = stem::adapt(&net, ordered, &init).unwrap().weights;
+        let (_, shape, values) = &adapted.tensors[0];
+        assert_eq!(shape, &[2, 1, 3, 3]);
+        // the sums over the channels of the filters' first and second cells
+        assert_eq!((values[0], values[1], values[9]), (6.0, 24.0, 9.0));
     }
 }
