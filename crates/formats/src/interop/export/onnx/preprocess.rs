@@ -40,7 +40,8 @@ pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before,
     let dtype = trained.model.bands.dtype;
     if let Some(op) = rest.iter().find(|op| VALUES.iter().any(|name| op.starts_with(name))) {
         return Err(refuse(format!(
-            "--preprocess: {op} changes values before normalize, and only normalize and center_crop become nodes. Leave --preprocess out"
+            "--preprocess: {op} changes values before the last normalize, and only this normalize and center_crop become nodes. Leave \
+             --preprocess out"
         )));
     }
     let image = graph.stored(INPUT, dtype, from);
@@ -57,8 +58,9 @@ pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before,
     Ok(Before { output, note: format!("input \"{INPUT}\": {dtype} (N, {h}, {w}, {c}), {stored}{before}") })
 }
 
-/// Transforms of the loader that change the values of pixels. ONNX graphs cannot contain them.
-const VALUES: [&str; 3] = ["clip_percentile", "log1p", "scale("];
+/// Transforms of the loader after which pixels no longer have stored values. ONNX graphs cannot contain them, except for
+/// one `normalize` at the end.
+const VALUES: [&str; 5] = ["clip_percentile", "log1p", "normalize", "scale(", "standardize"];
 
 /// Computes `(x / unit - mean) / std` as a product and a sum per channel.
 fn normalize(graph: &mut Graph, planes: &str, channels: usize, (numbers, unit): (&[f64], f64)) -> String {
@@ -109,4 +111,30 @@ impl Crop {
 /// Returns the number of pixels before a center crop. Rounds halves to even, as `center_crop` does.
 fn middle(margin: usize) -> usize {
     (margin as f64 / 2.0).round_ties_even() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use net::{Linear, NetSpec, Pool};
+
+    use super::*;
+    use crate::checkpoint::ModelFile;
+    use crate::interop::export::format::Number;
+
+    #[test]
+    fn transforms_that_change_values_before_the_last_normalize_are_refused() {
+        let added = |first: &str| {
+            let mut net = NetSpec::new("x", Shape::image(3, 8, 8));
+            let mean = net.add("mean", Pool::global(), net.image());
+            net.add("fc", Linear::new(3), mean);
+            let preprocess = vec![first.to_string(), "normalize(0.5, 0.25)".to_string()];
+            let trained = Trained::new(net, ModelFile { preprocess, ..ModelFile::sample() }).unwrap();
+            add_before(&mut Graph::new(Number::F32), &trained).map(|before| before.note)
+        };
+        assert!(added("resize(8x8)").unwrap().contains("after resize(8x8)"));
+        for first in ["standardize", "normalize(0.2, 0.1)", "log1p"] {
+            let error = added(first).unwrap_err().to_string();
+            assert!(error.contains(&format!("{first} changes values")), "{error}");
+        }
+    }
 }
