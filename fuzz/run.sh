@@ -62,7 +62,7 @@ for target in "${targets[@]}"; do
     log=$CARGO_TARGET_DIR/$target.log
     echo "fuzz $target, $seconds s"
     # each target checks its own memory limit (src/lib.rs); these limits only protect the machine
-    if "$CARGO_TARGET_DIR/$triple/release/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=600 \
+    if "$CARGO_TARGET_DIR/$triple/release/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=700 \
         -print_final_stats=1 -artifact_prefix="found/$target-" "$corpus" "${begin[@]}" >"$log" 2>&1; then
         # executions, reached edges (cov), kept inputs (corp)
         sed -n 's/^#\([0-9]*\)\tDONE */    \1 executions, /p' "$log"

@@ -8,7 +8,10 @@ use formats::interop::onnx;
 use libfuzzer_sys::fuzz_target;
 use net::net_toml::{Classes, Definition, write};
 
-fuzz_target!(|bytes: &[u8]| trireme_fuzz::read(bytes.len(), 512 << 20, || {
+/// A graph can compute 640 MiB of weights (`ROOM` in `onnx/build.rs`), and a layer may need a second copy of its own.
+const MEMORY: usize = 1300 << 20;
+
+fuzz_target!(|bytes: &[u8]| trireme_fuzz::read(bytes.len(), MEMORY, || {
     if let Ok(text) = std::str::from_utf8(bytes) {
         of_toml(text);
     }

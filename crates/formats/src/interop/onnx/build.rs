@@ -161,11 +161,21 @@ impl<'a> Build<'a> {
         if Self::has(node, at) { self.constant(node, at).map(Some) } else { Ok(None) }
     }
 
+    /// Returns an input that must be a constant, for readers that list its elements twice, as i64 or usize. Fails if the
+    /// lists would exceed the memory limit, which a repeated value can do.
+    pub fn listed(&self, node: &Node<'a>, at: usize) -> Result<Rc<Constant>, String> {
+        let constant = self.constant(node, at)?;
+        self.fits(constant.values.len().saturating_mul(2 * size_of::<i64>()))?;
+        Ok(constant)
+    }
+
     /// Returns the integers of input number `at`. In older opsets, they are in the attribute `name` instead. Returns `None` if the node has
     /// neither.
     pub fn numbers(&self, node: &Node<'a>, at: usize, name: &str) -> Result<Option<Vec<i64>>, String> {
-        let given = self.given(node, at)?.map(|constant| constant.ints());
-        Ok(given.or_else(|| node.ints(name).map(<[i64]>::to_vec)))
+        match Self::has(node, at) {
+            true => Ok(Some(self.listed(node, at)?.ints())),
+            false => Ok(node.ints(name).map(<[i64]>::to_vec)),
+        }
     }
 
     /// Returns an input as a tensor of the network. Adds a layer if the input is a [`Value::Function`] or padded with zeros.
@@ -512,10 +522,17 @@ impl<'a> Build<'a> {
 
     /// Counts bytes of weights that are computed from the file. Fails if they exceed the memory limit.
     pub fn take(&mut self, bytes: usize) -> Result<(), String> {
-        let left = self.left.checked_sub(bytes);
-        self.left =
-            left.ok_or("the nodes compute more weights than the memory limit for a file of this size allows")?;
+        self.fits(bytes)?;
+        self.left -= bytes;
         Ok(())
+    }
+
+    /// Fails if this many bytes would exceed the memory limit. Does not count them.
+    pub fn fits(&self, bytes: usize) -> Result<(), String> {
+        match bytes <= self.left {
+            true => Ok(()),
+            false => Err("the nodes compute more weights than the memory limit for a file of this size allows".into()),
+        }
     }
 
     /// Returns true if exactly one node reads a tensor. Nodes that only rename it do not count.

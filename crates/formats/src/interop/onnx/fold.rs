@@ -8,7 +8,7 @@ use std::rc::Rc;
 use super::axes::{axis_index, axis_order, from_front};
 use super::build::{Build, Value};
 use super::graph::Node;
-use super::tensor::{Constant, DEEPEST, Values};
+use super::tensor::{Constant, DEEPEST, Values, element_count};
 
 /// Computes one operator from its inputs. An omitted input is `None`.
 type Fold = fn(&Node<'_>, &[Option<Rc<Constant>>]) -> Result<Constant, String>;
@@ -54,6 +54,9 @@ const FOLDS: &[(&str, Fold)] = &[
     ("Where", chosen),
 ];
 
+/// Operators that list the elements of their first input. All operators may list those of the others.
+const LISTING: [&str; 4] = ["ConstantOfShape", "ReduceProd", "ScatterND", "Slice"];
+
 /// Returns true if [`fold`] supports the operator.
 pub(super) fn is_folded(op: &str) -> bool {
     FOLDS.iter().any(|(name, _)| *name == op)
@@ -78,39 +81,48 @@ pub(super) fn fold<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Option<
     if inputs.is_empty() {
         return Ok(None);
     }
-    // check the memory limit before the values are allocated
-    if let Some(elements) = elements_made(node, &inputs)? {
-        build.take(size_of::<f32>().saturating_mul(elements))?;
+    // check the memory limit before values are allocated: first for lists of the elements of repeated values
+    for (at, constant) in inputs.iter().enumerate() {
+        if let Some(Values::Same(_, count)) = constant.as_ref().map(|constant| &constant.values)
+            && (at > 0 || LISTING.contains(&node.op))
+        {
+            build.take(count.saturating_mul(2 * size_of::<i64>()))?;
+        }
     }
+    let expected = size_of::<f32>().saturating_mul(elements_made(node, &inputs)?);
+    build.take(expected)?;
     let constant = compute(node, &inputs)?;
-    if elements_made(node, &inputs)?.is_none() {
-        build.take(constant.values.bytes())?;
+    elements(&constant.dims)?;
+    match constant.values {
+        // it counts when it becomes a weight, but its reader allocates it before that
+        Values::Same(_, count) => build.fits(size_of::<f32>().saturating_mul(count))?,
+        _ => build.take(constant.values.bytes().saturating_sub(expected))?,
     }
     Ok(Some(Value::Constant(Rc::new(constant))))
 }
 
-/// Returns the number of elements in the result, or an upper bound, for operators that can return much more than their inputs. Returns
-/// `None` for other operators.
-fn elements_made(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Option<usize>, String> {
+/// Returns the number of elements in the result, or an upper bound, for operators that can return much more than their inputs. Returns 0
+/// for other operators.
+fn elements_made(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<usize, String> {
     Ok(match node.op {
-        "Expand" => Some(elements(&sizes(&input(inputs, 1)?.ints())?)?.saturating_mul(first(inputs)?.values.len())),
+        "Expand" => elements(&broadcast(&first(inputs)?.dims, &sizes(&input(inputs, 1)?.ints())?)?)?,
         "Add" | "Div" | "Equal" | "Max" | "Min" | "Mod" | "Mul" | "Pow" | "Sub" if inputs.len() == 2 => {
-            Some(elements(&broadcast(&first(inputs)?.dims, &input(inputs, 1)?.dims)?)?)
+            elements(&broadcast(&first(inputs)?.dims, &input(inputs, 1)?.dims)?)?
         }
-        "Gather" | "GatherND" => {
-            Some(first(inputs)?.values.len().saturating_mul(input(inputs, 1)?.values.len().max(1)))
-        }
+        "Concat" => inputs.iter().flatten().fold(0, |sum: usize, part| sum.saturating_add(part.values.len())),
+        "Gather" => gathered_elements(first(inputs)?, input(inputs, 1)?, node.int("axis", 0))?,
+        "GatherND" => gathered_elements(first(inputs)?, input(inputs, 1)?, 0)?,
         "Where" => {
             let dims = broadcast(&first(inputs)?.dims, &input(inputs, 1)?.dims)?;
-            Some(elements(&broadcast(&dims, &input(inputs, 2)?.dims)?)?)
+            elements(&broadcast(&dims, &input(inputs, 2)?.dims)?)?
         }
-        "Range" => Some(count(inputs)?.saturating_mul(2)),
+        "Range" => count(inputs)?.saturating_mul(2),
         // multiplications count against the memory budget, so that a small file cannot take a lot of time
         "MatMul" => {
             let columns = input(inputs, 1)?.dims.last().copied().unwrap_or(1);
-            Some(first(inputs)?.values.len().saturating_mul(columns))
+            first(inputs)?.values.len().saturating_mul(columns)
         }
-        _ => None,
+        _ => 0,
     })
 }
 
@@ -139,8 +151,7 @@ fn sizes(ints: &[i64]) -> Result<Vec<usize>, String> {
 }
 
 fn elements(dims: &[usize]) -> Result<usize, String> {
-    let product = dims.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
-    product.ok_or_else(|| format!("the shape {dims:?} has too many elements"))
+    element_count(dims).ok_or_else(|| format!("the shape {dims:?} has too many elements"))
 }
 
 /// Gathers the elements of `constant` at the given indices.
@@ -231,10 +242,7 @@ fn binary(
             let ints: Option<Vec<i64>> = pairs.map(|(i, j)| of_ints(a[i], b[j])).collect();
             Values::Ints(ints.ok_or("its integer arithmetic overflows or divides by zero")?)
         }
-        _ => {
-            let (a, b) = (a.floats(), b.floats());
-            Values::Floats(pairs.map(|(i, j)| f(f64::from(a[i]), f64::from(b[j])) as f32).collect())
-        }
+        (a, b) => Values::Floats(pairs.map(|(i, j)| f(a.float(i).into(), b.float(j).into()) as f32).collect()),
     };
     Ok(Constant { dims, values })
 }
@@ -346,22 +354,33 @@ fn concat(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, 
     dims[at] = parts.iter().map(|part| part.dims[at]).sum();
     let rows: usize = dims[..at].iter().product();
     let values = match parts.iter().all(|part| matches!(part.values, Values::Ints(_))) {
-        true => Values::Ints(join_rows(rows, parts.iter().map(|part| part.ints()).collect())),
-        false => Values::Floats(join_rows(rows, parts.iter().map(|part| part.floats()).collect())),
+        true => Values::Ints(join_rows(rows, &parts, Values::int)),
+        false => Values::Floats(join_rows(rows, &parts, Values::float)),
     };
     Ok(Constant { dims, values })
 }
 
 /// Joins matrices with `rows` rows next to each other. Each matrix is stored row by row.
-fn join_rows<T: Copy>(rows: usize, parts: Vec<Vec<T>>) -> Vec<T> {
-    let row = |part: &Vec<T>| part.len().checked_div(rows).unwrap_or(0);
-    let at = |at: usize| parts.iter().flat_map(move |part| &part[at * row(part)..][..row(part)]);
-    (0..rows).flat_map(at).copied().collect()
+fn join_rows<T>(rows: usize, parts: &[&Constant], element: fn(&Values, usize) -> T) -> Vec<T> {
+    let mut joined = Vec::new();
+    for row in 0..rows {
+        for Constant { values, .. } in parts {
+            let length = values.len() / rows;
+            joined.extend((row * length..(row + 1) * length).map(|at| element(values, at)));
+        }
+    }
+    joined
 }
 
 fn gather(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
     node.only(&["axis"])?;
     gathered(first(inputs)?, input(inputs, 1)?, node.int("axis", 0))
+}
+
+/// Returns the number of elements that [`gathered`] returns.
+fn gathered_elements(x: &Constant, at: &Constant, along: i64) -> Result<usize, String> {
+    let size = x.dims[axis_index(along, x.dims.len())?];
+    Ok(x.values.len().checked_div(size).unwrap_or(0).saturating_mul(at.values.len()))
 }
 
 fn gathered(x: &Constant, at: &Constant, along: i64) -> Result<Constant, String> {
@@ -418,15 +437,14 @@ fn scatter(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant,
 fn chosen(_: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
     let [condition, a, b] = [first(inputs)?, input(inputs, 1)?, input(inputs, 2)?];
     let dims = broadcast(&broadcast(&condition.dims, &a.dims)?, &b.dims)?;
-    let spread = |x: &Constant| picked(x, dims.clone(), places(&x.dims, &dims));
-    let (choices, a, b) = (spread(condition).floats(), spread(a), spread(b));
+    let pairs = places(&a.dims, &dims).zip(places(&b.dims, &dims));
+    let choices = places(&condition.dims, &dims).map(|at| condition.values.float(at) != 0.0).zip(pairs);
     let values = match (&a.values, &b.values) {
-        (Values::Ints(a), Values::Ints(b)) => Values::Ints(
-            choices.iter().zip(a.iter().zip(b)).map(|(c, (a, b))| if *c == 0.0 { *b } else { *a }).collect(),
-        ),
-        _ => {
-            let values = choices.iter().zip(a.floats().into_iter().zip(b.floats()));
-            Values::Floats(values.map(|(c, (a, b))| if *c == 0.0 { b } else { a }).collect())
+        (Values::Ints(a), Values::Ints(b)) => {
+            Values::Ints(choices.map(|(choice, (i, j))| if choice { a[i] } else { b[j] }).collect())
+        }
+        (a, b) => {
+            Values::Floats(choices.map(|(choice, (i, j))| if choice { a.float(i) } else { b.float(j) }).collect())
         }
     };
     Ok(Constant { dims, values })
@@ -459,12 +477,11 @@ fn product_of_matrices(_: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<
     if inner != rows || *inner == 0 {
         return Err(format!("weights with the shapes {:?} and {:?} cannot be multiplied", a.dims, b.dims));
     }
-    let (x, y) = (a.floats(), b.floats());
-    let dot = |row: &[f32], column: usize| -> f32 {
-        let products = row.iter().enumerate().map(|(at, x)| f64::from(*x) * f64::from(y[at * columns + column]));
-        products.sum::<f64>() as f32
+    let [x, y] = [a, b].map(|matrix| move |at: usize| f64::from(matrix.values.float(at)));
+    let dot = |row: usize, column: usize| -> f32 {
+        (0..*inner).map(|at| x(row * inner + at) * y(at * columns + column)).sum::<f64>() as f32
     };
-    let values = x.chunks_exact(*inner).flat_map(|row| (0..*columns).map(move |column| (row, column)));
+    let values = (0..a.values.len() / inner).flat_map(|row| (0..*columns).map(move |column| (row, column)));
     let values = values.map(|(row, column)| dot(row, column)).collect();
     Ok(Constant { dims: [outer, &[*columns]].concat(), values: Values::Floats(values) })
 }

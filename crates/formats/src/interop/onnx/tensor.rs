@@ -35,6 +35,19 @@ pub(crate) enum Values {
 /// Largest number of dimensions.
 pub(crate) const DEEPEST: usize = 8;
 
+/// Largest product of the sizes other than 0 in the shape of a tensor without elements. Operators may list the positions
+/// along an axis, also if there are no elements.
+const MOST_WITHOUT_ELEMENTS: usize = 1 << 24;
+
+/// Returns the number of elements of a tensor with this shape, or `None` if the shape is too large.
+pub(crate) fn element_count(dims: &[usize]) -> Option<usize> {
+    let sizes = dims.iter().filter(|n| **n > 0).try_fold(1usize, |product, n| product.checked_mul(*n))?;
+    match dims.contains(&0) {
+        true => (sizes <= MOST_WITHOUT_ELEMENTS).then_some(0),
+        false => Some(sizes),
+    }
+}
+
 /// Largest number of fields with a tensor's integers.
 const MOST_PIECES: usize = 64;
 
@@ -75,8 +88,7 @@ impl<'a> Stored<'a> {
             ));
         }
         let dims: Option<Vec<usize>> = self.dims.iter().map(|n| usize::try_from(*n).ok()).collect();
-        let elements = |dims: &Vec<usize>| dims.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
-        let fits = dims.filter(|dims| dims.len() <= DEEPEST).and_then(|dims| Some((elements(&dims)?, dims)));
+        let fits = dims.filter(|dims| dims.len() <= DEEPEST).and_then(|dims| Some((element_count(&dims)?, dims)));
         let Some((elements, dims)) = fits else {
             return wrong(format!(
                 "its shape {:?} has a negative size, more than {DEEPEST} sizes or too many elements",
@@ -185,6 +197,24 @@ impl Values {
             Self::Same(_, count) => *count,
         }
     }
+
+    /// Returns an element as a float.
+    pub fn float(&self, at: usize) -> f32 {
+        match self {
+            Self::Floats(values) => values[at],
+            Self::Ints(values) => values[at] as f32,
+            Self::Same(value, _) => *value,
+        }
+    }
+
+    /// Returns an element as an integer. Fractions are truncated.
+    pub fn int(&self, at: usize) -> i64 {
+        match self {
+            Self::Floats(values) => values[at] as i64,
+            Self::Ints(values) => values[at],
+            Self::Same(value, _) => *value as i64,
+        }
+    }
 }
 
 impl Constant {
@@ -204,11 +234,7 @@ impl Constant {
 
     /// Returns the values as integers. Fractions are truncated.
     pub fn ints(&self) -> Vec<i64> {
-        match &self.values {
-            Values::Floats(values) => values.iter().map(|n| *n as i64).collect(),
-            Values::Ints(values) => values.clone(),
-            Values::Same(value, count) => vec![*value as i64; *count],
-        }
+        (0..self.values.len()).map(|at| self.values.int(at)).collect()
     }
 
     /// Returns the value of a tensor with one element, or `None` for other tensors.

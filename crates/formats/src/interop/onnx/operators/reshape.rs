@@ -200,7 +200,7 @@ fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         Value::Sizes(sizes) => size::gathered(build, node, &sizes),
         Value::List(view) => parted(build, node, view),
         _ => {
-            let at = build.constant(node, 1)?;
+            let at = build.listed(node, 1)?;
             let axis = node.int("axis", 0);
             match (&at.dims[..], &at.ints()[..]) {
                 ([], [index]) => rearranged(build, node, |axes, _| axes.selected(axis, *index)),
@@ -226,7 +226,7 @@ fn picked<'a>(build: &mut Build<'a>, node: &Node<'a>, axis: i64, indices: &[i64]
 /// Reads a Gather node that turns a one-dimensional tensor into images again, if the indices keep the order of the
 /// features.
 fn parted<'a>(build: &Build<'a>, node: &Node<'a>, view: View) -> Result<Value, String> {
-    let at = build.constant(node, 1)?;
+    let at = build.listed(node, 1)?;
     let features = build.shapes[view.id.0].c;
     let layout = match at.dims[..] {
         [_, c] if c == features => Layout::Flat,

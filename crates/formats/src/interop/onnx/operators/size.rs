@@ -28,7 +28,7 @@ fn shape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 
 /// Selects one or more sizes.
 pub(super) fn gathered<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Size]) -> Result<Value, String> {
-    let at = build.constant(node, 1)?;
+    let at = build.listed(node, 1)?;
     let one = |at: i64| {
         index_within(at, sizes.len())
             .map(|at| sizes[at])

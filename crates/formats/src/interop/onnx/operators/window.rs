@@ -58,7 +58,7 @@ fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let whole = [i64::MAX, shape.c as i64, shape.h as i64, shape.w as i64];
     let starts = each(starts, &axes, [0; 4])?;
     let ends = each(ends, &axes, whole)?;
-    let steps = each(build.given(node, 4)?.map(|steps| steps.ints()), &axes, [1; 4])?;
+    let steps = each(build.numbers(node, 4, "steps")?, &axes, [1; 4])?;
     let all = starts == [0; 4]
         && ends[1..].iter().zip(&whole[1..]).all(|(end, size)| end >= size)
         && ends[0] >= i64::from(i32::MAX);
@@ -152,7 +152,7 @@ fn of_sizes<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Size]) -> Result<Va
 fn pad<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["mode", "pads", "value"])?;
     let pads = build.numbers(node, 1, "pads")?.ok_or("it has no pads")?;
-    let axes = build.given(node, 3)?.map_or_else(|| (0..4).collect(), |axes| axes.ints());
+    let axes = build.numbers(node, 3, "axes")?.unwrap_or_else(|| (0..4).collect());
     let (before, after) = pads.split_at(pads.len() / 2);
     if pads.len() != 2 * axes.len() || pads.iter().any(|n| !(-MOST..=MOST).contains(n)) {
         return Err(format!("its pads must be two numbers from -{MOST} to {MOST} for each axis, got {pads:?}"));
