@@ -100,6 +100,9 @@ fn open(request: &EvalRequest, data: &Path, watch: &Watch) -> Result<ScoringInpu
     let dataset = Dataset::open(data)?;
     let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
     let split = dataset.split(&split_name(request, &splits)?)?;
+    if split.is_empty() {
+        return Err(no_images(&split, "", request));
+    }
     notes.extend(check_images(&model, file, &dataset.manifest, &split, &request.data)?);
     check_label_kinds(&model, &dataset.manifest, request)?;
     let pipeline = pipeline(&model)?;
@@ -119,19 +122,21 @@ fn open(request: &EvalRequest, data: &Path, watch: &Watch) -> Result<ScoringInpu
         notes.push(matched.note);
     }
     if evaluation.images() == 0 {
-        let which = match &evaluation.selection {
-            Some(_) => " of the classes that the data set and the model have in common",
-            None => "",
-        };
-        return Err(Error::Failed(format!(
-            "the split {} of {} has no images{which}, so nothing can be scored; name another split with --split",
-            evaluation.split.name(),
-            request.data.display()
-        )));
+        let which = " of the classes that the data set and the model have in common";
+        return Err(no_images(&evaluation.split, which, request));
     }
     // no batch is larger than the number of images, so plan only for that many
     evaluation.batch = batch.min(evaluation.images() as usize);
     Ok(ScoringInput { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation, notes })
+}
+
+/// Returns the error for a split without images to score. `which` says which images are missing, or is empty.
+fn no_images(split: &Split, which: &str, request: &EvalRequest) -> Error {
+    Error::Failed(format!(
+        "the split {} of {} has no images{which}, so nothing can be scored; name another split with --split",
+        split.name(),
+        request.data.display()
+    ))
 }
 
 /// Returns an error if the model cannot use the images of a split: if their size, the number of their channels, their
