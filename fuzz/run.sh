@@ -42,7 +42,7 @@ seeds() {
 }
 
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 JSIMD_FORCENONE=1
-# Targets write their input to a file. A folder of its own for each run lets several runs work at the same time.
+# Targets write their input to a file. Each run has its own folder, so runs can work at the same time.
 [ ! -w /dev/shm ] || TMPDIR=/dev/shm
 TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/trireme-fuzz-XXXXXX")
 export TMPDIR

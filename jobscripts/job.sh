@@ -90,7 +90,7 @@ mpi_flags() {
     case $version in
     *'Open MPI'* | *OpenRTE*)
         plain='--bind-to none --oversubscribe' file=--hostfile
-        # Over ssh, Open MPI passes only its own variables and those of -x to the other machines. MPICH passes all.
+        # Over ssh, Open MPI passes only its own variables and variables that -x names to the other machines. MPICH passes all.
         names=$(compgen -e | grep -xE 'LD_LIBRARY_PATH|(OMP|GOMP|ONEDNN|TRIREME|NCCL|UCX)_.*' || true)
         ;;
     *) plain='' file=-f ;;

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 }
 
 /// Raises the soft limit of open files to the hard limit, but not above 65,536, because some programs that trireme starts
-/// close every number below the limit. The usual soft limit of 1,024 is too low to keep the shards of a large data set
+/// close every number below the limit. The usual soft limit, 1,024, is too low to keep all shards of a large data set
 /// open. If the system refuses, the soft limit stays.
 fn raise_limit_of_open_files() {
     let Rlimit { current: Some(soft), maximum } = getrlimit(Resource::Nofile) else { return };

@@ -8,7 +8,7 @@ use formats::interop::onnx;
 use libfuzzer_sys::fuzz_target;
 use net::net_toml::{Classes, Definition, write};
 
-/// A graph can compute 640 MiB of weights (`ROOM` in `onnx/build.rs`), and a layer may need a second copy of its own.
+/// A graph can compute weights with 640 MiB (`ROOM` in `onnx/build.rs`), and layers may need a second copy of them.
 const MEMORY: usize = 1300 << 20;
 
 fuzz_target!(|bytes: &[u8]| trireme_fuzz::read(bytes.len(), MEMORY, || {

@@ -14,8 +14,8 @@ pub fn total() -> u64 {
     share(1)
 }
 
-/// Returns the maximum memory in bytes for each of `ranks` processes on this machine. They share the machine's memory and the limits of
-/// cgroups, but each has its own address space.
+/// Returns the maximum memory in bytes for each of `ranks` processes on this machine. They share the machine's memory and cgroup
+/// limits, but each has its own address space.
 pub fn share(ranks: usize) -> u64 {
     let shared = proc_bytes("/proc/meminfo", "MemTotal:").unwrap_or(u64::MAX).min(cgroup_limit());
     (shared / ranks.max(1) as u64).min(address_space_left())

@@ -216,7 +216,7 @@ pub struct Allreduce {
 }
 
 impl Args {
-    /// Returns the name of a measurement of a single process. Returns `None` for measurements of all ranks.
+    /// Returns the measurement's name if it uses a single process, or `None` if it uses all ranks.
     pub fn single_process(&self) -> Option<&'static str> {
         match self.what {
             What::Step(_) => Some("bench step"),

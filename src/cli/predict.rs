@@ -188,7 +188,7 @@ fn check_outputs(args: &Args, images: &[PathBuf]) -> Result<(), Failure> {
     named.try_for_each(|(path, content)| overwrite::check(path, content, &inputs)).map_err(Failure::usage)
 }
 
-/// Returns an error if `--sheet` cannot draw one of the images. `raw` is true if the model also reads other files than PNG and JPEG.
+/// Returns an error if `--sheet` cannot draw an image in `images`. `raw` is true if the model also reads other files than PNG and JPEG.
 fn check_sheet(args: &Args, images: &[PathBuf], raw: bool) -> Result<(), Failure> {
     if !raw || args.sheet.is_none() {
         return Ok(());
@@ -207,7 +207,7 @@ fn check_sheet(args: &Args, images: &[PathBuf], raw: bool) -> Result<(), Failure
 struct Output<'a> {
     args: &'a Args,
     sheet: Option<ContactSheet>,
-    /// One message for each image that was predicted but could not be drawn on the sheet.
+    /// A message for each image that was predicted but could not be drawn on the sheet.
     not_drawn: Vec<String>,
     /// The table of features. Created with the first image, because its features determine the number of columns.
     table: Option<NpyWriter>,

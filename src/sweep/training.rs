@@ -59,7 +59,7 @@ impl Sweep {
         self.out.join(&point.name)
     }
 
-    /// Checks the recipe of a training. `changes` are those of its whole command line.
+    /// Checks a training's recipe. `changes` are all changes from its command line.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl Sweep {
     }
 }
 
-/// Returns an argument of `--set` with the same key as `own`, which is in the list, too.
+/// Returns another `--set` argument in `sets` with the same key as `own`. `sets` must contain `own`.
 fn other_set<'a>(own: &str, sets: &'a [String]) -> Option<&'a String> {
     let key = |set: &str| set.split_once('=').map(|(key, _)| key.trim().to_string());
     let place = sets.iter().position(|set| set == own);

@@ -81,7 +81,7 @@ fn images_of_teacher_and_student_are_copied_once() {
     graph.teach(teacher).unwrap();
     let mut images = noise(ROWS * shape.elems(), 1, 1.0);
     graph.backend().hold(&images).unwrap();
-    // returns the loss of a step and the number of copies to the GPU
+    // runs a step and returns its loss and its number of copies to the GPU
     let mut step = |images: Input<'_>| {
         let weight_and_first_class = |i: usize| f32::from(u8::from(i % (1 + classes) < 2));
         *graph.targets_mut().expect("targets") = (0..ROWS * (1 + classes)).map(weight_and_first_class).collect();

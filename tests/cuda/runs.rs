@@ -342,8 +342,7 @@ fn a_broken_cache_is_made_again() {
     }
 }
 
-/// The first NVRTC that compiles for compute capability 9.0 is that of CUDA 11.8. With an older one, the driver translates
-/// PTX for the GPU.
+/// NVRTC compiles for compute capability 9.0 since CUDA 11.8. With an older NVRTC, the driver translates PTX for the GPU.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn an_nvrtc_that_does_not_know_the_gpu_compiles_to_ptx() {

@@ -185,7 +185,7 @@ fn each_breach_is_found() {
     );
 }
 
-/// Returns a list of dependencies of a package. `list` is its name in Cargo.toml.
+/// Returns a package's dependencies. `list` is the name of the list in its Cargo.toml.
 fn dependencies(package: &str, list: &str) -> BTreeSet<String> {
     let path = support::in_repository(package).join("Cargo.toml");
     let manifest: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();

@@ -175,7 +175,7 @@ test_slurm() {
     grep '"event":"start"' out/slurm/metrics.jsonl | grep -q '"ranks":4[,}]' || fail 'not four ranks'
 }
 
-# hosts.sh checks the machines, passes the settings of env.sh to all of them, stops a run, and resumes it.
+# hosts.sh checks the machines, passes them the settings in env.sh, stops a run, and resumes it.
 test_hosts() {
     nodes_up 2 "$PWD"
     printf '%s\n' 'n1 slots=2' 'n2 slots=2' >hosts

@@ -76,7 +76,7 @@ fn tensors_between_convolutions_and_norms_are_in_bf16() {
     }
 }
 
-/// The backward pass of a layer reads its own rounded copy of an f32 input, so the memory plan does not keep the input.
+/// A layer's backward pass reads its own rounded copy of an f32 input, so the memory plan does not keep the input.
 #[test]
 fn f32_inputs_of_bf16_layers_are_not_kept() {
     let mut net = NetSpec::new("mlp", Shape::image(16, 8, 8));

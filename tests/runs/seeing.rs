@@ -202,8 +202,8 @@ fn settings_without_effect_cause_a_warning() {
     }
 }
 
-/// `--dry-run` counts what rank 0 needs for checkpoints: a copy of parameters, slots and averages, and the same again
-/// while a file is written, then also with the residuals of error feedback.
+/// `--dry-run` counts rank 0's memory for checkpoints: a copy of parameters, slots and averages, and the same again
+/// while a file is written. Error feedback also needs memory for its residuals during the write.
 #[test]
 fn dry_runs_count_the_memory_for_checkpoints() {
     let setting = setting();

@@ -155,8 +155,8 @@ nodes = [
 ]
 "#;
 
-/// The checkpoint takes long enough for ranks to notice that they wait, and less time than a run expects before its
-/// first checkpoint.
+/// The checkpoint is slow enough that ranks notice the wait, but faster than a run estimates before its first
+/// checkpoint.
 #[test]
 fn a_stop_with_a_large_checkpoint_names_its_reason() {
     let setting = Setting::new(&format!("model = \"net.toml\"\n{RECIPE}"), DIGITS, [50, 20]);

@@ -216,7 +216,7 @@ test_commands() {
     for kind in pbs lsf flux; do
         clean
         for command in "${commands[@]}"; do
-            # shellcheck disable=SC2086 # several words
+            # shellcheck disable=SC2086 # splits the command into words
             "$scripts/$kind.sh" -- ${command#* } >/dev/null
         done
         for ((i = 1; i <= ${#commands[@]}; i++)); do code "$i" 0; done
@@ -257,7 +257,7 @@ test_hosts() {
     TRIREME_CACHE=/c STEPS=3 refused 0 '' hosts recipe.toml --out out
     [ "$(cat "$SITES/hostfile")" = $'n17\nn17\nn18\nn19' ] || fail "hostfile: $(cat "$SITES/hostfile")"
     [ "$(grep -c 'train recipe.toml --out out --resume auto$' "$SITES/ranks.log")" = 4 ] || fail "$(cat "$SITES/ranks.log")"
-    # the variables of env.sh and of this shell reach the other machines
+    # the variables in env.sh and in this shell reach the other machines
     for name in OMP_PROC_BIND TRIREME_CACHE; do
         grep -q -- "-x $name " "$SITES/mpirun.log" || fail "$name is not passed: $(cat "$SITES/mpirun.log")"
     done

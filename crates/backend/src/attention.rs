@@ -12,8 +12,8 @@ pub fn cosine_factors(op: &Attention, params: &[&[f32]]) -> impl Iterator<Item =
     params[op.leading_parameters() - 1].iter().map(|scale| f64::from(*scale).min(MOST_SCALE.ln()).exp())
 }
 
-/// Returns the number of sigmoids in the layer's continuous bias: one for each difference of positions and head. 0 if
-/// the layer has no continuous bias.
+/// Returns the number of sigmoids in the layer's continuous bias, which has a sigmoid for each position difference and
+/// head. Returns 0 if the layer has no continuous bias.
 pub fn sigmoid_count(op: &Attention, windows: &Windows) -> usize {
     match op.position_bias {
         Some(PositionBias::Continuous(_)) => windows.differences() * op.heads,
@@ -30,8 +30,8 @@ pub fn bias_table(op: &Attention, params: &[&[f32]], sigmoids: &[f64]) -> Option
     })
 }
 
-/// Computes the gradients of all parameters, in PyTorch's order. `sigmoids` are those of [`bias_table`]. The last two
-/// arguments are gradients of the bias table and of the logarithms of the heads' factors.
+/// Computes the gradients of all parameters, in PyTorch's order. `sigmoids` are as in [`bias_table`]. `dtable` has the
+/// gradients of the bias table. `dscales` has a gradient for the logarithm of each head's factor.
 pub fn gradients(
     op: &Attention,
     windows: &Windows,
@@ -100,7 +100,7 @@ impl<'a> Mlp<'a> {
         Some(Self { hidden, w1: params[first], b1: params[first + 1], w2: params[first + 2] })
     }
 
-    /// Computes the sigmoid of each head for a difference of positions, which [`Windows::coordinates`] returns.
+    /// Computes each head's sigmoid for the position difference `r`, which comes from [`Windows::coordinates`].
     pub fn sigmoids(&self, r: [f32; 2], of_heads: &mut [f64]) {
         let units = self.units(r);
         of_heads.iter_mut().enumerate().for_each(|(head, to)| *to = sigmoid(self.sum(&units, head)));

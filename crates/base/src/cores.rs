@@ -13,7 +13,7 @@ pub struct Mask {
     pub host: String,
     /// Indexes of the logical CPUs.
     pub cpus: Vec<usize>,
-    /// The CPU quota of the rank's cgroup in whole cores, at least 1. The ranks of the host share it. `None` without a
+    /// CPU quota in whole cores, at least 1, from the rank's cgroup. All ranks on the host share it. `None` without a
     /// quota.
     pub quota: Option<usize>,
 }
@@ -69,8 +69,8 @@ fn groups() -> String {
     read("/proc/self/cgroup").unwrap_or_default()
 }
 
-/// Returns the number of whole CPUs that the cgroup bandwidth limits allow, at least 1. The tightest limit of this
-/// process's group and its ancestors applies.
+/// Returns the number of whole CPUs that the cgroup bandwidth limits allow, at least 1. This process's group and its
+/// ancestors each have a limit, and the tightest limit applies.
 fn quota() -> Option<usize> {
     tightest(&groups(), read).map(|cpus| cpus.max(1))
 }
@@ -115,8 +115,9 @@ fn limit(folder: &str, read: &impl Fn(&str) -> Option<String>) -> Option<f64> {
     (quota > 0.0 && period > 0.0).then(|| quota / period)
 }
 
-/// Returns the number of CPUs in the cpuset of the group, or of the nearest ancestor that has one. Schedulers and
-/// containers restrict a job to a part of its node this way. `groups` is the text of /proc/self/cgroup.
+/// Returns the number of CPUs in the group's cpuset. If the group has no cpuset, the nearest ancestor with a cpuset
+/// counts. Schedulers and containers use cpusets to restrict a job to a part of its node. `groups` is the text in
+/// /proc/self/cgroup.
 fn cpuset(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<usize> {
     let files = ["cpuset.cpus.effective", "cpuset.effective_cpus"];
     let list = |folder: String| files.iter().find_map(|file| read(&format!("{folder}/{file}")));
@@ -124,8 +125,8 @@ fn cpuset(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<usize> 
     Some(parse_list(list.trim()).len())
 }
 
-/// Returns the share of a rank. A core that k ranks may use counts as 1/k for each of them. If the CPU quota allows less
-/// time than the ranks have cores, it is divided among them in proportion to their cores.
+/// Returns the rank's share. A core that k ranks may use counts as 1/k for each rank. If the CPU quota allows less time
+/// than the ranks have cores, the ranks divide it in proportion to their cores.
 pub fn share(masks: &[Mask], rank: usize) -> Cores {
     let Some(mask) = masks.get(rank) else { return Cores { own: 1 } };
     let users = users(masks);
@@ -138,13 +139,13 @@ fn portion(mask: &Mask, users: &Users<'_>) -> f64 {
     mask.cpus.iter().map(|cpu| 1.0 / users[&(mask.host.as_str(), *cpu)] as f64).sum()
 }
 
-/// Returns the part of its cores' time that a rank may use: the quota divided by the number of cores that the ranks of
-/// its host may use, at most 1.
+/// Returns the fraction of its cores' time that a rank may use: the quota divided by the result of [`cores_in_use`], at
+/// most 1.
 fn quota_factor(mask: &Mask, users: &Users<'_>) -> f64 {
     mask.quota.map_or(1.0, |quota| (quota as f64 / cores_in_use(&mask.host, users) as f64).min(1.0))
 }
 
-/// Returns the number of cores that the ranks of a host may use.
+/// Counts the cores that a host's ranks may use.
 fn cores_in_use(host: &str, users: &Users<'_>) -> usize {
     users.range((host, 0)..=(host, usize::MAX)).count()
 }

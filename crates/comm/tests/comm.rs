@@ -142,7 +142,7 @@ fn hash(values: &[f32]) -> u64 {
 }
 
 /// Divides five workers among the ranks and sums their gradients with each integer codec. Returns two numbers per codec:
-/// the hash of the sum, and the sum of the hashes of all residuals.
+/// the sum's hash, and the total when all residuals' hashes are added.
 fn codecs(world: &World) -> Result<Vec<[u64; 2]>, Error> {
     let (rank, size) = (world.rank(), world.size());
     let mine = rank * WORKERS / size..(rank + 1) * WORKERS / size;

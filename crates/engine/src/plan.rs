@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn only_tensors_with_a_single_reader_can_be_fused() {
-        // The others cannot be fused: no operation writes the image (0), two operations read the block's input (2), 6
+        // The remaining tensors cannot be fused: no operation writes the image (0), two operations read the block's input (2), 6
         // and 7 are the two names of the flattened tensor, and the scores (8) are read after the pass.
         assert_eq!(tensors(|_| ()), [1, 3, 4, 5]);
         assert_eq!(tensors(|net| net.head(Id(3), 0.5)), [1, 4, 5]);

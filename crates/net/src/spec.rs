@@ -81,8 +81,8 @@ impl NetSpec {
         Self { name: name.into(), input, nodes: Vec::new(), frozen: BTreeSet::new(), bn_groups: 1, heads: Vec::new() }
     }
 
-    /// Returns the index of the linear layer or convolution that computes the network's scores. If there is none, for
-    /// example because the scores are the sum of two layers, returns the last linear layer.
+    /// Returns the index of the linear layer or convolution that computes the network's scores. If no single layer
+    /// computes them, for example because they are a sum over two layers, returns the index of the last linear layer.
     pub fn last_layer(&self) -> Option<usize> {
         let last_linear = || self.nodes.iter().rposition(|node| matches!(node.op, Op::Linear(_)));
         self.scores_layer(self.nodes.len()).or_else(last_linear)

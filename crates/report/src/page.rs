@@ -279,7 +279,7 @@ mod tests {
         assert!(render(&[], Some(5), |_, _| false).contains("<meta http-equiv=\"refresh\" content=\"5\">"));
     }
 
-    /// The warning about such steps cannot be made from the curve: a point is the mean of the finite losses of a group of steps.
+    /// The page cannot find these steps in the curve, because each point averages only the finite losses in a group of steps.
     #[test]
     fn steps_with_a_loss_that_is_not_finite_are_counted() {
         let line = |step: u64, loss: &str| format!("{{\"event\":\"step\",\"step\":{step},\"loss\":{loss}}}\n");

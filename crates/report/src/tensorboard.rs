@@ -98,7 +98,7 @@ impl Tensorboard {
             }
             Event::Eval(eval) => {
                 let of = if eval.ema { "_ema" } else { "" };
-                // The tags train/loss and train/top1 are those of the steps.
+                // The steps already use the tags train/loss and train/top1.
                 let split = match eval.split.as_str() {
                     "train" => "train_scored",
                     split => split,

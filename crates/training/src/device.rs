@@ -33,9 +33,9 @@ pub struct RequestedThreads {
     pub loader: Option<usize>,
 }
 
-/// The name of the operation in which the ranks agree on sums during backward. They sum buckets during backward only if
-/// all of them can. Otherwise some ranks would sum a bucket before, and others after, another operation of the same
-/// step, such as a sum of batch statistics.
+/// Name of the operation in which the ranks agree whether to sum buckets during backward. They do so only if every rank
+/// can. Otherwise ranks would run the operations in a step in different orders: some would sum a bucket before the batch
+/// statistics, and some would sum it later.
 pub const OVERLAP: &str = "agreement on sums during backward";
 
 #[derive(Clone, Copy, Debug)]

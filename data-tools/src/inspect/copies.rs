@@ -268,7 +268,7 @@ struct RecordInfo {
     name: String,
 }
 
-/// Returns the splits of a data set. Each shard is opened on first use, so one bad shard does not affect the others.
+/// Returns all splits of a data set. Each shard is opened on first use, so a bad shard does not affect the remaining shards.
 fn open_splits(dir: &Path) -> Result<Vec<Split>, loaders::Error> {
     let dataset = Dataset::open(dir)?;
     dataset.manifest.splits.keys().map(|name| dataset.split_lazily(name)).collect()

@@ -377,7 +377,7 @@ mod tests {
     use std::fs;
     use support::program::Folder;
 
-    /// Returns the stride for a training split that consists of 100,000 copies of one record.
+    /// Returns the stride for a training split with 100,000 records that all contain `example`.
     fn stride_of(example: &Example<'_>) -> Option<u64> {
         let folder = Folder::new();
         let file = folder.path().join("train.tfrecord");

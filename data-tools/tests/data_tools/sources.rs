@@ -150,7 +150,7 @@ fn bad_archives_name_member_and_cure() {
     refused("webdataset", &path, &["not a tar archive"]);
 }
 
-/// GNU tar stores the second name of a file as a link, which has no content.
+/// GNU tar stores a file's second name as a link without content.
 #[test]
 fn links_in_archives_are_refused_if_they_stand_for_files() {
     let temp = Temp::new();

@@ -318,7 +318,7 @@ mod tests {
         let root = std::env::temp_dir().join(format!("loaders-stage-grows-{}", std::process::id()));
         let (from, dir) = (data(&root), root.join("copies"));
         fs::create_dir(&dir).unwrap();
-        // The index stands for an earlier state of dataset.json.
+        // The test uses the index's metadata as the earlier state of dataset.json.
         let before = fs::metadata(from.join("train.tfrecord.idx")).unwrap();
         let error = Copies::open(&dir).unwrap().add(&from, MANIFEST.to_string(), &before).unwrap_err();
         let size = fs::metadata(from.join(MANIFEST)).unwrap().len();

@@ -85,7 +85,7 @@ fn few_shards_are_open_at_once() {
     }
 }
 
-/// The readers of single records keep only a few shards open. If the split has mapped them, its copy of the index is used.
+/// Readers for single records keep only a few shards open. To open a mapped shard again, they use the index in the split.
 #[test]
 fn mapped_shards_are_opened_again_without_their_indexes() {
     let data = TestData::noise(400, 40, SPEC);

@@ -5,7 +5,7 @@
 // from element to element, as in NCCL's rings. A thread runs the work that another rank waits for, because a real GPU
 // computes while its host is busy.
 //
-// As in a communicator of NCCL that does not block, every `ncclAllReduce` returns `ncclInProgress`, and the next call of
+// As in an NCCL communicator that does not block, every `ncclAllReduce` returns `ncclInProgress`, and the next call of
 // `ncclCommGetAsyncError` enqueues the sum.
 //
 // `TRIREME_EMULATED_NCCL=RANK:PLACE:WHAT` causes a fault on a rank. PLACE is "join", or "sum", or "sumN" for all sums

@@ -76,7 +76,7 @@ struct Plan {
     y: TensorDesc,
     windows: Windows,
     heads: Heads,
-    /// The sigmoids of a continuous bias for each difference of positions and head, from the last forward pass.
+    /// The continuous bias's sigmoids for each position difference and head, from the last forward pass.
     sigmoids: Vec<f64>,
     formats: Vec<Format>,
     /// For each query (in each sample, head and window): the greatest product with a key, and 1 / the sum of

@@ -27,7 +27,7 @@ const MOST_THREADS: usize = 1024;
 pub struct Cpu {
     pub(super) engine: Rc<Engine>,
     pub(super) threads: Threads,
-    /// Number of ranks that share the memory of this node.
+    /// Number of ranks that share this node's memory.
     node_ranks: usize,
     /// Workspace of our own kernels.
     pub(super) scratch: Rc<Scratch>,
@@ -140,7 +140,7 @@ impl DeviceMemory for Cpu {
         Ok(Box::new(Whole::new(self.alloc(elems)?)))
     }
 
-    /// Returns an equal share of the machine's whole memory for each rank of the node. Memory in use also counts,
+    /// Returns this rank's limit: the node's whole memory divided by its number of ranks. Memory in use also counts,
     /// because the system can free its page cache.
     fn memory_limit(&self) -> Result<Option<MemoryLimit>, Error> {
         let bytes = usize::try_from(loaders::memory::share(self.node_ranks)).unwrap_or(usize::MAX);

@@ -298,8 +298,8 @@ mod tests {
 
     use super::*;
 
-    /// The last channel block is incomplete, and one of three threads has no sample. A second run must not add to the
-    /// sums of the first. All values are small integers, so the sums are exact.
+    /// The last channel block is incomplete, and three threads share two samples. A second run must not add to the
+    /// first run's sums. All values are small integers, so the sums are exact.
     #[test]
     fn gradients_are_sums_over_the_batch_in_every_run() {
         let (samples, inputs, outputs) = (2, 2, 11);

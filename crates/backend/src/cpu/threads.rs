@@ -18,7 +18,7 @@ impl Threads {
         t * items / self.0..(t + 1) * items / self.0
     }
 
-    /// Returns the threads that have at least one of `items` items.
+    /// Returns the threads that have work when all threads share `items` items.
     pub fn with_items(self, items: usize) -> impl Iterator<Item = usize> {
         (0..self.0).filter(move |thread| !self.share(*thread, items).is_empty())
     }

@@ -1,5 +1,5 @@
 //! Sums over all ranks with NCCL, from GPU to GPU. We look up NCCL's functions ourselves, because cudarc does not try
-//! `libnccl.so.2`, the only name that NVIDIA's packages install. It is loaded only if several ranks sum on GPUs.
+//! `libnccl.so.2`, the only name that NVIDIA's packages install. It is loaded only if at least two ranks sum on GPUs.
 //!
 //! The communicator does not block: a call that has to wait for other ranks returns `ncclInProgress`, and the caller
 //! polls. Otherwise a rank that fails while the ranks join would make all others wait inside NCCL forever. This needs NCCL
@@ -176,7 +176,7 @@ struct Ring {
 // SAFETY: any thread may use a communicator, but only one at a time. `&mut self` guarantees that.
 unsafe impl Send for Ring {}
 
-/// Pause between two polls of a call that is in progress. The first polls of a sum have no pause.
+/// Pause between two polls while a call is in progress. A sum is first polled for this time without pauses.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Maximum time to wait for the last sums when the communicator is dropped. Other ranks need this rank's contribution
@@ -194,8 +194,8 @@ impl Ring {
         // is enqueued later is ordered by the waits between the streams.
         let status = unsafe { allreduce(pointer, pointer, elements, numbers, op, self.handle, stream) };
         if status == IN_PROGRESS {
-            // A thread of NCCL enqueues the sum, usually within 0.1 ms. Pausing at once would make the host spend longer on
-            // the sums of a step than the GPU. If enqueuing takes too long, the watchdog reports it.
+            // An NCCL thread enqueues the sum, usually within 0.1 ms. If the host paused immediately, it would need more time
+            // for a step's sums than the GPU. The watchdog reports a sum that is not enqueued in time.
             let since = Instant::now();
             while !self.is_ready()? {
                 if since.elapsed() < PAUSE { yield_now() } else { sleep(PAUSE) }

@@ -38,7 +38,7 @@ struct Head {
 struct Logits {
     /// The factor of each head.
     scales: Vec<f64>,
-    /// The sigmoids of a continuous bias for each difference of positions and head, otherwise empty.
+    /// The continuous bias's sigmoids for each position difference and head. Empty without a continuous bias.
     sigmoids: Vec<f64>,
     /// The bias for each difference of positions and head.
     bias: Option<Vec<f32>>,

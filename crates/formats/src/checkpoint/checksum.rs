@@ -141,7 +141,7 @@ mod tests {
         // More than two blocks, with a shorter last block.
         let mut bytes: Vec<u8> = (0..2 * BLOCK + 77).map(|i| (i % 251) as u8).collect();
         bytes[..8].copy_from_slice(&SIGNATURE);
-        // The version of the superblock, and the length of the file in it.
+        // The superblock's version, and the file length in the superblock.
         bytes[8] = 2;
         let length = bytes.len() as u64;
         bytes[28..36].copy_from_slice(&length.to_le_bytes());

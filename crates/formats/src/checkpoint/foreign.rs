@@ -280,8 +280,8 @@ fn keras2_arrays(group: &Group, layers: &[String]) -> hdf5::Result<NamedArrays> 
     Ok(found)
 }
 
-/// Returns the group with the last link of a path of hard links, and the name of this link. Returns `None` if there is no
-/// such path.
+/// Follows `path` from `group` through hard links. Returns the group that contains the last link, and this link's name.
+/// Returns `None` if a link is missing or is not a hard link.
 fn containing<'a>(group: &Group, path: &'a str) -> hdf5::Result<Option<(Group, &'a str)>> {
     let (first, rest) = path.split_once('/').map_or((path, None), |(first, rest)| (first, Some(rest)));
     if !links(group)?.iter().any(|link| link == first) {
@@ -449,7 +449,7 @@ mod tests {
     use super::super::{ModelFile, read_weights};
     use super::*;
 
-    /// Returns the paths of two temporary files, the original and the copy of a test.
+    /// Returns two temporary paths, for a test's original file and its copy.
     fn paths(test: &str) -> [PathBuf; 2] {
         let path = |name: &str| format!("trireme-foreign-{test}-{name}-{}.h5", std::process::id());
         ["from", "to"].map(|name| std::env::temp_dir().join(path(name)))

@@ -137,7 +137,8 @@ impl Log {
     }
 
     /// Returns the total seconds of all steps, without evaluations. If `log.every` left out steps, each counts as long
-    /// as the next logged step, or as the last one. If no step was logged, the result is the time of all complete epochs.
+    /// as the next logged step, or at the end as the last logged step. If no step was logged, the result is the time of all
+    /// complete epochs.
     pub fn seconds_of_steps(&self) -> f64 {
         if let Some(seconds) = self.seconds {
             return seconds;

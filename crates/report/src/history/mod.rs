@@ -22,7 +22,7 @@ const RECIPE: &str = "recipe.toml";
 const LOG: &str = "metrics.jsonl";
 /// Name of the lock file in the folder of a run. The process empties the file at a normal end.
 const LOCK: &str = ".trireme-lock";
-/// The status file of rank 0 in the folder of a run. Rank 0 overwrites it every few seconds, also during an evaluation, and removes it
+/// Rank 0's status file in the folder of a run. Rank 0 overwrites it every few seconds, also during an evaluation, and removes it
 /// at a successful end.
 const HEARTBEAT: &str = ".ranks/0";
 /// If the log or the heartbeat was written within this time, the run may still be running.

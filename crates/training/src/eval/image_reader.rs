@@ -23,8 +23,8 @@ const TOP: usize = 5;
 /// Selects which classes to report.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClassSelection {
-    /// Maximum number of classes. For a multi-label model `None` means no limit. Otherwise it means five, or one in the table of
-    /// `predict --out`.
+    /// Maximum number of classes. For a multi-label model `None` means no limit. For other models it means five, but one in the
+    /// table that `predict --out` writes.
     pub top: Option<usize>,
     /// For a multi-label model, the probability that a class must exceed. `None` means 0.5.
     pub threshold: Option<f64>,

@@ -117,8 +117,8 @@ fn numbers_as_names(classes: usize, notes: &mut Vec<String>) -> Vec<String> {
 }
 
 /// Builds the pipeline from a picture to the network's input. Uses the given transforms or, if there are none, the
-/// transforms in the file. The network expects images of shape `expected`. The pictures are like those that the model was
-/// trained on, if the file says which.
+/// transforms in the file. The network expects images of shape `expected`. The pictures are like the model's training
+/// images, if the file describes them.
 fn pipeline(model: &str, expected: Shape, transforms: Vec<String>, weights: &Weights) -> Result<Pipeline, Error> {
     let saved = weights.model.as_ref().map(|saved| saved.preprocess.clone());
     let ops = if transforms.is_empty() { saved.unwrap_or_default() } else { transforms };
@@ -220,8 +220,8 @@ pub fn read(path: &Path) -> Result<Vec<String>, Error> {
     }
 }
 
-/// Returns the model file for an import, still without weights and scores. The weights of a model of trireme, `saved`, keep
-/// the kind of labels and the values of pixels that they were trained with.
+/// Returns the model file for an import, still without weights and scores. `saved` is the trireme model that has the
+/// weights, if there is such a model. The import keeps its kind of labels and its pixel values.
 pub fn head(
     model: &str,
     classes: Vec<String>,

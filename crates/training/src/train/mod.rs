@@ -265,7 +265,7 @@ impl<'a, B: Backend> Training<'a, B> {
         self.at.epoch < self.run.epochs() && (self.at.step < self.last || self.at.step_of_epoch > 0)
     }
 
-    /// Returns true if a resumed run ends at its checkpoint, after an epoch whose evaluation was not planned. The end of a run is always
+    /// Returns true if a resumed run ends at its checkpoint, and no evaluation was planned after this epoch. The end of a run is always
     /// scored.
     fn ends_unscored(&self) -> bool {
         let at = &self.at;

@@ -133,9 +133,9 @@ fn augmented(source: &Source) -> Vec<Thumbnail> {
     views.filter_map(|(id, epoch)| viewer.make(id, epoch).ok()).collect()
 }
 
-/// Writes the page of the run in `out`, which has just ended or stopped. Prints a warning if that fails.
+/// Writes the report page for the run in `out` after it has ended or stopped. Prints a warning if that fails.
 pub(super) fn write(out: &Path) {
-    // This process still holds the lock of the folder. Without this change, the page of a stopped run would say "running".
+    // This process still holds the folder's lock. Without `released`, the page would say "running" about a stopped run.
     let released = |run: FinishedRun| FinishedRun { released: true, ..run };
     let text = FinishedRun::open(out)
         .map(|run| page::render(&[released(run)], None, recipe::keys::is_default))

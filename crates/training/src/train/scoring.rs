@@ -76,7 +76,7 @@ impl<B: Backend> Training<'_, B> {
         Ok(if best { ScoringResult::Best } else { ScoringResult::Other })
     }
 
-    /// Returns the number of the epoch that is scored, counted from 1. The progress may already be at the beginning of the next epoch.
+    /// Returns the scored epoch's number, counted from 1. The progress may already be at the beginning of the next epoch.
     fn epochs_begun(&self) -> u32 {
         self.at.epoch + u32::from(self.at.step_of_epoch > 0)
     }

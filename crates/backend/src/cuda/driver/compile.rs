@@ -150,8 +150,8 @@ pub fn for_gpu(source: &str, precision: Precision, (major, minor): (i32, i32)) -
         return Ok(code);
     }
     let compiled = match compile(source, precision, target, &[]) {
-        // Every NVRTC since CUDA 11 supports compute_75, but that of 11.0 supports no GPU after 8.0. If the sources have an
-        // error, the message is about compute_75.
+        // Every NVRTC since CUDA 11 supports compute_75, but NVRTC 11.0 supports no compute capability above
+        // 8.0. If the sources have an error, the message is about compute_75.
         Err(_) if (major, minor) > (7, 5) => compile(source, precision, Target::Ptx(7, 5), &[])?,
         other => other?,
     };

@@ -335,7 +335,7 @@ extern "C" __global__ void attention_differences(const float* pairs, const Atten
     }
 }
 
-// Sums the gradients of the learned numbers of the factors for cosines. A block computes one number.
+// Sums the gradients for the learned logarithms of the cosine factors. Each block handles a head.
 extern "C" __global__ void attention_scale_gradients(const float* statistics, const float* learned, const AttentionSizes* sizes, float* gradient, u64 queries, u32 heads, float most) {
     __shared__ double room[SUMMERS];
     AttentionSizes s = *sizes;

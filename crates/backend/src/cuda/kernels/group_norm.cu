@@ -37,7 +37,7 @@ struct Block {
     __device__ double sum(double v) const { return block_sum(v, room); }
 };
 
-// Minimum number of values of a set that is handled by a block instead of a warp (`LARGE` in kernel.rs).
+// A block, not a warp, handles each set with at least this number of values (`LARGE` in kernel.rs).
 constexpr u32 LARGE = 4096;
 
 template <class F>

@@ -19,7 +19,7 @@ const FEWEST: usize = 2;
 /// Rows that a thread loads together (`OF_ONE` in norm.cu).
 const BATCH: usize = 4;
 
-/// Minimum number of values of a set that a block sums instead of a warp (`LARGE` in group_norm.cu).
+/// A block, not a warp, sums each set with at least this number of values (`LARGE` in group_norm.cu).
 const LARGE: usize = 4096;
 
 /// Number of blocks of a launch.

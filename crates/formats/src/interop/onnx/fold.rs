@@ -54,7 +54,7 @@ const FOLDS: &[(&str, Fold)] = &[
     ("Where", chosen),
 ];
 
-/// Operators that list the elements of their first input. All operators may list those of the others.
+/// Operators that may expand their first input into a list of elements. Any operator may expand its later inputs.
 const LISTING: [&str; 4] = ["ConstantOfShape", "ReduceProd", "ScatterND", "Slice"];
 
 /// Returns true if [`fold`] supports the operator.
@@ -81,7 +81,7 @@ pub(super) fn fold<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Option<
     if inputs.is_empty() {
         return Ok(None);
     }
-    // check the memory limit before values are allocated: first for lists of the elements of repeated values
+    // check the memory limit before values are allocated: first for repeated values that the operator may expand
     for (at, constant) in inputs.iter().enumerate() {
         if let Some(Values::Same(_, count)) = constant.as_ref().map(|constant| &constant.values)
             && (at > 0 || LISTING.contains(&node.op))

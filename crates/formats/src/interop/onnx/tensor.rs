@@ -35,11 +35,11 @@ pub(crate) enum Values {
 /// Largest number of dimensions.
 pub(crate) const DEEPEST: usize = 8;
 
-/// Largest product of the sizes other than 0 in the shape of a tensor without elements. Operators may list the positions
-/// along an axis, also if there are no elements.
+/// Limit for shapes that contain a 0: the largest product of the other sizes. Operators may list the positions along an
+/// axis even if the tensor has no elements.
 const MOST_WITHOUT_ELEMENTS: usize = 1 << 24;
 
-/// Returns the number of elements of a tensor with this shape, or `None` if the shape is too large.
+/// Returns the number of elements in a tensor with this shape, or `None` if the shape is too large.
 pub(crate) fn element_count(dims: &[usize]) -> Option<usize> {
     let sizes = dims.iter().filter(|n| **n > 0).try_fold(1usize, |product, n| product.checked_mul(*n))?;
     match dims.contains(&0) {

@@ -344,7 +344,7 @@ fn weights_take_no_more_memory_than_a_few_times_the_file() {
     refused(&sizes, &["/s2/Concat (Concat)", "8 sizes"]);
 }
 
-/// Results count with their own size, which can be much less than the product of the sizes of the inputs.
+/// Each result counts with its own size, which can be much smaller than the product of the input sizes.
 #[test]
 fn gathered_and_expanded_weights_count_once() {
     let bytes = changed(|tensors, nodes| {
@@ -358,7 +358,7 @@ fn gathered_and_expanded_weights_count_once() {
     build.take((640 << 20) - (1 << 20)).unwrap();
 }
 
-/// A file of some hundred bytes can ask for any amount of memory. It is refused before the memory is allocated.
+/// A file with a few hundred bytes can request any amount of memory. The reader refuses it before it allocates any.
 #[test]
 fn huge_shapes_in_small_files_are_refused() {
     let weight = |sizes: &[i64]| {

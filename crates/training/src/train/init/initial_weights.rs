@@ -155,8 +155,8 @@ pub fn to_network_order(net: &NetSpec, mut weights: Weights, init: &Init) -> Res
 }
 
 /// Returns shape and values of a layer's tensor in PyTorch's order, or `None` if the tensor does not fit the layer. In that case the tensor
-/// stays unchanged, and its shape shows the difference later. `is_depthwise` is true if each filter of the layer reads one of several
-/// channels.
+/// stays unchanged, and its shape shows the difference later. `is_depthwise` is true if the layer reads more than
+/// one channel, but each filter only one.
 fn in_order(kind: LayerKind, is_depthwise: bool, field: &str, tensor: &Tensor) -> Option<(Vec<usize>, Vec<f32>)> {
     let (_, stored) = kind.stored.by_torch(field)?;
     let (_, shape, values) = tensor;

@@ -50,8 +50,8 @@ pub struct Stop {
     checkpoint: Cell<Duration>,
     /// True if the output directory is gone.
     folder_gone: Cell<bool>,
-    /// The reason for the first request. It is kept because a limit can become less near: the margin shrinks when a checkpoint takes
-    /// less time than estimated.
+    /// The reason for the first request. It is kept because the margin shrinks when a checkpoint is faster than estimated, and then a
+    /// limit may no longer be near.
     first_reason: OnceCell<String>,
 }
 
@@ -78,7 +78,7 @@ impl Stop {
         true
     }
 
-    /// Returns this rank's reason to stop as text. Returns `None` if it has none, because only another rank requested the stop.
+    /// Returns this rank's reason to stop as text, or `None` if only another rank requested the stop.
     pub fn reason(&self) -> Option<String> {
         self.first_reason.get().cloned().or_else(|| self.reason_within(TOLERANCE))
     }
@@ -120,7 +120,7 @@ impl Stop {
         self.checkpoint.set(took);
     }
 
-    /// Returns how long a checkpoint takes, as recorded last.
+    /// Returns the last recorded duration of a checkpoint.
     pub fn checkpoint(&self) -> Duration {
         self.checkpoint.get()
     }

@@ -116,7 +116,7 @@ impl FileNetwork {
         Self { net, text, copy: None, start: Vec::new(), notes: Vec::new() }
     }
 
-    /// Builds the network of an ONNX graph for images of the shape `input`. `path` is the graph's file, for messages.
+    /// Builds a network from an ONNX graph for images with the shape `input`. Messages name the graph's file, `path`.
     pub fn from_graph(graph: Network, path: &Path, name: &str, input: Shape, classes: usize) -> Result<Self, Error> {
         let refuse = |why: String| Error::Usage(format!("{}: {why}", path.display()));
         let Network { mut net, classes: own, mut tensors, notes } = graph;

@@ -422,7 +422,7 @@ mod tests {
         let of = |max_steps| found(&head, PLAIN, max_steps);
         one(of(Some(103)), &["--max-steps 103", "ema.lookahead = 7", "--max-steps 98 or 105", "eval --ema"]);
         one(of(Some(3)), &["--max-steps 3 ", "use --max-steps 7,"]);
-        // the averages also replace the weights after the last step, which is step 300
+        // the averages also replace the weights after the last step, 300
         one(of(Some(298)), &["--max-steps 294 or 300"]);
         for ends in [None, Some(0), Some(105), Some(300), Some(400)] {
             assert_eq!(of(ends), [""; 0], "{ends:?}");

@@ -304,7 +304,7 @@ impl Protocol {
         Ok(start.elapsed())
     }
 
-    /// Sets the gradients of all parameters in a bucket to NaN, with the padding of their formats. The gaps between
+    /// Sets all gradients in a bucket to NaN, including the padding of their formats. The gaps between
     /// parameters stay unchanged: no pass writes to them, so NaN there would never go away.
     pub fn spoil(&self, values: &mut [f32]) {
         self.bucket.tensors.iter().for_each(|tensor| values[tensor.range.clone()].fill(f32::NAN));

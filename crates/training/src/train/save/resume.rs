@@ -325,8 +325,8 @@ fn cut_log(path: &Path, progress: &Progress, ends_epoch: bool) -> Result<(), Err
 }
 
 /// Returns true if a line was written before the checkpoint. A line about an epoch or its scores can have the step
-/// number of the checkpoint. The line about the epoch then stays if all steps of the epoch are done, and the scores stay
-/// if the epoch was scored before the checkpoint.
+/// number of the checkpoint. The epoch's line then stays if all its steps are done. The scores stay if the epoch was
+/// scored before the checkpoint.
 fn stays(line: &str, progress: &Progress, ends_epoch: bool) -> bool {
     let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return false };
     let (Some(step), Some(event)) = (line["step"].as_u64(), line["event"].as_str()) else { return false };

@@ -84,7 +84,7 @@ fn best_after_write(at: &Progress, before: Option<&Best>) -> Option<Best> {
     Some(best).filter(|best| best.step == at.step).or(before).cloned()
 }
 
-/// Returns the reason of the first rank that has one, for a message of rank 0. `reasons` has an entry for each rank.
+/// Returns the first reason in `reasons` for rank 0's message. `reasons` has an entry for each rank.
 fn first_reason(reasons: Vec<Option<String>>) -> String {
     let first = reasons.into_iter().enumerate().find_map(|(rank, reason)| Some((rank, reason?)));
     match first {
@@ -242,7 +242,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         // if the previous write is still in progress, wait for it: a checkpoint at an end or at the end of an epoch
         // cannot be delayed
         self.poll(true, report)?;
-        // rank 0 has measured that write, and all ranks must leave time for the next one before a limit
+        // rank 0 has measured that write, and all ranks must leave time for the next write before a limit
         let took = self.session.is_root().then(|| self.stop.checkpoint());
         self.stop.note_checkpoint(self.session.comm.broadcast("time of a checkpoint", took.as_ref())?);
         // save the synchronised model, which is up to date here even if ranks step independently

@@ -44,7 +44,7 @@ impl<B: Backend> Snapshot<B> {
         Ok(Self { weights: fresh()?, slots: slots.collect::<Result<_, Error>>()?, running, ema })
     }
 
-    /// Returns the bytes of a copy of `run`. A file with this copy needs the same memory while it is written.
+    /// Returns the size in bytes of a copy of `run`. Writing this copy to a file needs the same memory again.
     pub fn bytes_of(run: &Run<B>) -> usize {
         let arenas = 1 + run.optimizer.slots().count() + usize::from(run.ema.is_some());
         4 * arenas * run.graph.layout().buckets.iter().sum::<usize>()
@@ -76,7 +76,7 @@ impl<B: Backend> Snapshot<B> {
     }
 }
 
-/// Adds to an error that memory is missing what the memory is for.
+/// If `error` reports missing memory, adds that the memory was for checkpoints.
 fn for_checkpoints(error: backend::Error) -> backend::Error {
     let what = "the copy for checkpoints".to_string();
     match error {
@@ -227,7 +227,7 @@ fn write<B: Backend>(
     Ok(state.write(&job.path)?)
 }
 
-/// Converts the bytes of each rank to the residuals of each worker. Frees the bytes of a rank after their conversion.
+/// Converts the bytes from each rank to residuals per worker. Frees a rank's bytes after converting them.
 fn residuals<B: Backend>(
     exporter: &Exporter<B>,
     buckets: &[usize],
