@@ -103,7 +103,8 @@ demo: ## train LeNet on Fashion-MNIST for one epoch with two ranks, and score it
 	@echo
 	@echo "score of $(RUN)/model.h5 on the 10,000 test images:"
 	@$(BIN) eval $(RUN)/model.h5 --data $(DATA) | head -n 1
-	@sed -n 's/.*"event":"end".*"seconds":\([0-9]*\.\?[0-9]\?\).*/training took \1 s on $(RANKS) ranks/p' $(RUN)/metrics.jsonl
+	@[ "$$(grep -c '"event":"start"' $(RUN)/metrics.jsonl)" != 1 ] || \
+		sed -n 's/.*"event":"end".*"seconds":\([0-9]*\.\?[0-9]\?\).*/training took \1 s on $(RANKS) ranks/p' $(RUN)/metrics.jsonl
 	@echo "metrics: $(RUN)/metrics.jsonl"
 	@[ -f $(RUN)/boot.png ] || $(BIN) data extract $(DATA) 0 --split test -o $(RUN)/boot.png
 	@echo
@@ -118,9 +119,11 @@ $(DATA)/dataset.json:
 	mkdir -p $(dir $(DATA)); \
 	$(BIN) data convert fashion-mnist "$$(dirname "$$source")" $(DATA) --shards 16
 
-# A newer data set or recipe does not cause a new training: an existing model stays until `make clean`. An unfinished demo continues.
+# A newer data set or recipe does not cause a new training: an existing model stays until `make clean`. An unfinished demo continues, unless
+# its recipe or data set has changed.
 $(RUN)/model.h5: | $(DATA)/dataset.json
-	@$(MPIRUN) -n $(RANKS) $(call mpi_flags,$(RANKS)) $(BIN) train $(RECIPE) --set epochs=1 --data $(DATA) --out $(RUN) --resume auto
+	@$(MPIRUN) -n $(RANKS) $(call mpi_flags,$(RANKS)) $(BIN) train $(RECIPE) --set epochs=1 --data $(DATA) --out $(RUN) --resume auto || \
+		{ code=$$?; [ ! -d $(RUN) ] || echo 'the demo did not finish. To start it from the beginning: rm -r $(RUN)' >&2; exit $$code; }
 
 test: ## build and run every test
 	@$(MAKE) --no-print-directory setup

@@ -69,8 +69,6 @@ trireme_line() {
     threads_of "$wanted" "$THREADS"
     case ${command[0]} in
     train | eval)
-        given --device "${command[@]}" || line+=(--device "${DEVICE:-auto}")
-        given --threads "${command[@]}" || line+=("${threads[@]}")
         line+=("${resume[@]}")
         ! stages "${command[@]}" || line+=(--stage "$NODE_DISK")
         ;;
@@ -78,6 +76,12 @@ trireme_line() {
     case "${command[0]} ${command[1]:-}" in
     'train '* | 'eval '* | 'doctor '* | 'bench allreduce' | 'bench scale') parallel=yes ;;
     'predict '*) ! given --out "${command[@]}" || parallel=yes ;;
+    esac
+    case ${command[0]}$parallel in
+    train* | eval* | predictyes)
+        given --device "${command[@]}" || line+=(--device "${DEVICE:-auto}")
+        given --threads "${command[@]}" || line+=("${threads[@]}")
+        ;;
     esac
 }
 

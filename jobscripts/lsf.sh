@@ -45,15 +45,22 @@ write_hosts() {
 }
 
 run() {
-    local hosts=''
+    local ranks hosts=''
     trireme_line
     catch_signals
     trap 'stop USR1' USR2
     [ -z "$parallel" ] || {
         hosts=$(mktemp)
         write_hosts "$hosts"
+        ranks=$(wc -l <"$hosts")
+        [ "$ranks" -eq "$RANKS" ] || {
+            say "LSF gave slots for $ranks of $RANKS ranks, because a rank needs THREADS=$THREADS slots on one machine: $LSB_MCPU_HOSTS; use a" \
+                "span with a multiple of $THREADS slots per machine"
+            rm -f "$hosts"
+            exit 2
+        }
         mpi_flags "$hosts"
-        line=("$mpirun" -n "$(wc -l <"$hosts")" "${flags[@]}" "${line[@]}")
+        line=("$mpirun" -n "$ranks" "${flags[@]}" "${line[@]}")
     }
     launch "${line[@]}"
     [ -z "$hosts" ] || rm -f "$hosts"

@@ -8,7 +8,7 @@ use recipe::Changes;
 use super::output::{FAILED, Failure, RESUMABLE, print};
 use super::value::natural;
 use super::{Cli, Command};
-use crate::sweep::{Grid, Outcome, Point, Sweep, object, read_states, table};
+use crate::sweep::{Grid, Outcome, Point, RESUME, Sweep, object, read_states, table};
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(
@@ -90,10 +90,12 @@ impl Args {
 
 /// Returns the changes to the recipe in a training, as `trireme train` will read them from its command line.
 fn changes(sweep: &Sweep, point: &Point) -> Result<Changes, Failure> {
-    let line = [vec!["trireme".to_string()], sweep.arguments(point)].concat();
+    let line = [&["trireme".to_string()][..], &sweep.arguments(point), &RESUME.map(String::from)].concat();
     let cli = Cli::try_parse_from(line).map_err(|error| {
         let text = error.to_string();
-        let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+        let what = lines.join(" ");
+        let what = what.trim_start_matches("error: ");
         Failure::usage(format!("the arguments after `--`: {what}; `trireme train --help` lists its arguments"))
     })?;
     match cli.command {

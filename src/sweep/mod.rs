@@ -11,7 +11,7 @@ use loaders::crc32c::crc32c;
 use report::history::{EvalLine, Run, State};
 use serde_json::{Value, json};
 
-pub use training::{Outcome, Sweep};
+pub use training::{Outcome, RESUME, Sweep};
 
 /// Maximum number of characters that a value contributes to a folder name.
 const LONGEST: usize = 40;

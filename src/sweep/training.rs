@@ -31,6 +31,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Time between two requests to a training to stop.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// The arguments that each training gets in addition to [`Sweep::arguments`].
+pub const RESUME: [&str; 2] = ["--resume", "auto"];
+
 /// Settings that are common to all trainings of a sweep.
 #[derive(Clone, Debug)]
 pub struct Sweep {
@@ -123,7 +126,7 @@ impl Sweep {
         let mut words = self.launcher.iter().map(Into::into).chain([program.into_os_string()]);
         let first: OsString = words.next().unwrap_or_default();
         let mut command = Command::new(&first);
-        command.args(words).args(self.arguments(point)).args(["--resume", "auto"]).process_group(0);
+        command.args(words).args(self.arguments(point)).args(RESUME).process_group(0);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(|e| {
             let (out, first) = (self.folder(point), first.display());
             let out = out.display();

@@ -142,6 +142,26 @@ fn a_signal_during_the_evaluation() {
     // the resumed run has not trained, so the log keeps the epoch's line with the speed of the first run
     let speeds = numbers(&setting.out("out0"), "epoch", "img_per_s");
     assert!(speeds.len() == 1 && speeds[0] > 0.0, "{speeds:?}");
+    // a new folder does not have the line yet
+    let from = format!("{}/checkpoints/step-00000005.h5", setting.out("out2"));
+    setting.train("fresh", 0, &["--resume", &from, "--max-steps", "5"]).succeeded();
+    let losses = [setting.out("out0"), setting.out("fresh")].map(|out| numbers(&out, "epoch", "loss"));
+    assert!(losses[0].len() == 1 && losses[0] == losses[1], "{losses:?}");
+}
+
+/// `--max-steps` may end a run within an epoch.
+#[test]
+fn a_signal_during_the_evaluation_of_a_part_of_an_epoch() {
+    let setting = Setting::new(RECIPE, DIGITS, [50, 10_000]);
+    let (out, part) = (setting.out("out"), ["--max-steps", "3"]);
+    let mut running = setting.start("out", 0, &part);
+    running.until("epoch", || logged(&out, "\"epoch\",") > 0);
+    signal(running.id() as i32, libc::SIGUSR1);
+    running.wait(PATIENCE).failed(75, &["stopped after step 3", "SIGUSR1"]);
+    setting.train("out", 0, &[&["--resume", "auto"][..], &part].concat()).succeeded();
+    let speeds = numbers(&out, "epoch", "img_per_s");
+    assert!(speeds.len() == 1 && speeds[0] > 0.0, "{speeds:?}");
+    assert_eq!(events(&out, "eval").len(), 1);
 }
 
 /// A layer with 19 million parameters. With momentum, a checkpoint has about 150 MB.

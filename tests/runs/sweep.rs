@@ -55,6 +55,9 @@ fn every_combination_is_trained_once() {
         1,
         "a complete run must not start again"
     );
+    let longer = ["--set", "epochs=3", "--", "--threads", "1", "--extend-epochs"];
+    let ended = sweep(&setting, &[&GRID[..], &longer].concat()).succeeded();
+    assert_eq!(ended.stdout.matches("done   18 ").count(), 4, "{}", ended.stdout);
 }
 
 #[test]
@@ -122,6 +125,8 @@ fn errors_are_reported_before_training_and_a_failure_ends_one_run() {
         sweep(&setting, more).failed(2, &[&format!("--grid {key}="), &format!("also has {key}="), "once"]);
     }
     sweep(&setting, &["--grid", "seed=1,2", "--", "--tpu"]).failed(2, &["after `--`", "--tpu"]);
+    sweep(&setting, &["--grid", "seed=1,2", "--", "--resume", "auto"])
+        .failed(2, &["after `--`", "--resume", "multiple"]);
     assert!(!Path::new(&setting.out("sweep")).exists());
     sweep(&setting, &["--grid", "seed=1", "--launch", "no-such-launcher -n 2"])
         .failed(1, &["cannot start", "no-such-launcher: "]);

@@ -166,6 +166,11 @@ test_lsf() {
     code 1 143
     job 1 log 'restarted 0 times, which is the limit'
     [ ! -e broken ] || fail 'the counter was run as a command'
+    clean
+    # 6 slots on each of two machines have room for one rank with 4 slots each
+    RANKS=3 "$scripts/lsf.sh" -- "${train[@]}" >/dev/null
+    code 1 2
+    job 1 log 'LSF gave slots for 2 of 3 ranks, because a rank needs THREADS=4 slots on one machine: n17 6 n18 6'
 }
 
 test_flux() {
@@ -212,7 +217,7 @@ test_sweeps() {
 test_commands() {
     local kind command i
     # each with its number of ranks
-    local commands=('1 data verify d' '1 bench loader d' '2 bench allreduce' '2 doctor' '1 predict m d' '2 predict m d --out t.csv')
+    local commands=('1 data verify d' '1 bench loader d' '2 bench allreduce' '2 doctor' '1 predict m d')
     for kind in pbs lsf flux; do
         clean
         for command in "${commands[@]}"; do
@@ -223,6 +228,10 @@ test_commands() {
         for command in "${commands[@]}"; do
             [ "$(grep -c -- "${command#* }\$" "$SITES/ranks.log")" = "${command%% *}" ] || fail "$kind: $command: $(cat "$SITES/ranks.log")"
         done
+        clean
+        "$scripts/$kind.sh" -- predict m d --out t.csv >/dev/null
+        code 1 0
+        [ "$(grep -c -- 'predict m d --out t.csv --device auto --threads 4$' "$SITES/ranks.log")" = 2 ] || fail "$kind: $(cat "$SITES/ranks.log")"
         clean
         STAGE=1 "$scripts/$kind.sh" -- eval model.h5 --data d >/dev/null
         code 1 0

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use loaders::folder_of;
 use loaders::safe_create::{self, NewFile};
 use loaders::stall::during;
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 
 use crate::error::Error;
 use crate::{dir, text};
@@ -199,7 +200,7 @@ impl Drop for Staging {
 }
 
 /// Resolves links in OUT, so that a link to an empty folder is accepted. Returns an error if OUT exists and is not an
-/// empty folder, or if it is the root of a file system.
+/// empty folder, or if it is a mount point.
 fn resolve(out: &Path) -> Result<PathBuf, Error> {
     let meta = match fs::metadata(out) {
         Ok(meta) => meta,
@@ -227,15 +228,22 @@ fn resolve(out: &Path) -> Result<PathBuf, Error> {
     let failed = |e| Error::io("use this path for the output", out, e);
     let folder = fs::canonicalize(out).map_err(failed)?;
     // The temporary folder is written next to OUT, and a folder cannot be moved to another file system.
-    if fs::metadata(folder_of(&folder)).map_err(failed)?.dev() != meta.dev() {
+    if fs::metadata(folder_of(&folder)).map_err(failed)?.dev() != meta.dev() || is_mount_point(&folder) {
         return Err(Error::Usage(format!(
-            "{}: this folder is the root of a file system, so the finished folder cannot replace it; choose a new folder in it as OUT, \
+            "{}: this folder is a mount point, so the finished folder cannot replace it; choose a new folder in it as OUT, \
              such as {}",
             out.display(),
             out.join("data").display()
         )));
     }
     Ok(folder)
+}
+
+/// Returns true if another folder is mounted here, also a folder on the same file system. Returns false if Linux is older
+/// than 5.8, which does not say so.
+fn is_mount_point(folder: &Path) -> bool {
+    let state = rustix::fs::statx(rustix::fs::CWD, folder, AtFlags::empty(), StatxFlags::empty());
+    state.is_ok_and(|state| state.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 fn out_taken(path: &Path, what: &str) -> Error {

@@ -91,7 +91,7 @@ fn an_output_that_is_a_file_system() {
         let error = failed(&temp, &out, &ConvertOptions::default());
         assert!(error.is_usage(), "{error}");
         let inside = out.join("data");
-        mentions(&error, &[&format!("{}: ", out.display()), "file system", &inside.display().to_string()]);
+        mentions(&error, &[&format!("{}: ", out.display()), "mount point", &inside.display().to_string()]);
         assert_eq!((names(&temp.path("")), names(&out).len()), (vec!["out".into(), "src".into()], 0));
         convert("mnist", &temp.path("src"), &inside, &ConvertOptions::default()).unwrap();
     });

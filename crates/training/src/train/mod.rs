@@ -106,6 +106,7 @@ use reduce::ranks::MpiRanks;
 use reduce::transport::TransportPlan;
 use report::{End, Epoch, Exchange, Loading, Reporter, Step};
 use save::lock::OutLock;
+use save::resume::Logged;
 use save::saver::{Moment, RESUMABLE, Saver};
 use save::{output, snapshot};
 use scoring::{Ending, ScoringResult};
@@ -124,6 +125,8 @@ pub struct RunContext<'a> {
     pub started: Instant,
     /// The lock on the output directory. Only rank 0 has it.
     pub lock: Option<&'a OutLock>,
+    /// What the log of a resumed run has about the step at which it continues.
+    pub logged: Logged,
 }
 
 /// A run in progress: the state of the training loop.
@@ -265,12 +268,12 @@ impl<'a, B: Backend> Training<'a, B> {
         self.at.epoch < self.run.epochs() && (self.at.step < self.last || self.at.step_of_epoch > 0)
     }
 
-    /// Returns true if a resumed run ends at its checkpoint, and no evaluation was planned after this epoch. The end of a run is always
-    /// scored.
+    /// Returns true if a resumed run ends at its checkpoint, and this epoch has no scores yet because no evaluation was planned after it.
+    /// The end of a run is always scored.
     fn ends_unscored(&self) -> bool {
         let at = &self.at;
         let is_over = !self.continues() && at.epoch > 0 && at.step < self.run.schedule.total_steps();
-        is_over && !self.run.recipe.eval.scores(at.epoch)
+        is_over && !self.run.recipe.eval.scores(at.epoch) && !self.context.logged.scores
     }
 
     /// Trains to the end of the epoch, evaluates and saves.
@@ -284,8 +287,8 @@ impl<'a, B: Backend> Training<'a, B> {
         self.report_steps(records.iter().map(|record| record.event()).collect())?;
         let time = start.elapsed();
         self.training_time += time;
-        // if a resumed run only has to score the epoch, the log already has the line about its training
-        if self.at.step > before.1 || !self.run.ends_epoch(&self.at) {
+        // if a resumed run only has to score the epoch, the log may already have the line about its training
+        if self.at.step > before.1 || !self.context.logged.epoch {
             self.report_epoch(before, loaded, time)?;
         }
         let mut ranks = MpiRanks::new(self.context.session);

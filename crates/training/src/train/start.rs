@@ -30,7 +30,7 @@ use crate::train::reduce::transport;
 use crate::train::reduce::transport::{Choice, TransportPlan, TransportRequest};
 use crate::train::save::folder::EndOfRun;
 use crate::train::save::lock::OutLock;
-use crate::train::save::resume::{Head, Resume};
+use crate::train::save::resume::{Head, Logged, Resume};
 use crate::train::save::saver::RESUMABLE;
 use crate::train::save::{folder, output, resume, saver};
 use crate::train::{RunContext, define, describe, page, scoring, teacher};
@@ -232,7 +232,7 @@ fn start<B: Backend>(
     let head = resume.as_ref().map(|resume| resume.head.clone());
     let before = head.as_ref().map_or(String::new(), |head| head.progress.algorithms.clone());
     session.notes.extend(algorithms::changed(&before, run.graph.backend()));
-    let Output { lock, mut report } = open_report(session, &run, invocation, head.as_ref(), lock)?;
+    let Output { lock, logged, mut report } = open_report(session, &run, invocation, head.as_ref(), lock)?;
     let (at, note) = match resume {
         Some(resume) => restore_run(session, &mut run, resume, &request.out)?,
         None => (start_new_run(session, &mut run, begin)?, None),
@@ -246,7 +246,7 @@ fn start<B: Backend>(
     let more = resumed.chain(path).chain(algorithms::describe(&before, run.graph.backend()));
     let facts = event.facts.into_iter().chain(more).collect();
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..event })?;
-    let context = RunContext { session, request, stop, started, lock: lock.as_ref() };
+    let context = RunContext { session, request, stop, started, lock: lock.as_ref(), logged };
     let reports = session.is_root() && run.recipe.log.report();
     let trained = train::train(context, run, at, TransportPlan { overlap, transport }, report);
     if reports && trained.as_ref().err().is_none_or(|error| error.code() == RESUMABLE) {
@@ -279,7 +279,7 @@ fn search<B: Backend>(
     run.recipe.reduce.path = TransportSetting::Staged;
     let Choice { transport, .. } = choose_transport(session, &run, request, place.no_nccl.as_deref())?;
     let plan = TransportPlan { overlap: place.overlap, transport };
-    let context = RunContext { session, request, stop, started, lock: None };
+    let context = RunContext { session, request, stop, started, lock: None, logged: Logged::default() };
     let found = train::find_lr::find(context, run, request.find_lr.unwrap_or_default(), plan)?;
     Ok(session.is_root().then_some(found))
 }
@@ -308,6 +308,7 @@ fn finished_message<B: Backend>(
 struct Output {
     /// The lock on the directory. `None` on ranks other than 0.
     lock: Option<OutLock>,
+    logged: Logged,
     report: Reporter,
 }
 
@@ -324,9 +325,10 @@ fn open_report<B: Backend>(
     session.watch.set_activity(Activity::Writing { step: head.map_or(0, |head| head.progress.step) });
     let opened = match session.is_root() {
         true => open_output(session, run, invocation, head, &mut table, lock),
-        false => Ok(Output { lock: None, report: Reporter::silent() }),
+        false => Ok(Output { lock: None, logged: Logged::default(), report: Reporter::silent() }),
     };
-    let Output { lock, mut report } = session.agree(opened)?;
+    let Output { lock, logged, mut report } = session.agree(opened)?;
+    let logged = session.comm.broadcast("lines of the log", session.is_root().then_some(&logged))?;
     session.watch.set_activity(Activity::Starting);
     session.watch.share(&invocation.request.out, session.world.rank, session.world.size);
     table.iter().for_each(|row| report.fact(row));
@@ -337,7 +339,7 @@ fn open_report<B: Backend>(
             run.recipe.sync
         ));
     }
-    Ok(Output { lock, report })
+    Ok(Output { lock, logged, report })
 }
 
 /// Opens the output directory on rank 0: checks the free space, locks the directory and starts the log.
@@ -354,7 +356,7 @@ fn open_output<B: Backend>(
     let (row, tight) = preflight::room(&request.out, folder::need(run))?;
     table.push(row);
     session.notes.extend(tight);
-    let lock = folder::claim_output(request, head, run, define::copy(&run.source), lock)?;
+    let (lock, logged) = folder::claim_output(request, head, run, define::copy(&run.source), lock)?;
     session.watch.share(&request.out, 0, session.world.size);
     let log = &run.recipe.log;
     let report = Reporter::new(&request.out, log.every, head.is_some(), started, request.verbosity, log.apart())?;
@@ -362,7 +364,7 @@ fn open_output<B: Backend>(
         true => report.with(Box::new(Tensorboard::new(&request.out, &run.recipe.to_toml()?))),
         false => report,
     };
-    Ok(Output { lock: Some(lock), report })
+    Ok(Output { lock: Some(lock), logged, report })
 }
 
 /// Chooses the transport of gradients. Collective.

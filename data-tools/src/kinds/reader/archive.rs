@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use loaders::stall::during;
 use tar::EntryType;
 
+use super::folders::PICTURES;
 use super::input;
 use super::input::{Budget, Store, read_bounded};
+use crate::dir::has_ending;
 use crate::error::Error;
 use crate::text;
 
@@ -250,11 +252,12 @@ fn walk_all(
 }
 
 /// Returns the option with which GNU tar stores the file itself instead of this link. Returns `None` for members that are
-/// not links, and for symbolic links without a file ending, which cannot be images or labels.
+/// not links, and for links that cannot be images or labels.
 fn dereferencing_option(kind: EntryType, name: &Path) -> Option<&'static str> {
+    let needed = has_ending(name, &PICTURES) || has_ending(name, &["npy", "cls", "json"]);
     match kind {
-        EntryType::Link => Some("--hard-dereference"),
-        EntryType::Symlink => name.extension().map(|_| "--dereference"),
+        EntryType::Link if needed => Some("--hard-dereference"),
+        EntryType::Symlink if needed => Some("--dereference"),
         _ => None,
     }
 }

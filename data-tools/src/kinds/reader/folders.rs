@@ -13,7 +13,7 @@ use crate::pool;
 use crate::raw::is_hdf5;
 
 /// Extensions of pictures, in lower case.
-const PICTURES: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
+pub(super) const PICTURES: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
 /// The extensions, for messages.
 pub(crate) const ENDING_NAMES: &str =
     ".jpg, .jpeg, .png, .webp, .bmp, .gif, .tif, .tiff, .npy, .h5, .hdf5, .hdf, .nc or .nc4";

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use backend::Backend;
 use base::text::plural;
-use formats::checkpoint;
+use formats::checkpoint::{self, Progress};
 use loaders::safe_create::{self, NewFile};
 use report::LOG;
 use serde::{Deserialize, Serialize};
 
 use super::lock::OutLock;
 use super::output;
-use super::resume::{self, Head};
+use super::resume::{self, Head, Logged};
 use crate::error::Error;
 use crate::train::agree::preflight::DiskNeed;
 use crate::train::plan::request::TrainRequest;
@@ -67,14 +67,14 @@ impl NetworkCopy<'_> {
 
 /// Creates the output directory, checks that it is writable, locks it and writes the recipe. The directory must be new or empty, unless the
 /// run resumes in it. A resumed run continues from the checkpoint `from`, or from the beginning if there is no checkpoint yet. `lock` is
-/// given if the directory is already locked.
+/// given if the directory is already locked. Also returns what the log has about the checkpoint's step.
 pub fn claim_output<B: Backend>(
     request: &TrainRequest,
     from: Option<&Head>,
     run: &Run<B>,
     network: Option<NetworkCopy<'_>>,
     lock: Option<OutLock>,
-) -> Result<OutLock, Error> {
+) -> Result<(OutLock, Logged), Error> {
     let (out, checkpoints) = (&request.out, request.out.join("checkpoints"));
     check(request, from)?;
     checkpoint::check_writable(out)?;
@@ -88,8 +88,9 @@ pub fn claim_output<B: Backend>(
     }
     checkpoint::write_text(&out.join("recipe.toml"), &run.recipe.to_toml()?)?;
     network.map_or(Ok(()), |network| network.write(out, from))?;
-    from.map_or(Ok(()), |head| resume::rewind(out, head, run.ends_epoch(&head.progress)))?;
-    Ok(lock)
+    let trained = |at: &Progress| run.ends_epoch(at) || at.step >= run.last_step(request.max_steps);
+    let logged = from.map(|head| resume::rewind(out, head, trained(&head.progress))).transpose()?;
+    Ok((lock, logged.unwrap_or_default()))
 }
 
 /// Returns an error if the run may not use the output directory. Changes nothing. A new run needs an empty directory. A resumed run needs a

@@ -283,10 +283,10 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
 }
 
 /// Truncates the log to the checkpoint. Renames newer checkpoints, and the model if the run had already ended. Until
-/// the run ends again, its newest checkpoint is then used as its model. `ends_epoch` is true if all steps of the
-/// checkpoint's epoch are done.
-pub fn rewind(out: &Path, head: &Head, ends_epoch: bool) -> Result<(), Error> {
-    cut_log(&out.join("metrics.jsonl"), &head.progress, ends_epoch)?;
+/// the run ends again, its newest checkpoint is then used as its model. `trained` is true if the run has no further steps
+/// in the checkpoint's epoch. Returns the lines that the log keeps about the checkpoint's step.
+pub fn rewind(out: &Path, head: &Head, trained: bool) -> Result<Logged, Error> {
+    let logged = cut_log(&out.join("metrics.jsonl"), &head.progress, trained)?;
     let model = output::model_path(out);
     match std::fs::rename(&model, model.with_file_name("aside-model.h5")) {
         Err(source) if source.kind() != ErrorKind::NotFound => {
@@ -310,29 +310,44 @@ pub fn rewind(out: &Path, head: &Head, ends_epoch: bool) -> Result<(), Error> {
             std::fs::rename(&path, path.with_file_name(format!("aside-{name}"))).map_err(aside)?;
         }
     }
-    Ok(())
+    Ok(logged)
+}
+
+/// Which lines about the step of a checkpoint the log of a resumed run already has. They are not written again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Logged {
+    /// The line about the training of the epoch.
+    pub epoch: bool,
+    pub scores: bool,
 }
 
 /// Keeps only the lines of the log that were written before the checkpoint.
-fn cut_log(path: &Path, progress: &Progress, ends_epoch: bool) -> Result<(), Error> {
+fn cut_log(path: &Path, progress: &Progress, trained: bool) -> Result<Logged, Error> {
     let refuse = Error::file("cut", path);
-    let Some(mut file) = safe_create::open_own(path).map_err(refuse)? else { return Ok(()) };
+    let Some(mut file) = safe_create::open_own(path).map_err(refuse)? else { return Ok(Logged::default()) };
     let mut text = Vec::new();
     file.read_to_end(&mut text).map_err(refuse)?;
     let text = String::from_utf8_lossy(&text);
-    let kept: String = text.split_inclusive('\n').filter(|line| stays(line, progress, ends_epoch)).collect();
-    Ok(checkpoint::write_text(path, &kept)?)
+    let kept: String = text.split_inclusive('\n').filter(|line| stays(line, progress, trained)).collect();
+    checkpoint::write_text(path, &kept)?;
+    let has = |event: &str| kept.lines().any(|line| is_about(line, event, progress.step));
+    Ok(Logged { epoch: has("epoch"), scores: has("eval") })
+}
+
+fn is_about(line: &str, event: &str, step: u64) -> bool {
+    let is_right = |line: serde_json::Value| line["event"] == event && line["step"] == step;
+    line.contains(event) && serde_json::from_str(line).is_ok_and(is_right)
 }
 
 /// Returns true if a line was written before the checkpoint. A line about an epoch or its scores can have the step
-/// number of the checkpoint. The epoch's line then stays if all its steps are done. The scores stay if the epoch was
-/// scored before the checkpoint.
-fn stays(line: &str, progress: &Progress, ends_epoch: bool) -> bool {
+/// number of the checkpoint. The epoch's line then stays if the run has no further steps in this epoch. The scores stay if
+/// the epoch was scored before the checkpoint.
+fn stays(line: &str, progress: &Progress, trained: bool) -> bool {
     let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return false };
     let (Some(step), Some(event)) = (line["step"].as_u64(), line["event"].as_str()) else { return false };
     let before = match event {
         "step" | "checkpoint" | "layers" | "exchange" => true,
-        "epoch" => progress.step_of_epoch == 0 || ends_epoch,
+        "epoch" => progress.step_of_epoch == 0 || trained,
         // the scores at the end of the run are not its last ones if it goes on
         "eval" => progress.step_of_epoch == 0 && line["at_end"] != true,
         _ => false,

@@ -227,7 +227,8 @@ fn write<B: Backend>(
     Ok(state.write(&job.path)?)
 }
 
-/// Converts the bytes from each rank to residuals per worker. Frees a rank's bytes after converting them.
+/// Converts the bytes from each rank to residuals per worker. Starts with the last worker, and frees its bytes before it
+/// converts the next one.
 fn residuals<B: Backend>(
     exporter: &Exporter<B>,
     buckets: &[usize],
@@ -236,16 +237,20 @@ fn residuals<B: Backend>(
     let each = 4 * buckets.iter().sum::<usize>();
     let mut flat: Vec<Vec<f32>> = buckets.iter().map(|&len| vec![0.0; len]).collect();
     let mut workers = Vec::new();
-    for rank in ranks {
-        for mut bytes in rank.chunks_exact(each) {
+    for mut rank in ranks.into_iter().rev() {
+        while let Some(start) = rank.len().checked_sub(each.max(1)) {
+            let mut bytes = &rank[start..];
             for bucket in &mut flat {
                 let (own, rest) = bytes.split_at(4 * bucket.len());
                 from_bytes(own, bucket);
                 bytes = rest;
             }
             workers.push(exporter.tensors_of(&flat)?);
+            rank.truncate(start);
+            rank.shrink_to_fit();
         }
     }
+    workers.reverse();
     Ok(workers)
 }
 
