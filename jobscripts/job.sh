@@ -67,20 +67,20 @@ trireme_line() {
     # with a GPU, leave the cores per rank to the loader
     if has_gpu || [ "${DEVICE:-auto}" = cuda ]; then wanted=''; fi
     threads_of "$wanted" "$THREADS"
-    case ${command[0]} in
-    train | eval)
-        line+=("${resume[@]}")
-        ! stages "${command[@]}" || line+=(--stage "$NODE_DISK")
-        ;;
-    esac
     case "${command[0]} ${command[1]:-}" in
     'train '* | 'eval '* | 'doctor '* | 'bench allreduce' | 'bench scale') parallel=yes ;;
     'predict '*) ! given --out "${command[@]}" || parallel=yes ;;
     esac
     case ${command[0]}$parallel in
-    train* | eval* | predictyes)
+    trainyes | evalyes | predictyes)
         given --device "${command[@]}" || line+=(--device "${DEVICE:-auto}")
         given --threads "${command[@]}" || line+=("${threads[@]}")
+        ;;
+    esac
+    case ${command[0]} in
+    train | eval)
+        line+=("${resume[@]}")
+        ! stages "${command[@]}" || line+=(--stage "$NODE_DISK")
         ;;
     esac
 }
