@@ -80,6 +80,9 @@ pub(crate) fn folders(dir: &Path) -> Result<Vec<String>, Error> {
     Ok(entries(dir)?.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name).collect())
 }
 
+/// Extensions of pictures, in lower case.
+pub(crate) const PICTURES: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
+
 /// Returns true if the file name has one of these endings, which are in lower case and have no dot.
 pub(crate) fn has_ending(path: &Path, endings: &[&str]) -> bool {
     let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_lowercase);

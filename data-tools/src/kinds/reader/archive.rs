@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use loaders::stall::during;
 use tar::EntryType;
 
-use super::folders::PICTURES;
 use super::input;
 use super::input::{Budget, Store, read_bounded};
-use crate::dir::has_ending;
+use crate::dir::{PICTURES, has_ending};
 use crate::error::Error;
 use crate::text;
 

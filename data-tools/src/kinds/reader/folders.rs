@@ -7,14 +7,12 @@ use std::sync::Arc;
 use super::archive::{self, TarMember};
 use super::files::{Listing, Place};
 use super::input::open_sized;
-use crate::dir::{Entry, entries, has_ending};
+use crate::dir::{Entry, PICTURES, entries, has_ending};
 use crate::error::Error;
 use crate::pool;
 use crate::raw::is_hdf5;
 
-/// Extensions of pictures, in lower case.
-pub(super) const PICTURES: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
-/// The extensions, for messages.
+/// The extensions of images, for messages.
 pub(crate) const ENDING_NAMES: &str =
     ".jpg, .jpeg, .png, .webp, .bmp, .gif, .tif, .tiff, .npy, .h5, .hdf5, .hdf, .nc or .nc4";
 /// The limit for nested folders, because links can form a cycle.
