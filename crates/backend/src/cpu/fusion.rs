@@ -46,8 +46,8 @@ pub struct Relu {
 }
 
 impl Relu {
-    /// Creates the ReLU of the operation `op_name`. Offers the ReLU to the only reader of the output, if `fusion` is what
-    /// the operation shares with it.
+    /// Creates the ReLU at the end of the operation `op_name`. If this operation shares a `fusion` with the only reader of its
+    /// output, offers the ReLU to the reader.
     pub fn new(present: bool, op_name: &str, fusion: Option<&Fusion>) -> Self {
         let offered = fusion.filter(|_| present).map(|fusion| {
             let offer = || Rc::new(OfferedRelu { op_name: op_name.into(), accepted: Cell::new(false) });

@@ -125,7 +125,7 @@ pub struct RunContext<'a> {
     pub started: Instant,
     /// The lock on the output directory. Only rank 0 has it.
     pub lock: Option<&'a OutLock>,
-    /// What the log of a resumed run has about the step at which it continues.
+    /// Which lines a resumed run need not write again, because its log already has them.
     pub logged: Logged,
 }
 
