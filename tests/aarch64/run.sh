@@ -46,7 +46,7 @@ images=$(dirname "$(dpkg -L dataset-fashion-mnist | grep 'train-images-idx3-ubyt
 arm "$trireme" data convert fashion-mnist "$images" "$work/data" --shards 4
 arm mpirun -n 2 "$trireme" train recipes/fashion-mnist-lenet.toml --data "$work/data" --out "$work/run" --max-steps 50 \
     --threads 1 --set batch=8 --set eval.limit=200
-arm "$trireme" eval "$work/run" --limit 200
+arm "$trireme" eval "$work/run"
 arm "$trireme" export "$work/run/model.h5" --to onnx -o "$work/lenet.onnx"
 arm "$trireme" export "$work/run/model.h5" --to safetensors -o "$work/lenet.safetensors"
 echo '# tests of the crates'
