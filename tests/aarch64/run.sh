@@ -51,9 +51,9 @@ arm "$trireme" export "$work/run/model.h5" --to onnx -o "$work/lenet.onnx"
 arm "$trireme" export "$work/run/model.h5" --to safetensors -o "$work/lenet.safetensors"
 echo '# tests of the crates'
 # qemu 7.2 does not have preadv2, which tells what is in the page cache
-tests --lib -- --skip cuda --skip a_file_in_memory_is_told_from_one_on_disk
-tests --test comm --test loaders --test data_tools
+tests --no-fail-fast --lib -- --skip cuda --skip a_file_in_memory_is_told_from_one_on_disk
+tests --no-fail-fast --test comm --test loaders --test data_tools
 echo '# numbers and gradients on the CPU, laws on 1 to 4 ranks'
-tests --test numerics -- ops:: gradients:: alike:: optim:: golden::networks golden::the_reference --skip gpu
+tests --no-fail-fast --test numerics -- ops:: gradients:: alike:: optim:: golden::networks golden::the_reference --skip gpu
 tests --test runs -- laws::policies laws::error_feedback laws::gradients_of_two laws::without_workers import:: export::
 echo 'aarch64: passed'

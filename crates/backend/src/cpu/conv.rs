@@ -176,7 +176,11 @@ mod tests {
     fn own_weight_gradient_is_used_only_if_onednn_has_no_fast_one() {
         let wide = Conv::new(32, 5).pad(4);
         let names = implementation(&Cpu::new(1).unwrap(), wide.clone());
-        assert!(!names.contains("own") && !names.contains("ref"), "{names}");
+        // oneDNN 2.6 has no fast convolution for ARM without the Compute Library
+        let fast = !names.starts_with("ref:");
+        assert!(fast || cfg!(target_arch = "aarch64"), "{names}");
+        assert_eq!(names.contains(" own "), !fast, "{names}");
+        assert!(!fast || !names.contains("ref"), "{names}");
         let names = implementation(&Cpu::in_emulated_bf16(1).unwrap(), wide);
         assert!(names.starts_with("bf16:"), "{names}");
         let names = implementation(&Cpu::new(1).unwrap(), Conv::new(32, 16).stride(16));
