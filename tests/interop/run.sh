@@ -4,8 +4,8 @@
 # val/CLASS/*.jpg for fine-tuning. MXNet and Keras 2 are skipped if the Python is later than 3.11.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-# shellcheck source=tests/support/skip.sh
-. "$here/../support/skip.sh"
+# shellcheck source=tests/support/script.sh
+. "$here/../support/script.sh"
 # shellcheck source=tests/support/packages.sh
 . "$here/../support/packages.sh"
 trireme=$1 folder=$2

@@ -3,8 +3,8 @@
 # tool is missing. PYTHON may be a virtual environment with easybuild and py-rattler-build from PyPI.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=tests/support/skip.sh
-. "$root/tests/support/skip.sh"
+# shellcheck source=tests/support/script.sh
+. "$root/tests/support/script.sh"
 recipes=$root/packaging/recipes
 python=${PYTHON:-python3}
 work=$(mktemp -d)

@@ -6,15 +6,10 @@ set -euo pipefail
 
 bin=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=tests/support/skip.sh
-. "$root/tests/support/skip.sh"
+# shellcheck source=tests/support/script.sh
+. "$root/tests/support/script.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-install-XXXXXX")
 trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
 
 # put PREFIX, take PREFIX: the commands of `make install` after the build, and of `make uninstall`.
 put() { make -s -C "$root" install-files BIN="$bin" PREFIX="$1" >"$work/said" 2>&1 || fail "install: $(cat "$work/said")"; }

@@ -10,8 +10,8 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-# shellcheck source=tests/support/skip.sh
-. "$root/tests/support/skip.sh"
+# shellcheck source=tests/support/script.sh
+. "$root/tests/support/script.sh"
 scripts=$root/jobscripts
 SITES=$(mktemp -d "${TMPDIR:-/tmp}/trireme-sites-XXXXXX")
 PATH=$here/stubs:$PATH
@@ -23,33 +23,19 @@ end() {
     local code=$? pid
     shopt -s nullglob
     [ "$code" = 0 ] || tail -n 20 "$SITES"/*.log "$SITES"/jobs/*/log >&2
-    for pid in "$SITES"/jobs/*/pid; do kill -s KILL -- "-$(<"$pid")" 2>/dev/null || true; done
+    # every process of this test except this script has SITES in its environment
+    for pid in $(processes_with "SITES=$SITES"); do kill -s KILL "$pid" 2>/dev/null || true; done
     rm -rf "$SITES"
     exit "$code"
 }
 trap end EXIT
 trap 'exit 130' INT TERM
 
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
-
 # clean: removes the jobs and notes of the previous test.
 clean() {
     rm -rf "${SITES:?}"/*
     mkdir "$SITES/work"
     cd "$SITES/work"
-}
-
-# until_true SECONDS WORDS...: waits until the command succeeds.
-until_true() {
-    local until=$((SECONDS + $1))
-    shift
-    until "$@" 2>/dev/null; do
-        [ $SECONDS -lt "$until" ] || fail "waited in vain for: $*"
-        sleep 0.05
-    done
 }
 
 # noted WORDS: succeeds if a rank has recorded these words. ended JOB: succeeds if the job has ended.
@@ -94,8 +80,7 @@ train=(train recipe.toml --out out --set "$odd")
 test_syntax() {
     local file files
     cd "$root"
-    files=(jobscripts/*.sh jobscripts/*.sbatch build/*.sh packaging/*.sh tests/*.sh tests/sites/stubs/*)
-    files+=(tests/{aarch64,gpu,nodes,pack,sites,slurm,support}/*.sh)
+    files=(.ci/run {build,fuzz,jobscripts,packaging}/*.sh jobscripts/*.sbatch tests/*.sh tests/*/*.sh tests/sites/stubs/*)
     for file in "${files[@]}"; do bash -n "$file"; done
     if command -v shellcheck >/dev/null; then
         shellcheck -x "${files[@]}"
