@@ -42,8 +42,7 @@ trap 'rm -rf "$work"' EXIT
 echo '# doctor'
 arm "$trireme" doctor
 echo '# 50 steps of the demo on 2 ranks'
-images=$(dirname "$(dpkg -L dataset-fashion-mnist | grep 'train-images-idx3-ubyte.gz$')")
-arm "$trireme" data convert fashion-mnist "$images" "$work/data" --shards 4
+arm "$trireme" data convert fashion-mnist /usr/share/datasets/fashion-mnist "$work/data" --shards 4
 arm mpirun -n 2 "$trireme" train recipes/fashion-mnist-lenet.toml --data "$work/data" --out "$work/run" --max-steps 50 \
     --threads 1 --set batch=8 --set eval.limit=200
 arm "$trireme" eval "$work/run" --limit 200

@@ -61,7 +61,7 @@ done
 scripts=$share/trireme/jobscripts
 [ "$(bash -c '. "$1"; echo "$TRIREME"' bash "$scripts/env.sh")" = "$prefix/bin/trireme" ] || fail 'env.sh names another program'
 for file in "$root"/jobscripts/*; do [ -e "$scripts/${file##*/}" ] || fail "no ${file##*/}"; done
-for file in "$root"/recipes/*.toml; do cmp "$file" "$share/trireme/recipes/${file##*/}"; done
+for file in "$root"/recipes/*; do cmp "$file" "$share/trireme/recipes/${file##*/}"; done
 
 # An edited env.sh stays, after a second installation and after uninstalling.
 echo 'export SBATCH_ACCOUNT=mine' >>"$scripts/env.sh"
