@@ -45,7 +45,7 @@ Description: trains image classifiers data-parallel over MPI
 END
 # dpkg keeps an edited env.sh
 echo "/$env" >"$tree/DEBIAN/conffiles"
-(cd "$tree" && find usr -type f ! -path "$env" -printf '%P\0' | sort -z | (cd usr && xargs -0 md5sum) | sed 's|  |  usr/|') >"$tree/DEBIAN/md5sums"
+(cd "$tree" && find usr -type f ! -path "$env" -print0 | sort -z | xargs -0 md5sum) >"$tree/DEBIAN/md5sums"
 file=$TARGET/trireme_$(version)_$architecture.deb
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || date +%s) dpkg-deb --root-owner-group -Zxz -b "$tree" "$file" >/dev/null
 echo "$file: $(($(stat -c %s "$file") / 1000000)) MB, depends on $depends"
