@@ -43,7 +43,7 @@ put_all() {
         *) put 755 "$file" "share/trireme/jobscripts/${file##*/}" ;;
         esac
     done
-    for file in "$root"/recipes/*.toml; do put 644 "$file" "share/trireme/recipes/${file##*/}"; done
+    for file in "$root"/recipes/*; do put 644 "$file" "share/trireme/recipes/${file##*/}"; done
     put 644 "$root/LICENSE" share/trireme/LICENSE
     "$bin" manual >"$work/names"
     while read -r page; do

@@ -10,10 +10,10 @@
 # [100], DEVICE=auto|cpu|cuda. STAGE=1 copies the data set to the node's local disk first. These variables and the options of flux batch
 # also apply to the jobs that continue a training. Options for all jobs: FLUX_OPTIONS and FLUX_RUN_OPTIONS in env.sh.
 #
-# Flux sends USR1 (--signal) WARN seconds before the time limit. `flux run` passes it on to the ranks, which write a checkpoint and end with
-# code 75. The script then submits the job again to the instance that it came from, under a new id, because Flux does not requeue a job that
-# has run. `--resume auto` continues the training. To stop and continue: flux job kill --signal=USR1 JOB. To stop for good: flux cancel JOB,
-# which keeps the last checkpoint.
+# Flux sends USR1 (--signal) to a training or a sweep WARN seconds before the time limit. `flux run` passes it on to the ranks, which write
+# a checkpoint and end with code 75. The script then submits the job again to the instance that it came from, under a new id, because Flux
+# does not requeue a job that has run. `--resume auto` continues the training. To stop and continue: flux job kill --signal=USR1 JOB. To
+# stop for good: flux cancel JOB, which keeps the last checkpoint.
 #
 # Written from flux-core's manual pages. Tested only with replacements for Flux's commands, never under Flux.
 set -euo pipefail
@@ -25,7 +25,11 @@ set -euo pipefail
 submit() {
     local restarts=$1 parent=$2 own
     shift 2
-    own=(--job-name=trireme --output='trireme-{{id}}.log' -n "$RANKS" -c "$THREADS" -t "${TIME}m" --signal="USR1@${WARN}s")
+    own=(--job-name=trireme --output='trireme-{{id}}.log' -n "$RANKS" -c "$THREADS" -t "${TIME}m")
+    # USR1 would kill other commands
+    case ${command[0]} in
+    train | sweep) own+=(--signal="USR1@${WARN}s") ;;
+    esac
     [ "$GPUS" = 0 ] || own+=(-g "$GPUS")
     # shellcheck disable=SC2086 # empty or a single word
     job_text "$restarts" "$@" | flux $parent batch "${own[@]}" ${FLUX_OPTIONS[@]+"${FLUX_OPTIONS[@]}"} "${options[@]}"

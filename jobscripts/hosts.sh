@@ -107,7 +107,7 @@ check_hosts() {
 }
 checks=()
 
-# shellcheck disable=SC2317 # a signal calls it
+# shellcheck disable=SC2317,SC2329 # a signal calls it
 signal_ranks() {
     local host
     for host in "${hosts[@]}"; do

@@ -6,7 +6,7 @@ script=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 me=$(basename "$0")
 
 # The settings that the user gave, as lines of a shell script. env.sh sets the other settings on the node where the job runs.
-settings=$(for name in TRIREME_HOME TRIREME RANKS THREADS GPUS TIME WARN DEVICE STAGE MAX_RESTARTS MPIRUN MPIRUN_FLAGS; do
+settings=$(for name in TRIREME RANKS THREADS GPUS TIME WARN DEVICE STAGE NODE_DISK MAX_RESTARTS MPIRUN MPIRUN_FLAGS; do
     [ -z "${!name+given}" ] || printf 'export %s=%q\n' "$name" "${!name}"
 done)
 : "${RANKS:=2}" "${GPUS:=0}" "${TIME:=240}" "${WARN:=120}" "${MAX_RESTARTS:=100}" "${RESTARTS:=0}"
@@ -63,6 +63,7 @@ job_text() {
 # Builds the command line of trireme from `command` in `line`, with the options that a job adds to each subcommand. Sets `parallel` if it
 # runs on all ranks.
 trireme_line() {
+    local own=()
     line=("$TRIREME" "${command[@]}") parallel=''
     # with a GPU, leave the cores per rank to the loader
     if has_gpu || [ "${DEVICE:-auto}" = cuda ]; then wanted=''; fi
@@ -72,17 +73,22 @@ trireme_line() {
     'predict '*) ! given --out "${command[@]}" || parallel=yes ;;
     esac
     case ${command[0]}$parallel in
-    trainyes | evalyes | predictyes)
-        given --device "${command[@]}" || line+=(--device "${DEVICE:-auto}")
-        given --threads "${command[@]}" || line+=("${threads[@]}")
+    trainyes | evalyes | predictyes | sweep)
+        given --device "${command[@]}" || own+=(--device "${DEVICE:-auto}")
+        given --threads "${command[@]}" || own+=("${threads[@]}")
         ;;
+    # without --out, predict does not accept --threads, and its default is the CPU
+    predict) [ -z "${DEVICE:-}" ] || given --device "${command[@]}" || own+=(--device "$DEVICE") ;;
     esac
     case ${command[0]} in
-    train | eval)
-        line+=("${resume[@]}")
-        ! stages "${command[@]}" || line+=(--stage "$NODE_DISK")
+    train | eval | sweep)
+        own+=("${resume[@]}")
+        ! stages "${command[@]}" || own+=(--stage "$NODE_DISK")
         ;;
     esac
+    # a sweep passes the words after `--` to each training
+    [ "${command[0]}" != sweep ] || given -- "${command[@]}" || line+=(--)
+    line+=("${own[@]}")
 }
 
 # mpi_flags [HOSTFILE]: stores mpirun's flags in `flags`. trireme itself divides the cores. The file has the machine of each rank.

@@ -28,7 +28,7 @@ shift $((OPTIND - 1))
 [[ $ranks =~ ^[1-9][0-9]*$ ]] || { echo "$me: -n $ranks: expected a number of ranks >= 1" >&2; exit 2; }
 [[ $restarts =~ ^[0-9]+$ ]] || { echo "$me: -r $restarts: expected a number of restarts >= 0" >&2; exit 2; }
 
-# shellcheck disable=SC2317 # a signal calls it
+# shellcheck disable=SC2317,SC2329 # a signal calls it
 signal_ranks() {
     bash -c "$signal_marked" signal INT "$mark"
 }

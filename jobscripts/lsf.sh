@@ -11,11 +11,11 @@
 # on one machine (-R 'span[block=THREADS]', unless the options have a span of their own). Request GPUs with bsub's own options: `-gpu num=N`
 # is the number per machine. Options for all jobs: BSUB_OPTIONS in env.sh.
 #
-# LSF sends USR1 (-wa, -wt) WARN seconds before the run limit (-W). It reaches the ranks, which write a checkpoint and end with code 75. LSF
-# then requeues the job under the same id (-Q 75). `--resume auto` continues the training, also after `brequeue JOB` and when LSF has rerun
-# the job (-r) after the failure of a node. To stop and continue: bkill -s USR1 JOB. To stop for good: bkill JOB. The script then ends with
-# code 143 instead of 75. If MAX_JOB_REQUEUE is set, LSF itself limits restarts. The script also counts them, in .trireme-JOB.restarts next
-# to the log.
+# LSF sends USR1 (-wa, -wt) to a training or a sweep WARN seconds before the run limit (-W). It reaches the ranks, which write a checkpoint
+# and end with code 75. LSF then requeues the job under the same id (-Q 75). `--resume auto` continues the training, also after
+# `brequeue JOB` and when LSF has rerun the job (-r) after the failure of a node. To stop and continue: bkill -s USR1 JOB. To stop for good:
+# bkill JOB. The script then ends with code 143 instead of 75. If MAX_JOB_REQUEUE is set, LSF itself limits restarts. The script also counts
+# them, in .trireme-JOB.restarts next to the log.
 #
 # Written from the manual of LSF 10.1. Tested only with replacements for LSF's commands, never under LSF.
 set -euo pipefail
@@ -28,7 +28,11 @@ submit() {
     local own=(-J trireme -o 'trireme-%J.log' -r -Q 75 -n "$((RANKS * THREADS))")
     # bsub accepts only one span
     [[ "${BSUB_OPTIONS[*]-} ${options[*]}" == *span\[* ]] || own+=(-R "span[block=$THREADS]")
-    own+=(-W "$TIME" -wa USR1 -wt "$(((WARN + 59) / 60))")
+    own+=(-W "$TIME")
+    # USR1 would kill other commands
+    case ${command[0]} in
+    train | sweep) own+=(-wa USR1 -wt "$(((WARN + 59) / 60))") ;;
+    esac
     job_text 0 "$@" | bsub "${own[@]}" ${BSUB_OPTIONS[@]+"${BSUB_OPTIONS[@]}"} "${options[@]}"
 }
 

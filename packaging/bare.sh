@@ -1,6 +1,6 @@
 # Functions that create a minimal Debian in a folder, for packing and for testing packages. Source this file after common.sh. Needs root.
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # ROOT, TARGET and MIRROR are common.sh's
+# shellcheck disable=SC2154 # ROOT, TARGET, PARTS and MIRROR are common.sh's
 
 [ "$(id -u)" = 0 ] || fail 'creating another system needs root (debootstrap, chroot, mount)'
 needs debootstrap debootstrap
@@ -42,16 +42,27 @@ bare_leave() {
     rm -rf --one-file-system "$1"
 }
 
-# bare_apt FOLDER KEPT: makes apt work in the system, with the packages that bare_keep stored in KEPT.
-bare_apt() {
-    cp /etc/resolv.conf "$1/etc/resolv.conf"
-    rm -f "$1/etc/apt/apt.conf.d/docker-clean"
-    mkdir -p "$2"
-    find "$2" -name '*.deb' -exec cp -t "$1/var/cache/apt/archives" {} +
+# bare_system RELEASE FOLDER: creates a minimal Debian in which programs and apt can run, with the packages that bare_keep has stored.
+bare_system() {
+    local release=$1 folder=$2
+    bare_new "$release" "$folder"
+    bare_mount "$folder"
+    cp /etc/resolv.conf "$folder/etc/resolv.conf"
+    rm -f "$folder/etc/apt/apt.conf.d/docker-clean"
+    mkdir -p "$PARTS/debs-$release"
+    find "$PARTS/debs-$release" -name '*.deb' -exec cp -t "$folder/var/cache/apt/archives" {} +
 }
 
-# bare_keep FOLDER KEPT: stores the packages that apt downloaded.
-bare_keep() { find "$1/var/cache/apt/archives" -maxdepth 1 -name '*.deb' -exec cp -u -t "$2" {} +; }
+# bare_keep RELEASE FOLDER: stores the packages that apt has downloaded.
+bare_keep() { find "$2/var/cache/apt/archives" -maxdepth 1 -name '*.deb' -exec cp -u -t "$PARTS/debs-$1" {} +; }
+
+# bare_demo RELEASE FOLDER: calls bare_system and adds the files of Fashion-MNIST as /fashion-mnist.
+bare_demo() {
+    local images=/usr/share/datasets/fashion-mnist
+    [ -d "$images" ] || fail 'no package dataset-fashion-mnist; run: make setup'
+    bare_system "$@"
+    cp -r "$images" "$2/"
+}
 
 # bare_run FOLDER COMMAND...: runs a command in the system, without the environment of this system, for at most LIMIT seconds.
 bare_run() {

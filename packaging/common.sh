@@ -105,11 +105,3 @@ for_arch() {
 archive_name() {
     echo "trireme-$(version)-$ARCH"
 }
-
-# images_of_demo: prints the folder with the files of Fashion-MNIST.
-images_of_demo() {
-    local file
-    file=$(dpkg -L dataset-fashion-mnist 2>/dev/null | grep 'train-images-idx3-ubyte.gz$') ||
-        fail 'no package dataset-fashion-mnist; run: make setup'
-    dirname "$file"
-}

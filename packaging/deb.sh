@@ -22,8 +22,9 @@ strip --strip-unneeded "$tree/usr/bin/trireme"
 install -D -m 644 LICENSE "$tree/usr/share/doc/trireme/copyright"
 gzip -9nc CHANGELOG.md >"$tree/usr/share/doc/trireme/changelog.gz"
 find "$tree/usr/share/man" -type f -exec gzip -9n {} +
-# dpkg keeps its own list of files
-rm "$tree/usr/share/trireme/installed"
+# dpkg has its own list of files, and its own way to recognize an edited env.sh
+env=usr/share/trireme/jobscripts/env.sh
+rm "$tree/usr/share/trireme/installed" "$tree/$env.orig"
 
 mkdir -p "$work/debian" "$tree/DEBIAN"
 printf 'Source: trireme\n\nPackage: trireme\nArchitecture: %s\n' "$architecture" >"$work/debian/control"
@@ -42,7 +43,9 @@ Description: trains image classifiers data-parallel over MPI
  Each rank owns a GPU or a group of CPU cores and reads its own part of the data set. The result does not depend on
  the number of ranks. Includes job scripts for Slurm and other schedulers, and recipes.
 END
-(cd "$tree" && find usr -type f -printf '%P\0' | sort -z | (cd usr && xargs -0 md5sum) | sed 's|  |  usr/|') >"$tree/DEBIAN/md5sums"
+# dpkg keeps an edited env.sh
+echo "/$env" >"$tree/DEBIAN/conffiles"
+(cd "$tree" && find usr -type f ! -path "$env" -print0 | sort -z | xargs -0 md5sum) >"$tree/DEBIAN/md5sums"
 file=$TARGET/trireme_$(version)_$architecture.deb
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || date +%s) dpkg-deb --root-owner-group -Zxz -b "$tree" "$file" >/dev/null
 echo "$file: $(($(stat -c %s "$file") / 1000000)) MB, depends on $depends"

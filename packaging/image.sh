@@ -16,13 +16,11 @@ bare=$(mktemp -d)
 work=$(mktemp -d "$PARTS/new-XXXXXX")
 trap 'bare_leave "$bare"; rm -rf "$work"' EXIT
 
-bare_new "$RELEASE" "$bare"
-bare_mount "$bare"
-bare_apt "$bare" "$PARTS/debs-$RELEASE"
+bare_system "$RELEASE" "$bare"
 log=$bare/tmp/install.log
 bare_run "$bare" sh -c 'export DEBIAN_FRONTEND=noninteractive; apt-get -qq update &&
     apt-get -qq install -y --no-install-recommends openmpi-bin openssh-client' >"$log" 2>&1 || { tail -n 20 "$log" >&2; exit 1; }
-bare_keep "$bare" "$PARTS/debs-$RELEASE"
+bare_keep "$RELEASE" "$bare"
 bare_unmount "$bare"
 
 mkdir -p "$bare/opt/trireme"

@@ -2,8 +2,8 @@
 # tests/mounts.sh TEST...: TESTs are tests that mount file systems. Prints `--skip TEST` for libtest for each test that this machine does
 # not allow, and reports it as skipped.
 set -euo pipefail
-# shellcheck source=tests/support/skip.sh
-. "$(dirname "$0")/support/skip.sh"
+# shellcheck source=tests/support/script.sh
+. "$(dirname "$0")/support/script.sh"
 
 # may_mount OPTIONS...: succeeds if a process may mount. OPTIONS are options of unshare for a user namespace, or empty for root. Like
 # support/disk.rs.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/skipped.sh COMMAND...: runs the command, then prints how many of its tests could not run on this machine, and why.
 #
-# Such tests append their name, a tab and the reason to the file TRIREME_SKIPPED (support/skip.rs, support/skip.sh).
+# Such tests append their name, a tab and the reason to the file TRIREME_SKIPPED (support/skip.rs, support/script.sh).
 set -euo pipefail
 TRIREME_SKIPPED=$(mktemp)
 export TRIREME_SKIPPED

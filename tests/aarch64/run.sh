@@ -10,8 +10,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 folder=$1
-# shellcheck source=tests/support/skip.sh
-. "$root/tests/support/skip.sh"
+# shellcheck source=tests/support/script.sh
+. "$root/tests/support/script.sh"
 if [ "$(id -u)" != 0 ]; then
     skip aarch64 'it needs root to register qemu with the kernel'
     exit 0
@@ -42,8 +42,7 @@ trap 'rm -rf "$work"' EXIT
 echo '# doctor'
 arm "$trireme" doctor
 echo '# 50 steps of the demo on 2 ranks'
-images=$(dirname "$(dpkg -L dataset-fashion-mnist | grep 'train-images-idx3-ubyte.gz$')")
-arm "$trireme" data convert fashion-mnist "$images" "$work/data" --shards 4
+arm "$trireme" data convert fashion-mnist /usr/share/datasets/fashion-mnist "$work/data" --shards 4
 arm mpirun -n 2 "$trireme" train recipes/fashion-mnist-lenet.toml --data "$work/data" --out "$work/run" --max-steps 50 \
     --threads 1 --set batch=8 --set eval.limit=200
 arm "$trireme" eval "$work/run"

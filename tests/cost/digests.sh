@@ -9,7 +9,6 @@ set -euo pipefail
 [ $# = 2 ] || { echo "usage: $0 OLD NEW" >&2; exit 2; }
 OLD=$(realpath "$1") NEW=$(realpath "$2")
 MPIRUN=${MPIRUN:-mpirun}
-SOURCE=${SOURCE:-/usr/share/datasets/fashion-mnist}
 # shellcheck source=tests/support/small_data.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../support/small_data.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-digests-XXXXXX")

@@ -53,4 +53,7 @@ grep -q '"event":"end"' /tmp/run/metrics.jsonl
 
 step 'the scripts for a machine with a GPU say that there is none, and go on'
 OUT=/tmp/first MOST=20 TOTAL=120 tests/gpu/first.sh
+grep -q 'no nvidia-smi here' /tmp/first/first.log
+# the last stage
+grep -q '"stage":"timeline"' /tmp/first/first.jsonl
 echo "the archive works on $PRETTY_NAME"

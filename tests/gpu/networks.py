@@ -1,5 +1,4 @@
-"""The networks of `bench.py` in PyTorch: networks of trireme's catalogue, without torchvision, which may be missing on a GPU machine.
-Each has as many parameters as the network of trireme with the same name. `bench.py --tiny` compares the numbers."""
+"""The networks of `bench.py` in PyTorch: networks of trireme's catalogue, without torchvision, which may be missing on a GPU machine."""
 import torch
 from torch import nn
 
@@ -81,6 +80,11 @@ NETWORKS = {
     "resnet50": (resnet50, 256, (3, 224, 224), 1000),
     "alexnet": (alexnet, 256, (3, 224, 224), 1000),
 }
+
+# The numbers of parameters of trireme's networks with the same names, so that a wrong layer is detected.
+for _name, _count in {"lenet": 3274634, "resnet20": 269722, "resnet50": 25557032, "alexnet": 61100840}.items():
+    with torch.device("meta"):
+        assert sum(p.numel() for p in NETWORKS[_name][0]().parameters()) == _count, _name
 
 
 def work(network, image):

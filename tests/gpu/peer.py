@@ -110,8 +110,7 @@ def train(a):
     if not measured:
         raise SystemExit(f"{a.network}: no way of training works: {failed}")
     way = max(measured, key=lambda way: measured[way]["img_per_s"])
-    parameters = sum(p.numel() for p in network.parameters())
-    return {**measured[way], "way": way, "ways": measured, "failed": failed, "flops": flops, "traffic": traffic, "parameters": parameters,
+    return {**measured[way], "way": way, "ways": measured, "failed": failed, "flops": flops, "traffic": traffic,
             "torch": torch.__version__}
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Unpacks target/trireme-gpu.tar.xz on a minimal Debian of another release than the one it was made on, and runs the parts that need no GPU:
-# doctor, the golden numbers, two ranks, and Python. Needs root and debootstrap. The minimal system is kept as target/bare-RELEASE.tar.
+# doctor, the golden numbers, two ranks, and Python. Needs root and debootstrap. The minimal system is kept as target/bare-RELEASE-ARCH.tar.
 set -euo pipefail
 # shellcheck source=packaging/common.sh
 . "$(dirname "$0")/../../packaging/common.sh"

@@ -1,6 +1,5 @@
 """Reads data sets of trireme with DALI on the CPU: python dali.py TRIREME FOLDER"""
 import json
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -9,18 +8,6 @@ import numpy as np
 from nvidia.dali import fn, pipeline_def, tfrecord, types
 
 from pictures import CLASSES, COUNT, label, png, same
-
-
-def index(shard, folder):
-    """Writes DALI's index of a TFRecord file in the format of its tfrecord2idx: a line per record with position and length."""
-    data, place, lines = shard.read_bytes(), 0, []
-    while place < len(data):
-        length = 8 + 4 + struct.unpack_from("<Q", data, place)[0] + 4
-        lines.append(f"{place} {length}")
-        place += length
-    path = folder / (shard.name + ".idx")
-    path.write_text("\n".join(lines) + "\n")
-    return str(path)
 
 
 def read(pipeline):
@@ -33,7 +20,7 @@ def read(pipeline):
     return found[:COUNT]
 
 
-def from_records(folder, scratch):
+def from_records(folder):
     about = json.loads((folder / "dataset.json").read_text())
     shards = [folder / shard["file"] for shard in about["splits"]["train"]["shards"]]
     assert about["classes"] == CLASSES
@@ -45,7 +32,7 @@ def from_records(folder, scratch):
             "image/class/label": tfrecord.FixedLenFeature([1], tfrecord.int64, -1),
         }
         record = fn.readers.tfrecord(
-            path=[str(shard) for shard in shards], index_path=[index(shard, scratch) for shard in shards], features=features
+            path=[str(shard) for shard in shards], index_path=[f"{shard}.idx" for shard in shards], features=features
         )
         return fn.decoders.image(record["image/encoded"], output_type=types.RGB), record["image/class/label"]
 
@@ -78,7 +65,7 @@ def main(trireme, folder):
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{salt:05d}.png").write_bytes(png(salt))
     run("convert", "folder", source, folder / "dali-records", "--shards", 3)
-    same("trireme's records in DALI", from_records(folder / "dali-records", folder))
+    same("trireme's records in DALI", from_records(folder / "dali-records"))
     run("export", "webdataset", folder / "dali-records", folder / "dali-tars")
     same("trireme's webdataset in DALI", from_tars(folder / "dali-tars"))
 

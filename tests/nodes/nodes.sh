@@ -1,4 +1,4 @@
-# Nodes on one machine, for tests of runs over a network. Sourced by run.sh. Needs root. Contains no tests.
+# Nodes on one machine, for tests of runs over a network. Sourced by run.sh after script.sh. Needs root. Contains no tests.
 #
 #   nodes_up COUNT SHARED  starts the nodes n1 ... nCOUNT, joined by a switch, with the addresses 10.99.0.1 ... and SHARED as /mnt
 #   on N COMMAND...        runs a command on node N, in /mnt, with an empty environment
@@ -34,16 +34,6 @@ on() {
     shift
     within "$n" env -i -C /mnt HOME=/root USER=root LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
         OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$@"
-}
-
-# until_true SECONDS COMMAND...: waits until the command succeeds.
-until_true() {
-    local end=$((SECONDS + $1))
-    shift
-    until "$@" 2>/dev/null; do
-        [ $SECONDS -lt $end ] || return 1
-        sleep 0.1
-    done
 }
 
 # ssh_files N: writes the files of ssh for node N. Each node has its own host key. One user key opens all of them.
@@ -134,7 +124,8 @@ nodes_up() {
 
 nodes_down() {
     [ -n "$NODES" ] || return 0
-    kill -KILL "${first[@]}" "${cable[@]}" "$switch" 2>/dev/null || true
+    # a node that has not started yet is only in `holder`, which takes its first process along
+    kill -KILL "${first[@]}" "${holder[@]}" "${cable[@]}" "$switch" 2>/dev/null || true
     # the mounts of the nodes end with these processes
     wait "${holder[@]}" "${cable[@]}" "$switch" 2>/dev/null || true
     rm -rf "$NODES"

@@ -3,8 +3,8 @@
 # tool is missing. PYTHON may be a virtual environment with easybuild and py-rattler-build from PyPI.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=tests/support/skip.sh
-. "$root/tests/support/skip.sh"
+# shellcheck source=tests/support/script.sh
+. "$root/tests/support/script.sh"
 recipes=$root/packaging/recipes
 python=${PYTHON:-python3}
 work=$(mktemp -d)
@@ -29,14 +29,16 @@ loads() {
     env -i HOME="$work" PATH=/usr/bin:/bin bash -euo pipefail -c '
         set +u; . "$1"; module use "$2"; module load openmpi trireme
         [ "$(trireme)" = "$3/bin/trireme $3" ]
-        module help trireme 2>&1 | grep -q share/trireme/jobscripts
+        help=$(module help trireme 2>&1)
+        [[ $help == *share/trireme/jobscripts* ]]
         module unload trireme
-        ! command -v trireme; [ -z "$TRIREME_ROOT" ]' bash "$1" "$work/$2" "$work/apps"
+        [[ $PATH != *"$3"* && -z $TRIREME_ROOT ]]' bash "$1" "$work/$2" "$work/apps"
 }
 lmod=/usr/share/lmod/lmod/init/bash
 tcl=/usr/share/modules/init/bash
-if [ -e "$lmod" ]; then loads "$lmod" lua && loads "$lmod" tcl && echo 'Lmod loads both modules'; else skip recipes::lmod 'no Lmod'; fi
-if [ -e "$tcl" ]; then loads "$tcl" tcl && echo 'Environment Modules loads the module'; else skip recipes::tcl 'no Environment Modules'; fi
+# without &&, which would hide the failures from `set -e`
+if [ -e "$lmod" ]; then loads "$lmod" lua; loads "$lmod" tcl; echo 'Lmod loads both modules'; else skip recipes::lmod 'no Lmod'; fi
+if [ -e "$tcl" ]; then loads "$tcl" tcl; echo 'Environment Modules loads the module'; else skip recipes::tcl 'no Environment Modules'; fi
 
 if [ -e "$lmod" ] && "$python" -c 'import easybuild.main' 2>/dev/null; then
     PATH="$(dirname "$(command -v "$python")"):/usr/share/lmod/lmod/libexec:$PATH" "$python" -m easybuild.main --dry-run --robot \

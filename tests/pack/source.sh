@@ -4,8 +4,8 @@
 set -euo pipefail
 # shellcheck source=packaging/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../packaging/common.sh"
-# shellcheck source=tests/support/skip.sh
-. "$ROOT/tests/support/skip.sh"
+# shellcheck source=tests/support/script.sh
+. "$ROOT/tests/support/script.sh"
 name=trireme-$(version)
 work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-source-XXXXXX")
 trap 'rm -rf "$work"' EXIT

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Unpacks the archive of packaging/pack.sh on minimal Debians and runs inside.sh there. Needs root, debootstrap and Debian's mirror. A
-# minimal system is kept as target/bare-RELEASE.tar, and the packages installed in it in target/pack.
+# minimal system is kept as target/bare-RELEASE-ARCH.tar, and the packages installed in it in target/pack.
 #
 #   tests/pack/test.sh [RELEASE...]      # bullseye bookworm trixie
 set -euo pipefail
@@ -14,7 +14,6 @@ if [ $# = 0 ]; then
     case $ARCH in x86_64) releases=(bullseye bookworm trixie) ;; *) releases=(bookworm) ;; esac
 fi
 archive=$(newest_archive)
-images=$(images_of_demo)
 
 bare=$(mktemp -d)
 trap 'bare_leave "$bare"' EXIT
@@ -23,16 +22,13 @@ intel=''
 for release in "${releases[@]}"; do
     rm -rf --one-file-system "$bare"
     mkdir -m 755 "$bare"
-    bare_new "$release" "$bare"
-    bare_mount "$bare"
-    bare_apt "$bare" "$PARTS/debs-$release"
-    mkdir "$bare/root/trireme" "$bare/fashion-mnist"
+    bare_demo "$release" "$bare"
+    mkdir "$bare/root/trireme"
     tar -C "$bare/root/trireme" --strip-components 1 -xJf "$archive"
-    cp "$images"/*.gz "$bare/fashion-mnist/"
     [ -z "$intel" ] || cp -r "$intel" "$bare/impi"
     cp "$ROOT/tests/pack/inside.sh" "$bare/root/"
     # emulated processes cannot read each other's memory
     LIMIT=${CROSS:+5400} bare_run "$bare" env ${CROSS:+EMULATED=1 OMPI_MCA_btl_vader_single_copy_mechanism=none} bash /root/inside.sh
-    bare_keep "$bare" "$PARTS/debs-$release"
+    bare_keep "$release" "$bare"
     bare_unmount "$bare"
 done

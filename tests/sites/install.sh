@@ -6,15 +6,10 @@ set -euo pipefail
 
 bin=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=tests/support/skip.sh
-. "$root/tests/support/skip.sh"
+# shellcheck source=tests/support/script.sh
+. "$root/tests/support/script.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-install-XXXXXX")
 trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
 
 # put PREFIX, take PREFIX: the commands of `make install` after the build, and of `make uninstall`.
 put() { make -s -C "$root" install-files BIN="$bin" PREFIX="$1" >"$work/said" 2>&1 || fail "install: $(cat "$work/said")"; }
@@ -66,7 +61,7 @@ done
 scripts=$share/trireme/jobscripts
 [ "$(bash -c '. "$1"; echo "$TRIREME"' bash "$scripts/env.sh")" = "$prefix/bin/trireme" ] || fail 'env.sh names another program'
 for file in "$root"/jobscripts/*; do [ -e "$scripts/${file##*/}" ] || fail "no ${file##*/}"; done
-for file in "$root"/recipes/*.toml; do cmp "$file" "$share/trireme/recipes/${file##*/}"; done
+for file in "$root"/recipes/*; do cmp "$file" "$share/trireme/recipes/${file##*/}"; done
 
 # An edited env.sh stays, after a second installation and after uninstalling.
 echo 'export SBATCH_ACCOUNT=mine' >>"$scripts/env.sh"

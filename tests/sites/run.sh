@@ -10,45 +10,32 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-# shellcheck source=tests/support/skip.sh
-. "$root/tests/support/skip.sh"
+# shellcheck source=tests/support/script.sh
+. "$root/tests/support/script.sh"
 scripts=$root/jobscripts
 SITES=$(mktemp -d "${TMPDIR:-/tmp}/trireme-sites-XXXXXX")
 PATH=$here/stubs:$PATH
 export SITES PATH TRIREME=$here/stubs/trireme
-unset SLURM_JOB_ID RANKS THREADS GPUS TIME WARN DEVICE STAGE MAX_RESTARTS RESTARTS MPIRUN MPIRUN_FLAGS SSH TRIREME_HOME STEPS SLOW FAIL
+unset SLURM_JOB_ID RANKS THREADS GPUS TIME WARN DEVICE STAGE NODE_DISK MAX_RESTARTS RESTARTS MPIRUN MPIRUN_FLAGS SSH TRIREME_HOME
+unset STEPS SLOW FAIL
 
 end() {
     local code=$? pid
     shopt -s nullglob
     [ "$code" = 0 ] || tail -n 20 "$SITES"/*.log "$SITES"/jobs/*/log >&2
-    for pid in "$SITES"/jobs/*/pid; do kill -s KILL -- "-$(<"$pid")" 2>/dev/null || true; done
+    # every process of this test except this script has SITES in its environment
+    for pid in $(processes_with "SITES=$SITES"); do kill -s KILL "$pid" 2>/dev/null || true; done
     rm -rf "$SITES"
     exit "$code"
 }
 trap end EXIT
 trap 'exit 130' INT TERM
 
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
-
 # clean: removes the jobs and notes of the previous test.
 clean() {
     rm -rf "${SITES:?}"/*
     mkdir "$SITES/work"
     cd "$SITES/work"
-}
-
-# until_true SECONDS WORDS...: waits until the command succeeds.
-until_true() {
-    local until=$((SECONDS + $1))
-    shift
-    until "$@" 2>/dev/null; do
-        [ $SECONDS -lt "$until" ] || fail "waited in vain for: $*"
-        sleep 0.05
-    done
 }
 
 # noted WORDS: succeeds if a rank has recorded these words. ended JOB: succeeds if the job has ended.
@@ -93,8 +80,7 @@ train=(train recipe.toml --out out --set "$odd")
 test_syntax() {
     local file files
     cd "$root"
-    files=(jobscripts/*.sh jobscripts/*.sbatch build/*.sh packaging/*.sh tests/*.sh tests/sites/stubs/*)
-    files+=(tests/{aarch64,gpu,nodes,pack,sites,slurm,support}/*.sh)
+    files=(.ci/run {build,fuzz,jobscripts,packaging}/*.sh jobscripts/*.sbatch tests/*.sh tests/*/*.sh tests/sites/stubs/*)
     for file in "${files[@]}"; do bash -n "$file"; done
     if command -v shellcheck >/dev/null; then
         shellcheck -x "${files[@]}"
@@ -204,6 +190,7 @@ test_sweeps() {
         code 1 "$expected"
         job 1 log 'stopped for good'
         noted 'checkpoint 0 ' || fail "$kind: no checkpoint"
+        noted 'sweep recipe.toml --out out -- --device auto --threads 4$' || fail "$kind: $(cat "$SITES/ranks.log")"
         [ ! -e "$SITES/jobs/2" ] || fail "$kind: a stopped sweep came back"
     done
     clean
@@ -211,6 +198,10 @@ test_sweeps() {
     code 1 75
     code 2 0
     [ -s out/model ] || fail "the sweep did not continue: $(cat "$SITES/ranks.log")"
+    clean
+    STAGE=1 STEPS=3 "$scripts/pbs.sh" -- sweep recipe.toml --out out -- --max-steps 3 --device cpu >/dev/null
+    code 1 0
+    noted 'sweep recipe.toml --out out -- --max-steps 3 --device cpu --threads 4 --stage /tmp$' || fail "$(cat "$SITES/ranks.log")"
 }
 
 # Other subcommands: with MPI if trireme uses it, otherwise as a single process, without --resume, and not restarted.
@@ -225,17 +216,24 @@ test_commands() {
             "$scripts/$kind.sh" -- ${command#* } >/dev/null
         done
         for ((i = 1; i <= ${#commands[@]}; i++)); do code "$i" 0; done
+        # the warning would kill a command that does not expect it
+        ! grep -q USR1 "$SITES/jobs/1/arguments" || fail "$kind: $(cat "$SITES/jobs/1/arguments")"
         for command in "${commands[@]}"; do
             [ "$(grep -c -- "${command#* }\$" "$SITES/ranks.log")" = "${command%% *}" ] || fail "$kind: $command: $(cat "$SITES/ranks.log")"
         done
         clean
         "$scripts/$kind.sh" -- predict m d --out t.csv >/dev/null
         code 1 0
-        [ "$(grep -c -- 'predict m d --out t.csv --device auto --threads 4$' "$SITES/ranks.log")" = 2 ] || fail "$kind: $(cat "$SITES/ranks.log")"
+        [ "$(grep -c -- 'predict m d --out t.csv --device auto --threads 4$' "$SITES/ranks.log")" = 2 ] ||
+            fail "$kind: $(cat "$SITES/ranks.log")"
+        DEVICE=cuda "$scripts/$kind.sh" -- predict m d >/dev/null
+        code 2 0
+        noted 'predict m d --device cuda$' || fail "$kind: $(cat "$SITES/ranks.log")"
         clean
-        STAGE=1 "$scripts/$kind.sh" -- eval model.h5 --data d >/dev/null
+        STAGE=1 NODE_DISK=/nvme "$scripts/$kind.sh" -- eval model.h5 --data d >/dev/null
         code 1 0
-        [ "$(grep -cE -- 'eval model.h5 --data d --device auto --threads 4 --stage /tmp$' "$SITES/ranks.log")" = 2 ] || fail "$kind: $(cat "$SITES/ranks.log")"
+        [ "$(grep -c -- 'eval model.h5 --data d --device auto --threads 4 --stage /nvme$' "$SITES/ranks.log")" = 2 ] ||
+            fail "$kind: $(cat "$SITES/ranks.log")"
         # an option on the command line replaces the script's own
         STAGE=0 DEVICE=cpu "$scripts/$kind.sh" -- eval model.h5 --threads=2 >/dev/null
         code 2 0

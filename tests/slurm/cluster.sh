@@ -1,4 +1,5 @@
-# A private Slurm on this machine: one node, only the loopback interface, in a temporary folder. Sourced by run.sh. Contains no tests.
+# A private Slurm on this machine: one node, only the loopback interface, in a temporary folder. Sourced by run.sh after script.sh. Contains
+# no tests.
 #
 #   start_cluster       sets and exports SLURM_CONF; the folder is $CLUSTER
 #   stop_cluster        ends its jobs, its daemons and leftover processes, and removes the folder
@@ -79,37 +80,24 @@ start_cluster() {
     write_config 'localhost 127.0.0.1' 'localhost 127.0.0.1'
     slurmctld -c -f "$SLURM_CONF" 2>"$CLUSTER/start.log"
     slurmd -c -N localhost -f "$SLURM_CONF" 2>>"$CLUSTER/start.log"
-    local i
-    for ((i = 0; i < 100; i++)); do
-        [ "$(sinfo --noheader --format=%T 2>/dev/null)" != idle ] || return 0
-        sleep 0.1
-    done
-    tail "$CLUSTER"/*.log >&2
-    echo 'the private Slurm does not come up' >&2
-    return 1
+    until_true 10 is_idle || { tail "$CLUSTER"/*.log >&2; fail 'the private Slurm does not come up'; }
 }
 
-# Lists processes that were started with the configuration of this cluster: daemons, step daemons, tasks.
-processes() {
-    { grep -lzxF "SLURM_CONF=$CLUSTER/slurm.conf" /proc/[0-9]*/environ 2>/dev/null || true; } | cut -d/ -f3
-}
+is_idle() { [ "$(sinfo --noheader --format=%T)" = idle ]; }
+has_no_jobs() { [ -z "$(squeue --noheader)" ]; }
+has_no_daemons() { [ ! -f "$CLUSTER/slurmd-localhost.pid" ] && [ ! -f "$CLUSTER/slurmctld.pid" ]; }
 
 stop_cluster() {
     [ -n "$CLUSTER" ] || return 0
-    local i id name
+    local id name
     scancel --user="$(id -un)" 2>/dev/null || true
-    for ((i = 0; i < 150; i++)); do
-        [ -n "$(squeue --noheader 2>/dev/null)" ] || break
-        sleep 0.1
-    done
+    until_true 15 has_no_jobs || true
     for name in slurmd-localhost slurmctld; do
         [ ! -f "$CLUSTER/$name.pid" ] || kill "$(cat "$CLUSTER/$name.pid")" 2>/dev/null || true
     done
-    for ((i = 0; i < 50; i++)); do
-        [ -f "$CLUSTER/slurmd-localhost.pid" ] || [ -f "$CLUSTER/slurmctld.pid" ] || break
-        sleep 0.1
-    done
-    for id in $(processes); do kill -KILL "$id" 2>/dev/null || true; done
+    until_true 5 has_no_daemons || true
+    # the daemons, step daemons and tasks that are left
+    for id in $(processes_with "SLURM_CONF=$CLUSTER/slurm.conf"); do kill -KILL "$id" 2>/dev/null || true; done
     rm -rf "$CLUSTER"
     CLUSTER=''
 }

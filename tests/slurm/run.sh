@@ -1,6 +1,6 @@
 #!/bin/bash
-# Tests the job scripts under a private Slurm: `make test-slurm`. Environment: TRIREME is the program, SOURCE has the four files of
-# Fashion-MNIST.
+# Tests the job scripts under a private Slurm: `make test-slurm`. Needs root. Environment: TRIREME is the program, SOURCE has the four files
+# of Fashion-MNIST.
 #
 #   tests/slurm/run.sh                 # all tests, six minutes
 #   tests/slurm/run.sh doctor sweep    # only these
@@ -10,14 +10,20 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 TRIREME_HOME=$(cd "$here/../.." && pwd)
-: "${TRIREME:=$TRIREME_HOME/target/release/trireme}" "${SOURCE:=/usr/share/datasets/fashion-mnist}"
+: "${TRIREME:=$TRIREME_HOME/target/release/trireme}"
 export TRIREME_HOME TRIREME
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl=self,vader
+# shellcheck source=tests/support/script.sh
+. "$here/../support/script.sh"
 # shellcheck source=tests/slurm/cluster.sh
 . "$here/cluster.sh"
 # shellcheck source=tests/support/small_data.sh
 . "$here/../support/small_data.sh"
 
+if [ "$(id -u)" != 0 ]; then
+    skip slurm 'it needs root for slurmd and device files'
+    exit 0
+fi
 recipe=$TRIREME_HOME/recipes/fashion-mnist-lenet.toml
 scripts=$TRIREME_HOME/jobscripts
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/trireme-slurm-work-XXXXXX")
@@ -32,11 +38,6 @@ end() {
 }
 trap end EXIT
 trap 'exit 130' INT TERM
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
 
 # submit SCRIPT ARGUMENTS...: submits two tasks with one core each and prints the id of the job. The array `options` has more sbatch
 # options.
@@ -76,7 +77,8 @@ finish() {
         state=$(field "$id" JobState)
         case $state in
         PENDING)
-            if [ "$(field "$id" Restarts)" != 0 ] && ended "$id"; then
+            # the task of an array has a JobId of its own
+            if [ "$(field "$id" Restarts)" != 0 ] && ended "$(field "$id" JobId)"; then
                 # a node refuses a job that was created in the same second in which it was killed there
                 sleep 1.1
                 scontrol update "jobid=$id" StartTime=now 2>/dev/null || true
@@ -96,14 +98,8 @@ steps() {
     { grep '"event":"step"' "$WORK/$1/metrics.jsonl" 2>/dev/null || true; } | wc -l
 }
 
-reach() {
-    local i
-    for ((i = 0; i < 600; i++)); do
-        [ "$(steps "$1")" -lt "$2" ] || return 0
-        sleep 0.1
-    done
-    fail "$1 has not come to step $2"
-}
+has_steps() { [ "$(steps "$1")" -ge "$2" ]; }
+reach() { until_true 60 has_steps "$@" || fail "$1 has not come to step $2"; }
 
 same_bits() {
     cmp "$WORK/$1/model.h5" "$WORK/$2/model.h5" || fail "$2 is not $1 to the bit"
@@ -190,6 +186,21 @@ test_requeue() {
     same_bits plain stopped
 }
 
+# A signal that comes before srun, while env.sh still loads modules, also requeues the job.
+test_early() {
+    local id
+    mkdir slow
+    cp -r "$scripts" slow
+    # Slurm may signal the sleep, too
+    echo "touch '$WORK/begun'; sleep 5 || true" >>slow/jobscripts/env.sh
+    id=$(TRIREME_HOME=$WORK/slow train early --max-steps 3)
+    until_true 60 test -e begun
+    scancel --batch --signal=USR1 "$id"
+    finish "$id" COMPLETED 300
+    [ "$(field "$id" Restarts)" = 1 ] || fail "$(field "$id" Restarts) restarts instead of 1"
+    [ "$(grep -c '"event":"start"' early/metrics.jsonl)" = 1 ] || fail 'it trained before the restart'
+}
+
 # local.sh: after TERM, a run writes a checkpoint and does not restart. After its time limit it restarts as often as -r allows.
 test_local() {
     local id code=0 arguments
@@ -228,10 +239,12 @@ test_cancel() {
     ls cancelled/checkpoints/*.h5 >/dev/null || fail 'no checkpoint'
 }
 
+requeued() { [ "$(field "$1" JobState),$(field "$1" Restarts)" = PENDING,1 ]; }
+
 # A training that Slurm's time limit stops. So that this works at any speed, the training has no last step before the limit. Afterwards its
 # last step is set to 30 more steps. Slurm's limits are in minutes, and it checks them every half minute.
 test_limit() {
-    local id i
+    local id
     cat >some-steps <<END
 #!/bin/sh
 [ ! -s "$WORK/last-step" ] || set -- "\$@" --max-steps "\$(cat "$WORK/last-step")"
@@ -241,11 +254,7 @@ END
     options=(--time=1 --signal=B:USR1@20)
     id=$(TRIREME=$WORK/some-steps train limited)
     options=()
-    for ((i = 0; i < 1500; i++)); do
-        [ "$(field "$id" JobState),$(field "$id" Restarts)" != PENDING,1 ] || break
-        sleep 0.1
-    done
-    [ "$(field "$id" Restarts)" = 1 ] || fail 'the time limit stopped nothing'
+    until_true 150 requeued "$id" || fail 'the time limit stopped nothing'
     [ ! -e limited/model.h5 ] || fail 'a model, though the time limit struck'
     echo $(($(steps limited) + 30)) >last-step
     finish "$id" COMPLETED 600
@@ -258,7 +267,7 @@ END
 DATA=$WORK/data
 make_data "$DATA"
 start_cluster
-[ $# -gt 0 ] || set -- train sweep doctor requeue cancel local limit
+[ $# -gt 0 ] || set -- train sweep doctor requeue early cancel local limit
 for name in "$@"; do
     echo "slurm: $name"
     "test_$name"

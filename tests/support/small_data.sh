@@ -1,5 +1,7 @@
 # shellcheck shell=bash
 # Small data sets for scripts of tests: the first images of Fashion-MNIST. To be sourced.
+# SOURCE is the folder with its four files, by default that of Debian's package.
+: "${SOURCE:=/usr/share/datasets/fashion-mnist}"
 
 # cut_idx FOLDER NAME COUNT HEADER BYTES: writes the first COUNT items of an IDX file, each of BYTES bytes, after a header of HEADER bytes.
 cut_idx() {

@@ -279,6 +279,8 @@ mod tests {
         // The network was interrupted in the previous step.
         let down = Step { comm_wait_ms: 510.0, step_ranks: [500.0, 510.0, 520.0], ..some_step() };
         assert!(step(&start, &down, None, Verbosity::Normal).ends_with("  comm wait 98 %"));
+        let longer = Step { comm_wait_ms: 900.0, ..down };
+        assert!(step(&start, &longer, None, Verbosity::Normal).ends_with("  comm wait 100 %"));
         let all = step(&start, &some_step(), None, Verbosity::Verbose);
         assert_eq!(all, format!("{words}  step 33.4 ms  data wait 0.1 ms  comm wait 6.5 ms"));
     }
