@@ -49,19 +49,7 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
     let list = List { folder, classes: &classes, kind, allow_outside: options.allow_outside };
     let CheckedList { found, bad, repeats, bytes } = list.check_lines(&mut lines, options.on_bad)?;
     let (skipped, mut notes) = (labelled::check(src, bad, CURE)?, named.notes);
-    if repeats > 0 {
-        let lines = text::plural(repeats, "line");
-        if options.validation_fraction.is_some() {
-            let what = format!(
-                "{lines} with the same image, label and split as an earlier line: --validation-fraction could put an image into both \
-                 splits; list each image once"
-            );
-            return Err(Error::input(src, what));
-        }
-        notes.push(format!(
-            "{lines} with the same image, label and split as an earlier line; the data set contains these images more than once"
-        ));
-    }
+    notes.extend(repeats_note(src, repeats, options)?);
     if found.is_empty() {
         return Err(Error::input(src, "none of the lines can be used"));
     }
@@ -93,7 +81,7 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     let kind = label_kind(options, true);
     let classes = labelled::classes(list, &lines, true, None, options)?;
     let folder = List { folder: src, classes: &classes, kind, allow_outside: options.allow_outside };
-    let CheckedList { found, mut bad, .. } = folder.check_lines(&mut lines, options.on_bad)?;
+    let CheckedList { found, mut bad, repeats, bytes } = folder.check_lines(&mut lines, options.on_bad)?;
     unlisted.into_iter().for_each(|what| bad.push(None, what));
     let empty = if kind == LabelKind::Classes {
         "; an image without a label has an empty list (`[]` in JSON, an empty field in a table)"
@@ -102,10 +90,32 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     };
     let cure = format!("paths are relative to {}{empty}", src.display());
     let skipped = labelled::check(list, bad, &cure)?;
+    let notes = repeats_note(list, repeats, options)?.into_iter().collect();
     if found.is_empty() {
         return Err(Error::input(list, "none of the lines can be used"));
     }
-    Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.with_skipped(skipped)))
+    let mut files = Files::new(src, classes.names, found, notes, options)?.with_skipped(skipped);
+    files.bytes = (repeats > 0).then_some(bytes);
+    Ok(Box::new(files))
+}
+
+/// Returns a note about lines that repeat an earlier line of `list`, if there are any. Returns an error if images are
+/// drawn for `validation`.
+fn repeats_note(list: &Path, repeats: u64, options: &ConvertOptions) -> Result<Option<String>, Error> {
+    if repeats == 0 {
+        return Ok(None);
+    }
+    let lines = text::plural(repeats, "line");
+    if options.validation_fraction.is_some() {
+        let what = format!(
+            "{lines} with the same image, label and split as an earlier line: --validation-fraction could put an image into both \
+             splits; list each image once"
+        );
+        return Err(Error::input(list, what));
+    }
+    Ok(Some(format!(
+        "{lines} with the same image, label and split as an earlier line; the data set contains these images more than once"
+    )))
 }
 
 /// Returns the label kind in a table. `several` is true if images may have any number of labels.
@@ -154,4 +164,24 @@ fn unlisted(src: &Path, list: &Path, lines: &Lines) -> Result<Vec<String>, Error
     let name = list.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let missing = files.into_iter().filter(|file| !is_listed(file));
     Ok(missing.map(|file| format!("{file}: not in {name}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// If lines repeat an image, its file counts once. So a small table cannot raise the limit for the output.
+    #[test]
+    fn a_repeated_file_counts_once() {
+        let dir = std::env::temp_dir().join(format!("trireme-csv-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("a.png"), [0; 100]).unwrap();
+        let list = dir.join("table.csv");
+        fs::write(&list, "path,x\na.png,1\na.png,1\n").unwrap();
+        let options = ConvertOptions { targets: vec!["x".into()], ..ConvertOptions::default() };
+        let sources = [open_csv(&list, &options), open_folder_labels(&dir, &list, &options)];
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(sources.map(|source| source.unwrap().bytes()), [Some(100), Some(100)]);
+    }
 }
