@@ -7,7 +7,6 @@
 //! three columns are used. If the column is named `labels`, or if the options set a separator, an image may have any
 //! number of labels.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use loaders::LabelKind;
@@ -61,8 +60,8 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
 // A folder of images at any depth, with a table or JSON file that lists the labels of each image. An image may have any
 // number of labels.
 //
-// If SRC contains `train`, or a synonym, then it and the folders named like other splits are splits, unless the table
-// has a column for splits.
+// If SRC contains `train`, or a synonym, then the first folder in a path is the split, unless the table has a column for
+// splits. A folder that is not named like a split then needs `--split-map`.
 
 /// Opens the images below `src` with the labels in the file `list`.
 pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptions) -> Opened {
@@ -70,10 +69,10 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     if lines.is_empty() {
         return Err(Error::input(list, "the list is empty"));
     }
-    let below = split_folders(src)?;
+    let has_splits = folders(src)?.iter().any(|name| splits::is_train(name));
     labelled::use_slashes(src, &mut lines)?;
     lines.trim_paths();
-    if !below.is_empty() {
+    if has_splits {
         lines.split_by_path(|path| Some(path.split_once('/')?.0))?;
     }
     let unlisted = unlisted(src, list, &lines)?;
@@ -143,14 +142,6 @@ fn read(list: &Path, options: &ConvertOptions) -> Result<Lines, Error> {
         };
     }
     Ok(table::read(list, options, true)?.lines)
-}
-
-/// Returns the folders of `src` that are splits. If none of them means `train`, returns an empty set, because the folders
-/// are then not treated as splits.
-fn split_folders(src: &Path) -> Result<BTreeSet<String>, Error> {
-    let found: BTreeSet<String> = folders(src)?.into_iter().filter(|name| splits::is_split(name)).collect();
-    let has_train = found.iter().any(|name| splits::is_train(name));
-    Ok(if has_train { found } else { BTreeSet::new() })
 }
 
 /// Returns a message for each image that the list does not contain.
