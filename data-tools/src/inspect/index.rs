@@ -66,7 +66,7 @@ pub(crate) struct IndexOptions<'a> {
 ///
 /// Returns an error if there are no shards, a shard is missing or a record is damaged, or if the counts in an existing
 /// `dataset.json` are wrong. If there is no `dataset.json`, also returns an error in these cases:
-/// - an image has other values than bytes
+/// - an image has other values than bytes, or is neither grey nor RGB
 /// - a label is negative or too large, or records disagree about its name
 /// - a label does not fit the list of names
 /// - a record has no label, more than one label, or targets

@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 
 use loaders::record::{HEADER, OVERHEAD, RecordFault, read_record, record_size};
 use loaders::stall::during;
-use loaders::{Compression, Dtype, Example, example, regular};
+use loaders::{Compression, Example, example, regular};
 
 use crate::error::Error;
+use crate::image::false_colours::is_photo;
 use crate::image::moments::Moments;
 use crate::image::pixels::PixelDecoder;
 use crate::progress::Counter;
@@ -195,7 +196,7 @@ pub(super) fn scan(
         let failed = |what: String| at.error(path, what);
         let payload = found.payload.map_err(|e| failed(e.to_string()))?;
         let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
-        if makes_manifest && example.dtype != Dtype::U8 {
+        if makes_manifest && !is_photo(&example) {
             let Example { channels, dtype, .. } = example;
             let what = format!(
                 "the image has {} of {dtype}; such a data set needs the dataset.json that its conversion wrote",
