@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use loaders::SplitManifest;
 use serde_json::Value;
 
 use support::images::DIGITS;
@@ -266,6 +267,32 @@ fn test_is_scored_only_at_the_end_if_there_is_validation() {
     assert_eq!((all.len(), &all[0]["split"], &all[0]["best"]), (1, &"test".into(), &"top1".into()));
 }
 
+/// Other programs may write an empty split `validation`. Then `test` is scored after each epoch, also in a staged copy, and
+/// `eval` skips empty splits, too.
+#[test]
+fn empty_splits_are_not_scored() {
+    let setting = setting();
+    let empty = setting.described("empty", |manifest| {
+        manifest.splits.insert("validation".into(), SplitManifest::default());
+    });
+    let keys = [&["--data", &empty][..], &sets(&["epochs=2"])].concat();
+    let stage = setting.out("stage");
+    for (name, more) in [("direct", &[][..]), ("staged", &["--stage", &stage])] {
+        let ended = setting.train(name, 2, &[&keys[..], more].concat()).succeeded();
+        assert!(!ended.stderr.contains("nothing is evaluated"), "{}", ended.stderr);
+        let all = events(&setting.out(name), "eval");
+        let splits: Vec<&Value> = all.iter().map(|line| &line["split"]).collect();
+        assert_eq!(splits, ["test", "test"]);
+        assert!(all.iter().all(|line| line["count"] == 40 && line["at_end"] != true), "{all:?}");
+    }
+    let swapped = setting.described("swapped", |manifest| {
+        let test = std::mem::take(manifest.splits.get_mut("test").unwrap());
+        manifest.splits.insert("validation".into(), test);
+    });
+    let (scored, _) = eval(&setting.out("direct"), &["--data", &swapped]);
+    assert_eq!((&scored["split"], &scored["count"]), (&"validation".into(), &40.into()));
+}
+
 /// If `--max-steps` ends a run within an epoch, the run has a best checkpoint and its output shows the epoch's progress.
 /// A checkpoint that was due at this step contains the score, too.
 #[test]
@@ -289,6 +316,8 @@ fn the_end_within_an_epoch_may_be_the_best() {
 fn rules_need_scores() {
     let without = Setting::new(RECIPE, DIGITS, [48, 0]);
     without.train("out", 0, &sets(&["stop.patience=1"])).failed(1, &["test or validation", "stop.score"]);
+    let named = sets(&["stop.patience=1", "eval_split=test"]);
+    without.train("named", 0, &named).failed(1, &["no images in the split test;", "stop.score"]);
     let setting = setting();
     setting
         .train("out", 0, &sets(&["stop.patience=1", "stop.score=ema.loss"]))

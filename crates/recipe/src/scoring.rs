@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use base::text::did_you_mean;
 use engine::optim::score::ScoreName;
+use loaders::Manifest;
 use schema::{Parsed, Range, quoted, section};
 
 use super::error::Error;
@@ -72,13 +73,13 @@ pub struct ScoredSplits {
 
 impl ScoredSplits {
     /// Selects the splits for a run. The first split is `wanted` if the recipe names a split, otherwise `validation`, otherwise `test`. If
-    /// it is `validation`, `test` is scored at the end.
+    /// it is `validation`, `test` is scored at the end. Splits without images count as missing, except `wanted`.
     ///
     /// # Errors
     /// Fails if `wanted` does not exist.
-    pub fn of_run(wanted: Option<&str>, available: &[&str]) -> Result<Self, Error> {
-        let watched = choose_split(wanted, ["validation", "test"], available)?;
-        let left = watched.as_deref() == Some("validation") && available.contains(&"test");
+    pub fn of_run(wanted: Option<&str>, manifest: &Manifest) -> Result<Self, Error> {
+        let watched = choose_split(wanted, ["validation", "test"], manifest)?;
+        let left = watched.as_deref() == Some("validation") && has_images(manifest, "test");
         Ok(Self { watched, at_end: left.then(|| "test".to_string()) })
     }
 
@@ -88,25 +89,30 @@ impl ScoredSplits {
     }
 }
 
-/// Selects the split for evaluating a finished model: `wanted`, otherwise `test`, otherwise `validation`. Returns `None` if the data set
-/// has neither.
+/// Selects the split for evaluating a finished model: `wanted`, otherwise `test`, otherwise `validation`. Returns `None` if neither has
+/// images.
 ///
 /// # Errors
 /// Fails if `wanted` does not exist.
-pub fn evaluation_split(wanted: Option<&str>, available: &[&str]) -> Result<Option<String>, Error> {
-    choose_split(wanted, ["test", "validation"], available)
+pub fn evaluation_split(wanted: Option<&str>, manifest: &Manifest) -> Result<Option<String>, Error> {
+    choose_split(wanted, ["test", "validation"], manifest)
 }
 
-fn choose_split(wanted: Option<&str>, defaults: [&str; 2], available: &[&str]) -> Result<Option<String>, Error> {
+fn choose_split(wanted: Option<&str>, defaults: [&str; 2], manifest: &Manifest) -> Result<Option<String>, Error> {
     let Some(wanted) = wanted else {
-        return Ok(defaults.into_iter().find(|split| available.contains(split)).map(str::to_string));
+        return Ok(defaults.into_iter().find(|split| has_images(manifest, split)).map(str::to_string));
     };
-    if available.contains(&wanted) {
+    if manifest.splits.contains_key(wanted) {
         return Ok(Some(wanted.to_string()));
     }
-    let (has, hint) = (quoted(available), did_you_mean(wanted, available));
+    let available: Vec<&str> = manifest.splits.keys().map(String::as_str).collect();
+    let (has, hint) = (quoted(&available), did_you_mean(wanted, &available));
     let why = format!("the data set has no split \"{wanted}\"; it has {has}{hint}");
     Err(Error::Value { place: "eval_split".into(), why })
+}
+
+fn has_images(manifest: &Manifest, split: &str) -> bool {
+    manifest.splits.get(split).is_some_and(|split| split.count > 0)
 }
 
 /// The interval between two checkpoints.

@@ -6,6 +6,7 @@ use std::path::Path;
 use base::text::did_you_mean;
 use engine::optim::schedule::{ScheduleKind, Step};
 use engine::optim::{Lars, OptimizerKind};
+use loaders::{Manifest, SplitManifest};
 use support::mentions;
 
 use super::*;
@@ -409,8 +410,17 @@ fn resolving_settles_workers() {
 
 #[test]
 fn the_splits_to_score() {
+    // Each split has one image, or none if its name begins with "empty ".
+    let manifest = |splits: &[&str]| {
+        let split = |name: &&str| match name.strip_prefix("empty ") {
+            Some(name) => (name.to_string(), SplitManifest::default()),
+            None => (name.to_string(), SplitManifest { count: 1, ..SplitManifest::default() }),
+        };
+        Manifest { splits: splits.iter().map(split).collect(), ..Manifest::default() }
+    };
     let of_run = |wanted, splits: &[&str]| {
-        let ScoredSplits { watched, at_end } = ScoredSplits::of_run(wanted, splits).map_err(|e| e.to_string())?;
+        let chosen = ScoredSplits::of_run(wanted, &manifest(splits)).map_err(|e| e.to_string())?;
+        let ScoredSplits { watched, at_end } = chosen;
         Ok::<_, String>([watched, at_end].map(Option::unwrap_or_default))
     };
     let found = |watched: &str, at_end: &str| Ok([watched.to_string(), at_end.to_string()]);
@@ -421,11 +431,17 @@ fn the_splits_to_score() {
     assert_eq!(of_run(None, &["train", "validation"]), found("validation", ""));
     assert_eq!(of_run(None, &["train"]), found("", ""));
     assert_eq!(of_run(Some("train"), &["train", "test"]), found("train", ""));
-    let splits = ["train", "test"];
-    let error = ScoredSplits::of_run(Some("tset"), &splits).unwrap_err();
+    // Empty splits count as missing unless the recipe names them.
+    assert_eq!(of_run(None, &["train", "empty validation", "test"]), found("test", ""));
+    assert_eq!(of_run(None, &["train", "validation", "empty test"]), found("validation", ""));
+    assert_eq!(of_run(None, &["train", "empty validation", "empty test"]), found("", ""));
+    assert_eq!(of_run(Some("test"), &["train", "validation", "empty test"]), found("test", ""));
+    let splits = ["test", "train"];
+    let error = ScoredSplits::of_run(Some("tset"), &manifest(&splits)).unwrap_err();
     invalid(&error, "eval_split", &["\"tset\"", &did_you_mean("tset", &splits)]);
-    let judging = |splits: &[&str]| evaluation_split(None, splits).unwrap().unwrap_or_default();
+    let judging = |splits: &[&str]| evaluation_split(None, &manifest(splits)).unwrap().unwrap_or_default();
     assert_eq!(judging(&["train", "validation", "test"]), "test");
+    assert_eq!(judging(&["train", "validation", "empty test"]), "validation");
     assert_eq!([judging(&["train", "validation"]), judging(&["train"])], ["validation", ""]);
 }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use loaders::record::OVERHEAD;
-use loaders::{Bands, Dtype, Format, Limits};
+use loaders::{Bands, Dtype, Format, Limits, guarded_with};
 
 use super::order::CHUNK_SAMPLES;
 use super::{dataset, shard_writer};
@@ -186,7 +186,7 @@ impl Survey {
             let (mut recoder, mut sample) = (Recoder::new(target, options.limits)?, Sample::default());
             let mut stats = BandStats::default();
             for index in start..len.min(start + CHUNK_SAMPLES) {
-                let measured = source.sample(split, index, &mut sample).and_then(|()| {
+                let measured = read_sample(source, split, index, &mut sample).and_then(|()| {
                     let recoded = recoder.recode(&mut sample);
                     let checked = recoded.and_then(|()| kind.check(&Kind::of(&sample, recoder.nodata)));
                     let measured = checked.and_then(|()| kind.measure(&mut recoder, &sample, &mut stats));
@@ -214,6 +214,14 @@ impl Survey {
     }
 }
 
+/// Fills `sample` with sample `index` of split `split`. A panic of the source becomes an error of this sample.
+pub(super) fn read_sample(source: &dyn Source, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
+    let failed = |panic: String| {
+        Error::input(&source.place(split, index), format!("the reader failed on this sample ({panic})"))
+    };
+    guarded_with(|| source.sample(split, index, sample), failed)
+}
+
 /// Returns the error for a sample that was read but cannot be used. It names the sample's file.
 pub(super) fn unusable(source: &dyn Source, split: usize, index: u64, sample: &Sample, what: String) -> Error {
     let (place, name) = (source.place(split, index), Path::new(&sample.filename));
@@ -239,7 +247,7 @@ impl SurveyedSample {
         limits: Limits,
     ) -> Result<Option<Self>, Error> {
         let (mut recoder, mut sample, mut record) = (Recoder::new(target, limits)?, Sample::default(), Vec::new());
-        if source.sample(split, index, &mut sample).is_err() || recoder.recode(&mut sample).is_err() {
+        if read_sample(source, split, index, &mut sample).is_err() || recoder.recode(&mut sample).is_err() {
             return Ok(None);
         }
         shard_writer::encode(source, &sample, &mut record);

@@ -28,6 +28,10 @@ use crate::{dir, pool};
 
 const HINT: &str = "expected a folder with TFRecord shards, named like train-00000-of-00016.tfrecord";
 
+/// The remedy for shards that a new `dataset.json` cannot describe.
+const CURE: &str = "`convert tfrecord` makes a new dataset.json, which cannot describe such records; use the shards with their own \
+                    dataset.json and `trireme data index`; if they are compressed, first unpack them with another program, such as gzip";
+
 /// The highest number of copied shards that wait to be synced to disk. Their files stay open, and they are synced
 /// together.
 const MAX_UNSYNCED: usize = 16;
@@ -77,6 +81,7 @@ pub(super) fn unpack(
         shards: Some(copies),
         split_map: &[],
         on_bad: options.on_bad,
+        cure: CURE,
     };
     let indexed = index_with_options(staging.dir(), &how)
         .map_err(|error| name_source_file(error, staging.dir(), src, &shards))?;

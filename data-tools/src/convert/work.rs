@@ -6,7 +6,7 @@ use super::order::{CHUNK_SAMPLES, Order, Task};
 use super::pipeline::Work;
 use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
 use super::summary::{SampleStats, Stopwatch, ThreadTimes};
-use super::survey::{Kind, Survey, unusable};
+use super::survey::{Kind, Survey, read_sample, unusable};
 use crate::dir;
 use crate::error::Error;
 use crate::image::band_stats::{self, Floats, Histograms};
@@ -18,7 +18,7 @@ use crate::source::{Sample, Source};
 use crate::splits::TRAIN;
 use base::text::plural;
 use loaders::record::append_record;
-use loaders::{Bands, Format, LabelKind, guarded_with};
+use loaders::{Bands, Format, LabelKind};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -192,10 +192,7 @@ impl<'a> Conversion<'a> {
             let stamp = journal::sample_stamp(self.source, split, index);
             chunk.tally.stamps = chunk.tally.stamps.wrapping_add(stamp);
         }
-        let failed = |panic| {
-            Error::input(&self.source.place(split, index), format!("the reader failed on this sample ({panic})"))
-        };
-        let read = guarded_with(|| self.source.sample(split, index, &mut worker.sample), failed);
+        let read = read_sample(self.source, split, index, &mut worker.sample);
         watch.lap(&mut chunk.spent.reading);
         read?;
         self.limit.read(worker.sample.encoded.len());

@@ -52,6 +52,8 @@ pub(crate) struct IndexOptions<'a> {
     pub split_map: &'a [(String, String)],
     /// [`OnBad::Skip`] accepts classes that occur only outside `train`.
     pub on_bad: OnBad,
+    /// Advice for data sets that only the `dataset.json` of their conversion can describe.
+    pub cure: &'a str,
 }
 
 /// Writes `<shard>.idx` for each shard in `dir` with a missing or wrong index. If there is no `dataset.json`, also
@@ -66,7 +68,7 @@ pub(crate) struct IndexOptions<'a> {
 ///
 /// Returns an error if there are no shards, a shard is missing or a record is damaged, or if the counts in an existing
 /// `dataset.json` are wrong. If there is no `dataset.json`, also returns an error in these cases:
-/// - an image has other values than bytes
+/// - an image has other values than bytes, or is neither grey nor RGB
 /// - a label is negative or too large, or records disagree about its name
 /// - a label does not fit the list of names
 /// - a record has no label, more than one label, or targets
@@ -75,7 +77,8 @@ pub(crate) struct IndexOptions<'a> {
 /// Writes nothing before it has read every shard. `split_map` maps shard names to splits. [`OnBad::Skip`] accepts classes
 /// that `train` lacks.
 pub fn index(dir: &Path, split_map: &[(String, String)], on_bad: OnBad) -> Result<IndexSummary, Error> {
-    let how = IndexOptions { names: dir, write: true, jobs: 0, progress: true, shards: None, split_map, on_bad };
+    let cure = "such a data set needs the dataset.json that its conversion wrote: copy it from the original data set";
+    let how = IndexOptions { names: dir, write: true, jobs: 0, progress: true, shards: None, split_map, on_bad, cure };
     index_with_options(dir, &how)
 }
 
@@ -101,7 +104,7 @@ pub(crate) fn index_with_options(dir: &Path, how: &IndexOptions<'_>) -> Result<I
         }
         None => {
             notes = manifest::missing_in_train(dir, &shards, &scanned, how.on_bad)?;
-            let made = manifest::make(dir, &shards, &scanned, manifest::class_names(how.names)?)?;
+            let made = manifest::make(dir, &shards, &scanned, manifest::class_names(how.names)?, how.cure)?;
             let written = write_indexes()?;
             made.write(dir)?;
             (made, written)
@@ -130,11 +133,12 @@ fn scan_all(
     spent: &Mutex<Duration>,
 ) -> Result<Vec<ScannedShard>, Error> {
     let measured = if makes_manifest { measured_split(shards) } else { None };
+    let cure = makes_manifest.then_some(how.cure);
     let progress = Progress::new("indexing", None, how.progress);
     pool::run(shards.len(), how.jobs, |i| {
         let started = Instant::now();
         let pixels = measured == Some(shards[i].split.as_str());
-        let scanned = walk::scan(&dir.join(&shards[i].file), makes_manifest, pixels, &mut progress.counter());
+        let scanned = walk::scan(&dir.join(&shards[i].file), cure, pixels, &mut progress.counter());
         *pool::lock(spent) += started.elapsed();
         scanned
     })

@@ -18,14 +18,16 @@ use crate::source::MAX_CLASS;
 use crate::splits::TRAIN;
 use crate::text;
 
-/// Makes the manifest from the scanned shards: splits, classes, mean and standard deviation.
+/// Makes the manifest from the scanned shards: splits, classes, mean and standard deviation. `cure` is the advice for data
+/// sets whose classes or targets are only in an existing manifest.
 pub(super) fn make(
     dir: &Path,
     shards: &[ShardFile],
     scanned: &[ScannedShard],
     names: Option<NameList>,
+    cure: &str,
 ) -> Result<Manifest, Error> {
-    one_label(dir, shards, scanned)?;
+    one_label(dir, shards, scanned, cure)?;
     let (classes, label_offset) = make_classes(dir, shards, scanned, names)?;
     let mut total = Moments::default();
     let mut splits: BTreeMap<String, SplitManifest> = BTreeMap::new();
@@ -67,12 +69,11 @@ pub(super) fn check_bands(example: &Example<'_>, manifest: &Manifest) -> Result<
 
 /// Returns an error if a record has zero or multiple labels, or has targets. In this case only the original
 /// `dataset.json` can tell which classes or targets exist.
-fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[ScannedShard]) -> Result<(), Error> {
+fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[ScannedShard], cure: &str) -> Result<(), Error> {
     let several = shards.iter().zip(scanned).find_map(|(shard, scanned)| Some((shard, scanned.several?)));
     let Some((shard, at)) = several else { return Ok(()) };
-    let what = "an image with zero or several labels, or with numbers; only dataset.json has the classes or targets of such data sets: \
-                copy it from the original data set";
-    Err(at.error(&dir.join(&shard.file), what.into()))
+    let what = format!("an image with zero or several labels, or with numbers; {cure}");
+    Err(at.error(&dir.join(&shard.file), what))
 }
 
 /// A list with class names, found next to the shards.

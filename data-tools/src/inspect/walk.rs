@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 
 use loaders::record::{HEADER, OVERHEAD, RecordFault, read_record, record_size};
 use loaders::stall::during;
-use loaders::{Compression, Dtype, Example, example, regular};
+use loaders::{Compression, Example, example, regular};
 
 use crate::error::Error;
+use crate::image::false_colours::is_photo;
 use crate::image::moments::Moments;
 use crate::image::pixels::PixelDecoder;
 use crate::progress::Counter;
@@ -179,11 +180,11 @@ impl RecordName {
     }
 }
 
-/// Scans the shard at `path`. Also decodes and measures its images if `pixels` is true. With `makes_manifest`, returns
-/// an error if an image has values for which no `dataset.json` can be made.
+/// Scans the shard at `path`. Also decodes and measures its images if `pixels` is true. With `cure`, returns an error that
+/// ends with this advice if an image has values for which no `dataset.json` can be made.
 pub(super) fn scan(
     path: &Path,
-    makes_manifest: bool,
+    cure: Option<&str>,
     pixels: bool,
     counter: &mut Counter<'_>,
 ) -> Result<ScannedShard, Error> {
@@ -195,13 +196,10 @@ pub(super) fn scan(
         let failed = |what: String| at.error(path, what);
         let payload = found.payload.map_err(|e| failed(e.to_string()))?;
         let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
-        if makes_manifest && example.dtype != Dtype::U8 {
+        if let Some(cure) = cure.filter(|_| !is_photo(&example)) {
             let Example { channels, dtype, .. } = example;
-            let what = format!(
-                "the image has {} of {dtype}; such a data set needs the dataset.json that its conversion wrote",
-                crate::text::plural(channels.into(), "band")
-            );
-            return Err(failed(what));
+            let bands = crate::text::plural(channels.into(), "band");
+            return Err(failed(format!("the image has {bands} of {dtype}; {cure}")));
         }
         if pixels {
             decoder.measure(&example, &mut scanned.moments).map_err(failed)?;

@@ -7,7 +7,6 @@
 //! three columns are used. If the column is named `labels`, or if the options set a separator, an image may have any
 //! number of labels.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use loaders::LabelKind;
@@ -49,19 +48,7 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
     let list = List { folder, classes: &classes, kind, allow_outside: options.allow_outside };
     let CheckedList { found, bad, repeats, bytes } = list.check_lines(&mut lines, options.on_bad)?;
     let (skipped, mut notes) = (labelled::check(src, bad, CURE)?, named.notes);
-    if repeats > 0 {
-        let lines = text::plural(repeats, "line");
-        if options.validation_fraction.is_some() {
-            let what = format!(
-                "{lines} with the same image, label and split as an earlier line: --validation-fraction could put an image into both \
-                 splits; list each image once"
-            );
-            return Err(Error::input(src, what));
-        }
-        notes.push(format!(
-            "{lines} with the same image, label and split as an earlier line; the data set contains these images more than once"
-        ));
-    }
+    notes.extend(repeats_note(src, repeats, options)?);
     if found.is_empty() {
         return Err(Error::input(src, "none of the lines can be used"));
     }
@@ -73,8 +60,8 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
 // A folder of images at any depth, with a table or JSON file that lists the labels of each image. An image may have any
 // number of labels.
 //
-// If SRC contains `train`, or a synonym, then it and the folders named like other splits are splits, unless the table
-// has a column for splits.
+// If SRC contains `train`, or a synonym, then the first folder in a path is the split, unless the table has a column for
+// splits. A folder that is not named like a split then needs `--split-map`.
 
 /// Opens the images below `src` with the labels in the file `list`.
 pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptions) -> Opened {
@@ -82,10 +69,10 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     if lines.is_empty() {
         return Err(Error::input(list, "the list is empty"));
     }
-    let below = split_folders(src)?;
+    let has_splits = folders(src)?.iter().any(|name| splits::is_train(name));
     labelled::use_slashes(src, &mut lines)?;
     lines.trim_paths();
-    if !below.is_empty() {
+    if has_splits {
         lines.split_by_path(|path| Some(path.split_once('/')?.0))?;
     }
     let unlisted = unlisted(src, list, &lines)?;
@@ -93,7 +80,7 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     let kind = label_kind(options, true);
     let classes = labelled::classes(list, &lines, true, None, options)?;
     let folder = List { folder: src, classes: &classes, kind, allow_outside: options.allow_outside };
-    let CheckedList { found, mut bad, .. } = folder.check_lines(&mut lines, options.on_bad)?;
+    let CheckedList { found, mut bad, repeats, bytes } = folder.check_lines(&mut lines, options.on_bad)?;
     unlisted.into_iter().for_each(|what| bad.push(None, what));
     let empty = if kind == LabelKind::Classes {
         "; an image without a label has an empty list (`[]` in JSON, an empty field in a table)"
@@ -102,10 +89,32 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     };
     let cure = format!("paths are relative to {}{empty}", src.display());
     let skipped = labelled::check(list, bad, &cure)?;
+    let notes = repeats_note(list, repeats, options)?.into_iter().collect();
     if found.is_empty() {
         return Err(Error::input(list, "none of the lines can be used"));
     }
-    Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.with_skipped(skipped)))
+    let mut files = Files::new(src, classes.names, found, notes, options)?.with_skipped(skipped);
+    files.bytes = (repeats > 0).then_some(bytes);
+    Ok(Box::new(files))
+}
+
+/// Returns a note about lines that repeat an earlier line of `list`, if there are any. Returns an error if images are
+/// drawn for `validation`.
+fn repeats_note(list: &Path, repeats: u64, options: &ConvertOptions) -> Result<Option<String>, Error> {
+    if repeats == 0 {
+        return Ok(None);
+    }
+    let lines = text::plural(repeats, "line");
+    if options.validation_fraction.is_some() {
+        let what = format!(
+            "{lines} with the same image, label and split as an earlier line: --validation-fraction could put an image into both \
+             splits; list each image once"
+        );
+        return Err(Error::input(list, what));
+    }
+    Ok(Some(format!(
+        "{lines} with the same image, label and split as an earlier line; the data set contains these images more than once"
+    )))
 }
 
 /// Returns the label kind in a table. `several` is true if images may have any number of labels.
@@ -135,14 +144,6 @@ fn read(list: &Path, options: &ConvertOptions) -> Result<Lines, Error> {
     Ok(table::read(list, options, true)?.lines)
 }
 
-/// Returns the folders of `src` that are splits. If none of them means `train`, returns an empty set, because the folders
-/// are then not treated as splits.
-fn split_folders(src: &Path) -> Result<BTreeSet<String>, Error> {
-    let found: BTreeSet<String> = folders(src)?.into_iter().filter(|name| splits::is_split(name)).collect();
-    let has_train = found.iter().any(|name| splits::is_train(name));
-    Ok(if has_train { found } else { BTreeSet::new() })
-}
-
 /// Returns a message for each image that the list does not contain.
 fn unlisted(src: &Path, list: &Path, lines: &Lines) -> Result<Vec<String>, Error> {
     let order = lines.by_image();
@@ -154,4 +155,24 @@ fn unlisted(src: &Path, list: &Path, lines: &Lines) -> Result<Vec<String>, Error
     let name = list.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let missing = files.into_iter().filter(|file| !is_listed(file));
     Ok(missing.map(|file| format!("{file}: not in {name}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// If lines repeat an image, its file counts once. So a small table cannot raise the limit for the output.
+    #[test]
+    fn a_repeated_file_counts_once() {
+        let dir = std::env::temp_dir().join(format!("trireme-csv-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("a.png"), [0; 100]).unwrap();
+        let list = dir.join("table.csv");
+        fs::write(&list, "path,x\na.png,1\na.png,1\n").unwrap();
+        let options = ConvertOptions { targets: vec!["x".into()], ..ConvertOptions::default() };
+        let sources = [open_csv(&list, &options), open_folder_labels(&dir, &list, &options)];
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(sources.map(|source| source.unwrap().bytes()), [Some(100), Some(100)]);
+    }
 }

@@ -80,8 +80,9 @@ fn choose_classes(
     let mut known: Vec<Synset> = match kit {
         Some(kit) => kit.synsets.clone(),
         None => {
-            let named = groups.iter().filter(|g| is_wnid(&g.name));
-            named.map(|g| Synset { wnid: g.name.clone(), words: String::new() }).collect()
+            // A class may have an archive and an empty folder.
+            let named: BTreeSet<&String> = groups.iter().map(|g| &g.name).filter(|name| is_wnid(name)).collect();
+            named.into_iter().map(|name| Synset { wnid: name.clone(), words: String::new() }).collect()
         }
     };
     known.sort_by(|a, b| a.wnid.cmp(&b.wnid));
@@ -139,14 +140,22 @@ impl Opener<'_> {
         Ok(listing)
     }
 
-    /// Lists images that are grouped by class, in folders or archives.
+    /// Lists images that are grouped by class, in folders or archives. Returns an error if two groups of a class have
+    /// images. They usually contain the same images, and either may be incomplete.
     fn by_class(&mut self, path: &Path, groups: Vec<Group>) -> Result<Listing, Error> {
         let labels = self.labels();
-        let (mut listing, mut unknown) = (Listing::default(), Vec::new());
-        for group in groups {
+        let (mut listing, mut unknown, mut seen) = (Listing::default(), Vec::new(), BTreeSet::new());
+        for group in groups.into_iter().filter(|group| !group.members.is_empty()) {
             match labels.get(&group.name) {
-                Some(&label) => group.add_to(&mut listing, |_| Some(label)),
-                None if group.members.is_empty() => {}
+                Some(&label) if seen.insert(label) => group.add_to(&mut listing, |_| Some(label)),
+                Some(_) => {
+                    let what = format!(
+                        "the class {0} has two folders or archives, such as {0}/ and {0}.tar, so its images would be converted twice; \
+                         move one of them away",
+                        group.name
+                    );
+                    return Err(Error::input(path, what));
+                }
                 None => unknown.push(group.name),
             }
         }

@@ -52,6 +52,7 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &ReshapeOptions) -> Result<Res
     let (multi_label, numbers) = (sets[0].manifest.multi_label, sets[0].manifest.targets.clone());
     check_distinct_names(dirs, &sets)?;
     check_same_bands(dirs, &sets)?;
+    let note = reading_note(dirs, &sets);
     let mut classes: Vec<String> = Vec::new();
     let mut labels: BTreeMap<String, i64> = BTreeMap::new();
     let same = sets.iter().all(|set| set.manifest.classes == sets[0].manifest.classes);
@@ -81,7 +82,10 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &ReshapeOptions) -> Result<Res
     }
     let mut targets: Vec<Target> = targets.into_values().filter(|target| !target.picks.is_empty()).collect();
     targets.iter_mut().for_each(|target| target.shuffle(options.seed));
-    write(&ReshapePlan { sets, targets, classes, multi_label, numbers, label_offset, keeps_mean: false }, out, options)
+    let plan = ReshapePlan { sets, targets, classes, multi_label, numbers, label_offset, keeps_mean: false };
+    let mut made = write(&plan, out, options)?;
+    made.note = note.into_iter().chain(made.note).reduce(|all, next| format!("{all}; {next}"));
+    Ok(made)
 }
 
 /// Rejects a data set with two equally named classes, because merging would combine them. Accepts it if all sets have the same class list.
@@ -130,6 +134,19 @@ fn check_same_bands(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Error>
             Err(Error::input(&dirs[other].join(MANIFEST), what))
         }
     }
+}
+
+/// Returns a note if the files of the data sets were read with different options. The records are right, but `predict`
+/// reads files with the options of the first data set.
+fn reading_note(dirs: &[&Path], sets: &[SourceDataset]) -> Option<String> {
+    let is_same = sets.iter().all(|set| set.manifest.bands.reading == sets[0].manifest.bands.reading);
+    (!is_same).then(|| {
+        format!(
+            "the data sets were converted with different options for reading files; dataset.json keeps those of {}, and `predict` reads \
+             all files in this way",
+            crate::text::path(dirs[0])
+        )
+    })
 }
 
 /// Returns an error if the data sets have different label kinds or different targets.

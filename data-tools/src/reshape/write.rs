@@ -339,7 +339,7 @@ pub struct ReshapeSummary {
     pub out: PathBuf,
     /// The content of `dataset.json`.
     pub manifest: Manifest,
-    /// A message if the new statistics include pixels without data.
+    /// A message if the new statistics include pixels without data, or if merged data sets were read in different ways.
     pub note: Option<String>,
     /// Total size of the shards in bytes.
     pub bytes: u64,

@@ -153,11 +153,22 @@ fn absurd_numbers_of_shards() {
     assert_eq!(names(&temp.path("")), ["src"]);
 }
 
-/// A source that fails or panics at a late sample.
+/// A source of 100 samples, of which one fails or panics.
 struct Failing {
     info: SourceInfo,
+    at: u64,
     panics: bool,
 }
+
+impl Failing {
+    fn new(at: u64, panics: bool) -> Self {
+        let splits = vec![SourceSplit { name: "train".into(), len: 100 }];
+        Failing { info: SourceInfo { splits, classes: vec!["only".into()], ..SourceInfo::default() }, at, panics }
+    }
+}
+
+/// A sample that only the conversion reads, and one that is also read beforehand to estimate the size.
+const SAMPLES: [u64; 2] = [70, 75];
 
 impl Source for Failing {
     fn info(&self) -> &SourceInfo {
@@ -165,9 +176,9 @@ impl Source for Failing {
     }
 
     fn sample(&self, _: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
-        if index == 70 {
-            assert!(!self.panics, "sample seventy");
-            return Err(Error::Usage("sample seventy".into()));
+        if index == self.at {
+            assert!(!self.panics, "the bad sample");
+            return Err(Error::Usage("the bad sample".into()));
         }
         sample.encoded.resize(1, 0);
         (sample.height, sample.width, sample.channels) = (1, 1, 1);
@@ -177,16 +188,23 @@ impl Source for Failing {
 
 #[test]
 fn a_failure_half_way_leaves_nothing() {
-    for panics in [false, true] {
+    for (at, panics) in SAMPLES.into_iter().flat_map(|at| [(at, false), (at, true)]) {
         let temp = Temp::new();
-        let splits = vec![SourceSplit { name: "train".into(), len: 100 }];
-        let info = SourceInfo { splits, classes: vec!["only".into()], ..SourceInfo::default() };
-        let source = Failing { info, panics };
         let out = temp.path("deep/out");
         let options = ConvertOptions::default();
-        let error = data_tools::convert_source(&source, &out, &options).unwrap_err();
-        assert!(error.to_string().contains("sample seventy"), "{error}");
-        assert_eq!(error.to_string().contains("the reader failed"), panics);
+        let error = data_tools::convert_source(&Failing::new(at, panics), &out, &options).unwrap_err();
+        assert!(error.to_string().contains("the bad sample"), "{error}");
+        assert_eq!(error.to_string().contains("the reader failed"), panics, "{error}");
         assert!(names(&temp.path("")).is_empty());
+    }
+}
+
+#[test]
+fn a_sample_whose_reader_panics_is_skipped() {
+    for at in SAMPLES {
+        let temp = Temp::new();
+        let made = data_tools::convert_source(&Failing::new(at, true), &temp.path("out"), &skipping()).unwrap();
+        assert_eq!((made.manifest.splits["train"].count, made.skipped.len()), (99, 1));
+        mentions(&made.skipped[0], &["the reader failed", "the bad sample"]);
     }
 }

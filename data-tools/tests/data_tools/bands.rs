@@ -337,6 +337,27 @@ fn bytes_without_data_are_masked() {
     merge(&[&out, &both], &temp.path("all"), &copy).unwrap();
 }
 
+/// `predict` reads files with the options of the first data set.
+#[test]
+fn merging_data_sets_that_were_read_differently_is_noted() {
+    let temp = Temp::new();
+    let tile = |number| strip(4, 5, 3, 16, 1, &bytes16(&tile(number)[..60]), &[]);
+    (0..2).for_each(|number| write(&temp.path("src/a").join(format!("{number}.tif")), &tile(number)));
+    let [plain, reversed, out] = ["plain", "reversed", "out"].map(|name| temp.path(name));
+    convert("folder", &temp.path("src"), &plain, &options()).unwrap();
+    let bands = with(RawOptions { bands: vec![3, 2, 1], ..RawOptions::default() });
+    convert("folder", &temp.path("src"), &reversed, &bands).unwrap();
+    let copy = ReshapeOptions { shards: 1, jobs: 1, progress: false, ..ReshapeOptions::default() };
+    for (first, second) in [(&plain, &reversed), (&reversed, &plain)] {
+        let merged = merge(&[first, second], &out, &copy).unwrap();
+        let note = format!("dataset.json keeps those of {}", first.display());
+        mentions(merged.note.as_deref().unwrap_or_default(), &["different options for reading files", &note]);
+        assert_eq!(merged.manifest.bands.reading, Manifest::read(first).unwrap().bands.reading);
+        fs::remove_dir_all(&out).unwrap();
+    }
+    assert_eq!(merge(&[&plain, &plain], &out, &copy).unwrap().note, None);
+}
+
 /// Writes `count` tiles to a folder. Each has missing values and the nodata tag. Its first value is `first`.
 fn tiles_with_gaps(folder: &Path, count: u16, first: impl Fn(u16) -> f32) {
     for number in 0..count {

@@ -248,6 +248,40 @@ fn missing_classes_and_skipping() {
     assert_eq!(made.manifest.classes.len(), 4);
 }
 
+/// Unpacking the archives of the classes leaves both the archive and the folder. Their images must count once.
+#[test]
+fn a_class_with_folder_and_archive_is_refused() {
+    let temp = Temp::new();
+    let src = temp.path("src");
+    let put = |folder: &str, label: usize| {
+        class(label).iter().for_each(|(name, data)| write(&src.join(folder).join(SORTED[label]).join(name), data));
+    };
+    for label in 0..4 {
+        put("train", label);
+        put("val", label);
+    }
+    let counts = |out: &str| {
+        let made = convert("imagenet", &src, &temp.path(out), &options()).unwrap();
+        assert_eq!(made.manifest.classes, SORTED);
+        ["train", "validation"].map(|split| made.manifest.splits[split].count)
+    };
+    assert_eq!(counts("once"), [20, 20]);
+    for folder in ["train", "val"] {
+        let (dir, archive) = (src.join(folder).join(SORTED[0]), src.join(folder).join("n01440764.tar"));
+        write(&archive, &tar("", &class(0)));
+        let parts = [folder, "n01440764/", "n01440764.tar", "twice"];
+        refused(&temp, &parts);
+        let skipped = convert("imagenet", &src, &temp.path("x"), &skipping()).unwrap_err();
+        mentions(skipped, &parts);
+        // An empty folder next to the archive is accepted.
+        fs::remove_dir_all(&dir).unwrap();
+        fs::create_dir(&dir).unwrap();
+        assert_eq!(counts(&format!("empty-{folder}")), [20, 20]);
+        fs::remove_file(&archive).unwrap();
+        put(folder, 0);
+    }
+}
+
 #[test]
 fn boxes_of_objects_are_kept() {
     let temp = Temp::new();

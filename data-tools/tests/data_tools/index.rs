@@ -100,19 +100,24 @@ fn indexes_that_are_right_stay() {
     }
 }
 
-/// Only the conversion can describe images with other values than bytes. Their indexes can still be written again.
+/// Only the conversion can describe images that are not grey or RGB with bytes. Their indexes can still be written again.
 #[test]
-fn images_of_16_bits_need_their_manifest() {
+fn images_with_bands_need_their_manifest() {
     let temp = Temp::new();
-    let dir = temp.path("out");
-    write(&temp.path("src/a/0.tif"), &strip(2, 3, 5, 16, 1, &[1; 60], &[]));
-    convert("folder", &temp.path("src"), &dir, &options()).unwrap();
-    let before = contents(&dir);
-    fs::remove_file(index_path(&dir.join("train-00000-of-00001.tfrecord"))).unwrap();
-    assert_eq!(index(&dir).unwrap().written, 1);
-    assert_eq!(contents(&dir), before);
-    fs::remove_file(dir.join("dataset.json")).unwrap();
-    mentions(index(&dir).unwrap_err(), &["5 bands of uint16", "needs the dataset.json"]);
+    for (file, found) in [
+        (strip(2, 3, 5, 16, 1, &[1; 60], &[]), "5 bands of uint16"),
+        (strip(2, 3, 4, 8, 1, &[1; 24], &[]), "4 bands of uint8"),
+    ] {
+        let dir = temp.path(found);
+        write(&temp.path("src/a/0.tif"), &file);
+        convert("folder", &temp.path("src"), &dir, &options()).unwrap();
+        let before = contents(&dir);
+        fs::remove_file(index_path(&dir.join("train-00000-of-00001.tfrecord"))).unwrap();
+        assert_eq!(index(&dir).unwrap().written, 1);
+        assert_eq!(contents(&dir), before);
+        fs::remove_file(dir.join("dataset.json")).unwrap();
+        mentions(index(&dir).unwrap_err(), &[found, "needs the dataset.json"]);
+    }
 }
 
 /// PNG is lossless, so the sums of the decoded pixels are known. Grey counts as RGB, whatever the record says.

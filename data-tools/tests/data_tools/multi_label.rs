@@ -150,9 +150,16 @@ fn a_folder_with_a_table_or_a_json_file() {
     fs::rename(src.join("train"), src.join("Train")).unwrap();
     fs::rename(src.join("val"), src.join("dev")).unwrap();
     write(&table, b"file,tags\nTrain/a.png,cat;dog\nTrain/x/b.png,\ndev/c.png,dog\n");
-    let with = ConvertOptions { labels: Some(table), ..options() };
+    let with = ConvertOptions { labels: Some(table.clone()), ..options() };
     convert("folder", &src, &temp.path("words"), &with).unwrap();
     assert_eq!(names(&temp.path("words"), "validation"), ["dev/c.png: dog"]);
+    // Another folder next to the splits needs a split.
+    write(&src.join("extra/d.png"), &png(6, 5, 3));
+    write(&table, b"file,tags\nTrain/a.png,cat;dog\nTrain/x/b.png,\ndev/c.png,dog\nextra/d.png,cat\n");
+    refused("folder", &src, &with, &["`extra`", "--split-map extra="]);
+    let mapped = ConvertOptions { split_map: vec![("extra".into(), "test".into())], ..with };
+    convert("folder", &src, &temp.path("mapped"), &mapped).unwrap();
+    assert_eq!(names(&temp.path("mapped"), "test"), ["extra/d.png: cat"]);
 }
 
 #[test]

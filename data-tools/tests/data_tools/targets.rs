@@ -104,6 +104,27 @@ fn a_table_with_columns_of_numbers() {
     assert_eq!(records(&temp.path("jsonl"), "train"), expected.into());
 }
 
+/// A line with numbers may repeat an earlier line, in a folder as in a table.
+#[test]
+fn repeated_lines_are_counted() {
+    let temp = Temp::new();
+    let src = temp.path("src");
+    (0..2).for_each(|id| write(&src.join(format!("{id}.png")), &png(8, 9, id)));
+    let list = src.join("table.csv");
+    fs::write(&list, "path,x\n0.png,1\n1.png,2\n0.png,1\n").unwrap();
+    for (kind, src, labels) in [("csv", &list, None), ("folder", &src, Some(list.clone()))] {
+        let with = |out: &str, validation_fraction| {
+            let options = ConvertOptions { labels: labels.clone(), validation_fraction, ..options(&["x"]) };
+            convert(kind, src, &temp.path(out), &options)
+        };
+        let made = with(kind, None).unwrap();
+        assert_eq!(made.manifest.splits["train"].count, 3);
+        mentions(&made, &["1 line with the same image", "more than once"]);
+        let error = with("none", Some(0.5)).unwrap_err();
+        mentions(error, &["table.csv", "1 line", "--validation-fraction", "list each image once"]);
+    }
+}
+
 #[test]
 fn fields_that_are_no_numbers_are_named_with_line_and_column() {
     let temp = Temp::new();

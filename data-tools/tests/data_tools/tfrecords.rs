@@ -2,7 +2,7 @@
 //! file names and record keys.
 
 use crate::common::foreign::{Foreign, write_shard};
-use crate::common::pictures::{jpeg, write};
+use crate::common::pictures::{jpeg, png, write};
 use crate::common::{Temp, each_record, gz, index, names, zlib};
 use data_tools::{ConvertOptions, convert, info, stats, verify};
 use loaders::Limits;
@@ -57,6 +57,25 @@ fn compressed_shards_become_the_same_as_plain_ones() {
     let error = convert("tfrecord", &src, &temp.path("x"), &resized).unwrap_err();
     assert!(error.is_usage(), "{error}");
     mentions(&error, &["--resize ", "tfrecord"]);
+}
+
+/// A new `dataset.json` cannot describe images with several labels, so the records need the one of their conversion.
+#[test]
+fn records_that_need_their_manifest_are_refused() {
+    let temp = Temp::new();
+    let (table, plain, packed) = (temp.path("src/table.csv"), temp.path("plain"), temp.path("packed"));
+    write(&temp.path("src/0.png"), &png(6, 5, 1));
+    write(&table, b"path,labels\n0.png,cat;dog\n");
+    convert("csv", &table, &plain, &options()).unwrap();
+    for name in names(&plain) {
+        let bytes = fs::read(plain.join(&name)).unwrap();
+        write(&packed.join(&name), &if name.ends_with(".tfrecord") { gz(&bytes) } else { bytes });
+    }
+    for src in [&plain, &packed] {
+        let error = convert("tfrecord", src, &temp.path("out"), &options()).unwrap_err().to_string();
+        mentions(&error, &["several labels", "own dataset.json", "trireme data index", "unpack"]);
+        assert!(!error.contains("copy it"), "{error}");
+    }
 }
 
 #[test]

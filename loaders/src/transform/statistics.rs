@@ -17,6 +17,8 @@ pub struct Statistics {
     pub(super) no_range_after: Option<&'static str>,
     /// True if values are on the scale 0 to 255, and mean and deviation on the scale 0 to 1.
     pub(super) are_bytes: bool,
+    /// True for 8-bit grey or RGB images, for which no command measures percentiles.
+    are_photos: bool,
     /// `min`, `max` and `percentiles` describe the current values, or are empty if unknown. Bytes have the range 0 to 255.
     pub(super) bands: Bands,
 }
@@ -33,7 +35,7 @@ impl Statistics {
         };
         let Manifest { mean, std, bands, .. } = manifest;
         let (mut mean, mut std, mut bands) = (mean.clone(), std.clone(), bands.clone());
-        let are_bytes = bands.dtype == Dtype::U8;
+        let (are_bytes, are_photos) = (bands.dtype == Dtype::U8, !bands.need_version());
         if are_bytes {
             (bands.min, bands.max) = (vec![0.0; channels], vec![255.0; channels]);
         }
@@ -44,7 +46,7 @@ impl Statistics {
                 list.clear();
             }
         }
-        Self { mean, std, forgotten: None, no_range_after: None, are_bytes, bands }
+        Self { mean, std, forgotten: None, no_range_after: None, are_bytes, are_photos, bands }
     }
 
     /// Returns each channel's smallest and largest value, or why they are not known.
@@ -52,9 +54,7 @@ impl Statistics {
         let Bands { min, max, .. } = &self.bands;
         match (min.is_empty() || max.is_empty(), self.no_range_after) {
             (true, Some(transform)) => Err(no_range(transform)),
-            (true, None) => {
-                Err("dataset.json has no `min` and `max` of each band (`trireme data stats` measures them)".into())
-            }
+            (true, None) => Err(not_measured("`min` and `max`")),
             (false, _) => Ok(min.iter().copied().zip(max.iter().copied()).collect()),
         }
     }
@@ -72,7 +72,11 @@ impl Statistics {
             known.iter().filter(|(_, values)| !values.is_empty()).filter_map(|(key, _)| key.parse().ok()).collect();
         percents.sort_unstable();
         if percents.is_empty() {
-            return Err("dataset.json has no `percentiles` of each band (`trireme data stats` measures them)".into());
+            return Err(match self.are_photos {
+                true => "dataset.json has percentiles only for images with bands, not for 8-bit grey or RGB images; remove clip_percentile"
+                    .into(),
+                false => not_measured("`percentiles`"),
+            });
         }
         let percents: Vec<String> = percents.iter().map(u32::to_string).collect();
         Err(format!("dataset.json has no percentile {percent}; it has {}", percents.join(", ")))
@@ -121,6 +125,10 @@ impl Statistics {
         self.no_range_after = Some(transform);
         self.bands.lists().for_each(Vec::clear);
     }
+}
+
+fn not_measured(keys: &str) -> String {
+    format!("dataset.json has no {keys} of each band (`trireme data stats DIR --write` measures and stores them)")
 }
 
 fn no_range(transform: &str) -> String {

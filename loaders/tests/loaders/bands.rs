@@ -205,7 +205,16 @@ fn unsupported_transforms_are_refused_with_an_alternative() {
     let mut unknown = manifest(Dtype::U16, 5);
     unknown.bands.min.clear();
     let error = Pipeline::new(&["brightness(3)".to_string()], SPEC, &unknown, 1).unwrap_err().to_string();
-    assert!(error.contains("`min` and `max`") && error.contains("trireme data stats"), "{error}");
+    assert!(error.contains("`min` and `max`") && error.contains("trireme data stats DIR --write"), "{error}");
+    unknown.bands.percentiles.clear();
+    let clip = ["clip_percentile(1, 99)".to_string()];
+    let error = Pipeline::new(&clip, SPEC, &unknown, 1).unwrap_err().to_string();
+    assert!(error.contains("`percentiles`") && error.contains("trireme data stats DIR --write"), "{error}");
+    // No command measures percentiles of photos.
+    let photos = Manifest { bands: Bands::default(), ..manifest(Dtype::U8, 3) };
+    let error = Pipeline::new(&clip, ImageSpec::new(9, 7, 3), &photos, 1).unwrap_err().to_string();
+    assert!(error.contains("8-bit grey or RGB") && error.contains("remove clip_percentile"), "{error}");
+    assert!(!error.contains("data stats"), "{error}");
     let mut negative = manifest(Dtype::I16, 5);
     negative.bands.min[3] = -7.0;
     let error = Pipeline::new(&["log1p".to_string()], SPEC, &negative, 1).unwrap_err().to_string();

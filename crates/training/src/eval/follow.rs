@@ -76,7 +76,7 @@ fn score_all<D: Device>(
     session.same_start(D::NAME, &request.compared(command))?;
     let named = || {
         let dataset = Dataset::open(&request.data)?;
-        score::split_name(request, &dataset.manifest.splits.keys().map(String::as_str).collect::<Vec<_>>())
+        score::split_name(request, &dataset.manifest)
     };
     let split = session.agree(named())?;
     let cores = score::divide_cores(session)?;

@@ -19,7 +19,7 @@ use super::pictures::{Picture, images as images_of, pictures};
 use super::predict::{ClassSelection, NPY, features};
 use super::prediction_file::{Journal, Row, TableFormat, TableShape};
 use super::request::ModelRequest;
-use super::score::{check_images, divide_cores, open_graph};
+use super::score::{check_images, divide_cores, no_split, open_graph};
 use crate::device::{Device, DeviceChoice, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train::agree::{Session, gpus};
@@ -30,8 +30,8 @@ pub struct ManyRequest {
     pub model: ModelRequest,
     /// Images, folders, patterns and `-`, or a single folder with a data set.
     pub images: Vec<PathBuf>,
-    /// Split to predict in a data set. `None` selects the test split, or the validation split if there is no test
-    /// split.
+    /// Split to predict in a data set. `None` selects the test split, or the validation split if the test split is
+    /// missing or empty.
     pub split: Option<String>,
     pub reading: ReadingRequest,
     pub wanted: ClassSelection,
@@ -228,10 +228,8 @@ fn list_images(
 /// Opens a data set's split and checks its images. May return a note about the bands.
 fn open_split(request: &ManyRequest, folder: &Path, reader: &ImageReader) -> Result<(Split, Option<String>), Error> {
     let dataset = Dataset::open(folder)?;
-    let names: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
-    let name = recipe::evaluation_split(request.split.as_deref(), &names)?.ok_or_else(|| {
-        Error::Usage(format!("{} has no split test or validation; name one with --split", folder.display()))
-    })?;
+    let name = recipe::evaluation_split(request.split.as_deref(), &dataset.manifest)?;
+    let name = name.ok_or_else(|| no_split(folder))?;
     let split = dataset.split(&name)?;
     let note = check_images(&reader.model, &request.model.file, &dataset.manifest, &split, folder)?;
     Ok((split, note))

@@ -32,7 +32,8 @@ pub struct EvalRequest {
     pub data: PathBuf,
     /// True if no data set was given, so that `data` comes from the model's recipe. The output then has a note about it.
     pub recorded: bool,
-    /// Name of the split. `None` selects the test split, or the validation split if there is no test split.
+    /// Name of the split. `None` selects the test split, or the validation split if the test split is missing or
+    /// empty.
     pub split: Option<String>,
     pub batch: usize,
     pub device: DeviceChoice,

@@ -66,7 +66,7 @@ pub(super) fn start_watchdog(comm: &Comm, request: &EvalRequest) -> Watch {
 fn open_staged(session: &Session, request: &EvalRequest) -> Result<ScoringInput, Error> {
     let EvalRequest { data, stage, .. } = request;
     let under = stage.as_deref().unwrap_or(data);
-    let splits = |names: &[&str]| Ok(vec![split_name(request, names)?]);
+    let splits = |manifest: &Manifest| Ok(vec![split_name(request, manifest)?]);
     session.watch.set_activity(Activity::Staging);
     let copy = agree::stage(Some(session), data, under, splits)?;
     open_watched(session, request, &copy)
@@ -79,16 +79,20 @@ fn open_watched(session: &Session, request: &EvalRequest, data: &Path) -> Result
     opened
 }
 
-/// Returns the split to score. `names` are the available splits.
-pub(super) fn split_name(request: &EvalRequest, names: &[&str]) -> Result<String, Error> {
+/// Returns the split to score.
+pub(super) fn split_name(request: &EvalRequest, manifest: &Manifest) -> Result<String, Error> {
     let named = |error| match (error, &request.split) {
         (recipe::Error::Value { why, .. }, Some(split)) => Error::Usage(format!("--split {split}: {why}")),
         (error, _) => error.into(),
     };
-    recipe::evaluation_split(request.split.as_deref(), names).map_err(named)?.ok_or_else(|| {
-        let data = request.data.display();
-        Error::Usage(format!("{data} has no split test or validation; name one with --split"))
-    })
+    let name = recipe::evaluation_split(request.split.as_deref(), manifest).map_err(named)?;
+    name.ok_or_else(|| no_split(&request.data))
+}
+
+/// Returns the error for a data set without a split to score.
+pub(super) fn no_split(data: &Path) -> Error {
+    let data = data.display();
+    Error::Usage(format!("{data} has no images in a split test or validation; name another split with --split"))
 }
 
 fn open(request: &EvalRequest, data: &Path, watch: &Watch) -> Result<ScoringInput, Error> {
@@ -98,8 +102,7 @@ fn open(request: &EvalRequest, data: &Path, watch: &Watch) -> Result<ScoringInpu
         notes.push(format!("data set: {}, from the model's recipe", request.data.display()));
     }
     let dataset = Dataset::open(data)?;
-    let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
-    let split = dataset.split(&split_name(request, &splits)?)?;
+    let split = dataset.split(&split_name(request, &dataset.manifest)?)?;
     if split.is_empty() {
         return Err(no_images(&split, "", request));
     }

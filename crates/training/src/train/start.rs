@@ -9,7 +9,7 @@ use base::screen;
 use base::text::with_advice;
 use comm::Comm;
 use formats::checkpoint::Progress;
-use loaders::why;
+use loaders::{Manifest, why};
 use recipe::{Recipe, ScoredSplits, TransportSetting};
 use report::{Reporter, Start, Tensorboard};
 
@@ -408,8 +408,8 @@ fn open_files(request: &TrainRequest, session: Option<&Session>, watch: &Watch) 
         None => loaded?,
     };
     let recipe = &loaded.recipe;
-    let splits = |names: &[&str]| {
-        let scored = ScoredSplits::of_run(recipe.eval_split.as_deref(), names)?;
+    let splits = |manifest: &Manifest| {
+        let scored = ScoredSplits::of_run(recipe.eval_split.as_deref(), manifest)?;
         Ok(["train".to_string()].into_iter().chain(scored.names()).collect())
     };
     watch.set_activity(Activity::Staging);

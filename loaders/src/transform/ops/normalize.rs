@@ -42,7 +42,7 @@ pub(super) fn build_normalize(arguments: &[f64], context: Context<'_>) -> Result
         0 => {
             return Err(format!(
                 "the number of values of `mean` and `std` in dataset.json is {}, but the number of channels of the image is {channels} \
-                 (`trireme data stats` measures `mean` and `std`)",
+                 (`trireme data stats DIR --write` measures and stores `mean` and `std`)",
                 mean.len()
             ));
         }

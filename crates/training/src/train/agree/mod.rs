@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use base::{cores, screen};
 use comm::{Comm, Verdict, WorldInfo};
-use loaders::{Dataset, stage};
+use loaders::{Dataset, Manifest, stage};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -170,18 +170,17 @@ fn difference(what: &str, root: &str, own: &str, cure: &str) -> Error {
 }
 
 /// Copies splits of `data` to a directory below `under` and returns the copy's directory. The first rank of each node makes the copy.
-/// `splits` receives the names of the data set's splits and returns the names to copy. Without a `session` there is only this rank.
+/// `splits` returns the names of the splits to copy. Without a `session` there is only this rank.
 pub fn stage(
     session: Option<&Session>,
     data: &Path,
     under: &Path,
-    splits: impl Fn(&[&str]) -> Result<Vec<String>, Error>,
+    splits: impl Fn(&Manifest) -> Result<Vec<String>, Error>,
 ) -> Result<PathBuf, Error> {
     let first = session.is_none_or(|session| session.world.node_rank == 0);
     let copied = || {
         let dataset = Dataset::open(data)?;
-        let names: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
-        let wanted = splits(&names)?;
+        let wanted = splits(&dataset.manifest)?;
         let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
         Ok(stage::stage(data, under, &wanted)?)
     };

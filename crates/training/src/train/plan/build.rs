@@ -16,7 +16,7 @@ use super::division::Division;
 use super::network::{self, Parameter, shape_of};
 use super::phases::plan_size;
 use super::source::Source;
-use super::targets;
+use super::{settings, targets};
 use crate::error::Error;
 use crate::train::device_input::DeviceInput;
 use crate::train::evaluate::{Evaluation, NumberScale, TestTime};
@@ -143,8 +143,9 @@ fn evaluations(source: &Source, division: &Division, options: Options) -> Result
     if source.eval.is_none() {
         return source.recipe.scores_used().first().map_or(Ok([None, None]), |(key, name)| {
             let what = format!(
-                "{key} = \"{name}\" needs scores, but the data set has no images in a split test or validation; name another split with \
-                 eval_split, or remove {key}"
+                "{key} = \"{name}\" needs scores, but the data set has no images in {}; name another split with eval_split, or \
+                 remove {key}",
+                settings::possible_splits(&source.recipe)
             );
             Err(Error::DataSet { data: source.recipe.data.clone(), what })
         });

@@ -214,9 +214,14 @@ fn unscored(recipe: &Recipe, facts: RunFacts) -> Option<String> {
             "nothing is evaluated: {} has no images in {}; to make such a split, use `trireme data split DIR OUT --fraction 0.1`, or \
              convert the photos again with --validation-fraction 0.1",
             recipe.data,
-            recipe.eval_split.as_ref().map_or("a split test or validation".into(), |split| format!("the split {split}"))
+            possible_splits(recipe)
         )
     })
+}
+
+/// Names the splits that the run can score after each epoch, for messages that they have no images.
+pub fn possible_splits(recipe: &Recipe) -> String {
+    recipe.eval_split.as_ref().map_or("a split test or validation".into(), |split| format!("the split {split}"))
 }
 
 // Warns if a batch norm will see a single value per channel, for example one image with 1x1 maps. Its output is then only its bias and does

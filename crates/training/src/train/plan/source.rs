@@ -202,8 +202,7 @@ impl Source {
 
 /// Opens the split that is scored after each epoch, and the split that is scored at the end. Empty splits are omitted.
 fn scored_splits(recipe: &Recipe, dataset: &Dataset) -> Result<[Option<Arc<Split>>; 2], Error> {
-    let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
-    let ScoredSplits { watched, at_end } = ScoredSplits::of_run(recipe.eval_split.as_deref(), &splits)?;
+    let ScoredSplits { watched, at_end } = ScoredSplits::of_run(recipe.eval_split.as_deref(), &dataset.manifest)?;
     let open = |name: Option<String>| {
         let split = name.map(|name| dataset.split(&name)).transpose()?;
         Ok::<_, Error>(split.filter(|split| !split.is_empty()).map(Arc::new))
