@@ -102,8 +102,10 @@ fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, E
     let Some(train_labels) = source.train_labels.as_ref().filter(|_| recipe.balanced()) else { return Ok(None) };
     let balanced = Balanced::new(recipe.seed, &train_labels.labels);
     if balanced.is_empty() {
-        let what = "balanced = true needs labels, but no training record has one; set balanced = false".into();
-        return Err(Error::DataSet { data: recipe.data.clone(), what });
+        return Err(Error::Failed(format!(
+            "data set {}: balanced = true needs labels, but no training record has one; set balanced = false",
+            recipe.data
+        )));
     }
     let (repeats, most, classes) = (u64::from(recipe.augment.repeats()), balanced.most_repeats(), balanced.classes());
     if repeats > most {
@@ -146,7 +148,7 @@ fn evaluations(source: &Source, division: &Division, options: Options) -> Result
                 "{key} = \"{name}\" needs scores, but the data set has no images in a split test or validation; name another split with \
                  eval_split, or remove {key}"
             );
-            Err(Error::DataSet { data: source.recipe.data.clone(), what })
+            Err(Error::Failed(format!("data set {}: {what}", source.recipe.data)))
         });
     }
     let (pipeline, batch) = (source.preprocess.clone(), division.largest());

@@ -62,7 +62,7 @@ impl Source {
             Shuffle::Window(_) => dataset.split_lazily("train")?,
         });
         if train.is_empty() {
-            return Err(Error::DataSet { data: recipe.data, what: "the split train has no images".into() });
+            return Err(Error::Failed(format!("data set {}: the split train has no images", recipe.data)));
         }
         settings::check(&recipe, &dataset.manifest)?;
         check_class_weights(&recipe, &train)?;
@@ -256,11 +256,10 @@ pub fn check_one_size(data: &str, split: &Split, preprocess: &Pipeline, images: 
     if !matches!(preprocess.input(), Images::Fixed(_)) || other == images {
         return Ok(());
     }
-    let what = format!(
-        "images of split train are {images}, but images of split {name} are {other}; use images of one size, or begin augment.eval with \
-         resize(size) and center_crop(size)"
-    );
-    Err(Error::DataSet { data: data.into(), what })
+    Err(Error::Failed(format!(
+        "data set {data}: images of split train are {images}, but images of split {name} are {other}; use images of one size, or begin \
+         augment.eval with resize(size) and center_crop(size)"
+    )))
 }
 
 /// Returns an error if the outputs of the pipelines have different numbers of channels, or if neither image size contains the other.
