@@ -27,7 +27,7 @@ pub struct KnownNames<'a> {
 pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
     check_model(recipe, known).or_else(|why| refuse("model", why))?;
-    check_length(recipe, origin)?;
+    check_length(recipe).or_else(|(key, why)| refuse(key, why))?;
     if let Some(workers) = recipe.workers {
         let key = if origin.sets.contains_key("workers") { "workers" } else { "batch" };
         batch_holds_workers(recipe.batch, workers).or_else(|why| refuse(key, why))?;
@@ -122,16 +122,17 @@ fn check_sam(recipe: &Recipe) -> Result<(), String> {
 }
 
 /// Checks that the length of the run is given either in epochs or in steps.
-fn check_length(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
+fn check_length(recipe: &Recipe) -> Result<(), KeyFault> {
     match (recipe.epochs, recipe.steps) {
         (None, None) => {
-            let doc = "passes over the training split; or give steps, the optimizer steps of the whole run";
-            Err(Error::Missing { place: origin.of("epochs"), expected: "an integer".into(), doc })
+            let why = "this required key is missing; expected an integer: passes over the training split; or give steps, the optimizer \
+                       steps of the whole run";
+            Err(("epochs", why.into()))
         }
-        (Some(epochs), Some(_)) => {
-            let why = format!("the length of the run is already given by epochs = {epochs}; remove one of the two");
-            Err(Error::Value { place: origin.of("steps"), why })
-        }
+        (Some(epochs), Some(_)) => Err((
+            "steps",
+            format!("the length of the run is already given by epochs = {epochs}; remove one of the two"),
+        )),
         _ => Ok(()),
     }
 }

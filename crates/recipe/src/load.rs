@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use base::text::nearest;
-use schema::{KeyType, Problem, Schema, Section, check_section, describe_value};
+use schema::{KeyType, Schema, Section, check_section, describe_value};
 use toml::{Table, Value};
 
 use super::changes::{self, Changes, insert};
@@ -121,16 +121,9 @@ fn read(table: Table, origin: &Origin) -> Result<Recipe, Error> {
 fn check_by_schema(section: &str, schema: &Schema, table: &Table, origin: &Origin) -> Result<(), Error> {
     check_section(schema, table).map_err(|fault| {
         let path = if section.is_empty() { fault.key.to_string() } else { format!("{section}.{}", fault.key) };
-        let place = origin.of(&path);
-        match fault.problem {
-            Problem::Missing { expected, doc } => Error::Missing { place, expected, doc },
-            Problem::Type { expected, got } => Error::Type { place, expected, got },
-            Problem::Value(why) => {
-                let word = table.get("kind").and_then(Value::as_str).filter(|_| fault.key == "kind");
-                let nearest = word.and_then(hint::of_kind).map(|ours| format!("; the most similar kind is \"{ours}\""));
-                Error::Value { place, why: why + &nearest.unwrap_or_default() }
-            }
-        }
+        let word = table.get("kind").and_then(Value::as_str).filter(|_| fault.key == "kind");
+        let nearest = word.and_then(hint::of_kind).map(|ours| format!("; the most similar kind is \"{ours}\""));
+        Error::Value { place: origin.of(&path), why: fault.why + &nearest.unwrap_or_default() }
     })
 }
 
@@ -141,11 +134,8 @@ fn check_keys(table: &Table, section: &str, origin: &Origin) -> Result<(), Error
         match value {
             Value::Table(inner) if section.is_empty() && keys::is_section(name) => check_keys(inner, name, origin)?,
             other if section.is_empty() && keys::is_section(name) => {
-                return Err(Error::Type {
-                    place: origin.of(&path),
-                    expected: format!("a section [{name}]"),
-                    got: describe_value(other),
-                });
+                let why = format!("expected a section [{name}], got {}", describe_value(other));
+                return Err(Error::Value { place: origin.of(&path), why });
             }
             _ if keys::find(&path).is_none() => {
                 return Err(Error::UnknownKey { place: origin.of(&path), hint: hint::of_key(&path) });
