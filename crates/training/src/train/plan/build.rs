@@ -92,6 +92,7 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
         evaluation,
         evaluation_at_end: at_end,
         strategy,
+        own: None,
         balanced,
         options,
     })
@@ -239,7 +240,7 @@ fn check_thaw<B: Backend>(graph: &Graph<B>, optimizer: &Optimizer<B>) -> Result<
 /// Creates the strategy that the recipe selects. A single rank does not need to synchronise.
 fn strategy<B: Backend>(sync: Sync, ranks: usize, graph: &Graph<B>) -> Result<Box<dyn Strategy<B>>, Error> {
     Ok(match sync {
-        Sync::Local(period) if ranks > 1 => Box::new(LocalSgd::new(period)),
+        Sync::Local(period) if ranks > 1 => Box::new(LocalSgd { period }),
         Sync::Easgd { period, alpha } if ranks > 1 => {
             Box::new(Easgd::new(period, alpha, graph.backend(), graph.weights())?)
         }
