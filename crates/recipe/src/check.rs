@@ -5,7 +5,8 @@ use base::text::{did_you_mean, plural};
 use comm::codec::Entry;
 use engine::optim::schedule::ScheduleKind;
 use engine::optim::score::ScoreName;
-use loaders::Shuffle;
+use loaders::{Shuffle, transform};
+use net::models;
 use schema::{Parsed, Section, quoted};
 use toml::Table;
 
@@ -14,19 +15,10 @@ use super::hint;
 use super::options::{Codec, ImageCache, OnCorrupt, Sync};
 use super::sections::{Recipe, Reduce};
 
-/// The names against which a recipe is checked.
-#[derive(Clone, Copy, Debug)]
-pub struct KnownNames<'a> {
-    /// Names of the networks in the catalogue.
-    pub models: &'a [&'a str],
-    /// Names of all transforms, such as `pad_crop`, without the arguments in parentheses.
-    pub transforms: &'a [&'a str],
-}
-
 /// Checks a whole recipe. Returns the first error that it finds.
-pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Result<(), Error> {
+pub(super) fn check(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
-    check_model(recipe, known).or_else(|why| refuse("model", why))?;
+    check_model(recipe).or_else(|why| refuse("model", why))?;
     check_length(recipe).or_else(|(key, why)| refuse(key, why))?;
     if let Some(workers) = recipe.workers {
         let key = if origin.sets.contains_key("workers") { "workers" } else { "batch" };
@@ -73,7 +65,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
         return refuse("data", "is empty; name a folder, or use --data DIR".into());
     }
     for (key, list) in [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)] {
-        check_transforms(list, known).or_else(|why| refuse(key, why))?;
+        check_transforms(list).or_else(|why| refuse(key, why))?;
     }
     recipe.augment.check_sizes(recipe.epochs).or_else(|why| refuse("augment.sizes", why))?;
     if recipe.augment.sizes.is_some() && recipe.loader.cache == ImageCache::Device {
@@ -355,7 +347,7 @@ pub(super) fn is_file(model: &str) -> bool {
     model.ends_with(".toml") || model.ends_with(".onnx")
 }
 
-fn check_model(recipe: &Recipe, known: &KnownNames) -> Result<(), String> {
+fn check_model(recipe: &Recipe) -> Result<(), String> {
     let of_onnx = recipe.model.ends_with(".onnx");
     if recipe.model_weights.is_some() && !of_onnx {
         return Err(format!(
@@ -363,10 +355,10 @@ fn check_model(recipe: &Recipe, known: &KnownNames) -> Result<(), String> {
             recipe.model
         ));
     }
-    if known.models.contains(&recipe.model.as_str()) || is_file(&recipe.model) {
+    if models::find(&recipe.model).is_some() || is_file(&recipe.model) {
         return Ok(());
     }
-    let (model, similar) = (&recipe.model, did_you_mean(&recipe.model, known.models));
+    let (model, similar) = (&recipe.model, did_you_mean(&recipe.model, &models::names()));
     Err(format!(
         "there is no network \"{model}\"; expected a name that `trireme models` lists, or a network file, whose name ends in .toml or \
          .onnx{similar}"
@@ -378,13 +370,14 @@ fn transform_name(transform: &str) -> &str {
     transform.split('(').next().unwrap_or(transform).trim()
 }
 
-fn check_transforms(list: &[String], known: &KnownNames) -> Result<(), String> {
+fn check_transforms(list: &[String]) -> Result<(), String> {
+    let known = transform::names();
     for transform in list {
         let name = transform_name(transform);
-        if !known.transforms.contains(&name) {
-            let hint = hint::of_transform(name, known.transforms);
+        if !known.contains(&name) {
+            let hint = hint::of_transform(name);
             // The list of all transforms is long, so it is only printed if there is nothing better to say.
-            let all = || format!("; the transforms are {}", quoted(known.transforms));
+            let all = || format!("; the transforms are {}", quoted(&known));
             return Err(format!("\"{transform}\" is not a transform{}", if hint.is_empty() { all() } else { hint }));
         }
     }

@@ -12,7 +12,7 @@ use schema::{KeyType, Schema, Section, check_section, describe_value};
 use toml::{Table, Value};
 
 use super::changes::{self, Changes, insert};
-use super::check::{self, KnownNames};
+use super::check;
 use super::error::{Error, Origin};
 use super::hint;
 use super::keys::{self, Key};
@@ -33,17 +33,17 @@ pub struct Loaded {
 
 impl Recipe {
     /// Reads the file `path`, applies the changes, and checks the result.
-    pub fn load(path: &Path, changes: &Changes, known: &KnownNames) -> Result<Loaded, Error> {
+    pub fn load(path: &Path, changes: &Changes) -> Result<Loaded, Error> {
         let file = path.display().to_string();
         let bytes = loaders::regular::read(path).map_err(|source| match source.kind() {
             ErrorKind::NotFound => Error::Absent { file: file.clone(), cure: suggest_recipes(path) },
             _ => Error::Read { file: file.clone(), source },
         })?;
-        Self::parse(&decode(bytes, &file)?, &file, changes, known)
+        Self::parse(&decode(bytes, &file)?, &file, changes)
     }
 
     /// Works like [`Recipe::load`] for a text. `file` is the name for messages.
-    pub fn parse(text: &str, file: &str, changes: &Changes, known: &KnownNames) -> Result<Loaded, Error> {
+    pub fn parse(text: &str, file: &str, changes: &Changes) -> Result<Loaded, Error> {
         let mut table = parse(text, file)?;
         let mut origin = Origin { file, sets: BTreeMap::new() };
         check_keys(&table, "", &origin)?;
@@ -56,7 +56,7 @@ impl Recipe {
         let mut notes = changes::leave_out_other_kinds(&mut table, &changes.unsets, &origin);
         notes.extend(changes::leave_out_other_length(&mut table, &origin));
         let mut recipe = read(table, &origin)?;
-        check::check(&recipe, &origin, known)?;
+        check::check(&recipe, &origin)?;
         let network = network_file(&mut recipe, &origin);
         let data_beside = find_data(&mut recipe, &origin);
         Ok(Loaded { recipe, notes, network, data_beside })
@@ -280,8 +280,7 @@ mod tests {
                  \"constant\"\nbase_lr = 0.1\n"
             );
             let changes = Changes { sets: sets.iter().map(|set| (*set).into()).collect(), unsets: Vec::new() };
-            let known = KnownNames { models: &["lenet"], transforms: &[] };
-            let Loaded { recipe, network, data_beside, .. } = Recipe::parse(&text, &file, &changes, &known).unwrap();
+            let Loaded { recipe, network, data_beside, .. } = Recipe::parse(&text, &file, &changes).unwrap();
             (PathBuf::from(recipe.data), network, data_beside)
         };
         assert_eq!(load("net.toml", "data", &[]), (beside("data"), Some(beside("net.toml")), None));

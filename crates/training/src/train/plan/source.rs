@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::text::plural;
-use loaders::transform::{self, exif_of, selected_bands};
+use loaders::transform::{exif_of, selected_bands};
 use loaders::{Bands, Dataset, Dtype, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
-use net::{NetSpec, Shape, models};
-use recipe::{ClassWeights, KnownNames, Loaded, Recipe, ScoredSplits};
+use net::{NetSpec, Shape};
+use recipe::{ClassWeights, Loaded, Recipe, ScoredSplits};
 
 use super::network::{FileNetwork, build_checked, shape_of};
 use super::phases::Phases;
@@ -47,9 +47,7 @@ impl Source {
     /// Reads the recipe. Returns an error if the recipe is invalid or a path is not valid UTF-8.
     pub fn recipe(request: &TrainRequest) -> Result<Loaded, Error> {
         request.check_names()?;
-        let (models, transforms) = (models::names(), transform::names());
-        let known = KnownNames { models: &models, transforms: &transforms };
-        Ok(Recipe::load(&request.recipe, &request.changes, &known)?)
+        Ok(Recipe::load(&request.recipe, &request.changes)?)
     }
 
     /// Opens the recipe's data set in `dir`, which may be a copy.
