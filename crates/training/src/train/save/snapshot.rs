@@ -301,7 +301,7 @@ pub fn broadcast_values(session: &Session, values: &mut [f32]) -> Result<(), Err
         to_bytes(values, &mut bytes);
     }
     let bytes = session.comm.run("a part of the checkpoint", move |world| {
-        world.broadcast(&mut bytes, 0)?;
+        world.broadcast(&mut bytes)?;
         Ok(bytes)
     })?;
     from_bytes(&bytes, values);
