@@ -173,7 +173,7 @@ fn check_start(recipe: &Recipe) -> Result<(), KeyFault> {
 /// Checks that the keys of `[reduce]` fit the codec, and that the codec allows this number of workers.
 fn check_codec(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
-    let codec = recipe.reduce.codec.entry();
+    let codec = &recipe.reduce.codec;
     let given = Table::try_from(&recipe.reduce).map_err(|e| Error::Write { why: e.to_string() })?;
     for key in Reduce::SCHEMA.fields.iter().map(|field| field.name).filter(|name| given.contains_key(*name)) {
         let owners = Codec::with_key(key);
@@ -280,7 +280,7 @@ impl Recipe {
             );
             return refuse("workers", why);
         }
-        codec_holds_workers(self.reduce.codec.entry(), workers).or_else(|why| refuse("workers", why))?;
+        codec_holds_workers(&self.reduce.codec, workers).or_else(|why| refuse("workers", why))?;
         one_worker_a_rank(self, workers, ranks)?;
         groups_divide_worker(self, workers).or_else(|why| refuse("bn_group", why))?;
         self.mix.check(self.batch, Some(workers)).or_else(|(key, why)| refuse(key, why))?;
