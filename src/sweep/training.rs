@@ -16,8 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use base::screen;
-use net::models;
-use recipe::{Changes, KnownNames, Recipe};
+use recipe::{Changes, Recipe};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGQUIT};
 use signal_hook::flag;
@@ -76,9 +75,7 @@ impl Sweep {
                 )));
             }
         }
-        let (models, transforms) = (models::names(), loaders::transform::names());
-        let known = KnownNames { models: &models, transforms: &transforms };
-        let loaded = Recipe::load(&self.recipe, changes, &known);
+        let loaded = Recipe::load(&self.recipe, changes);
         loaded.map(drop).map_err(|e| Error::Usage(of_grid(point, &e.to_string())))
     }
 

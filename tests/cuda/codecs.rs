@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use backend::cuda::{Cuda, CudaBuf, Precision};
-use backend::{Backend, Buffer, CodeFormat, CodeSpec, Collective, DeviceCodec, Draw, Queue};
+use backend::{Backend, Buffer, CodeFormat, CodeSpec, Collective, DeviceCodec, Queue};
 use comm::codec;
 use comm::codec::{Bucket, Codec, Key, Settings, Share, Tensor};
 
@@ -71,7 +71,7 @@ fn encode(coder: &mut dyn DeviceCodec<Cuda>, shares: &mut [CudaBuf], key: Key) -
     let mut scales = Vec::new();
     coder.begin(shares).unwrap();
     coder.measure(shares, &mut scales).unwrap();
-    coder.encode(shares, &scales, Draw { seed: key.seed, step: key.step }).unwrap();
+    coder.encode(shares, &scales, key).unwrap();
     scales
 }
 
@@ -228,7 +228,7 @@ fn codes_added_by_a_group_match_the_host() {
             let key = Key { step: KEY.step + step, ..KEY };
             let (scales, want) = on_host(host.as_mut(), &bucket, &values, 0, key);
             let mut shares = on_gpu(&cuda, &values);
-            coder.sum_in(group.as_mut(), &mut shares, Draw { seed: key.seed, step: key.step }).unwrap();
+            coder.sum_in(group.as_mut(), &mut shares, key).unwrap();
             same(&what, &elements(shares.last().expect("a worker")), &want);
             assert_eq!(coder.scales(key.step).unwrap(), scales, "{what}");
         }
@@ -241,7 +241,7 @@ fn codes_added_by_a_group_match_the_host() {
         let settings = Settings { workers: 1, clip: 0.0, error_feedback: false };
         let mut coder = gpu_codec(&cuda, name, &settings, 0..1);
         let mut shares = on_gpu(&cuda, &values);
-        coder.sum_in(group.as_mut(), &mut shares, Draw { seed: 1, step: 2 }).unwrap();
+        coder.sum_in(group.as_mut(), &mut shares, Key { seed: 1, step: 2 }).unwrap();
         let sum = elements(&shares[0]);
         for (tensor, scale) in bucket.tensors.iter().zip(coder.scales(2).unwrap()) {
             let lost = [1, 2].contains(&tensor.parameter);
@@ -301,7 +301,7 @@ fn what_is_not_finite_shows_in_the_scales() {
         let mut coder = gpu_codec(&cuda, "bf16", &settings, 0..1);
         let mut shares = on_gpu(&cuda, &values[..1]);
         coder.begin(&shares).unwrap();
-        coder.encode(&mut shares, &[], Draw { seed: 1, step: 2 }).unwrap();
+        coder.encode(&mut shares, &[], Key { seed: 1, step: 2 }).unwrap();
         coder.decode(&mut shares[0]).unwrap();
         same("bf16", &elements(&shares[0]), &want);
         if let (Some(got), Some(want)) = (coder.residual(0), host.residual(0)) {

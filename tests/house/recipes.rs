@@ -6,7 +6,7 @@ use engine::optim::schedule::Schedule;
 use loaders::transform::HEAD_WORDS;
 use loaders::{ImageSpec, Manifest, Pipeline};
 use net::models;
-use recipe::{Changes, KnownNames, Recipe, keys};
+use recipe::{Changes, Recipe, keys};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,10 +14,7 @@ use std::path::Path;
 use support::in_repository;
 
 fn parse(text: &str, name: &str) -> Recipe {
-    let models = models::names();
-    let transforms = loaders::transform::names();
-    let known = KnownNames { models: &models, transforms: &transforms };
-    Recipe::parse(text, name, &Changes::default(), &known).unwrap_or_else(|e| panic!("{e}")).recipe
+    Recipe::parse(text, name, &Changes::default()).unwrap_or_else(|e| panic!("{e}")).recipe
 }
 
 fn texts() -> BTreeMap<String, String> {

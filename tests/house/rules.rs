@@ -17,7 +17,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("crates/engine", &["backend", "base", "loaders", "net", "schema"]),
     ("crates/comm", &["base", "loaders"]),
     ("crates/formats", &["base", "loaders", "net"]),
-    ("crates/recipe", &["backend", "base", "comm", "engine", "loaders", "schema"]),
+    ("crates/recipe", &["backend", "base", "comm", "engine", "loaders", "net", "schema"]),
     ("crates/report", &["base", "data-tools", "loaders"]),
     (
         "crates/training",

@@ -3,13 +3,13 @@
 //! the lowest bits of the values. A model refuses data sets that do not match its training data.
 
 use loaders::{Draws, Dtype, ImageSpec, Reading};
-use serde_json::Value;
 
 use support::bands::{At, images, stored};
 use support::program::{events, run};
 use support::setting::Setting;
 use support::weights::model;
 
+use crate::evaluation::evaluation_file;
 use crate::labels::assert_import_keeps_predictions;
 
 const RECIPE: &str = r#"
@@ -155,9 +155,7 @@ fn npy(setting: &Setting, name: &str, (descr, bands): (&str, u32), values: &[u8]
     let head = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (28, 28, {bands}), }}");
     file.extend(format!("{head:<117}\n").into_bytes());
     file.extend(values);
-    let path = setting.folder.path().join(name);
-    std::fs::write(&path, &file).unwrap();
-    path.display().to_string()
+    setting.folder.write(name, file)
 }
 
 /// Writes a TIFF with a page for each label: 28x28 pixels with 13 interleaved bands of 16 bits in one strip. A page with
@@ -199,9 +197,7 @@ fn stack(setting: &Setting, name: &str, labels: &[Option<u32>]) -> String {
         link = file.len();
         file.extend([0; 4]);
     }
-    let path = setting.folder.path().join(name);
-    std::fs::write(&path, &file).unwrap();
-    path.display().to_string()
+    setting.folder.write(name, file)
 }
 
 /// `--pages` predicts each page of a TIFF. The table does not depend on the number of ranks.
@@ -251,8 +247,7 @@ fn bands_of_the_report_are_checked() {
     train("zero", "[0]").failed(2, &["log.bands", "0 is not the number of a band"]);
     let augmented = |out: &str, bands: &str| {
         train(out, bands).succeeded();
-        let text = std::fs::read_to_string(setting.folder.at(out) + "/evaluation.json").unwrap();
-        serde_json::from_str::<Value>(&text).unwrap()["augmented"].to_string()
+        evaluation_file(&setting.out(out))["augmented"].to_string()
     };
     let [first, other, same] =
         [("first", "[1, 2, 3]"), ("other", "[10]"), ("same", "[1, 2, 3]")].map(|(out, bands)| augmented(out, bands));

@@ -125,7 +125,7 @@ fn the_worst_mistakes_become_a_picture() {
 }
 
 /// Reads evaluation.json of a run.
-fn evaluation_file(out: &str) -> Value {
+pub fn evaluation_file(out: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(Path::new(out).join("evaluation.json")).unwrap()).unwrap()
 }
 

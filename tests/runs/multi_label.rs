@@ -13,6 +13,7 @@ use support::setting::Setting;
 use support::small_run::SmallRun;
 use support::weights::model;
 
+use crate::evaluation::evaluation_file;
 use crate::labels::{
     assert_activation, assert_best, assert_equal_bits, assert_import_keeps_predictions, assert_keys_combine,
     predictions, scores,
@@ -199,8 +200,7 @@ fn tables_sheets_and_predictions() {
     assert_eq!(top.lines().count(), 81);
     assert_activation(&setting, &out, "sigmoid");
     assert_import_keeps_predictions(&setting, &out, &photos, &["--threshold", "0"]);
-    let page = fs::read_to_string(format!("{out}/evaluation.json")).unwrap();
-    let page: Value = serde_json::from_str(&page).unwrap();
+    let page = evaluation_file(&out);
     assert_eq!((page["several"]["images"].as_u64(), page["images"].as_array().unwrap().len()), (Some(40), 5));
     assert!(fs::read_to_string(format!("{out}/report.html")).unwrap().contains("average precision"));
 }

@@ -15,6 +15,7 @@ use support::setting::Setting;
 use support::small_run::SmallRun;
 use support::weights;
 
+use crate::evaluation::evaluation_file;
 use crate::labels::{
     assert_activation, assert_best, assert_equal_bits, assert_import_keeps_predictions, assert_keys_combine,
     predictions, scores,
@@ -162,7 +163,7 @@ fn tables_sheets_and_exports() {
     // exported networks predict in the targets' units
     assert_activation(&setting, &out, "linear");
     assert_import_keeps_predictions(&setting, &out, &photos, &[]);
-    let page: Value = serde_json::from_str(&fs::read_to_string(format!("{out}/evaluation.json")).unwrap()).unwrap();
+    let page = evaluation_file(&out);
     let plots = page["numbers"].as_array().unwrap();
     assert_eq!((plots.len(), page["images"][0].as_u64()), (3, Some(40)));
     for plot in plots {

@@ -10,6 +10,8 @@ use support::program::{events, run, sets};
 use support::setting::Setting;
 use support::weights::model;
 
+use crate::evaluation::evaluation_file;
+
 /// A recipe with five steps per epoch, and images of 8, 12 and then 16 pixels.
 const RECIPE: &str = r#"
 model = "resnet20"
@@ -73,10 +75,7 @@ fn images_match_a_run_of_that_size() {
     assert_ne!(setting.losses("grows"), setting.losses("large"));
     assert!(Path::new(&grows).exists() && Path::new(&large).exists());
     // the report shows the training images in the first size
-    let augmented = |out: &str| {
-        let text = std::fs::read_to_string(format!("{}/evaluation.json", setting.out(out))).unwrap();
-        serde_json::from_str::<serde_json::Value>(&text).unwrap()["augmented"].to_string()
-    };
+    let augmented = |out: &str| evaluation_file(&setting.out(out))["augmented"].to_string();
     let [grows, small, large] = ["grows", "small", "large"].map(augmented);
     assert!(grows.contains("base64") && grows == small && grows != large, "{grows}");
 }

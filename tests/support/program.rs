@@ -36,9 +36,9 @@ impl Folder {
         self.0.join(name).display().to_string()
     }
 
-    /// Writes a text file in the folder and returns its path as an argument.
-    pub fn write(&self, name: &str, text: &str) -> String {
-        fs::write(self.0.join(name), text).unwrap_or_else(|e| panic!("{}: {e}", self.at(name)));
+    /// Writes a file in the folder and returns its path as an argument.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        fs::write(self.0.join(name), content).unwrap_or_else(|e| panic!("{}: {e}", self.at(name)));
         self.at(name)
     }
 }

@@ -60,7 +60,8 @@ pub struct CodedTensor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Draw {
     pub seed: u64,
-    /// Optimizer steps before this step, plus 2^31 for the second gradient of a step.
+    /// Number of optimizer steps done before this one. Optimizers that compute a second gradient per step add 2^31 for
+    /// it, so that it has its own draws.
     pub step: u64,
 }
 

@@ -52,12 +52,9 @@ pub enum Error {
     /// A value from another rank cannot be read.
     #[error("{what}: a value from another rank cannot be read: {why}. Do all ranks run the same build of trireme?")]
     Value { what: &'static str, why: String },
-    /// Another rank announced more bytes than this machine can allocate.
-    #[error("broadcast of {bytes} bytes from rank {root}: this rank has not enough memory to receive them")]
-    Memory { bytes: u64, root: usize },
-    /// The root of a broadcast is not a valid rank.
-    #[error("broadcast from rank {root}, but there are only ranks 0 to {}", .size - 1)]
-    Root { root: usize, size: usize },
+    /// Rank 0 announced more bytes than this machine can allocate.
+    #[error("broadcast of {bytes} bytes from rank 0: this rank has not enough memory to receive them")]
+    Memory { bytes: u64 },
     /// The operating system could not create the MPI thread.
     #[error("cannot start the thread that owns MPI: {0}. Is the limit on processes reached (ulimit -u)?")]
     Spawn(String),

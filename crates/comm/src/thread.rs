@@ -351,7 +351,7 @@ impl Comm {
         let own = encode(what, value)?;
         let all = self.run(what, |world| {
             let mut all = world.gather(&own)?.map_or_else(Vec::new, |all| [b"[", &*all.join(&b','), b"]"].concat());
-            world.broadcast(&mut all, 0)?;
+            world.broadcast(&mut all)?;
             Ok(all)
         })?;
         decode(what, &all)
@@ -369,7 +369,7 @@ impl Comm {
         value: Option<&T>,
     ) -> Result<T, Error> {
         let mut bytes = value.map_or(Ok(Vec::new()), |value| encode(what, value))?;
-        self.run(what, |world| world.broadcast(&mut bytes, 0))?;
+        self.run(what, |world| world.broadcast(&mut bytes))?;
         decode(what, &bytes)
     }
 }

@@ -181,27 +181,23 @@ impl World {
         self.reduce(values, Op::Max)
     }
 
-    /// Sends the bytes of rank `root` to all ranks. On the other ranks, `bytes` is resized to the root's length.
+    /// Sends the bytes of rank 0 to all ranks. On the other ranks, `bytes` is resized to the length on rank 0.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Root`] if `root` is not a valid rank and [`Error::Memory`] if the bytes do not fit into memory.
-    pub fn broadcast(&self, bytes: &mut Vec<u8>, root: usize) -> Result<(), Error> {
-        let size = self.size();
-        if root >= size {
-            return Err(Error::Root { root, size });
-        }
+    /// Returns [`Error::Memory`] if the bytes do not fit into memory.
+    pub fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<(), Error> {
         let mut length = [bytes.len() as u64];
-        self.communicator.broadcast(&mut length, root)?;
-        if self.rank() != root {
-            let too_many = Error::Memory { bytes: length[0], root };
+        self.communicator.broadcast(&mut length)?;
+        if self.rank() != 0 {
+            let too_many = Error::Memory { bytes: length[0] };
             let length = usize::try_from(length[0]).map_err(|_| too_many.clone())?;
             bytes.clear();
             bytes.try_reserve_exact(length).map_err(|_| too_many)?;
             bytes.resize(length, 0);
         }
         for part in bytes.chunks_mut(self.limit.get()) {
-            self.communicator.broadcast(part, root)?;
+            self.communicator.broadcast(part)?;
         }
         Ok(())
     }

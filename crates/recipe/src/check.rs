@@ -5,7 +5,8 @@ use base::text::{did_you_mean, plural};
 use comm::codec::Entry;
 use engine::optim::schedule::ScheduleKind;
 use engine::optim::score::ScoreName;
-use loaders::Shuffle;
+use loaders::{Shuffle, transform};
+use net::models;
 use schema::{Parsed, Section, quoted};
 use toml::Table;
 
@@ -14,20 +15,11 @@ use super::hint;
 use super::options::{Codec, ImageCache, OnCorrupt, Sync};
 use super::sections::{Recipe, Reduce};
 
-/// The names against which a recipe is checked.
-#[derive(Clone, Copy, Debug)]
-pub struct KnownNames<'a> {
-    /// Names of the networks in the catalogue.
-    pub models: &'a [&'a str],
-    /// Names of all transforms, such as `pad_crop`, without the arguments in parentheses.
-    pub transforms: &'a [&'a str],
-}
-
 /// Checks a whole recipe. Returns the first error that it finds.
-pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Result<(), Error> {
+pub(super) fn check(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
-    check_model(recipe, known).or_else(|why| refuse("model", why))?;
-    check_length(recipe, origin)?;
+    check_model(recipe).or_else(|why| refuse("model", why))?;
+    check_length(recipe).or_else(|(key, why)| refuse(key, why))?;
     if let Some(workers) = recipe.workers {
         let key = if origin.sets.contains_key("workers") { "workers" } else { "batch" };
         batch_holds_workers(recipe.batch, workers).or_else(|why| refuse(key, why))?;
@@ -73,7 +65,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &KnownNames) -> Res
         return refuse("data", "is empty; name a folder, or use --data DIR".into());
     }
     for (key, list) in [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)] {
-        check_transforms(list, known).or_else(|why| refuse(key, why))?;
+        check_transforms(list).or_else(|why| refuse(key, why))?;
     }
     recipe.augment.check_sizes(recipe.epochs).or_else(|why| refuse("augment.sizes", why))?;
     if recipe.augment.sizes.is_some() && recipe.loader.cache == ImageCache::Device {
@@ -122,16 +114,17 @@ fn check_sam(recipe: &Recipe) -> Result<(), String> {
 }
 
 /// Checks that the length of the run is given either in epochs or in steps.
-fn check_length(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
+fn check_length(recipe: &Recipe) -> Result<(), KeyFault> {
     match (recipe.epochs, recipe.steps) {
         (None, None) => {
-            let doc = "passes over the training split; or give steps, the optimizer steps of the whole run";
-            Err(Error::Missing { place: origin.of("epochs"), expected: "an integer".into(), doc })
+            let why = "this required key is missing; expected an integer: passes over the training split; or give steps, the optimizer \
+                       steps of the whole run";
+            Err(("epochs", why.into()))
         }
-        (Some(epochs), Some(_)) => {
-            let why = format!("the length of the run is already given by epochs = {epochs}; remove one of the two");
-            Err(Error::Value { place: origin.of("steps"), why })
-        }
+        (Some(epochs), Some(_)) => Err((
+            "steps",
+            format!("the length of the run is already given by epochs = {epochs}; remove one of the two"),
+        )),
         _ => Ok(()),
     }
 }
@@ -180,7 +173,7 @@ fn check_start(recipe: &Recipe) -> Result<(), KeyFault> {
 /// Checks that the keys of `[reduce]` fit the codec, and that the codec allows this number of workers.
 fn check_codec(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
-    let codec = recipe.reduce.codec.entry();
+    let codec = &recipe.reduce.codec;
     let given = Table::try_from(&recipe.reduce).map_err(|e| Error::Write { why: e.to_string() })?;
     for key in Reduce::SCHEMA.fields.iter().map(|field| field.name).filter(|name| given.contains_key(*name)) {
         let owners = Codec::with_key(key);
@@ -287,7 +280,7 @@ impl Recipe {
             );
             return refuse("workers", why);
         }
-        codec_holds_workers(self.reduce.codec.entry(), workers).or_else(|why| refuse("workers", why))?;
+        codec_holds_workers(&self.reduce.codec, workers).or_else(|why| refuse("workers", why))?;
         one_worker_a_rank(self, workers, ranks)?;
         groups_divide_worker(self, workers).or_else(|why| refuse("bn_group", why))?;
         self.mix.check(self.batch, Some(workers)).or_else(|(key, why)| refuse(key, why))?;
@@ -354,7 +347,7 @@ pub(super) fn is_file(model: &str) -> bool {
     model.ends_with(".toml") || model.ends_with(".onnx")
 }
 
-fn check_model(recipe: &Recipe, known: &KnownNames) -> Result<(), String> {
+fn check_model(recipe: &Recipe) -> Result<(), String> {
     let of_onnx = recipe.model.ends_with(".onnx");
     if recipe.model_weights.is_some() && !of_onnx {
         return Err(format!(
@@ -362,10 +355,10 @@ fn check_model(recipe: &Recipe, known: &KnownNames) -> Result<(), String> {
             recipe.model
         ));
     }
-    if known.models.contains(&recipe.model.as_str()) || is_file(&recipe.model) {
+    if models::find(&recipe.model).is_some() || is_file(&recipe.model) {
         return Ok(());
     }
-    let (model, similar) = (&recipe.model, did_you_mean(&recipe.model, known.models));
+    let (model, similar) = (&recipe.model, did_you_mean(&recipe.model, &models::names()));
     Err(format!(
         "there is no network \"{model}\"; expected a name that `trireme models` lists, or a network file, whose name ends in .toml or \
          .onnx{similar}"
@@ -377,13 +370,14 @@ fn transform_name(transform: &str) -> &str {
     transform.split('(').next().unwrap_or(transform).trim()
 }
 
-fn check_transforms(list: &[String], known: &KnownNames) -> Result<(), String> {
+fn check_transforms(list: &[String]) -> Result<(), String> {
+    let known = transform::names();
     for transform in list {
         let name = transform_name(transform);
-        if !known.transforms.contains(&name) {
-            let hint = hint::of_transform(name, known.transforms);
+        if !known.contains(&name) {
+            let hint = hint::of_transform(name);
             // The list of all transforms is long, so it is only printed if there is nothing better to say.
-            let all = || format!("; the transforms are {}", quoted(known.transforms));
+            let all = || format!("; the transforms are {}", quoted(&known));
             return Err(format!("\"{transform}\" is not a transform{}", if hint.is_empty() { all() } else { hint }));
         }
     }

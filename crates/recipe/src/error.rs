@@ -30,12 +30,7 @@ pub enum Error {
         /// `; did you mean ...?`, or where to find the list of keys.
         hint: String,
     },
-    /// The value has the wrong type.
-    #[error("{place}: expected {expected}, got {got}")]
-    Type { place: String, expected: String, got: String },
-    #[error("{place}: this required key is missing; expected {expected}: {doc}")]
-    Missing { place: String, expected: String, doc: &'static str },
-    /// The value has the right type but is not allowed.
+    /// A required key is missing, or a value has the wrong type or is not allowed.
     #[error("{place}: {why}")]
     Value {
         place: String,

@@ -63,10 +63,10 @@ pub fn of_option(option: &str) -> Option<Equivalent> {
 }
 
 /// Returns a hint for an unknown transform.
-pub fn of_transform(name: &str, known: &[&str]) -> String {
+pub fn of_transform(name: &str) -> String {
     match find(last_word(name), TRANSFORMS) {
         Some(ours) => format!("; trireme calls it \"{ours}\""),
-        None => did_you_mean(name, known),
+        None => did_you_mean(name, &loaders::transform::names()),
     }
 }
 
@@ -383,7 +383,7 @@ mod tests {
             assert_eq!(suggested(&of_key(typo)), Some("optimizer.momentum"), "{typo}");
         }
         for name in ["RandomHorizontalFlip", "filp"] {
-            assert_eq!(suggested(&of_transform(name, &["flip"])), Some("flip"), "{name}");
+            assert_eq!(suggested(&of_transform(name)), Some("flip"), "{name}");
         }
         assert_eq!(of_kind("OneCycleLR"), Some("one_cycle"));
         assert_eq!(suggested(&of_key("foo")), None);

@@ -20,7 +20,6 @@ mod tests;
 
 pub use backend::Precision;
 pub use changes::Changes;
-pub use check::KnownNames;
 pub use engine::optim::OptimizerSpec as Optimizer;
 pub use engine::optim::schedule::{ScheduleError, ScheduleSpec};
 pub use error::Error;

@@ -8,11 +8,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use base::text::nearest;
-use schema::{KeyType, Problem, Schema, Section, check_section, describe_value};
+use schema::{KeyType, Schema, Section, check_section, describe_value};
 use toml::{Table, Value};
 
 use super::changes::{self, Changes, insert};
-use super::check::{self, KnownNames};
+use super::check;
 use super::error::{Error, Origin};
 use super::hint;
 use super::keys::{self, Key};
@@ -33,17 +33,17 @@ pub struct Loaded {
 
 impl Recipe {
     /// Reads the file `path`, applies the changes, and checks the result.
-    pub fn load(path: &Path, changes: &Changes, known: &KnownNames) -> Result<Loaded, Error> {
+    pub fn load(path: &Path, changes: &Changes) -> Result<Loaded, Error> {
         let file = path.display().to_string();
         let bytes = loaders::regular::read(path).map_err(|source| match source.kind() {
             ErrorKind::NotFound => Error::Absent { file: file.clone(), cure: suggest_recipes(path) },
             _ => Error::Read { file: file.clone(), source },
         })?;
-        Self::parse(&decode(bytes, &file)?, &file, changes, known)
+        Self::parse(&decode(bytes, &file)?, &file, changes)
     }
 
     /// Works like [`Recipe::load`] for a text. `file` is the name for messages.
-    pub fn parse(text: &str, file: &str, changes: &Changes, known: &KnownNames) -> Result<Loaded, Error> {
+    pub fn parse(text: &str, file: &str, changes: &Changes) -> Result<Loaded, Error> {
         let mut table = parse(text, file)?;
         let mut origin = Origin { file, sets: BTreeMap::new() };
         check_keys(&table, "", &origin)?;
@@ -56,7 +56,7 @@ impl Recipe {
         let mut notes = changes::leave_out_other_kinds(&mut table, &changes.unsets, &origin);
         notes.extend(changes::leave_out_other_length(&mut table, &origin));
         let mut recipe = read(table, &origin)?;
-        check::check(&recipe, &origin, known)?;
+        check::check(&recipe, &origin)?;
         let network = network_file(&mut recipe, &origin);
         let data_beside = find_data(&mut recipe, &origin);
         Ok(Loaded { recipe, notes, network, data_beside })
@@ -121,16 +121,9 @@ fn read(table: Table, origin: &Origin) -> Result<Recipe, Error> {
 fn check_by_schema(section: &str, schema: &Schema, table: &Table, origin: &Origin) -> Result<(), Error> {
     check_section(schema, table).map_err(|fault| {
         let path = if section.is_empty() { fault.key.to_string() } else { format!("{section}.{}", fault.key) };
-        let place = origin.of(&path);
-        match fault.problem {
-            Problem::Missing { expected, doc } => Error::Missing { place, expected, doc },
-            Problem::Type { expected, got } => Error::Type { place, expected, got },
-            Problem::Value(why) => {
-                let word = table.get("kind").and_then(Value::as_str).filter(|_| fault.key == "kind");
-                let nearest = word.and_then(hint::of_kind).map(|ours| format!("; the most similar kind is \"{ours}\""));
-                Error::Value { place, why: why + &nearest.unwrap_or_default() }
-            }
-        }
+        let word = table.get("kind").and_then(Value::as_str).filter(|_| fault.key == "kind");
+        let nearest = word.and_then(hint::of_kind).map(|ours| format!("; the most similar kind is \"{ours}\""));
+        Error::Value { place: origin.of(&path), why: fault.why + &nearest.unwrap_or_default() }
     })
 }
 
@@ -141,11 +134,8 @@ fn check_keys(table: &Table, section: &str, origin: &Origin) -> Result<(), Error
         match value {
             Value::Table(inner) if section.is_empty() && keys::is_section(name) => check_keys(inner, name, origin)?,
             other if section.is_empty() && keys::is_section(name) => {
-                return Err(Error::Type {
-                    place: origin.of(&path),
-                    expected: format!("a section [{name}]"),
-                    got: describe_value(other),
-                });
+                let why = format!("expected a section [{name}], got {}", describe_value(other));
+                return Err(Error::Value { place: origin.of(&path), why });
             }
             _ if keys::find(&path).is_none() => {
                 return Err(Error::UnknownKey { place: origin.of(&path), hint: hint::of_key(&path) });
@@ -290,8 +280,7 @@ mod tests {
                  \"constant\"\nbase_lr = 0.1\n"
             );
             let changes = Changes { sets: sets.iter().map(|set| (*set).into()).collect(), unsets: Vec::new() };
-            let known = KnownNames { models: &["lenet"], transforms: &[] };
-            let Loaded { recipe, network, data_beside, .. } = Recipe::parse(&text, &file, &changes, &known).unwrap();
+            let Loaded { recipe, network, data_beside, .. } = Recipe::parse(&text, &file, &changes).unwrap();
             (PathBuf::from(recipe.data), network, data_beside)
         };
         assert_eq!(load("net.toml", "data", &[]), (beside("data"), Some(beside("net.toml")), None));

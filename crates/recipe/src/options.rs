@@ -90,16 +90,11 @@ impl<'de> Deserialize<'de> for Overlap {
     }
 }
 
-/// The value of `reduce.codec`.
+/// The value of `reduce.codec`: a codec of the catalogue.
 #[derive(Clone, Copy)]
-pub struct Codec(&'static Entry);
+pub struct Codec(pub &'static Entry);
 
 impl Codec {
-    /// Returns the codec's entry in the catalogue.
-    pub fn entry(&self) -> &'static Entry {
-        self.0
-    }
-
     /// Returns the names of all codecs that use this key in `[reduce]`.
     pub fn with_key(key: &str) -> Vec<&'static str> {
         codec::CATALOGUE.iter().filter(|codec| codec.keys.contains(&key)).map(|codec| codec.name).collect()

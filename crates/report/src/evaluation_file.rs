@@ -140,9 +140,9 @@ fn known(number: f64) -> Option<f64> {
 }
 
 impl EvaluationFile {
-    /// Creates the contents for a single-label split, without pictures. `step` and `epoch` are the numbers of steps and
-    /// epochs that are done.
-    pub fn new(step: u64, epoch: u32, split: &str, classes: &[String], predictions: &Predictions) -> Self {
+    /// Creates the contents for a single-label split, without pictures. `when` has the numbers of steps and epochs that
+    /// are done.
+    pub fn new(when: (u64, u32), split: &str, classes: &[String], predictions: &Predictions) -> Self {
         let bins = calibration(predictions.outcomes());
         let mistakes = predictions.mistakes();
         let mut cells: Vec<Pair> = predictions.confusion().cells().collect();
@@ -170,20 +170,20 @@ impl EvaluationFile {
             confusion_left_out: left_out as u64,
             mistakes: mistakes.len() as u64,
             worst: mistakes.iter().take(WORST).map(mistake).collect(),
-            ..Self::of_scores((step, epoch), split, classes, &predictions.per_class(), predictions.macro_f1())
+            ..Self::of_scores(when, split, classes, &predictions.per_class(), predictions.macro_f1())
         }
     }
 
     /// Creates the contents for a multi-label split.
     pub fn of_classes(
-        (step, epoch): (u64, u32),
+        when: (u64, u32),
         split: &str,
         classes: &[String],
         scores: &[ClassScore],
         several: MultiLabelScores,
         macro_f1: f64,
     ) -> Self {
-        Self { several: Some(several), ..Self::of_scores((step, epoch), split, classes, scores, macro_f1) }
+        Self { several: Some(several), ..Self::of_scores(when, split, classes, scores, macro_f1) }
     }
 
     /// Creates the contents with the scores of the classes only.
@@ -209,12 +209,7 @@ impl EvaluationFile {
     }
 
     /// Creates the contents for a split with numbers as labels.
-    pub fn of_numbers(
-        (step, epoch): (u64, u32),
-        split: &str,
-        scores: &[TargetScore],
-        outcomes: &[NumberOutcome],
-    ) -> Self {
+    pub fn of_numbers(when: (u64, u32), split: &str, scores: &[TargetScore], outcomes: &[NumberOutcome]) -> Self {
         let plot = |(at, score): (usize, &TargetScore)| {
             let pair = |one: &NumberOutcome| [one.numbers[at], one.predicted[at]];
             let residuals: Vec<f64> = outcomes.iter().map(|one| one.residual(at)).filter(|r| r.is_finite()).collect();
@@ -236,17 +231,9 @@ impl EvaluationFile {
             }
         };
         let numbers = scores.iter().take(MOST_TARGETS).enumerate().map(plot).collect();
-        let classes = scores.iter().map(|score| score.name.clone()).collect();
-        Self {
-            version: VERSION,
-            step,
-            epoch,
-            split: split.into(),
-            classes,
-            images: vec![outcomes.len() as u64],
-            numbers,
-            ..Self::default()
-        }
+        let names: Vec<String> = scores.iter().map(|score| score.name.clone()).collect();
+        let head = Self::of_scores(when, split, &names, &[], f64::NAN);
+        Self { images: vec![outcomes.len() as u64], numbers, ..head }
     }
 
     /// Serialises the file to JSON.
@@ -334,7 +321,7 @@ mod tests {
         let of = |id: u64, label: u32, scores: [f32; 2]| Outcome::new(id, label, &scores, Softmax::of(&scores));
         let all = vec![of(0, 0, [1.0, 0.0]), of(1, 1, [2.0, 0.0]), of(2, 1, [f32::NAN, 0.0])];
         let classes = ["a".to_string(), "b".to_string()];
-        EvaluationFile::new(7, 1, "test", &classes, &Predictions::new(2, all, None))
+        EvaluationFile::new((7, 1), "test", &classes, &Predictions::new(2, all, None))
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use loaders::overwrite::Content;
 use serde_json::{Value, json};
 
-use super::history::{EpochLine, EvalLine, LayersLine, Log, Run, SpreadLine, StepLine, TensorLine};
+use super::history::{LayersLine, Log, Run, StepLine, TensorLine};
 use super::predictions;
 
 const TEXT: &str = include_str!("page/page.html");
@@ -74,15 +74,12 @@ fn run_data(run: &Run, points: usize, is_default: fn(&str, &str) -> bool) -> Val
         "defaults": run.recipe.iter().filter(|(key, value)| is_default(key, value)).map(|(key, _)| key).collect::<Vec<_>>(),
         "curves": curves(&log.steps, points),
         "lost_steps": log.steps.iter().filter(|step| !step.loss.is_finite()).count(),
-        "epoch_means": epochs(&log.epochs),
-        "evals": evals(log.evals.iter().chain(&log.averages)),
-        "at_end": evals(log.at_end.iter()),
+        "epoch_means": log.epochs,
+        "evals": log.evals.iter().chain(&log.averages).collect::<Vec<_>>(),
+        "at_end": log.at_end,
         "time": time(log),
         "img_per_s": rate(log),
-        "end": log.end.as_ref().map(|end| json!({
-            "seconds": end.seconds, "img_per_s": end.img_per_s, "digest": end.digest, "ended": end.ended,
-            "seconds_to_target": end.seconds_to_target,
-        })),
+        "end": log.end,
         "seconds_of_steps": log.seconds_of_steps(),
         "layers": layer_data(log),
         "evaluation": run.evaluation,
@@ -102,23 +99,6 @@ fn curves(steps: &[StepLine], points: usize) -> Value {
         "comm_wait_ms": curve(|step| step.comm_wait_ms),
         "grad_norm": curve(|step| step.grad_norm),
     })
-}
-
-fn epochs(epochs: &[EpochLine]) -> Value {
-    let row = |epoch: &EpochLine| {
-        json!({ "step": epoch.step, "epoch": epoch.epoch, "loss": epoch.loss, "top1": epoch.top1,
-                "img_per_s": epoch.img_per_s, "seconds": epoch.seconds })
-    };
-    epochs.iter().map(row).collect()
-}
-
-fn evals<'a>(all: impl Iterator<Item = &'a EvalLine>) -> Value {
-    let row = |eval: &EvalLine| {
-        json!({ "step": eval.step, "epoch": eval.epoch, "split": eval.split, "top1": eval.top1, "top5": eval.top5,
-                "loss": eval.loss, "count": eval.count, "ema": eval.ema, "best": eval.best, "macro_f1": eval.macro_f1,
-                "map": eval.map, "micro_f1": eval.micro_f1, "rmse": eval.rmse, "mae": eval.mae, "r2": eval.r2 })
-    };
-    all.map(row).collect()
 }
 
 /// Returns the images per second that the end event has. If it is missing or its part of the run had no steps, computes
@@ -146,10 +126,7 @@ fn time(log: &Log) -> Value {
         "comm_wait_ranks": ranks(|step| step.comm_wait_ranks),
         "loader": { "read_us": loader("read_us"), "decode_us": loader("decode_us"), "transform_us": loader("transform_us"),
                     "slot_wait_us": loader("slot_wait_us") },
-        "exchange": log.exchange.as_ref().map(|exchange| json!({
-            "codec": exchange.codec, "encode_ms": exchange.encode_ms, "wire_ms": exchange.wire_ms,
-            "decode_ms": exchange.decode_ms,
-        })),
+        "exchange": log.exchange,
     })
 }
 
@@ -178,8 +155,8 @@ fn layer_data(log: &Log) -> Value {
         json!({
             "name": tensor.name,
             "elements": tensor.elements,
-            "weight": whole(&tensor.weight),
-            "gradient": whole(&tensor.gradient),
+            "weight": tensor.weight,
+            "gradient": tensor.gradient,
             "weight_deviation": of(|tensor| tensor.weight.deviation),
             "gradient_deviation": of(|tensor| tensor.gradient.deviation),
             "gradient_mean": of(|tensor| tensor.gradient.mean),
@@ -188,12 +165,6 @@ fn layer_data(log: &Log) -> Value {
         })
     });
     json!({ "steps": lines.iter().map(|line| line.step).collect::<Vec<_>>(), "tensors": tensors.collect::<Vec<_>>() })
-}
-
-/// Returns all statistics in the line.
-fn whole(spread: &SpreadLine) -> Value {
-    let SpreadLine { mean, deviation, least, most, zeros } = spread;
-    json!({ "mean": mean, "deviation": deviation, "least": least, "most": most, "zeros": zeros })
 }
 
 /// Number of curves per run that have one value per step.

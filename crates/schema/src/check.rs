@@ -11,29 +11,8 @@ use super::field::{names, quoted};
 pub struct Fault {
     /// Name of the key within its section.
     pub key: &'static str,
-    pub problem: Problem,
-}
-
-/// The reasons why a key is invalid.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Problem {
-    /// The recipe does not have a required key.
-    #[error("this required key is missing; expected {expected}: {doc}")]
-    Missing {
-        /// A description of the valid values.
-        expected: String,
-        doc: &'static str,
-    },
-    #[error("expected {expected}, got {got}")]
-    Type {
-        /// A description of the valid values.
-        expected: String,
-        got: String,
-    },
-    /// The value has the right type but is not allowed. The text says what was expected, what was found, and what to
-    /// try.
-    #[error("{0}")]
-    Value(String),
+    /// What was expected, what was found, and what to try.
+    pub why: String,
 }
 
 /// Checks every key of a section. Ignores keys that are not in the schema.
@@ -59,29 +38,31 @@ fn check_kind(key: &KindField, table: &Table) -> Result<&'static [Field], Fault>
             let has = |kind: &&Kind| kind.fields.iter().any(|own| own.name == field.name);
             let owners: Vec<&str> = key.kinds.iter().filter(has).map(|kind| kind.name).collect();
             let why = format!("belongs to kind {}, but kind = \"{}\"; remove this key", owners.join(" or "), kind.name);
-            return Err(Fault { key: field.name, problem: Problem::Value(why) });
+            return Err(Fault { key: field.name, why });
         }
     }
     Ok(kind.fields)
 }
 
 fn check_field(field: &Field, value: Option<&Value>) -> Result<(), Fault> {
-    let fault = |problem| Err(Fault { key: field.name, problem });
+    let fault = |why| Err(Fault { key: field.name, why });
     let expected = || match (&field.value_type, field.range) {
         // also name the range, so that the user learns about type and range from one message
         (KeyType::Count(_), Range::AtLeast(_)) => format!("an integer {}", field.range.text()),
         (value_type, _) => value_type.expected(),
     };
     match value {
-        None if field.required() => fault(Problem::Missing { expected: expected(), doc: field.doc.trim() }),
+        None if field.required() => {
+            fault(format!("this required key is missing; expected {}: {}", expected(), field.doc.trim()))
+        }
         None => Ok(()),
         Some(Value::String(digits)) if is_beyond_integers(field.value_type, digits) => {
-            fault(Problem::Value(format!("{digits} is too large; an integer is at most {}", i64::MAX)))
+            fault(format!("{digits} is too large; an integer is at most {}", i64::MAX))
         }
         Some(value) if !field.value_type.accepts(value) => {
-            fault(Problem::Type { expected: expected(), got: describe_value(value) })
+            fault(format!("expected {}, got {}", expected(), describe_value(value)))
         }
-        Some(value) => check_value(field, value).or_else(|why| fault(Problem::Value(why))),
+        Some(value) => check_value(field, value).or_else(fault),
     }
 }
 
@@ -129,7 +110,7 @@ fn check_table(schema: &Schema, table: &Table) -> Result<(), String> {
     if let Some(odd) = table.keys().find(|key| !known.contains(&key.as_str())) {
         return Err(format!("unknown key \"{odd}\", expected one of {}{}", quoted(&known), did_you_mean(odd, &known)));
     }
-    check_section(schema, table).map_err(|fault| format!("{}: {}", fault.key, fault.problem))
+    check_section(schema, table).map_err(|fault| format!("{}: {}", fault.key, fault.why))
 }
 
 /// Formats a value for messages: shortened, and with its type if the text alone could be misleading.

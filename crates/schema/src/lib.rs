@@ -9,7 +9,7 @@ mod pattern;
 mod section;
 mod value;
 
-pub use check::{Fault, Problem, check_section, describe_value};
+pub use check::{Fault, check_section, describe_value};
 pub use field::{DefaultValue, Field, KeyType, Kind, KindField, Range, Schema, number_text, quoted};
 pub use pattern::matches;
 pub use section::{Section, bare};

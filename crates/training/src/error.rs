@@ -15,9 +15,6 @@ pub enum Error {
     /// Any other failure. The text is the whole message.
     #[error("{0}")]
     Failed(String),
-    /// The ranks were not started correctly. The text includes a remedy.
-    #[error("{0}")]
-    Launch(String),
     /// A failed operation on a file or directory.
     #[error("cannot {action} {}: {}", path.display(), why(path, source))]
     File {
@@ -28,17 +25,6 @@ pub enum Error {
     },
     #[error("cannot install a signal handler: {0}")]
     Signals(io::Error),
-    #[error("cannot start the thread that {task}: {source}")]
-    Thread {
-        /// The thread's task, as a verb in the third person.
-        task: &'static str,
-        source: io::Error,
-    },
-    #[error("the thread that {task} has ended unexpectedly")]
-    ThreadGone {
-        /// The thread's task, as a verb in the third person.
-        task: &'static str,
-    },
     /// Two values that must be equal differ.
     #[error("{what}: expected {expected}, got {got}; {cure}")]
     Mismatch {
@@ -47,23 +33,6 @@ pub enum Error {
         got: String,
         /// What the user can do about it.
         cure: String,
-    },
-    /// A data set that training cannot use.
-    #[error("data set {data}: {what}")]
-    DataSet {
-        data: String,
-        /// The problem, with a remedy, as the rest of the message.
-        what: String,
-    },
-    /// The loader returned a batch that does not belong to the step. This is a bug.
-    #[error(
-        "the loader returned a wrong batch: expected {expected}, got {got}; this is a bug in trireme, please report it"
-    )]
-    Batch {
-        /// Epoch, step and worker of the pass that needs the batch.
-        expected: String,
-        /// Epoch, step and worker of the batch from the loader.
-        got: String,
     },
     /// The disk is too full for the files of a run.
     #[error(
@@ -100,23 +69,6 @@ pub enum Error {
         /// True if activations are f16.
         f16: bool,
     },
-    /// A parameter is not finite, so no model file may be written.
-    #[error(
-        "parameter {name} contains NaN or infinity, so no model is written. The last good model is kept. Try a smaller schedule.base_lr \
-         or a longer schedule.warmup_epochs"
-    )]
-    NotFiniteParameter { name: String },
-    /// Gradients in f16 are not finite at any loss scale.
-    #[error(
-        "{steps} steps in a row were skipped because gradients had Inf or NaN, although the loss scale was halved each time, down to \
-         {scale:e}. So the values themselves are not finite in f16. The last good checkpoint is kept, if there is one. Try precision = \
-         \"bf16\", a smaller schedule.base_lr, or check the data with `trireme data stats`"
-    )]
-    LossScaleExhausted {
-        /// Number of consecutive steps that were skipped.
-        steps: u32,
-        scale: f32,
-    },
     #[error(
         "ranks {} and {} on {host} have opened the same GPU ({gpu}). Start one rank per GPU (sbatch --gpus-per-node=N --gpu-bind=none \
          --ntasks-per-node=<GPUs of a node>, or mpirun --map-by ppr:<GPUs of a node>:node), or allow sharing with --share-gpu",
@@ -127,19 +79,6 @@ pub enum Error {
         host: String,
         /// Name and id of the GPU, as text.
         gpu: String,
-    },
-    #[error("on {place}: {source}")]
-    Gpu {
-        /// The node and, if known, the GPU's name and id.
-        place: String,
-        source: backend::Error,
-    },
-    #[error("{transport}: {why}")]
-    Transport {
-        /// The recipe key that requests it, or the name of the attempt.
-        transport: String,
-        /// The problem, with a remedy, as the rest of the message.
-        why: String,
     },
     /// All ranks know this error and end together.
     #[error("{text}")]

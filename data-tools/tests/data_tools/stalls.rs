@@ -4,13 +4,13 @@ use crate::common::{Temp, pictures};
 use data_tools::{ConvertOptions, convert, verify, watch};
 use loaders::stall::StallLimits;
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::process::Command;
+use std::time::Duration;
+use std::{env, fs};
 use support::disk::with_permission_to_mount;
 use support::mentions;
+use support::program::{PATIENCE, start};
 
 /// Environment variables of the child process: the command to run and its paths.
 const COMMAND: &str = "STALLS_COMMAND";
@@ -84,30 +84,16 @@ fn commands_name_a_hung_file_system() {
         ("verify", "mnt/data", "out", "mnt/data"),
     ];
     for (command, path, out, named) in cases {
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "stalls::in_the_child", "--ignored", "--nocapture"])
-            .env(COMMAND, command)
-            .env(PATH, temp.path(path))
-            .env(OUT, temp.path(out))
-            .stderr(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let until = Instant::now() + Duration::from_secs(60);
-        let status = loop {
-            match child.try_wait().unwrap() {
-                Some(status) => break status,
-                None if Instant::now() > until => break child.kill().and_then(|()| child.wait()).unwrap(),
-                None => thread::sleep(Duration::from_millis(20)),
-            }
-        };
-        let mut text = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
-        assert_eq!(status.code(), Some(1), "{command}: {text}");
+        let mut child = Command::new(env::current_exe().unwrap());
+        child.args(["--exact", "stalls::in_the_child", "--ignored", "--nocapture"]);
+        child.env(COMMAND, command).env(PATH, temp.path(path)).env(OUT, temp.path(out));
+        let ended = start(child).wait(PATIENCE);
+        let text = &ended.stderr;
+        assert_eq!(ended.status.code(), Some(1), "{command}: {text}");
         let path = temp.path(named);
         let warning = text.lines().find(|line| line.starts_with("warning: ")).unwrap_or_else(|| panic!("{text}"));
         mentions(warning, &[&path.to_string_lossy(), "not answered"]);
-        mentions(&text, &["error: ", "--stall-abort"]);
+        mentions(text, &["error: ", "--stall-abort"]);
     }
     drop(hung);
 }

@@ -16,6 +16,7 @@ mod ternary;
 use std::ops::Range;
 
 use base::code_spec::CodeSpec;
+pub use base::code_spec::Draw as Key;
 
 use crate::error::Error;
 use crate::world::World;
@@ -161,13 +162,4 @@ pub struct Share<'a> {
     pub worker: usize,
     /// The gradients of the whole bucket.
     pub gradients: &'a mut [f32],
-}
-
-/// The key for the random draws in a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key {
-    pub seed: u64,
-    /// Number of optimizer steps done before this one. Optimizers that compute a second gradient per step add 2^31 for
-    /// it, so that it has its own draws.
-    pub step: u64,
 }

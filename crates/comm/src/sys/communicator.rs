@@ -105,22 +105,21 @@ impl Communicator {
         check("MPI_Allreduce of device memory", code)
     }
 
-    /// Sends `values` of rank `root` to all ranks. At most `i32::MAX` elements.
-    pub(crate) fn broadcast<T: Element>(&self, values: &mut [T], root: usize) -> Result<(), Error> {
+    /// Sends `values` of rank 0 to all ranks. At most `i32::MAX` elements.
+    pub(crate) fn broadcast<T: Element>(&self, values: &mut [T]) -> Result<(), Error> {
         let count = count(values.len());
-        // SAFETY: the buffer holds `count` values of the datatype and is not aliased while MPI writes to it. MPI itself
-        // rejects an invalid root with MPI_ERR_ROOT.
+        // SAFETY: the buffer holds `count` values of the datatype and is not aliased while MPI writes to it.
         let code = unsafe {
             let buffer = values.as_mut_ptr().cast();
-            ffi::MPI_Bcast(buffer, count, T::datatype(), rank_number(root), self.raw)
+            ffi::MPI_Bcast(buffer, count, T::datatype(), 0, self.raw)
         };
         check("MPI_Bcast", code)
     }
 
     /// Gathers one value per rank on rank 0. Returns an empty vector on the other ranks.
-    pub(crate) fn gather_one<T: Element + Default>(&self, mine: T) -> Result<Vec<T>, Error> {
-        let mut all = vec![T::default(); if self.rank == 0 { self.size } else { 0 }];
-        let kind = T::datatype();
+    pub(crate) fn gather_one(&self, mine: u64) -> Result<Vec<u64>, Error> {
+        let mut all = vec![0u64; if self.rank == 0 { self.size } else { 0 }];
+        let kind = u64::datatype();
         // SAFETY: one value is sent. Rank 0 has room for one value per rank, and MPI writes nowhere else.
         let code = unsafe {
             let into = all.as_mut_ptr().cast();
@@ -172,11 +171,6 @@ impl Communicator {
 /// Panics above `i32::MAX`. `World` splits longer buffers. Sending a truncated count would be worse than a panic.
 fn count(length: usize) -> c_int {
     c_int::try_from(length).expect("buffers are split below 2^31 elements")
-}
-
-/// Converts a rank to MPI's type. Returns -1, which is not a valid rank, above `i32::MAX`.
-fn rank_number(rank: usize) -> c_int {
-    c_int::try_from(rank).unwrap_or(-1)
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -66,8 +66,7 @@ impl OptimizerSpec {
     /// Checks each value with the schema, and combinations of values.
     pub fn check(&self) -> Result<(), OptimizerError> {
         let table = toml::Table::try_from(self).map_err(|e| OptimizerError { key: "kind", why: e.to_string() })?;
-        check_section(&Self::SCHEMA, &table)
-            .map_err(|fault| OptimizerError { key: fault.key, why: fault.problem.to_string() })?;
+        check_section(&Self::SCHEMA, &table).map_err(|fault| OptimizerError { key: fault.key, why: fault.why })?;
         self.kind.settings().check()?;
         let refuse = |key, why: &str| Err(OptimizerError { key, why: why.into() });
         match (self.clip_norm, self.clip_value, self.clip_agc) {

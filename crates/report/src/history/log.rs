@@ -1,11 +1,12 @@
-//! Reads metrics.jsonl. A line may be incomplete, may lack keys, and may have null for a number.
+//! Reads metrics.jsonl. A line may be incomplete, may lack keys, and may have null for a number. The page report.html
+//! contains the lines that can be serialized.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 use loaders::regular;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Maximum length of a line in bytes. The longest line that a run writes has some thousand bytes.
 const LONGEST: usize = 1 << 20;
@@ -306,7 +307,7 @@ pub struct StepLine {
 }
 
 /// One epoch, see [`crate::Epoch`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct EpochLine {
     pub step: u64,
     #[serde(default)]
@@ -319,12 +320,12 @@ pub struct EpochLine {
     pub img_per_s: f64,
     #[serde(default = "nan", deserialize_with = "number")]
     pub seconds: f64,
-    #[serde(default)]
+    #[serde(default, skip_serializing)]
     pub loader: BTreeMap<String, Option<f64>>,
 }
 
 /// Cost of the gradient exchange per step, see [`crate::Exchange`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct ExchangeLine {
     pub codec: String,
     #[serde(default = "nan", deserialize_with = "number")]
@@ -357,7 +358,7 @@ pub struct TensorLine {
 }
 
 /// Statistics of a tensor's elements, see [`crate::Spread`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct SpreadLine {
     pub mean: Option<f64>,
@@ -368,7 +369,7 @@ pub struct SpreadLine {
 }
 
 /// The scores of a split, see [`crate::Eval`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct EvalLine {
     pub step: u64,
     #[serde(default)]
@@ -392,7 +393,7 @@ pub struct EvalLine {
     #[serde(default)]
     pub ema: bool,
     pub best: Option<String>,
-    #[serde(default)]
+    #[serde(default, skip_serializing)]
     pub at_end: bool,
 }
 
@@ -435,8 +436,9 @@ impl EvalLine {
 }
 
 /// The end of the run, see [`crate::End`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct EndLine {
+    #[serde(skip_serializing)]
     pub step: u64,
     #[serde(default = "nan", deserialize_with = "number")]
     pub seconds: f64,

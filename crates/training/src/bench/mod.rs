@@ -281,8 +281,11 @@ pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Re
         Pipeline::new(&request.transforms, split.images_as(exif_of(&request.transforms))?, &dataset.manifest, 1)?;
     let batch = request.batch.min(split.len() as usize);
     if batch == 0 {
-        let what = format!("the split {} has no images; choose another with --split", request.split);
-        return Err(Error::DataSet { data: request.dir.display().to_string(), what });
+        return Err(Error::Failed(format!(
+            "data set {}: the split {} has no images; choose another with --split",
+            request.dir.display(),
+            request.split
+        )));
     }
     let net = network(&request.model, pipeline.output(), split.classes())?;
     let requested = RequestedThreads { compute: request.threads, loader: request.loader_threads };

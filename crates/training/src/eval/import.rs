@@ -11,9 +11,9 @@ use formats::interop;
 use formats::interop::Weights;
 use formats::interop::export::{HDF5, keras};
 use formats::interop::onnx::Survey;
-use loaders::{Bands, ImageSpec, Images, LabelKind, Manifest, Pipeline, Target, overwrite, transform};
+use loaders::{Bands, ImageSpec, Images, LabelKind, Manifest, Pipeline, Target, overwrite};
 use net::{NetSpec, Node, Shape, models};
-use recipe::{Changes, Init, KnownNames, Recipe};
+use recipe::{Changes, Init, Recipe};
 
 use crate::error::Error;
 use crate::eval::model::{images, manifest};
@@ -307,9 +307,7 @@ pub struct ImportSettings {
 impl ImportSettings {
     /// Takes each option that is not given from the recipe, if there is one.
     pub fn from_request(request: &ImportRequest) -> Result<Self, Error> {
-        let (names, transforms) = (models::names(), transform::names());
-        let known = KnownNames { models: &names, transforms: &transforms };
-        let recipe = request.recipe.as_ref().map(|path| Recipe::load(path, &Changes::default(), &known)).transpose()?;
+        let recipe = request.recipe.as_ref().map(|path| Recipe::load(path, &Changes::default())).transpose()?;
         let recipe = recipe.map(|loaded| loaded.recipe);
         let init = recipe.as_ref().map(|recipe| recipe.init.clone()).unwrap_or_default();
         let given = |list: &[String], of: Option<Vec<String>>| if list.is_empty() { of } else { Some(list.to_vec()) };

@@ -166,7 +166,12 @@ impl MicroBatches {
             None => loader.next()?,
         };
         let place = |epoch, step, worker| format!("epoch {epoch}, step {step}, worker {worker}");
-        let other = |got: String| Error::Batch { expected: place(epoch, step, worker), got };
+        let other = |got: String| {
+            Error::Failed(format!(
+                "the loader returned a wrong batch: expected {}, got {got}; this is a bug in trireme, please report it",
+                place(epoch, step, worker)
+            ))
+        };
         let batch = batch.ok_or_else(|| other("none".into()))?;
         if (batch.epoch(), batch.step(), batch.worker()) != (epoch, step, worker) {
             return Err(other(place(batch.epoch(), batch.step(), batch.worker())));

@@ -292,7 +292,7 @@ impl<'a, B: Backend> Training<'a, B> {
             self.report_epoch(before, loaded, time)?;
         }
         let mut ranks = MpiRanks::new(self.context.session);
-        self.run.strategy.swap_in(&mut self.run.graph, &mut ranks)?;
+        self.run.swap_in(&mut ranks)?;
         if let Some(slowest) = self.stepper.take_slowest() {
             self.report.advice(&slowest);
         }
@@ -308,7 +308,7 @@ impl<'a, B: Backend> Training<'a, B> {
         self.trace.span("files", "checkpoint", Lane::Compute, begin, begin.elapsed());
         // the final model must contain the synchronised weights, not those of this rank
         if self.at.step < self.last {
-            self.run.strategy.swap_out(&mut self.run.graph);
+            self.run.swap_out();
         }
         Ok(())
     }

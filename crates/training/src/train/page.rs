@@ -64,7 +64,7 @@ impl PageData {
         let split = &evaluation.split;
         let EvaluationResult { score, predictions, per_class, numbers, .. } = result;
         let file = if let Some(predictions) = predictions {
-            EvaluationFile::new(when.0, when.1, split.name(), split.class_names(), predictions)
+            EvaluationFile::new(when, split.name(), split.class_names(), predictions)
         } else if let Some(classes) = per_class {
             let LabelScores { map, micro_f1, macro_f1 } = score.several.unwrap_or_default();
             let [map, micro_f1] = [map, micro_f1].map(|share| Some(share).filter(|share| share.is_finite()));

@@ -28,7 +28,6 @@ use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
 use crate::train::reduce::transport;
 use crate::train::reduce::transport::{Choice, TransportPlan, TransportRequest};
-use crate::train::save::folder::EndOfRun;
 use crate::train::save::lock::OutLock;
 use crate::train::save::resume::{Head, Logged, Resume};
 use crate::train::save::saver::RESUMABLE;
@@ -293,15 +292,15 @@ fn finished_message<B: Backend>(
 ) -> Result<Option<String>, Error> {
     let Some(resume) = resume.filter(|_| request.resume) else { return Ok(None) };
     let at = &resume.head.progress;
-    let over = match scoring::over(&run.recipe, at) {
-        Some(ending) => EndOfRun { last: at.step, more: ending.cure() },
+    let (last, more) = match scoring::over(&run.recipe, at) {
+        Some(ending) => (at.step, ending.cure()),
         None => {
             let more =
                 if run.recipe.steps.is_some() { "" } else { " To train longer, give --set epochs=N --extend-epochs" };
-            EndOfRun { last: run.last_step(request.max_steps), more }
+            (run.last_step(request.max_steps), more)
         }
     };
-    let told = session.is_root().then(|| folder::told(&request.out, &resume.head, over));
+    let told = session.is_root().then(|| folder::told(&request.out, &resume.head, last, more));
     Ok(session.comm.broadcast("whether the run is complete", told.as_ref())?)
 }
 

@@ -19,7 +19,9 @@ use crate::train::reduce::ranks::RankSum;
 pub trait Strategy<B: Backend> {
     /// Returns true if every step sums its gradients over all ranks. Otherwise each rank uses the gradient of its own
     /// workers.
-    fn sums_gradients(&self) -> bool;
+    fn sums_gradients(&self) -> bool {
+        false
+    }
 
     /// Returns true if the ranks synchronise in the step that follows `done` steps.
     fn synchronises(&self, done: u64) -> bool;
@@ -45,13 +47,10 @@ pub trait Strategy<B: Backend> {
         Ok(())
     }
 
-    /// Puts the synchronised model into the graph, for evaluation and saving. Returns false if the graph already has it.
-    fn swap_in(&mut self, _graph: &mut Graph<B>, _ranks: &mut dyn RankSum) -> Result<bool, Error> {
-        Ok(false)
+    /// Returns the weights of the synchronised model. Returns `None` if each rank has this model in its graph.
+    fn synchronised(&self, _graph: &Graph<B>, _ranks: &mut dyn RankSum) -> Result<Option<Arena<B>>, Error> {
+        Ok(None)
     }
-
-    /// Puts this rank's own model back into the graph. Does nothing if it is already there.
-    fn swap_out(&mut self, _graph: &mut Graph<B>) {}
 
     /// Forgets the previous state and continues from these weights, which are the same on all ranks.
     fn restart(&mut self, _backend: &B, _weights: &Arena<B>) -> Result<(), Error> {
@@ -165,22 +164,17 @@ pub struct Easgd<B: Backend> {
     centre: Arena<B>,
     /// The difference x_i - c from before the current step.
     distance: Arena<B>,
-    own: Option<OwnModel<B>>,
 }
 
 impl<B: Backend> Easgd<B> {
     /// Creates the state for ranks that start from these weights, which must be equal on all ranks.
     pub fn new(period: u64, alpha: f64, backend: &B, weights: &Arena<B>) -> Result<Self, Error> {
         let (centre, distance) = (copy(backend, weights)?, copy(backend, weights)?);
-        Ok(Self { period, alpha: alpha as f32, centre, distance, own: None })
+        Ok(Self { period, alpha: alpha as f32, centre, distance })
     }
 }
 
 impl<B: Backend> Strategy<B> for Easgd<B> {
-    fn sums_gradients(&self) -> bool {
-        false
-    }
-
     fn synchronises(&self, done: u64) -> bool {
         done.is_multiple_of(self.period)
     }
@@ -226,19 +220,8 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
         Ok(())
     }
 
-    fn swap_in(&mut self, graph: &mut Graph<B>, ranks: &mut dyn RankSum) -> Result<bool, Error> {
-        if self.own.is_some() {
-            return Ok(false);
-        }
-        let centre = copy(graph.backend(), &self.centre)?;
-        self.own = Some(OwnModel::replace(graph, centre, ranks)?);
-        Ok(true)
-    }
-
-    fn swap_out(&mut self, graph: &mut Graph<B>) {
-        if let Some(own) = self.own.take() {
-            own.put_back(graph);
-        }
+    fn synchronised(&self, graph: &Graph<B>, _: &mut dyn RankSum) -> Result<Option<Arena<B>>, Error> {
+        copy(graph.backend(), &self.centre).map(Some)
     }
 
     fn restart(&mut self, backend: &B, weights: &Arena<B>) -> Result<(), Error> {
@@ -255,24 +238,12 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
 // the state is averaged too, convergence with momentum is proven (Yu, Jin and Yang 2019, arXiv 1905.03817). With SGD, whose update is
 // linear in the gradient, without clipping, and with the same number of images on every rank, `local(1)` equals allreduce up to rounding.
 
-pub struct LocalSgd<B: Backend> {
+pub struct LocalSgd {
     /// Period H: the ranks synchronise after every H-th step.
-    period: u64,
-    own: Option<OwnModel<B>>,
+    pub period: u64,
 }
 
-impl<B: Backend> LocalSgd<B> {
-    /// Synchronises after every `period`-th step.
-    pub fn new(period: u64) -> Self {
-        Self { period, own: None }
-    }
-}
-
-impl<B: Backend> Strategy<B> for LocalSgd<B> {
-    fn sums_gradients(&self) -> bool {
-        false
-    }
-
+impl<B: Backend> Strategy<B> for LocalSgd {
     fn synchronises(&self, done: u64) -> bool {
         (done + 1).is_multiple_of(self.period)
     }
@@ -294,25 +265,10 @@ impl<B: Backend> Strategy<B> for LocalSgd<B> {
         Ok(())
     }
 
-    fn swap_in(&mut self, graph: &mut Graph<B>, ranks: &mut dyn RankSum) -> Result<bool, Error> {
-        if self.own.is_some() {
-            return Ok(false);
-        }
+    fn synchronised(&self, graph: &Graph<B>, ranks: &mut dyn RankSum) -> Result<Option<Arena<B>>, Error> {
         let mut weights = copy(graph.backend(), graph.weights())?;
         mean(&mut weights, ranks)?;
-        self.own = Some(OwnModel::replace(graph, weights, ranks)?);
-        Ok(true)
-    }
-
-    fn swap_out(&mut self, graph: &mut Graph<B>) {
-        if let Some(own) = self.own.take() {
-            own.put_back(graph);
-        }
-    }
-
-    fn restart(&mut self, _: &B, _: &Arena<B>) -> Result<(), Error> {
-        self.own = None;
-        Ok(())
+        Ok(Some(weights))
     }
 
     fn describe(&self) -> Option<String> {

@@ -306,8 +306,7 @@ impl ScheduleSpec {
         let epochs = epochs.into();
         let wrong = |key, why| Err(ScheduleError { key, why });
         let table = toml::Table::try_from(self).map_err(|e| ScheduleError { key: "kind", why: e.to_string() })?;
-        check_section(&Self::SCHEMA, &table)
-            .map_err(|fault| ScheduleError { key: fault.key, why: fault.problem.to_string() })?;
+        check_section(&Self::SCHEMA, &table).map_err(|fault| ScheduleError { key: fault.key, why: fault.why })?;
         let warmup = self.warmup_epochs;
         if warmup > 0.0 && warmup >= epochs {
             return wrong("warmup_epochs", format!("must be below epochs = {epochs}, got {}", number_text(warmup)));

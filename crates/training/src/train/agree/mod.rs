@@ -41,7 +41,7 @@ impl Session {
         match comm::check_launch(world.size) {
             Verdict::Ok => {}
             Verdict::Warning(text) => notes.push(format!("warning: {text}")),
-            Verdict::Fatal(text) => return Err(Error::Launch(text)),
+            Verdict::Fatal(text) => return Err(Error::Failed(text)),
         }
         Ok(Self { comm, world, notes, watch })
     }

@@ -90,7 +90,7 @@ impl ClassValues {
         let own = self.own(classes);
         let all = comm.run("probabilities of right classes", |world| {
             let mut all = world.gather(&own)?.map_or_else(Vec::new, |all| all.concat());
-            world.broadcast(&mut all, 0)?;
+            world.broadcast(&mut all)?;
             Ok(all)
         })?;
         let ranking = ranking(classes, &all);

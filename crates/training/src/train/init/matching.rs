@@ -307,27 +307,6 @@ mod tests {
         mentions(refused, &["a.pth", "network resnet20", r#"init.match = [["module\\.(.*)", "$1"]]"#]);
     }
 
-    /// The file stores the weight as a 1x1 convolution, and the bias with a leading dimension of 1.
-    #[test]
-    fn dimensions_of_one_do_not_count_as_classes() {
-        for (classes, replaced) in [(5, 2), (10, 0)] {
-            let file = weights(|name, shape| {
-                match name {
-                    "fc.weight" => *shape = vec![classes, 64, 1, 1],
-                    "fc.bias" => *shape = vec![1, classes],
-                    _ => {}
-                }
-                Some(name.into())
-            });
-            let fitted = match_tensors(&net(), &file, &init(&[], &[])).unwrap();
-            assert_eq!(
-                (count(&fitted, MatchResult::Replaced), count(&fitted, MatchResult::Shape)),
-                (replaced, 0),
-                "{classes}"
-            );
-        }
-    }
-
     /// The replaced layers include those of auxiliary heads, and convolutions that compute the scores.
     #[test]
     fn every_classifier_with_other_classes_is_replaced() {

@@ -93,11 +93,15 @@ pub fn underflow(world: &WorldInfo, scale: &LossScale, alone: bool) -> Option<Er
     if scale >= LossScale::LEAST {
         return None;
     }
-    let error = Error::LossScaleExhausted { steps: bad, scale };
+    let text = format!(
+        "{bad} steps in a row were skipped because gradients had Inf or NaN, although the loss scale was halved each time, down to \
+         {scale:e}. So the values themselves are not finite in f16. The last good checkpoint is kept, if there is one. Try precision = \
+         \"bf16\", a smaller schedule.base_lr, or check the data with `trireme data stats`"
+    );
     Some(match (alone, world.rank) {
-        (true, _) => error,
-        (false, 0) => Error::Diverged { text: error.to_string() },
-        (false, _) => Error::OtherRank { code: error.code() },
+        (true, _) => Error::Failed(text),
+        (false, 0) => Error::Diverged { text },
+        (false, _) => Error::OtherRank { code: 1 },
     })
 }
 

@@ -92,6 +92,7 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
         evaluation,
         evaluation_at_end: at_end,
         strategy,
+        own: None,
         balanced,
         options,
     })
@@ -102,8 +103,10 @@ fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, E
     let Some(train_labels) = source.train_labels.as_ref().filter(|_| recipe.balanced()) else { return Ok(None) };
     let balanced = Balanced::new(recipe.seed, &train_labels.labels);
     if balanced.is_empty() {
-        let what = "balanced = true needs labels, but no training record has one; set balanced = false".into();
-        return Err(Error::DataSet { data: recipe.data.clone(), what });
+        return Err(Error::Failed(format!(
+            "data set {}: balanced = true needs labels, but no training record has one; set balanced = false",
+            recipe.data
+        )));
     }
     let (repeats, most, classes) = (u64::from(recipe.augment.repeats()), balanced.most_repeats(), balanced.classes());
     if repeats > most {
@@ -147,7 +150,7 @@ fn evaluations(source: &Source, division: &Division, options: Options) -> Result
                  remove {key}",
                 settings::possible_splits(&source.recipe)
             );
-            Err(Error::DataSet { data: source.recipe.data.clone(), what })
+            Err(Error::Failed(format!("data set {}: {what}", source.recipe.data)))
         });
     }
     let (pipeline, batch) = (source.preprocess.clone(), division.largest());
@@ -238,7 +241,7 @@ fn check_thaw<B: Backend>(graph: &Graph<B>, optimizer: &Optimizer<B>) -> Result<
 /// Creates the strategy that the recipe selects. A single rank does not need to synchronise.
 fn strategy<B: Backend>(sync: Sync, ranks: usize, graph: &Graph<B>) -> Result<Box<dyn Strategy<B>>, Error> {
     Ok(match sync {
-        Sync::Local(period) if ranks > 1 => Box::new(LocalSgd::new(period)),
+        Sync::Local(period) if ranks > 1 => Box::new(LocalSgd { period }),
         Sync::Easgd { period, alpha } if ranks > 1 => {
             Box::new(Easgd::new(period, alpha, graph.backend(), graph.weights())?)
         }

@@ -20,7 +20,8 @@ use crate::train::plan::request::TrainRequest;
 use crate::train::plan::settings::{RunFacts, single_value_warning, warnings};
 use crate::train::plan::source::Source;
 use crate::train::reduce::plan::ReducePlan;
-use crate::train::strategy::Strategy;
+use crate::train::reduce::ranks::RankSum;
+use crate::train::strategy::{OwnModel, Strategy};
 
 /// Everything that a rank needs to run steps.
 pub struct Run<B: Backend> {
@@ -42,6 +43,8 @@ pub struct Run<B: Backend> {
     pub evaluation_at_end: Option<Evaluation>,
     /// Decides when ranks synchronise their models.
     pub strategy: Box<dyn Strategy<B>>,
+    /// This rank's own model, while the graph has the synchronised one.
+    pub own: Option<OwnModel<B>>,
     /// An order of the images in which every class has the same share of an epoch, if requested.
     pub balanced: Option<Arc<Balanced>>,
     /// Options of the training loader.
@@ -91,6 +94,24 @@ impl<B: Backend> Run<B> {
             return images;
         }
         d.mine.clone().map(|v| worker_positions(images, v, d.workers).len()).sum()
+    }
+
+    /// Puts the synchronised model into the graph, for evaluation and saving. Returns false if the graph already has it. Collective.
+    pub fn swap_in(&mut self, ranks: &mut dyn RankSum) -> Result<bool, Error> {
+        if self.own.is_none()
+            && let Some(weights) = self.strategy.synchronised(&self.graph, ranks)?
+        {
+            self.own = Some(OwnModel::replace(&mut self.graph, weights, ranks)?);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Puts this rank's own model back into the graph. Does nothing if it is already there.
+    pub fn swap_out(&mut self) {
+        if let Some(own) = self.own.take() {
+            own.put_back(&mut self.graph);
+        }
     }
 
     /// Freezes or unfreezes the parameters in `freeze.patterns`, as `[freeze]` requires for this epoch.

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::text::plural;
-use loaders::transform::{self, exif_of, selected_bands};
+use loaders::transform::{exif_of, selected_bands};
 use loaders::{Bands, Dataset, Dtype, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
-use net::{NetSpec, Shape, models};
-use recipe::{ClassWeights, KnownNames, Loaded, Recipe, ScoredSplits};
+use net::{NetSpec, Shape};
+use recipe::{ClassWeights, Loaded, Recipe, ScoredSplits};
 
 use super::network::{FileNetwork, build_checked, shape_of};
 use super::phases::Phases;
@@ -47,9 +47,7 @@ impl Source {
     /// Reads the recipe. Returns an error if the recipe is invalid or a path is not valid UTF-8.
     pub fn recipe(request: &TrainRequest) -> Result<Loaded, Error> {
         request.check_names()?;
-        let (models, transforms) = (models::names(), transform::names());
-        let known = KnownNames { models: &models, transforms: &transforms };
-        Ok(Recipe::load(&request.recipe, &request.changes, &known)?)
+        Ok(Recipe::load(&request.recipe, &request.changes)?)
     }
 
     /// Opens the recipe's data set in `dir`, which may be a copy.
@@ -62,7 +60,7 @@ impl Source {
             Shuffle::Window(_) => dataset.split_lazily("train")?,
         });
         if train.is_empty() {
-            return Err(Error::DataSet { data: recipe.data, what: "the split train has no images".into() });
+            return Err(Error::Failed(format!("data set {}: the split train has no images", recipe.data)));
         }
         settings::check(&recipe, &dataset.manifest)?;
         check_class_weights(&recipe, &train)?;
@@ -255,11 +253,10 @@ pub fn check_one_size(data: &str, split: &Split, preprocess: &Pipeline, images: 
     if !matches!(preprocess.input(), Images::Fixed(_)) || other == images {
         return Ok(());
     }
-    let what = format!(
-        "images of split train are {images}, but images of split {name} are {other}; use images of one size, or begin augment.eval with \
-         resize(size) and center_crop(size)"
-    );
-    Err(Error::DataSet { data: data.into(), what })
+    Err(Error::Failed(format!(
+        "data set {data}: images of split train are {images}, but images of split {name} are {other}; use images of one size, or begin \
+         augment.eval with resize(size) and center_crop(size)"
+    )))
 }
 
 /// Returns an error if the outputs of the pipelines have different numbers of channels, or if neither image size contains the other.

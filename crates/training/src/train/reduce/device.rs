@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use backend::{Backend, Buffer, DeviceCodec, Draw};
+use backend::{Backend, Buffer, DeviceCodec};
 use comm::World;
 use comm::codec::{Bucket, Entry, Key, ZeroCodes};
 
@@ -52,8 +52,8 @@ impl<B: Backend> BucketSum<B> for DeviceSum<B> {
 
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error> {
         if let Some(group) = self.group.as_ref().filter(|_| self.uses_group(step)) {
-            let (start, draw) = (Instant::now(), Draw { seed: step.key.seed, step: step.key.step });
-            let bytes = self.codec.sum_in(group.lock().as_mut(), gradients, draw)? as u64;
+            let start = Instant::now();
+            let bytes = self.codec.sum_in(group.lock().as_mut(), gradients, step.key)? as u64;
             let float_bytes = 4 * gradients.last().map_or(0, Buffer::len) as u64;
             let costs = Costs { bytes, float_bytes, wire: start.elapsed(), ..Costs::default() };
             return Ok(Timed { start, costs, zeros: Vec::new() });
@@ -112,7 +112,7 @@ impl<B: Backend> Phases for OnDevice<'_, B> {
     }
 
     fn encode(&mut self, _: &Bucket, scales: &[u32], key: Key) -> Result<(), backend::Error> {
-        self.codec.encode(self.gradients, scales, Draw { seed: key.seed, step: key.step })
+        self.codec.encode(self.gradients, scales, key)
     }
 
     fn zeros(

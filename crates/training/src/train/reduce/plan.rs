@@ -43,7 +43,7 @@ impl<B: Backend> ReducePlan<B> {
         steps_per_epoch: u64,
     ) -> Result<Self, Error> {
         let reduce = &recipe.reduce;
-        let entry = reduce.codec.entry();
+        let entry = reduce.codec.0;
         let settings = Settings { workers, clip: reduce.clip() as f32, error_feedback: reduce.error_feedback() };
         let buckets = buckets(graph, reduce, entry)?;
         let exempt = buckets.iter().flat_map(|b| &b.tensors).filter(|t| t.exempt);

@@ -68,7 +68,7 @@ impl<B: Backend> Transport<B> {
             Transport::Mpi => Ok(Transport::Mpi),
             Transport::Nccl(group) if count == session.world.size => Ok(Transport::Nccl(group.clone())),
             Transport::Nccl(_) => {
-                let failed = |why| Error::Transport { transport: format!("NCCL on {count} ranks"), why };
+                let failed = |why| Error::Failed(format!("NCCL on {count} ranks: {why}"));
                 let group = session.agree(Group::join_first(session, backend, count)?.map_err(failed))?;
                 group.iter().for_each(|group| group.watch(&session.watch));
                 Ok(group.map_or(Transport::Host, Transport::Nccl))
@@ -188,7 +188,7 @@ fn choose_path<B: Backend>(session: &Session, backend: &B, request: &TransportRe
                 found.push(format!("{name}: {why}"));
             }
             Err(why) if request.path == name => {
-                return session.agree(Err(Error::Transport { transport: format!("reduce.path = \"{name}\""), why }));
+                return session.agree(Err(Error::Failed(format!("reduce.path = \"{name}\": {why}"))));
             }
             Err(why) => found.push(format!("no {name}: {why}")),
         }
@@ -220,7 +220,7 @@ fn choose_for_codes<B: Backend>(
             Ok(Choice { transport, why: format!("nccl: the device encodes gradients with {codec} ({why})") })
         }
         (Err(why), TransportSetting::Nccl) => {
-            session.agree(Err(Error::Transport { transport: "reduce.path = \"nccl\"".into(), why }))
+            session.agree(Err(Error::Failed(format!("reduce.path = \"nccl\": {why}"))))
         }
         (Err(why), _) => Ok(Choice { transport: Transport::Host, why: format!("{coded} (no nccl: {why})") }),
     }
@@ -302,8 +302,7 @@ pub fn try_aware<B: Backend>(session: &Session, backend: &B) -> Result<Option<St
     }
     let trial = Trial { session, backend, buckets: &SIZES };
     if let Err(why) = trial.known_answer(&Transport::Mpi)? {
-        let why = format!("{why}; use reduce.path = \"staged\"");
-        return session.agree(Err(Error::Transport { transport: "not cuda-aware".into(), why }));
+        return session.agree(Err(Error::Failed(format!("not cuda-aware: {why}; use reduce.path = \"staged\""))));
     }
     let (aware, staged) = (trial.time(&Transport::Mpi)?, trial.time(&Transport::Host)?);
     let (aware, staged) = (1e3 * aware, 1e3 * staged);

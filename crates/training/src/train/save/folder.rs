@@ -189,18 +189,9 @@ pub fn set(out: &Path) -> Result<Marker, Error> {
 /// Number of bytes to read from the end of a log. They contain its last line.
 const TAIL: u64 = 65_536;
 
-/// What the message about a finished run needs to know.
-#[derive(Clone, Copy, Debug)]
-pub struct EndOfRun {
-    pub last: u64,
-    /// Text that says how to continue the run.
-    pub more: &'static str,
-}
-
 /// Returns the message for a finished run, or `None` if the run can continue. A run is finished if its checkpoint is at step `last`, its
-/// model is written, and its log ends with the end event. Changes no file.
-pub fn told(out: &Path, head: &Head, over: EndOfRun) -> Option<String> {
-    let EndOfRun { last, more } = over;
+/// model is written, and its log ends with the end event. `more` says how to continue the run. Changes no file.
+pub fn told(out: &Path, head: &Head, last: u64, more: &str) -> Option<String> {
     let step = head.progress.step;
     let model = output::model_path(out);
     (step >= last && model.is_file() && ended_at(out) == Some(step)).then(|| {

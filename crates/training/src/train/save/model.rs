@@ -142,7 +142,11 @@ impl<B: Backend> Exporter<B> {
                 tensors.push(("running_var".into(), vec![place.channels], var.to_vec()));
             }
             if let Some((field, ..)) = tensors.iter().find(|t| t.2.iter().any(|v| !v.is_finite())) {
-                return Err(Error::NotFiniteParameter { name: format!("{}.{field}", layer.name) });
+                return Err(Error::Failed(format!(
+                    "parameter {}.{field} contains NaN or infinity, so no model is written. The last good model is kept. Try a smaller \
+                     schedule.base_lr or a longer schedule.warmup_epochs",
+                    layer.name
+                )));
             }
             layers.push(LayerWeights { name: layer.name.clone(), kind: layer.kind, tensors });
         }

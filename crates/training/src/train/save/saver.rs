@@ -249,10 +249,10 @@ impl<'a, B: Backend> Saver<'a, B> {
         let mut ranks = MpiRanks::new(self.session);
         let run = &mut *now.run;
         self.keep_folder(report);
-        let swapped_in = run.strategy.swap_in(&mut run.graph, &mut ranks)?;
+        let swapped_in = run.swap_in(&mut ranks)?;
         let handed = self.hand_over(run, now.at, residuals, begin);
         if swapped_in {
-            run.strategy.swap_out(&mut run.graph);
+            run.swap_out();
         }
         handed
     }

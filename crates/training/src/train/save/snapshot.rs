@@ -18,9 +18,6 @@ use crate::train::reduce::bucket_sum::{from_bytes, to_bytes};
 use crate::train::save::hand_over::HandOver;
 use crate::train::save::model::Exporter;
 
-/// The thread's task, for messages.
-const TASK: &str = "writes checkpoints";
-
 /// Maximum number of threads that copy. More threads do not increase the bandwidth of the memory.
 const COPIERS: usize = 4;
 
@@ -175,8 +172,9 @@ impl<B: Backend> Writer<B> {
             let CheckpointJob { snapshot, progress, path, waited, .. } = job;
             WrittenCheckpoint { snapshot, progress, path, waited, result, took: begin.elapsed() }
         };
-        let thread = HandOver::start("checkpoint", touch, work);
-        Ok(Self { thread: thread.map_err(|source| Error::Thread { task: TASK, source })?, fresh, idle: None })
+        let thread = HandOver::start("checkpoint", touch, work)
+            .map_err(|error| Error::Failed(format!("cannot start the thread that writes checkpoints: {error}")))?;
+        Ok(Self { thread, fresh, idle: None })
     }
 
     /// Returns true while a file is being written.
@@ -205,7 +203,7 @@ impl<B: Backend> Writer<B> {
 }
 
 fn gone() -> Error {
-    Error::ThreadGone { task: TASK }
+    Error::Failed("the thread that writes checkpoints has ended unexpectedly".into())
 }
 
 fn write<B: Backend>(
@@ -303,7 +301,7 @@ pub fn broadcast_values(session: &Session, values: &mut [f32]) -> Result<(), Err
         to_bytes(values, &mut bytes);
     }
     let bytes = session.comm.run("a part of the checkpoint", move |world| {
-        world.broadcast(&mut bytes, 0)?;
+        world.broadcast(&mut bytes)?;
         Ok(bytes)
     })?;
     from_bytes(&bytes, values);

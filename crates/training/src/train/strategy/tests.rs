@@ -64,7 +64,7 @@ trait Tested: Strategy<Reference> {
     fn centre(&self) -> f32;
 }
 
-impl Tested for LocalSgd<Reference> {
+impl Tested for LocalSgd {
     fn centre(&self) -> f32 {
         f32::NAN
     }
@@ -132,7 +132,7 @@ fn mean_minimum() -> f64 {
 fn local_sgd_follows_the_closed_form() {
     let shrink = 1.0 - f64::from(RATE * CURVE);
     for period in [1, 4, 5] {
-        for (states, minimum) in descend(|_| LocalSgd::new(period), 23, 0.0).iter().zip(MINIMA) {
+        for (states, minimum) in descend(|_| LocalSgd { period }, 23, 0.0).iter().zip(MINIMA) {
             for (t, state) in (1..).zip(states) {
                 let mean = |t: u64| mean_minimum() + shrink.powi(t as i32) * (f64::from(START) - mean_minimum());
                 let last = t - t % period;
@@ -148,7 +148,7 @@ fn local_sgd_follows_the_closed_form() {
 #[test]
 fn local_1_with_momentum_is_allreduce() {
     let (mut x, mut m) = (f64::from(START), 0.0);
-    let ranks = descend(|_| LocalSgd::new(1), 30, MOMENTUM);
+    let ranks = descend(|_| LocalSgd { period: 1 }, 30, MOMENTUM);
     for t in 0..30 {
         m = f64::from(MOMENTUM) * m + f64::from(CURVE) * (x - mean_minimum());
         x -= f64::from(RATE) * m;
