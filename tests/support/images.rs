@@ -174,6 +174,13 @@ fn split(dir: &Path, name: &str, count: u64, shards: u64, record: impl Fn(u64) -
     manifest
 }
 
+/// Returns the byte offset of record `number` of a shard, according to its index.
+pub fn offset_of(path: &Path, number: usize) -> u64 {
+    let index = fs::read_to_string(shard::index_path(path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let line = index.lines().nth(number).expect("a line for each record");
+    line.split(' ').next().and_then(|offset| offset.parse().ok()).expect("an offset and a size")
+}
+
 impl Record {
     fn example(&self) -> Example<'_> {
         Example {

@@ -119,7 +119,7 @@ impl Split {
         if bytes != expected.bytes {
             return Err(differs("bytes", expected.bytes, bytes));
         }
-        let shard = Shard::open_for(&path, access)?;
+        let shard = Shard::open(&path, access)?;
         match shard.len() {
             count if count == expected.count => Ok(shard),
             count => Err(differs("records", expected.count, count)),
