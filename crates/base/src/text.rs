@@ -3,22 +3,25 @@
 use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
-/// Number of digits of `u64::MAX`.
-const MOST: usize = 20;
-
-/// Appends the decimal digits of a number.
-pub fn push_decimal(mut number: u64, out: &mut String) {
-    let (mut digits, mut at) = ([b'0'; MOST], MOST);
+/// Writes the decimal digits of a number (at most 20) to the end of `digits` and returns them. Signal handlers may call
+/// this function.
+#[inline]
+pub fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut at = digits.len();
     loop {
         at -= 1;
         digits[at] = b'0' + (number % 10) as u8;
         number /= 10;
         if number == 0 {
-            break;
+            return &digits[at..];
         }
     }
+}
+
+/// Appends the decimal digits of a number.
+pub fn push_decimal(number: u64, out: &mut String) {
     // Digits are always valid UTF-8.
-    out.push_str(str::from_utf8(&digits[at..]).unwrap_or_default());
+    out.push_str(str::from_utf8(decimal(number, &mut [0; 20])).unwrap_or_default());
 }
 
 /// Formats rows of cells as lines with aligned columns, two spaces apart.
