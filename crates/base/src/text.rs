@@ -24,6 +24,19 @@ pub fn push_decimal(number: u64, out: &mut String) {
     out.push_str(str::from_utf8(decimal(number, &mut [0; 20])).unwrap_or_default());
 }
 
+/// Formats a number with separators: `60000` as `60,000`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
 /// Formats rows of cells as lines with aligned columns, two spaces apart.
 pub fn table(rows: &[impl AsRef<[String]>]) -> String {
     let rows = || rows.iter().map(AsRef::as_ref);
@@ -138,6 +151,11 @@ mod tests {
             push_decimal(number, &mut text);
             assert_eq!(text, format!("n{number}"));
         }
+    }
+
+    #[test]
+    fn separators_are_between_groups_of_three_digits() {
+        assert_eq!([0, 999, 1234, 1_281_167].map(grouped), ["0", "999", "1,234", "1,281,167"]);
     }
 
     #[test]
