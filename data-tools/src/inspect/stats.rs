@@ -181,7 +181,7 @@ impl Stats {
             "sizes": self.sizes.to_json(),
             "classes": classes,
             "skipped": self.skipped,
-            "bad": self.bad.iter().map(ShardFault::to_json).collect::<Vec<_>>(),
+            "bad": self.bad,
             "seconds": self.elapsed.as_secs_f64(),
         });
         if self.bands.need_version() {
