@@ -43,8 +43,8 @@ impl SourceDataset {
     }
 
     pub(super) fn find(&self, dir: &Path, name: &str) -> Result<usize, Error> {
-        let found = self.splits.iter().position(|split| split.name() == name);
-        found.ok_or_else(|| Error::unknown_split(dir, name, self.splits.iter().map(Split::name)))
+        self.manifest.split(dir, name)?;
+        Ok(self.splits.iter().take_while(|split| split.name() != name).count())
     }
 
     /// Returns the class of each sample in a split. If images have sets of classes or targets instead, returns 0 for

@@ -179,6 +179,15 @@ impl Manifest {
         }
     }
 
+    /// Returns the entry of a split. `dir` is the directory of the data set, which the error names.
+    pub fn split(&self, dir: &Path, name: &str) -> Result<&SplitManifest, Error> {
+        self.splits.get(name).ok_or_else(|| {
+            let names: Vec<_> = self.splits.keys().map(|name| format!("`{name}`")).collect();
+            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            Error::UnknownSplit { dir: dir.to_owned(), name: name.to_owned(), known }
+        })
+    }
+
     /// Reads and checks `dir/dataset.json`. Unknown keys are ignored.
     pub fn read(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(MANIFEST);
