@@ -164,11 +164,7 @@ impl Manifest {
 
     /// Returns the label kind.
     pub fn label_kind(&self) -> LabelKind {
-        match (self.targets.is_empty(), self.multi_label) {
-            (false, _) => LabelKind::Numbers,
-            (true, true) => LabelKind::Classes,
-            (true, false) => LabelKind::OneClass,
-        }
+        LabelKind::new(!self.targets.is_empty(), self.multi_label)
     }
 
     /// Returns the names for a network's outputs: the classes, or the targets if the labels are numbers.

@@ -117,11 +117,7 @@ impl ModelFile {
 
     /// Returns the kind of label that the model predicts.
     pub fn label_kind(&self) -> LabelKind {
-        match (self.targets.is_empty(), self.multi_label) {
-            (false, _) => LabelKind::Numbers,
-            (true, true) => LabelKind::Classes,
-            (true, false) => LabelKind::OneClass,
-        }
+        LabelKind::new(!self.targets.is_empty(), self.multi_label)
     }
 
     /// Returns `targets` as JSON, or `None` if `targets` is empty.
