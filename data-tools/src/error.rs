@@ -135,13 +135,6 @@ impl Error {
         Error::Record { shard: shard.to_path_buf(), record, offset, what }
     }
 
-    /// Creates an error for a split that the data set in `dir` does not have. `known` has the names of its splits.
-    pub(crate) fn unknown_split<'a>(dir: &Path, name: &str, known: impl Iterator<Item = &'a str>) -> Self {
-        let known: Vec<String> = known.map(|name| format!("`{name}`")).collect();
-        let (dir, name, known) = (dir.to_path_buf(), name.to_string(), known.join(", "));
-        Error::Loaders(loaders::Error::UnknownSplit { dir, name, known })
-    }
-
     pub(crate) fn input(path: &Path, what: impl Into<String>) -> Self {
         Error::Input { path: path.to_path_buf(), what: what.into() }
     }

@@ -37,7 +37,7 @@ pub use convert::{ConvertSummary, ThreadTimes, convert, convert_source};
 pub use error::Error;
 pub use inspect::{
     COPIES, ContactSheet, CopyNames, ExtractSummary, FirstImage, IndexSummary, Info, LabelCounts, NearCopy, SHEET,
-    ShardFault, ShowOptions, ShowSummary, SplitInfo, Stats, Thumbnail, ThumbnailMaker, VerifyReport,
+    ShardFault, ShowOptions, ShowSummary, SplitInfo, Stats, Thumbnail, VerifyReport, Viewer,
 };
 pub use inspect::{check_shown_bands, extract, index, info, matrix, show, stats, verify, write_duplicates};
 pub use kinds::KINDS;

@@ -1,10 +1,10 @@
 //! Runs numbered tasks on several threads and returns the results in the order of the tasks.
 
 use crate::error::Error;
+pub(crate) use base::lock;
 use loaders::stall::outside;
 use loaders::{guarded_with, on_threads};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// Resolves the option `jobs`: 0 means one thread per core.
@@ -13,11 +13,6 @@ pub(crate) fn threads(jobs: usize) -> usize {
         0 => thread::available_parallelism().map_or(1, |n| n.get()),
         n => n,
     }
-}
-
-/// Locks a mutex. A panic of another thread is reported elsewhere, so the value is still used.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `task(0)` to `task(tasks - 1)` on at most `jobs` threads, including the calling thread. 0 means one thread per

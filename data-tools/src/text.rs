@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+pub(crate) use base::text::grouped as count;
 use base::text::{printable, shown};
 
 /// Formats a size: `48273612` as `46.0 MiB`.
@@ -14,19 +15,6 @@ pub(crate) fn bytes(n: u64) -> String {
         unit += 1;
     }
     if unit == 0 { format!("{n} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
-
-/// Formats a number with separators: `60000` as `60,000`.
-pub(crate) fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// Formats a number with a noun: `1 record`, `3 records`.
@@ -107,9 +95,6 @@ mod tests {
     fn numbers_read_well() {
         assert_eq!(bytes(1023), "1023 bytes");
         assert_eq!(bytes(48_273_612), "46.0 MiB");
-        assert_eq!(count(0), "0");
-        assert_eq!(count(999), "999");
-        assert_eq!(count(1_281_167), "1,281,167");
         assert_eq!([time(42.4), time(700.0), time(11_100.0)], ["42 s", "12 min", "3 h 5 min"]);
         assert_eq!(plural(1, "shard"), "1 shard");
         assert_eq!(plural(16, "shard"), "16 shards");

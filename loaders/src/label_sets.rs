@@ -12,6 +12,17 @@ pub enum LabelKind {
     Numbers,
 }
 
+impl LabelKind {
+    /// Returns the kind for labels that are targets, or classes of which an image may have several.
+    pub fn new(has_targets: bool, several: bool) -> Self {
+        match (has_targets, several) {
+            (true, _) => Self::Numbers,
+            (false, true) => Self::Classes,
+            (false, false) => Self::OneClass,
+        }
+    }
+}
+
 /// The classes of a sequence of samples. The classes of each sample are in ascending order without duplicates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelSets {

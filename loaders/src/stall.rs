@@ -8,11 +8,12 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{fs, process};
 
+use base::lock;
 use base::text::printable;
 
 /// A thread that has used at most this much CPU time since it was last active counts as waiting.
@@ -59,10 +60,6 @@ impl Drop for RegisteredWorker {
 
 thread_local! {
     static OWN: RefCell<Option<RegisteredWorker>> = const { RefCell::new(None) };
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns this thread's entry in the list, and adds it on the first call. Returns `None` if `/proc/thread-self` does not

@@ -1,14 +1,16 @@
 //! Shares work between threads.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::thread::{Builder, scope};
+
+use base::lock;
 
 /// Calls `work` for each item of `parts` on `threads` threads, including the calling thread. Uses fewer threads if the
 /// system does not start more.
 pub fn on_threads<P>(threads: usize, parts: impl Iterator<Item = P> + Send, work: impl Fn(P) + Sync) {
     let parts = Mutex::new(parts);
     // The lock is held only while a part is taken.
-    let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let next = || lock(&parts).next();
     let run = || {
         while let Some(part) = next() {
             work(part);

@@ -3,9 +3,9 @@
 
 use std::fs;
 
-use loaders::{ImageSpec, shard};
+use loaders::ImageSpec;
 use support::gpu;
-use support::images::Images;
+use support::images::{Images, offset_of};
 use support::program::{self, events, start};
 use support::setting::Setting;
 use support::small_run::poke;
@@ -125,8 +125,7 @@ fn checkpoints_contain_results_of_their_own_step() {
 fn skipped_records_give_the_same_results_with_steps_enqueued_ahead() {
     let setting = Setting::with(RESNET, |dir| Images::new(dir, IMAGE, 43, 16));
     let path = setting.images.shard("train", 1);
-    let (offset, _) = shard::scan_index(&path).unwrap()[4];
-    poke(&path, offset + 100, |byte| byte ^ 0x20);
+    poke(&path, offset_of(&path, 4) + 100, |byte| byte ^ 0x20);
     let trace = setting.out("trace.json");
     let skip = ["--max-steps", "6", "--set", "loader.on_corrupt=skip"];
     train(&setting, "ahead", &skip);

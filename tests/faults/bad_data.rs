@@ -4,7 +4,6 @@
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-use loaders::shard;
 use support::images;
 use support::images::{DIGITS, Images};
 use support::program::{PATIENCE, start, trireme};
@@ -65,7 +64,7 @@ fn a_manifest_that_contradicts_the_shards() {
 fn a_flipped_byte() {
     let setting = SmallRun::new();
     let path = setting.images.shard("train", 3);
-    let (offset, _) = shard::scan_index(&path).unwrap()[7];
+    let offset = images::offset_of(&path, 7);
     poke(&path, offset + 400, |byte| byte ^ 0x20);
     let byte = format!("byte {offset}");
     for ranks in [0, 2] {
@@ -124,7 +123,7 @@ fn splits_of_different_image_sizes() {
 fn a_flipped_byte_in_the_test_split() {
     let setting = SmallRun::new();
     let path = setting.images.shard("test", 1);
-    let (offset, _) = shard::scan_index(&path).unwrap()[2];
+    let offset = images::offset_of(&path, 2);
     poke(&path, offset + 300, |byte| !byte);
     let byte = format!("byte {offset}");
     setting.train(2, &[]).failed(1, &[name(&path), "record 2", &byte, "checksum", "payload"]);

@@ -5,12 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use loaders::shard;
-
 use crate::place::Place;
 use crate::reference::Reference;
 use crate::settings::Settings;
-use support::images::{DIGITS, Images, THINGS};
+use support::images::{DIGITS, Images, THINGS, offset_of};
 use support::program::{Folder, PATIENCE, Running, events, start, trireme};
 use support::setting::with_common_keys;
 use support::small_run::poke;
@@ -128,6 +126,5 @@ impl Training {
 
 /// Flips a byte in the pixels of these records.
 fn spoil(path: &Path, records: &[usize]) {
-    let places = shard::scan_index(path).unwrap_or_else(|e| panic!("{e}"));
-    records.iter().for_each(|&record| poke(path, places[record].0 + IN_THE_PIXELS, |byte| byte ^ 0x20));
+    records.iter().for_each(|&record| poke(path, offset_of(path, record) + IN_THE_PIXELS, |byte| byte ^ 0x20));
 }

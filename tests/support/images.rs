@@ -3,12 +3,11 @@
 //! The images have the size of MNIST or of CIFAR-10, ten classes, the splits `train` and `test`, and are stored as raw
 //! pixels.
 
-use std::fs::{self, File};
-use std::io::BufWriter;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use loaders::example::{self, Example, FloatList, Format, LabelList};
-use loaders::record::RecordWriter;
+use loaders::record::append_record;
 use loaders::{Draws, Dtype, ImageSpec, Manifest, ShardManifest, SplitManifest, shard};
 
 /// 28x28, grey, as in MNIST.
@@ -162,20 +161,24 @@ fn split(dir: &Path, name: &str, count: u64, shards: u64, record: impl Fn(u64) -
     for number in 0..shards {
         let file = format!("{name}-{number:05}-of-{shards:05}.tfrecord");
         let path = dir.join(&file);
-        let mut writer = RecordWriter::new(BufWriter::new(File::create(&path).expect("a new file")));
-        let mut payload = Vec::new();
-        let mut entries = Vec::new();
+        let (mut records, mut entries) = (Vec::new(), Vec::new());
         for id in number * count / shards..(number + 1) * count / shards {
-            payload.clear();
-            example::encode(&record(id).example(), &mut payload);
-            entries.push(writer.write(&payload).expect("room on the disk"));
+            let record = record(id);
+            let write = |out: &mut Vec<u8>| example::encode(&record.example(), out);
+            entries.push((records.len() as u64, append_record(&mut records, write)));
         }
-        writer.finish().expect("room on the disk");
+        fs::write(&path, &records).expect("room on the disk");
         shard::write_index(&path, &entries).unwrap_or_else(|e| panic!("{e}"));
-        let bytes = fs::metadata(&path).expect("just written").len();
-        manifest.shards.push(ShardManifest { file, count: entries.len() as u64, bytes });
+        manifest.shards.push(ShardManifest { file, count: entries.len() as u64, bytes: records.len() as u64 });
     }
     manifest
+}
+
+/// Returns the byte offset of record `number` of a shard, according to its index.
+pub fn offset_of(path: &Path, number: usize) -> u64 {
+    let index = fs::read_to_string(shard::index_path(path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let line = index.lines().nth(number).expect("a line for each record");
+    line.split(' ').next().and_then(|offset| offset.parse().ok()).expect("an offset and a size")
 }
 
 impl Record {

@@ -12,6 +12,14 @@ pub mod screen;
 pub mod simd;
 pub mod text;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex. If another thread panicked while it held the lock, the value is still used. The panic is reported
+/// elsewhere.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Synchronisation primitives for protocols that `tests/loom` checks with every interleaving. In that crate, the same
 /// names refer to loom's types.
 pub mod sync {

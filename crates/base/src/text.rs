@@ -3,22 +3,38 @@
 use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
-/// Number of digits of `u64::MAX`.
-const MOST: usize = 20;
-
-/// Appends the decimal digits of a number.
-pub fn push_decimal(mut number: u64, out: &mut String) {
-    let (mut digits, mut at) = ([b'0'; MOST], MOST);
+/// Writes the decimal digits of a number (at most 20) to the end of `digits` and returns them. Signal handlers may call
+/// this function.
+#[inline]
+pub fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut at = digits.len();
     loop {
         at -= 1;
         digits[at] = b'0' + (number % 10) as u8;
         number /= 10;
         if number == 0 {
-            break;
+            return &digits[at..];
         }
     }
+}
+
+/// Appends the decimal digits of a number.
+pub fn push_decimal(number: u64, out: &mut String) {
     // Digits are always valid UTF-8.
-    out.push_str(str::from_utf8(&digits[at..]).unwrap_or_default());
+    out.push_str(str::from_utf8(decimal(number, &mut [0; 20])).unwrap_or_default());
+}
+
+/// Formats a number with separators: `60000` as `60,000`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 /// Formats rows of cells as lines with aligned columns, two spaces apart.
@@ -135,6 +151,11 @@ mod tests {
             push_decimal(number, &mut text);
             assert_eq!(text, format!("n{number}"));
         }
+    }
+
+    #[test]
+    fn separators_are_between_groups_of_three_digits() {
+        assert_eq!([0, 999, 1234, 1_281_167].map(grouped), ["0", "999", "1,234", "1,281,167"]);
     }
 
     #[test]

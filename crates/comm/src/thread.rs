@@ -7,10 +7,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use base::{environment, screen};
+use base::{environment, lock, screen};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -278,11 +278,6 @@ impl<R> Pending<R> {
         }
         self.answer.recv().unwrap_or(Err(Error::Finished { what }))
     }
-}
-
-/// Locks a mutex and ignores poisoning: a panic while the lock is held ends the process anyway.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `f` and ends all ranks if it panics. Otherwise the other ranks would wait in a collective forever.

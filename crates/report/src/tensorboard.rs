@@ -1,13 +1,13 @@
 //! Event files for TensorBoard. `tensorboard --logdir runs` shows each output folder as a run.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use data_tools::Thumbnail;
 use loaders::protobuf::Message;
-use loaders::record::RecordWriter;
+use loaders::record::append_record;
 use loaders::safe_create;
 
 use super::event::Spread;
@@ -202,7 +202,7 @@ fn order(evaluation: &EvaluationFile) -> Vec<usize> {
 /// An event file for TensorBoard. The file is created by [`EventFile::open`].
 struct EventFile {
     out: PathBuf,
-    file: Option<(RecordWriter<File>, PathBuf)>,
+    file: Option<(File, PathBuf)>,
 }
 
 impl EventFile {
@@ -215,7 +215,7 @@ impl EventFile {
         let digits = safe_create::random_digits();
         let path = self.out.join(format!("events.out.tfevents.{:010}.trireme.{digits}", now() as u64));
         let file = safe_create::create_new(&path)?;
-        self.file = Some((RecordWriter::new(file), path));
+        self.file = Some((file, path));
         self.write(0, Message::new().text(3, "brain.Event:2"))
     }
 
@@ -223,7 +223,9 @@ impl EventFile {
     pub fn write(&mut self, step: u64, what: Message) -> io::Result<()> {
         let Some((file, _)) = &mut self.file else { return Ok(()) };
         let event = Message::new().double(1, now()).int(2, step as i64).join(what);
-        file.write(event.bytes()).map(drop)
+        let mut record = Vec::new();
+        append_record(&mut record, |out| out.extend_from_slice(event.bytes()));
+        file.write_all(&record)
     }
 
     /// Writes values (1) of a summary (5).

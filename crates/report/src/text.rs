@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base::text::grouped;
+
 use super::{Checkpoint, End, Epoch, Eval, Event, Exchange, Start, Step, Verbosity, pace};
 
 /// A wait is shown if it is at least this fraction of the step's time.
@@ -227,27 +229,13 @@ pub(super) fn rate(lr: f64) -> String {
     if plain { short.to_string() } else { format!("{short:e}") }
 }
 
-/// Formats `1234567` as `1,234,567`.
-fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use support::mentions;
 
     #[test]
-    fn numbers_are_grouped_and_rates_rounded_for_display() {
-        assert_eq!(["0", "123", "1,234", "60,965,224"], [0, 123, 1234, 60_965_224].map(grouped).as_slice());
+    fn rates_are_rounded_for_display() {
         let rates = [0.05, 0.1 + 0.2, 0.000_712_345, 1.234_567e-7, 1e30, 0.0, f64::NAN];
         assert_eq!(["0.05", "0.3", "0.0007123", "1.235e-7", "1e30", "0", "NaN"], rates.map(rate).as_slice());
     }

@@ -17,6 +17,6 @@ pub(crate) use index::{IndexOptions, index_with_options};
 pub use index::{IndexSummary, index};
 pub use info::{FirstImage, Info, SplitInfo, info};
 pub(crate) use shard_files::{ShardFile, discover};
-pub use show::{ContactSheet, ShowOptions, ShowSummary, Thumbnail, ThumbnailMaker, check_shown_bands, matrix, show};
+pub use show::{ContactSheet, ShowOptions, ShowSummary, Thumbnail, Viewer, check_shown_bands, matrix, show};
 pub use stats::{LabelCounts, Stats, stats};
 pub use verify::{ShardFault, VerifyReport, verify};

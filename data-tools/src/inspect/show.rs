@@ -8,12 +8,11 @@ use crate::error::Error;
 use crate::text;
 use image::DynamicImage;
 use loaders::Dataset;
-use picture::Viewer;
 use serde_json::json;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use picture::{Thumbnail, ThumbnailMaker, check_shown_bands};
+pub use picture::{Thumbnail, Viewer, check_shown_bands};
 use sheet::{MAX_CELLS, columns};
 
 pub use sheet::{ContactSheet, matrix};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use base::text::shown;
 use loaders::dataset::MANIFEST;
-use loaders::{Bands, ImageSpec, Manifest, ShardManifest, SplitManifest, Target, example};
+use loaders::{Bands, ImageSpec, Manifest, ShardManifest, Target, example};
 use serde_json::json;
 
 use super::manifest;
@@ -73,7 +73,7 @@ pub struct LabelCounts {
 pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
     let started = Instant::now();
     let manifest = Manifest::read(dir)?;
-    let found = find(dir, &manifest, split)?;
+    let found = manifest.split(dir, split)?;
     let progress = Progress::new("measuring", Some(found.count), true);
     let histograms = Histograms::default();
     let parts = pool::run(found.shards.len(), jobs, |i| {
@@ -122,11 +122,6 @@ pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
         bad: total.bad,
         elapsed: started.elapsed(),
     })
-}
-
-fn find<'a>(dir: &Path, manifest: &'a Manifest, split: &str) -> Result<&'a SplitManifest, Error> {
-    let known = manifest.splits.keys().map(String::as_str);
-    manifest.splits.get(split).ok_or_else(|| Error::unknown_split(dir, split, known))
 }
 
 impl Stats {
@@ -181,7 +176,7 @@ impl Stats {
             "sizes": self.sizes.to_json(),
             "classes": classes,
             "skipped": self.skipped,
-            "bad": self.bad.iter().map(ShardFault::to_json).collect::<Vec<_>>(),
+            "bad": self.bad,
             "seconds": self.elapsed.as_secs_f64(),
         });
         if self.bands.need_version() {

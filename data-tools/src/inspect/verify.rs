@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use base::text::printable;
 use loaders::dataset::MANIFEST;
 use loaders::{Example, Manifest, ShardManifest, SplitManifest, decode, example};
+use serde::Serialize;
 use serde_json::json;
 
 use super::copies::{self, CopyNames, Gallery, NearCopy, Picture};
@@ -141,14 +142,13 @@ impl VerifyReport {
     }
 
     pub fn to_json(&self) -> serde_json::Value {
-        let bad: Vec<_> = self.bad.iter().map(ShardFault::to_json).collect();
         json!({
             "dir": self.dir.display().to_string(),
             "ok": self.is_ok(),
             "checked": self.checked,
             "shards": self.shards,
             "bytes": self.bytes,
-            "bad": bad,
+            "bad": self.bad,
             "copies": copies::counts_json(&self.copies, &self.examples),
             "seconds": self.elapsed.as_secs_f64(),
         })
@@ -349,7 +349,7 @@ fn check_size(example: &Example<'_>, split: &SplitManifest) -> Result<(), String
 }
 
 /// A fault of a shard or record.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ShardFault {
     /// File name of the shard, or `dataset.json`.
     pub shard: String,
@@ -366,10 +366,6 @@ impl ShardFault {
 
     pub(super) fn record(shard: &str, at: Position, what: String) -> Self {
         ShardFault { shard: shard.to_string(), record: Some(at.record), offset: Some(at.offset), what }
-    }
-
-    pub fn to_json(&self) -> serde_json::Value {
-        json!({"shard": self.shard, "record": self.record, "offset": self.offset, "what": self.what})
     }
 }
 

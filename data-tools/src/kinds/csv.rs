@@ -43,7 +43,7 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
     let folder = src.parent().unwrap_or(Path::new(""));
     labelled::prepare(src, folder, &mut lines, options)?;
     let named = names.apply(src, options, None, lines.labels_mut())?;
-    let kind = label_kind(options, several);
+    let kind = LabelKind::new(!options.targets.is_empty(), several);
     let classes = labelled::classes(src, &lines, several, named.list, options)?;
     let list = List { folder, classes: &classes, kind, allow_outside: options.allow_outside };
     let CheckedList { found, bad, repeats, bytes } = list.check_lines(&mut lines, options.on_bad)?;
@@ -77,7 +77,7 @@ pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptio
     }
     let unlisted = unlisted(src, list, &lines)?;
     labelled::prepare(list, src, &mut lines, options)?;
-    let kind = label_kind(options, true);
+    let kind = LabelKind::new(!options.targets.is_empty(), true);
     let classes = labelled::classes(list, &lines, true, None, options)?;
     let folder = List { folder: src, classes: &classes, kind, allow_outside: options.allow_outside };
     let CheckedList { found, mut bad, repeats, bytes } = folder.check_lines(&mut lines, options.on_bad)?;
@@ -115,15 +115,6 @@ fn repeats_note(list: &Path, repeats: u64, options: &ConvertOptions) -> Result<O
     Ok(Some(format!(
         "{lines} with the same image, label and split as an earlier line; the data set contains these images more than once"
     )))
-}
-
-/// Returns the label kind in a table. `several` is true if images may have any number of labels.
-fn label_kind(options: &ConvertOptions, several: bool) -> LabelKind {
-    match (options.targets.is_empty(), several) {
-        (false, _) => LabelKind::Numbers,
-        (true, true) => LabelKind::Classes,
-        (true, false) => LabelKind::OneClass,
-    }
 }
 
 fn read(list: &Path, options: &ConvertOptions) -> Result<Lines, Error> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use loaders::example::{self, ExampleFault, LabelList};
-use loaders::record::RecordWriter;
+use loaders::record::append_record;
 use loaders::{Dataset, Format, LabelKind, Manifest, Permutation, ShardManifest, Split, SplitManifest};
 use serde_json::json;
 
@@ -43,8 +43,8 @@ impl SourceDataset {
     }
 
     pub(super) fn find(&self, dir: &Path, name: &str) -> Result<usize, Error> {
-        let found = self.splits.iter().position(|split| split.name() == name);
-        found.ok_or_else(|| Error::unknown_split(dir, name, self.splits.iter().map(Split::name)))
+        self.manifest.split(dir, name)?;
+        Ok(self.splits.iter().take_while(|split| split.name() != name).count())
     }
 
     /// Returns the class of each sample in a split. If images have sets of classes or targets instead, returns 0 for
@@ -206,7 +206,8 @@ impl Writer<'_> {
         if split.label_kind() == LabelKind::Numbers {
             let targets = split.targets_of(&example).map_err(|fault| Error::Loaders(shard.fault(number, fault)))?;
             Floats::merge_all(&mut samples.targets, targets.into_iter().map(Floats::of));
-            return self.frame(payload);
+            self.frame(payload);
+            return Ok(());
         }
         let classes = split.classes_of(&example).map_err(|fault| Error::Loaders(shard.fault(number, fault)))?;
         let mut labels: Vec<i64> = classes.into_iter().map(|class| set.labels[class as usize]).collect();
@@ -215,20 +216,21 @@ impl Writer<'_> {
             false => labels == [example.label],
         };
         if stays {
-            return self.frame(payload);
+            self.frame(payload);
+            return Ok(());
         }
         labels.sort_unstable();
         let mut list = LabelList::default();
         list.set(&labels);
         let mut changed = Vec::with_capacity(payload.len() + 8);
         example::relabel(payload, &list, &mut changed).map_err(failed)?;
-        self.frame(&changed)
+        self.frame(&changed);
+        Ok(())
     }
 
-    fn frame(&mut self, payload: &[u8]) -> Result<(), Error> {
+    fn frame(&mut self, payload: &[u8]) {
         self.framed.clear();
-        let written = RecordWriter::new(&mut self.framed).write(payload);
-        written.map(drop).map_err(|e| Error::io("write", Path::new(&self.task.name), e))
+        append_record(&mut self.framed, |out| out.extend_from_slice(payload));
     }
 }
 
@@ -381,13 +383,10 @@ mod tests {
     fn stride_of(example: &Example<'_>) -> Option<u64> {
         let folder = Folder::new();
         let file = folder.path().join("train.tfrecord");
-        let mut payload = Vec::new();
-        example::encode(example, &mut payload);
-        let mut writer = RecordWriter::new(fs::File::create(&file).unwrap());
-        let entry = writer.write(&payload).unwrap();
-        writer.finish().unwrap();
-        shard::write_index(&file, &[entry]).unwrap();
-        let bytes = fs::metadata(&file).unwrap().len();
+        let mut record = Vec::new();
+        let bytes = append_record(&mut record, |out| example::encode(example, out));
+        fs::write(&file, &record).unwrap();
+        shard::write_index(&file, &[(0, bytes)]).unwrap();
         let shards = vec![ShardManifest { file: "train.tfrecord".into(), count: 1, bytes }];
         let split = SplitManifest { count: 1, shards, ..SplitManifest::default() };
         let (classes, splits) = (vec!["cat".to_string()], [(TRAIN.to_string(), split)].into());

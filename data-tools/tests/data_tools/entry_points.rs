@@ -3,7 +3,7 @@
 use crate::common::pictures::*;
 use crate::common::{Temp, each_record};
 use data_tools::{ConvertOptions, ReshapeOptions, ShardFault, convert, info, merge, reshard, verify};
-use loaders::record::{RecordWriter, read_record};
+use loaders::record::{append_record, read_record};
 use loaders::{Example, Manifest, example, shard};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -99,18 +99,16 @@ fn copied_records_keep_entry_points() {
 fn rewrite(dir: &Path, change: impl Fn(usize, &[u8]) -> Vec<u8>) {
     let path = dir.join("train-00000-of-00001.tfrecord");
     let bytes = fs::read(&path).unwrap();
-    let mut writer = RecordWriter::new(fs::File::create(&path).unwrap());
-    let (mut offset, mut payload, mut number) = (0, Vec::new(), 0);
+    let (mut offset, mut number, mut records, mut entries) = (0, 0, Vec::new(), Vec::new());
     while let Ok((old, next)) = read_record(&bytes, offset) {
         let example = example::parse(old).unwrap();
         let points = change(number, example.entry_points);
-        payload.clear();
-        example::encode(&Example { entry_points: &points, ..example }, &mut payload);
-        writer.write(&payload).unwrap();
+        let example = Example { entry_points: &points, ..example };
+        entries.push((records.len() as u64, append_record(&mut records, |out| example::encode(&example, out))));
         (offset, number) = (next, number + 1);
     }
-    writer.finish().unwrap();
-    shard::write_index(&path, &shard::scan_index(&path).unwrap()).unwrap();
+    fs::write(&path, records).unwrap();
+    shard::write_index(&path, &entries).unwrap();
 }
 
 /// Entry points may belong to a different file, be truncated or have a changed byte. `verify` reports each fault with

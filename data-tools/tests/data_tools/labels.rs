@@ -5,7 +5,7 @@ use crate::common::pictures::*;
 use crate::common::*;
 use data_tools::{ConvertOptions, Error, OnBad, ReshapeOptions, convert, merge, verify};
 use loaders::example;
-use loaders::record::RecordWriter;
+use loaders::record::append_record;
 use std::fs;
 use std::path::{Path, PathBuf};
 use support::mentions;
@@ -171,15 +171,14 @@ fn two_classes_of_one_name() {
     let temp = Temp::new();
     let dir = temp.path("d");
     fs::create_dir_all(&dir).unwrap();
-    let mut writer = RecordWriter::new(fs::File::create(dir.join("train.tfrecord")).unwrap());
+    let mut records = Vec::new();
     for (label, synset) in [(1, "n02012849"), (2, "n03126707"), (3, "n01440764")] {
-        let mut payload = Vec::new();
         let text = if label == 3 { "tench" } else { "crane" };
         let record = Foreign { encoded: vec![1, 2, 3], shape: [1, 1, 3], text, ..Foreign::raw(label) };
-        example::encode_with(&record.example(), &[("image/class/synset", synset)], &mut payload);
-        writer.write(&payload).unwrap();
+        let more = [("image/class/synset", synset)];
+        append_record(&mut records, |out| example::encode_with(&record.example(), &more, out));
     }
-    writer.finish().unwrap();
+    fs::write(dir.join("train.tfrecord"), records).unwrap();
     let made = index(&dir).unwrap();
     assert_eq!(made.manifest.classes, ["n02012849 crane", "n03126707 crane", "tench"]);
     assert!(verify(&dir, 1).unwrap().is_ok());

@@ -6,7 +6,7 @@ use crate::common::pictures::{jpeg, png, write};
 use crate::common::{Temp, each_record, gz, index, names, zlib};
 use data_tools::{ConvertOptions, convert, info, stats, verify};
 use loaders::Limits;
-use loaders::record::{RecordWriter, masked_crc32c};
+use loaders::record::{append_record, masked_crc32c};
 use std::fs;
 use std::path::Path;
 use support::mentions;
@@ -139,12 +139,12 @@ fn data_sets_of_tensorflow_datasets() {
     fs::create_dir_all(&dir).unwrap();
     for (split, count) in [("train", 6u8), ("test", 2)] {
         let path = dir.join(format!("cats-{split}.tfrecord-00000-of-00001"));
-        let mut writer = RecordWriter::new(fs::File::create(path).unwrap());
+        let mut records = Vec::new();
         for i in 0..count {
             // No image has class 0. Labels from 1 must still match the list.
-            writer.write(&tfds(&jpeg(20, 24, i.into()), 1 + i % 2)).unwrap();
+            append_record(&mut records, |out| out.extend(tfds(&jpeg(20, 24, i.into()), 1 + i % 2)));
         }
-        writer.finish().unwrap();
+        fs::write(path, records).unwrap();
     }
     write(&dir.join("label.labels.txt"), "\u{feff}cat\ndog\nfox\n".as_bytes());
     let out = temp.path("out");

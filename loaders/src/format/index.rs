@@ -18,8 +18,7 @@ pub fn index_path(shard: &Path) -> PathBuf {
     suffixed(shard, ".idx")
 }
 
-/// Writes the index of the shard at `shard` atomically. `entries` are (offset, size including framing) as returned by
-/// [`RecordWriter::write`](crate::record::RecordWriter::write).
+/// Writes the index of the shard at `shard` atomically. `entries` are (offset, size including framing) of its records.
 pub fn write_index(shard: &Path, entries: &[(u64, u64)]) -> Result<(), Error> {
     replace(&index_path(shard), index_text(entries).as_bytes())
 }

@@ -164,11 +164,7 @@ impl Manifest {
 
     /// Returns the label kind.
     pub fn label_kind(&self) -> LabelKind {
-        match (self.targets.is_empty(), self.multi_label) {
-            (false, _) => LabelKind::Numbers,
-            (true, true) => LabelKind::Classes,
-            (true, false) => LabelKind::OneClass,
-        }
+        LabelKind::new(!self.targets.is_empty(), self.multi_label)
     }
 
     /// Returns the names for a network's outputs: the classes, or the targets if the labels are numbers.
@@ -177,6 +173,15 @@ impl Manifest {
             true => self.classes.clone(),
             false => self.targets.iter().map(|target| target.name.clone()).collect(),
         }
+    }
+
+    /// Returns the entry of a split. `dir` is the directory of the data set, which the error names.
+    pub fn split(&self, dir: &Path, name: &str) -> Result<&SplitManifest, Error> {
+        self.splits.get(name).ok_or_else(|| {
+            let names: Vec<_> = self.splits.keys().map(|name| format!("`{name}`")).collect();
+            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            Error::UnknownSplit { dir: dir.to_owned(), name: name.to_owned(), known }
+        })
     }
 
     /// Reads and checks `dir/dataset.json`. Unknown keys are ignored.

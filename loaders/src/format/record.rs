@@ -4,8 +4,6 @@
 //! A record is `u64 length | u32 mask(crc(length bytes)) | payload | u32 mask(crc(payload))`, little-endian, with
 //! CRC-32C (Castagnoli). A file is a sequence of records without header or footer.
 
-use std::io::{self, Write};
-
 use crate::crc32c::crc32c;
 
 pub use crate::fault::RecordFault;
@@ -35,39 +33,6 @@ pub fn append_record(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> u64
     let checksum = masked_crc32c(&out[start + HEADER..]);
     out.extend_from_slice(&checksum.to_le_bytes());
     (out.len() - start) as u64
-}
-
-/// Writes consecutive records.
-#[derive(Debug)]
-pub struct RecordWriter<W: Write> {
-    inner: W,
-    offset: u64,
-}
-
-impl<W: Write> RecordWriter<W> {
-    /// Creates a writer that starts at offset 0. `inner` should be buffered.
-    pub fn new(inner: W) -> Self {
-        Self { inner, offset: 0 }
-    }
-
-    /// Appends a record. Returns its offset, and its size including framing, both in bytes.
-    pub fn write(&mut self, payload: &[u8]) -> io::Result<(u64, u64)> {
-        let length = (payload.len() as u64).to_le_bytes();
-        self.inner.write_all(&length)?;
-        self.inner.write_all(&masked_crc32c(&length).to_le_bytes())?;
-        self.inner.write_all(payload)?;
-        self.inner.write_all(&masked_crc32c(payload).to_le_bytes())?;
-        let at = self.offset;
-        let size = payload.len() as u64 + OVERHEAD;
-        self.offset += size;
-        Ok((at, size))
-    }
-
-    /// Flushes and returns the inner writer.
-    pub fn finish(mut self) -> io::Result<W> {
-        self.inner.flush()?;
-        Ok(self.inner)
-    }
 }
 
 /// Returns the size, including framing, of the record at the start of `bytes`. Verifies the header's checksum.
@@ -139,28 +104,21 @@ impl Compression {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::record::RecordWriter;
 
     fn file(payloads: &[&[u8]]) -> Vec<u8> {
-        let mut writer = RecordWriter::new(Vec::new());
+        let mut file = Vec::new();
         for payload in payloads {
-            writer.write(payload).unwrap();
+            let start = file.len();
+            let size = append_record(&mut file, |out| out.extend_from_slice(payload));
+            assert_eq!(size, (file.len() - start) as u64);
         }
-        writer.finish().unwrap()
+        file
     }
 
     #[test]
     fn the_masked_crc_matches_the_published_check_value() {
         // CRC-32C("123456789") = e3069283, and masked = rotr(crc, 15) + a282ead8.
         assert_eq!(masked_crc32c(b"123456789"), 0xc78a_b0e5);
-    }
-
-    #[test]
-    fn appended_records_match_written_records() {
-        let payloads: [&[u8]; 3] = [b"abc", b"", &[7; 5000]];
-        let mut out = Vec::new();
-        let sizes = payloads.map(|payload| append_record(&mut out, |out| out.extend_from_slice(payload)));
-        assert_eq!((out, sizes), (file(&payloads), payloads.map(|payload| payload.len() as u64 + OVERHEAD)));
     }
 
     #[test]
@@ -228,9 +186,7 @@ mod tests {
         assert_eq!(Compression::detect(&[]), None);
         // Lengths that look like the start of GZIP and ZLIB.
         for length in [0x8b1f, 0x9c78] {
-            let mut writer = RecordWriter::new(Vec::new());
-            writer.write(&vec![0; length]).unwrap();
-            let file = writer.finish().unwrap();
+            let file = file(&[&vec![0; length]]);
             assert_eq!(Compression::detect(&file[..12]), None);
             assert!(file.starts_with(&[length as u8, (length >> 8) as u8]));
         }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base::text::grouped;
 use serde::Serialize;
 
 use crate::error::Error;
@@ -204,7 +205,7 @@ impl LoaderStats {
             return format!("the loader keeps up; its threads were busy {:.0} % of the time", share.min(100.0));
         }
         let idle = wait > IDLE * time;
-        let rate = |seconds: f64| with_separators(self.images as f64 / seconds.max(1e-9));
+        let rate = |seconds: f64| grouped((self.images as f64 / seconds.max(1e-9)).round_ties_even() as u64);
         let speed = match idle {
             true => format!("{} img/s", rate(time)),
             false => format!("{} img/s, but {} are needed", rate(time), rate(time - wait)),
@@ -232,19 +233,6 @@ impl LoaderStats {
         };
         format!("{stage}-bound: {speed}; {cure}")
     }
-}
-
-/// Formats `1234.5` as `1,234`.
-fn with_separators(rate: f64) -> String {
-    let digits = format!("{rate:.0}");
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ impl Split {
         if bytes != expected.bytes {
             return Err(differs("bytes", expected.bytes, bytes));
         }
-        let shard = Shard::open_for(&path, access)?;
+        let shard = Shard::open(&path, access)?;
         match shard.len() {
             count if count == expected.count => Ok(shard),
             count => Err(differs("records", expected.count, count)),
@@ -421,17 +421,8 @@ impl Dataset {
     /// Works like [`Dataset::split`], but each shard is opened and checked on first use. Use this if a rank needs only
     /// a few of the shards.
     pub fn split_lazily(&self, name: &str) -> Result<Split, Error> {
-        let split = self.manifest.splits.get(name).ok_or_else(|| Error::UnknownSplit {
-            dir: self.dir.clone(),
-            name: name.to_owned(),
-            known: self.known_splits(),
-        })?;
+        let split = self.manifest.split(&self.dir, name)?;
         Ok(Split::new(name, &self.dir, &self.manifest, split))
-    }
-
-    fn known_splits(&self) -> String {
-        let names: Vec<_> = self.manifest.splits.keys().map(|name| format!("`{name}`")).collect();
-        if names.is_empty() { "none".into() } else { names.join(", ") }
     }
 }
 

@@ -7,7 +7,9 @@
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use base::lock;
 
 use crate::error::Error;
 use crate::memory;
@@ -238,7 +240,7 @@ impl OpenShards {
     /// closed.
     pub(crate) fn open(&self, number: usize) -> Result<Arc<Shard>, Error> {
         let cell = {
-            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = lock(&self.open);
             let shard = match open.iter().position(|shard| shard.number == number) {
                 Some(at) => open.remove(at),
                 None => OpenShard { number, cell: Arc::default() },
@@ -250,7 +252,7 @@ impl OpenShards {
             }
             cell
         };
-        let mut cell = cell.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cell = lock(&cell);
         match &*cell {
             Some(shard) => Ok(Arc::clone(shard)),
             None => {

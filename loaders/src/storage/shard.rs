@@ -52,13 +52,9 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Maps the file and reads its index. The index must cover the whole file without gaps and agree with the headers
+    /// Opens the file and reads its index. The index must cover the whole file without gaps and agree with the headers
     /// of a few records.
-    pub fn open(path: &Path) -> Result<Self, Error> {
-        Self::open_for(path, Access::Map)
-    }
-
-    pub(crate) fn open_for(path: &Path, access: Access) -> Result<Self, Error> {
+    pub(crate) fn open(path: &Path, access: Access) -> Result<Self, Error> {
         let data = match access {
             Access::Map => Data::Mapped(Mapping::open("shard", path)?),
             Access::Load => Data::Loaded(whole(path)?),
@@ -231,24 +227,6 @@ impl Shard {
 fn is_older(index: &Path, shard: &Path) -> bool {
     let time = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
     time(index).zip(time(shard)).is_some_and(|(index, shard)| index < shard)
-}
-
-/// Finds all records by reading a shard from the start, and verifies every checksum. Returns the (offset, size
-/// including framing) of each record, ready for [`write_index`]. The whole shard is read into memory.
-pub fn scan_index(shard: &Path) -> Result<Vec<(u64, u64)>, Error> {
-    let bytes = regular::read(shard).map_err(Error::io("read", shard))?;
-    let (mut entries, mut offset) = (Vec::new(), 0);
-    while offset < bytes.len() as u64 {
-        let (_, next) = read_record(&bytes, offset).map_err(|fault| Error::Record {
-            path: shard.to_owned(),
-            record: entries.len() as u64,
-            offset,
-            fault: fault.into(),
-        })?;
-        entries.push((offset, next - offset));
-        offset = next;
-    }
-    Ok(entries)
 }
 
 /// Creates the error for an index that does not match its shard.

@@ -8,6 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use base::text::decimal;
+
 use crate::error::Error;
 
 const NO_RANK: u32 = u32::MAX;
@@ -93,19 +95,6 @@ fn report_and_exit(entry: &Entry, offset: usize) -> ! {
     unsafe {
         libc::writev(libc::STDERR_FILENO, parts.as_ptr(), parts.len() as libc::c_int);
         libc::_exit(1)
-    }
-}
-
-/// Writes the decimal digits of a number to the end of `digits` and returns them.
-fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return &digits[at..];
-        }
     }
 }
 
@@ -224,15 +213,6 @@ fn find(address: usize) -> Option<(&'static Entry, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn decimal_formats_like_to_string() {
-        for number in [0, 7, 10, 4096, u64::MAX] {
-            let mut digits = [0; 20];
-            let expected = number.to_string();
-            assert_eq!(decimal(number, &mut digits), expected.as_bytes());
-        }
-    }
 
     #[test]
     fn ranges_are_found_while_registered() {

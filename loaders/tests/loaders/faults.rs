@@ -107,27 +107,6 @@ fn an_index_that_contradicts_the_shard_is_reported() {
 }
 
 #[test]
-fn scan_index_equals_the_written_index() {
-    let data = TestData::noise(5, 1, SPEC);
-    let path = data.shard(0);
-    let written = fs::read_to_string(shard::index_path(&path)).unwrap();
-    let entries = shard::scan_index(&path).unwrap();
-    assert_eq!(entries.len(), 5);
-    shard::write_index(&path, &entries).unwrap();
-    assert_eq!(fs::read_to_string(shard::index_path(&path)).unwrap(), written);
-
-    let (offset, _) = entries[3];
-    edit(&path, |bytes| bytes[offset as usize + 40] ^= 1);
-    let error = shard::scan_index(&path).unwrap_err();
-    assert!(
-        matches!(error, Error::Record {
-            record: 3, offset: at, fault: Fault::Record(RecordFault::PayloadChecksum { .. }), ..
-        } if at == offset),
-        "{error}"
-    );
-}
-
-#[test]
 fn manifest_that_contradicts_itself_or_the_shards() {
     let data = TestData::noise(6, 2, SPEC);
     let spoil = |change: &dyn Fn(&mut loaders::Manifest)| {
@@ -203,7 +182,7 @@ fn unknown_keys_in_the_manifest_are_ignored() {
 fn a_flipped_byte_fails_the_checksum_of_its_record() {
     let data = TestData::noise(9, 3, SPEC);
     let path = data.shard(2);
-    let (offset, _) = shard::scan_index(&path).unwrap()[1];
+    let offset = data.lazy().shard(2).unwrap().offset(1).unwrap();
     for (at, of_length) in [(3, true), (60, false)] {
         edit(&path, |bytes| bytes[offset as usize + at] ^= 0x40);
         let error = data.complaint();

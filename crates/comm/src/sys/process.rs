@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
+use base::text::decimal;
 use mpi::ffi;
 
 use super::communicator::{check, read_text};
@@ -143,7 +144,7 @@ extern "C" fn on_fault(signal: c_int) {
     let text = messages.filter(|(number, _)| *number == signal).map(|(_, text)| text.as_bytes()).next().unwrap_or(b"");
     let mut digits = [0; 20];
     let (before, rank, after): (&[u8], &[u8], &[u8]) = match die::rank_and_size() {
-        Some((rank, size)) if size > 1 => (b"rank ", decimal(rank, &mut digits), b": "),
+        Some((rank, size)) if size > 1 => (b"rank ", decimal(rank as u64, &mut digits), b": "),
         _ => (b"", b"", b""),
     };
     let parts = [before, rank, after, text]
@@ -152,19 +153,6 @@ extern "C" fn on_fault(signal: c_int) {
     unsafe {
         libc::writev(libc::STDERR_FILENO, parts.as_ptr(), parts.len() as c_int);
         libc::_exit(1)
-    }
-}
-
-/// Writes a number in decimal to the end of `digits` and returns its digits.
-fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return &digits[at..];
-        }
     }
 }
 

@@ -28,7 +28,6 @@ pub mod model_file;
 mod reader;
 mod seal;
 pub mod state_file;
-mod version;
 
 pub use atomic::{check_writable, free_space, write_text};
 pub use error::Error;

@@ -9,7 +9,25 @@ use super::error::Error;
 use super::h5;
 use super::keras::{LayerKind, Tensor};
 use super::reader::Group;
-use super::version::{BANDS_VERSION, MULTI_LABEL_VERSION, NEWEST, TARGETS_VERSION, VERSION};
+
+/// Version of the model file format for single-label networks. Increased when older programs can no longer read the
+/// files.
+pub(super) const VERSION: u64 = 2;
+
+/// Version for multi-label networks. Programs that do not know it reject the file, because they would misinterpret its
+/// scores.
+const MULTI_LABEL_VERSION: u64 = 3;
+
+/// Version for images that are not 8-bit grey or RGB, multi-label or not. Programs that do not know it would prepare
+/// images wrongly.
+const BANDS_VERSION: u64 = 4;
+
+/// Version for labels that are numbers, regardless of the image format. Programs that do not know it would mistake the
+/// outputs for class scores.
+const TARGETS_VERSION: u64 = 5;
+
+/// The newest version that this program reads.
+pub(super) const NEWEST: u64 = TARGETS_VERSION;
 
 /// A trained network with everything that is needed to use it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -99,11 +117,7 @@ impl ModelFile {
 
     /// Returns the kind of label that the model predicts.
     pub fn label_kind(&self) -> LabelKind {
-        match (self.targets.is_empty(), self.multi_label) {
-            (false, _) => LabelKind::Numbers,
-            (true, true) => LabelKind::Classes,
-            (true, false) => LabelKind::OneClass,
-        }
+        LabelKind::new(!self.targets.is_empty(), self.multi_label)
     }
 
     /// Returns `targets` as JSON, or `None` if `targets` is empty.

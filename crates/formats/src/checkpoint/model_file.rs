@@ -276,7 +276,7 @@ fn read_kind(layer: &reader::Group) -> Result<LayerKind, Result<Error, String>> 
 #[cfg(test)]
 mod tests {
     use super::super::h5::H5File;
-    use super::super::version::{NEWEST, VERSION};
+    use super::super::model::{NEWEST, VERSION};
     use loaders::{Bands, Dtype};
 
     use super::*;

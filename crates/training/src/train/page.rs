@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use backend::{Backend, LossScale};
 use base::screen;
-use data_tools::{Thumbnail, ThumbnailMaker};
+use data_tools::{Thumbnail, Viewer};
 use formats::checkpoint::{LabelScores, Progress};
 use loaders::replace;
 use report::evaluation_file::MultiLabelScores;
@@ -105,10 +105,10 @@ impl PageData {
         let Some(file) = self.last.as_mut().filter(|_| self.page) else { return };
         if let Some(evaluation) = &run.evaluation {
             let (split, bands) = (&evaluation.split, run.recipe.log.shown_bands());
-            let mut pictures = ThumbnailMaker::new(&run.source.manifest, split, &[], 0, &bands).ok();
+            let mut pictures = Viewer::new(&run.source.manifest, split, &[], 0, &bands).ok();
             for one in &mut file.worst {
                 one.file = file_name(split, one.id);
-                let picture = pictures.as_mut().and_then(|pictures| pictures.make(one.id, 0).ok());
+                let picture = pictures.as_mut().and_then(|pictures| pictures.thumbnail(one.id, 0).ok());
                 one.picture = picture.as_ref().map(evaluation_file::address);
             }
         }
@@ -126,11 +126,11 @@ impl PageData {
 fn augmented(source: &Source) -> Vec<Thumbnail> {
     let (train, ops) = (&source.train, source.augment(0).ops());
     let recipe = &source.recipe;
-    let viewer = ThumbnailMaker::new(&source.manifest, train, &ops, recipe.seed, &recipe.log.shown_bands());
+    let viewer = Viewer::new(&source.manifest, train, &ops, recipe.seed, &recipe.log.shown_bands());
     let Ok(mut viewer) = viewer else { return Vec::new() };
     let ids = spread(SAMPLES.min(train.len()), train.len());
     let views = ids.flat_map(|id| (0..EPOCHS).map(move |epoch| (id, epoch)));
-    views.filter_map(|(id, epoch)| viewer.make(id, epoch).ok()).collect()
+    views.filter_map(|(id, epoch)| viewer.thumbnail(id, epoch).ok()).collect()
 }
 
 /// Writes the report page for the run in `out` after it has ended or stopped. Prints a warning if that fails.

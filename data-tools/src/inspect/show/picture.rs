@@ -129,42 +129,6 @@ pub struct Thumbnail {
     pub bytes: Vec<u8>,
 }
 
-/// Makes thumbnails from a split's records.
-pub struct ThumbnailMaker<'a>(Viewer<'a>);
-
-impl<'a> ThumbnailMaker<'a> {
-    /// Creates thumbnails. Without transforms they show the images as stored, otherwise as a network sees them.
-    /// `seed` determines the random draws, as in training. `bands` are shown if images are not grey or RGB, as in
-    /// [`ShowOptions::bands`](super::ShowOptions::bands).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the transforms or the bands do not fit the images.
-    pub fn new(
-        manifest: &Manifest,
-        split: &'a Split,
-        transforms: &[String],
-        seed: u64,
-        bands: &[u32],
-    ) -> Result<Self, Error> {
-        Viewer::new(manifest, split, transforms, seed, bands).map(Self)
-    }
-
-    /// Returns a thumbnail of image `id` in `epoch`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the record cannot be read or decoded.
-    pub fn make(&mut self, id: u64, epoch: u32) -> Result<Thumbnail, Error> {
-        let picture = fit(self.0.render(id, epoch)?, 0, THUMBNAIL_SIDE);
-        let (width, height) = picture.dimensions();
-        let (kind, bytes) = encode(&picture).map_err(|e| Error::Usage(format!("image {id}: {e}")))?;
-        let is_single = self.0.split.label_kind() == LabelKind::OneClass;
-        let (label, words) = (self.0.label, if is_single { String::new() } else { self.0.words.clone() });
-        Ok(Thumbnail { id, label, words, width, height, kind, bytes })
-    }
-}
-
 /// Encodes a picture and returns its media type and content.
 fn encode(picture: &RgbImage) -> image::ImageResult<(&'static str, Vec<u8>)> {
     let mut file = Vec::new();
@@ -215,7 +179,7 @@ pub fn check_shown_bands(manifest: &Manifest, chosen: &[u32]) -> Result<(), Stri
 }
 
 /// Renders the records of a split as pictures.
-pub(super) struct Viewer<'a> {
+pub struct Viewer<'a> {
     split: &'a Split,
     /// The transforms and their scale. `None` renders pictures as stored.
     pipeline: Option<(Pipeline, Scale)>,
@@ -232,8 +196,13 @@ pub(super) struct Viewer<'a> {
 }
 
 impl<'a> Viewer<'a> {
-    /// Creates a viewer that shows the images of `split` after these transforms. `seed` determines the random draws.
-    /// `bands`, counted from 1, are shown if images are not grey or RGB.
+    /// Creates a viewer for a split. Without transforms, pictures show the images as stored, otherwise as a network sees
+    /// them. `seed` determines the random draws, as in training. `bands` are shown if images are not grey or RGB, as in
+    /// [`ShowOptions::bands`](super::ShowOptions::bands).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the transforms or the bands do not fit the images.
     pub fn new(
         manifest: &Manifest,
         split: &'a Split,
@@ -263,13 +232,27 @@ impl<'a> Viewer<'a> {
         Ok(viewer)
     }
 
-    pub fn ops(&self) -> Vec<String> {
+    pub(super) fn ops(&self) -> Vec<String> {
         self.pipeline.as_ref().map(|(pipeline, _)| pipeline.ops()).unwrap_or_default()
+    }
+
+    /// Returns a thumbnail of image `id` in `epoch`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the record cannot be read or decoded.
+    pub fn thumbnail(&mut self, id: u64, epoch: u32) -> Result<Thumbnail, Error> {
+        let picture = fit(self.render(id, epoch)?, 0, THUMBNAIL_SIDE);
+        let (width, height) = picture.dimensions();
+        let (kind, bytes) = encode(&picture).map_err(|e| Error::Usage(format!("image {id}: {e}")))?;
+        let is_single = self.split.label_kind() == LabelKind::OneClass;
+        let (label, words) = (self.label, if is_single { String::new() } else { self.words.clone() });
+        Ok(Thumbnail { id, label, words, width, height, kind, bytes })
     }
 
     /// Renders sample `id` as in epoch `epoch`. The caption is the class name for epoch 0, and the epoch for later
     /// epochs.
-    pub fn cell(&mut self, id: u64, epoch: u32) -> Result<Cell, Error> {
+    pub(super) fn cell(&mut self, id: u64, epoch: u32) -> Result<Cell, Error> {
         let picture = self.render(id, epoch)?;
         let words = match epoch {
             0 => self.words.clone(),
@@ -278,7 +261,7 @@ impl<'a> Viewer<'a> {
         Ok(Cell::new(picture, words))
     }
 
-    pub fn render(&mut self, id: u64, epoch: u32) -> Result<RgbImage, Error> {
+    pub(super) fn render(&mut self, id: u64, epoch: u32) -> Result<RgbImage, Error> {
         let mut copy = std::mem::take(&mut self.record);
         let (example, label) = self.split.record(id, &mut copy)?;
         self.label = label;

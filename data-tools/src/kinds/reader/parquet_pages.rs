@@ -146,10 +146,10 @@ impl CheckedPages {
             }
             _ => 0,
         };
-        let mut rest = Varints(buffer.get(levels..).unwrap_or(&[]));
+        let mut rest = buffer.get(levels..).unwrap_or(&[]);
         let columns = if encoding == Encoding::DELTA_BYTE_ARRAY { 2 } else { 1 };
         for _ in 0..columns {
-            let passed = rest.skip_differences(values);
+            let passed = skip_differences(&mut rest, values);
             passed.ok_or_else(|| {
                 failed(format!("the number of differences does not match the page's {values} values"))
             })?;
@@ -158,38 +158,30 @@ impl CheckedPages {
     }
 }
 
-/// Variable-length integers with seven bits per byte.
-struct Varints<'a>(&'a [u8]);
-
-impl Varints<'_> {
-    fn next(&mut self) -> Option<u64> {
-        varint(&mut self.0).ok()
+/// Skips a DELTA_BINARY_PACKED sequence with at most `most` values. Returns `None` if it has more values or ends early.
+fn skip_differences(bytes: &mut &[u8], most: u64) -> Option<()> {
+    let [block, parts, count, _first] =
+        [varint(bytes).ok()?, varint(bytes).ok()?, varint(bytes).ok()?, varint(bytes).ok()?];
+    if count > most || parts == 0 || block == 0 || block > 1 << 20 || parts > block {
+        return None;
     }
-
-    /// Skips a DELTA_BINARY_PACKED sequence with at most `most` values. Returns `None` if it has more values or ends early.
-    fn skip_differences(&mut self, most: u64) -> Option<()> {
-        let [block, parts, count, _first] = [self.next()?, self.next()?, self.next()?, self.next()?];
-        if count > most || parts == 0 || block == 0 || block > 1 << 20 || parts > block {
-            return None;
-        }
-        let (part, mut left) = (block / parts, count.saturating_sub(1));
-        while left > 0 {
-            self.next()?;
-            let (widths, rest) = self.0.split_at_checked(usize::try_from(parts).ok()?)?;
-            self.0 = rest;
-            for &width in widths {
-                if left == 0 {
-                    // Miniblocks after the last value are not stored.
-                    break;
-                }
-                let bytes = usize::try_from(u64::from(width) * part / 8).ok()?;
-                // The last miniblock may be truncated.
-                self.0 = self.0.get(bytes..).unwrap_or(&[]);
-                left = left.saturating_sub(part);
+    let (part, mut left) = (block / parts, count.saturating_sub(1));
+    while left > 0 {
+        varint(bytes).ok()?;
+        let (widths, rest) = bytes.split_at_checked(usize::try_from(parts).ok()?)?;
+        *bytes = rest;
+        for &width in widths {
+            if left == 0 {
+                // Miniblocks after the last value are not stored.
+                break;
             }
+            let length = usize::try_from(u64::from(width) * part / 8).ok()?;
+            // The last miniblock may be truncated.
+            *bytes = bytes.get(length..).unwrap_or(&[]);
+            left = left.saturating_sub(part);
         }
-        Some(())
     }
+    Some(())
 }
 
 impl Iterator for CheckedPages {

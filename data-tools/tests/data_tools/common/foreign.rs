@@ -1,7 +1,7 @@
 //! Shards and data sets as other programs write them.
 
 use super::byte;
-use loaders::record::RecordWriter;
+use loaders::record::append_record;
 use loaders::{Example, Format, Manifest, ShardManifest, SplitManifest, example, shard};
 use std::fs;
 use std::path::Path;
@@ -45,25 +45,29 @@ impl Foreign {
     }
 }
 
-pub fn write_shard(path: &Path, records: &[Foreign]) {
-    let mut writer = RecordWriter::new(fs::File::create(path).unwrap());
-    let mut payload = Vec::new();
+/// Returns the content of a shard, and the offset and the size of each record.
+fn shard_of(records: &[Foreign]) -> (Vec<u8>, Vec<(u64, u64)>) {
+    let (mut bytes, mut entries) = (Vec::new(), Vec::new());
     for record in records {
-        payload.clear();
-        example::encode(&record.example(), &mut payload);
-        writer.write(&payload).unwrap();
+        let write = |out: &mut Vec<u8>| example::encode(&record.example(), out);
+        entries.push((bytes.len() as u64, append_record(&mut bytes, write)));
     }
-    writer.finish().unwrap();
+    (bytes, entries)
+}
+
+pub fn write_shard(path: &Path, records: &[Foreign]) {
+    fs::write(path, shard_of(records).0).unwrap();
 }
 
 /// Writes a data set with these records and classes. It has one split `train` in one shard, and no mean and deviation.
 pub fn write_dataset(dir: &Path, records: &[Foreign], classes: &[&str]) -> Manifest {
     fs::create_dir_all(dir).unwrap();
     let path = dir.join("train.tfrecord");
-    write_shard(&path, records);
-    shard::write_index(&path, &shard::scan_index(&path).unwrap()).unwrap();
-    let count = records.len() as u64;
-    let shard = ShardManifest { file: "train.tfrecord".into(), count, bytes: fs::metadata(&path).unwrap().len() };
+    let (content, entries) = shard_of(records);
+    let (count, bytes) = (records.len() as u64, content.len() as u64);
+    fs::write(&path, content).unwrap();
+    shard::write_index(&path, &entries).unwrap();
+    let shard = ShardManifest { file: "train.tfrecord".into(), count, bytes };
     let manifest = Manifest {
         version: 1,
         classes: classes.iter().map(|class| class.to_string()).collect(),

@@ -158,12 +158,6 @@ pub(in crate::transform) struct Grid {
 }
 
 impl Grid {
-    /// Creates a grid from the matrix of an inverse affine map. Its unit is pixels, measured from the centre of the
-    /// image.
-    pub fn affine(matrix: [f64; 6], shape: PlanarShape) -> Self {
-        Self::new(matrix, None, shape)
-    }
-
     /// Creates a grid from the coefficients of a perspective map. Its unit is pixels, measured from the corner of the
     /// image.
     pub fn perspective(map: [f64; 8], shape: PlanarShape) -> Self {
@@ -171,6 +165,8 @@ impl Grid {
         Self::new([a, b, c, d, e, f], Some([g as f32, h as f32, 1.0]), shape)
     }
 
+    /// Creates a grid from the matrix of an inverse map. Without a divisor, its unit is pixels, measured from the centre
+    /// of the image.
     fn new(map: [f64; 6], divisor: Option<[f32; 3]>, shape: PlanarShape) -> Self {
         let [a, b, c, d, e, f] = map.map(|number| number as f32);
         let (half_width, half_height) = (0.5 * shape.width as f32, 0.5 * shape.height as f32);
@@ -237,7 +233,7 @@ impl Affine {
 
     /// Returns the source positions for images of this shape.
     pub fn grid(&self, shape: PlanarShape) -> Grid {
-        Grid::affine(self.inverse(), shape)
+        Grid::new(self.inverse(), None, shape)
     }
 
     /// Returns the map from target pixels to source positions: x' = m0 x + m1 y + m2, y' = m3 x + m4 y + m5.

@@ -3,14 +3,14 @@
 
 mod mentions;
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use loaders::example::{self, Example};
 use loaders::protobuf::Message;
-use loaders::record::RecordWriter;
+use loaders::record::append_record;
 use loaders::{
     Dataset, Draws, Error, Fault, ImageSpec, Images, Loader, Manifest, Options, Order, Pipeline, ShardManifest, Split,
     SplitManifest, decode, shard,
@@ -103,8 +103,12 @@ impl TestData {
             let path = dir.join(&file);
             let count = payloads.len() as u64;
             let range = number * count / shards..(number + 1) * count / shards;
-            let mut writer = RecordWriter::new(File::create(&path).unwrap());
-            let entries: Vec<_> = range.map(|id| writer.write(&payloads[id as usize]).unwrap()).collect();
+            let (mut records, mut entries) = (Vec::new(), Vec::new());
+            for id in range {
+                let write = |out: &mut Vec<u8>| out.extend_from_slice(&payloads[id as usize]);
+                entries.push((records.len() as u64, append_record(&mut records, write)));
+            }
+            fs::write(&path, &records).unwrap();
             shard::write_index(&path, &entries).unwrap();
             split.count += entries.len() as u64;
             split.shards.push(ShardManifest {
