@@ -3,7 +3,7 @@
 
 use backend::cuda::{Cuda, Precision};
 use backend::{Arena, Backend, Buffer, DeviceMemory};
-use engine::optim::{Adagrad, Adam, AdamW, Ema, Lars, Optimizer, OptimizerKind, OptimizerSpec, Policy, RmsProp, Sgd};
+use engine::optim::{Adagrad, Adam, AdamW, Ema, Lars, Optimizer, OptimizerKind, OptimizerSpec, RmsProp, Sgd};
 use engine::{Graph, Purpose};
 use net::{Linear, NetSpec, Op, Shape};
 
@@ -29,13 +29,7 @@ pub fn graph(cuda: Cuda) -> Graph<Cuda> {
 /// Creates an optimizer with the settings of a recipe.
 pub fn optimizer<B: Backend>(graph: &Graph<B>, spec: &OptimizerSpec) -> Optimizer<B> {
     spec.check().unwrap();
-    let policy = Policy {
-        decay: |name: &str, shape: &[usize]| spec.decay_of(name, shape),
-        adapt: |name: &str, shape: &[usize]| spec.adapts(name, shape),
-        clip_norm: spec.clip_norm,
-        clip_value: spec.clip_value,
-    };
-    Optimizer::new(graph, spec.method(), policy).unwrap()
+    Optimizer::new(graph, spec).unwrap()
 }
 
 pub fn set_gradients(graph: &mut Graph<Cuda>, step: usize) {
