@@ -78,7 +78,7 @@ impl<B: Backend> Optimizer<B> {
     /// [`Optimizer::limit_units`].
     pub fn new(graph: &Graph<B>, spec: &OptimizerSpec) -> Result<Self, Error> {
         let (layout, method) = (graph.layout(), spec.method());
-        let rule = method.rule(1);
+        let rule = method.rule(1, None);
         let adapts = rule.adapts() || rule.second_pass().is_some_and(|second| second.adapts());
         let tensor = |p: &Param<B>| NormedTensor {
             range: p.slot.range(),
@@ -146,7 +146,7 @@ impl<B: Backend> Optimizer<B> {
 
     /// Returns true if the coefficients of the update rule differ from step to step, as with Adam's bias corrections.
     pub fn counts_steps(&self) -> bool {
-        self.method.rule(1) != self.method.rule(2)
+        self.method.rule(1, None) != self.method.rule(2, None)
     }
 
     /// Sends the coefficients of the next step to the device together with the next pass's inputs, if the device has a
@@ -237,8 +237,7 @@ impl<B: Backend> Optimizer<B> {
 
     fn numbers(&self, step: u64, lr: f64, ema: Option<&Ema<B>>) -> StepNumbers {
         let average = ema.map_or(0.0, |ema| ema.weight(step) as f32);
-        let other = |step| self.momentum.and_then(|momentum| self.method.rule_with_momentum(step, momentum));
-        let update = |step| Update { rule: other(step).unwrap_or_else(|| self.method.rule(step)), lr };
+        let update = |step| Update { rule: self.method.rule(step, self.momentum), lr };
         let late = step.saturating_sub(self.late).max(1);
         StepNumbers { update: update(step), late: update(late), average }
     }
