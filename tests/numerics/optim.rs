@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 
 use backend::cuda::Precision;
 use backend::reference::Reference;
-use backend::update::{
-    AdagradRule, AdamRule, LambRule, LarsRule, LionRule, NormedTensor, RmsPropRule, RmsPropVariant, SgdRule, rates,
-};
+use backend::update::{LarsRule, NormedTensor, rates};
 use backend::{Arena, Backend, Buffer, Norms, ParamGroup, Rule, Update};
 use engine::optim::{Averaging, Ema, Optimizer, OptimizerKind, OptimizerSpec};
 use engine::{Graph, Purpose};
@@ -15,7 +13,7 @@ use net::{Conv, Linear, NetSpec, Op, Shape};
 use serde::Deserialize;
 
 use crate::training::optimizer;
-use support::numerics::{self, Example, Formula, assert_close, assert_near, golden, noise};
+use support::numerics::{self, Example, Formula, assert_close, assert_near, golden, lamb, noise, rules};
 
 #[derive(Deserialize)]
 struct Golden {
@@ -183,35 +181,6 @@ fn lookahead_as_a_plain_loop() {
     assert_ne!(file.gradients.len() % 3, 0, "the last step must not be a multiple of the period");
     check_lookahead(|| Reference, &file);
     check_lookahead(|| numerics::cpu(2), &file);
-}
-
-/// Returns the rule for the first or the second pass of LAMB.
-fn lamb(second_pass: bool) -> Rule {
-    let (beta1, beta2, eps) = (0.9, 0.999, 1e-6);
-    Rule::Lamb(LambRule { beta1, beta2, eps, correction1: 1.5, correction2: 20.0, second_pass })
-}
-
-fn rules() -> Vec<Rule> {
-    let adam = |decoupled| {
-        let (beta1, beta2, eps) = (0.9, 0.999, 1e-8);
-        Rule::Adam(AdamRule { beta1, beta2, eps, correction1: 1.5, correction2: 20.0, decoupled })
-    };
-    let rms = |variant, centered| {
-        Rule::RmsProp(RmsPropRule { variant, alpha: 0.9, eps: 1e-3, momentum: 0.9, centered, corrected: false })
-    };
-    vec![
-        Rule::Sgd(SgdRule { momentum: 0.9, nesterov: true }),
-        Rule::Lars(LarsRule { momentum: 0.9, eta: 0.001, larc: false, corrected: false }),
-        adam(false),
-        adam(true),
-        rms(RmsPropVariant::Torch, false),
-        rms(RmsPropVariant::Torch, true),
-        rms(RmsPropVariant::Tf, false),
-        rms(RmsPropVariant::Tf, true),
-        Rule::Adagrad(AdagradRule { eps: 1e-10, lr_factor: 0.5 }),
-        Rule::Lion(LionRule { beta1: 0.9, beta2: 0.99 }),
-        lamb(true),
-    ]
 }
 
 /// Number of elements: more than the minimum share of a thread, and not a multiple of the vector loop's step.
