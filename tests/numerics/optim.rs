@@ -119,7 +119,7 @@ fn ten_steps_equal_the_original_programs() {
 fn check_averages<B: Backend>(backend: B, file: &Golden, wanted: &Averages) {
     let on = format!("averages with decay {} on {}", wanted.decay, backend.describe());
     let mut graph = graph(backend, file);
-    let mut ema = Ema::new(&graph, wanted.decay).unwrap();
+    let mut ema = Ema::new(&graph, Averaging::Exponential { decay: wanted.decay }).unwrap();
     let mut optimizer = optimizer(&graph, &OptimizerSpec::sgd(0.0, false, 0.0));
     for (t, want) in wanted.averages.iter().enumerate() {
         graph.set_param(0, &values(file, &file.gradients[t], 0)).unwrap();
@@ -148,7 +148,7 @@ fn check_lookahead<B: Backend>(backend: fn() -> B, file: &Golden) {
     let steps = file.gradients.len() as u64;
     let rule = Averaging::Lookahead { period: 3, decay: 0.8, power: 2.0, total: steps };
     let (mut graph, mut plain) = (graph(backend(), file), graph(backend(), file));
-    let mut ema = Ema::with_averaging(&graph, rule).unwrap();
+    let mut ema = Ema::new(&graph, rule).unwrap();
     let spec = OptimizerSpec::sgd(0.9, true, 1e-3);
     let (mut optimizer, mut plain_optimizer) = (optimizer(&graph, &spec), optimizer(&plain, &spec));
     let mut slow = all(&plain, plain.weights());

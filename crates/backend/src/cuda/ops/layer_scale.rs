@@ -37,7 +37,7 @@ kernels! {
 
 pub fn plan(gpu: &Cuda, _: &LayerScale, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     let (shared, launcher, desc, elems) = (gpu.shared.clone(), gpu.shared.clone(), r.x[0], r.x[0].elems());
-    let parts = PartialSums::new(&shared, desc.n * desc.shape.plane(), desc.shape.c, 1, r.name)?;
+    let parts = PartialSums::new(&shared, desc.n * desc.shape.plane(), 1, desc.shape.c, 1, r.name)?;
     let (state_bytes, rows, channels) = (parts.bytes(), parts.rows, desc.shape.c as u32);
     let traffic = Some(shared.traffic(2 * elems, 3 * elems));
     let forward = move |pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf| {

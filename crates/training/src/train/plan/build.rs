@@ -78,7 +78,7 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     }
     let balanced = balanced(&recipe, &source)?;
     let averaging = recipe.ema.averaging(division.steps_per_epoch, recipe.total_steps(division.steps_per_epoch));
-    let ema = averaging.map(|averaging| Ema::with_averaging(&graph, averaging)).transpose()?;
+    let ema = averaging.map(|averaging| Ema::new(&graph, averaging)).transpose()?;
     let strategy = strategy(recipe.sync, place.ranks, &graph)?;
     Ok(Run {
         recipe,
