@@ -9,7 +9,7 @@ use backend::{Arena, Backend, Buffer, Error, LossScaling, ParamGroup, Update};
 use super::ema::Ema;
 use super::method::{Method, SlotSpec};
 use super::spec::OptimizerSpec;
-use crate::{Batch, FollowUp, Graph, Loss, Param};
+use crate::{Batch, Graph, Loss, Param};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
@@ -212,7 +212,7 @@ impl<B: Backend> Optimizer<B> {
         let mut work = |backend: &B, weights: &mut Arena<B>, grads: &mut Arena<B>| {
             self.enqueue(backend, &next, held, (weights, grads), averages.as_deref_mut()).map(|_| ())
         };
-        graph.start_with_follow_up(batch, loss, FollowUp { key, only_updates, work: &mut work })?;
+        graph.start_with_follow_up(batch, loss, key, only_updates, &mut work)?;
         ema.map_or(Ok(()), |ema| ema.replace_weights(graph, self.steps))?;
         self.keep_norm(graph.backend(), held)
     }
