@@ -14,29 +14,18 @@ use support::small_run::poke;
 /// images instead of 8.
 const RESNET: &str = r#"
 model = "resnet20"
-data = "given with --data"
 epochs = 2
 seed = 7
 batch = 8
 workers = 2
 precision = "bf16"
 deterministic = true
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-weight_decay = 1e-4
-
-[schedule]
-kind = "cosine"
-base_lr = 0.01
-
-[ema]
-decay = 0.9
-
-[augment]
-train = ["pad_crop(1)", "flip", "normalize"]
-eval = ["normalize"]
+optimizer.momentum = 0.9
+optimizer.weight_decay = 1e-4
+schedule.kind = "cosine"
+schedule.base_lr = 0.01
+ema.decay = 0.9
+augment.train = ["pad_crop(1)", "flip", "normalize"]
 "#;
 
 const IMAGE: ImageSpec = ImageSpec { height: 8, width: 8, channels: 3 };

@@ -6,9 +6,7 @@ mod passes;
 
 use backend::cuda::{Cuda, CudaBuf, Precision};
 use backend::reference::{HostBuf, Reference};
-use backend::update::{
-    AdagradRule, AdamRule, LambRule, LarsRule, LionRule, RmsPropRule, RmsPropVariant, SgdRule, rates,
-};
+use backend::update::{SgdRule, rates};
 use backend::{
     Across, Backend, Buffer, CropRect, DeviceMemory, DrawKey, Error, Input, LossScale, LossScaling, ParamGroup,
     PassInput, Queue, Rule, TensorDesc, Update,
@@ -22,7 +20,7 @@ use net::{
 };
 
 use support::gpu::alone;
-use support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference};
+use support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference, rules};
 
 /// Uploads values to a new buffer.
 pub fn upload(cuda: &Cuda, values: &[f32]) -> CudaBuf {
@@ -107,35 +105,6 @@ fn operations_in_16_bits_are_near_those_in_32() {
             got.dparams.iter().zip(&want.dparams).for_each(|(g, w)| near("a parameter's gradient", g, w));
         }
     }
-}
-
-fn rules() -> [Rule; 10] {
-    let rms = |variant, centered| {
-        Rule::RmsProp(RmsPropRule { variant, alpha: 0.9, eps: 1e-3, momentum: 0.8, centered, corrected: false })
-    };
-    let adam = |decoupled| {
-        let (beta1, beta2, eps) = (0.9, 0.99, 1e-6);
-        Rule::Adam(AdamRule { beta1, beta2, eps, correction1: 2.0, correction2: 1.5, decoupled })
-    };
-    [
-        Rule::Sgd(SgdRule { momentum: 0.9, nesterov: false }),
-        Rule::Sgd(SgdRule { momentum: 0.9, nesterov: true }),
-        Rule::Lars(LarsRule { momentum: 0.9, eta: 0.001, larc: false, corrected: false }),
-        adam(false),
-        adam(true),
-        rms(RmsPropVariant::Torch, false),
-        rms(RmsPropVariant::Tf, true),
-        Rule::Adagrad(AdagradRule { eps: 1e-6, lr_factor: 0.5 }),
-        Rule::Lion(LionRule { beta1: 0.9, beta2: 0.99 }),
-        Rule::Lamb(LambRule {
-            beta1: 0.9,
-            beta2: 0.99,
-            eps: 1e-6,
-            correction1: 2.0,
-            correction2: 1.5,
-            second_pass: true,
-        }),
-    ]
 }
 
 #[test]

@@ -15,27 +15,16 @@ use support::setting::Setting;
 /// ranks must skip the same steps.
 const LENET: &str = r#"
 model = "lenet"
-data = "given with --data"
 epochs = 1
 seed = 7
 batch = 2
 workers = 2
 precision = "f16"
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 1e-4
-
-[augment]
-train = ["normalize(0.5, 0.01)"]
-eval = ["normalize(0.5, 0.01)"]
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 1e-4
+augment.train = ["normalize(0.5, 0.01)"]
+augment.eval = ["normalize(0.5, 0.01)"]
+reduce.codec = "exact"
 "#;
 
 fn sized(recipe: &str, size: u32) -> Setting {

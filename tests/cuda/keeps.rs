@@ -94,7 +94,7 @@ fn a_residual_block_keeps_only_what_backward_reads() {
     let x = net.join("add", Op::from(Add), &[x, y]);
     let x = net.add("pool", Pool::global(), x);
     net.add("head", Linear::new(10), x);
-    let (facts, memory) = estimate::memory(&cuda(Precision::F32), &net, ROWS).unwrap();
+    let (facts, memory, _) = estimate::memory(&cuda(Precision::F32), &net, ROWS).unwrap();
     // Kept tensors, with the input's size as unit: the input and the output of `embed`, `norm` and `fc2` have size 1.
     // The outputs of `fc1` and `drop` have size 4. The output of `pool`, the scores and their gradient are vectors.
     assert_eq!(memory.activation_elems, ROWS * (12 * net.input.elems() + 16 + 10 + 10));

@@ -40,24 +40,5 @@ fn stdout_of(test: &str, settings: &[(&str, &str)]) -> String {
 /// Returns a recipe with SGD, momentum 0.9 and a constant learning rate. `keys` are further keys, `train` are the
 /// transforms in training, and `sections` are further sections.
 fn recipe(keys: &str, base_lr: f64, train: &str, sections: &str) -> String {
-    format!(
-        r#"
-data = "given with --data"
-{keys}
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = {base_lr}
-
-[augment]
-train = [{train}]
-eval = ["normalize"]
-
-{sections}
-"#
-    )
+    format!("{keys}\noptimizer.momentum = 0.9\nschedule.base_lr = {base_lr}\naugment.train = [{train}]\n{sections}\n")
 }

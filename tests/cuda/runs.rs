@@ -156,7 +156,7 @@ fn a_gpu_computes_what_the_processor_does() {
 #[test]
 fn images_that_grow_give_the_same_bits() {
     let grows = RESNET.replace("pad_crop(1)", "random_resized_crop(8, 0.5)").replace("epochs = 1", "epochs = 3");
-    let recipe = grows + "sizes = [[0, 4], [1, 6], [2, 8]]\n";
+    let recipe = grows + "augment.sizes = [[0, 4], [1, 6], [2, 8]]\n";
     let setting = Setting::new(&recipe, ImageSpec::new(8, 8, 3), [43, 16]);
     let exact = &EXACT[..3];
     train(&setting, "1", 1, exact);

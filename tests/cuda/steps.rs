@@ -3,7 +3,9 @@
 
 use backend::cuda::{Cuda, Precision};
 use backend::{Arena, Backend, Buffer, DeviceMemory};
-use engine::optim::{Adagrad, Adam, AdamW, Ema, Lars, Optimizer, OptimizerKind, OptimizerSpec, Policy, RmsProp, Sgd};
+use engine::optim::{
+    Adagrad, Adam, AdamW, Averaging, Ema, Lars, Optimizer, OptimizerKind, OptimizerSpec, RmsProp, Sgd,
+};
 use engine::{Graph, Purpose};
 use net::{Linear, NetSpec, Op, Shape};
 
@@ -29,13 +31,7 @@ pub fn graph(cuda: Cuda) -> Graph<Cuda> {
 /// Creates an optimizer with the settings of a recipe.
 pub fn optimizer<B: Backend>(graph: &Graph<B>, spec: &OptimizerSpec) -> Optimizer<B> {
     spec.check().unwrap();
-    let policy = Policy {
-        decay: |name: &str, shape: &[usize]| spec.decay_of(name, shape),
-        adapt: |name: &str, shape: &[usize]| spec.adapts(name, shape),
-        clip_norm: spec.clip_norm,
-        clip_value: spec.clip_value,
-    };
-    Optimizer::new(graph, spec.method(), policy).unwrap()
+    Optimizer::new(graph, spec).unwrap()
 }
 
 pub fn set_gradients(graph: &mut Graph<Cuda>, step: usize) {
@@ -74,6 +70,8 @@ fn specs() -> Vec<OptimizerSpec> {
 
 const STEPS: usize = 8;
 
+const AVERAGING: Averaging = Averaging::Exponential { decay: 0.8 };
+
 /// Bits of parameters, averages and slots after a step, and the norm of the step's gradients.
 type After = (Vec<u32>, Vec<u32>, Vec<Vec<u32>>, Option<f64>);
 
@@ -81,7 +79,7 @@ type After = (Vec<u32>, Vec<u32>, Vec<Vec<u32>>, Option<f64>);
 /// replayed.
 fn run(spec: &OptimizerSpec, fresh: bool) -> Vec<After> {
     let mut graph = graph(cuda(Precision::F32));
-    let mut ema = Ema::new(&graph, 0.8).unwrap();
+    let mut ema = Ema::new(&graph, AVERAGING).unwrap();
     // all optimizers are kept, so that each has its own memory
     let mut optimizers = vec![optimizer(&graph, spec)];
     let mut course = Vec::new();
@@ -188,7 +186,7 @@ fn a_replayed_step_is_one_call() {
     for spec in specs() {
         let cuda = cuda(Precision::F32);
         let mut graph = graph(cuda);
-        let (mut optimizer, mut ema) = (optimizer(&graph, &spec), Ema::new(&graph, 0.8).unwrap());
+        let (mut optimizer, mut ema) = (optimizer(&graph, &spec), Ema::new(&graph, AVERAGING).unwrap());
         let mut counts = Vec::new();
         for step in 0..5 {
             set_gradients(&mut graph, step);

@@ -15,21 +15,10 @@ use support::{emulator, gpu};
 
 const LENET: &str = r#"
 model = "lenet"
-data = "given with --data"
 epochs = 1
 batch = 8
 deterministic = true
-
-[optimizer]
-kind = "sgd"
-
-[schedule]
-kind = "constant"
-base_lr = 0.01
-
-[augment]
-train = ["normalize"]
-eval = ["normalize"]
+schedule.base_lr = 0.01
 "#;
 
 fn setting() -> Setting {

@@ -28,27 +28,15 @@ use support::skip;
 /// A recipe with batch normalisation and random transforms.
 const RECIPE: &str = r#"
 model = "resnet20"
-data = "given with --data"
 epochs = 1
 seed = 7
 batch = 8
 workers = 4
 precision = "bf16"
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-
-[schedule]
-kind = "constant"
-base_lr = 0.01
-
-[augment]
-train = ["pad_crop(4)", "flip", "normalize"]
-eval = ["normalize"]
-
-[reduce]
-codec = "exact"
+optimizer.momentum = 0.9
+schedule.base_lr = 0.01
+augment.train = ["pad_crop(4)", "flip", "normalize"]
+reduce.codec = "exact"
 "#;
 
 /// A function that creates a backend with the given number of threads.

@@ -47,7 +47,7 @@ fn tensors_between_convolutions_and_norms_are_in_bf16() {
     let shapes = net.shapes().unwrap();
     let place = |name: &str| net.nodes.iter().position(|node| node.name == name).unwrap();
     let elems = |backend: &Cpu, name: &str| {
-        let (facts, _) = estimate::memory(backend, &net, ROWS).unwrap_or_else(|e| panic!("{e}"));
+        let (facts, ..) = estimate::memory(backend, &net, ROWS).unwrap_or_else(|e| panic!("{e}"));
         facts[place(name)].elems
     };
     let narrows = |name: &str, backend: &Cpu| {
@@ -86,10 +86,10 @@ fn f32_inputs_of_bf16_layers_are_not_kept() {
     let x = net.add("flatten", Flatten, x);
     net.add("head", Linear::new(10), x);
     let fc2 = net.nodes.iter().position(|node| node.name == "fc2").unwrap();
-    let (facts, whole) = estimate::memory(&cpu(1), &net, ROWS).unwrap();
+    let (facts, whole, _) = estimate::memory(&cpu(1), &net, ROWS).unwrap();
     assert_eq!(facts[fc2].tensors_for_backward, Keeps::INPUT);
     for (kind, make) in kinds() {
-        let (facts, memory) = estimate::memory(&make(1).unwrap(), &net, ROWS).unwrap();
+        let (facts, memory, _) = estimate::memory(&make(1).unwrap(), &net, ROWS).unwrap();
         let purpose = Purpose::Train { bucket_bytes: usize::MAX };
         let graph = Graph::new(make(1).unwrap(), net.clone(), ROWS, purpose, 3).unwrap();
         let primitives = graph.implementation(fc2);

@@ -46,7 +46,7 @@ fn net(smooth: bool) -> NetSpec {
 fn branches() -> NetSpec {
     let mut net = NetSpec::new("branches", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(16, 3).pad(1)), net.image());
-    let y = net.add("dw", Op::Conv(Conv::new(16, 3).pad(1).depthwise(16).bias(0.1)), x);
+    let y = net.add("dw", Op::Conv(Conv::new(16, 3).pad(1).groups(16).bias(0.1)), x);
     let y = net.add("ln", LayerNorm::new(), y);
     let y = net.add("ls", LayerScale(0.5), y);
     let z = net.add("spread", Op::Conv(Conv::new(12, 3).pad(1).groups(4).bias(0.1)), x);

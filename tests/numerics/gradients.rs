@@ -30,7 +30,7 @@ fn every_kind() -> Vec<Case> {
         (Op::Conv(Conv::new(6, 3).pad(1).groups(3).bias(0.0).relu()), image),
         (Op::Conv(Conv::new(10, 3).pad(1).stride(2)), Shape::image(1, 5, 4)),
         (Op::Conv(Conv::new(4, 1).kernel([1, 3]).pads([0, 1, 0, 1]).dilation(2)), image),
-        (Op::Conv(Conv::new(6, 3).pad(1).depthwise(3)), image),
+        (Op::Conv(Conv::new(6, 3).pad(1).groups(3)), image),
         (Op::Linear(Linear::new(7).relu()), Shape::vector(11)),
         (Op::Linear(Linear::new(5)), image),
         (Op::Norm(norm()), image),

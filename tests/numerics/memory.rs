@@ -100,9 +100,9 @@ fn follow(net: &NetSpec, facts: &[NodeFacts], memory: &Memory) {
 #[test]
 fn no_value_is_overwritten_before_its_last_reader() {
     for net in families() {
-        let (facts, memory) = estimate::memory(&cpu(1), &net, 2).unwrap();
+        let (facts, memory, _) = estimate::memory(&cpu(1), &net, 2).unwrap();
         follow(&net, &facts, &memory);
-        let (facts, memory) = estimate::memory(&Reference, &net, 2).unwrap();
+        let (facts, memory, _) = estimate::memory(&Reference, &net, 2).unwrap();
         follow(&net, &facts, &memory);
     }
 }

@@ -106,7 +106,7 @@ pub fn attentive() -> NetSpec {
     let x = net.add("expand", Conv::new(24, 1), start);
     let x = net.add("n1", Norm { eps: 1e-3, momentum: 0.01, ..Norm::new() }, x);
     let x = net.add("silu", Activation::Silu, x);
-    let x = net.add("depthwise", Conv::new(24, 5).depthwise(24).stride(2).same(IMAGE), x);
+    let x = net.add("depthwise", Conv::new(24, 5).groups(24).stride(2).same(IMAGE), x);
     let x = net.add("gelu", Activation::GeluTanh, x);
     let mean = net.add("squeeze", Pool::global(), x);
     let few = net.add("reduce", Conv::new(3, 1).bias(0.1), mean);
@@ -145,7 +145,7 @@ pub fn patches() -> NetSpec {
     let mut net = NetSpec::new("patches", IMAGE);
     let x = net.add("stem", Conv::new(12, 2).stride(2).bias(0.0), net.image());
     let start = net.add("stem_norm", LayerNorm::new(), x);
-    let x = net.add("depthwise", Conv::new(12, 7).pad(3).depthwise(12).bias(0.1), start);
+    let x = net.add("depthwise", Conv::new(12, 7).pad(3).groups(12).bias(0.1), start);
     let x = net.add("norm", LayerNorm::new(), x);
     let x = net.add("expand", Conv::new(20, 1).bias(0.0), x);
     let x = net.add("gelu", Activation::Gelu, x);

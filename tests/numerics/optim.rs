@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 
 use backend::cuda::Precision;
 use backend::reference::Reference;
-use backend::update::{
-    AdagradRule, AdamRule, LambRule, LarsRule, LionRule, NormedTensor, RmsPropRule, RmsPropVariant, SgdRule, rates,
-};
+use backend::update::{LarsRule, NormedTensor, rates};
 use backend::{Arena, Backend, Buffer, Norms, ParamGroup, Rule, Update};
 use engine::optim::{Averaging, Ema, Optimizer, OptimizerKind, OptimizerSpec};
 use engine::{Graph, Purpose};
@@ -15,7 +13,7 @@ use net::{Conv, Linear, NetSpec, Op, Shape};
 use serde::Deserialize;
 
 use crate::training::optimizer;
-use support::numerics::{self, Example, Formula, assert_close, assert_near, golden, noise};
+use support::numerics::{self, Example, Formula, assert_close, assert_near, golden, lamb, noise, rules};
 
 #[derive(Deserialize)]
 struct Golden {
@@ -121,7 +119,7 @@ fn ten_steps_equal_the_original_programs() {
 fn check_averages<B: Backend>(backend: B, file: &Golden, wanted: &Averages) {
     let on = format!("averages with decay {} on {}", wanted.decay, backend.describe());
     let mut graph = graph(backend, file);
-    let mut ema = Ema::new(&graph, wanted.decay).unwrap();
+    let mut ema = Ema::new(&graph, Averaging::Exponential { decay: wanted.decay }).unwrap();
     let mut optimizer = optimizer(&graph, &OptimizerSpec::sgd(0.0, false, 0.0));
     for (t, want) in wanted.averages.iter().enumerate() {
         graph.set_param(0, &values(file, &file.gradients[t], 0)).unwrap();
@@ -150,7 +148,7 @@ fn check_lookahead<B: Backend>(backend: fn() -> B, file: &Golden) {
     let steps = file.gradients.len() as u64;
     let rule = Averaging::Lookahead { period: 3, decay: 0.8, power: 2.0, total: steps };
     let (mut graph, mut plain) = (graph(backend(), file), graph(backend(), file));
-    let mut ema = Ema::with_averaging(&graph, rule).unwrap();
+    let mut ema = Ema::new(&graph, rule).unwrap();
     let spec = OptimizerSpec::sgd(0.9, true, 1e-3);
     let (mut optimizer, mut plain_optimizer) = (optimizer(&graph, &spec), optimizer(&plain, &spec));
     let mut slow = all(&plain, plain.weights());
@@ -183,35 +181,6 @@ fn lookahead_as_a_plain_loop() {
     assert_ne!(file.gradients.len() % 3, 0, "the last step must not be a multiple of the period");
     check_lookahead(|| Reference, &file);
     check_lookahead(|| numerics::cpu(2), &file);
-}
-
-/// Returns the rule for the first or the second pass of LAMB.
-fn lamb(second_pass: bool) -> Rule {
-    let (beta1, beta2, eps) = (0.9, 0.999, 1e-6);
-    Rule::Lamb(LambRule { beta1, beta2, eps, correction1: 1.5, correction2: 20.0, second_pass })
-}
-
-fn rules() -> Vec<Rule> {
-    let adam = |decoupled| {
-        let (beta1, beta2, eps) = (0.9, 0.999, 1e-8);
-        Rule::Adam(AdamRule { beta1, beta2, eps, correction1: 1.5, correction2: 20.0, decoupled })
-    };
-    let rms = |variant, centered| {
-        Rule::RmsProp(RmsPropRule { variant, alpha: 0.9, eps: 1e-3, momentum: 0.9, centered, corrected: false })
-    };
-    vec![
-        Rule::Sgd(SgdRule { momentum: 0.9, nesterov: true }),
-        Rule::Lars(LarsRule { momentum: 0.9, eta: 0.001, larc: false, corrected: false }),
-        adam(false),
-        adam(true),
-        rms(RmsPropVariant::Torch, false),
-        rms(RmsPropVariant::Torch, true),
-        rms(RmsPropVariant::Tf, false),
-        rms(RmsPropVariant::Tf, true),
-        Rule::Adagrad(AdagradRule { eps: 1e-10, lr_factor: 0.5 }),
-        Rule::Lion(LionRule { beta1: 0.9, beta2: 0.99 }),
-        lamb(true),
-    ]
 }
 
 /// Number of elements: more than the minimum share of a thread, and not a multiple of the vector loop's step.

@@ -3,7 +3,7 @@
 
 use backend::reference::Reference;
 use backend::{Backend, Buffer, Input, LossSums};
-use engine::optim::{Ema, OptimizerSpec};
+use engine::optim::{Averaging, Ema, OptimizerSpec};
 use engine::{Batch, Gather, Graph, Loss, MicroBatch, Purpose};
 use net::{Conv, Dropout, Flatten, Linear, NetSpec, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 
@@ -66,7 +66,7 @@ fn run_training<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Trai
     let mut spec = OptimizerSpec::sgd(0.9, true, 1e-3);
     spec.clip_norm = Some(0.5);
     let mut optimizer = optimizer(&graph, &spec);
-    let mut ema = Ema::new(&graph, 0.9).unwrap();
+    let mut ema = Ema::new(&graph, Averaging::Exponential { decay: 0.9 }).unwrap();
     let (mut sums, mut handed) = (Vec::new(), Vec::new());
     let mut statistics = vec![0.0; graph.running().len()];
     for step in 0..9 {

@@ -177,25 +177,15 @@ pub fn recipe(keys: &str) -> String {
     format!(
         r#"
 model = "resnet20"
-data = "given with --data"
 epochs = 1
 seed = 7
 batch = 16
 {keys}
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-nesterov = true
-weight_decay = 1e-4
-
-[schedule]
-kind = "constant"
-base_lr = 0.0002
-
-[augment]
-train = ["pad_crop(4)", "flip", "normalize"]
-eval = ["normalize"]
+optimizer.momentum = 0.9
+optimizer.nesterov = true
+optimizer.weight_decay = 1e-4
+schedule.base_lr = 0.0002
+augment.train = ["pad_crop(4)", "flip", "normalize"]
 "#
     )
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use backend::{Backend, Input};
-use engine::optim::{Optimizer, OptimizerSpec, Policy};
+use engine::optim::{Optimizer, OptimizerSpec};
 use engine::{Batch, Graph};
 use net::Shape;
 
@@ -66,13 +66,7 @@ pub fn statistics<B: Backend>(graph: &Graph<B>) -> (Vec<f64>, Vec<f64>) {
 /// Creates the optimizer that a run with these settings has.
 pub fn optimizer<B: Backend>(graph: &Graph<B>, spec: &OptimizerSpec) -> Optimizer<B> {
     spec.check().unwrap();
-    let policy = Policy {
-        decay: |name: &str, shape: &[usize]| spec.decay_of(name, shape),
-        adapt: |name: &str, shape: &[usize]| spec.adapts(name, shape),
-        clip_norm: spec.clip_norm,
-        clip_value: spec.clip_value,
-    };
-    Optimizer::with_factors(graph, spec.method(), policy, |name| spec.rate_of(name)).unwrap()
+    Optimizer::new(graph, spec).unwrap()
 }
 
 /// Compares some elements of each gradient, at most about `most` of a parameter, with differences of the loss.

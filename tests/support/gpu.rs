@@ -64,25 +64,15 @@ pub fn run(command: Command) -> ProgramOutput {
 /// A recipe with batch normalisation and random transforms.
 pub const RESNET: &str = r#"
 model = "resnet20"
-data = "given with --data"
 epochs = 1
 seed = 7
 batch = 8
 workers = 4
 deterministic = true
-
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-weight_decay = 1e-4
-
-[schedule]
-kind = "constant"
-base_lr = 0.01
-
-[augment]
-train = ["pad_crop(1)", "flip", "normalize"]
-eval = ["normalize"]
+optimizer.momentum = 0.9
+optimizer.weight_decay = 1e-4
+schedule.base_lr = 0.01
+augment.train = ["pad_crop(1)", "flip", "normalize"]
 "#;
 
 /// Creates a setting with [`RESNET`], followed by `more` keys, and the given counts for training and test images. 8x8 pixels

@@ -1,13 +1,15 @@
-//! Helpers of the numerics tests: they run one operation on any backend in any layout and compare results.
+//! Helpers of the numerics tests: they run one operation on any backend in any layout and compare results. Also a list
+//! of update rules.
 
 use super::emulator;
 pub use super::formula::{Chooser, Example, Formula, noise};
 use backend::cpu::Cpu;
 use backend::cuda::{Cuda, Precision, Settings};
 use backend::reference::Reference;
+use backend::update::{AdagradRule, AdamRule, LambRule, LarsRule, LionRule, RmsPropRule, RmsPropVariant, SgdRule};
 use backend::{
-    Arena, Backend, Buffer, DrawKey, Gradients, Input, Keeps, ParamFormat, Pass, PassInput, PlanRequest, Planned, Slot,
-    TensorDesc,
+    Arena, Backend, Buffer, DrawKey, Gradients, Input, Keeps, ParamFormat, Pass, PassInput, PlanRequest, Planned, Rule,
+    Slot, TensorDesc,
 };
 use net::{Conv, Linear, Norm, Op, Shape};
 use serde::de::DeserializeOwned;
@@ -397,4 +399,35 @@ pub fn assert_near(what: &str, got: f64, want: f64, relative: f64) {
 /// Runs the case on the reference backend.
 pub fn on_reference(case: &Case) -> Outcome {
     case.run(&Reference, 1, false)
+}
+
+/// Returns the rule for the first or the second pass of LAMB.
+pub fn lamb(second_pass: bool) -> Rule {
+    let (beta1, beta2, eps) = (0.9, 0.999, 1e-6);
+    Rule::Lamb(LambRule { beta1, beta2, eps, correction1: 1.5, correction2: 20.0, second_pass })
+}
+
+/// Returns update rules of every optimizer. The one of LAMB is for its second pass, which changes the parameters.
+pub fn rules() -> Vec<Rule> {
+    let adam = |decoupled| {
+        let (beta1, beta2, eps) = (0.9, 0.999, 1e-8);
+        Rule::Adam(AdamRule { beta1, beta2, eps, correction1: 1.5, correction2: 20.0, decoupled })
+    };
+    let rms = |variant, centered| {
+        Rule::RmsProp(RmsPropRule { variant, alpha: 0.9, eps: 1e-3, momentum: 0.9, centered, corrected: false })
+    };
+    vec![
+        Rule::Sgd(SgdRule { momentum: 0.9, nesterov: false }),
+        Rule::Sgd(SgdRule { momentum: 0.9, nesterov: true }),
+        Rule::Lars(LarsRule { momentum: 0.9, eta: 0.001, larc: false, corrected: false }),
+        adam(false),
+        adam(true),
+        rms(RmsPropVariant::Torch, false),
+        rms(RmsPropVariant::Torch, true),
+        rms(RmsPropVariant::Tf, false),
+        rms(RmsPropVariant::Tf, true),
+        Rule::Adagrad(AdagradRule { eps: 1e-10, lr_factor: 0.5 }),
+        Rule::Lion(LionRule { beta1: 0.9, beta2: 0.99 }),
+        lamb(true),
+    ]
 }

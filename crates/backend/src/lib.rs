@@ -19,7 +19,6 @@ pub mod reference;
 #[cfg(test)]
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
-mod unary;
 pub mod update;
 
 pub use across::Across;

@@ -309,48 +309,61 @@ pub struct PassInput<'a> {
     pub training: bool,
 }
 
-// Element-wise operations. The output has the first input's layout, and the backward pass writes this input's gradient
-// over the output's gradient.
+// Plans made of closures, for operations without state that `forward` writes and `backward` reads.
 
 type Buf<B> = <B as DeviceMemory>::Buf;
 type Forward<B> = dyn Fn(&Pass<'_, B>, &[&Buf<B>], &mut Buf<B>) -> Result<(), Error>;
 type Backward<B> = dyn Fn(&Pass<'_, B>, Gradients<'_, B>) -> Result<(), Error>;
 
-/// An element-wise operation planned for a fixed batch size. It has no parameters and no private memory.
-pub struct Elementwise<B: DeviceMemory> {
-    x: TensorDesc,
-    tensors_for_backward: Keeps,
-    traffic: Option<Traffic>,
-    forward: Box<Forward<B>>,
-    backward: Box<Backward<B>>,
+/// An operation planned for a fixed batch size: a closure for each pass, and what [`Planned`]'s other methods return.
+pub struct ClosurePlan<B: DeviceMemory> {
+    pub output: TensorDesc,
+    pub formats: Vec<B::Format>,
+    pub tensors_for_backward: Keeps,
+    /// True if `backward` writes the first input's gradient over the output's gradient.
+    pub in_place: bool,
+    pub state_bytes: usize,
+    pub traffic: Option<Traffic>,
+    pub forward: Box<Forward<B>>,
+    pub backward: Box<Backward<B>>,
 }
 
-impl<B: DeviceMemory> Elementwise<B> {
-    /// Plans an operation from its first input's layout and its two passes.
-    pub fn plan(
-        x: TensorDesc,
+impl<B: DeviceMemory> ClosurePlan<B> {
+    /// Creates a plan without parameters and private memory, whose `backward` does not write over the output's gradient.
+    pub fn new(
+        output: TensorDesc,
         tensors_for_backward: Keeps,
-        traffic: Option<Traffic>,
         forward: impl Fn(&Pass<'_, B>, &[&Buf<B>], &mut Buf<B>) -> Result<(), Error> + 'static,
         backward: impl Fn(&Pass<'_, B>, Gradients<'_, B>) -> Result<(), Error> + 'static,
-    ) -> Result<Box<dyn Planned<B>>, Error> {
-        Ok(Box::new(Self {
-            x,
+    ) -> Self {
+        Self {
+            output,
+            formats: Vec::new(),
             tensors_for_backward,
-            traffic,
+            in_place: false,
+            state_bytes: 0,
+            traffic: None,
             forward: Box::new(forward),
             backward: Box::new(backward),
-        }))
+        }
     }
 }
 
-impl<B: DeviceMemory> Planned<B> for Elementwise<B> {
+impl<B: DeviceMemory> Planned<B> for ClosurePlan<B> {
     fn output(&self) -> TensorDesc {
-        self.x
+        self.output
+    }
+
+    fn formats(&self) -> Vec<B::Format> {
+        self.formats.clone()
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.state_bytes
     }
 
     fn input_with_gradient_in_dy(&self) -> Option<usize> {
-        Some(0)
+        self.in_place.then_some(0)
     }
 
     fn tensors_for_backward(&self) -> Keeps {
@@ -368,4 +381,38 @@ impl<B: DeviceMemory> Planned<B> for Elementwise<B> {
     fn backward(&mut self, pass: &Pass<'_, B>, g: Gradients<'_, B>) -> Result<(), Error> {
         (self.backward)(pass, g)
     }
+}
+
+/// Plans an element-wise operation without parameters from its first input's layout, which is the output's too, and its
+/// two passes. `backward` writes the first input's gradient over the output's gradient.
+pub fn elementwise<B: DeviceMemory>(
+    x: TensorDesc,
+    tensors_for_backward: Keeps,
+    traffic: Option<Traffic>,
+    forward: impl Fn(&Pass<'_, B>, &[&Buf<B>], &mut Buf<B>) -> Result<(), Error> + 'static,
+    backward: impl Fn(&Pass<'_, B>, Gradients<'_, B>) -> Result<(), Error> + 'static,
+) -> Result<Box<dyn Planned<B>>, Error> {
+    let plan = ClosurePlan::new(x, tensors_for_backward, forward, backward);
+    Ok(Box::new(ClosurePlan { in_place: true, traffic, ..plan }))
+}
+
+/// Plans an operation with one input and no parameters from its output's layout and its two passes. `forward(x, y)`
+/// writes y. `backward(x, dy, dx)` writes dx, and its x is empty unless `tensors_for_backward` includes the input.
+pub fn unary<B: DeviceMemory>(
+    y: TensorDesc,
+    tensors_for_backward: Keeps,
+    forward: impl Fn(&Buf<B>, &mut Buf<B>) + 'static,
+    backward: impl Fn(&Buf<B>, &Buf<B>, &mut Buf<B>) + 'static,
+) -> Result<Box<dyn Planned<B>>, Error> {
+    let forward = move |_: &Pass<'_, B>, x: &[&Buf<B>], y: &mut Buf<B>| {
+        forward(x[0], y);
+        Ok(())
+    };
+    let backward = move |_: &Pass<'_, B>, mut g: Gradients<'_, B>| {
+        if let Some(dx) = g.take_dx(0) {
+            backward(g.x[0], g.dy, dx);
+        }
+        Ok(())
+    };
+    Ok(Box::new(ClosurePlan::new(y, tensors_for_backward, forward, backward)))
 }

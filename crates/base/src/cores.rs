@@ -25,20 +25,6 @@ impl Mask {
     }
 }
 
-/// A rank's share of its node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cores {
-    /// Number of whole cores for this rank, at least 1.
-    pub own: usize,
-}
-
-impl Cores {
-    /// Returns true if a core is left for MPI in addition to this many compute threads.
-    pub fn spare(&self, threads: usize) -> bool {
-        self.own > threads
-    }
-}
-
 /// Returns the logical CPUs that this process may run on.
 pub fn affinity() -> Vec<usize> {
     let status = read("/proc/self/status").unwrap_or_default();
@@ -48,7 +34,7 @@ pub fn affinity() -> Vec<usize> {
 
 /// Returns the number of whole cores that this process may use, if no other rank shares them.
 pub fn available() -> usize {
-    share(&[Mask::of_process("")], 0).own
+    share(&[Mask::of_process("")], 0)
 }
 
 /// Parses a list of CPUs such as `0-3,8`.
@@ -125,13 +111,13 @@ fn cpuset(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<usize> 
     Some(parse_list(list.trim()).len())
 }
 
-/// Returns the rank's share. A core that k ranks may use counts as 1/k for each rank. If the CPU quota allows less time
-/// than the ranks have cores, the ranks divide it in proportion to their cores.
-pub fn share(masks: &[Mask], rank: usize) -> Cores {
-    let Some(mask) = masks.get(rank) else { return Cores { own: 1 } };
+/// Returns the number of whole cores for this rank, at least 1. A core that k ranks may use counts as 1/k for each rank.
+/// If the CPU quota allows less time than the ranks have cores, the ranks divide it in proportion to their cores.
+pub fn share(masks: &[Mask], rank: usize) -> usize {
+    let Some(mask) = masks.get(rank) else { return 1 };
     let users = users(masks);
     let total = portion(mask, &users) * quota_factor(mask, &users);
-    Cores { own: ((total + 1e-9).floor() as usize).max(1) }
+    ((total + 1e-9).floor() as usize).max(1)
 }
 
 /// Adds up a rank's shares of its cores. A core that n ranks use counts 1/n.
@@ -234,7 +220,7 @@ mod tests {
     }
 
     fn own(masks: &[Mask]) -> Vec<usize> {
-        (0..masks.len()).map(|rank| share(masks, rank).own).collect()
+        (0..masks.len()).map(|rank| share(masks, rank)).collect()
     }
 
     #[test]
@@ -247,8 +233,7 @@ mod tests {
     #[test]
     fn bound_ranks_have_what_they_are_bound_to() {
         let m = masks(&["a 0 1", "a 2 3"]);
-        assert_eq!([share(&m, 0).own, share(&m, 1).own], [2, 2]);
-        assert!(share(&m, 0).spare(1) && !share(&m, 0).spare(2));
+        assert_eq!(own(&m), [2, 2]);
     }
 
     #[test]
@@ -269,7 +254,7 @@ mod tests {
     #[test]
     fn two_ranks_on_one_core_are_named() {
         let m = masks(&["node7 0 1", "node7 2", "node7 2"]);
-        assert_eq!(share(&m, 1).own, 1);
+        assert_eq!(share(&m, 1), 1);
         let text = warning(&m).unwrap();
         assert!(["rank 1 ", "[2]", "node7", "--bind-to none"].iter().all(|part| text.contains(part)), "{text}");
     }

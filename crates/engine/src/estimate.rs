@@ -41,14 +41,13 @@ pub fn layers(net: &NetSpec) -> Result<Vec<Layer>, SpecError> {
     Ok(net.nodes.iter().enumerate().map(layer).collect())
 }
 
-/// Returns the memory plan for training with batches of `rows` images, and the facts about each node that the plan
-/// uses.
-pub fn memory<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<NodeFacts>, Memory), BuildError> {
-    planned(backend, net, rows).map(|(facts, memory, _)| (facts, memory))
-}
-
-/// Like [`memory`], but also returns the bytes of work space that the planned operations have allocated.
-fn planned<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<NodeFacts>, Memory, usize), BuildError> {
+/// Returns the facts about each node for training with batches of `rows` images, the memory plan, and the bytes of work
+/// space that the planned operations have allocated.
+pub fn memory<B: Backend>(
+    backend: &B,
+    net: &NetSpec,
+    rows: usize,
+) -> Result<(Vec<NodeFacts>, Memory, usize), BuildError> {
     let (plan, descs) = make_plan(backend, net, &net.shapes()?, rows, None, true)?;
     let facts: Vec<NodeFacts> = plan.iter().zip(&descs[1..]).map(|(p, d)| facts(backend, p.as_deref(), d)).collect();
     let memory = Memory::train(net, backend.words(&descs[0]), &facts);
@@ -59,6 +58,6 @@ fn planned<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<N
 /// Returns the bytes for training with batches of `rows` images: parameters, activations, the gradients of both, and
 /// work space. The optimizer's slots are not included.
 pub fn training<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<Need, BuildError> {
-    let (_, memory, state) = planned(backend, net, rows)?;
+    let (_, memory, state) = memory(backend, net, rows)?;
     Ok(Need::new(backend.parameter_bytes().saturating_mul(net.param_count()?), true, &memory, state))
 }

@@ -24,5 +24,4 @@ pub use graph::{Graph, Purpose};
 pub use measure::TrafficShare;
 pub use params::{NormPlace, Param};
 pub use profile::{NodeCost, NodeSpan, NodeTime};
-pub use replay::FollowUp;
 pub use request::{Batch, Loss, Ready};

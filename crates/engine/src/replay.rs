@@ -51,31 +51,23 @@ impl<B: Backend> Graph<B> {
 
 // A pass followed by the optimizer step. If gradients stay on this rank, the host has nothing to do between the two.
 
-/// The work that follows a pass: changes of the parameters, and a key for all other memory that it uses.
-pub struct FollowUp<'a, B: Backend> {
-    /// See [`Queue::repeat`](backend::Queue::repeat).
-    pub key: u64,
-    /// True if nothing but [`Backend::update`] reads the gradients. Then the gradients need not be completed, see
-    /// [`Backend::gradients_done`].
-    pub only_updates: bool,
-    /// Not called if a recorded graph is replayed. Otherwise called once, or a second time if the device refuses to
-    /// record it.
-    pub work: UpdateWork<'a, B>,
-}
-
-type UpdateWork<'a, B> = &'a mut dyn FnMut(&B, &mut Arena<B>, &mut Arena<B>) -> Result<(), Error>;
-
 impl<B: Backend> Graph<B> {
-    /// Runs [`Graph::start`] for a rank's last worker, then `follow_up`. A device with a queue replays both together.
-    /// The gradients must stay on this rank, the device must have a queue, and the batch must have samples. With
-    /// `only_updates`, the gradients are undefined afterwards.
-    pub fn start_with_follow_up(
+    /// Runs [`Graph::start`] for a rank's last worker, then `work`, which changes the parameters. A device with a queue
+    /// replays both together. The gradients must stay on this rank, the device must have a queue, and the batch must
+    /// have samples.
+    ///
+    /// `key` identifies all other memory that `work` uses, see [`Queue::repeat`](backend::Queue::repeat). If a recorded
+    /// graph is replayed, `work` is not called. Otherwise it is called once, or a second time if the device refuses to
+    /// record it. With `only_updates`, nothing but [`Backend::update`] may read the gradients, so they need not be
+    /// completed (see [`Backend::gradients_done`]) and are undefined afterwards.
+    pub(crate) fn start_with_follow_up(
         &mut self,
         batch: Batch<'_>,
         loss: Loss,
-        follow_up: FollowUp<'_, B>,
+        key: u64,
+        only_updates: bool,
+        work: &mut dyn FnMut(&B, &mut Arena<B>, &mut Arena<B>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let FollowUp { key, only_updates, work } = follow_up;
         self.begin(&batch, Some(loss), true, false)?;
         let mut hasher = DefaultHasher::new();
         let wanted = if only_updates { PassGradients::ForUpdate } else { PassGradients::Sum };

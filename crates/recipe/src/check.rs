@@ -84,7 +84,8 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
 fn check_cycle(recipe: &Recipe) -> Result<(), String> {
     let ScheduleKind::OneCycle(cycle) = &recipe.schedule.kind else { return Ok(()) };
     let kind = &recipe.optimizer.kind;
-    if !cycle.cycle_momentum() || kind.settings().rule_with_momentum(1, 0.5).is_some() {
+    let rule = |momentum| kind.settings().rule(1, Some(momentum));
+    if !cycle.cycle_momentum() || rule(0.5) != rule(0.25) {
         return Ok(());
     }
     Err(format!("optimizer.kind = \"{}\" has no momentum; remove this key", kind.name()))

@@ -21,7 +21,7 @@ mod tests;
 pub use backend::Precision;
 pub use changes::Changes;
 pub use engine::optim::OptimizerSpec as Optimizer;
-pub use engine::optim::schedule::{ScheduleError, ScheduleSpec};
+pub use engine::optim::schedule::ScheduleSpec;
 pub use error::Error;
 pub use keys::markdown;
 pub use load::Loaded;

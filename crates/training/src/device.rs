@@ -1,7 +1,7 @@
 //! The choice of a device, and the division of a rank's cores among its threads. Only [`launch`](crate::launch) names
 //! concrete devices. All other code is generic over [`Device`].
 
-use base::cores::{self, Cores};
+use base::cores;
 use recipe::Overlap;
 
 use backend::Precision;
@@ -40,8 +40,8 @@ pub const OVERLAP: &str = "agreement on sums during backward";
 
 #[derive(Clone, Copy, Debug)]
 pub struct Resources {
-    /// Cores that this rank may use.
-    pub cores: Cores,
+    /// Number of cores that this rank may use.
+    pub cores: usize,
     pub compute: usize,
     pub loader: usize,
 }
@@ -53,15 +53,15 @@ impl Resources {
     /// cores, except one for MPI if `sums` is set. On other devices a single thread enqueues the work and mostly
     /// sleeps, as does the MPI thread, so the loader gets all cores but one. There is at least one loader thread.
     /// Loader threads run at nice 19, so on a shared core they use only the time that other threads leave.
-    pub fn new<D: Device>(cores: Cores, requested: RequestedThreads, sums: bool) -> Self {
-        let compute = if D::USES_CORES { requested.compute.unwrap_or(cores.own) } else { 1 };
-        let left = cores.own.saturating_sub(compute + usize::from(sums && D::USES_CORES));
+    pub fn new<D: Device>(cores: usize, requested: RequestedThreads, sums: bool) -> Self {
+        let compute = if D::USES_CORES { requested.compute.unwrap_or(cores) } else { 1 };
+        let left = cores.saturating_sub(compute + usize::from(sums && D::USES_CORES));
         Self { cores, compute, loader: requested.loader.unwrap_or(left.max(1)) }
     }
 
     /// Divides all cores of this process.
     pub fn of_process<D: Device>(requested: RequestedThreads) -> Self {
-        Self::new::<D>(Cores { own: cores::available() }, requested, false)
+        Self::new::<D>(cores::available(), requested, false)
     }
 
     /// Returns true if this rank can sum buckets during backward. By default this is the case if MPI has a core of its
@@ -71,7 +71,7 @@ impl Resources {
         match wish {
             Overlap::On => true,
             Overlap::Off => false,
-            Overlap::Auto => queues || self.cores.spare(self.compute),
+            Overlap::Auto => queues || self.cores > self.compute,
         }
     }
 }

@@ -45,7 +45,7 @@ fn report(session: &mut Session, mut findings: Vec<String>, verbose: bool) -> Re
     findings.append(&mut session.notes);
     let mut text = format!("trireme {}\n", env!("CARGO_PKG_VERSION"));
     let _ = writeln!(text, "processor  {}", bench::processor());
-    let launch::CpuReport { describe: device, bf16 } = launch::cpu_report(cores.own)?;
+    let launch::CpuReport { describe: device, bf16 } = launch::cpu_report(cores)?;
     let _ = writeln!(text, "cpu bf16   {bf16}");
     for line in launch::cuda_lines(verbose) {
         let _ = writeln!(text, "cuda       {line}");

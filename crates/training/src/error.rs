@@ -101,8 +101,6 @@ pub enum Error {
     #[error(transparent)]
     Schedule(#[from] engine::optim::schedule::ScheduleError),
     #[error(transparent)]
-    Optimizer(#[from] engine::optim::OptimizerError),
-    #[error(transparent)]
     Data(#[from] loaders::Error),
     #[error(transparent)]
     Build(#[from] engine::graph::BuildError),
@@ -134,7 +132,7 @@ impl Error {
     /// Returns the exit code: 2 for an invalid request, the agreed code for an error that all ranks know, otherwise 1.
     pub fn code(&self) -> u8 {
         match self {
-            Error::Usage(_) | Error::Recipe(_) | Error::Schedule(_) | Error::Optimizer(_) => 2,
+            Error::Usage(_) | Error::Recipe(_) | Error::Schedule(_) => 2,
             Error::Export(error) if error.is_usage() => 2,
             Error::Checkpoint(checkpoint::Error::NotACheckpoint { .. }) => 2,
             Error::Checkpoint(checkpoint::Error::Folder { source, .. }) if is_caused_by_request(source) => 2,

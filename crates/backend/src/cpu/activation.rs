@@ -9,7 +9,7 @@ use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::flat::{UNIT, clear_padding};
 use super::vector::exp;
-use crate::planned::Elementwise;
+use crate::planned::elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 /// Computes y = f(x) for slices of equal length. `a` is the function's parameter, for example the slope of leaky ReLU.
@@ -151,7 +151,7 @@ pub(super) fn plan(cpu: &Cpu, op: &Activation, r: &PlanRequest<'_, Cpu>) -> Resu
         }
         Ok(())
     };
-    Elementwise::plan(desc, keeps, None, forward, move |_, g: Gradients<'_, Cpu>| {
+    elementwise(desc, keeps, None, forward, move |_, g: Gradients<'_, Cpu>| {
         let dy = &mut g.dy.as_mut_slice()[..desc.elems()];
         let slope_input = match loops.slope_input {
             SlopeInput::X => g.x[0].as_slice(),

@@ -6,7 +6,7 @@ use net::Add;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::flat::UNIT;
-use crate::planned::Elementwise;
+use crate::planned::elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 simd! {
@@ -27,7 +27,7 @@ pub(super) fn plan(cpu: &Cpu, _: &Add, r: &PlanRequest<'_, Cpu>) -> Result<Box<d
         });
         Ok(())
     };
-    Elementwise::plan(r.x[0], Keeps::NOTHING, None, forward, move |_, mut g: Gradients<'_, Cpu>| {
+    elementwise(r.x[0], Keeps::NOTHING, None, forward, move |_, mut g: Gradients<'_, Cpu>| {
         let Some(dx) = g.take_dx(1) else { return Ok(()) };
         threads.split_both(&mut dx.as_mut_slice()[..n], g.dy.as_slice(), UNIT, <[f32]>::copy_from_slice);
         Ok(())

@@ -7,7 +7,7 @@ use net::BlurPool;
 
 use super::device::Cpu;
 use super::lanes::by_block;
-use crate::unary::Unary;
+use crate::planned::unary;
 use crate::{Error, Keeps, PlanRequest, Planned};
 
 /// The input rows and columns that each output row and column reads, and the filter's weights.
@@ -64,7 +64,7 @@ pub(super) fn plan(cpu: &Cpu, op: &BlurPool, r: &PlanRequest<'_, Cpu>) -> Result
     let grid = Rc::new(Grid { rows, columns, weights: op.weights(), width: x.shape.w });
     let (threads, y, grid_back) = (cpu.threads, x.with_shape(r.output()?), grid.clone());
     let [x_plane, y_plane] = [x, y].map(|desc| desc.shape.plane() * desc.block);
-    Unary::<Cpu>::plan(
+    unary::<Cpu>(
         y,
         Keeps::NOTHING,
         move |from, to| {

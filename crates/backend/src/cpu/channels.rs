@@ -6,7 +6,7 @@ use net::Channels;
 use super::device::Cpu;
 use super::relayout;
 use super::threads::Threads;
-use crate::unary::Unary;
+use crate::planned::unary;
 use crate::{Error, Keeps, PlanRequest, Planned, TensorDesc};
 
 pub(super) fn plan(cpu: &Cpu, op: &Channels, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
@@ -18,7 +18,7 @@ pub(super) fn plan(cpu: &Cpu, op: &Channels, r: &PlanRequest<'_, Cpu>) -> Result
     for channel in 0..y.shape.c {
         backward[op.source(channel)] = Some(y.at(channel, 0));
     }
-    Unary::<Cpu>::plan(
+    unary::<Cpu>(
         y,
         Keeps::NOTHING,
         move |from, to| gather(threads, &forward, (&x, from.as_slice()), (&y, to.as_mut_slice())),

@@ -9,16 +9,11 @@ use super::divide::SharedSlice;
 use super::flat::clear_padding;
 use super::lanes::gcd;
 use super::relayout;
-use super::threads::Threads;
+use crate::planned::ClosurePlan;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-struct Plan {
-    threads: Threads,
-    parts: Vec<Part>,
-    y: TensorDesc,
-}
-
 /// An input and its position in the output.
+#[derive(Clone)]
 struct Part {
     x: TensorDesc,
     /// The channel of y at which the input begins.
@@ -47,34 +42,24 @@ impl Part {
 }
 
 pub(super) fn plan(cpu: &Cpu, _: &Concat, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    let y = relayout::output_layout(cpu, &r.x[0], r.output()?);
+    let (threads, y_desc) = (cpu.threads, relayout::output_layout(cpu, &r.x[0], r.output()?));
+    let sample = y_desc.sample_elems();
     let mut first = 0;
     let part = |x: &TensorDesc| {
         first += x.shape.c;
         Part { x: *x, first: first - x.shape.c }
     };
-    Ok(Box::new(Plan { threads: cpu.threads, parts: r.x.iter().map(part).collect(), y }))
-}
-
-impl Planned<Cpu> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.y
-    }
-
-    fn tensors_for_backward(&self) -> Keeps {
-        Keeps::NOTHING
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        let (sample, to, n) = (self.y.sample_elems(), self.y, self.y.elems());
-        let y = &mut y.as_mut_slice()[..n];
-        clear_padding(self.threads, &to, y);
+    let parts: Vec<Part> = r.x.iter().map(part).collect();
+    let parts_back = parts.clone();
+    let forward = move |_: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf| {
+        let y = &mut y.as_mut_slice()[..y_desc.elems()];
+        clear_padding(threads, &y_desc, y);
         let shared = SharedSlice::new(y);
         // An item is a sample's part of an input, so that all threads have work even if there are few samples.
-        self.threads.each(self.y.n * self.parts.len(), |_, items| {
-            for (n, i) in items.map(|item| (item / self.parts.len(), item % self.parts.len())) {
-                let (part, x) = (&self.parts[i], x[i].as_slice());
-                part.stretches(&to, |from, at, len| {
+        threads.each(y_desc.n * parts.len(), |_, items| {
+            for (n, i) in items.map(|item| (item / parts.len(), item % parts.len())) {
+                let (part, x) = (&parts[i], x[i].as_slice());
+                part.stretches(&y_desc, |from, at, len| {
                     let from = n * part.x.sample_elems() + from;
                     // SAFETY: inputs write to different parts of y, which is borrowed exclusively for the whole call.
                     let y = unsafe { shared.part(n * sample + at..n * sample + at + len) };
@@ -83,20 +68,20 @@ impl Planned<Cpu> for Plan {
             }
         });
         Ok(())
-    }
-
-    fn backward(&mut self, _: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let (sample, dy) = (self.y.sample_elems(), g.dy.as_slice());
-        for (part, dx) in self.parts.iter().zip(g.dx) {
+    };
+    let backward = move |_: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>| {
+        let dy = g.dy.as_slice();
+        for (part, dx) in parts_back.iter().zip(g.dx) {
             let Some(dx) = dx else { continue };
             let dx = &mut dx.as_mut_slice()[..part.x.elems()];
-            self.threads.each_item(dx, part.x.sample_elems(), |n, dx| {
-                part.stretches(&self.y, |to, from, len| {
+            threads.each_item(dx, part.x.sample_elems(), |n, dx| {
+                part.stretches(&y_desc, |to, from, len| {
                     dx[to..to + len].copy_from_slice(&dy[n * sample + from..][..len]);
                 });
             });
-            clear_padding(self.threads, &part.x, dx);
+            clear_padding(threads, &part.x, dx);
         }
         Ok(())
-    }
+    };
+    Ok(Box::new(ClosurePlan::new(y_desc, Keeps::NOTHING, forward, backward)))
 }

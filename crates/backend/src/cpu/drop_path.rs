@@ -5,7 +5,7 @@ use net::DropPath;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use crate::draws::drop_path_factor;
-use crate::planned::Elementwise;
+use crate::planned::elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 pub(super) fn plan(cpu: &Cpu, op: &DropPath, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
@@ -24,7 +24,7 @@ pub(super) fn plan(cpu: &Cpu, op: &DropPath, r: &PlanRequest<'_, Cpu>) -> Result
             y.iter_mut().zip(&x[row * sample..]).for_each(|(y, x)| *y = x * factor);
         })
     };
-    Elementwise::plan(r.x[0], Keeps::NOTHING, None, forward, move |pass, g: Gradients<'_, Cpu>| {
+    elementwise(r.x[0], Keeps::NOTHING, None, forward, move |pass, g: Gradients<'_, Cpu>| {
         each(pass, g.dy, &|factor, _, dy| dy.iter_mut().for_each(|d| *d *= factor))
     })
 }

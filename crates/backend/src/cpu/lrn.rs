@@ -5,7 +5,7 @@ use net::Lrn;
 
 use super::device::Cpu;
 use super::threads::Threads;
-use crate::unary::Unary;
+use crate::planned::unary;
 use crate::{Error, Keeps, PlanRequest, Planned, TensorDesc};
 
 /// A normalisation planned for one batch size.
@@ -129,7 +129,7 @@ impl Loops {
 
 pub(super) fn plan(cpu: &Cpu, op: &Lrn, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let loops = Loops { threads: cpu.threads, op: *op, x: r.x[0] };
-    Unary::<Cpu>::plan(
+    unary::<Cpu>(
         loops.x,
         Keeps::INPUT,
         move |x, y| loops.forward(x.as_slice(), y.as_mut_slice()),

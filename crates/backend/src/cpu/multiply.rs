@@ -7,7 +7,7 @@ use super::device::Cpu;
 use super::divide::Items;
 use super::lanes::{LANES, add_lanes, lanes, scale_row, scale_row_back};
 use crate::memory::store;
-use crate::planned::Elementwise;
+use crate::planned::elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 pub(super) fn plan(cpu: &Cpu, _: &Multiply, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
@@ -21,7 +21,7 @@ pub(super) fn plan(cpu: &Cpu, _: &Multiply, r: &PlanRequest<'_, Cpu>) -> Result<
         });
         Ok(())
     };
-    Elementwise::plan(desc, Keeps::INPUTS, None, forward, move |_, mut g: Gradients<'_, Cpu>| {
+    elementwise(desc, Keeps::INPUTS, None, forward, move |_, mut g: Gradients<'_, Cpu>| {
         let (x, s) = (g.x[0].as_slice(), g.x[1].as_slice());
         let mut none = AlignedBuf::default();
         let ds = g.take_dx(1).unwrap_or(&mut none);

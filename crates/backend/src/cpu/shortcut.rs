@@ -6,7 +6,7 @@ use net::Shortcut;
 use super::device::Cpu;
 use super::lanes::gcd;
 use super::relayout;
-use crate::unary::Unary;
+use crate::planned::unary;
 use crate::{Error, Keeps, PlanRequest, Planned, TensorDesc};
 
 /// The stretches of channels that are copied from x to y.
@@ -42,7 +42,7 @@ pub(super) fn plan(cpu: &Cpu, op: &Shortcut, r: &PlanRequest<'_, Cpu>) -> Result
     let step = gcd(gcd(x.block, before), x.shape.c);
     let stretches = Stretches { stride: op.stride, x, y, before, step };
     let (x_sample, y_sample) = (x.sample_elems(), y.sample_elems());
-    Unary::<Cpu>::plan(
+    unary::<Cpu>(
         y,
         Keeps::NOTHING,
         move |from, to| {

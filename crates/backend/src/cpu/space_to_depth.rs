@@ -5,13 +5,13 @@ use net::{PixelChannel, SpaceToDepth};
 use super::device::Cpu;
 use super::relayout;
 use super::threads::Threads;
-use crate::unary::Unary;
+use crate::planned::unary;
 use crate::{Error, Keeps, PlanRequest, Planned, TensorDesc};
 
 pub(super) fn plan(cpu: &Cpu, op: &SpaceToDepth, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let (threads, op, x, y) = (cpu.threads, *op, r.x[0], relayout::output_layout(cpu, &r.x[0], r.output()?));
     let whole = x.block == y.block && x.shape.c.is_multiple_of(x.block);
-    Unary::<Cpu>::plan(
+    unary::<Cpu>(
         y,
         Keeps::NOTHING,
         move |from, to| {

@@ -4,7 +4,7 @@ use net::Token;
 
 use super::device::Cpu;
 use super::relayout;
-use crate::unary::Unary;
+use crate::planned::unary;
 use crate::{Error, Keeps, PlanRequest, Planned};
 
 pub(super) fn plan(cpu: &Cpu, op: &Token, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
@@ -12,7 +12,7 @@ pub(super) fn plan(cpu: &Cpu, op: &Token, r: &PlanRequest<'_, Cpu>) -> Result<Bo
     let y = relayout::output_layout(cpu, &x, r.output()?);
     // The index in x where a channel block of the token begins. Blocks are counted over all samples.
     let at = move |block: usize| (block * x.shape.plane() + token) * width;
-    Unary::<Cpu>::plan(
+    unary::<Cpu>(
         y,
         Keeps::NOTHING,
         move |from, to| {

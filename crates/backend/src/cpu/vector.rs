@@ -9,7 +9,9 @@ mod x86;
 use std::f32::consts::LOG2_E;
 
 #[cfg(target_arch = "aarch64")]
-pub use neon::{Absent as Sixteen, Absent as SixteenBf16, Neon as Eight, transpose};
+pub use self::{Portable as Sixteen, Portable as SixteenBf16};
+#[cfg(target_arch = "aarch64")]
+pub use neon::{Neon as Eight, transpose};
 #[cfg(target_arch = "x86_64")]
 pub use x86::{Avx2 as Eight, Avx512 as Sixteen, Avx512Bf16 as SixteenBf16, transpose};
 
@@ -161,6 +163,15 @@ pub trait Job {
 /// Eight floats without vector instructions, for processors that do not support any instruction set above.
 #[derive(Clone, Copy)]
 pub struct Portable;
+
+#[cfg(target_arch = "aarch64")]
+impl Portable {
+    /// Returns `None`, because no ARM processor has registers of sixteen floats. The type takes the place of
+    /// [`Sixteen`] and [`SixteenBf16`] there.
+    pub fn detect() -> Option<Self> {
+        None
+    }
+}
 
 impl Vectors for Portable {
     type Lanes = [f32; 8];

@@ -15,7 +15,7 @@ use crate::cuda::driver::calls::cublaslt::{
 use crate::cuda::driver::slice::Slice;
 use crate::cuda::driver::status::{attempted, cublaslt};
 use crate::cuda::driver::stream::Stream;
-use crate::cuda::settings::Settings;
+use crate::cuda::settings::{Settings, WORKSPACE};
 use crate::{Error, Precision};
 
 /// A row-major matrix in memory and whether the product transposes it.
@@ -263,7 +263,7 @@ fn parse(text: &str) -> Option<cublasLtMatmulAlgo_t> {
 impl Problem<'_> {
     /// Returns cuBLASLt's first proposal. `name` is used in messages.
     pub fn propose(&self, name: &str) -> Result<Algorithm, Error> {
-        let preference = preference(self.settings)?;
+        let preference = preference()?;
         let (mut found, mut count) = (NO_RESULT, 0);
         let [b, a, c] = self.layouts.each_ref().map(Layout::raw);
         let (handle, product) = (self.handle.raw(), self.product.raw());
@@ -296,7 +296,7 @@ impl Problem<'_> {
         let runs =
             attempted(cublaslt(status, "cublasLtMatmulAlgoCheck", "an algorithm that was chosen before"))?.is_some();
         let workspace = found.workspaceSize;
-        Ok((runs && workspace <= self.settings.workspace).then_some(Algorithm { raw, workspace }))
+        Ok((runs && workspace <= WORKSPACE).then_some(Algorithm { raw, workspace }))
     }
 }
 
@@ -375,13 +375,13 @@ pub fn layout(kind: cudaDataType_t, rows: usize, columns: usize) -> Result<Layou
     Owned::new(std::ptr::null_mut(), "cublasLtMatrixLayoutCreate", create, sys::cublasLtMatrixLayoutDestroy)
 }
 
-/// Restricts algorithms to the settings' workspace and to reductions in a fixed order.
-pub fn preference(settings: &Settings) -> Result<Preference, Error> {
+/// Restricts algorithms to [`WORKSPACE`] and to reductions in a fixed order.
+pub fn preference() -> Result<Preference, Error> {
     // SAFETY: the pointer is valid for the call.
     let create = |raw: &mut _| unsafe { sys::cublasLtMatmulPreferenceCreate(raw) };
     let call = "cublasLtMatmulPreferenceCreate";
     let preference = Owned::new(std::ptr::null_mut(), call, create, sys::cublasLtMatmulPreferenceDestroy)?;
-    preference.prefer(PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, settings.workspace as u64)?;
+    preference.prefer(PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, WORKSPACE as u64)?;
     preference.prefer(PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, ORDERED)?;
     for matrix in [
         PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,

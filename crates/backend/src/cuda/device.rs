@@ -115,7 +115,7 @@ impl DeviceKind for CudaDevice {
 
     fn open(&self, settings: &DeviceSettings) -> Result<Cuda, Error> {
         let DeviceSettings { precision, tf32, deterministic, node_rank, .. } = *settings;
-        let settings = Settings { precision, allow_tf32: tf32, deterministic, ..Settings::default() };
+        let settings = Settings { precision, allow_tf32: tf32, deterministic };
         // some launchers show each rank only one GPU, so the node rank can exceed the number of GPUs
         let gpus = gpu_count()?.max(1);
         Cuda::open(node_rank % gpus, settings)

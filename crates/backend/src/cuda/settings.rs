@@ -1,6 +1,9 @@
-//! The settings with which a GPU was opened: precision and limits.
+//! The settings with which a GPU was opened, and the limit for workspace.
 
 use crate::Precision;
+
+/// Maximum bytes of workspace per operation.
+pub(super) const WORKSPACE: usize = 512 << 20;
 
 impl Precision {
     /// Returns the bytes of an activation.
@@ -9,20 +12,12 @@ impl Precision {
     }
 }
 
-/// Precision and limits with which a GPU was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Precision of a GPU and the kinds of algorithms that it may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     pub precision: Precision,
     /// True if f32 products may use TF32, which rounds the factors to 11 significant bits.
     pub allow_tf32: bool,
     /// True if only reproducible algorithms may be used, chosen without timing.
     pub deterministic: bool,
-    /// Maximum bytes of workspace per operation.
-    pub workspace: usize,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { precision: Precision::F32, allow_tf32: false, deterministic: false, workspace: 512 << 20 }
-    }
 }

@@ -5,7 +5,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, PI};
 use net::Activation;
 
 use super::device::{HostBuf, Reference};
-use crate::planned::Elementwise;
+use crate::planned::elementwise;
 use crate::{Error, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 pub(super) fn plan(op: &Activation, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
@@ -16,7 +16,7 @@ pub(super) fn plan(op: &Activation, r: &PlanRequest<'_, Reference>) -> Result<Bo
         }
         Ok(())
     };
-    Elementwise::plan(desc, Keeps::ALL, None, forward, move |_, g| {
+    elementwise(desc, Keeps::ALL, None, forward, move |_, g| {
         for (d, x) in g.dy.0[..desc.elems()].iter_mut().zip(&g.x[0].0) {
             *d = (f64::from(*d) * slope(op, f64::from(*x))) as f32;
         }

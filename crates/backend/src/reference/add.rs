@@ -3,7 +3,7 @@
 use net::Add;
 
 use super::device::{HostBuf, Reference};
-use crate::planned::Elementwise;
+use crate::planned::elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 pub(super) fn plan(_: &Add, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
@@ -15,7 +15,7 @@ pub(super) fn plan(_: &Add, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Pl
         }
         Ok(())
     };
-    Elementwise::plan(desc, Keeps::ALL, None, forward, move |_, mut g: Gradients<'_, Reference>| {
+    elementwise(desc, Keeps::ALL, None, forward, move |_, mut g: Gradients<'_, Reference>| {
         if let Some(dx) = g.take_dx(1) {
             dx.0[..n].copy_from_slice(&g.dy.0[..n]);
         }

@@ -6,7 +6,7 @@ use net::{BlurPool, Shape};
 
 use super::device::Reference;
 use crate::memory::store;
-use crate::unary::Unary;
+use crate::planned::unary;
 use crate::{Error, Keeps, PlanRequest, Planned, TensorDesc};
 
 /// The input rows and columns that each output row and column reads, and the filter's weights.
@@ -23,7 +23,7 @@ pub(super) fn plan(op: &BlurPool, r: &PlanRequest<'_, Reference>) -> Result<Box<
     let (rows, columns) = (op.cells(x.shape, 0).map_err(wrong)?, op.cells(x.shape, 1).map_err(wrong)?);
     let grid = Rc::new(Grid { x: x.shape, rows, columns, weights: op.weights() });
     let (grid_back, planes) = (grid.clone(), x.n * x.shape.c);
-    Unary::<Reference>::plan(
+    unary::<Reference>(
         y,
         Keeps::ALL,
         move |from, to| {

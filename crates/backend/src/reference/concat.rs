@@ -3,48 +3,36 @@
 use net::Concat;
 
 use super::device::{HostBuf, Reference};
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::planned::ClosurePlan;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
-struct Plan {
-    x: Vec<TensorDesc>,
-    y: TensorDesc,
-}
-
-impl Plan {
-    /// Calls `f(input, index in this input, index in y)` for every value.
-    fn each(&self, mut f: impl FnMut(usize, usize, usize)) {
-        for n in 0..self.y.n {
-            let mut to = n * self.y.shape.elems();
-            for (input, x) in self.x.iter().enumerate() {
-                for i in 0..x.shape.elems() {
-                    f(input, n * x.shape.elems() + i, to);
-                    to += 1;
-                }
+/// Calls `f(input, index in this input, index in y)` for every value.
+fn each(inputs: &[TensorDesc], y: &TensorDesc, mut f: impl FnMut(usize, usize, usize)) {
+    for n in 0..y.n {
+        let mut to = n * y.shape.elems();
+        for (input, x) in inputs.iter().enumerate() {
+            for i in 0..x.shape.elems() {
+                f(input, n * x.shape.elems() + i, to);
+                to += 1;
             }
         }
     }
 }
 
 pub(super) fn plan(_: &Concat, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
-    Ok(Box::new(Plan { x: r.x.to_vec(), y: TensorDesc::plain(r.x[0].n, r.output()?) }))
-}
-
-impl Planned<Reference> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.y
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
-        self.each(|input, from, to| y.0[to] = x[input].0[from]);
+    let (inputs, output) = (r.x.to_vec(), TensorDesc::plain(r.x[0].n, r.output()?));
+    let inputs_back = inputs.clone();
+    let forward = move |_: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf| {
+        each(&inputs, &output, |input, from, to| y.0[to] = x[input].0[from]);
         Ok(())
-    }
-
-    fn backward(&mut self, _: &Pass<'_, Reference>, mut g: Gradients<'_, Reference>) -> Result<(), Error> {
-        self.each(|input, to, from| {
+    };
+    let backward = move |_: &Pass<'_, Reference>, mut g: Gradients<'_, Reference>| {
+        each(&inputs_back, &output, |input, to, from| {
             if let Some(dx) = &mut g.dx[input] {
                 dx.0[to] = g.dy.0[from];
             }
         });
         Ok(())
-    }
+    };
+    Ok(Box::new(ClosurePlan::new(output, Keeps::ALL, forward, backward)))
 }

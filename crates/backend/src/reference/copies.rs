@@ -1,7 +1,7 @@
 //! Operations that only copy values from the input to the output.
 
 use super::device::{HostBuf, Reference};
-use crate::unary::Unary;
+use crate::planned::unary;
 use crate::{Error, Keeps, PlanRequest, Planned, TensorDesc};
 
 /// Plans an operation that copies values. `indices` yields pairs: the position in an input sample and the position in an
@@ -12,7 +12,7 @@ pub(super) fn plan(
 ) -> Result<Box<dyn Planned<Reference>>, Error> {
     let (n, x, y) = (r.x[0].n, r.x[0].shape.elems(), TensorDesc::plain(r.x[0].n, r.output()?));
     let (y_elems, backward) = (y.shape.elems(), indices.clone().map(|[x, y]| [y, x]));
-    Unary::<Reference>::plan(
+    unary::<Reference>(
         y,
         Keeps::ALL,
         move |from, to| copy(n, &indices, (from, x), (to, y_elems)),

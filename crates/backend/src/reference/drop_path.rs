@@ -4,7 +4,7 @@ use net::DropPath;
 
 use super::device::{HostBuf, Reference};
 use crate::draws::drop_path_factor;
-use crate::planned::Elementwise;
+use crate::planned::elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 pub(super) fn plan(op: &DropPath, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
@@ -16,7 +16,7 @@ pub(super) fn plan(op: &DropPath, r: &PlanRequest<'_, Reference>) -> Result<Box<
         (0..desc.elems()).for_each(|i| y.0[i] = x[0].0[i] * factor(pass, i));
         Ok(())
     };
-    Elementwise::plan(desc, Keeps::ALL, None, forward, move |pass, g: Gradients<'_, Reference>| {
+    elementwise(desc, Keeps::ALL, None, forward, move |pass, g: Gradients<'_, Reference>| {
         (0..desc.elems()).for_each(|i| g.dy.0[i] *= factor(pass, i));
         Ok(())
     })

@@ -3,7 +3,7 @@
 use net::Lrn;
 
 use super::device::Reference;
-use crate::unary::Unary;
+use crate::planned::unary;
 use crate::{Error, Keeps, PlanRequest, Planned, TensorDesc};
 
 #[derive(Clone, Copy)]
@@ -61,7 +61,7 @@ impl Loops {
 
 pub(super) fn plan(op: &Lrn, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     let loops = Loops { op: *op, x: r.x[0] };
-    Unary::<Reference>::plan(
+    unary::<Reference>(
         loops.x,
         Keeps::ALL,
         move |x, y| loops.forward(&x.0, &mut y.0),

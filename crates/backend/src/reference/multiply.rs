@@ -4,7 +4,7 @@ use net::Multiply;
 
 use super::device::{HostBuf, Reference};
 use crate::memory::store;
-use crate::planned::Elementwise;
+use crate::planned::elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 pub(super) fn plan(_: &Multiply, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
@@ -16,7 +16,7 @@ pub(super) fn plan(_: &Multiply, r: &PlanRequest<'_, Reference>) -> Result<Box<d
         }
         Ok(())
     };
-    Elementwise::plan(desc, Keeps::ALL, None, forward, move |_, mut g: Gradients<'_, Reference>| {
+    elementwise(desc, Keeps::ALL, None, forward, move |_, mut g: Gradients<'_, Reference>| {
         let mut sums = vec![0f64; desc.n * desc.shape.c];
         for i in 0..desc.elems() {
             sums[i / plane] += f64::from(g.dy.0[i]) * f64::from(g.x[0].0[i]);

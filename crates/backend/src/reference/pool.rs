@@ -5,7 +5,7 @@ use std::rc::Rc;
 use net::{Pool, PoolKind, Window};
 
 use super::device::Reference;
-use crate::unary::Unary;
+use crate::planned::unary;
 use crate::{Error, Keeps, PlanRequest, Planned, TensorDesc};
 
 /// Returns true if a value replaces the maximum so far. NaN does, as in PyTorch.
@@ -55,7 +55,7 @@ pub(super) fn plan(op: &Pool, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn 
     let (rows, columns) = (op.windows(x.shape, 0).map_err(wrong)?, op.windows(x.shape, 1).map_err(wrong)?);
     let grid = Rc::new(Grid { kind: op.kind, rows, columns, plane: x.shape.plane(), width: x.shape.w });
     let (back, planes) = (grid.clone(), x.n * x.shape.c);
-    Unary::<Reference>::plan(
+    unary::<Reference>(
         TensorDesc::plain(x.n, r.output()?),
         Keeps::ALL,
         move |x, y| {

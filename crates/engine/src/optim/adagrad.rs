@@ -23,7 +23,7 @@ impl Method for Adagrad {
         vec![SlotSpec { name: "sum", start: self.initial_accumulator_value() as f32 }]
     }
 
-    fn rule(&self, step: u64) -> Rule {
+    fn rule(&self, step: u64, _momentum: Option<f64>) -> Rule {
         let lr_factor = (1.0 + (step as f64 - 1.0) * self.lr_decay()).recip();
         Rule::Adagrad(AdagradRule { eps: self.eps(), lr_factor })
     }

@@ -44,8 +44,8 @@ pub(super) fn corrections(step: u64, beta1: f64, beta2: f64) -> [f64; 2] {
 }
 
 impl Adam {
-    fn step(&self, step: u64, decoupled: bool) -> Rule {
-        let (beta1, beta2) = (self.beta1(), self.beta2());
+    fn step(&self, step: u64, momentum: Option<f64>, decoupled: bool) -> Rule {
+        let (beta1, beta2) = (momentum.unwrap_or(self.beta1()), self.beta2());
         let [correction1, correction2] = corrections(step, beta1, beta2);
         Rule::Adam(AdamRule { beta1, beta2, eps: self.eps(), correction1, correction2, decoupled })
     }
@@ -56,12 +56,8 @@ impl Method for Adam {
         ["exp_avg", "exp_avg_sq"].map(SlotSpec::zero).to_vec()
     }
 
-    fn rule(&self, step: u64) -> Rule {
-        self.step(step, false)
-    }
-
-    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
-        Some(Self { beta1: Some(momentum), ..self.clone() }.step(step, false))
+    fn rule(&self, step: u64, momentum: Option<f64>) -> Rule {
+        self.step(step, momentum, false)
     }
 }
 
@@ -70,11 +66,7 @@ impl Method for AdamW {
         self.0.slots()
     }
 
-    fn rule(&self, step: u64) -> Rule {
-        self.0.step(step, true)
-    }
-
-    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
-        Some(Adam { beta1: Some(momentum), ..self.0.clone() }.step(step, true))
+    fn rule(&self, step: u64, momentum: Option<f64>) -> Rule {
+        self.0.step(step, momentum, true)
     }
 }

@@ -70,13 +70,8 @@ pub struct Ema<B: Backend> {
 }
 
 impl<B: Backend> Ema<B> {
-    /// Creates exponential averages that start from the graph's parameters and running statistics.
-    pub fn new(graph: &Graph<B>, decay: f64) -> Result<Self, Error> {
-        Self::with_averaging(graph, Averaging::Exponential { decay })
-    }
-
-    /// Creates averages of the given kind.
-    pub fn with_averaging(graph: &Graph<B>, averaging: Averaging) -> Result<Self, Error> {
+    /// Creates averages that start from the graph's parameters and running statistics.
+    pub fn new(graph: &Graph<B>, averaging: Averaging) -> Result<Self, Error> {
         let weights = Arena::new(graph.backend(), &graph.layout().buckets)?;
         let mut averages = Self { averaging, weights, running: Vec::new() };
         averages.restart(graph)?;

@@ -28,14 +28,10 @@ impl Method for Lamb {
         ["exp_avg", "exp_avg_sq"].map(SlotSpec::zero).to_vec()
     }
 
-    fn rule(&self, step: u64) -> Rule {
-        let (beta1, beta2) = (self.beta1(), self.beta2());
+    fn rule(&self, step: u64, momentum: Option<f64>) -> Rule {
+        let (beta1, beta2) = (momentum.unwrap_or(self.beta1()), self.beta2());
         let [correction1, correction2] = corrections(step, beta1, beta2);
         Rule::Lamb(LambRule { beta1, beta2, eps: self.eps(), correction1, correction2, second_pass: false })
-    }
-
-    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
-        Some(Self { beta1: Some(momentum), ..self.clone() }.rule(step))
     }
 
     fn adapts(&self, _parameter: &str, _shape: &[usize], weight_decay: f64) -> bool {

@@ -33,13 +33,9 @@ impl Method for Lars {
         vec![SlotSpec::zero("momentum_buffer")]
     }
 
-    fn rule(&self, _step: u64) -> Rule {
-        let corrected = self.momentum_correction();
-        Rule::Lars(LarsRule { momentum: self.momentum(), eta: self.eta(), larc: self.larc(), corrected })
-    }
-
-    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
-        Some(Self { momentum: Some(momentum), ..self.clone() }.rule(step))
+    fn rule(&self, _step: u64, momentum: Option<f64>) -> Rule {
+        let (momentum, corrected) = (momentum.unwrap_or(self.momentum()), self.momentum_correction());
+        Rule::Lars(LarsRule { momentum, eta: self.eta(), larc: self.larc(), corrected })
     }
 
     fn adapts(&self, parameter: &str, shape: &[usize], _weight_decay: f64) -> bool {

@@ -23,11 +23,7 @@ impl Method for Lion {
         vec![SlotSpec::zero("exp_avg")]
     }
 
-    fn rule(&self, _step: u64) -> Rule {
-        Rule::Lion(LionRule { beta1: self.beta1(), beta2: self.beta2() })
-    }
-
-    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
-        Some(Self { beta1: Some(momentum), ..self.clone() }.rule(step))
+    fn rule(&self, _step: u64, momentum: Option<f64>) -> Rule {
+        Rule::Lion(LionRule { beta1: momentum.unwrap_or(self.beta1()), beta2: self.beta2() })
     }
 }

@@ -22,14 +22,9 @@ pub trait Method {
     /// Returns the slots in the order that the [`Rule`] expects.
     fn slots(&self) -> Vec<SlotSpec>;
 
-    /// Returns the update rule with its coefficients for optimizer step `step`, counted from 1.
-    fn rule(&self, step: u64) -> Rule;
-
-    /// Like [`Method::rule`], but with another momentum (or decay of the mean gradient). Returns `None` if the
-    /// optimizer has no momentum.
-    fn rule_with_momentum(&self, _step: u64, _momentum: f64) -> Option<Rule> {
-        None
-    }
+    /// Returns the update rule with its coefficients for optimizer step `step`, counted from 1. `momentum` replaces the
+    /// momentum (or decay of the mean gradient) of the settings. An optimizer without momentum ignores it.
+    fn rule(&self, step: u64, momentum: Option<f64>) -> Rule;
 
     /// Checks combinations of settings. The schema has already checked each single setting.
     fn check(&self) -> Result<(), OptimizerError> {

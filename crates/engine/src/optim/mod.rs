@@ -34,6 +34,6 @@ backend::for_each_optimizer!(modules);
 
 pub use ema::{Averaging, Ema};
 pub use method::{Method, OptimizerError, SlotSpec};
-pub use optimizer::{Optimizer, Policy, StepOutcome};
+pub use optimizer::{Optimizer, StepOutcome};
 pub use schedule::{Schedule, ScheduleSpec};
 pub use spec::{Group, OptimizerKind, OptimizerSpec};

@@ -8,21 +8,8 @@ use backend::{Arena, Backend, Buffer, Error, LossScaling, ParamGroup, Update};
 
 use super::ema::Ema;
 use super::method::{Method, SlotSpec};
-use crate::{Batch, FollowUp, Graph, Loss, Param};
-
-/// Rules that choose weight decay and trust ratios by the name and shape of a parameter, and limits for clipping
-/// gradients.
-#[derive(Clone, Copy, Debug)]
-pub struct Policy<D, A> {
-    /// Returns the weight decay for a parameter with this name and unpadded shape.
-    pub decay: D,
-    /// Returns true if the learning rate of this parameter may be scaled by a trust ratio.
-    pub adapt: A,
-    /// Largest norm of all gradients together.
-    pub clip_norm: Option<f64>,
-    /// Largest absolute value of a gradient element.
-    pub clip_value: Option<f64>,
-}
+use super::spec::OptimizerSpec;
+use crate::{Batch, Graph, Loss, Param};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
@@ -87,44 +74,25 @@ impl<B: Backend> SecondPass<B> {
 }
 
 impl<B: Backend> Optimizer<B> {
-    /// Creates an optimizer for the parameters of `graph`, all with the same learning rate.
-    pub fn new<D, A>(graph: &Graph<B>, method: Box<dyn Method>, policy: Policy<D, A>) -> Result<Self, Error>
-    where
-        D: Fn(&str, &[usize]) -> f64,
-        A: Fn(&str, &[usize]) -> bool,
-    {
-        Self::with_factors(graph, method, policy, |_| 1.0)
-    }
-
-    /// Creates an optimizer for the parameters of `graph`. For each parameter name, `factor` returns a factor on the
-    /// learning rate.
-    pub fn with_factors<D, A>(
-        graph: &Graph<B>,
-        method: Box<dyn Method>,
-        policy: Policy<D, A>,
-        factor: impl Fn(&str) -> f64,
-    ) -> Result<Self, Error>
-    where
-        D: Fn(&str, &[usize]) -> f64,
-        A: Fn(&str, &[usize]) -> bool,
-    {
-        let layout = graph.layout();
-        let rule = method.rule(1);
+    /// Creates the optimizer of `spec` for the parameters of `graph`. It does not limit the norms of units, see
+    /// [`Optimizer::limit_units`].
+    pub fn new(graph: &Graph<B>, spec: &OptimizerSpec) -> Result<Self, Error> {
+        let (layout, method) = (graph.layout(), spec.method());
+        let rule = method.rule(1, None);
         let adapts = rule.adapts() || rule.second_pass().is_some_and(|second| second.adapts());
         let tensor = |p: &Param<B>| NormedTensor {
             range: p.slot.range(),
-            weight_decay: (policy.decay)(&p.name, &p.spec.shape),
-            adapts: adapts && (policy.adapt)(&p.name, &p.spec.shape),
-            factor: factor(&p.name) as f32,
+            weight_decay: spec.decay_of(&p.name, &p.spec.shape),
+            adapts: adapts && spec.adapts(&p.name, &p.spec.shape),
+            factor: spec.rate_of(&p.name) as f32,
         };
         let of_bucket = |bucket| layout.of_bucket(bucket).into_iter().map(tensor).collect();
         let tensors: Vec<Vec<NormedTensor>> = (0..layout.buckets.len()).map(of_bucket).collect();
         let trained =
             |(of_bucket, frozen): (&Vec<NormedTensor>, &bool)| if *frozen { Vec::new() } else { of_bucket.clone() };
         let trained: Vec<Vec<NormedTensor>> = tensors.iter().zip(&layout.frozen).map(trained).collect();
-        let second = SecondPass::new(graph, method.rule(1).second_pass().is_some(), [&tensors, &trained])?;
-        let [all, trained] =
-            [tensors, trained].map(|tensors| StepPlan::new(graph.backend(), tensors, policy.clip_norm));
+        let second = SecondPass::new(graph, rule.second_pass().is_some(), [&tensors, &trained])?;
+        let [all, trained] = [tensors, trained].map(|tensors| StepPlan::new(graph.backend(), tensors, spec.clip_norm));
         let mut slots = Vec::new();
         for SlotSpec { start, .. } in method.slots() {
             let mut arena = Arena::new(graph.backend(), &layout.buckets)?;
@@ -133,9 +101,9 @@ impl<B: Backend> Optimizer<B> {
             }
             slots.push(arena);
         }
-        let (plans, frozen, clip_value) = ([all?, trained?], layout.frozen.clone(), policy.clip_value);
+        let (plans, frozen, clip_value) = ([all?, trained?], layout.frozen.clone(), spec.clip_value);
         let norm = || graph.backend().alloc(rates::NORM + 1);
-        let norms = policy.clip_norm.map(|_| Ok::<_, Error>([norm()?, norm()?])).transpose()?;
+        let norms = spec.clip_norm.map(|_| Ok::<_, Error>([norm()?, norm()?])).transpose()?;
         Ok(Self {
             method,
             clip_value,
@@ -178,7 +146,7 @@ impl<B: Backend> Optimizer<B> {
 
     /// Returns true if the coefficients of the update rule differ from step to step, as with Adam's bias corrections.
     pub fn counts_steps(&self) -> bool {
-        self.method.rule(1) != self.method.rule(2)
+        self.method.rule(1, None) != self.method.rule(2, None)
     }
 
     /// Sends the coefficients of the next step to the device together with the next pass's inputs, if the device has a
@@ -244,7 +212,7 @@ impl<B: Backend> Optimizer<B> {
         let mut work = |backend: &B, weights: &mut Arena<B>, grads: &mut Arena<B>| {
             self.enqueue(backend, &next, held, (weights, grads), averages.as_deref_mut()).map(|_| ())
         };
-        graph.start_with_follow_up(batch, loss, FollowUp { key, only_updates, work: &mut work })?;
+        graph.start_with_follow_up(batch, loss, key, only_updates, &mut work)?;
         ema.map_or(Ok(()), |ema| ema.replace_weights(graph, self.steps))?;
         self.keep_norm(graph.backend(), held)
     }
@@ -269,8 +237,7 @@ impl<B: Backend> Optimizer<B> {
 
     fn numbers(&self, step: u64, lr: f64, ema: Option<&Ema<B>>) -> StepNumbers {
         let average = ema.map_or(0.0, |ema| ema.weight(step) as f32);
-        let other = |step| self.momentum.and_then(|momentum| self.method.rule_with_momentum(step, momentum));
-        let update = |step| Update { rule: other(step).unwrap_or_else(|| self.method.rule(step)), lr };
+        let update = |step| Update { rule: self.method.rule(step, self.momentum), lr };
         let late = step.saturating_sub(self.late).max(1);
         StepNumbers { update: update(step), late: update(late), average }
     }

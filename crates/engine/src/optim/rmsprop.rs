@@ -38,7 +38,7 @@ impl Method for RmsProp {
         slots
     }
 
-    fn rule(&self, _step: u64) -> Rule {
+    fn rule(&self, _step: u64, momentum: Option<f64>) -> Rule {
         let (alpha, eps) = match self.form() {
             RmsPropVariant::Torch => (0.99, 1e-8),
             RmsPropVariant::Tf => (0.9, 1e-10),
@@ -47,14 +47,10 @@ impl Method for RmsProp {
             variant: self.form(),
             alpha: self.alpha.unwrap_or(alpha),
             eps: self.eps.unwrap_or(eps),
-            momentum: self.momentum(),
+            momentum: momentum.unwrap_or(self.momentum()),
             centered: self.centered(),
             corrected: self.momentum_correction(),
         })
-    }
-
-    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
-        Some(Self { momentum: Some(momentum), ..self.clone() }.rule(step))
     }
 
     fn check(&self) -> Result<(), OptimizerError> {

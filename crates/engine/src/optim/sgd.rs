@@ -29,12 +29,8 @@ impl Method for Sgd {
         vec![SlotSpec::zero("momentum_buffer")]
     }
 
-    fn rule(&self, _step: u64) -> Rule {
-        Rule::Sgd(SgdRule { momentum: self.momentum(), nesterov: self.nesterov() })
-    }
-
-    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
-        Some(Self { momentum: Some(momentum), ..self.clone() }.rule(step))
+    fn rule(&self, _step: u64, momentum: Option<f64>) -> Rule {
+        Rule::Sgd(SgdRule { momentum: momentum.unwrap_or(self.momentum()), nesterov: self.nesterov() })
     }
 
     fn check(&self) -> Result<(), OptimizerError> {

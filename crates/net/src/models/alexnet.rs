@@ -14,13 +14,13 @@ pub fn torchvision(name: &str, input: Shape, classes: usize) -> NetSpec {
         Conv::new(c, k).stride(stride).pad(pad).bias_from(start).relu().init(start)
     };
     let x = net.add("features.0", conv(64, 11, 4, 2), net.image());
-    let x = pool(&mut net, "features.2", x);
+    let x = net.add("features.2", max_pool(3, 2), x);
     let x = net.add("features.3", conv(192, 5, 1, 2), x);
-    let x = pool(&mut net, "features.5", x);
+    let x = net.add("features.5", max_pool(3, 2), x);
     let x = net.add("features.6", conv(384, 3, 1, 1), x);
     let x = net.add("features.8", conv(256, 3, 1, 1), x);
     let x = net.add("features.10", conv(256, 3, 1, 1), x);
-    let x = pool(&mut net, "features.12", x);
+    let x = net.add("features.12", max_pool(3, 2), x);
     let x = if identity(&net, x) { x } else { net.add("avgpool", Pool::adaptive(6), x) };
     let x = net.add("flatten", Flatten, x);
     let full = |features| Linear::new(features).bias_from(Init::UniformFanIn);
@@ -30,10 +30,6 @@ pub fn torchvision(name: &str, input: Shape, classes: usize) -> NetSpec {
     let x = net.add("classifier.4", full(4096).relu(), x);
     net.add("classifier.6", full(classes), x);
     net
-}
-
-fn pool(net: &mut NetSpec, name: &str, x: Id) -> Id {
-    net.add(name, max_pool(3, 2), x)
 }
 
 /// Returns true if averaging to 6x6 would change nothing. Also returns false for an invalid network, which is reported
@@ -57,7 +53,7 @@ pub fn two_columns(name: &str, input: Shape, classes: usize) -> NetSpec {
         let x = column_conv(&mut net, &format!("conv3_{column}"), Conv::new(192, 3), 0.0, both);
         let x = column_conv(&mut net, &format!("conv4_{column}"), Conv::new(192, 3), 0.1, x);
         let x = column_conv(&mut net, &format!("conv5_{column}"), Conv::new(128, 3), 0.1, x);
-        pool(&mut net, &format!("pool5_{column}"), x)
+        net.add(&format!("pool5_{column}"), max_pool(3, 2), x)
     });
     let x = net.join("pool5", Concat, &columns);
     let x = net.add("flatten", Flatten, x);
@@ -81,7 +77,7 @@ fn column_conv(net: &mut NetSpec, name: &str, conv: Conv, bias: f32, x: Id) -> I
 fn lrn_pool(net: &mut NetSpec, layer: usize, column: usize, x: Id) -> Id {
     let lrn = Lrn { radius: 2, k: 2.0, alpha: 1e-4, beta: 0.75 };
     let x = net.add(&format!("lrn{layer}_{column}"), lrn, x);
-    pool(net, &format!("pool{layer}_{column}"), x)
+    net.add(&format!("pool{layer}_{column}"), max_pool(3, 2), x)
 }
 
 // OverFeat's fast network (Sermanet et al. 2013, arXiv 1312.6229, table 1).

@@ -27,12 +27,12 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, size: Size) -> NetS
     let mut net = NetSpec::new(name, input);
     let all = size.blocks.iter().sum::<usize>() as f32 - 1.0;
     let mut x = net.add("features.0.0", patches(size.channels, 4), net.image());
-    x = net.add("features.0.1", norm(), x);
+    x = net.add("features.0.1", LayerNorm::new(), x);
     let (mut channels, mut done) = (size.channels, 0);
     for (stage, blocks) in size.blocks.into_iter().enumerate() {
         if stage > 0 {
             channels *= 2;
-            x = net.add(&format!("features.{}.0", 2 * stage), norm(), x);
+            x = net.add(&format!("features.{}.0", 2 * stage), LayerNorm::new(), x);
             x = net.add(&format!("features.{}.1", 2 * stage), patches(channels, 2), x);
         }
         for block in 0..blocks {
@@ -42,14 +42,10 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, size: Size) -> NetS
         }
     }
     let x = net.add("avgpool", Pool::global(), x);
-    let x = net.add("classifier.0", norm(), x);
+    let x = net.add("classifier.0", LayerNorm::new(), x);
     let x = net.add("classifier.1", Flatten, x);
     net.add("classifier.2", Linear::new(classes).init(START), x);
     net
-}
-
-fn norm() -> LayerNorm {
-    LayerNorm::new()
 }
 
 /// Returns a convolution over patches that do not overlap.

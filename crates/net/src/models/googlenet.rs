@@ -31,17 +31,17 @@ pub fn torchvision(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut b = Builder::new(name, input, START);
     let image = b.net.image();
     let x = b.unit("conv1", Conv::new(64, 7).stride(2).pad(3), image);
-    let x = b.pool("maxpool1", max_pool(3, 2).ceil(), x);
+    let x = b.net.add("maxpool1", max_pool(3, 2).ceil(), x);
     let x = b.unit("conv2", square(64, 1), x);
     let x = b.unit("conv3", square(192, 3), x);
-    let mut x = b.pool("maxpool2", max_pool(3, 2).ceil(), x);
+    let mut x = b.net.add("maxpool2", max_pool(3, 2).ceil(), x);
     for (name, widths) in MODULES {
         x = module(&mut b, &format!("inception{name}"), widths, x);
         match name {
-            "3b" => x = b.pool("maxpool3", max_pool(3, 2).ceil(), x),
+            "3b" => x = b.net.add("maxpool3", max_pool(3, 2).ceil(), x),
             "4a" => auxiliary(&mut b, "aux1", classes, x),
             "4d" => auxiliary(&mut b, "aux2", classes, x),
-            "4e" => x = b.pool("maxpool4", max_pool(2, 2).ceil(), x),
+            "4e" => x = b.net.add("maxpool4", max_pool(2, 2).ceil(), x),
             _ => {}
         }
     }
@@ -60,7 +60,7 @@ fn module(b: &mut Builder, path: &str, [one, before3, three, before5, five, behi
     let second = b.row(&format!("{path}.branch2."), 0, [square(before3, 1), square(three, 3)], x);
     let third = b.row(&format!("{path}.branch3."), 0, [square(before5, 1), square(five, 3)], x);
     let pool = max_pool(3, 1).pads([1; 4]).ceil();
-    let y = b.pool(&format!("{path}.branch4.0"), pool, x);
+    let y = b.net.add(&format!("{path}.branch4.0"), pool, x);
     let fourth = b.unit(&format!("{path}.branch4.1"), square(behind, 1), y);
     b.concat(path, &[first, second, third, fourth])
 }
@@ -68,7 +68,7 @@ fn module(b: &mut Builder, path: &str, [one, before3, three, before5, five, behi
 /// Adds an auxiliary classifier: mean over 4x4 areas, conv 1x1-128, fc 1024, dropout 0.7, fc.
 fn auxiliary(b: &mut Builder, path: &str, classes: usize, x: Id) {
     let name = |part: &str| format!("{path}.{part}");
-    let x = b.pool(&name("avgpool"), Pool::adaptive(4), x);
+    let x = b.net.add(&name("avgpool"), Pool::adaptive(4), x);
     let x = b.unit(&name("conv"), square(128, 1), x);
     let x = b.net.add(&name("flatten"), Flatten, x);
     let x = b.net.add(&name("fc1"), full(1024).relu(), x);

@@ -57,14 +57,10 @@ impl Builder {
         self.concat(prefix, &[a, b])
     }
 
-    pub fn pool(&mut self, name: &str, pool: Pool, x: Id) -> Id {
-        self.net.add(name, pool, x)
-    }
-
     /// Adds the pool [`Builder::average`] under the name `pool`, and a 1x1 unit under the name `unit`.
     pub fn pooled(&mut self, [pool, unit]: [&str; 2], channels: usize, x: Id) -> Id {
         let average = self.average.clone();
-        let x = self.pool(pool, average, x);
+        let x = self.net.add(pool, average, x);
         self.unit(unit, square(channels, 1), x)
     }
 
@@ -127,10 +123,10 @@ fn v3_stem(b: &mut Builder) -> Id {
     let x = b.unit("Conv2d_1a_3x3", valid(32, 3, 2), x);
     let x = b.unit("Conv2d_2a_3x3", valid(32, 3, 1), x);
     let x = b.unit("Conv2d_2b_3x3", square(64, 3), x);
-    let x = b.pool("maxpool1", max_pool(3, 2), x);
+    let x = b.net.add("maxpool1", max_pool(3, 2), x);
     let x = b.unit("Conv2d_3b_1x1", square(80, 1), x);
     let x = b.unit("Conv2d_4a_3x3", valid(192, 3, 1), x);
-    b.pool("maxpool2", max_pool(3, 2), x)
+    b.net.add("maxpool2", max_pool(3, 2), x)
 }
 
 /// Adds the average pool of most modules, with its 1x1 convolution.
@@ -153,7 +149,7 @@ fn v3_module_b(b: &mut Builder, path: &str, x: Id) -> Id {
     let name = |branch: &str| format!("{path}.{branch}");
     let three = b.unit(&name("branch3x3"), valid(384, 3, 2), x);
     let double = b.row(&name("branch3x3dbl_"), 1, [square(64, 1), square(96, 3), valid(96, 3, 2)], x);
-    let pool = b.pool(&name("maxpool"), max_pool(3, 2), x);
+    let pool = b.net.add(&name("maxpool"), max_pool(3, 2), x);
     b.concat(path, &[three, double, pool])
 }
 
@@ -174,7 +170,7 @@ fn v3_module_d(b: &mut Builder, path: &str, x: Id) -> Id {
     let three = b.row(&name("branch3x3_"), 1, [square(192, 1), valid(320, 3, 2)], x);
     let seven = [square(192, 1), same(192, [1, 7]), same(192, [7, 1]), valid(192, 3, 2)];
     let seven = b.row(&name("branch7x7x3_"), 1, seven, x);
-    let pool = b.pool(&name("maxpool"), max_pool(3, 2), x);
+    let pool = b.net.add(&name("maxpool"), max_pool(3, 2), x);
     b.concat(path, &[three, seven, pool])
 }
 
@@ -192,10 +188,10 @@ fn v3_module_e(b: &mut Builder, path: &str, x: Id) -> Id {
 
 /// Adds an auxiliary classifier: average pool 5x5/3, conv 1x1-128, conv 5x5-768, mean, fc.
 fn v3_auxiliary(b: &mut Builder, classes: usize, x: Id) {
-    let x = b.pool("AuxLogits.pool", Pool::new(PoolKind::Avg, 5, 3), x);
+    let x = b.net.add("AuxLogits.pool", Pool::new(PoolKind::Avg, 5, 3), x);
     let x = b.unit("AuxLogits.conv0", square(128, 1), x);
     let x = b.unit("AuxLogits.conv1", valid(768, 5, 1), x);
-    let x = b.pool("AuxLogits.avgpool", Pool::global(), x);
+    let x = b.net.add("AuxLogits.avgpool", Pool::global(), x);
     let x = b.net.add("AuxLogits.flatten", Flatten, x);
     let scores = b.net.add("AuxLogits.fc", v3_full(classes).init(Init::Normal(0.001)), x);
     b.net.head(scores, V3_AUXILIARY);
@@ -221,7 +217,7 @@ pub fn v4(name: &str, input: Shape, classes: usize) -> NetSpec {
 fn v4_stem(b: &mut Builder) -> Id {
     let x = b.net.image();
     let x = b.row("features.", 0, [valid(32, 3, 2), valid(32, 3, 1), square(64, 3)], x);
-    let pool = b.pool("features.3.maxpool", max_pool(3, 2), x);
+    let pool = b.net.add("features.3.maxpool", max_pool(3, 2), x);
     let conv = b.unit("features.3.conv", valid(96, 3, 2), x);
     let x = b.concat("features.3", &[pool, conv]);
     let short = b.row("features.4.branch0.", 0, [square(64, 1), valid(96, 3, 1)], x);
@@ -229,7 +225,7 @@ fn v4_stem(b: &mut Builder) -> Id {
     let long = b.row("features.4.branch1.", 0, long, x);
     let x = b.concat("features.4", &[short, long]);
     let conv = b.unit("features.5.conv", valid(192, 3, 2), x);
-    let pool = b.pool("features.5.maxpool", max_pool(3, 2), x);
+    let pool = b.net.add("features.5.maxpool", max_pool(3, 2), x);
     b.concat("features.5", &[conv, pool])
 }
 
@@ -251,7 +247,7 @@ fn v4_module_a(b: &mut Builder, path: &str, x: Id) -> Id {
 fn reduction_a(b: &mut Builder, path: &str, x: Id) -> Id {
     let three = b.unit(&format!("{path}.branch0"), valid(384, 3, 2), x);
     let double = b.row(&format!("{path}.branch1."), 0, [square(192, 1), square(224, 3), valid(256, 3, 2)], x);
-    let pool = b.pool(&format!("{path}.branch2"), max_pool(3, 2), x);
+    let pool = b.net.add(&format!("{path}.branch2"), max_pool(3, 2), x);
     b.concat(path, &[three, double, pool])
 }
 
@@ -271,7 +267,7 @@ fn reduction_b(b: &mut Builder, path: &str, x: Id) -> Id {
     let three = b.row(&format!("{path}.branch0."), 0, [square(192, 1), valid(192, 3, 2)], x);
     let seven = [square(256, 1), same(256, [1, 7]), same(320, [7, 1]), valid(320, 3, 2)];
     let seven = b.row(&format!("{path}.branch1."), 0, seven, x);
-    let pool = b.pool(&format!("{path}.branch2"), max_pool(3, 2), x);
+    let pool = b.net.add(&format!("{path}.branch2"), max_pool(3, 2), x);
     b.concat(path, &[three, seven, pool])
 }
 
@@ -318,10 +314,10 @@ fn resnet_v2_stem(b: &mut Builder) -> Id {
     let x = b.unit("conv2d_1a", valid(32, 3, 2), x);
     let x = b.unit("conv2d_2a", valid(32, 3, 1), x);
     let x = b.unit("conv2d_2b", square(64, 3), x);
-    let x = b.pool("maxpool_3a", max_pool(3, 2), x);
+    let x = b.net.add("maxpool_3a", max_pool(3, 2), x);
     let x = b.unit("conv2d_3b", square(80, 1), x);
     let x = b.unit("conv2d_4a", valid(192, 3, 1), x);
-    let x = b.pool("maxpool_5a", max_pool(3, 2), x);
+    let x = b.net.add("maxpool_5a", max_pool(3, 2), x);
     let one = b.unit("mixed_5b.branch0", square(96, 1), x);
     let five = b.row("mixed_5b.branch1.", 0, [square(48, 1), square(64, 5)], x);
     let double = b.row("mixed_5b.branch2.", 0, [square(64, 1), square(96, 3), square(96, 3)], x);
@@ -350,7 +346,7 @@ fn block_35(b: &mut Builder, path: &str, x: Id) -> Id {
 fn to_17(b: &mut Builder, path: &str, x: Id) -> Id {
     let three = b.unit(&format!("{path}.branch0"), valid(384, 3, 2), x);
     let double = b.row(&format!("{path}.branch1."), 0, [square(256, 1), square(256, 3), valid(384, 3, 2)], x);
-    let pool = b.pool(&format!("{path}.branch2"), max_pool(3, 2), x);
+    let pool = b.net.add(&format!("{path}.branch2"), max_pool(3, 2), x);
     b.concat(path, &[three, double, pool])
 }
 
@@ -365,7 +361,7 @@ fn to_8(b: &mut Builder, path: &str, x: Id) -> Id {
     let first = b.row(&format!("{path}.branch0."), 0, [square(256, 1), valid(384, 3, 2)], x);
     let second = b.row(&format!("{path}.branch1."), 0, [square(256, 1), valid(288, 3, 2)], x);
     let third = b.row(&format!("{path}.branch2."), 0, [square(256, 1), square(288, 3), valid(320, 3, 2)], x);
-    let pool = b.pool(&format!("{path}.branch3"), max_pool(3, 2), x);
+    let pool = b.net.add(&format!("{path}.branch3"), max_pool(3, 2), x);
     b.concat(path, &[first, second, third, pool])
 }
 

@@ -88,11 +88,6 @@ impl Conv {
         self
     }
 
-    /// Applies separate filters to each channel: as many groups as the input has channels.
-    pub fn depthwise(self, channels: usize) -> Self {
-        self.groups(channels)
-    }
-
     /// Returns height and width of the area that the dilated kernel spans.
     pub fn extent(&self) -> [usize; 2] {
         [0, 1].map(|axis| self.kernel[axis].saturating_sub(1) * self.dilation[axis] + 1)
@@ -103,6 +98,8 @@ impl Conv {
         self.groups > 0 && x.c.is_multiple_of(self.groups) && self.out_channels.is_multiple_of(self.groups)
     }
 
+    /// Sets the number of groups of channels. With as many groups as the input has channels, the convolution is
+    /// depthwise: each channel has its own filters.
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
         self

@@ -1,7 +1,7 @@
 //! A network with SGD and momentum for benchmarks, and a batch of random images for it.
 
 use backend::{Backend, Cores, Error as BackendError, Input, Precision, Queue, Regions};
-use engine::optim::{Optimizer, Policy, Sgd};
+use engine::optim::{Optimizer, OptimizerSpec};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use loaders::{Draws, ImageSpec, memory};
 use net::{NetSpec, Shape, models};
@@ -50,13 +50,7 @@ impl<B: Backend> BenchTrainer<B> {
         let ahead = backend.queue().map_or(0, Queue::passes_ahead);
         let bucket_bytes = if exchanged || backend.queue().is_none() { BUCKET } else { usize::MAX };
         let graph = Graph::new(backend, net, batch, Purpose::Train { bucket_bytes }, 1)?;
-        let policy = Policy {
-            decay: |_: &str, _: &[usize]| 1e-4,
-            adapt: |_: &str, _: &[usize]| false,
-            clip_norm: None,
-            clip_value: None,
-        };
-        let optimizer = Optimizer::new(&graph, Box::new(Sgd::new(0.9, false)), policy)?;
+        let optimizer = Optimizer::new(&graph, &OptimizerSpec::sgd(0.9, false, 1e-4))?;
         Ok(Self { graph, threads: settings.threads, optimizer, ahead, unread: 0 })
     }
 

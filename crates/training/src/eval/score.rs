@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use base::screen;
 use base::text::printable;
-use base::{cores, screen};
 use comm::Comm;
 use engine::Graph;
 use formats::checkpoint::ModelFile;
@@ -253,7 +253,7 @@ fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Re
 }
 
 /// Divides the cores among the ranks. Rank 0 prints notes and warnings about the division.
-pub(super) fn divide_cores(session: &mut Session) -> Result<cores::Cores, Error> {
+pub(super) fn divide_cores(session: &mut Session) -> Result<usize, Error> {
     let cores = session.cores()?;
     if session.is_root() {
         session.notes.iter().for_each(|note| screen::say(note));
@@ -265,7 +265,7 @@ pub(super) fn divide_cores(session: &mut Session) -> Result<cores::Cores, Error>
 pub(super) fn score_with<D: Device>(
     device: &D,
     session: &Session,
-    cores: cores::Cores,
+    cores: usize,
     request: &EvalRequest,
 ) -> Result<SplitScore, Error> {
     let opened = match &request.stage {
@@ -301,7 +301,7 @@ pub(super) fn open_graph<D: Device>(
 fn score_opened<D: Device>(
     device: &D,
     session: &Session,
-    cores: cores::Cores,
+    cores: usize,
     opened: Result<ScoringInput, Error>,
     request: &EvalRequest,
     detail: Detail,

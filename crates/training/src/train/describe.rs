@@ -143,7 +143,7 @@ fn averages(recipe: &Recipe) -> Option<String> {
 
 fn cores(resources: Resources) -> String {
     let (compute, loader) = (plural(resources.compute, "compute thread"), plural(resources.loader, "loader thread"));
-    format!("{} per rank: {compute}, {loader}", resources.cores.own)
+    format!("{} per rank: {compute}, {loader}", resources.cores)
 }
 
 /// Returns facts about a resumed run: its checkpoint and its best score.

@@ -13,7 +13,7 @@ use crate::cuda::driver::calls::cudnn::{
 };
 use crate::cuda::driver::slice::Slice;
 use crate::cuda::driver::status::{attempted, cudnn};
-use crate::cuda::settings::Settings;
+use crate::cuda::settings::{Settings, WORKSPACE};
 use crate::{Error, Precision};
 
 /// An algorithm for a graph, prepared to run.
@@ -147,7 +147,7 @@ impl<'a> Task<'a> {
             Err(e) => Err(e),
         };
         match attempted(taken)? {
-            Some(prepared) if prepared.workspace <= self.settings.workspace => return Ok(Some(prepared)),
+            Some(prepared) if prepared.workspace <= WORKSPACE => return Ok(Some(prepared)),
             Some(_) => rejections.large += 1,
             None => rejections.failed += 1,
         }
@@ -188,7 +188,7 @@ pub fn candidates(
              {forbidden}, {large} would need more than {} MB of workspace, and {failed} cannot run on this GPU. Try \
              another batch or precision",
             what.n,
-            settings.workspace >> 20
+            WORKSPACE >> 20
         );
         return Err(Error::Unsupported { op: "convolution".into(), why });
     }
@@ -205,10 +205,10 @@ pub fn prepare_known(
 ) -> Result<PreparedAlgorithm, Error> {
     let task = Task::new(device, what, direction, settings)?;
     let prepared = task.prepare(configuration(&algorithm, device, &task.graph)?, algorithm)?;
-    if prepared.workspace > settings.workspace {
+    if prepared.workspace > WORKSPACE {
         let why = format!(
-            "this algorithm needs {} bytes of workspace, but at most {} are allowed",
-            prepared.workspace, settings.workspace
+            "this algorithm needs {} bytes of workspace, but at most {WORKSPACE} are allowed",
+            prepared.workspace
         );
         return Err(Error::Unsupported { op: "convolution".into(), why });
     }

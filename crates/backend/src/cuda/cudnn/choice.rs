@@ -15,6 +15,7 @@ use crate::cuda::driver::status::attempted;
 use crate::cuda::driver::stream::Event;
 use crate::cuda::driver::switches::switches;
 use crate::cuda::record::{Recorded, Recording, record};
+use crate::cuda::settings::WORKSPACE;
 use crate::cuda::shared::Shared;
 use crate::{Error, Precision};
 
@@ -32,7 +33,7 @@ pub fn choose(shared: &Shared, what: &Convolution, direction: Direction) -> Resu
         let prepared = if settings.deterministic {
             candidates(&Device::Gpu(handle), what, direction, settings, 1)?.swap_remove(0)
         } else {
-            let name = format!("{} images, {name}, {} MB", what.n, settings.workspace >> 20);
+            let name = format!("{} images, {name}, {} MB", what.n, WORKSPACE >> 20);
             match shared.fastest().get(&name).map(ready).transpose()?.flatten() {
                 Some(prepared) => prepared,
                 None => choose_by_timing(shared, what, direction, name)?,

@@ -7,7 +7,7 @@ use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation as Element, Slice};
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::shared::Shared;
-use crate::planned::Elementwise;
+use crate::planned::elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 kernels! {
@@ -77,7 +77,7 @@ pub fn plan(gpu: &Cuda, op: &Activation, r: &PlanRequest<'_, Cuda>) -> Result<Bo
     let apply = move |_: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf| {
         forward(&launcher, op, launcher.holds(x[0], n)?, launcher.holds(y, n)?, n)
     };
-    Elementwise::plan(r.x[0], slope_input, Some(traffic), apply, move |_, g: Gradients<'_, Cuda>| {
+    elementwise(r.x[0], slope_input, Some(traffic), apply, move |_, g: Gradients<'_, Cuda>| {
         let dy = shared.holds(g.dy, n)?;
         let seen = match slope_input {
             Keeps::INPUT => shared.holds(g.x[0], n)?,

@@ -66,13 +66,9 @@ pub struct PartialSums {
 }
 
 impl PartialSums {
-    /// Allocates memory for passes over a (rows, channels) matrix with up to `each` sums per channel.
-    pub fn new(shared: &Shared, rows: usize, channels: usize, each: usize, what: &str) -> Result<Self, Error> {
-        Self::grouped(shared, rows, 1, channels, each, what)
-    }
-
-    /// Works like [`PartialSums::new`], and also supports passes over `groups` groups of rows.
-    pub fn grouped(
+    /// Allocates memory for passes over a (rows, channels) matrix, as a whole or as `groups` groups of rows, with up to
+    /// `each` sums per channel.
+    pub fn new(
         shared: &Shared,
         rows: usize,
         groups: usize,

@@ -1,7 +1,5 @@
 //! A learned token before a sequence.
 
-use std::rc::Rc;
-
 use net::ClassToken;
 
 use super::position_embedding::SumImages;
@@ -10,8 +8,8 @@ use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::{Format, channels_last};
-use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::planned::ClosurePlan;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 kernels! {
     /// Copies the token to the first row of each output image, and the input image's rows to the rows after it.
@@ -34,58 +32,28 @@ kernels! {
     }
 }
 
-struct Plan {
-    shared: Rc<Shared>,
-    x: TensorDesc,
-    y: TensorDesc,
-}
-
 pub fn plan(gpu: &Cuda, _: &ClassToken, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
-    Ok(Box::new(Plan { shared: gpu.shared.clone(), x: r.x[0], y: channels_last(r.x[0].n, r.output()?) }))
-}
-
-impl Plan {
-    /// Returns the number of images, positions in the input, and channels.
-    fn sizes(&self) -> [u32; 3] {
-        [self.x.n, self.x.shape.plane(), self.x.shape.c].map(|size| size as u32)
-    }
-}
-
-impl Planned<Cuda> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.y
-    }
-
-    fn formats(&self) -> Vec<Format> {
-        vec![Format::Plain(self.x.shape.c)]
-    }
-
-    fn tensors_for_backward(&self) -> Keeps {
-        Keeps::NOTHING
-    }
-
-    fn traffic(&self, _: bool) -> Option<Traffic> {
-        let [x, y] = [self.x.elems(), self.y.elems()];
-        Some(self.shared.traffic(x + y, x + y))
-    }
-
-    fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
-        let (shared, [images, plane, channels]) = (&self.shared, self.sizes());
-        let (x, y) = (shared.holds(x[0], self.x.elems())?, shared.holds(y, self.y.elems())?);
-        let token = pass.params.at(pass.slots[0])?;
-        shared.launch(&ClassTokenForward { x, token, y, images, plane, channels })
-    }
-
-    fn backward(&mut self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
-        let (shared, [images, plane, channels]) = (&self.shared, self.sizes());
+    let (shared, launcher) = (gpu.shared.clone(), gpu.shared.clone());
+    let (x_desc, y_desc) = (r.x[0], channels_last(r.x[0].n, r.output()?));
+    let [x_elems, y_elems] = [x_desc, y_desc].map(|desc| desc.elems());
+    let [images, plane, channels] = [x_desc.n, x_desc.shape.plane(), x_desc.shape.c].map(|size| size as u32);
+    let traffic = Some(shared.traffic(x_elems + y_elems, x_elems + y_elems));
+    let forward = move |pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf| {
+        let (x, y) = (launcher.holds(x[0], x_elems)?, launcher.holds(y, y_elems)?);
+        launcher.launch(&ClassTokenForward { x, token: pass.params.at(pass.slots[0])?, y, images, plane, channels })
+    };
+    let backward = move |pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>| {
         let dx = g.take_dx(0);
-        let dy = shared.holds(g.dy, self.y.elems())?;
+        let dy = shared.holds(g.dy, y_elems)?;
         if !pass.frozen {
             let (gradient, stride) = (g.dparams.at(pass.slots[0])?, (plane + 1) * channels);
             shared.launch(&SumImages { dy, gradient, images, stride, count: channels })?;
         }
         let Some(dx) = dx else { return Ok(()) };
-        let dx = shared.holds(dx, self.x.elems())?;
+        let dx = shared.holds(dx, x_elems)?;
         shared.launch(&ClassTokenBackward { dy, dx, images, plane, channels })
-    }
+    };
+    let formats = vec![Format::Plain(x_desc.shape.c)];
+    let plan = ClosurePlan::new(y_desc, Keeps::NOTHING, forward, backward);
+    Ok(Box::new(ClosurePlan { formats, traffic, ..plan }))
 }

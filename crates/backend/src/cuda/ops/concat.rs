@@ -1,7 +1,5 @@
 //! Concatenation along the channels, which are adjacent in memory.
 
-use std::rc::Rc;
-
 use net::Concat;
 
 use super::bias::rows_of;
@@ -10,8 +8,8 @@ use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::channels_last;
-use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::planned::ClosurePlan;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 kernels! {
     /// Copies `columns` columns from one matrix to another, starting at `from_first` and `to_first`.
@@ -27,62 +25,37 @@ kernels! {
     }
 }
 
-struct Plan {
-    shared: Rc<Shared>,
-    x: Vec<TensorDesc>,
-    y: TensorDesc,
-    /// Number of positions per channel: images times pixels.
-    rows: u32,
-}
-
-impl Plan {
-    /// Yields each input with its index and its first channel in y.
-    fn parts(&self) -> impl Iterator<Item = (usize, &TensorDesc, u32)> {
-        self.x.iter().enumerate().scan(0, |first, (i, x)| {
-            *first += x.shape.c;
-            Some((i, x, (*first - x.shape.c) as u32))
-        })
-    }
+/// Yields each input with its index and its first channel in the output.
+fn parts(inputs: &[TensorDesc]) -> impl Iterator<Item = (usize, &TensorDesc, u32)> {
+    inputs.iter().enumerate().scan(0, |first, (i, x)| {
+        *first += x.shape.c;
+        Some((i, x, (*first - x.shape.c) as u32))
+    })
 }
 
 pub fn plan(gpu: &Cuda, _: &Concat, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
-    let y = channels_last(r.x[0].n, r.output()?);
-    let rows = rows_of(y.n * y.shape.plane(), r.name)?;
-    Ok(Box::new(Plan { shared: gpu.shared.clone(), x: r.x.to_vec(), y, rows }))
-}
-
-impl Planned<Cuda> for Plan {
-    fn output(&self) -> TensorDesc {
-        self.y
-    }
-
-    fn tensors_for_backward(&self) -> Keeps {
-        Keeps::NOTHING
-    }
-
-    fn traffic(&self, _: bool) -> Option<Traffic> {
-        let n = self.y.elems();
-        Some(self.shared.traffic(2 * n, 2 * n))
-    }
-
-    fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
-        let (shared, to, rows) = (&self.shared, self.shared.holds(y, self.y.elems())?, self.rows);
-        let to_width = self.y.shape.c as u32;
-        self.parts().try_for_each(|(i, desc, to_first)| {
-            let (from, columns) = (shared.holds(x[i], desc.elems())?, desc.shape.c as u32);
+    let (shared, launcher, y_desc) = (gpu.shared.clone(), gpu.shared.clone(), channels_last(r.x[0].n, r.output()?));
+    // the number of positions per channel: images times pixels
+    let rows = rows_of(y_desc.n * y_desc.shape.plane(), r.name)?;
+    let (elems, width) = (y_desc.elems(), y_desc.shape.c as u32);
+    let (inputs, inputs_back) = (r.x.to_vec(), r.x.to_vec());
+    let traffic = Some(shared.traffic(2 * elems, 2 * elems));
+    let forward = move |_: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf| {
+        let (to, to_width) = (launcher.holds(y, elems)?, width);
+        parts(&inputs).try_for_each(|(i, desc, to_first)| {
+            let (from, columns) = (launcher.holds(x[i], desc.elems())?, desc.shape.c as u32);
             let (from_width, from_first) = (columns, 0);
-            shared.launch(&CopyColumns { from, to, rows, columns, from_width, from_first, to_width, to_first })
+            launcher.launch(&CopyColumns { from, to, rows, columns, from_width, from_first, to_width, to_first })
         })
-    }
-
-    fn backward(&mut self, _: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
-        let (shared, from, rows) = (&self.shared, self.shared.holds(g.dy, self.y.elems())?, self.rows);
-        let from_width = self.y.shape.c as u32;
-        self.parts().try_for_each(|(i, desc, from_first)| {
+    };
+    let backward = move |_: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>| {
+        let (from, from_width) = (shared.holds(g.dy, elems)?, width);
+        parts(&inputs_back).try_for_each(|(i, desc, from_first)| {
             let Some(dx) = &g.dx[i] else { return Ok(()) };
             let (to, columns) = (shared.holds(dx, desc.elems())?, desc.shape.c as u32);
             let (to_width, to_first) = (columns, 0);
             shared.launch(&CopyColumns { from, to, rows, columns, from_width, from_first, to_width, to_first })
         })
-    }
+    };
+    Ok(Box::new(ClosurePlan { traffic, ..ClosurePlan::new(y_desc, Keeps::NOTHING, forward, backward) }))
 }

@@ -73,7 +73,7 @@ pub fn plan(gpu: &Cuda, op: &Conv, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn 
     let filter = r.train.then(|| choose(shared, computed, Direction::Filter)).transpose()?;
     let most = [Some(&forward), data.as_ref(), filter.as_ref()];
     shared.reserve(most.iter().flatten().map(|p| p.workspace).max().unwrap_or(0), r.name)?;
-    let bias_parts = || PartialSums::new(shared, y.n * shape.plane(), shape.c, 1, r.name);
+    let bias_parts = || PartialSums::new(shared, y.n * shape.plane(), 1, shape.c, 1, r.name);
     let parts = (r.train && op.bias).then(bias_parts).transpose()?;
     let (shared, name, op) = (shared.clone(), r.name.into(), op.clone());
     Ok(Box::new(Plan { shared, name, op, y, sizes, fold, forward, separate, data, filter, parts }))

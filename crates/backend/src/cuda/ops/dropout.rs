@@ -10,7 +10,7 @@ use crate::cuda::kernels::declarations::CopyTensor;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::shared::Shared;
 use crate::draws::FIRST_INDEX;
-use crate::planned::Elementwise;
+use crate::planned::elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 kernels! {
@@ -54,7 +54,7 @@ pub fn plan_dropping(
         }
         launcher.launch(&CopyTensor { x, y, n: n as u64 })
     };
-    Elementwise::plan(r.x[0], Keeps::NOTHING, Some(traffic), forward, move |pass, g: Gradients<'_, Cuda>| {
+    elementwise(r.x[0], Keeps::NOTHING, Some(traffic), forward, move |pass, g: Gradients<'_, Cuda>| {
         let dy = shared.holds(g.dy, n)?;
         drop(&shared, pass.key.seed, dy, dy)
     })

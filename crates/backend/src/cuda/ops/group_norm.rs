@@ -81,7 +81,7 @@ pub fn plan_over(
     let (shared, x) = (gpu.shared.clone(), r.x[0]);
     let rows = x.n * x.shape.plane();
     let statistics = shared.alloc(2 * rows / plane * groups, r.name)?;
-    let parts = PartialSums::new(&shared, rows, x.shape.c, 2, r.name)?;
+    let parts = PartialSums::new(&shared, rows, 1, x.shape.c, 2, r.name)?;
     Ok(Box::new(Plan { shared, eps, x, plane, groups, statistics, parts }))
 }
 

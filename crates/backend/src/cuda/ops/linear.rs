@@ -89,7 +89,7 @@ pub fn plan(gpu: &Cuda, op: &Linear, r: &PlanRequest<'_, Cuda>) -> Result<Box<dy
     let data = (train && r.wants_dx).then(data).transpose()?;
     let all = [Some(&forward), data.as_ref(), filter.as_ref()];
     shared.reserve(all.iter().flatten().map(|p| p.workspace()).max().unwrap_or(0), r.name)?;
-    let parts = (train && op.bias).then(|| PartialSums::new(shared, n, outputs, 1, r.name)).transpose()?;
+    let parts = (train && op.bias).then(|| PartialSums::new(shared, n, 1, outputs, 1, r.name)).transpose()?;
     let y = TensorDesc::plain(n, Shape::vector(outputs));
     let (shared, op) = (shared.clone(), op.clone());
     Ok(Box::new(Plan { shared, op, x, y, forward, own, passes, data, filter, parts }))

@@ -6,7 +6,7 @@ use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
-use crate::planned::Elementwise;
+use crate::planned::elementwise;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned};
 
 kernels! {
@@ -41,7 +41,7 @@ pub fn plan(gpu: &Cuda, _: &Multiply, r: &PlanRequest<'_, Cuda>) -> Result<Box<d
         let (s, y) = (launcher.holds(x[1], factors)?, launcher.holds(y, elems)?);
         launcher.launch(&MultiplyForward { x: launcher.holds(x[0], elems)?, s, y, n, plane, channels })
     };
-    Elementwise::plan(desc, Keeps::INPUTS, Some(traffic), forward, move |_, g: Gradients<'_, Cuda>| {
+    elementwise(desc, Keeps::INPUTS, Some(traffic), forward, move |_, g: Gradients<'_, Cuda>| {
         let (x, s) = (shared.holds(g.x[0], elems)?, shared.holds(g.x[1], factors)?);
         let ds = g.dx[1].as_ref().map(|ds| shared.holds(ds, factors)).transpose()?;
         shared.launch(&MultiplyBackward { x, s, dy: shared.holds(g.dy, elems)?, ds, n, plane, channels })

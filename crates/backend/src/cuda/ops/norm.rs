@@ -91,7 +91,7 @@ pub fn plan(gpu: &Cuda, op: &Norm, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn 
     if groups > 1 {
         shared.grouped()?;
     }
-    let parts = PartialSums::grouped(shared, rows, groups, c, 2, r.name)?;
+    let parts = PartialSums::new(shared, rows, groups, c, 2, r.name)?;
     let pack = shared.geometry().pack(c);
     let masked = r.train && op.relu && op.residual;
     let mask = if masked { rows * parts.tiling.tiles * parts.tiling.width / pack } else { 0 };

@@ -481,7 +481,7 @@ impl<'a> Build<'a> {
         let [height, width] = [top + bottom + 1, left + right + 1];
         let mut filter = vec![0.0; height * width];
         filter[top * width + left] = 1.0;
-        let conv = Conv::new(channels, 1).depthwise(channels).kernel([height, width]).pads(zeros);
+        let conv = Conv::new(channels, 1).groups(channels).kernel([height, width]).pads(zeros);
         let note = "depthwise convolutions with a single weight of 1 pad or crop images; list them in `freeze.patterns`, so that they are \
                     not trained";
         if !self.notes.iter().any(|other| other == note) {

@@ -125,8 +125,9 @@ impl Session {
         self.agree(if root == text { Ok(()) } else { Err(difference(what, &root, text, cure)) })
     }
 
-    /// Divides the cores of each node among its ranks. Adds a note if ranks are bound to the same core.
-    pub fn cores(&mut self) -> Result<cores::Cores, Error> {
+    /// Divides the cores of each node among its ranks, and returns the number of cores for this rank. Adds a note if
+    /// ranks are bound to the same core.
+    pub fn cores(&mut self) -> Result<usize, Error> {
         let own = cores::Mask::of_process(&self.world.host);
         let masks = self.comm.gather_all("exchange of core masks", &own)?;
         let cores = cores::share(&masks, self.world.rank);

@@ -186,7 +186,7 @@ mod tests {
     fn values_get_the_order_of_the_networks_layers() {
         let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
         let x = net.add("conv", Conv::new(2, 3).pad(1), net.image());
-        let x = net.add("dw", Conv::new(2, 3).pad(1).depthwise(2), x);
+        let x = net.add("dw", Conv::new(2, 3).pad(1).groups(2), x);
         let x = net.add("bn", Norm::new(), x);
         let x = net.add("flatten", Flatten, x);
         net.add("fc", Linear::new(5), x);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use backend::Backend;
 use base::text::plural;
 use engine::graph::BuildError;
-use engine::optim::{Ema, Optimizer, OptimizerKind, Policy, Schedule};
+use engine::optim::{Ema, Optimizer, OptimizerKind, Schedule};
 use engine::{Graph, Purpose};
 use loaders::{Balanced, Footprint, Options, Split};
 use net::{NetSpec, Op};
@@ -78,7 +78,7 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     }
     let balanced = balanced(&recipe, &source)?;
     let averaging = recipe.ema.averaging(division.steps_per_epoch, recipe.total_steps(division.steps_per_epoch));
-    let ema = averaging.map(|averaging| Ema::with_averaging(&graph, averaging)).transpose()?;
+    let ema = averaging.map(|averaging| Ema::new(&graph, averaging)).transpose()?;
     let strategy = strategy(recipe.sync, place.ranks, &graph)?;
     Ok(Run {
         recipe,
@@ -209,13 +209,7 @@ fn optimizer<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Result<Optimizer<
             &format!("network {}", graph.net().name),
         )?;
     }
-    let policy = Policy {
-        decay: |name: &str, shape: &[usize]| o.decay_of(name, shape),
-        adapt: |name: &str, shape: &[usize]| o.adapts(name, shape),
-        clip_norm: o.clip_norm,
-        clip_value: o.clip_value,
-    };
-    let mut optimizer = Optimizer::with_factors(graph, o.method(), policy, |name| o.rate_of(name))?;
+    let mut optimizer = Optimizer::new(graph, o)?;
     if let Some(part) = o.clip_agc {
         let last = graph.net().last_layer();
         let head: Vec<&str> = graph.params().iter().filter(|p| Some(p.node) == last).map(|p| p.name.as_str()).collect();

@@ -164,7 +164,7 @@ fn zero_pad_after_relu_becomes_padding_of_the_max_pool() {
         assert_eq!(pools.collect::<Vec<_>>(), [[1, 2, 0, 1], [0; 4]]);
     }
     let Network { net, tensors, notes, .. } = network(&pool(&[node("Tanh", &["a"], "r")])).unwrap();
-    assert_eq!(net.nodes[2].op, Conv::new(5, 1).depthwise(5).pads([1, 2, 0, 1]).into());
+    assert_eq!(net.nodes[2].op, Conv::new(5, 1).groups(5).pads([1, 2, 0, 1]).into());
     assert!(matches!(&net.nodes[3].op, Op::Pool(pool) if pool.pads == [0; 4]), "{net:?}");
     let weight = format!("{}.weight", net.nodes[2].name);
     assert_eq!(tensors.iter().find(|tensor| tensor.0 == weight).unwrap().2, [1.0; 5]);
