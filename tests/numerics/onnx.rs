@@ -158,6 +158,21 @@ fn serving(net: &NetSpec) -> BTreeSet<(String, Vec<usize>)> {
     all.filter(|(name, _)| layers.contains(name.rsplit_once('.').unwrap().0)).collect()
 }
 
+/// Returns the rates of the dropout layers that the scores depend on, in order, and the momentum of each batch norm.
+fn only_in_training(net: &NetSpec) -> (Vec<f32>, BTreeMap<String, f32>) {
+    let (mut rates, mut momentums) = (Vec::new(), BTreeMap::new());
+    for (node, _) in net.nodes.iter().zip(net.serving()).filter(|(_, serving)| *serving) {
+        match &node.op {
+            Op::Dropout(dropout) => rates.push(dropout.0),
+            Op::Norm(norm) => {
+                momentums.insert(node.name.clone(), norm.momentum);
+            }
+            _ => {}
+        }
+    }
+    (rates, momentums)
+}
+
 #[track_caller]
 fn assert_near(what: &str, got: &[f32], want: &[f32], tolerance: f64) {
     assert_close(what, got, want, tolerance * magnitude(want).max(1.0));
@@ -172,6 +187,7 @@ fn networks_come_back_from_their_own_export() {
         let names: BTreeSet<(String, Vec<usize>)> =
             tensors.iter().map(|(name, shape, _)| (name.clone(), shape.clone())).collect();
         assert_eq!(names, serving(&net), "{name}");
+        assert_eq!(only_in_training(&back), only_in_training(&net), "{name}");
         assert_near(name, &scores(&mut filled(back.clone(), &tensors), &images), &wanted, 1e-5);
         // writing the network as TOML and reading it gives the same network
         let text = net_toml::write(&back, classes, net_toml::Classes::Number);

@@ -4,7 +4,7 @@
 use support::images::DIGITS;
 use support::program::{events, run, sets};
 use support::setting::Setting;
-use support::weights::{model, values};
+use support::weights::{header, model, values};
 
 /// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
@@ -54,6 +54,15 @@ fn weights_are_averaged_from_an_epoch_on() {
     let score = run(2, &["eval", &whole, "--ema", "--json", "--threads", "1", "--batch", "3"]).succeeded().json();
     let last = events(&whole, "eval").pop().unwrap();
     assert_eq!((&last["ema"], &last["loss"]), (&true.into(), &score["loss"]));
+    // the scores of a model are those of its last weights, so an export of the averages has none
+    let file = setting.folder.at("net.safetensors");
+    let scores = |more: &[&str]| {
+        let args = ["export", &whole, "--to", "safetensors", "-o", &file, "--force"];
+        run(0, &[&args, more].concat()).succeeded();
+        header(&std::fs::read(&file).unwrap()).0["__metadata__"]["trireme.scores"].as_str().unwrap().to_string()
+    };
+    assert!(scores(&[]).contains("test/loss"));
+    assert_eq!(scores(&["--ema"]), "{}");
 }
 
 /// With `reduce.floating_grad_epoch=2`, every second epoch exchanges exact gradients instead of ternary ones.

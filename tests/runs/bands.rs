@@ -295,6 +295,32 @@ fn bytes_without_data_are_predicted_as_the_mean() {
     assert_eq!(found, predicted([0, 1, 2].map(|band| (means[band] * 255.0).round() as u8)));
 }
 
+/// The conversion maps 0 to 4095 to bytes. `predict` would map the full range, so it refuses files with 16 bits.
+#[test]
+fn files_with_more_bits_than_the_data_set_are_refused() {
+    let setting = Setting::with(RECIPE, |dir| images(dir, (ImageSpec::new(28, 28, 1), Dtype::U8), [20, 20], band_nine));
+    let xrays = setting.folder.path().join("xrays");
+    let file = |split: &str, class: &str, id: u16| xrays.join(format!("{split}/{class}/{id}.png"));
+    for (split, class) in [("train", "a"), ("train", "b"), ("test", "a"), ("test", "b")] {
+        for id in 0..6 {
+            let pixel = |x: u32, y: u32| image::Luma([id * 300 + (x * y) as u16]);
+            let path = file(split, class, id);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            image::ImageBuffer::<image::Luma<u16>, Vec<u16>>::from_fn(28, 28, pixel).save(path).unwrap();
+        }
+    }
+    let (data, folder) = (setting.folder.at("converted"), xrays.display().to_string());
+    run(0, &["data", "convert", "folder", &folder, &data, "--to-8bit=0,4095"]).succeeded();
+    let out = setting.trained("out", 0, &["--data", &data, "--set", "batch=6", "--max-steps", "1"]);
+    assert_eq!(model(&out).bands.to_8bit, Some([0.0, 4095.0]));
+    let wide = file("test", "a", 5).display().to_string();
+    run(0, &["predict", &out, &wide]).failed(1, &["5.png", "--to-8bit=0,4095", "16-bit"]);
+    let bytes = setting.folder.at("bytes.png");
+    image::GrayImage::from_pixel(28, 28, image::Luma([90])).save(&bytes).unwrap();
+    run(0, &["predict", &out, &bytes]).succeeded();
+    run(0, &["predict", &out, &data, "--out", &setting.folder.at("table.csv")]).succeeded();
+}
+
 /// The views for test-time augmentation keep the bands that the model selects.
 #[test]
 fn views_follow_the_selected_bands() {

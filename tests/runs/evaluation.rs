@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use support::images::DIGITS;
-use support::program::{PATIENCE, ProgramOutput, logged, run, signal, start, trireme};
+use support::program::{PATIENCE, ProgramOutput, events, logged, run, sets, signal, start, trireme};
 use support::setting::Setting;
 use support::small_run::{RECIPE, SmallRun};
 
@@ -196,4 +196,18 @@ fn a_follower_skips_only_files_that_cannot_be_read() {
         follow(&setting.data).succeeded().says(&["skipped", "step-00000006.h5"]);
         fs::remove_file(Path::new(&out).join("metrics-eval.jsonl")).unwrap();
     }
+}
+
+/// With `rgb`, a run on grey images can be scored on its own data set.
+#[test]
+fn grey_images_as_colour_images_are_scored() {
+    let setting = Setting::new(RECIPE, DIGITS, [48, 20]);
+    let lists = ["train", "eval"].map(|list| format!("augment.{list}=[\"rgb\", \"normalize\"]"));
+    let out = setting.trained("out", 0, &sets(&[&lists[0], &lists[1]]));
+    let last = events(&out, "eval").pop().unwrap();
+    let found = eval(&out, 0, &["--json"]).json();
+    assert_eq!((&found["top1"], &found["loss"]), (&last["top1"], &last["loss"]));
+    let table = setting.out("table.csv");
+    run(0, &["predict", &out, &setting.data, "--out", &table]).succeeded();
+    assert_eq!(fs::read_to_string(table).unwrap().lines().count(), 21);
 }

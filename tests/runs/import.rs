@@ -4,10 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use formats::checkpoint::ModelFile;
+use loaders::ImageSpec;
 
 use support::images::{DIGITS, Images, record};
 use support::in_repository;
 use support::program::run;
+use support::setting::Setting;
 use support::small_run::SmallRun;
 use support::weights::{Tensors, model, model_at, safetensors, tensors, tensors_of};
 
@@ -232,6 +234,23 @@ fn a_graph_of_an_onnx_file_becomes_a_model() {
     let (own, imported) = (shares(&setting.out), shares(&out));
     assert_eq!(own.len(), 10);
     assert!(own.iter().zip(&imported).all(|(a, b)| (a - b).abs() < 1e-6), "{own:?} {imported:?}");
+}
+
+/// The file is for images of 32 x 32 pixels and patches of 4 x 4 pixels.
+#[test]
+fn position_embeddings_are_interpolated_for_larger_images() {
+    let recipe = "model = \"vit_ti_4\"\nepochs = 1\nbatch = 4\nworkers = 1\nschedule.base_lr = 0.01\n";
+    let setting = Setting::new(recipe, ImageSpec::new(32, 32, 3), [4, 4]);
+    let out = setting.trained("out", 0, &["--max-steps", "0"]);
+    let [file, copy] = ["vit.safetensors", "copy.h5"].map(|name| setting.folder.at(name));
+    run(0, &["export", &out, "--to", "safetensors", "-o", &file]).succeeded();
+    let transforms = ["--transform", "resize(48x48)", "--transform", "normalize(0.5, 0.25)"];
+    let args = [&["import", &file, "--model", "vit_ti_4", "-o", &copy], &transforms[..]].concat();
+    run(0, &args).succeeded().says(&["pos_embedding", "interpolated from 8 x 8 to 12 x 12"]);
+    let made = model_at(&copy);
+    assert_eq!(made.input, [3, 48, 48]);
+    let (_, (_, values)) = tensors_of(&copy).into_iter().find(|(name, _)| name.ends_with("pos_embedding")).unwrap();
+    assert_eq!(values.len(), 12 * 12 * 192);
 }
 
 /// Tests files of another architecture, and damaged HDF5 files.

@@ -72,6 +72,17 @@ pub fn assert_import_keeps_predictions(setting: &Setting, out: &str, images: &st
     assert_eq!(predicted(&copy), predicted(out));
 }
 
+/// Checks that `import` refuses exports of this model, because it would give them one label per image.
+#[track_caller]
+pub fn assert_exports_are_not_imported(setting: &Setting, out: &str) {
+    for (to, name) in [("safetensors", "labels.safetensors"), ("keras", "labels.h5")] {
+        let (file, copy) = (setting.folder.at(name), setting.folder.at("copy.h5"));
+        run(0, &["export", out, "--to", to, "-o", &file]).succeeded();
+        let args = ["import", &file, "--model", "lenet-caffe", "--transform", "normalize(0,1)", "-o", &copy];
+        run(0, &args).failed(2, &[name, "one label per image", "model.h5"]);
+    }
+}
+
 /// Checks that model.h5 and an export to Keras end with this activation and not with a softmax.
 #[track_caller]
 pub fn assert_activation(setting: &Setting, out: &str, activation: &str) {

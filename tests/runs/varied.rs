@@ -78,3 +78,19 @@ fn training_scoring_and_predicting() {
     assert!(!ended.stderr.contains("record 1 "), "{}", ended.stderr);
     ended.failed(2, &["augment.train", "random_resized_crop(0)"]);
 }
+
+/// A model for grey images of any size converts a picture with colours to grey.
+#[test]
+fn a_grey_model_reads_pictures_with_colours() {
+    let sized = |id: u64, record: &mut images::Record| {
+        *record = images::record(1, id, ImageSpec::new(33 + id as u32 % 40, 60, 1));
+    };
+    let setting = Setting::with(RECIPE, |dir| Images::edited(dir, DIGITS, 16, 8, sized));
+    let out = setting.trained("out", 0, &["--max-steps", "1"]);
+    assert_eq!(model(&out).image, [1, 0, 0]);
+    let colour = in_repository("loaders/tests/golden/pictures/rgb.png").display().to_string();
+    let grey = setting.folder.at("grey.png");
+    image::open(&colour).unwrap().to_luma8().save(&grey).unwrap();
+    let lines = run(0, &["predict", &out, &colour, &grey, "--json"]).succeeded().json_lines();
+    assert_eq!(lines[0]["classes"], lines[1]["classes"]);
+}

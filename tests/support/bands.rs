@@ -59,6 +59,7 @@ pub fn images(
         percentiles: [1, 99].map(|percent| (percent.to_string(), percentile(percent))).into(),
         nodata: None,
         reading: None,
+        to_8bit: None,
     };
     let manifest = Manifest {
         version: Manifest::version_for(LabelKind::OneClass, &described),

@@ -11,7 +11,7 @@ use crate::dir;
 use crate::error::Error;
 use crate::image::band_stats::{self, Floats, Histograms};
 use crate::image::recode::{Recoder, Target};
-use crate::options::{ConvertOptions, OnBad};
+use crate::options::{ConvertOptions, OnBad, To8Bit};
 use crate::pool::lock;
 use crate::progress::Progress;
 use crate::source::{Sample, Source};
@@ -155,11 +155,15 @@ impl<'a> Conversion<'a> {
     /// Returns the bands' type, count and names if `dataset.json` needs them, and the options for reading files.
     pub fn bands(&self) -> Bands {
         let Some(kind) = &self.survey.kind else { return Bands::default() };
+        let to_8bit = match self.options.to_8bit {
+            Some(To8Bit::Range(min, max)) => Some([min, max]),
+            Some(To8Bit::Whole) | None => None,
+        };
         let nodata = kind.nodata;
         let (dtype, channels) = (kind.dtype, Some(kind.channels));
         let bands = Bands { dtype, channels, names: self.options.band_names.clone(), nodata, ..Bands::default() };
         let bands = if bands.need_version() { bands } else { Bands { nodata, ..Bands::default() } };
-        Bands { reading: self.options.bands.reading(), ..bands }
+        Bands { reading: self.options.bands.reading(), to_8bit, ..bands }
     }
 
     pub fn spent(&self) -> ThreadTimes {

@@ -59,6 +59,10 @@ pub struct Bands {
     /// The value that marks pixels without data in the image files. The records have the band's mean in these pixels.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "nodata")]
     pub nodata: Option<f64>,
+    /// The values that `data convert --to-8bit=MIN,MAX` mapped to 0 and 255. `None` without this range. `predict` cannot
+    /// map them, so it refuses images with 16 bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_8bit: Option<[f64; 2]>,
 }
 
 /// Stores NaN and infinities as texts, because JSON has no such numbers.
@@ -182,6 +186,7 @@ mod tests {
             percentiles: percentiles.into(),
             nodata: Some(-9999.0),
             reading: None,
+            to_8bit: Some([0.0, 4095.0]),
         }
     }
 

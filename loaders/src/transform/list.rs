@@ -55,6 +55,11 @@ pub fn exif_of(list: &[String]) -> Exif {
     Head::split(list).0.exif
 }
 
+/// Returns the images that the transforms of a list read. With `rgb`, grey images have three channels.
+pub fn as_read(list: &[String], images: Images) -> Images {
+    if Head::split(list).0.rgb { as_rgb(images) } else { images }
+}
+
 /// The transforms in order, and what is known about them before the first image.
 #[derive(Debug)]
 pub(super) struct TransformList {

@@ -25,7 +25,7 @@ mod testing;
 pub use call::canonical;
 pub use canvas::Scratch;
 pub use geometry::CropRect;
-pub use list::{FAST_DECODE, HEAD_WORDS, IGNORE_EXIF, RGB, exif_of, scaled};
+pub use list::{FAST_DECODE, HEAD_WORDS, IGNORE_EXIF, RGB, as_read, exif_of, scaled};
 pub use ops::selected_bands;
 pub use pipeline::{Conversion, Pipeline};
 

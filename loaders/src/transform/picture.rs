@@ -19,8 +19,9 @@ use crate::transform::pipeline::Pipeline;
 /// cost of decoding.
 ///
 /// If the pipeline accepts images of any size, the file is treated like an image file in a record. If it accepts only
-/// one size, the picture is resized to it (bilinear, antialiased, without keeping the aspect ratio) and converted
-/// between grey and colour. Returns the height and width in the file if the picture was resized, otherwise `None`.
+/// one size, the picture is resized to it (bilinear, antialiased, without keeping the aspect ratio). In both cases it is
+/// converted between grey and colour. Returns the height and width in the file if the picture was resized, otherwise
+/// `None`.
 pub fn transform(
     path: &Path,
     pipeline: &Pipeline,
@@ -30,18 +31,34 @@ pub fn transform(
     let fail = |problem: String| Error::Picture { path: path.to_path_buf(), problem };
     let file = regular::read(path).map_err(|e| fail(why(path, &e)))?;
     let mut scratch = Scratch::new(limits);
-    let (done, resized_from) = match pipeline.input() {
-        Images::Varied { .. } => {
+    let wanted = match pipeline.input() {
+        Images::Fixed(spec) => Some(spec),
+        Images::Varied { channels: 1 } => {
+            colour_shape(&file, limits, pipeline.exif()).map(|spec| ImageSpec { channels: 1, ..spec })
+        }
+        // grey becomes colour when the image of a record is decoded
+        Images::Varied { .. } => None,
+    };
+    let (done, resized_from) = match wanted {
+        None => {
             let example = Example::from_file(&file, Format::Jpeg);
             (pipeline.run(&example, 0, 0, &mut scratch, out), None)
         }
-        Images::Fixed(spec) => {
+        Some(spec) => {
             let Picture { pixels, resized_from } = read(&file, spec, limits, pipeline.exif()).map_err(fail)?;
             (pipeline.apply(&pixels, spec, 0, 0, &mut scratch, out), resized_from)
         }
     };
     done.map_err(|fault| fail(fault.to_string()))?;
     Ok(resized_from)
+}
+
+/// Returns the shape of a picture with colours. Returns `None` for a grey picture, or if its header cannot be read.
+fn colour_shape(file: &[u8], limits: Limits, exif: Exif) -> Option<ImageSpec> {
+    let mut decoder = Decoder::new(limits);
+    decoder.exif(exif);
+    let spec = decoder.open_file(file).ok()?.spec();
+    (spec.channels == 3).then_some(spec)
 }
 
 /// A picture as bytes (H, W, C) of the requested shape.

@@ -22,7 +22,7 @@ use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal,
 use super::error::Error;
 use super::h5::{Group as NewGroup, H5File};
 use super::keras::field_name;
-use super::keras_weights::{EPSILONS, GROUP, NAMES, TURNED, model_facts};
+use super::keras_weights::{ABOUT, EPSILONS, GROUP, NAMES, TURNED, model_facts};
 
 /// The groups of a model file that are copied.
 const GROUPS: [&str; 2] = ["model_weights", "trireme"];
@@ -207,8 +207,8 @@ const MAX_KERAS_DEPTH: usize = 16;
 /// Arrays with their names in the form `layer/weight`, such as `conv1/kernel`.
 type NamedArrays = Vec<(String, Dataset)>;
 
-/// Copies the weights in the file `from`, and the facts in its model config, to the file `to`, which must exist and is overwritten. Arrays
-/// that are empty, have no dimensions or do not contain floats are skipped.
+/// Copies the weights in the file `from`, the facts in its model config, and the names of trireme's attributes to the file `to`, which must
+/// exist and is overwritten. Arrays that are empty, have no dimensions or do not contain floats are skipped.
 ///
 /// # Errors
 ///
@@ -221,6 +221,8 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
     // A file that has only weights has no model config.
     let config = texts(&root, "model_config").ok().flatten().unwrap_or_default();
     let facts = model_facts(config.first().map_or("", String::as_str));
+    let mut about = root.attr_names().map_err(|error| refuse("list the attributes", error))?;
+    about.retain(|name| name.starts_with("trireme."));
     let file = H5File::create(to)?;
     drop_name(to);
     let group = file.root()?.create(GROUP)?;
@@ -237,6 +239,7 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
     group.put_texts(NAMES, &names)?;
     group.put_texts(EPSILONS, &facts.epsilons)?;
     group.put_texts(TURNED, &facts.turned)?;
+    group.put_texts(ABOUT, &about)?;
     drop(group);
     file.close()
 }

@@ -24,8 +24,6 @@ pub struct KerasFile {
     pub layers: Vec<KerasLayer>,
     /// Attributes of the root group with information from trireme.
     pub about: BTreeMap<String, String>,
-    /// True if values are stored as f16. Running statistics stay f32, because f16 may not be able to represent them.
-    pub half: bool,
 }
 
 /// A layer with Keras's names, layouts and order of tensors.
@@ -34,6 +32,8 @@ pub struct KerasLayer {
     pub name: String,
     /// The tensors with names such as `kernel`.
     pub tensors: Vec<Tensor>,
+    /// True if values are stored as f16. Running statistics stay f32, because f16 may not be able to represent them.
+    pub half: bool,
 }
 
 impl KerasFile {
@@ -62,8 +62,8 @@ impl KerasFile {
     }
 
     fn bytes(&self) -> u64 {
-        let tensors = self.layers.iter().flat_map(|layer| &layer.tensors);
-        tensors.map(|tensor| tensor.2.len() as u64 * if self.half && !is_running(&tensor.0) { 2 } else { 4 }).sum()
+        let tensors = self.layers.iter().flat_map(|layer| layer.tensors.iter().map(move |tensor| (tensor, layer.half)));
+        tensors.map(|(tensor, half)| tensor.2.len() as u64 * if half && !is_running(&tensor.0) { 2 } else { 4 }).sum()
     }
 
     fn fill(&self, root: &Group) -> Result<(), Error> {
@@ -75,7 +75,7 @@ impl KerasFile {
         group.put_texts("layer_names", &names)?;
         for layer in &self.layers {
             let place = group.create(&layer.name)?;
-            put_layer(&place, &layer.name, &layer.tensors, self.half)?;
+            put_layer(&place, &layer.name, &layer.tensors, layer.half)?;
         }
         Ok(())
     }
@@ -88,7 +88,7 @@ impl KerasFile {
             let text = || Error::Layer { layer: layer.name.clone(), text: "the archive has no group for it".into() };
             let vars = layers.create(places.get(&layer.name).ok_or_else(text)?)?.create("vars")?;
             for (index, tensor) in layer.tensors.iter().enumerate() {
-                put_values(&vars, &index.to_string(), tensor, self.half)?;
+                put_values(&vars, &index.to_string(), tensor, layer.half)?;
             }
         }
         Ok(())

@@ -17,7 +17,8 @@ pub(super) const GROUP: &str = "weights";
 /// The attribute of [`GROUP`] with the names of the weights.
 pub(super) const NAMES: &str = "names";
 
-/// The attributes of [`GROUP`] with [`KerasWeights::epsilons`] and [`KerasWeights::turned`].
+/// The attributes of [`GROUP`] with the other fields of [`KerasWeights`].
+pub(super) const ABOUT: &str = "about";
 pub(super) const EPSILONS: &str = "epsilons";
 pub(super) const TURNED: &str = "turned";
 
@@ -29,6 +30,8 @@ pub struct KerasWeights {
     pub epsilons: Vec<String>,
     /// Names of layers that flatten images in another order than (H, W, C).
     pub turned: Vec<String>,
+    /// Names of the attributes that an export by trireme has in the root.
+    pub about: Vec<String>,
 }
 
 /// Reads the file `copy`, which the child process wrote from the file `original`. Errors name the original.
@@ -43,7 +46,8 @@ pub fn read_weights(copy: &Path, original: &Path) -> Result<KerasWeights, Error>
         Ok((name, shape, values))
     };
     let tensors = group.texts(NAMES)?.into_iter().enumerate().map(named).collect::<Result<_, Error>>()?;
-    Ok(KerasWeights { tensors, epsilons: group.texts(EPSILONS)?, turned: group.texts(TURNED)? })
+    let [epsilons, turned, about] = [EPSILONS, TURNED, ABOUT].map(|name| group.texts(name));
+    Ok(KerasWeights { tensors, epsilons: epsilons?, turned: turned?, about: about? })
 }
 
 // Facts from the `model_config` of a Keras model: the epsilons of its batch norms, and layers that flatten images in

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use base::text::printable;
 
-use super::weights::{Error, Format, Weights};
+use super::weights::{Error, Format, Weights, exported_labels};
 use crate::checkpoint;
 use crate::checkpoint::foreign::Failed;
 use crate::checkpoint::{KerasWeights, ModelFile, Opened, Tensor, foreign, read_weights};
@@ -37,7 +37,7 @@ fn read_keras(path: &Path) -> Result<Weights, Error> {
             unsupported(format!("cannot read this HDF5 file: {said}. Save the weights again with Keras"))
         }
     })?;
-    let KerasWeights { tensors, epsilons, turned } = read_weights(&copy.name(), path)?;
+    let KerasWeights { tensors, epsilons, turned, about } = read_weights(&copy.name(), path)?;
     if let Some(layer) = turned.first() {
         return Err(unsupported(format!(
             "its layer {} flattens images in an order other than (H, W, C), because a Permute layer comes before it or its data_format \
@@ -52,7 +52,8 @@ fn read_keras(path: &Path) -> Result<Weights, Error> {
             "this HDF5 file has no weights in a Keras layout (layer_names and weight_names, or layers with vars)";
         return Err(unsupported(text.into()));
     }
-    Ok(Weights { warning, keras: true, ..Weights::new(path, "Keras", tensors) })
+    let exported = exported_labels(|name| about.iter().any(|own| own == name));
+    Ok(Weights { warning, keras: true, exported, ..Weights::new(path, "Keras", tensors) })
 }
 
 /// Returns a warning about ambiguous or unusual batch norms. `one` is the layer that [`shiftless`] found, if any, and

@@ -10,7 +10,7 @@ use loaders::regular;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::number::Number;
-use super::weights::{Error, Fault, Format, Weights, damaged};
+use super::weights::{Error, Fault, Format, Weights, damaged, exported_labels};
 use crate::checkpoint::Tensor;
 
 /// Largest header length in bytes. The crate has the same limit.
@@ -28,7 +28,9 @@ fn is_header(head: &[u8]) -> bool {
 fn read(path: &Path, _: Option<&str>) -> Result<Weights, Error> {
     let bytes = regular::read(path).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
     let tensors = parse(&bytes).map_err(|fault| fault.of(path))?;
-    Ok(Weights::new(path, FORMAT.name, tensors))
+    let about = SafeTensors::read_metadata(&bytes).ok().and_then(|(_, header)| header.metadata().clone());
+    let exported = exported_labels(|name| about.as_ref().is_some_and(|about| about.contains_key(name)));
+    Ok(Weights { exported, ..Weights::new(path, FORMAT.name, tensors) })
 }
 
 /// Returns all tensors in the order of their data.

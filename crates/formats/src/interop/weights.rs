@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use base::text::printable;
-use loaders::why;
+use loaders::{LabelKind, why};
 
 use crate::checkpoint;
 use crate::checkpoint::{ModelFile, Tensor};
@@ -23,12 +23,27 @@ pub struct Weights {
     /// True if shapes and values are in Keras's order. Converting them to PyTorch's order needs the layers of the
     /// network.
     pub keras: bool,
+    /// What the model predicts, if the file is trireme's export of a model for several labels or for numbers.
+    pub exported: Option<LabelKind>,
 }
 
 impl Weights {
     /// Creates the weights of a file that another program wrote, without a warning.
     pub(super) fn new(path: &Path, format: &'static str, tensors: Vec<Tensor>) -> Self {
-        Self { path: path.to_path_buf(), format, tensors, model: None, warning: None, keras: false }
+        Self { path: path.to_path_buf(), format, tensors, model: None, warning: None, keras: false, exported: None }
+    }
+}
+
+/// Metadata of exports of models for several labels, and for numbers. Other exports do not have them.
+const MULTI_LABEL: &str = "trireme.multi_label";
+const TARGETS: &str = "trireme.targets";
+
+/// Returns [`Weights::exported`] of a file. `has` returns true for the names of its metadata.
+pub(super) fn exported_labels(has: impl Fn(&str) -> bool) -> Option<LabelKind> {
+    match (has(TARGETS), has(MULTI_LABEL)) {
+        (true, _) => Some(LabelKind::Numbers),
+        (false, true) => Some(LabelKind::Classes),
+        (false, false) => None,
     }
 }
 

@@ -59,7 +59,7 @@ fn add_block(net: &mut NetSpec, path: &str, channels: usize, drop: f32, x: Id) -
     let full = |channels| Conv::new(channels, 1).linear().bias(0.0).init(START);
     let depthwise = Conv::new(channels, 7).pad(3).groups(channels).bias(0.0).init(START);
     let y = net.add(&format!("{path}.block.0"), depthwise, x);
-    let y = net.add(&format!("{path}.block.2"), norm(), y);
+    let y = net.add(&format!("{path}.block.2"), LayerNorm::new(), y);
     let y = net.add(&format!("{path}.block.3"), full(4 * channels), y);
     let y = net.add(&format!("{path}.block.4"), Activation::Gelu, y);
     let y = net.add(&format!("{path}.block.5"), full(channels), y);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::text::printable;
-use loaders::Split;
+use loaders::{LabelKind, Split};
 
 use crate::error::Error;
 use crate::train::evaluate::Selection;
@@ -19,15 +19,26 @@ pub struct ClassMatch {
     pub note: String,
 }
 
-/// Matches the classes by name if they differ and `by_name` is set. Returns `None` if the classes are equal. Returns an
-/// error if they differ and `by_name` is not set, if no class has a match, or if a common name occurs more than once.
-/// Reads the labels of the split if a class of the data set has no match.
-pub fn match_classes(sides: &ClassSources<'_>, split: &Split, by_name: bool) -> Result<Option<ClassMatch>, Error> {
+/// Matches the classes by name if they differ and `by_name` is set, which is possible only for images with one label.
+/// Returns `None` if the classes are equal. Returns an error if they differ and `by_name` is not set, if no class has a
+/// match, or if a common name occurs more than once. Reads the labels of the split if a class of the data set has no match.
+pub fn match_classes(
+    sides: &ClassSources<'_>,
+    split: &Split,
+    labels: LabelKind,
+    by_name: bool,
+) -> Result<Option<ClassMatch>, Error> {
     let Some(difference) = sides.difference(split.class_names()) else { return Ok(None) };
     if !by_name {
+        let (what, or_match) = match labels {
+            LabelKind::OneClass => {
+                ("classes", " or, if equal names mean the same class, match them by name with --map-classes")
+            }
+            LabelKind::Classes => ("classes", ""),
+            LabelKind::Numbers => ("targets (here called classes)", ""),
+        };
         return Err(Error::Failed(format!(
-            "the classes differ: {difference}. Use the data set that the model was trained on (--data) or, if equal names mean the same \
-             class, match them by name with --map-classes"
+            "the {what} differ: {difference}. Use the data set that the model was trained on (--data){or_match}"
         )));
     }
     let labels = labels_by_name(sides, split.class_names())?;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use base::text::printable;
 use data_tools::raw::{self, Layout, Page, RawImage, RawOptions};
 use formats::checkpoint::ModelFile;
-use loaders::transform::Scratch;
-use loaders::{Dtype, Example, Format, LabelKind, Limits, Pipeline, picture, regular};
+use loaders::transform::{Scratch, as_read};
+use loaders::{Dtype, Example, Format, Images, LabelKind, Limits, Pipeline, picture, regular};
 use report::predictions::{Softmax, sigmoid};
 
 use super::model::{LoadedModel, pipeline, read, views};
@@ -118,6 +118,7 @@ impl ImageReader {
         let may_be_picture = !self.model.bands.need_version();
         let is_photo = || is_picture(path).unwrap_or(false);
         let Some(reading) = self.reading.as_ref().filter(|_| !(may_be_picture && is_photo())) else {
+            self.check_depth(picture)?;
             return Ok(picture::transform(path, view, self.limits, out)?);
         };
         let RawImage { dtype, height, width, channels, bytes, .. } = &self.read(picture, reading)?;
@@ -142,6 +143,17 @@ impl ImageReader {
         made.map_err(|fault| refuse(fault).into()).map(|()| None)
     }
 
+    /// Returns an error if the conversion of the data set mapped a range of 16-bit values to bytes and the file has such
+    /// values, because the decoder maps the full range.
+    fn check_depth(&self, picture: &Picture) -> Result<(), Error> {
+        let Some([min, max]) = self.model.bands.to_8bit.filter(|_| has_16_bits(&picture.path)) else { return Ok(()) };
+        Err(Error::Failed(format!(
+            "{}: the model's data set was converted with --to-8bit={min},{max}, but `predict` would map the full range of these 16-bit \
+             values to bytes. Convert the image with `trireme data convert` and the same option, and predict that data set with --out",
+            printable(&picture.name())
+        )))
+    }
+
     /// Transforms a record's image and writes the result to `out`.
     pub fn transform_record(
         &self,
@@ -156,16 +168,17 @@ impl ImageReader {
     /// of their band.
     fn read(&self, picture: &Picture, reading: &RawOptions) -> Result<RawImage, Error> {
         let name = picture.name();
-        let read = match picture.page {
+        let found = match picture.page {
             None => raw::read(&picture.path, reading, &self.limits),
             Some(page) => self.load(&picture.path).and_then(|file| {
                 let reading = RawOptions { page: Page::Number(page), ..reading.clone() };
                 raw::decode(Path::new(&name), &file, &reading, &self.limits)
             }),
         };
-        let mut image = read.map_err(|error| Error::Failed(error.to_string()))?;
+        let mut image = found.map_err(|error| Error::Failed(error.to_string()))?;
         let (dtype, channels) = (self.model.bands.dtype, self.model.image[0]);
-        if (image.dtype, image.channels as usize) != (dtype, channels) {
+        let read = as_read(&self.model.preprocess, Images::Varied { channels: image.channels });
+        if (image.dtype, read.channels() as usize) != (dtype, channels) {
             return Err(Error::Failed(format!(
                 "{}: expected {} of {dtype}, as in the images that the model was trained on, got {} of {}{}",
                 printable(&name),
@@ -240,4 +253,12 @@ pub fn is_picture(path: &Path) -> io::Result<bool> {
     let mut head = [0; 4];
     regular::open(path)?.read_exact(&mut head)?;
     Ok(head == *b"\x89PNG" || head.starts_with(&[0xff, 0xd8]))
+}
+
+/// Returns true if a file is a PNG with 16 bits per value.
+fn has_16_bits(path: &Path) -> bool {
+    // the bit depth follows the signature, the length and name of the first chunk, the width and the height
+    let mut head = [0; 25];
+    let read = regular::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && head.starts_with(b"\x89PNG") && head[24] == 16
 }

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::eval::model::{images, manifest};
 use crate::eval::request::ImportRequest;
 use crate::train::init::matching::{FileTensor, MatchResult, TensorMatches, classes as count, match_tensors};
-use crate::train::init::{initial_weights, table};
+use crate::train::init::{initial_weights, positions, table};
 use crate::train::plan::network::{FileNetwork, network, shape_of, sizes_of};
 use crate::train::save::model;
 
@@ -36,6 +36,7 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
     overwrite::check(&request.out, &HDF5, &inputs).map_err(Error::Usage)?;
     let weights = interop::read(&request.file, init.key.as_deref())?;
+    refuse_other_labels(&weights)?;
     if name.is_none() && weights.format == interop::onnx::FORMAT_NAME {
         return import_graph(request, transforms, classes, &weights);
     }
@@ -44,17 +45,18 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let name = name.or(saved.map(|saved| saved.network.clone())).ok_or_else(|| {
         let file = request.file.display();
         Error::Usage(format!(
-            "{file}: the file does not say which network the weights are for. Add --model NAME (`trireme models` lists them), or --recipe"
+            "{file}: this kind of file does not name a network. Add --model NAME (`trireme models` lists them), or --recipe"
         ))
     })?;
     let expected = models::input(&name).ok_or_else(|| unknown(&name))?;
     let pipeline = pipeline(&name, expected, transforms, &weights)?;
     let classes = classes.or(saved.map(|saved| saved.classes.clone()));
     let any = network(&name, pipeline.output(), models::classes(&name).unwrap_or(1))?;
-    let weights = initial_weights::to_network_order(&any, weights, &init)?;
+    let mut weights = initial_weights::to_network_order(&any, weights, &init)?;
+    let mut notes = positions::adapt(&any, &mut weights, &init)?;
     let (net, fit) = build_and_match(&name, pipeline.output(), classes.as_ref().map(Vec::len), &weights, &init)?;
     check_complete(&fit, &weights)?;
-    let mut notes: Vec<String> = weights.warning.iter().cloned().chain(table::rows(&fit, &weights)).collect();
+    notes.extend(weights.warning.iter().cloned().chain(table::rows(&fit, &weights)));
     notes.extend(normalization_warning(&pipeline, &weights));
     let shapes = net.shapes().map_err(BuildError::from)?;
     let classes = classes.unwrap_or_else(|| numbers_as_names(shapes[shapes.len() - 1].elems(), &mut notes));
@@ -101,6 +103,21 @@ fn import_graph(
     let file = ModelFile { layers, definition: file_network.text, ..head };
     file.write_described(&request.out, &keras::describe(&file_network.net, LabelKind::OneClass)?)?;
     Ok(notes)
+}
+
+/// Returns an error if the file is an export of a model for several labels or for numbers. An import from such a file has one
+/// label per image, so it would have other predictions.
+fn refuse_other_labels(weights: &Weights) -> Result<(), Error> {
+    let predicts = match weights.exported {
+        None | Some(LabelKind::OneClass) => return Ok(()),
+        Some(LabelKind::Classes) => "several labels per image",
+        Some(LabelKind::Numbers) => "numbers",
+    };
+    Err(Error::Usage(format!(
+        "{}: this file was exported from a model that predicts {predicts}, but import reads such files as models with one label per \
+         image. Import the model.h5 of the run instead",
+        weights.path.display()
+    )))
 }
 
 /// Returns a warning if the file was not written by trireme and the transforms do not normalize.

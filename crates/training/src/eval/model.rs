@@ -47,6 +47,8 @@ pub fn read(request: &ModelRequest) -> Result<LoadedModel, Error> {
             )));
         }
         model.layers = averages;
+        // they are scores of the last weights
+        model.scores.clear();
     }
     Ok(LoadedModel { model, notes })
 }

@@ -9,6 +9,7 @@ use comm::Comm;
 use engine::Graph;
 use formats::checkpoint::ModelFile;
 use loaders::record::masked_crc32c;
+use loaders::transform::{as_read, exif_of};
 use loaders::{Dataset, Dtype, Images, LabelKind, Manifest, Options, Split};
 
 use super::classes;
@@ -114,7 +115,7 @@ fn open(request: &EvalRequest, data: &Path, watch: &Watch) -> Result<ScoringInpu
         // reads all labels of a split, which may take long
         watch.set_activity(Activity::Starting);
     }
-    let matched = classes::match_classes(&classes, &split, request.map_classes)?;
+    let matched = classes::match_classes(&classes, &split, model.label_kind(), request.map_classes)?;
     let split = Arc::new(split);
     let options = Options { io: request.io, ..Options::default() };
     let views = views(&model, &pipeline, request.test_time)?;
@@ -153,7 +154,8 @@ pub(super) fn check_images(
     data: &Path,
 ) -> Result<Option<String>, Error> {
     let (file, data) = (file.display(), data.display());
-    let (given, expected) = (split.images_as(loaders::transform::exif_of(&model.preprocess))?, images(model.image));
+    let ops = &model.preprocess;
+    let (given, expected) = (as_read(ops, split.images_as(exif_of(ops))?), images(model.image));
     let fits = match expected {
         Images::Fixed(_) => given == expected,
         // transforms handle each image's size, and 8-bit grey images are converted to colour

@@ -5,6 +5,7 @@ use backend::Backend;
 
 use crate::error::Error;
 use crate::train::agree::Session;
+use crate::train::init::table;
 use crate::train::plan::run::Run;
 use crate::train::plan::source::{PixelValues, Source};
 use crate::train::plan::split_labels::SplitLabels;
@@ -55,16 +56,29 @@ pub fn notes(source: &Source, fresh: bool) -> Vec<String> {
         let from = (fresh && !file_network.start.is_empty() && source.recipe.model_weights()).then(|| {
             format!("weights: training starts from the {} tensors of {}", file_network.start.len(), source.recipe.model)
         });
-        let bytes = PixelValues::from_transforms(&source.augment.ops(), &source.manifest.bands);
-        let warning = from.as_ref().filter(|_| bytes.are_bytes()).map(|_| {
-            format!(
-                "warning: augment.train makes {bytes}, but nearly all networks were trained on normalised images. If this is true for {}, \
-                 end augment.train and augment.eval with the normalize that it was trained with",
-                source.recipe.model
-            )
-        });
+        let warning = from.as_ref().and_then(|_| normalization_warning(source));
         file_network.notes.iter().cloned().chain(from).chain(warning).collect()
     })
+}
+
+/// Returns a warning if the images are not normalized, or with the mean and standard deviation of this data set, although
+/// training starts from the weights of the network's file.
+fn normalization_warning(source: &Source) -> Option<String> {
+    let (model, bands) = (&source.recipe.model, &source.manifest.bands);
+    let values = PixelValues::from_transforms(&source.augment.ops(), bands);
+    if values.are_bytes() {
+        return Some(format!(
+            "warning: augment.train makes {values}, but nearly all networks were trained on normalised images. If this is true for \
+             {model}, end augment.train and augment.eval with the normalize that it was trained with"
+        ));
+    }
+    // other programs' mean and std are for 8-bit grey or RGB images
+    let key = table::bare_normalize(&source.recipe).filter(|_| !bands.need_version())?;
+    Some(format!(
+        "warning: {key}: \"normalize\" uses the mean and standard deviation of this data set. If the weights of {model} were trained with \
+         those of another data set, give these numbers, for example \"{}\" for torchvision's weights",
+        table::TORCHVISION
+    ))
 }
 
 /// Returns the copy of the network's file for the output directory.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use half::f16;
+use loaders::Dtype;
 use net::{Node, Op};
 use serde_json::json;
 
@@ -26,15 +27,14 @@ pub(crate) struct Values<'a> {
     pub shape: &'a [usize],
     /// The values in C order.
     pub values: &'a [f32],
-    /// True for a running statistic of a batch norm.
-    pub running: bool,
+    /// True if an export in 16 bits keeps 32 bits for this tensor.
+    pub wide: bool,
 }
 
 impl Values<'_> {
-    /// Returns the type of this tensor in a file with weights of the type `weights`. Running statistics keep 32 bits,
-    /// because they can be outside the range of 16 bits.
+    /// Returns the type of this tensor in a file with weights of the type `weights`.
     pub fn number(&self, weights: Number) -> Number {
-        if self.running { Number::F32 } else { weights }
+        if self.wide { Number::F32 } else { weights }
     }
 }
 
@@ -88,14 +88,21 @@ impl Trained {
         }
     }
 
-    /// Returns the tensors of a layer in PyTorch's order.
+    /// Returns the tensors of a layer in PyTorch's order. Running statistics are wide, because they can be outside the
+    /// range of 16 bits.
     pub(crate) fn tensors<'a>(&'a self, node: &Node) -> impl Iterator<Item = Values<'a>> + use<'a> {
         let layer = self.layers.get(&node.name);
         let tensors = layer.into_iter().flat_map(|layer| &layer.tensors);
-        let stored = node.op.stored();
+        let (stored, has_targets) = (node.op.stored(), self.has_targets(&node.name));
         let running =
             move |field: &str| stored.and_then(|stored| stored.by_torch(field)).is_some_and(|(_, it)| it.running);
-        tensors.map(move |(field, shape, values)| Values { field, shape, values, running: running(field) })
+        tensors.map(move |(field, shape, values)| Values { field, shape, values, wide: has_targets || running(field) })
+    }
+
+    /// Returns true for the layer that computes numbers in the targets' units. It keeps 32 bits, because its bias has
+    /// the targets' mean, and 16 bits can round that by more than the targets' deviation.
+    pub(crate) fn has_targets(&self, layer: &str) -> bool {
+        !self.model.targets.is_empty() && self.network.net.nodes.last().is_some_and(|last| last.name == layer)
     }
 
     /// Checks that no weight becomes infinite in 16 bits.
@@ -113,6 +120,13 @@ impl Trained {
         }
         Ok(())
     }
+}
+
+/// Returns what to do with pixels without data before the transforms, if the images can have such pixels.
+pub(crate) fn fill_nodata(model: &ModelFile) -> Option<String> {
+    let nodata = model.bands.nodata?;
+    let unit = if model.bands.dtype == Dtype::U8 { " times 255" } else { "" };
+    Some(format!("first replace {nodata} by the mean of its band (trireme.mean{unit})"))
 }
 
 /// Returns the description of the model by name, such as `trireme.classes`. Lists are JSON.

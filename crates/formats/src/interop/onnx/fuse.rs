@@ -1,5 +1,5 @@
 //! Merges layers: a batch norm with a following sum and ReLU, and a convolution with its ReLU. Removes layers that the
-//! output does not depend on.
+//! output does not depend on, and a sigmoid at the end.
 
 use std::collections::BTreeSet;
 
@@ -15,6 +15,18 @@ pub(super) fn fuse(net: NetSpec) -> NetSpec {
         .map(|(serving, node)| *serving && node.op != Activation::Identity.into())
         .collect();
     with_relus(with_sums(keep(net, &kept)))
+}
+
+/// Removes a sigmoid at the end of the network, because the network must compute scores. Returns the name of the removed
+/// layer, or `None` if the network ends in another layer.
+pub(super) fn without_sigmoid(net: NetSpec) -> (NetSpec, Option<String>) {
+    // a flatten does not change values
+    let last = net.nodes.iter().rposition(|node| !matches!(node.op, Op::Flatten(_)));
+    let removed = last.filter(|at| matches!(net.nodes[*at].op, Op::Activation(Activation::Sigmoid)));
+    let Some(removed) = removed else { return (net, None) };
+    let name = net.nodes[removed].name.clone();
+    let kept: Vec<bool> = (0..net.nodes.len()).map(|at| at != removed).collect();
+    (keep(net, &kept), Some(name))
 }
 
 /// Counts the readers of each tensor. The network's output counts as read once more.

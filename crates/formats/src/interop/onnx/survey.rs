@@ -9,7 +9,7 @@ use net::{NetSpec, Op, Shape};
 
 use super::build::{Build, Layout, Value};
 use super::fold::{fold, is_folded};
-use super::fuse::fuse;
+use super::fuse::{fuse, without_sigmoid};
 use super::graph::{Dim, Graph, Input, Node};
 use super::operators;
 use super::tensor::type_name;
@@ -209,7 +209,10 @@ fn finish(mut build: Build<'_>) -> Result<Network, String> {
     }
     let mut net = build.net;
     net.nodes.truncate(view.id.0);
-    let net = fuse(net);
+    let (net, sigmoid) = without_sigmoid(fuse(net));
+    if let Some(name) = sigmoid {
+        build.notes.push(format!("{name} (Sigmoid) is left out, because the loss of multi-label images includes it"));
+    }
     let Some(_) = net.nodes.last() else { return Err("the graph has no nodes".into()) };
     if !net.nodes.iter().any(|node| matches!(node.op, Op::Norm(_)))
         && build.graph.nodes.iter().filter(|node| node.op == "Conv").count() > 1

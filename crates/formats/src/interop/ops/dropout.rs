@@ -12,9 +12,10 @@ impl OpMapping for Dropout {
         &[("Dropout", 3, dropout)]
     }
 
-    /// Adds an Identity node, because the last layer must have the name of the network's output.
+    /// Adds a node that does nothing in inference. `model = "net.onnx"` reads the rate from it.
     fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
-        Ok(writer.output("Identity", x, &[]))
+        let ratio = writer.floats("ratio", &[], &[self.0]);
+        Ok(writer.output("Dropout", &[&x[0], &ratio], &[]))
     }
 
     fn to_torch(&self, _: &Layer<'_>, _: &str, v: &[String]) -> Result<Code, String> {

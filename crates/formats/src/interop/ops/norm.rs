@@ -16,9 +16,10 @@ impl OpMapping for Norm {
     }
 
     fn to_onnx(&self, writer: &mut LayerWriter<'_>, x: &[String]) -> Result<String, String> {
-        let Self { eps, momentum: _, residual, relu, scale: _, gamma: _ } = self;
+        let Self { eps, momentum, residual, relu, scale: _, gamma: _ } = self;
         let inputs = writer.and_weights(&x[0]);
-        let attributes = [("epsilon", Float(*eps))];
+        // inference does not use the momentum, but `model = "net.onnx"` trains with it
+        let attributes = [("epsilon", Float(*eps)), ("momentum", Float(complement(*momentum)))];
         if !residual {
             return Ok(writer.output_with_relu("BatchNormalization", &inputs, *relu, &attributes));
         }
@@ -55,6 +56,12 @@ impl OpMapping for Norm {
     }
 }
 
+/// Returns 1 - x. ONNX's momentum is the weight of the old statistics, trireme's that of the new ones. Computes with
+/// decimal numbers, so that 0.9 becomes exactly 0.1.
+fn complement(x: f32) -> f32 {
+    (1.0 - x.to_string().parse::<f64>().unwrap_or_else(|_| f64::from(x))) as f32
+}
+
 fn batch<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["epsilon", "momentum", "spatial", "training_mode"])?;
     // before opset 14, additional outputs meant training mode
@@ -78,8 +85,6 @@ fn batch<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     if !(0.0..=1.0).contains(&kept) {
         return Err(format!("its momentum must be in [0, 1], got {kept}"));
     }
-    // computed with decimal numbers, so that 0.9 in the file becomes exactly 0.1
-    let momentum = (1.0 - kept.to_string().parse::<f64>().unwrap_or_else(|_| f64::from(kept))) as f32;
     let fields = ["weight", "bias", "running_mean", "running_var"];
     let mut weights = Vec::new();
     for (field, at) in fields.into_iter().zip(1..) {
@@ -93,6 +98,6 @@ fn batch<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     if let Some(at) = weights[3].2.iter().position(|value| *value < 0.0) {
         return Err(format!("its variance of channel {at} is negative: {}", weights[3].2[at]));
     }
-    let norm = Norm { eps: node.eps()?, momentum, ..Norm::new() };
+    let norm = Norm { eps: node.eps()?, momentum: complement(kept), ..Norm::new() };
     build.layer_on((Some(node.inputs[1]), node.label()), norm, x, weights).map(Value::Tensor)
 }

@@ -165,6 +165,9 @@ fn in_order(kind: LayerKind, is_depthwise: bool, field: &str, tensor: &Tensor) -
         (KerasOrder::Filters, &[h, w, channels, multiplier]) if is_depthwise && channels > 1 => {
             vec![h, w, 1, channels.checked_mul(multiplier)?]
         }
+        // a dense layer of the file for a 1x1 convolution of the network, and the reverse
+        (KerasOrder::Filters, &[inputs, outputs]) => vec![1, 1, inputs, outputs],
+        (KerasOrder::Matrix, &[1, 1, inputs, outputs]) => vec![inputs, outputs],
         _ => shape.clone(),
     };
     let keras = [(stored.keras.to_string(), shape, values.clone())];
@@ -175,7 +178,7 @@ fn in_order(kind: LayerKind, is_depthwise: bool, field: &str, tensor: &Tensor) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use net::{Conv, Flatten, Linear, Norm, Shape};
+    use net::{Conv, Flatten, Linear, Norm, Pool, Shape};
     use recipe::Stem;
 
     fn values(count: usize) -> Vec<f32> {
@@ -217,6 +220,21 @@ mod tests {
         assert_eq!(ordered.tensors[3..], weights.tensors[3..]);
         let other = Weights { keras: false, ..weights };
         assert_eq!(to_network_order(&net, other.clone(), &Init::default()).unwrap(), other);
+    }
+
+    #[test]
+    fn dense_layers_and_convolutions_of_one_pixel_fit_each_other() {
+        let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
+        let x = net.add("conv", Conv::new(3, 1), net.image());
+        let x = net.add("mean", Pool::global(), x);
+        net.add("fc", Linear::new(3), x);
+        let tensors = [("conv.weight", vec![3, 3]), ("fc.weight", vec![1, 1, 3, 3])];
+        let tensors = tensors.map(|(name, shape)| (name.to_string(), shape, values(9))).to_vec();
+        let weights = Weights { path: "a.h5".into(), format: "Keras", tensors, keras: true, ..Weights::default() };
+        let ordered = to_network_order(&net, weights, &Init::default()).unwrap().tensors;
+        let shapes: Vec<&[usize]> = ordered.iter().map(|tensor| &tensor.1[..]).collect();
+        assert_eq!(shapes, [&[3, 3, 1, 1][..], &[3, 3]]);
+        ordered.iter().for_each(|tensor| assert_eq!(tensor.2, [0.0, 3.0, 6.0, 1.0, 4.0, 7.0, 2.0, 5.0, 8.0]));
     }
 
     /// The first convolution of a network for grey images reads one channel, but is not depthwise.

@@ -7,7 +7,7 @@ use std::path::Path;
 use base::text::{plural, printable};
 use formats::checkpoint::ModelFile;
 use formats::interop::Weights;
-use loaders::Bands;
+use loaders::{Bands, LabelKind};
 use recipe::Recipe;
 
 use super::matching::{MatchResult, TensorMatch, TensorMatches};
@@ -115,6 +115,16 @@ pub fn check_origin(
             if !source.manifest.bands.need_version() && !stem_was_adapted {
                 states_mean_and_std(&source.recipe, weights)?;
             }
+            let taken = taken_classifiers(fit);
+            if weights.exported == Some(LabelKind::Numbers) && !taken.is_empty() {
+                return Err(Error::Usage(format!(
+                    "init.from: the last layer of {} computes numbers in the units of the targets, because the file is an export, but \
+                     training needs standardised numbers. Use the model.h5 of the run, or set init.exclude = [{}] to start this layer with \
+                     random weights",
+                    weights.path.display(),
+                    taken.join(", ")
+                )));
+            }
             let own = replaced(fit, None);
             Ok(own.into_iter().chain(not_normalised(&source.augment.ops(), &source.manifest.bands, weights)).collect())
         }
@@ -122,9 +132,7 @@ pub fn check_origin(
             let sides =
                 ClassSources { model: &model.classes, file: &weights.path, data: Path::new(&source.recipe.data) };
             let difference = sides.difference(source.train.class_names());
-            let taken = |layer: &&String| fit.with(MatchResult::Taken).any(|row| row.name == format!("{layer}.weight"));
-            let taken: Vec<String> =
-                fit.classifiers.iter().filter(taken).map(|layer| format!("\"{layer}.*\"")).collect();
+            let taken = taken_classifiers(fit);
             if let Some(difference) = difference.as_ref().filter(|_| !taken.is_empty()) {
                 return Err(Error::Usage(format!(
                     "init.from: the classes differ: {difference}. To start the layers that compute scores with random weights, set \
@@ -137,6 +145,12 @@ pub fn check_origin(
             Ok(notes)
         }
     }
+}
+
+/// Returns a pattern for each layer that computes scores and gets its weights from the file.
+fn taken_classifiers(fit: &TensorMatches) -> Vec<String> {
+    let taken = |layer: &&String| fit.with(MatchResult::Taken).any(|row| row.name == format!("{layer}.weight"));
+    fit.classifiers.iter().filter(taken).map(|layer| format!("\"{layer}.*\"")).collect()
 }
 
 /// Returns a note about layers that compute scores and start at random.
@@ -169,15 +183,20 @@ const BARE: &str = "normalize";
 /// Returns an error if the recipe normalizes with the data set's mean and standard deviation. Weights from other
 /// programs need those of the data that they were trained on.
 fn states_mean_and_std(recipe: &Recipe, weights: &Weights) -> Result<(), Error> {
-    let lists = [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)];
-    match lists.into_iter().find(|(_, list)| takes_the_data_sets(list)) {
-        Some((key, _)) => Err(Error::Usage(format!(
+    match bare_normalize(recipe) {
+        Some(key) => Err(Error::Usage(format!(
             "{key}: \"normalize\" uses the mean and standard deviation of this data set, but the weights of {} were trained with those of \
              another data set. Give these numbers, for example \"{TORCHVISION}\" for torchvision's weights",
             weights.path.display()
         ))),
         None => Ok(()),
     }
+}
+
+/// Returns the key of a list of transforms that normalizes with the data set's mean and standard deviation.
+pub fn bare_normalize(recipe: &Recipe) -> Option<&'static str> {
+    let lists = [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)];
+    lists.into_iter().find(|(_, list)| takes_the_data_sets(list)).map(|(key, _)| key)
 }
 
 /// Returns true if a list of transforms normalizes with the data set's mean and standard deviation.

@@ -56,12 +56,12 @@ pub(super) fn write(trained: &Trained, path: &Path, number: Number) -> Result<()
         let refuse = |why: String| trained.refusal(format!("layer {name}: {why}"));
         let layer = layer.ok_or_else(|| refuse("its weights are missing".into()))?;
         let tensors = keras::to_keras(layer.kind, &layer.tensors).map_err(refuse)?;
-        Ok(KerasLayer { name: keras::layer_name(&name), tensors })
+        let half = number == Number::F16 && !trained.has_targets(&name);
+        Ok(KerasLayer { name: keras::layer_name(&name), tensors, half })
     };
     let weights = layers.weighted().into_iter().map(convert).collect::<Result<Vec<_>, Error>>()?;
     let config = layers.config(&trained.model.network);
-    let half = number == Number::F16;
-    let file = KerasFile { config: config.to_string(), layers: weights, about: about(trained), half };
+    let file = KerasFile { config: config.to_string(), layers: weights, about: about(trained) };
     match path.extension().is_some_and(|ending| ending == "keras") {
         true => write_archive(&layers, &file, path),
         false => Ok(file.write(path)?),

@@ -78,7 +78,7 @@ impl LayerWriter<'_> {
     /// Adds a weight with these values. It is named after the layer and the tensor `field`.
     pub fn weight(&mut self, field: &str, shape: &[usize], values: &[f32]) -> String {
         let name = self.inner(field);
-        self.graph.weight(&name, Values { field, shape, values, running: false })
+        self.graph.weight(&name, Values { field, shape, values, wide: false })
     }
 
     /// Adds a tensor that has one number per channel, in a shape that broadcasts over the layer's input.

@@ -7,7 +7,7 @@ use net::Shape;
 
 use super::graph::{Attribute, Graph};
 use crate::interop::export::format::Error;
-use crate::interop::export::trained::Trained;
+use crate::interop::export::trained::{Trained, fill_nodata};
 
 pub(super) const INPUT: &str = "image";
 
@@ -55,7 +55,8 @@ pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before,
     let Shape { c, h, w } = from;
     let before = if rest.is_empty() { String::new() } else { format!(" after {}", rest.join(", ")) };
     let stored = if dtype == Dtype::U8 { "pixels from 0 to 255" } else { "stored values" };
-    Ok(Before { output, note: format!("input \"{INPUT}\": {dtype} (N, {h}, {w}, {c}), {stored}{before}") })
+    let fill = fill_nodata(&trained.model).map_or_else(String::new, |fill| format!("; {fill}"));
+    Ok(Before { output, note: format!("input \"{INPUT}\": {dtype} (N, {h}, {w}, {c}), {stored}{before}{fill}") })
 }
 
 /// Transforms of the loader after which pixels no longer have stored values. ONNX graphs cannot contain them, except for
@@ -115,6 +116,7 @@ fn middle(margin: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use loaders::Bands;
     use net::{Linear, NetSpec, Pool};
 
     use super::*;
@@ -128,10 +130,12 @@ mod tests {
             let mean = net.add("mean", Pool::global(), net.image());
             net.add("fc", Linear::new(3), mean);
             let preprocess = vec![first.to_string(), "normalize(0.5, 0.25)".to_string()];
-            let trained = Trained::new(net, ModelFile { preprocess, ..ModelFile::sample() }).unwrap();
+            let bands = Bands { nodata: Some(-9999.0), ..Bands::default() };
+            let trained = Trained::new(net, ModelFile { preprocess, bands, ..ModelFile::sample() }).unwrap();
             add_before(&mut Graph::new(Number::F32), &trained).map(|before| before.note)
         };
-        assert!(added("resize(8x8)").unwrap().contains("after resize(8x8)"));
+        let note = added("resize(8x8)").unwrap();
+        assert!(note.contains("after resize(8x8)") && note.contains("replace -9999 by the mean"), "{note}");
         for first in ["standardize", "normalize(0.2, 0.1)", "log1p"] {
             let error = added(first).unwrap_err().to_string();
             assert!(error.contains(&format!("{first} changes values")), "{error}");

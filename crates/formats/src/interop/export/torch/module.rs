@@ -4,11 +4,12 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use loaders::{Dtype, LabelKind};
 use net::NetSpec;
 
 use super::super::format::Error;
 use super::super::network::Turn;
-use super::super::trained::Trained;
+use super::super::trained::{Trained, fill_nodata};
 use super::code::{parameter_place, path, quoted, turned};
 use crate::interop::ops::mapping;
 
@@ -144,13 +145,27 @@ fn docstring(trained: &Trained, weights: &Path) -> String {
         true => "none".to_string(),
         false => model.preprocess.join(", "),
     };
+    let (names, of) = match model.label_kind() {
+        LabelKind::Numbers => ("targets", "predicted numbers"),
+        LabelKind::OneClass | LabelKind::Classes => ("classes", "classes"),
+    };
+    let dtype = model.bands.dtype;
+    let (values, formula) = match dtype {
+        Dtype::U8 => (
+            "pixels from 0 to 255".to_string(),
+            "(pixel / 255 - mean) / std for each channel. After log1p, scale, standardize or another\n\
+             normalize it is (value - mean) / std.",
+        ),
+        _ => (format!("stored values of {dtype}"), "(value - mean) / std for each channel."),
+    };
+    let fill = fill_nodata(model).map_or_else(String::new, |fill| format!("{fill}, "));
     // quotes in a name must not end the docstring
     let plain = |text: &str| text.replace('\\', "/").replace('"', "'");
     format!(
         "\"\"\"{}, trained by trireme, as a module of PyTorch.\n\n    from {} import load\n    net, about = load()\n    \
-         logits = net(images)        # float32 (N, {c}, {h}, {w}) to (N, {classes})\n\nabout[\"trireme.classes\"] has the names of the \
-         classes, as JSON. Transforms of an image, pixels from 0 to 255, in this order:\n{}\nnormalize(mean, std) is (pixel / 255 - mean) \
-         / std for each channel. Its arguments are all means, then all standard deviations.\n\"\"\"\n",
+         logits = net(images)        # float32 (N, {c}, {h}, {w}) to (N, {classes})\n\nabout[\"trireme.{names}\"] has the names of the \
+         {of}, as JSON. Transforms of an image, {values}, in this order:\n{fill}{}\nnormalize(mean, std) is {formula} Its arguments are \
+         all means, then all standard deviations.\n\"\"\"\n",
         plain(&model.network),
         plain(&module),
         plain(&transforms),
@@ -255,6 +270,7 @@ impl Variables {
 mod tests {
     use super::*;
     use crate::checkpoint::ModelFile;
+    use loaders::{Bands, Target};
     use net::{Add, Conv, LayerScale, Linear, NetSpec, Pool, Shape};
 
     /// Vectors become images if a convolution reads them. Images of one pixel become vectors if another input is a
@@ -278,6 +294,26 @@ mod tests {
         ] {
             assert!(code.lines().any(|own| own == line), "no line {line} in\n{code}");
         }
+    }
+
+    /// Only `normalize` of bytes divides by 255.
+    #[test]
+    fn the_description_has_the_units_of_the_values() {
+        let text = |model: ModelFile| {
+            let mut net = NetSpec::new("x", Shape::image(3, 8, 8));
+            let mean = net.add("mean", Pool::global(), net.image());
+            net.add("fc", Linear::new(2), mean);
+            docstring(&Trained::new(net, model).unwrap(), Path::new("a.safetensors"))
+        };
+        let bytes = text(ModelFile::sample());
+        assert!(bytes.contains("(pixel / 255 - mean) / std") && bytes.contains("\"trireme.classes\""), "{bytes}");
+        let bands = Bands { dtype: Dtype::U16, channels: Some(3), nodata: Some(7.0), ..Bands::default() };
+        let targets = ["x", "y"].map(Target::new).to_vec();
+        let wide = text(ModelFile { bands, targets, ..ModelFile::sample() });
+        for part in ["values of uint16", "is (value - mean) / std", "first replace 7 by", "\"trireme.targets\""] {
+            assert!(wide.contains(part), "no {part} in {wide}");
+        }
+        assert!(!wide.contains("255"), "{wide}");
     }
 
     #[test]

@@ -105,6 +105,24 @@ fn a_softmax_is_left_out_only_at_the_end() {
 }
 
 #[test]
+fn a_sigmoid_is_left_out_only_at_the_end() {
+    let ends = [
+        vec![node("Sigmoid", &["z"], "y")],
+        vec![node("Sigmoid", &["z"], "s"), node("Identity", &["s"], "y")],
+        vec![node("Sigmoid", &["z"], "s"), node("Flatten", &["s"], "y")],
+    ];
+    for nodes in ends {
+        let bytes = behind(&nodes);
+        let all = kinds(&bytes);
+        assert!(all.starts_with(&["conv", "avgpool", "flatten", "linear"]) && !all.contains(&"sigmoid"), "{all:?}");
+        let notes = network(&bytes).unwrap().notes;
+        assert!(notes.iter().any(|note| note.contains("(Sigmoid) is left out")), "{notes:?}");
+    }
+    let middle = between(&[], &[node("Sigmoid", &["a"], "b")]);
+    assert_eq!(kinds(&middle), ["conv", "sigmoid", "avgpool", "flatten", "linear"]);
+}
+
+#[test]
 fn a_softmax_of_images_runs_over_channels() {
     let of =
         |axis| changed(|_, own| *own = [&own[..3], &[with_int(node("Softmax", &["c"], "y"), "axis", axis)]].concat());
