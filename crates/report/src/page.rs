@@ -76,6 +76,7 @@ fn run_data(run: &Run, points: usize, is_default: fn(&str, &str) -> bool) -> Val
         "lost_steps": log.steps.iter().filter(|step| !step.loss.is_finite()).count(),
         "epoch_means": epochs(&log.epochs),
         "evals": evals(log.evals.iter().chain(&log.averages)),
+        "best": evals(log.best().into_iter())[0],
         "at_end": evals(log.at_end.iter()),
         "time": time(log),
         "img_per_s": rate(log),
