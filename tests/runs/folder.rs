@@ -111,6 +111,26 @@ fn a_run_on_another_host_needs_steal_lock() {
     first.wait(PATIENCE).failed(1, &[&setting.out("out"), "taken over", "--steal-lock"]);
 }
 
+/// A run that lost its folder notices this before its next checkpoint is due, and leaves the log of the other run alone.
+#[test]
+fn a_run_that_lost_its_folder_ends_within_seconds() {
+    let setting = setting();
+    let keys = ["--resume", "auto", "--set", "epochs=1000", "--set", "checkpoint.every=1h"];
+    let out = setting.trained("out", 0, &[&keys[..], &["--max-steps", "2"]].concat());
+    let mut first = setting.start("out", 0, &keys);
+    first.until("a step", || logged(&out, "\"event\":\"step\"") > 2);
+    signal(first.id() as i32, libc::SIGSTOP);
+    move_to_another_host(&setting, "77");
+    let steps = past_its_last_checkpoint(&setting);
+    setting.train("out", 0, &[&keys[..], &["--steal-lock", "--max-steps", &steps]].concat()).succeeded();
+    signal(first.id() as i32, libc::SIGCONT);
+    first.wait(PATIENCE).failed(1, &[&out, "taken over", "--steal-lock"]);
+    let steps: Vec<u64> = events(&out, "step").iter().map(|line| line["step"].as_u64().unwrap()).collect();
+    assert!(steps.is_sorted_by(|a, b| a < b), "{steps:?}");
+    let log = fs::read_to_string(Path::new(&out).join("metrics.jsonl")).unwrap();
+    assert!(log.lines().last().unwrap().contains("\"event\":\"end\""), "{log}");
+}
+
 #[test]
 fn a_requeued_slurm_job_resumes_without_steal_lock() {
     let setting = setting();

@@ -138,7 +138,15 @@ fn an_onnx_file_is_trained_on_from_its_weights() {
     let lists = ["train", "eval"].map(|list| format!("augment.{list}=[\"normalize(0.4, 0.3)\"]"));
     silent("numbers", &[&lists[0], &lists[1]]);
     // the run can resume and be evaluated without the original ONNX file
+    let bytes = fs::read(setting.folder.at("own.onnx")).unwrap();
     fs::remove_file(setting.folder.at("own.onnx")).unwrap();
+    // a run that continues it in another folder gets the copy of the file, so its recipe can be trained again
+    let from = format!("{on}/checkpoints/step-00000003.h5");
+    let fresh = setting.trained("fresh", 2, &["--resume", &from, "--max-steps", "4"]);
+    assert!(fs::read(format!("{fresh}/own.onnx")).unwrap() == bytes);
+    let (again, copy) = (setting.out("again"), format!("{fresh}/recipe.toml"));
+    run(0, &["train", &copy, "--data", &setting.data, "--out", &again, "--threads", "1", "--max-steps", "1"])
+        .succeeded();
     setting.resumed("on2", 2, &[]);
     assert_eq!(events(&on, "end").len(), 1);
     run(0, &["eval", &on, "--data", &setting.data]).succeeded();

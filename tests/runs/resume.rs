@@ -9,7 +9,7 @@ use loaders::record::masked_crc32c;
 use serde_json::Value;
 
 use support::images::{DIGITS, Images, THINGS};
-use support::program::{PATIENCE, checkpoints, events, files, run, start, with_file_limit};
+use support::program::{PATIENCE, checkpoints, events, files, logged, run, signal, start, with_file_limit};
 use support::setting::Setting;
 use support::small_run::poke;
 use support::weights::model;
@@ -373,6 +373,12 @@ fn forged_checkpoints_are_skipped_for_older_ones() {
         assert!(ended.stderr.lines().any(named), "{name}: {why} in {}", ended.stderr);
     }
     assert_eq!(events(&out, "start").last().unwrap()["step"], 2);
+    // a recipe with an unknown key is probably from a newer version, whose steps must not be lost
+    forge(9, |state| state.model.recipe.insert_str(0, "future_key = 1\n"));
+    let before = files(&out);
+    let ended = setting.train("out", 0, &["--resume", "auto"]);
+    let ended = ended.failed(1, &["step-00000009.h5", "future_key", "newer trireme"]);
+    assert!(!ended.stderr.contains("remove") && files(&out) == before, "{}{:?}", ended.stderr, files(&out));
 }
 
 /// Returns the bytes of a checkpoint with a corrected checksum.
@@ -432,6 +438,11 @@ fn a_named_checkpoint() {
     assert_eq!(events(&out, "step").last().unwrap()["step"], at + 1);
     assert!(checkpoints(&out).iter().all(|step| *step <= at + 1), "{:?}", files(&out));
     assert!(files(&out).contains(&"checkpoints/aside-step-00000012.h5".to_string()), "{:?}", files(&out));
+    // such a file can be resumed in another folder
+    let aside = setting.out("out/checkpoints/aside-step-00000012.h5");
+    setting.train("out", 0, &["--resume", &aside]).failed(2, &[&aside, "was put aside", "another --out"]);
+    setting.train("branch", 0, &["--resume", &aside]).succeeded();
+    assert!(fs::read(setting.out("branch/model.h5")).unwrap() == model);
     // a model is not a checkpoint
     let model = setting.out("out/model.h5");
     setting
@@ -447,6 +458,30 @@ fn a_named_checkpoint() {
         setting.train("fresh2", 2, &["--resume", &folder]).failed(2, &[&option, "a folder", &newest]);
     }
     setting.train("out", 0, &["--resume", &named.replace("step-", "stap-")]).failed(2, &["did you mean", "step-"]);
+}
+
+/// A run that resumes from another run's checkpoint in a new folder is killed before it writes a checkpoint. `--resume auto` must
+/// continue from the same step. Without a split to score, there is no best checkpoint in the folder either.
+#[test]
+fn a_run_in_a_new_folder_resumes_before_its_first_checkpoint() {
+    let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[0]), DIGITS, [50, 0]);
+    let keys = ["--set", "epochs=1000", "--set", "checkpoint.every=1h"];
+    let part = setting.trained("part", 0, &[&keys[..], &["--max-steps", "3"]].concat());
+    let (named, out) = (checkpoint(&part, 3).display().to_string(), setting.out("fresh"));
+    let mut running = setting.start("fresh", 0, &[&keys[..], &["--resume", &named]].concat());
+    running.until("second step", || logged(&out, "\"event\":\"step\"") >= 2);
+    signal(running.id() as i32, libc::SIGKILL);
+    assert!(!running.wait(PATIENCE).status.success());
+    assert_eq!(checkpoints(&out), [3]);
+    setting
+        .train("fresh", 0, &[&keys[..], &["--resume", &named]].concat())
+        .failed(2, &["is not empty", "--resume auto"]);
+    let end = [&keys[..], &["--max-steps", "9"]].concat();
+    setting.resumed("fresh", 0, &end);
+    assert_eq!(events(&out, "start").last().unwrap()["step"], 3);
+    setting.trained("whole", 0, &end);
+    assert_eq!(setting.digest("fresh"), setting.digest("whole"));
+    assert!(setting.model("fresh") == setting.model("whole"), "model.h5 differs");
 }
 
 /// A limit on the file size simulates a full disk: checkpoints (39.3 MB) do not fit, the model (13.1 MB) does.

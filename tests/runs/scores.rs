@@ -203,6 +203,20 @@ fn patience_can_be_switched_off() {
     assert_eq!(end(&out)["step"], 18);
 }
 
+/// The scores of a part without early stopping do not count for a later part with it, and neither do those before.
+#[test]
+fn patience_begins_anew_when_it_is_switched_on_again() {
+    let setting = setting();
+    let with = sets(&["stop.patience=1", "stop.min_delta=1", "epochs=50"]);
+    let without = sets(&["stop.min_delta=1", "epochs=50"]);
+    let out = setting.trained("out", 0, &with);
+    assert_eq!((end(&out)["step"].as_u64(), end(&out)["ended"].as_str()), (Some(12), Some("patience")));
+    setting.resumed("out", 0, &[&without[..], &["--max-steps", "18"]].concat());
+    setting.resumed("out", 2, &with);
+    // the score of step 24 is the first that counts, and that of step 30 is not better by 1
+    assert_eq!((end(&out)["step"].as_u64(), end(&out)["ended"].as_str()), (Some(30), Some("patience")));
+}
+
 /// A target ends the run, and the log has the total time to reach it.
 #[test]
 fn a_target_ends_a_run_and_its_time_is_logged() {
@@ -310,6 +324,25 @@ fn the_end_within_an_epoch_may_be_the_best() {
     setting.resumed("part", 0, &["--set", "checkpoint.best_by=loss", "--max-steps", "9"]);
     let steps: Vec<Value> = events(&out, "eval").into_iter().map(|line| line["step"].clone()).collect();
     assert_eq!(steps, [6, 9]);
+}
+
+/// The log of the continued run does not have the line of the best score, but a list of runs has the step that `--best` selects.
+#[test]
+fn the_best_within_an_epoch_stays_the_best_in_the_list_of_runs() {
+    let setting = setting();
+    // the rate is too small to change a weight after step 3, so no later score is better
+    let keys = sets(&["schedule.kind=step", "schedule.milestones=[0.5]", "schedule.gamma=1e-30", "epochs=2"]);
+    let out = setting.trained("out", 0, &[&keys[..], &["--max-steps", "3"]].concat());
+    let first = events(&out, "eval").remove(0);
+    for last in ["9", "12"] {
+        setting.resumed("out", 0, &[&keys[..], &["--max-steps", last]].concat());
+        assert!(events(&out, "eval").iter().all(|line| line["step"] != 3 && line["best"].is_null()));
+        assert_eq!(eval(&out, &["--best"]).0["step"], 3);
+        let best = run(0, &["runs", &out, "--json"]).succeeded().json()["best"].take();
+        for key in ["step", "split", "top1", "top5", "loss"] {
+            assert_eq!(best[key], first[key], "{key} up to step {last}");
+        }
+    }
 }
 
 #[test]

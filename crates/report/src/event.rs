@@ -52,6 +52,24 @@ pub struct Start {
     pub ranks: usize,
     /// Further facts by name: device, MPI library, threads, schedule, memory ...
     pub facts: BTreeMap<String, String>,
+    /// The best score of the run before it was resumed. Omitted if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best: Option<BestScore>,
+}
+
+/// The best score so far. Its keys are those of an `eval` event, so that a reader can use it like the event.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct BestScore {
+    pub step: u64,
+    pub split: String,
+    /// True if it is a score of the averaged weights (EMA). Omitted if false.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ema: bool,
+    /// Name of the score, as in `checkpoint.best_by`.
+    pub best: String,
+    /// The known scores of this step by name: at least the best one.
+    #[serde(flatten)]
+    pub scores: BTreeMap<String, f64>,
 }
 
 /// One optimizer step. Values are over all ranks.

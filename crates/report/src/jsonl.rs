@@ -11,6 +11,7 @@ use base::screen;
 use loaders::safe_create;
 use serde::Serialize;
 
+use super::history::LOCK;
 use super::{Error, Event, Sink};
 
 /// Writes events to a file.
@@ -95,6 +96,10 @@ impl Sink for Jsonl {
         }
         self.write(event).map_err(|source| Error { path: self.file.path().into(), source })
     }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        sync(self.file.file()).map_err(|source| Error { path: self.file.path().into(), source })
+    }
 }
 
 /// Minimum time between two checks that the file still exists.
@@ -105,6 +110,8 @@ pub struct LogFile {
     file: File,
     path: PathBuf,
     last_check: Instant,
+    /// Identity of the lock file in the folder when the log was opened.
+    lock: Option<(u64, u64)>,
 }
 
 impl LogFile {
@@ -118,7 +125,7 @@ impl LogFile {
 
     /// Uses a file that is already open.
     pub fn from_file(file: File, path: &Path) -> Self {
-        Self { file, path: path.into(), last_check: Instant::now() }
+        Self { file, path: path.into(), last_check: Instant::now(), lock: identity(&path.with_file_name(LOCK)) }
     }
 
     /// Returns the path of the file.
@@ -131,8 +138,8 @@ impl LogFile {
     }
 
     /// At most once per second, checks that the path still refers to the open file. If the file was removed, creates a new file and copies
-    /// all lines into it. If another file has its name, writes later lines to that file. Does nothing if the folder was removed, because
-    /// other code then ends the run.
+    /// all lines into it. If another file has its name, writes later lines to that file. Does nothing if the folder was removed or taken
+    /// over by another run, because other code then ends this run.
     pub fn check(&mut self) {
         if self.last_check.elapsed() >= CHECK_INTERVAL {
             self.last_check = Instant::now();
@@ -148,7 +155,9 @@ impl LogFile {
             Err(error) if error.kind() == ErrorKind::NotFound => true,
             Err(_) => return,
         };
-        if !open.is_file() {
+        // A run that takes over the folder replaces the lock file. The log then belongs to that run.
+        let lock = identity(&self.path.with_file_name(LOCK));
+        if !open.is_file() || (lock.is_some() && self.lock.is_some() && lock != self.lock) {
             return;
         }
         let Ok(file) = safe_create::to_append(&self.path) else { return };
@@ -164,6 +173,11 @@ impl LogFile {
             (false, _) => format!("warning: {path} was replaced by another file; later lines are written to that file"),
         });
     }
+}
+
+/// Returns device and inode number of a file, or `None` if it does not exist.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 impl Write for LogFile {
@@ -263,5 +277,22 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
         log.restore();
         log.write_all(b"four\n").unwrap();
+    }
+
+    #[test]
+    fn the_log_of_a_run_that_took_over_the_folder_is_left_alone() {
+        let folder = std::env::temp_dir().join(format!("trireme-taken-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("log");
+        fs::write(folder.join(LOCK), "").unwrap();
+        let mut log = LogFile::append(&path).unwrap();
+        for (name, text) in [(LOCK, ""), ("log", "other\n")] {
+            fs::write(folder.join("new"), text).unwrap();
+            fs::rename(folder.join("new"), folder.join(name)).unwrap();
+        }
+        log.restore();
+        log.write_all(b"mine\n").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"other\n");
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -19,7 +19,9 @@ pub use evaluation_file::EvaluationFile;
 /// Key in [`Start::facts`] of the best score that a resumed run had before.
 pub const BEST: &str = "best";
 
-pub use event::{Checkpoint, End, Epoch, Eval, Event, Exchange, Layers, Loading, Spread, Start, Step, TensorSpread};
+pub use event::{
+    BestScore, Checkpoint, End, Epoch, Eval, Event, Exchange, Layers, Loading, Spread, Start, Step, TensorSpread,
+};
 pub use jsonl::{Jsonl, write_whole};
 pub use plain::Plain;
 pub use rates::{RateSearch, Suggestion};

@@ -76,6 +76,7 @@ fn run_data(run: &Run, points: usize, is_default: fn(&str, &str) -> bool) -> Val
         "lost_steps": log.steps.iter().filter(|step| !step.loss.is_finite()).count(),
         "epoch_means": log.epochs,
         "evals": log.evals.iter().chain(&log.averages).collect::<Vec<_>>(),
+        "best": log.best(),
         "at_end": log.at_end,
         "time": time(log),
         "img_per_s": rate(log),

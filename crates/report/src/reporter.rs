@@ -98,6 +98,11 @@ impl Reporter {
         self.each(|sink| sink.pictures(step, pictures))
     }
 
+    /// Calls [`Sink::sync`] of all sinks.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        self.each(|sink| sink.sync())
+    }
+
     /// Passes one line of text to all sinks.
     pub fn note(&mut self, text: &str) {
         self.sinks.iter_mut().for_each(|sink| sink.note(text));
@@ -143,6 +148,11 @@ pub trait Sink {
 
     /// Handles training images as they are after the transforms. They were loaded after `step` steps.
     fn pictures(&mut self, _step: u64, _pictures: &[Thumbnail]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Waits until all events so far are on disk, if the run cannot resume without them.
+    fn sync(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
@@ -202,6 +212,11 @@ mod tests {
         fn note(&mut self, text: &str) {
             self.0.borrow_mut().push(text.to_string());
         }
+
+        fn sync(&mut self) -> Result<(), Error> {
+            self.0.borrow_mut().push("sync".into());
+            Ok(())
+        }
     }
 
     #[test]
@@ -210,7 +225,8 @@ mod tests {
         let mut reporter = Reporter::silent().with(Box::new(Count(seen.clone()))).with(Box::new(Count(seen.clone())));
         reporter.event(Checkpoint { step: 7, epoch: 1, path: "a".into(), ..Checkpoint::default() }).unwrap();
         reporter.note("hello");
-        assert_eq!(*seen.borrow(), ["event at 7", "event at 7", "hello", "hello"]);
+        reporter.sync().unwrap();
+        assert_eq!(*seen.borrow(), ["event at 7", "event at 7", "hello", "hello", "sync", "sync"]);
         Reporter::silent().event(Checkpoint { step: 7, epoch: 1, path: "a".into(), ..Checkpoint::default() }).unwrap();
     }
 

@@ -419,7 +419,7 @@ fn read_sums(group: &Group, name: &str) -> Result<Sums, Error> {
 /// The state of all rules that depend on scores. A rule that is not used has no state, and nothing is written for it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RuleStates {
-    /// `None` if the recipe has no `[stop]`.
+    /// `None` if the run has neither `stop.patience` nor `stop.target`.
     pub stop: Option<StopState>,
     /// The state of the plateau schedule. `None` for other schedules.
     pub plateau: Option<PlateauState>,

@@ -36,6 +36,8 @@ pub struct Log {
     pub end: Option<EndLine>,
     /// The lines that could not be read.
     pub unread: Unread,
+    /// The last evaluation that is marked as best, or the best score in a later start.
+    marked: Option<EvalLine>,
     /// The seconds of all steps, if [`summarise`](Self::summarise) has removed steps.
     seconds: Option<f64>,
 }
@@ -93,6 +95,12 @@ impl Log {
         match line {
             Line::Start(start) => {
                 self.end = None;
+                if let Some(best) = &start.best {
+                    // The line of the evaluation has more scores, but a resume may have removed it.
+                    let mut known = self.evals.iter().chain(&self.averages).chain(&self.marked);
+                    let logged = known.rfind(|eval| (eval.step, eval.ema) == (best.step, best.ema));
+                    self.marked = Some(logged.unwrap_or(best).clone());
+                }
                 self.starts.push(start);
             }
             Line::Step(step) => self.steps.push(step),
@@ -100,8 +108,10 @@ impl Log {
             Line::Exchange(exchange) => self.exchange = Some(exchange),
             Line::Layers(layers) => self.layers.add(layers),
             Line::Eval(eval) if eval.at_end => self.at_end.push(eval),
-            Line::Eval(eval) if eval.ema => self.averages.push(eval),
-            Line::Eval(eval) => self.evals.push(eval),
+            Line::Eval(eval) => {
+                self.marked = eval.best.is_some().then(|| eval.clone()).or(self.marked.take());
+                if eval.ema { self.averages.push(eval) } else { self.evals.push(eval) }
+            }
             Line::Checkpoint { step } => self.checkpoint = Some(step),
             Line::End(end) => self.end = Some(end),
             Line::Other => {}
@@ -157,13 +167,13 @@ impl Log {
         }
     }
 
-    /// Returns the last evaluation that the run marked as best (`checkpoint.best_by`). If none is marked, returns the
-    /// first evaluation of the trained weights with the highest [`EvalLine::leading`].
+    /// Returns the last evaluation that the run marked as best (`checkpoint.best_by`). After a resume this is the best
+    /// score that the start names, of which the log may not have the evaluation. If none is marked, returns the first
+    /// evaluation of the trained weights with the highest [`EvalLine::leading`].
     pub fn best(&self) -> Option<&EvalLine> {
-        let told = self.evals.iter().chain(&self.averages).filter(|eval| eval.best.is_some());
         let known = self.evals.iter().filter(|eval| eval.leading().is_finite());
         let highest = || known.reduce(|best, next| if next.leading() > best.leading() { next } else { best });
-        told.max_by_key(|eval| eval.step).or_else(highest)
+        self.marked.as_ref().or_else(highest)
     }
 }
 
@@ -272,6 +282,7 @@ pub struct StartLine {
     pub workers: u64,
     pub ranks: u64,
     pub facts: BTreeMap<String, String>,
+    pub best: Option<EvalLine>,
     /// Date and time as in RFC 3339. `None` in logs of versions that did not write it.
     pub utc: Option<String>,
 }
@@ -413,6 +424,10 @@ impl EvalLine {
         if self.has_numbers() {
             return format!("R2 {:.4}", self.leading());
         }
+        // After a resume, the score that decides may be the only one that is known.
+        if self.top1.is_nan() && !self.has_several() {
+            return format!("loss {:.4}", self.loss);
+        }
         let name = if self.has_several() { "mAP " } else { "" };
         format!("{name}{:.2} %", 100.0 * self.leading())
     }
@@ -517,6 +532,17 @@ mod tests {
         let averages = [line(1, ""), line(2, ",\"ema\":true,\"best\":\"ema.top1\""), line(3, "")].concat();
         let log = read(&averages);
         assert!(log.best().is_some_and(|best| best.ema && best.step == 2) && log.evals.len() == 2);
+        // a resumed run has dropped the line of its best score, then a later score is better
+        let start = |step: u64, more: &str| {
+            format!("{{\"event\":\"start\",\"step\":3,\"best\":{{\"step\":{step},\"best\":\"top1\"{more}}}}}\n")
+        };
+        let (first, best) = (line(1, ",\"best\":\"top1\""), start(3, ",\"top1\":0.9,\"loss\":0.5"));
+        let (last, resumed) = (line(6, ",\"best\":\"top1\""), [first.clone(), best, line(4, "")].concat());
+        let scores = |text: &str| read(text).best().map(|best| (best.step, best.top1, best.loss)).unwrap();
+        assert_eq!(scores(&resumed), (3, 0.9, 0.5));
+        assert_eq!(scores(&[resumed.as_str(), &start(3, "")].concat()), (3, 0.9, 0.5));
+        assert_eq!(read(&[resumed, last].concat()).best().unwrap().step, 6);
+        assert_eq!(read(&[first, start(1, "")].concat()).best().unwrap().top1, 0.1);
     }
 
     #[test]

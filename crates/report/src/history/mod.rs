@@ -21,7 +21,7 @@ const RECIPE: &str = "recipe.toml";
 /// Name of the log in the folder of a run.
 const LOG: &str = "metrics.jsonl";
 /// Name of the lock file in the folder of a run. The process empties the file at a normal end.
-const LOCK: &str = ".trireme-lock";
+pub(super) const LOCK: &str = ".trireme-lock";
 /// Rank 0's status file in the folder of a run. Rank 0 overwrites it every few seconds, also during an evaluation, and removes it
 /// at a successful end.
 const HEARTBEAT: &str = ".ranks/0";

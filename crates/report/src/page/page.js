@@ -35,9 +35,6 @@ const dash = k => DASHES[k % DASHES.length];
 // The main score: R2 if labels are numbers, mAP for a multi-label data set, otherwise top-1.
 const leading = run => run.evals.some(e => known(e.rmse)) ? 'r2' : run.evals.some(e => known(e.micro_f1)) ? 'map' : 'top1';
 const scoreName = name => ({ top1: 'top-1', map: 'mAP', rmse: 'RMSE', mae: 'MAE', r2: 'R2' })[name] || name;
-// The evaluation that the run marked as best. If none is marked, the first with the highest main score.
-const bestOf = (run, key) => run.evals.filter(e => e.best).reduce((last, e) => !last || e.step > last.step ? e : last, null)
-  || run.evals.filter(e => known(e[key]) && !e.ema).reduce((best, e) => !best || e[key] > best[key] ? e : best, null);
 const scoreOf = (e, name) => {
   const key = name.replace('ema.', '');
   return ['loss', 'rmse', 'mae', 'r2'].includes(key) ? short(e[key]) : percent(e[key]);
@@ -50,7 +47,7 @@ function head() {
   document.getElementById('foot').textContent = `trireme ${version}`;
   const summary = document.getElementById('summary');
   for (const run of runs) {
-    const key = leading(run), lead = scoreName(key), best = bestOf(run, key), by = best && best.best && best.best !== key ? best.best : key;
+    const key = leading(run), lead = scoreName(key), best = run.best, by = best && best.best && best.best !== key ? best.best : key;
     const weights = run.evals.filter(e => !e.ema), last = weights[weights.length - 1], ended = run.end && run.end.ended;
     const data = run.recipe.data ? run.recipe.data.replace(/^["']|["']$/g, '') : '';
     const begun = run.begun ? `begun ${run.begun.slice(0, 16).replace('T', ' ')} UTC` : '';

@@ -3,10 +3,12 @@
 //!
 //! The scores are appended to RUN/metrics-eval.jsonl. They cannot be in the trainer's metrics.jsonl, because a resumed
 //! trainer truncates it. Each score is one line, written by one call, so several followers of different splits may use
-//! the same file. A follower does not score again what the file already contains.
+//! the same file. A follower does not score again what the file already contains. It recognises a file by its name and its
+//! checksum, because a run that is resumed from an earlier step writes other checkpoints with the same names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +17,7 @@ use std::time::{Duration, Instant};
 use base::screen;
 use comm::Comm;
 use formats::checkpoint::ModelFile;
-use loaders::{Dataset, safe_create};
+use loaders::{Dataset, regular, safe_create};
 use report::{Eval, Event, write_whole};
 use serde::{Deserialize, Serialize};
 
@@ -92,18 +94,19 @@ fn score_all<D: Device>(
             }
             Next::Score { file, last } => (file, last),
         };
-        log.seen.insert(name(&file));
+        let scored_file = FileId::of(&file);
+        log.seen.insert(scored_file.clone());
         let model = ModelRequest { file, ..request.model.clone() };
         let this = EvalRequest { model, ..request.clone() };
         match score::score_with(device, session, cores, &this) {
             Ok(scored) if session.is_root() => {
-                Log::write(&path(&request.model.file), &this, &scored)?;
+                Log::write(&path(&request.model.file), &this, &scored_file, &scored)?;
                 show(&this.model.file, &scored)?;
             }
             Ok(_) => {}
             Err(error) if !once && can_skip(session, &error, &this.model, last)? => {
                 // a resumed run renames its old final model and later writes a new one with the old name
-                log.seen.retain(|seen| !last || *seen != name(&this.model.file));
+                log.seen.retain(|seen| !last || *seen != scored_file);
                 if session.is_root() {
                     screen::say(&format!(
                         "skipped {}, because it cannot be evaluated: {error}",
@@ -113,14 +116,14 @@ fn score_all<D: Device>(
             }
             // on a network file system, a rank may see a new file later than the others
             Err(error) if !once && error.is_agreed() && retried.as_ref() != Some(&this.model.file) => {
-                log.seen.retain(|seen| *seen != name(&this.model.file));
+                log.seen.remove(&scored_file);
                 retried = Some(this.model.file);
                 nap(interrupted);
                 continue;
             }
             Err(error) => return Err(error),
         }
-        if once || last && log.seen.contains(&name(&this.model.file)) {
+        if once || last && log.seen.contains(&scored_file) {
             return Ok(());
         }
     }
@@ -181,7 +184,8 @@ fn find_unscored(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
         });
     }
     let last = |file: &PathBuf| file == run || name(file) == "model.h5";
-    let fresh = files.iter().find(|file| !log.seen.contains(&name(file)));
+    // the trainer may have removed a file since it was listed
+    let fresh = files.iter().find(|file| !log.seen.contains(&FileId::of(file)) && file.exists());
     Ok(match fresh {
         Some(file) => Next::Score { file: file.clone(), last: last(file) },
         // the final model was already scored by an earlier follower
@@ -244,10 +248,31 @@ fn path(run: &Path) -> PathBuf {
     folder.join("metrics-eval.jsonl")
 }
 
+/// Identifies the content of a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct FileId {
+    name: String,
+    /// The last four bytes of the file, which are trireme's checksum of the content. `None` if they cannot be read.
+    crc: Option<u32>,
+}
+
+impl FileId {
+    fn of(file: &Path) -> Self {
+        let read = || {
+            let file = regular::open(file).ok()?;
+            let mut bytes = [0; 4];
+            let at = file.metadata().ok()?.len().checked_sub(bytes.len() as u64)?;
+            file.read_exact_at(&mut bytes, at).ok()?;
+            Some(u32::from_le_bytes(bytes))
+        };
+        Self { name: name(file), crc: read() }
+    }
+}
+
 /// The scores in metrics-eval.jsonl.
 struct Log {
-    /// Names of the files that do not need to be scored any more.
-    seen: BTreeSet<String>,
+    /// The files that do not need to be scored any more.
+    seen: BTreeSet<FileId>,
 }
 
 /// A line of the file: the event, the scored file and the averaged views.
@@ -256,6 +281,8 @@ struct Line<'a> {
     #[serde(flatten)]
     event: Event,
     file: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_crc: Option<u32>,
     ema: bool,
     #[serde(flatten)]
     views: TestTime,
@@ -266,6 +293,8 @@ struct Line<'a> {
 struct Scored {
     split: String,
     file: String,
+    /// `None` in lines of older versions.
+    file_crc: Option<u32>,
     step: Option<u64>,
     ema: bool,
     /// Plain images in lines of older versions.
@@ -274,26 +303,33 @@ struct Scored {
 }
 
 impl Log {
-    /// Reads the scores that earlier followers have written for the same split, weights and views. A score of the final model
-    /// counts only if the model still has the same step, because a resumed run writes a new model under the same name.
+    /// Reads the scores that earlier followers have written for the same split, weights and views. A line of an older
+    /// version, without a checksum, is about the file that has its name now. But a score of the final model then counts only
+    /// if the model still has the same step, because a resumed run writes a new model under the same name.
     fn open(run: &Path, wanted: (&str, bool, TestTime)) -> Self {
         let text = fs::read_to_string(path(run)).unwrap_or_default();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Scored>(line).ok());
         let same = lines.filter(|line| (line.split.as_str(), line.ema, line.views) == wanted);
-        let seen: BTreeMap<String, Option<u64>> = same.map(|line| (line.file, line.step)).collect();
+        let (with_crc, older): (Vec<Scored>, Vec<Scored>) = same.partition(|line| line.file_crc.is_some());
+        let older: BTreeMap<String, Option<u64>> = older.into_iter().map(|line| (line.file, line.step)).collect();
         let model = if run.is_file() { run.to_path_buf() } else { run.join("model.h5") };
         let is_other = |file: &str, step: Option<u64>| file == name(&model) && step != step_of(&model);
-        Self { seen: seen.into_iter().filter(|(file, step)| !is_other(file, *step)).map(|(file, _)| file).collect() }
+        let place = |file: &str| if file == name(&model) { model.clone() } else { run.join("checkpoints").join(file) };
+        let older = older.into_iter().filter(|(file, step)| !is_other(file, *step));
+        let older = older.map(|(file, _)| FileId::of(&place(&file)));
+        let with_crc = with_crc.into_iter().map(|line| FileId { name: line.file, crc: line.file_crc });
+        Self { seen: with_crc.chain(older).collect() }
     }
 
     /// Appends a line to the file at `path` with a single write.
-    fn write(path: &Path, request: &EvalRequest, scored: &SplitScore) -> Result<(), Error> {
+    fn write(path: &Path, request: &EvalRequest, file: &FileId, scored: &SplitScore) -> Result<(), Error> {
         let event =
             Eval { step: scored.step, epoch: scored.epoch, split: scored.split.clone(), ..scored.result.event() };
         let refuse = Error::file("write", path);
         let line = Line {
             event: event.into(),
-            file: &name(&request.model.file),
+            file: &file.name,
+            file_crc: file.crc,
             ema: request.model.ema,
             views: request.test_time,
         };
@@ -319,7 +355,7 @@ mod tests {
     }
 
     fn log(seen: &[&str]) -> Log {
-        Log { seen: seen.iter().map(ToString::to_string).collect() }
+        Log { seen: seen.iter().map(|name| FileId { name: name.to_string(), crc: None }).collect() }
     }
 
     #[test]
@@ -369,9 +405,39 @@ mod tests {
             line("ema", "").replace("false", "true"),
         ];
         fs::write(path(&run), text.concat()).unwrap();
-        let seen = |views: TestTime| Log::open(&run, ("test", false, views)).seen.into_iter().collect::<Vec<_>>();
+        let seen = |views: TestTime| {
+            let seen = Log::open(&run, ("test", false, views)).seen;
+            seen.into_iter().map(|file| file.name).collect::<Vec<_>>()
+        };
         assert_eq!(seen(TestTime::default()), ["old", "plain"]);
         assert_eq!(seen(TestTime { flip: true, ..TestTime::default() }), ["flip"]);
+        fs::remove_dir_all(&run).unwrap();
+    }
+
+    #[test]
+    fn another_file_with_the_name_of_a_scored_one_is_scored() {
+        let names = ["checkpoints/step-00000700.h5", "checkpoints/step-00000800.h5"];
+        let run = run(&[]);
+        names.iter().for_each(|name| fs::write(run.join(name), "first").unwrap());
+        let [older, scored] = names.map(|name| FileId::of(&run.join(name)));
+        let line = |file: &FileId, more: &str| {
+            format!("{{\"split\":\"test\",\"file\":\"{}\",\"step\":9,\"ema\":false{more}}}\n", file.name)
+        };
+        let crc = format!(",\"file_crc\":{}", scored.crc.unwrap());
+        fs::write(path(&run), line(&older, "") + &line(&scored, &crc)).unwrap();
+        let next = || {
+            let log = Log::open(&run, ("test", false, TestTime::default()));
+            find_unscored(&run, false, &log).unwrap()
+        };
+        assert_eq!(next(), Next::Wait);
+        fs::write(run.join(names[1]), "second").unwrap();
+        assert_eq!(next(), Next::Score { file: run.join(names[1]), last: false });
+        // the file may also appear while a follower is running
+        let seen = names.map(|name| FileId::of(&run.join(name))).into_iter().collect();
+        let log = Log { seen };
+        assert_eq!(find_unscored(&run, false, &log).unwrap(), Next::Wait);
+        fs::write(run.join(names[0]), "third").unwrap();
+        assert_eq!(find_unscored(&run, false, &log).unwrap(), Next::Score { file: run.join(names[0]), last: false });
         fs::remove_dir_all(&run).unwrap();
     }
 }

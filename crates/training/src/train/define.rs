@@ -1,7 +1,10 @@
 //! Distributes a network from a file to all ranks. Only rank 0 reads the file and broadcasts its description. If it is
 //! an ONNX file with weights, rank 0 later copies the weights to its parameters, which are then broadcast.
 
+use std::path::Path;
+
 use backend::Backend;
+use loaders::folder_of;
 
 use crate::error::Error;
 use crate::train::agree::Session;
@@ -10,7 +13,8 @@ use crate::train::plan::run::Run;
 use crate::train::plan::source::{PixelValues, Source};
 use crate::train::plan::split_labels::SplitLabels;
 use crate::train::save::folder::NetworkCopy;
-use crate::train::save::{model, snapshot};
+use crate::train::save::resume::Head;
+use crate::train::save::{model, output, snapshot};
 
 /// Broadcasts the network that rank 0 reads. Collective. Returns an error on all ranks if the file is invalid.
 pub fn share(session: &Session, source: &mut Source) -> Result<(), Error> {
@@ -87,6 +91,25 @@ pub fn copy(source: &Source) -> Option<NetworkCopy<'_>> {
     let text = source.recipe.model.ends_with(".toml").then_some(file_network.text.as_bytes());
     let bytes = file_network.copy.as_deref().or(text)?;
     Some(NetworkCopy { name: source.recipe.model.as_str(), bytes })
+}
+
+/// Copies the network's file from the folder of the run that this run resumes from, if the output directory `out` does not have it.
+/// A checkpoint has only the description of the network, which is not enough to write an ONNX file again. Returns a note if
+/// the file cannot be copied.
+pub fn copy_of_run(source: &Source, head: &Head, out: &Path) -> Option<String> {
+    let name = source.file.is_some().then_some(source.recipe.model.as_str())?;
+    let copy = out.join(name);
+    if copy.exists() {
+        return None;
+    }
+    let from = folder_of(&head.path).join("..").join(name);
+    output::copy(&from, &copy).err().map(|error| {
+        format!(
+            "note: {} cannot be trained again without {name}, which cannot be copied from {}: {error}",
+            out.join("recipe.toml").display(),
+            from.display()
+        )
+    })
 }
 
 /// Broadcasts the labels that rank 0 reads, if the recipe needs them. Collective. Returns an error on all ranks if a

@@ -10,13 +10,14 @@ use engine::table;
 use formats::checkpoint::Progress;
 use loaders::Shuffle;
 use recipe::{Overlap, Recipe};
-use report::Start;
+use report::{BestScore, Start};
 
 use crate::device::Resources;
 use crate::error::Error;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::run::{Footprints, Run};
 use crate::train::plan::targets;
+use crate::train::save::output;
 use crate::train::save::snapshot::Snapshot;
 use crate::train::scoring;
 
@@ -153,6 +154,25 @@ pub fn resumed(from: Option<PathBuf>, at: &Progress) -> impl Iterator<Item = (St
     resumed.into_iter().chain(best)
 }
 
+/// Returns the best score of a resumed run for the log, which may not have the evaluation. If the run resumes from the step of
+/// that score, all scores of the step are known.
+pub fn best<B: Backend>(run: &Run<B>, at: &Progress) -> Option<BestScore> {
+    let best = at.best.as_ref()?;
+    let (name, ema) = match best.by.strip_prefix("ema.") {
+        Some(name) => (name, true),
+        None => (best.by.as_str(), false),
+    };
+    let all = at.score.as_ref().filter(|_| best.step == at.step && !ema);
+    let all = all.into_iter().flat_map(output::by_name).map(|(name, score)| (name.to_string(), score));
+    Some(BestScore {
+        step: best.step,
+        split: run.evaluation.as_ref().map_or_else(String::new, |evaluation| evaluation.split.name().to_string()),
+        ema,
+        best: best.by.clone(),
+        scores: all.chain([(name.to_string(), best.score)]).collect(),
+    })
+}
+
 /// Creates the start event. `overlap` is true if buckets are summed during backward.
 pub fn start_event<B: Backend>(
     world: &WorldInfo,
@@ -187,6 +207,7 @@ pub fn start_event<B: Backend>(
         batch: run.division.batch,
         workers: run.division.workers,
         ranks: world.size,
+        best: None,
         facts: facts
             .into_iter()
             .chain(

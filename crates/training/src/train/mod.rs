@@ -198,7 +198,7 @@ impl<'a, B: Backend> Training<'a, B> {
     fn new(
         context: RunContext<'a>,
         mut run: Run<B>,
-        at: Progress,
+        mut at: Progress,
         transport: TransportPlan<B>,
         mut report: Reporter,
     ) -> Result<Self, Error> {
@@ -219,6 +219,8 @@ impl<'a, B: Backend> Training<'a, B> {
         let mut stepper = Stepper::new(session, &mut run, input, transport, &trace)?;
         stepper.prepare_sam(&run, sam_input, (at.epoch, at.step_of_epoch))?;
         let saver = Saver::new(session, stop, lock, request, &run, &at)?;
+        // scores before this part of the run must not end a later part that has the rule again
+        at.rules.stop = at.rules.stop.filter(|_| run.recipe.stop.is_set());
         let ended = scoring::over(&run.recipe, &at);
         if let Some(ending) = &ended {
             report.note(&ending.text(at.step, None));

@@ -250,7 +250,8 @@ pub fn take_best(recipe: &Recipe, at: &mut Progress, scoring: &Scoring) -> bool 
     let Some(score) = scoring.get(name) else { return false };
     // a best score of another kind cannot be compared with the new score
     let before = at.best.take().filter(|best| best.by == name.to_string());
-    let better = before.as_ref().is_none_or(|best| name.better(score, best.score, 0.0));
+    // a resumed run may score the step of its best score again
+    let better = before.as_ref().is_none_or(|best| best.step == at.step || name.better(score, best.score, 0.0));
     at.best = if better { Some(Best { by: name.to_string(), score, step: at.step }) } else { before };
     better
 }
@@ -398,6 +399,11 @@ mod tests {
         );
         // NaN is never the best
         assert!(!take(&by_loss, &mut at, &scoring(0.9, f64::NAN), true));
+        // a run that was stopped after its best score repeats the evaluation when it is resumed
+        at.step = 11;
+        for _ in 0..2 {
+            assert!(take(&by_loss, &mut at, &scoring(0.9, 1.5), true));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use backend::Backend;
 use base::screen;
-use base::text::with_advice;
+use base::text::{plural, with_advice};
 use comm::Comm;
 use formats::checkpoint::Progress;
 use loaders::{Manifest, why};
@@ -244,7 +244,7 @@ fn start<B: Backend>(
     let resumed = describe::resumed(head.map(|head| head.path), &at);
     let more = resumed.chain(path).chain(algorithms::describe(&before, run.graph.backend()));
     let facts = event.facts.into_iter().chain(more).collect();
-    report.event(Start { step: at.step, epoch: at.epoch, facts, ..event })?;
+    report.event(Start { step: at.step, epoch: at.epoch, facts, best: describe::best(&run, &at), ..event })?;
     let context = RunContext { session, request, stop, started, lock: lock.as_ref(), logged };
     let reports = session.is_root() && run.recipe.log.report();
     let trained = train::train(context, run, at, TransportPlan { overlap, transport }, report);
@@ -332,6 +332,13 @@ fn open_report<B: Backend>(
     session.watch.share(&invocation.request.out, session.world.rank, session.world.size);
     table.iter().for_each(|row| report.fact(row));
     head.iter().flat_map(|head| &head.notes).chain(&session.notes).for_each(|note| report.note(note));
+    if logged.unread > 0 {
+        report.note(&format!(
+            "warning: {} of metrics.jsonl from before the checkpoint cannot be read and will be missing; perhaps the node crashed before \
+             they were on its disk",
+            plural(logged.unread, "line")
+        ));
+    }
     if !run.strategy.sums_gradients() {
         report.note(&format!(
             "note: with sync = \"{}\", the trained model depends on the number of ranks; with sync = \"allreduce\", it does not",
@@ -356,6 +363,7 @@ fn open_output<B: Backend>(
     table.push(row);
     session.notes.extend(tight);
     let (lock, logged) = folder::claim_output(request, head, run, define::copy(&run.source), lock)?;
+    session.notes.extend(head.and_then(|head| define::copy_of_run(&run.source, head, &request.out)));
     session.watch.share(&request.out, 0, session.world.size);
     let log = &run.recipe.log;
     let report = Reporter::new(&request.out, log.every, head.is_some(), started, request.verbosity, log.apart())?;

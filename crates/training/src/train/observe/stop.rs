@@ -48,8 +48,8 @@ pub struct Stop {
     apart: Cell<u32>,
     /// Duration of the last checkpoint, from the start of the snapshot to the end of the write.
     checkpoint: Cell<Duration>,
-    /// True if the output directory is gone.
-    folder_gone: Cell<bool>,
+    /// True if the output directory is gone or belongs to another run.
+    folder_lost: Cell<bool>,
     /// The reason for the first request. It is kept because the margin shrinks when a checkpoint is faster than estimated, and then a
     /// limit may no longer be near.
     first_reason: OnceCell<String>,
@@ -88,7 +88,7 @@ impl Stop {
         let needed = time.saturating_add(self.margin());
         match (self.signal.load(Ordering::Relaxed) as i32, &self.limit) {
             (signal, _) if signal != 0 => Some(signals::name(signal)),
-            _ if self.folder_gone.get() => Some("the output folder is gone".into()),
+            _ if self.folder_lost.get() => Some("the output folder is gone or belongs to another run".into()),
             (_, Some(limit)) if limit.is_within(needed) => Some(format!("{} is near", limit.name)),
             _ if self.processor.is_some_and(|limit| limit.is_within(needed, processor_time())) => {
                 Some("the limit of CPU time (ulimit -t) is near".into())
@@ -102,8 +102,8 @@ impl Stop {
         self.apart.set(u32::try_from(steps).unwrap_or(u32::MAX));
     }
 
-    pub fn note_folder(&self, is_gone: bool) {
-        self.folder_gone.set(is_gone);
+    pub fn note_folder(&self, is_lost: bool) {
+        self.folder_lost.set(is_lost);
     }
 
     pub fn note_step(&self, took: Duration) {

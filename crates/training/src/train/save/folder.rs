@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::lock::OutLock;
 use super::output;
-use super::resume::{self, Head, Logged};
+use super::resume::{self, ASIDE, Head, Logged};
 use crate::error::Error;
 use crate::train::agree::preflight::DiskNeed;
 use crate::train::plan::request::TrainRequest;
@@ -86,11 +86,23 @@ pub fn claim_output<B: Backend>(
     for folder in [out, &checkpoints] {
         safe_create::remove_leftovers(folder).map_err(Error::file("tidy up", folder))?;
     }
+    from.map_or(Ok(()), |head| copy_resumed(&checkpoints, head))?;
     checkpoint::write_text(&out.join("recipe.toml"), &run.recipe.to_toml()?)?;
     network.map_or(Ok(()), |network| network.write(out, from))?;
     let trained = |at: &Progress| run.ends_epoch(at) || at.step >= run.last_step(request.max_steps);
     let logged = from.map(|head| resume::rewind(out, head, trained(&head.progress))).transpose()?;
     Ok((lock, logged.unwrap_or_default()))
+}
+
+/// Copies the checkpoint that the run resumes from into its own directory. If the run ends before it writes a checkpoint, `--resume auto`
+/// then continues from the same step.
+fn copy_resumed(checkpoints: &Path, head: &Head) -> Result<(), Error> {
+    let path = output::path_of(checkpoints, head.progress.step);
+    if path.exists() {
+        Ok(())
+    } else {
+        output::copy(&head.path, &path).map_err(Error::file("copy the checkpoint to", &path))
+    }
 }
 
 /// Returns an error if the run may not use the output directory. Changes nothing. A new run needs an empty directory. A resumed run needs a
@@ -106,14 +118,24 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
     let checkpoints = out.join("checkpoints");
     let real = |path: &Path| path.canonicalize().ok();
     let ours = |head: &Head| head.path.parent().and_then(real).is_some_and(|dir| Some(dir) == real(&checkpoints));
+    let aside = |head: &Head| head.path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(ASIDE));
     let (shown, marker) = (out.display(), read(out)?);
     let why = match from {
         Some(head) if busy(out) && !ours(head) => {
             let file = head.path.display();
+            let cure = match output::newest(&checkpoints) {
+                Some(_) => "continue the run in this folder with --resume auto",
+                None => "remove this folder",
+            };
             format!(
-                "is not empty, and {file} is not a checkpoint of the run in this folder; choose another --out, or remove this folder"
+                "is not empty, and {file} is not a checkpoint of the run in this folder; choose another --out, or {cure}"
             )
         }
+        // the log and the checkpoints in the directory are those of the steps that replaced this checkpoint's
+        Some(head) if ours(head) && aside(head) => format!(
+            "has continued without {}, which was put aside when the run was resumed from an earlier step; choose another --out",
+            head.path.display()
+        ),
         None if busy(out) && !request.resume => {
             "is not empty; choose another --out, remove this folder, or continue with --resume auto".into()
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,8 @@ use base::environment;
 use base::text::printable;
 use formats::checkpoint::{LabelScores, ModelFile, NumberScores, Progress, Sums};
 use formats::interop::export::keras;
-use loaders::{Images, safe_create};
+use loaders::safe_create::NewFile;
+use loaders::{Images, regular, safe_create};
 
 use crate::error::Error;
 use crate::train::agree::Session;
@@ -76,12 +78,16 @@ pub fn scores<B: Backend>(run: &Run<B>, at: &Progress) -> BTreeMap<String, f64> 
 
 fn named(split: Option<&str>, score: Option<&Sums>) -> BTreeMap<String, f64> {
     let (Some(score), Some(split)) = (score, split) else { return BTreeMap::new() };
+    by_name(score).map(|(name, value)| (format!("{split}/{name}"), value)).collect()
+}
+
+/// Returns all scores of an evaluation with their names, without those that were not computed.
+pub fn by_name(score: &Sums) -> impl Iterator<Item = (&'static str, f64)> {
     let scores = [("top1", score.top1), ("top5", score.top5), ("loss", score.loss)];
     let several = score.several.iter().flat_map(LabelScores::named);
     let numbers = score.numbers.iter().flat_map(NumberScores::named);
     // HDF5 can store NaN, but a score that was not computed is of no use
-    let all = scores.into_iter().chain(several).chain(numbers).filter(|(_, value)| !value.is_nan());
-    all.map(|(name, value)| (format!("{split}/{name}"), value)).collect()
+    scores.into_iter().chain(several).chain(numbers).filter(|(_, value)| !value.is_nan())
 }
 
 /// Returns a model file without weights, scores and steps. Its content does not depend on ranks, hosts or times.
@@ -140,7 +146,7 @@ pub fn path_of(folder: &Path, step: u64) -> PathBuf {
 }
 
 /// Lists the checkpoints in a directory with their steps, newest first.
-pub fn list(folder: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
+pub fn list(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let step = |path: &Path| path.file_name()?.to_str()?.strip_prefix("step-")?.strip_suffix(".h5")?.parse().ok();
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -149,6 +155,14 @@ pub fn list(folder: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
     }
     found.sort_by(|a, b| b.cmp(a));
     Ok(found)
+}
+
+/// Copies a file of another run. The copy is complete or does not exist.
+pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let mut source = regular::open(from)?;
+    let mut new = NewFile::beside(to)?;
+    io::copy(&mut source, new.file()?)?;
+    new.publish().map(drop)
 }
 
 /// Returns the newest checkpoint in a directory, or `None` if there is no checkpoint or the directory cannot be read.

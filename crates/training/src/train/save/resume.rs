@@ -15,6 +15,7 @@ use formats::checkpoint::{ModelFile, Progress, StateFile, Tensor};
 use loaders::safe_create;
 use net::Tensors;
 use recipe::Recipe;
+use report::{EvaluationFile, evaluation_file};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -53,7 +54,8 @@ pub struct Resume {
 /// requested, and for `--resume auto` if OUT has none.
 pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
     if let Some(path) = &request.resume_from {
-        return Ok(Some(Resume::new(path.clone(), read_found(path)?, Vec::new())));
+        let state = read_found(path).map_err(|error| explained(path, error))?;
+        return Ok(Some(Resume::new(path.clone(), state, Vec::new())));
     }
     let folder = request.out.join("checkpoints");
     if !request.resume || !folder.exists() {
@@ -67,17 +69,28 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
             Err(error) if is_to_blame(&error) => {
                 notes.push(format!("warning: skipped a checkpoint: {}", named(&path, &error)));
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(explained(&path, error)),
         }
     }
     if notes.is_empty() {
         return Ok(None);
     }
     Err(Error::Failed(format!(
-        "--resume auto: no checkpoint in {} can be read. To start again, remove the output folder. {}",
+        "--resume auto: no checkpoint in {} can be read. If they are damaged, remove the output folder to start again. {}",
         folder.display(),
         notes.join(". ")
     )))
+}
+
+/// Adds the file and advice to an error of [`read_found`] about a recipe or a network that this program does not know.
+fn explained(path: &Path, error: Error) -> Error {
+    match error {
+        Error::Recipe(_) | Error::Usage(_) | Error::Failed(_) => Error::Failed(format!(
+            "--resume: {}. A newer trireme may have written this checkpoint; if so, continue with that version",
+            named(path, &error)
+        )),
+        error => error,
+    }
 }
 
 /// Finds the checkpoint on rank 0 and broadcasts its head. Collective.
@@ -282,13 +295,13 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
     Ok(())
 }
 
-/// Truncates the log to the checkpoint. Renames newer checkpoints, and the model if the run had already ended. Until
-/// the run ends again, its newest checkpoint is then used as its model. `trained` is true if the run has no further steps
-/// in the checkpoint's epoch. Returns the lines that the log keeps about the checkpoint's step.
+/// Renames checkpoints that are newer than the one that the run resumes from, and the model if the run had already ended.
+/// Until the run ends again, its newest checkpoint is then used as its model. Truncates the log to the checkpoint.
+/// `trained` is true if the run has no further steps in the checkpoint's epoch. Returns the lines that the log keeps about
+/// the checkpoint's step.
 pub fn rewind(out: &Path, head: &Head, trained: bool) -> Result<Logged, Error> {
-    let logged = cut_log(&out.join("metrics.jsonl"), &head.progress, trained)?;
     let model = output::model_path(out);
-    match std::fs::rename(&model, model.with_file_name("aside-model.h5")) {
+    match std::fs::rename(&model, model.with_file_name(format!("{ASIDE}model.h5"))) {
         Err(source) if source.kind() != ErrorKind::NotFound => {
             return Err(Error::File { action: "put aside", path: model, source });
         }
@@ -306,11 +319,31 @@ pub fn rewind(out: &Path, head: &Head, trained: bool) -> Result<Logged, Error> {
     }
     for (step, path) in output::list(&folder).map_err(aside)? {
         if step > head.progress.step {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            std::fs::rename(&path, path.with_file_name(format!("aside-{name}"))).map_err(aside)?;
+            put_aside(&path).map_err(aside)?;
         }
     }
-    Ok(logged)
+    // the run does the steps of a later evaluation again, perhaps with other results
+    if EvaluationFile::read(out).is_ok_and(|file| file.is_some_and(|file| file.step > head.progress.step)) {
+        let path = out.join(evaluation_file::NAME);
+        std::fs::remove_file(&path).map_err(Error::file("remove", &path))?;
+    }
+    // this is last: if a newer checkpoint were still there, the run could resume from it, and would need these lines
+    cut_log(&out.join("metrics.jsonl"), &head.progress, trained)
+}
+
+/// Prefix of the names of files that a resumed run no longer uses.
+pub const ASIDE: &str = "aside-";
+
+/// Renames a checkpoint that is newer than the one that the run resumes from. Keeps files that were renamed before.
+fn put_aside(path: &Path) -> std::io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut aside = path.with_file_name(format!("{ASIDE}{name}"));
+    let mut number = 1;
+    while aside.symlink_metadata().is_ok() {
+        number += 1;
+        aside = path.with_file_name(format!("{ASIDE}{number}-{name}"));
+    }
+    std::fs::rename(path, aside)
 }
 
 /// Which lines about the step of a checkpoint the log of a resumed run already has. They are not written again.
@@ -319,6 +352,8 @@ pub struct Logged {
     /// The line about the training of the epoch.
     pub epoch: bool,
     pub scores: bool,
+    /// Number of lines before the checkpoint that cannot be read. They were removed.
+    pub unread: u64,
 }
 
 /// Keeps only the lines of the log that were written before the checkpoint.
@@ -331,7 +366,15 @@ fn cut_log(path: &Path, progress: &Progress, trained: bool) -> Result<Logged, Er
     let kept: String = text.split_inclusive('\n').filter(|line| stays(line, progress, trained)).collect();
     checkpoint::write_text(path, &kept)?;
     let has = |event: &str| kept.lines().any(|line| is_about(line, event, progress.step));
-    Ok(Logged { epoch: has("epoch"), scores: has("eval") })
+    // lines after the first one that is later than the checkpoint are removed anyway
+    let before = text.lines().take_while(|line| step_of(line).is_none_or(|step| step <= progress.step));
+    let unread = before.filter(|line| step_of(line).is_none() && !line.trim().is_empty()).count() as u64;
+    Ok(Logged { epoch: has("epoch"), scores: has("eval"), unread })
+}
+
+/// Returns the step of a line of the log, or `None` if the line cannot be read.
+fn step_of(line: &str) -> Option<u64> {
+    serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64()
 }
 
 fn is_about(line: &str, event: &str, step: u64) -> bool {
@@ -369,6 +412,9 @@ pub fn is_to_blame(error: &Error) -> bool {
     match error {
         // skipping a file of a newer version would silently lose its training steps
         Error::Checkpoint(checkpoint::Error::Newer { .. }) => false,
+        // a newer version may have keys, values and networks that this one does not know
+        Error::Recipe(error) => matches!(error, recipe::Error::Syntax { .. }),
+        Error::Usage(_) | Error::Failed(_) => false,
         // the file is not a regular file, was truncated while it was read, or is a dangling link
         Error::Checkpoint(checkpoint::Error::Io { source, .. }) => {
             matches!(source.kind(), ErrorKind::InvalidInput | ErrorKind::UnexpectedEof | ErrorKind::NotFound)
@@ -461,5 +507,58 @@ mod tests {
         assert!(!stays("{\"event\":\"step\",\"st", &at(0), false) && !stays("", &at(0), false));
         // the scores at the end of the run, which now goes on
         assert!(!stays("{\"event\":\"eval\",\"step\":7,\"at_end\":true}", &at(0), false));
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let out = std::env::temp_dir().join(format!("trireme-rewind-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(out.join("checkpoints")).unwrap();
+        out
+    }
+
+    fn step(step: u64) -> String {
+        format!("{{\"event\":\"step\",\"step\":{step}}}\n")
+    }
+
+    #[test]
+    fn lost_lines_before_the_checkpoint_are_counted() {
+        let out = folder("lost");
+        let log = out.join("metrics.jsonl");
+        let progress = Progress { step: 7, ..Progress::default() };
+        for (text, unread) in [
+            ([step(6), step(7), "\0\0\0".into()].concat(), 1),
+            ([step(6), "\0\0\0\n\n".into(), step(7), "{\"ev\n".into(), step(8)].concat(), 2),
+            ([step(6), step(7), step(8), "{\"ev".into()].concat(), 0),
+        ] {
+            std::fs::write(&log, &text).unwrap();
+            assert_eq!(cut_log(&log, &progress, false).unwrap().unread, unread, "{text:?}");
+            assert_eq!(std::fs::read_to_string(&log).unwrap(), step(6) + &step(7));
+        }
+        std::fs::remove_dir_all(out).unwrap();
+    }
+
+    #[test]
+    fn a_failed_rewind_leaves_the_log_and_a_second_one_keeps_all_checkpoints() {
+        let out = folder("aside");
+        let (log, text) = (out.join("metrics.jsonl"), step(6) + &step(8));
+        let head = Head::at(PathBuf::from("step-00000007.h5"), Progress { step: 7, ..Progress::default() });
+        std::fs::write(&log, &text).unwrap();
+        std::fs::write(out.join("model.h5"), "").unwrap();
+        std::fs::create_dir(out.join("aside-model.h5")).unwrap();
+        support::mentions(rewind(&out, &head, false).unwrap_err(), &["put aside", "model.h5"]);
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), text);
+        std::fs::remove_dir(out.join("aside-model.h5")).unwrap();
+        let checkpoints = out.join("checkpoints");
+        for branch in ["first", "second", "third"] {
+            std::fs::write(output::path_of(&checkpoints, 8), branch).unwrap();
+            let evaluation = EvaluationFile { version: 1, step: 8, ..EvaluationFile::default() };
+            std::fs::write(out.join("evaluation.json"), evaluation.to_text().unwrap()).unwrap();
+            rewind(&out, &head, false).unwrap();
+            assert!(!out.join("evaluation.json").exists());
+        }
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), step(6));
+        let names = ["aside-step-00000008.h5", "aside-2-step-00000008.h5", "aside-3-step-00000008.h5"];
+        let kept = names.map(|name| std::fs::read_to_string(checkpoints.join(name)).unwrap());
+        assert_eq!(kept, ["first", "second", "third"]);
+        std::fs::remove_dir_all(out).unwrap();
     }
 }

@@ -1,15 +1,12 @@
 //! Decides when to write checkpoints, which files to keep, and how a run stops early. All ranks make the same calls,
 //! but only rank 0 writes.
 
-use std::fs::File;
-use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use backend::Backend;
-use formats::checkpoint::{Best, ModelFile, Progress};
+use formats::checkpoint::{Best, ModelFile, Progress, StateFile};
 use loaders::folder_of;
-use loaders::safe_create::NewFile;
 use recipe::Every;
 use report::Reporter;
 
@@ -139,13 +136,13 @@ impl<'a, B: Backend> Saver<'a, B> {
         Requests { stop: self.stop.requested(), save: self.wants(at.step + 1) }
     }
 
-    /// Requests a stop if the output directory is gone, because no results could be stored there.
+    /// Requests a stop if the output directory is gone or belongs to another run, because no results could be stored there.
     fn check_folder(&mut self) {
         if let Some(lock) = self.lock
             && self.last_check.elapsed() >= FOLDER_CHECK_INTERVAL
         {
             self.last_check = Instant::now();
-            self.stop.note_folder(lock.is_gone());
+            self.stop.note_folder(lock.is_gone() || lock.check().is_err());
         }
     }
 
@@ -249,6 +246,10 @@ impl<'a, B: Backend> Saver<'a, B> {
         let mut ranks = MpiRanks::new(self.session);
         let run = &mut *now.run;
         self.keep_folder(report);
+        // after a crash of the node, the log must not lack lines from before the checkpoint
+        if !self.is_out_gone() {
+            report.sync()?;
+        }
         let swapped_in = run.swap_in(&mut ranks)?;
         let handed = self.hand_over(run, now.at, residuals, begin);
         if swapped_in {
@@ -349,7 +350,7 @@ impl<'a, B: Backend> Saver<'a, B> {
 /// best. Collective.
 pub fn carry_best(session: &Session, out: &Path, head: &Head) -> Result<(Option<Best>, Option<String>), Error> {
     let Some(best) = &head.progress.best else { return Ok((None, None)) };
-    let taken = if session.is_root() { copy_best(out, head, best.step) } else { Ok(()) };
+    let taken = if session.is_root() { copy_best(out, head, best) } else { Ok(()) };
     let why =
         session.comm.broadcast("whether the best checkpoint is there", session.is_root().then_some(&taken.err()))?;
     let note = why.map(|why| {
@@ -361,23 +362,31 @@ pub fn carry_best(session: &Session, out: &Path, head: &Head) -> Result<(Option<
     Ok((note.is_none().then(|| best.clone()), note))
 }
 
-/// Makes sure that the checkpoint of step `step` is in OUT. The error says why it is not.
-fn copy_best(out: &Path, head: &Head, step: u64) -> Result<(), String> {
-    let path = path_of(&out.join("checkpoints"), step);
-    if path.exists() {
+/// Makes sure that the checkpoint of the best model is in OUT. The error says why it is not.
+fn copy_best(out: &Path, head: &Head, best: &Best) -> Result<(), String> {
+    // the checkpoint that the run resumes from is already in OUT
+    if best.step == head.progress.step {
         return Ok(());
     }
-    let from = if step == head.progress.step { head.path.clone() } else { path_of(folder_of(&head.path), step) };
-    let copy = || {
-        let mut source = File::open(&from)?;
-        let mut new = NewFile::beside(&path)?;
-        io::copy(&mut source, new.file()?)?;
-        new.publish().map(drop)
-    };
-    copy().map_err(|error| match error.kind() {
-        ErrorKind::NotFound => format!("it is neither in the output folder nor next to {}", head.path.display()),
-        _ => format!("cannot copy {} into the output folder: {error}", from.display()),
-    })
+    let path = path_of(&out.join("checkpoints"), best.step);
+    let from = if path.exists() { path.clone() } else { path_of(folder_of(&head.path), best.step) };
+    if !from.exists() {
+        return Err(format!("it is neither in the output folder nor next to {}", head.path.display()));
+    }
+    let found = StateFile::read_progress(&from).map_err(|error| error.to_string())?.best;
+    let same =
+        |found: &Best| (&found.by, found.score.to_bits(), found.step) == (&best.by, best.score.to_bits(), best.step);
+    if !found.as_ref().is_some_and(same) {
+        let from = from.display();
+        return Err(format!(
+            "{from} has another score, because the run was resumed from an earlier step and wrote it again"
+        ));
+    }
+    if from == path {
+        return Ok(());
+    }
+    output::copy(&from, &path)
+        .map_err(|error| format!("cannot copy {} into the output folder: {error}", from.display()))
 }
 
 #[cfg(test)]
@@ -420,20 +429,27 @@ mod tests {
         let root = std::env::temp_dir().join(format!("trireme-best-{}", std::process::id()));
         let (old, new) = (root.join("old/checkpoints"), root.join("new/checkpoints"));
         [&old, &new].into_iter().for_each(|folder| std::fs::create_dir_all(folder).unwrap());
-        for step in [10, 20] {
-            std::fs::write(path_of(&old, step), step.to_string()).unwrap();
-        }
+        let scored = |step, score| Best { by: "top1".into(), score, step };
+        let best = scored(10, 0.5);
+        let progress = Progress { step: 10, best: Some(best.clone()), ..Progress::default() };
+        let state = StateFile { model: ModelFile::default(), slots: Vec::new(), residuals: Vec::new(), progress };
+        state.write(&path_of(&old, 10)).unwrap();
         let head = Head::at(path_of(&old, 20), Progress { step: 20, ..Progress::default() });
-        let taken = |step| copy_best(&root.join("new"), &head, step).is_ok();
-        let content = |step| std::fs::read_to_string(path_of(&new, step)).ok();
-        assert_eq!((taken(10), content(10)), (true, Some("10".into())));
-        assert_eq!((taken(20), content(20)), (true, Some("20".into())));
-        assert_eq!((taken(15), content(15)), (false, None));
-        std::fs::remove_file(path_of(&old, 10)).unwrap();
-        assert!(taken(10), "the copy exists already");
+        let take = |out: &str, best: &Best| copy_best(&root.join(out), &head, best);
+        let is_there = |step| path_of(&new, step).exists();
+        assert!(take("new", &scored(15, 0.5)).unwrap_err().starts_with("it is neither ") && !is_there(15));
+        // a checkpoint of this step in which another score is the best
+        let why = take("new", &scored(10, 0.6)).unwrap_err();
+        assert!(why.contains("resumed from an earlier step") && !is_there(10), "{why}");
         // a file has the name of the directory that would have to be created
-        let why = copy_best(&root.join("old/checkpoints/step-00000020.h5"), &head, 20).unwrap_err();
+        std::fs::write(root.join("file"), "").unwrap();
+        let why = take("file", &best).unwrap_err();
         assert!(why.starts_with("cannot copy "), "{why}");
+        take("new", &best).unwrap();
+        assert!(is_there(10));
+        std::fs::remove_file(path_of(&old, 10)).unwrap();
+        take("new", &best).unwrap();
+        assert!(take("new", &scored(10, 0.6)).is_err(), "the copy exists, but has another score");
         std::fs::remove_dir_all(&root).unwrap();
     }
 }
