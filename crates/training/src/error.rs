@@ -192,6 +192,18 @@ impl Error {
         matches!(self, Error::Agreed { .. } | Error::Diverged { .. } | Error::OtherRank { .. })
     }
 
+    /// Returns true if the communication with other ranks failed, so that another rank may be the cause.
+    pub fn is_of_communication(&self) -> bool {
+        let of_device = |error: &backend::Error| {
+            matches!(error, backend::Error::Across { .. } | backend::Error::Foreign { library: "NCCL", .. })
+        };
+        match self {
+            Error::Comm(_) => true,
+            Error::Backend(source) | Error::Gpu { source, .. } => of_device(source),
+            _ => false,
+        }
+    }
+
     /// Returns the exit code: 2 for an invalid request, the agreed code for an error that all ranks know, otherwise 1.
     pub fn code(&self) -> u8 {
         match self {
