@@ -73,13 +73,13 @@ fn score_all<D: Device>(
     show: &mut dyn FnMut(&Path, &SplitScore) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let command = if once { "eval --follow --once" } else { "eval --follow" };
-    session.same_start(D::NAME, &request.compared(command))?;
+    session.same_start((D::NAME, device.why_chosen()), &request.compared(command))?;
     let named = || {
         let dataset = Dataset::open(&request.data)?;
         score::split_name(request, &dataset.manifest.splits.keys().map(String::as_str).collect::<Vec<_>>())
     };
     let split = session.agree(named())?;
-    let cores = score::divide_cores(session)?;
+    let cores = score::divide_cores(device, session)?;
     // the last file that only some ranks could read
     let mut retried = None;
     let mut log = Log::open(&request.model.file, (&split, request.model.ema, request.test_time));

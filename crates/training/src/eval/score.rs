@@ -44,11 +44,12 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<SplitScore,
     let opened = request.stage.is_none().then(|| open(request, &request.data, &watch));
     watch.set_activity(Activity::Starting);
     let mut session = Session::join(comm, watch)?;
-    let result = session.same_start(D::NAME, &request.compared("eval")).and_then(|()| {
+    let same = session.same_start((D::NAME, device.why_chosen()), &request.compared("eval"));
+    let result = same.and_then(|()| {
         // check the output files before the split is copied
         let outputs = if session.is_root() { request.check_outputs() } else { Ok(()) };
         let opened = session.agree(outputs).and_then(|()| opened.unwrap_or_else(|| open_staged(&session, request)));
-        let cores = divide_cores(&mut session)?;
+        let cores = divide_cores(device, &mut session)?;
         score_opened(device, &session, cores, opened, request, Detail::Precisions)
     });
     session.conclude(result)
@@ -249,12 +250,11 @@ fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Re
     Ok(text)
 }
 
-/// Divides the cores among the ranks. Rank 0 prints notes and warnings about the division.
-pub(super) fn divide_cores(session: &mut Session) -> Result<cores::Cores, Error> {
+/// Divides the cores among the ranks. Rank 0 prints notes and warnings about the division and the choice of the device.
+pub(super) fn divide_cores<D: Device>(device: &D, session: &mut Session) -> Result<cores::Cores, Error> {
     let cores = session.cores()?;
-    if session.is_root() {
-        session.notes.iter().for_each(|note| screen::say(note));
-    }
+    session.notes.extend(device.why_chosen().map(String::from));
+    session.print_notes();
     Ok(cores)
 }
 
@@ -286,9 +286,10 @@ pub(super) fn open_graph<D: Device>(
     let opened = device.open(&DeviceSettings { threads, node_rank, node_ranks, ..F32_SETTINGS });
     let backend = session.agree(opened.map_err(|error| here(error.into(), None)))?;
     let gpu = device.gpu(&backend);
+    // before memory is allocated, which fails if ranks share a GPU by mistake
+    let checked = gpus::check(session, gpu.as_ref(), share_gpu)?;
     let planned = |backend| planned(backend).map_err(|error| here(error, gpu.as_ref()));
     let (graph, planning) = algorithms::plan(session, backend, planned, Graph::backend)?;
-    let checked = gpus::check(session, gpu.as_ref(), share_gpu)?;
     if session.is_root() {
         notes.iter().chain(&planning).chain(&checked.notes).for_each(|note| screen::say(note));
     }
@@ -314,6 +315,7 @@ fn score_opened<D: Device>(
     evaluation.options.threads = resources.loader;
     let planned = |backend| graph(&model, backend, evaluation.batch, &evaluation.sizes());
     let (mut graph, gpu) = open_graph(device, session, resources.compute, planned, (request.share_gpu, &said))?;
+    session.watch.set_ready();
     let evaluated = evaluation.run(session, &mut graph, &Stop::default(), detail);
     let evaluated = evaluated.map_err(|error| gpus::located(device, error, &session.world.host, gpu.as_ref()))?;
     for note in graph.take_notes() {
