@@ -12,7 +12,7 @@ use loaders::record::masked_crc32c;
 use loaders::{Dataset, Dtype, Images, LabelKind, Manifest, Options, Split};
 
 use super::classes;
-use super::model::{LoadedModel, graph, images, number_scale, pipeline, read, views};
+use super::model::{self, LoadedModel, graph, images, number_scale, pipeline, read, views};
 use super::request::EvalRequest;
 use crate::device::{Device, DeviceSettings, F32_SETTINGS, Gpu, RequestedThreads, Resources};
 use crate::error::Error;
@@ -41,7 +41,7 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<SplitScore,
     let comm = Comm::launch();
     let watch = start_watchdog(&comm, request);
     // read the files while MPI starts, but a staged copy needs communication
-    let opened = request.stage.is_none().then(|| open(request, &request.data, &watch));
+    let opened = request.stage.is_none().then(|| open(request, None, &watch));
     watch.set_activity(Activity::Starting);
     let mut session = Session::join(comm, watch)?;
     let same = session.same_start((D::NAME, device.why_chosen()), &request.compared("eval"));
@@ -65,47 +65,50 @@ pub(super) fn start_watchdog(comm: &Comm, request: &EvalRequest) -> Watch {
 
 /// Copies the split to this node's disk and opens the copy.
 fn open_staged(session: &Session, request: &EvalRequest) -> Result<ScoringInput, Error> {
-    let EvalRequest { data, stage, .. } = request;
-    let under = stage.as_deref().unwrap_or(data);
-    let splits = |names: &[&str]| Ok(vec![split_name(request, names)?]);
+    session.watch.set_activity(Activity::Reading);
+    let data = session.agree(request.data.clone().map_or_else(|| model::data(&request.model), Ok))?;
+    let under = request.stage.as_deref().unwrap_or(&data);
+    let splits = |names: &[&str]| Ok(vec![split_name(request, &data, names)?]);
     session.watch.set_activity(Activity::Staging);
-    let copy = agree::stage(Some(session), data, under, splits)?;
-    open_watched(session, request, &copy)
+    let copy = agree::stage(Some(session), &data, under, splits)?;
+    open_watched(session, request, Some(&copy))
 }
 
-fn open_watched(session: &Session, request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
+fn open_watched(session: &Session, request: &EvalRequest, copy: Option<&Path>) -> Result<ScoringInput, Error> {
     session.watch.set_activity(Activity::Reading);
-    let opened = open(request, data, &session.watch);
+    let opened = open(request, copy, &session.watch);
     session.watch.set_activity(Activity::Starting);
     opened
 }
 
-/// Returns the split to score. `names` are the available splits.
-pub(super) fn split_name(request: &EvalRequest, names: &[&str]) -> Result<String, Error> {
+/// Returns the split to score. `names` are the available splits of the data set `data`.
+pub(super) fn split_name(request: &EvalRequest, data: &Path, names: &[&str]) -> Result<String, Error> {
     let named = |error| match (error, &request.split) {
         (recipe::Error::Value { why, .. }, Some(split)) => Error::Usage(format!("--split {split}: {why}")),
         (error, _) => error.into(),
     };
     recipe::evaluation_split(request.split.as_deref(), names).map_err(named)?.ok_or_else(|| {
-        let data = request.data.display();
-        Error::Usage(format!("{data} has no split test or validation; name one with --split"))
+        Error::Usage(format!("{} has no split test or validation; name one with --split", data.display()))
     })
 }
 
-fn open(request: &EvalRequest, data: &Path, watch: &Watch) -> Result<ScoringInput, Error> {
+/// Reads the model and opens the data set, or its `copy` on this node. Messages name the original.
+fn open(request: &EvalRequest, copy: Option<&Path>, watch: &Watch) -> Result<ScoringInput, Error> {
     let (file, batch) = (&request.model.file, request.batch);
     let LoadedModel { model, mut notes } = read(&request.model)?;
+    let original = &request.data.clone().map_or_else(|| model::data_of(&model, file), Ok)?;
+    let data = copy.unwrap_or(original);
     if request.recorded {
-        notes.push(format!("data set: {}, from the model's recipe", request.data.display()));
+        notes.push(format!("data set: {}, from the model's recipe", original.display()));
     }
     let dataset = Dataset::open(data)?;
     let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
-    let split = dataset.split(&split_name(request, &splits)?)?;
+    let split = dataset.split(&split_name(request, original, &splits)?)?;
     if split.is_empty() {
-        return Err(no_images(&split, "", request));
+        return Err(no_images(&split, "", original));
     }
-    notes.extend(check_images(&model, file, &dataset.manifest, &split, &request.data)?);
-    check_label_kinds(&model, &dataset.manifest, request)?;
+    notes.extend(check_images(&model, file, &dataset.manifest, &split, original)?);
+    check_label_kinds(&model, &dataset.manifest, original, request)?;
     let pipeline = pipeline(&model)?;
     let classes = ClassSources { model: &model.classes, file, data };
     if request.map_classes {
@@ -124,7 +127,7 @@ fn open(request: &EvalRequest, data: &Path, watch: &Watch) -> Result<ScoringInpu
     }
     if evaluation.images() == 0 {
         let which = " of the classes that the data set and the model have in common";
-        return Err(no_images(&evaluation.split, which, request));
+        return Err(no_images(&evaluation.split, which, original));
     }
     // no batch is larger than the number of images, so plan only for that many
     evaluation.batch = batch.min(evaluation.images() as usize);
@@ -132,11 +135,11 @@ fn open(request: &EvalRequest, data: &Path, watch: &Watch) -> Result<ScoringInpu
 }
 
 /// Returns the error for a split without images to score. `which` says which images are missing, or is empty.
-fn no_images(split: &Split, which: &str, request: &EvalRequest) -> Error {
+fn no_images(split: &Split, which: &str, data: &Path) -> Error {
     Error::Failed(format!(
         "the split {} of {} has no images{which}, so nothing can be scored; name another split with --split",
         split.name(),
-        request.data.display()
+        data.display()
     ))
 }
 
@@ -196,9 +199,9 @@ pub(super) fn check_images(
     }
 }
 
-/// Returns an error if model and data set have different label kinds.
-fn check_label_kinds(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<(), Error> {
-    let (file, data) = (request.model.file.display(), request.data.display());
+/// Returns an error if the model and the data set `data` have different label kinds.
+fn check_label_kinds(model: &ModelFile, manifest: &Manifest, data: &Path, request: &EvalRequest) -> Result<(), Error> {
+    let (file, data) = (request.model.file.display(), data.display());
     let (expected, given) = (model.label_kind(), manifest.label_kind());
     match (expected, given) {
         (LabelKind::Classes, LabelKind::Classes) if request.map_classes => Err(Error::Usage(format!(
@@ -267,7 +270,7 @@ pub(super) fn score_with<D: Device>(
 ) -> Result<SplitScore, Error> {
     let opened = match &request.stage {
         Some(_) => open_staged(session, request),
-        None => open_watched(session, request, &request.data),
+        None => open_watched(session, request, None),
     };
     score_opened(device, session, cores, opened, request, Detail::Score)
 }
