@@ -162,7 +162,8 @@ fn file_state(session: &Session, error: &Error, request: &ModelRequest, last: bo
 #[derive(Default)]
 struct Retries {
     file: PathBuf,
-    done: u32,
+    late: u32,
+    other: u32,
 }
 
 impl Retries {
@@ -170,10 +171,12 @@ impl Retries {
     /// minute late.
     fn allow(&mut self, file: &Path, state: FileState) -> bool {
         if self.file != file {
-            *self = Self { file: file.to_path_buf(), done: 0 };
+            *self = Self { file: file.to_path_buf(), ..Self::default() };
         }
-        self.done += 1;
-        self.done <= if state == FileState::Late { 90 } else { 1 }
+        // separate counts, because a late file may appear between the failure and the question for its state
+        let (count, most) = if state == FileState::Late { (&mut self.late, 90) } else { (&mut self.other, 1) };
+        *count += 1;
+        *count <= most
     }
 }
 
@@ -350,6 +353,7 @@ mod tests {
         let mut retries = Retries::default();
         let [a, b] = [Path::new("a.h5"), Path::new("b.h5")];
         assert!((0..90).all(|_| retries.allow(a, FileState::Late)) && !retries.allow(a, FileState::Late));
+        assert!(retries.allow(a, FileState::Other));
         assert!(retries.allow(b, FileState::Other) && !retries.allow(b, FileState::Other));
     }
 
