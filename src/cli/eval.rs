@@ -6,7 +6,7 @@ use base::screen;
 use loaders::overwrite::Content;
 use training::eval::request::{EvalRequest, ModelRequest};
 use training::eval::score::SplitScore;
-use training::eval::{findings, follow, model};
+use training::eval::{findings, follow};
 use training::train::evaluate::EvaluationResult;
 use training::train::observe::notices::lost_score;
 use training::{Error, launch};
@@ -108,7 +108,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         model: model_request(args, args.ema),
         map_classes: args.map_classes,
         test_time: args.views.test_time(),
-        data: data(args)?,
+        data: match &args.data {
+            // waits until the run has written a model or its recipe
+            None if args.follow && !args.once => Some(follow::awaited_data(&model_request(args, false))?),
+            given => given.clone(),
+        },
         recorded: args.data.is_none(),
         split: args.split.clone(),
         batch: args.batch,
@@ -120,15 +124,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         stage: args.stage.clone(),
         stall: args.stall.limits(),
         outputs: outputs(args),
+        sheet: args.errors.clone(),
     };
     if args.follow {
         let show = |file: &Path, scored: &SplitScore| {
             show(args, file, scored).and_then(|()| finite(file, scored)).map_err(|e| Error::Failed(e.message))
         };
         return Ok(launch::follow(&request, args.once, show)?);
-    }
-    if let Some(sheet) = &args.errors {
-        findings::check_sheet(sheet)?;
     }
     let scored = launch::score(&request)?;
     if scored.root { finish(args, &scored) } else { Ok(()) }
@@ -169,17 +171,6 @@ fn finite(model: &Path, scored: &SplitScore) -> Result<(), Failure> {
 
 fn model_request(args: &Args, ema: bool) -> ModelRequest {
     ModelRequest { file: args.model.clone(), best: args.best, ema, sealed: args.sealed }
-}
-
-/// Returns the given data set, otherwise the data set in the model's recipe. With `--follow` but not `--once`, waits
-/// until the run has written a model or its recipe.
-fn data(args: &Args) -> Result<PathBuf, Failure> {
-    let request = model_request(args, false);
-    match &args.data {
-        Some(data) => Ok(data.clone()),
-        None if args.follow && !args.once => Ok(follow::awaited_data(&request)?),
-        None => Ok(model::data(&request)?),
-    }
 }
 
 /// Prints the scores and the requested details.

@@ -294,7 +294,21 @@ fn what_is_missing_is_named() {
     with("broken", broken.0, broken.1).failed(1, &[&call[..], &["--device cuda"]].concat());
     let mut auto = setting.command("auto", 1, &["--device", "auto", "--threads", "1", "--max-steps", "1"]);
     auto.env(broken.0, broken.1);
-    gpu::run(auto).succeeded().says(&[&call[..], &["this machine has a GPU, but it is not used"]].concat());
+    let unused = [&call[..], &["this machine has a GPU, but it is not used"]].concat();
+    gpu::run(auto).succeeded().says(&unused);
+    let model = setting.out("auto") + "/model.h5";
+    let mut eval = trireme(0, &["eval", &model, "--data", &setting.data, "--threads", "1"]);
+    eval.env(broken.0, broken.1);
+    gpu::run(eval).succeeded().says(&unused);
+    // the message about the different kinds of device says why rank 1 has no GPU
+    let (path, fault) = (emulator::library_path().1, format!("{}={}", broken.0, broken.1));
+    let (path, own, out) = (format!("LD_LIBRARY_PATH={path}"), env!("CARGO_BIN_EXE_trireme"), setting.out("differs"));
+    for device in ["auto", "cuda"] {
+        let args = ["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--device", device];
+        let mut command = program::on_ranks(1, "env");
+        command.arg(&path).arg(own).args(args).args([":", "-n", "1", "env"]).arg(&path).arg(&fault).arg(own).args(args);
+        start(command).wait(PATIENCE).failed(1, &["rank 1: ", "kind of device", call[1]]);
+    }
     let mut doctor = trireme(0, &["doctor"]);
     doctor.env(broken.0, broken.1);
     mentions(gpu::run(doctor).stdout, &call);
@@ -319,6 +333,9 @@ fn too_little_gpu_memory_is_reported() {
     let setting = setting();
     let ended = gpu::train(&setting, "out", 1, &[], &[("TRIREME_EMULATED_MEMORY", "3000000")]);
     ended.failed(1, &["memory", "MB", "smaller batch"]);
+    // ranks that share a GPU by mistake do not need more memory
+    let ended = gpu::train(&setting, "shared", 2, &[], &[("TRIREME_EMULATED_MEMORY", "3000000")]);
+    ended.failed(1, &["opened the same GPU", "--share-gpu"]);
 }
 
 #[test]

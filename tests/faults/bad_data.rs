@@ -72,6 +72,8 @@ fn a_flipped_byte() {
         let ended = setting.train(ranks, &[]).failed(1, &parts);
         let line = ended.stderr.lines().find(|line| line.contains(&byte)).unwrap();
         assert_eq!(line.starts_with("rank "), ranks > 0, "{line}");
+        // the other rank does not report the failed rank as lost
+        assert!(!ended.stderr.contains(" is gone"), "{}", ended.stderr);
         setting.assert_no_model();
         fs::remove_dir_all(&setting.out).unwrap();
     }

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use support::images::{DIGITS, Images};
-use support::program::{PATIENCE, assert_gone, checkpoints, run, signal, start, trireme};
+use support::program::{PATIENCE, assert_gone, checkpoints, files, run, signal, start, trireme};
 use support::small_run::{SmallRun, assert_failed};
 
 #[test]
@@ -164,6 +164,27 @@ fn a_follower_scores_what_appears_and_ends_with_the_model() {
     assert!(follow(0, &[]).wait(PATIENCE).succeeded().stdout.is_empty());
     let once = follow(0, &["--once", "--json"]).wait(PATIENCE).succeeded();
     assert!(once.stdout.contains("\"step\":18"), "{}", once.stdout);
+}
+
+/// The second rank runs in another folder, in which the run appears later, as on a network file system.
+#[test]
+fn a_follower_waits_for_files_that_a_rank_does_not_see_yet() {
+    let case = SmallRun::new();
+    case.train(0, &[]).succeeded();
+    let late = case.folder.path().join("late");
+    fs::create_dir(&late).unwrap();
+    let args = ["eval", "out", "--data", &case.data, "--split", "train", "--follow", "--threads", "1"];
+    let mut command = trireme(1, &args);
+    command.current_dir(case.folder.path());
+    command.args([":", "-n", "1", "env", "-C"]).arg(&late).arg(env!("CARGO_BIN_EXE_trireme")).args(args);
+    let follower = start(command);
+    // the second rank needs time to look for the first file
+    std::thread::sleep(Duration::from_secs(2));
+    std::os::unix::fs::symlink(&case.out, late.join("out")).unwrap();
+    let ended = follower.wait(PATIENCE).succeeded();
+    assert!(!ended.stderr.contains("skipped"), "{}", ended.stderr);
+    let models = files(&case.out).into_iter().filter(|file| file.ends_with(".h5")).count();
+    assert_eq!(ended.stdout.lines().count(), models, "{}", ended.stdout);
 }
 
 #[test]

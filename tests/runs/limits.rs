@@ -158,12 +158,13 @@ fn options_that_differ_between_ranks_are_named() {
     let train =
         ["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--threads", "1", "--set", "workers=2"];
     let eval = ["eval", "model.h5", "--data", &setting.data, "--threads", "1"];
-    let cases: [Differing<'_>; 9] = [
+    let cases: [Differing<'_>; 10] = [
         (&train, &["--stage", &stage], &[], "--stage given"),
         (&train, &["--dry-run"], &[], "--dry-run given"),
         (&train, &["--find-lr=20"], &[], "--find-lr 20"),
         (&train, &["--max-steps", "3"], &["--max-steps", "4"], "--max-steps 3"),
-        (&train, &["--resume", "auto"], &[], "--resume given"),
+        (&train, &["--resume", "auto"], &[], "--resume auto"),
+        (&train, &["--resume", "auto"], &["--resume", "out/checkpoints/step-00000002.h5"], "--resume a file"),
         (&train, &["--trace", &stage], &[], "--trace given"),
         (&train, &["--set", "loss.class_weights=auto"], &[], "data set differs"),
         (&eval, &["--stage", &stage], &[], "--stage true"),

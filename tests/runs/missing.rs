@@ -69,6 +69,15 @@ fn a_missing_model_is_reported_without_others_nearby() {
 }
 
 #[test]
+fn a_model_that_all_ranks_miss_is_reported_once() {
+    let folder = setting();
+    let mut command = trireme(2, &["eval", "nowhere.h5"]);
+    command.current_dir(folder.path());
+    let ended = start(command).wait(PATIENCE).failed(1, &["nowhere.h5: ", "no such file"]);
+    assert!(!ended.stderr.lines().any(|line| line.starts_with("rank ")), "{}", ended.stderr);
+}
+
+#[test]
 fn a_folder_of_runs_is_not_taken_for_a_run() {
     let folder = setting();
     for args in commands("runs").into_iter().filter(|args| !args.contains(&"--best")) {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use support::blobs;
 use support::images::DIGITS;
-use support::program::{run, start, trireme};
+use support::program::{PATIENCE, run, signal, start, trireme};
 use support::small_run::SmallRun;
 use support::weights::floats;
 
@@ -120,6 +120,23 @@ fn a_killed_prediction_continues() {
     assert_eq!(bytes(&setting, "killed.csv"), bytes(&setting, "whole.csv"));
     assert_eq!(bytes(&setting, "killed.npy"), bytes(&setting, "whole.npy"));
     assert!(!Path::new(&journal).exists());
+}
+
+/// Without an output folder the ranks do not know each other's states. They still end at the limit and say the truth.
+#[test]
+fn a_rank_that_stays_stopped_ends_a_prediction() {
+    let setting = SmallRun::trained();
+    pictures(&setting, 600);
+    let (photos, out) = (setting.folder.at("photos"), setting.folder.at("stopped.csv"));
+    let journal = setting.folder.at("stopped.csv.partial");
+    let rows = || fs::read(&journal).map_or(0, |bytes| bytes.iter().filter(|byte| **byte == b'\n').count());
+    let limits = ["--stall-warn", "off", "--stall-abort", "7s"];
+    let args = ["predict", &setting.out, &photos, "--out", &out, "--batch", "1", "--threads", "1"];
+    let mut running = start(trireme(2, &[&args[..], &limits].concat()));
+    running.until("rows", || rows() > 20);
+    signal(running.ranks()[1] as i32, libc::SIGSTOP);
+    // ten times the limit would be longer than the test waits
+    running.wait(PATIENCE).failed(1, &["waiting in ", "opened its output folder", "lasted 7 s"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use support::images::THINGS;
-use support::program::{events, run, sets};
+use support::program::{PATIENCE, events, run, sets, start, trireme};
 use support::setting::Setting;
 
 const RECIPE: &str = r#"
@@ -184,6 +184,16 @@ fn reductions_are_compared_with_plain_ones_for_every_codec() {
         assert!(number("encode_ms") >= 0.0 && number("decode_ms") >= 0.0);
     }
     run(0, &["bench", "allreduce", "--codec", "morse"]).failed(2, &["codec \"morse\"", "ternary"]);
+}
+
+#[test]
+fn benchmarks_warn_about_bound_cores() {
+    let scale = ["bench", "scale", "--model", "lenet", "--batch", "2", "--threads", "1", "--seconds", "0.05"];
+    for args in [&["bench", "allreduce", "--sizes", "4K"][..], &scale] {
+        let mut command = trireme(2, args);
+        command.env("OMP_PROC_BIND", "close");
+        start(command).wait(PATIENCE).succeeded().says(&["warning: ", "OMP_PROC_BIND=close"]);
+    }
 }
 
 #[test]

@@ -80,6 +80,11 @@ pub trait DeviceKind: Sized {
         Vec::new()
     }
 
+    /// Returns why this kind was chosen instead of a better one, as a note for the user. [`DeviceKind::notes`] contains it, too.
+    fn why_chosen(&self) -> Option<&str> {
+        None
+    }
+
     /// Returns the GPU of an open device, if ranks could share it by mistake.
     fn gpu(&self, _backend: &Self::Backend) -> Option<Gpu> {
         None

@@ -58,10 +58,10 @@ pub enum Error {
         /// Free memory, and what would fit.
         have: String,
     },
-    /// A sum over ranks failed in the middle of a pass.
-    #[error("batch normalisation over all ranks: {why}")]
+    /// A sum over ranks failed.
+    #[error("{why}")]
     Across {
-        /// The error of the communication.
+        /// The error of the communication, which names the sum.
         why: String,
     },
     /// Sizes that contradict the plan.

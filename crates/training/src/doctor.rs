@@ -40,7 +40,7 @@ pub fn examine(verbose: bool) -> Result<Option<Report>, Error> {
 const NOTE: &str = "note: ";
 
 fn report(session: &mut Session, mut findings: Vec<String>, verbose: bool) -> Result<Option<Report>, Error> {
-    session.same_start("none", "trireme doctor")?;
+    session.same_start(("none", None), "trireme doctor")?;
     let cores = session.cores()?;
     findings.append(&mut session.notes);
     let mut text = format!("trireme {}\n", env!("CARGO_PKG_VERSION"));

@@ -80,6 +80,12 @@ pub enum Error {
         /// Name and id of the GPU, as text.
         gpu: String,
     },
+    #[error("on {place}: {source}")]
+    Gpu {
+        /// The node and, if known, the GPU's name and id.
+        place: String,
+        source: backend::Error,
+    },
     /// All ranks know this error and end together.
     #[error("{text}")]
     Agreed {
@@ -127,6 +133,18 @@ impl Error {
     /// Returns true if all ranks already know this error.
     pub fn is_agreed(&self) -> bool {
         matches!(self, Error::Agreed { .. } | Error::Diverged { .. } | Error::OtherRank { .. })
+    }
+
+    /// Returns true if the communication with other ranks failed, so that another rank may be the cause.
+    pub fn is_of_communication(&self) -> bool {
+        let of_device = |error: &backend::Error| {
+            matches!(error, backend::Error::Across { .. } | backend::Error::Foreign { library: "NCCL", .. })
+        };
+        match self {
+            Error::Comm(_) => true,
+            Error::Backend(source) | Error::Gpu { source, .. } => of_device(source),
+            _ => false,
+        }
     }
 
     /// Returns the exit code: 2 for an invalid request, the agreed code for an error that all ranks know, otherwise 1.

@@ -80,7 +80,7 @@ fn choose(choice: DeviceChoice) -> FoundDevice {
 fn refused<T>(error: Error) -> Result<T, Error> {
     Session::run(|session| {
         session.same_program()?;
-        session.same_device("none")?;
+        session.same_device(("none", Some(error.to_string().as_str())))?;
         session.agree(Err(error))
     })
 }
@@ -161,11 +161,13 @@ pub fn try_cuda_aware(share_gpu: bool) -> Result<Option<String>, Error> {
 }
 
 fn cuda_aware(device: &CudaDevice, session: &mut Session, share_gpu: bool) -> Result<Option<String>, Error> {
-    session.same_start(CudaDevice::NAME, &format!("trireme doctor --cuda-aware\n--share-gpu {share_gpu}"))?;
+    let options = format!("trireme doctor --cuda-aware\n--share-gpu {share_gpu}");
+    session.same_start((CudaDevice::NAME, None), &options)?;
     let settings = DeviceSettings { node_rank: session.world.node_rank, ..F32_SETTINGS };
     let backend = session.agree(device.open(&settings).map_err(Error::from))?;
     let checked = gpus::check(session, device.gpu(&backend).as_ref(), share_gpu)?;
-    checked.notes.iter().filter(|_| session.is_root()).for_each(|note| screen::say(note));
+    session.notes.extend(checked.notes);
+    session.print_notes();
     transport::try_aware(session, &backend)
 }
 
@@ -193,7 +195,10 @@ pub fn predictor(
     model: &ModelRequest,
     reading: &ReadingRequest,
 ) -> Result<Box<dyn Predict>, Error> {
-    with_device!(wanted, device => Ok(Box::new(Predictor::open(device, model, reading)?)))
+    with_device!(wanted, device => {
+        device.why_chosen().into_iter().for_each(screen::say);
+        Ok(Box::new(Predictor::open(device, model, reading)?))
+    })
 }
 
 /// Predicts images on all ranks and writes them to a table. If the request contains `-`, image names are read from
@@ -212,7 +217,10 @@ pub fn bench_step(request: &bench::StepRequest, started: Instant) -> Result<benc
 
 /// Measures training steps on images from a loader.
 pub fn bench_loader_step(request: &bench::LoaderStepRequest) -> Result<bench::LoaderStepResult, Error> {
-    with_device!(request.device, device => bench::run_loader_step(device, request))
+    with_device!(request.device, device => {
+        device.why_chosen().into_iter().for_each(screen::say);
+        bench::run_loader_step(device, request)
+    })
 }
 
 /// Measures the CPU implementations of convolutions and linear layers.

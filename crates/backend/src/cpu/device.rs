@@ -261,6 +261,10 @@ impl DeviceKind for CpuDevice {
         let table = idle.then(|| format!("warning: {VARIABLE} has no effect: the tables apply only to f32"));
         self.notes.iter().cloned().chain(table).collect()
     }
+
+    fn why_chosen(&self) -> Option<&str> {
+        self.notes.first().map(String::as_str)
+    }
 }
 
 #[cfg(test)]

@@ -69,25 +69,26 @@ const TRAFFIC: usize = 1 << 29;
 /// Each repeat runs all three methods. The method that runs first changes from repeat to repeat, so that other load on
 /// the machine affects all methods equally.
 pub fn run<D: Device>(device: &D, request: &AllreduceRequest) -> Result<Vec<Sums>, Error> {
-    let codec = request.codec.as_str();
-    let entry = codec::find(codec).ok_or_else(|| {
-        let (names, hint) = (codec::NAMES.join(", "), did_you_mean(codec, &codec::NAMES));
-        Error::Usage(format!("unknown codec \"{codec}\"; the codecs are {names}{hint}"))
-    })?;
-    Session::run(|session| measure(device, session, request, entry))
+    Session::run(|session| measure(device, session, request))
 }
 
-fn measure<D: Device>(
-    device: &D,
-    session: &mut Session,
-    request: &AllreduceRequest,
-    entry: &Entry,
-) -> Result<Vec<Sums>, Error> {
+/// Returns the codec with this name, or an error that lists all codecs.
+fn entry(codec: &str) -> Result<&'static Entry, Error> {
+    codec::find(codec).ok_or_else(|| {
+        let (names, hint) = (codec::NAMES.join(", "), did_you_mean(codec, &codec::NAMES));
+        Error::Usage(format!("unknown codec \"{codec}\"; the codecs are {names}{hint}"))
+    })
+}
+
+fn measure<D: Device>(device: &D, session: &mut Session, request: &AllreduceRequest) -> Result<Vec<Sums>, Error> {
     let AllreduceRequest { sizes, bucket, codec, path, share_gpu, device: _ } = request;
     let options = format!(
         "trireme bench allreduce\n--sizes {sizes:?}\n--bucket {bucket}\n--codec {codec}\n--path {path}\n--share-gpu {share_gpu}"
     );
-    session.same_start(D::NAME, &options)?;
+    session.same_start((D::NAME, device.why_chosen()), &options)?;
+    let entry = session.agree(entry(codec))?;
+    // adds notes about cores that ranks share, which make the sums slower
+    session.cores()?;
     let memory = loaders::memory::share(session.world.node_size);
     session.agree(sizes.iter().try_for_each(|bytes| fits(*bytes, memory)))?;
     let (rank, ranks) = (session.world.rank, session.world.size);
@@ -102,6 +103,8 @@ fn measure<D: Device>(
     let backend = session.agree(opened.map_err(Error::from))?;
     let checked = gpus::check(session, device.gpu(&backend).as_ref(), *share_gpu)?;
     session.notes.extend(checked.notes);
+    session.notes.extend(device.why_chosen().map(String::from));
+    session.print_notes();
     let queues = backend.queue().is_some();
     session.agree(transport::check(*path, codec, queues))?;
     let largest = sizes.iter().copied().max().unwrap_or(4);

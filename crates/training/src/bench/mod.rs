@@ -99,7 +99,8 @@ struct StepTimes {
 
 /// Measures training steps (forward, backward and update). All steps use the same synthetic batch.
 pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
-    let mut work = Synthetic::new(device, &request.work::<D>())?;
+    let work = request.work::<D>();
+    let mut work = Synthetic::new(device.open(&work.setting.device)?, &work)?;
     if request.roofline && work.trainer.graph.backend().cores().is_none() {
         let why = format!("--roofline works only on a CPU, but this process computes on {}; add --device cpu", D::NAME);
         return Err(Error::Usage(why));
@@ -291,7 +292,7 @@ pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Re
     let requested = RequestedThreads { compute: request.threads, loader: request.loader_threads };
     let Resources { compute: threads, loader: loader_threads, .. } = Resources::of_process::<D>(requested);
     let setting = Setting::alone(batch, threads, request.precision, request.tf32);
-    let mut trainer = BenchTrainer::new(device, net, &setting)?;
+    let mut trainer = BenchTrainer::new(device.open(&setting.device)?, net, &setting)?;
     // plan for the last batch of an epoch too, which is smaller
     trainer.graph.prepare(split.len() as usize % batch)?;
     let mut feed = Feed::new(trainer.graph.backend(), split, &pipeline, batch, (loader_threads, request.io))?;

@@ -79,7 +79,7 @@ fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest)
         "trireme bench scale\n{model}\n--batch {batch}\n--seconds {seconds}\n--precision {precision}\n--path {path}\n\
          --share-gpu {share_gpu}"
     );
-    session.same_start(D::NAME, &options)?;
+    session.same_start((D::NAME, device.why_chosen()), &options)?;
     let cores = session.cores()?;
     let requested = RequestedThreads { compute: request.threads, loader: None };
     let resources = Resources::new::<D>(cores, requested, false);
@@ -90,9 +90,13 @@ fn measure<D: Device>(device: &D, session: &mut Session, request: &ScaleRequest)
         DeviceSettings { threads, node_rank, node_ranks, precision: *precision, tf32: false, deterministic: false };
     let setting = Setting { batch, device: device_settings, exchanged: true };
     let work = Workload { model, size: None, setting };
-    let mut work = session.agree(Synthetic::new(device, &work))?;
-    let checked = gpus::check(session, device.gpu(work.trainer.graph.backend()).as_ref(), request.share_gpu)?;
+    let backend = session.agree(device.open(&device_settings).map_err(Error::from))?;
+    // before memory is allocated, which fails if ranks share a GPU by mistake
+    let checked = gpus::check(session, device.gpu(&backend).as_ref(), request.share_gpu)?;
     session.notes.extend(checked.notes);
+    session.notes.extend(device.why_chosen().map(String::from));
+    session.print_notes();
+    let mut work = session.agree(Synthetic::new(backend, &work))?;
     let buckets = work.trainer.graph.layout().buckets.clone();
     let queues = work.trainer.graph.backend().queue().is_some();
     session.agree(transport::check(*path, FLOAT.name, queues))?;

@@ -7,7 +7,7 @@ use loaders::{Draws, ImageSpec, memory};
 use net::{NetSpec, Shape, models};
 
 use super::exchange::Exchange;
-use crate::device::{Device, DeviceSettings};
+use crate::device::DeviceSettings;
 use crate::error::Error;
 use crate::train::plan::network::network;
 
@@ -44,9 +44,9 @@ pub struct BenchTrainer<B: Backend> {
 }
 
 impl<B: Backend> BenchTrainer<B> {
-    pub fn new<D: Device<Backend = B>>(device: &D, net: NetSpec, setting: &Setting) -> Result<Self, Error> {
+    /// Plans the network on a device that was opened with the settings.
+    pub fn new(backend: B, net: NetSpec, setting: &Setting) -> Result<Self, Error> {
         let Setting { batch, device: settings, exchanged } = *setting;
-        let backend = device.open(&settings)?;
         let ahead = backend.queue().map_or(0, Queue::passes_ahead);
         let bucket_bytes = if exchanged || backend.queue().is_none() { BUCKET } else { usize::MAX };
         let graph = Graph::new(backend, net, batch, Purpose::Train { bucket_bytes }, 1)?;
@@ -153,8 +153,8 @@ impl SyntheticBatch {
 }
 
 impl<B: Backend> Synthetic<B> {
-    /// Opens the device, plans the network and draws the batch.
-    pub fn new<D: Device<Backend = B>>(device: &D, work: &Workload<'_>) -> Result<Self, Error> {
+    /// Plans the network on a device that was opened with the workload's settings, and draws the batch.
+    pub fn new(backend: B, work: &Workload<'_>) -> Result<Self, Error> {
         let (model, batch) = (work.model, work.setting.batch);
         let unknown = || Error::Usage(models::unknown(model));
         let (meant, classes) = models::input(model).zip(models::classes(model)).ok_or_else(unknown)?;
@@ -163,7 +163,7 @@ impl<B: Backend> Synthetic<B> {
         let bytes = factors.into_iter().fold(size_of::<f32>() as u64, u64::saturating_mul);
         memory::check("a batch of images", bytes, "a smaller --batch or --size")?;
         let net = network(model, ImageSpec::new(shape.h as u32, shape.w as u32, shape.c as u32), classes)?;
-        let trainer = BenchTrainer::new(device, net, &work.setting)?;
+        let trainer = BenchTrainer::new(backend, net, &work.setting)?;
         let mut draws = Draws::new(1, 0, 0, 0);
         let mut images: Vec<f32> = (0..batch * shape.elems()).map(|_| 2.0 * draws.unit() - 1.0).collect();
         if let Some(queue) = trainer.graph.backend().queue() {

@@ -75,15 +75,14 @@ fn score_all<D: Device>(
     show: &mut dyn FnMut(&Path, &SplitScore) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let command = if once { "eval --follow --once" } else { "eval --follow" };
-    session.same_start(D::NAME, &request.compared(command))?;
+    session.same_start((D::NAME, device.why_chosen()), &request.compared(command))?;
     let named = || {
-        let dataset = Dataset::open(&request.data)?;
-        score::split_name(request, &dataset.manifest)
+        let data = request.data.clone().map_or_else(|| model::data(&request.model), Ok)?;
+        score::split_name(request, &data, &Dataset::open(&data)?.manifest)
     };
     let split = session.agree(named())?;
-    let cores = score::divide_cores(session)?;
-    // the last file that only some ranks could read
-    let mut retried = None;
+    let cores = score::divide_cores(device, session)?;
+    let mut retries = Retries::default();
     let mut log = Log::open(&request.model.file, (&split, request.model.ema, request.test_time));
     loop {
         let (file, last) = match next(session, request, once, &log, interrupted)? {
@@ -104,24 +103,28 @@ fn score_all<D: Device>(
                 show(&this.model.file, &scored)?;
             }
             Ok(_) => {}
-            Err(error) if !once && can_skip(session, &error, &this.model, last)? => {
-                // a resumed run renames its old final model and later writes a new one with the old name
-                log.seen.retain(|seen| !last || *seen != scored_file);
-                if session.is_root() {
-                    screen::say(&format!(
-                        "skipped {}, because it cannot be evaluated: {error}",
-                        this.model.file.display()
-                    ));
+            Err(error) if once || (session.world.size > 1 && !error.is_agreed()) => return Err(error),
+            Err(error) => match file_state(session, &error, &this.model, last)? {
+                FileState::Skipped => {
+                    // a resumed run renames its old final model and later writes a new one with the old name
+                    log.seen.retain(|seen| !last || *seen != scored_file);
+                    if session.is_root() {
+                        screen::say(&format!(
+                            "skipped {}, because it cannot be evaluated: {error}",
+                            this.model.file.display()
+                        ));
+                    }
+                    if last {
+                        nap(interrupted);
+                    }
                 }
-            }
-            // on a network file system, a rank may see a new file later than the others
-            Err(error) if !once && error.is_agreed() && retried.as_ref() != Some(&this.model.file) => {
-                log.seen.remove(&scored_file);
-                retried = Some(this.model.file);
-                nap(interrupted);
-                continue;
-            }
-            Err(error) => return Err(error),
+                state if error.is_agreed() && retries.allow(&this.model.file, state) => {
+                    log.seen.remove(&scored_file);
+                    nap(interrupted);
+                    continue;
+                }
+                _ => return Err(error),
+            },
         }
         if once || last && log.seen.contains(&scored_file) {
             return Ok(());
@@ -129,18 +132,54 @@ fn score_all<D: Device>(
     }
 }
 
-/// Returns true if the follower may skip a file after this error: a file that has disappeared, and a checkpoint that a
-/// rank cannot read. The trainer may remove old checkpoints at any time, and a resumed run renames its final model
-/// (`last`). Collective if all ranks know the error. If not, several ranks cannot continue.
-fn can_skip(session: &Session, error: &Error, request: &ModelRequest, last: bool) -> Result<bool, Error> {
-    if session.world.size > 1 && !error.is_agreed() {
-        return Ok(false);
-    }
+/// What the follower does with a file that could not be scored, in the order of precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum FileState {
+    /// The trainer has removed or renamed it, or it is a checkpoint that a rank cannot read.
+    Skipped,
+    /// A rank does not see it yet.
+    Late,
+    /// There may be another version of it on some ranks.
+    Other,
+}
+
+/// Returns the state of a file after this error. The trainer may remove old checkpoints at any time, and a resumed run
+/// renames its final model (`last`). Collective.
+fn file_state(session: &Session, error: &Error, request: &ModelRequest, last: bool) -> Result<FileState, Error> {
     let unreadable = |error: &Error| matches!(error, Error::Checkpoint(_));
     // an error that all ranks know is only a text, so each rank reads the file again
     let again = || error.is_agreed() && model::read(request).is_err_and(|error| unreadable(&error));
-    let skips = !last && (unreadable(error) || again()) || !request.file.exists();
-    Ok(session.comm.gather_all("state of a checkpoint", &skips)?.contains(&true))
+    let own = match request.file.exists() {
+        // rank 0 has found the file, so only rank 0 knows that it is gone
+        false if session.is_root() => FileState::Skipped,
+        // on a network file system, a rank may see a new file later than rank 0
+        false => FileState::Late,
+        true if !last && (unreadable(error) || again()) => FileState::Skipped,
+        true => FileState::Other,
+    };
+    Ok(session.comm.gather_all("state of a checkpoint", &own)?.into_iter().min().unwrap_or(own))
+}
+
+/// How often the last file was tried again. Counts attempts instead of seconds, so that all ranks decide alike.
+#[derive(Default)]
+struct Retries {
+    file: PathBuf,
+    late: u32,
+    other: u32,
+}
+
+impl Retries {
+    /// Returns true if the file may be tried again after a [`nap`]. A network file system may show a new file up to a
+    /// minute late.
+    fn allow(&mut self, file: &Path, state: FileState) -> bool {
+        if self.file != file {
+            *self = Self { file: file.to_path_buf(), ..Self::default() };
+        }
+        // separate counts, because a late file may appear between the failure and the question for its state
+        let (count, most) = if state == FileState::Late { (&mut self.late, 90) } else { (&mut self.other, 1) };
+        *count += 1;
+        *count <= most
+    }
 }
 
 /// Returns a flag that the first request to end sets. A second request ends the process at once.
@@ -343,6 +382,15 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_a_rank_does_not_see_yet_is_tried_for_longer() {
+        let mut retries = Retries::default();
+        let [a, b] = [Path::new("a.h5"), Path::new("b.h5")];
+        assert!((0..90).all(|_| retries.allow(a, FileState::Late)) && !retries.allow(a, FileState::Late));
+        assert!(retries.allow(a, FileState::Other));
+        assert!(retries.allow(b, FileState::Other) && !retries.allow(b, FileState::Other));
+    }
 
     fn run(files: &[&str]) -> PathBuf {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);

@@ -56,10 +56,13 @@ pub fn read(request: &ModelRequest) -> Result<LoadedModel, Error> {
 /// Returns the data set directory in the recipe of the requested model. Returns an error if the file is not a model, or
 /// if its recipe has no data set.
 pub fn data(request: &ModelRequest) -> Result<PathBuf, Error> {
-    let LoadedModel { model, .. } = read(request)?;
-    data_in_recipe(&model.recipe).ok_or_else(|| {
-        Error::Usage(format!("{}: the model's recipe names no data set; add --data", request.file.display()))
-    })
+    data_of(&read(request)?.model, &request.file)
+}
+
+/// Returns the data set directory in the model's recipe, or an error that names `file` if the recipe has none.
+pub fn data_of(model: &ModelFile, file: &Path) -> Result<PathBuf, Error> {
+    data_in_recipe(&model.recipe)
+        .ok_or_else(|| Error::Usage(format!("{}: the model's recipe names no data set; add --data", file.display())))
 }
 
 /// Plans the model's network for inference and loads its weights. `sizes` are additional batch sizes.

@@ -154,7 +154,7 @@ pub fn predict<D: Device>(
     watch.stepped();
     watch.set_activity(Activity::Starting);
     let mut session = Session::join(comm, watch)?;
-    let started = session.same_start(D::NAME, &request.compared());
+    let started = session.same_start((D::NAME, device.why_chosen()), &request.compared());
     let result = started.and_then(|()| predict_on(device, &mut session, request, list));
     // Writing a large table takes long. The watchdog has ended by then, and the other ranks are free.
     session.conclude(result)?.map(|rows| rows.write(request)).transpose()
@@ -264,7 +264,7 @@ fn predict_on<D: Device>(
     let identity = identity(request, D::NAME, &reader, &images);
     session.same("the model or the images", &identity, "start all ranks with the same files and options")?;
     session.watch.set_activity(Activity::Starting);
-    let cores = divide_cores(session)?;
+    let cores = divide_cores(device, session)?;
     let requested = RequestedThreads { compute: request.threads, loader: request.loader_threads };
     let resources = Resources::new::<D>(cores, requested, false);
     // a larger batch would be planned for images that do not exist
@@ -283,6 +283,7 @@ fn predict_on<D: Device>(
     let columns = request.features.as_ref().map(|_| work.feature_count()).transpose()?;
     let features = request.features.as_deref().zip(columns);
     let (journal, kept) = open_journal(session, request, &work.images, format, &identity, features, batch as u64)?;
+    session.watch.set_ready();
     let predicted = work.run(session, journal, kept);
     let predicted = predicted.map_err(|error| gpus::located(device, error, &session.world.host, gpu.as_ref()))?;
     let journal = session.agree(Ok(predicted))?;

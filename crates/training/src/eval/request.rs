@@ -7,6 +7,7 @@ use loaders::overwrite::{self, Content};
 
 use crate::device::DeviceChoice;
 use crate::error::Error;
+use crate::eval::findings;
 use crate::train::evaluate::TestTime;
 use crate::train::observe::watch;
 
@@ -29,8 +30,9 @@ pub struct EvalRequest {
     pub map_classes: bool,
     /// Which views of an image are scored and averaged.
     pub test_time: TestTime,
-    pub data: PathBuf,
-    /// True if no data set was given, so that `data` comes from the model's recipe. The output then has a note about it.
+    /// The data set. `None` selects the data set in the model's recipe.
+    pub data: Option<PathBuf>,
+    /// True if no data set was given, so that it comes from the model's recipe. The output then has a note about it.
     pub recorded: bool,
     /// Name of the split. `None` selects the test split, or the validation split if the test split is missing or
     /// empty.
@@ -49,6 +51,8 @@ pub struct EvalRequest {
     pub stall: watch::Limits,
     /// Files to write at the end, with their content types.
     pub outputs: Vec<(PathBuf, &'static Content)>,
+    /// The sheet of mistakes among the outputs.
+    pub sheet: Option<PathBuf>,
 }
 
 impl EvalRequest {
@@ -76,6 +80,7 @@ impl EvalRequest {
             stall: _,
             // only rank 0 writes them
             outputs: _,
+            sheet: _,
         } = self;
         let (split, stage) = (split.as_deref().unwrap_or("not given"), stage.is_some());
         format!(
@@ -87,6 +92,7 @@ impl EvalRequest {
     /// Returns an error if an output cannot be written or would overwrite another kind of file. Only the rank that
     /// writes calls this.
     pub fn check_outputs(&self) -> Result<(), Error> {
+        self.sheet.as_deref().map_or(Ok(()), findings::check_sheet)?;
         let mut outputs = self.outputs.iter();
         outputs
             .try_for_each(|(path, content)| overwrite::check(path, content, &[&self.model.file]))

@@ -13,7 +13,7 @@ use loaders::transform::{as_read, exif_of};
 use loaders::{Dataset, Dtype, Images, LabelKind, Manifest, Options, Split};
 
 use super::classes;
-use super::model::{LoadedModel, graph, images, number_scale, pipeline, read, views};
+use super::model::{self, LoadedModel, graph, images, number_scale, pipeline, read, views};
 use super::request::EvalRequest;
 use crate::device::{Device, DeviceSettings, F32_SETTINGS, Gpu, RequestedThreads, Resources};
 use crate::error::Error;
@@ -42,14 +42,15 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<SplitScore,
     let comm = Comm::launch();
     let watch = start_watchdog(&comm, request);
     // read the files while MPI starts, but a staged copy needs communication
-    let opened = request.stage.is_none().then(|| open(request, &request.data, &watch));
+    let opened = request.stage.is_none().then(|| open(request, None, &watch));
     watch.set_activity(Activity::Starting);
     let mut session = Session::join(comm, watch)?;
-    let result = session.same_start(D::NAME, &request.compared("eval")).and_then(|()| {
+    let same = session.same_start((D::NAME, device.why_chosen()), &request.compared("eval"));
+    let result = same.and_then(|()| {
         // check the output files before the split is copied
         let outputs = if session.is_root() { request.check_outputs() } else { Ok(()) };
         let opened = session.agree(outputs).and_then(|()| opened.unwrap_or_else(|| open_staged(&session, request)));
-        let cores = divide_cores(&mut session)?;
+        let cores = divide_cores(device, &mut session)?;
         score_opened(device, &session, cores, opened, request, Detail::Precisions)
     });
     session.conclude(result)
@@ -65,29 +66,30 @@ pub(super) fn start_watchdog(comm: &Comm, request: &EvalRequest) -> Watch {
 
 /// Copies the split to this node's disk and opens the copy.
 fn open_staged(session: &Session, request: &EvalRequest) -> Result<ScoringInput, Error> {
-    let EvalRequest { data, stage, .. } = request;
-    let under = stage.as_deref().unwrap_or(data);
-    let splits = |manifest: &Manifest| Ok(vec![split_name(request, manifest)?]);
+    session.watch.set_activity(Activity::Reading);
+    let data = session.agree(request.data.clone().map_or_else(|| model::data(&request.model), Ok))?;
+    let under = request.stage.as_deref().unwrap_or(&data);
+    let splits = |manifest: &Manifest| Ok(vec![split_name(request, &data, manifest)?]);
     session.watch.set_activity(Activity::Staging);
-    let copy = agree::stage(Some(session), data, under, splits)?;
-    open_watched(session, request, &copy)
+    let copy = agree::stage(Some(session), &data, under, splits)?;
+    open_watched(session, request, Some(&copy))
 }
 
-fn open_watched(session: &Session, request: &EvalRequest, data: &Path) -> Result<ScoringInput, Error> {
+fn open_watched(session: &Session, request: &EvalRequest, copy: Option<&Path>) -> Result<ScoringInput, Error> {
     session.watch.set_activity(Activity::Reading);
-    let opened = open(request, data, &session.watch);
+    let opened = open(request, copy, &session.watch);
     session.watch.set_activity(Activity::Starting);
     opened
 }
 
-/// Returns the split to score.
-pub(super) fn split_name(request: &EvalRequest, manifest: &Manifest) -> Result<String, Error> {
+/// Returns the split of the data set `data` to score.
+pub(super) fn split_name(request: &EvalRequest, data: &Path, manifest: &Manifest) -> Result<String, Error> {
     let named = |error| match (error, &request.split) {
         (recipe::Error::Value { why, .. }, Some(split)) => Error::Usage(format!("--split {split}: {why}")),
         (error, _) => error.into(),
     };
     let name = recipe::evaluation_split(request.split.as_deref(), manifest).map_err(named)?;
-    name.ok_or_else(|| no_split(&request.data))
+    name.ok_or_else(|| no_split(data))
 }
 
 /// Returns the error for a data set without a split to score.
@@ -96,19 +98,22 @@ pub(super) fn no_split(data: &Path) -> Error {
     Error::Usage(format!("{data} has no images in a split test or validation; name another split with --split"))
 }
 
-fn open(request: &EvalRequest, data: &Path, watch: &Watch) -> Result<ScoringInput, Error> {
+/// Reads the model and opens the data set, or its `copy` on this node. Messages name the original.
+fn open(request: &EvalRequest, copy: Option<&Path>, watch: &Watch) -> Result<ScoringInput, Error> {
     let (file, batch) = (&request.model.file, request.batch);
     let LoadedModel { model, mut notes } = read(&request.model)?;
+    let original = &request.data.clone().map_or_else(|| model::data_of(&model, file), Ok)?;
+    let data = copy.unwrap_or(original);
     if request.recorded {
-        notes.push(format!("data set: {}, from the model's recipe", request.data.display()));
+        notes.push(format!("data set: {}, from the model's recipe", original.display()));
     }
     let dataset = Dataset::open(data)?;
-    let split = dataset.split(&split_name(request, &dataset.manifest)?)?;
+    let split = dataset.split(&split_name(request, original, &dataset.manifest)?)?;
     if split.is_empty() {
-        return Err(no_images(&split, "", request));
+        return Err(no_images(&split, "", original));
     }
-    notes.extend(check_images(&model, file, &dataset.manifest, &split, &request.data)?);
-    check_label_kinds(&model, &dataset.manifest, request)?;
+    notes.extend(check_images(&model, file, &dataset.manifest, &split, original)?);
+    check_label_kinds(&model, &dataset.manifest, original, request)?;
     let pipeline = pipeline(&model)?;
     let classes = ClassSources { model: &model.classes, file, data };
     if request.map_classes {
@@ -127,7 +132,7 @@ fn open(request: &EvalRequest, data: &Path, watch: &Watch) -> Result<ScoringInpu
     }
     if evaluation.images() == 0 {
         let which = " of the classes that the data set and the model have in common";
-        return Err(no_images(&evaluation.split, which, request));
+        return Err(no_images(&evaluation.split, which, original));
     }
     // no batch is larger than the number of images, so plan only for that many
     evaluation.batch = batch.min(evaluation.images() as usize);
@@ -135,11 +140,11 @@ fn open(request: &EvalRequest, data: &Path, watch: &Watch) -> Result<ScoringInpu
 }
 
 /// Returns the error for a split without images to score. `which` says which images are missing, or is empty.
-fn no_images(split: &Split, which: &str, request: &EvalRequest) -> Error {
+fn no_images(split: &Split, which: &str, data: &Path) -> Error {
     Error::Failed(format!(
         "the split {} of {} has no images{which}, so nothing can be scored; name another split with --split",
         split.name(),
-        request.data.display()
+        data.display()
     ))
 }
 
@@ -200,9 +205,9 @@ pub(super) fn check_images(
     }
 }
 
-/// Returns an error if model and data set have different label kinds.
-fn check_label_kinds(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<(), Error> {
-    let (file, data) = (request.model.file.display(), request.data.display());
+/// Returns an error if the model and the data set `data` have different label kinds.
+fn check_label_kinds(model: &ModelFile, manifest: &Manifest, data: &Path, request: &EvalRequest) -> Result<(), Error> {
+    let (file, data) = (request.model.file.display(), data.display());
     let (expected, given) = (model.label_kind(), manifest.label_kind());
     match (expected, given) {
         (LabelKind::Classes, LabelKind::Classes) if request.map_classes => Err(Error::Usage(format!(
@@ -254,12 +259,11 @@ fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Re
     Ok(text)
 }
 
-/// Divides the cores among the ranks. Rank 0 prints notes and warnings about the division.
-pub(super) fn divide_cores(session: &mut Session) -> Result<usize, Error> {
+/// Divides the cores among the ranks. Rank 0 prints notes and warnings about the division and the choice of the device.
+pub(super) fn divide_cores<D: Device>(device: &D, session: &mut Session) -> Result<usize, Error> {
     let cores = session.cores()?;
-    if session.is_root() {
-        session.notes.iter().for_each(|note| screen::say(note));
-    }
+    session.notes.extend(device.why_chosen().map(String::from));
+    session.print_notes();
     Ok(cores)
 }
 
@@ -272,7 +276,7 @@ pub(super) fn score_with<D: Device>(
 ) -> Result<SplitScore, Error> {
     let opened = match &request.stage {
         Some(_) => open_staged(session, request),
-        None => open_watched(session, request, &request.data),
+        None => open_watched(session, request, None),
     };
     score_opened(device, session, cores, opened, request, Detail::Score)
 }
@@ -291,9 +295,10 @@ pub(super) fn open_graph<D: Device>(
     let opened = device.open(&DeviceSettings { threads, node_rank, node_ranks, ..F32_SETTINGS });
     let backend = session.agree(opened.map_err(|error| here(error.into(), None)))?;
     let gpu = device.gpu(&backend);
+    // before memory is allocated, which fails if ranks share a GPU by mistake
+    let checked = gpus::check(session, gpu.as_ref(), share_gpu)?;
     let planned = |backend| planned(backend).map_err(|error| here(error, gpu.as_ref()));
     let (graph, planning) = algorithms::plan(session, backend, planned, Graph::backend)?;
-    let checked = gpus::check(session, gpu.as_ref(), share_gpu)?;
     if session.is_root() {
         notes.iter().chain(&planning).chain(&checked.notes).for_each(|note| screen::say(note));
     }
@@ -319,6 +324,7 @@ fn score_opened<D: Device>(
     evaluation.options.threads = resources.loader;
     let planned = |backend| graph(&model, backend, evaluation.batch, &evaluation.sizes());
     let (mut graph, gpu) = open_graph(device, session, resources.compute, planned, (request.share_gpu, &said))?;
+    session.watch.set_ready();
     let evaluated = evaluation.run(session, &mut graph, &Stop::default(), detail);
     let evaluated = evaluated.map_err(|error| gpus::located(device, error, &session.world.host, gpu.as_ref()))?;
     for note in graph.take_notes() {

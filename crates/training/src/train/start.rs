@@ -13,10 +13,11 @@ use loaders::{Manifest, why};
 use recipe::{Recipe, ScoredSplits, TransportSetting};
 use report::{Reporter, Start, Tensorboard};
 
-use crate::device::{Device, DeviceSettings, Gpu, OVERLAP, RequestedThreads, Resources};
+use crate::device::{Device, DeviceSettings, OVERLAP, RequestedThreads, Resources};
 use crate::error::Error;
 use crate::train;
 use crate::train::agree::Session;
+use crate::train::agree::gpus::CheckedGpus;
 use crate::train::agree::{self, algorithms, gpus, preflight};
 use crate::train::init::initial_weights::InitialWeights;
 use crate::train::init::{initial_weights, whiten};
@@ -38,6 +39,7 @@ struct PlannedRun<B: Backend> {
     run: Run<B>,
     resources: Resources,
     resume: Option<Resume>,
+    gpus: CheckedGpus,
     /// The lock on OUT, if it was taken before the checkpoints were read. `None` on ranks other than 0.
     lock: Option<OutLock>,
 }
@@ -74,7 +76,7 @@ pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> R
             planned.and_then(|planned| begin(device, &mut session, planned, invocation))
         }
         _ => {
-            let same = session.same_start(D::NAME, &request.compared());
+            let same = session.same_start((D::NAME, device.why_chosen()), &request.compared());
             let source = |session: &Session| late.unwrap_or_else(|| open(request, Some(session), &watch));
             same.and_then(|()| plan_together(device, &mut session, source, request))
                 .and_then(|planned| begin(device, &mut session, planned, invocation))
@@ -137,7 +139,9 @@ fn plan_alone<D: Device>(
     let resources = Resources::of_process::<D>(requested);
     let place = Place { rank: 0, ranks: 1, loader_threads: resources.loader };
     let backend = open_device(device, &source.recipe, resources, (0, 1), resume.as_ref())?;
-    Ok(PlannedRun { run: build(source, backend, place)?, resources, resume, lock })
+    // one rank shares no GPU
+    let gpus = CheckedGpus::default();
+    Ok(PlannedRun { run: build(source, backend, place)?, resources, resume, gpus, lock })
 }
 
 /// Plans a run together with the other ranks.
@@ -169,10 +173,12 @@ fn plan_together<D: Device>(
     let on_node = (session.world.node_rank, session.world.node_size);
     let opened = open_device(device, &source.recipe, resources, on_node, resume.as_ref());
     let backend = session.agree(opened.map_err(here))?;
+    // before memory is allocated, which fails if ranks share a GPU by mistake
+    let gpus = gpus::check(session, device.gpu(&backend).as_ref(), request.share_gpu)?;
     let planned = |backend| build(source, backend, place).map_err(here);
     let (run, notes) = algorithms::plan(session, backend, planned, |run| run.graph.backend())?;
     session.notes.extend(notes);
-    Ok(PlannedRun { run, resources, resume, lock })
+    Ok(PlannedRun { run, resources, resume, gpus, lock })
 }
 
 /// Calls [`start`], and adds the location of the device to its errors.
@@ -185,22 +191,19 @@ fn begin<D: Device>(
     let (gpu, host) = (device.gpu(planned.run.graph.backend()), session.world.host.clone());
     let Recipe { precision, tf32, .. } = planned.run.recipe;
     session.notes.extend(device.notes(precision, tf32));
-    start(session, planned, invocation, gpu.as_ref(), D::LAYOUT_CURE)
+    start(session, planned, invocation, D::LAYOUT_CURE)
         .map_err(|error| gpus::located(device, error, &host, gpu.as_ref()))
 }
 
-/// Runs a planned training. `gpu` is this rank's GPU, if it computes on one. `layout_cure` is the advice for the user if ranks have
-/// different memory layouts.
+/// Runs a planned training. `layout_cure` is the advice for the user if ranks have different memory layouts.
 fn start<B: Backend>(
     session: &mut Session,
     planned: PlannedRun<B>,
     invocation: Invocation<'_>,
-    gpu: Option<&Gpu>,
     layout_cure: &str,
 ) -> Result<Option<String>, Error> {
-    let PlannedRun { mut run, resources, resume, lock } = planned;
+    let PlannedRun { mut run, resources, resume, gpus, lock } = planned;
     let Invocation { request, stop, started } = invocation;
-    let gpus = gpus::check(session, gpu, request.share_gpu)?;
     session.notes.extend(gpus.notes);
     let no_nccl = gpus.no_nccl;
     session.same("the memory layout of the parameters", &run.graph.format_lines(), layout_cure)?;

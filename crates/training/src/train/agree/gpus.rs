@@ -62,8 +62,7 @@ pub fn located<D: Device>(_: &D, error: Error, host: &str, gpu: Option<&Gpu>) ->
     };
     match error {
         Error::Backend(source @ (backend::Error::Lost { .. } | backend::Error::Foreign { .. })) if D::REMOVABLE => {
-            let place = gpu.map_or_else(|| host.to_string(), |gpu| place(host, gpu));
-            Error::Failed(format!("on {place}: {source}"))
+            Error::Gpu { place: gpu.map_or_else(|| host.to_string(), |gpu| place(host, gpu)), source }
         }
         other => other,
     }

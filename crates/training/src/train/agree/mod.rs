@@ -13,7 +13,7 @@ use loaders::{Dataset, Manifest, stage};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::train::observe::watch::Watch;
+use crate::train::observe::watch::{Activity, Limits, Watch};
 
 /// A running MPI job, as seen from a rank.
 pub struct Session {
@@ -26,9 +26,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// Joins all ranks without a watchdog, runs `work`, and ends MPI if all ranks know the result.
+    /// Joins all ranks, runs `work`, and ends MPI if all ranks know the result. The watchdog reports only waits in MPI operations.
     pub fn run<T>(work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
-        let mut session = Self::join(Comm::launch(), Watch::default())?;
+        let comm = Comm::launch();
+        let watch = Watch::start(&comm, Limits::default());
+        watch.stepped();
+        watch.set_activity(Activity::Unrecorded);
+        let mut session = Self::join(comm, watch)?;
         let result = work(&mut session);
         session.conclude(result)
     }
@@ -79,6 +83,11 @@ impl Session {
             }
             other => other,
         };
+        // if communication failed, the cause may be a rank that is gone, and another rank knows this
+        let is_cause = |error: &Error| !error.is_agreed() && !error.is_of_communication();
+        if self.world.size > 1 && result.as_ref().is_err_and(is_cause) {
+            self.watch.silence_other_ranks();
+        }
         if matches!(&result, Ok(_) | Err(Error::OtherRank { .. })) {
             self.comm.finish()?;
         }
@@ -88,8 +97,9 @@ impl Session {
 
     /// Fails on all ranks unless they run the same program, with the same options, on the same kind of device. Every command with more than
     /// one rank calls this before all other collective operations. Otherwise ranks with different options could wait for each other
-    /// forever. `options` has one line for the command and one for each option that must be equal.
-    pub fn same_start(&self, device: &str, options: &str) -> Result<(), Error> {
+    /// forever. `options` has one line for the command and one for each option that must be equal. For `device` see
+    /// [`Session::same_device`].
+    pub fn same_start(&self, device: (&str, Option<&str>), options: &str) -> Result<(), Error> {
         self.same_program()?;
         self.same_device(device)?;
         self.same("the command line", options, "give all ranks the same options")
@@ -107,13 +117,15 @@ impl Session {
         )
     }
 
-    /// Returns an error on all ranks unless they compute on the same kind of device.
-    pub fn same_device(&self, kind: &str) -> Result<(), Error> {
-        self.same(
-            "the kind of device",
-            kind,
-            "if only some nodes have a GPU, start only on these nodes, or use --device cpu",
-        )
+    /// Returns an error on all ranks unless they compute on the same kind of device. The message says `why` a rank does not use a GPU, if
+    /// there is a reason.
+    pub fn same_device(&self, (kind, why): (&str, Option<&str>)) -> Result<(), Error> {
+        if self.world.size == 1 {
+            return Ok(());
+        }
+        let own = (kind.to_string(), why.map(String::from));
+        let root = self.comm.broadcast("comparison with rank 0", self.is_root().then_some(&own))?;
+        self.agree(if root.0 == own.0 { Ok(()) } else { Err(different_devices(&root, &own)) })
     }
 
     /// Returns an error on all ranks unless they have the same `text`. `what` and `cure` are for the message.
@@ -134,6 +146,11 @@ impl Session {
         self.notes.extend(cores::bound_by_openmp(comm::launcher::variable));
         self.notes.extend(cores::warning(&masks).or_else(|| cores::unused(&masks, &self.world.host)));
         Ok(cores)
+    }
+
+    /// Prints the notes on rank 0.
+    pub fn print_notes(&self) {
+        self.notes.iter().filter(|_| self.is_root()).for_each(|note| screen::say(note));
     }
 }
 
@@ -156,6 +173,20 @@ fn first_failure(all: Vec<Option<Failure>>, here: &str) -> Option<Failure> {
     let first = all.into_iter().nth(rank)??;
     let place = if first.host == here { String::new() } else { format!(" on {}", first.host) };
     Some(if alike { first } else { Failure { text: format!("rank {rank}{place}: {}", first.text), ..first } })
+}
+
+/// Returns an error that shows the kinds of device of rank 0 and of this rank, each with the reason for the choice, if there is one.
+fn different_devices(root: &(String, Option<String>), own: &(String, Option<String>)) -> Error {
+    let described = |(kind, why): &(String, Option<String>)| {
+        let why = why.as_deref().map(|why| format!(" ({})", why.trim_start_matches("note: ")));
+        format!("\"{kind}\"{}", why.unwrap_or_default())
+    };
+    Error::Mismatch {
+        what: "the kind of device differs from rank 0's".into(),
+        expected: described(root),
+        got: described(own),
+        cure: "if only some nodes have a GPU, start only on these nodes, or use --device cpu".into(),
+    }
 }
 
 /// Returns an error that shows the first line in which the two texts differ.
@@ -214,5 +245,18 @@ mod tests {
         assert_eq!(text(&[None, failure("broken", "n1")]).unwrap(), "rank 1: broken");
         assert_eq!(text(&[None, failure("broken", "n2"), failure("full", "n3")]).unwrap(), "rank 1 on n2: broken");
         assert_eq!(text(&[failure("broken", "n1"), failure("broken", "n2")]).unwrap(), "broken");
+    }
+
+    #[test]
+    fn the_reason_for_another_kind_of_device_is_in_the_message() {
+        type Chosen = (String, Option<String>);
+        let device = |kind: &str, why: Option<&str>| (kind.to_string(), why.map(String::from));
+        let text = |root: Chosen, own: Chosen| different_devices(&root, &own).to_string();
+        let cpu = device("cpu", Some("note: a GPU is not used: no cuDNN"));
+        let differs = "the kind of device differs from rank 0's: expected";
+        let expected = format!("{differs} \"cuda\", got \"cpu\" (a GPU is not used: no cuDNN); if only some nodes");
+        assert!(text(device("cuda", None), cpu.clone()).starts_with(&expected));
+        let expected = format!("{differs} \"cpu\" (a GPU is not used: no cuDNN), got \"cuda\"; if only some nodes");
+        assert!(text(cpu, device("cuda", None)).starts_with(&expected));
     }
 }

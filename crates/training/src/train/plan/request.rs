@@ -77,8 +77,12 @@ impl TrainRequest {
         let given = |is_given: bool| if is_given { "given" } else { "not given" };
         // only whether they are given must be equal, because every node may use a different path
         let (stage, trace) = (given(stage.is_some()), given(trace.is_some()));
-        let (resume, dry_run, share_gpu) =
-            (given(*resume || resume_from.is_some()), given(*dry_run), given(*share_gpu));
+        let resume = match (resume, resume_from) {
+            (true, _) => "auto",
+            (false, Some(_)) => "a file",
+            (false, None) => "not given",
+        };
+        let (dry_run, share_gpu) = (given(*dry_run), given(*share_gpu));
         let (extend, most, find) = (given(*extend_epochs), number(*max_steps), number(*find_lr));
         format!(
             "trireme train\n--stage {stage}\n--dry-run {dry_run}\n--find-lr {find}\n--max-steps {most}\n--resume {resume}\n\

@@ -73,6 +73,17 @@ impl Across for AllRanks {
         let start = Instant::now();
         let sum = self.comm.run("sum of batch statistics", |world| world.sum_f64(values));
         self.waited.set(self.waited.get() + start.elapsed());
-        sum.map_err(|error| Error::Across { why: error.to_string() })
+        sum.map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_sum_is_named() {
+        let text = failed(comm::Error::Finished { what: "sum of parameters" }).to_string();
+        assert!(text.starts_with("sum of parameters: "), "{text}");
     }
 }

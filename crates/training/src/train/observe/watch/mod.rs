@@ -11,7 +11,7 @@ mod verdict;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use base::screen;
@@ -30,6 +30,8 @@ struct Shared {
     activity: Mutex<(Activity, Instant)>,
     /// Node and GPU of this rank. Empty until the rank has opened a GPU.
     place: OnceLock<String>,
+    /// True if all ranks have read their files and planned.
+    ready: AtomicBool,
     /// True if the first step is done.
     stepped: AtomicBool,
     /// True if the run stops on request, so that its ranks may wait while rank 0 writes the last checkpoint.
@@ -56,6 +58,7 @@ impl Watch {
             started: Instant::now(),
             activity: Mutex::new((Activity::Reading, Instant::now())),
             place: OnceLock::new(),
+            ready: AtomicBool::new(false),
             stepped: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             status_files: OnceLock::new(),
@@ -104,6 +107,11 @@ impl Watch {
         self.0.as_ref()?.limits.abort
     }
 
+    /// Records that all ranks have read their files and planned. From now on, a long wait for them is no longer normal.
+    pub fn set_ready(&self) {
+        self.0.iter().for_each(|shared| shared.ready.store(true, Ordering::Relaxed));
+    }
+
     /// Records that the first step is done.
     pub fn stepped(&self) {
         self.0.iter().for_each(|shared| shared.stepped.store(true, Ordering::Relaxed));
@@ -136,6 +144,11 @@ impl Watch {
     /// Returns true if this rank may print the last message of a run that is killed. Only one rank may.
     pub fn claims_last_message(&self) -> bool {
         self.0.as_ref().and_then(|shared| shared.status_files.get()).is_none_or(StatusFiles::claims_last_message)
+    }
+
+    /// Keeps other ranks from printing the last message, because this rank ends the run and prints the cause.
+    pub fn silence_other_ranks(&self) {
+        self.0.iter().for_each(silence_other_ranks);
     }
 
     /// Stops the watchdog. If the run ended normally (`clean`), also removes its files.
@@ -233,14 +246,31 @@ fn share_status(shared: &Shared) {
     }
 }
 
+/// Claims the last message on another thread, because the file system may hang.
+fn silence_other_ranks(shared: &Arc<Shared>) {
+    let (shared, (claimed, claim)) = (shared.clone(), mpsc::channel());
+    let claims = move || {
+        let _ = shared.status_files.get().map(StatusFiles::claims_last_message);
+        let _ = claimed.send(());
+    };
+    if std::thread::Builder::new().name("claim".into()).spawn(claims).is_ok() {
+        let _ = claim.recv_timeout(CLAIM);
+    }
+}
+
+/// How long a rank waits until it has claimed the last message.
+const CLAIM: Duration = Duration::from_secs(1);
+
 /// Runs the watchdog thread until the watchdog is stopped.
-fn watch(shared: &Shared) {
+fn watch(shared: &Arc<Shared>) {
     let (limits, period) = (shared.limits, shared.limits.period());
     let mut asleep = Instant::now();
     let mut awake = asleep;
     let mut warned: Option<LastWarning> = None;
     let mut first = FirstStep::default();
     let mut tested: Option<Option<String>> = None;
+    // duration of this rank's work before the current operation
+    let mut worked = Duration::ZERO;
     while shared.sleep(period) {
         // if this process was suspended, that time does not count as a wait
         if asleep.elapsed() > 3 * period + Duration::from_secs(1) {
@@ -248,6 +278,9 @@ fn watch(shared: &Shared) {
         }
         asleep = Instant::now();
         let me = shared.status();
+        if !me.inside {
+            worked = Duration::try_from_secs_f64(me.operation_s).unwrap_or_default();
+        }
         shared.report_long_start(&mut first, &me);
         let alone = shared.comm.known().is_some_and(|world| world.size == 1);
         let waits = me.waits(alone);
@@ -262,16 +295,27 @@ fn watch(shared: &Shared) {
             asleep = Instant::now();
         }
         let advice = tested.as_ref().and_then(Option::as_deref);
-        let judge = |limit: Duration| (waited >= limit).then(|| judge(shared, &me, alone, limit, advice)).flatten();
+        let blind = me.inside && !alone && lock(&shared.peers).is_empty();
+        let ready = shared.ready.load(Ordering::Relaxed);
+        let longest = |limit: Duration| match blind {
+            true => verdict::longest_wait(limit, ready, worked),
+            false => limit * me.patience(alone),
+        };
+        let judge = |limit: Duration| {
+            (waited >= limit).then(|| judge(shared, &me, alone, (limit, longest(limit)), advice)).flatten()
+        };
+        // waits for the network get no additional time for work
+        let end = |network: bool, limit: Duration| if network { limit } else { longest(limit) };
         if let Some((verdict, limit)) = limits.ending(judge) {
-            let (text, limit) = (verdict.text, (limit * me.patience(alone)).as_secs_f64());
-            comm::die(1, &format!("{text}. The run ends, because this lasted {limit:.0} s (--stall-abort). {CURE}"));
+            let (text, lasted) = (verdict.text, end(verdict.network, limit).as_secs_f64());
+            silence_other_ranks(shared);
+            comm::die(1, &format!("{text}. The run ends, because this lasted {lasted:.0} s (--stall-abort). {CURE}"));
         }
         let soon = limits.warn.map(|warn| if advice.is_some() { warn.min(CONNECTED) } else { warn });
         let due = warned.as_ref().map(|old| old.last * 2).or(soon);
         if let (Some(verdict), Some((what, _))) = (due.and_then(judge), waits) {
             let patience = me.patience(alone);
-            let end = limits.end(verdict.network).map(|limit| (limit * patience).as_secs_f64());
+            let end = limits.end(verdict.network).map(|limit| end(verdict.network, limit).as_secs_f64());
             let end = end.map(|seconds| format!("; the run ends after {seconds:.0} s"));
             print(&format!("warning: {}{}", verdict.text, end.unwrap_or_default()));
             warned = Some(LastWarning { what, last: waited, lasted: waited * patience });
@@ -280,8 +324,14 @@ fn watch(shared: &Shared) {
 }
 
 /// Returns the verdict on a wait of this rank that has lasted for `limit`. Returns `None` if the wait has a normal reason or another rank
-/// reports it.
-fn judge(shared: &Shared, me: &Status, alone: bool, limit: Duration, advice: Option<&str>) -> Option<Verdict> {
+/// reports it. `longest` is the limit while no status of another rank is known.
+fn judge(
+    shared: &Shared,
+    me: &Status,
+    alone: bool,
+    (limit, longest): (Duration, Duration),
+    advice: Option<&str>,
+) -> Option<Verdict> {
     if alone {
         return Some(verdict::alone(me));
     }
@@ -289,7 +339,7 @@ fn judge(shared: &Shared, me: &Status, alone: bool, limit: Duration, advice: Opt
     let peers = lock(&shared.peers);
     match rank.filter(|_| !peers.is_empty()) {
         Some(rank) => verdict::among(me, rank, &peers, limit, advice),
-        None => verdict::unknown(me, limit, advice),
+        None => verdict::unknown(me, longest, advice),
     }
 }
 
@@ -371,6 +421,8 @@ impl Limits {
 /// The activity of a rank between collective operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
+    /// Not recorded, so that the watchdog reports only waits in MPI operations.
+    Unrecorded,
     /// Plans and prepares the run.
     Starting,
     /// Reads the recipe, the data set's description or a checkpoint.
@@ -439,6 +491,7 @@ impl Activity {
 impl std::fmt::Display for Activity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Activity::Unrecorded => Ok(()),
             Activity::Starting => write!(f, "prepares the run"),
             Activity::Reading => write!(f, "reads the recipe, the data set or a checkpoint"),
             Activity::Staging => write!(f, "copies the data set (--stage)"),

@@ -40,8 +40,18 @@ pub fn all(ranks: &[String]) -> String {
     }
 }
 
-/// Returns the verdict on a wait while no status of another rank is known. Waits in an operation may last [`SLOWER`]
-/// times as long as `limit`, unless `advice` explains them. `advice` is the result of [`comm::network::unreachable`].
+/// Returns how long a wait in an operation may last while no status of another rank is known. Until all ranks are
+/// `ready`, others may still copy the data set or plan, so this is [`SLOWER`] times `limit`. After that, other ranks
+/// may work longer than this rank, for example because a node is slower. So they get at least the time that this rank
+/// has `worked` before the operation.
+pub fn longest_wait(limit: Duration, ready: bool, worked: Duration) -> Duration {
+    let longest = limit.saturating_mul(SLOWER);
+    if ready { worked.clamp(limit, longest) } else { longest }
+}
+
+/// Returns the verdict on a wait while no status of another rank is known. `limit` applies to waits in an operation and
+/// is the result of [`longest_wait`], unless `advice` explains the wait. `advice` is the result of
+/// [`comm::network::unreachable`].
 pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     let (what, waited) = me.waits(false)?;
     if !me.inside {
@@ -50,11 +60,9 @@ pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Ver
     if let Some(advice) = advice {
         return Some(Verdict::of_network(format!("waiting in {what} for {waited:.0} s: {advice}")));
     }
-    // a longer wait is normal while other ranks copy the data set to their nodes
-    let long = waited >= (limit * SLOWER).as_secs_f64();
-    long.then(|| {
-        let text = "the ranks that have not arrived cannot be named yet, because ranks exchange their states through the output folder, \
-                    which does not exist yet";
+    (waited >= limit.as_secs_f64()).then(|| {
+        let text = "the ranks that have not arrived cannot be named, because ranks know each other's states only in a training that has \
+                    opened its output folder";
         Verdict::of_ranks(format!("waiting in {what} for {waited:.0} s; {text}"))
     })
 }
@@ -223,9 +231,15 @@ mod tests {
         let text = among(&inside(5), 0, &peers(&[None, Some(writing.clone())], 1), LIMIT).unwrap();
         mentions(text, &["rank 1 on n1", "process 12", WRITING, "61 s"]);
         mentions(unknown(&writing, LIMIT).unwrap(), &["this rank", WRITING, "61 s"]);
-        // while the run starts, `limit` is ten times longer
-        assert_eq!(unknown(&inside(5), LIMIT), None);
-        assert!(unknown(&Status { operation_s: 601.0, ..inside(5) }, LIMIT).is_some());
+    }
+
+    #[test]
+    fn without_the_states_of_other_ranks_a_wait_may_last_as_long_as_their_work() {
+        mentions(unknown(&inside(5), LIMIT).unwrap(), &[SUM, "operation 5", "70 s", "opened its output folder"]);
+        assert_eq!(unknown(&inside(5), 2 * LIMIT), None);
+        let longest = |ready, worked| longest_wait(LIMIT, ready, Duration::from_secs(worked)).as_secs();
+        assert_eq!(longest(false, 1), 600);
+        assert_eq!([1, 60, 250, 601].map(|worked| longest(true, worked)), [60, 60, 250, 600]);
     }
 
     #[test]
