@@ -9,8 +9,6 @@ mod checksum;
 pub mod error;
 #[path = "../../crates/formats/src/checkpoint/reader/mod.rs"]
 mod reader;
-#[path = "../../crates/formats/src/checkpoint/version.rs"]
-mod version;
 
 use std::env::temp_dir;
 use std::{fs, process};

@@ -221,7 +221,7 @@ fn a_gpu_that_hangs_in_a_pass_is_named() {
             .into(),
         format!("exec '{}' \"$@\"", env!("CARGO_BIN_EXE_trireme")),
     ];
-    let script = setting.folder.write("trireme.sh", &lines.join("\n"));
+    let script = setting.folder.write("trireme.sh", lines.join("\n"));
     for path in [NCCL, "reduce.path=staged"] {
         let mut command = program::on_ranks(2, "sh");
         let out = setting.out(path);

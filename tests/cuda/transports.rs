@@ -221,7 +221,7 @@ fn one_without_nccl(setting: &Setting, out: &str, more: &[&str]) -> ProgramOutpu
         format!("[ \"${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}\" = 0 ] || export LD_PRELOAD='{damaged}'"),
         format!("exec '{}' \"$@\"", env!("CARGO_BIN_EXE_trireme")),
     ];
-    let script = setting.folder.write("trireme.sh", &lines.join("\n"));
+    let script = setting.folder.write("trireme.sh", lines.join("\n"));
     let mut command = program::on_ranks(2, "sh");
     command.args([&script, "train", "-v", &setting.recipe, "--data", &setting.data, "--device", "cuda"]);
     command.args(["--out", &setting.folder.at(out), "--max-steps", "1", "--set", "reduce.codec=float"]);

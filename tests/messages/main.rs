@@ -35,8 +35,8 @@ fn folder() -> Folder {
     let folder = Folder::new();
     Images::new(&folder.path().join("data"), THINGS, 16, 8);
     folder.write("recipe.toml", RECIPE);
-    folder.write("syntax.toml", &RECIPE.replace("batch = 8", "batch = "));
-    folder.write("without-batch.toml", &RECIPE.replace("batch = 8\n", ""));
+    folder.write("syntax.toml", RECIPE.replace("batch = 8", "batch = "));
+    folder.write("without-batch.toml", RECIPE.replace("batch = 8\n", ""));
     folder.write("net.toml", "name = \"small\"\ninput = [28, 28, 3]\n");
     folder.write("notes.txt", "not a model");
     fs::create_dir(folder.path().join("empty")).unwrap();

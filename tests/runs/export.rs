@@ -114,7 +114,7 @@ fn layers_that_pytorch_has_in_other_shapes_are_written_in_those() {
     run(0, &[&["train", &setting.recipe, "--data", &setting.data, "--threads", "1"][..], &taken].concat()).succeeded();
     assert!(weights::model(&again).layers == weights::model(&setting.out).layers);
     // a layer with a larger kernel is not fully connected
-    setting.folder.write("net.toml", &NARROW.replace("kernel = 1, linear", "kernel = 3, linear"));
+    setting.folder.write("net.toml", NARROW.replace("kernel = 1, linear", "kernel = 3, linear"));
     setting.train(0, &["--set", &model]).failed(2, &["net.toml", "wide", "kernel 1"]);
 }
 

@@ -96,7 +96,7 @@ fn classes_and_rules_come_from_file_and_recipe() {
     let (foreign, out) = (setting.folder.at("net.safetensors"), setting.folder.at("net.h5"));
     safetensors(Path::new(&foreign), &tensors(&setting.out), |name, _| Some(format!("net.{name}")));
     let text = fs::read_to_string(&setting.recipe).unwrap().replace("[\"normalize\"]", "[\"normalize(0.4, 0.3)\"]");
-    let recipe = setting.folder.write("import.toml", &format!("{text}[init]\nmatch = [[\"net.(.*)\", \"$1\"]]\n"));
+    let recipe = setting.folder.write("import.toml", format!("{text}[init]\nmatch = [[\"net.(.*)\", \"$1\"]]\n"));
     let import = |more: &[&str]| run(0, &[&["import", &foreign, "--recipe", &recipe, "-o", &out], more].concat());
     // a recipe with `init.match` but without `init.from` is not valid for training, so import refuses it, too
     import(&[]).failed(2, &["init.match", "without init.from"]);
@@ -107,7 +107,7 @@ fn classes_and_rules_come_from_file_and_recipe() {
     assert_eq!((model.classes.len(), model.network.as_str()), (11, "lenet-caffe"));
     assert_eq!(model.preprocess, ["normalize(0.4, 0.3)"]);
     import(&[]).failed(2, &["already exists", "--force"]);
-    let ten = setting.folder.write("ten.txt", &"name\n".repeat(10));
+    let ten = setting.folder.write("ten.txt", "name\n".repeat(10));
     import(&["--force", "--classes", &ten]).failed(2, &["net.safetensors", "11 classes", "10 class names"]);
     let empty = setting.folder.write("empty.txt", "a\n\nb\n");
     import(&["--force", "--classes", &empty]).failed(1, &["empty.txt", "line 2 ", "empty"]);

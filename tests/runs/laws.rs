@@ -275,7 +275,7 @@ nodes = [
 fn each_copy_of_an_image_has_its_own_dropout_mask() {
     for (rate, differs) in [("0.0", false), ("0.5", true)] {
         let setting = Setting::new(&LENET.replace("\"lenet\"", "\"net.toml\""), DIGITS, [20, 10]);
-        setting.folder.write("net.toml", &DROPOUT.replace("RATE", rate));
+        setting.folder.write("net.toml", DROPOUT.replace("RATE", rate));
         let loss = |batch: &str, repeats: &str| {
             let keys = [&format!("batch={batch}"), "workers=1", &format!("augment.repeats={repeats}")];
             setting.trained(batch, 1, &[&sets(&keys)[..], &["--max-steps", "1"]].concat());

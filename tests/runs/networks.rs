@@ -43,7 +43,7 @@ fn a_file_trains_as_the_catalogue_does_on_any_ranks() {
     assert_eq!(fs::read_to_string(setting.out("out/own.toml")).unwrap(), lenet());
     setting.trained("two", 2, &["--max-steps", "3"]);
     assert!(setting.model("two") == setting.model("out"));
-    setting.folder.write("recipe.toml", &recipe("lenet-caffe"));
+    setting.folder.write("recipe.toml", recipe("lenet-caffe"));
     assert_eq!(model(&setting.trained("named", 0, &["--max-steps", "3"])).layers, own.layers);
 }
 
@@ -76,7 +76,7 @@ fn a_file_that_has_changed_does_not_change_the_run() {
     let out = setting.trained("out", 0, &["--max-steps", "3", "--set", "checkpoint.every=2 steps"]);
     let text = lenet();
     assert!(text.contains("channels = 20"));
-    setting.folder.write("own.toml", &text.replace("channels = 20", "channels = 19"));
+    setting.folder.write("own.toml", text.replace("channels = 20", "channels = 19"));
     setting.resumed("out", 2, &[]).says(&["warning: ", "own.toml", "has changed"]);
     assert_eq!(model(&out).layers[0].tensors[0].1, [20, 1, 5, 5]);
 }
@@ -88,14 +88,14 @@ fn errors_in_a_network_are_reported_before_anything_is_written() {
     let setting = setting("own.toml", &text.replace("features = \"classes\"", "features = 3"));
     let line = format!("own.toml:{last}: node ");
     refused(&setting, &[], &[&line, "3, ", "10 scores"]);
-    setting.folder.write("own.toml", &text.replace("kernel = 5", "kernel = 50"));
+    setting.folder.write("own.toml", text.replace("kernel = 5", "kernel = 50"));
     refused(&setting, &[], &["own.toml:4: node ", "50x50", "1x28x28"]);
     fs::remove_file(setting.folder.at("own.toml")).unwrap();
     refused(&setting, &[], &["the network", "own.toml", "No such file"]);
-    setting.folder.write("recipe.toml", &recipe("own.tml"));
+    setting.folder.write("recipe.toml", recipe("own.tml"));
     refused(&setting, &[], &["\"own.tml\"", "`trireme models`", ".toml or .onnx"]);
     setting.folder.write("own.onnx", "no model");
-    setting.folder.write("recipe.toml", &recipe("own.onnx"));
+    setting.folder.write("recipe.toml", recipe("own.onnx"));
     refused(&setting, &[], &["own.onnx"]);
 }
 
@@ -114,7 +114,7 @@ fn an_onnx_file_is_trained_on_from_its_weights() {
     let out = setting.trained("out", 0, &["--max-steps", "2"]);
     let began = values(&model(&out).layers);
     run(0, &["export", &out, "--to", "onnx", "-o", &setting.folder.at("own.onnx")]).succeeded();
-    setting.folder.write("recipe.toml", &recipe("own.onnx"));
+    setting.folder.write("recipe.toml", recipe("own.onnx"));
     // with such a small learning rate, no weight changes by more than 1e-20
     let still = ["--max-steps", "1", "--set", "schedule.base_lr=1e-30"];
     let ended = setting.train("still", 0, &still).succeeded();
@@ -170,7 +170,7 @@ nodes = [
     let setting = setting("own.toml", text);
     let out = setting.trained("out", 0, &["--max-steps", "1"]);
     run(0, &["export", &out, "--to", "onnx", "-o", &setting.folder.at("own.onnx")]).succeeded();
-    setting.folder.write("recipe.toml", &recipe("own.onnx"));
+    setting.folder.write("recipe.toml", recipe("own.onnx"));
     let larger = ["train", "eval"].map(|list| format!("augment.{list}=[\"resize(56)\", \"normalize\"]"));
     let larger = sets(&[&larger[0], &larger[1]]);
     refused(&setting, &larger, &["own.onnx", "attention in windows", "1x28x28", "1x56x56", "augment.train"]);

@@ -220,7 +220,7 @@ fn transformers_resume_to_the_same_bits() {
         let recipe = recipe.replace("train = [", "train = [\"pad_crop(4)\", \"alternating_flip\", ");
         let setting =
             Setting::new(&format!("{recipe}[optimizer]\n{}\nclip_norm = 1.0\n", OPTIMIZERS[2]), THINGS, SIZES);
-        setting.folder.write(&format!("{name}.toml"), &net.replace("REST", REST));
+        setting.folder.write(&format!("{name}.toml"), net.replace("REST", REST));
         assert_stops_leave_no_trace(&setting, name);
     }
 }

@@ -72,7 +72,7 @@ fn a_disabled_instruction_set_is_not_used_and_is_reported() {
 fn a_table_of_the_environment_is_named_or_refused() {
     let setting = setting();
     let args = [&NET[..], &["--threads", "1", "--max-steps", "2"]].concat();
-    let broken = setting.folder.write("broken.txt", &format!("{OWN}3 16 16 32 32 winnograd\n"));
+    let broken = setting.folder.write("broken.txt", format!("{OWN}3 16 16 32 32 winnograd\n"));
     let unknown = ["\"zen\"", "zen4, zen5", "No such file"];
     let wrong = [broken.as_str(), "line 3, \"3 16 16 32 32 winnograd\"", "onednn or winograd"];
     for (ranks, table, parts) in [(0, "zen", unknown), (2, "zen", unknown), (0, broken.as_str(), wrong)] {

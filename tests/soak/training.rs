@@ -86,7 +86,7 @@ impl Training {
         images: Images,
         skips: bool,
     ) -> Self {
-        let recipe = folder.write(&format!("{name}.toml"), &with_common_keys(recipe));
+        let recipe = folder.write(&format!("{name}.toml"), with_common_keys(recipe));
         let mut training = Self { name, recipe, images, skips, last: TRIAL, reference: Reference::default() };
         let trial = folder.at("trial");
         training.undisturbed(&trial);

@@ -57,7 +57,7 @@ impl Setting {
     pub fn with(recipe: &str, images: impl FnOnce(&Path) -> Images) -> Self {
         let folder = Folder::new();
         let images = images(&folder.path().join("data"));
-        let recipe = folder.write("recipe.toml", &with_common_keys(recipe));
+        let recipe = folder.write("recipe.toml", with_common_keys(recipe));
         Self { folder, recipe, data: images.arg(), images }
     }
 
