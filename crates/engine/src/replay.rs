@@ -51,6 +51,8 @@ impl<B: Backend> Graph<B> {
 
 // A pass followed by the optimizer step. If gradients stay on this rank, the host has nothing to do between the two.
 
+type UpdateWork<'a, B> = &'a mut dyn FnMut(&B, &mut Arena<B>, &mut Arena<B>) -> Result<(), Error>;
+
 impl<B: Backend> Graph<B> {
     /// Runs [`Graph::start`] for a rank's last worker, then `work`, which changes the parameters. A device with a queue
     /// replays both together. The gradients must stay on this rank, the device must have a queue, and the batch must
@@ -66,7 +68,7 @@ impl<B: Backend> Graph<B> {
         loss: Loss,
         key: u64,
         only_updates: bool,
-        work: &mut dyn FnMut(&B, &mut Arena<B>, &mut Arena<B>) -> Result<(), Error>,
+        work: UpdateWork<'_, B>,
     ) -> Result<(), Error> {
         self.begin(&batch, Some(loss), true, false)?;
         let mut hasher = DefaultHasher::new();
