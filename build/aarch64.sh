@@ -19,10 +19,10 @@ if [ ! -f "$folder/complete" ]; then
 	echo "unpacking Debian's packages for arm64 into $root" >&2
 	rm -rf "$root"
 	mmdebstrap --quiet --variant=extract --architectures=arm64 --include="$packages" bookworm "$root" "${MIRROR:-http://deb.debian.org/debian}"
-	# qemu opens a path in the sysroot if it exists there. Programs must see this machine's files.
-	rm -rf "$root/tmp" "$root/root" "$root/home"
 	touch "$folder/complete"
 fi
+# qemu opens a path in the sysroot if it exists there. Programs must see this machine's files.
+rm -rf "${root:?}/tmp" "${root:?}/root" "${root:?}/home"
 # The hdf5 crate uses this machine's headers, so both HDF5s must have the same version. It also passes the folder of this machine's library to
 # the linker, which skips libraries of x86-64 and then finds this link.
 ln -sf libhdf5_serial.so "$libraries/libhdf5.so"

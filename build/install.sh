@@ -35,6 +35,7 @@ put_env() {
 
 put_all() {
     local file page
+    [ -x "$bin" ] || { echo "no program $bin; run first: make build, or make build-bundled" >&2; exit 1; }
     put 755 "$bin" bin/trireme
     for file in "$root"/jobscripts/*.sh "$root"/jobscripts/*.sbatch; do
         case $file in

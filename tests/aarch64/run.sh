@@ -12,6 +12,8 @@ root=$(cd "$here/../.." && pwd)
 folder=$1
 # shellcheck source=tests/support/script.sh
 . "$root/tests/support/script.sh"
+# shellcheck source=tests/support/small_data.sh
+. "$root/tests/support/small_data.sh"
 if [ "$(id -u)" != 0 ]; then
     skip aarch64 'it needs root to register qemu with the kernel'
     exit 0
@@ -42,9 +44,11 @@ trap 'rm -rf "$work"' EXIT
 echo '# doctor'
 arm "$trireme" doctor
 echo '# 50 steps of the demo on 2 ranks'
-arm "$trireme" data convert fashion-mnist /usr/share/datasets/fashion-mnist "$work/data" --shards 4
+mkdir "$work/images"
+cut_source "$work/images" 2000
+arm "$trireme" data convert fashion-mnist "$work/images" "$work/data" --shards 4
 arm mpirun -n 2 "$trireme" train recipes/fashion-mnist-lenet.toml --data "$work/data" --out "$work/run" --max-steps 50 \
-    --threads 1 --set batch=8 --set eval.limit=200
+    --threads 1 --set batch=8
 arm "$trireme" eval "$work/run"
 arm "$trireme" export "$work/run/model.h5" --to onnx -o "$work/lenet.onnx"
 arm "$trireme" export "$work/run/model.h5" --to safetensors -o "$work/lenet.safetensors"

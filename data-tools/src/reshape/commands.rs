@@ -139,7 +139,8 @@ fn check_same_bands(dirs: &[&Path], sets: &[SourceDataset]) -> Result<(), Error>
 /// Returns a note if the files of the data sets were read with different options. The records are right, but `predict`
 /// reads files with the options of the first data set.
 fn reading_note(dirs: &[&Path], sets: &[SourceDataset]) -> Option<String> {
-    let is_same = sets.iter().all(|set| set.manifest.bands.reading == sets[0].manifest.bands.reading);
+    let options = |set: &SourceDataset| (set.manifest.bands.reading.clone(), set.manifest.bands.to_8bit);
+    let is_same = sets.iter().all(|set| options(set) == options(&sets[0]));
     (!is_same).then(|| {
         format!(
             "the data sets were converted with different options for reading files; dataset.json keeps those of {}, and `predict` reads \
