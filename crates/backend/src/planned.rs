@@ -309,7 +309,8 @@ pub struct PassInput<'a> {
     pub training: bool,
 }
 
-// Plans made of closures, for operations without state that `forward` writes and `backward` reads.
+// Plans made of closures. A closure can own device memory, which `state_bytes` then counts, but it cannot change a field. Operations
+// whose passes change fields implement [`Planned`] for a type of their own.
 
 type Buf<B> = <B as DeviceMemory>::Buf;
 type Forward<B> = dyn Fn(&Pass<'_, B>, &[&Buf<B>], &mut Buf<B>) -> Result<(), Error>;

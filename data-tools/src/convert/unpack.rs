@@ -29,8 +29,9 @@ use crate::{dir, pool};
 const HINT: &str = "expected a folder with TFRecord shards, named like train-00000-of-00016.tfrecord";
 
 /// The remedy for shards that a new `dataset.json` cannot describe.
-const CURE: &str = "`convert tfrecord` makes a new dataset.json, which cannot describe such records; use the shards with their own \
-                    dataset.json and `trireme data index`; if they are compressed, first unpack them with another program, such as gzip";
+const CURE: &str = "`convert tfrecord` cannot describe such records in a new dataset.json. Put the unpacked shards (GZIP: gzip -dc OLD > \
+                    NEW) next to the dataset.json of their conversion, and run `trireme data index`. Without one, write it as \
+                    docs/formats.md describes";
 
 /// The highest number of copied shards that wait to be synced to disk. Their files stay open, and they are synced
 /// together.

@@ -77,7 +77,8 @@ pub(crate) struct IndexOptions<'a> {
 /// Writes nothing before it has read every shard. `split_map` maps shard names to splits. [`OnBad::Skip`] accepts classes
 /// that `train` lacks.
 pub fn index(dir: &Path, split_map: &[(String, String)], on_bad: OnBad) -> Result<IndexSummary, Error> {
-    let cure = "such a data set needs the dataset.json that its conversion wrote: copy it from the original data set";
+    let cure = "such a data set needs the dataset.json that its conversion wrote: copy it from the original data set, \
+                or for records of another program write it as docs/formats.md describes";
     let how = IndexOptions { names: dir, write: true, jobs: 0, progress: true, shards: None, split_map, on_bad, cure };
     index_with_options(dir, &how)
 }

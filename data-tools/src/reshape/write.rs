@@ -289,6 +289,8 @@ fn manifest(
     }
     let first = &plan.sets[0].manifest;
     let (mut mean, mut std, mut bands) = (first.mean.clone(), first.std.clone(), first.bands.clone());
+    // `predict` must refuse such images whichever data set comes first
+    bands.to_8bit = plan.sets.iter().find_map(|set| set.manifest.bands.to_8bit);
     let (mut named, mut note, mut numbers) = (BTreeMap::new(), None, plan.numbers.clone());
     for (Target { name, .. }, (mut split, stats)) in plan.targets.iter().zip(splits) {
         stats.describe(&mut split);

@@ -356,6 +356,19 @@ fn merging_data_sets_that_were_read_differently_is_noted() {
         fs::remove_dir_all(&out).unwrap();
     }
     assert_eq!(merge(&[&plain, &plain], &out, &copy).unwrap().note, None);
+    fs::remove_dir_all(&out).unwrap();
+
+    let mapped = temp.path("mapped");
+    let to_8bit = Some(To8Bit::Range(0.0, 4095.0));
+    convert("folder", &temp.path("src"), &mapped, &ConvertOptions { to_8bit, ..options() }).unwrap();
+    let bytes = temp.path("bytes");
+    convert("folder", &temp.path("src"), &bytes, &ConvertOptions { to_8bit: Some(To8Bit::Whole), ..options() }).unwrap();
+    for (first, second) in [(&mapped, &bytes), (&bytes, &mapped)] {
+        let merged = merge(&[first, second], &out, &copy).unwrap();
+        assert!(merged.note.is_some_and(|note| note.contains("different options")));
+        assert_eq!(merged.manifest.bands.to_8bit, Some([0.0, 4095.0]));
+        fs::remove_dir_all(&out).unwrap();
+    }
 }
 
 /// Writes `count` tiles to a folder. Each has missing values and the nodata tag. Its first value is `first`.

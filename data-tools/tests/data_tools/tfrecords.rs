@@ -73,7 +73,7 @@ fn records_that_need_their_manifest_are_refused() {
     }
     for src in [&plain, &packed] {
         let error = convert("tfrecord", src, &temp.path("out"), &options()).unwrap_err().to_string();
-        mentions(&error, &["several labels", "own dataset.json", "trireme data index", "unpack"]);
+        mentions(&error, &["several labels", "dataset.json of their conversion", "trireme data index", "gzip -dc"]);
         assert!(!error.contains("copy it"), "{error}");
     }
 }

@@ -126,7 +126,7 @@ impl Trained {
 pub(crate) fn fill_nodata(model: &ModelFile) -> Option<String> {
     let nodata = model.bands.nodata?;
     let unit = if model.bands.dtype == Dtype::U8 { " times 255" } else { "" };
-    Some(format!("first replace {nodata} by the mean of its band (trireme.mean{unit})"))
+    Some(format!("Before all transforms, replace {nodata} by the mean of its band (trireme.mean{unit})"))
 }
 
 /// Returns the description of the model by name, such as `trireme.classes`. Lists are JSON.

@@ -211,7 +211,10 @@ fn finish(mut build: Build<'_>) -> Result<Network, String> {
     net.nodes.truncate(view.id.0);
     let (net, sigmoid) = without_sigmoid(fuse(net));
     if let Some(name) = sigmoid {
-        build.notes.push(format!("{name} (Sigmoid) is left out, because the loss of multi-label images includes it"));
+        build.notes.push(format!(
+            "{name} (Sigmoid) at the end is left out. The network computes scores, which the loss and `predict` turn into probabilities: \
+             with a softmax, or with a sigmoid if images can have more than one label"
+        ));
     }
     let Some(_) = net.nodes.last() else { return Err("the graph has no nodes".into()) };
     if !net.nodes.iter().any(|node| matches!(node.op, Op::Norm(_)))

@@ -123,8 +123,8 @@ impl Source {
                 if read().is_ok_and(|now| now.text != file_network.text) {
                     let file = file.display();
                     let note = format!(
-                        "warning: {file} has changed since the run began; the change is ignored, because a resumed run takes the network \
-                         from its checkpoint"
+                        "warning: {file} has changed since the run began, or this version reads it in another way; the run ignores \
+                         this, because a resumed run takes the network from its checkpoint"
                     );
                     file_network.notes.push(note);
                 }
@@ -186,7 +186,10 @@ impl Source {
 
     /// Returns text that identifies this data set independently of its path.
     pub fn identity(&self) -> Result<String, Error> {
-        let checksum = loaders::record::masked_crc32c(digest(&self.manifest)?.as_bytes());
+        let mut manifest = self.manifest.clone();
+        // only `predict` reads it, and data sets that older versions converted do not have it
+        manifest.bands.to_8bit = None;
+        let checksum = loaders::record::masked_crc32c(digest(&manifest)?.as_bytes());
         let (images, classes) = (self.train.len(), self.train.classes());
         let outputs = if self.manifest.targets.is_empty() { "classes" } else { "targets" };
         Ok(format!("{images} images in {classes} {outputs}, checksum {checksum:08x}"))

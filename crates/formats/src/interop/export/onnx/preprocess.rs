@@ -55,7 +55,7 @@ pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before,
     let Shape { c, h, w } = from;
     let before = if rest.is_empty() { String::new() } else { format!(" after {}", rest.join(", ")) };
     let stored = if dtype == Dtype::U8 { "pixels from 0 to 255" } else { "stored values" };
-    let fill = fill_nodata(&trained.model).map_or_else(String::new, |fill| format!("; {fill}"));
+    let fill = fill_nodata(&trained.model).map_or_else(String::new, |fill| format!(". {fill}"));
     Ok(Before { output, note: format!("input \"{INPUT}\": {dtype} (N, {h}, {w}, {c}), {stored}{before}{fill}") })
 }
 

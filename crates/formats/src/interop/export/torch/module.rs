@@ -158,13 +158,13 @@ fn docstring(trained: &Trained, weights: &Path) -> String {
         ),
         _ => (format!("stored values of {dtype}"), "(value - mean) / std for each channel."),
     };
-    let fill = fill_nodata(model).map_or_else(String::new, |fill| format!("{fill}, "));
+    let fill = fill_nodata(model).map_or_else(String::new, |fill| format!(" {fill}."));
     // quotes in a name must not end the docstring
     let plain = |text: &str| text.replace('\\', "/").replace('"', "'");
     format!(
         "\"\"\"{}, trained by trireme, as a module of PyTorch.\n\n    from {} import load\n    net, about = load()\n    \
          logits = net(images)        # float32 (N, {c}, {h}, {w}) to (N, {classes})\n\nabout[\"trireme.{names}\"] has the names of the \
-         {of}, as JSON. Transforms of an image, {values}, in this order:\n{fill}{}\nnormalize(mean, std) is {formula} Its arguments are \
+         {of}, as JSON.{fill} Transforms of an image, {values}, in this order:\n{}\nnormalize(mean, std) is {formula} Its arguments are \
          all means, then all standard deviations.\n\"\"\"\n",
         plain(&model.network),
         plain(&module),
@@ -310,7 +310,7 @@ mod tests {
         let bands = Bands { dtype: Dtype::U16, channels: Some(3), nodata: Some(7.0), ..Bands::default() };
         let targets = ["x", "y"].map(Target::new).to_vec();
         let wide = text(ModelFile { bands, targets, ..ModelFile::sample() });
-        for part in ["values of uint16", "is (value - mean) / std", "first replace 7 by", "\"trireme.targets\""] {
+        for part in ["values of uint16", "is (value - mean) / std", "Before all transforms, replace 7 by", "\"trireme.targets\""] {
             assert!(wide.contains(part), "no {part} in {wide}");
         }
         assert!(!wide.contains("255"), "{wide}");

@@ -116,7 +116,7 @@ fn a_sigmoid_is_left_out_only_at_the_end() {
         let all = kinds(&bytes);
         assert!(all.starts_with(&["conv", "avgpool", "flatten", "linear"]) && !all.contains(&"sigmoid"), "{all:?}");
         let notes = network(&bytes).unwrap().notes;
-        assert!(notes.iter().any(|note| note.contains("(Sigmoid) is left out")), "{notes:?}");
+        assert!(notes.iter().any(|note| note.contains("(Sigmoid) at the end is left out")), "{notes:?}");
     }
     let middle = between(&[], &[node("Sigmoid", &["a"], "b")]);
     assert_eq!(kinds(&middle), ["conv", "sigmoid", "avgpool", "flatten", "linear"]);
