@@ -362,7 +362,8 @@ fn merging_data_sets_that_were_read_differently_is_noted() {
     let to_8bit = Some(To8Bit::Range(0.0, 4095.0));
     convert("folder", &temp.path("src"), &mapped, &ConvertOptions { to_8bit, ..options() }).unwrap();
     let bytes = temp.path("bytes");
-    convert("folder", &temp.path("src"), &bytes, &ConvertOptions { to_8bit: Some(To8Bit::Whole), ..options() }).unwrap();
+    convert("folder", &temp.path("src"), &bytes, &ConvertOptions { to_8bit: Some(To8Bit::Whole), ..options() })
+        .unwrap();
     for (first, second) in [(&mapped, &bytes), (&bytes, &mapped)] {
         let merged = merge(&[first, second], &out, &copy).unwrap();
         assert!(merged.note.is_some_and(|note| note.contains("different options")));

@@ -310,7 +310,12 @@ mod tests {
         let bands = Bands { dtype: Dtype::U16, channels: Some(3), nodata: Some(7.0), ..Bands::default() };
         let targets = ["x", "y"].map(Target::new).to_vec();
         let wide = text(ModelFile { bands, targets, ..ModelFile::sample() });
-        for part in ["values of uint16", "is (value - mean) / std", "Before all transforms, replace 7 by", "\"trireme.targets\""] {
+        for part in [
+            "values of uint16",
+            "is (value - mean) / std",
+            "Before all transforms, replace 7 by",
+            "\"trireme.targets\"",
+        ] {
             assert!(wide.contains(part), "no {part} in {wide}");
         }
         assert!(!wide.contains("255"), "{wide}");
