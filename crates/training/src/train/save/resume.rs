@@ -411,7 +411,7 @@ pub fn read_found(path: &Path) -> Result<StateFile, Error> {
 pub fn is_to_blame(error: &Error) -> bool {
     match error {
         // skipping a file of a newer version would silently lose its training steps
-        Error::Checkpoint(checkpoint::Error::Newer { .. }) => false,
+        Error::Checkpoint(checkpoint::Error::Newer { .. } | checkpoint::Error::UnknownKind { .. }) => false,
         // a newer version may have keys, values and networks that this one does not know
         Error::Recipe(error) => matches!(error, recipe::Error::Syntax { .. }),
         Error::Usage(_) | Error::Failed(_) => false,
