@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use backend::{Algorithms, Arena, Backend, LossScale};
-use base::text::plural;
+use base::text::{plural, with_advice};
 use engine::Graph;
 use engine::graph::BuildError;
 use engine::optim::schedule::Extension;
@@ -85,9 +85,9 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
 /// Adds the file and advice to an error of [`read_found`] about a recipe or a network that this program does not know.
 fn explained(path: &Path, error: Error) -> Error {
     match error {
-        Error::Recipe(_) | Error::Usage(_) | Error::Failed(_) => Error::Failed(format!(
-            "--resume: {}. A newer trireme may have written this checkpoint; if so, continue with that version",
-            named(path, &error)
+        Error::Recipe(_) | Error::Usage(_) | Error::Failed(_) => Error::Failed(with_advice(
+            &format!("--resume: {}", named(path, &error)),
+            "another version of trireme may have written this checkpoint; if so, continue with that version",
         )),
         error => error,
     }
