@@ -83,8 +83,10 @@ impl Session {
             }
             other => other,
         };
-        // if communication failed, the cause may be a rank that is gone, and another rank knows this
-        let is_cause = |error: &Error| !error.is_agreed() && !error.is_of_communication();
+        // if communication failed, the cause may be a rank that is gone, and another rank knows this. If another run has taken the output
+        // directory, the file that silences ranks would silence the ranks of that run
+        let is_cause =
+            |error: &Error| !error.is_agreed() && !error.is_of_communication() && !matches!(error, Error::TakenOver(_));
         if self.world.size > 1 && result.as_ref().is_err_and(is_cause) {
             self.watch.silence_other_ranks();
         }
