@@ -143,7 +143,7 @@ enum FileState {
     Skipped,
     /// A rank does not see it yet.
     Late,
-    /// There may be another version of it on some ranks.
+    /// Any other error. Ranks may have read different versions of the file, so it is tried once more.
     Other,
 }
 
