@@ -11,10 +11,10 @@ mod verdict;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use base::screen;
+use base::{lock, screen};
 use comm::{Comm, network};
 use status_files::{Peer, Status, StatusFiles};
 use verdict::Verdict;
@@ -218,10 +218,6 @@ impl Shared {
             _ => status,
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs the status thread: writes this rank's status, and reads other ranks' statuses when the watchdog needs them.
