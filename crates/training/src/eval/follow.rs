@@ -85,6 +85,8 @@ fn score_all<D: Device>(
     let mut retries = Retries::default();
     let mut log = Log::open(&request.model.file, (&split, request.model.ema, request.test_time));
     loop {
+        // the ranks have not read and planned the next model yet
+        session.watch.set_ready(false);
         let (file, last) = match next(session, request, once, &mut log, interrupted)? {
             Next::Over => return Ok(()),
             Next::Wait => {

@@ -107,9 +107,9 @@ impl Watch {
         self.0.as_ref()?.limits.abort
     }
 
-    /// Records that all ranks have read their files and planned. From now on, a long wait for them is no longer normal.
-    pub fn set_ready(&self) {
-        self.0.iter().for_each(|shared| shared.ready.store(true, Ordering::Relaxed));
+    /// Records whether all ranks have read their files and planned. Once they have, a long wait for them is no longer normal.
+    pub fn set_ready(&self, ready: bool) {
+        self.0.iter().for_each(|shared| shared.ready.store(ready, Ordering::Relaxed));
     }
 
     /// Records that the first step is done.
