@@ -115,7 +115,9 @@ fn a_run_on_another_host_needs_steal_lock() {
 #[test]
 fn a_run_that_lost_its_folder_ends_within_seconds() {
     let setting = setting();
-    let keys = ["--resume", "auto", "--set", "epochs=1000", "--set", "checkpoint.every=1h"];
+    // no checkpoint, score or end is due for longer than the test waits, and each of them would notice the loss, too
+    let sets = ["epochs=100000", "eval.every=100000", "checkpoint.every=1h"];
+    let keys = ["--resume", "auto", "--set", sets[0], "--set", sets[1], "--set", sets[2]];
     let out = setting.trained("out", 0, &[&keys[..], &["--max-steps", "2"]].concat());
     let mut first = setting.start("out", 0, &keys);
     first.until("a step", || logged(&out, "\"event\":\"step\"") > 2);

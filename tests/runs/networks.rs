@@ -137,6 +137,13 @@ fn an_onnx_file_is_trained_on_from_its_weights() {
     assert_ne!(values(&model(&setting.out("random")).layers), began);
     let lists = ["train", "eval"].map(|list| format!("augment.{list}=[\"normalize(0.4, 0.3)\"]"));
     silent("numbers", &[&lists[0], &lists[1]]);
+    // a run that continues a copied checkpoint gets the file that the recipe names
+    fs::create_dir_all(setting.out("copied/checkpoints")).unwrap();
+    let step = "checkpoints/step-00000003.h5";
+    fs::copy(format!("{on}/{step}"), setting.out(&format!("copied/{step}"))).unwrap();
+    let ended = setting.train("copied", 0, &["--resume", "auto", "--max-steps", "4"]).succeeded();
+    assert!(!ended.stderr.contains("cannot be trained again"), "{}", ended.stderr);
+    assert!(fs::read(setting.out("copied/own.onnx")).unwrap() == fs::read(setting.folder.at("own.onnx")).unwrap());
     // the run can resume and be evaluated without the original ONNX file
     let bytes = fs::read(setting.folder.at("own.onnx")).unwrap();
     fs::remove_file(setting.folder.at("own.onnx")).unwrap();

@@ -377,7 +377,17 @@ fn forged_checkpoints_are_skipped_for_older_ones() {
     forge(9, |state| state.model.recipe.insert_str(0, "future_key = 1\n"));
     let before = files(&out);
     let ended = setting.train("out", 0, &["--resume", "auto"]);
-    let ended = ended.failed(1, &["step-00000009.h5", "future_key", "newer trireme"]);
+    let ended = ended.failed(1, &["step-00000009.h5", "future_key", "nother version of trireme"]);
+    assert!(!ended.stderr.contains("remove") && files(&out) == before, "{}{:?}", ended.stderr, files(&out));
+    // the same is true for an unknown kind of layer
+    let mut bytes = fs::read(checkpoint(&out, 2)).unwrap();
+    let kind = b"linear 50 4 4";
+    let at = bytes.windows(kind.len()).position(|window| window == kind).unwrap();
+    bytes[at..at + 6].copy_from_slice(b"future");
+    fs::write(checkpoint(&out, 10), with_checksum(bytes)).unwrap();
+    let before = files(&out);
+    let ended = setting.train("out", 0, &["--resume", "auto"]);
+    let ended = ended.failed(1, &["step-00000010.h5", "fc1", "unknown kind", "future", "newer trireme"]);
     assert!(!ended.stderr.contains("remove") && files(&out) == before, "{}{:?}", ended.stderr, files(&out));
 }
 

@@ -151,7 +151,7 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Waits until all events so far are on disk, if the run cannot resume without them.
+    /// Waits until all events so far are on disk. Sinks that a resumed run does not read do nothing.
     fn sync(&mut self) -> Result<(), Error> {
         Ok(())
     }

@@ -49,6 +49,11 @@ pub enum Error {
         "{source}. The output folder was removed, with the log and all checkpoints. Start again, preferably with another --out"
     )]
     OutputGone { source: Box<Error> },
+    #[error(
+        "{} was taken over by another run, which was started with --steal-lock or after the lock file was removed: this run writes nothing \
+         more there and ends", .0.display()
+    )]
+    TakenOver(PathBuf),
     /// A loss, a parameter or a running statistic is not finite.
     #[error(
         "{} ({origin}; lr {lr:.4e}). The last good \

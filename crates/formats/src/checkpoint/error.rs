@@ -121,6 +121,14 @@ pub enum Error {
         /// The newest version that this program reads.
         newest: u64,
     },
+    /// A checkpoint with a kind of layer that this program does not have. Its checksum is correct, so it is not damaged.
+    #[error("{}: layer {layer} has the unknown kind {kind:?}: use a newer trireme", .path.display())]
+    UnknownKind {
+        path: PathBuf,
+        layer: String,
+        /// The text in the file.
+        kind: String,
+    },
     /// The checksum does not match: bits changed in transfer or on disk.
     #[error(
         "{} is damaged: its checksum should be {expected:08x}, but its bytes give {got:08x}. Copy it again, or use \

@@ -301,8 +301,9 @@ fn read_layers(path: &Path, place: &Group) -> Result<Vec<LayerWeights>, Error> {
         }
     }
     for (name, kind) in names.into_iter().zip(kinds) {
-        let kind =
-            LayerKind::parse(&kind).ok_or_else(|| content(format!("layer {name} has the unknown kind {kind:?}")))?;
+        let Some(kind) = LayerKind::parse(&kind) else {
+            return Err(Error::UnknownKind { path: path.to_path_buf(), layer: name, kind });
+        };
         let tensors = tensors.remove(&name).unwrap_or_default();
         layers.push(LayerWeights { name, kind, tensors });
     }

@@ -8,6 +8,8 @@ use std::path::Path;
 use loaders::regular;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::eval_line::EvalLine;
+
 /// Maximum length of a line in bytes. The longest line that a run writes has some thousand bytes.
 const LONGEST: usize = 1 << 20;
 
@@ -167,9 +169,9 @@ impl Log {
         }
     }
 
-    /// Returns the last evaluation that the run marked as best (`checkpoint.best_by`). After a resume this is the best
-    /// score that the start names, of which the log may not have the evaluation. If none is marked, returns the first
-    /// evaluation of the trained weights with the highest [`EvalLine::leading`].
+    /// Returns the last evaluation that the run marked as best (`checkpoint.best_by`). After a resume it is the
+    /// best score in the `start` line, unless a later evaluation is marked. The log may lack the evaluation with this score. If
+    /// none is marked, returns the first evaluation of the trained weights with the highest [`EvalLine::leading`].
     pub fn best(&self) -> Option<&EvalLine> {
         let known = self.evals.iter().filter(|eval| eval.leading().is_finite());
         let highest = || known.reduce(|best, next| if next.leading() > best.leading() { next } else { best });
@@ -249,7 +251,7 @@ pub(super) enum Line {
 }
 
 /// Reads a number. Null becomes NaN.
-fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+pub(super) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
@@ -258,7 +260,7 @@ fn spread<'de, D: Deserializer<'de>>(from: D) -> Result<[f64; 3], D::Error> {
     Ok(<[Option<f64>; 3]>::deserialize(from)?.map(|value| value.unwrap_or(f64::NAN)))
 }
 
-fn nan() -> f64 {
+pub(super) fn nan() -> f64 {
     f64::NAN
 }
 
@@ -379,77 +381,6 @@ pub struct SpreadLine {
     pub zeros: Option<f64>,
 }
 
-/// The scores of a split, see [`crate::Eval`].
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub struct EvalLine {
-    pub step: u64,
-    #[serde(default)]
-    pub epoch: u32,
-    #[serde(default)]
-    pub split: String,
-    #[serde(default = "nan", deserialize_with = "number")]
-    pub top1: f64,
-    #[serde(default = "nan", deserialize_with = "number")]
-    pub top5: f64,
-    #[serde(default = "nan", deserialize_with = "number")]
-    pub loss: f64,
-    #[serde(default)]
-    pub count: u64,
-    pub macro_f1: Option<f64>,
-    pub micro_f1: Option<f64>,
-    pub map: Option<f64>,
-    pub rmse: Option<f64>,
-    pub mae: Option<f64>,
-    pub r2: Option<f64>,
-    #[serde(default)]
-    pub ema: bool,
-    pub best: Option<String>,
-    #[serde(default, skip_serializing)]
-    pub at_end: bool,
-}
-
-impl EvalLine {
-    /// Returns the score by which evaluations are compared: the mean average precision for multi-label data, R2 for numbers, otherwise
-    /// top-1.
-    pub fn leading(&self) -> f64 {
-        match (self.has_numbers(), self.has_several()) {
-            (true, _) => self.r2.unwrap_or(f64::NAN),
-            (false, true) => self.map.unwrap_or(f64::NAN),
-            (false, false) => self.top1,
-        }
-    }
-
-    /// Formats the score of [`EvalLine::leading`] for a table.
-    pub fn leading_text(&self) -> String {
-        if self.has_numbers() {
-            return format!("R2 {:.4}", self.leading());
-        }
-        // After a resume, the score that decides may be the only one that is known.
-        if self.top1.is_nan() && !self.has_several() {
-            return format!("loss {:.4}", self.loss);
-        }
-        let name = if self.has_several() { "mAP " } else { "" };
-        format!("{name}{:.2} %", 100.0 * self.leading())
-    }
-
-    /// Returns step, split and scores as a JSON object for scripts.
-    pub fn to_json(&self) -> serde_json::Value {
-        let Self { step, split, top1, top5, loss, map, rmse, mae, r2, .. } = self;
-        serde_json::json!({"step": step, "split": split, "top1": top1, "top5": top5, "loss": loss, "map": map,
-            "rmse": rmse, "mae": mae, "r2": r2})
-    }
-
-    /// Returns true if labels are numbers.
-    pub fn has_numbers(&self) -> bool {
-        self.rmse.is_some()
-    }
-
-    /// Returns true for multi-label data.
-    pub fn has_several(&self) -> bool {
-        self.micro_f1.is_some()
-    }
-}
-
 /// The end of the run, see [`crate::End`].
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct EndLine {
@@ -543,6 +474,30 @@ mod tests {
         assert_eq!(scores(&[resumed.as_str(), &start(3, "")].concat()), (3, 0.9, 0.5));
         assert_eq!(read(&[resumed, last].concat()).best().unwrap().step, 6);
         assert_eq!(read(&[first, start(1, "")].concat()).best().unwrap().top1, 0.1);
+    }
+
+    /// A run that continues another run's checkpoint may know only the score that selected the best one.
+    #[test]
+    fn a_best_score_that_is_known_alone_is_shown() {
+        for (name, text) in [
+            ("top1", "50.00 %"),
+            ("top5", "top5 50.00 %"),
+            ("loss", "loss 0.5000"),
+            ("macro_f1", "macro_f1 50.00 %"),
+            ("map", "map 50.00 %"),
+            ("rmse", "rmse 0.5000"),
+            ("mae", "mae 0.5000"),
+            ("r2", "r2 0.5000"),
+        ] {
+            for best in [name.to_string(), format!("ema.{name}")] {
+                let log = read(&format!(
+                    "{{\"event\":\"start\",\"step\":9,\"best\":{{\"step\":5,\"best\":\"{best}\",\"{name}\":0.5}}}}\n"
+                ));
+                let line = log.best().unwrap();
+                assert_eq!(line.leading_text(), text, "{best}");
+                assert_eq!(line.to_json()[name], 0.5_f64, "{best}");
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Reads the output folder of a run (log, recipe, state), finds runs, and compares two of them.
 
+mod eval_line;
 mod log;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,9 +12,9 @@ use loaders::why;
 
 use super::evaluation_file::{self, EvaluationFile};
 
+pub use eval_line::EvalLine;
 pub use log::{
-    EndLine, EpochLine, EvalLine, ExchangeLine, Layers, LayersLine, Log, SpreadLine, StartLine, StepLine, TensorLine,
-    Unread,
+    EndLine, EpochLine, ExchangeLine, Layers, LayersLine, Log, SpreadLine, StartLine, StepLine, TensorLine, Unread,
 };
 
 /// Name of the resolved recipe in the folder of a run.

@@ -1,10 +1,11 @@
 //! Gradient sums in a benchmark. Only the first ranks take part. The transport is the same as in training.
 
 use std::slice::from_mut;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use backend::{Backend, Buffer, Error as BackendError};
+use base::lock;
 use comm::{Comm, Error as CommError, World};
 use engine::Graph;
 
@@ -21,10 +22,6 @@ type Part = Arc<Mutex<World>>;
 struct PartSum<B: Backend> {
     sum: Box<dyn BucketSum<B>>,
     part: Part,
-}
-
-fn lock(part: &Part) -> MutexGuard<'_, World> {
-    part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<B: Backend> BucketSum<B> for PartSum<B> {

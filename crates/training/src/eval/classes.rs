@@ -35,7 +35,7 @@ pub fn match_classes(
                 ("classes", " or, if equal names mean the same class, match them by name with --map-classes")
             }
             LabelKind::Classes => ("classes", ""),
-            LabelKind::Numbers => ("targets (here called classes)", ""),
+            LabelKind::Numbers => ("names of the targets", ""),
         };
         return Err(Error::Failed(format!(
             "the {what} differ: {difference}. Use the data set that the model was trained on (--data){or_match}"

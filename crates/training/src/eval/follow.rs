@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,7 +85,9 @@ fn score_all<D: Device>(
     let mut retries = Retries::default();
     let mut log = Log::open(&request.model.file, (&split, request.model.ema, request.test_time));
     loop {
-        let (file, last) = match next(session, request, once, &log, interrupted)? {
+        // the ranks have not read and planned the next model yet
+        session.watch.set_ready(false);
+        let (file, last) = match next(session, request, once, &mut log, interrupted)? {
             Next::Over => return Ok(()),
             Next::Wait => {
                 nap(interrupted);
@@ -93,6 +95,10 @@ fn score_all<D: Device>(
             }
             Next::Score { file, last } => (file, last),
         };
+        if !once && is_late(session, &file)? && retries.allow(&file, FileState::Late) {
+            nap(interrupted);
+            continue;
+        }
         let scored_file = FileId::of(&file);
         log.seen.insert(scored_file.clone());
         let model = ModelRequest { file, ..request.model.clone() };
@@ -139,8 +145,18 @@ enum FileState {
     Skipped,
     /// A rank does not see it yet.
     Late,
-    /// There may be another version of it on some ranks.
+    /// Any other error. Ranks may have read different versions of the file, so it is tried once more.
     Other,
+}
+
+/// Returns true if a rank does not see a file that rank 0 sees. Does not read the file, which may take long. Collective.
+fn is_late(session: &Session, file: &Path) -> Result<bool, Error> {
+    if session.world.size == 1 {
+        return Ok(false);
+    }
+    let seen = session.comm.gather_all("whether the ranks see a file", &file.exists())?;
+    // if rank 0 does not see it any more, the trainer has removed it
+    Ok(seen[0] && seen.contains(&false))
 }
 
 /// Returns the state of a file after this error. The trainer may remove old checkpoints at any time, and a resumed run
@@ -197,7 +213,7 @@ fn nap(interrupted: &AtomicBool) {
 }
 
 /// Chooses the next action on rank 0 and broadcasts it. An interrupt on any rank ends all ranks.
-fn next(session: &Session, request: &EvalRequest, once: bool, log: &Log, stop: &AtomicBool) -> Result<Next, Error> {
+fn next(session: &Session, request: &EvalRequest, once: bool, log: &mut Log, stop: &AtomicBool) -> Result<Next, Error> {
     let local = match session.is_root() {
         true => find_unscored(&request.model.file, once, log),
         false => Ok(Next::Wait),
@@ -211,7 +227,7 @@ fn next(session: &Session, request: &EvalRequest, once: bool, log: &Log, stop: &
 }
 
 /// Returns the oldest file that is not scored yet. With `once` set, returns the newest file even if it was scored.
-fn find_unscored(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
+fn find_unscored(run: &Path, once: bool, log: &mut Log) -> Result<Next, Error> {
     let files = files(run);
     if once {
         let newest = files.into_iter().next_back().map(|file| Next::Score { file, last: true });
@@ -224,7 +240,7 @@ fn find_unscored(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
     }
     let last = |file: &PathBuf| file == run || name(file) == "model.h5";
     // the trainer may have removed a file since it was listed
-    let fresh = files.iter().find(|file| !log.seen.contains(&FileId::of(file)) && file.exists());
+    let fresh = files.iter().find(|file| !log.has_seen(file) && file.exists());
     Ok(match fresh {
         Some(file) => Next::Score { file: file.clone(), last: last(file) },
         // the final model was already scored by an earlier follower
@@ -308,10 +324,21 @@ impl FileId {
     }
 }
 
+/// Inode, time of the last change in seconds and nanoseconds, and length of a file.
+type Stamp = (u64, i64, i64, u64);
+
+fn stamp(file: &Path) -> Option<Stamp> {
+    let metadata = fs::metadata(file).ok()?;
+    Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.len()))
+}
+
 /// The scores in metrics-eval.jsonl.
+#[derive(Default)]
 struct Log {
     /// The files that do not need to be scored any more.
     seen: BTreeSet<FileId>,
+    /// The files whose checksum is known, by name.
+    known: BTreeMap<String, (Stamp, FileId)>,
 }
 
 /// A line of the file: the event, the scored file and the averaged views.
@@ -357,7 +384,22 @@ impl Log {
         let older = older.into_iter().filter(|(file, step)| !is_other(file, *step));
         let older = older.map(|(file, _)| FileId::of(&place(&file)));
         let with_crc = with_crc.into_iter().map(|line| FileId { name: line.file, crc: line.file_crc });
-        Self { seen: with_crc.chain(older).collect() }
+        Self { seen: with_crc.chain(older).collect(), ..Self::default() }
+    }
+
+    /// Returns true if the file does not need to be scored any more. Opens it only if it has changed since the last call, because a run may
+    /// keep hundreds of checkpoints on a slow file system.
+    fn has_seen(&mut self, file: &Path) -> bool {
+        let stamp = stamp(file);
+        if let Some((_, id)) = self.known.get(&name(file)).filter(|(known, _)| Some(*known) == stamp) {
+            return self.seen.contains(id);
+        }
+        let id = FileId::of(file);
+        let seen = self.seen.contains(&id);
+        if let Some(stamp) = stamp.filter(|_| id.crc.is_some()) {
+            self.known.insert(id.name.clone(), (stamp, id));
+        }
+        seen
     }
 
     /// Appends a line to the file at `path` with a single write.
@@ -403,7 +445,8 @@ mod tests {
     }
 
     fn log(seen: &[&str]) -> Log {
-        Log { seen: seen.iter().map(|name| FileId { name: name.to_string(), crc: None }).collect() }
+        let seen = seen.iter().map(|name| FileId { name: name.to_string(), crc: None }).collect();
+        Log { seen, ..Log::default() }
     }
 
     #[test]
@@ -416,7 +459,7 @@ mod tests {
             "checkpoints/notes",
         ];
         let run = run(&files);
-        let next = |seen: &[&str], once| find_unscored(&run, once, &log(seen)).unwrap();
+        let next = |seen: &[&str], once| find_unscored(&run, once, &mut log(seen)).unwrap();
         let score = |file: &str, last| Next::Score { file: run.join(file), last };
         assert_eq!(next(&[], false), score(files[1], false));
         assert_eq!(next(&["epoch-0009.h5"], false), score(files[0], false));
@@ -432,9 +475,9 @@ mod tests {
     #[test]
     fn a_run_without_files_is_waited_for_unless_once() {
         let run = run(&[]);
-        assert_eq!(find_unscored(&run, false, &log(&[])).unwrap(), Next::Wait);
-        assert_eq!(find_unscored(&run.join("model.h5"), false, &log(&[])).unwrap(), Next::Wait);
-        let error = find_unscored(&run, true, &log(&[])).unwrap_err();
+        assert_eq!(find_unscored(&run, false, &mut log(&[])).unwrap(), Next::Wait);
+        assert_eq!(find_unscored(&run.join("model.h5"), false, &mut log(&[])).unwrap(), Next::Wait);
+        let error = find_unscored(&run, true, &mut log(&[])).unwrap_err();
         support::mentions(error, &[&run.display().to_string(), "no checkpoint", "--follow", "--once"]);
         fs::remove_dir_all(&run).unwrap();
     }
@@ -474,18 +517,22 @@ mod tests {
         let crc = format!(",\"file_crc\":{}", scored.crc.unwrap());
         fs::write(path(&run), line(&older, "") + &line(&scored, &crc)).unwrap();
         let next = || {
-            let log = Log::open(&run, ("test", false, TestTime::default()));
-            find_unscored(&run, false, &log).unwrap()
+            let mut log = Log::open(&run, ("test", false, TestTime::default()));
+            find_unscored(&run, false, &mut log).unwrap()
         };
         assert_eq!(next(), Next::Wait);
         fs::write(run.join(names[1]), "second").unwrap();
         assert_eq!(next(), Next::Score { file: run.join(names[1]), last: false });
         // the file may also appear while a follower is running
         let seen = names.map(|name| FileId::of(&run.join(name))).into_iter().collect();
-        let log = Log { seen };
-        assert_eq!(find_unscored(&run, false, &log).unwrap(), Next::Wait);
-        fs::write(run.join(names[0]), "third").unwrap();
-        assert_eq!(find_unscored(&run, false, &log).unwrap(), Next::Score { file: run.join(names[0]), last: false });
+        let mut log = Log { seen, ..Log::default() };
+        assert_eq!(find_unscored(&run, false, &mut log).unwrap(), Next::Wait);
+        fs::write(run.join(names[0]), "another one").unwrap();
+        let score = Next::Score { file: run.join(names[0]), last: false };
+        assert_eq!(find_unscored(&run, false, &mut log).unwrap(), score);
+        // the checksum of a file that has not changed is remembered
+        log.seen.insert(FileId::of(&run.join(names[0])));
+        assert_eq!((find_unscored(&run, false, &mut log).unwrap(), log.known.len()), (Next::Wait, 2));
         fs::remove_dir_all(&run).unwrap();
     }
 }

@@ -283,7 +283,7 @@ fn predict_on<D: Device>(
     let columns = request.features.as_ref().map(|_| work.feature_count()).transpose()?;
     let features = request.features.as_deref().zip(columns);
     let (journal, kept) = open_journal(session, request, &work.images, format, &identity, features, batch as u64)?;
-    session.watch.set_ready();
+    session.watch.set_ready(true);
     let predicted = work.run(session, journal, kept);
     let predicted = predicted.map_err(|error| gpus::located(device, error, &session.world.host, gpu.as_ref()))?;
     let journal = session.agree(Ok(predicted))?;

@@ -324,7 +324,7 @@ fn score_opened<D: Device>(
     evaluation.options.threads = resources.loader;
     let planned = |backend| graph(&model, backend, evaluation.batch, &evaluation.sizes());
     let (mut graph, gpu) = open_graph(device, session, resources.compute, planned, (request.share_gpu, &said))?;
-    session.watch.set_ready();
+    session.watch.set_ready(true);
     let evaluated = evaluation.run(session, &mut graph, &Stop::default(), detail);
     let evaluated = evaluated.map_err(|error| gpus::located(device, error, &session.world.host, gpu.as_ref()))?;
     for note in graph.take_notes() {

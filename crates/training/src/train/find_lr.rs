@@ -41,7 +41,7 @@ pub fn find<B: Backend>(
     stepper.prepare_sam(&run, sam_input, (0, 0))?;
     let at = Progress { seed: run.recipe.seed, ..Progress::default() };
     let mut search = Search { context, run, stepper, loader, at, found: RateSearch::default() };
-    session.watch.set_ready();
+    session.watch.set_ready(true);
     search.run_to(steps)?;
     let (run, found) = (&search.run, &search.found);
     let picture = beside(&context.request.out);

@@ -31,6 +31,8 @@ impl Session {
         let comm = Comm::launch();
         let watch = Watch::start(&comm, Limits::default());
         watch.stepped();
+        // these commands read no data set and plan little, so a rank that is missing for long is not still preparing
+        watch.set_ready(true);
         watch.set_activity(Activity::Unrecorded);
         let mut session = Self::join(comm, watch)?;
         let result = work(&mut session);
@@ -83,8 +85,10 @@ impl Session {
             }
             other => other,
         };
-        // if communication failed, the cause may be a rank that is gone, and another rank knows this
-        let is_cause = |error: &Error| !error.is_agreed() && !error.is_of_communication();
+        // if communication failed, the cause may be a rank that is gone, and another rank knows this. If another run has taken the output
+        // directory, the file that silences ranks would silence the ranks of that run
+        let is_cause =
+            |error: &Error| !error.is_agreed() && !error.is_of_communication() && !matches!(error, Error::TakenOver(_));
         if self.world.size > 1 && result.as_ref().is_err_and(is_cause) {
             self.watch.silence_other_ranks();
         }

@@ -112,15 +112,17 @@ impl Source {
     }
 
     /// Reads the network's file, if there is one. A resumed run takes the network from its checkpoint instead, so the
-    /// file may be missing. If the file has changed since then, a note tells the user. Returns an error if the file is
+    /// file may be missing. If the file has changed since then, a note tells the user. Otherwise its content is kept for the
+    /// output directory. Returns an error if the file is
     /// invalid.
     pub fn define(&mut self) -> Result<(), Error> {
         let Some(file) = &self.file else { return Ok(()) };
         let read = || FileNetwork::read(file, &self.recipe.model, self.preprocess.output(), self.train.classes());
         match &mut self.file_network {
             None => self.file_network = Some(read()?),
-            Some(file_network) => {
-                if read().is_ok_and(|now| now.text != file_network.text) {
+            Some(file_network) => match read() {
+                Ok(now) if now.text == file_network.text => file_network.copy = now.copy,
+                Ok(_) => {
                     let file = file.display();
                     let note = format!(
                         "warning: {file} has changed since the run began, or this version reads it in another way; the run ignores \
@@ -128,7 +130,8 @@ impl Source {
                     );
                     file_network.notes.push(note);
                 }
-            }
+                Err(_) => {}
+            },
         }
         Ok(())
     }

@@ -111,11 +111,7 @@ impl OutLock {
         if is_at(&self.file, &self.path) || fs::symlink_metadata(&self.path).is_err() {
             return Ok(());
         }
-        let out = self.folder().display();
-        let cure = "this run writes nothing more there and ends";
-        Err(Error::Failed(format!(
-            "{out} was taken over by another run, which was started with --steal-lock or after the lock file was removed: {cure}"
-        )))
+        Err(Error::TakenOver(self.folder().to_path_buf()))
     }
 
     /// Returns true if the directory does not exist any more. Returns false if the file system reports another error.
@@ -363,7 +359,9 @@ mod tests {
         let lock = OutLock::take(&out, false).unwrap();
         let path = out.join(".trireme-lock");
         let thief = OutLock::replace(path.clone(), &Holder { host: "n2".into(), ..Holder::me() }).unwrap();
-        assert!(lock.check().unwrap_err().to_string().contains("--steal-lock"));
+        let error = lock.check().unwrap_err();
+        assert!(matches!(&error, Error::TakenOver(folder) if *folder == out), "{error:?}");
+        support::mentions(error, &["--steal-lock"]);
         drop(lock);
         assert!(fs::read_to_string(&path).unwrap().contains("\"n2\""), "the new holder stays in the file");
         thief.check().unwrap();

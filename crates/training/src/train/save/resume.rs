@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use backend::{Algorithms, Arena, Backend, LossScale};
-use base::text::plural;
+use base::text::{plural, with_advice};
 use engine::Graph;
 use engine::graph::BuildError;
 use engine::optim::schedule::Extension;
@@ -85,9 +85,9 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
 /// Adds the file and advice to an error of [`read_found`] about a recipe or a network that this program does not know.
 fn explained(path: &Path, error: Error) -> Error {
     match error {
-        Error::Recipe(_) | Error::Usage(_) | Error::Failed(_) => Error::Failed(format!(
-            "--resume: {}. A newer trireme may have written this checkpoint; if so, continue with that version",
-            named(path, &error)
+        Error::Recipe(_) | Error::Usage(_) | Error::Failed(_) => Error::Failed(with_advice(
+            &format!("--resume: {}", named(path, &error)),
+            "another version of trireme may have written this checkpoint; if so, continue with that version",
         )),
         error => error,
     }
@@ -363,39 +363,62 @@ fn cut_log(path: &Path, progress: &Progress, trained: bool) -> Result<Logged, Er
     let mut text = Vec::new();
     file.read_to_end(&mut text).map_err(refuse)?;
     let text = String::from_utf8_lossy(&text);
-    let kept: String = text.split_inclusive('\n').filter(|line| stays(line, progress, trained)).collect();
+    let (mut kept, mut logged) = (String::new(), Logged::default());
+    // number of unreadable lines since the last one that can be read
+    let mut lost = 0;
+    for line in text.split_inclusive('\n') {
+        let Some(position) = Position::of(line) else {
+            lost += u64::from(!line.trim().is_empty());
+            continue;
+        };
+        // all lines from before the checkpoint are on disk before it is, so unreadable lines at the end are later
+        if position.step <= progress.step {
+            logged.unread += lost;
+        }
+        lost = 0;
+        if position.stays(progress, trained) {
+            kept.push_str(line);
+            logged.epoch |= position.is("epoch", progress.step);
+            logged.scores |= position.is("eval", progress.step);
+        }
+    }
     checkpoint::write_text(path, &kept)?;
-    let has = |event: &str| kept.lines().any(|line| is_about(line, event, progress.step));
-    // lines after the first one that is later than the checkpoint are removed anyway
-    let before = text.lines().take_while(|line| step_of(line).is_none_or(|step| step <= progress.step));
-    let unread = before.filter(|line| step_of(line).is_none() && !line.trim().is_empty()).count() as u64;
-    Ok(Logged { epoch: has("epoch"), scores: has("eval"), unread })
+    Ok(logged)
 }
 
-/// Returns the step of a line of the log, or `None` if the line cannot be read.
-fn step_of(line: &str) -> Option<u64> {
-    serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64()
+/// What a line of the log is about.
+#[derive(Deserialize)]
+struct Position {
+    event: String,
+    step: u64,
+    /// True for the scores at the end of a run.
+    #[serde(default)]
+    at_end: bool,
 }
 
-fn is_about(line: &str, event: &str, step: u64) -> bool {
-    let is_right = |line: serde_json::Value| line["event"] == event && line["step"] == step;
-    line.contains(event) && serde_json::from_str(line).is_ok_and(is_right)
-}
+impl Position {
+    /// Returns `None` if the line cannot be read.
+    fn of(line: &str) -> Option<Self> {
+        serde_json::from_str(line).ok()
+    }
 
-/// Returns true if a line was written before the checkpoint. A line about an epoch or its scores can have the step
-/// number of the checkpoint. The epoch's line then stays if the run has no further steps in this epoch. The scores stay if
-/// the epoch was scored before the checkpoint.
-fn stays(line: &str, progress: &Progress, trained: bool) -> bool {
-    let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return false };
-    let (Some(step), Some(event)) = (line["step"].as_u64(), line["event"].as_str()) else { return false };
-    let before = match event {
-        "step" | "checkpoint" | "layers" | "exchange" => true,
-        "epoch" => progress.step_of_epoch == 0 || trained,
-        // the scores at the end of the run are not its last ones if it goes on
-        "eval" => progress.step_of_epoch == 0 && line["at_end"] != true,
-        _ => false,
-    };
-    step < progress.step || (step == progress.step && before)
+    fn is(&self, event: &str, step: u64) -> bool {
+        self.event == event && self.step == step
+    }
+
+    /// Returns true if the line was written before the checkpoint. A line about an epoch or its scores can have the step
+    /// number of the checkpoint. The epoch's line then stays if the run has no further steps in this epoch. The scores stay if
+    /// the epoch was scored before the checkpoint.
+    fn stays(&self, progress: &Progress, trained: bool) -> bool {
+        let before = match self.event.as_str() {
+            "step" | "checkpoint" | "layers" | "exchange" => true,
+            "epoch" => progress.step_of_epoch == 0 || trained,
+            // the scores at the end of the run are not its last ones if it goes on
+            "eval" => progress.step_of_epoch == 0 && !self.at_end,
+            _ => false,
+        };
+        self.step < progress.step || (self.step == progress.step && before)
+    }
 }
 
 /// Reads a checkpoint and checks its recipe and the tensors of its network.
@@ -411,7 +434,7 @@ pub fn read_found(path: &Path) -> Result<StateFile, Error> {
 pub fn is_to_blame(error: &Error) -> bool {
     match error {
         // skipping a file of a newer version would silently lose its training steps
-        Error::Checkpoint(checkpoint::Error::Newer { .. }) => false,
+        Error::Checkpoint(checkpoint::Error::Newer { .. } | checkpoint::Error::UnknownKind { .. }) => false,
         // a newer version may have keys, values and networks that this one does not know
         Error::Recipe(error) => matches!(error, recipe::Error::Syntax { .. }),
         Error::Usage(_) | Error::Failed(_) => false,
@@ -488,6 +511,10 @@ pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, at: &Progress, images: u
 mod tests {
     use super::*;
 
+    fn stays(line: &str, progress: &Progress, trained: bool) -> bool {
+        Position::of(line).is_some_and(|position| position.stays(progress, trained))
+    }
+
     #[test]
     fn the_log_is_cut_to_the_checkpoint() {
         let line = |event: &str, step: u64| format!("{{\"event\":\"{event}\",\"step\":{step}}}\n");
@@ -525,8 +552,8 @@ mod tests {
         let log = out.join("metrics.jsonl");
         let progress = Progress { step: 7, ..Progress::default() };
         for (text, unread) in [
-            ([step(6), step(7), "\0\0\0".into()].concat(), 1),
-            ([step(6), "\0\0\0\n\n".into(), step(7), "{\"ev\n".into(), step(8)].concat(), 2),
+            ([step(6), step(7), "\0\0\0".into()].concat(), 0),
+            ([step(6), "\0\0\0\n\n".into(), step(7), "{\"ev\n".into(), step(8)].concat(), 1),
             ([step(6), step(7), step(8), "{\"ev".into()].concat(), 0),
         ] {
             std::fs::write(&log, &text).unwrap();

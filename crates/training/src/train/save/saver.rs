@@ -21,7 +21,7 @@ use crate::train::reduce::metrics::Requests;
 use crate::train::reduce::ranks::MpiRanks;
 use crate::train::save::lock::OutLock;
 use crate::train::save::output::{self, list, path_of};
-use crate::train::save::resume::Head;
+use crate::train::save::resume::{ASIDE, Head};
 use crate::train::save::snapshot::{CheckpointJob, Snapshot, Writer, WrittenCheckpoint};
 
 /// Exit code of a run that stopped early and can be resumed.
@@ -350,7 +350,15 @@ impl<'a, B: Backend> Saver<'a, B> {
 /// best. Collective.
 pub fn carry_best(session: &Session, out: &Path, head: &Head) -> Result<(Option<Best>, Option<String>), Error> {
     let Some(best) = &head.progress.best else { return Ok((None, None)) };
-    let taken = if session.is_root() { copy_best(out, head, best) } else { Ok(()) };
+    let taken = match session.is_root() {
+        true => {
+            session.watch.set_activity(Activity::Reading);
+            let taken = copy_best(out, head, best);
+            session.watch.set_activity(Activity::Starting);
+            taken
+        }
+        false => Ok(()),
+    };
     let why =
         session.comm.broadcast("whether the best checkpoint is there", session.is_root().then_some(&taken.err()))?;
     let note = why.map(|why| {
@@ -368,25 +376,51 @@ fn copy_best(out: &Path, head: &Head, best: &Best) -> Result<(), String> {
     if best.step == head.progress.step {
         return Ok(());
     }
-    let path = path_of(&out.join("checkpoints"), best.step);
-    let from = if path.exists() { path.clone() } else { path_of(folder_of(&head.path), best.step) };
-    if !from.exists() {
-        return Err(format!("it is neither in the output folder nor next to {}", head.path.display()));
-    }
-    let found = StateFile::read_progress(&from).map_err(|error| error.to_string())?.best;
+    let folder = out.join("checkpoints");
+    let path = path_of(&folder, best.step);
+    let candidates = match path.exists() {
+        // reading a checkpoint takes long, and only a run that was resumed from an earlier step can have another one
+        true if !has_aside(&folder) => return Ok(()),
+        true => vec![path.clone()],
+        false => branches(folder_of(&head.path), best.step),
+    };
     let same =
         |found: &Best| (&found.by, found.score.to_bits(), found.step) == (&best.by, best.score.to_bits(), best.step);
-    if !found.as_ref().is_some_and(same) {
-        let from = from.display();
-        return Err(format!(
-            "{from} has another score, because the run was resumed from an earlier step and wrote it again"
-        ));
+    let mut why = None;
+    for from in candidates {
+        match StateFile::read_progress(&from) {
+            Ok(found) if found.best.as_ref().is_some_and(same) => {
+                let cannot = |error| format!("cannot copy {} into the output folder: {error}", from.display());
+                return if from == path { Ok(()) } else { output::copy(&from, &path).map_err(cannot) };
+            }
+            Ok(_) => why.get_or_insert(format!(
+                "{} has another score, because the run was resumed from an earlier step and wrote it again",
+                from.display()
+            )),
+            Err(error) => why.get_or_insert(error.to_string()),
+        };
     }
-    if from == path {
-        return Ok(());
-    }
-    output::copy(&from, &path)
-        .map_err(|error| format!("cannot copy {} into the output folder: {error}", from.display()))
+    Err(why.unwrap_or_else(|| format!("it is neither in the output folder nor next to {}", head.path.display())))
+}
+
+fn has_aside(folder: &Path) -> bool {
+    names(folder).any(|name| name.starts_with(ASIDE))
+}
+
+/// Returns the checkpoints of a step in a directory: the one of the run, followed by those that resumed runs have put aside.
+fn branches(folder: &Path, step: u64) -> Vec<PathBuf> {
+    let path = path_of(folder, step);
+    let own = path.file_name().unwrap_or_default().to_string_lossy();
+    let end = format!("-{own}");
+    let mut found: Vec<String> =
+        names(folder).filter(|name| *name == own || name.starts_with(ASIDE) && name.ends_with(&end)).collect();
+    found.sort_by_key(|name| name.starts_with(ASIDE));
+    found.into_iter().map(|name| folder.join(name)).collect()
+}
+
+fn names(folder: &Path) -> impl Iterator<Item = String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
@@ -433,7 +467,11 @@ mod tests {
         let best = scored(10, 0.5);
         let progress = Progress { step: 10, best: Some(best.clone()), ..Progress::default() };
         let state = StateFile { model: ModelFile::default(), slots: Vec::new(), residuals: Vec::new(), progress };
-        state.write(&path_of(&old, 10)).unwrap();
+        // a run was resumed from an earlier step, and the step of its best checkpoint then had another score
+        let mut other = state.clone();
+        other.progress.best = Some(scored(10, 0.7));
+        other.write(&path_of(&old, 10)).unwrap();
+        state.write(&old.join("aside-2-step-00000010.h5")).unwrap();
         let head = Head::at(path_of(&old, 20), Progress { step: 20, ..Progress::default() });
         let take = |out: &str, best: &Best| copy_best(&root.join(out), &head, best);
         let is_there = |step| path_of(&new, step).exists();
@@ -447,7 +485,9 @@ mod tests {
         assert!(why.starts_with("cannot copy "), "{why}");
         take("new", &best).unwrap();
         assert!(is_there(10));
-        std::fs::remove_file(path_of(&old, 10)).unwrap();
+        std::fs::remove_dir_all(&old).unwrap();
+        take("new", &best).unwrap();
+        std::fs::write(new.join("aside-step-00000012.h5"), "").unwrap();
         take("new", &best).unwrap();
         assert!(take("new", &scored(10, 0.6)).is_err(), "the copy exists, but has another score");
         std::fs::remove_dir_all(&root).unwrap();

@@ -11,10 +11,10 @@ mod verdict;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use base::screen;
+use base::{lock, screen};
 use comm::{Comm, network};
 use status_files::{Peer, Status, StatusFiles};
 use verdict::Verdict;
@@ -107,9 +107,9 @@ impl Watch {
         self.0.as_ref()?.limits.abort
     }
 
-    /// Records that all ranks have read their files and planned. From now on, a long wait for them is no longer normal.
-    pub fn set_ready(&self) {
-        self.0.iter().for_each(|shared| shared.ready.store(true, Ordering::Relaxed));
+    /// Records whether all ranks have read their files and planned. Once they have, a long wait for them is no longer normal.
+    pub fn set_ready(&self, ready: bool) {
+        self.0.iter().for_each(|shared| shared.ready.store(ready, Ordering::Relaxed));
     }
 
     /// Records that the first step is done.
@@ -218,10 +218,6 @@ impl Shared {
             _ => status,
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs the status thread: writes this rank's status, and reads other ranks' statuses when the watchdog needs them.
