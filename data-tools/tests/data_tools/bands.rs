@@ -358,12 +358,13 @@ fn merging_data_sets_that_were_read_differently_is_noted() {
     assert_eq!(merge(&[&plain, &plain], &out, &copy).unwrap().note, None);
     fs::remove_dir_all(&out).unwrap();
 
-    let mapped = temp.path("mapped");
-    let to_8bit = Some(To8Bit::Range(0.0, 4095.0));
-    convert("folder", &temp.path("src"), &mapped, &ConvertOptions { to_8bit, ..options() }).unwrap();
-    let bytes = temp.path("bytes");
-    convert("folder", &temp.path("src"), &bytes, &ConvertOptions { to_8bit: Some(To8Bit::Whole), ..options() })
-        .unwrap();
+    let grey = |number| strip(4, 5, 1, 16, 1, &bytes16(&tile(number)[..20]), &[]);
+    (0..2).for_each(|number| write(&temp.path("grey/a").join(format!("{number}.tif")), &grey(number)));
+    let [mapped, bytes] = ["mapped", "bytes"].map(|name| temp.path(name));
+    for (to_8bit, out) in [(To8Bit::Range(0.0, 4095.0), &mapped), (To8Bit::Whole, &bytes)] {
+        let options = ConvertOptions { to_8bit: Some(to_8bit), ..options() };
+        convert("folder", &temp.path("grey"), out, &options).unwrap();
+    }
     for (first, second) in [(&mapped, &bytes), (&bytes, &mapped)] {
         let merged = merge(&[first, second], &out, &copy).unwrap();
         assert!(merged.note.is_some_and(|note| note.contains("different options")));
