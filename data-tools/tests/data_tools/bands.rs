@@ -358,7 +358,7 @@ fn merging_data_sets_that_were_read_differently_is_noted() {
     assert_eq!(merge(&[&plain, &plain], &out, &copy).unwrap().note, None);
     fs::remove_dir_all(&out).unwrap();
 
-    let grey = |number| strip(4, 5, 1, 16, 1, &bytes16(&tile(number)[..20]), &[]);
+    let grey = |number: u16| strip(4, 5, 1, 16, 1, &bytes16(&self::tile(number)[..20]), &[]);
     (0..2).for_each(|number| write(&temp.path("grey/a").join(format!("{number}.tif")), &grey(number)));
     let [mapped, bytes] = ["mapped", "bytes"].map(|name| temp.path(name));
     for (to_8bit, out) in [(To8Bit::Range(0.0, 4095.0), &mapped), (To8Bit::Whole, &bytes)] {
