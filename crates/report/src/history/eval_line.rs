@@ -1,8 +1,15 @@
 //! The line of an evaluation in metrics.jsonl.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::log::{nan, number};
+/// Reads a number. Null becomes NaN.
+pub(super) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
+pub(super) fn nan() -> f64 {
+    f64::NAN
+}
 
 /// The scores of a split, see [`crate::Eval`].
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]

@@ -8,7 +8,7 @@ use std::path::Path;
 use loaders::regular;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::eval_line::EvalLine;
+use super::eval_line::{EvalLine, nan, number};
 
 /// Maximum length of a line in bytes. The longest line that a run writes has some thousand bytes.
 const LONGEST: usize = 1 << 20;
@@ -250,18 +250,9 @@ pub(super) enum Line {
     Other,
 }
 
-/// Reads a number. Null becomes NaN.
-pub(super) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
-}
-
 /// Reads minimum, median and maximum over the ranks. Null becomes NaN.
 fn spread<'de, D: Deserializer<'de>>(from: D) -> Result<[f64; 3], D::Error> {
     Ok(<[Option<f64>; 3]>::deserialize(from)?.map(|value| value.unwrap_or(f64::NAN)))
-}
-
-pub(super) fn nan() -> f64 {
-    f64::NAN
 }
 
 fn nans() -> [f64; 3] {

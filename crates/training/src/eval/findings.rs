@@ -249,11 +249,6 @@ pub fn field(text: &str) -> String {
 /// Maximum number of pictures on a sheet.
 const PICTURES: usize = 48;
 
-/// Checks the name of a sheet before anything is computed. Returns an error if the name does not end in .png or .jpg.
-pub fn check_sheet(path: &Path) -> Result<(), Error> {
-    ContactSheet::new(path, 0, Limits::default()).map(drop).map_err(|error| Error::Usage(error.to_string()))
-}
-
 /// Writes a sheet of the images with a mistake, highest loss first. Each picture shows its label and the prediction,
 /// which are classes or numbers. Returns the number of pictures. If there is no mistake, no file is written. Returns an
 /// error if the name does not end in .png or .jpg, a picture cannot be read, or the file cannot be written.

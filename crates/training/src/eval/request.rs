@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use loaders::Io;
+use data_tools::ContactSheet;
 use loaders::overwrite::{self, Content};
+use loaders::{Io, Limits};
 
 use crate::device::DeviceChoice;
 use crate::error::Error;
-use crate::eval::findings;
 use crate::train::evaluate::TestTime;
 use crate::train::observe::watch;
 
@@ -89,10 +89,12 @@ impl EvalRequest {
         )
     }
 
-    /// Returns an error if an output cannot be written or would overwrite another kind of file. Only the rank that
-    /// writes calls this.
+    /// Returns an error if an output cannot be written or would overwrite another kind of file, or if the name of the
+    /// sheet does not end in .png or .jpg. Only the rank that writes calls this.
     pub fn check_outputs(&self) -> Result<(), Error> {
-        self.sheet.as_deref().map_or(Ok(()), findings::check_sheet)?;
+        if let Some(sheet) = &self.sheet {
+            ContactSheet::new(sheet, 0, Limits::default()).map_err(|error| Error::Usage(error.to_string()))?;
+        }
         let mut outputs = self.outputs.iter();
         outputs
             .try_for_each(|(path, content)| overwrite::check(path, content, &[&self.model.file]))
