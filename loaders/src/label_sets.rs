@@ -13,7 +13,7 @@ pub enum LabelKind {
 }
 
 impl LabelKind {
-    /// Returns the kind for labels that are targets, or classes of which an image may have several.
+    /// Returns the kind of labels. `has_targets` is true for numbers, `several` if an image may have more than one class.
     pub fn new(has_targets: bool, several: bool) -> Self {
         match (has_targets, several) {
             (true, _) => Self::Numbers,

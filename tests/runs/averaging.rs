@@ -54,7 +54,7 @@ fn weights_are_averaged_from_an_epoch_on() {
     let score = run(2, &["eval", &whole, "--ema", "--json", "--threads", "1", "--batch", "3"]).succeeded().json();
     let last = events(&whole, "eval").pop().unwrap();
     assert_eq!((&last["ema"], &last["loss"]), (&true.into(), &score["loss"]));
-    // the scores of a model are those of its last weights, so an export of the averages has none
+    // a model's scores belong to its last weights, so an export of the averages has no scores
     let file = setting.folder.at("net.safetensors");
     let scores = |more: &[&str]| {
         let args = ["export", &whole, "--to", "safetensors", "-o", &file, "--force"];

@@ -111,7 +111,7 @@ fn a_run_on_another_host_needs_steal_lock() {
     first.wait(PATIENCE).failed(1, &[&setting.out("out"), "taken over", "--steal-lock"]);
 }
 
-/// A run that lost its folder notices this before its next checkpoint is due, and leaves the log of the other run alone.
+/// A run that lost its folder notices this before its next checkpoint is due, and does not write to the other run's log.
 #[test]
 fn a_run_that_lost_its_folder_ends_within_seconds() {
     let setting = setting();

@@ -373,7 +373,7 @@ fn forged_checkpoints_are_skipped_for_older_ones() {
         assert!(ended.stderr.lines().any(named), "{name}: {why} in {}", ended.stderr);
     }
     assert_eq!(events(&out, "start").last().unwrap()["step"], 2);
-    // a recipe with an unknown key is probably from a newer version, whose steps must not be lost
+    // a recipe with an unknown key is probably from a newer version. Its steps must not be lost
     forge(9, |state| state.model.recipe.insert_str(0, "future_key = 1\n"));
     let before = files(&out);
     let ended = setting.train("out", 0, &["--resume", "auto"]);

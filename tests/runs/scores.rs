@@ -203,7 +203,7 @@ fn patience_can_be_switched_off() {
     assert_eq!(end(&out)["step"], 18);
 }
 
-/// The scores of a part without early stopping do not count for a later part with it, and neither do those before.
+/// If a part of the run has no early stopping, its scores and all earlier scores do not count for a later part with early stopping.
 #[test]
 fn patience_begins_anew_when_it_is_switched_on_again() {
     let setting = setting();
@@ -213,7 +213,7 @@ fn patience_begins_anew_when_it_is_switched_on_again() {
     assert_eq!((end(&out)["step"].as_u64(), end(&out)["ended"].as_str()), (Some(12), Some("patience")));
     setting.resumed("out", 0, &[&without[..], &["--max-steps", "18"]].concat());
     setting.resumed("out", 2, &with);
-    // the score of step 24 is the first that counts, and that of step 30 is not better by 1
+    // the score of step 24 counts first, and the score of step 30 is not better by 1
     assert_eq!((end(&out)["step"].as_u64(), end(&out)["ended"].as_str()), (Some(30), Some("patience")));
 }
 

@@ -309,8 +309,8 @@ pub struct PassInput<'a> {
     pub training: bool,
 }
 
-// Plans made of closures. A closure can own device memory, which `state_bytes` then counts, but it cannot change a field. Operations
-// whose passes change fields implement [`Planned`] for a type of their own.
+// Plans made of closures. A closure can own device memory, which `state_bytes` then counts, but it cannot change a field. If a pass must
+// change a field, implement [`Planned`] for a new type.
 
 type Buf<B> = <B as DeviceMemory>::Buf;
 type Forward<B> = dyn Fn(&Pass<'_, B>, &[&Buf<B>], &mut Buf<B>) -> Result<(), Error>;
@@ -330,7 +330,7 @@ pub struct ClosurePlan<B: DeviceMemory> {
 }
 
 impl<B: DeviceMemory> ClosurePlan<B> {
-    /// Creates a plan without parameters and private memory, whose `backward` does not write over the output's gradient.
+    /// Creates a plan without parameters and private memory. Its `backward` does not write over the output's gradient.
     pub fn new(
         output: TensorDesc,
         tensors_for_backward: Keeps,

@@ -57,7 +57,7 @@ pub struct Start {
     pub best: Option<BestScore>,
 }
 
-/// The best score so far. Its keys are those of an `eval` event, so that a reader can use it like the event.
+/// The best score so far. It has the same keys as an `eval` event, so a reader can use it like the event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct BestScore {
     pub step: u64,

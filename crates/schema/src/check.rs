@@ -11,7 +11,7 @@ use super::field::{names, quoted};
 pub struct Fault {
     /// Name of the key within its section.
     pub key: &'static str,
-    /// What was expected, what was found, and what to try.
+    /// The expected and the found value, and a remedy.
     pub why: String,
 }
 

@@ -72,7 +72,7 @@ pub(super) fn check_bands(example: &Example<'_>, manifest: &Manifest) -> Result<
 fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[ScannedShard], cure: &str) -> Result<(), Error> {
     let several = shards.iter().zip(scanned).find_map(|(shard, scanned)| Some((shard, scanned.several?)));
     let Some((shard, at)) = several else { return Ok(()) };
-    let what = format!("an image with zero or several labels, or with numbers; {cure}");
+    let what = format!("an image without a label, with more than one label, or with numbers; {cure}");
     Err(at.error(&dir.join(&shard.file), what))
 }
 

@@ -153,7 +153,7 @@ fn absurd_numbers_of_shards() {
     assert_eq!(names(&temp.path("")), ["src"]);
 }
 
-/// A source of 100 samples, of which one fails or panics.
+/// A source of 100 samples. One sample fails or panics.
 struct Failing {
     info: SourceInfo,
     at: u64,

@@ -59,7 +59,7 @@ fn compressed_shards_become_the_same_as_plain_ones() {
     mentions(&error, &["--resize ", "tfrecord"]);
 }
 
-/// A new `dataset.json` cannot describe images with several labels, so the records need the one of their conversion.
+/// A new `dataset.json` cannot describe images with more than one label, so the records need the file from their conversion.
 #[test]
 fn records_that_need_their_manifest_are_refused() {
     let temp = Temp::new();
@@ -73,7 +73,7 @@ fn records_that_need_their_manifest_are_refused() {
     }
     for src in [&plain, &packed] {
         let error = convert("tfrecord", src, &temp.path("out"), &options()).unwrap_err().to_string();
-        mentions(&error, &["several labels", "dataset.json of their conversion", "trireme data index", "gzip -dc"]);
+        mentions(&error, &["more than one label", "dataset.json of their conversion", "trireme data index", "gzip -dc"]);
         assert!(!error.contains("copy it"), "{error}");
     }
 }

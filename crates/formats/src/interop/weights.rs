@@ -23,7 +23,7 @@ pub struct Weights {
     /// True if shapes and values are in Keras's order. Converting them to PyTorch's order needs the layers of the
     /// network.
     pub keras: bool,
-    /// What the model predicts, if the file is trireme's export of a model for several labels or for numbers.
+    /// Kind of the model's labels, if trireme has exported the file and an image can have more than one label or has numbers.
     pub exported: Option<LabelKind>,
 }
 
@@ -34,7 +34,7 @@ impl Weights {
     }
 }
 
-/// Metadata of exports of models for several labels, and for numbers. Other exports do not have them.
+/// Names of metadata. Exports have the first if an image can have more than one label, the second if labels are numbers.
 const MULTI_LABEL: &str = "trireme.multi_label";
 const TARGETS: &str = "trireme.targets";
 

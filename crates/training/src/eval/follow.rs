@@ -307,7 +307,7 @@ fn path(run: &Path) -> PathBuf {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FileId {
     name: String,
-    /// The last four bytes of the file, which are trireme's checksum of the content. `None` if they cannot be read.
+    /// The checksum that trireme writes at the end of the file. `None` if it cannot be read.
     crc: Option<u32>,
 }
 

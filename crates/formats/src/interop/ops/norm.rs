@@ -56,7 +56,7 @@ impl OpMapping for Norm {
     }
 }
 
-/// Returns 1 - x. ONNX's momentum is the weight of the old statistics, trireme's that of the new ones. Computes with
+/// Returns 1 - x. In ONNX, momentum is the weight of the old statistics, in trireme of the new ones. Computes with
 /// decimal numbers, so that 0.9 becomes exactly 0.1.
 fn complement(x: f32) -> f32 {
     (1.0 - x.to_string().parse::<f64>().unwrap_or_else(|_| f64::from(x))) as f32

@@ -131,7 +131,7 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
                 "is not empty, and {file} is not a checkpoint of the run in this folder; choose another --out, or {cure}"
             )
         }
-        // the log and the checkpoints in the directory are those of the steps that replaced this checkpoint's
+        // the directory has the log and the checkpoints of the steps that replaced this checkpoint's steps
         Some(head) if ours(head) && aside(head) => format!(
             "has continued without {}, which was put aside when the run was resumed from an earlier step; choose another --out",
             head.path.display()

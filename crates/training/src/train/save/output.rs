@@ -81,7 +81,7 @@ fn named(split: Option<&str>, score: Option<&Sums>) -> BTreeMap<String, f64> {
     by_name(score).map(|(name, value)| (format!("{split}/{name}"), value)).collect()
 }
 
-/// Returns all scores of an evaluation with their names, without those that were not computed.
+/// Returns all scores that an evaluation computed, with their names.
 pub fn by_name(score: &Sums) -> impl Iterator<Item = (&'static str, f64)> {
     let scores = [("top1", score.top1), ("top5", score.top5), ("loss", score.loss)];
     let several = score.several.iter().flat_map(LabelScores::named);

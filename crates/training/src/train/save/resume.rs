@@ -386,7 +386,7 @@ fn cut_log(path: &Path, progress: &Progress, trained: bool) -> Result<Logged, Er
     Ok(logged)
 }
 
-/// What a line of the log is about.
+/// The use of a line of the log after a resume.
 #[derive(Deserialize)]
 struct Position {
     event: String,

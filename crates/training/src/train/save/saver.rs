@@ -407,7 +407,7 @@ fn has_aside(folder: &Path) -> bool {
     names(folder).any(|name| name.starts_with(ASIDE))
 }
 
-/// Returns the checkpoints of a step in a directory: the one of the run, followed by those that resumed runs have put aside.
+/// Returns the checkpoints of a step in a directory: first the run's own, then the files that resumed runs have put aside.
 fn branches(folder: &Path, step: u64) -> Vec<PathBuf> {
     let path = path_of(folder, step);
     let own = path.file_name().unwrap_or_default().to_string_lossy();
