@@ -73,7 +73,10 @@ fn records_that_need_their_manifest_are_refused() {
     }
     for src in [&plain, &packed] {
         let error = convert("tfrecord", src, &temp.path("out"), &options()).unwrap_err().to_string();
-        mentions(&error, &["more than one label", "dataset.json of their conversion", "trireme data index", "gzip -dc"]);
+        mentions(
+            &error,
+            &["more than one label", "dataset.json of their conversion", "trireme data index", "gzip -dc"],
+        );
         assert!(!error.contains("copy it"), "{error}");
     }
 }
