@@ -276,7 +276,7 @@ fn records_that_contradict_the_manifest_are_named() {
     }
     // Without `dataset.json`, the list of classes is unknown.
     fs::remove_file(out.join("dataset.json")).unwrap();
-    mentions(index(&out).unwrap_err(), &["several labels", "dataset.json"]);
+    mentions(index(&out).unwrap_err(), &["more than one label", "dataset.json"]);
 }
 
 #[test]
