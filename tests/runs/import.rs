@@ -236,7 +236,7 @@ fn a_graph_of_an_onnx_file_becomes_a_model() {
     assert!(own.iter().zip(&imported).all(|(a, b)| (a - b).abs() < 1e-6), "{own:?} {imported:?}");
 }
 
-/// The file is for images of 32 x 32 pixels and patches of 4 x 4 pixels.
+/// The file was made for images with 32 x 32 pixels. Its patches have 4 x 4 pixels.
 #[test]
 fn position_embeddings_are_interpolated_for_larger_images() {
     let recipe = "model = \"vit_ti_4\"\nepochs = 1\nbatch = 4\nworkers = 1\nschedule.base_lr = 0.01\n";

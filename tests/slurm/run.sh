@@ -77,7 +77,7 @@ finish() {
         state=$(field "$id" JobState)
         case $state in
         PENDING)
-            # the task of an array has a JobId of its own
+            # each task of an array has its own JobId
             if [ "$(field "$id" Restarts)" != 0 ] && ended "$(field "$id" JobId)"; then
                 # a node refuses a job that was created in the same second in which it was killed there
                 sleep 1.1

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Functions of the scripts of tests, which source this file.
+# Functions for test scripts, which source this file.
 
 # skip TEST WHY: reports a test that cannot run on this machine, like skip.rs.
 skip() {

@@ -90,7 +90,7 @@ impl<'de> Deserialize<'de> for Overlap {
     }
 }
 
-/// The value of `reduce.codec`: a codec of the catalogue.
+/// The codec that `reduce.codec` selects.
 #[derive(Clone, Copy)]
 pub struct Codec(pub &'static Entry);
 

@@ -214,7 +214,7 @@ impl Survey {
     }
 }
 
-/// Fills `sample` with sample `index` of split `split`. A panic of the source becomes an error of this sample.
+/// Reads a sample into `sample`. If the source panics, returns an error that names the sample.
 pub(super) fn read_sample(source: &dyn Source, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
     let failed = |panic: String| {
         Error::input(&source.place(split, index), format!("the reader failed on this sample ({panic})"))

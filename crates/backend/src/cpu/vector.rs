@@ -166,8 +166,8 @@ pub struct Portable;
 
 #[cfg(target_arch = "aarch64")]
 impl Portable {
-    /// Returns `None`, because no ARM processor has registers of sixteen floats. The type takes the place of
-    /// [`Sixteen`] and [`SixteenBf16`] there.
+    /// Returns `None`, because this program does not use vectors of sixteen floats on ARM. [`Sixteen`] and
+    /// [`SixteenBf16`] are names of this type there.
     pub fn detect() -> Option<Self> {
         None
     }

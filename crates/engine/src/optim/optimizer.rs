@@ -74,8 +74,7 @@ impl<B: Backend> SecondPass<B> {
 }
 
 impl<B: Backend> Optimizer<B> {
-    /// Creates the optimizer of `spec` for the parameters of `graph`. It does not limit the norms of units, see
-    /// [`Optimizer::limit_units`].
+    /// Creates an optimizer for the parameters of `graph`. Call [`Optimizer::limit_units`] to limit the norms of units.
     pub fn new(graph: &Graph<B>, spec: &OptimizerSpec) -> Result<Self, Error> {
         let (layout, method) = (graph.layout(), spec.method());
         let rule = method.rule(1, None);

@@ -17,7 +17,7 @@ pub(super) const GROUP: &str = "weights";
 /// The attribute of [`GROUP`] with the names of the weights.
 pub(super) const NAMES: &str = "names";
 
-/// The attributes of [`GROUP`] with the other fields of [`KerasWeights`].
+/// Attributes of [`GROUP`]. Each stores the field of [`KerasWeights`] with the same name.
 pub(super) const ABOUT: &str = "about";
 pub(super) const EPSILONS: &str = "epsilons";
 pub(super) const TURNED: &str = "turned";

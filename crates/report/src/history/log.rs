@@ -169,9 +169,9 @@ impl Log {
         }
     }
 
-    /// Returns the last evaluation that the run marked as best (`checkpoint.best_by`). After a resume it is the
-    /// best score in the `start` line, unless a later evaluation is marked. The log may lack the evaluation with this score. If
-    /// none is marked, returns the first evaluation of the trained weights with the highest [`EvalLine::leading`].
+    /// Returns the last evaluation that the run marked as best (`checkpoint.best_by`). After a resume this is the best
+    /// score in the `start` line, unless a later evaluation is marked. The log may have no line for that score. If no
+    /// evaluation is marked, returns the first one of the trained weights with the highest [`EvalLine::leading`].
     pub fn best(&self) -> Option<&EvalLine> {
         let known = self.evals.iter().filter(|eval| eval.leading().is_finite());
         let highest = || known.reduce(|best, next| if next.leading() > best.leading() { next } else { best });

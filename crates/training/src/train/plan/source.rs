@@ -112,9 +112,8 @@ impl Source {
     }
 
     /// Reads the network's file, if there is one. A resumed run takes the network from its checkpoint instead, so the
-    /// file may be missing. If the file has changed since then, a note tells the user. Otherwise its content is kept for the
-    /// output directory. Returns an error if the file is
-    /// invalid.
+    /// file may be missing. If the file has changed since then, adds a note for the user. Otherwise keeps its content for
+    /// the output directory. Returns an error if the file is invalid.
     pub fn define(&mut self) -> Result<(), Error> {
         let Some(file) = &self.file else { return Ok(()) };
         let read = || FileNetwork::read(file, &self.recipe.model, self.preprocess.output(), self.train.classes());

@@ -331,7 +331,7 @@ pub fn rewind(out: &Path, head: &Head, trained: bool) -> Result<Logged, Error> {
     cut_log(&out.join("metrics.jsonl"), &head.progress, trained)
 }
 
-/// Prefix of the names of files that a resumed run no longer uses.
+/// Begins the names of files that a resumed run no longer uses.
 pub const ASIDE: &str = "aside-";
 
 /// Renames a checkpoint that is newer than the one that the run resumes from. Keeps files that were renamed before.
@@ -386,7 +386,7 @@ fn cut_log(path: &Path, progress: &Progress, trained: bool) -> Result<Logged, Er
     Ok(logged)
 }
 
-/// The use of a line of the log after a resume.
+/// Event and step of a line of the log, which decide whether a resume keeps the line.
 #[derive(Deserialize)]
 struct Position {
     event: String,

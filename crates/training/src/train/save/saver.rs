@@ -476,7 +476,7 @@ mod tests {
         let take = |out: &str, best: &Best| copy_best(&root.join(out), &head, best);
         let is_there = |step| path_of(&new, step).exists();
         assert!(take("new", &scored(15, 0.5)).unwrap_err().starts_with("it is neither ") && !is_there(15));
-        // a checkpoint of this step in which another score is the best
+        // the checkpoint of this step names another best score
         let why = take("new", &scored(10, 0.6)).unwrap_err();
         assert!(why.contains("resumed from an earlier step") && !is_there(10), "{why}");
         // a file has the name of the directory that would have to be created
