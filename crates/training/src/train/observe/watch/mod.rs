@@ -12,6 +12,7 @@ mod verdict;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use base::{lock, screen};
@@ -38,6 +39,8 @@ struct Shared {
     is_stopping: AtomicBool,
     /// The status files. Empty until the output directory exists.
     status_files: OnceLock<StatusFiles>,
+    /// The status thread, until [`Watch::stop`] waits for its end.
+    status_thread: Mutex<Option<JoinHandle<()>>>,
     /// True if the status thread should read the other ranks' statuses.
     reads_peers: AtomicBool,
     peers: Mutex<Vec<Peer>>,
@@ -62,6 +65,7 @@ impl Watch {
             stepped: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             status_files: OnceLock::new(),
+            status_thread: Mutex::default(),
             reads_peers: AtomicBool::new(false),
             peers: Mutex::default(),
             ended: Mutex::new(false),
@@ -77,12 +81,13 @@ impl Watch {
     /// second call.
     pub fn share(&self, out: &Path, rank: usize, ranks: usize) {
         let Some(shared) = self.0.as_ref().filter(|shared| shared.status_files.get().is_none()) else { return };
-        let status_files = StatusFiles::new(out, rank, ranks);
+        let status_files = StatusFiles::new(out, rank);
         *lock(&shared.peers) = vec![Peer::without_status(Instant::now()); ranks];
         if shared.status_files.set(status_files).is_ok() {
-            let shared = shared.clone();
+            let writer = shared.clone();
             // if the thread cannot start, the other ranks report that this rank gives no sign of life
-            let _ = std::thread::Builder::new().name("status".into()).spawn(move || share_status(&shared));
+            let thread = std::thread::Builder::new().name("status".into()).spawn(move || share_status(&writer));
+            *lock(&shared.status_thread) = thread.ok();
         }
     }
 
@@ -157,6 +162,9 @@ impl Watch {
         *lock(&shared.ended) = true;
         shared.end.notify_all();
         if let Some(status_files) = shared.status_files.get().filter(|_| clean) {
+            // otherwise the thread could write the file again after its removal
+            let thread = lock(&shared.status_thread).take();
+            let _ = thread.map(JoinHandle::join);
             status_files.remove();
         }
     }

@@ -31,15 +31,16 @@ pub struct StatusFiles {
 
 impl StatusFiles {
     /// Creates the directory for the status files in `out`. Rank 0 removes files of an earlier run.
-    pub fn new(out: &Path, rank: usize, ranks: usize) -> Self {
+    pub fn new(out: &Path, rank: usize) -> Self {
         let status_files = Self { folder: out.join(".ranks"), rank, host: host() };
-        if rank == 0 {
-            (0..ranks).for_each(|rank| drop(fs::remove_file(status_files.file(rank))));
-            let _ = fs::remove_file(status_files.folder.join(LAST));
-        }
-        // if the directory is a link, files would be written somewhere else
+        // if the directory is a link, files would be removed and written somewhere else
         if fs::symlink_metadata(&status_files.folder).is_ok_and(|meta| meta.is_symlink()) {
             let _ = fs::remove_file(&status_files.folder);
+        }
+        if rank == 0 {
+            // an earlier run may have had more ranks
+            let old = fs::read_dir(&status_files.folder).into_iter().flatten().flatten();
+            old.for_each(|file| drop(fs::remove_file(file.path())));
         }
         let _ = fs::create_dir(&status_files.folder);
         status_files
@@ -202,7 +203,10 @@ mod tests {
     fn a_status_comes_back_whole_and_a_clean_end_leaves_nothing() {
         let out = std::env::temp_dir().join(format!("trireme-status-{}", std::process::id()));
         fs::create_dir_all(&out).unwrap();
-        let (zero, one) = (StatusFiles::new(&out, 0, 2), StatusFiles::new(&out, 1, 2));
+        // left by a killed run with more ranks
+        fs::create_dir(out.join(".ranks")).unwrap();
+        fs::write(out.join(".ranks/7"), "").unwrap();
+        let (zero, one) = (StatusFiles::new(&out, 0), StatusFiles::new(&out, 1));
         assert!(zero.read(1).is_none());
         let many: BTreeSet<IpAddr> = (0..100u128).map(|i| IpAddr::from((u128::MAX - i).to_be_bytes())).collect();
         let long = Status {
