@@ -320,6 +320,37 @@ fn a_gpu_takes_the_same_steps() {
     }
 }
 
+/// As in PyTorch, a step that loss scaling skips does not count in the bias corrections of Adam and LAMB, or in the decay
+/// of Adagrad's learning rate.
+#[test]
+fn steps_that_f16_skips_do_not_count() {
+    let file: Golden = golden("optim.json");
+    let counts = |run: &&Run| optimizer(&graph(Reference, &file), &run.optimizer).counts_steps();
+    let runs: Vec<&Run> = file.runs.iter().filter(counts).collect();
+    assert!(runs.len() > 1);
+    for run in runs {
+        let steps = |skips: bool| {
+            let mut graph = graph(numerics::cuda(Precision::F16), &file);
+            let mut optimizer = optimizer(&graph, &run.optimizer);
+            let start = all(&graph, graph.weights());
+            if skips {
+                set_gradients(&mut graph, |i| vec![f32::INFINITY; graph_len(&file, i)]);
+                optimizer.step(&mut graph, 0.1, None).unwrap();
+                assert_eq!(all(&graph, graph.weights()), start, "{}", run.name);
+            }
+            for t in 0..3 {
+                let scale = graph.backend().loss_scaling().unwrap().scale().unwrap().scale;
+                let unscaled = |i: usize| values(&file, &file.gradients[t], i);
+                set_gradients(&mut graph, |i| unscaled(i).iter().map(|g| g * scale).collect());
+                optimizer.step(&mut graph, file.lrs[t], None).unwrap();
+            }
+            all(&graph, graph.weights())
+        };
+        let want: Vec<f64> = steps(false).into_iter().map(f64::from).collect();
+        close(&run.name, &steps(true), &want);
+    }
+}
+
 fn graph_len(file: &Golden, index: usize) -> usize {
     file.sizes[["a", "b"][index]]
 }

@@ -404,14 +404,14 @@ pub fn on_reference(case: &Case) -> Outcome {
 /// Returns the rule for the first or the second pass of LAMB.
 pub fn lamb(second_pass: bool) -> Rule {
     let (beta1, beta2, eps) = (0.9, 0.999, 1e-6);
-    Rule::Lamb(LambRule { beta1, beta2, eps, correction1: 1.5, correction2: 20.0, second_pass })
+    Rule::Lamb(LambRule { beta1, beta2, eps, correction1: 1.5, correction2: 20.0, step: 3, second_pass })
 }
 
 /// Returns update rules of every optimizer. The one of LAMB is for its second pass, which changes the parameters.
 pub fn rules() -> Vec<Rule> {
     let adam = |decoupled| {
         let (beta1, beta2, eps) = (0.9, 0.999, 1e-8);
-        Rule::Adam(AdamRule { beta1, beta2, eps, correction1: 1.5, correction2: 20.0, decoupled })
+        Rule::Adam(AdamRule { beta1, beta2, eps, correction1: 1.5, correction2: 20.0, step: 3, decoupled })
     };
     let rms = |variant, centered| {
         Rule::RmsProp(RmsPropRule { variant, alpha: 0.9, eps: 1e-3, momentum: 0.9, centered, corrected: false })
@@ -426,7 +426,7 @@ pub fn rules() -> Vec<Rule> {
         rms(RmsPropVariant::Torch, true),
         rms(RmsPropVariant::Tf, false),
         rms(RmsPropVariant::Tf, true),
-        Rule::Adagrad(AdagradRule { eps: 1e-10, lr_factor: 0.5 }),
+        Rule::Adagrad(AdagradRule { eps: 1e-10, lr_factor: 0.5, lr_decay: 0.5 }),
         Rule::Lion(LionRule { beta1: 0.9, beta2: 0.99 }),
         lamb(true),
     ]

@@ -8,6 +8,8 @@ pub struct AdagradRule {
     pub eps: f64,
     /// Factor on the learning rate: 1 / (1 + (t - 1) lr_decay) at step t. Steps count from 1.
     pub lr_factor: f64,
+    /// For devices that skip steps: a skipped step does not count in `lr_factor`.
+    pub lr_decay: f64,
 }
 
 impl UpdateRule for AdagradRule {
@@ -26,6 +28,6 @@ impl UpdateRule for AdagradRule {
     }
 
     fn kernel(&self) -> Kernel {
-        Kernel { name: "update_adagrad", numbers: vec![self.eps, self.lr_factor] }
+        Kernel { name: "update_adagrad", numbers: vec![self.eps, self.lr_factor, self.lr_decay] }
     }
 }

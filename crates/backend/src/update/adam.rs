@@ -15,6 +15,8 @@ pub struct AdamRule {
     pub correction1: f64,
     /// 1 / sqrt(1 - beta2^t) at step t.
     pub correction2: f64,
+    /// Number t of the step, for devices that skip steps: a skipped step does not count in the corrections.
+    pub step: u64,
     /// True for AdamW: the weight decay first multiplies the parameter by `1 - lr weight_decay` and is not part of g.
     pub decoupled: bool,
 }
@@ -43,8 +45,8 @@ impl UpdateRule for AdamRule {
     }
 
     fn kernel(&self) -> Kernel {
-        let Self { beta1, beta2, eps, correction1, correction2, decoupled } = *self;
-        let numbers = vec![beta1, 1.0 - beta1, beta2, 1.0 - beta2, eps, correction1, correction2, flag(decoupled)];
+        let Self { beta1, beta2, eps, correction1, correction2, step, decoupled } = *self;
+        let numbers = vec![beta1, beta2, eps, correction1, correction2, step as f64, flag(decoupled)];
         Kernel { name: "update_adam", numbers }
     }
 }

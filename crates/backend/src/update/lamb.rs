@@ -16,6 +16,8 @@ pub struct LambRule {
     pub correction1: f64,
     /// 1 / sqrt(1 - beta2^t) at step t.
     pub correction2: f64,
+    /// Number t of the step, for devices that skip steps: a skipped step does not count in the corrections.
+    pub step: u64,
     /// True for the second pass, which moves the parameters along the direction of the first pass.
     pub second_pass: bool,
 }
@@ -48,9 +50,9 @@ impl UpdateRule for LambRule {
     /// `step_rates` in cuda/kernels/update.cu reads LARS's eta and larc from the second and third of these numbers.
     /// With eta = 1 and larc = 0, LARS's ratio becomes `|w| / |r|`.
     fn kernel(&self) -> Kernel {
-        let Self { beta1, beta2, eps, correction1, correction2, second_pass } = *self;
+        let Self { beta1, beta2, eps, correction1, correction2, step, second_pass } = *self;
         let name = if second_pass { "update_lamb_along" } else { "update_lamb" };
-        Kernel { name, numbers: vec![beta1, 1.0, 0.0, beta2, eps, correction1, correction2] }
+        Kernel { name, numbers: vec![beta1, 1.0, 0.0, beta2, eps, correction1, correction2, step as f64] }
     }
 
     fn adapts(&self) -> bool {

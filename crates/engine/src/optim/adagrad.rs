@@ -24,7 +24,8 @@ impl Method for Adagrad {
     }
 
     fn rule(&self, step: u64, _momentum: Option<f64>) -> Rule {
-        let lr_factor = (1.0 + (step as f64 - 1.0) * self.lr_decay()).recip();
-        Rule::Adagrad(AdagradRule { eps: self.eps(), lr_factor })
+        let lr_decay = self.lr_decay();
+        let lr_factor = (1.0 + (step as f64 - 1.0) * lr_decay).recip();
+        Rule::Adagrad(AdagradRule { eps: self.eps(), lr_factor, lr_decay })
     }
 }

@@ -47,7 +47,7 @@ impl Adam {
     fn step(&self, step: u64, momentum: Option<f64>, decoupled: bool) -> Rule {
         let (beta1, beta2) = (momentum.unwrap_or(self.beta1()), self.beta2());
         let [correction1, correction2] = corrections(step, beta1, beta2);
-        Rule::Adam(AdamRule { beta1, beta2, eps: self.eps(), correction1, correction2, decoupled })
+        Rule::Adam(AdamRule { beta1, beta2, eps: self.eps(), correction1, correction2, step, decoupled })
     }
 }
 

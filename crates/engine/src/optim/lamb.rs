@@ -31,7 +31,7 @@ impl Method for Lamb {
     fn rule(&self, step: u64, momentum: Option<f64>) -> Rule {
         let (beta1, beta2) = (momentum.unwrap_or(self.beta1()), self.beta2());
         let [correction1, correction2] = corrections(step, beta1, beta2);
-        Rule::Lamb(LambRule { beta1, beta2, eps: self.eps(), correction1, correction2, second_pass: false })
+        Rule::Lamb(LambRule { beta1, beta2, eps: self.eps(), correction1, correction2, step, second_pass: false })
     }
 
     fn adapts(&self, _parameter: &str, _shape: &[usize], weight_decay: f64) -> bool {

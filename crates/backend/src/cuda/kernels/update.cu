@@ -1,12 +1,14 @@
 // Code that all optimizer steps share. The kernel of each update rule is next to the rule, in backend/update/.
 // `numbers` is in device memory: 0: lr, 1: weight of the averages, then the rule's own. `rates` are factors that
-// `step_rates` computes from norms. A step that loss scaling skips (*skip) changes nothing. If a piece is marked
-// `narrow`, its gradients are in `narrow` instead of `g`. `half` (or null) receives the parameters in the activations'
-// type, in which the next pass reads them.
+// `step_rates` computes from norms. A step that loss scaling skips (*skip) changes nothing. skip[LOST] is the number of
+// skipped steps so far. If a piece is marked `narrow`, its gradients are in `narrow` instead of `g`. `half` (or null)
+// receives the parameters in the activations' type, in which the next pass reads them.
 
 // Indices in `rates` (backend/update/mod.rs) and in `numbers`. ETA and LARC belong to LARS.
 constexpr u32 GRADIENT = 0, NORM = 1, PLAIN = 2, FIRST = 3;
 constexpr u32 LR = 0, ETA = 3, LARC = 4;
+// Index in `skip`, which points into the state of loss scaling (arena.cu).
+constexpr u32 LOST = 3;
 
 // The values of a tensor on which its rate depends.
 struct NormedTensor {

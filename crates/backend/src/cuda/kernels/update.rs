@@ -53,7 +53,7 @@ kernels! {
         count: u32,
         numbers: [f64; NUMBERS],
         rates: [f32; factors],
-        skip: [u32; 1],
+        skip: [u32; 4],
         w: [f32; end],
         g: [f32; end],
         narrow: (null or [Activation; end]),
