@@ -242,5 +242,7 @@ fn dry_runs_count_the_memory_for_checkpoints() {
     }
     let elastic = [&sets(&["sync=easgd(2, 0.4)", "workers=2"])[..], &["--dry-run"]].concat();
     let plan = setting.train("out", 2, &elastic).succeeded().stdout;
-    assert!(plan.contains("centre and distance (easgd)"), "{plan}");
+    for what in ["centre and distance (easgd)", "copy of the weights for scoring"] {
+        assert!(plan.contains(what), "no {what} in:\n{plan}");
+    }
 }

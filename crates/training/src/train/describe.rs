@@ -28,7 +28,7 @@ pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
     let loaders = training.bytes() + scoring.map_or(0, |scoring| scoring.bytes());
     let weights = run.graph.layout().buckets.iter().sum::<usize>() * 4;
     let averages = run.ema.as_ref().map_or(0, |_| weights);
-    let is_easgd = matches!(run.recipe.sync, recipe::Sync::Easgd { .. }) && !run.strategy.sums_gradients();
+    let is_easgd = matches!(run.recipe.sync, recipe::Sync::Easgd { .. }) && run.own.is_some();
     let copy = Snapshot::bytes_of(run);
     let residuals = if run.reduction.settings.error_feedback { run.division.workers * weights } else { 0 };
     let mut others = vec![
@@ -40,6 +40,7 @@ pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
         ("direction of a step", run.optimizer.work_bytes()),
         ("copy of the weights for SAM", run.recipe.optimizer.sam_rho.map_or(0, |_| weights)),
         ("centre and distance (easgd)", if is_easgd { 2 * weights } else { 0 }),
+        ("copy of the weights for scoring", run.own.as_ref().map_or(0, |_| weights)),
         ("copy for checkpoints (rank 0)", copy),
         ("checkpoint being written (rank 0)", copy + residuals),
     ];

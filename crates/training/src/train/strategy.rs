@@ -47,9 +47,16 @@ pub trait Strategy<B: Backend> {
         Ok(())
     }
 
-    /// Returns the weights of the synchronised model. Returns `None` if each rank has this model in its graph.
-    fn synchronised(&self, _graph: &Graph<B>, _ranks: &mut dyn RankSum) -> Result<Option<Arena<B>>, Error> {
-        Ok(None)
+    /// Writes the weights of the synchronised model to `to`. `weights` are those of this rank. Not called if ranks sum their gradients,
+    /// because each rank then has this model.
+    fn synchronised(
+        &self,
+        _backend: &B,
+        _weights: &Arena<B>,
+        _to: &mut Arena<B>,
+        _ranks: &mut dyn RankSum,
+    ) -> Result<(), Error> {
+        Ok(())
     }
 
     /// Forgets the previous state and continues from these weights, which are the same on all ranks.
@@ -82,26 +89,48 @@ impl<B: Backend> Strategy<B> for Allreduce {
 // Computes means over the ranks, and exchanges a rank's own model with the synchronised model. Each rank has its own running statistics of
 // batch norm. The synchronised model has the statistics of all ranks together.
 
-/// A rank's own weights and running statistics, kept while the graph has the synchronised model.
+/// Memory for a rank's own weights and running statistics while the graph has the synchronised model. It is allocated before the first
+/// step, so that missing memory is reported at the start.
 pub struct OwnModel<B: Backend> {
     weights: Arena<B>,
     running: Vec<f32>,
+    /// True while the graph has the synchronised model.
+    is_kept: bool,
 }
 
 impl<B: Backend> OwnModel<B> {
-    /// Puts `weights` and the pooled running statistics into the graph. Returns the weights and statistics that were in the graph.
-    /// Collective.
-    pub fn replace(graph: &mut Graph<B>, weights: Arena<B>, ranks: &mut dyn RankSum) -> Result<Self, Error> {
-        let running = graph.running().to_vec();
-        let places: Vec<_> = graph.norms().iter().map(|n| (n.offset, n.channels)).collect();
-        pool(graph.running_mut(), &places, ranks)?;
-        Ok(Self { weights: std::mem::replace(graph.weights_mut().1, weights), running })
+    /// Allocates memory for the model in `graph`.
+    pub fn new(graph: &Graph<B>) -> Result<Self, Error> {
+        let weights = allocate(graph.backend(), graph.weights())?;
+        Ok(Self { weights, running: graph.running().to_vec(), is_kept: false })
     }
 
-    /// Puts the rank's own model back into the graph.
-    pub fn put_back(self, graph: &mut Graph<B>) {
-        *graph.weights_mut().1 = self.weights;
-        graph.running_mut().copy_from_slice(&self.running);
+    /// Puts the synchronised weights and the pooled running statistics into the graph, and keeps those that were in the graph. Returns
+    /// false if the graph already has the synchronised model. Collective.
+    pub fn swap_in(
+        &mut self,
+        graph: &mut Graph<B>,
+        strategy: &dyn Strategy<B>,
+        ranks: &mut dyn RankSum,
+    ) -> Result<bool, Error> {
+        if self.is_kept {
+            return Ok(false);
+        }
+        strategy.synchronised(graph.backend(), graph.weights(), &mut self.weights, ranks)?;
+        self.running.copy_from_slice(graph.running());
+        let places: Vec<_> = graph.norms().iter().map(|n| (n.offset, n.channels)).collect();
+        pool(graph.running_mut(), &places, ranks)?;
+        std::mem::swap(&mut self.weights, graph.weights_mut().1);
+        self.is_kept = true;
+        Ok(true)
+    }
+
+    /// Puts the rank's own model back into the graph. Does nothing if it is already there.
+    pub fn swap_out(&mut self, graph: &mut Graph<B>) {
+        if std::mem::take(&mut self.is_kept) {
+            std::mem::swap(&mut self.weights, graph.weights_mut().1);
+            graph.running_mut().copy_from_slice(&self.running);
+        }
     }
 }
 
@@ -141,13 +170,22 @@ pub fn pool(running: &mut [f32], places: &[(usize, usize)], ranks: &mut dyn Rank
     Ok(())
 }
 
-pub fn copy<B: Backend>(backend: &B, from: &Arena<B>) -> Result<Arena<B>, Error> {
-    let lengths: Vec<usize> = from.buckets.iter().map(Buffer::len).collect();
+/// Allocates an arena with the same layout, also the memory for its copies on the host.
+fn allocate<B: Backend>(backend: &B, layout: &Arena<B>) -> Result<Arena<B>, Error> {
+    let lengths: Vec<usize> = layout.buckets.iter().map(Buffer::len).collect();
     let mut arena = Arena::new(backend, &lengths)?;
-    for (to, from) in arena.buckets.iter_mut().zip(&from.buckets) {
-        backend.copy(to, from)?;
-    }
+    allocate_on_host(&mut arena)?;
     Ok(arena)
+}
+
+/// Allocates the memory for an arena's copies on the host, unless the host can address the arena.
+pub fn allocate_on_host<B: Backend>(arena: &mut Arena<B>) -> Result<(), Error> {
+    arena.buckets.iter_mut().try_for_each(|bucket| bucket.staged().map(|_| ()))
+}
+
+/// Copies all values between arenas with the same layout.
+fn copy<B: Backend>(backend: &B, to: &mut Arena<B>, from: &Arena<B>) -> Result<(), Error> {
+    to.buckets.iter_mut().zip(&from.buckets).try_for_each(|(to, from)| backend.copy(to, from))
 }
 
 // Synchronous elastic averaging, `sync = "easgd(tau, alpha)"` (Zhang, Choromanska and LeCun 2015, arXiv 1412.6651, equations 3 and 4). The
@@ -164,13 +202,18 @@ pub struct Easgd<B: Backend> {
     centre: Arena<B>,
     /// The difference x_i - c from before the current step.
     distance: Arena<B>,
+    /// Memory for the sum of one bucket of differences.
+    total: Vec<f32>,
 }
 
 impl<B: Backend> Easgd<B> {
     /// Creates the state for ranks that start from these weights, which must be equal on all ranks.
     pub fn new(period: u64, alpha: f64, backend: &B, weights: &Arena<B>) -> Result<Self, Error> {
-        let (centre, distance) = (copy(backend, weights)?, copy(backend, weights)?);
-        Ok(Self { period, alpha: alpha as f32, centre, distance })
+        let (centre, distance) = (allocate(backend, weights)?, allocate(backend, weights)?);
+        let total = Vec::with_capacity(weights.buckets.iter().map(Buffer::len).max().unwrap_or(0));
+        let mut own = Self { period, alpha: alpha as f32, centre, distance, total };
+        own.restart(backend, weights)?;
+        Ok(own)
     }
 }
 
@@ -185,7 +228,7 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
 
     /// Stores this rank's difference from the centre, and then moves the centre.
     fn before_update(&mut self, weights: &Arena<B>, ranks: &mut dyn RankSum) -> Result<(), Error> {
-        let mut total = Vec::new();
+        let total = &mut self.total;
         for ((centre, distance), own) in
             self.centre.buckets.iter_mut().zip(&mut self.distance.buckets).zip(&weights.buckets)
         {
@@ -195,8 +238,8 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
             d.iter_mut().zip(&*c).for_each(|(own, centre)| *own -= centre);
             total.clear();
             total.extend_from_slice(d);
-            ranks.sum(&mut total)?;
-            c.iter_mut().zip(&total).for_each(|(centre, total)| *centre += self.alpha * total);
+            ranks.sum(total)?;
+            c.iter_mut().zip(&*total).for_each(|(centre, total)| *centre += self.alpha * total);
             centre.unstage()?;
             distance.unstage()?;
         }
@@ -220,13 +263,12 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
         Ok(())
     }
 
-    fn synchronised(&self, graph: &Graph<B>, _: &mut dyn RankSum) -> Result<Option<Arena<B>>, Error> {
-        copy(graph.backend(), &self.centre).map(Some)
+    fn synchronised(&self, backend: &B, _: &Arena<B>, to: &mut Arena<B>, _: &mut dyn RankSum) -> Result<(), Error> {
+        copy(backend, to, &self.centre)
     }
 
     fn restart(&mut self, backend: &B, weights: &Arena<B>) -> Result<(), Error> {
-        *self = Self::new(self.period, f64::from(self.alpha), backend, weights)?;
-        Ok(())
+        copy(backend, &mut self.centre, weights)
     }
 
     fn describe(&self) -> Option<String> {
@@ -265,10 +307,15 @@ impl<B: Backend> Strategy<B> for LocalSgd {
         Ok(())
     }
 
-    fn synchronised(&self, graph: &Graph<B>, ranks: &mut dyn RankSum) -> Result<Option<Arena<B>>, Error> {
-        let mut weights = copy(graph.backend(), graph.weights())?;
-        mean(&mut weights, ranks)?;
-        Ok(Some(weights))
+    fn synchronised(
+        &self,
+        backend: &B,
+        weights: &Arena<B>,
+        to: &mut Arena<B>,
+        ranks: &mut dyn RankSum,
+    ) -> Result<(), Error> {
+        copy(backend, to, weights)?;
+        mean(to, ranks)
     }
 
     fn describe(&self) -> Option<String> {

@@ -22,7 +22,7 @@ use crate::train::device_input::DeviceInput;
 use crate::train::evaluate::{Evaluation, NumberScale, TestTime};
 use crate::train::plan::run::Run;
 use crate::train::reduce::plan::ReducePlan;
-use crate::train::strategy::{Allreduce, Easgd, LocalSgd, Strategy};
+use crate::train::strategy::{Allreduce, Easgd, LocalSgd, OwnModel, Strategy, allocate_on_host};
 
 /// Nice value of loader threads: the lowest priority. Otherwise they would delay compute threads, and all compute threads wait for the
 /// slowest one at each barrier.
@@ -80,6 +80,13 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     let averaging = recipe.ema.averaging(division.steps_per_epoch, recipe.total_steps(division.steps_per_epoch));
     let ema = averaging.map(|averaging| Ema::new(&graph, averaging)).transpose()?;
     let strategy = strategy(recipe.sync, place.ranks, &graph)?;
+    let mut own = None;
+    if !strategy.sums_gradients() {
+        own = Some(OwnModel::new(&graph)?);
+        // the host sums these over the ranks
+        let slots = optimizer.slots_mut().map(|slot| slot.1);
+        std::iter::once(graph.weights_mut().1).chain(slots).try_for_each(allocate_on_host)?;
+    }
     Ok(Run {
         recipe,
         source,
@@ -92,7 +99,7 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
         evaluation,
         evaluation_at_end: at_end,
         strategy,
-        own: None,
+        own,
         balanced,
         options,
     })

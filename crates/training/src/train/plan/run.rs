@@ -43,7 +43,7 @@ pub struct Run<B: Backend> {
     pub evaluation_at_end: Option<Evaluation>,
     /// Decides when ranks synchronise their models.
     pub strategy: Box<dyn Strategy<B>>,
-    /// This rank's own model, while the graph has the synchronised one.
+    /// Memory for this rank's own model while the graph has the synchronised one. `None` if all ranks always have one model.
     pub own: Option<OwnModel<B>>,
     /// An order of the images in which every class has the same share of an epoch, if requested.
     pub balanced: Option<Arc<Balanced>>,
@@ -98,19 +98,16 @@ impl<B: Backend> Run<B> {
 
     /// Puts the synchronised model into the graph, for evaluation and saving. Returns false if the graph already has it. Collective.
     pub fn swap_in(&mut self, ranks: &mut dyn RankSum) -> Result<bool, Error> {
-        if self.own.is_none()
-            && let Some(weights) = self.strategy.synchronised(&self.graph, ranks)?
-        {
-            self.own = Some(OwnModel::replace(&mut self.graph, weights, ranks)?);
-            return Ok(true);
+        match &mut self.own {
+            Some(own) => Ok(own.swap_in(&mut self.graph, &*self.strategy, ranks)?),
+            None => Ok(false),
         }
-        Ok(false)
     }
 
     /// Puts this rank's own model back into the graph. Does nothing if it is already there.
     pub fn swap_out(&mut self) {
-        if let Some(own) = self.own.take() {
-            own.put_back(&mut self.graph);
+        if let Some(own) = &mut self.own {
+            own.swap_out(&mut self.graph);
         }
     }
 

@@ -196,6 +196,26 @@ fn elastic_averaging_comes_to_rest_at_the_mean_of_the_minima() {
 }
 
 #[test]
+fn the_synchronised_model_is_the_mean_or_the_centre() {
+    let threads = Threads { sums: Arc::default(), barrier: Arc::new(Barrier::new(3)), ranks: 3 };
+    std::thread::scope(|scope| {
+        for own in [1.0, 2.0, 6.0] {
+            let mut threads = threads.clone();
+            scope.spawn(move || {
+                let (mut weights, mut to) = (arena(&[own, 4.0]), arena(&[9.0, 9.0]));
+                let values = |arena: &Arena<Reference>| [0, 1].map(|bucket| arena.buckets[bucket].0[0]);
+                LocalSgd { period: 5 }.synchronised(&Reference, &weights, &mut to, &mut threads).unwrap();
+                assert_eq!((values(&to), values(&weights)), ([3.0, 4.0], [own, 4.0]));
+                let easgd = Easgd::new(5, 0.3, &Reference, &weights).unwrap();
+                weights.buckets[0].0[0] = 7.0;
+                easgd.synchronised(&Reference, &weights, &mut to, &mut threads).unwrap();
+                assert_eq!(values(&to), [own, 4.0]);
+            });
+        }
+    });
+}
+
+#[test]
 fn running_statistics_pool_as_if_all_data_were_together() {
     let parts = [[1.0f32, 2.0, 4.0], [7.0, 7.5, 1.0], [-3.0, 0.0, 2.0]];
     let moments = |data: &[f32]| {
