@@ -15,6 +15,9 @@ use super::output::{Failure, print};
 use super::set_wait_policy;
 use super::value::{DeviceName, Stall, Views, positive, thread_count};
 
+/// Default of `--top`. The score without per-image details is for the same number of classes.
+const TOP: usize = 5;
+
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -65,9 +68,10 @@ pub struct Args {
     /// Evaluate only the newest file of a run, then exit
     #[arg(long, requires = "follow")]
     pub once: bool,
-    /// Also print the share of images whose class is among the K most probable
-    #[arg(long, value_name = "K", default_value = "5", value_parser = positive, conflicts_with = "follow")]
-    pub top: usize,
+    /// Also print the share of images whose class is among the K most probable [default: 5]. Only for models with one
+    /// label per image
+    #[arg(long, value_name = "K", value_parser = positive, conflicts_with = "follow")]
+    pub top: Option<usize>,
     /// Print one JSON object to stdout, with the scores of each class and the confusion matrix
     #[arg(long)]
     pub json: bool,
@@ -122,6 +126,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         loader_threads: args.loader_threads,
         io: args.io,
         stage: args.stage.clone(),
+        top: args.top,
         stall: args.stall.limits(),
         outputs: outputs(args),
         sheet: args.errors.clone(),
@@ -183,7 +188,7 @@ fn show(args: &Args, model: &Path, scored: &SplitScore) -> Result<(), Failure> {
             "top5": score.top5, "loss": score.loss, "count": score.count,
         });
         if let (Some(object), serde_json::Value::Object(more)) =
-            (object.as_object_mut(), findings::json(scored, args.top))
+            (object.as_object_mut(), findings::json(scored, args.top.unwrap_or(TOP)))
         {
             object.extend(more);
         }
@@ -200,8 +205,8 @@ fn show(args: &Args, model: &Path, scored: &SplitScore) -> Result<(), Failure> {
         return print(if args.follow { line } else { format!("{line}\n{table}") });
     }
     let (k, top) = match &scored.result.predictions {
-        Some(predictions) => (args.top, predictions.top(args.top)),
-        None => (5, score.top5),
+        Some(predictions) => (args.top.unwrap_or(TOP), predictions.top(args.top.unwrap_or(TOP))),
+        None => (TOP, score.top5),
     };
     let line = format!(
         "{which}{network} on {split}: top-1 {}, top-{k} {}, loss {:.4}, {} images",

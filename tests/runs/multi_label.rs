@@ -224,6 +224,7 @@ fn single_and_multi_label_models_are_distinguished() {
     scored(&out, &one.data, &[]).failed(1, &[&out, "several labels", &one.data, "one label each", "convert csv"]);
     scored(&one.out, &several.data, &[]).failed(1, &["one label each", &several.data, "\"bce\""]);
     scored(&out, &several.data, &["--map-classes"]).failed(2, &["--map-classes", "one label", &several.data]);
+    scored(&out, &several.data, &["--top", "5"]).failed(2, &["--top", "one label", &out, "several labels", "mAP"]);
     let picture = several.folder.at("picture.png");
     image::GrayImage::new(28, 28).save(&picture).unwrap();
     run(0, &["predict", &one.out, &picture, "--threshold", "0.3"]).failed(2, &["--threshold", "--top"]);

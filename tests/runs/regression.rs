@@ -139,6 +139,7 @@ fn tables_sheets_and_exports() {
     let [csv, sheet] = ["each.csv", "errors.png"].map(|name| setting.folder.at(name));
     let text = run(0, &["eval", &out, "--csv", &csv, "--errors", &sheet]).succeeded().stdout;
     mentions(&text, &["RMSE ", "MAE ", "R2 ", "radius", "40 images"]);
+    run(0, &["eval", &out, "--top", "5"]).failed(2, &["--top", "predicts numbers", "RMSE"]);
     assert!(!text.contains("top-1"), "{text}");
     let table = fs::read_to_string(&csv).unwrap();
     let lines: Vec<&str> = table.lines().collect();

@@ -47,6 +47,8 @@ pub struct EvalRequest {
     pub io: Io,
     /// Directory on each node's local disk, for a copy of the split. `None` reads the original.
     pub stage: Option<PathBuf>,
+    /// The number of classes for the top-K score. `None` if it is not given.
+    pub top: Option<usize>,
     /// How long to wait for files or other ranks before printing a warning and before ending the program.
     pub stall: watch::Limits,
     /// Files to write at the end, with their content types.
@@ -70,6 +72,8 @@ impl EvalRequest {
             batch,
             share_gpu,
             stage,
+            // only rank 0 prints it
+            top: _,
             // compared after the device was detected
             device: _,
             // nodes may have different numbers of cores and different file systems

@@ -114,6 +114,7 @@ fn open(request: &EvalRequest, copy: Option<&Path>, watch: &Watch) -> Result<Sco
     }
     notes.extend(check_images(&model, file, &dataset.manifest, &split, original)?);
     check_label_kinds(&model, &dataset.manifest, original, request)?;
+    check_top(model.label_kind(), file, request.top)?;
     let pipeline = pipeline(&model)?;
     let classes = ClassSources { model: &model.classes, file, data };
     if request.map_classes {
@@ -235,6 +236,22 @@ fn check_label_kinds(model: &ModelFile, manifest: &Manifest, data: &Path, reques
              loss.kind = \"bce\""
         ))),
         _ => Ok(()),
+    }
+}
+
+/// Returns an error if `--top` is given for a model whose scores have no top-K. `file` is the model's path.
+fn check_top(kind: LabelKind, file: &Path, top: Option<usize>) -> Result<(), Error> {
+    let (model, scores) = match kind {
+        LabelKind::OneClass => return Ok(()),
+        LabelKind::Classes => ("may predict several labels per image", "mAP and the F1 scores"),
+        LabelKind::Numbers => ("predicts numbers", "RMSE, MAE and R2"),
+    };
+    match top {
+        Some(_) => Err(Error::Usage(format!(
+            "--top applies only to models with one label per image; {} {model}. Leave it out: the scores of such a model are {scores}",
+            file.display()
+        ))),
+        None => Ok(()),
     }
 }
 
