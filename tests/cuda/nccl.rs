@@ -261,6 +261,7 @@ fn a_rank_that_is_killed_or_stopped_while_gpus_sum_is_named() {
         let process = format!("(process {})", ranks[1]);
         assert!(!ended.status.success(), "{out}:\n{}", ended.stderr);
         ended.says(&[says, &process]);
+        assert_eq!(ended.stderr.matches(says).count(), 1, "{out}: only one rank names it:\n{}", ended.stderr);
         assert_gone(&ranks);
     }
 }

@@ -19,6 +19,8 @@ const JOINING: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(10);
 /// Time between two checks of the group's state.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long a rank waits for the rank that reports a lost rank and then ends all ranks.
+const OTHER_REPORT: Duration = Duration::from_secs(2);
 
 /// A group of devices, shared by all buckets.
 pub struct Group<B: Backend> {
@@ -126,7 +128,16 @@ impl<B: Backend> Group<B> {
                 // if another thread has the lock, its call to the library returns the error itself
                 let failed = group.collective.try_lock().ok().and_then(|mut collective| collective.is_ready().err());
                 if let Some(error) = failed.filter(|_| group.watched.load(Ordering::Relaxed)) {
-                    let gone = watch.lost(Duration::MAX).map_or(String::new(), |why| format!("; {why}"));
+                    let gone = match watch.lost(Duration::MAX) {
+                        Some(why) if watch.claims_last_message() => {
+                            format!("; {why}; to continue, use the same command with --resume auto")
+                        }
+                        Some(_) => {
+                            sleep(OTHER_REPORT);
+                            String::new()
+                        }
+                        None => String::new(),
+                    };
                     let place = watch.place().map_or(String::new(), |place| format!("on {place}: "));
                     die(1, &format!("{place}{error}{gone}"));
                 }

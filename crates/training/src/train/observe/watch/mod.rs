@@ -148,12 +148,12 @@ impl Watch {
 
     /// Returns true if this rank may print the last message of a run that is killed. Only one rank may.
     pub fn claims_last_message(&self) -> bool {
-        self.0.as_ref().and_then(|shared| shared.status_files.get()).is_none_or(StatusFiles::claims_last_message)
+        self.0.as_ref().is_none_or(claims_last_message)
     }
 
     /// Keeps other ranks from printing the last message, because this rank ends the run and prints the cause.
     pub fn silence_other_ranks(&self) {
-        self.0.iter().for_each(silence_other_ranks);
+        self.claims_last_message();
     }
 
     /// Stops the watchdog. If the run ended normally (`clean`), also removes its files.
@@ -250,16 +250,14 @@ fn share_status(shared: &Shared) {
     }
 }
 
-/// Claims the last message on another thread, because the file system may hang.
-fn silence_other_ranks(shared: &Arc<Shared>) {
+/// Claims the last message on another thread, because the file system may hang. Returns false if another rank has claimed it.
+fn claims_last_message(shared: &Arc<Shared>) -> bool {
     let (shared, (claimed, claim)) = (shared.clone(), mpsc::channel());
     let claims = move || {
-        let _ = shared.status_files.get().map(StatusFiles::claims_last_message);
-        let _ = claimed.send(());
+        let _ = claimed.send(shared.status_files.get().is_none_or(StatusFiles::claims_last_message));
     };
-    if std::thread::Builder::new().name("claim".into()).spawn(claims).is_ok() {
-        let _ = claim.recv_timeout(CLAIM);
-    }
+    let spawned = std::thread::Builder::new().name("claim".into()).spawn(claims);
+    spawned.is_err() || claim.recv_timeout(CLAIM).unwrap_or(true)
 }
 
 /// How long a rank waits until it has claimed the last message.
@@ -312,7 +310,7 @@ fn watch(shared: &Arc<Shared>) {
         let end = |network: bool, limit: Duration| if network { limit } else { longest(limit) };
         if let Some((verdict, limit)) = limits.ending(judge) {
             let (text, lasted) = (verdict.text, end(verdict.network, limit).as_secs_f64());
-            silence_other_ranks(shared);
+            claims_last_message(shared);
             comm::die(1, &format!("{text}. The run ends, because this lasted {lasted:.0} s (--stall-abort). {CURE}"));
         }
         let soon = limits.warn.map(|warn| if advice.is_some() { warn.min(CONNECTED) } else { warn });
