@@ -22,14 +22,12 @@ use net::{
 use support::gpu::alone;
 use support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference, rules};
 
-/// Uploads values to a new buffer.
 pub fn upload(cuda: &Cuda, values: &[f32]) -> CudaBuf {
     let mut buffer = cuda.alloc(values.len()).unwrap();
     buffer.write(0, values).unwrap();
     buffer
 }
 
-/// Returns all values of a buffer.
 pub fn values(buffer: &CudaBuf) -> Vec<f32> {
     let mut values = vec![0.0; buffer.len()];
     buffer.read(0, &mut values).unwrap();
@@ -40,7 +38,6 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-/// Rounds to the nearest bf16 value.
 fn bf16(v: &f32) -> f32 {
     let bits = v.to_bits();
     f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)

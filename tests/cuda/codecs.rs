@@ -56,12 +56,10 @@ fn spec(name: &str, settings: &Settings) -> CodeSpec {
     (codec::find(name).expect("a codec").spec)(&bucket(), settings).expect("a spec")
 }
 
-/// Creates the host's codec of [`bucket`] for these workers.
 fn host_codec(name: &str, settings: &Settings, workers: Range<usize>) -> Box<dyn Codec> {
     (codec::find(name).expect("a codec").make)(&bucket(), settings, workers)
 }
 
-/// Creates the GPU's codec of [`bucket`] for these workers.
 fn gpu_codec(cuda: &Cuda, name: &str, settings: &Settings, workers: Range<usize>) -> Box<dyn DeviceCodec<Cuda>> {
     cuda.device_codec(&spec(name, settings), workers).unwrap().expect("a coder")
 }

@@ -54,7 +54,6 @@ extern "C" __global__ void races(float* x) {
 }
 "#;
 
-/// A device with the test kernels.
 struct Gpu {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,

@@ -35,7 +35,6 @@ const STICKY: [(u32, &str, &[&str]); 15] = [
     (999, "CUDA_ERROR_UNKNOWN", GONE),
 ];
 
-/// Prints an error, for the parent process to check.
 fn say(error: &Error) {
     println!("lost {}: {error}", matches!(error, Error::Lost { .. }));
 }

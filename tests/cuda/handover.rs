@@ -20,7 +20,6 @@ fn filled(cuda: &Cuda, n: usize, value: f32) -> CudaBuf {
     upload(cuda, &vec![value; n])
 }
 
-/// Checks every element and reports the first that differs.
 #[track_caller]
 fn assert_all(what: &str, values: &[f32], want: f32) {
     let wrong = values.iter().position(|v| *v != want);

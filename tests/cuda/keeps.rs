@@ -15,7 +15,6 @@ use crate::folds::planned;
 use support::gpu::alone;
 use support::numerics::{Case, cpu, cuda};
 
-/// Number of images in the planned batches.
 const ROWS: usize = 2;
 
 /// Returns what a training plan for the operation keeps. `wants_dx` says whether the gradient of the first input is

@@ -106,7 +106,6 @@ fn images_of_teacher_and_student_are_copied_once() {
     assert_ne!(step(Input::Values(&images)).0, sent.0, "other images at the same address");
 }
 
-/// Batch size. All traffic of batch normalisation is proportional to it.
 const IMAGES: usize = 2;
 
 #[test]

@@ -8,7 +8,6 @@ use crate::stdout_of;
 use support::gpu::alone;
 use support::numerics::{Case, Outcome, cuda, noise};
 
-/// Threads per block.
 const THREADS: usize = 256;
 /// Rows that a thread adds in f32 before it continues in f64.
 const RUN: usize = 16;
@@ -76,7 +75,6 @@ impl Order {
     }
 }
 
-/// The expected results for one channel.
 struct Channel {
     mean: f64,
     m2: f64,
@@ -113,7 +111,6 @@ fn channel(order: &Order, case: &Case, norm: &Norm, c: usize) -> Channel {
     Channel { mean, m2, dgamma: (sx / (m2 / n + f64::from(norm.eps)).sqrt()) as f32, dbeta: s as f32 }
 }
 
-/// Truncates values to bf16.
 fn short(values: &mut [f32]) {
     values.iter_mut().for_each(|v| *v = f32::from_bits(v.to_bits() & 0xffff_0000));
 }
@@ -159,7 +156,6 @@ fn check(cuda: &Cuda, bytes: usize, norm: &Norm, n: usize, shape: Shape) -> Outc
     out
 }
 
-/// Checks all cases and returns the bits of all results.
 fn check_all() -> Vec<u64> {
     let mut bits = Vec::new();
     for (precision, bytes) in [(Precision::F32, 4), (Precision::Bf16, 2)] {

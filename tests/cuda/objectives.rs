@@ -41,7 +41,6 @@ fn assert_alike<R: PartialEq + std::fmt::Debug>(setting: &Setting, result: impl 
     (one.1, host)
 }
 
-/// Returns the hits of each step.
 fn hits(out: &str) -> Vec<f64> {
     events(out, "step").iter().map(|line| line["top1"].as_f64().unwrap()).collect()
 }

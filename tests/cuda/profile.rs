@@ -18,7 +18,6 @@ fn graph(cuda: Cuda) -> Graph<Cuda> {
     Graph::new(cuda, net, ROWS, Purpose::Train { bucket_bytes: 1 << 20 }, 3).unwrap()
 }
 
-/// Runs one pass and returns how long it took.
 fn pass(graph: &mut Graph<Cuda>) -> Duration {
     let (images, ids) = (noise(ROWS * 28 * 28, 7, 1.0), [0; ROWS]);
     let batch = Batch { images: Input::Values(&images), labels: &[1; ROWS], ids: &ids, epoch: 0 };

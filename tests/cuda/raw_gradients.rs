@@ -33,7 +33,6 @@ fn graph(cuda: Cuda) -> Graph<Cuda> {
 struct Ran {
     /// The bits of parameters and slots after each step.
     bits: Vec<Vec<u32>>,
-    /// Number of launches in the last step.
     launches: u64,
 }
 

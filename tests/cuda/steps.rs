@@ -16,7 +16,6 @@ use support::numerics::{cuda, noise};
 /// Number of layers. Each has its own bucket.
 const BUCKETS: usize = 5;
 
-/// Creates a network of linear layers with biases.
 pub fn graph(cuda: Cuda) -> Graph<Cuda> {
     let mut net = NetSpec::new("five layers", Shape::vector(70));
     let mut x = net.image();
@@ -28,7 +27,6 @@ pub fn graph(cuda: Cuda) -> Graph<Cuda> {
     graph
 }
 
-/// Creates an optimizer with the settings of a recipe.
 pub fn optimizer<B: Backend>(graph: &Graph<B>, spec: &OptimizerSpec) -> Optimizer<B> {
     spec.check().unwrap();
     Optimizer::new(graph, spec).unwrap()
@@ -42,7 +40,6 @@ pub fn set_gradients(graph: &mut Graph<Cuda>, step: usize) {
     }
 }
 
-/// Returns the bits of all parameters in an arena.
 pub fn bits(graph: &Graph<Cuda>, arena: &Arena<Cuda>) -> Vec<u32> {
     let params = 0..graph.params().len();
     params.flat_map(|i| graph.unpack(i, arena).unwrap()).map(f32::to_bits).collect()

@@ -185,7 +185,6 @@ fn device_memory_is_not_tested_again_after_a_crash() {
     assert!(!left("true"));
 }
 
-/// Returns the log line with this beginning.
 #[track_caller]
 fn line<'a>(ended: &'a ProgramOutput, begin: &str) -> &'a str {
     let said = ended.stderr.lines().find(|line| line.starts_with(begin));

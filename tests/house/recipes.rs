@@ -215,7 +215,6 @@ fn the_pages_name_files_that_exist() {
     assert!(seen > 50, "{seen} paths");
 }
 
-/// Returns the length of a list in a JSON file.
 fn recorded(path: &str, list: &str) -> usize {
     let file: Value = serde_json::from_str(&page(path)).unwrap();
     file[list].as_array().unwrap().len()

@@ -25,7 +25,6 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Libraries that only one crate may depend on.
 const LIBRARIES: &[(&str, &str)] =
     &[("mpi", "crates/comm"), ("hdf5-metno", "crates/formats"), ("cudarc", "crates/backend"), ("clap", ".")];
 
@@ -102,9 +101,7 @@ const MAY_CREATE: &[(&str, &str, usize)] = &[
 /// The files of the program that may name a concrete backend. All others are generic.
 const CONCRETE: &[&str] = &["crates/training/src/launch.rs"];
 
-/// Maximum number of lines in a file.
 const LONGEST_FILE: usize = 600;
-/// Maximum number of characters in a line.
 const LONGEST_LINE: usize = 140;
 
 /// Returns every violation of the rules in a file, as `file: what`.

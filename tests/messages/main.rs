@@ -56,7 +56,6 @@ fn run(folder: &Path, args: &[&str]) -> (bool, String) {
     (ended.status.success(), format!("{code}\n{}{}", ended.stdout, ended.stderr))
 }
 
-/// Compares the file `name` with what its commands print.
 fn check(name: &str) {
     let path = in_repository("tests/messages").join(name);
     let recorded = fs::read_to_string(&path).unwrap();

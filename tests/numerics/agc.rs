@@ -34,7 +34,6 @@ fn net() -> NetSpec {
     net
 }
 
-/// Creates a graph with the weights and gradients that `agc.py` uses.
 fn prepared<B: Backend>(backend: B, file: &Golden) -> Graph<B> {
     let mut graph = Graph::new(backend, net(), 1, Purpose::Train { bucket_bytes: 1 }, 1).unwrap();
     let names: Vec<&str> = graph.params().iter().map(|p| p.name.as_str()).collect();

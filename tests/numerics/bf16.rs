@@ -25,7 +25,6 @@ use support::program::{PATIENCE, events, start, trireme};
 use support::setting::Setting;
 use support::skip;
 
-/// A recipe with batch normalisation and random transforms.
 const RECIPE: &str = r#"
 model = "resnet20"
 epochs = 1
@@ -200,7 +199,6 @@ impl Net {
         Self { graph, optimizer }
     }
 
-    /// Runs forward and backward on batch number `batch` and returns the mean loss.
     fn pass(&mut self, batch: u64) -> f64 {
         let images = noise(ROWS * self.graph.net().input.elems(), batch, 1.0);
         let labels: Vec<u32> = (0..ROWS as u64).map(|row| ((row * 7 + batch) % 10) as u32).collect();

@@ -85,7 +85,6 @@ fn fnv(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |h: u32, byte| (h ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Returns a parameter's name in PyTorch.
 fn torch(name: &str) -> String {
     net::torch_name(name).unwrap_or(name.into())
 }
@@ -108,7 +107,6 @@ fn formula(name: &str, shape: &[usize], v: f64) -> Formula {
 }
 
 impl Net {
-    /// Builds the network without dropout and DropPath.
     fn spec(&self, classes: usize) -> NetSpec {
         let image = Shape::image(3, self.pixels, self.pixels);
         let mut net = models::build(&self.name, image, classes).expect("a name of the catalogue");
@@ -176,14 +174,12 @@ impl<'a, B: Backend> Run<'a, B> {
         }
     }
 
-    /// Returns the largest absolute difference between the evaluation scores and PyTorch's.
     fn scores(&mut self) -> f64 {
         let scores = self.graph.scores(&self.images, self.file.batch).unwrap();
         assert_eq!(scores.len(), self.net.logits.len(), "{}: number of scores", self.net.name);
         largest(scores.iter().zip(&self.net.logits).map(|(got, want)| f64::from(*got) - want))
     }
 
-    /// Runs forward, loss and backward, and returns the mean loss.
     fn gradients(&mut self) -> f64 {
         let rows = self.file.batch;
         let batch = Batch { images: Input::Values(&self.images), labels: &self.file.labels, ids: &self.ids, epoch: 0 };

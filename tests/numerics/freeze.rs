@@ -64,7 +64,6 @@ fn branches() -> NetSpec {
     net
 }
 
-/// Returns the network with frozen parameters in these layers.
 fn frozen(smooth: bool, layers: &[&str]) -> NetSpec {
     freeze(net(smooth), layers)
 }

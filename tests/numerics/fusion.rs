@@ -24,7 +24,6 @@ fn block(image: Shape, channels: [usize; 2], kernel: usize, bend: bool) -> NetSp
     block_of(image, [conv(channels[0], 3), conv(channels[1], kernel), conv(channels[0], 3)], bend)
 }
 
-/// Works like `block`, with these convolutions.
 fn block_of(image: Shape, [c1, c2, c3]: [Conv; 3], bend: bool) -> NetSpec {
     let bn = || Norm { relu: bend, ..Norm::new() };
     let mut net = NetSpec::new("block", image);

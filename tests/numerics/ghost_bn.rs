@@ -14,7 +14,6 @@ use support::images::THINGS;
 use support::numerics::{assert_close, magnitude};
 use support::setting::Setting;
 
-/// The results after a step.
 struct Outcome {
     loss: f64,
     gradients: Vec<Vec<f32>>,

@@ -152,7 +152,6 @@ pub fn off_corners(mut case: Case, margin: f32) -> Case {
     case
 }
 
-/// Returns the sum of y * dy.
 fn objective(case: &Case, dy: &[f32]) -> f64 {
     let y = case.run(&Reference, 1, false).y;
     y.iter().zip(dy).map(|(y, d)| f64::from(*y) * f64::from(*d)).sum()

@@ -45,7 +45,6 @@ fn net(auxiliary: Option<f32>, main: bool) -> NetSpec {
 struct PassResult {
     loss: f64,
     scores: Vec<f32>,
-    /// Names and gradients of all parameters.
     gradients: Vec<(String, Vec<f32>)>,
 }
 

@@ -15,7 +15,6 @@ use crate::nets::{attentive, bottleneck, branching, dense, patches, separable};
 use crate::training;
 use support::numerics::{self, cpu, noise};
 
-/// Builds a network of the catalogue for images of `size` by `size` pixels.
 fn network(name: &str, size: usize) -> NetSpec {
     models::build(name, Shape::image(3, size, size), 10).unwrap_or_else(|| panic!("no {name}"))
 }
@@ -50,7 +49,6 @@ impl MemoryContents {
         self.0.push((place.clone(), value));
     }
 
-    /// Checks that the value has not been overwritten.
     fn read(&self, value: usize, what: &str) {
         assert!(self.0.iter().any(|(_, held)| *held == value), "{what}: value {value} was overwritten");
     }

@@ -18,7 +18,6 @@ use training::train::save::model::layers;
 
 use support::numerics::{assert_close, cpu, magnitude, noise};
 
-/// Batch size.
 const IMAGES: usize = 2;
 
 /// Networks that together have each kind of layer, with small image sizes that they accept.
@@ -45,7 +44,6 @@ fn scores<B: Backend>(graph: &mut Graph<B>, images: &[f32]) -> Vec<f32> {
     graph.scores(images, IMAGES).unwrap()
 }
 
-/// Creates a graph with these weights.
 fn filled(net: NetSpec, tensors: &[Tensor]) -> Graph<impl Backend> {
     let mut graph = Graph::new(cpu(1), net, IMAGES, Purpose::Infer, 7).unwrap();
     let values: BTreeMap<&str, &[f32]> = tensors.iter().map(|(name, _, values)| (name.as_str(), &values[..])).collect();
@@ -64,7 +62,6 @@ fn filled(net: NetSpec, tensors: &[Tensor]) -> Graph<impl Backend> {
     graph
 }
 
-/// Returns a model file without weights.
 fn head(name: &str, input: Shape, classes: usize) -> ModelFile {
     let sizes = [input.c, input.h, input.w];
     ModelFile {
@@ -95,7 +92,6 @@ fn file(name: &str) -> PathBuf {
 /// Settings of an ONNX export in f32, without folded batch norms and without preprocessing.
 const PLAIN: Settings = Settings { format: Format::Onnx, half: false, fold: false, preprocess: false, force: true };
 
-/// Exports a network of the catalogue.
 fn exported(name: &str, pixels: usize, half: bool) -> (PathBuf, NetSpec, Vec<f32>, Vec<f32>) {
     let channels = models::input(name).unwrap().c;
     let net = models::build(name, Shape::image(channels, pixels, pixels), 10).unwrap();

@@ -472,7 +472,6 @@ pub(crate) fn in_blocks(n: usize, shape: Shape) -> TensorDesc {
     TensorDesc { block: cpu_block(), ..TensorDesc::plain(n, shape) }
 }
 
-/// Returns the channel block of convolution outputs on this processor.
 pub(crate) fn cpu_block() -> usize {
     let (op, shape) = (Op::Conv(Conv::new(16, 1)), [Shape::image(16, 2, 2)]);
     let x = [TensorDesc::plain(1, shape[0])];

@@ -29,7 +29,6 @@ fn net() -> NetSpec {
     net
 }
 
-/// Rows of a step, with labels and ids.
 struct Rows {
     images: Vec<f32>,
     labels: Vec<u32>,

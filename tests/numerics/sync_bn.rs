@@ -81,7 +81,6 @@ pub fn rows(n: usize) -> Rows {
     Rows::new(IMAGE, 3.0, CLASSES, n)
 }
 
-/// The results of one step on a rank.
 #[derive(Clone, Debug, Default)]
 struct Outcome {
     loss: f64,

@@ -14,11 +14,9 @@ const ROWS: usize = 6;
 /// Not a multiple of a channel block, so that a network that ends in pooling pads its scores on a CPU.
 const CLASSES: usize = 10;
 
-/// The results of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct StepResult {
     loss: f64,
-    /// The largest absolute value of a gradient.
     largest: f64,
 }
 

@@ -20,7 +20,6 @@ macro_rules! everywhere {
 }
 pub(crate) use everywhere;
 
-/// A batch on the host.
 pub struct Rows {
     elems: usize,
     pub images: Vec<f32>,
@@ -46,12 +45,10 @@ impl Rows {
     }
 }
 
-/// Returns the gradients of all parameters.
 pub fn gradients<B: Backend>(graph: &Graph<B>) -> Vec<Vec<f32>> {
     (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect()
 }
 
-/// Returns the names and gradients of all parameters.
 pub fn named_gradients<B: Backend>(graph: &Graph<B>) -> Vec<(String, Vec<f32>)> {
     graph.params().iter().map(|p| p.name.clone()).zip(gradients(graph)).collect()
 }
@@ -63,7 +60,6 @@ pub fn statistics<B: Backend>(graph: &Graph<B>) -> (Vec<f64>, Vec<f64>) {
     (sums, counts)
 }
 
-/// Creates the optimizer that a run with these settings has.
 pub fn optimizer<B: Backend>(graph: &Graph<B>, spec: &OptimizerSpec) -> Optimizer<B> {
     spec.check().unwrap();
     Optimizer::new(graph, spec).unwrap()

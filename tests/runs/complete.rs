@@ -25,7 +25,6 @@ fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [32, 16])
 }
 
-/// Returns every file with its bytes and modification time.
 fn contents(out: &str) -> Vec<(String, Vec<u8>, SystemTime)> {
     let of = |name: String| {
         let path = Path::new(out).join(&name);

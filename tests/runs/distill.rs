@@ -5,7 +5,6 @@ use support::images::{DIGITS, THINGS};
 use support::program::{events, sets};
 use support::setting::Setting;
 
-/// A recipe with six steps per epoch.
 const RECIPE: &str = r#"
 epochs = 3
 seed = 5

@@ -124,7 +124,6 @@ fn the_worst_mistakes_become_a_picture() {
     run(0, &["eval", &out, "--errors", &setting.out("sheet.gif")]).failed(2, &["sheet.gif", ".png or .jpg"]);
 }
 
-/// Reads evaluation.json of a run.
 pub fn evaluation_file(out: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(Path::new(out).join("evaluation.json")).unwrap()).unwrap()
 }

@@ -25,7 +25,6 @@ fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [48, 16])
 }
 
-/// Returns the learning rate of each logged step.
 fn rates(out: &str) -> Vec<f64> {
     numbers(out, "step", "lr")
 }

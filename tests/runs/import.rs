@@ -22,7 +22,6 @@ fn trained() -> (SmallRun, Tensors) {
     (setting, weights)
 }
 
-/// Writes a picture with the size of the data set's images and returns its path.
 fn picture(setting: &SmallRun) -> String {
     let path = setting.folder.path().join("digit.png");
     image::GrayImage::from_raw(28, 28, record(2, 3, DIGITS).pixels).unwrap().save(&path).unwrap();

@@ -8,7 +8,6 @@ use support::program::{events_without_times, numbers, run, sets};
 use support::setting::Setting;
 use support::weights::{model, model_at};
 
-/// Returns the evaluations of a run.
 pub fn scores(out: &str) -> Vec<Value> {
     events_without_times(out, "eval")
 }

@@ -29,7 +29,6 @@ fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [211, 30])
 }
 
-/// Damages the payload of a training record.
 fn spoil(setting: &Setting, shard: usize, record: usize) {
     let path = setting.images.shard("train", shard);
     let index = fs::read_to_string(loaders::shard::index_path(&path)).unwrap();

@@ -23,7 +23,6 @@ fn setting() -> Folder {
     folder
 }
 
-/// Returns every command that accepts a model.
 fn commands(model: &str) -> [Vec<&str>; 5] {
     [
         vec!["predict", model, "x.jpg"],

@@ -78,7 +78,6 @@ fn predicted(setting: &Setting, out: &str) -> Vec<Vec<f64>> {
     predictions(setting, out, &["--threshold", "0"]).iter().map(row).collect()
 }
 
-/// Returns the classes of every image in the test split.
 fn truth(setting: &Setting) -> Vec<Vec<bool>> {
     let split = Dataset::open(&setting.images.dir).unwrap().split("test").unwrap();
     let mut copy = Vec::new();

@@ -30,7 +30,6 @@ fn recipe(model: &str) -> String {
     RECIPE.replace("lenet-caffe", model) + "\n[reduce]\ncodec = \"exact\"\n"
 }
 
-/// Returns a network of the catalogue as a TOML file.
 fn lenet() -> String {
     run(0, &["models", "lenet-caffe", "--toml"]).succeeded().stdout
 }

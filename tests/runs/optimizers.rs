@@ -32,7 +32,6 @@ fn setting() -> Setting {
     Setting::new(HEAD, DIGITS, [160, 20])
 }
 
-/// Trains with this `[optimizer]` section and returns the path of the output folder.
 #[track_caller]
 fn train(setting: &Setting, name: &str, lr: &str, optimizer: &str, ranks: usize, more: &[&str]) -> String {
     let text = with_common_keys(&format!("{HEAD}schedule.base_lr = {lr}\n[optimizer]\n{optimizer}\n"));

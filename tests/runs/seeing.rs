@@ -22,7 +22,6 @@ fn setting() -> Setting {
     Setting::new(RECIPE, THINGS, [80, 20])
 }
 
-/// Trains on two ranks and returns the output folder and stderr.
 fn train(setting: &Setting, name: &str, more: &[&str]) -> (String, String) {
     (setting.out(name), setting.train(name, 2, more).succeeded().stderr)
 }
@@ -46,7 +45,6 @@ fn every_step_logs_minimum_median_and_maximum_of_the_ranks() {
     assert_eq!(stderr.matches("slowest rank: ").count(), 2, "expected one line per epoch:\n{stderr}");
 }
 
-/// Returns the trace events of one kind and one rank.
 fn spans<'a>(trace: &'a Value, kind: &str, rank: u64) -> Vec<&'a Value> {
     let all = trace["traceEvents"].as_array().expect("a list of events");
     all.iter().filter(|e| e["ph"] == "X" && e["cat"] == kind && e["pid"] == rank).collect()
@@ -130,7 +128,6 @@ fn the_trace_of_a_resumed_run_has_its_first_steps() {
     assert_eq!([0, 1].map(|rank| spans(&trace, "update", rank).len()), [2, 2]);
 }
 
-/// Runs a benchmark on two ranks and returns its JSON lines.
 fn bench(args: &[&str]) -> Vec<Value> {
     run(2, &[&["bench"], args].concat()).succeeded().json_lines()
 }

@@ -16,7 +16,6 @@ const ISA: &str = "ONEDNN_MAX_CPU_ISA";
 /// A table that chooses other kernels for this convolution than the default rule.
 const OWN: &str = "# By hand.\n5 32 64 14 14 onednn\n";
 
-/// Returns true if this processor can run both implementations.
 fn has_choice() -> bool {
     #[cfg(not(target_arch = "x86_64"))]
     let has = false;

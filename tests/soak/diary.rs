@@ -32,13 +32,11 @@ pub struct Counts {
     pub others: u64,
     /// Number of log lines of steps and scores that equal the reference.
     pub lines: u64,
-    /// Messages about failed checks.
     pub failures: Vec<String>,
     /// Names of processes and their resource use.
     pub processes: Vec<(String, ResourceUse)>,
 }
 
-/// Faults of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FaultCount {
     pub count: u64,
@@ -47,12 +45,10 @@ pub struct FaultCount {
 }
 
 impl Diary {
-    /// Starts the clock.
     pub fn new() -> Self {
         Self { start: Instant::now(), counts: Mutex::default() }
     }
 
-    /// Returns the time since the diary was created.
     pub fn time(&self) -> Duration {
         self.start.elapsed()
     }
@@ -62,7 +58,6 @@ impl Diary {
         eprintln!("{:6.1} s  {series:6}  {what}", self.time().as_secs_f64());
     }
 
-    /// Records a fault and its outcome.
     pub fn struck(&self, series: &str, fault: Fault, took: Duration, what: &str) {
         let mut counts = self.counts();
         let struck = counts.faults.entry(fault).or_default();
@@ -71,7 +66,6 @@ impl Diary {
         self.say(series, &format!("{:22} {what}", fault.name()));
     }
 
-    /// Records a failed check.
     pub fn failed(&self, series: &str, what: &str) {
         self.say(series, &format!("FAILED: {what}"));
         self.counts().failures.push(format!("{series}: {what}"));
@@ -81,7 +75,6 @@ impl Diary {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Formats the final table.
     pub fn table(&self) -> String {
         let counts = self.counts();
         let mut text = format!("\n{:24}{:>7}  longest time until it ended or continued\n", "fault", "number");

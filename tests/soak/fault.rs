@@ -31,7 +31,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The faults that a run must survive.
     pub const SURVIVABLE: [Self; 4] = [Self::Pause, Self::SlowReads, Self::SlowWrites, Self::NoRoomForCheckpoints];
 
     /// The faults that must end a run. The run must then be able to resume. [`Fault::KillEarly`] is not in the list,
@@ -64,7 +63,6 @@ impl Fault {
     }
 }
 
-/// Returns a random element of `from`.
 pub fn one_of<T: Copy>(draws: &mut Draws, from: &[T]) -> T {
     from[draws.below(from.len() as u32) as usize]
 }

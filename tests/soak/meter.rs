@@ -3,7 +3,6 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// One measurement of a process, taken about once a second.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// Time since the start of the meter.
@@ -26,9 +25,7 @@ pub struct Meter {
 /// A measured quantity in the first and in the last quarter of the samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<T> {
-    /// Value in the first quarter.
     pub first: T,
-    /// Value in the last quarter.
     pub last: T,
 }
 
@@ -49,7 +46,6 @@ pub struct ResourceUse {
 }
 
 impl Meter {
-    /// Starts a meter for this process.
     pub fn new(process: u32) -> Self {
         Self { process, start: Instant::now(), samples: Vec::new() }
     }
@@ -86,7 +82,6 @@ impl Meter {
 }
 
 impl ResourceUse {
-    /// Returns the growth of memory as a fraction of its first value.
     pub fn growth(&self) -> f64 {
         self.memory.last as f64 / self.memory.first as f64 - 1.0
     }

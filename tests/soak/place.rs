@@ -7,11 +7,8 @@ use std::process::Command;
 use crate::preload::Preload;
 use support::program::Folder;
 
-/// The folders of one series.
 pub struct Place {
-    /// The data set.
     pub data: String,
-    /// The output folder.
     pub out: String,
     /// Controls slow and failing access to the files of the data set and of the output folder.
     pub preload: Preload,
@@ -20,7 +17,6 @@ pub struct Place {
 }
 
 impl Place {
-    /// Creates the folders of the series with this name.
     pub fn new(folder: &Folder, series: &str, data: String, out: String) -> Self {
         let own = folder.path().join(series);
         let shared = Path::new("/dev/shm");
@@ -39,7 +35,6 @@ impl Place {
         command.env("TMPDIR", &self.temporary[0]).env("OMPI_MCA_btl_vader_backing_directory", &self.temporary[1]);
     }
 
-    /// Removes the temporary files of processes that are gone.
     pub fn tidy(&self) {
         for path in &self.temporary {
             let _ = fs::remove_dir_all(path);
@@ -47,7 +42,6 @@ impl Place {
         }
     }
 
-    /// Returns the path of the log.
     pub fn log(&self) -> PathBuf {
         Path::new(&self.out).join("metrics.jsonl")
     }

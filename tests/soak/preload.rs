@@ -22,23 +22,18 @@ pub struct Interference {
 /// The writes that fail because there is no space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NoSpace {
-    /// No writes.
     #[default]
     Never,
     /// Writes of checkpoints and models.
     Models,
-    /// All writes.
     Always,
 }
 
 /// How often the library has interfered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterferenceCount {
-    /// Reads that took longer.
     pub slow_reads: u64,
-    /// Writes that took longer.
     pub slow_writes: u64,
-    /// Writes that failed.
     pub refused: u64,
 }
 
@@ -73,7 +68,6 @@ impl Preload {
         command.env("TRIREME_SOAK_DATA", &self.data).env("TRIREME_SOAK_OUT", &self.out);
     }
 
-    /// Starts or ends the interference.
     pub fn set(&self, interference: Interference) {
         let no_space = match interference.no_space {
             NoSpace::Never => 0u32,
@@ -85,7 +79,6 @@ impl Preload {
         self.file.write_all_at(&bytes, 0).expect("the control file can be written");
     }
 
-    /// Returns how often the library has interfered so far.
     pub fn done(&self) -> InterferenceCount {
         let mut bytes = [0; BYTES];
         self.file.read_exact_at(&mut bytes, 0).expect("the control file can be read");

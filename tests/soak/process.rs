@@ -10,10 +10,8 @@ use crate::place::Place;
 use crate::training::Training;
 use support::program::{PATIENCE, ProgramOutput, Running, is_alive, signal};
 
-/// Time between two checks whether a condition holds.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Time between two samples of the ranks' resources.
 const SAMPLED: Duration = Duration::from_secs(1);
 
 /// The options of one start of the training program.
@@ -31,7 +29,6 @@ pub struct Process {
     pub options: LaunchOptions,
     /// The time of the start.
     pub begun: SystemTime,
-    /// The last fault that the process survived.
     pub survived: Option<Fault>,
     /// Process ids of all ranks seen so far.
     processes: Vec<u32>,
@@ -88,7 +85,6 @@ impl Process {
         true
     }
 
-    /// Samples the resources of the ranks if the last samples are old enough.
     pub fn sample(&mut self) {
         if self.sampled.elapsed() >= SAMPLED {
             self.sampled = Instant::now();
@@ -101,12 +97,10 @@ impl Process {
         self.stderr().contains("first step done")
     }
 
-    /// Returns the stderr so far.
     pub fn stderr(&self) -> String {
         self.running().stderr()()
     }
 
-    /// Takes the samples of all ranks and stops sampling.
     pub fn take_meters(&mut self) -> Vec<Meter> {
         std::mem::take(&mut self.meters)
     }

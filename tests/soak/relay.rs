@@ -52,7 +52,6 @@ pub struct Relay<'a> {
 
 /// The state of a process after a fault or at its end.
 enum AfterFault {
-    /// The process is running.
     Running(Box<Process>),
     /// The process has ended, and the run can resume.
     Ended,
@@ -114,7 +113,6 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Returns the random draws of the next choice.
     fn draws(&mut self) -> Draws {
         self.choices += 1;
         Draws::new(self.settings.seed, self.choices, 0, 0)
@@ -140,7 +138,6 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Causes a fault in a process.
     fn strike(&mut self, lap: &Lap<'_>, mut process: Process) -> AfterFault {
         self.due = self.diary.time().max(self.due + PERIOD);
         let mut draws = self.draws();

@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Time from one fault to the next in each series.
 pub const PERIOD: Duration = Duration::from_secs(15);
 
-/// Settings of a soak test.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Time during which the test causes faults, from MINUTES.

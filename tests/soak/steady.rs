@@ -66,7 +66,6 @@ fn train(settings: &Settings, diary: &Diary, training: &Training, place: &Place)
     finish(settings, diary, training, place, process);
 }
 
-/// Returns the number of epochs in the log.
 fn epochs(place: &Place) -> usize {
     std::fs::read_to_string(place.log()).unwrap_or_default().matches("\"event\":\"epoch\"").count()
 }

@@ -23,17 +23,14 @@ pub struct Target<'a> {
     pub disk: Option<&'a Disk>,
 }
 
-/// The outcome of a fault.
 pub struct Outcome {
     /// How the process ended, or `None` if it continues.
     pub ended: Option<ProgramOutput>,
     /// Time from the fault until the process ended or continued.
     pub took: Duration,
-    /// Description for the diary.
     pub what: String,
 }
 
-/// The expected end of a process.
 struct Expected {
     code: Option<i32>,
     /// Parts that one line of stderr must contain.
@@ -176,7 +173,6 @@ impl Target<'_> {
         Expected::any()
     }
 
-    /// Damages a shard of the training split.
     fn spoil(&self, draws: &mut Draws) -> (Expected, Option<DamagedShard>) {
         let shards = self.training.images.manifest.splits["train"].shards.len();
         let shard = DamagedShard::new(self.training.images.shard("train", draws.below(shards as u32) as usize));
@@ -223,13 +219,11 @@ impl Drop for DamagedShard {
     }
 }
 
-/// Returns true if a checkpoint is being written. It has a hidden name until it is complete.
 fn is_writing(folder: &Path) -> bool {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(".step-"))
 }
 
-/// Reads a file from an offset to its end.
 fn tail(path: &Path, from: u64) -> String {
     let Ok(file) = fs::File::open(path) else { return String::new() };
     let length = file.metadata().map_or(0, |about| about.len());

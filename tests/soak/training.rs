@@ -50,9 +50,7 @@ const IN_THE_PIXELS: u64 = 400;
 
 /// A recipe, its data set and the expected results.
 pub struct Training {
-    /// Name for messages.
     pub name: &'static str,
-    /// Path of the recipe.
     pub recipe: String,
     /// The data set. Models store its path, so a model matches the reference only if the path is the same.
     pub images: Images,
@@ -110,13 +108,11 @@ impl Training {
         start(command).wait(10 * PATIENCE).succeeded();
     }
 
-    /// Returns the command that trains on `ranks` ranks, or without mpirun if `ranks` is 0.
     pub fn command(&self, ranks: usize, data: &str, out: &str) -> Command {
         let every = format!("checkpoint.every={} steps", (self.last / 24).clamp(3, 40));
         trireme(ranks, &["train", "-v", &self.recipe, "--data", data, "--out", out, "--threads", "1", "--set", &every])
     }
 
-    /// Starts [`Self::command`] with the folders of a series.
     pub fn start(&self, ranks: usize, place: &Place, more: &[&str]) -> Running {
         let mut command = self.command(ranks, &place.data, &place.out);
         place.apply(command.args(more));

@@ -96,7 +96,6 @@ pub fn library_path() -> (&'static str, String) {
     }
 }
 
-/// Builds a shared library that contains no functions.
 pub fn empty_library(file: &Path) {
     let soname = format!("-Wl,-soname,{}", file.file_name().unwrap_or_default().to_string_lossy());
     let mut compiler = Command::new("g++");

@@ -18,13 +18,11 @@ pub const THINGS: ImageSpec = ImageSpec::new(32, 32, 3);
 const CLASSES: u64 = 10;
 /// The seed of training images.
 const TRAINING: u64 = 1;
-/// Number of classes of the multi-label data sets.
 pub const SEVERAL: i64 = 5;
 
 /// A data set in a folder that the caller owns.
 pub struct Images {
     pub dir: PathBuf,
-    /// The content of `dataset.json`.
     pub manifest: Manifest,
 }
 
@@ -126,7 +124,6 @@ impl Images {
         Self { dir: dir.to_path_buf(), manifest }
     }
 
-    /// Copies the files of the data set to a new folder.
     pub fn copy_to(&self, folder: &Path) {
         fs::create_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
         for entry in fs::read_dir(&self.dir).expect("the data set is there") {
@@ -136,12 +133,10 @@ impl Images {
         }
     }
 
-    /// Returns the folder as a command-line argument.
     pub fn arg(&self) -> String {
         self.dir.display().to_string()
     }
 
-    /// Returns the path of a shard.
     pub fn shard(&self, split: &str, number: usize) -> PathBuf {
         self.dir.join(&self.manifest.splits[split].shards[number].file)
     }

@@ -21,7 +21,6 @@ pub const BLOCKED: &[usize] = &[1, 8, 16, 0];
 /// Channel block sizes for CUDA: 0 means that all channels of a pixel are stored next to each other.
 pub const CHANNELS_LAST: &[usize] = &[0];
 
-/// Creates the CPU backend with this many threads.
 pub fn cpu(threads: usize) -> Cpu {
     Cpu::new(threads).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -78,7 +77,6 @@ pub fn golden<T: DeserializeOwned>(file: &str) -> T {
 #[derive(Clone, Debug)]
 pub struct Case {
     pub op: Op,
-    /// The batch size.
     pub n: usize,
     /// Shape of one sample of the first input as it is stored. A linear layer may read an image.
     pub shape: Shape,
@@ -102,13 +100,10 @@ pub struct Case {
     pub draws: (u64, u32, u64, u16),
 }
 
-/// Results of an operation, in plain layout.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub y: Vec<f32>,
-    /// Gradient of each input.
     pub dx: Vec<Vec<f32>>,
-    /// Gradient of each parameter.
     pub dparams: Vec<Vec<f32>>,
     /// The sums that `pool_statistics` added, and its count.
     pub statistics: (Vec<f64>, u64),
@@ -354,7 +349,6 @@ pub fn blend(running: &[f32], sums: &[f64], count: f64, momentum: f64) -> Vec<f3
     (0..2 * c).map(|i| ((1.0 - momentum) * old(i) + momentum * value(i)) as f32).collect()
 }
 
-/// Returns the largest absolute value.
 pub fn magnitude<T: Copy + Into<f64>>(values: &[T]) -> f64 {
     largest(values.iter().map(|v| (*v).into()))
 }
@@ -373,7 +367,6 @@ pub fn has_own_kernels() -> bool {
     has
 }
 
-/// Returns the Euclidean norm.
 pub fn norm(values: &[f32]) -> f64 {
     values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
 }
@@ -396,7 +389,6 @@ pub fn assert_near(what: &str, got: f64, want: f64, relative: f64) {
     assert!(near, "{what}: expected {want}, got {got}, relative tolerance {relative:e}");
 }
 
-/// Runs the case on the reference backend.
 pub fn on_reference(case: &Case) -> Outcome {
     case.run(&Reference, 1, false)
 }

@@ -13,10 +13,8 @@ use super::program::{Folder, PATIENCE, ProgramOutput, Running, events, numbers, 
 pub struct Setting {
     /// The folder for everything. It is removed when dropped.
     pub folder: Folder,
-    /// Path of the recipe file.
     pub recipe: String,
     pub images: Images,
-    /// The folder of the data set.
     pub data: String,
 }
 
@@ -71,7 +69,6 @@ impl Setting {
         folder.display().to_string()
     }
 
-    /// Returns the path of the output folder `name`.
     pub fn out(&self, name: &str) -> String {
         self.folder.at(name)
     }
@@ -116,12 +113,10 @@ impl Setting {
         ends.last().expect("an end")["digest"].as_str().expect("a digest").to_string()
     }
 
-    /// Returns the losses of all steps.
     pub fn losses(&self, out: &str) -> Vec<f64> {
         numbers(&self.out(out), "step", "loss")
     }
 
-    /// Returns the content of `model.h5`.
     #[track_caller]
     pub fn model(&self, out: &str) -> Vec<u8> {
         let path = Path::new(&self.out(out)).join("model.h5");

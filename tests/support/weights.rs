@@ -11,29 +11,24 @@ use formats::checkpoint::{LayerWeights, ModelFile};
 /// Shapes and values by name.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// Reads the model in the output folder.
 #[track_caller]
 pub fn model(out: &str) -> ModelFile {
     model_at(Path::new(out).join("model.h5"))
 }
 
-/// Reads a model file.
 #[track_caller]
 pub fn model_at(path: impl AsRef<Path>) -> ModelFile {
     ModelFile::read(path.as_ref()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Returns all values of these layers.
 pub fn values(layers: &[LayerWeights]) -> Vec<f32> {
     layers.iter().flat_map(|layer| &layer.tensors).flat_map(|tensor| tensor.2.iter().copied()).collect()
 }
 
-/// Reads the weights of the model in the output folder.
 pub fn tensors(out: &str) -> Tensors {
     tensors_of(Path::new(out).join("model.h5"))
 }
 
-/// Reads the weights of a model file.
 pub fn tensors_of(model: impl AsRef<Path>) -> Tensors {
     let model = model_at(model);
     let named = |layer: LayerWeights| {

@@ -112,7 +112,6 @@ fn what_changes_between_replayed_passes_reaches_them() {
     assert_recorded(graph.backend());
 }
 
-/// Stands for the sum over two ranks that have the same values.
 struct Twice;
 
 impl Across for Twice {

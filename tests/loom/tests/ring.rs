@@ -34,7 +34,6 @@ impl Order for Samples {
     }
 }
 
-/// The settings of a ring.
 #[derive(Clone, Copy)]
 struct Ring {
     threads: usize,
@@ -66,7 +65,6 @@ impl Ring {
     }
 }
 
-/// Takes all batches and returns each before the next.
 fn take_all(mut loader: Loader) {
     let mut taken = 0;
     while let Some(batch) = loader.next().unwrap() {

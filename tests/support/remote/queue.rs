@@ -54,7 +54,6 @@ impl Event {
     }
 }
 
-/// The inputs of the current pass.
 #[derive(Clone, Default)]
 pub struct PassInputs {
     pub seed: u64,
@@ -76,7 +75,6 @@ impl PassInputs {
     }
 }
 
-/// State of the device.
 #[derive(Default)]
 pub struct Device {
     pub plans: HashMap<u64, Box<dyn Planned<Reference>>>,
