@@ -8,8 +8,8 @@ use backend::cuda::{Cuda, CudaBuf, Precision};
 use backend::reference::{HostBuf, Reference};
 use backend::update::{SgdRule, rates};
 use backend::{
-    Across, Backend, Buffer, CropRect, DeviceMemory, DrawKey, Error, Input, LossScale, LossScaling, ParamGroup,
-    PassInput, Queue, Rule, TensorDesc, Update,
+    Backend, Buffer, CropRect, DeviceMemory, DrawKey, Error, Input, LossScale, LossScaling, ParamGroup, PassInput,
+    Queue, Rule, TensorDesc, Update,
 };
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use loaders::Dtype;

@@ -115,7 +115,7 @@ fn codes_added_by_nccl_match_mpi() {
         &["reduce.codec=ternary", "reduce.error_feedback=true"],
         &["reduce.codec=ternary", "reduce.floating_grad_epoch=1"],
     ] {
-        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        let sets = program::sets(sets);
         let digest = |name: &str, variables: &[(&str, &str)]| {
             let out = format!("{} {name}", sets.join(" "));
             let more = [&sets[..], &["--max-steps", "3"]].concat();

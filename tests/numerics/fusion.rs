@@ -5,12 +5,12 @@
 
 use backend::cpu::Cpu;
 use backend::reference::Reference;
-use backend::{Across, Backend, Error, Input};
+use backend::{Backend, Error, Input};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use net::{Activation, Conv, Flatten, Id, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
 use crate::training::{self, named_gradients};
-use support::numerics::{assert_close, cpu, has_own_kernels, magnitude, noise, norm};
+use support::numerics::{IdenticalRanks, assert_close, cpu, has_own_kernels, magnitude, noise, norm};
 
 const CLASSES: usize = 5;
 
@@ -274,16 +274,6 @@ fn a_max_pooling_stops_the_gradient_of_the_relu_before_it() {
     });
     for net in [mean, twice] {
         assert_eq!(graph(cpu(2), &net, 3).implementation(1), "own");
-    }
-}
-
-/// Simulates this many ranks that all have the same rows.
-pub struct IdenticalRanks(pub f64);
-
-impl Across for IdenticalRanks {
-    fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
-        values.iter_mut().for_each(|value| *value *= self.0);
-        Ok(())
     }
 }
 

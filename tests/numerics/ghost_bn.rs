@@ -7,11 +7,11 @@ use engine::{Gather, Graph, Loss, MicroBatch, Purpose};
 use loaders::order::worker_positions;
 use net::NetSpec;
 
-use crate::fusion::IdenticalRanks;
 use crate::sync_bn::{self, net};
 use crate::training::{everywhere, gradients};
 use support::images::THINGS;
-use support::numerics::{assert_close, magnitude};
+use support::numerics::{IdenticalRanks, assert_close, magnitude};
+use support::program::sets;
 use support::setting::Setting;
 
 struct Outcome {
@@ -87,14 +87,9 @@ fn setting() -> Setting {
 #[test]
 fn ranks_and_stops_do_not_change_runs_with_groups() {
     let (setting, exact) = (setting(), ["--set", "reduce.codec=exact"]);
-    setting.trained("1", 1, &exact);
-    setting.trained("2", 2, &exact);
-    assert_eq!(setting.digest("1"), setting.digest("2"));
-    assert!(setting.model("1") == setting.model("2"), "model.h5 differs");
-    // stopped after three steps, while an epoch has six
-    setting.trained("parts", 2, &[&exact[..], &["--max-steps", "3"]].concat());
-    setting.trained("parts", 1, &[&exact[..], &["--resume", "auto"]].concat());
-    assert_eq!(setting.digest("parts"), setting.digest("1"));
+    setting.assert_ranks_change_nothing(&[2], &exact);
+    // an epoch has six steps
+    setting.assert_stops_change_nothing("1", &[(2, "3")], 1, &exact);
 }
 
 /// A run with a single worker and groups gives the same result as a run with more and smaller workers.
@@ -106,9 +101,7 @@ fn groups_replace_workers() {
     setting.trained("neither", 1, &["--set", "workers=1", "--unset", "bn_group"]);
     let [workers, groups, neither] = ["workers", "groups", "neither"].map(|out| setting.losses(out));
     assert_eq!((workers.len(), groups.len()), (6, 6));
-    for (step, (got, want)) in groups.iter().zip(&workers).enumerate() {
-        assert!((got / want - 1.0).abs() < 1e-5, "loss of step {}: {got} in groups, {want} as workers", step + 1);
-    }
+    setting.assert_losses_near("groups", "workers", 1e-5);
     assert!((neither[0] / workers[0] - 1.0).abs() > 1e-4, "groups must change the loss");
 }
 
@@ -116,8 +109,7 @@ fn groups_replace_workers() {
 fn groups_that_do_not_fit_are_refused() {
     let setting = setting();
     let refused = |set: &[&str], parts: &[&str]| {
-        let sets: Vec<&str> = set.iter().flat_map(|set| ["--set", *set]).collect();
-        setting.train("refused", 1, &sets).failed(2, parts);
+        setting.train("refused", 1, &sets(set)).failed(2, parts);
     };
     refused(
         &["bn_group=3"],

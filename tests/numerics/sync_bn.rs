@@ -2,7 +2,6 @@
 //!
 //! Most ranks here are threads that sum through shared memory. The last tests run the real binary under `mpirun`.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::process::Command;
 use std::sync::{Arc, Barrier, Mutex};
@@ -10,7 +9,6 @@ use std::sync::{Arc, Barrier, Mutex};
 use backend::reference::Reference;
 use backend::{Across, Backend, Error};
 use engine::{Graph, Loss, MicroBatch, Purpose};
-use formats::checkpoint::ModelFile;
 use net::{Conv, Flatten, Linear, NetSpec, Norm, Op, Shape, Shortcut};
 
 use crate::training::{Rows, gradients, statistics};
@@ -20,6 +18,7 @@ use support::program::{GPUS, NO_GPU, PATIENCE, ProgramOutput, on_ranks, start, t
 use support::setting::Setting;
 use support::skip;
 use support::small_run::SmallRun;
+use support::weights::assert_tensors_near;
 
 const IMAGE: Shape = Shape::image(3, 7, 6);
 const CLASSES: usize = 5;
@@ -194,38 +193,16 @@ fn setting() -> Setting {
     Setting::new(&(recipe("sync_bn = true") + "[reduce]\nbucket_mb = 0.1\n"), THINGS, [83, 21])
 }
 
-fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> ProgramOutput {
-    start(setting.command(name, ranks, &[&["--threads", "1"], more].concat())).wait(PATIENCE)
-}
-
-fn tensors(setting: &Setting, out: &str) -> BTreeMap<String, Vec<f32>> {
-    let model = ModelFile::read(&setting.folder.path().join(out).join("model.h5")).unwrap_or_else(|e| panic!("{e}"));
-    let named =
-        model.layers.into_iter().flat_map(|l| l.tensors.into_iter().map(move |t| (format!("{}.{}", l.name, t.0), t.2)));
-    named.collect()
-}
-
 #[test]
 fn two_and_four_ranks_train_as_one_rank_with_the_whole_batch() {
     let setting = setting();
-    train(&setting, "1", 1, &[]).succeeded();
+    let one = setting.trained("1", 1, &[]);
+    assert_eq!(setting.losses("1").len(), 6);
     for (ranks, overlap) in [(2, "false"), (2, "true"), (4, "true")] {
-        let what = format!("{ranks} ranks, overlap {overlap}");
         let out = format!("{ranks}-{overlap}");
-        train(&setting, &out, ranks, &["--set", &format!("reduce.overlap={overlap}")]).succeeded();
-        let (got, want) = (setting.losses(&out), setting.losses("1"));
-        assert_eq!((got.len(), want.len()), (6, 6), "{what}");
-        for (step, (g, w)) in got.iter().zip(&want).enumerate() {
-            assert!((g / w - 1.0).abs() < 1e-5, "{what}, loss of step {step}: expected {w}, got {g}");
-        }
-        for (name, want) in tensors(&setting, "1") {
-            assert_close(
-                &format!("{what}: {name}"),
-                &tensors(&setting, &out)[&name],
-                &want,
-                1e-5 * magnitude(&want).max(1.0),
-            );
-        }
+        let several = setting.trained(&out, ranks, &["--set", &format!("reduce.overlap={overlap}")]);
+        setting.assert_losses_near(&out, "1", 1e-5);
+        assert_tensors_near(&several, &one, 1e-5);
     }
 }
 
@@ -249,14 +226,11 @@ fn ranks_with_different_numbers_of_cores_sum_at_the_same_time() {
         return skip("ranks with one and two cores: there are fewer than three cores");
     }
     let setting = setting();
-    train(&setting, "after", 2, &["--set", "reduce.overlap=false"]).succeeded();
+    setting.trained("after", 2, &["--set", "reduce.overlap=false"]);
     let ended = on_uneven_ranks(&setting.command("uneven", 0, &["--threads", "1"]), &cpus).succeeded();
     ended.says(&["exchange", "after backward"]);
-    let (got, want) = (setting.losses("uneven"), setting.losses("after"));
-    assert_eq!((got.len(), want.len()), (6, 6));
-    for (step, (g, w)) in got.iter().zip(&want).enumerate() {
-        assert!((g / w - 1.0).abs() < 1e-6, "loss of step {step}: expected {w}, got {g}");
-    }
+    assert_eq!(setting.losses("after").len(), 6);
+    setting.assert_losses_near("uneven", "after", 1e-6);
     let broken = SmallRun::new();
     let more = ["--set", "reduce.codec=exact", "--set", "reduce.bucket_mb=0.1", "--set", "schedule.base_lr=1e18"];
     on_uneven_ranks(&trireme(0, &broken.args(&more)), &cpus).failed(1, &["gradient of parameter ", "NaN"]);
@@ -264,5 +238,5 @@ fn ranks_with_different_numbers_of_cores_sum_at_the_same_time() {
 
 #[test]
 fn several_workers_a_rank_are_refused() {
-    train(&setting(), "refused", 2, &["--set", "workers=4"]).failed(2, &["sync_bn", "4 workers on 2 ranks"]);
+    setting().train("refused", 2, &["--set", "workers=4"]).failed(2, &["sync_bn", "4 workers on 2 ranks"]);
 }

@@ -8,8 +8,8 @@ use backend::cuda::{Cuda, Precision, Settings};
 use backend::reference::Reference;
 use backend::update::{AdagradRule, AdamRule, LambRule, LarsRule, LionRule, RmsPropRule, RmsPropVariant, SgdRule};
 use backend::{
-    Arena, Backend, Buffer, DrawKey, Gradients, Input, Keeps, ParamFormat, Pass, PassInput, PlanRequest, Planned, Rule,
-    Slot, TensorDesc,
+    Across, Arena, Backend, Buffer, DrawKey, Error, Gradients, Input, Keeps, ParamFormat, Pass, PassInput, PlanRequest,
+    Planned, Rule, Slot, TensorDesc,
 };
 use net::{Conv, Linear, Norm, Op, Shape};
 use serde::de::DeserializeOwned;
@@ -391,6 +391,16 @@ pub fn assert_near(what: &str, got: f64, want: f64, relative: f64) {
 
 pub fn on_reference(case: &Case) -> Outcome {
     case.run(&Reference, 1, false)
+}
+
+/// Simulates this many ranks that all have the same rows.
+pub struct IdenticalRanks(pub f64);
+
+impl Across for IdenticalRanks {
+    fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
+        values.iter_mut().for_each(|value| *value *= self.0);
+        Ok(())
+    }
 }
 
 /// Returns the rule for the first or the second pass of LAMB.

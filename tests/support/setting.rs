@@ -117,6 +117,16 @@ impl Setting {
         numbers(&self.out(out), "step", "loss")
     }
 
+    /// Checks that the losses of all steps differ by less than this part.
+    #[track_caller]
+    pub fn assert_losses_near(&self, out: &str, expected: &str, tolerance: f64) {
+        let (got, want) = (self.losses(out), self.losses(expected));
+        assert_eq!(got.len(), want.len(), "{out} and {expected}: numbers of steps");
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            assert!((got / want - 1.0).abs() < tolerance, "{out}, loss of step {}: expected {want}, got {got}", i + 1);
+        }
+    }
+
     #[track_caller]
     pub fn model(&self, out: &str) -> Vec<u8> {
         let path = Path::new(&self.out(out)).join("model.h5");

@@ -8,6 +8,8 @@ use ::safetensors::Dtype;
 use ::safetensors::tensor::TensorView;
 use formats::checkpoint::{LayerWeights, ModelFile};
 
+use super::numerics::{assert_close, magnitude};
+
 /// Shapes and values by name.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
@@ -38,6 +40,15 @@ pub fn tensors_of(model: impl AsRef<Path>) -> Tensors {
             .map(move |(field, shape, values)| (format!("{}.{field}", layer.name), (shape, values)))
     };
     model.layers.into_iter().flat_map(named).collect()
+}
+
+/// Checks that two models have weights of the same names and nearly the same values.
+pub fn assert_tensors_near(out: &str, expected: &str, tolerance: f64) {
+    let (got, want) = (tensors(out), tensors(expected));
+    assert!(got.keys().eq(want.keys()), "{out} and {expected} have other weights");
+    for (name, (_, want)) in &want {
+        assert_close(&format!("{out}: {name}"), &got[name].1, want, tolerance * magnitude(want).max(1.0));
+    }
 }
 
 /// Writes tensors to a .safetensors file. `change` may change the values and returns the new name, or `None` to leave

@@ -2,7 +2,7 @@
 
 use super::*;
 use support::gpu::assert_recorded;
-use support::numerics::largest;
+use support::numerics::{IdenticalRanks, largest};
 use support::rounding::{shaken, with_tolerances};
 
 /// Runs one pass and returns its loss and the gradients of all parameters.
@@ -112,15 +112,6 @@ fn what_changes_between_replayed_passes_reaches_them() {
     assert_recorded(graph.backend());
 }
 
-struct Twice;
-
-impl Across for Twice {
-    fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
-        values.iter_mut().for_each(|v| *v *= 2.0);
-        Ok(())
-    }
-}
-
 #[test]
 fn statistics_over_all_ranks_reach_the_kernels() {
     let _alone = alone();
@@ -134,7 +125,7 @@ fn statistics_over_all_ranks_reach_the_kernels() {
     net.add("fc", Op::Linear(Linear::new(4)), x);
     // returns the loss, the gradients, then the pooled statistics of each layer
     fn run<B: Backend>(mut graph: Graph<B>, images: &[f32]) -> Vec<Vec<f64>> {
-        graph.normalise_across(Box::new(Twice)).unwrap();
+        graph.normalise_across(Box::new(IdenticalRanks(2.0))).unwrap();
         let batch = Batch { images: Input::Values(images), labels: &[1, 2], ids: &[0, 1], epoch: 0 };
         let results = train(&mut graph, &batch, Loss { smoothing: 0.0, scale: 0.25 });
         let mut pooled = vec![0.0; 32];
