@@ -165,10 +165,7 @@ fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
         let codes = coder.codes();
         let elems: usize = bucket.tensors.iter().map(|t| t.range.len()).sum();
         let most = if name == "bf16" { bucket.len } else { elems };
-        assert!(
-            codes.integers.len() + codes.words.len() + codes.halves.len() <= most,
-            "{what}: more codes than elements"
-        );
+        assert!(codes.integers.len() + codes.words.len() + codes.halves.len() <= most, "{what}: too many codes");
         let mut by_hand = want.clone();
         unpacked(&spec, codes.words, settings.workers, &scales, &mut by_hand);
         same(&format!("{what}: lanes"), &by_hand, &want);

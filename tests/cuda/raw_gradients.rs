@@ -84,10 +84,7 @@ fn an_update_that_reads_gradients_in_16_bits_changes_no_bit() {
             for (step, (got, want)) in raw.bits.iter().zip(&cast.bits).enumerate() {
                 assert!(got == want, "{precision}, {spec:?}: step {step} differs");
             }
-            assert!(
-                raw.bits.windows(2).all(|pair| pair[0] != pair[1]),
-                "{precision}, {spec:?}: a step changed nothing"
-            );
+            assert!(raw.bits.windows(2).all(|pair| pair[0] != pair[1]), "{precision}, {spec:?}: no change");
             // with `step_with_pass`, a step needs one upload less. With bf16 it also needs no conversions to f32,
             // unless the update needs f32 gradients
             let casts = u64::from(precision == Precision::Bf16 && spec_updates_only(&spec)) * CASTS;

@@ -213,10 +213,7 @@ fn no_schedule_changes_a_bit() {
         };
         let lazy = run("lazy");
         for order in ["eager", "reverse", "3"] {
-            assert!(
-                run(order) == lazy,
-                "{name}, order {order}: model.h5 differs: something is read before it is written"
-            );
+            assert!(run(order) == lazy, "{name}, order {order}: something is read before it is written");
         }
     }
 }
@@ -388,10 +385,7 @@ fn batch_norm_over_ranks_matches_the_whole_batch() {
         setting.losses(out)
     };
     let whole = on("1", 1, &more);
-    assert!(
-        (on("local", 2, &local)[0] / whole[0] - 1.0).abs() > 1e-4,
-        "the statistics of half a batch must change the loss"
-    );
+    assert!((on("local", 2, &local)[0] / whole[0] - 1.0).abs() > 1e-4, "half a batch must change the loss");
     on("2", 2, &more);
     setting.assert_losses_near("2", "1", 1e-5);
     assert_tensors_near(&setting.out("2"), &setting.out("1"), 1e-5);

@@ -119,10 +119,7 @@ fn costs_per_rank_stay_within_limits() {
     let few = &counts[0];
     for RankCosts { ranks, at_start, a_step, memory, .. } in &counts {
         let doublings = (*ranks as f64).log2();
-        assert!(
-            *at_start <= AT_START * doublings,
-            "{ranks} ranks: a rank sent {at_start} messages before the first step"
-        );
+        assert!(*at_start <= AT_START * doublings, "{ranks} ranks: {at_start} messages before the first step");
         let ring = 2.0 * (*ranks as f64 - 1.0);
         assert!(*a_step <= ring + IN_A_STEP * doublings, "{ranks} ranks: a rank sent {a_step} messages per step");
         let bound = few.memory as f64 + FOR_EACH * *ranks as f64;
