@@ -6,10 +6,10 @@ use std::ops::Range;
 use backend::cpu::Cpu;
 use backend::cuda::Precision;
 use backend::reference::Reference;
-use backend::{Backend, Buffer, DeviceMemory, Error, Input};
+use backend::{Backend, Buffer, DeviceMemory, Error, Input, Keeps};
 use engine::memory::{BackwardStep, Memory, NodeFacts};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose, estimate};
-use net::{NetSpec, Shape, models};
+use net::{Id, NetSpec, Shape, models};
 
 use crate::nets::{attentive, bottleneck, branching, dense, patches, separable};
 use crate::training;
@@ -192,4 +192,31 @@ fn parts_keep_their_values_and_never_overlap() {
     check_parts(&cpu(1), true);
     check_parts(&Reference, false);
     check_parts(&numerics::cuda(Precision::F32), true);
+}
+
+/// The memory plan keeps the input of the last layer to the end, even if other operations follow this layer.
+#[test]
+fn features_outlive_what_follows_the_last_layer() {
+    for name in ["squeezenet1_1", "airbench94", "resnet18"] {
+        let net = models::build(name, Shape::image(3, 64, 64), 10).unwrap();
+        let shapes = net.shapes().unwrap();
+        let facts = |at: usize| NodeFacts {
+            elems: shapes[at + 1].elems(),
+            has_no_pass: net.nodes[at].op.renames(),
+            writes_no_output: false,
+            input_with_gradient_in_dy: None,
+            adds_two_gradients: false,
+            tensors_for_backward: Keeps::NOTHING,
+            can_recompute_output: false,
+        };
+        let facts: Vec<NodeFacts> = (0..net.nodes.len()).map(facts).collect();
+        let memory = Memory::infer(&net, shapes[0].elems(), &facts);
+        let Id(features) = net.features();
+        let later = (features + 1..memory.tensors.len()).filter(|&tensor| !facts[tensor - 1].has_no_pass);
+        assert!(later.clone().count() > 0, "{name}");
+        let place = |tensor: usize| memory.places[memory.tensors[tensor]].clone();
+        let apart =
+            |tensor: usize| place(tensor).end <= place(features).start || place(features).end <= place(tensor).start;
+        later.for_each(|tensor| assert!(apart(tensor), "{name}: {tensor}"));
+    }
 }

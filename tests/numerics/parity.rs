@@ -9,7 +9,7 @@ use net::{
 };
 
 use crate::gradients::{off_corners, wide};
-use crate::padding::with_plan;
+use crate::channels::with_plan;
 use support::numerics::{
     BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, cpu, cuda_unless_left_out, magnitude, on_reference,
 };
