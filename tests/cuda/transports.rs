@@ -263,8 +263,7 @@ fn doctor_tests_device_memory_in_a_separate_job() {
 fn bench(ranks: usize, args: &[&str], variables: &[(&str, &str)]) -> Vec<serde_json::Value> {
     let mut command = trireme(ranks, &[&["bench"], args, &["--device", "cuda"]].concat());
     command.env("TRIREME_EMULATED_DEVICES", ranks.to_string()).envs(variables.iter().copied());
-    let text = gpu::run(command).succeeded().stdout;
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+    gpu::run(command).succeeded().json_lines()
 }
 
 /// `bench scale` uses the same transport as training would, also if it measures only some ranks.

@@ -167,6 +167,14 @@ impl Case {
         Self { op, ..self.clone() }
     }
 
+    /// Sets the gradient to zero where rounding a factor could move a value to the other side of ReLU.
+    pub fn clear_of_corners(mut self) -> Self {
+        let before = on_reference(&Self { dy: None, ..self.without_relu() }).y;
+        let dy = self.dy.iter_mut().flatten();
+        dy.zip(before).filter(|(_, y)| y.abs() < 0.05).for_each(|(dy, _)| *dy = 0.0);
+        self
+    }
+
     /// Runs the operation on inputs with channel blocks of `block`. All buffers are longer than needed and filled with
     /// large values. As in training, backward gets empty buffers for the tensors that the plan does not keep.
     ///
