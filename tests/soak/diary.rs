@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::fault::Fault;
 use crate::meter::ResourceUse;
+use crate::strike::Fault;
 
 /// The log and the counters of a soak test, shared by its threads.
 pub struct Diary {

@@ -11,10 +11,8 @@
 //! seed is printed.
 
 mod diary;
-mod fault;
 mod meter;
 mod place;
-mod preload;
 mod process;
 mod reference;
 mod relay;

@@ -4,9 +4,9 @@
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::fault::Fault;
 use crate::meter::Meter;
 use crate::place::Place;
+use crate::strike::Fault;
 use crate::training::Training;
 use support::program::{PATIENCE, ProgramOutput, Running, is_alive, signal};
 

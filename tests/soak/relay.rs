@@ -11,13 +11,12 @@ use loaders::Draws;
 use serde_json::Value;
 
 use crate::diary::Diary;
-use crate::fault::{Fault, one_of};
 use crate::meter::Meter;
 use crate::place::Place;
 use crate::process::{LaunchOptions, Process};
 use crate::reference::Equal;
 use crate::settings::{PERIOD, Settings};
-use crate::strike::Target;
+use crate::strike::{Fault, Target, one_of};
 use crate::training::Training;
 use loaders::panic_text;
 use support::disk::Disk;

@@ -9,12 +9,11 @@ use std::time::Duration;
 use loaders::Draws;
 
 use crate::diary::Diary;
-use crate::fault::{Fault, one_of};
 use crate::place::Place;
 use crate::process::{LaunchOptions, Process};
 use crate::reference::content;
 use crate::settings::{PERIOD, Settings};
-use crate::strike::Target;
+use crate::strike::{Fault, Target, one_of};
 use crate::training::Training;
 use loaders::panic_text;
 use support::program::signal;

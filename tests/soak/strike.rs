@@ -1,4 +1,4 @@
-//! Causes faults in a process: faults that it must survive, and faults that must end it.
+//! Causes faults in a process: faults that it must survive, and faults that must end it. One is chosen at random.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use loaders::Draws;
 
-use crate::fault::{Fault, one_of};
-use crate::place::Place;
-use crate::preload::{Interference, InterferenceCount, NoSpace};
+use crate::place::{Interference, InterferenceCount, NoSpace, Place};
 use crate::process::Process;
 use crate::training::Training;
 use support::disk::Disk;
@@ -230,4 +228,69 @@ fn tail(path: &Path, from: u64) -> String {
     let mut bytes = vec![0; length.saturating_sub(from) as usize];
     let read = file.read_at(&mut bytes, from).unwrap_or(0);
     String::from_utf8_lossy(&bytes[..read]).into_owned()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// SIGKILL to one rank.
+    KillRank,
+    /// SIGKILL to the launcher, or to the process if there is no launcher.
+    KillLauncher,
+    /// SIGKILL to all ranks while a checkpoint is written.
+    KillWriting,
+    /// SIGKILL to a rank in its first two seconds.
+    KillEarly,
+    /// SIGTERM to one rank.
+    Terminate,
+    /// SIGTERM to the launcher.
+    TerminateLauncher,
+    /// The disk of the output folder becomes completely full.
+    FullDisk,
+    /// A flipped byte in each record of a shard.
+    CorruptShard,
+    /// SIGSTOP to one rank, and SIGCONT after some seconds.
+    Pause,
+    /// For some seconds, each read from the data set takes longer.
+    SlowReads,
+    /// For some seconds, each write to the output folder takes longer.
+    SlowWrites,
+    /// Checkpoints find no space, but the log does, until one checkpoint has failed.
+    NoRoomForCheckpoints,
+}
+
+impl Fault {
+    pub const SURVIVABLE: [Self; 4] = [Self::Pause, Self::SlowReads, Self::SlowWrites, Self::NoRoomForCheckpoints];
+
+    /// The faults that must end a run. The run must then be able to resume. [`Fault::KillEarly`] is not in the list,
+    /// because the test causes it only during a resume after one of these faults.
+    pub const FATAL: [Self; 7] = [
+        Self::KillRank,
+        Self::KillLauncher,
+        Self::KillWriting,
+        Self::Terminate,
+        Self::TerminateLauncher,
+        Self::FullDisk,
+        Self::CorruptShard,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KillRank => "kill a rank",
+            Self::KillLauncher => "kill the launcher",
+            Self::KillWriting => "kill while writing",
+            Self::KillEarly => "kill at the start",
+            Self::Terminate => "SIGTERM to a rank",
+            Self::TerminateLauncher => "SIGTERM to mpirun",
+            Self::FullDisk => "full disk",
+            Self::CorruptShard => "corrupt shard",
+            Self::Pause => "stop and continue",
+            Self::SlowReads => "slow reads",
+            Self::SlowWrites => "slow writes",
+            Self::NoRoomForCheckpoints => "no room for checkpoints",
+        }
+    }
+}
+
+pub fn one_of<T: Copy>(draws: &mut Draws, from: &[T]) -> T {
+    from[draws.below(from.len() as u32) as usize]
 }
