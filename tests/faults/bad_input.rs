@@ -180,7 +180,6 @@ fn a_model_file_of_another_network() {
     run(2, &args).failed(2, &["no network squeezenet"]);
 }
 
-/// Without mpirun the program runs as a single rank.
 #[test]
 fn devices_that_this_machine_lacks() {
     let setting = SmallRun::new();

@@ -10,7 +10,7 @@ use support::setting::Setting;
 use support::weights::model;
 
 use crate::evaluation::evaluation_file;
-use crate::labels::assert_import_keeps_predictions;
+use crate::multi_label::assert_import_keeps_predictions;
 
 const RECIPE: &str = r#"
 epochs = 4

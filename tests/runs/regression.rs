@@ -16,7 +16,7 @@ use support::small_run::SmallRun;
 use support::weights;
 
 use crate::evaluation::evaluation_file;
-use crate::labels::{
+use crate::multi_label::{
     assert_activation, assert_best, assert_equal_bits, assert_exports_are_not_imported,
     assert_import_keeps_predictions, assert_keys_combine, predictions, scores,
 };
