@@ -95,7 +95,6 @@ fn weights_are_summed_over_gpus() {
     assert_ne!(setting.digest("plain"), setting.digest("one"), "the weights change nothing");
 }
 
-/// A checkpoint contains all results of its own step and none of a later step.
 #[test]
 fn checkpoints_contain_results_of_their_own_step() {
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);

@@ -83,7 +83,6 @@ fn all_ranks_and_all_starts_take_rank_0_s_choice() {
     }
 }
 
-/// If the algorithms are chosen by timing, other ranks and later starts use the choice of rank 0 too.
 #[test]
 fn timed_choices_are_shared_by_all_ranks_and_starts() {
     let setting = setting();

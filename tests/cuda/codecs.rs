@@ -246,7 +246,6 @@ fn codes_added_by_a_group_match_the_host() {
     }
 }
 
-/// The residuals of error feedback can move between the GPU and the host.
 #[test]
 fn residuals_can_be_set_and_read_on_the_gpu() {
     let _alone = alone();

@@ -289,7 +289,6 @@ fn a_shortcut_that_is_read_through_changes_no_bit() {
     }
 }
 
-/// If the channels do not fill whole packs of 16 bytes, the shortcut has its own pass.
 #[test]
 fn shortcuts_with_incomplete_16_byte_packs_have_a_pass_of_their_own() {
     let _alone = alone();

@@ -65,7 +65,6 @@ fn a_mark_within_a_replayed_pass_holds_other_queues_back() {
     assert!(emulator::calls("cuGraphLaunch").is_none_or(|launches| launches > 0));
 }
 
-/// The next pass reads what the host has returned, even if the pass is replayed.
 #[test]
 fn a_replayed_pass_reads_what_the_host_has_returned() {
     let _alone = alone();

@@ -90,7 +90,6 @@ fn gpu_codes_match_the_host() {
     }
 }
 
-/// `--dry-run` counts the memory for encoded gradients on the device that encodes them.
 #[test]
 fn dry_runs_count_codes_where_they_are_made() {
     let setting = setting();

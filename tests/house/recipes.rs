@@ -192,7 +192,6 @@ fn the_pages_have_a_row_for_each_name() {
     }
 }
 
-/// Every file that a page names exists.
 #[test]
 fn the_pages_name_files_that_exist() {
     let folders = "src/ crates/ loaders/ data-tools/ tests/ recipes/ docs/ build/ jobscripts/ packaging/";

@@ -205,7 +205,6 @@ fn crates_depend_on_no_more_than_they_may() {
     }
 }
 
-/// The table in docs/dependencies.md lists exactly the crates of other authors.
 #[test]
 fn the_page_lists_every_dependency() {
     let packages = || CRATES.iter().map(|(package, _)| *package);

@@ -358,7 +358,6 @@ fn statistics_are_exact_wherever_the_values_lie() {
     }
 }
 
-/// A channel of equal values has a variance of exactly 0.
 #[test]
 fn a_constant_channel_has_no_variance() {
     let (image, rows) = (Shape::image(16, 12, 12), 3);

@@ -24,6 +24,5 @@ mod rounding;
 mod sizes;
 mod soft_loss;
 mod sync_bn;
-mod teacher;
 mod training;
 mod whiten;

@@ -194,7 +194,6 @@ fn parts_keep_their_values_and_never_overlap() {
     check_parts(&numerics::cuda(Precision::F32), true);
 }
 
-/// The memory plan keeps the input of the last layer to the end, even if other operations follow this layer.
 #[test]
 fn features_outlive_what_follows_the_last_layer() {
     for name in ["squeezenet1_1", "airbench94", "resnet18"] {

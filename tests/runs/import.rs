@@ -186,7 +186,6 @@ fn files_of_keras_come_back() {
     assert_eq!(tensors(&again), weights);
 }
 
-/// Imports the weights of an ONNX graph into a network of the catalogue.
 #[test]
 fn weights_of_an_onnx_file_come_back() {
     let (setting, weights) = trained();

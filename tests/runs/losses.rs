@@ -116,7 +116,6 @@ fn mixing_changes_what_is_computed_and_its_absence_nothing() {
     assert!(!facts("off").contains("mixup"), "{}", facts("off"));
 }
 
-/// A network can learn from digits that are mixed in each step.
 #[test]
 fn a_network_learns_mixed_digits() {
     let recipe = MIXED

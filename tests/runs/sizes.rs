@@ -58,7 +58,6 @@ fn assert_scored_alike(out: &str) {
     assert_eq!(score["loss"], events(out, "eval").pop().unwrap()["loss"]);
 }
 
-/// Each size gives the same images as a run with only this size.
 #[test]
 fn images_match_a_run_of_that_size() {
     let setting = setting();
@@ -215,7 +214,6 @@ fn training_scoring_and_predicting() {
     ended.failed(2, &["augment.train", "random_resized_crop(0)"]);
 }
 
-/// A model for grey images of any size converts a picture with colours to grey.
 #[test]
 fn a_grey_model_reads_pictures_with_colours() {
     let sized = |id: u64, record: &mut images::Record| {

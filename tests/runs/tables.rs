@@ -93,7 +93,6 @@ fn a_table_of_the_environment_is_named_or_refused() {
     assert_eq!(setting.digest("file") != setting.digest("named"), has_choice(), "the row of the file has no effect");
 }
 
-/// Runs two ranks with different tables.
 #[test]
 fn all_ranks_use_rank_0s_table_and_report_it() {
     let setting = setting();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::meter::ResourceUse;
+use crate::process::ResourceUse;
 use crate::strike::Fault;
 
 /// The log and the counters of a soak test, shared by its threads.

@@ -11,7 +11,6 @@
 //! seed is printed.
 
 mod diary;
-mod meter;
 mod place;
 mod process;
 mod reference;

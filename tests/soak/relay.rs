@@ -11,9 +11,8 @@ use loaders::Draws;
 use serde_json::Value;
 
 use crate::diary::Diary;
-use crate::meter::Meter;
 use crate::place::Place;
-use crate::process::{LaunchOptions, Process};
+use crate::process::{LaunchOptions, Meter, Process};
 use crate::reference::Equal;
 use crate::settings::{PERIOD, Settings};
 use crate::strike::{Fault, Target, one_of};
