@@ -8,8 +8,8 @@ use net::{
     SpaceToDepth, Token,
 };
 
-use crate::gradients::{off_corners, wide};
 use crate::channels::with_plan;
+use crate::gradients::{off_corners, wide};
 use support::numerics::{
     BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, cpu, cuda_unless_left_out, magnitude, on_reference,
 };
