@@ -1,6 +1,5 @@
-//! The CUDA backend compared with the reference, on a real or emulated GPU: 16-bit activations, replayed passes,
-//! optimizer steps, passes over flat memory, the transfer of a batch, and loss scaling. `ops.rs` and `gradients.rs`
-//! test f32 operations on all backends.
+//! The CUDA backend compared with the reference, on a real or emulated GPU: 16-bit activations, replayed passes, optimizer steps, passes
+//! over flat memory, the transfer of a batch, and loss scaling. `ops.rs` and `gradients.rs` test f32 operations on all backends.
 
 mod passes;
 
@@ -250,8 +249,7 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     let view = |picture, top, left, mirrored| CropRect { picture, top, left, mirrored };
     let views = [view(0, 0, 0, 0), view(1, 0, 0, 0), view(2, 0, 0, 0)];
     assert_eq!(feed(Input::Kept { views: &views, tables: &tables, mix: None }, false), bits(&want));
-    // the first view is mirrored, the second is shifted by -1 rows and -2 columns, the third is shifted by 1 row and 2
-    // columns and mirrored
+    // the first view is mirrored, the second is shifted by -1 rows and -2 columns, the third is shifted by 1 row and 2 columns and mirrored
     let views = [view(2, 0, 0, 1), view(1, -1, -2, 0), view(0, 1, 2, 1)];
     let got = feed(Input::Kept { views: &views, tables: &tables, mix: None }, false);
     for (row, v) in views.iter().enumerate() {

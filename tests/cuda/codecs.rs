@@ -108,8 +108,7 @@ fn same(what: &str, got: &[f32], want: &[f32]) {
     assert_eq!(wrong.map(|i| (i, got[i], want[i])), None, "{what}");
 }
 
-/// Decodes the packed elements from the summed words, in the order that [`CodeSpec`] documents, without the code under
-/// test.
+/// Decodes the packed elements from the summed words, in the order that [`CodeSpec`] documents, without the code under test.
 fn unpacked(spec: &CodeSpec, words: &[u64], workers: usize, scales: &[u32], into: &mut [f32]) {
     let CodeFormat::Integers(whole) = &spec.format else { return };
     let mut words = words;

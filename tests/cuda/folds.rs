@@ -102,8 +102,7 @@ fn steps_follow_each_other_as_on_the_cpu() {
     got.iter().zip(&want).for_each(|(got, want)| assert_near("loss", *got, *want, 1e-2));
 }
 
-/// A convolution is not folded if the image's gradient is needed, if its stride is 1, if it has many input channels, or
-/// in f32.
+/// A convolution is not folded if the image's gradient is needed, if its stride is 1, if it has many input channels, or in f32.
 #[test]
 fn other_convolutions_are_not_folded() {
     let _alone = alone();
@@ -125,8 +124,7 @@ fn other_convolutions_are_not_folded() {
 
 const ROWS: usize = 2;
 
-/// Returns what a training plan for the operation keeps. `wants_dx` says whether the gradient of the first input is
-/// needed.
+/// Returns what a training plan for the operation keeps. `wants_dx` says whether the gradient of the first input is needed.
 fn keeps<B: Backend>(backend: &B, op: impl Into<Op>, shape: Shape, wants_dx: bool) -> Keeps {
     planned(backend, &Case { first: !wants_dx, ..Case::random(op.into(), ROWS, shape, 1) }).tensors_for_backward()
 }

@@ -9,9 +9,8 @@ use support::emulator;
 use support::gpu::{alone, assert_recorded};
 use support::numerics::cuda;
 
-/// Returns the number of elements of a buffer, and number of passes over it. On a real GPU the passes take some
-/// milliseconds, so that a copy that does not wait reads old values. The emulated GPU runs nothing until something
-/// waits for it.
+/// Returns the number of elements of a buffer, and number of passes over it. On a real GPU the passes take some milliseconds, so that a
+/// copy that does not wait reads old values. The emulated GPU runs nothing until something waits for it.
 fn size() -> (usize, usize) {
     if emulator::real_gpu() { (1 << 24, 60) } else { (1 << 10, 5) }
 }

@@ -1,6 +1,5 @@
-//! What a training step on one GPU costs. The number of kernels, copies and fills: each costs a few microseconds
-//! regardless of its size, which dominates in small networks. And the number of bytes that the plan counts, compared
-//! with what the passes must read and write.
+//! What a training step on one GPU costs. The number of kernels, copies and fills: each costs a few microseconds regardless of its size,
+//! which dominates in small networks. And the number of bytes that the plan counts, compared with what the passes must read and write.
 
 use backend::cuda::{Cuda, Precision};
 use backend::{Backend, Error, Input, LossForm, Objective, Queue, Teaching, Traffic};
@@ -16,8 +15,7 @@ use support::numerics::{cuda, noise};
 const ROWS: usize = 2;
 const STEPS: usize = 6;
 
-/// Returns the number of launches in each of the first steps of a network on 32x32 images, enqueued as in training on
-/// one rank.
+/// Returns the number of launches in each of the first steps of a network on 32x32 images, enqueued as in training on one rank.
 fn launches(model: &str) -> Vec<u64> {
     let cuda = cuda(Precision::Bf16);
     let shape = Shape::image(3, 32, 32);

@@ -1,5 +1,4 @@
-//! Tests of the CUDA backend and of runs with it. With the feature `real-gpu` they use this machine's GPU,
-//! otherwise the emulated GPU.
+//! Tests of the CUDA backend and of runs with it. With the feature `real-gpu` they use this machine's GPU, otherwise the emulated GPU.
 
 mod ahead;
 mod algorithms;

@@ -50,8 +50,7 @@ impl Order {
             .fold(0.0, |sum, run| sum + f64::from(run))
     }
 
-    /// Adds values as a block does: each thread adds its share of the values one after another, then the threads add
-    /// their sums in a tree.
+    /// Adds values as a block does: each thread adds its share of the values one after another, then the threads add their sums in a tree.
     fn shared(&self, items: usize, values: &[f64]) -> f64 {
         let groups = THREADS / items;
         let share = |group: usize| values.iter().skip(group).step_by(groups).fold(0.0, |sum, v| sum + v);

@@ -42,8 +42,7 @@ fn layers_take_the_time_that_the_gpu_takes() {
         let renames = node.name == "flatten";
         assert!(renames || !forward.is_zero() && !backward.is_zero(), "{}: {forward:?}, {backward:?}", node.name);
     }
-    // the emulated GPU computes after the calls that enqueue the work, so the times of these calls alone would be
-    // almost 0
+    // the emulated GPU computes after the calls that enqueue the work, so the times of these calls alone would be almost 0
     assert!(emulator::real_gpu() || all > took / 3, "the layers take only {all:?} of {took:?}");
     // `profile(false)` has ended the timing of layers
     pass(&mut graph);

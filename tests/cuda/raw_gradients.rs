@@ -1,5 +1,4 @@
-//! Updates that read 16-bit gradients directly from the pass give the same bits as updates of gradients that were first
-//! converted to f32.
+//! Updates that read 16-bit gradients directly from the pass give the same bits as updates of gradients that were first converted to f32.
 
 use backend::cuda::{Cuda, Precision};
 use backend::{Error, Input, Queue};

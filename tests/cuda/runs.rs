@@ -1,5 +1,4 @@
-//! Whole runs of the real binary with `--device cuda`, on this machine's GPU with the feature `real-gpu`, otherwise on the
-//! emulated GPU.
+//! Whole runs of the real binary with `--device cuda`, on this machine's GPU with the feature `real-gpu`, otherwise on the emulated GPU.
 //!
 //! The results do not depend on the number of ranks, on where a run was stopped, or on the GPU's order of execution.
 //! Messages name whatever is missing or broken.
@@ -123,8 +122,7 @@ fn a_gpu_computes_what_the_processor_does() {
             tolerances[i] = tolerances[i].max(tolerances[i - 1]).max(2.0 * (losses[i] / want[i] - 1.0).abs());
         }
     }
-    // step 1 gets the tolerance of step 2: the changed parameters first affect step 2, but the pass of step 1 is as
-    // inaccurate
+    // step 1 gets the tolerance of step 2: the changed parameters first affect step 2, but the pass of step 1 is as inaccurate
     tolerances[0] = tolerances[1];
     println!("tolerances {tolerances:?}");
     assert!(tolerances.iter().all(|tolerance| *tolerance < 1e-3), "{tolerances:?} are too large to prove anything");
@@ -345,8 +343,7 @@ fn a_gpu_that_falls_off_ends_all_ranks() {
     let (_, folders) = emulator::library_path();
     let own = env!("CARGO_BIN_EXE_trireme");
     let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("this host's name");
-    // the first failing call is during training, during evaluation or while the GPU is opened, with different error
-    // codes
+    // the first failing call is during training, during evaluation or while the GPU is opened, with different error codes
     let (place, gone) = (format!("rank 1: on {}", host.trim()), "GPU is gone");
     let (gpu, cure) = ("Emulated GPU 0 (GPU-", "dmesg | grep -i xid");
     let (kernel, kernel_cure) = ("kernel has failed", "compute-sanitizer");

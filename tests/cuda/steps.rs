@@ -1,5 +1,4 @@
-//! Optimizer steps that a GPU replays take one call each and have the same bits as steps that are enqueued operation by
-//! operation.
+//! Optimizer steps that a GPU replays take one call each and have the same bits as steps that are enqueued operation by operation.
 
 use backend::cuda::{Cuda, Precision};
 use backend::{Arena, Backend, Buffer, DeviceMemory};
@@ -72,8 +71,7 @@ const AVERAGING: Averaging = Averaging::Exponential { decay: 0.8 };
 /// Bits of parameters, averages and slots after a step, and the norm of the step's gradients.
 type After = (Vec<u32>, Vec<u32>, Vec<Vec<u32>>, Option<f64>);
 
-/// Runs all steps and returns their results. If `fresh` is set, each step has a new optimizer, so that no step is
-/// replayed.
+/// Runs all steps and returns their results. If `fresh` is set, each step has a new optimizer, so that no step is replayed.
 fn run(spec: &OptimizerSpec, fresh: bool) -> Vec<After> {
     let mut graph = graph(cuda(Precision::F32));
     let mut ema = Ema::new(&graph, AVERAGING).unwrap();

@@ -102,8 +102,7 @@ fn dry_runs_count_codes_where_they_are_made() {
         let path = format!("reduce.path={path}");
         planned("codec, including residuals", &[&["--set", &path], more].concat())
     };
-    // on the host, integers replace the gradients in place; otherwise each element has one integer on the GPU and one
-    // in the buffer for MPI
+    // on the host, integers replace the gradients in place; otherwise each element has one integer on the GPU and one in the buffer for MPI
     let elements = planned("parameters", &[]).expect("a row of parameters");
     assert_eq!(codec("staged", &[]), None);
     let coded = codec("auto", &[]).expect("a row of codes");

@@ -80,8 +80,7 @@ const MAY_CREATE: &[(&str, &str, usize)] = &[
     ("loaders/src/file/safe_create.rs", ". create_new ( true", 9),
     ("loaders/src/file/safe_create.rs", ". write ( true", 9),
     ("loaders/src/file/safe_create.rs", ". append ( true", 9),
-    // `H5File::create` overwrites a file that `safe_create` has created before; `with_fcpl` sets a property of this
-    // file
+    // `H5File::create` overwrites a file that `safe_create` has created before; `with_fcpl` sets a property of this file
     ("crates/formats/src/checkpoint/h5.rs", ". with_fcpl", 1),
     ("crates/formats/src/checkpoint/h5.rs", "H5File :: create", 1),
     // writes to standard output, which the parent process has redirected to a new file

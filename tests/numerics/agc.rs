@@ -1,5 +1,4 @@
-//! Adaptive gradient clipping by output units compared with timm (`golden/agc.json`), on each backend in its own weight
-//! layouts.
+//! Adaptive gradient clipping by output units compared with timm (`golden/agc.json`), on each backend in its own weight layouts.
 
 use backend::Backend;
 use backend::cuda::Precision;

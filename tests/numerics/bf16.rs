@@ -2,8 +2,7 @@
 //! Layers without such products stay in f32. Networks learn as in f32, and the number of ranks changes nothing. The last
 //! tests are about tensors that are stored in bf16: which these are, their memory, and how readers convert them.
 //!
-//! Tests for bf16 instructions are skipped if the processor has none. The same computation with f32 instructions runs
-//! everywhere.
+//! Tests for bf16 instructions are skipped if the processor has none. The same computation with f32 instructions runs everywhere.
 
 use std::process::Command;
 
@@ -54,9 +53,8 @@ fn round(values: &mut [f32]) {
     values.iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32());
 }
 
-/// Creates a test case for each kind of layer that uses bf16 products: channels that fill blocks and channels that do
-/// not, strides, groups, vectors, and images in plain layout. The last three layers, which read images in plain layout,
-/// may compute in f32.
+/// Creates a test case for each kind of layer that uses bf16 products: channels that fill blocks and channels that do not, strides, groups,
+/// vectors, and images in plain layout. The last three layers, which read images in plain layout, may compute in f32.
 fn layers() -> Vec<Case> {
     let conv = |out, k| Conv::new(out, k);
     let image = |c| Shape::image(c, 9, 7);
@@ -93,8 +91,7 @@ fn plan(backend: &Cpu, case: &Case, block: usize) -> (TensorDesc, String) {
     (plan.output(), plan.implementation())
 }
 
-/// Runs a layer in the layout that it has in networks: plain for images with few channels, otherwise the layout of
-/// convolution outputs.
+/// Runs a layer in the layout that it has in networks: plain for images with few channels, otherwise the layout of convolution outputs.
 fn check(kind: &str, backend: &Cpu, case: &Case, in_f32: bool, [rounded, whole]: [&Outcome; 2]) {
     // depending on the processor, a convolution's output has channel blocks or is channels last
     let (made, _) = plan(backend, &layers()[0], 1);
@@ -152,9 +149,8 @@ fn catalogued(name: &str) -> NetSpec {
 /// Name of a network that, on a processor with AMX tiles, mixes tensors in channel blocks with channels-last tensors.
 const MIXED: &str = "mixed";
 
-/// Grouped convolutions use channel blocks. Their outputs meet channels-last outputs of other convolutions in sums,
-/// concatenations and residuals, and in operations that support only blocks. Some numbers of channels do not fill
-/// blocks.
+/// Grouped convolutions use channel blocks. Their outputs meet channels-last outputs of other convolutions in sums, concatenations and
+/// residuals, and in operations that support only blocks. Some numbers of channels do not fill blocks.
 fn mixed() -> NetSpec {
     let mut net = NetSpec::new(MIXED, Shape::image(3, 13, 11));
     let conv = |out, k: usize| Conv::new(out, k).pad(k / 2);
@@ -231,8 +227,7 @@ fn networks_learn_as_in_f32() {
     }
 }
 
-/// A worker's gradient does not depend on what the rank computed before, so it does not matter which rank computes
-/// which worker.
+/// A worker's gradient does not depend on what the rank computed before, so it does not matter which rank computes which worker.
 #[test]
 fn a_workers_gradient_is_the_same_after_others() {
     for (kind, make) in kinds() {
@@ -399,8 +394,7 @@ fn inferred(backend: Cpu, net: NetSpec) -> Vec<f32> {
     graph.scores(&images, ROWS_OF_TENSORS).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Returns a network with a convolution that oneDNN 2.x cannot pad itself, after a norm of the image. Its input is
-/// converted back to f32.
+/// Returns a network with a convolution that oneDNN 2.x cannot pad itself, after a norm of the image. Its input is converted back to f32.
 fn padded_by_hand() -> NetSpec {
     let mut net = NetSpec::new("padded", Shape::image(3, 31, 27));
     let x = net.add("norm", Norm::new(), net.image());

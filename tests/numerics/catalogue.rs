@@ -46,8 +46,7 @@ struct Net {
     #[serde(default)]
     lr: f64,
     losses: Vec<f64>,
-    /// Relative change of PyTorch's gradients when its input images change by one part in a million. 0 if the change is
-    /// small.
+    /// Relative change of PyTorch's gradients when its input images change by one part in a million. 0 if the change is small.
     #[serde(default)]
     spread: f64,
     gradients: BTreeMap<String, f64>,
@@ -188,9 +187,8 @@ impl<'a, B: Backend> Run<'a, B> {
         sums.unwrap_or_else(|e| panic!("{}: {e}", self.net.name)).loss / rows as f64
     }
 
-    /// Compares the gradient norm of each group of parameters with PyTorch's. Returns the largest difference and the
-    /// name of its group. Differences are relative to PyTorch's norm or to 1 % of the largest norm, whichever is
-    /// larger.
+    /// Compares the gradient norm of each group of parameters with PyTorch's. Returns the largest difference and the name of its group.
+    /// Differences are relative to PyTorch's norm or to 1 % of the largest norm, whichever is larger.
     fn gradient_norms(&self) -> (f64, String) {
         let mut squares: BTreeMap<String, f64> = BTreeMap::new();
         for (i, param) in self.graph.params().iter().enumerate() {
@@ -223,8 +221,7 @@ impl<'a, B: Backend> Run<'a, B> {
         largest(differences.into_iter())
     }
 
-    /// Compares scores, loss, gradients and the losses of SGD steps with PyTorch's. If `haste` is set, skips the SGD
-    /// steps.
+    /// Compares scores, loss, gradients and the losses of SGD steps with PyTorch's. If `haste` is set, skips the SGD steps.
     fn check(&mut self, haste: bool) {
         let scores = self.scores();
         let loss = self.gradients();
@@ -291,8 +288,7 @@ fn every_network_equals_the_original_on_a_gpu() {
 /// Networks that golden files other than catalogue.json cover.
 const OLDER: &[&str] = &["lenet", "lenet-caffe", "cifarnet", "alexnet", "resnet18", "resnet20", "resnet50"];
 
-/// CIFAR ResNets that differ from ResNet-20 only in the number of blocks. The numbers of their parameters are tested
-/// elsewhere.
+/// CIFAR ResNets that differ from ResNet-20 only in the number of blocks. The numbers of their parameters are tested elsewhere.
 const DEEPER: &[&str] = &["resnet32", "resnet44", "resnet56", "resnet110"];
 
 /// Networks that differ from a recorded one only in their sizes, and that need 10 GB to be recorded.

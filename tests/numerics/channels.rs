@@ -118,8 +118,7 @@ fn wide_case(conv: Conv, n: usize, x: Shape, k: usize) -> Case {
     Case::random(Op::Conv(conv), n, x, 8_000 + k as u64)
 }
 
-/// Tests strides that leave pixels at the end, dilation, channels that fill a block or not, and images with one or more
-/// channels.
+/// Tests strides that leave pixels at the end, dilation, channels that fill a block or not, and images with one or more channels.
 #[test]
 fn widely_padded_convolutions_agree() {
     let mut cases = Vec::new();

@@ -98,8 +98,7 @@ fn pass<B: Backend>(graph: &mut Graph<B>) -> (LossSums, Vec<usize>) {
     (sums, buckets)
 }
 
-/// Checks that trained parameters have the expected gradients and that the gradients of frozen parameters are still
-/// zero.
+/// Checks that trained parameters have the expected gradients and that the gradients of frozen parameters are still zero.
 #[track_caller]
 fn assert_gradients<B: Backend>(what: &str, graph: &Graph<B>, want: &[(String, Vec<f32>)], frozen: &BTreeSet<String>) {
     for ((name, got), (other, want)) in gradients(graph).iter().zip(want) {
@@ -174,8 +173,7 @@ fn branches_and_auxiliary_classifiers_may_be_frozen() {
     everywhere!(check_branches);
 }
 
-/// Sets of layers to freeze, with batch normalisation. If only `n2` is frozen, gradients still flow through it to `c1`
-/// and `c2`.
+/// Sets of layers to freeze, with batch normalisation. If only `n2` is frozen, gradients still flow through it to `c1` and `c2`.
 const NORMS: [&[&str]; 3] = [&["n2"], &["n1", "n2", "n3"], &["c1", "n1", "c2", "n2"]];
 
 fn check_norms<B: Backend>(backend: impl Fn() -> B, name: &str) {
@@ -265,8 +263,7 @@ const GROUPS: &str = "[[groups]]\nmatch = [\"fc2.*\"]\nlr = 4\n\
                       [[groups]]\nmatch = [\"fc?.*\", \"c1.weight\"]\nlr = 0.5\nweight_decay = 0.0\n";
 
 fn check_groups<B: Backend>(backend: impl Fn() -> B, name: &str) {
-    // with clipping and LARS, the learning rates come from norms, and each group's factor must be applied to these
-    // rates, too
+    // with clipping and LARS, the learning rates come from norms, and each group's factor must be applied to these rates, too
     for kind in ["kind = \"sgd\"", "kind = \"sgd\"\nclip_norm = 0.05", "kind = \"adam\"", "kind = \"lars\"\neta = 0.1"]
     {
         let plain = moved(backend(), &format!("{kind}\n"));

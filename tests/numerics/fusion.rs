@@ -18,8 +18,7 @@ fn conv(channels: usize, kernel: usize) -> Conv {
     Conv::new(channels, kernel).pad(kernel / 2)
 }
 
-/// Returns a network with three convolutions, each followed by a norm, the last with a residual. `bend` adds ReLU to
-/// the norms.
+/// Returns a network with three convolutions, each followed by a norm, the last with a residual. `bend` adds ReLU to the norms.
 fn block(image: Shape, channels: [usize; 2], kernel: usize, bend: bool) -> NetSpec {
     block_of(image, [conv(channels[0], 3), conv(channels[1], kernel), conv(channels[0], 3)], bend)
 }
@@ -138,8 +137,7 @@ fn fused_convolutions_that_change_the_image_size_agree() {
     }
 }
 
-/// Checks that passes give the same results with and without fusion, on any number of threads, and the same bits when
-/// repeated.
+/// Checks that passes give the same results with and without fusion, on any number of threads, and the same bits when repeated.
 #[track_caller]
 fn assert_fused(what: &str, net: &NetSpec, rows: usize) {
     let images: Vec<f32> = noise(rows * net.input.elems(), 1, 1.0).iter().map(|x| x + 0.5).collect();
@@ -231,8 +229,7 @@ fn frozen_layers_are_the_same_with_fusion() {
     }
 }
 
-/// Returns a network with two convolutions with ReLU, each followed by a pooling. `more` adds other readers of the
-/// first one's output.
+/// Returns a network with two convolutions with ReLU, each followed by a pooling. `more` adds other readers of the first one's output.
 fn pooled(image: Shape, pool: &Pool, more: impl FnOnce(&mut NetSpec, Id)) -> NetSpec {
     let mut net = NetSpec::new("pooled", image);
     let read = net.add("c1", conv(20, 3).bias(0.1).relu(), net.image());
@@ -262,8 +259,7 @@ fn a_max_pooling_stops_the_gradient_of_the_relu_before_it() {
             );
         }
     }
-    // average pooling passes gradients to elements where ReLU returned zero, and another reader of the tensor may do so
-    // too
+    // average pooling passes gradients to elements where ReLU returned zero, and another reader of the tensor may do so too
     let image = Shape::image(3, 8, 8);
     let mean = pooled(image, &Pool::new(PoolKind::Avg, 2, 2), |_, _| ());
     let twice = pooled(image, &max(2, 2), |net, read| {
@@ -341,8 +337,7 @@ fn statistics_are_exact_wherever_the_values_lie() {
                 assert!(error.abs() < most, "mean {far}: relative error {error}");
             }
         }
-        // tests a single large value in each channel: as the first value of the whole batch, or as the first value of
-        // each sample
+        // tests a single large value in each channel: as the first value of the whole batch, or as the first value of each sample
         for every in [usize::MAX, image.plane()] {
             let mut alone: Vec<f32> = near.iter().map(|x| 1e-3 * x).collect();
             for (i, x) in alone.iter_mut().enumerate() {

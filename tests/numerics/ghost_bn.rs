@@ -26,8 +26,7 @@ fn graph<B: Backend>(backend: B, bn_groups: usize, batch: usize) -> Graph<B> {
     Graph::new(backend, net, batch, purpose, 7).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Runs a step on `rows` rows, divided into `passes` passes with `groups` groups each. The graph is planned for `batch`
-/// rows.
+/// Runs a step on `rows` rows, divided into `passes` passes with `groups` groups each. The graph is planned for `batch` rows.
 fn step<B: Backend>(backend: B, batch: usize, rows: usize, passes: usize, groups: usize) -> Outcome {
     let (mut graph, rows) = (graph(backend, groups, batch), sync_bn::rows(rows));
     graph.prepare_accumulation(0..passes, Gather::Summed).unwrap();

@@ -1,5 +1,4 @@
-//! Whole networks compared with PyTorch: ten steps of SGD on one batch (`golden/nets.json`). `golden/README.md`
-//! explains the tolerances.
+//! Whole networks compared with PyTorch: ten steps of SGD on one batch (`golden/nets.json`). `golden/README.md` explains the tolerances.
 
 use std::collections::BTreeMap;
 
@@ -234,8 +233,7 @@ fn networks_learn_as_in_pytorch_on_the_gpu() {
     }
 }
 
-/// Compares torchvision's networks with the same weights and label smoothing. AlexNet with smaller images tests the
-/// adaptive pool.
+/// Compares torchvision's networks with the same weights and label smoothing. AlexNet with smaller images tests the adaptive pool.
 #[test]
 fn imagenet_networks_equal_torchvisions() {
     let file: Nets = golden("imagenet.json");

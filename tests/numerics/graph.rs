@@ -1,6 +1,5 @@
-//! Whole graphs of small networks on every backend: gradients through branches, smaller batches, more than one worker
-//! on a rank, handing over of buckets, evaluation, and networks that a backend cannot run. `ops.rs` and `gradients.rs`
-//! test single operations.
+//! Whole graphs of small networks on every backend: gradients through branches, smaller batches, more than one worker on a rank, handing
+//! over of buckets, evaluation, and networks that a backend cannot run. `ops.rs` and `gradients.rs` test single operations.
 
 use backend::cuda::Precision;
 use backend::reference::Reference;
@@ -251,8 +250,7 @@ fn inference_over_shared_memory_gives_the_same_scores() {
     everywhere!(check_inference);
 }
 
-/// Returns a network that adds the image itself (plain layout) to the output of a convolution (in channel blocks on the
-/// CPU).
+/// Returns a network that adds the image itself (plain layout) to the output of a convolution (in channel blocks on the CPU).
 fn image_again() -> NetSpec {
     let mut net = NetSpec::new("image again", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(3, 3).pad(1)), net.image());

@@ -158,8 +158,7 @@ fn pooled() -> NetSpec {
     net
 }
 
-/// Trains for some steps on different images. The targets are only the scores of the teacher. Equal networks have the
-/// same weights.
+/// Trains for some steps on different images. The targets are only the scores of the teacher. Equal networks have the same weights.
 fn train_steps<B: Backend>(backend: B, student: NetSpec, teacher: NetSpec) -> Vec<StepResult> {
     let purpose = Purpose::Train { bucket_bytes: 1 << 20 };
     let mut graph = Graph::new(backend, student, LESSON_ROWS, purpose, 5).unwrap_or_else(|e| panic!("{e}"));

@@ -1,5 +1,4 @@
-//! Results of operations, networks and optimizers, compared with PyTorch, the reference backend, finite differences and
-//! each other.
+//! Results of operations, networks and optimizers, compared with PyTorch, the reference backend, finite differences and each other.
 
 mod agc;
 mod alike;

@@ -19,8 +19,7 @@ fn network(name: &str, size: usize) -> NetSpec {
     models::build(name, Shape::image(3, size, size), 10).unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// Returns networks of all families: residual, dense, branches with auxiliary classifiers, squeeze and excitation,
-/// plain.
+/// Returns networks of all families: residual, dense, branches with auxiliary classifiers, squeeze and excitation, plain.
 fn families() -> Vec<NetSpec> {
     let small = [branching(false), separable(), bottleneck(), dense(), attentive(), patches()];
     let large = [

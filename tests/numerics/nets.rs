@@ -58,8 +58,7 @@ pub fn separable() -> NetSpec {
     net
 }
 
-/// Returns a network with a wide layer on one of two backward paths. The two gradients of `t` are in buffers of very
-/// different sizes.
+/// Returns a network with a wide layer on one of two backward paths. The two gradients of `t` are in buffers of very different sizes.
 pub fn bottleneck() -> NetSpec {
     let mut net = NetSpec::new("bottleneck", IMAGE);
     let conv = |c| Op::Conv(Conv::new(c, 1));
@@ -98,8 +97,7 @@ pub fn dense() -> NetSpec {
     finish(net, x)
 }
 
-/// Returns a network of inverted bottlenecks with squeeze and excitation, as in EfficientNet, with depthwise and
-/// dilated convolutions.
+/// Returns a network of inverted bottlenecks with squeeze and excitation, as in EfficientNet, with depthwise and dilated convolutions.
 pub fn attentive() -> NetSpec {
     let mut net = NetSpec::new("attentive", IMAGE);
     let start = net.add("c1", Conv::new(6, 3).pad(1), net.image());

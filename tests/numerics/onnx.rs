@@ -98,8 +98,7 @@ fn exported(name: &str, pixels: usize, half: bool) -> (PathBuf, NetSpec, Vec<f32
     written(&format!("{name}-{half}"), net, &[], &Settings { half, ..PLAIN })
 }
 
-/// Exports a network with 10 classes and random weights and statistics. Returns the file, the network, the images and
-/// the scores.
+/// Exports a network with 10 classes and random weights and statistics. Returns the file, the network, the images and the scores.
 fn written(
     name: &str,
     net: NetSpec,
@@ -133,8 +132,7 @@ fn take(path: &Path) -> Network {
     network
 }
 
-/// Returns the names and shapes of the tensors that the scores depend on. Batch norms without a scale are exported with
-/// a scale of ones.
+/// Returns the names and shapes of the tensors that the scores depend on. Batch norms without a scale are exported with a scale of ones.
 fn serving(net: &NetSpec) -> BTreeSet<(String, Vec<usize>)> {
     let mut pruned = net.clone();
     for node in &mut pruned.nodes {
@@ -247,8 +245,7 @@ fn layers_come_back_joined_as_in_the_catalogue() {
     assert_eq!(back.nodes.len(), net.nodes.len());
 }
 
-/// Layers may have names that the file uses for something else: inputs, outputs, weights, and names that the export
-/// adds.
+/// Layers may have names that the file uses for something else: inputs, outputs, weights, and names that the export adds.
 #[test]
 fn layers_may_have_any_name() {
     let mut net = NetSpec::new("names", Shape::image(3, 6, 6));

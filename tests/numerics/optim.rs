@@ -46,8 +46,7 @@ struct Run {
     grad_norms: Vec<f64>,
 }
 
-/// Creates a network with two parameters, `a.weight` (1, 7) and `b.weight` (5, 1), in plain layout without padding,
-/// each in its own bucket.
+/// Creates a network with two parameters, `a.weight` (1, 7) and `b.weight` (5, 1), in plain layout without padding, each in its own bucket.
 fn graph<B: Backend>(backend: B, file: &Golden) -> Graph<B> {
     let linear = |n: usize| Op::Linear(Linear { bias: false, ..Linear::new(n) });
     let mut net = NetSpec::new("two tensors", Shape::vector(file.sizes["a"]));
@@ -196,8 +195,7 @@ fn buffer<B: Backend>(backend: &B, values: &[f32]) -> B::Buf {
     buffer
 }
 
-/// Runs one step over two groups with a gap between them. Returns the parameters, then the slots, and whether all are
-/// finite.
+/// Runs one step over two groups with a gap between them. Returns the parameters, then the slots, and whether all are finite.
 fn long_step<B: Backend>(backend: &B, rule: Rule, spoil: Option<f32>) -> (Vec<Vec<f32>>, bool) {
     let group = |range, weight_decay, rate| ParamGroup { range, weight_decay, rate };
     let groups = [group(0..9_001, 0.1, rates::PLAIN), group(9_016..LONG, 0.0, rates::FIRST)];

@@ -57,8 +57,7 @@ struct TrainingResult {
     statistics: Vec<f64>,
 }
 
-/// Runs nine steps of `workers` workers. Buckets go to another thread, as to the thread that owns MPI, are changed
-/// there, and come back.
+/// Runs nine steps of `workers` workers. Buckets go to another thread, as to the thread that owns MPI, are changed there, and come back.
 fn run_training<B: Backend>(backend: B, workers: usize, gather: Gather) -> (TrainingResult, Graph<B>) {
     let mut graph = Graph::new(backend, net(), 4, Purpose::Train { bucket_bytes: 200 }, 3).unwrap();
     graph.prepare_accumulation(0..workers, gather).unwrap();

@@ -29,8 +29,7 @@ impl Place {
         Self { preload: Preload::new(&own, &data, &out), data, out, temporary }
     }
 
-    /// Sets the environment so that a program uses these folders. Open MPI uses the second temporary folder, other MPIs
-    /// do not need it.
+    /// Sets the environment so that a program uses these folders. Open MPI uses the second temporary folder, other MPIs do not need it.
     pub fn apply(&self, command: &mut Command) {
         self.preload.apply(command);
         command.env("TMPDIR", &self.temporary[0]).env("OMPI_MCA_btl_vader_backing_directory", &self.temporary[1]);

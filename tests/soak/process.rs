@@ -140,8 +140,7 @@ impl Drop for Process {
 pub struct Sample {
     /// Time since the start of the meter.
     at: Duration,
-    /// Anonymous and shared memory in KiB. Mapped files do not count, because the system loads and drops their pages as
-    /// it likes.
+    /// Anonymous and shared memory in KiB. Mapped files do not count, because the system loads and drops their pages as it likes.
     memory: u64,
     descriptors: u64,
     threads: u64,
@@ -171,8 +170,7 @@ pub struct ResourceUse {
     pub memory: Change<u64>,
     /// Maximum of the memory in KiB over all samples.
     pub peak: u64,
-    /// Minimum number of open descriptors in each quarter. Unlike a maximum, it ignores files that are open only
-    /// briefly.
+    /// Minimum number of open descriptors in each quarter. Unlike a maximum, it ignores files that are open only briefly.
     pub descriptors: Change<u64>,
     /// Minimum number of threads in each quarter.
     pub threads: Change<u64>,

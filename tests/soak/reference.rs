@@ -45,8 +45,7 @@ impl Reference {
         format!("{} steps, {} scores, {} checkpoints", of("step"), of("eval"), self.states.len())
     }
 
-    /// Compares the log and the checkpoints that a run has written so far. Counts only checkpoints written since
-    /// `since`.
+    /// Compares the log and the checkpoints that a run has written so far. Counts only checkpoints written since `since`.
     pub fn check(&self, out: &str, since: SystemTime) -> Result<Equal, String> {
         let mut equal = Equal::default();
         for ((event, step), line) in lines(out) {

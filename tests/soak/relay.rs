@@ -1,6 +1,5 @@
-//! Training runs one after another. Faults end each run again and again, and it resumes on a random number of ranks
-//! until its model is complete. The model must equal the reference byte for byte. Then the next run begins, until the
-//! time of the soak test is over.
+//! Training runs one after another. Faults end each run again and again, and it resumes on a random number of ranks until its model is
+//! complete. The model must equal the reference byte for byte. Then the next run begins, until the time of the soak test is over.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -167,8 +166,7 @@ impl<'a> Relay<'a> {
         if ended.status.success() { AfterFault::Finished } else { AfterFault::Ended }
     }
 
-    /// Chooses a random fault that can occur in this process. For example, slow reads need a process that does not map
-    /// its data.
+    /// Chooses a random fault that can occur in this process. For example, slow reads need a process that does not map its data.
     fn draw(&self, lap: &Lap<'_>, process: &Process, draws: &mut Draws) -> Fault {
         let LaunchOptions { ranks, reads } = process.options;
         let can = |fault: &Fault| match fault {

@@ -9,8 +9,7 @@ pub const PERIOD: Duration = Duration::from_secs(15);
 pub struct Settings {
     /// Time during which the test causes faults, from MINUTES.
     pub length: Duration,
-    /// Seed of all random choices, from SEED. The same seed causes the same faults in the same order, but their times
-    /// depend on the clock.
+    /// Seed of all random choices, from SEED. The same seed causes the same faults in the same order, but their times depend on the clock.
     pub seed: u64,
 }
 
@@ -23,14 +22,12 @@ impl Settings {
         Self { length: Duration::from_secs_f64(60.0 * minutes), seed: variable("SEED").unwrap_or_else(clock) }
     }
 
-    /// Returns the approximate duration of an undisturbed lap: short enough for a few laps, long enough for a few
-    /// faults in each.
+    /// Returns the approximate duration of an undisturbed lap: short enough for a few laps, long enough for a few faults in each.
     pub fn lap(&self) -> Duration {
         (self.length / 8).clamp(Duration::from_secs(10), Duration::from_secs(45))
     }
 
-    /// Returns the minimum warm-up time of the steady run. Samples of this time are ignored, because memory may still
-    /// grow.
+    /// Returns the minimum warm-up time of the steady run. Samples of this time are ignored, because memory may still grow.
     pub fn warm_up(&self) -> Duration {
         self.length / 10
     }

@@ -144,8 +144,7 @@ impl Target<'_> {
         Outcome { ended: Some(ended), took, what }
     }
 
-    /// Causes any fatal fault except a damaged shard: sends a signal or fills the disk. Returns the expected end of the
-    /// process.
+    /// Causes any fatal fault except a damaged shard: sends a signal or fills the disk. Returns the expected end of the process.
     fn put(&self, fault: Fault, process: &mut Process, draws: &mut Draws) -> Expected {
         let ranks = process.ranks();
         // a rank, or the launcher if no rank has started yet

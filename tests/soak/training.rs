@@ -1,5 +1,4 @@
-//! The training runs: a recipe, a data set and the reference results, which a run without faults has computed
-//! beforehand.
+//! The training runs: a recipe, a data set and the reference results, which a run without faults has computed beforehand.
 
 use std::fs;
 use std::path::Path;
@@ -44,8 +43,7 @@ loader.on_corrupt = "skip"
 /// Number of steps of the trial run that measures the time per step.
 const TRIAL: u64 = 24;
 
-/// Offset in bytes from the start of a record. At this offset every record has pixels, because its framing and keys are
-/// shorter.
+/// Offset in bytes from the start of a record. At this offset every record has pixels, because its framing and keys are shorter.
 const IN_THE_PIXELS: u64 = 400;
 
 /// A recipe, its data set and the expected results.

@@ -1,7 +1,6 @@
 //! Small data sets that a network can learn. Each class has its own wave pattern, with noise added.
 //!
-//! The images have the size of MNIST or of CIFAR-10, ten classes, the splits `train` and `test`, and are stored as raw
-//! pixels.
+//! The images have the size of MNIST or of CIFAR-10, ten classes, the splits `train` and `test`, and are stored as raw pixels.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,8 +58,7 @@ pub fn record(seed: u64, id: u64, spec: ImageSpec) -> Record {
     Record { pixels, spec, dtype: Dtype::U8, label: label as i64, labels: None, numbers: None }
 }
 
-/// Returns multi-label sample `id`: the sum of the waves of its classes plus noise. It has between 0 and [`SEVERAL`]
-/// classes.
+/// Returns multi-label sample `id`: the sum of the waves of its classes plus noise. It has between 0 and [`SEVERAL`] classes.
 pub fn record_of_several(seed: u64, id: u64, spec: ImageSpec) -> Record {
     let mut draws = Draws::new(seed, id, 0, 0);
     let classes: Vec<i64> = (0..SEVERAL).filter(|class| draws.unit() < 0.45 - 0.07 * *class as f32).collect();

@@ -1,5 +1,4 @@
-//! Helpers of the numerics tests: they run one operation on any backend in any layout and compare results. Also a list
-//! of update rules.
+//! Helpers of the numerics tests: they run one operation on any backend in any layout and compare results. Also a list of update rules.
 
 use super::emulator;
 pub use super::formula::{Chooser, Example, Formula, noise};
@@ -110,8 +109,7 @@ pub struct Outcome {
 }
 
 impl Case {
-    /// Creates a case with random inputs, parameters and output gradient, and random running statistics for batch
-    /// normalisation.
+    /// Creates a case with random inputs, parameters and output gradient, and random running statistics for batch normalisation.
     pub fn random(op: Op, n: usize, shape: Shape, k: u64) -> Self {
         let others = match op {
             Op::Multiply(_) => vec![Shape::vector(shape.c)],
@@ -379,8 +377,7 @@ pub fn norm(values: &[f32]) -> f64 {
     values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Checks that both have the same length and that no elements differ by more than `tolerance`. NaN differs from
-/// everything.
+/// Checks that both have the same length and that no elements differ by more than `tolerance`. NaN differs from everything.
 pub fn assert_close<T: Copy + Into<f64>>(what: &str, got: &[f32], want: &[T], tolerance: f64) {
     assert_eq!(got.len(), want.len(), "{what}: number of elements");
     for (i, (g, w)) in got.iter().zip(want).enumerate() {

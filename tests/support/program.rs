@@ -101,8 +101,7 @@ pub struct Running {
     command: String,
 }
 
-/// Starts `program` in its own process group. Its output goes to files, so that an orphaned child cannot keep a pipe
-/// open.
+/// Starts `program` in its own process group. Its output goes to files, so that an orphaned child cannot keep a pipe open.
 pub fn start(mut program: Command) -> Running {
     let output = Folder::new();
     let file = |name| File::create(output.path().join(name)).unwrap_or_else(|e| panic!("{}: {e}", output.at(name)));
@@ -143,8 +142,7 @@ pub fn with_file_limit(ranks: usize, units: usize, program: impl AsRef<std::ffi:
     command
 }
 
-/// Returns the `mpirun` that the environment variable MPIRUN names, or the one on the PATH, and the flags that allow
-/// more ranks than cores.
+/// Returns the `mpirun` that the environment variable MPIRUN names, or the one on the PATH, and the flags that allow more ranks than cores.
 pub fn mpirun() -> &'static (String, &'static [&'static str]) {
     static MPIRUN: OnceLock<(String, &[&str])> = OnceLock::new();
     MPIRUN.get_or_init(|| {

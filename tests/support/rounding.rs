@@ -1,5 +1,4 @@
-//! Bounds for the rounding errors of f32 arithmetic. They depend on the lengths of the sums and on how the result
-//! reacts to such errors.
+//! Bounds for the rounding errors of f32 arithmetic. They depend on the lengths of the sums and on how the result reacts to such errors.
 
 use super::numerics::{largest, magnitude, noise};
 
@@ -17,8 +16,7 @@ pub fn spread(n: usize) -> f64 {
     4.0 * (n as f64).sqrt() * U
 }
 
-/// Returns the values with random errors, as if each were a sum of `n` products: each value times 1 ± [`spread`], from
-/// draw `k`.
+/// Returns the values with random errors, as if each were a sum of `n` products: each value times 1 ± [`spread`], from draw `k`.
 pub fn shaken(values: &[f32], n: usize, k: u64) -> Vec<f32> {
     let errors = noise(values.len(), 7_000 + k, spread(n));
     values
@@ -30,9 +28,8 @@ pub fn shaken(values: &[f32], n: usize, k: u64) -> Vec<f32> {
 
 /// Returns each group of results of a computation with the tolerance for f32.
 ///
-/// The tolerance is twice the largest effect of errors in the inputs, which stand for errors in the sums.
-/// `compute(None)` returns the exact results, `compute(Some(k))` the results for inputs that [`shaken`] has changed
-/// with draw `k`.
+/// The tolerance is twice the largest effect of errors in the inputs, which stand for errors in the sums. `compute(None)` returns the exact
+/// results, `compute(Some(k))` the results for inputs that [`shaken`] has changed with draw `k`.
 pub fn with_tolerances(compute: impl Fn(Option<u64>) -> Vec<Vec<f64>>) -> Vec<(Vec<f64>, f64)> {
     let exact = compute(None);
     let mut furthest = vec![0.0f64; exact.len()];

@@ -1,5 +1,4 @@
-//! A recipe and images in a temporary folder, training runs of the real binary on them, and access to the output of
-//! these runs.
+//! A recipe and images in a temporary folder, training runs of the real binary on them, and access to the output of these runs.
 
 use std::fs;
 use std::path::Path;
@@ -44,9 +43,8 @@ pub fn with_common_keys(recipe: &str) -> String {
 }
 
 impl Setting {
-    /// Creates a data set with this many training and test images. `recipe` may omit the model, the kinds of the
-    /// optimizer and of the schedule, and the transforms: then `lenet-caffe` is trained with SGD at a constant rate on
-    /// normalised images.
+    /// Creates a data set with this many training and test images. `recipe` may omit the model, the kinds of the optimizer and of the
+    /// schedule, and the transforms: then `lenet-caffe` is trained with SGD at a constant rate on normalised images.
     pub fn new(recipe: &str, image: ImageSpec, [train, test]: [u64; 2]) -> Self {
         Self::with(recipe, |dir| Images::new(dir, image, train, test))
     }
@@ -173,8 +171,7 @@ impl Setting {
         self.assert_same_bits("parts", whole);
     }
 
-    /// Checks that the mean loss of the last `last` steps is below `share` times the mean loss of the first `first`
-    /// steps.
+    /// Checks that the mean loss of the last `last` steps is below `share` times the mean loss of the first `first` steps.
     #[track_caller]
     pub fn assert_learns(&self, out: &str, first: usize, last: usize, share: f64) {
         let losses = self.losses(out);

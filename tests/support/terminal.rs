@@ -44,8 +44,7 @@ impl Terminal {
         Self { keys, inner: Some(inner), path, written, reader: Some(reader) }
     }
 
-    /// Starts a program with this as its controlling terminal. Its stderr goes to the terminal, its stdout to
-    /// /dev/null.
+    /// Starts a program with this as its controlling terminal. Its stderr goes to the terminal, its stdout to /dev/null.
     pub fn start(&mut self, mut command: Command) -> Child {
         let inner = self.inner.take().expect("only one program per terminal");
         let terminal = inner.as_raw_fd();

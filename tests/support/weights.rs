@@ -51,8 +51,7 @@ pub fn assert_tensors_near(out: &str, expected: &str, tolerance: f64) {
     }
 }
 
-/// Writes tensors to a .safetensors file. `change` may change the values and returns the new name, or `None` to leave
-/// the tensor out.
+/// Writes tensors to a .safetensors file. `change` may change the values and returns the new name, or `None` to leave the tensor out.
 pub fn safetensors(path: &Path, tensors: &Tensors, change: impl Fn(&str, &mut Vec<f32>) -> Option<String>) {
     let changed = tensors.iter().filter_map(|(name, (shape, values))| {
         let mut values = values.clone();

@@ -25,8 +25,7 @@ fn oracle(net: &NetSpec, rows: usize, longest: usize, k: Option<u64>) -> Graph<R
     graph
 }
 
-/// Returns the expected results of [`train`] with their tolerances. `longest` is the length of the longest sum in a
-/// pass.
+/// Returns the expected results of [`train`] with their tolerances. `longest` is the length of the longest sum in a pass.
 fn expected(net: &NetSpec, images: &[f32], batch: &Batch<'_>, loss: Loss, longest: usize) -> Vec<(Vec<f64>, f64)> {
     with_tolerances(|k| {
         let images = k.map_or(images.to_vec(), |k| shaken(images, longest, 100 * k + 99));

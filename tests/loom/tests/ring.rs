@@ -104,8 +104,7 @@ fn pieces_of_a_batch_by_two_threads() {
     });
 }
 
-/// Both samples of the second batch are invalid. The consumer must get one error for this batch, whether one thread or
-/// two fill it.
+/// Both samples of the second batch are invalid. The consumer must get one error for this batch, whether one thread or two fill it.
 #[test]
 fn errors_of_pieces_come_once_in_their_turn() {
     for threads in [1, 2] {

@@ -146,8 +146,7 @@ impl Queues {
         self.line.clone()
     }
 
-    /// Returns a number for a new plan. Also keeps `shape` for the first plan, because that is the shape of the
-    /// network's input.
+    /// Returns a number for a new plan. Also keeps `shape` for the first plan, because that is the shape of the network's input.
     pub fn number(&self, shape: Shape) -> u64 {
         let number = self.plans.get();
         if number == 0 {
@@ -192,8 +191,7 @@ fn send(line: &TaskSender, task: Task) {
     line.send(task).expect("the compute thread is running");
 }
 
-/// Runs `f` on the device after everything enqueued so far and waits for its result. Returns an error if an earlier
-/// operation failed.
+/// Runs `f` on the device after everything enqueued so far and waits for its result. Returns an error if an earlier operation failed.
 pub fn ask<R: Send + 'static>(
     line: &TaskSender,
     f: impl Fn(&mut Device) -> R + Send + Sync + 'static,
