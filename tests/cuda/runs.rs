@@ -11,8 +11,8 @@ use formats::checkpoint::StateFile;
 use loaders::ImageSpec;
 
 use support::gpu::{PATIENCE, RESNET};
+use support::numerics::shaken;
 use support::program::{Folder, events, events_without_times, sets, start, trireme};
-use support::rounding::shaken;
 use support::setting::Setting;
 use support::weights::assert_tensors_near;
 use support::{emulator, gpu, mentions, program};

@@ -164,8 +164,7 @@ fn files_of_keras_come_back() {
     };
     import(&h5).succeeded();
     assert_eq!(tensors_of(&out), weights);
-    // the archive itself cannot be read, but the weights in it can; their names consist of the kinds and numbers of the
-    // layers
+    // the archive itself cannot be read, but the weights in it can; their names consist of the kinds and numbers of the layers
     import(&archive).failed(1, &["k.keras", "data.pkl"]);
     let mut zip = zip::ZipArchive::new(fs::File::open(&archive).unwrap()).unwrap();
     let inner = setting.folder.at("k.weights.h5");
@@ -202,8 +201,7 @@ fn weights_of_an_onnx_file_come_back() {
     import("lenet-caffe").failed(1, &["net.onnx"]);
 }
 
-/// Without a network name, an ONNX file is imported with its own graph and has the same predictions as the exported
-/// model.
+/// Without a network name, an ONNX file is imported with its own graph and has the same predictions as the exported model.
 #[test]
 fn a_graph_of_an_onnx_file_becomes_a_model() {
     let (setting, weights) = trained();

@@ -107,8 +107,7 @@ fn skipped_records_are_counted_and_do_not_depend_on_ranks() {
 /// gradient except for rounding.
 #[test]
 fn the_gradient_is_the_mean_over_those_that_are_left() {
-    // the invalid records have the last ids, so that the others keep their ids and thus their draws for dropout and
-    // crops
+    // the invalid records have the last ids, so that the others keep their ids and thus their draws for dropout and crops
     let bad_labels = |id: u64, record: &mut images::Record| record.label = if id < 20 { record.label } else { 77 };
     let recipe = RECIPE.replace("momentum = 0.9", "momentum = 0.0");
     let good = Setting::new(&recipe, DIGITS, [20, 8]);

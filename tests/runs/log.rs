@@ -208,8 +208,7 @@ fn missing_parts_of_a_log_are_reported() {
     assert!(run(0, &["runs", &out]).succeeded().stdout.contains("step 1 of 3"));
 }
 
-/// Tests class names with markup, quotes, scripts or text direction marks, a thousand classes, and runs with different
-/// classes.
+/// Tests class names with markup, quotes, scripts or text direction marks, a thousand classes, and runs with different classes.
 #[test]
 fn a_page_accepts_any_class_names() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);

@@ -1,6 +1,5 @@
-//! Losses other than the cross-entropy, mixup and CutMix, and rare classes, with the real binary. A network learns with
-//! each of them, the result is bit-identical on any number of ranks and after a stop, and the log names the loss.
-//! Unsuitable keys are refused.
+//! Losses other than the cross-entropy, mixup and CutMix, and rare classes, with the real binary. A network learns with each of them, the
+//! result is bit-identical on any number of ranks and after a stop, and the log names the loss. Unsuitable keys are refused.
 
 use support::images::{DIGITS, Images, Record, THINGS};
 use support::program::{events, numbers};
@@ -250,9 +249,8 @@ fn weights_that_do_not_fit_are_refused() {
     small.train(2, &[&balanced[..], &["--set", "augment.repeats=2"]].concat()).succeeded();
 }
 
-/// If a channel has a single value in a step, the running variance stays unchanged, regardless of which worker has the
-/// image. A warning is printed before the first step. Two workers with one value each produce the same variance as one
-/// worker with both values.
+/// If a channel has a single value in a step, the running variance stays unchanged, regardless of which worker has the image. A warning is
+/// printed before the first step. Two workers with one value each produce the same variance as one worker with both values.
 #[test]
 fn one_value_per_channel_leaves_the_running_variance() {
     const NET: &str = r#"

@@ -1,6 +1,5 @@
-//! Multi-label images with the real binary: bit-identical results on any number of ranks and after a stop, scores that
-//! match their definitions, predictions and exports. Also tests which settings are refused. The last functions help the
-//! tests of regression, too.
+//! Multi-label images with the real binary: bit-identical results on any number of ranks and after a stop, scores that match their
+//! definitions, predictions and exports. Also tests which settings are refused. The last functions help the tests of regression, too.
 
 use std::fs;
 
@@ -275,8 +274,7 @@ pub fn assert_best(found: &Value, out: &str, by: &str, falls: bool) {
     assert_eq!((found[by].as_f64(), found["epoch"].as_u64()), (Some(all[best]), Some(best as u64 + 1)), "{all:?}");
 }
 
-/// Checks that a copy of the model from `trireme import` has the same labels, bands and predictions. `images` is a file or
-/// a folder.
+/// Checks that a copy of the model from `trireme import` has the same labels, bands and predictions. `images` is a file or a folder.
 #[track_caller]
 pub fn assert_import_keeps_predictions(setting: &Setting, out: &str, images: &str, more: &[&str]) {
     let copy = setting.folder.at("imported.h5");

@@ -18,8 +18,7 @@ batch = 16
 workers = 2
 ";
 
-/// Learning rates, each with the rest of an `[optimizer]` section. Together the sections use each key that is specific
-/// to a kind.
+/// Learning rates, each with the rest of an `[optimizer]` section. Together the sections use each key that is specific to a kind.
 const SETTINGS: &[(&str, &str)] = &[
     ("0.02", "kind = \"sgd\"\nmomentum = 0.9\nclip_norm = 0.5"),
     ("0.05", "kind = \"sgd\"\nnesterov = true\nmomentum = 0.9\nclip_value = 0.05"),

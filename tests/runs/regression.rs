@@ -1,6 +1,5 @@
-//! Runs with numbers as labels, with the real binary. Results are bit-identical on any number of ranks and after a
-//! stop. Scores follow their definitions in the targets' units. Also tests predictions, exports, and settings that are
-//! refused.
+//! Runs with numbers as labels, with the real binary. Results are bit-identical on any number of ranks and after a stop. Scores follow
+//! their definitions in the targets' units. Also tests predictions, exports, and settings that are refused.
 
 use std::fs;
 

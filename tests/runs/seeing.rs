@@ -252,8 +252,7 @@ fn step(args: &[&str]) -> (Value, String) {
     (ended.json(), ended.stderr)
 }
 
-/// Limits the number of barriers per step for each network, with AVX2 and AVX-512. Barriers are expensive on many
-/// cores.
+/// Limits the number of barriers per step for each network, with AVX2 and AVX-512. Barriers are expensive on many cores.
 #[test]
 fn barriers_of_a_step_are_limited() {
     for (model, most) in [("lenet", 32), ("resnet20", 186), ("resnet50", 411)] {

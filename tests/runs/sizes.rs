@@ -202,8 +202,7 @@ fn training_scoring_and_predicting() {
     run(0, &["predict", &path, &grey, "--out", &table, "--threads", "1"]).succeeded();
     assert_eq!(std::fs::read_to_string(table).unwrap().lines().count(), 10);
 
-    // If a list of transforms needs a fixed size, the error names an image with another size. An error in the list
-    // itself does not.
+    // If a list of transforms needs a fixed size, the error names an image with another size. An error in the list itself does not.
     let fixed = "augment.train=[\"random_crop(32)\", \"normalize\"]";
     setting
         .train("other", 0, &["--set", fixed])

@@ -1,6 +1,5 @@
-//! Combinations of features in one recipe: early stopping, averages, optimizers and schedules with mixing, weights,
-//! teachers and repeats. Results are bit-identical on 1 to 4 ranks and after a stop in the middle of an epoch. Also tests
-//! which teachers are refused.
+//! Combinations of features in one recipe: early stopping, averages, optimizers and schedules with mixing, weights, teachers and repeats.
+//! Results are bit-identical on 1 to 4 ranks and after a stop in the middle of an epoch. Also tests which teachers are refused.
 
 use support::images::{DIGITS, THINGS};
 use support::mentions;
@@ -23,8 +22,7 @@ fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [90, 40])
 }
 
-/// Trains with these keys on 1 to 4 ranks, and once more with a stop in epoch 3. Returns the output folder of the first
-/// run.
+/// Trains with these keys on 1 to 4 ranks, and once more with a stop in epoch 3. Returns the output folder of the first run.
 #[track_caller]
 fn the_same_bits(setting: &Setting, name: &str, keys: &[&str]) -> String {
     let keys = sets(keys);

@@ -2,8 +2,7 @@
 
 use super::*;
 use support::gpu::assert_recorded;
-use support::numerics::{IdenticalRanks, largest};
-use support::rounding::{shaken, with_tolerances};
+use support::numerics::{IdenticalRanks, largest, shaken, with_tolerances};
 
 /// Runs one pass and returns its loss and the gradients of all parameters.
 fn train<B: Backend>(graph: &mut Graph<B>, batch: &Batch<'_>, loss: Loss) -> Vec<Vec<f32>> {
