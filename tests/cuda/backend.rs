@@ -18,7 +18,7 @@ use net::{
     Shortcut, SpaceToDepth, Token,
 };
 
-use support::gpu::alone;
+use support::gpu::{alone, alone_with};
 use support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference, rules};
 
 pub fn upload(cuda: &Cuda, values: &[f32]) -> CudaBuf {
@@ -102,8 +102,7 @@ fn operations_in_16_bits_are_near_those_in_32() {
 
 #[test]
 fn optimizer_steps_are_the_references() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let n = 9_000;
     let groups = [
         ParamGroup { range: 0..5_000, weight_decay: 0.01, rate: rates::PLAIN },
@@ -165,8 +164,7 @@ fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
 
 #[test]
 fn passes_over_flat_memory_are_the_references() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (a, b) = (noise(70_001, 1, 2.0), noise(70_001, 2, 2.0));
     let other = upload(&cuda, &b);
     let check = |what: &str, on_gpu: &dyn Fn(&mut CudaBuf), on_host: &dyn Fn(&mut HostBuf)| {
@@ -195,8 +193,7 @@ fn passes_over_flat_memory_are_the_references() {
 
 #[test]
 fn values_bytes_and_kept_pictures_make_the_same_input() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (n, shape) = (3, Shape::image(3, 4, 5));
     let desc = cuda.input(n, shape);
     let pixels: Vec<u8> = (0..n * shape.elems()).map(|i| (i * 37 % 256) as u8).collect();
@@ -270,8 +267,7 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
 
 #[test]
 fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F16);
+    let (_alone, cuda) = alone_with(Precision::F16);
     let desc = TensorDesc::plain(1, Shape::vector(2));
     let update = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 1.0 };
     let group = [ParamGroup { range: 0..1, weight_decay: 0.0, rate: rates::PLAIN }];
@@ -316,8 +312,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
 
 #[test]
 fn more_memory_than_there_is_says_how_much_is_free() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let error = cuda.alloc(1 << 44).err().expect("64 TB");
     assert!(matches!(&error, Error::DeviceMemory { have, .. } if have.contains("are free on")), "{error}");
 }

@@ -8,8 +8,8 @@ use comm::codec;
 use comm::codec::{Bucket, Codec, Key, Settings, Share, Tensor};
 
 use crate::backend::{upload, values as elements};
-use support::gpu::alone;
-use support::numerics::{cuda, noise};
+use support::gpu::{alone, alone_with};
+use support::numerics::noise;
 
 const KEY: Key = Key { seed: 0x0123_4567_89ab_cdef, step: 41 };
 
@@ -189,8 +189,7 @@ fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
 
 #[test]
 fn a_gpu_codes_as_the_host_does() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     CASES.into_iter().for_each(|case| assert_same_codes(&cuda, case));
 }
 
@@ -209,8 +208,7 @@ fn group(cuda: &Cuda) -> Box<dyn Collective<Cuda>> {
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs NCCL")]
 fn codes_added_by_a_group_match_the_host() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (mut group, bucket) = (group(&cuda), bucket());
     for (name, workers, clip, error_feedback) in CASES {
         let what = format!("{name} of {workers} workers, clip {clip}, error feedback {error_feedback}");
@@ -247,8 +245,7 @@ fn codes_added_by_a_group_match_the_host() {
 
 #[test]
 fn residuals_can_be_set_and_read_on_the_gpu() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (bucket, settings) = (bucket(), Settings { workers: 2, clip: 2.5, error_feedback: true });
     for name in ["bf16", "ternary"] {
         let carried = noise(bucket.len, 3, 0.1);
@@ -267,8 +264,7 @@ fn residuals_can_be_set_and_read_on_the_gpu() {
 
 #[test]
 fn what_is_not_finite_shows_in_the_scales() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let bucket = bucket();
     let settings = Settings { workers: 2, clip: 2.5, error_feedback: false };
     let mut values = [gradients(0, 0), gradients(1, 0)];

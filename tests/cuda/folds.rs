@@ -15,7 +15,7 @@ use net::{
 };
 
 use crate::steps::optimizer;
-use support::gpu::{alone, assert_recorded};
+use support::gpu::{alone, alone_with, assert_recorded};
 use support::numerics::{Case, assert_close, assert_near, cpu, cuda, cuda_with, magnitude, noise, on_reference};
 
 /// Returns convolutions like the first layers of the catalogue: kernel sizes that are multiples of the stride and
@@ -95,8 +95,7 @@ fn losses<B: Backend>(backend: B) -> Vec<f64> {
 
 #[test]
 fn steps_follow_each_other_as_on_the_cpu() {
-    let _alone = alone();
-    let cuda = cuda(Precision::Bf16);
+    let (_alone, cuda) = alone_with(Precision::Bf16);
     let (got, want) = (losses(cuda), losses(cpu(1)));
     assert!(want[5] < 0.9 * want[0], "the loss does not fall: {want:?}");
     got.iter().zip(&want).for_each(|(got, want)| assert_near("loss", *got, *want, 1e-2));
@@ -131,8 +130,7 @@ fn keeps<B: Backend>(backend: &B, op: impl Into<Op>, shape: Shape, wants_dx: boo
 
 #[test]
 fn operations_keep_what_backward_reads() {
-    let _alone = alone();
-    let cuda = cuda(Precision::Bf16);
+    let (_alone, cuda) = alone_with(Precision::Bf16);
     let image = Shape::image(8, 6, 6);
     let input_and_output = Keeps { inputs: 1, output: true };
     let conv = || Conv::new(16, 3).pad(1).bias(0.1);
@@ -299,8 +297,7 @@ fn shortcuts_with_incomplete_16_byte_packs_have_a_pass_of_their_own() {
 /// If batch norms do the work of a shortcut, its output is never computed and cannot be read.
 #[test]
 fn the_output_of_a_shortcut_without_a_pass_is_refused() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let net = net([16, 32, 64], false);
     let node = net.nodes.iter().position(|node| node.name == "block32.shortcut").unwrap();
     let graph = Graph::new(cuda, net, SHORTCUT_ROWS, Purpose::Infer, 5).unwrap();

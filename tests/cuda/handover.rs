@@ -6,8 +6,7 @@ use backend::{Buffer, DeviceMemory, Queue};
 
 use crate::backend::{upload, values};
 use support::emulator;
-use support::gpu::{alone, assert_recorded};
-use support::numerics::cuda;
+use support::gpu::{alone_with, assert_recorded};
 
 /// Returns the number of elements of a buffer, and number of passes over it. On a real GPU the passes take some milliseconds, so that a
 /// copy that does not wait reads old values. The emulated GPU runs nothing until something waits for it.
@@ -29,8 +28,7 @@ fn assert_all(what: &str, values: &[f32], want: f32) {
 /// of this replay, not of the previous one, and does not wait for later work.
 #[test]
 fn a_mark_within_a_replayed_pass_holds_other_queues_back() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (n, passes) = size();
     let (one, mut sum, mut later) = (filled(&cuda, n, 1.0), filled(&cuda, n, 0.0), filled(&cuda, n, 1.0));
     let later_passes = || emulator::calls("ran kernel arena_scale");
@@ -66,8 +64,7 @@ fn a_mark_within_a_replayed_pass_holds_other_queues_back() {
 
 #[test]
 fn a_replayed_pass_reads_what_the_host_has_returned() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (n, _) = size();
     let (mut sum, mut total) = (filled(&cuda, n, 0.0), filled(&cuda, n, 0.0));
     let mut want = 0.0;
@@ -92,8 +89,7 @@ fn a_replayed_pass_reads_what_the_host_has_returned() {
 /// was marked earlier. Gradients, for example, are marked, summed and then scaled.
 #[test]
 fn reads_and_writes_of_the_enqueuing_thread_wait_for_work_after_the_mark() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (n, passes) = size();
     let (one, mut sum) = (filled(&cuda, n, 1.0), filled(&cuda, n, 0.0));
     cuda.mark(&mut sum).unwrap();
@@ -110,8 +106,7 @@ fn reads_and_writes_of_the_enqueuing_thread_wait_for_work_after_the_mark() {
 /// of these buckets to the host.
 #[test]
 fn a_copy_to_the_gpu_does_not_wait_for_a_copy_to_the_host() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (n, passes) = size();
     let (one, mut first, mut second) = (filled(&cuda, n, 1.0), filled(&cuda, n, 0.0), filled(&cuda, n, 0.0));
     cuda.add(&mut first, &one).unwrap();

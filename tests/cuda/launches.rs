@@ -9,7 +9,7 @@ use net::{Conv, Linear, NetSpec, Op, Shape, models};
 
 use crate::steps::optimizer;
 use support::emulator;
-use support::gpu::alone;
+use support::gpu::{alone, alone_with};
 use support::numerics::{cuda, noise};
 
 const ROWS: usize = 2;
@@ -108,8 +108,7 @@ const IMAGES: usize = 2;
 
 #[test]
 fn batch_norm_of_resnet50_moves_what_its_passes_need() {
-    let _alone = alone();
-    let cuda = cuda(Precision::Bf16);
+    let (_alone, cuda) = alone_with(Precision::Bf16);
     let input = models::input("resnet50").expect("a size");
     let net = models::build("resnet50", input, 1000).expect("a network");
     let shapes = net.shapes().expect("shapes");

@@ -8,16 +8,14 @@ use net::Shape;
 
 use crate::recipe;
 use support::blobs;
-use support::gpu::{self, alone};
+use support::gpu::{self, alone_with};
 use support::images::Images;
-use support::numerics::cuda;
 use support::program::events;
 use support::setting::Setting;
 
 #[test]
 fn bytes_and_kept_pictures_are_mixed_to_the_hosts_bits() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (shape, spec) = (Shape::image(3, 4, 5), ImageSpec::new(4, 5, 3));
     let tables: Vec<[f32; 256]> =
         (0..3).map(|c| std::array::from_fn(|b| (b as f32 / 255.0 - 0.3) / (0.2 + c as f32))).collect();

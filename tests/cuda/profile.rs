@@ -8,8 +8,8 @@ use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use net::{Shape, models};
 
 use support::emulator;
-use support::gpu::alone;
-use support::numerics::{cuda, noise};
+use support::gpu::alone_with;
+use support::numerics::noise;
 
 const ROWS: usize = 8;
 
@@ -29,8 +29,7 @@ fn pass(graph: &mut Graph<Cuda>) -> Duration {
 
 #[test]
 fn layers_take_the_time_that_the_gpu_takes() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let mut graph = graph(cuda);
     pass(&mut graph);
     graph.profile(true);
@@ -51,8 +50,7 @@ fn layers_take_the_time_that_the_gpu_takes() {
 
 #[test]
 fn layers_run_while_their_pass_does() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let mut graph = graph(cuda);
     pass(&mut graph);
     graph.follow(true);

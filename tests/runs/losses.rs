@@ -143,20 +143,13 @@ fn shares_of_one_image_and_values_out_of_range_are_refused() {
     small.train(2, &silent).failed(2, &["mix.cutmix", "batch = 3 ", "2 workers"]);
 }
 
-/// A recipe with nine steps per epoch. In the short last step, a worker has at most one image.
-const UNEVEN: &str = r#"
-epochs = 2
-seed = 5
-batch = 12
-workers = 4
-optimizer.momentum = 0.9
-schedule.base_lr = 0.002
-reduce.codec = "exact"
-"#;
+fn four_workers() -> String {
+    RECIPE.replace("epochs = 4", "epochs = 2").replace("workers = 3", "workers = 4")
+}
 
 /// Creates a data set in which two thirds of the images are relabelled as class 0.
 fn uneven(more: &str) -> Setting {
-    Setting::with(&format!("{UNEVEN}{more}"), |dir| {
+    Setting::with(&format!("{}{more}", four_workers()), |dir| {
         Images::edited(dir, DIGITS, 99, 20, |id, record| record.label *= i64::from(id % 3 == 0))
     })
 }
@@ -265,7 +258,7 @@ nodes = [
 ]
 "#;
     // 25 images: three full steps and a step with a single image
-    let setting = Setting::new(&UNEVEN.replace("workers = 4", ""), DIGITS, [25, 9]);
+    let setting = Setting::new(&four_workers().replace("workers = 4", ""), DIGITS, [25, 9]);
     let net = setting.folder.write("bn.toml", NET);
     let statistics = |out: &str, ranks: usize, more: &[&str]| {
         let model = format!("model={net}");

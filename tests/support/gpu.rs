@@ -5,10 +5,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backend::Queue;
-use backend::cuda::Cuda;
+use backend::cuda::{Cuda, Precision};
 use loaders::ImageSpec;
 
 use super::emulator;
+use super::numerics::cuda;
 use super::program::{GPUS, NO_GPU, ProgramOutput, start};
 use super::setting::Setting;
 
@@ -20,6 +21,11 @@ pub const PATIENCE: Duration = Duration::from_secs(400);
 pub fn alone() -> MutexGuard<'static, ()> {
     static GPU: Mutex<()> = Mutex::new(());
     GPU.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks the GPU for one test and opens it.
+pub fn alone_with(precision: Precision) -> (MutexGuard<'static, ()>, Cuda) {
+    (alone(), cuda(precision))
 }
 
 /// Sets the environment so that the program finds the real GPU or the emulated libraries.

@@ -1,4 +1,5 @@
-//! Helpers of the numerics tests: they run one operation on any backend in any layout and compare results. Also a list of update rules.
+//! Helpers of the numerics tests: they run one operation on any backend in any layout and compare results. Also update rules, and bounds
+//! for the rounding errors of f32 arithmetic, which depend on the lengths of the sums and on how the result reacts to such errors.
 
 use super::emulator;
 pub use super::formula::{Chooser, Example, Formula, noise};
