@@ -8,10 +8,10 @@ use engine::graph::BuildError;
 use engine::{Batch, Gather, Graph, Loss, MicroBatch, Purpose};
 use net::{Add, Concat, Conv, Flatten, Id, Linear, NetSpec, Norm, Op};
 
-use crate::nets::{
-    CLASSES, IMAGE, attentive, bottleneck, branching, competing, dense, finish, gated, patches, separable,
+use crate::training::{
+    CLASSES, IMAGE, Rows, attentive, bottleneck, branching, check_slopes, competing, dense, everywhere, finish, gated,
+    gradients, named_gradients, patches, separable, statistics,
 };
-use crate::training::{Rows, check_slopes, everywhere, gradients, named_gradients, statistics};
 use support::numerics::{self, assert_close, cpu, magnitude, noise};
 
 fn rows(n: usize) -> Rows {

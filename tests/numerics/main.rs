@@ -13,7 +13,6 @@ mod gradients;
 mod graph;
 mod heads;
 mod memory;
-mod nets;
 mod onnx;
 mod ops;
 mod optim;

@@ -11,8 +11,7 @@ use engine::memory::{BackwardStep, Memory, NodeFacts};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose, estimate};
 use net::{Id, NetSpec, Shape, models};
 
-use crate::nets::{attentive, bottleneck, branching, dense, patches, separable};
-use crate::training;
+use crate::training::{self, attentive, bottleneck, branching, dense, patches, separable};
 use support::numerics::{self, cpu, noise};
 
 fn network(name: &str, size: usize) -> NetSpec {

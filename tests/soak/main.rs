@@ -14,15 +14,13 @@ mod place;
 mod process;
 mod reference;
 mod relay;
-mod settings;
 mod steady;
 mod strike;
 mod training;
 
-use diary::Diary;
+use diary::{Diary, PERIOD, Settings};
 use place::Place;
 use relay::Relay;
-use settings::{PERIOD, Settings};
 use support::program::Folder;
 use training::Training;
 

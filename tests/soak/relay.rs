@@ -9,11 +9,10 @@ use std::time::{Duration, SystemTime};
 use loaders::Draws;
 use serde_json::Value;
 
-use crate::diary::Diary;
+use crate::diary::{Diary, PERIOD, Settings};
 use crate::place::Place;
 use crate::process::{LaunchOptions, Meter, Process};
 use crate::reference::Equal;
-use crate::settings::{PERIOD, Settings};
 use crate::strike::{Fault, Target, one_of};
 use crate::training::Training;
 use loaders::panic_text;

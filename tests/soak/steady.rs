@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use loaders::Draws;
 
-use crate::diary::Diary;
+use crate::diary::{Diary, PERIOD, Settings};
 use crate::place::Place;
 use crate::process::{LaunchOptions, Process};
 use crate::reference::content;
-use crate::settings::{PERIOD, Settings};
 use crate::strike::{Fault, Target, one_of};
 use crate::training::Training;
 use loaders::panic_text;

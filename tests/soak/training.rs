@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::diary::Settings;
 use crate::place::Place;
 use crate::reference::Reference;
-use crate::settings::Settings;
 use support::images::{DIGITS, Images, THINGS, offset_of};
 use support::program::{Folder, PATIENCE, Running, events, start, trireme};
 use support::setting::with_common_keys;
