@@ -11,6 +11,7 @@ use support::images::{self, DIGITS, Images};
 use support::mentions;
 use support::program::{events, files, run, sets};
 use support::setting::Setting;
+use support::small_run::poke;
 use support::weights::{model, values};
 
 const RECIPE: &str = r#"
@@ -31,11 +32,7 @@ fn setting() -> Setting {
 
 fn spoil(setting: &Setting, shard: usize, record: usize) {
     let path = setting.images.shard("train", shard);
-    let index = fs::read_to_string(loaders::shard::index_path(&path)).unwrap();
-    let offset: u64 = index.lines().nth(record).unwrap().split(' ').next().unwrap().parse().unwrap();
-    let mut bytes = fs::read(&path).unwrap();
-    bytes[offset as usize + 100] ^= 1;
-    fs::write(&path, bytes).unwrap();
+    poke(&path, images::offset_of(&path, record) + 100, |byte| byte ^ 1);
 }
 
 /// Returns the results of a run: samples and losses of its steps, its scores, and the digest of its parameters.

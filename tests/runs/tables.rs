@@ -5,6 +5,7 @@ use std::path::Path;
 
 use support::images::DIGITS;
 use support::mentions;
+use support::numerics::has_own_kernels;
 use support::program::{PATIENCE, events, start, trireme};
 use support::setting::Setting;
 use support::small_run::RECIPE;
@@ -17,10 +18,7 @@ const ISA: &str = "ONEDNN_MAX_CPU_ISA";
 const OWN: &str = "# By hand.\n5 32 64 14 14 onednn\n";
 
 fn has_choice() -> bool {
-    #[cfg(not(target_arch = "x86_64"))]
-    let has = false;
-    #[cfg(target_arch = "x86_64")]
-    let has = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    let has = cfg!(target_arch = "x86_64") && has_own_kernels();
     if !has {
         support::skip("the choice of kernels: the processor has no AVX2 and FMA");
     }
