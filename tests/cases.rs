@@ -39,7 +39,6 @@ impl Case {
         case
     }
 
-    /// Runs trireme in the temporary folder.
     fn run(&self, args: &[&str]) -> ProgramOutput {
         let mut command = trireme(0, args);
         command.current_dir(self.folder.path());

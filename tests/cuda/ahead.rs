@@ -10,8 +10,7 @@ use support::program::{self, events, start};
 use support::setting::Setting;
 use support::small_run::poke;
 
-/// A recipe with batch normalisation, weight averages and two workers on the rank. The last batch of an epoch has 3
-/// images instead of 8.
+/// A recipe with batch normalisation, weight averages and two workers on the rank. The last batch of an epoch has 3 images instead of 8.
 const RESNET: &str = r#"
 model = "resnet20"
 epochs = 2
@@ -95,7 +94,6 @@ fn weights_are_summed_over_gpus() {
     assert_ne!(setting.digest("plain"), setting.digest("one"), "the weights change nothing");
 }
 
-/// A checkpoint contains all results of its own step and none of a later step.
 #[test]
 fn checkpoints_contain_results_of_their_own_step() {
     let setting = Setting::new(RESNET, IMAGE, [43, 16]);
@@ -182,8 +180,7 @@ impl Recorded {
         lines.iter().filter(|line| line.0 == "enqueue" && !beside.contains(&line.2.as_str())).count()
     }
 
-    /// Returns the calls in which the host waited for the loss of a step, or for later work, before it enqueued the
-    /// next step.
+    /// Returns the calls in which the host waited for the loss of a step, or for later work, before it enqueued the next step.
     fn waits(&self, step: usize) -> Vec<&str> {
         let lines = &self.lines[self.passes[step]..self.passes[step + 1]];
         let losses = ["kernel cross_entropy", "kernel soft_loss"];

@@ -83,7 +83,6 @@ fn all_ranks_and_all_starts_take_rank_0_s_choice() {
     }
 }
 
-/// If the algorithms are chosen by timing, other ranks and later starts use the choice of rank 0 too.
 #[test]
 fn timed_choices_are_shared_by_all_ranks_and_starts() {
     let setting = setting();
@@ -98,9 +97,8 @@ fn timed_choices_are_shared_by_all_ranks_and_starts() {
     let (_, ended) = train(&setting, "out", &[&first, OTHER], &[&timed[..], &["--max-steps", "2"]].concat());
     assert_eq!(notes(&ended), [""; 0]);
     let chosen = algorithms(2);
-    // two convolutions and two linear layers, each with a forward pass and two gradients, except that the gradient of the
-    // images is not computed, and that trireme's own kernel computes the weight gradient of the last convolution because
-    // this layer has few weights
+    // two convolutions and two linear layers, each with a forward pass and two gradients, except that the gradient of the images is not
+    // computed, and that trireme's own kernel computes the weight gradient of the last convolution because this layer has few weights
     let lines = |what: &str| chosen.lines().filter(|line| line.contains(what) && !line.ends_with(" images")).count();
     assert_eq!((lines(", cuDNN "), lines("\tconvolution "), lines("\tlinear ")), (1, 5, 4), "{chosen}");
     let more = [&timed[..], &["--resume", "auto", "--max-steps", "3"]].concat();
@@ -151,8 +149,7 @@ fn an_algorithm_that_does_not_run_is_replaced_and_named() {
     assert_eq!(state.progress.algorithms, sound, "the new choice must equal the first one");
 }
 
-/// A run can continue from a CPU checkpoint on a GPU and from a GPU checkpoint on a CPU. A note says that the
-/// algorithms change.
+/// A run can continue from a CPU checkpoint on a GPU and from a GPU checkpoint on a CPU. A note says that the algorithms change.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn runs_go_on_from_processor_to_gpu_and_back() {

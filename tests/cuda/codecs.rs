@@ -8,8 +8,8 @@ use comm::codec;
 use comm::codec::{Bucket, Codec, Key, Settings, Share, Tensor};
 
 use crate::backend::{upload, values as elements};
-use support::gpu::alone;
-use support::numerics::{cuda, noise};
+use support::gpu::{alone, alone_with};
+use support::numerics::noise;
 
 const KEY: Key = Key { seed: 0x0123_4567_89ab_cdef, step: 41 };
 
@@ -56,12 +56,10 @@ fn spec(name: &str, settings: &Settings) -> CodeSpec {
     (codec::find(name).expect("a codec").spec)(&bucket(), settings).expect("a spec")
 }
 
-/// Creates the host's codec of [`bucket`] for these workers.
 fn host_codec(name: &str, settings: &Settings, workers: Range<usize>) -> Box<dyn Codec> {
     (codec::find(name).expect("a codec").make)(&bucket(), settings, workers)
 }
 
-/// Creates the GPU's codec of [`bucket`] for these workers.
 fn gpu_codec(cuda: &Cuda, name: &str, settings: &Settings, workers: Range<usize>) -> Box<dyn DeviceCodec<Cuda>> {
     cuda.device_codec(&spec(name, settings), workers).unwrap().expect("a coder")
 }
@@ -110,8 +108,7 @@ fn same(what: &str, got: &[f32], want: &[f32]) {
     assert_eq!(wrong.map(|i| (i, got[i], want[i])), None, "{what}");
 }
 
-/// Decodes the packed elements from the summed words, in the order that [`CodeSpec`] documents, without the code under
-/// test.
+/// Decodes the packed elements from the summed words, in the order that [`CodeSpec`] documents, without the code under test.
 fn unpacked(spec: &CodeSpec, words: &[u64], workers: usize, scales: &[u32], into: &mut [f32]) {
     let CodeFormat::Integers(whole) = &spec.format else { return };
     let mut words = words;
@@ -167,10 +164,7 @@ fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
         let codes = coder.codes();
         let elems: usize = bucket.tensors.iter().map(|t| t.range.len()).sum();
         let most = if name == "bf16" { bucket.len } else { elems };
-        assert!(
-            codes.integers.len() + codes.words.len() + codes.halves.len() <= most,
-            "{what}: more codes than elements"
-        );
+        assert!(codes.integers.len() + codes.words.len() + codes.halves.len() <= most, "{what}: too many codes");
         let mut by_hand = want.clone();
         unpacked(&spec, codes.words, settings.workers, &scales, &mut by_hand);
         same(&format!("{what}: lanes"), &by_hand, &want);
@@ -195,8 +189,7 @@ fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
 
 #[test]
 fn a_gpu_codes_as_the_host_does() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     CASES.into_iter().for_each(|case| assert_same_codes(&cuda, case));
 }
 
@@ -215,8 +208,7 @@ fn group(cuda: &Cuda) -> Box<dyn Collective<Cuda>> {
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs NCCL")]
 fn codes_added_by_a_group_match_the_host() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (mut group, bucket) = (group(&cuda), bucket());
     for (name, workers, clip, error_feedback) in CASES {
         let what = format!("{name} of {workers} workers, clip {clip}, error feedback {error_feedback}");
@@ -251,11 +243,9 @@ fn codes_added_by_a_group_match_the_host() {
     }
 }
 
-/// The residuals of error feedback can move between the GPU and the host.
 #[test]
 fn residuals_can_be_set_and_read_on_the_gpu() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (bucket, settings) = (bucket(), Settings { workers: 2, clip: 2.5, error_feedback: true });
     for name in ["bf16", "ternary"] {
         let carried = noise(bucket.len, 3, 0.1);
@@ -274,8 +264,7 @@ fn residuals_can_be_set_and_read_on_the_gpu() {
 
 #[test]
 fn what_is_not_finite_shows_in_the_scales() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let bucket = bucket();
     let settings = Settings { workers: 2, clip: 2.5, error_feedback: false };
     let mut values = [gradients(0, 0), gradients(1, 0)];

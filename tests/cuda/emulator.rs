@@ -54,7 +54,6 @@ extern "C" __global__ void races(float* x) {
 }
 "#;
 
-/// A device with the test kernels.
 struct Gpu {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
@@ -63,6 +62,7 @@ struct Gpu {
 
 impl Gpu {
     fn new() -> Self {
+        emulator::load();
         let context = CudaContext::new(0).expect("a context");
         // SAFETY: these tests order the work of their streams explicitly
         unsafe { context.disable_event_tracking() };
@@ -98,7 +98,6 @@ fn compiled(source: &str) -> Result<Ptx, String> {
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn barriers_shuffles_and_ballots() {
     let _alone = alone();
-    emulator::load();
     let gpu = Gpu::new();
     let x: Vec<f32> = (0..5000).map(|i| (i % 97) as f32).collect();
     let from = gpu.stream.clone_htod(&x).expect("upload");
@@ -134,7 +133,6 @@ fn barriers_shuffles_and_ballots() {
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn work_waits_until_somebody_waits_for_it() {
     let _alone = alone();
-    emulator::load();
     let gpu = Gpu::new();
     let other = gpu.context.new_stream().expect("a stream");
     let mut x = gpu.stream.alloc_zeros::<f32>(100).expect("memory");
@@ -167,7 +165,6 @@ fn work_waits_until_somebody_waits_for_it() {
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_graph_replays_two_streams_and_marks_its_middle() {
     let _alone = alone();
-    emulator::load();
     let gpu = Gpu::new();
     let side = gpu.context.new_stream().expect("a stream");
     let x = gpu.stream.alloc_zeros::<f32>(10).expect("memory");
@@ -209,7 +206,6 @@ fn a_graph_replays_two_streams_and_marks_its_middle() {
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn captures_refuse_what_cuda_refuses() {
     let _alone = alone();
-    emulator::load();
     let gpu = Gpu::new();
     let side = gpu.context.new_stream().expect("a stream");
     let fork = gpu.context.new_event(None).expect("an event");
@@ -285,7 +281,6 @@ fn images_are_checked() {
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn allocations_beyond_the_memory_fail() {
     let _alone = alone();
-    emulator::load();
     let gpu = Gpu::new();
     let (free, total) = gpu.context.mem_get_info().expect("sizes");
     assert!(free <= total && total == 2 << 30);

@@ -46,8 +46,7 @@ fn a_step_that_f16_cannot_hold_is_left_out_on_all_ranks() {
         let higher = [&first[..], &["--set", "schedule.base_lr=1e-3"]].concat();
         assert_eq!(train("first", 1, &first), train("higher", 1, &higher), "the first step was not skipped");
         assert_eq!(train("first of 2", 2, &first), train("first of 1", 1, &first));
-        // once the loss scale is small enough, the learning rate makes a difference, and the results do not depend on the
-        // number of ranks
+        // once the loss scale is small enough, the learning rate makes a difference, and the results do not depend on the number of ranks
         let later = ["--max-steps", later];
         let one = train("one", 1, &later);
         assert_eq!(train("two", 2, &later), one);

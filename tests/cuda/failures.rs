@@ -35,7 +35,6 @@ const STICKY: [(u32, &str, &[&str]); 15] = [
     (999, "CUDA_ERROR_UNKNOWN", GONE),
 ];
 
-/// Prints an error, for the parent process to check.
 fn say(error: &Error) {
     println!("lost {}: {error}", matches!(error, Error::Lost { .. }));
 }
@@ -88,8 +87,7 @@ fn plan(device: &Cuda) -> Result<Box<dyn Planned<Cuda>>, Error> {
     device.plan(&PlanRequest::alone("conv", &op, &shapes, &x))
 }
 
-/// cuDNN's algorithms are timed one after another. If one makes the GPU unusable, the others would all seem to fail, so
-/// the choice ends.
+/// cuDNN's algorithms are timed one after another. If one makes the GPU unusable, the others would all seem to fail, so the choice ends.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn an_algorithm_that_kills_the_gpu_ends_the_choice() {

@@ -6,12 +6,10 @@ use backend::{Buffer, DeviceMemory, Queue};
 
 use crate::backend::{upload, values};
 use support::emulator;
-use support::gpu::{alone, assert_recorded};
-use support::numerics::cuda;
+use support::gpu::{alone_with, assert_recorded};
 
-/// Returns the number of elements of a buffer, and number of passes over it. On a real GPU the passes take some
-/// milliseconds, so that a copy that does not wait reads old values. The emulated GPU runs nothing until something
-/// waits for it.
+/// Returns the number of elements of a buffer, and number of passes over it. On a real GPU the passes take some milliseconds, so that a
+/// copy that does not wait reads old values. The emulated GPU runs nothing until something waits for it.
 fn size() -> (usize, usize) {
     if emulator::real_gpu() { (1 << 24, 60) } else { (1 << 10, 5) }
 }
@@ -20,7 +18,6 @@ fn filled(cuda: &Cuda, n: usize, value: f32) -> CudaBuf {
     upload(cuda, &vec![value; n])
 }
 
-/// Checks every element and reports the first that differs.
 #[track_caller]
 fn assert_all(what: &str, values: &[f32], want: f32) {
     let wrong = values.iter().position(|v| *v != want);
@@ -31,8 +28,7 @@ fn assert_all(what: &str, values: &[f32], want: f32) {
 /// of this replay, not of the previous one, and does not wait for later work.
 #[test]
 fn a_mark_within_a_replayed_pass_holds_other_queues_back() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (n, passes) = size();
     let (one, mut sum, mut later) = (filled(&cuda, n, 1.0), filled(&cuda, n, 0.0), filled(&cuda, n, 1.0));
     let later_passes = || emulator::calls("ran kernel arena_scale");
@@ -66,11 +62,9 @@ fn a_mark_within_a_replayed_pass_holds_other_queues_back() {
     assert!(emulator::calls("cuGraphLaunch").is_none_or(|launches| launches > 0));
 }
 
-/// The next pass reads what the host has returned, even if the pass is replayed.
 #[test]
 fn a_replayed_pass_reads_what_the_host_has_returned() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (n, _) = size();
     let (mut sum, mut total) = (filled(&cuda, n, 0.0), filled(&cuda, n, 0.0));
     let mut want = 0.0;
@@ -95,8 +89,7 @@ fn a_replayed_pass_reads_what_the_host_has_returned() {
 /// was marked earlier. Gradients, for example, are marked, summed and then scaled.
 #[test]
 fn reads_and_writes_of_the_enqueuing_thread_wait_for_work_after_the_mark() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (n, passes) = size();
     let (one, mut sum) = (filled(&cuda, n, 1.0), filled(&cuda, n, 0.0));
     cuda.mark(&mut sum).unwrap();
@@ -113,8 +106,7 @@ fn reads_and_writes_of_the_enqueuing_thread_wait_for_work_after_the_mark() {
 /// of these buckets to the host.
 #[test]
 fn a_copy_to_the_gpu_does_not_wait_for_a_copy_to_the_host() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (n, passes) = size();
     let (one, mut first, mut second) = (filled(&cuda, n, 1.0), filled(&cuda, n, 0.0), filled(&cuda, n, 0.0));
     cuda.add(&mut first, &one).unwrap();

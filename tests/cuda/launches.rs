@@ -1,6 +1,5 @@
-//! What a training step on one GPU costs. The number of kernels, copies and fills: each costs a few microseconds
-//! regardless of its size, which dominates in small networks. And the number of bytes that the plan counts, compared
-//! with what the passes must read and write.
+//! What a training step on one GPU costs. The number of kernels, copies and fills: each costs a few microseconds regardless of its size,
+//! which dominates in small networks. And the number of bytes that the plan counts, compared with what the passes must read and write.
 
 use backend::cuda::{Cuda, Precision};
 use backend::{Backend, Error, Input, LossForm, Objective, Queue, Teaching, Traffic};
@@ -10,14 +9,13 @@ use net::{Conv, Linear, NetSpec, Op, Shape, models};
 
 use crate::steps::optimizer;
 use support::emulator;
-use support::gpu::alone;
+use support::gpu::{alone, alone_with};
 use support::numerics::{cuda, noise};
 
 const ROWS: usize = 2;
 const STEPS: usize = 6;
 
-/// Returns the number of launches in each of the first steps of a network on 32x32 images, enqueued as in training on
-/// one rank.
+/// Returns the number of launches in each of the first steps of a network on 32x32 images, enqueued as in training on one rank.
 fn launches(model: &str) -> Vec<u64> {
     let cuda = cuda(Precision::Bf16);
     let shape = Shape::image(3, 32, 32);
@@ -106,13 +104,11 @@ fn images_of_teacher_and_student_are_copied_once() {
     assert_ne!(step(Input::Values(&images)).0, sent.0, "other images at the same address");
 }
 
-/// Batch size. All traffic of batch normalisation is proportional to it.
 const IMAGES: usize = 2;
 
 #[test]
 fn batch_norm_of_resnet50_moves_what_its_passes_need() {
-    let _alone = alone();
-    let cuda = cuda(Precision::Bf16);
+    let (_alone, cuda) = alone_with(Precision::Bf16);
     let input = models::input("resnet50").expect("a size");
     let net = models::build("resnet50", input, 1000).expect("a network");
     let shapes = net.shapes().expect("shapes");

@@ -42,7 +42,6 @@ impl Machine {
         start(gpu::see(program)).wait(gpu::PATIENCE)
     }
 
-    /// Returns the line of `doctor` about a library.
     fn doctor(&self, more: &[&Path], library: &str) -> String {
         let report = self.run(more, &["doctor"]).stdout;
         let line = report.lines().find(|line| line.contains(&format!("{library}: ")));

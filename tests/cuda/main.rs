@@ -1,5 +1,4 @@
-//! Tests of the CUDA backend and of runs with it. With the feature `real-gpu` they use this machine's GPU,
-//! otherwise the emulated GPU.
+//! Tests of the CUDA backend and of runs with it. With the feature `real-gpu` they use this machine's GPU, otherwise the emulated GPU.
 
 mod ahead;
 mod algorithms;
@@ -10,19 +9,16 @@ mod f16;
 mod failures;
 mod folds;
 mod handover;
-mod keeps;
 mod launches;
 mod libraries;
 mod mix;
 mod nccl;
 mod norm_sums;
-mod objectives;
 mod profile;
 mod raw_gradients;
 mod recording;
 mod runs;
 mod scripts;
-mod shortcuts;
 mod steps;
 mod switches;
 mod transports;

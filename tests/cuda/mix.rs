@@ -1,5 +1,5 @@
-//! Images mixed on the GPU are bit-identical to images mixed by the loader threads, and runs with mixing give the same
-//! results on any number of ranks.
+//! Images mixed on the GPU are bit-identical to images mixed by the loader threads. Runs with mixing, with several labels
+//! per image and with numbers as labels give the same results on any number of ranks, and they agree with the CPU.
 
 use backend::cuda::Precision;
 use backend::{Backend, CropRect, DeviceMemory, DrawKey, Input, PassInput, Queue};
@@ -7,14 +7,15 @@ use loaders::{Area, Dtype, ImageSpec, Mix};
 use net::Shape;
 
 use crate::recipe;
-use support::gpu::{self, alone};
-use support::numerics::cuda;
+use support::blobs;
+use support::gpu::{self, alone_with};
+use support::images::Images;
+use support::program::events;
 use support::setting::Setting;
 
 #[test]
 fn bytes_and_kept_pictures_are_mixed_to_the_hosts_bits() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (shape, spec) = (Shape::image(3, 4, 5), ImageSpec::new(4, 5, 3));
     let tables: Vec<[f32; 256]> =
         (0..3).map(|c| std::array::from_fn(|b| (b as f32 / 255.0 - 0.3) / (0.2 + c as f32))).collect();
@@ -85,10 +86,66 @@ label_smoothing = 0.1
     // pictures that stay on the device are mixed like pictures that arrive as bytes
     assert_eq!(train("kept", 1, &[&exact[..], &["--set", "loader.cache=device"]].concat()), one);
     // a run on one rank without a codec, which enqueues steps ahead, must agree with the CPU
-    let ahead = train("ahead", 1, &[]);
-    let host = setting.trained("host", 1, &["--device", "cpu", "--max-steps", "8"]);
-    assert!(!host.is_empty());
-    for (a, b) in ahead.iter().zip(setting.losses("host")) {
-        assert!((a - b).abs() < 2e-3 * b, "loss {a} on the GPU, {b} on the CPU");
-    }
+    train("ahead", 1, &[]);
+    setting.trained("host", 1, &["--device", "cpu", "--max-steps", "8"]);
+    setting.assert_losses_near("ahead", "host", 2e-3);
+}
+
+/// Returns a recipe with a seed for which no input of a ReLU is so near 0 that rounding decides its sign. With other
+/// seeds the gradients of GPU and CPU may differ by some thousandths.
+fn labelled(more_keys: &str, base_lr: f64, train: &str, loss: &str) -> String {
+    let keys = r#"
+model = "resnet20"
+epochs = 2
+seed = 2
+batch = 12
+workers = 2
+"#;
+    let sections = format!("[mix]\nmixup = 0.4\nprob = 0.5\n\n[loss]\n{loss}\n");
+    crate::recipe(&format!("{keys}{more_keys}"), base_lr, train, &sections)
+}
+
+/// Trains on one rank, on two ranks, and with pictures that stay on the GPU, and checks that losses and results are equal.
+/// Then trains on the CPU and checks that the losses are nearly equal. `result` reads the results of a run from its
+/// output folder. Returns the results on the GPU, and the output folder of the run on the CPU.
+fn assert_alike<R: PartialEq + std::fmt::Debug>(setting: &Setting, result: impl Fn(&str) -> R) -> (R, String) {
+    let train = |out: &str, ranks: usize, more: &[&str]| {
+        let more = [&["--share-gpu", "--set", "reduce.codec=exact"], more].concat();
+        gpu::train(setting, out, ranks, &more, &[]).succeeded();
+        (setting.losses(out), result(&setting.out(out)))
+    };
+    let one = train("1", 1, &[]);
+    assert_eq!(train("2", 2, &[]), one, "2 ranks");
+    // the labels must also belong to the right pictures if the pictures stay on the device
+    assert_eq!(train("kept", 1, &["--set", "loader.cache=device"]), one);
+    let host = setting.trained("host", 1, &["--device", "cpu"]);
+    setting.assert_losses_near("1", "host", 2e-3);
+    (one.1, host)
+}
+
+fn hits(out: &str) -> Vec<f64> {
+    events(out, "step").iter().map(|line| line["top1"].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn several_labels_are_learnt_on_a_gpu_as_on_the_processor() {
+    let recipe = labelled("label_smoothing = 0.1", 0.05, r#""pad_crop(1)", "flip", "normalize""#, "kind = \"bce\"");
+    let setting = Setting::with(&recipe, |dir| Images::several(dir, ImageSpec::new(8, 8, 3), 43, 16));
+    let ((own, map), host) = assert_alike(&setting, |out| {
+        let eval = events(out, "eval").pop().expect("a score");
+        (hits(out), eval["map"].as_f64().unwrap())
+    });
+    assert!(own.iter().any(|hits| *hits > 0.0) && map > 0.0, "{own:?}, {map}");
+    let differ = own.iter().zip(hits(&host)).filter(|(a, b)| (*a - b).abs() > 1e-9).count();
+    assert!(differ <= 1, "hits on the GPU {own:?}, on the CPU {:?}", hits(&host));
+}
+
+#[test]
+fn numbers_are_learnt_on_a_gpu_as_on_the_processor() {
+    let recipe = labelled("", 0.01, r#""pad_crop(1)", "normalize""#, "kind = \"huber\"\ndelta = 0.8");
+    let setting = Setting::with(&recipe, |dir| blobs::images(dir, ImageSpec::new(8, 8, 1), [43, 16]));
+    assert_alike(&setting, |out| {
+        let eval = events(out, "eval").pop().expect("a score");
+        (eval["rmse"].as_f64().unwrap(), eval["targets"].clone())
+    });
 }

@@ -115,7 +115,7 @@ fn codes_added_by_nccl_match_mpi() {
         &["reduce.codec=ternary", "reduce.error_feedback=true"],
         &["reduce.codec=ternary", "reduce.floating_grad_epoch=1"],
     ] {
-        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        let sets = program::sets(sets);
         let digest = |name: &str, variables: &[(&str, &str)]| {
             let out = format!("{} {name}", sets.join(" "));
             let more = [&sets[..], &["--max-steps", "3"]].concat();
@@ -145,8 +145,7 @@ fn nccl_adds_bf16_on_more_than_two_ranks_only_if_requested() {
     requested.says(&["nccl: the device encodes gradients with bf16"]);
 }
 
-/// The host detects the infinite gradient only when it reads the results of the step. The message is the same as for sums
-/// on the host.
+/// The host detects the infinite gradient only when it reads the results of the step. The message is the same as for sums on the host.
 #[test]
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_gradient_that_codes_cannot_hold_ends_the_run_by_name() {

@@ -8,7 +8,6 @@ use crate::stdout_of;
 use support::gpu::alone;
 use support::numerics::{Case, Outcome, cuda, noise};
 
-/// Threads per block.
 const THREADS: usize = 256;
 /// Rows that a thread adds in f32 before it continues in f64.
 const RUN: usize = 16;
@@ -51,8 +50,7 @@ impl Order {
             .fold(0.0, |sum, run| sum + f64::from(run))
     }
 
-    /// Adds values as a block does: each thread adds its share of the values one after another, then the threads add
-    /// their sums in a tree.
+    /// Adds values as a block does: each thread adds its share of the values one after another, then the threads add their sums in a tree.
     fn shared(&self, items: usize, values: &[f64]) -> f64 {
         let groups = THREADS / items;
         let share = |group: usize| values.iter().skip(group).step_by(groups).fold(0.0, |sum, v| sum + v);
@@ -76,7 +74,6 @@ impl Order {
     }
 }
 
-/// The expected results for one channel.
 struct Channel {
     mean: f64,
     m2: f64,
@@ -113,7 +110,6 @@ fn channel(order: &Order, case: &Case, norm: &Norm, c: usize) -> Channel {
     Channel { mean, m2, dgamma: (sx / (m2 / n + f64::from(norm.eps)).sqrt()) as f32, dbeta: s as f32 }
 }
 
-/// Truncates values to bf16.
 fn short(values: &mut [f32]) {
     values.iter_mut().for_each(|v| *v = f32::from_bits(v.to_bits() & 0xffff_0000));
 }
@@ -159,7 +155,6 @@ fn check(cuda: &Cuda, bytes: usize, norm: &Norm, n: usize, shape: Shape) -> Outc
     out
 }
 
-/// Checks all cases and returns the bits of all results.
 fn check_all() -> Vec<u64> {
     let mut bits = Vec::new();
     for (precision, bytes) in [(Precision::F32, 4), (Precision::Bf16, 2)] {

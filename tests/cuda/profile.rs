@@ -8,8 +8,8 @@ use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use net::{Shape, models};
 
 use support::emulator;
-use support::gpu::alone;
-use support::numerics::{cuda, noise};
+use support::gpu::alone_with;
+use support::numerics::noise;
 
 const ROWS: usize = 8;
 
@@ -18,7 +18,6 @@ fn graph(cuda: Cuda) -> Graph<Cuda> {
     Graph::new(cuda, net, ROWS, Purpose::Train { bucket_bytes: 1 << 20 }, 3).unwrap()
 }
 
-/// Runs one pass and returns how long it took.
 fn pass(graph: &mut Graph<Cuda>) -> Duration {
     let (images, ids) = (noise(ROWS * 28 * 28, 7, 1.0), [0; ROWS]);
     let batch = Batch { images: Input::Values(&images), labels: &[1; ROWS], ids: &ids, epoch: 0 };
@@ -30,8 +29,7 @@ fn pass(graph: &mut Graph<Cuda>) -> Duration {
 
 #[test]
 fn layers_take_the_time_that_the_gpu_takes() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let mut graph = graph(cuda);
     pass(&mut graph);
     graph.profile(true);
@@ -43,8 +41,7 @@ fn layers_take_the_time_that_the_gpu_takes() {
         let renames = node.name == "flatten";
         assert!(renames || !forward.is_zero() && !backward.is_zero(), "{}: {forward:?}, {backward:?}", node.name);
     }
-    // the emulated GPU computes after the calls that enqueue the work, so the times of these calls alone would be
-    // almost 0
+    // the emulated GPU computes after the calls that enqueue the work, so the times of these calls alone would be almost 0
     assert!(emulator::real_gpu() || all > took / 3, "the layers take only {all:?} of {took:?}");
     // `profile(false)` has ended the timing of layers
     pass(&mut graph);
@@ -53,8 +50,7 @@ fn layers_take_the_time_that_the_gpu_takes() {
 
 #[test]
 fn layers_run_while_their_pass_does() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let mut graph = graph(cuda);
     pass(&mut graph);
     graph.follow(true);

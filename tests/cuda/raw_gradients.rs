@@ -1,5 +1,4 @@
-//! Updates that read 16-bit gradients directly from the pass give the same bits as updates of gradients that were first
-//! converted to f32.
+//! Updates that read 16-bit gradients directly from the pass give the same bits as updates of gradients that were first converted to f32.
 
 use backend::cuda::{Cuda, Precision};
 use backend::{Error, Input, Queue};
@@ -33,7 +32,6 @@ fn graph(cuda: Cuda) -> Graph<Cuda> {
 struct Ran {
     /// The bits of parameters and slots after each step.
     bits: Vec<Vec<u32>>,
-    /// Number of launches in the last step.
     launches: u64,
 }
 
@@ -85,10 +83,7 @@ fn an_update_that_reads_gradients_in_16_bits_changes_no_bit() {
             for (step, (got, want)) in raw.bits.iter().zip(&cast.bits).enumerate() {
                 assert!(got == want, "{precision}, {spec:?}: step {step} differs");
             }
-            assert!(
-                raw.bits.windows(2).all(|pair| pair[0] != pair[1]),
-                "{precision}, {spec:?}: a step changed nothing"
-            );
+            assert!(raw.bits.windows(2).all(|pair| pair[0] != pair[1]), "{precision}, {spec:?}: no change");
             // with `step_with_pass`, a step needs one upload less. With bf16 it also needs no conversions to f32,
             // unless the update needs f32 gradients
             let casts = u64::from(precision == Precision::Bf16 && spec_updates_only(&spec)) * CASTS;

@@ -6,8 +6,7 @@ use backend::{Buffer, DeviceMemory, Error, Queue};
 use loaders::ImageSpec;
 
 use crate::recipe;
-use support::gpu::{self, NOT_RECORDED, REFUSAL, alone, assert_recorded};
-use support::numerics::cuda;
+use support::gpu::{self, NOT_RECORDED, REFUSAL, alone_with, assert_recorded};
 use support::setting::Setting;
 
 fn setting() -> Setting {
@@ -24,8 +23,7 @@ deterministic = true
 
 #[test]
 fn an_error_within_a_recorded_pass_is_returned_and_ends_the_recording() {
-    let _alone = alone();
-    let cuda = cuda(Precision::F32);
+    let (_alone, cuda) = alone_with(Precision::F32);
     let (mut x, mut y) = (cuda.alloc(100).unwrap(), cuda.alloc(100).unwrap());
     x.write(0, &[1.0; 100]).unwrap();
     let mut values = [0.0; 100];

@@ -1,5 +1,4 @@
-//! Whole runs of the real binary with `--device cuda`, on this machine's GPU with the feature `real-gpu`, otherwise on the
-//! emulated GPU.
+//! Whole runs of the real binary with `--device cuda`, on this machine's GPU with the feature `real-gpu`, otherwise on the emulated GPU.
 //!
 //! The results do not depend on the number of ranks, on where a run was stopped, or on the GPU's order of execution.
 //! Messages name whatever is missing or broken.
@@ -8,15 +7,14 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use formats::checkpoint::{ModelFile, StateFile};
+use formats::checkpoint::StateFile;
 use loaders::ImageSpec;
-use serde_json::Value;
 
 use support::gpu::{PATIENCE, RESNET};
-use support::numerics::{assert_close, magnitude};
-use support::program::{Folder, events, start, trireme};
-use support::rounding::shaken;
+use support::numerics::shaken;
+use support::program::{Folder, events, events_without_times, sets, start, trireme};
 use support::setting::Setting;
+use support::weights::assert_tensors_near;
 use support::{emulator, gpu, mentions, program};
 
 fn setting() -> Setting {
@@ -38,8 +36,7 @@ fn ranks_that_share_a_gpu_give_the_same_bits() {
     for ranks in [2, 4] {
         let out = ranks.to_string();
         train(&setting, &out, ranks, EXACT);
-        assert_eq!(setting.losses(&out), setting.losses("1"), "{ranks} ranks");
-        assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: model.h5 differs");
+        setting.assert_same_bits(&out, "1");
         let counts = |out: &str| {
             let scores = events(&setting.folder.at(out), "eval");
             scores.iter().map(|e| e["count"].clone()).collect::<Vec<_>>()
@@ -52,24 +49,20 @@ fn ranks_that_share_a_gpu_give_the_same_bits() {
 #[test]
 fn batch_norm_in_groups_gives_the_same_bits_and_replaces_workers() {
     let setting = setting();
-    let set = |keys: &[&'static str]| keys.iter().flat_map(|key| ["--set", *key]).collect::<Vec<_>>();
-    let groups = set(&["workers=2", "bn_group=2"]);
+    let groups = sets(&["workers=2", "bn_group=2"]);
     for ranks in [1, 2] {
         train(&setting, &ranks.to_string(), ranks, &[EXACT, &groups].concat());
     }
-    assert_eq!(setting.digest("1"), setting.digest("2"));
-    assert!(setting.model("1") == setting.model("2"), "model.h5 differs");
+    setting.assert_same_bits("1", "2");
     for ranks in [1, 2] {
         let (out, half) = (format!("bf16 {ranks}"), ["--set", "precision=bf16", "--max-steps", "4"]);
         train(&setting, &out, ranks, &[&EXACT[..3], &half, &groups].concat());
     }
     assert_eq!(setting.digest("bf16 1"), setting.digest("bf16 2"));
     let small = ["--max-steps", "4", "--set", "schedule.base_lr=0.0002"];
-    train(&setting, "workers", 1, &[&small[..], &set(&["workers=4"])].concat());
-    train(&setting, "groups", 1, &[&small[..], &set(&["workers=1", "bn_group=2"])].concat());
-    for (i, (got, want)) in setting.losses("groups").iter().zip(setting.losses("workers")).enumerate() {
-        assert!((got / want - 1.0).abs() < 1e-4, "loss of step {}: {got} in groups, {want} as workers", i + 1);
-    }
+    train(&setting, "workers", 1, &[&small[..], &sets(&["workers=4"])].concat());
+    train(&setting, "groups", 1, &[&small[..], &sets(&["workers=1", "bn_group=2"])].concat());
+    setting.assert_losses_near("groups", "workers", 1e-4);
 }
 
 /// Layer statistics are computed on the device at the measured steps. They are equal on any number of ranks, include
@@ -78,13 +71,7 @@ fn batch_norm_in_groups_gives_the_same_bits_and_replaces_workers() {
 fn layers_are_measured_on_the_device() {
     let setting = setting();
     let measured = ["--set", "log.histograms=3", "--share-gpu", "--max-steps", "6"];
-    let lines = |out: &str| {
-        let mut lines = events(&setting.folder.at(out), "layers");
-        lines.iter_mut().filter_map(Value::as_object_mut).for_each(|line| {
-            line.retain(|key, _| key != "t" && key != "utc");
-        });
-        lines
-    };
+    let lines = |out: &str| events_without_times(&setting.out(out), "layers");
     let ternary = [&["--set", "reduce.codec=ternary"], measured.as_slice()].concat();
     train(&setting, "1", 1, &ternary);
     train(&setting, "2", 2, &ternary);
@@ -95,8 +82,8 @@ fn layers_are_measured_on_the_device() {
     assert!(coded.count() > 10 && tensors.iter().all(|tensor| tensor["gradient"]["deviation"].as_f64() > Some(0.0)));
     train(&setting, "alone", 1, &measured);
     train(&setting, "ahead", 1, &measured[2..]);
-    assert_eq!((lines("alone").len(), setting.losses("alone")), (2, setting.losses("ahead")));
-    assert!(setting.model("alone") == setting.model("ahead"), "measuring changes the model");
+    assert_eq!(lines("alone").len(), 2);
+    setting.assert_same_bits("alone", "ahead");
 }
 
 /// Adds random errors to a checkpoint's parameters, as large as the rounding errors of the network's longest sums, which
@@ -135,8 +122,7 @@ fn a_gpu_computes_what_the_processor_does() {
             tolerances[i] = tolerances[i].max(tolerances[i - 1]).max(2.0 * (losses[i] / want[i] - 1.0).abs());
         }
     }
-    // step 1 gets the tolerance of step 2: the changed parameters first affect step 2, but the pass of step 1 is as
-    // inaccurate
+    // step 1 gets the tolerance of step 2: the changed parameters first affect step 2, but the pass of step 1 is as inaccurate
     tolerances[0] = tolerances[1];
     println!("tolerances {tolerances:?}");
     assert!(tolerances.iter().all(|tolerance| *tolerance < 1e-3), "{tolerances:?} are too large to prove anything");
@@ -165,19 +151,8 @@ fn images_that_grow_give_the_same_bits() {
     fs::remove_file(setting.folder.at("parts/model.h5")).unwrap();
     train(&setting, "parts", 1, &[exact, &["--resume", "auto"]].concat());
     for out in ["2", "parts"] {
-        assert_eq!(setting.losses(out), setting.losses("1"), "{out}");
-        assert!(setting.model(out) == setting.model("1"), "{out}: model.h5 differs");
+        setting.assert_same_bits(out, "1");
     }
-}
-
-#[test]
-fn a_run_goes_on_as_if_it_had_never_stopped() {
-    let setting = setting();
-    train(&setting, "whole", 1, EXACT);
-    train(&setting, "stopped", 2, &[&EXACT[..3], &["--max-steps", "3"]].concat());
-    train(&setting, "stopped", 1, &[EXACT, &["--resume", "auto"]].concat());
-    assert_eq!(setting.losses("stopped"), setting.losses("whole"));
-    assert!(setting.model("stopped") == setting.model("whole"), "model.h5 differs");
 }
 
 #[test]
@@ -186,10 +161,7 @@ fn sixteen_bits_learn_too() {
     for precision in ["bf16", "f16"] {
         let set = format!("precision={precision}");
         train(&setting, precision, 1, &["--set", &set, "--set", "epochs=4"]);
-        let losses = setting.losses(precision);
-        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-        let (first, last) = (mean(&losses[..4]), mean(&losses[losses.len() - 4..]));
-        assert!(last < 0.95 * first, "{precision}: mean loss {first} at first, {last} at last");
+        setting.assert_learns(precision, 4, 4, 0.95);
     }
 }
 
@@ -197,8 +169,7 @@ fn sixteen_bits_learn_too() {
 fn benches_of_the_step_count_launches_and_waits_for_data() {
     let bench = |args: &[&str], device: &str| {
         let args = [&["bench"], args, &["--device", device, "--batch", "8", "--seconds", "0.05"]].concat();
-        let ended = start(gpu::find(trireme(0, &args))).wait(PATIENCE).succeeded();
-        serde_json::from_str::<Value>(ended.stdout.trim()).unwrap_or_else(|e| panic!("{args:?}: {e}: {}", ended.stdout))
+        start(gpu::find(trireme(0, &args))).wait(PATIENCE).succeeded().json()
     };
     let step = ["step", "--model", "lenet", "--precision", "bf16"];
     let launches = bench(&step, "cuda")["launches"].as_u64().expect("a number of launches");
@@ -230,8 +201,7 @@ fn two_ranks_on_one_gpu_need_share_gpu() {
 fn no_schedule_changes_a_bit() {
     let setting = setting();
     // error feedback, LARS, clipping and averages all enabled
-    let sets = ["optimizer.kind=lars", "optimizer.clip_norm=0.5", "ema.decay=0.9", "reduce.codec=ternary"];
-    let mut rich: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let mut rich = sets(&["optimizer.kind=lars", "optimizer.clip_norm=0.5", "ema.decay=0.9", "reduce.codec=ternary"]);
     rich.extend(["--set", "reduce.error_feedback=true", "--share-gpu", "--max-steps", "6"]);
     for (name, more) in [("exact", EXACT), ("rich", &rich)] {
         let run = |order: &str| {
@@ -241,22 +211,9 @@ fn no_schedule_changes_a_bit() {
         };
         let lazy = run("lazy");
         for order in ["eager", "reverse", "3"] {
-            assert!(
-                run(order) == lazy,
-                "{name}, order {order}: model.h5 differs: something is read before it is written"
-            );
+            assert!(run(order) == lazy, "{name}, order {order}: something is read before it is written");
         }
     }
-}
-
-#[test]
-#[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
-fn every_rank_takes_a_gpu_of_its_own() {
-    let setting = setting();
-    train(&setting, "alone", 1, EXACT);
-    let more = ["--set", "reduce.codec=exact", "--max-steps", "8"];
-    gpu::train(&setting, "two", 2, &more, &[("TRIREME_EMULATED_DEVICES", "2")]).succeeded();
-    assert!(setting.model("two") == setting.model("alone"), "model.h5 differs");
 }
 
 /// Links some of the emulated libraries into a folder.
@@ -386,8 +343,7 @@ fn a_gpu_that_falls_off_ends_all_ranks() {
     let (_, folders) = emulator::library_path();
     let own = env!("CARGO_BIN_EXE_trireme");
     let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("this host's name");
-    // the first failing call is during training, during evaluation or while the GPU is opened, with different error
-    // codes
+    // the first failing call is during training, during evaluation or while the GPU is opened, with different error codes
     let (place, gone) = (format!("rank 1: on {}", host.trim()), "GPU is gone");
     let (gpu, cure) = ("Emulated GPU 0 (GPU-", "dmesg | grep -i xid");
     let (kernel, kernel_cure) = ("kernel has failed", "compute-sanitizer");
@@ -426,19 +382,8 @@ fn batch_norm_over_ranks_matches_the_whole_batch() {
         setting.losses(out)
     };
     let whole = on("1", 1, &more);
-    assert!(
-        (on("local", 2, &local)[0] / whole[0] - 1.0).abs() > 1e-4,
-        "the statistics of half a batch must change the loss"
-    );
-    for (i, (got, want)) in on("2", 2, &more).iter().zip(&whole).enumerate() {
-        assert!((got / want - 1.0).abs() < 1e-5, "loss of step {}: {got} on two ranks, {want} on one", i + 1);
-    }
-    let tensors = |out: &str| {
-        let path = setting.folder.path().join(out).join("model.h5");
-        let layers = ModelFile::read(&path).unwrap_or_else(|e| panic!("{e}")).layers;
-        layers.into_iter().flat_map(|layer| layer.tensors).collect::<Vec<_>>()
-    };
-    for ((name, _, got), (_, _, want)) in tensors("2").into_iter().zip(tensors("1")) {
-        assert_close(&format!("a layer's {name}"), &got, &want, 1e-5 * magnitude(&want).max(1.0));
-    }
+    assert!((on("local", 2, &local)[0] / whole[0] - 1.0).abs() > 1e-4, "half a batch must change the loss");
+    on("2", 2, &more);
+    setting.assert_losses_near("2", "1", 1e-5);
+    assert_tensors_near(&setting.out("2"), &setting.out("1"), 1e-5);
 }

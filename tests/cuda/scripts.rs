@@ -1,5 +1,4 @@
-//! `tests/gpu/first.sh`, the script for the first minutes on a machine with a GPU, run on the emulated GPU with small
-//! limits.
+//! `tests/gpu/first.sh`, the script for the first minutes on a machine with a GPU, run on the emulated GPU with small limits.
 //!
 //! It must write one line of JSON per stage, whatever fails, and leave no more files than its limit. Cargo and python3
 //! are replaced by scripts, some of which fail on purpose.

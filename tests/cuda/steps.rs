@@ -1,5 +1,4 @@
-//! Optimizer steps that a GPU replays take one call each and have the same bits as steps that are enqueued operation by
-//! operation.
+//! Optimizer steps that a GPU replays take one call each and have the same bits as steps that are enqueued operation by operation.
 
 use backend::cuda::{Cuda, Precision};
 use backend::{Arena, Backend, Buffer, DeviceMemory};
@@ -16,7 +15,6 @@ use support::numerics::{cuda, noise};
 /// Number of layers. Each has its own bucket.
 const BUCKETS: usize = 5;
 
-/// Creates a network of linear layers with biases.
 pub fn graph(cuda: Cuda) -> Graph<Cuda> {
     let mut net = NetSpec::new("five layers", Shape::vector(70));
     let mut x = net.image();
@@ -28,7 +26,6 @@ pub fn graph(cuda: Cuda) -> Graph<Cuda> {
     graph
 }
 
-/// Creates an optimizer with the settings of a recipe.
 pub fn optimizer<B: Backend>(graph: &Graph<B>, spec: &OptimizerSpec) -> Optimizer<B> {
     spec.check().unwrap();
     Optimizer::new(graph, spec).unwrap()
@@ -42,7 +39,6 @@ pub fn set_gradients(graph: &mut Graph<Cuda>, step: usize) {
     }
 }
 
-/// Returns the bits of all parameters in an arena.
 pub fn bits(graph: &Graph<Cuda>, arena: &Arena<Cuda>) -> Vec<u32> {
     let params = 0..graph.params().len();
     params.flat_map(|i| graph.unpack(i, arena).unwrap()).map(f32::to_bits).collect()
@@ -75,8 +71,7 @@ const AVERAGING: Averaging = Averaging::Exponential { decay: 0.8 };
 /// Bits of parameters, averages and slots after a step, and the norm of the step's gradients.
 type After = (Vec<u32>, Vec<u32>, Vec<Vec<u32>>, Option<f64>);
 
-/// Runs all steps and returns their results. If `fresh` is set, each step has a new optimizer, so that no step is
-/// replayed.
+/// Runs all steps and returns their results. If `fresh` is set, each step has a new optimizer, so that no step is replayed.
 fn run(spec: &OptimizerSpec, fresh: bool) -> Vec<After> {
     let mut graph = graph(cuda(Precision::F32));
     let mut ema = Ema::new(&graph, AVERAGING).unwrap();
@@ -140,10 +135,7 @@ fn an_update_also_writes_the_16_bit_weights() {
             let updated = scores(&mut graph);
             // makes the backend convert the weights again, as if something else had changed them
             graph.arenas();
-            assert!(
-                updated == scores(&mut graph),
-                "{precision}, {spec:?}: the weights differ from the converted parameters"
-            );
+            assert!(updated == scores(&mut graph), "{precision}, {spec:?}: other weights than parameters");
             assert!(updated != first, "{precision}, {spec:?}: the steps changed nothing");
         }
     }

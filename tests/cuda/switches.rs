@@ -27,7 +27,6 @@ fn setting() -> Setting {
 
 const STEPS: &[&str] = &["--max-steps", "5"];
 
-/// Trains with these environment variables and returns stderr.
 fn trained(setting: &Setting, out: &str, variables: &[(&str, &str)]) -> String {
     gpu::train(setting, out, 1, STEPS, variables).succeeded().stderr
 }

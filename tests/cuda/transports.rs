@@ -90,7 +90,6 @@ fn gpu_codes_match_the_host() {
     }
 }
 
-/// `--dry-run` counts the memory for encoded gradients on the device that encodes them.
 #[test]
 fn dry_runs_count_codes_where_they_are_made() {
     let setting = setting();
@@ -103,8 +102,7 @@ fn dry_runs_count_codes_where_they_are_made() {
         let path = format!("reduce.path={path}");
         planned("codec, including residuals", &[&["--set", &path], more].concat())
     };
-    // on the host, integers replace the gradients in place; otherwise each element has one integer on the GPU and one
-    // in the buffer for MPI
+    // on the host, integers replace the gradients in place; otherwise each element has one integer on the GPU and one in the buffer for MPI
     let elements = planned("parameters", &[]).expect("a row of parameters");
     assert_eq!(codec("staged", &[]), None);
     let coded = codec("auto", &[]).expect("a row of codes");
@@ -185,7 +183,6 @@ fn device_memory_is_not_tested_again_after_a_crash() {
     assert!(!left("true"));
 }
 
-/// Returns the log line with this beginning.
 #[track_caller]
 fn line<'a>(ended: &'a ProgramOutput, begin: &str) -> &'a str {
     let said = ended.stderr.lines().find(|line| line.starts_with(begin));
@@ -264,8 +261,7 @@ fn doctor_tests_device_memory_in_a_separate_job() {
 fn bench(ranks: usize, args: &[&str], variables: &[(&str, &str)]) -> Vec<serde_json::Value> {
     let mut command = trireme(ranks, &[&["bench"], args, &["--device", "cuda"]].concat());
     command.env("TRIREME_EMULATED_DEVICES", ranks.to_string()).envs(variables.iter().copied());
-    let text = gpu::run(command).succeeded().stdout;
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+    gpu::run(command).succeeded().json_lines()
 }
 
 /// `bench scale` uses the same transport as training would, also if it measures only some ranks.

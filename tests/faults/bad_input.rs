@@ -10,7 +10,7 @@ use backend::cuda::gpu_count;
 use formats::checkpoint::ModelFile;
 
 use support::images::{Images, THINGS};
-use support::program::{PATIENCE, events, files, run, start, trireme};
+use support::program::{PATIENCE, files, run, start, trireme};
 use support::small_run::{RECIPE, SmallRun, poke};
 
 #[test]
@@ -178,14 +178,6 @@ fn a_model_file_of_another_network() {
     model.network = "squeezenet".into();
     model.write(&path).unwrap();
     run(2, &args).failed(2, &["no network squeezenet"]);
-}
-
-/// Without mpirun the program runs as a single rank.
-#[test]
-fn without_mpirun_there_is_one_rank() {
-    let setting = SmallRun::trained();
-    let starts = events(&setting.out, "start");
-    assert_eq!((starts.len(), &starts[0]["ranks"]), (1, &serde_json::json!(1)));
 }
 
 #[test]

@@ -68,10 +68,7 @@ fn no_thread_reads_the_environment_while_mpi_starts() {
         start(command).wait(PATIENCE).succeeded();
         let accesses = accesses(&log);
         assert_eq!(accesses.iter().filter(|access| access.what == "started").count(), ranks.max(1));
-        assert!(
-            accesses.iter().any(|access| access.name.contains("ONEDNN_VERBOSE")),
-            "the log must have oneDNN's calls"
-        );
+        assert!(accesses.iter().any(|access| access.name.contains("ONEDNN_VERBOSE")), "no calls of oneDNN");
         let (found, changes) = read_meanwhile(&accesses);
         assert!(changes > 0, "this MPI does not change the environment, so the test proves nothing");
         assert_eq!(found, [""; 0], "{ranks} ranks, {more:?}");

@@ -13,7 +13,6 @@ use support::disk::{Disk, with_permission_to_mount};
 use support::program::{PATIENCE, Running, assert_gone, checkpoints, events, signal};
 use support::small_run::{IN_TIME, SHARDS, SmallRun};
 
-/// Number of ranks in each run.
 const RANKS: usize = 3;
 
 /// A fault in a running training.
@@ -48,12 +47,10 @@ enum Fault {
 const LOG: u64 = 512 << 10;
 
 impl Fault {
-    /// Returns true if the fault needs a small file system.
     fn fills(self) -> bool {
         matches!(self, Self::Fill | Self::FillAndStop | Self::FillForTheModel)
     }
 
-    /// Returns additional arguments of the run.
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::FillForTheModel => &["--stall-warn", "1s", "--stall-abort", "3s", "--max-steps", "60"],
@@ -164,7 +161,6 @@ fn the_sweep_of_full_disks() {
     });
 }
 
-/// Tries a fault in a separate run and then resumes the run.
 fn try_fault(fault: Fault) {
     use Fault::*;
     let mut case = SmallRun::long();
@@ -208,13 +204,11 @@ fn all_there(running: &mut Running) -> Vec<u32> {
     }
 }
 
-/// Reads the undamaged shards.
 fn read_shards(case: &SmallRun) -> Vec<(PathBuf, Vec<u8>)> {
     let shards = (0..SHARDS).map(|number| case.images.shard("train", number));
     shards.map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
 }
 
-/// Resumes from the last checkpoint, or from the start, and checks that the run succeeds.
 #[track_caller]
 fn resume(case: &SmallRun, fault: Fault) {
     let newest = checkpoints(&case.out).last().copied().unwrap_or(0);

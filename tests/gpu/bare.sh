@@ -37,14 +37,7 @@ step 'golden numbers, on the processor'
 tests/gpu/bin/numerics golden:: --skip on_the_gpu --test-threads=2
 
 step 'two ranks train'
-python3 - <<'EOF'
-import os, pathlib
-folder = pathlib.Path("/tmp/noise")
-folder.mkdir()
-for name, images in [(f"data_batch_{i}.bin", 40) for i in range(1, 6)] + [("test_batch.bin", 20)]:
-    (folder / name).write_bytes(b"".join(bytes([i % 10]) + os.urandom(3072) for i in range(images)))
-(folder / "batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
-EOF
+python3 tests/gpu/noise.py cifar10 /tmp/noise 200 20
 ./trireme data convert cifar10 /tmp/noise /tmp/data
 mpirun -n 2 --bind-to none --oversubscribe ./trireme train recipes/cifar10-resnet20.toml --data /tmp/data --out /tmp/run --device cpu \
     --max-steps 3 --set batch=8 --set workers=2 --threads 1

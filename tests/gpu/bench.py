@@ -13,13 +13,13 @@ import json
 import os
 import pathlib
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import zlib
+
+import noise
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -139,33 +139,11 @@ def networks(bench, rows, peaks):
     return table
 
 
-def noise_cifar(folder, images):
-    """Writes a data set in CIFAR-10's format with noise as pictures."""
-    folder.mkdir()
-    for name, share in [(f"data_batch_{i}.bin", images // 5) for i in range(1, 6)] + [("test_batch.bin", max(images // 5, 1))]:
-        with open(folder / name, "wb") as file:
-            for i in range(share):
-                file.write(bytes([i % 10]) + os.urandom(3072))
-    (folder / "batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
-
-
-def noise_photos(folder, images, size):
-    """Writes a folder of PNG files with noise in two classes."""
-    chunk = lambda kind, body: struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-    for i in range(images):
-        place = folder / "train" / f"class{i % 2}"
-        place.mkdir(parents=True, exist_ok=True)
-        rows = b"".join(b"\0" + os.urandom(3 * size) for _ in range(size))
-        head = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
-        body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 0)) + chunk(b"IEND", b"")
-        (place / f"{i}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + body)
-
-
 def loader(bench, work, table):
     """Measures resnet20 fed by the real loader, and the same network on pictures in memory."""
     precision, images, steps = ("f32", 200, 6) if bench.a.tiny else ("bf16", 50000, 1500)
     batch = 8 if bench.a.tiny else 128
-    noise_cifar(work / "cifar", images)
+    noise.cifar10(work / "cifar", images, max(images // 5, 1))
     if bench.run("pictures of noise as CIFAR-10", [bench.a.trireme, "data", "convert", "cifar10", work / "cifar", work / "c10"], 60) is None:
         return
     extra = ["--max-steps", steps, "--set", f"precision={precision}", "--set", f"batch={batch}"]
@@ -180,7 +158,7 @@ def staged(bench, work, table):
     """Measures how much of a step of two ranks on one GPU waits for sums on the host: resnet50 has 102 MB of gradients."""
     size, images, batch, steps = (32, 16, 8, 3) if bench.a.tiny else (224, 512, 128, 24)
     network = "resnet20" if bench.a.tiny else "resnet50"
-    noise_photos(work / "photos", images, size)
+    noise.photos(work / "photos", images, size)
     convert = [bench.a.trireme, "data", "convert", "folder", work / "photos", work / "raw", "--raw"]
     if bench.run("photos of noise", convert, 90) is None:
         return

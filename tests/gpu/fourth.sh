@@ -13,20 +13,7 @@ cd "$(dirname "$0")/../.." || exit 1
 
 # Writes noisy PNG files in two classes and converts them to JPEG shards.
 photos() {
-    "$(command -v python3)" - "$WORK/pictures" "${PHOTOS:-2048}" <<'PROGRAM' || return
-import os, pathlib, struct, sys, zlib
-folder, count, size = pathlib.Path(sys.argv[1]), int(sys.argv[2]), 400
-def chunk(kind, body):
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-for i in range(count):
-    place = folder / "train" / f"class{i % 2}"
-    place.mkdir(parents=True, exist_ok=True)
-    # a few random values per row, each repeated, because a JPEG of pure noise is much larger than a photo
-    rows = b"".join(b"\0" + b"".join(bytes([b]) * 12 for b in os.urandom(size // 4)) for _ in range(size))
-    head = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
-    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
-    (place / f"{i}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + body)
-PROGRAM
+    "$(command -v python3)" tests/gpu/noise.py photos "$WORK/pictures" "${PHOTOS:-2048}" 400 12 || return
     "$TRIREME" data convert folder "$WORK/pictures" "$WORK/photos" --quality 90 && rm -r "$WORK/pictures"
 }
 

@@ -49,16 +49,7 @@ steps() { grep -h '"event":"step"' "$work/out/metrics.jsonl" 2>/dev/null | wc -l
 until_step() { while [ "$(steps)" -lt "$1" ]; do kill -0 "$run" 2>/dev/null || return 1; sleep 0.05; done; }
 
 flat() {
-    python3 - "$work/noise" <<'PYTHON'
-import os, pathlib, sys
-folder = pathlib.Path(sys.argv[1])
-folder.mkdir()
-for name, images in [(f"data_batch_{i}.bin", 2000) for i in range(1, 6)] + [("test_batch.bin", 100)]:
-    with open(folder / name, "wb") as file:
-        for i in range(images):
-            file.write(bytes([i % 10]) + os.urandom(3072))
-(folder / "batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
-PYTHON
+    python3 tests/gpu/noise.py cifar10 "$work/noise" 10000 100
     "$BIN" data convert cifar10 "$work/noise" "$work/data" >/dev/null
     limited 600 "$BIN" train recipes/cifar10-resnet20.toml --data "$work/data" --out "$work/out" --device cuda --max-steps 20000 \
         --set batch=32 --set log.every=1 --set 'checkpoint.every="1000 epochs"' >"$work/log" 2>&1 &

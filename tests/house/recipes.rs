@@ -192,7 +192,6 @@ fn the_pages_have_a_row_for_each_name() {
     }
 }
 
-/// Every file that a page names exists.
 #[test]
 fn the_pages_name_files_that_exist() {
     let folders = "src/ crates/ loaders/ data-tools/ tests/ recipes/ docs/ build/ jobscripts/ packaging/";
@@ -215,7 +214,6 @@ fn the_pages_name_files_that_exist() {
     assert!(seen > 50, "{seen} paths");
 }
 
-/// Returns the length of a list in a JSON file.
 fn recorded(path: &str, list: &str) -> usize {
     let file: Value = serde_json::from_str(&page(path)).unwrap();
     file[list].as_array().unwrap().len()

@@ -25,7 +25,6 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Libraries that only one crate may depend on.
 const LIBRARIES: &[(&str, &str)] =
     &[("mpi", "crates/comm"), ("hdf5-metno", "crates/formats"), ("cudarc", "crates/backend"), ("clap", ".")];
 
@@ -81,8 +80,7 @@ const MAY_CREATE: &[(&str, &str, usize)] = &[
     ("loaders/src/file/safe_create.rs", ". create_new ( true", 9),
     ("loaders/src/file/safe_create.rs", ". write ( true", 9),
     ("loaders/src/file/safe_create.rs", ". append ( true", 9),
-    // `H5File::create` overwrites a file that `safe_create` has created before; `with_fcpl` sets a property of this
-    // file
+    // `H5File::create` overwrites a file that `safe_create` has created before; `with_fcpl` sets a property of this file
     ("crates/formats/src/checkpoint/h5.rs", ". with_fcpl", 1),
     ("crates/formats/src/checkpoint/h5.rs", "H5File :: create", 1),
     // writes to standard output, which the parent process has redirected to a new file
@@ -102,9 +100,7 @@ const MAY_CREATE: &[(&str, &str, usize)] = &[
 /// The files of the program that may name a concrete backend. All others are generic.
 const CONCRETE: &[&str] = &["crates/training/src/launch.rs"];
 
-/// Maximum number of lines in a file.
 const LONGEST_FILE: usize = 600;
-/// Maximum number of characters in a line.
 const LONGEST_LINE: usize = 140;
 
 /// Returns every violation of the rules in a file, as `file: what`.
@@ -208,7 +204,6 @@ fn crates_depend_on_no_more_than_they_may() {
     }
 }
 
-/// The table in docs/dependencies.md lists exactly the crates of other authors.
 #[test]
 fn the_page_lists_every_dependency() {
     let packages = || CRATES.iter().map(|(package, _)| *package);

@@ -7,7 +7,6 @@ use std::path::Path;
 const FOLDERS: &[&str] = &["src", "crates", "loaders/src", "data-tools/src"];
 
 pub struct Source {
-    /// Path from the root of the repository.
     pub path: String,
     pub text: String,
     /// The tokens outside of test modules, each followed by a space.
@@ -15,7 +14,6 @@ pub struct Source {
 }
 
 impl Source {
-    /// Tokenizes a source text.
     pub fn new(path: &str, text: &str) -> Self {
         let mut words = tokens(text);
         let tests = ["#", "[", "cfg", "(", "test", ")", "]", "mod"].map(String::from);

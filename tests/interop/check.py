@@ -4,10 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-os.environ.setdefault("KERAS_BACKEND", "torch")
-os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
-os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-
 import h5py
 import keras
 import numpy as np

@@ -27,7 +27,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$here"
-export PYTHONDONTWRITEBYTECODE=1
+export PYTHONDONTWRITEBYTECODE=1 KERAS_BACKEND=torch OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 "$folder/tensorboard/bin/python" tensorboard_check.py "$trireme" "$work"
 "$folder/data/bin/python" data.py "$trireme" "$work" ${mxnet:+"$mxnet"}
 "$folder/dali/bin/python" dali.py "$trireme" "$work"

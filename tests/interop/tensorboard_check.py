@@ -1,13 +1,9 @@
 """Reads trireme's event files with TensorBoard: python tensorboard_check.py TRIREME FOLDER"""
 import io
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
-
-os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
-os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
 
 from PIL import Image
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer

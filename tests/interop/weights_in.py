@@ -10,9 +10,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
-os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-
 import numpy as np
 import timm
 import torch

@@ -1,6 +1,5 @@
-//! The complete messages of the program for common mistakes, one file per command in this folder. Read them as a user
-//! would. After a change of a message, `TRIREME_BLESS=1 cargo test --test messages` writes the files, and the diff shows
-//! the change.
+//! The complete messages of the program for common mistakes, one file per command in this folder. Read them as a user would. After a change
+//! of a message, `TRIREME_BLESS=1 cargo test --test messages` writes the files, and the diff shows the change.
 //!
 //! A file consists of a command after `$ `, its exit code and its output, stdout before stderr. Commands run in a folder
 //! with the files that [`folder`] creates.
@@ -56,7 +55,6 @@ fn run(folder: &Path, args: &[&str]) -> (bool, String) {
     (ended.status.success(), format!("{code}\n{}{}", ended.stdout, ended.stderr))
 }
 
-/// Compares the file `name` with what its commands print.
 fn check(name: &str) {
     let path = in_repository("tests/messages").join(name);
     let recorded = fs::read_to_string(&path).unwrap();

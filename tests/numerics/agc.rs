@@ -1,5 +1,4 @@
-//! Adaptive gradient clipping by output units compared with timm (`golden/agc.json`), on each backend in its own weight
-//! layouts.
+//! Adaptive gradient clipping by output units compared with timm (`golden/agc.json`), on each backend in its own weight layouts.
 
 use backend::Backend;
 use backend::cuda::Precision;
@@ -34,7 +33,6 @@ fn net() -> NetSpec {
     net
 }
 
-/// Creates a graph with the weights and gradients that `agc.py` uses.
 fn prepared<B: Backend>(backend: B, file: &Golden) -> Graph<B> {
     let mut graph = Graph::new(backend, net(), 1, Purpose::Train { bucket_bytes: 1 }, 1).unwrap();
     let names: Vec<&str> = graph.params().iter().map(|p| p.name.as_str()).collect();

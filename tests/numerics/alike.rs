@@ -67,10 +67,7 @@ fn drop_path_factors<B: Backend>(backend: &B, block: usize, draws: Draws) -> Vec
     let shape = Shape::image(5, 3, 2);
     let factors = on_ones(backend, block, draws, Op::from(DropPath(0.5)), (8, shape));
     let samples = factors.chunks(shape.elems());
-    assert!(
-        samples.clone().all(|sample| sample.iter().all(|v| *v == sample[0])),
-        "a sample must be kept or dropped as a whole"
-    );
+    assert!(samples.clone().all(|sample| sample.iter().all(|v| *v == sample[0])), "part of a sample was dropped");
     samples.map(|sample| sample[0]).collect()
 }
 
@@ -125,10 +122,7 @@ fn dropout_agrees_on_every_backend_and_drops_its_share() {
     let kept = mask.iter().filter(|v| **v > 0.0).count() as f64 / mask.len() as f64;
     let deviation = (0.3 * 0.7 / mask.len() as f64).sqrt();
     assert!((kept - 0.7).abs() < 4.0 * deviation, "expected a share of 0.7, kept {kept}");
-    assert!(
-        mask.iter().all(|v| *v == 0.0 || *v == 1.0 / (1.0 - 0.3f32)),
-        "kept elements must be scaled by 1 / (1 - p)"
-    );
+    assert!(mask.iter().all(|v| *v == 0.0 || *v == 1.0 / (1.0 - 0.3f32)), "kept elements must be scaled");
 }
 
 /// Tests functions at values beyond the range of exponentials. Slopes are compared only at finite values, because some

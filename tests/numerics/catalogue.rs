@@ -46,8 +46,7 @@ struct Net {
     #[serde(default)]
     lr: f64,
     losses: Vec<f64>,
-    /// Relative change of PyTorch's gradients when its input images change by one part in a million. 0 if the change is
-    /// small.
+    /// Relative change of PyTorch's gradients when its input images change by one part in a million. 0 if the change is small.
     #[serde(default)]
     spread: f64,
     gradients: BTreeMap<String, f64>,
@@ -85,7 +84,6 @@ fn fnv(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |h: u32, byte| (h ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Returns a parameter's name in PyTorch.
 fn torch(name: &str) -> String {
     net::torch_name(name).unwrap_or(name.into())
 }
@@ -108,7 +106,6 @@ fn formula(name: &str, shape: &[usize], v: f64) -> Formula {
 }
 
 impl Net {
-    /// Builds the network without dropout and DropPath.
     fn spec(&self, classes: usize) -> NetSpec {
         let image = Shape::image(3, self.pixels, self.pixels);
         let mut net = models::build(&self.name, image, classes).expect("a name of the catalogue");
@@ -176,14 +173,12 @@ impl<'a, B: Backend> Run<'a, B> {
         }
     }
 
-    /// Returns the largest absolute difference between the evaluation scores and PyTorch's.
     fn scores(&mut self) -> f64 {
         let scores = self.graph.scores(&self.images, self.file.batch).unwrap();
         assert_eq!(scores.len(), self.net.logits.len(), "{}: number of scores", self.net.name);
         largest(scores.iter().zip(&self.net.logits).map(|(got, want)| f64::from(*got) - want))
     }
 
-    /// Runs forward, loss and backward, and returns the mean loss.
     fn gradients(&mut self) -> f64 {
         let rows = self.file.batch;
         let batch = Batch { images: Input::Values(&self.images), labels: &self.file.labels, ids: &self.ids, epoch: 0 };
@@ -192,9 +187,8 @@ impl<'a, B: Backend> Run<'a, B> {
         sums.unwrap_or_else(|e| panic!("{}: {e}", self.net.name)).loss / rows as f64
     }
 
-    /// Compares the gradient norm of each group of parameters with PyTorch's. Returns the largest difference and the
-    /// name of its group. Differences are relative to PyTorch's norm or to 1 % of the largest norm, whichever is
-    /// larger.
+    /// Compares the gradient norm of each group of parameters with PyTorch's. Returns the largest difference and the name of its group.
+    /// Differences are relative to PyTorch's norm or to 1 % of the largest norm, whichever is larger.
     fn gradient_norms(&self) -> (f64, String) {
         let mut squares: BTreeMap<String, f64> = BTreeMap::new();
         for (i, param) in self.graph.params().iter().enumerate() {
@@ -227,8 +221,7 @@ impl<'a, B: Backend> Run<'a, B> {
         largest(differences.into_iter())
     }
 
-    /// Compares scores, loss, gradients and the losses of SGD steps with PyTorch's. If `haste` is set, skips the SGD
-    /// steps.
+    /// Compares scores, loss, gradients and the losses of SGD steps with PyTorch's. If `haste` is set, skips the SGD steps.
     fn check(&mut self, haste: bool) {
         let scores = self.scores();
         let loss = self.gradients();
@@ -295,8 +288,7 @@ fn every_network_equals_the_original_on_a_gpu() {
 /// Networks that golden files other than catalogue.json cover.
 const OLDER: &[&str] = &["lenet", "lenet-caffe", "cifarnet", "alexnet", "resnet18", "resnet20", "resnet50"];
 
-/// CIFAR ResNets that differ from ResNet-20 only in the number of blocks. The numbers of their parameters are tested
-/// elsewhere.
+/// CIFAR ResNets that differ from ResNet-20 only in the number of blocks. The numbers of their parameters are tested elsewhere.
 const DEEPER: &[&str] = &["resnet32", "resnet44", "resnet56", "resnet110"];
 
 /// Networks that differ from a recorded one only in their sizes, and that need 10 GB to be recorded.

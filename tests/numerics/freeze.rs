@@ -64,7 +64,6 @@ fn branches() -> NetSpec {
     net
 }
 
-/// Returns the network with frozen parameters in these layers.
 fn frozen(smooth: bool, layers: &[&str]) -> NetSpec {
     freeze(net(smooth), layers)
 }
@@ -99,8 +98,7 @@ fn pass<B: Backend>(graph: &mut Graph<B>) -> (LossSums, Vec<usize>) {
     (sums, buckets)
 }
 
-/// Checks that trained parameters have the expected gradients and that the gradients of frozen parameters are still
-/// zero.
+/// Checks that trained parameters have the expected gradients and that the gradients of frozen parameters are still zero.
 #[track_caller]
 fn assert_gradients<B: Backend>(what: &str, graph: &Graph<B>, want: &[(String, Vec<f32>)], frozen: &BTreeSet<String>) {
     for ((name, got), (other, want)) in gradients(graph).iter().zip(want) {
@@ -175,8 +173,7 @@ fn branches_and_auxiliary_classifiers_may_be_frozen() {
     everywhere!(check_branches);
 }
 
-/// Sets of layers to freeze, with batch normalisation. If only `n2` is frozen, gradients still flow through it to `c1`
-/// and `c2`.
+/// Sets of layers to freeze, with batch normalisation. If only `n2` is frozen, gradients still flow through it to `c1` and `c2`.
 const NORMS: [&[&str]; 3] = [&["n2"], &["n1", "n2", "n3"], &["c1", "n1", "c2", "n2"]];
 
 fn check_norms<B: Backend>(backend: impl Fn() -> B, name: &str) {
@@ -266,8 +263,7 @@ const GROUPS: &str = "[[groups]]\nmatch = [\"fc2.*\"]\nlr = 4\n\
                       [[groups]]\nmatch = [\"fc?.*\", \"c1.weight\"]\nlr = 0.5\nweight_decay = 0.0\n";
 
 fn check_groups<B: Backend>(backend: impl Fn() -> B, name: &str) {
-    // with clipping and LARS, the learning rates come from norms, and each group's factor must be applied to these
-    // rates, too
+    // with clipping and LARS, the learning rates come from norms, and each group's factor must be applied to these rates, too
     for kind in ["kind = \"sgd\"", "kind = \"sgd\"\nclip_norm = 0.05", "kind = \"adam\"", "kind = \"lars\"\neta = 0.1"]
     {
         let plain = moved(backend(), &format!("{kind}\n"));
@@ -309,10 +305,7 @@ fn check_frozen_steps<B: Backend>(backend: impl Fn() -> B, name: &str) {
             if let Some(norm) = stepped.grad_norm {
                 let trained = gradients(&graph).into_iter().filter(|(name, _)| !net.frozen.contains(name));
                 let all: Vec<f32> = trained.flat_map(|(_, g)| g).collect();
-                assert!(
-                    (norm / numerics::norm(&all) - 1.0).abs() < 1e-5,
-                    "{name}: the norm must cover the trained parameters only"
-                );
+                assert!((norm / numerics::norm(&all) - 1.0).abs() < 1e-5, "{name}: norm of the trained parameters");
             }
         }
         for ((what, after), (_, before)) in weights(&graph).iter().zip(&before) {

@@ -5,12 +5,12 @@
 
 use backend::cpu::Cpu;
 use backend::reference::Reference;
-use backend::{Across, Backend, Error, Input};
+use backend::{Backend, Error, Input};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use net::{Activation, Conv, Flatten, Id, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
 use crate::training::{self, named_gradients};
-use support::numerics::{assert_close, cpu, has_own_kernels, magnitude, noise, norm};
+use support::numerics::{IdenticalRanks, assert_close, cpu, has_own_kernels, magnitude, noise, norm};
 
 const CLASSES: usize = 5;
 
@@ -18,13 +18,11 @@ fn conv(channels: usize, kernel: usize) -> Conv {
     Conv::new(channels, kernel).pad(kernel / 2)
 }
 
-/// Returns a network with three convolutions, each followed by a norm, the last with a residual. `bend` adds ReLU to
-/// the norms.
+/// Returns a network with three convolutions, each followed by a norm, the last with a residual. `bend` adds ReLU to the norms.
 fn block(image: Shape, channels: [usize; 2], kernel: usize, bend: bool) -> NetSpec {
     block_of(image, [conv(channels[0], 3), conv(channels[1], kernel), conv(channels[0], 3)], bend)
 }
 
-/// Works like `block`, with these convolutions.
 fn block_of(image: Shape, [c1, c2, c3]: [Conv; 3], bend: bool) -> NetSpec {
     let bn = || Norm { relu: bend, ..Norm::new() };
     let mut net = NetSpec::new("block", image);
@@ -139,8 +137,7 @@ fn fused_convolutions_that_change_the_image_size_agree() {
     }
 }
 
-/// Checks that passes give the same results with and without fusion, on any number of threads, and the same bits when
-/// repeated.
+/// Checks that passes give the same results with and without fusion, on any number of threads, and the same bits when repeated.
 #[track_caller]
 fn assert_fused(what: &str, net: &NetSpec, rows: usize) {
     let images: Vec<f32> = noise(rows * net.input.elems(), 1, 1.0).iter().map(|x| x + 0.5).collect();
@@ -232,8 +229,7 @@ fn frozen_layers_are_the_same_with_fusion() {
     }
 }
 
-/// Returns a network with two convolutions with ReLU, each followed by a pooling. `more` adds other readers of the
-/// first one's output.
+/// Returns a network with two convolutions with ReLU, each followed by a pooling. `more` adds other readers of the first one's output.
 fn pooled(image: Shape, pool: &Pool, more: impl FnOnce(&mut NetSpec, Id)) -> NetSpec {
     let mut net = NetSpec::new("pooled", image);
     let read = net.add("c1", conv(20, 3).bias(0.1).relu(), net.image());
@@ -263,8 +259,7 @@ fn a_max_pooling_stops_the_gradient_of_the_relu_before_it() {
             );
         }
     }
-    // average pooling passes gradients to elements where ReLU returned zero, and another reader of the tensor may do so
-    // too
+    // average pooling passes gradients to elements where ReLU returned zero, and another reader of the tensor may do so too
     let image = Shape::image(3, 8, 8);
     let mean = pooled(image, &Pool::new(PoolKind::Avg, 2, 2), |_, _| ());
     let twice = pooled(image, &max(2, 2), |net, read| {
@@ -275,16 +270,6 @@ fn a_max_pooling_stops_the_gradient_of_the_relu_before_it() {
     });
     for net in [mean, twice] {
         assert_eq!(graph(cpu(2), &net, 3).implementation(1), "own");
-    }
-}
-
-/// Simulates this many ranks that all have the same rows.
-pub struct IdenticalRanks(pub f64);
-
-impl Across for IdenticalRanks {
-    fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
-        values.iter_mut().for_each(|value| *value *= self.0);
-        Ok(())
     }
 }
 
@@ -352,8 +337,7 @@ fn statistics_are_exact_wherever_the_values_lie() {
                 assert!(error.abs() < most, "mean {far}: relative error {error}");
             }
         }
-        // tests a single large value in each channel: as the first value of the whole batch, or as the first value of
-        // each sample
+        // tests a single large value in each channel: as the first value of the whole batch, or as the first value of each sample
         for every in [usize::MAX, image.plane()] {
             let mut alone: Vec<f32> = near.iter().map(|x| 1e-3 * x).collect();
             for (i, x) in alone.iter_mut().enumerate() {
@@ -364,15 +348,11 @@ fn statistics_are_exact_wherever_the_values_lie() {
             }
             let most = |backend| magnitude(&errors(backend, &alone, rows, image, 0.5));
             let (fused, apart) = (most(cpu(threads)), most(cpu(threads).unfused()));
-            assert!(
-                fused < 1e-5_f64.max(2.0 * apart),
-                "a single large value: error {fused} with fusion, {apart} without"
-            );
+            assert!(fused < 1e-5_f64.max(2.0 * apart), "a large value: {fused} with fusion, {apart} without");
         }
     }
 }
 
-/// A channel of equal values has a variance of exactly 0.
 #[test]
 fn a_constant_channel_has_no_variance() {
     let (image, rows) = (Shape::image(16, 12, 12), 3);

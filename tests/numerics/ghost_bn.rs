@@ -7,14 +7,13 @@ use engine::{Gather, Graph, Loss, MicroBatch, Purpose};
 use loaders::order::worker_positions;
 use net::NetSpec;
 
-use crate::fusion::IdenticalRanks;
 use crate::sync_bn::{self, net};
 use crate::training::{everywhere, gradients};
 use support::images::THINGS;
-use support::numerics::{assert_close, magnitude};
+use support::numerics::{IdenticalRanks, assert_close, magnitude};
+use support::program::sets;
 use support::setting::Setting;
 
-/// The results after a step.
 struct Outcome {
     loss: f64,
     gradients: Vec<Vec<f32>>,
@@ -27,8 +26,7 @@ fn graph<B: Backend>(backend: B, bn_groups: usize, batch: usize) -> Graph<B> {
     Graph::new(backend, net, batch, purpose, 7).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Runs a step on `rows` rows, divided into `passes` passes with `groups` groups each. The graph is planned for `batch`
-/// rows.
+/// Runs a step on `rows` rows, divided into `passes` passes with `groups` groups each. The graph is planned for `batch` rows.
 fn step<B: Backend>(backend: B, batch: usize, rows: usize, passes: usize, groups: usize) -> Outcome {
     let (mut graph, rows) = (graph(backend, groups, batch), sync_bn::rows(rows));
     graph.prepare_accumulation(0..passes, Gather::Summed).unwrap();
@@ -88,14 +86,9 @@ fn setting() -> Setting {
 #[test]
 fn ranks_and_stops_do_not_change_runs_with_groups() {
     let (setting, exact) = (setting(), ["--set", "reduce.codec=exact"]);
-    setting.trained("1", 1, &exact);
-    setting.trained("2", 2, &exact);
-    assert_eq!(setting.digest("1"), setting.digest("2"));
-    assert!(setting.model("1") == setting.model("2"), "model.h5 differs");
-    // stopped after three steps, while an epoch has six
-    setting.trained("parts", 2, &[&exact[..], &["--max-steps", "3"]].concat());
-    setting.trained("parts", 1, &[&exact[..], &["--resume", "auto"]].concat());
-    assert_eq!(setting.digest("parts"), setting.digest("1"));
+    setting.assert_ranks_change_nothing(&[2], &exact);
+    // an epoch has six steps
+    setting.assert_stops_change_nothing("1", &[(2, "3")], 1, &exact);
 }
 
 /// A run with a single worker and groups gives the same result as a run with more and smaller workers.
@@ -107,9 +100,7 @@ fn groups_replace_workers() {
     setting.trained("neither", 1, &["--set", "workers=1", "--unset", "bn_group"]);
     let [workers, groups, neither] = ["workers", "groups", "neither"].map(|out| setting.losses(out));
     assert_eq!((workers.len(), groups.len()), (6, 6));
-    for (step, (got, want)) in groups.iter().zip(&workers).enumerate() {
-        assert!((got / want - 1.0).abs() < 1e-5, "loss of step {}: {got} in groups, {want} as workers", step + 1);
-    }
+    setting.assert_losses_near("groups", "workers", 1e-5);
     assert!((neither[0] / workers[0] - 1.0).abs() > 1e-4, "groups must change the loss");
 }
 
@@ -117,8 +108,7 @@ fn groups_replace_workers() {
 fn groups_that_do_not_fit_are_refused() {
     let setting = setting();
     let refused = |set: &[&str], parts: &[&str]| {
-        let sets: Vec<&str> = set.iter().flat_map(|set| ["--set", *set]).collect();
-        setting.train("refused", 1, &sets).failed(2, parts);
+        setting.train("refused", 1, &sets(set)).failed(2, parts);
     };
     refused(
         &["bn_group=3"],

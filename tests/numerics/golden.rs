@@ -1,5 +1,4 @@
-//! Whole networks compared with PyTorch: ten steps of SGD on one batch (`golden/nets.json`). `golden/README.md`
-//! explains the tolerances.
+//! Whole networks compared with PyTorch: ten steps of SGD on one batch (`golden/nets.json`). `golden/README.md` explains the tolerances.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +68,6 @@ impl Nets {
 }
 
 impl Net {
-    /// Builds the network without dropout.
     fn spec(&self) -> NetSpec {
         let [c, h, w] = self.image_shape;
         let mut net = models::build(&self.name, Shape::image(c, h, w), 10).expect("a name of the catalogue");
@@ -123,7 +121,6 @@ impl<'a, B: Backend> Run<'a, B> {
         Self { what, graph, optimizer, file, params, images, ids: (0..file.batch as u64).collect() }
     }
 
-    /// Runs forward, loss and backward, and returns the mean loss.
     fn gradients(&mut self) -> f64 {
         let n = self.file.batch;
         let loss = Loss { smoothing: self.file.label_smoothing, scale: 1.0 / n as f32 };
@@ -134,7 +131,6 @@ impl<'a, B: Backend> Run<'a, B> {
         sums.loss / n as f64
     }
 
-    /// Updates the parameters with SGD, and the running statistics.
     fn update(&mut self) {
         assert!(self.optimizer.step(&mut self.graph, self.file.sgd.lr, None).unwrap().finite, "{}", self.what);
         let places = self.graph.norms().to_vec();
@@ -237,8 +233,7 @@ fn networks_learn_as_in_pytorch_on_the_gpu() {
     }
 }
 
-/// Compares torchvision's networks with the same weights and label smoothing. AlexNet with smaller images tests the
-/// adaptive pool.
+/// Compares torchvision's networks with the same weights and label smoothing. AlexNet with smaller images tests the adaptive pool.
 #[test]
 fn imagenet_networks_equal_torchvisions() {
     let file: Nets = golden("imagenet.json");

@@ -13,8 +13,7 @@ use net::{
 
 use support::numerics::{Case, Outcome, assert_close, magnitude, on_every_backend};
 
-/// Step of the differences: a power of two, much larger than f32's rounding error, much smaller than the spread of the
-/// inputs.
+/// Step of the differences: a power of two, much larger than f32's rounding error, much smaller than the spread of the inputs.
 const STEP: f32 = 1.0 / 64.0;
 
 /// Returns cases with every kind of operation. Each option of an operation occurs in some case.
@@ -88,8 +87,7 @@ fn every_kind() -> Vec<Case> {
     cases.map(suited).chain(grouped).collect()
 }
 
-/// Spreads the inputs so that they differ by more than the step, which therefore does not change the position of a
-/// maximum.
+/// Spreads the inputs so that they differ by more than the step, which therefore does not change the position of a maximum.
 fn spread(mut case: Case) -> Case {
     let mut order: Vec<usize> = (0..case.x[0].len()).collect();
     order.sort_by(|&a, &b| case.x[0][a].total_cmp(&case.x[0][b]));
@@ -122,8 +120,7 @@ pub fn wide(mut case: Case) -> Case {
     case
 }
 
-/// Returns the values that enter a function with kinks, and the positions of the kinks, if the operation has such a
-/// function.
+/// Returns the values that enter a function with kinks, and the positions of the kinks, if the operation has such a function.
 fn before_function(case: &Case) -> Option<(Vec<f32>, &'static [f32])> {
     let fused = match &case.op {
         Op::Conv(c) => c.relu,
@@ -152,7 +149,6 @@ pub fn off_corners(mut case: Case, margin: f32) -> Case {
     case
 }
 
-/// Returns the sum of y * dy.
 fn objective(case: &Case, dy: &[f32]) -> f64 {
     let y = case.run(&Reference, 1, false).y;
     y.iter().zip(dy).map(|(y, d)| f64::from(*y) * f64::from(*d)).sum()

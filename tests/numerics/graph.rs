@@ -1,6 +1,5 @@
-//! Whole graphs of small networks on every backend: gradients through branches, smaller batches, more than one worker
-//! on a rank, handing over of buckets, evaluation, and networks that a backend cannot run. `ops.rs` and `gradients.rs`
-//! test single operations.
+//! Whole graphs of small networks on every backend: gradients through branches, smaller batches, more than one worker on a rank, handing
+//! over of buckets, evaluation, and networks that a backend cannot run. `ops.rs` and `gradients.rs` test single operations.
 
 use backend::cuda::Precision;
 use backend::reference::Reference;
@@ -9,10 +8,10 @@ use engine::graph::BuildError;
 use engine::{Batch, Gather, Graph, Loss, MicroBatch, Purpose};
 use net::{Add, Concat, Conv, Flatten, Id, Linear, NetSpec, Norm, Op};
 
-use crate::nets::{
-    CLASSES, IMAGE, attentive, bottleneck, branching, competing, dense, finish, gated, patches, separable,
+use crate::training::{
+    CLASSES, IMAGE, Rows, attentive, bottleneck, branching, check_slopes, competing, dense, everywhere, finish, gated,
+    gradients, named_gradients, patches, separable, statistics,
 };
-use crate::training::{Rows, check_slopes, everywhere, gradients, named_gradients, statistics};
 use support::numerics::{self, assert_close, cpu, magnitude, noise};
 
 fn rows(n: usize) -> Rows {
@@ -251,8 +250,7 @@ fn inference_over_shared_memory_gives_the_same_scores() {
     everywhere!(check_inference);
 }
 
-/// Returns a network that adds the image itself (plain layout) to the output of a convolution (in channel blocks on the
-/// CPU).
+/// Returns a network that adds the image itself (plain layout) to the output of a convolution (in channel blocks on the CPU).
 fn image_again() -> NetSpec {
     let mut net = NetSpec::new("image again", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(3, 3).pad(1)), net.image());

@@ -1,13 +1,10 @@
-//! Results of operations, networks and optimizers, compared with PyTorch, the reference backend, finite differences and
-//! each other.
+//! Results of operations, networks and optimizers, compared with PyTorch, the reference backend, finite differences and each other.
 
 mod agc;
 mod alike;
 mod bf16;
-mod bf16_tensors;
 mod catalogue;
 mod channels;
-mod features;
 mod freeze;
 mod fusion;
 mod ghost_bn;
@@ -16,18 +13,14 @@ mod gradients;
 mod graph;
 mod heads;
 mod memory;
-mod nets;
 mod onnx;
 mod ops;
 mod optim;
-mod padding;
 mod parity;
 mod remote;
 mod rounding;
-mod schedules;
 mod sizes;
 mod soft_loss;
 mod sync_bn;
-mod teacher;
 mod training;
 mod whiten;

@@ -6,22 +6,19 @@ use std::ops::Range;
 use backend::cpu::Cpu;
 use backend::cuda::Precision;
 use backend::reference::Reference;
-use backend::{Backend, Buffer, DeviceMemory, Error, Input};
+use backend::{Backend, Buffer, DeviceMemory, Error, Input, Keeps};
 use engine::memory::{BackwardStep, Memory, NodeFacts};
 use engine::{Batch, Graph, Loss, MicroBatch, Purpose, estimate};
-use net::{NetSpec, Shape, models};
+use net::{Id, NetSpec, Shape, models};
 
-use crate::nets::{attentive, bottleneck, branching, dense, patches, separable};
-use crate::training;
+use crate::training::{self, attentive, bottleneck, branching, dense, patches, separable};
 use support::numerics::{self, cpu, noise};
 
-/// Builds a network of the catalogue for images of `size` by `size` pixels.
 fn network(name: &str, size: usize) -> NetSpec {
     models::build(name, Shape::image(3, size, size), 10).unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// Returns networks of all families: residual, dense, branches with auxiliary classifiers, squeeze and excitation,
-/// plain.
+/// Returns networks of all families: residual, dense, branches with auxiliary classifiers, squeeze and excitation, plain.
 fn families() -> Vec<NetSpec> {
     let small = [branching(false), separable(), bottleneck(), dense(), attentive(), patches()];
     let large = [
@@ -50,7 +47,6 @@ impl MemoryContents {
         self.0.push((place.clone(), value));
     }
 
-    /// Checks that the value has not been overwritten.
     fn read(&self, value: usize, what: &str) {
         assert!(self.0.iter().any(|(_, held)| *held == value), "{what}: value {value} was overwritten");
     }
@@ -194,4 +190,30 @@ fn parts_keep_their_values_and_never_overlap() {
     check_parts(&cpu(1), true);
     check_parts(&Reference, false);
     check_parts(&numerics::cuda(Precision::F32), true);
+}
+
+#[test]
+fn features_outlive_what_follows_the_last_layer() {
+    for name in ["squeezenet1_1", "airbench94", "resnet18"] {
+        let net = models::build(name, Shape::image(3, 64, 64), 10).unwrap();
+        let shapes = net.shapes().unwrap();
+        let facts = |at: usize| NodeFacts {
+            elems: shapes[at + 1].elems(),
+            has_no_pass: net.nodes[at].op.renames(),
+            writes_no_output: false,
+            input_with_gradient_in_dy: None,
+            adds_two_gradients: false,
+            tensors_for_backward: Keeps::NOTHING,
+            can_recompute_output: false,
+        };
+        let facts: Vec<NodeFacts> = (0..net.nodes.len()).map(facts).collect();
+        let memory = Memory::infer(&net, shapes[0].elems(), &facts);
+        let Id(features) = net.features();
+        let later = (features + 1..memory.tensors.len()).filter(|&tensor| !facts[tensor - 1].has_no_pass);
+        assert!(later.clone().count() > 0, "{name}");
+        let place = |tensor: usize| memory.places[memory.tensors[tensor]].clone();
+        let apart =
+            |tensor: usize| place(tensor).end <= place(features).start || place(features).end <= place(tensor).start;
+        later.for_each(|tensor| assert!(apart(tensor), "{name}: {tensor}"));
+    }
 }

@@ -18,7 +18,6 @@ use training::train::save::model::layers;
 
 use support::numerics::{assert_close, cpu, magnitude, noise};
 
-/// Batch size.
 const IMAGES: usize = 2;
 
 /// Networks that together have each kind of layer, with small image sizes that they accept.
@@ -45,7 +44,6 @@ fn scores<B: Backend>(graph: &mut Graph<B>, images: &[f32]) -> Vec<f32> {
     graph.scores(images, IMAGES).unwrap()
 }
 
-/// Creates a graph with these weights.
 fn filled(net: NetSpec, tensors: &[Tensor]) -> Graph<impl Backend> {
     let mut graph = Graph::new(cpu(1), net, IMAGES, Purpose::Infer, 7).unwrap();
     let values: BTreeMap<&str, &[f32]> = tensors.iter().map(|(name, _, values)| (name.as_str(), &values[..])).collect();
@@ -64,7 +62,6 @@ fn filled(net: NetSpec, tensors: &[Tensor]) -> Graph<impl Backend> {
     graph
 }
 
-/// Returns a model file without weights.
 fn head(name: &str, input: Shape, classes: usize) -> ModelFile {
     let sizes = [input.c, input.h, input.w];
     ModelFile {
@@ -95,15 +92,13 @@ fn file(name: &str) -> PathBuf {
 /// Settings of an ONNX export in f32, without folded batch norms and without preprocessing.
 const PLAIN: Settings = Settings { format: Format::Onnx, half: false, fold: false, preprocess: false, force: true };
 
-/// Exports a network of the catalogue.
 fn exported(name: &str, pixels: usize, half: bool) -> (PathBuf, NetSpec, Vec<f32>, Vec<f32>) {
     let channels = models::input(name).unwrap().c;
     let net = models::build(name, Shape::image(channels, pixels, pixels), 10).unwrap();
     written(&format!("{name}-{half}"), net, &[], &Settings { half, ..PLAIN })
 }
 
-/// Exports a network with 10 classes and random weights and statistics. Returns the file, the network, the images and
-/// the scores.
+/// Exports a network with 10 classes and random weights and statistics. Returns the file, the network, the images and the scores.
 fn written(
     name: &str,
     net: NetSpec,
@@ -137,8 +132,7 @@ fn take(path: &Path) -> Network {
     network
 }
 
-/// Returns the names and shapes of the tensors that the scores depend on. Batch norms without a scale are exported with
-/// a scale of ones.
+/// Returns the names and shapes of the tensors that the scores depend on. Batch norms without a scale are exported with a scale of ones.
 fn serving(net: &NetSpec) -> BTreeSet<(String, Vec<usize>)> {
     let mut pruned = net.clone();
     for node in &mut pruned.nodes {
@@ -251,8 +245,7 @@ fn layers_come_back_joined_as_in_the_catalogue() {
     assert_eq!(back.nodes.len(), net.nodes.len());
 }
 
-/// Layers may have names that the file uses for something else: inputs, outputs, weights, and names that the export
-/// adds.
+/// Layers may have names that the file uses for something else: inputs, outputs, weights, and names that the export adds.
 #[test]
 fn layers_may_have_any_name() {
     let mut net = NetSpec::new("names", Shape::image(3, 6, 6));

@@ -222,8 +222,7 @@ impl Golden {
         }
     }
 
-    /// Returns the tolerance: four times PyTorch's own float32 error, plus the effect of rounding the largest result to
-    /// f32 a few times.
+    /// Returns the tolerance: four times PyTorch's own float32 error, plus the effect of rounding the largest result to f32 a few times.
     fn tolerance(&self, of: &str, want: &[f64]) -> f64 {
         4.0 * self.float32_error.get(of).copied().unwrap_or(0.0) + 1e-6 * magnitude(want)
     }

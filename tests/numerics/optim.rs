@@ -1,5 +1,6 @@
 //! Every optimizer compared with ten recorded steps of its original (`golden/optim.json`), including clipping and
 //! averages. Also tests long ranges on more than one thread, padding, and optimizers that are restored from their slots.
+//! The last tests compare schedules step by step with PyTorch's recorded rates (`golden/schedules.json`).
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,9 @@ use backend::cuda::Precision;
 use backend::reference::Reference;
 use backend::update::{LarsRule, NormedTensor, rates};
 use backend::{Arena, Backend, Buffer, Norms, ParamGroup, Rule, Update};
-use engine::optim::{Averaging, Ema, Optimizer, OptimizerKind, OptimizerSpec};
+use base::run_state::PlateauState;
+use engine::optim::schedule::ScheduleKind;
+use engine::optim::{Averaging, Ema, Optimizer, OptimizerKind, OptimizerSpec, Schedule, ScheduleSpec};
 use engine::{Graph, Purpose};
 use net::{Conv, Linear, NetSpec, Op, Shape};
 use serde::Deserialize;
@@ -43,8 +46,7 @@ struct Run {
     grad_norms: Vec<f64>,
 }
 
-/// Creates a network with two parameters, `a.weight` (1, 7) and `b.weight` (5, 1), in plain layout without padding,
-/// each in its own bucket.
+/// Creates a network with two parameters, `a.weight` (1, 7) and `b.weight` (5, 1), in plain layout without padding, each in its own bucket.
 fn graph<B: Backend>(backend: B, file: &Golden) -> Graph<B> {
     let linear = |n: usize| Op::Linear(Linear { bias: false, ..Linear::new(n) });
     let mut net = NetSpec::new("two tensors", Shape::vector(file.sizes["a"]));
@@ -193,8 +195,7 @@ fn buffer<B: Backend>(backend: &B, values: &[f32]) -> B::Buf {
     buffer
 }
 
-/// Runs one step over two groups with a gap between them. Returns the parameters, then the slots, and whether all are
-/// finite.
+/// Runs one step over two groups with a gap between them. Returns the parameters, then the slots, and whether all are finite.
 fn long_step<B: Backend>(backend: &B, rule: Rule, spoil: Option<f32>) -> (Vec<Vec<f32>>, bool) {
     let group = |range, weight_decay, rate| ParamGroup { range, weight_decay, rate };
     let groups = [group(0..9_001, 0.1, rates::PLAIN), group(9_016..LONG, 0.0, rates::FIRST)];
@@ -240,10 +241,7 @@ fn check_not_finite<B: Backend>(backend: &B) {
     for rule in rules() {
         let name = backend.describe();
         assert!(!long_step(backend, rule, Some(f32::NAN)).1, "{rule:?} on {name}: a NaN was not found");
-        assert!(
-            !long_step(backend, rule, Some(f32::INFINITY)).1,
-            "{rule:?} on {name}: an infinite element was not found"
-        );
+        assert!(!long_step(backend, rule, Some(f32::INFINITY)).1, "{rule:?} on {name}: infinite element not found");
     }
 }
 
@@ -412,4 +410,76 @@ fn a_restored_optimizer_continues_exactly() {
         go(&mut second, &mut graph, 5..10);
         assert_eq!(all(&graph, graph.weights()), want, "{}", run.name);
     }
+}
+
+#[derive(Deserialize)]
+struct Rates {
+    steps_per_epoch: u64,
+    epochs: u32,
+    runs: Vec<RatesRun>,
+}
+
+#[derive(Deserialize)]
+struct RatesRun {
+    name: String,
+    schedule: ScheduleSpec,
+    lrs: Vec<f64>,
+    /// The momentum of each step, if the schedule sets it.
+    #[serde(default)]
+    momenta: Vec<f64>,
+    /// The scores after each epoch that the plateau schedule reads.
+    #[serde(default)]
+    scores: Vec<f64>,
+}
+
+#[track_caller]
+fn rate_is(what: &str, got: f64, want: f64) {
+    assert!((got - want).abs() <= 1e-12, "{what}: got {got}, want {want}");
+}
+
+#[test]
+fn rates_equal_pytorchs() {
+    let file: Rates = golden("schedules.json");
+    for run in &file.runs {
+        let mut schedule = Schedule::new(&run.schedule, 64, file.epochs, file.steps_per_epoch).unwrap();
+        if let ScheduleKind::Plateau(plateau) = &run.schedule.kind {
+            let mut state: Option<PlateauState> = None;
+            for (epoch, (want, score)) in run.lrs.iter().zip(&run.scores).enumerate() {
+                rate_is(&format!("{}, epoch {epoch}", run.name), schedule.lr(0), *want);
+                schedule.set_drops(state.insert(plateau.after(state, *score)).drops);
+            }
+            assert!(schedule.drops() > 1, "{}: the rate never falls, so nothing is tested", run.name);
+            continue;
+        }
+        assert_eq!(run.lrs.len() as u64, schedule.total_steps());
+        for (step, want) in (0..).zip(&run.lrs) {
+            rate_is(&format!("{}, step {step}", run.name), schedule.lr(step), *want);
+        }
+        for step in 0..schedule.total_steps() {
+            let (got, want) = (schedule.momentum(step), run.momenta.get(step as usize));
+            assert_eq!(got.is_some(), want.is_some(), "{}", run.name);
+            rate_is(
+                &format!("momentum of {}, step {step}", run.name),
+                got.unwrap_or(0.0),
+                want.copied().unwrap_or(0.0),
+            );
+        }
+    }
+    let cycled = file.runs.iter().filter(|run| !run.momenta.is_empty()).count();
+    assert_eq!(cycled, 2, "two schedules must set the momentum");
+    let named = |kind: &str| file.runs.iter().any(|run| run.schedule.kind.name() == kind);
+    assert!(["one_cycle", "warm_restarts", "plateau"].into_iter().all(named));
+}
+
+/// A run limited by steps may end within an epoch. Its schedule ends at the same step.
+#[test]
+fn a_limit_of_steps_shortens_the_schedule() {
+    let spec: ScheduleSpec = toml::from_str("kind = \"cosine\"\nbase_lr = 0.1\nwarmup_epochs = 1").unwrap();
+    let schedule = Schedule::over(&spec, 64, 25, 10).unwrap();
+    assert_eq!((schedule.total_steps(), schedule.epochs()), (25, 2.5));
+    rate_is("start", schedule.lr(10), 0.1);
+    rate_is("end", schedule.lr(25), 0.0);
+    let error = Schedule::over(&spec, 64, 8, 10).unwrap_err();
+    assert_eq!(error.key, "warmup_epochs");
+    assert!(error.why.contains("epochs = 0.8") && error.why.contains("got 1"), "{error}");
 }

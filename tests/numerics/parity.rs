@@ -8,8 +8,8 @@ use net::{
     SpaceToDepth, Token,
 };
 
+use crate::channels::with_plan;
 use crate::gradients::{off_corners, wide};
-use crate::padding::with_plan;
 use support::numerics::{
     BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, cpu, cuda_unless_left_out, magnitude, on_reference,
 };
@@ -31,8 +31,7 @@ fn assert_parity_in(blocks: &[usize], cases: Vec<Case>) {
         for (backend, name) in &backends {
             blocks.iter().for_each(|&block| assert_agrees(backend, name, block, &case, &want));
         }
-        // the bf16 backend with channels last computes everything except products in f32, so its results must agree,
-        // too
+        // the bf16 backend with channels last computes everything except products in f32, so its results must agree, too
         if let (Some(cpu), false) = (&last, matches!(case.op, Op::Conv(_) | Op::Linear(_))) {
             blocks.iter().for_each(|&block| assert_agrees(cpu, "channels last", block, &case, &want));
         }
@@ -92,8 +91,7 @@ fn convolutions_of_any_shape_agree() {
     assert_parity((0..60).map(|k| random_conv(&mut c, k)).collect());
 }
 
-/// Returns convolutions with kernels of single rows and columns, dilation, groups of any size, and one or more filters
-/// per channel.
+/// Returns convolutions with kernels of single rows and columns, dilation, groups of any size, and one or more filters per channel.
 fn random_special_conv(c: &mut Chooser, k: u64) -> Case {
     let (groups, each) = c.one(&[(1, 3), (8, 1), (16, 1), (20, 1), (8, 2), (8, 4), (4, 8), (3, 16)]);
     let kernel = c.one(&[[1, 7], [7, 1], [3, 3], [5, 5], [1, 3], [3, 2]]);
@@ -234,8 +232,7 @@ fn single_positions_and_single_rows_agree() {
             cases.extend(ops.into_iter().zip(200..).map(|(op, k)| Case::random(op, n, point, k)));
         }
     }
-    // with one or two values per channel, a normalised result consists of rounding errors, and gradients cannot be
-    // compared
+    // with one or two values per channel, a normalised result consists of rounding errors, and gradients cannot be compared
     cases.retain(|c| c.n > 2 || !matches!(c.op, Op::Norm(_)));
     assert_parity(cases);
 }
@@ -349,8 +346,7 @@ fn normalisations_of_samples_agree() {
     assert_parity([cases, vec![far, large]].concat());
 }
 
-/// Tests heads that share a channel block, more positions than a thread processes at a time, and a head as wide as in
-/// ViT-B.
+/// Tests heads that share a channel block, more positions than a thread processes at a time, and a head as wide as in ViT-B.
 #[test]
 fn layers_of_sequences_agree() {
     let mut c = Chooser(6);
@@ -439,9 +435,8 @@ fn products_with_factors_of_channels_agree() {
     assert_parity(shapes.into_iter().zip(1200..).map(case).collect());
 }
 
-/// Checks layers of MobileNet v2, EfficientNet, ConvNeXt, ResNeXt, AlexNet in two columns and Inception, and one with
-/// dilation. Each is given as input channels, output channels, groups, kernel, stride, dilation. oneDNN's plain loops
-/// would be up to a hundred times slower.
+/// Checks layers of MobileNet v2, EfficientNet, ConvNeXt, ResNeXt, AlexNet in two columns and Inception, and one with dilation. Each is
+/// given as input channels, output channels, groups, kernel, stride, dilation. oneDNN's plain loops would be up to a hundred times slower.
 #[test]
 fn convolutions_of_known_networks_use_no_plain_loops() {
     let layers = [
@@ -472,7 +467,6 @@ pub(crate) fn in_blocks(n: usize, shape: Shape) -> TensorDesc {
     TensorDesc { block: cpu_block(), ..TensorDesc::plain(n, shape) }
 }
 
-/// Returns the channel block of convolution outputs on this processor.
 pub(crate) fn cpu_block() -> usize {
     let (op, shape) = (Op::Conv(Conv::new(16, 1)), [Shape::image(16, 2, 2)]);
     let x = [TensorDesc::plain(1, shape[0])];

@@ -29,7 +29,6 @@ fn net() -> NetSpec {
     net
 }
 
-/// Rows of a step, with labels and ids.
 struct Rows {
     images: Vec<f32>,
     labels: Vec<u32>,
@@ -58,8 +57,7 @@ struct TrainingResult {
     statistics: Vec<f64>,
 }
 
-/// Runs nine steps of `workers` workers. Buckets go to another thread, as to the thread that owns MPI, are changed
-/// there, and come back.
+/// Runs nine steps of `workers` workers. Buckets go to another thread, as to the thread that owns MPI, are changed there, and come back.
 fn run_training<B: Backend>(backend: B, workers: usize, gather: Gather) -> (TrainingResult, Graph<B>) {
     let mut graph = Graph::new(backend, net(), 4, Purpose::Train { bucket_bytes: 200 }, 3).unwrap();
     graph.prepare_accumulation(0..workers, gather).unwrap();
@@ -133,9 +131,6 @@ fn a_non_finite_update_is_reported_by_the_next_pass() {
     let rows = Rows::new(0, 0, 4);
     let loss = Loss { smoothing: 0.0, scale: 0.25 };
     assert!(graph.train::<backend::Error>(rows.batch(), loss, MicroBatch::ONLY, None).unwrap().loss.is_finite());
-    assert!(
-        optimizer.step(&mut graph, f64::INFINITY, None).unwrap().finite,
-        "the host cannot know yet that the update failed"
-    );
+    assert!(optimizer.step(&mut graph, f64::INFINITY, None).unwrap().finite, "the host cannot know this yet");
     assert!(graph.train::<backend::Error>(rows.batch(), loss, MicroBatch::ONLY, None).unwrap().loss.is_nan());
 }

@@ -46,12 +46,10 @@ impl Direct<'_> {
         Direct { case, x: case.shape, y: case.op.output(&[case.shape]).unwrap(), stride: conv.stride[0] }
     }
 
-    /// Returns the input row or column that `tap` reads for output `at`, if it is inside the image.
     fn meets(&self, at: usize, tap: usize, size: usize) -> Option<usize> {
         (at * self.stride + tap).checked_sub(1).filter(|at| *at < size)
     }
 
-    /// Returns the output row or column that reads input `at` with `tap`, if there is one.
     fn outputs(&self, at: usize, tap: usize, size: usize) -> Option<usize> {
         let from = (at + 1).checked_sub(tap)?;
         (from.is_multiple_of(self.stride) && from / self.stride < size).then_some(from / self.stride)

@@ -34,8 +34,7 @@ fn net(input: Shape) -> NetSpec {
     net
 }
 
-/// Returns a network with a dilated kernel over channels that do not fill a block. For large images its weights are
-/// spread among zeros.
+/// Returns a network with a dilated kernel over channels that do not fill a block. For large images its weights are spread among zeros.
 fn gaps(input: Shape) -> NetSpec {
     let mut net = NetSpec::new("gaps", input);
     let x = net.add("c1", Op::Conv(Conv::new(17, 3).pad(1).bias(0.0).relu()), net.image());
@@ -46,8 +45,7 @@ fn gaps(input: Shape) -> NetSpec {
     net
 }
 
-/// Returns a network with padding too wide for the kernel, combined with dilation, groups, ReLU and a pool that
-/// computes ReLU's gradient.
+/// Returns a network with padding too wide for the kernel, combined with dilation, groups, ReLU and a pool that computes ReLU's gradient.
 fn wide(input: Shape) -> NetSpec {
     let mut net = NetSpec::new("wide", input);
     let x = net.add("c1", Op::Conv(Conv::new(16, 5).pad(4).bias(0.0).relu()), net.image());

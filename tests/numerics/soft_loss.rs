@@ -37,7 +37,6 @@ struct Golden {
     dx: Vec<f64>,
 }
 
-/// A loss with all its inputs.
 #[derive(Clone, Debug)]
 struct Case {
     what: String,

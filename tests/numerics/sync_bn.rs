@@ -2,7 +2,6 @@
 //!
 //! Most ranks here are threads that sum through shared memory. The last tests run the real binary under `mpirun`.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::process::Command;
 use std::sync::{Arc, Barrier, Mutex};
@@ -10,7 +9,6 @@ use std::sync::{Arc, Barrier, Mutex};
 use backend::reference::Reference;
 use backend::{Across, Backend, Error};
 use engine::{Graph, Loss, MicroBatch, Purpose};
-use formats::checkpoint::ModelFile;
 use net::{Conv, Flatten, Linear, NetSpec, Norm, Op, Shape, Shortcut};
 
 use crate::training::{Rows, gradients, statistics};
@@ -20,6 +18,7 @@ use support::program::{GPUS, NO_GPU, PATIENCE, ProgramOutput, on_ranks, start, t
 use support::setting::Setting;
 use support::skip;
 use support::small_run::SmallRun;
+use support::weights::assert_tensors_near;
 
 const IMAGE: Shape = Shape::image(3, 7, 6);
 const CLASSES: usize = 5;
@@ -81,7 +80,6 @@ pub fn rows(n: usize) -> Rows {
     Rows::new(IMAGE, 3.0, CLASSES, n)
 }
 
-/// The results of one step on a rank.
 #[derive(Clone, Debug, Default)]
 struct Outcome {
     loss: f64,
@@ -106,10 +104,7 @@ fn step<B: Backend>(backend: B, rows: &Rows, part: Range<usize>, sum: Option<Arc
     };
     let empty = part.is_empty();
     let sums = graph.train(rows.part(part), loss, MicroBatch::ONLY, Some(&mut keep)).unwrap_or_else(|e| panic!("{e}"));
-    assert!(
-        buckets.iter().map(|c| c.0).eq(0..graph.layout().buckets.len()),
-        "each bucket must be handed over once and in order"
-    );
+    assert!(buckets.iter().map(|c| c.0).eq(0..graph.layout().buckets.len()), "not each bucket once and in order");
     buckets.into_iter().for_each(|(bucket, gradients)| graph.put(bucket, gradients));
     let none = || (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
     let (statistics, counts) = if empty { none() } else { statistics(&graph) };
@@ -130,10 +125,7 @@ fn check<B: Backend>(backend: impl Fn() -> B + Sync, name: &str) {
     let rows = rows(9);
     let whole = step(backend(), &rows, 0..9, None);
     let alone = step(backend(), &rows, 0..4, None);
-    assert!(
-        (alone.scores[0] - whole.scores[0]).abs() > 1e-3,
-        "{name}: the statistics of a part must change the scores"
-    );
+    assert!((alone.scores[0] - whole.scores[0]).abs() > 1e-3, "{name}: a part must change the scores");
     for shares in [vec![0..9, 9..9], vec![0..4, 4..9], vec![0..1, 1..1, 1..7, 7..9], vec![0..0, 0..9]] {
         let sum = SharedSums::new(shares.len());
         let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
@@ -195,38 +187,16 @@ fn setting() -> Setting {
     Setting::new(&(recipe("sync_bn = true") + "[reduce]\nbucket_mb = 0.1\n"), THINGS, [83, 21])
 }
 
-fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> ProgramOutput {
-    start(setting.command(name, ranks, &[&["--threads", "1"], more].concat())).wait(PATIENCE)
-}
-
-fn tensors(setting: &Setting, out: &str) -> BTreeMap<String, Vec<f32>> {
-    let model = ModelFile::read(&setting.folder.path().join(out).join("model.h5")).unwrap_or_else(|e| panic!("{e}"));
-    let named =
-        model.layers.into_iter().flat_map(|l| l.tensors.into_iter().map(move |t| (format!("{}.{}", l.name, t.0), t.2)));
-    named.collect()
-}
-
 #[test]
 fn two_and_four_ranks_train_as_one_rank_with_the_whole_batch() {
     let setting = setting();
-    train(&setting, "1", 1, &[]).succeeded();
+    let one = setting.trained("1", 1, &[]);
+    assert_eq!(setting.losses("1").len(), 6);
     for (ranks, overlap) in [(2, "false"), (2, "true"), (4, "true")] {
-        let what = format!("{ranks} ranks, overlap {overlap}");
         let out = format!("{ranks}-{overlap}");
-        train(&setting, &out, ranks, &["--set", &format!("reduce.overlap={overlap}")]).succeeded();
-        let (got, want) = (setting.losses(&out), setting.losses("1"));
-        assert_eq!((got.len(), want.len()), (6, 6), "{what}");
-        for (step, (g, w)) in got.iter().zip(&want).enumerate() {
-            assert!((g / w - 1.0).abs() < 1e-5, "{what}, loss of step {step}: expected {w}, got {g}");
-        }
-        for (name, want) in tensors(&setting, "1") {
-            assert_close(
-                &format!("{what}: {name}"),
-                &tensors(&setting, &out)[&name],
-                &want,
-                1e-5 * magnitude(&want).max(1.0),
-            );
-        }
+        let several = setting.trained(&out, ranks, &["--set", &format!("reduce.overlap={overlap}")]);
+        setting.assert_losses_near(&out, "1", 1e-5);
+        assert_tensors_near(&several, &one, 1e-5);
     }
 }
 
@@ -250,14 +220,11 @@ fn ranks_with_different_numbers_of_cores_sum_at_the_same_time() {
         return skip("ranks with one and two cores: there are fewer than three cores");
     }
     let setting = setting();
-    train(&setting, "after", 2, &["--set", "reduce.overlap=false"]).succeeded();
+    setting.trained("after", 2, &["--set", "reduce.overlap=false"]);
     let ended = on_uneven_ranks(&setting.command("uneven", 0, &["--threads", "1"]), &cpus).succeeded();
     ended.says(&["exchange", "after backward"]);
-    let (got, want) = (setting.losses("uneven"), setting.losses("after"));
-    assert_eq!((got.len(), want.len()), (6, 6));
-    for (step, (g, w)) in got.iter().zip(&want).enumerate() {
-        assert!((g / w - 1.0).abs() < 1e-6, "loss of step {step}: expected {w}, got {g}");
-    }
+    assert_eq!(setting.losses("after").len(), 6);
+    setting.assert_losses_near("uneven", "after", 1e-6);
     let broken = SmallRun::new();
     let more = ["--set", "reduce.codec=exact", "--set", "reduce.bucket_mb=0.1", "--set", "schedule.base_lr=1e18"];
     on_uneven_ranks(&trireme(0, &broken.args(&more)), &cpus).failed(1, &["gradient of parameter ", "NaN"]);
@@ -265,5 +232,5 @@ fn ranks_with_different_numbers_of_cores_sum_at_the_same_time() {
 
 #[test]
 fn several_workers_a_rank_are_refused() {
-    train(&setting(), "refused", 2, &["--set", "workers=4"]).failed(2, &["sync_bn", "4 workers on 2 ranks"]);
+    setting().train("refused", 2, &["--set", "workers=4"]).failed(2, &["sync_bn", "4 workers on 2 ranks"]);
 }

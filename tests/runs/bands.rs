@@ -10,7 +10,7 @@ use support::setting::Setting;
 use support::weights::model;
 
 use crate::evaluation::evaluation_file;
-use crate::labels::assert_import_keeps_predictions;
+use crate::multi_label::assert_import_keeps_predictions;
 
 const RECIPE: &str = r#"
 epochs = 4
@@ -234,7 +234,6 @@ fn pages_are_predicted_one_by_one() {
     run(0, &["predict", &other, &path, "--pages"]).failed(2, &["--pages", "TIFFs with all pages as one image"]);
 }
 
-/// Pictures in the report show the requested bands.
 #[test]
 fn bands_of_the_report_are_checked() {
     let setting = Setting::with(RECIPE, |dir| images(dir, (MULTISPECTRAL, Dtype::U16), [60, 20], band_nine));
@@ -321,7 +320,6 @@ fn files_with_more_bits_than_the_data_set_are_refused() {
     run(0, &["predict", &out, &data, "--out", &setting.folder.at("table.csv")]).succeeded();
 }
 
-/// The views for test-time augmentation keep the bands that the model selects.
 #[test]
 fn views_follow_the_selected_bands() {
     let setting = Setting::with(RECIPE, |dir| images(dir, (MULTISPECTRAL, Dtype::U16), [60, 20], band_nine));

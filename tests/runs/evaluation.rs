@@ -1,17 +1,18 @@
 //! Tests what an evaluation reports in addition to its score. The report is the same on any number of ranks and
-//! consistent with the table of images that `eval --csv` writes. Also tests the evaluation.json of a run.
+//! consistent with the table of images that `eval --csv` writes. Also tests the evaluation.json of a run, and averages over
+//! views of an image.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use support::images::DIGITS;
+
+use crate::log::{data_of, page_of};
+use support::images::{DIGITS, Images, THINGS};
 use support::program::{PATIENCE, ProgramOutput, events, logged, run, sets, signal, start, trireme};
 use support::setting::Setting;
 use support::small_run::{RECIPE, SmallRun};
-
-use crate::log::{data_of, page_of};
 
 /// Evaluates with the batch size per worker that the recipe's runs use, because sums over other batches may round
 /// differently.
@@ -124,7 +125,6 @@ fn the_worst_mistakes_become_a_picture() {
     run(0, &["eval", &out, "--errors", &setting.out("sheet.gif")]).failed(2, &["sheet.gif", ".png or .jpg"]);
 }
 
-/// Reads evaluation.json of a run.
 pub fn evaluation_file(out: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(Path::new(out).join("evaluation.json")).unwrap()).unwrap()
 }
@@ -210,4 +210,69 @@ fn grey_images_as_colour_images_are_scored() {
     let table = setting.out("table.csv");
     run(0, &["predict", &out, &setting.data, "--out", &table]).succeeded();
     assert_eq!(fs::read_to_string(table).unwrap().lines().count(), 21);
+}
+
+/// A recipe for images of 32 pixels. The network gets crops of 28 pixels.
+const CROPPED: &str = r#"
+epochs = 1
+batch = 8
+workers = 2
+schedule.base_lr = 0.003
+augment.train = ["random_crop(28)", "normalize"]
+augment.eval = ["center_crop(28)", "normalize"]
+"#;
+
+fn score(out: &str, ranks: usize, views: &[&str]) -> Value {
+    eval(out, ranks, &[&["--json"], views].concat()).json()
+}
+
+#[test]
+fn averages_of_views_are_the_same_on_any_number_of_ranks() {
+    let setting = Setting::with(CROPPED, |dir| Images::new(dir, THINGS, 48, 21));
+    let out = setting.trained("out", 0, &[]);
+    let plain = score(&out, 0, &[]);
+    for views in [&["--flip"][..], &["--corners"], &["--flip", "--corners"], &["--shift", "2"]] {
+        let alone = score(&out, 0, views);
+        assert_eq!(alone["count"], 21);
+        assert_ne!(alone["loss"], plain["loss"], "{views:?}");
+        for ranks in [2, 3] {
+            assert_eq!(score(&out, ranks, views)["loss"], alone["loss"], "{views:?} on {ranks} ranks");
+        }
+    }
+    // a run that evaluates with these views logs the same scores
+    let flips = setting.trained("flips", 2, &["--set", "eval.flip=true", "--set", "eval.corners=true"]);
+    let logged = events(&flips, "eval").pop().unwrap();
+    let ten = score(&flips, 0, &["--flip", "--corners"]);
+    for field in ["top1", "top5", "loss", "count"] {
+        assert_eq!(logged[field], ten[field], "{field}");
+    }
+    let without =
+        Setting::with(&CROPPED.replace("\"center_crop(28)\", ", "").replace("random_crop(28)", "pad_crop(2)"), |dir| {
+            Images::new(dir, THINGS, 16, 8)
+        });
+    let out = without.trained("out", 0, &[]);
+    run(0, &["eval", &out, "--corners"]).failed(2, &["center_crop(size)", "has no center_crop"]);
+}
+
+/// The scores before softmax are averaged, so a picture and its mirror image have the same result.
+#[test]
+fn a_picture_and_its_mirror_image_get_the_same_scores() {
+    let setting = Setting::with(CROPPED, |dir| Images::new(dir, THINGS, 48, 8));
+    let out = setting.trained("out", 0, &[]);
+    let picture =
+        image::RgbImage::from_fn(32, 32, |x, y| image::Rgb([(7 * x) as u8, (5 * y) as u8, (x * y / 4) as u8]));
+    let (one, other) = (setting.folder.at("one.png"), setting.folder.at("other.png"));
+    picture.save(&one).unwrap();
+    image::imageops::flip_horizontal(&picture).save(&other).unwrap();
+    let name = |file: &str, more: &[&str]| {
+        let found = run(0, &[&["predict", &out, file, "--json"], more].concat()).succeeded().json();
+        let p = |class: &Value| (class["label"].as_u64().unwrap(), class["probability"].as_f64().unwrap());
+        found["classes"].as_array().unwrap().iter().map(p).collect::<Vec<_>>()
+    };
+    let near =
+        |a: &[(u64, f64)], b: &[(u64, f64)]| a.iter().zip(b).all(|(a, b)| a.0 == b.0 && (a.1 - b.1).abs() < 1e-5);
+    assert!(!near(&name(&one, &[]), &name(&other, &[])));
+    for views in [&["--flip"][..], &["--flip", "--corners"]] {
+        assert!(near(&name(&one, views), &name(&other, views)), "{views:?}");
+    }
 }

@@ -22,7 +22,6 @@ fn trained() -> (SmallRun, Tensors) {
     (setting, weights)
 }
 
-/// Writes a picture with the size of the data set's images and returns its path.
 fn picture(setting: &SmallRun) -> String {
     let path = setting.folder.path().join("digit.png");
     image::GrayImage::from_raw(28, 28, record(2, 3, DIGITS).pixels).unwrap().save(&path).unwrap();
@@ -165,8 +164,7 @@ fn files_of_keras_come_back() {
     };
     import(&h5).succeeded();
     assert_eq!(tensors_of(&out), weights);
-    // the archive itself cannot be read, but the weights in it can; their names consist of the kinds and numbers of the
-    // layers
+    // the archive itself cannot be read, but the weights in it can; their names consist of the kinds and numbers of the layers
     import(&archive).failed(1, &["k.keras", "data.pkl"]);
     let mut zip = zip::ZipArchive::new(fs::File::open(&archive).unwrap()).unwrap();
     let inner = setting.folder.at("k.weights.h5");
@@ -187,7 +185,6 @@ fn files_of_keras_come_back() {
     assert_eq!(tensors(&again), weights);
 }
 
-/// Imports the weights of an ONNX graph into a network of the catalogue.
 #[test]
 fn weights_of_an_onnx_file_come_back() {
     let (setting, weights) = trained();
@@ -204,8 +201,7 @@ fn weights_of_an_onnx_file_come_back() {
     import("lenet-caffe").failed(1, &["net.onnx"]);
 }
 
-/// Without a network name, an ONNX file is imported with its own graph and has the same predictions as the exported
-/// model.
+/// Without a network name, an ONNX file is imported with its own graph and has the same predictions as the exported model.
 #[test]
 fn a_graph_of_an_onnx_file_becomes_a_model() {
     let (setting, weights) = trained();

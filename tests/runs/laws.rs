@@ -1,6 +1,5 @@
-//! The guarantees about ranks, checked with the real binary under `mpirun`. The number of ranks changes the run time,
-//! never the result. Every sample counts once in training and evaluation. A run writes one model, which does not depend
-//! on the ranks.
+//! The guarantees about ranks, checked with the real binary under `mpirun`. The number of ranks changes the run time, never the result.
+//! Every sample counts once in training and evaluation. A run writes one model, which does not depend on the ranks.
 
 use std::path::Path;
 
@@ -94,8 +93,7 @@ fn shapes(tensors: &[(String, Vec<usize>, Vec<f32>)]) -> Vec<(String, Vec<usize>
     tensors.iter().map(|(name, shape, _)| (name.clone(), shape.clone())).collect()
 }
 
-/// Checks the files of a run: one model, checkpoints including one of the last step, the log and the recipe. There must
-/// be no other files.
+/// Checks the files of a run: one model, checkpoints including one of the last step, the log and the recipe. There must be no other files.
 #[track_caller]
 fn assert_one_model(out: &str, steps: u64) {
     let (checkpoints, others): (Vec<_>, Vec<_>) =
@@ -127,8 +125,7 @@ fn assert_same_runs(setting: &Setting, ranks: &[usize]) {
     }
 }
 
-/// Trains on 203 images in batches of 8 with 4 workers. The last batch of an epoch has 3 images, so one worker has
-/// none.
+/// Trains on 203 images in batches of 8 with 4 workers. The last batch of an epoch has 3 images, so one worker has none.
 #[test]
 fn ranks_change_nothing_without_batch_norm() {
     let setting = Setting::new(LENET, DIGITS, [203, 67]);
@@ -226,9 +223,8 @@ fn without_workers_in_the_recipe_there_is_one_per_rank() {
     assert_same_run("the resolved recipe on 2 ranks", &again, &out, 2);
 }
 
-/// Trains with 8 workers and an integer codec on one rank and on each of these numbers of ranks. model.h5, the digest of
-/// all parameters, statistics and momenta, and all losses must be equal. Each epoch has three steps, and some workers
-/// have no image in the last one.
+/// Trains with 8 workers and an integer codec on one rank and on each of these numbers of ranks. model.h5, the digest of all parameters,
+/// statistics and momenta, and all losses must be equal. Each epoch has three steps, and some workers have no image in the last one.
 #[track_caller]
 fn assert_same_bits(recipe: &str, spec: ImageSpec, codec: &[&str], ranks: &[usize]) {
     let setting = Setting::new(
@@ -315,8 +311,7 @@ fn bf16_stays_near_float() {
     assert!(of_bf16[0]["float_ms"].is_f64() && of_float[0]["float_ms"].is_null(), "{of_bf16:?}");
 }
 
-/// With 2 workers, a step of ResNet-20 passes at most a ninth as many bytes to MPI with codec `ternary` as with codec
-/// `float`.
+/// With 2 workers, a step of ResNet-20 passes at most a ninth as many bytes to MPI with codec `ternary` as with codec `float`.
 #[test]
 fn ternary_sends_a_ninth_of_floats_bytes() {
     let setting = Setting::new(&RESNET.replace("workers = 4", "workers = 2"), THINGS, [64, 8]);

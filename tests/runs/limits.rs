@@ -29,9 +29,7 @@ schedule.base_lr = 0.0001
 enum Reaction {
     /// Writes a checkpoint, names the signal and exits with code 75.
     Stop(&'static str),
-    /// Continues.
     Nothing,
-    /// Ends at once, as any program does by default.
     End,
 }
 
@@ -178,7 +176,6 @@ fn options_that_differ_between_ranks_are_named() {
     run_two_ranks([&train, &eval]).says(&["rank 1: ", "\"trireme train\"", "\"trireme eval\""]);
 }
 
-/// Runs two ranks with separate arguments.
 fn run_two_ranks(arguments: [&[&str]; 2]) -> ProgramOutput {
     let (name, flags) = mpirun();
     let mut command = Command::new(name);

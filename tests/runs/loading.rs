@@ -11,6 +11,7 @@ use support::images::{self, DIGITS, Images};
 use support::mentions;
 use support::program::{events, files, run, sets};
 use support::setting::Setting;
+use support::small_run::poke;
 use support::weights::{model, values};
 
 const RECIPE: &str = r#"
@@ -29,14 +30,9 @@ fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [211, 30])
 }
 
-/// Damages the payload of a training record.
 fn spoil(setting: &Setting, shard: usize, record: usize) {
     let path = setting.images.shard("train", shard);
-    let index = fs::read_to_string(loaders::shard::index_path(&path)).unwrap();
-    let offset: u64 = index.lines().nth(record).unwrap().split(' ').next().unwrap().parse().unwrap();
-    let mut bytes = fs::read(&path).unwrap();
-    bytes[offset as usize + 100] ^= 1;
-    fs::write(&path, bytes).unwrap();
+    poke(&path, images::offset_of(&path, record) + 100, |byte| byte ^ 1);
 }
 
 /// Returns the results of a run: samples and losses of its steps, its scores, and the digest of its parameters.
@@ -108,8 +104,7 @@ fn skipped_records_are_counted_and_do_not_depend_on_ranks() {
 /// gradient except for rounding.
 #[test]
 fn the_gradient_is_the_mean_over_those_that_are_left() {
-    // the invalid records have the last ids, so that the others keep their ids and thus their draws for dropout and
-    // crops
+    // the invalid records have the last ids, so that the others keep their ids and thus their draws for dropout and crops
     let bad_labels = |id: u64, record: &mut images::Record| record.label = if id < 20 { record.label } else { 77 };
     let recipe = RECIPE.replace("momentum = 0.9", "momentum = 0.0");
     let good = Setting::new(&recipe, DIGITS, [20, 8]);

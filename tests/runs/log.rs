@@ -132,12 +132,10 @@ fn layer_statistics_are_the_same_on_any_number_of_ranks() {
     setting.train("local", 2, &local).failed(2, &["log.histograms", "own gradients", "sync = \"allreduce\""]);
 }
 
-/// Returns the report page of a run.
 pub fn page_of(out: &str) -> String {
     fs::read_to_string(Path::new(out).join("report.html")).unwrap()
 }
 
-/// Returns the JSON data in a report page.
 pub fn data_of(page: &str) -> Value {
     let from = page.split_once("id=\"data\">").unwrap().1;
     serde_json::from_str(from.split_once("</script>").unwrap().0).unwrap()
@@ -210,8 +208,7 @@ fn missing_parts_of_a_log_are_reported() {
     assert!(run(0, &["runs", &out]).succeeded().stdout.contains("step 1 of 3"));
 }
 
-/// Tests class names with markup, quotes, scripts or text direction marks, a thousand classes, and runs with different
-/// classes.
+/// Tests class names with markup, quotes, scripts or text direction marks, a thousand classes, and runs with different classes.
 #[test]
 fn a_page_accepts_any_class_names() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);

@@ -37,7 +37,6 @@ fn ranks() -> usize {
     std::env::var("RANKS").ok().and_then(|text| text.parse().ok()).unwrap_or(64)
 }
 
-/// The measured numbers of a run.
 #[derive(Debug)]
 struct RankCosts {
     ranks: usize,
@@ -45,9 +44,7 @@ struct RankCosts {
     at_start: f64,
     /// The largest number of messages that a rank sends per step.
     a_step: f64,
-    /// Memory of the largest rank in KB.
     memory: u64,
-    /// Seconds until the first step.
     first_step: f64,
 }
 
@@ -64,7 +61,6 @@ fn sent(folder: &Path, ranks: usize) -> Vec<u64> {
     (0..ranks).map(of).collect()
 }
 
-/// Starts a training run of `steps` steps with monitoring.
 fn monitored(setting: &Setting, name: &str, ranks: usize, steps: usize) -> Running {
     let folder = setting.out(&format!("{name}-sent"));
     fs::create_dir_all(&folder).unwrap();
@@ -123,10 +119,7 @@ fn costs_per_rank_stay_within_limits() {
     let few = &counts[0];
     for RankCosts { ranks, at_start, a_step, memory, .. } in &counts {
         let doublings = (*ranks as f64).log2();
-        assert!(
-            *at_start <= AT_START * doublings,
-            "{ranks} ranks: a rank sent {at_start} messages before the first step"
-        );
+        assert!(*at_start <= AT_START * doublings, "{ranks} ranks: {at_start} messages before the first step");
         let ring = 2.0 * (*ranks as f64 - 1.0);
         assert!(*a_step <= ring + IN_A_STEP * doublings, "{ranks} ranks: a rank sent {a_step} messages per step");
         let bound = few.memory as f64 + FOR_EACH * *ranks as f64;

@@ -30,7 +30,6 @@ fn recipe(model: &str) -> String {
     RECIPE.replace("lenet-caffe", model) + "\n[reduce]\ncodec = \"exact\"\n"
 }
 
-/// Returns a network of the catalogue as a TOML file.
 fn lenet() -> String {
     run(0, &["models", "lenet-caffe", "--toml"]).succeeded().stdout
 }
@@ -63,8 +62,7 @@ fn the_file_is_not_needed_again() {
     run(2, &["eval", &out, "--data", &setting.data]).succeeded();
     run(0, &["export", &out, "--to", "onnx", "-o", &setting.folder.at("own.onnx")]).succeeded();
     run(0, &["export", &out, "--to", "safetensors", "-o", &setting.folder.at("own.safetensors")]).succeeded();
-    // the copy of the recipe in the output folder names the copy of the network; training with it results in the same
-    // model
+    // the copy of the recipe in the output folder names the copy of the network; training with it results in the same model
     let (recipe, copy) = (setting.out("out/recipe.toml"), setting.out("copy"));
     run(0, &["train", &recipe, "--data", &setting.data, "--out", &copy, "--threads", "1"]).succeeded();
     assert!(setting.model("copy") == setting.model("whole"));

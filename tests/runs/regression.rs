@@ -1,6 +1,5 @@
-//! Runs with numbers as labels, with the real binary. Results are bit-identical on any number of ranks and after a
-//! stop. Scores follow their definitions in the targets' units. Also tests predictions, exports, and settings that are
-//! refused.
+//! Runs with numbers as labels, with the real binary. Results are bit-identical on any number of ranks and after a stop. Scores follow
+//! their definitions in the targets' units. Also tests predictions, exports, and settings that are refused.
 
 use std::fs;
 
@@ -16,7 +15,7 @@ use support::small_run::SmallRun;
 use support::weights;
 
 use crate::evaluation::evaluation_file;
-use crate::labels::{
+use crate::multi_label::{
     assert_activation, assert_best, assert_equal_bits, assert_exports_are_not_imported,
     assert_import_keeps_predictions, assert_keys_combine, predictions, scores,
 };

@@ -130,7 +130,6 @@ const REST: &str = r#"
     { name = "add2", op = "add", inputs = ["drop_path2", "add1"] },
 "#;
 
-/// Numbers of training and test images.
 const SIZES: [u64; 2] = [50, 20];
 
 /// Returns the simplest run, with the first optimizer and without error feedback.
@@ -304,7 +303,6 @@ fn checkpoints_are_kept_by_step_count_and_best_score() {
     assert_eq!(StateFile::read(Path::new(&file)).unwrap().model, model(&out));
 }
 
-/// Changes a byte in the middle of a file.
 fn flip(path: &Path) {
     poke(path, fs::metadata(path).unwrap().len() / 2, |byte| byte ^ 1);
 }
@@ -391,7 +389,6 @@ fn forged_checkpoints_are_skipped_for_older_ones() {
     assert!(!ended.stderr.contains("remove") && files(&out) == before, "{}{:?}", ended.stderr, files(&out));
 }
 
-/// Returns the bytes of a checkpoint with a corrected checksum.
 fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.truncate(bytes.len() - 4);
     let body = bytes.len() - 12;

@@ -217,7 +217,6 @@ fn patience_begins_anew_when_it_is_switched_on_again() {
     assert_eq!((end(&out)["step"].as_u64(), end(&out)["ended"].as_str()), (Some(30), Some("patience")));
 }
 
-/// A target ends the run, and the log has the total time to reach it.
 #[test]
 fn a_target_ends_a_run_and_its_time_is_logged() {
     let setting = setting();

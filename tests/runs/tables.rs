@@ -5,6 +5,7 @@ use std::path::Path;
 
 use support::images::DIGITS;
 use support::mentions;
+use support::numerics::has_own_kernels;
 use support::program::{PATIENCE, events, start, trireme};
 use support::setting::Setting;
 use support::small_run::RECIPE;
@@ -16,12 +17,8 @@ const ISA: &str = "ONEDNN_MAX_CPU_ISA";
 /// A table that chooses other kernels for this convolution than the default rule.
 const OWN: &str = "# By hand.\n5 32 64 14 14 onednn\n";
 
-/// Returns true if this processor can run both implementations.
 fn has_choice() -> bool {
-    #[cfg(not(target_arch = "x86_64"))]
-    let has = false;
-    #[cfg(target_arch = "x86_64")]
-    let has = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    let has = cfg!(target_arch = "x86_64") && has_own_kernels();
     if !has {
         support::skip("the choice of kernels: the processor has no AVX2 and FMA");
     }
@@ -94,7 +91,6 @@ fn a_table_of_the_environment_is_named_or_refused() {
     assert_eq!(setting.digest("file") != setting.digest("named"), has_choice(), "the row of the file has no effect");
 }
 
-/// Runs two ranks with different tables.
 #[test]
 fn all_ranks_use_rank_0s_table_and_report_it() {
     let setting = setting();
@@ -179,10 +175,7 @@ fn each_implementation_is_measured_and_the_fastest_becomes_a_row() {
     by.iter().for_each(|by| assert_eq!(of("3 16>32 6x6", by), passes, "{by}"));
     // layers with only one implementation are not measured
     assert!(of("1 16>8 6x6", "onednn").is_empty() && lines.iter().all(|line| line["implementation"] != ""));
-    assert!(
-        lines.iter().all(|line| !line["op"].as_str().unwrap().starts_with("linear")),
-        "tables must not have linear layers"
-    );
+    assert!(lines.iter().all(|line| !line["op"].as_str().unwrap().starts_with("linear")), "linear layer in a table");
     for line in &lines {
         let positive = |name: &str| line[name].as_f64().is_some_and(|number| number > 0.0);
         assert!(["ms", "gflops", "of_peak"].into_iter().all(positive) && line["threads"] == 1, "{line}");

@@ -23,7 +23,6 @@ fn typed(setting: &Setting, out: &str, more: &[&str]) -> Command {
     command
 }
 
-/// Returns the lines of the status block in everything that was written.
 fn block(written: &str) -> Vec<&str> {
     let plain = written.split(['\n', '\r']).map(|line| line.rsplit_once("\x1b[J").map_or(line, |(_, line)| line));
     plain.filter(|line| (line.starts_with("epoch ") && !line.contains("done")) || line.starts_with("loss ")).collect()

@@ -1,11 +1,11 @@
-//! The events of a soak test: one line for each fault when it happens, and counts for the final table.
+//! The log and the counters of a soak test, and its settings from the environment: duration, frequency of faults and random seed.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::fault::Fault;
-use crate::meter::ResourceUse;
+use crate::process::ResourceUse;
+use crate::strike::Fault;
 
 /// The log and the counters of a soak test, shared by its threads.
 pub struct Diary {
@@ -32,13 +32,11 @@ pub struct Counts {
     pub others: u64,
     /// Number of log lines of steps and scores that equal the reference.
     pub lines: u64,
-    /// Messages about failed checks.
     pub failures: Vec<String>,
     /// Names of processes and their resource use.
     pub processes: Vec<(String, ResourceUse)>,
 }
 
-/// Faults of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FaultCount {
     pub count: u64,
@@ -47,12 +45,10 @@ pub struct FaultCount {
 }
 
 impl Diary {
-    /// Starts the clock.
     pub fn new() -> Self {
         Self { start: Instant::now(), counts: Mutex::default() }
     }
 
-    /// Returns the time since the diary was created.
     pub fn time(&self) -> Duration {
         self.start.elapsed()
     }
@@ -62,7 +58,6 @@ impl Diary {
         eprintln!("{:6.1} s  {series:6}  {what}", self.time().as_secs_f64());
     }
 
-    /// Records a fault and its outcome.
     pub fn struck(&self, series: &str, fault: Fault, took: Duration, what: &str) {
         let mut counts = self.counts();
         let struck = counts.faults.entry(fault).or_default();
@@ -71,7 +66,6 @@ impl Diary {
         self.say(series, &format!("{:22} {what}", fault.name()));
     }
 
-    /// Records a failed check.
     pub fn failed(&self, series: &str, what: &str) {
         self.say(series, &format!("FAILED: {what}"));
         self.counts().failures.push(format!("{series}: {what}"));
@@ -81,7 +75,6 @@ impl Diary {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Formats the final table.
     pub fn table(&self) -> String {
         let counts = self.counts();
         let mut text = format!("\n{:24}{:>7}  longest time until it ended or continued\n", "fault", "number");
@@ -126,4 +119,46 @@ fn row(name: &str, resource_use: &ResourceUse) -> String {
         format!("{} -> {}", descriptors.first, descriptors.last),
         format!("{} -> {}", threads.first, threads.last),
     )
+}
+
+/// Time from one fault to the next in each series.
+pub const PERIOD: Duration = Duration::from_secs(15);
+
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Time during which the test causes faults, from MINUTES.
+    pub length: Duration,
+    /// Seed of all random choices, from SEED. The same seed causes the same faults in the same order, but their times depend on the clock.
+    pub seed: u64,
+}
+
+impl Settings {
+    /// Reads MINUTES (default 2) and SEED (default: the time).
+    pub fn of_environment() -> Self {
+        let minutes: f64 = variable("MINUTES").unwrap_or(2.0);
+        assert!(minutes > 0.0 && minutes < 1e5, "MINUTES={minutes}: expected a positive number");
+        let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs());
+        Self { length: Duration::from_secs_f64(60.0 * minutes), seed: variable("SEED").unwrap_or_else(clock) }
+    }
+
+    /// Returns the approximate duration of an undisturbed lap: short enough for a few laps, long enough for a few faults in each.
+    pub fn lap(&self) -> Duration {
+        (self.length / 8).clamp(Duration::from_secs(10), Duration::from_secs(45))
+    }
+
+    /// Returns the minimum warm-up time of the steady run. Samples of this time are ignored, because memory may still grow.
+    pub fn warm_up(&self) -> Duration {
+        self.length / 10
+    }
+
+    /// Returns true if the test is long enough to measure constant memory even on a busy machine.
+    pub fn is_long(&self) -> bool {
+        self.length >= Duration::from_secs(600)
+    }
+}
+
+/// Parses an environment variable. Returns `None` if it is absent or empty.
+fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: expected a number")))
 }

@@ -1,5 +1,4 @@
-//! Soak test: faults in training runs, one every 15 seconds in each of two series. `make soak MINUTES=60` runs it for
-//! an hour.
+//! Soak test: faults in training runs, one every 15 seconds in each of two series. `make soak MINUTES=60` runs it for an hour.
 //!
 //! - [`relay`]: training runs that are killed, stopped, run out of disk space or meet damaged data. Each time they
 //!   resume on a random number of ranks. Every step, score, checkpoint and model must equal a [`reference`] without
@@ -11,22 +10,17 @@
 //! seed is printed.
 
 mod diary;
-mod fault;
-mod meter;
 mod place;
-mod preload;
 mod process;
 mod reference;
 mod relay;
-mod settings;
 mod steady;
 mod strike;
 mod training;
 
-use diary::Diary;
+use diary::{Diary, PERIOD, Settings};
 use place::Place;
 use relay::Relay;
-use settings::{PERIOD, Settings};
 use support::program::Folder;
 use training::Training;
 

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The layout of the mapped control file: the requested faults, then counters of injected faults. tests/soak/preload.rs uses the same
+/* The layout of the mapped control file: the requested faults, then counters of injected faults. tests/soak/place.rs uses the same
    layout. */
 struct control {
     volatile uint32_t read_ms, write_ms;

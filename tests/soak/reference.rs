@@ -12,23 +12,19 @@ use serde_json::{Value, json};
 
 use support::program::{events, files};
 
-/// The results of one training run.
 #[derive(Debug, Default)]
 pub struct Reference {
     /// The log lines of steps and scores, by event and step.
     lines: BTreeMap<(String, u64), String>,
     /// Digests of the checkpoints, by step.
     states: BTreeMap<u64, u32>,
-    /// The bytes of model.h5.
     model: Vec<u8>,
-    /// The digest in the `end` event.
     digest: Value,
 }
 
 /// How many results were compared and found equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Equal {
-    /// Number of log lines with a step or a score.
     pub lines: u64,
     pub checkpoints: u64,
     /// Number of checkpoints at steps where the reference has no checkpoint.
@@ -44,14 +40,12 @@ impl Reference {
         Self { lines: lines(out).collect(), states, model, digest }
     }
 
-    /// Describes the number of steps, scores and checkpoints.
     pub fn size(&self) -> String {
         let of = |event: &str| self.lines.keys().filter(|(name, _)| name == event).count();
         format!("{} steps, {} scores, {} checkpoints", of("step"), of("eval"), self.states.len())
     }
 
-    /// Compares the log and the checkpoints that a run has written so far. Counts only checkpoints written since
-    /// `since`.
+    /// Compares the log and the checkpoints that a run has written so far. Counts only checkpoints written since `since`.
     pub fn check(&self, out: &str, since: SystemTime) -> Result<Equal, String> {
         let mut equal = Equal::default();
         for ((event, step), line) in lines(out) {
@@ -111,7 +105,6 @@ pub fn content(line: &Value) -> Option<((String, u64), String)> {
     Some(((line["event"].as_str()?.to_string(), line["step"].as_u64()?), kept.to_string()))
 }
 
-/// Returns the paths of the checkpoints in the output folder.
 fn checkpoints(out: &str) -> Vec<PathBuf> {
     let found = files(out).into_iter().filter(|file| file.starts_with("checkpoints/step-") && file.ends_with(".h5"));
     found.map(|file| Path::new(out).join(file)).collect()

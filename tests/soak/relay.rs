@@ -1,6 +1,5 @@
-//! Training runs one after another. Faults end each run again and again, and it resumes on a random number of ranks
-//! until its model is complete. The model must equal the reference byte for byte. Then the next run begins, until the
-//! time of the soak test is over.
+//! Training runs one after another. Faults end each run again and again, and it resumes on a random number of ranks until its model is
+//! complete. The model must equal the reference byte for byte. Then the next run begins, until the time of the soak test is over.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,14 +9,11 @@ use std::time::{Duration, SystemTime};
 use loaders::Draws;
 use serde_json::Value;
 
-use crate::diary::Diary;
-use crate::fault::{Fault, one_of};
-use crate::meter::Meter;
+use crate::diary::{Diary, PERIOD, Settings};
 use crate::place::Place;
-use crate::process::{LaunchOptions, Process};
+use crate::process::{LaunchOptions, Meter, Process};
 use crate::reference::Equal;
-use crate::settings::{PERIOD, Settings};
-use crate::strike::Target;
+use crate::strike::{Fault, Target, one_of};
 use crate::training::Training;
 use loaders::panic_text;
 use support::disk::Disk;
@@ -52,7 +48,6 @@ pub struct Relay<'a> {
 
 /// The state of a process after a fault or at its end.
 enum AfterFault {
-    /// The process is running.
     Running(Box<Process>),
     /// The process has ended, and the run can resume.
     Ended,
@@ -114,7 +109,6 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Returns the random draws of the next choice.
     fn draws(&mut self) -> Draws {
         self.choices += 1;
         Draws::new(self.settings.seed, self.choices, 0, 0)
@@ -140,7 +134,6 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Causes a fault in a process.
     fn strike(&mut self, lap: &Lap<'_>, mut process: Process) -> AfterFault {
         self.due = self.diary.time().max(self.due + PERIOD);
         let mut draws = self.draws();
@@ -172,8 +165,7 @@ impl<'a> Relay<'a> {
         if ended.status.success() { AfterFault::Finished } else { AfterFault::Ended }
     }
 
-    /// Chooses a random fault that can occur in this process. For example, slow reads need a process that does not map
-    /// its data.
+    /// Chooses a random fault that can occur in this process. For example, slow reads need a process that does not map its data.
     fn draw(&self, lap: &Lap<'_>, process: &Process, draws: &mut Draws) -> Fault {
         let LaunchOptions { ranks, reads } = process.options;
         let can = |fault: &Fault| match fault {

@@ -8,13 +8,11 @@ use std::time::Duration;
 
 use loaders::Draws;
 
-use crate::diary::Diary;
-use crate::fault::{Fault, one_of};
+use crate::diary::{Diary, PERIOD, Settings};
 use crate::place::Place;
 use crate::process::{LaunchOptions, Process};
 use crate::reference::content;
-use crate::settings::{PERIOD, Settings};
-use crate::strike::Target;
+use crate::strike::{Fault, Target, one_of};
 use crate::training::Training;
 use loaders::panic_text;
 use support::program::signal;
@@ -66,7 +64,6 @@ fn train(settings: &Settings, diary: &Diary, training: &Training, place: &Place)
     finish(settings, diary, training, place, process);
 }
 
-/// Returns the number of epochs in the log.
 fn epochs(place: &Place) -> usize {
     std::fs::read_to_string(place.log()).unwrap_or_default().matches("\"event\":\"epoch\"").count()
 }

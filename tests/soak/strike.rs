@@ -1,4 +1,4 @@
-//! Causes faults in a process: faults that it must survive, and faults that must end it.
+//! Causes faults in a process: faults that it must survive, and faults that must end it. One is chosen at random.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use loaders::Draws;
 
-use crate::fault::{Fault, one_of};
-use crate::place::Place;
-use crate::preload::{Interference, InterferenceCount, NoSpace};
+use crate::place::{Interference, InterferenceCount, NoSpace, Place};
 use crate::process::Process;
 use crate::training::Training;
 use support::disk::Disk;
@@ -23,17 +21,14 @@ pub struct Target<'a> {
     pub disk: Option<&'a Disk>,
 }
 
-/// The outcome of a fault.
 pub struct Outcome {
     /// How the process ended, or `None` if it continues.
     pub ended: Option<ProgramOutput>,
     /// Time from the fault until the process ended or continued.
     pub took: Duration,
-    /// Description for the diary.
     pub what: String,
 }
 
-/// The expected end of a process.
 struct Expected {
     code: Option<i32>,
     /// Parts that one line of stderr must contain.
@@ -149,8 +144,7 @@ impl Target<'_> {
         Outcome { ended: Some(ended), took, what }
     }
 
-    /// Causes any fatal fault except a damaged shard: sends a signal or fills the disk. Returns the expected end of the
-    /// process.
+    /// Causes any fatal fault except a damaged shard: sends a signal or fills the disk. Returns the expected end of the process.
     fn put(&self, fault: Fault, process: &mut Process, draws: &mut Draws) -> Expected {
         let ranks = process.ranks();
         // a rank, or the launcher if no rank has started yet
@@ -176,7 +170,6 @@ impl Target<'_> {
         Expected::any()
     }
 
-    /// Damages a shard of the training split.
     fn spoil(&self, draws: &mut Draws) -> (Expected, Option<DamagedShard>) {
         let shards = self.training.images.manifest.splits["train"].shards.len();
         let shard = DamagedShard::new(self.training.images.shard("train", draws.below(shards as u32) as usize));
@@ -223,17 +216,80 @@ impl Drop for DamagedShard {
     }
 }
 
-/// Returns true if a checkpoint is being written. It has a hidden name until it is complete.
 fn is_writing(folder: &Path) -> bool {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(".step-"))
 }
 
-/// Reads a file from an offset to its end.
 fn tail(path: &Path, from: u64) -> String {
     let Ok(file) = fs::File::open(path) else { return String::new() };
     let length = file.metadata().map_or(0, |about| about.len());
     let mut bytes = vec![0; length.saturating_sub(from) as usize];
     let read = file.read_at(&mut bytes, from).unwrap_or(0);
     String::from_utf8_lossy(&bytes[..read]).into_owned()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// SIGKILL to one rank.
+    KillRank,
+    /// SIGKILL to the launcher, or to the process if there is no launcher.
+    KillLauncher,
+    /// SIGKILL to all ranks while a checkpoint is written.
+    KillWriting,
+    /// SIGKILL to a rank in its first two seconds.
+    KillEarly,
+    /// SIGTERM to one rank.
+    Terminate,
+    /// SIGTERM to the launcher.
+    TerminateLauncher,
+    /// The disk of the output folder becomes completely full.
+    FullDisk,
+    /// A flipped byte in each record of a shard.
+    CorruptShard,
+    /// SIGSTOP to one rank, and SIGCONT after some seconds.
+    Pause,
+    /// For some seconds, each read from the data set takes longer.
+    SlowReads,
+    /// For some seconds, each write to the output folder takes longer.
+    SlowWrites,
+    /// Checkpoints find no space, but the log does, until one checkpoint has failed.
+    NoRoomForCheckpoints,
+}
+
+impl Fault {
+    pub const SURVIVABLE: [Self; 4] = [Self::Pause, Self::SlowReads, Self::SlowWrites, Self::NoRoomForCheckpoints];
+
+    /// The faults that must end a run. The run must then be able to resume. [`Fault::KillEarly`] is not in the list,
+    /// because the test causes it only during a resume after one of these faults.
+    pub const FATAL: [Self; 7] = [
+        Self::KillRank,
+        Self::KillLauncher,
+        Self::KillWriting,
+        Self::Terminate,
+        Self::TerminateLauncher,
+        Self::FullDisk,
+        Self::CorruptShard,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KillRank => "kill a rank",
+            Self::KillLauncher => "kill the launcher",
+            Self::KillWriting => "kill while writing",
+            Self::KillEarly => "kill at the start",
+            Self::Terminate => "SIGTERM to a rank",
+            Self::TerminateLauncher => "SIGTERM to mpirun",
+            Self::FullDisk => "full disk",
+            Self::CorruptShard => "corrupt shard",
+            Self::Pause => "stop and continue",
+            Self::SlowReads => "slow reads",
+            Self::SlowWrites => "slow writes",
+            Self::NoRoomForCheckpoints => "no room for checkpoints",
+        }
+    }
+}
+
+pub fn one_of<T: Copy>(draws: &mut Draws, from: &[T]) -> T {
+    from[draws.below(from.len() as u32) as usize]
 }

@@ -1,13 +1,12 @@
-//! The training runs: a recipe, a data set and the reference results, which a run without faults has computed
-//! beforehand.
+//! The training runs: a recipe, a data set and the reference results, which a run without faults has computed beforehand.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::diary::Settings;
 use crate::place::Place;
 use crate::reference::Reference;
-use crate::settings::Settings;
 use support::images::{DIGITS, Images, THINGS, offset_of};
 use support::program::{Folder, PATIENCE, Running, events, start, trireme};
 use support::setting::with_common_keys;
@@ -44,15 +43,12 @@ loader.on_corrupt = "skip"
 /// Number of steps of the trial run that measures the time per step.
 const TRIAL: u64 = 24;
 
-/// Offset in bytes from the start of a record. At this offset every record has pixels, because its framing and keys are
-/// shorter.
+/// Offset in bytes from the start of a record. At this offset every record has pixels, because its framing and keys are shorter.
 const IN_THE_PIXELS: u64 = 400;
 
 /// A recipe, its data set and the expected results.
 pub struct Training {
-    /// Name for messages.
     pub name: &'static str,
-    /// Path of the recipe.
     pub recipe: String,
     /// The data set. Models store its path, so a model matches the reference only if the path is the same.
     pub images: Images,
@@ -110,13 +106,11 @@ impl Training {
         start(command).wait(10 * PATIENCE).succeeded();
     }
 
-    /// Returns the command that trains on `ranks` ranks, or without mpirun if `ranks` is 0.
     pub fn command(&self, ranks: usize, data: &str, out: &str) -> Command {
         let every = format!("checkpoint.every={} steps", (self.last / 24).clamp(3, 40));
         trireme(ranks, &["train", "-v", &self.recipe, "--data", data, "--out", out, "--threads", "1", "--set", &every])
     }
 
-    /// Starts [`Self::command`] with the folders of a series.
     pub fn start(&self, ranks: usize, place: &Place, more: &[&str]) -> Running {
         let mut command = self.command(ranks, &place.data, &place.out);
         place.apply(command.args(more));

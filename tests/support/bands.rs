@@ -16,8 +16,7 @@ pub struct At {
     pub label: u32,
 }
 
-/// Writes images with values from `value`, which may draw from the image's random numbers. `dataset.json` describes the
-/// training images.
+/// Writes images with values from `value`, which may draw from the image's random numbers. `dataset.json` describes the training images.
 pub fn images(
     dir: &Path,
     (spec, dtype): (ImageSpec, Dtype),

@@ -17,7 +17,6 @@ impl Disk {
         done.is_ok_and(|output| output.status.success()).then_some(Self(folder))
     }
 
-    /// Returns a path on the disk.
     pub fn at(&self, name: &str) -> String {
         format!("{}/{name}", self.0)
     }
@@ -28,7 +27,6 @@ impl Disk {
         file.set_len(file.metadata().unwrap().len().saturating_sub(bytes)).unwrap();
     }
 
-    /// Fills all free space.
     pub fn top_up(&self) -> File {
         let mut file = File::options().create(true).append(true).open(self.at("filler")).unwrap();
         while file.write_all(&[1; 4096]).is_ok() {}

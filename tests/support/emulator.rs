@@ -1,5 +1,4 @@
-//! Builds and loads the emulated CUDA libraries of `tests/emulator`, so that the CUDA backend can be tested without a
-//! GPU.
+//! Builds and loads the emulated CUDA libraries of `tests/emulator`, so that the CUDA backend can be tested without a GPU.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
@@ -15,8 +14,7 @@ pub fn real_gpu() -> bool {
     cfg!(feature = "real-gpu")
 }
 
-/// Returns the folder of the emulated libraries and builds them if they are older than their sources. Panics if they
-/// cannot be built.
+/// Returns the folder of the emulated libraries and builds them if they are older than their sources. Panics if they cannot be built.
 pub fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(build)
@@ -49,8 +47,7 @@ fn build() -> PathBuf {
     folder
 }
 
-/// Loads the libraries into this process. The dynamic loader recognises a loaded library by its soname, so cudarc then
-/// finds them.
+/// Loads the libraries into this process. The dynamic loader recognises a loaded library by its soname, so cudarc then finds them.
 ///
 /// Panics if they cannot be built or if cudarc finds another driver.
 pub fn load() {
@@ -96,7 +93,6 @@ pub fn library_path() -> (&'static str, String) {
     }
 }
 
-/// Builds a shared library that contains no functions.
 pub fn empty_library(file: &Path) {
     let soname = format!("-Wl,-soname,{}", file.file_name().unwrap_or_default().to_string_lossy());
     let mut compiler = Command::new("g++");

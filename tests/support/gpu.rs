@@ -1,15 +1,15 @@
-//! Runs the real binary with `--device cuda`: on this machine's GPU with the feature `real-gpu`, otherwise on the
-//! emulated GPU.
+//! Runs the real binary with `--device cuda`: on this machine's GPU with the feature `real-gpu`, otherwise on the emulated GPU.
 
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backend::Queue;
-use backend::cuda::Cuda;
+use backend::cuda::{Cuda, Precision};
 use loaders::ImageSpec;
 
 use super::emulator;
+use super::numerics::cuda;
 use super::program::{GPUS, NO_GPU, ProgramOutput, start};
 use super::setting::Setting;
 
@@ -23,6 +23,11 @@ pub fn alone() -> MutexGuard<'static, ()> {
     GPU.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Locks the GPU for one test and opens it.
+pub fn alone_with(precision: Precision) -> (MutexGuard<'static, ()>, Cuda) {
+    (alone(), cuda(precision))
+}
+
 /// Sets the environment so that the program finds the real GPU or the emulated libraries.
 pub fn find(command: Command) -> Command {
     let mut command = see(command);
@@ -33,8 +38,7 @@ pub fn find(command: Command) -> Command {
     command
 }
 
-/// Undoes the hiding of all GPUs by [`program::trireme`](super::program::trireme), unless the test has chosen specific
-/// GPUs.
+/// Undoes the hiding of all GPUs by [`program::trireme`](super::program::trireme), unless the test has chosen specific GPUs.
 pub fn see(mut command: Command) -> Command {
     if command.get_envs().any(|(name, value)| name == GPUS && value.is_some_and(|v| v == NO_GPU)) {
         match std::env::var_os(GPUS) {
@@ -50,8 +54,7 @@ pub const NOT_RECORDED: &str = "is not replayed as a CUDA graph";
 
 /// Runs a program to its end with a GPU.
 ///
-/// If the test has set `LD_LIBRARY_PATH`, it stays as it is. Panics if a pass was not recorded, unless the test has set
-/// [`REFUSAL`].
+/// If the test has set `LD_LIBRARY_PATH`, it stays as it is. Panics if a pass was not recorded, unless the test has set [`REFUSAL`].
 #[track_caller]
 pub fn run(command: Command) -> ProgramOutput {
     let told = |variable: &str| command.get_envs().any(|(name, _)| name == variable);
@@ -75,9 +78,8 @@ schedule.base_lr = 0.01
 augment.train = ["pad_crop(1)", "flip", "normalize"]
 "#;
 
-/// Creates a setting with [`RESNET`], followed by `more` keys, and the given counts for training and test images. 8x8 pixels
-/// are large enough for the network. With 26 training images, the last batch of an epoch has 2 images, so two of
-/// the four workers have no image.
+/// Creates a setting with [`RESNET`], followed by `more` keys, and the given counts for training and test images. 8x8 pixels are large
+/// enough for the network. With 26 training images, the last batch of an epoch has 2 images, so two of the four workers have no image.
 pub fn resnet(more: &str, images: [u64; 2]) -> Setting {
     Setting::new(&format!("{RESNET}{more}"), ImageSpec::new(8, 8, 3), images)
 }

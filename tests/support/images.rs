@@ -1,7 +1,6 @@
 //! Small data sets that a network can learn. Each class has its own wave pattern, with noise added.
 //!
-//! The images have the size of MNIST or of CIFAR-10, ten classes, the splits `train` and `test`, and are stored as raw
-//! pixels.
+//! The images have the size of MNIST or of CIFAR-10, ten classes, the splits `train` and `test`, and are stored as raw pixels.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,13 +17,11 @@ pub const THINGS: ImageSpec = ImageSpec::new(32, 32, 3);
 const CLASSES: u64 = 10;
 /// The seed of training images.
 const TRAINING: u64 = 1;
-/// Number of classes of the multi-label data sets.
 pub const SEVERAL: i64 = 5;
 
 /// A data set in a folder that the caller owns.
 pub struct Images {
     pub dir: PathBuf,
-    /// The content of `dataset.json`.
     pub manifest: Manifest,
 }
 
@@ -61,8 +58,7 @@ pub fn record(seed: u64, id: u64, spec: ImageSpec) -> Record {
     Record { pixels, spec, dtype: Dtype::U8, label: label as i64, labels: None, numbers: None }
 }
 
-/// Returns multi-label sample `id`: the sum of the waves of its classes plus noise. It has between 0 and [`SEVERAL`]
-/// classes.
+/// Returns multi-label sample `id`: the sum of the waves of its classes plus noise. It has between 0 and [`SEVERAL`] classes.
 pub fn record_of_several(seed: u64, id: u64, spec: ImageSpec) -> Record {
     let mut draws = Draws::new(seed, id, 0, 0);
     let classes: Vec<i64> = (0..SEVERAL).filter(|class| draws.unit() < 0.45 - 0.07 * *class as f32).collect();
@@ -126,7 +122,6 @@ impl Images {
         Self { dir: dir.to_path_buf(), manifest }
     }
 
-    /// Copies the files of the data set to a new folder.
     pub fn copy_to(&self, folder: &Path) {
         fs::create_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
         for entry in fs::read_dir(&self.dir).expect("the data set is there") {
@@ -136,12 +131,10 @@ impl Images {
         }
     }
 
-    /// Returns the folder as a command-line argument.
     pub fn arg(&self) -> String {
         self.dir.display().to_string()
     }
 
-    /// Returns the path of a shard.
     pub fn shard(&self, split: &str, number: usize) -> PathBuf {
         self.dir.join(&self.manifest.splits[split].shards[number].file)
     }

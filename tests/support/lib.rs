@@ -19,8 +19,6 @@ pub mod numerics;
 pub mod program;
 #[cfg(feature = "backend")]
 pub mod remote;
-#[cfg(feature = "backend")]
-pub mod rounding;
 pub mod setting;
 mod skip;
 pub mod small_run;

@@ -1,5 +1,5 @@
-//! Helpers of the numerics tests: they run one operation on any backend in any layout and compare results. Also a list
-//! of update rules.
+//! Helpers of the numerics tests: they run one operation on any backend in any layout and compare results. Also update rules, and bounds
+//! for the rounding errors of f32 arithmetic, which depend on the lengths of the sums and on how the result reacts to such errors.
 
 use super::emulator;
 pub use super::formula::{Chooser, Example, Formula, noise};
@@ -8,8 +8,8 @@ use backend::cuda::{Cuda, Precision, Settings};
 use backend::reference::Reference;
 use backend::update::{AdagradRule, AdamRule, LambRule, LarsRule, LionRule, RmsPropRule, RmsPropVariant, SgdRule};
 use backend::{
-    Arena, Backend, Buffer, DrawKey, Gradients, Input, Keeps, ParamFormat, Pass, PassInput, PlanRequest, Planned, Rule,
-    Slot, TensorDesc,
+    Across, Arena, Backend, Buffer, DrawKey, Error, Gradients, Input, Keeps, ParamFormat, Pass, PassInput, PlanRequest,
+    Planned, Rule, Slot, TensorDesc,
 };
 use net::{Conv, Linear, Norm, Op, Shape};
 use serde::de::DeserializeOwned;
@@ -21,7 +21,6 @@ pub const BLOCKED: &[usize] = &[1, 8, 16, 0];
 /// Channel block sizes for CUDA: 0 means that all channels of a pixel are stored next to each other.
 pub const CHANNELS_LAST: &[usize] = &[0];
 
-/// Creates the CPU backend with this many threads.
 pub fn cpu(threads: usize) -> Cpu {
     Cpu::new(threads).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -78,7 +77,6 @@ pub fn golden<T: DeserializeOwned>(file: &str) -> T {
 #[derive(Clone, Debug)]
 pub struct Case {
     pub op: Op,
-    /// The batch size.
     pub n: usize,
     /// Shape of one sample of the first input as it is stored. A linear layer may read an image.
     pub shape: Shape,
@@ -102,21 +100,17 @@ pub struct Case {
     pub draws: (u64, u32, u64, u16),
 }
 
-/// Results of an operation, in plain layout.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub y: Vec<f32>,
-    /// Gradient of each input.
     pub dx: Vec<Vec<f32>>,
-    /// Gradient of each parameter.
     pub dparams: Vec<Vec<f32>>,
     /// The sums that `pool_statistics` added, and its count.
     pub statistics: (Vec<f64>, u64),
 }
 
 impl Case {
-    /// Creates a case with random inputs, parameters and output gradient, and random running statistics for batch
-    /// normalisation.
+    /// Creates a case with random inputs, parameters and output gradient, and random running statistics for batch normalisation.
     pub fn random(op: Op, n: usize, shape: Shape, k: u64) -> Self {
         let others = match op {
             Op::Multiply(_) => vec![Shape::vector(shape.c)],
@@ -170,6 +164,14 @@ impl Case {
             other => other,
         };
         Self { op, ..self.clone() }
+    }
+
+    /// Sets the gradient to zero where rounding a factor could move a value to the other side of ReLU.
+    pub fn clear_of_corners(mut self) -> Self {
+        let before = on_reference(&Self { dy: None, ..self.without_relu() }).y;
+        let dy = self.dy.iter_mut().flatten();
+        dy.zip(before).filter(|(_, y)| y.abs() < 0.05).for_each(|(dy, _)| *dy = 0.0);
+        self
     }
 
     /// Runs the operation on inputs with channel blocks of `block`. All buffers are longer than needed and filled with
@@ -354,7 +356,6 @@ pub fn blend(running: &[f32], sums: &[f64], count: f64, momentum: f64) -> Vec<f3
     (0..2 * c).map(|i| ((1.0 - momentum) * old(i) + momentum * value(i)) as f32).collect()
 }
 
-/// Returns the largest absolute value.
 pub fn magnitude<T: Copy + Into<f64>>(values: &[T]) -> f64 {
     largest(values.iter().map(|v| (*v).into()))
 }
@@ -373,13 +374,11 @@ pub fn has_own_kernels() -> bool {
     has
 }
 
-/// Returns the Euclidean norm.
 pub fn norm(values: &[f32]) -> f64 {
     values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Checks that both have the same length and that no elements differ by more than `tolerance`. NaN differs from
-/// everything.
+/// Checks that both have the same length and that no elements differ by more than `tolerance`. NaN differs from everything.
 pub fn assert_close<T: Copy + Into<f64>>(what: &str, got: &[f32], want: &[T], tolerance: f64) {
     assert_eq!(got.len(), want.len(), "{what}: number of elements");
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
@@ -396,9 +395,18 @@ pub fn assert_near(what: &str, got: f64, want: f64, relative: f64) {
     assert!(near, "{what}: expected {want}, got {got}, relative tolerance {relative:e}");
 }
 
-/// Runs the case on the reference backend.
 pub fn on_reference(case: &Case) -> Outcome {
     case.run(&Reference, 1, false)
+}
+
+/// Simulates this many ranks that all have the same rows.
+pub struct IdenticalRanks(pub f64);
+
+impl Across for IdenticalRanks {
+    fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
+        values.iter_mut().for_each(|value| *value *= self.0);
+        Ok(())
+    }
 }
 
 /// Returns the rule for the first or the second pass of LAMB.
@@ -430,4 +438,49 @@ pub fn rules() -> Vec<Rule> {
         Rule::Lion(LionRule { beta1: 0.9, beta2: 0.99 }),
         lamb(true),
     ]
+}
+
+/// The unit roundoff of f32: half the distance from 1 to the next value.
+const U: f64 = 1.0 / (1 << 24) as f64;
+
+/// Number of random draws of errors.
+const DRAWS: u64 = 3;
+
+/// Returns the relative error of a sum of `n` products in f32, in any order: 4 sqrt(n) u.
+///
+/// Rounding errors behave as if they were independent, so only one in thousands of sums has a larger error (Higham and
+/// Mary 2019, theorem 2.4). The worst case n u would hide the errors that the tests look for.
+pub fn spread(n: usize) -> f64 {
+    4.0 * (n as f64).sqrt() * U
+}
+
+/// Returns the values with random errors, as if each were a sum of `n` products: each value times 1 ± [`spread`], from draw `k`.
+pub fn shaken(values: &[f32], n: usize, k: u64) -> Vec<f32> {
+    let errors = noise(values.len(), 7_000 + k, spread(n));
+    values
+        .iter()
+        .zip(errors)
+        .map(|(value, error)| (f64::from(*value) * (1.0 + f64::from(error.signum()) * spread(n))) as f32)
+        .collect()
+}
+
+/// Returns each group of results of a computation with the tolerance for f32.
+///
+/// The tolerance is twice the largest effect of errors in the inputs, which stand for errors in the sums. `compute(None)` returns the exact
+/// results, `compute(Some(k))` the results for inputs that [`shaken`] has changed with draw `k`.
+pub fn with_tolerances(compute: impl Fn(Option<u64>) -> Vec<Vec<f64>>) -> Vec<(Vec<f64>, f64)> {
+    let exact = compute(None);
+    let mut furthest = vec![0.0f64; exact.len()];
+    for k in 0..DRAWS {
+        for (furthest, (got, want)) in furthest.iter_mut().zip(compute(Some(k)).iter().zip(&exact)) {
+            let distance = largest(got.iter().zip(want).map(|(got, want)| got - want));
+            *furthest = furthest.max(distance);
+        }
+    }
+    let with = |(results, furthest): (Vec<f64>, f64)| {
+        // the results themselves are rounded to f32
+        let tolerance = 2.0 * (furthest + U * magnitude(&results));
+        (results, tolerance)
+    };
+    exact.into_iter().zip(furthest).map(with).collect()
 }

@@ -31,7 +31,6 @@ impl Folder {
         &self.0
     }
 
-    /// Returns a path in the folder as an argument.
     pub fn at(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
     }
@@ -55,7 +54,6 @@ pub struct ProgramOutput {
     pub stdout: String,
     /// The stderr of all ranks and of mpirun.
     pub stderr: String,
-    /// Time from start to end.
     pub took: Duration,
 }
 
@@ -89,7 +87,6 @@ impl ProgramOutput {
         lines.map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
     }
 
-    /// Parses stdout as a single JSON value.
     #[track_caller]
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
@@ -104,8 +101,7 @@ pub struct Running {
     command: String,
 }
 
-/// Starts `program` in its own process group. Its output goes to files, so that an orphaned child cannot keep a pipe
-/// open.
+/// Starts `program` in its own process group. Its output goes to files, so that an orphaned child cannot keep a pipe open.
 pub fn start(mut program: Command) -> Running {
     let output = Folder::new();
     let file = |name| File::create(output.path().join(name)).unwrap_or_else(|e| panic!("{}: {e}", output.at(name)));
@@ -146,8 +142,7 @@ pub fn with_file_limit(ranks: usize, units: usize, program: impl AsRef<std::ffi:
     command
 }
 
-/// Returns the `mpirun` that the environment variable MPIRUN names, or the one on the PATH, and the flags that allow
-/// more ranks than cores.
+/// Returns the `mpirun` that the environment variable MPIRUN names, or the one on the PATH, and the flags that allow more ranks than cores.
 pub fn mpirun() -> &'static (String, &'static [&'static str]) {
     static MPIRUN: OnceLock<(String, &[&str])> = OnceLock::new();
     MPIRUN.get_or_init(|| {
@@ -236,7 +231,6 @@ impl Running {
         self.child.id()
     }
 
-    /// Returns the process ids of the ranks.
     pub fn ranks(&self) -> Vec<u32> {
         let entries = fs::read_dir("/proc").expect("/proc is there");
         let ids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -275,7 +269,6 @@ pub fn compile_c(source: &str, out: impl AsRef<Path>, flags: &[&str]) {
     assert!(made.status.success(), "{source}:\n{}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// Sends a signal to a process, or to a process group if the number is negative.
 pub fn signal(process: i32, signal: i32) {
     // SAFETY: kill(2) touches no memory; the processes are this test's own children.
     unsafe { libc::kill(process, signal) };

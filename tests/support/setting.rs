@@ -1,5 +1,4 @@
-//! A recipe and images in a temporary folder, training runs of the real binary on them, and access to the output of
-//! these runs.
+//! A recipe and images in a temporary folder, training runs of the real binary on them, and access to the output of these runs.
 
 use std::fs;
 use std::path::Path;
@@ -13,10 +12,8 @@ use super::program::{Folder, PATIENCE, ProgramOutput, Running, events, numbers, 
 pub struct Setting {
     /// The folder for everything. It is removed when dropped.
     pub folder: Folder,
-    /// Path of the recipe file.
     pub recipe: String,
     pub images: Images,
-    /// The folder of the data set.
     pub data: String,
 }
 
@@ -46,9 +43,8 @@ pub fn with_common_keys(recipe: &str) -> String {
 }
 
 impl Setting {
-    /// Creates a data set with this many training and test images. `recipe` may omit the model, the kinds of the
-    /// optimizer and of the schedule, and the transforms: then `lenet-caffe` is trained with SGD at a constant rate on
-    /// normalised images.
+    /// Creates a data set with this many training and test images. `recipe` may omit the model, the kinds of the optimizer and of the
+    /// schedule, and the transforms: then `lenet-caffe` is trained with SGD at a constant rate on normalised images.
     pub fn new(recipe: &str, image: ImageSpec, [train, test]: [u64; 2]) -> Self {
         Self::with(recipe, |dir| Images::new(dir, image, train, test))
     }
@@ -71,7 +67,6 @@ impl Setting {
         folder.display().to_string()
     }
 
-    /// Returns the path of the output folder `name`.
     pub fn out(&self, name: &str) -> String {
         self.folder.at(name)
     }
@@ -116,12 +111,20 @@ impl Setting {
         ends.last().expect("an end")["digest"].as_str().expect("a digest").to_string()
     }
 
-    /// Returns the losses of all steps.
     pub fn losses(&self, out: &str) -> Vec<f64> {
         numbers(&self.out(out), "step", "loss")
     }
 
-    /// Returns the content of `model.h5`.
+    /// Checks that the losses of all steps differ by less than this part.
+    #[track_caller]
+    pub fn assert_losses_near(&self, out: &str, expected: &str, tolerance: f64) {
+        let (got, want) = (self.losses(out), self.losses(expected));
+        assert_eq!((got.len(), got.is_empty()), (want.len(), false), "{out} and {expected}: numbers of steps");
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            assert!((got / want - 1.0).abs() < tolerance, "{out}, loss of step {}: expected {want}, got {got}", i + 1);
+        }
+    }
+
     #[track_caller]
     pub fn model(&self, out: &str) -> Vec<u8> {
         let path = Path::new(&self.out(out)).join("model.h5");
@@ -168,8 +171,7 @@ impl Setting {
         self.assert_same_bits("parts", whole);
     }
 
-    /// Checks that the mean loss of the last `last` steps is below `share` times the mean loss of the first `first`
-    /// steps.
+    /// Checks that the mean loss of the last `last` steps is below `share` times the mean loss of the first `first` steps.
     #[track_caller]
     pub fn assert_learns(&self, out: &str, first: usize, last: usize, share: f64) {
         let losses = self.losses(out);

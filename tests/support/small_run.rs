@@ -129,7 +129,6 @@ impl SmallRun {
         running
     }
 
-    /// Returns the number of steps in `metrics.jsonl` so far.
     pub fn steps(&self) -> usize {
         logged(&self.out, "\"event\":\"step\"")
     }
@@ -153,7 +152,6 @@ pub fn assert_failed(ended: &ProgramOutput, since: Instant) {
     assert!(since.elapsed() < IN_TIME, "{:?}\n{}", since.elapsed(), ended.stderr);
 }
 
-/// Changes one byte of a file in place.
 pub fn poke(path: &Path, offset: u64, change: impl Fn(u8) -> u8) {
     let mut bytes = fs::read(path).unwrap();
     bytes[offset as usize] = change(bytes[offset as usize]);

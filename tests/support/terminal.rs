@@ -18,14 +18,12 @@ use super::program::PATIENCE;
 pub struct Terminal {
     keys: File,
     inner: Option<OwnedFd>,
-    /// Path of the device, such as /dev/pts/3.
     pub path: String,
     written: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
 }
 
 impl Terminal {
-    /// Opens a terminal with this many columns.
     pub fn new(columns: u16) -> Self {
         let outer = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo terminal");
         grantpt(&outer).and_then(|()| unlockpt(&outer)).expect("a pseudo terminal");
@@ -46,8 +44,7 @@ impl Terminal {
         Self { keys, inner: Some(inner), path, written, reader: Some(reader) }
     }
 
-    /// Starts a program with this as its controlling terminal. Its stderr goes to the terminal, its stdout to
-    /// /dev/null.
+    /// Starts a program with this as its controlling terminal. Its stderr goes to the terminal, its stdout to /dev/null.
     pub fn start(&mut self, mut command: Command) -> Child {
         let inner = self.inner.take().expect("only one program per terminal");
         let terminal = inner.as_raw_fd();

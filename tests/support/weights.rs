@@ -8,32 +8,29 @@ use ::safetensors::Dtype;
 use ::safetensors::tensor::TensorView;
 use formats::checkpoint::{LayerWeights, ModelFile};
 
+use super::numerics::{assert_close, magnitude};
+
 /// Shapes and values by name.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// Reads the model in the output folder.
 #[track_caller]
 pub fn model(out: &str) -> ModelFile {
     model_at(Path::new(out).join("model.h5"))
 }
 
-/// Reads a model file.
 #[track_caller]
 pub fn model_at(path: impl AsRef<Path>) -> ModelFile {
     ModelFile::read(path.as_ref()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Returns all values of these layers.
 pub fn values(layers: &[LayerWeights]) -> Vec<f32> {
     layers.iter().flat_map(|layer| &layer.tensors).flat_map(|tensor| tensor.2.iter().copied()).collect()
 }
 
-/// Reads the weights of the model in the output folder.
 pub fn tensors(out: &str) -> Tensors {
     tensors_of(Path::new(out).join("model.h5"))
 }
 
-/// Reads the weights of a model file.
 pub fn tensors_of(model: impl AsRef<Path>) -> Tensors {
     let model = model_at(model);
     let named = |layer: LayerWeights| {
@@ -45,8 +42,16 @@ pub fn tensors_of(model: impl AsRef<Path>) -> Tensors {
     model.layers.into_iter().flat_map(named).collect()
 }
 
-/// Writes tensors to a .safetensors file. `change` may change the values and returns the new name, or `None` to leave
-/// the tensor out.
+/// Checks that two models have weights of the same names and nearly the same values.
+pub fn assert_tensors_near(out: &str, expected: &str, tolerance: f64) {
+    let (got, want) = (tensors(out), tensors(expected));
+    assert!(got.keys().eq(want.keys()), "{out} and {expected} have other weights");
+    for (name, (_, want)) in &want {
+        assert_close(&format!("{out}: {name}"), &got[name].1, want, tolerance * magnitude(want).max(1.0));
+    }
+}
+
+/// Writes tensors to a .safetensors file. `change` may change the values and returns the new name, or `None` to leave the tensor out.
 pub fn safetensors(path: &Path, tensors: &Tensors, change: impl Fn(&str, &mut Vec<f32>) -> Option<String>) {
     let changed = tensors.iter().filter_map(|(name, (shape, values))| {
         let mut values = values.clone();

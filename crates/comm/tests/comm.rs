@@ -266,7 +266,6 @@ fn many_die() -> ! {
     comm::die(5, "failure of the main thread")
 }
 
-/// Runs `case` on `ranks` ranks (0: without mpirun).
 fn play(case: &str, ranks: usize) -> ProgramOutput {
     let mut command = program::on_ranks(ranks, std::env::current_exe().expect("the test program has a path"));
     command.args(["worker", "--exact", "--ignored", "--nocapture", "--test-threads=1"]).env(CASE, case);

@@ -2,8 +2,7 @@
 
 use super::*;
 use support::gpu::assert_recorded;
-use support::numerics::largest;
-use support::rounding::{shaken, with_tolerances};
+use support::numerics::{IdenticalRanks, largest, shaken, with_tolerances};
 
 /// Runs one pass and returns its loss and the gradients of all parameters.
 fn train<B: Backend>(graph: &mut Graph<B>, batch: &Batch<'_>, loss: Loss) -> Vec<Vec<f32>> {
@@ -25,8 +24,7 @@ fn oracle(net: &NetSpec, rows: usize, longest: usize, k: Option<u64>) -> Graph<R
     graph
 }
 
-/// Returns the expected results of [`train`] with their tolerances. `longest` is the length of the longest sum in a
-/// pass.
+/// Returns the expected results of [`train`] with their tolerances. `longest` is the length of the longest sum in a pass.
 fn expected(net: &NetSpec, images: &[f32], batch: &Batch<'_>, loss: Loss, longest: usize) -> Vec<(Vec<f64>, f64)> {
     with_tolerances(|k| {
         let images = k.map_or(images.to_vec(), |k| shaken(images, longest, 100 * k + 99));
@@ -41,10 +39,7 @@ fn assert_expected(what: &str, got: &[Vec<f32>], expected: &[(Vec<f64>, f64)]) {
     assert_eq!(got.len(), expected.len(), "{what}");
     for (i, (got, (want, tolerance))) in got.iter().zip(expected).enumerate() {
         let part = if i == 0 { "loss".to_string() } else { format!("gradient {}", i - 1) };
-        assert!(
-            *tolerance < 1e-2 * magnitude(want),
-            "{what}, {part}: the tolerance {tolerance:e} is too large to prove anything"
-        );
+        assert!(*tolerance < 1e-2 * magnitude(want), "{what}, {part}: tolerance {tolerance:e} is too large");
         assert_close(&format!("{what}, {part}"), got, want, *tolerance);
     }
 }
@@ -112,16 +107,6 @@ fn what_changes_between_replayed_passes_reaches_them() {
     assert_recorded(graph.backend());
 }
 
-/// Stands for the sum over two ranks that have the same values.
-struct Twice;
-
-impl Across for Twice {
-    fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
-        values.iter_mut().for_each(|v| *v *= 2.0);
-        Ok(())
-    }
-}
-
 #[test]
 fn statistics_over_all_ranks_reach_the_kernels() {
     let _alone = alone();
@@ -135,7 +120,7 @@ fn statistics_over_all_ranks_reach_the_kernels() {
     net.add("fc", Op::Linear(Linear::new(4)), x);
     // returns the loss, the gradients, then the pooled statistics of each layer
     fn run<B: Backend>(mut graph: Graph<B>, images: &[f32]) -> Vec<Vec<f64>> {
-        graph.normalise_across(Box::new(Twice)).unwrap();
+        graph.normalise_across(Box::new(IdenticalRanks(2.0))).unwrap();
         let batch = Batch { images: Input::Values(images), labels: &[1, 2], ids: &[0, 1], epoch: 0 };
         let results = train(&mut graph, &batch, Loss { smoothing: 0.0, scale: 0.25 });
         let mut pooled = vec![0.0; 32];
@@ -153,10 +138,7 @@ fn statistics_over_all_ranks_reach_the_kernels() {
         run(oracle(&net, 2, 72, k), &images)
     });
     for (i, (got, (want, tolerance))) in got.iter().zip(&want).enumerate() {
-        assert!(
-            *tolerance < 1e-2 * magnitude(want),
-            "result {i}: the tolerance {tolerance:e} is too large to prove anything"
-        );
+        assert!(*tolerance < 1e-2 * magnitude(want), "result {i}: tolerance {tolerance:e} is too large");
         let furthest = largest(got.iter().zip(want).map(|(got, want)| got - want));
         assert!(furthest <= *tolerance, "result {i}: expected {want:?}, got {got:?}, tolerance {tolerance:e}");
     }

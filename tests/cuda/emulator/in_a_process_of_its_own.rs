@@ -5,7 +5,6 @@ use super::*;
 #[test]
 #[ignore = "dies"]
 fn threads_part() {
-    emulator::load();
     let gpu = Gpu::new();
     let mut x = gpu.stream.alloc_zeros::<f32>(32).expect("memory");
     let parts = gpu.function("parts");
@@ -15,7 +14,6 @@ fn threads_part() {
 }
 
 fn fill(count: i32) {
-    emulator::load();
     let gpu = Gpu::new();
     let mut x = gpu.stream.alloc_zeros::<f32>(10).expect("memory");
     let fill = gpu.function("fill");
@@ -42,7 +40,6 @@ fn close_past_the_end() {
 #[test]
 #[ignore = "dies"]
 fn host_touches() {
-    emulator::load();
     let gpu = Gpu::new();
     let x = gpu.stream.alloc_zeros::<f32>(10).expect("memory");
     let at = cudarc::driver::DevicePtr::device_ptr(&x, &gpu.stream).0;
@@ -53,7 +50,6 @@ fn host_touches() {
 #[test]
 #[ignore = "run with settings"]
 fn race() {
-    emulator::load();
     let gpu = Gpu::new();
     let mut x = gpu.stream.alloc_zeros::<f32>(64).expect("memory");
     let races = gpu.function("races");

@@ -62,7 +62,6 @@ impl<T> Channel<T> {
 }
 
 impl<T> Sender<T> {
-    /// Waits until there is room.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         let mut state = self.0.state();
         while state.receivers > 0 && state.queue.len() >= state.room {
@@ -71,7 +70,6 @@ impl<T> Sender<T> {
         self.0.put(state, value)
     }
 
-    /// Sends without waiting.
     pub fn try_send(&self, value: T) -> Result<(), SendError<T>> {
         self.0.put(self.0.state(), value)
     }
@@ -87,7 +85,6 @@ impl<T> Receiver<T> {
         self.take(state)
     }
 
-    /// Receives without waiting.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         self.take(self.0.state())
     }

@@ -34,7 +34,6 @@ impl Order for Samples {
     }
 }
 
-/// The settings of a ring.
 #[derive(Clone, Copy)]
 struct Ring {
     threads: usize,
@@ -66,7 +65,6 @@ impl Ring {
     }
 }
 
-/// Takes all batches and returns each before the next.
 fn take_all(mut loader: Loader) {
     let mut taken = 0;
     while let Some(batch) = loader.next().unwrap() {
@@ -106,8 +104,7 @@ fn pieces_of_a_batch_by_two_threads() {
     });
 }
 
-/// Both samples of the second batch are invalid. The consumer must get one error for this batch, whether one thread or
-/// two fill it.
+/// Both samples of the second batch are invalid. The consumer must get one error for this batch, whether one thread or two fill it.
 #[test]
 fn errors_of_pieces_come_once_in_their_turn() {
     for threads in [1, 2] {

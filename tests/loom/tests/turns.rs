@@ -10,8 +10,7 @@ use trireme_loom::turns::Turns;
 /// The tickets and the data that they protect.
 struct Shared {
     turns: Turns,
-    /// The served tickets. loom fails a test if two threads access this at once, or if a thread does not see what the
-    /// previous one wrote.
+    /// The served tickets. loom fails a test if two threads access this at once, or if a thread does not see what the previous one wrote.
     served: UnsafeCell<Vec<u64>>,
 }
 

@@ -1,5 +1,4 @@
-//! Memory of the remote device and its copies to the host. Each copy is a thread that waits until the device reaches
-//! the buffer's mark.
+//! Memory of the remote device and its copies to the host. Each copy is a thread that waits until the device reaches the buffer's mark.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};

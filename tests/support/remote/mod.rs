@@ -34,12 +34,10 @@ pub struct Remote {
     passes: RefCell<HashMap<u64, Option<Vec<Task>>>>,
     /// The prefetched images, with their host address.
     ahead: RefCell<Option<(usize, Vec<f32>)>>,
-    /// Number of replayed passes.
     replayed: RefCell<usize>,
 }
 
 impl Remote {
-    /// Starts the device's thread.
     pub fn new() -> Self {
         Self {
             queues: Rc::new(Queues::new()),
@@ -49,7 +47,6 @@ impl Remote {
         }
     }
 
-    /// Returns how many passes were replayed so far.
     pub fn replayed(&self) -> usize {
         *self.replayed.borrow()
     }

@@ -39,7 +39,6 @@ fn memories(buffers: &[&RemoteBuf]) -> Result<Vec<Arc<Memory>>, Error> {
     buffers.iter().map(|buffer| buffer.memory()).collect()
 }
 
-/// Copies the buffers. Two inputs may share one memory, which must not be locked twice.
 fn take(memory: &[Arc<Memory>]) -> Vec<HostBuf> {
     memory.iter().map(|memory| HostBuf(memory.lock().0.clone())).collect()
 }

@@ -54,7 +54,6 @@ impl Event {
     }
 }
 
-/// The inputs of the current pass.
 #[derive(Clone, Default)]
 pub struct PassInputs {
     pub seed: u64,
@@ -76,7 +75,6 @@ impl PassInputs {
     }
 }
 
-/// State of the device.
 #[derive(Default)]
 pub struct Device {
     pub plans: HashMap<u64, Box<dyn Planned<Reference>>>,
@@ -148,8 +146,7 @@ impl Queues {
         self.line.clone()
     }
 
-    /// Returns a number for a new plan. Also keeps `shape` for the first plan, because that is the shape of the
-    /// network's input.
+    /// Returns a number for a new plan. Also keeps `shape` for the first plan, because that is the shape of the network's input.
     pub fn number(&self, shape: Shape) -> u64 {
         let number = self.plans.get();
         if number == 0 {
@@ -194,8 +191,7 @@ fn send(line: &TaskSender, task: Task) {
     line.send(task).expect("the compute thread is running");
 }
 
-/// Runs `f` on the device after everything enqueued so far and waits for its result. Returns an error if an earlier
-/// operation failed.
+/// Runs `f` on the device after everything enqueued so far and waits for its result. Returns an error if an earlier operation failed.
 pub fn ask<R: Send + 'static>(
     line: &TaskSender,
     f: impl Fn(&mut Device) -> R + Send + Sync + 'static,
