@@ -11,3 +11,5 @@ depends_on("openmpi")
 prepend_path("PATH", pathJoin(root, "bin"))
 prepend_path("MANPATH", pathJoin(root, "share/man"))
 setenv("TRIREME_ROOT", root)
+-- the job scripts read jobscripts/env.sh in this folder
+setenv("TRIREME_HOME", pathJoin(root, "share/trireme"))

@@ -13,3 +13,5 @@ prereq openmpi
 prepend-path PATH $root/bin
 prepend-path MANPATH $root/share/man
 setenv TRIREME_ROOT $root
+# the job scripts read jobscripts/env.sh in this folder
+setenv TRIREME_HOME $root/share/trireme

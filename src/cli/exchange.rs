@@ -29,13 +29,14 @@ Example:
 The file must contain every tensor of the network, with the same name and shape. docs/weights.md lists the \
 formats. A run can also start directly from such a file, with init.from in its recipe.")]
 pub struct ImportArgs {
-    /// File with weights: .safetensors, PyTorch's .pth, Keras's .h5 or .weights.h5, or ONNX
+    /// File with weights: .safetensors, PyTorch's .pth, Keras's .h5 or .weights.h5, ONNX, or a model or checkpoint of
+    /// trireme
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Network in the catalogue [default: the recipe's network, or the graph of an ONNX file]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
-    /// Read model, augment.eval, init.match and init.exclude from this recipe. Other options take precedence
+    /// Read model, augment.eval, init.key, init.match and init.exclude from this recipe. Other options take precedence
     #[arg(long, value_name = "RECIPE")]
     pub recipe: Option<PathBuf>,
     /// File with the class names in the order of their labels, one per line [default: numbers]
@@ -114,7 +115,7 @@ pub struct ExportArgs {
     /// Merge batch norms into the preceding convolutions. This gives fewer layers for prediction, but cannot be trained
     #[arg(long)]
     pub fold_batch_norm: bool,
-    /// With --to onnx: add the normalisation to the graph, so that the input is pixel bytes (N, H, W, C)
+    /// With --to onnx: add the normalisation to the graph, so that the input is stored pixels (N, H, W, C)
     #[arg(long)]
     pub preprocess: bool,
     /// Reject a model file that another program has written to

@@ -43,8 +43,9 @@ pub struct Args {
     /// Model file written by `trireme train`, or the output folder of a run
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
-    /// PNG or JPEG files, folders with such files, or patterns such as 'photos/*.jpg'. - reads names from standard
-    /// input, one per line. With --out also the folder of a data set
+    /// PNG or JPEG files, or for models of images with bands also TIFF, .npy and HDF5 files. Also folders with such
+    /// files, or patterns such as 'photos/*.jpg'. - reads names from standard input, one per line. With --out also the
+    /// folder of a data set
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
     /// Maximum number of classes to print per image, most probable first [default: 5, or 1 with --out; for models with

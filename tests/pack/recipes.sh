@@ -13,10 +13,10 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -n 1)
 other=$(grep -LF "$version" "$recipes"/*) || true
 [ -z "$other" ] || { echo "not for version $version: $other" >&2; exit 1; }
 
-# Creates modules for trireme and an empty openmpi. This trireme only prints its path.
+# Creates modules for trireme and an empty openmpi. This trireme only prints its path and the variables of the module.
 mkdir -p "$work"/{lua,tcl}/{trireme,openmpi} "$work/apps/bin"
 # shellcheck disable=SC2016 # for the program
-printf '#!/bin/sh\necho "$0 $TRIREME_ROOT"\n' >"$work/apps/bin/trireme"
+printf '#!/bin/sh\necho "$0 $TRIREME_ROOT $TRIREME_HOME"\n' >"$work/apps/bin/trireme"
 chmod +x "$work/apps/bin/trireme"
 sed "s|/apps/trireme/$version|$work/apps|" "$recipes/trireme.lua" >"$work/lua/trireme/$version.lua"
 sed "s|/apps/trireme/$version|$work/apps|" "$recipes/trireme.tcl" >"$work/tcl/trireme/$version"
@@ -28,11 +28,11 @@ loads() {
     # shellcheck disable=SC2016 # for the inner shell
     env -i HOME="$work" PATH=/usr/bin:/bin bash -euo pipefail -c '
         set +u; . "$1"; module use "$2"; module load openmpi trireme
-        [ "$(trireme)" = "$3/bin/trireme $3" ]
+        [ "$(trireme)" = "$3/bin/trireme $3 $3/share/trireme" ]
         help=$(module help trireme 2>&1)
         [[ $help == *share/trireme/jobscripts* ]]
         module unload trireme
-        [[ $PATH != *"$3"* && -z $TRIREME_ROOT ]]' bash "$1" "$work/$2" "$work/apps"
+        [[ $PATH != *"$3"* && -z $TRIREME_ROOT$TRIREME_HOME ]]' bash "$1" "$work/$2" "$work/apps"
 }
 lmod=/usr/share/lmod/lmod/init/bash
 tcl=/usr/share/modules/init/bash
