@@ -15,8 +15,8 @@ use support::weights::model;
 
 use crate::evaluation::evaluation_file;
 use crate::labels::{
-    assert_activation, assert_best, assert_equal_bits, assert_exports_are_not_imported,
-    assert_import_keeps_predictions, assert_keys_combine, predictions, scores,
+    assert_activation, assert_best, assert_equal_bits, assert_exports_are_imported, assert_import_keeps_predictions,
+    assert_keys_combine, predictions, scores,
 };
 
 /// A recipe with nine steps per epoch. In the short last step, a worker has at most one image.
@@ -200,7 +200,7 @@ fn tables_sheets_and_predictions() {
     assert_eq!(top.lines().count(), 81);
     assert_activation(&setting, &out, "sigmoid");
     assert_import_keeps_predictions(&setting, &out, &photos, &["--threshold", "0"]);
-    assert_exports_are_not_imported(&setting, &out);
+    assert_exports_are_imported(&setting, &out);
     let page = evaluation_file(&out);
     assert_eq!((page["several"]["images"].as_u64(), page["images"].as_array().unwrap().len()), (Some(40), 5));
     assert!(fs::read_to_string(format!("{out}/report.html")).unwrap().contains("average precision"));
