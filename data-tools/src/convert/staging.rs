@@ -95,7 +95,7 @@ impl Staging {
         self.lock = Some(lock);
     }
 
-    /// Sets whether the temporary folder is kept with its files if it is not published. Only call this with a lock.
+    /// Sets whether the temporary folder is kept with its files if it is not published. Requires a lock.
     pub(crate) fn keep(&mut self, keep: bool) {
         // If locks do not apply to other hosts, a conversion on one of them may write to the folder.
         self.keep = keep || !filesystem::locks_everywhere(&self.temp);
