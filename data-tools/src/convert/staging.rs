@@ -204,7 +204,11 @@ impl Drop for Staging {
         // Ignore errors while cleaning up: the first error is more useful. `remove_dir` fails if the folder is not empty.
         let _ = match (self.keep, self.created) {
             _ if self.temp.as_os_str().is_empty() => Ok(()),
-            (false, _) => fs::remove_dir_all(&self.temp),
+            // On NFS, the locked file stays in the folder under another name until it is closed.
+            (false, _) => fs::remove_dir_all(&self.temp).or_else(|_| {
+                drop(self.lock.take());
+                fs::remove_dir(&self.temp)
+            }),
             (true, true) => fs::remove_dir(&self.temp),
             (true, false) => Ok(()),
         };
