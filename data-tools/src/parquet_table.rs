@@ -106,10 +106,12 @@ mod tests {
     use super::*;
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::RowAccessor;
+    use support::program::Folder;
 
     #[test]
     fn rows_come_back() {
-        let path = std::env::temp_dir().join(format!("trireme-table-{}.parquet", std::process::id()));
+        let folder = Folder::new();
+        let path = folder.path().join("table.parquet");
         let columns = [("name", Column::Text), ("n", Column::Integer), ("p", Column::Double), ("x", Column::Float)];
         let columns = columns.map(|(name, column)| (name.to_string(), column));
         let values = |from: i64| {
@@ -130,6 +132,5 @@ mod tests {
         assert_eq!((rows[2].get_string(0).unwrap().as_str(), rows[3].get_long(1).unwrap()), ("a, \"2\"", -2));
         assert_eq!((rows[1].get_double(2).unwrap(), rows[0].get_float(3).unwrap()), (0.1, 1.5));
         assert!(rows[0].get_double(2).is_err() && rows[1].get_string(0).is_err(), "missing values");
-        std::fs::remove_file(path).unwrap();
     }
 }

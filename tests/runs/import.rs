@@ -212,6 +212,11 @@ fn a_graph_of_an_onnx_file_becomes_a_model() {
         run(0, &[&["import", &onnx, "-o", &out, "--force"], &transforms[..]].concat())
     };
     import(&["center_crop(20)", "normalize(0.4,0.3)"]).failed(2, &["20x20x1", "net.onnx", "1x28x28"]);
+    // the file has the class names and the transforms of the exported model
+    import(&[]).succeeded();
+    let (own, made) = (model(&setting.out), model_at(&out));
+    assert_eq!((&made.classes, &made.preprocess, made.image), (&own.classes, &own.preprocess, own.image));
+    assert_eq!((&made.mean, &made.std), (&own.mean, &own.std));
     import(&["normalize(0.4,0.3)"]).succeeded();
     assert_eq!(tensors_of(&out), weights);
     assert!(!model_at(&out).definition.is_empty());

@@ -194,7 +194,7 @@ fn tables_sheets_and_predictions() {
     assert_eq!(top.lines().count(), 81);
     assert_activation(&setting, &out, "sigmoid");
     assert_import_keeps_predictions(&setting, &out, &photos, &["--threshold", "0"]);
-    assert_exports_are_not_imported(&setting, &out);
+    assert_exports_are_imported(&setting, &out);
     let page = evaluation_file(&out);
     assert_eq!((page["several"]["images"].as_u64(), page["images"].as_array().unwrap().len()), (Some(40), 5));
     assert!(fs::read_to_string(format!("{out}/report.html")).unwrap().contains("average precision"));
@@ -287,14 +287,19 @@ pub fn assert_import_keeps_predictions(setting: &Setting, out: &str, images: &st
     assert_eq!(predicted(&copy), predicted(out));
 }
 
-/// Checks that `import` refuses exports of this model, because it would give them one label per image.
+/// Checks that exports of this model can be imported without options, and that the imported models have the same labels,
+/// transforms and statistics.
 #[track_caller]
-pub fn assert_exports_are_not_imported(setting: &Setting, out: &str) {
-    for (to, name) in [("safetensors", "labels.safetensors"), ("keras", "labels.h5")] {
+pub fn assert_exports_are_imported(setting: &Setting, out: &str) {
+    let own = model(out);
+    for (to, name) in [("safetensors", "labels.safetensors"), ("keras", "labels.h5"), ("onnx", "labels.onnx")] {
         let (file, copy) = (setting.folder.at(name), setting.folder.at("copy.h5"));
         run(0, &["export", out, "--to", to, "-o", &file]).succeeded();
-        let args = ["import", &file, "--model", "lenet-caffe", "--transform", "normalize(0,1)", "-o", &copy];
-        run(0, &args).failed(2, &[name, "one label per image", "model.h5"]);
+        run(0, &["import", &file, "-o", &copy, "--force"]).succeeded();
+        let made = model_at(&copy);
+        assert_eq!((made.label_kind(), &made.classes, &made.targets), (own.label_kind(), &own.classes, &own.targets));
+        assert_eq!((made.image, &made.preprocess, &made.bands), (own.image, &own.preprocess, &own.bands), "{name}");
+        assert_eq!((&made.mean, &made.std), (&own.mean, &own.std), "{name}");
     }
 }
 

@@ -196,16 +196,15 @@ fn entries<T: H5Type + Copy, const N: usize>(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+    use crate::temporary::Temporary;
 
     /// h5py stores Python's floats as float64.
     #[test]
     fn floats_of_both_sizes_are_read() {
-        let path = std::env::temp_dir().join(format!("trireme-arrays-{}.h5", std::process::id()));
+        let Temporary(path) = &Temporary::new("arrays.h5");
         let numbers = [0.5f64, -1.25, 3.0, 1e-3];
-        let file = hdf5::File::create(&path).unwrap();
+        let file = hdf5::File::create(path).unwrap();
         file.new_dataset::<f64>().shape(4).create("wide").unwrap().write_raw(&numbers).unwrap();
         file.new_dataset::<f32>().shape(4).create("narrow").unwrap().write_raw(&numbers.map(|n| n as f32)).unwrap();
         let [wide, narrow] = ["wide", "narrow"].map(|name| file.dataset(name).unwrap());
@@ -214,6 +213,5 @@ mod tests {
         assert_eq!(read(&wide, 1, 2), Ok(expected));
         let expected: Vec<u8> = numbers[1..3].iter().flat_map(|&number| (number as f32).to_le_bytes()).collect();
         assert_eq!(read(&narrow, 1, 2), Ok(expected));
-        fs::remove_file(&path).unwrap();
     }
 }

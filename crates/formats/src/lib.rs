@@ -5,3 +5,5 @@
 pub mod arrays;
 pub mod checkpoint;
 pub mod interop;
+#[cfg(test)]
+mod temporary;

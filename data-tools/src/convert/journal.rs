@@ -42,61 +42,75 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal in `dir` for the request `plan`, which writes `shards`. Returns the finished shards that exist
-    /// and that `wanted` accepts, and the sum of their histograms. Removes all other files of the request. Returns an
-    /// error if another process is converting there, if the folder belongs to a different request, or if it contains
-    /// unknown files. Nothing is changed in these cases.
-    pub(super) fn open(
-        dir: &Path,
-        plan: &Map<String, Value>,
-        shards: &[&str],
-        mut wanted: impl FnMut(&Finished) -> Result<bool, Error>,
-    ) -> Result<(Self, FinishedShards), Error> {
+    /// Locks the journal in `dir` for the request `plan`, which writes `shards`. Returns an error if another process is
+    /// converting there, if the folder belongs to a different request, or if it contains unknown files. Nothing is
+    /// changed in these cases.
+    pub(super) fn lock(dir: &Path, plan: &Map<String, Value>, shards: &[&str]) -> Result<Self, Error> {
         let check = || match read_plan(dir)? {
             Some(old) if old != *plan => Err(other_plan(dir, &old, plan)),
-            Some(old) => refuse_others(dir, |name| is_written(name, shards), "").map(|()| Some(old)),
-            None => refuse_others(dir, |name| is_start(dir, name), " and no conversion plan").map(|()| None),
+            Some(_) => refuse_others(dir, |name| is_written(name, shards), ""),
+            None => refuse_others(dir, |name| is_start(dir, name), " and no conversion plan"),
         };
         check()?;
-        let journal = Self::lock(dir)?;
+        let journal = Self::open(dir)?;
         // Check again: until the lock was taken, another process could change the folder.
-        let (mut kept, histograms, mut ranges) = (BTreeMap::new(), Histograms::default(), Vec::new());
-        if check()?.is_some() {
-            read_finished(&journal.path, |mut shard, range| {
-                if shard.has_files(dir) && !kept.contains_key(&shard.shard.file) && wanted(&shard)? {
-                    histograms.take(&mut shard.tally.bands, dir)?;
-                    kept.insert(shard.shard.file.clone(), shard);
-                    ranges.push(range);
-                }
-                Ok(())
-            })?;
-        }
-        let kept_bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-        let as_is = fs::metadata(&journal.path).is_ok_and(|meta| meta.len() == kept_bytes);
-        let lines = if as_is { Vec::new() } else { read_ranges(&journal.path, &ranges)? };
-        clear(dir, &kept)?;
-        if kept.is_empty() {
-            let text = serde_json::to_vec_pretty(plan).map_err(|e| Error::input(&journal.path, e.to_string()))?;
-            replace(&dir.join(PLAN), &text).map_err(|e| explain_full(e, None))?;
-        }
-        if !as_is {
-            journal.restart(&lines)?;
-        }
-        Ok((journal, (kept, histograms)))
+        check().map(|()| journal)
     }
 
     /// Opens the journal file and locks it against other processes.
-    fn lock(dir: &Path) -> Result<Self, Error> {
+    fn open(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(FINISHED);
         let file = safe_create::to_append(&path).map_err(|e| Error::io("open", &path, e))?;
         match file.try_lock() {
-            Ok(()) => Ok(Journal { path, file: Mutex::new(file) }),
-            Err(TryLockError::WouldBlock) => Err(Error::Usage(format!(
+            // Until the file was locked, a conversion that ended could remove or publish the folder.
+            Ok(()) if safe_create::is_at(&file, &path) => Ok(Journal { path, file: Mutex::new(file) }),
+            Ok(()) | Err(TryLockError::WouldBlock) => Err(Error::Usage(format!(
                 "{}: another conversion is running in this folder; wait until it ends, or choose another OUT",
                 dir.display()
             ))),
             Err(TryLockError::Error(e)) => Err(Error::io("lock", &path, e)),
         }
+    }
+
+    /// Returns another handle of the locked file. The lock is released when all handles are closed.
+    pub(super) fn handle(&self) -> Result<File, Error> {
+        pool::lock(&self.file).try_clone().map_err(|e| Error::io("open", &self.path, e))
+    }
+
+    /// Returns true if no shard is finished.
+    pub(super) fn is_empty(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|meta| meta.len() == 0)
+    }
+
+    /// Returns the finished shards in the journal's folder `dir` that exist and that `wanted` accepts, and the sum of
+    /// their histograms. Removes all other files of the request `plan`.
+    pub(super) fn resume(
+        &self,
+        dir: &Path,
+        plan: &Map<String, Value>,
+        mut wanted: impl FnMut(&Finished) -> Result<bool, Error>,
+    ) -> Result<FinishedShards, Error> {
+        let (mut kept, histograms, mut ranges) = (BTreeMap::new(), Histograms::default(), Vec::new());
+        read_finished(&self.path, |mut shard, range| {
+            if shard.has_files(dir) && !kept.contains_key(&shard.shard.file) && wanted(&shard)? {
+                histograms.take(&mut shard.tally.bands, dir)?;
+                kept.insert(shard.shard.file.clone(), shard);
+                ranges.push(range);
+            }
+            Ok(())
+        })?;
+        let kept_bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        let as_is = fs::metadata(&self.path).is_ok_and(|meta| meta.len() == kept_bytes);
+        let lines = if as_is { Vec::new() } else { read_ranges(&self.path, &ranges)? };
+        clear(dir, &kept)?;
+        if kept.is_empty() {
+            let text = serde_json::to_vec_pretty(plan).map_err(|e| Error::input(&self.path, e.to_string()))?;
+            replace(&dir.join(PLAN), &text).map_err(|e| explain_full(e, None))?;
+        }
+        if !as_is {
+            self.restart(&lines)?;
+        }
+        Ok((kept, histograms))
     }
 
     /// Records shards that were synced to disk. `needed` is the estimated size of the data set in bytes.

@@ -138,6 +138,10 @@ impl<'a> Attempt<'a> {
     fn resume(self, request: &Map<String, Value>) -> Result<ConvertSummary, Error> {
         let mut staging = Staging::resumable(self.out)?;
         let dir = staging.dir().to_path_buf();
+        let shards: Vec<&str> = self.tasks.iter().map(|task| task.name.as_str()).collect();
+        let journal = Journal::lock(&dir, request, &shards)?;
+        staging.hold(journal.handle()?);
+        staging.keep(!journal.is_empty());
         let tasks: BTreeMap<&str, &Task> = self.tasks.iter().map(|task| (task.name.as_str(), task)).collect();
         let (orders, mut changed) = (Order::all(self.source, self.options.seed), 0);
         let mut survey = Survey::run(self.source, self.options)?;
@@ -151,10 +155,8 @@ impl<'a> Attempt<'a> {
             changed += usize::from(!is_same);
             Ok(is_same)
         };
-        let shards: Vec<&str> = self.tasks.iter().map(|task| task.name.as_str()).collect();
-        let (journal, kept) = Journal::open(&dir, request, &shards, wanted)?;
+        let kept = journal.resume(&dir, request, wanted)?;
         let resumed = kept.0.len();
-        // The journal is locked, so no other conversion uses the folder.
         staging.keep(resumed > 0);
         let work = Conversion::new(self.source, &dir, self.options, &self.tasks, kept, Some(&journal), survey)?;
         let result = pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs);

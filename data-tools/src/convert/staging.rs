@@ -10,16 +10,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use loaders::folder_of;
 use loaders::safe_create::{self, NewFile};
 use loaders::stall::during;
+use loaders::{filesystem, folder_of};
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 
 use crate::error::Error;
 use crate::{dir, text};
 
 /// A temporary folder `OUT.tmp-<pid>`, or `OUT.partial` if a later attempt may continue there. [`Staging::publish`]
-/// renames it to OUT. Dropping it removes the folder. If [`Staging::keep`] was set, it only removes an empty folder.
+/// renames it to OUT. Dropping it removes the folder. If [`Staging::keep`] was set, it only removes an empty folder that
+/// this process created.
 #[derive(Debug)]
 pub(crate) struct Staging {
     out: PathBuf,
@@ -28,6 +29,8 @@ pub(crate) struct Staging {
     parents: Vec<PathBuf>,
     /// A locked file that shows other processes that the folder is in use.
     lock: Option<File>,
+    /// True if this process created the temporary folder.
+    created: bool,
     published: bool,
     keep: bool,
 }
@@ -67,7 +70,9 @@ impl Staging {
         let mut name = staging.out.file_name().unwrap_or_default().to_os_string();
         name.push(".partial");
         let temp = staging.out.with_file_name(name);
-        match fs::create_dir(&temp) {
+        let created = fs::create_dir(&temp);
+        staging.created = created.is_ok();
+        match created {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(Error::io("create the folder", &temp, e)),
             _ => {
                 // Do not follow a link: its target does not belong to this conversion.
@@ -77,16 +82,23 @@ impl Staging {
                     let problem = format!("the conversion needs a folder of this name, but it is a {kind}");
                     return Err(out_taken(&temp, &problem));
                 }
-                // Until the journal is locked, another conversion may write to the folder, even if this one created it.
+                // Until this conversion holds a lock, another one may write to the folder, even if this one created it.
                 (staging.temp, staging.keep) = (temp, true);
                 Ok(staging)
             }
         }
     }
 
-    /// Sets whether the temporary folder is kept with its files if it is not published.
+    /// Takes a handle of a locked file in the folder. It is closed after the folder was removed or published, so that no
+    /// other conversion starts in a folder that is about to be removed.
+    pub(crate) fn hold(&mut self, lock: File) {
+        self.lock = Some(lock);
+    }
+
+    /// Sets whether the temporary folder is kept with its files if it is not published. Requires a lock.
     pub(crate) fn keep(&mut self, keep: bool) {
-        self.keep = keep;
+        // If locks do not apply to other hosts, a conversion on one of them may write to the folder.
+        self.keep = keep || !filesystem::locks_everywhere(&self.temp);
     }
 
     /// Creates the temporary folder. Returns an error if OUT is a file or a folder that is not empty, or if its parent
@@ -105,7 +117,7 @@ impl Staging {
         let out = resolve(out)?;
         remove_abandoned(&out);
         let (temp, parents) = (PathBuf::new(), Vec::new());
-        let mut staging = Staging { out, temp, parents, lock: None, published: false, keep: false };
+        let mut staging = Staging { out, temp, parents, lock: None, created: false, published: false, keep: false };
         staging.make_parents()?;
         Ok(staging)
     }
@@ -173,7 +185,7 @@ impl Staging {
             let temp = self.out.with_file_name(name);
             match fs::create_dir(&temp) {
                 Ok(()) => {
-                    self.temp = temp;
+                    (self.temp, self.created) = (temp, true);
                     return Ok(());
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempt < 1000 => {}
@@ -190,9 +202,16 @@ impl Drop for Staging {
             return;
         }
         // Ignore errors while cleaning up: the first error is more useful. `remove_dir` fails if the folder is not empty.
-        if !self.temp.as_os_str().is_empty() {
-            let _ = if self.keep { fs::remove_dir(&self.temp) } else { fs::remove_dir_all(&self.temp) };
-        }
+        let _ = match (self.keep, self.created) {
+            _ if self.temp.as_os_str().is_empty() => Ok(()),
+            // On NFS, the locked file stays in the folder under another name until it is closed.
+            (false, _) => fs::remove_dir_all(&self.temp).or_else(|_| {
+                drop(self.lock.take());
+                fs::remove_dir(&self.temp)
+            }),
+            (true, true) => fs::remove_dir(&self.temp),
+            (true, false) => Ok(()),
+        };
         for parent in self.parents.iter().rev() {
             let _ = fs::remove_dir(parent);
         }
@@ -253,9 +272,10 @@ fn out_taken(path: &Path, what: &str) -> Error {
 // Locks temporary folders, and removes folders without a lock, which killed processes left.
 //
 // The lock file is in the temporary folder and is removed before the folder is published. It is locked before it gets
-// its name. So a lock file that is not locked belongs to a process that has ended. This only holds on the host named in
-// the file, because some file systems do not share locks between hosts. On a file system without locks, no folder has a
-// lock file and all folders are kept.
+// its name. So a lock file that is not locked belongs to a process that has ended. This only holds on the host whose boot
+// id is in the file, because some file systems do not share locks between hosts. Host names are not used, because
+// different hosts can have the same name. On a file system without locks, no folder has a lock file and all folders are
+// kept.
 
 const LOCK: &str = ".being-written";
 /// Separates the name of the output from the process id.
@@ -265,12 +285,13 @@ const MARK: &[u8] = b".tmp-";
 pub(super) fn lock_folder(dir: &Path) -> Option<File> {
     let mut file = NewFile::beside(&dir.join(LOCK)).ok()?;
     file.file().ok()?.try_lock().ok()?;
-    file.file().ok()?.write_all(host().as_bytes()).ok()?;
+    file.file().ok()?.write_all(boot_id()?.as_bytes()).ok()?;
     file.publish_unsynced().ok()
 }
 
-fn host() -> String {
-    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
+/// Returns the random id of this boot of the host. Containers on a host have the same id and share locks.
+fn boot_id() -> Option<String> {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()
 }
 
 /// Removes temporary folders of `out` that killed processes left. Folders that cannot be removed stay.
@@ -292,8 +313,8 @@ fn is_temporary(name: &OsStr, out: &OsStr) -> bool {
     rest.is_some_and(|rest| rest.splitn(2, |&byte| byte == b'-').all(number))
 }
 
-/// Removes a folder if its lock file is from this host and not locked, and if it contains only files. The lock file is
-/// removed last.
+/// Removes a folder if its lock file is from this boot of the host and not locked, and if it contains only files. The
+/// lock file is removed last.
 fn remove_if_abandoned(dir: &Path) {
     let path = dir.join(LOCK);
     let Ok(Some(lock)) = safe_create::open_own(&path) else { return };
@@ -301,7 +322,8 @@ fn remove_if_abandoned(dir: &Path) {
     if lock.try_lock().is_err() || lock.metadata().map_or(0, |meta| meta.nlink()) != 1 {
         return;
     }
-    if fs::read_to_string(&path).ok().as_ref() != Some(&host()) {
+    let holder = fs::read_to_string(&path).ok();
+    if holder.is_none() || holder != boot_id() {
         return;
     }
     let Ok(entries) = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>) else { return };
@@ -317,15 +339,12 @@ fn remove_if_abandoned(dir: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn scratch(name: &str) -> PathBuf {
-        let name = format!("data-tools-staging-{name}-{}", std::process::id());
-        std::env::temp_dir().join(name)
-    }
+    use support::program::Folder;
 
     #[test]
     fn two_temporary_folders_never_mix() {
-        let out = scratch("race");
+        let folder = Folder::new();
+        let out = folder.path().join("out");
         let (first, second) = (Staging::new(&out).unwrap(), Staging::new(&out).unwrap());
         assert_ne!(first.dir(), second.dir());
         fs::write(first.dir().join("a"), "first").unwrap();
@@ -338,13 +357,12 @@ mod tests {
             "{error}"
         );
         assert!(out.join("a").is_file() && !out.join("b").exists() && !left.exists());
-        fs::remove_dir_all(&out).unwrap();
     }
 
     #[test]
     fn what_a_killed_process_left_goes_and_what_is_written_stays() {
-        let out = scratch("left");
-        let left = PathBuf::from(format!("{}.tmp-1", out.display()));
+        let folder = Folder::new();
+        let (out, left) = (folder.path().join("out"), folder.path().join("out.tmp-1"));
         fs::create_dir(&left).unwrap();
         drop(lock_folder(&left).unwrap());
         let first = Staging::new(&out).unwrap();
@@ -354,41 +372,61 @@ mod tests {
         first.publish().unwrap();
         assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "no lock file");
         drop(second);
-        fs::remove_dir_all(&out).unwrap();
     }
 
-    /// Two conversions may start at the same time. The one that is refused must not remove the files of the other.
+    /// Two conversions may start at the same time. The one that is refused must not remove the folder of the other, even
+    /// if the other has not written a file yet.
     #[test]
-    fn a_refused_conversion_removes_only_an_empty_folder() {
-        let out = scratch("refused").join("out");
+    fn a_refused_conversion_removes_only_an_empty_folder_of_its_own() {
+        let folder = Folder::new();
+        let out = folder.path().join("parent/out");
         let (first, second) = (Staging::resumable(&out).unwrap(), Staging::resumable(&out).unwrap());
+        drop(second);
+        assert!(first.dir().is_dir());
         let file = first.dir().join("finished.jsonl");
         fs::write(&file, "").unwrap();
         drop(first);
         assert!(file.is_file());
-        fs::remove_file(&file).unwrap();
-        drop(second);
-        assert!(!file.parent().unwrap().exists());
-        // The first conversion created the parent folder, which was not empty when it ended.
-        fs::remove_dir(scratch("refused")).unwrap();
+        fs::remove_dir_all(file.parent().unwrap()).unwrap();
+        drop(Staging::resumable(&out).unwrap());
+        // The parent folder is the one of the first conversion, which had a file in it when it ended.
+        assert_eq!(fs::read_dir(folder.path().join("parent")).unwrap().count(), 0);
+    }
+
+    /// The lock is released after the folder is gone, so that no conversion writes to a folder that is being removed.
+    #[test]
+    fn a_failed_conversion_holds_its_lock_until_the_folder_is_removed() {
+        let folder = Folder::new();
+        let mut staging = Staging::resumable(&folder.path().join("out")).unwrap();
+        let path = staging.dir().join("finished.jsonl");
+        let journal = File::create(&path).unwrap();
+        journal.try_lock().unwrap();
+        staging.hold(journal.try_clone().unwrap());
+        drop(journal);
+        let other = File::open(&path).unwrap();
+        assert!(other.try_lock().is_err());
+        staging.keep(false);
+        drop(staging);
+        assert!(!path.parent().unwrap().exists());
+        assert!(other.try_lock().is_ok() && !safe_create::is_at(&other, &path));
     }
 
     #[test]
     fn parents_vanish_only_with_a_failure_and_only_if_made_here() {
-        let root = scratch("parents");
-        fs::create_dir(&root).unwrap();
+        let folder = Folder::new();
+        let root = folder.path();
         drop(Staging::new(&root.join("x/y/out")).unwrap());
         assert!(!root.join("x").exists() && root.exists());
         Staging::new(&root.join("x/y/out")).unwrap().publish().unwrap();
         assert!(root.join("x/y/out").is_dir());
         drop(Staging::new(&root.join("x/y/other")).unwrap());
         assert!(root.join("x/y/out").is_dir());
-        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]
     fn only_folders_of_killed_processes_are_removed() {
-        let root = std::env::temp_dir().join(format!("data-tools-claim-{}", std::process::id()));
+        let temporary = Folder::new();
+        let root = temporary.path();
         let folder = |name: &str| {
             let dir = root.join(name);
             fs::create_dir_all(&dir).unwrap();
@@ -406,12 +444,12 @@ mod tests {
             drop(lock_folder(&folder(name)).unwrap());
         }
         folder("out.tmp-15/inner");
-        // The lock file of this folder names another host, so the folder stays.
+        // The lock file of this folder has the id of another host, so the folder stays.
         drop(lock_folder(&folder("out.tmp-17")).unwrap());
         fs::write(root.join("out.tmp-17").join(LOCK), "elsewhere\n").unwrap();
         std::os::unix::fs::symlink(root.join("other.tmp-12"), root.join("out.tmp-16")).unwrap();
         let names = || {
-            let mut names: Vec<_> = fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            let mut names: Vec<_> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
             names.sort();
             names
         };
@@ -426,6 +464,5 @@ mod tests {
         for name in ["other.tmp-12", "out.tmp-15", "out.tmp-17"] {
             assert!(root.join(name).join("train-00000-of-00001.tfrecord.part").is_file(), "{name}");
         }
-        fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -21,20 +21,22 @@ pub(crate) struct Moments {
     pixels: u64,
     sum: Vec<u64>,
     squares: Vec<u64>,
-    /// The sums of grey images that count as colour images if there are any.
+    /// The sums of grey images, which count as colour images if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     grey: Option<Box<Moments>>,
 }
 
 impl Moments {
-    /// Adds a grey image. If there are colour images, it counts as one with equal channels.
-    pub(crate) fn add_grey(&mut self, image: &[u8]) -> Result<(), String> {
-        self.grey.get_or_insert_default().add(image, 1)
+    /// Adds an image with interleaved channels. If there are colour images, a grey image counts as one with equal
+    /// channels, as in training. Returns an error if earlier colour images have a different number of channels.
+    pub(crate) fn add(&mut self, image: &[u8], channels: usize) -> Result<(), String> {
+        match channels {
+            1 => self.grey.get_or_insert_default().add_own(image, 1),
+            _ => self.add_own(image, channels),
+        }
     }
 
-    /// Adds an image with interleaved channels. Returns an error if earlier images have a different number of channels,
-    /// except for those of [`Moments::add_grey`].
-    pub(crate) fn add(&mut self, image: &[u8], channels: usize) -> Result<(), String> {
+    fn add_own(&mut self, image: &[u8], channels: usize) -> Result<(), String> {
         self.fit(channels)?;
         self.pixels += (image.len() / channels) as u64;
         match channels {
@@ -271,7 +273,7 @@ mod tests {
         second.merge(&first).unwrap();
         second.merge(&Moments::default()).unwrap();
         assert_eq!(one, second);
-        assert!(one.add(&a, 1).unwrap_err().contains("1 channel"));
+        assert!(one.add(&b, 3).unwrap_err().contains("3 channels"));
     }
 
     /// The order of the images does not matter, nor whether the sums were stored in between.
@@ -279,10 +281,8 @@ mod tests {
     fn grey_images_count_as_colour_if_there_are_colour_images() {
         let (grey, colour) = ([5u8, 250], [1u8, 2, 3]);
         let (mut first, mut second) = (Moments::default(), Moments::default());
-        first.add_grey(&grey).unwrap();
-        let mut only = Moments::default();
-        only.add(&grey, 1).unwrap();
-        assert_eq!(first.finish(), only.finish());
+        first.add(&grey, 1).unwrap();
+        assert_eq!(first.finish(), (vec![0.5], vec![245.0 / 510.0]));
         second.add(&colour, 3).unwrap();
         let mut whole = Moments::default();
         whole.add(&[5, 5, 5, 250, 250, 250, 1, 2, 3], 3).unwrap();

@@ -30,14 +30,9 @@ pub(crate) struct PixelDecoder {
 
 impl PixelDecoder {
     /// Adds the image of `example` to `moments`.
-    ///
-    /// As in training, grey PNG and JPEG files count as RGB if the record has 3 channels or other images are RGB.
     pub(crate) fn measure(&mut self, example: &Example<'_>, moments: &mut Moments) -> Result<(), String> {
         let (image, spec) = self.decode(example)?;
-        match spec.channels {
-            1 if example.format != Format::Raw => moments.add_grey(image),
-            channels => moments.add(image, channels as usize),
-        }
+        moments.add(image, spec.channels as usize)
     }
 
     /// Decodes the image of `example` at full size to interleaved bytes, and returns its shape.

@@ -366,10 +366,7 @@ impl Measurement {
     }
 
     fn add(&mut self, image: &[u8], spec: ImageSpec) -> Result<(), String> {
-        match spec.channels {
-            1 => self.moments.add_grey(image)?,
-            channels => self.moments.add(image, channels as usize)?,
-        }
+        self.moments.add(image, spec.channels as usize)?;
         self.sizes.add(spec);
         self.images += 1;
         Ok(())

@@ -151,19 +151,17 @@ fn unlisted(src: &Path, list: &Path, lines: &Lines) -> Result<Vec<String>, Error
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use support::program::Folder;
 
     /// If lines repeat an image, its file counts once. So a small table cannot raise the limit for the output.
     #[test]
     fn a_repeated_file_counts_once() {
-        let dir = std::env::temp_dir().join(format!("trireme-csv-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        fs::write(dir.join("a.png"), [0; 100]).unwrap();
-        let list = dir.join("table.csv");
-        fs::write(&list, "path,x\na.png,1\na.png,1\n").unwrap();
+        let folder = Folder::new();
+        folder.write("a.png", [0; 100]);
+        folder.write("table.csv", "path,x\na.png,1\na.png,1\n");
+        let list = folder.path().join("table.csv");
         let options = ConvertOptions { targets: vec!["x".into()], ..ConvertOptions::default() };
-        let sources = [open_csv(&list, &options), open_folder_labels(&dir, &list, &options)];
-        fs::remove_dir_all(&dir).unwrap();
+        let sources = [open_csv(&list, &options), open_folder_labels(folder.path(), &list, &options)];
         assert_eq!(sources.map(|source| source.unwrap().bytes()), [Some(100), Some(100)]);
     }
 }

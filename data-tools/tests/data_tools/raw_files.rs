@@ -209,3 +209,14 @@ fn strips_that_share_bytes_count_each_time() {
     // The 3,000 strips share the same 200,000 bytes, so 600 million bytes would be read.
     mentions(one("x.tif", &file, &RawOptions::default()).unwrap_err(), &["limit"]);
 }
+
+/// Training reads grey images of bytes among RGB images as RGB, so they are measured as RGB.
+#[test]
+fn grey_arrays_of_bytes_among_rgb_arrays_count_as_rgb() {
+    let temp = Temp::new();
+    write(&temp.path("src/a/0.npy"), &npy("|u1", "1, 2", &[0, 255]));
+    write(&temp.path("src/b/1.npy"), &npy("|u1", "1, 2, 3", &[255, 0, 0, 0, 0, 0]));
+    let made = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap();
+    // The values of red are 0, 255, 255 and 0. Green and blue are 255 only in the grey image.
+    assert_eq!(made.manifest.mean, [0.5, 0.25, 0.25]);
+}

@@ -129,16 +129,11 @@ impl OpenedImage<'_> {
     }
 
     /// Returns the shape to decode to if `images` are expected, or an error if this image is not one of them. An 8-bit
-    /// grey image becomes RGB if RGB is expected, but a RAW image of a fixed size only if `as_rgb` is set.
-    pub(crate) fn accept(&self, images: Images, as_rgb: bool) -> Result<ImageSpec, Fault> {
+    /// grey image becomes RGB if RGB is expected.
+    pub(crate) fn accept(&self, images: Images) -> Result<ImageSpec, Fault> {
         let got = self.spec();
-        let repeated = got.channels == 1
-            && images.channels() == 3
-            && match self.kind {
-                Kind::Raw(_, Dtype::U8) => as_rgb || !matches!(images, Images::Fixed(_)),
-                Kind::Raw(..) => false,
-                _ => true,
-            };
+        let has_bytes = !matches!(self.kind, Kind::Raw(_, dtype) if dtype != Dtype::U8);
+        let repeated = has_bytes && got.channels == 1 && images.channels() == 3;
         let taken = ImageSpec { channels: if repeated { 3 } else { got.channels }, ..got };
         match images {
             Images::Fixed(expected) if taken != expected => Err(Fault::ImageSize { expected, got: taken }),
@@ -233,7 +228,7 @@ impl Decoder {
         if example.dtype != Dtype::U8 {
             return Err(Fault::Dtype { expected: Dtype::U8, got: example.dtype });
         }
-        stored.accept(Images::Fixed(expected), false)?;
+        stored.accept(Images::Fixed(expected))?;
         let decoded = self.decode(stored, example, Need::whole(expected), expected.channels, scratch)?;
         Ok(&decoded.bytes[..expected.values()])
     }

@@ -188,6 +188,12 @@ fn open_checked(options: &mut OpenOptions, path: &Path) -> io::Result<Option<Fil
     }
 }
 
+/// Returns true if the open file is still the file at `path`.
+pub fn is_at(file: &File, path: &Path) -> bool {
+    let same = |(a, b): (fs::Metadata, fs::Metadata)| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    file.metadata().ok().zip(fs::symlink_metadata(path).ok()).is_some_and(same)
+}
+
 /// If the name is the temporary name of a [`NewFile`], returns the name of its target.
 pub fn target_of(temporary: &OsStr) -> Option<&OsStr> {
     let inner = temporary.as_bytes().strip_prefix(b".")?.strip_suffix(b".tmp")?;

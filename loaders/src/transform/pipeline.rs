@@ -186,7 +186,7 @@ impl Pipeline {
         if example.dtype != *dtype {
             return Err(Fault::Dtype { expected: *dtype, got: example.dtype });
         }
-        let spec = stored.accept(self.input(), self.list.head.rgb)?;
+        let spec = stored.accept(self.input())?;
         let seen = ImageSpec { channels: selection.as_ref().map_or(spec.channels, |bands| bands.len() as u32), ..spec };
         let mut canvas = Canvas::new(seen, values, work);
         canvas.set_boxes(example.boxes, stored.turn());

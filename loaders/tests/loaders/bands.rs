@@ -313,6 +313,17 @@ fn rotation_by_zero_rounds_resized_bytes() {
     }
 }
 
+/// A grey RAW image among RGB images of one size becomes RGB, as a grey PNG or JPEG does.
+#[test]
+fn grey_images_of_one_size_become_rgb() {
+    let (grey, rgb) = (ImageSpec::new(4, 4, 1), ImageSpec::new(4, 4, 3));
+    let values = values(Dtype::U8, 0, grey);
+    let [one, three] =
+        [grey, rgb].map(|spec| run(&pipeline(&["center_crop(4)"], Dtype::U8, spec).unwrap(), &values, grey, 0));
+    assert_eq!((one.len(), three.len()), (16, 48));
+    assert!(three.chunks(16).all(|plane| plane == one));
+}
+
 /// Only 8-bit grey images become RGB. A 16-bit grey image is refused.
 #[test]
 fn only_bytes_become_rgb() {

@@ -81,20 +81,13 @@ fn contains_errno(text: &str, codes: &[i32]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
-
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("trireme-atomic-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        folder
-    }
+    use crate::temporary::Temporary;
 
     #[test]
     fn a_failed_replace_keeps_the_old_file_and_no_temporary() {
-        let folder = folder("failure");
-        check_writable(&folder).unwrap();
+        let Temporary(folder) = &Temporary::new("failure");
+        check_writable(folder).unwrap();
         let path = folder.join("model.h5");
         write_text(&path, "old").unwrap();
         let failure = replace(&path, 3, |new| {
@@ -103,15 +96,14 @@ mod tests {
         });
         assert!(matches!(failure, Err(Error::NoSpace { bytes: 3, .. })), "{failure:?}");
         assert_eq!(fs::read(&path).unwrap(), b"old");
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
-        fs::remove_dir_all(folder).unwrap();
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
     }
 
     #[test]
     fn check_writable_refuses_a_file_instead_of_a_folder() {
-        let folder = folder("file");
-        check_writable(&folder).unwrap();
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        let Temporary(folder) = &Temporary::new("file");
+        check_writable(folder).unwrap();
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
         fs::write(folder.join("file"), "").unwrap();
         for path in [folder.join("file"), folder.join("file/below")] {
             let error = check_writable(&path).unwrap_err();
@@ -120,7 +112,6 @@ mod tests {
         }
         let missing = replace(&folder.join("missing/model.h5"), 1, |_| Ok(()));
         assert!(matches!(missing, Err(Error::Io { .. })), "{missing:?}");
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -134,10 +134,11 @@ pub(super) fn update_checksum(bytes: &mut Vec<u8>, path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::temporary::Temporary;
 
     #[test]
     fn checksum_detects_any_changed_or_missing_byte() {
-        let path = std::env::temp_dir().join(format!("trireme-checksum-{}", std::process::id()));
+        let Temporary(path) = &Temporary::new("checksum");
         // More than two blocks, with a shorter last block.
         let mut bytes: Vec<u8> = (0..2 * BLOCK + 77).map(|i| (i % 251) as u8).collect();
         bytes[..8].copy_from_slice(&SIGNATURE);
@@ -145,29 +146,28 @@ mod tests {
         bytes[8] = 2;
         let length = bytes.len() as u64;
         bytes[28..36].copy_from_slice(&length.to_le_bytes());
-        std::fs::write(&path, &bytes).unwrap();
-        assert!(!open(&path).unwrap().sealed);
-        append(&path).unwrap();
-        assert!(open(&path).unwrap().sealed);
-        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(path, &bytes).unwrap();
+        assert!(!open(path).unwrap().sealed);
+        append(path).unwrap();
+        assert!(open(path).unwrap().sealed);
+        let whole = std::fs::read(path).unwrap();
         assert_eq!(&whole[..bytes.len()], bytes);
         for at in [8, BLOCK - 1, BLOCK, bytes.len() - 1, bytes.len() + 8, bytes.len() + 12] {
             let mut changed = whole.clone();
             changed[at] ^= 4;
-            std::fs::write(&path, changed).unwrap();
-            assert!(matches!(open(&path), Err(Error::Damaged { .. })), "byte {at}");
+            std::fs::write(path, changed).unwrap();
+            assert!(matches!(open(path), Err(Error::Damaged { .. })), "byte {at}");
         }
         // A block is missing in the middle. The checksum is present, but the length does not match.
         let mut shorter = whole.clone();
         shorter.drain(BLOCK..2 * BLOCK);
-        std::fs::write(&path, shorter).unwrap();
-        assert!(matches!(open(&path), Err(Error::Damaged { .. })));
+        std::fs::write(path, shorter).unwrap();
+        assert!(matches!(open(path), Err(Error::Damaged { .. })));
         for end in [bytes.len() - 1, bytes.len() + 1] {
-            std::fs::write(&path, &whole[..end]).unwrap();
-            assert!(matches!(open(&path), Err(Error::Truncated { .. })), "{end}");
+            std::fs::write(path, &whole[..end]).unwrap();
+            assert!(matches!(open(path), Err(Error::Truncated { .. })), "{end}");
         }
-        std::fs::write(&path, [&whole[..], b"\n"].concat()).unwrap();
-        assert!(matches!(open(&path), Err(Error::OtherEnd { .. })));
-        std::fs::remove_file(path).unwrap();
+        std::fs::write(path, [&whole[..], b"\n"].concat()).unwrap();
+        assert!(matches!(open(path), Err(Error::OtherEnd { .. })));
     }
 }

@@ -23,6 +23,7 @@ use super::error::Error;
 use super::h5::{Group as NewGroup, H5File};
 use super::keras::field_name;
 use super::keras_weights::{ABOUT, EPSILONS, GROUP, NAMES, TURNED, model_facts};
+use super::model::ModelFile;
 
 /// The groups of a model file that are copied.
 const GROUPS: [&str; 2] = ["model_weights", "trireme"];
@@ -207,7 +208,7 @@ const MAX_KERAS_DEPTH: usize = 16;
 /// Arrays with their names in the form `layer/weight`, such as `conv1/kernel`.
 type NamedArrays = Vec<(String, Dataset)>;
 
-/// Copies the weights in the file `from`, the facts in its model config, and the names of trireme's attributes to the file `to`, which must
+/// Copies the weights in the file `from`, the facts in its model config, and trireme's attributes to the file `to`, which must
 /// exist and is overwritten. Arrays that are empty, have no dimensions or do not contain floats are skipped.
 ///
 /// # Errors
@@ -221,8 +222,14 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
     // A file that has only weights has no model config.
     let config = texts(&root, "model_config").ok().flatten().unwrap_or_default();
     let facts = model_facts(config.first().map_or("", String::as_str));
-    let mut about = root.attr_names().map_err(|error| refuse("list the attributes", error))?;
-    about.retain(|name| name.starts_with("trireme."));
+    let mut about = Vec::new();
+    for name in root.attr_names().map_err(|error| refuse("list the attributes", error))? {
+        if name.starts_with(ModelFile::METADATA_PREFIX) {
+            let text = root.attr(&name).and_then(|attribute| read_texts(&attribute));
+            let text = text.map_err(|error| refuse(&format!("read the attribute {}", printable(&name)), error))?;
+            about.extend([name, text.concat()]);
+        }
+    }
     let file = H5File::create(to)?;
     drop_name(to);
     let group = file.root()?.create(GROUP)?;
@@ -447,15 +454,13 @@ pub fn drop_name(to: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
-    use super::super::{ModelFile, read_weights};
+    use super::super::read_weights;
     use super::*;
+    use crate::temporary::Temporary;
 
     /// Returns two temporary paths, for a test's original file and its copy.
-    fn paths(test: &str) -> [PathBuf; 2] {
-        let path = |name: &str| format!("trireme-foreign-{test}-{name}-{}.h5", std::process::id());
-        ["from", "to"].map(|name| std::env::temp_dir().join(path(name)))
+    fn paths() -> [Temporary; 2] {
+        ["from.h5", "to.h5"].map(Temporary::new)
     }
 
     /// Writes an HDF5 file.
@@ -467,52 +472,49 @@ mod tests {
 
     #[test]
     fn names_of_keras_layers_may_contain_slashes() {
-        let [from, to] = paths("slashes");
+        let [Temporary(from), Temporary(to)] = &paths();
         let fill = |root: &NewGroup, layers: &[&str]| {
             root.put_texts("layer_names", &layers.iter().map(ToString::to_string).collect::<Vec<_>>())?;
             let layer = root.create("conv1")?.create("conv")?;
             layer.put_texts("weight_names", &["conv1/conv/kernel:0".into()])?;
             layer.create("conv1")?.create("conv")?.put_array("kernel:0", &[2], &[1f32, 2.0])
         };
-        write(&from, |root| fill(root, &["conv1/conv"]));
-        rewrite_weights(&from, &to).unwrap();
-        let read = read_weights(&to, &from).unwrap().tensors;
+        write(from, |root| fill(root, &["conv1/conv"]));
+        rewrite_weights(from, to).unwrap();
+        let read = read_weights(to, from).unwrap().tensors;
         assert_eq!(read, [("conv1/conv/kernel".to_string(), vec![2], vec![1.0, 2.0])]);
-        write(&from, |root| fill(root, &["conv1/conv", "conv1/bn"]));
-        let error = rewrite_weights(&from, &to).unwrap_err().to_string();
+        write(from, |root| fill(root, &["conv1/conv", "conv1/bn"]));
+        let error = rewrite_weights(from, to).unwrap_err().to_string();
         assert!(error.contains("layer_names has conv1/bn"), "{error}");
-        [from, to].iter().for_each(|path| fs::remove_file(path).unwrap());
     }
 
     #[test]
     fn errors_about_a_copy_name_the_original() {
-        let [from, to] = paths("copy");
+        let [Temporary(from), Temporary(to)] = &paths();
         let groups = |root: &NewGroup, names: &[&str]| names.iter().try_for_each(|name| root.create(name).map(drop));
         // large weights without the group `trireme` are not copied
-        write(&from, |root| root.create("model_weights")?.put_array("kernel:0", &[1 << 16], &[0f32; 1 << 16]));
-        rewrite(&from, &to).unwrap();
-        assert!(fs::metadata(&to).unwrap().len() < 4096);
-        let error = ModelFile::open_copy(&to, &from).unwrap_err();
-        assert!(matches!(&error, Error::Foreign { path, .. } if *path == from), "{error}");
-        write(&from, |root| groups(root, &["trireme", "params", "progress"]));
-        rewrite(&from, &to).unwrap();
-        let error = ModelFile::open_copy(&to, &from).unwrap_err();
-        assert!(matches!(&error, Error::Unsealed { path, .. } if *path == from), "{error}");
-        [from, to].iter().for_each(|path| fs::remove_file(path).unwrap());
+        write(from, |root| root.create("model_weights")?.put_array("kernel:0", &[1 << 16], &[0f32; 1 << 16]));
+        rewrite(from, to).unwrap();
+        assert!(fs::metadata(to).unwrap().len() < 4096);
+        let error = ModelFile::open_copy(to, from).unwrap_err();
+        assert!(matches!(&error, Error::Foreign { path, .. } if path == from), "{error}");
+        write(from, |root| groups(root, &["trireme", "params", "progress"]));
+        rewrite(from, to).unwrap();
+        let error = ModelFile::open_copy(to, from).unwrap_err();
+        assert!(matches!(&error, Error::Unsealed { path, .. } if path == from), "{error}");
     }
 
     #[test]
     fn weights_in_virtual_datasets_are_left_out() {
-        let [from, to] = paths("virtual");
+        let [Temporary(from), Temporary(to)] = &paths();
         {
-            let file = hdf5::File::create(&from).unwrap();
+            let file = hdf5::File::create(from).unwrap();
             let group = file.create_group("conv1").unwrap().create_group("vars").unwrap();
             group.new_dataset::<f32>().shape(2).create("0").unwrap().write_raw(&[1f32, 2.0]).unwrap();
             let other = group.new_dataset::<f32>().virtual_map("other.h5", "x", (1, 2, 3), .., (1, 2, 3), ..);
             other.shape((1, 2, 3)).create("1").unwrap();
         }
-        rewrite_weights(&from, &to).unwrap();
-        assert_eq!(read_weights(&to, &from).unwrap().tensors, [("conv1/0".to_string(), vec![2], vec![1.0, 2.0])]);
-        [from, to].iter().for_each(|path| fs::remove_file(path).unwrap());
+        rewrite_weights(from, to).unwrap();
+        assert_eq!(read_weights(to, from).unwrap().tensors, [("conv1/0".to_string(), vec![2], vec![1.0, 2.0])]);
     }
 }

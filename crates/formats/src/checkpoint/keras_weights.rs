@@ -17,7 +17,8 @@ pub(super) const GROUP: &str = "weights";
 /// The attribute of [`GROUP`] with the names of the weights.
 pub(super) const NAMES: &str = "names";
 
-/// Attributes of [`GROUP`]. Each stores the field of [`KerasWeights`] with the same name.
+/// Attributes of [`GROUP`]. Each stores the field of [`KerasWeights`] with the same name. In [`ABOUT`], each name is
+/// followed by its text.
 pub(super) const ABOUT: &str = "about";
 pub(super) const EPSILONS: &str = "epsilons";
 pub(super) const TURNED: &str = "turned";
@@ -30,8 +31,8 @@ pub struct KerasWeights {
     pub epsilons: Vec<String>,
     /// Names of layers that flatten images in another order than (H, W, C).
     pub turned: Vec<String>,
-    /// Names of the attributes that an export by trireme has in the root.
-    pub about: Vec<String>,
+    /// Texts by name: the attributes that an export by trireme has in the root.
+    pub about: BTreeMap<String, String>,
 }
 
 /// Reads the file `copy`, which the child process wrote from the file `original`. Errors name the original.
@@ -47,7 +48,8 @@ pub fn read_weights(copy: &Path, original: &Path) -> Result<KerasWeights, Error>
     };
     let tensors = group.texts(NAMES)?.into_iter().enumerate().map(named).collect::<Result<_, Error>>()?;
     let [epsilons, turned, about] = [EPSILONS, TURNED, ABOUT].map(|name| group.texts(name));
-    Ok(KerasWeights { tensors, epsilons: epsilons?, turned: turned?, about: about? })
+    let about = about?.as_chunks::<2>().0.iter().cloned().map(<(String, String)>::from).collect();
+    Ok(KerasWeights { tensors, epsilons: epsilons?, turned: turned?, about })
 }
 
 // Facts from the `model_config` of a Keras model: the epsilons of its batch norms, and layers that flatten images in

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use loaders::{Bands, LabelKind, Target};
+use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use super::error::Error;
 use super::h5;
@@ -79,6 +81,24 @@ pub struct LayerWeights {
     pub tensors: Vec<Tensor>,
 }
 
+impl LayerWeights {
+    /// Replaces each weight of a layer that predicts `targets` by `change(weight, target, offset)`. The offset of a bias
+    /// is the target's mean, and of other weights 0.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are no targets.
+    pub(crate) fn change_targets(&mut self, targets: &[Target], change: impl Fn(f64, &Target, f64) -> f64) {
+        for (field, _, values) in &mut self.tensors {
+            let row = values.len() / targets.len();
+            for (values, target) in values.chunks_exact_mut(row.max(1)).zip(targets) {
+                let offset = if field == "bias" { target.mean } else { 0.0 };
+                values.iter_mut().for_each(|value| *value = change(f64::from(*value), target, offset) as f32);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 impl ModelFile {
     pub fn sample() -> Self {
@@ -112,7 +132,7 @@ impl ModelFile {
 impl ModelFile {
     /// Returns `bands` as JSON, or `None` if they have the default value.
     pub(crate) fn bands_text(&self) -> Option<String> {
-        (self.bands != Bands::default()).then(|| serde_json::json!(self.bands).to_string())
+        (self.bands != Bands::default()).then(|| json!(self.bands).to_string())
     }
 
     /// Returns the kind of label that the model predicts.
@@ -122,7 +142,89 @@ impl ModelFile {
 
     /// Returns `targets` as JSON, or `None` if `targets` is empty.
     pub(crate) fn targets_text(&self) -> Option<String> {
-        (!self.targets.is_empty()).then(|| serde_json::json!(self.targets).to_string())
+        (!self.targets.is_empty()).then(|| json!(self.targets).to_string())
+    }
+
+    /// The start of the names of metadata in exported files.
+    pub(crate) const METADATA_PREFIX: &str = "trireme.";
+
+    /// Returns the metadata of an exported file: texts by name, such as `trireme.classes`. Lists are JSON.
+    pub(crate) fn metadata(&self) -> BTreeMap<String, String> {
+        let fields = [
+            ("network", self.network.clone()),
+            ("input", json!(self.input).to_string()),
+            ("image", json!(self.image).to_string()),
+            ("classes", json!(self.classes).to_string()),
+            ("preprocess", json!(self.preprocess).to_string()),
+            ("mean", json!(self.mean).to_string()),
+            ("std", json!(self.std).to_string()),
+            ("scores", json!(self.scores).to_string()),
+            ("epoch", self.epoch.to_string()),
+            ("step", self.step.to_string()),
+            ("recipe", self.recipe.clone()),
+        ];
+        let several = self.multi_label.then(|| ("multi_label", "true".to_string()));
+        let bands = self.bands_text().map(|text| ("bands", text));
+        let targets = self.targets_text().map(|text| ("targets", text));
+        fields
+            .into_iter()
+            .chain(several)
+            .chain(bands)
+            .chain(targets)
+            .map(|(name, text)| (format!("{}{name}", Self::METADATA_PREFIX), text))
+            .collect()
+    }
+
+    /// Reads the metadata of an exported file. `text` looks up a text by its name. The model has no weights, scores,
+    /// epoch or step. Returns `None` if there is no `trireme.network`, so another program wrote the file.
+    ///
+    /// # Errors
+    ///
+    /// Returns a message about the first text that is missing or invalid.
+    pub(crate) fn from_metadata<'a>(text: impl Fn(&str) -> Option<&'a str>) -> Result<Option<Self>, String> {
+        let text = |name: &str| text(&format!("{}{name}", Self::METADATA_PREFIX));
+        let Some(network) = text("network") else { return Ok(None) };
+        let of = |name: &str, why: String| format!("metadata {}{name}: {why}", Self::METADATA_PREFIX);
+        let input: Vec<u64> = parse_json("input", text("input"))?;
+        let input = parse_input(&input).map_err(|why| of("input", why))?;
+        // Exports of earlier builds do not have the size of the data set's images.
+        let image = match text("image") {
+            Some(image) => parse_chw(&parse_json::<Vec<u64>>("image", Some(image))?).map_err(|why| of("image", why))?,
+            None => input,
+        };
+        let classes: Vec<String> = parse_json("classes", text("classes"))?;
+        let targets = text("targets").map(|text| parse_targets(text, &classes).map_err(|why| of("targets", why)));
+        let bands = text("bands").map(|text| parse_bands(text, image[0]).map_err(|why| of("bands", why)));
+        Ok(Some(Self {
+            network: network.into(),
+            input,
+            image,
+            targets: targets.transpose()?.unwrap_or_default(),
+            classes,
+            multi_label: text("multi_label").is_some(),
+            preprocess: parse_json("preprocess", text("preprocess"))?,
+            bands: bands.transpose()?.unwrap_or_default(),
+            mean: parse_json("mean", text("mean"))?,
+            std: parse_json("std", text("std"))?,
+            recipe: text("recipe").unwrap_or_default().into(),
+            ..Self::default()
+        }))
+    }
+
+    /// Converts the last layer from predictions in the targets' units, which exports have, to standardised predictions.
+    /// Does nothing if labels are classes.
+    ///
+    /// # Errors
+    ///
+    /// Returns a message if the last layer has no bias, which would contain the means.
+    pub fn standardize_targets(&mut self) -> Result<(), String> {
+        if self.targets.is_empty() {
+            return Ok(());
+        }
+        let last = self.layers.last_mut().filter(|layer| layer.tensors.iter().any(|tensor| tensor.0 == "bias"));
+        let last = last.ok_or("the last layer must have a bias, which contains the means of the targets")?;
+        last.change_targets(&self.targets, |value, target, offset| (value - offset) / target.scale());
+        Ok(())
     }
 
     /// Writes everything except the weights.
@@ -182,9 +284,7 @@ pub(super) fn read_head(path: &Path, ours: &Group) -> Result<ModelFile, Error> {
     Ok(ModelFile {
         network,
         definition: ours.optional("definition", Group::text)?.unwrap_or_default(),
-        input: parse_chw(&ours.numbers("input")?)
-            .and_then(|input| if input.contains(&0) { Err(format!("a size is 0: {input:?}")) } else { Ok(input) })
-            .map_err(|text| content(format!("input: {text}")))?,
+        input: parse_input(&ours.numbers("input")?).map_err(|text| content(format!("input: {text}")))?,
         image,
         classes,
         targets,
@@ -200,6 +300,18 @@ pub(super) fn read_head(path: &Path, ours: &Group) -> Result<ModelFile, Error> {
         layers: Vec::new(),
         ema: Vec::new(),
     })
+}
+
+/// Parses a text of the metadata, which is JSON.
+fn parse_json<T: DeserializeOwned>(name: &str, text: Option<&str>) -> Result<T, String> {
+    let text = text.ok_or_else(|| format!("metadata {}{name}: it is missing", ModelFile::METADATA_PREFIX))?;
+    serde_json::from_str(text).map_err(|error| format!("metadata {}{name}: {error}", ModelFile::METADATA_PREFIX))
+}
+
+/// Converts three numbers to the shape of an input, which has no size 0.
+fn parse_input(numbers: &[u64]) -> Result<[usize; 3], String> {
+    parse_chw(numbers)
+        .and_then(|input| if input.contains(&0) { Err(format!("a size is 0: {input:?}")) } else { Ok(input) })
 }
 
 /// Parses the attribute `targets`. Returns an error if its names differ from `names`.
@@ -236,4 +348,80 @@ pub(super) fn parse_chw(numbers: &[u64]) -> Result<[usize; 3], String> {
     sizes
         .and_then(|sizes| sizes.try_into().ok())
         .ok_or_else(|| format!("channels, height and width must be three numbers up to {MAX_SIZE}, got {numbers:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(texts: &BTreeMap<String, String>) -> Result<Option<ModelFile>, String> {
+        ModelFile::from_metadata(|name| texts.get(name).map(String::as_str))
+    }
+
+    #[test]
+    fn metadata_is_read_back() {
+        let plain = ModelFile { image: [3, 0, 0], preprocess: vec!["resize(8x8)".into()], ..ModelFile::sample() };
+        let several = ModelFile { multi_label: true, ..plain.clone() };
+        let target = |name: &str| Target { name: name.into(), mean: 2015.3, std: 0.1 };
+        let numbers = ModelFile { targets: vec![target("cat"), target("dog")], ..plain.clone() };
+        let bands = Bands { nodata: Some(7.0), ..Bands::default() };
+        for model in [ModelFile { bands, ..plain.clone() }, plain, several, numbers] {
+            let found = read(&model.metadata()).unwrap().unwrap();
+            let expected = ModelFile {
+                definition: String::new(),
+                scores: BTreeMap::new(),
+                epoch: 0,
+                step: 0,
+                layers: Vec::new(),
+                ema: Vec::new(),
+                ..model
+            };
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn damaged_metadata_is_named() {
+        let texts = ModelFile::sample().metadata();
+        let changed = |name: &str, text: Option<&str>| {
+            let mut texts = texts.clone();
+            texts.remove(name);
+            texts.extend(text.map(|text| (name.to_string(), text.to_string())));
+            read(&texts)
+        };
+        assert_eq!(changed("trireme.network", None), Ok(None));
+        // files of earlier builds
+        assert_eq!(changed("trireme.image", None).unwrap().unwrap().image, [3, 8, 8]);
+        let wrong = [
+            ("trireme.classes", None),
+            ("trireme.classes", Some("[1]")),
+            ("trireme.input", Some("[3,0,8]")),
+            ("trireme.mean", Some("0.5")),
+            ("trireme.targets", Some(r#"[{"name":"x"}]"#)),
+        ];
+        for (name, text) in wrong {
+            let error = changed(name, text).unwrap_err();
+            assert!(error.contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn standardized_weights_invert_those_in_the_units_of_the_targets() {
+        let target = |name: &str, mean, std| Target { name: name.into(), mean, std };
+        let targets = vec![target("cat", 10.0, 4.0), target("dog", -2.0, 0.0)];
+        let own = ModelFile { targets, ..ModelFile::sample() };
+        let mut exported = own.clone();
+        let last = exported.layers.last_mut().unwrap();
+        last.change_targets(&own.targets, |value, target, offset| value * target.scale() + offset);
+        // weights of 0.5 and biases of 0.25, for a target with the scale 4 and one without a deviation
+        assert_eq!(last.tensors[0].2, [2.0, 2.0, 2.0, 0.5, 0.5, 0.5]);
+        assert_eq!(last.tensors[1].2, [11.0, -1.75]);
+        exported.standardize_targets().unwrap();
+        assert_eq!(exported, own);
+        exported.layers[1].tensors.pop();
+        assert!(exported.standardize_targets().unwrap_err().contains("bias"));
+        let mut classes = ModelFile::sample();
+        classes.standardize_targets().unwrap();
+        assert_eq!(classes, ModelFile::sample());
+    }
 }

@@ -280,38 +280,35 @@ mod tests {
     use loaders::{Bands, Dtype};
 
     use super::*;
+    use crate::temporary::Temporary;
 
     /// Creates a file with `fill` and returns the error of reading it.
-    fn read(name: &str, fill: impl FnOnce(&Group) -> Result<(), Error>) -> Error {
-        let path = std::env::temp_dir().join(format!("trireme-{name}-{}.h5", std::process::id()));
-        let file = H5File::create(&path).unwrap();
+    fn read(fill: impl FnOnce(&Group) -> Result<(), Error>) -> Error {
+        let Temporary(path) = &Temporary::new("model.h5");
+        let file = H5File::create(path).unwrap();
         fill(&file.root().unwrap()).unwrap();
         file.close().unwrap();
-        checksum::append(&path).unwrap();
-        let read = ModelFile::read(&path);
-        std::fs::remove_file(&path).unwrap();
-        read.unwrap_err()
+        checksum::append(path).unwrap();
+        ModelFile::read(path).unwrap_err()
     }
 
     #[test]
     fn a_file_without_our_groups_is_foreign() {
-        let error = read("foreign", |root| root.create("model_weights").map(drop));
+        let error = read(|root| root.create("model_weights").map(drop));
         assert!(matches!(error, Error::Foreign { .. }), "{error}");
     }
 
     #[test]
     fn layers_missing_in_the_keras_order_are_listed_separately() {
-        let (path, model) =
-            (std::env::temp_dir().join(format!("trireme-heads-{}.h5", std::process::id())), ModelFile::sample());
+        let (Temporary(path), model) = (&Temporary::new("heads.h5"), ModelFile::sample());
         let described = Described { config: Some("{}".into()), order: vec!["fc2".into()], ..Described::default() };
-        model.write_described(&path, &described).unwrap();
+        model.write_described(path, &described).unwrap();
         let names = |name: &str| {
-            let root = group::open(checksum::open(&path).unwrap(), &path).unwrap();
+            let root = group::open(checksum::open(path).unwrap(), path).unwrap();
             root.open("model_weights").unwrap().texts(name).unwrap()
         };
         assert_eq!((names("layer_names"), names(HEADS)), (vec!["fc2".to_string()], vec!["fc1".to_string()]));
-        let mut read = ModelFile::read(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
+        let mut read = ModelFile::read(path).unwrap();
         read.layers.reverse();
         assert_eq!(read, model);
     }
@@ -319,15 +316,13 @@ mod tests {
     /// Percentiles of RGB images are kept, because `clip_percentile` needs them. The version does not change.
     #[test]
     fn band_descriptions_round_trip() {
-        let path = std::env::temp_dir().join(format!("trireme-bands-{}.h5", std::process::id()));
+        let Temporary(path) = &Temporary::new("bands.h5");
         let percentiles = [("1".to_string(), vec![0.1, 3.7, 1e-9]), ("99".to_string(), vec![250.3, 251.0, 255.0])];
         let model =
             ModelFile { bands: Bands { percentiles: percentiles.into(), ..Bands::default() }, ..ModelFile::sample() };
         let write_and_read = |model: &ModelFile| {
-            model.write(&path).unwrap();
-            let read = ModelFile::read(&path);
-            std::fs::remove_file(&path).unwrap();
-            read
+            model.write(path).unwrap();
+            ModelFile::read(path)
         };
         assert_eq!(write_and_read(&model).unwrap().bands, model.bands);
         let bands = Bands { dtype: Dtype::U16, channels: Some(4), ..Bands::default() };
@@ -338,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_later_format_asks_for_a_newer_trireme() {
-        let error = read("newer", |root| {
+        let error = read(|root| {
             root.create("model_weights")?;
             root.create("trireme")?.put_number("version", NEWEST + 1)
         });
@@ -349,13 +344,13 @@ mod tests {
 
     #[test]
     fn a_missing_or_unknown_part_is_named() {
-        let error = read("missing", |root| {
+        let error = read(|root| {
             root.create("model_weights")?;
             root.create("trireme")?.put_number("version", VERSION)
         });
         let missing = matches!(&error, Error::Content { text, .. } if text.contains("network at /trireme/"));
         assert!(missing, "{error}");
-        let error = read("kind", |root| {
+        let error = read(|root| {
             let weights = root.create("model_weights")?;
             weights.put_texts("layer_names", &["fc".into()])?;
             weights.create("fc")?.put_text("trireme_kind", "lstm")?;

@@ -102,21 +102,17 @@ mod tests {
     use super::super::model_file::Opened;
     use super::super::rewrite;
     use super::*;
-
-    fn path(name: &str) -> std::path::PathBuf {
-        std::env::temp_dir().join(format!("trireme-seal-{name}-{}.h5", std::process::id()))
-    }
+    use crate::temporary::Temporary;
 
     /// Edits a file with libhdf5, as another program would, and returns the warning about it.
-    fn edited(name: &str, edit: impl FnOnce(&hdf5::File) -> hdf5::Result<()>) -> String {
-        let path = path(name);
-        ModelFile::sample().write(&path).unwrap();
-        let file = hdf5::File::open_rw(&path).unwrap();
+    fn edited(edit: impl FnOnce(&hdf5::File) -> hdf5::Result<()>) -> String {
+        let Temporary(path) = &Temporary::new("seal.h5");
+        ModelFile::sample().write(path).unwrap();
+        let file = hdf5::File::open_rw(path).unwrap();
         edit(&file).unwrap();
         file.close().unwrap();
-        let opened = ModelFile::open(&path).unwrap();
-        let strict = ModelFile::read(&path).unwrap_err();
-        std::fs::remove_file(&path).unwrap();
+        let opened = ModelFile::open(path).unwrap();
+        let strict = ModelFile::read(path).unwrap_err();
         let text = opened.warning.expect("no warning");
         assert!(matches!(&strict, Error::Unsealed { text: said, .. } if *said == text), "{strict}");
         assert!(!strict.to_string().contains("cut short"), "{strict}");
@@ -126,38 +122,37 @@ mod tests {
     #[test]
     fn edits_are_reported_by_part() {
         let bias = |file: &hdf5::File| file.dataset("model_weights/fc2/fc2/bias:0")?.write_raw(&[1f32, 2.0]);
-        let named = |name, edit: &dyn Fn(&hdf5::File) -> hdf5::Result<()>| {
-            let text = edited(name, edit);
+        let named = |edit: &dyn Fn(&hdf5::File) -> hdf5::Result<()>| {
+            let text = edited(edit);
             text.split_once(": ").unwrap_or_else(|| panic!("no parts: {text}")).1.to_string()
         };
-        assert_eq!(named("bias", &bias), "weights of fc2");
+        assert_eq!(named(&bias), "weights of fc2");
         let average = |file: &hdf5::File| file.dataset("trireme/ema/fc1/fc1/bias:0")?.write_raw(&[1f32, 2.0]);
-        assert_eq!(named("average", &average), "averages of fc1");
+        assert_eq!(named(&average), "averages of fc1");
         let both = |file: &hdf5::File| {
             file.group("trireme")?.attr("mean")?.write_raw(&[0.75f64])?;
             file.group("trireme/scores")?.attr("test/top1")?.write_scalar(&0.9f64)
         };
-        assert_eq!(named("mean", &both), "preprocess, scores");
+        assert_eq!(named(&both), "preprocess, scores");
         let beside = |file: &hdf5::File| file.create_group("notes").map(drop);
-        let none = edited("beside", beside);
+        let none = edited(beside);
         assert!(none.starts_with("all parts"), "{none}");
         let unsealed = |file: &hdf5::File| file.group("trireme")?.unlink("seal");
-        assert!(named("unsealed", &unsealed).contains("no checksums"));
+        assert!(named(&unsealed).contains("no checksums"));
     }
 
     /// Rewrites a model in the layout that h5py gives new files: superblock 0 and symbol tables.
     #[test]
     fn a_rewritten_file_is_read_by_libhdf5() {
-        let (whole, other, again) = (path("whole"), path("other"), path("again"));
-        ModelFile::sample().write(&whole).unwrap();
-        rewrite_as_old(&whole, &other);
-        assert!(matches!(ModelFile::open(&other), Err(Error::Rewritten { .. })));
-        std::fs::write(&again, "").unwrap();
-        rewrite(&other, &again).unwrap();
-        let Opened { model: read, warning } = ModelFile::open(&again).unwrap();
+        let [Temporary(whole), Temporary(other), Temporary(again)] = &["whole", "other", "again"].map(Temporary::new);
+        ModelFile::sample().write(whole).unwrap();
+        rewrite_as_old(whole, other);
+        assert!(matches!(ModelFile::open(other), Err(Error::Rewritten { .. })));
+        std::fs::write(again, "").unwrap();
+        rewrite(other, again).unwrap();
+        let Opened { model: read, warning } = ModelFile::open(again).unwrap();
         assert_eq!(read, ModelFile::sample());
         assert!(warning.as_ref().is_some_and(|text| text.starts_with("all parts")), "{warning:?}");
-        [whole, other, again].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
 
     /// Copies arrays and attributes to a file in HDF5's oldest format.

@@ -479,16 +479,16 @@ impl RuleStates {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::temporary::Temporary;
 
     #[test]
     fn a_later_format_asks_for_a_newer_trireme() {
-        let path = std::env::temp_dir().join(format!("trireme-newer-checkpoint-{}.h5", std::process::id()));
-        let file = h5::H5File::create(&path).unwrap();
+        let Temporary(path) = &Temporary::new("newer.h5");
+        let file = h5::H5File::create(path).unwrap();
         file.root().unwrap().create("progress").unwrap().put_number("version", VERSION + 1).unwrap();
         file.close().unwrap();
-        checksum::append(&path).unwrap();
-        let error = StateFile::read_progress(&path).unwrap_err().to_string();
-        std::fs::remove_file(&path).unwrap();
+        checksum::append(path).unwrap();
+        let error = StateFile::read_progress(path).unwrap_err().to_string();
         let parts = [format!("checkpoint format {}", VERSION + 1), format!("up to {VERSION}:")];
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }

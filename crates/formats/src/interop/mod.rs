@@ -43,7 +43,10 @@ const ONNX: Format = Format {
     name: onnx::FORMAT_NAME,
     about: "ONNX graphs",
     recognises: |head| matches!(head, [0x08, 1..32, ..]),
-    read: |path, _| Ok(Weights::new(path, onnx::FORMAT_NAME, onnx::read(path)?.network()?.tensors)),
+    read: |path, _| {
+        let onnx::Network { tensors, exported, .. } = onnx::read(path)?.network()?;
+        Ok(Weights { exported, ..Weights::new(path, onnx::FORMAT_NAME, tensors) })
+    },
     has_keys: false,
 };
 

@@ -3,9 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use loaders::Target;
+use net::{Linear, NetSpec, Pool, Shape};
 use serde::Deserialize;
 
+use super::export::{Format, Settings, Trained};
 use super::*;
+use crate::checkpoint::ModelFile;
+use crate::temporary::Temporary;
 
 /// The content of the files according to PyTorch.
 #[derive(Deserialize)]
@@ -29,11 +34,9 @@ fn golden() -> Golden {
 
 /// Writes bytes to a temporary file and reads it.
 fn read_bytes(bytes: &[u8], name: &str) -> Result<Weights, Error> {
-    let path = std::env::temp_dir().join(format!("trireme-interop-{name}-{}", std::process::id()));
-    std::fs::write(&path, bytes).unwrap();
-    let read = read(&path, None);
-    std::fs::remove_file(&path).unwrap();
-    read
+    let Temporary(path) = &Temporary::new(name);
+    std::fs::write(path, bytes).unwrap();
+    read(path, None)
 }
 
 #[test]
@@ -93,4 +96,30 @@ fn unknown_formats_are_refused_with_a_list_of_the_supported_ones() {
     assert!(["plain.safetensors", "init.key", "--key"].iter().all(|part| keyed.contains(part)), "{keyed}");
     // a directory that is not the output of a run
     assert!(matches!(read(&folder(), None), Err(Error::Io { .. })));
+}
+
+/// Foreign files have no description.
+#[test]
+fn exports_have_the_description_of_their_model() {
+    let target = |name: &str| Target { name: name.into(), mean: 10.0, std: 4.0 };
+    let numbers = ModelFile { targets: vec![target("cat"), target("dog")], ..ModelFile::sample() };
+    let Temporary(exports) = &Temporary::new("exports");
+    std::fs::create_dir(exports).unwrap();
+    for model in [ModelFile::sample(), ModelFile { multi_label: true, ..ModelFile::sample() }, numbers] {
+        for (format, name) in [(Format::Onnx, "net.onnx"), (Format::Safetensors, "net.safetensors")] {
+            let mut net = NetSpec::new("two", Shape::image(3, 8, 8));
+            let mean = net.add("mean", Pool::global(), net.image());
+            net.add("fc1", Linear::new(2), mean);
+            let settings = Settings { format, half: false, fold: false, preprocess: false, force: false };
+            let out = exports.join(name);
+            export::write(Trained::new(net, model.clone()).unwrap(), &out, &settings).unwrap();
+            let weights = read(&out, None).unwrap();
+            assert!(weights.model.is_none(), "{name}");
+            let found = weights.description().unwrap();
+            assert_eq!((found.label_kind(), &found.targets), (model.label_kind(), &model.targets), "{name}");
+            assert_eq!((&found.classes, &found.preprocess), (&model.classes, &model.preprocess), "{name}");
+            assert_eq!((found.image, &found.mean, &found.std), (model.image, &model.mean, &model.std), "{name}");
+        }
+    }
+    assert_eq!(read(&folder().join("plain.safetensors"), None).unwrap().description(), None);
 }

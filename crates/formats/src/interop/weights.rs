@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use base::text::printable;
-use loaders::{LabelKind, why};
+use loaders::why;
 
 use crate::checkpoint;
 use crate::checkpoint::{ModelFile, Tensor};
@@ -23,8 +23,9 @@ pub struct Weights {
     /// True if shapes and values are in Keras's order. Converting them to PyTorch's order needs the layers of the
     /// network.
     pub keras: bool,
-    /// Kind of the model's labels, if trireme has exported the file and an image can have more than one label or has numbers.
-    pub exported: Option<LabelKind>,
+    /// The model without its weights, if trireme exported the file to another format. If the model predicts numbers, the
+    /// last layer of the file computes them in the targets' units.
+    pub exported: Option<ModelFile>,
 }
 
 impl Weights {
@@ -32,18 +33,10 @@ impl Weights {
     pub(super) fn new(path: &Path, format: &'static str, tensors: Vec<Tensor>) -> Self {
         Self { path: path.to_path_buf(), format, tensors, model: None, warning: None, keras: false, exported: None }
     }
-}
 
-/// Names of metadata. Exports have the first if an image can have more than one label, the second if labels are numbers.
-const MULTI_LABEL: &str = "trireme.multi_label";
-const TARGETS: &str = "trireme.targets";
-
-/// Returns [`Weights::exported`] of a file. `has` returns true for the names of its metadata.
-pub(super) fn exported_labels(has: impl Fn(&str) -> bool) -> Option<LabelKind> {
-    match (has(TARGETS), has(MULTI_LABEL)) {
-        (true, _) => Some(LabelKind::Numbers),
-        (false, true) => Some(LabelKind::Classes),
-        (false, false) => None,
+    /// Returns the model without its weights, if trireme wrote or exported the file.
+    pub fn description(&self) -> Option<&ModelFile> {
+        self.model.as_ref().or(self.exported.as_ref())
     }
 }
 

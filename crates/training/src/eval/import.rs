@@ -11,7 +11,7 @@ use formats::interop;
 use formats::interop::Weights;
 use formats::interop::export::{HDF5, keras};
 use formats::interop::onnx::Survey;
-use loaders::{Bands, ImageSpec, Images, LabelKind, Manifest, Pipeline, Target, overwrite};
+use loaders::{Bands, ImageSpec, Images, Manifest, Pipeline, Target, overwrite};
 use net::{NetSpec, Node, Shape, models};
 use recipe::{Changes, Init, Recipe};
 
@@ -36,11 +36,10 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
     overwrite::check(&request.out, &HDF5, &inputs).map_err(Error::Usage)?;
     let weights = interop::read(&request.file, init.key.as_deref())?;
-    refuse_other_labels(&weights)?;
     if name.is_none() && weights.format == interop::onnx::FORMAT_NAME {
         return import_graph(request, transforms, classes, &weights);
     }
-    let saved = weights.model.clone();
+    let saved = weights.description().cloned();
     let saved = saved.as_ref();
     let name = name.or(saved.map(|saved| saved.network.clone())).ok_or_else(|| {
         let file = request.file.display();
@@ -61,9 +60,18 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let shapes = net.shapes().map_err(BuildError::from)?;
     let classes = classes.unwrap_or_else(|| numbers_as_names(shapes[shapes.len() - 1].elems(), &mut notes));
     let head = head(&name, classes, &pipeline, saved)?;
-    let file = ModelFile { layers: layers(&net, &fit, &weights)?, ..head };
-    file.write_described(&request.out, &keras::describe(&net, file.label_kind())?)?;
+    write(ModelFile { layers: layers(&net, &fit, &weights)?, ..head }, &net, &weights, &request.out)?;
     Ok(notes)
+}
+
+/// Writes the model. If trireme exported the weights, the model gets the scale of the targets that the export has merged
+/// into the last layer.
+fn write(mut file: ModelFile, net: &NetSpec, weights: &Weights, out: &Path) -> Result<(), Error> {
+    if weights.exported.is_some() {
+        let refuse = |why| Error::Usage(format!("{}: {why}", weights.path.display()));
+        file.standardize_targets().map_err(refuse)?;
+    }
+    Ok(file.write_described(out, &keras::describe(net, file.label_kind())?)?)
 }
 
 /// Writes a model file with the network and the weights of an ONNX graph.
@@ -85,12 +93,10 @@ fn import_graph(
             file.display(),
         )));
     }
+    let saved = weights.description();
+    let names = names.or(saved.map(|saved| saved.classes.clone()));
     if let Some(names) = names.as_ref().filter(|names| names.len() != count) {
-        return Err(Error::Usage(format!(
-            "{} has scores for {count} classes, but --classes names {}; use a file with one name for each class",
-            file.display(),
-            names.len()
-        )));
+        return Err(other_count(weights, count, names.len()));
     }
     let file_network = FileNetwork::from_graph(own, file, &name, input, count)?;
     let fit = match_tensors(&file_network.net, weights, &Init::default())?;
@@ -98,31 +104,25 @@ fn import_graph(
     let mut notes: Vec<String> = file_network.notes.into_iter().chain(table::rows(&fit, weights)).collect();
     notes.extend(normalization_warning(&pipeline, weights));
     let classes = names.unwrap_or_else(|| numbers_as_names(count, &mut notes));
-    let head = head(&name, classes, &pipeline, None)?;
+    let head = head(&name, classes, &pipeline, saved)?;
     let layers = layers(&file_network.net, &fit, weights)?;
     let file = ModelFile { layers, definition: file_network.text, ..head };
-    file.write_described(&request.out, &keras::describe(&file_network.net, LabelKind::OneClass)?)?;
+    write(file, &file_network.net, weights, &request.out)?;
     Ok(notes)
 }
 
-/// Returns an error if the file is an export of a model for several labels or for numbers. An import from such a file has one
-/// label per image, so it would have other predictions.
-fn refuse_other_labels(weights: &Weights) -> Result<(), Error> {
-    let predicts = match weights.exported {
-        None | Some(LabelKind::OneClass) => return Ok(()),
-        Some(LabelKind::Classes) => "several labels per image",
-        Some(LabelKind::Numbers) => "numbers",
-    };
-    Err(Error::Usage(format!(
-        "{}: this file was exported from a model that predicts {predicts}, but import reads such files as models with one label per \
-         image. Import the model.h5 of the run instead",
+/// Returns the error for class names that do not fit the scores of the file.
+fn other_count(weights: &Weights, classes: usize, names: usize) -> Error {
+    Error::Usage(format!(
+        "{} has scores for {classes} classes, but {names} class names were given; use --classes with a file of {classes} names",
         weights.path.display()
-    )))
+    ))
 }
 
 /// Returns a warning if the file was not written by trireme and the transforms do not normalize.
 fn normalization_warning(pipeline: &Pipeline, weights: &Weights) -> Option<String> {
-    weights.model.is_none().then(|| table::not_normalised(&pipeline.ops(), &Bands::default(), weights)).flatten()
+    let is_foreign = weights.description().is_none();
+    is_foreign.then(|| table::not_normalised(&pipeline.ops(), &Bands::default(), weights)).flatten()
 }
 
 /// Uses the class numbers as class names, and adds a note about it.
@@ -137,7 +137,7 @@ fn numbers_as_names(classes: usize, notes: &mut Vec<String>) -> Vec<String> {
 /// transforms in the file. The network expects images of shape `expected`. The pictures are like the model's training
 /// images, if the file describes them.
 fn pipeline(model: &str, expected: Shape, transforms: Vec<String>, weights: &Weights) -> Result<Pipeline, Error> {
-    let saved = weights.model.as_ref().map(|saved| saved.preprocess.clone());
+    let saved = weights.description().map(|saved| saved.preprocess.clone());
     let ops = if transforms.is_empty() { saved.unwrap_or_default() } else { transforms };
     let (edge, size) = (expected.h * 8 / 7, expected.h);
     let example = format!(
@@ -156,7 +156,7 @@ fn pipeline(model: &str, expected: Shape, transforms: Vec<String>, weights: &Wei
             weights.path.display()
         )));
     }
-    let (accepted, manifest) = match &weights.model {
+    let (accepted, manifest) = match weights.description() {
         Some(saved) => (images(saved.image), manifest(saved)),
         None => {
             let image = ImageSpec::new(expected.h as u32, expected.w as u32, expected.c as u32);
@@ -198,10 +198,7 @@ fn build_and_match(
         fit.with(MatchResult::Replaced).find_map(|row| count(row.shape.as_ref()?, &weights.tensors[row.found?].1));
     match (names, there) {
         (None, Some(classes)) => build(classes),
-        (Some(names), Some(classes)) => Err(Error::Usage(format!(
-            "{} has scores for {classes} classes, but {names} class names were given; use --classes with a file of {classes} names",
-            weights.path.display()
-        ))),
+        (Some(names), Some(classes)) => Err(other_count(weights, classes, names)),
         (_, None) => Ok((net, fit)),
     }
 }

@@ -371,11 +371,13 @@ pub(crate) fn read_bounded(stream: &mut dyn Read, most: u64) -> io::Result<Optio
 mod tests {
     use super::*;
     use std::fs;
+    use support::program::Folder;
 
     #[test]
     fn memory_and_file_are_read_alike() {
         let bytes: Vec<u8> = (0..600_000u32).map(|i| (i * 7 % 251) as u8).collect();
-        let path = std::env::temp_dir().join(format!("data-tools-store-{}", std::process::id()));
+        let folder = Folder::new();
+        let path = folder.path().join("store");
         fs::write(&path, &bytes).unwrap();
         let file = |start, length| Store::File { path: path.clone(), file: File::open(&path).unwrap(), start, length };
         let mapped = Store::open(&path).unwrap();
@@ -407,7 +409,6 @@ mod tests {
             assert!(part.read_at(1, &mut [0; 5]).is_err());
             assert_eq!(part.whole().unwrap(), &bytes[100..105]);
         }
-        fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -432,6 +432,7 @@ impl SkippedSamples {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use support::program::Folder;
 
     #[test]
     fn labels_are_split_at_separators() {
@@ -448,11 +449,9 @@ mod tests {
     type Row = (u64, String, Vec<Label>, Option<String>);
 
     fn of(text: &str) -> Result<Vec<Row>, String> {
-        let path = std::env::temp_dir().join(format!("trireme-labels-{}-{}.json", std::process::id(), text.len()));
-        std::fs::write(&path, text).unwrap();
-        let lines = read(&path, Limits::DEFAULT).map_err(|e| e.to_string());
-        std::fs::remove_file(&path).unwrap();
-        let lines = lines?;
+        let folder = Folder::new();
+        let path = folder.write("labels.json", text);
+        let lines = read(Path::new(&path), Limits::DEFAULT).map_err(|e| e.to_string())?;
         let content = |line: &Line| {
             let fault = lines.line_fault(line).map(str::to_string);
             (line.number, lines.path(line).to_string(), lines.labels(line).to_vec(), fault)

@@ -217,13 +217,13 @@ pub(super) fn expect(holds: bool, at: u64, text: impl FnOnce() -> String) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::temporary::Temporary;
 
     #[test]
     fn reads_beyond_the_file_or_the_limit_are_refused() {
-        let path = std::env::temp_dir().join(format!("trireme-source-{}", std::process::id()));
-        std::fs::write(&path, [1; 4096]).unwrap();
-        let source = Source::new(File::open(&path).unwrap(), 4096);
-        std::fs::remove_file(path).unwrap();
+        let Temporary(path) = &Temporary::new("source");
+        std::fs::write(path, [1; 4096]).unwrap();
+        let source = Source::new(File::open(path).unwrap(), 4096);
         for (at, length) in [(0, 4097), (4096, 1), (u64::MAX, 1), (1, u64::MAX)] {
             assert!(matches!(source.block(at, length, "it"), Err(Fault::Layout { .. })), "{length} bytes at {at}");
         }

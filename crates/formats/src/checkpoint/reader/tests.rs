@@ -2,7 +2,6 @@
 //! must be no panic, no hang, no memory beyond the file's size, and no access to another file.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use hdf5_metno as hdf5;
@@ -15,23 +14,7 @@ use super::super::model::{LayerWeights, ModelFile};
 use super::super::state_file::{Progress, StateFile};
 use super::super::{checksum, h5::H5File};
 use super::group::{self, Group};
-
-/// A path whose file is removed on drop.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self(std::env::temp_dir().join(format!("trireme-reader-{}-{number}.h5", std::process::id())))
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
+use crate::temporary::Temporary;
 
 fn layer(name: String) -> LayerWeights {
     let tensor = |name: &str, shape: &[usize]| {
@@ -78,7 +61,7 @@ fn read(path: &std::path::Path) -> Result<(), Error> {
 
 #[test]
 fn state_files_round_trip_with_lists_of_any_length() {
-    let file = Temporary::new();
+    let file = Temporary::new("reader.h5");
     for (layers, classes) in [(0, 0), (1, 1), (8, 255), (9, 256), (23, 257), (90, 5_000), (3_000, 1)] {
         let state = state(layers, classes);
         state.write(&file.0).unwrap();
@@ -123,7 +106,7 @@ fn mutate(bytes: &mut Vec<u8>, number: u32) {
 /// The checksum is valid in every try, so that the parser is tested.
 #[test]
 fn forged_files_are_refused() {
-    let file = Temporary::new();
+    let file = Temporary::new("reader.h5");
     let (mut refused, mut tries) = (0, 0);
     let write = |n: usize, path: &std::path::Path| match n {
         0 => model(3, 300).write(path).unwrap(),
@@ -154,12 +137,12 @@ fn forged_files_are_refused() {
 /// slowest test.
 #[test]
 fn extreme_numbers_at_any_position_do_not_panic() {
-    let file = Temporary::new();
+    let file = Temporary::new("reader.h5");
     state(2, 2).write(&file.0).unwrap();
     let whole = std::fs::read(&file.0).unwrap();
     let places: Vec<usize> = (8..whole.len() - 24).step_by(3).collect();
     let try_all = |places: &[usize]| {
-        let file = Temporary::new();
+        let file = Temporary::new("reader.h5");
         for (at, value) in places.iter().flat_map(|at| [u64::MAX - 1, whole.len() as u64 - 20].map(|v| (*at, v))) {
             let mut bytes = whole.clone();
             bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -173,7 +156,7 @@ fn extreme_numbers_at_any_position_do_not_panic() {
 
 /// Creates a file as another program would, but with a valid checksum at the end.
 fn foreign(low: LibraryVersion, fill: impl FnOnce(&hdf5::File) -> hdf5::Result<()>) -> Result<Group, Error> {
-    let file = Temporary::new();
+    let file = Temporary::new("reader.h5");
     let high = LibraryVersion::latest();
     let mut options = hdf5::File::with_options();
     options.with_fapl(|access| access.libver_bounds(low, high)).with_fcpl(|create| create.obj_track_times(false));
@@ -254,7 +237,7 @@ fn references(bytes: &[u8], length: u32) -> Vec<usize> {
 /// Many names for one long string would let a small file become a large model.
 #[test]
 fn values_cannot_exceed_the_file_size() {
-    let file = Temporary::new();
+    let file = Temporary::new("reader.h5");
     let mut model = model(1, 0);
     model.recipe = "x".repeat(50_000);
     model.classes = (100..600).map(|i| format!("class no {i}")).collect();
@@ -284,7 +267,7 @@ fn groups_have_a_limited_number_of_attributes() {
         (0..count).for_each(|number| messages.extend(attribute(number)));
         let header = [b"OHDR\x02\x02", &(messages.len() as u32).to_le_bytes()[..], &messages, &[0; 4]].concat();
         let words = [0, u64::MAX, 48 + header.len() as u64, 48].map(u64::to_le_bytes).concat();
-        let file = Temporary::new();
+        let file = Temporary::new("reader.h5");
         std::fs::write(&file.0, [b"\x89HDF\r\n\x1a\n\x02\x08\x08\0", &words[..], &[0; 4], &header].concat()).unwrap();
         checksum::append(&file.0).unwrap();
         group::open(checksum::open(&file.0).unwrap(), &file.0)
@@ -295,7 +278,7 @@ fn groups_have_a_limited_number_of_attributes() {
 
 #[test]
 fn paths_have_a_limited_depth() {
-    let file = Temporary::new();
+    let file = Temporary::new("reader.h5");
     let made = H5File::create(&file.0).unwrap();
     made.root().unwrap().create("a").unwrap();
     made.close().unwrap();
@@ -319,7 +302,7 @@ fn seeds() -> PathBuf {
 
 #[test]
 fn fuzz_seeds_are_read_and_findings_are_refused() {
-    let file = Temporary::new();
+    let file = Temporary::new("reader.h5");
     let (mut whole, mut found) = (0, 0);
     for entry in std::fs::read_dir(seeds()).unwrap() {
         let path = entry.unwrap().path();
@@ -341,7 +324,7 @@ fn fuzz_seeds_are_read_and_findings_are_refused() {
 #[ignore = "writes fuzz/seeds/h5"]
 fn seeds_are_written() {
     let write = |name: &str, write: &dyn Fn(&std::path::Path)| {
-        let file = Temporary::new();
+        let file = Temporary::new("reader.h5");
         write(&file.0);
         let bytes = std::fs::read(&file.0).unwrap();
         std::fs::create_dir_all(seeds()).unwrap();
@@ -361,7 +344,7 @@ fn seeds_are_written() {
 #[test]
 #[ignore = "measures"]
 fn large_files_are_read_about_as_fast_as_bytes() {
-    let file = Temporary::new();
+    let file = Temporary::new("reader.h5");
     let mut state = state(1, 10);
     let many = |i: usize| (format!("block0.fc.{i}"), vec![1 << 20], vec![1.5f32; 1 << 20]);
     state.slots = vec![("momentum_buffer".into(), (0..50).map(many).collect())];

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use half::f16;
 use loaders::Dtype;
 use net::{Node, Op};
-use serde_json::json;
 
 use super::format::{Error, Number};
 use super::network::Network;
@@ -75,14 +74,7 @@ impl Trained {
             (true, _) => Ok(()),
             (false, None) => Err(why()),
             (false, Some(layer)) => {
-                for (field, _, values) in &mut layer.tensors {
-                    let row = values.len() / targets.len();
-                    for (values, target) in values.chunks_exact_mut(row.max(1)).zip(targets) {
-                        let offset = if field == "bias" { target.mean } else { 0.0 };
-                        let restored = |value: f32| (f64::from(value) * target.scale() + offset) as f32;
-                        values.iter_mut().for_each(|value| *value = restored(*value));
-                    }
-                }
+                layer.change_targets(targets, |value, target, offset| value * target.scale() + offset);
                 Ok(())
             }
         }
@@ -127,31 +119,4 @@ pub(crate) fn fill_nodata(model: &ModelFile) -> Option<String> {
     let nodata = model.bands.nodata?;
     let unit = if model.bands.dtype == Dtype::U8 { " times 255" } else { "" };
     Some(format!("Before all transforms, replace {nodata} by the mean of its band (trireme.mean{unit})"))
-}
-
-/// Returns the description of the model by name, such as `trireme.classes`. Lists are JSON.
-pub(crate) fn about(trained: &Trained) -> BTreeMap<String, String> {
-    let model = &trained.model;
-    let fields = [
-        ("network", model.network.clone()),
-        ("input", json!(model.input).to_string()),
-        ("classes", json!(model.classes).to_string()),
-        ("preprocess", json!(model.preprocess).to_string()),
-        ("mean", json!(model.mean).to_string()),
-        ("std", json!(model.std).to_string()),
-        ("scores", json!(model.scores).to_string()),
-        ("epoch", model.epoch.to_string()),
-        ("step", model.step.to_string()),
-        ("recipe", model.recipe.clone()),
-    ];
-    let several = model.multi_label.then(|| ("multi_label", "true".to_string()));
-    let bands = model.bands_text().map(|text| ("bands", text));
-    let targets = model.targets_text().map(|text| ("targets", text));
-    fields
-        .into_iter()
-        .chain(several)
-        .chain(bands)
-        .chain(targets)
-        .map(|(name, text)| (format!("trireme.{name}"), text))
-        .collect()
 }

@@ -6,6 +6,7 @@ use net::Id;
 
 use super::message::Message;
 use super::tensor::Stored;
+use crate::checkpoint::ModelFile;
 
 #[derive(Debug, Default)]
 pub(crate) struct Graph<'a> {
@@ -17,6 +18,8 @@ pub(crate) struct Graph<'a> {
     pub outputs: Vec<&'a str>,
     /// Version of ONNX's standard operators.
     pub opset: i64,
+    /// The metadata of an export by trireme, by name.
+    pub about: BTreeMap<&'a str, &'a str>,
 }
 
 #[derive(Debug, Default)]
@@ -79,19 +82,28 @@ impl<'a> Graph<'a> {
     pub fn read(bytes: &'a [u8]) -> Result<Self, String> {
         let mut graph = None;
         let mut opset = None;
+        let mut about = BTreeMap::new();
         let mut functions = false;
         for field in Message::new(bytes) {
             let field = field?;
             match field.number {
                 7 => graph = Some(Self::of(field.message()?)?),
                 8 => opset = version(field.message()?)?.or(opset),
+                // metadata of other programs can have any content
+                14 => {
+                    if let Ok((name, text)) = field.message().and_then(entry)
+                        && name.starts_with(ModelFile::METADATA_PREFIX)
+                    {
+                        about.insert(name, text);
+                    }
+                }
                 25 => functions = true,
                 _ => {}
             }
         }
         let Some(graph) = graph else { return Err("it has no graph, so it is not an ONNX model".into()) };
         match opset {
-            Some(opset) if OPSETS.contains(&opset) && !functions => Ok(Self { opset, ..graph }),
+            Some(opset) if OPSETS.contains(&opset) && !functions => Ok(Self { opset, about, ..graph }),
             Some(_) if functions => Err(
                 "it defines its own functions, which are not supported. Export with torch.onnx.export, or inline them"
                     .into(),
@@ -135,6 +147,20 @@ impl<'a> Graph<'a> {
         inputs.retain(|input| read.contains(input.name) && !tensors.contains_key(input.name));
         Ok(graph)
     }
+}
+
+/// Returns the name and the text of a metadata entry (`StringStringEntryProto`).
+fn entry(entry: Message<'_>) -> Result<(&str, &str), String> {
+    let (mut name, mut text) = ("", "");
+    for field in entry {
+        let field = field?;
+        match field.number {
+            1 => name = field.text()?,
+            2 => text = field.text()?,
+            _ => {}
+        }
+    }
+    Ok((name, text))
 }
 
 /// Returns the version of ONNX's standard operators. Returns `None` if the entry describes another domain.

@@ -13,7 +13,7 @@ use super::fuse::{fuse, without_sigmoid};
 use super::graph::{Dim, Graph, Input, Node};
 use super::operators;
 use super::tensor::type_name;
-use crate::checkpoint::Tensor;
+use crate::checkpoint::{ModelFile, Tensor};
 
 #[derive(Clone, Debug)]
 pub struct Survey {
@@ -36,6 +36,8 @@ pub struct Network {
     pub tensors: Vec<Tensor>,
     /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
+    /// The model without its weights, if trireme exported the file. See [`Weights::exported`](crate::interop::Weights).
+    pub exported: Option<ModelFile>,
 }
 
 const FLOAT: i64 = 1;
@@ -231,7 +233,8 @@ fn finish(mut build: Build<'_>) -> Result<Network, String> {
         let own = build.weights.remove(&node.name).into_iter().flatten();
         tensors.extend(own.map(|(field, shape, values)| (format!("{}.{field}", node.name), shape, values)));
     }
-    Ok(Network { net, classes: classes.elems(), tensors, notes: build.notes })
+    let exported = ModelFile::from_metadata(|name| build.graph.about.get(name).copied())?;
+    Ok(Network { net, classes: classes.elems(), tensors, notes: build.notes, exported })
 }
 
 /// Fails if two nodes compute the same value, or if a node reads a value that it or a later node computes.

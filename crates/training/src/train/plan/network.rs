@@ -14,7 +14,7 @@ use engine::graph::BuildError;
 use formats::checkpoint::{ModelFile, Tensor};
 use formats::interop::onnx;
 use formats::interop::onnx::{Network, Survey};
-use loaders::{ImageSpec, Images, regular, why};
+use loaders::{ImageSpec, Images, LabelKind, regular, why};
 use net::{NetSpec, Op, Shape, models, net_toml};
 use recipe::matches;
 
@@ -95,7 +95,12 @@ impl FileNetwork {
         if path.extension().is_some_and(|end| end == "onnx") {
             let graph = onnx::of_bytes(&bytes, path).and_then(Survey::network);
             let graph = graph.map_err(|error| Error::Usage(error.to_string()))?;
-            return Ok(Self { copy: Some(bytes), ..Self::from_graph(graph, path, name, input, classes)? });
+            let predicts = graph.exported.as_ref().map(ModelFile::label_kind);
+            let mut network = Self::from_graph(graph, path, name, input, classes)?;
+            if predicts == Some(LabelKind::Numbers) {
+                network.start_last_layer_randomly();
+            }
+            return Ok(Self { copy: Some(bytes), ..network });
         }
         let file = path.display().to_string();
         let not_text = |_| Error::Usage(format!("{file}: not UTF-8, but a network file must be UTF-8 text"));
@@ -104,6 +109,21 @@ impl FileNetwork {
         let net =
             net_toml::Definition::read(text, &file).and_then(|net| net.build(name, input, classes)).map_err(wrong)?;
         Ok(Self { copy: Some(bytes), ..Self::new(net, classes) })
+    }
+
+    /// Leaves the last layer of an exported model for numbers out of the initial weights. It computes numbers in the
+    /// targets' units, but training needs standardised numbers.
+    fn start_last_layer_randomly(&mut self) {
+        let Some(last) = self.net.nodes.last().map(|node| node.name.as_str()) else { return };
+        let tensors = self.start.len();
+        self.start.retain(|tensor| tensor.0.rsplit_once('.').is_none_or(|(layer, _)| layer != last));
+        if self.start.len() < tensors {
+            self.notes.push(format!(
+                "{}: the last layer, {last}, starts with random weights, because the file is an export of a model for numbers, and this \
+                 layer computes them in the units of its targets",
+                self.net.name
+            ));
+        }
     }
 
     /// Builds the network from the description in a checkpoint.
@@ -119,7 +139,7 @@ impl FileNetwork {
     /// Builds a network from an ONNX graph for images with the shape `input`. Messages name the graph's file, `path`.
     pub fn from_graph(graph: Network, path: &Path, name: &str, input: Shape, classes: usize) -> Result<Self, Error> {
         let refuse = |why: String| Error::Usage(format!("{}: {why}", path.display()));
-        let Network { mut net, classes: own, mut tensors, notes } = graph;
+        let Network { mut net, classes: own, mut tensors, notes, exported: _ } = graph;
         let mut notes: Vec<String> = notes.iter().map(|note| format!("{name}: {note}")).collect();
         if own != classes {
             let changed = net_toml::set_classes(&mut net, classes);

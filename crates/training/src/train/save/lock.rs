@@ -8,13 +8,13 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use comm::launcher;
 use loaders::filesystem;
-use loaders::safe_create::{self, NewFile};
+use loaders::safe_create::{self, NewFile, is_at};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -182,12 +182,6 @@ fn holder(file: &mut File) -> std::io::Result<Option<Holder>> {
     file.rewind()?;
     file.take(MOST).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text).ok())
-}
-
-/// Returns true if the open file is still the file at `path`.
-fn is_at(file: &File, path: &Path) -> bool {
-    let same = |(a, b): (fs::Metadata, fs::Metadata)| (a.dev(), a.ino()) == (b.dev(), b.ino());
-    file.metadata().ok().zip(fs::symlink_metadata(path).ok()).is_some_and(same)
 }
 
 /// A process that uses an output directory. The lock file contains this description.

@@ -21,7 +21,7 @@ use zip::{CompressionMethod, DateTime};
 use super::format::{Error, Number};
 use super::network::Network;
 use super::plan::plan;
-use super::trained::{Trained, about};
+use super::trained::Trained;
 use crate::checkpoint::{Described, KerasFile, KerasLayer, keras};
 use crate::interop::ops::mapping;
 
@@ -61,7 +61,7 @@ pub(super) fn write(trained: &Trained, path: &Path, number: Number) -> Result<()
     };
     let weights = layers.weighted().into_iter().map(convert).collect::<Result<Vec<_>, Error>>()?;
     let config = layers.config(&trained.model.network);
-    let file = KerasFile { config: config.to_string(), layers: weights, about: about(trained) };
+    let file = KerasFile { config: config.to_string(), layers: weights, about: trained.model.metadata() };
     match path.extension().is_some_and(|ending| ending == "keras") {
         true => write_archive(&layers, &file, path),
         false => Ok(file.write(path)?),

@@ -19,7 +19,7 @@ use loaders::safe_create::NewFile;
 
 use super::format::{Error, Settings};
 use super::network::Layer;
-use super::trained::{Trained, about};
+use super::trained::Trained;
 use crate::interop::ops::mapping;
 
 /// The version of the file format that belongs to opset 17.
@@ -95,7 +95,7 @@ fn model(trained: &Trained) -> Message {
     let model =
         Message::default().int(1, IR_VERSION).text(2, "trireme").text(3, env!("CARGO_PKG_VERSION")).message(8, &opset);
     let pair = |(name, text): (String, String)| Message::default().text(1, &name).text(2, &text);
-    about(trained).into_iter().map(pair).fold(model, |model, pair| model.message(14, &pair))
+    trained.model.metadata().into_iter().map(pair).fold(model, |model, pair| model.message(14, &pair))
 }
 
 /// Writes the file: the fields of the model, then the graph as its last field. This needs no copy of the graph in
@@ -119,6 +119,7 @@ mod tests {
     use super::*;
     use crate::checkpoint::ModelFile;
     use crate::interop::export::Format;
+    use crate::temporary::Temporary;
     use net::{Add, Conv, Linear, NetSpec, Pool, Shape};
 
     /// A convolution gets a vector as an image of one pixel. Where an image of one pixel is added to a vector, or is
@@ -131,11 +132,10 @@ mod tests {
         let sum = net.join("sum", Add, &[mean, fc]);
         net.add("head", Conv::new(2, 1), sum);
         let trained = Trained::new(net, ModelFile::sample()).unwrap();
-        let path = std::env::temp_dir().join(format!("trireme-vectors-{}.onnx", std::process::id()));
+        let Temporary(path) = &Temporary::new("vectors.onnx");
         let settings = Settings { format: Format::Onnx, half: false, fold: false, preprocess: false, force: false };
-        write(&trained, &path, &settings).unwrap();
-        let bytes = std::fs::read(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
+        write(&trained, path, &settings).unwrap();
+        let bytes = std::fs::read(path).unwrap();
         // the file has the nodes in order, each with its inputs, its output (twice) and its operator
         let mut rest = &bytes[..];
         for text in ["fc.flat", "sum.flat", "Flatten", "head.image", "Unsqueeze", "Conv", "head", "logits", "Flatten"] {

@@ -15,7 +15,7 @@ use net::Node;
 use serde_json::{Map, Value, json};
 
 use super::format::{Error, Number};
-use super::trained::{Trained, Values, about};
+use super::trained::{Trained, Values};
 use crate::interop::ops::mapping;
 
 /// Writes the weights to `weights` and the Python file to `code`. Publishes the files only after both have been
@@ -85,7 +85,8 @@ fn header(trained: &Trained, number: Number) -> String {
         Number::F32 => "F32",
         Number::F16 => "F16",
     };
-    let mut about: Map<String, Value> = about(trained).into_iter().map(|(name, text)| (name, text.into())).collect();
+    let about = trained.model.metadata().into_iter();
+    let mut about: Map<String, Value> = about.map(|(name, text)| (name, text.into())).collect();
     about.insert("format".into(), "pt".into());
     let mut entries = vec![("__metadata__".to_string(), Value::Object(about))];
     let mut begin = 0;
