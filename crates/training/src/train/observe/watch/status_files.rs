@@ -73,7 +73,8 @@ impl StatusFiles {
         let others = (0..ranks).filter(|rank| *rank != self.rank);
         let here =
             others.filter_map(|rank| Some((rank, self.read(rank)?))).filter(|(_, status)| status.host == self.host);
-        let gone = here.filter(|(_, status)| !runs(status.pid));
+        // a rank that ends regularly removes its file before its process ends, perhaps after this rank has read the file
+        let gone = here.filter(|(rank, status)| !runs(status.pid) && self.read(*rank).is_some());
         gone.map(|(rank, status)| format!("rank {rank} on {} (process {})", status.host, status.pid)).collect()
     }
 
