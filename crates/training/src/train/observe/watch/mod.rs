@@ -163,11 +163,9 @@ impl Watch {
         let Some(shared) = &self.0 else { return };
         *lock(&shared.ended) = true;
         shared.end.notify_all();
-        // after a failure, the threads may wait for a file system that hangs
         if clean {
-            // otherwise the status thread could write its file again after its removal, and the watchdog could still end the run
-            let threads = std::mem::take(&mut *lock(&shared.threads));
-            threads.into_iter().for_each(|thread| drop(thread.join()));
+            // they must not write a file after its removal, or end the run. After a failure, they may hang with the file system
+            lock(&shared.threads).drain(..).for_each(|thread| drop(thread.join()));
             shared.status_files.get().into_iter().for_each(StatusFiles::remove);
         }
     }
