@@ -23,6 +23,8 @@ impl Folder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("trireme-test-{}-{number}", std::process::id()));
+        // a killed test with the same process id may have left a folder
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         Self(path)
     }

@@ -24,6 +24,8 @@ impl Temp {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("data-tools-{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
+        // A killed test with the same process id may have left a folder.
+        let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();
         Temp(dir)
     }

@@ -203,6 +203,7 @@ mod tests {
     #[test]
     fn a_status_comes_back_whole_and_a_clean_end_leaves_nothing() {
         let out = std::env::temp_dir().join(format!("trireme-status-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&out);
         fs::create_dir_all(&out).unwrap();
         // left by a killed run with more ranks
         fs::create_dir(out.join(".ranks")).unwrap();
