@@ -194,10 +194,15 @@ impl Drop for StallWatch {
 
 fn watch(limits: StallLimits, pause: Duration, ended: &(Mutex<bool>, Condvar), say: &dyn Fn(&str)) {
     let mut watched: Vec<WatchedWorker> = Vec::new();
+    let mut looked = Instant::now();
     let mut over = lock(&ended.0);
     while !*over {
         over = ended.1.wait_timeout(over, pause).unwrap_or_else(PoisonError::into_inner).0;
         let (workers, now) = (lock(&WORKERS).clone(), Instant::now());
+        if was_suspended(now - looked, pause) {
+            watched.iter_mut().for_each(|watched| watched.since = now);
+        }
+        looked = now;
         watched.retain(|watched| workers.iter().any(|worker| Arc::ptr_eq(worker, &watched.worker)));
         for worker in workers {
             if !watched.iter().any(|watched| Arc::ptr_eq(&worker, &watched.worker)) {
@@ -223,6 +228,13 @@ fn watch(limits: StallLimits, pause: Duration, ended: &(Mutex<bool>, Condvar), s
             }
         }
     }
+}
+
+/// Returns true if this process was suspended between two observations, for example by Ctrl-Z or with its machine. `apart`
+/// is the time between them, and `pause` is the time that the watch wanted to sleep. The threads have not waited for a
+/// file in that time.
+fn was_suspended(apart: Duration, pause: Duration) -> bool {
+    apart > 3 * pause + Duration::from_secs(1)
 }
 
 /// The result of observing a thread.
@@ -262,56 +274,71 @@ fn judge(limits: StallLimits, watched: &mut WatchedWorker, now: Instant) -> Verd
 mod tests {
     use super::*;
     use crate::mentions::assert_mentions;
-    use std::sync::mpsc;
+    use std::sync::mpsc::{self, Receiver};
 
-    /// Watches `operation` with these limits and returns all messages.
-    fn said(limits: StallLimits, operation: impl FnOnce()) -> Vec<String> {
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let list = lines.clone();
-        let watch = StallWatch::start(limits, move |line| lock(&list).push(line.to_string()));
-        operation();
+    /// Watches `operation` with these limits. `operation` gets the messages as they arrive. Returns the remaining messages.
+    fn watched(limits: StallLimits, operation: impl FnOnce(&Receiver<String>)) -> Vec<String> {
+        let (sender, lines) = mpsc::channel();
+        let watch = StallWatch::start(limits, move |line| drop(sender.send(line.to_string())));
+        operation(&lines);
         drop(watch);
-        std::mem::take(&mut *lock(&lines))
+        lines.iter().collect()
+    }
+
+    /// Waits for a message that contains `part`. The messages may also be about the files of other tests.
+    fn until(lines: &Receiver<String>, part: &str) {
+        let next = || lines.recv_timeout(Duration::from_secs(120)).unwrap_or_else(|_| panic!("no message with {part}"));
+        while !next().contains(part) {}
     }
 
     /// This is a single test because a watch sees all threads of the process.
     #[test]
     fn a_call_that_does_not_return_is_named() {
-        let limits = StallLimits { warn: Some(Duration::from_millis(100)), abort: None };
-        let wait = |milliseconds| thread::sleep(Duration::from_millis(milliseconds));
-        let lines = said(limits, || {
-            during("reading", Path::new("outer"), || during("opening", Path::new("a\nb"), || wait(1000)));
-            during("reading", Path::new("c"), || wait(20));
-            wait(100);
+        let limits = StallLimits { warn: Some(Duration::from_millis(200)), abort: None };
+        watched(limits, |lines| {
+            let opening = || (0..2).for_each(|_| until(lines, "warning: opening a\\u000ab: "));
+            during("reading", Path::new("outer"), || during("opening", Path::new("a\nb"), opening));
+            // The watch sees that this operation is another one.
+            let again = "opening a\\u000ab: the file system answers again";
+            during("reading", Path::new("c"), || until(lines, again));
         });
-        assert!(lines.len() >= 3, "{lines:?}");
-        lines[..2].iter().for_each(|line| assert_mentions(line, &["warning", "opening", "a\\u000ab"]));
-        assert_mentions(lines.last().unwrap(), &["opening a\\u000ab: ", "answers again"]);
         // Another thread, which waits for a pipe.
         let (sender, receiver) = mpsc::channel::<()>();
-        let lines = said(limits, || {
+        watched(limits, |lines| {
             let reader = thread::spawn(move || during("reading", Path::new("pipe"), || receiver.recv()));
-            wait(500);
+            until(lines, "warning: reading pipe: ");
             drop(sender);
             let _ = reader.join();
         });
-        assert!(lines.first().is_some_and(|line| line.starts_with("warning: reading pipe: ")), "{lines:?}");
-        // Neither computing inside of `during` nor waiting outside of it is a stall.
-        let lines = said(limits, || {
-            during("reading", Path::new("d"), || {
-                let end = Instant::now() + Duration::from_millis(500);
-                while Instant::now() < end {
-                    std::hint::black_box(lines.len());
-                }
-            });
-            during("reading", Path::new("e"), || outside(|| wait(300)));
-            wait(300);
-        });
-        assert_eq!(lines, [""; 0]);
-        assert_eq!(
-            said(StallLimits { warn: None, abort: None }, || during("reading", Path::new("e"), || wait(50))),
-            [""; 0]
-        );
+        let unlimited = StallLimits { warn: None, abort: None };
+        let wait = || thread::sleep(Duration::from_millis(50));
+        assert_eq!(watched(unlimited, |_| during("reading", Path::new("e"), wait)), [""; 0]);
+    }
+
+    /// Neither computing inside of [`during`] nor waiting outside of it is a wait for a file.
+    #[test]
+    fn threads_that_compute_or_have_no_file_do_not_wait() {
+        let proc = Path::new("/proc").join(fs::read_link("/proc/thread-self").unwrap());
+        let worker = Arc::new(Worker { proc, work: Mutex::default() });
+        let (since, hour) = (Instant::now(), Duration::from_secs(3600));
+        let (used, warned) = (Duration::ZERO, None);
+        let mut watched = WatchedWorker { worker: worker.clone(), number: 0, used, since, next: None, warned };
+        worker.begin(Some(("reading", Path::new("d"))));
+        assert!(watched.observe(since).is_none(), "the operation is new");
+        while worker.processor_time().unwrap() <= watched.used + IDLE {
+            std::hint::black_box(0);
+        }
+        assert!(watched.observe(since + hour).is_none() && watched.since == since + hour, "the thread computes");
+        // As `outside` does.
+        worker.begin(None);
+        assert!(watched.observe(since + 2 * hour).is_none());
+    }
+
+    #[test]
+    fn a_suspension_of_the_process_is_no_wait() {
+        let second = Duration::from_secs(1);
+        assert!(!was_suspended(5 * second, 5 * second) && !was_suspended(16 * second, 5 * second));
+        assert!(was_suspended(17 * second, 5 * second) && was_suspended(2 * second, second / 8));
     }
 
     #[test]

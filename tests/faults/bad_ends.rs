@@ -12,7 +12,8 @@ use loaders::{Dataset, Job, Loader, Options, Order, Pipeline};
 use support::disk::{Disk, with_permission_to_mount};
 use support::images::DIGITS;
 use support::program::{
-    PATIENCE, assert_gone, events, files, logged, on_ranks, run, signal, start, trireme, with_file_limit,
+    PATIENCE, assert_gone, events, files, logged, on_ranks, remove_at_once, run, signal, start, trireme,
+    with_file_limit,
 };
 use support::small_run::{IN_TIME, RECIPE, SmallRun};
 use support::weights::model_at;
@@ -41,7 +42,7 @@ fn a_folder_that_is_removed_ends_the_run() {
         command.args(setting.args(&["--set", "epochs=100000", "--set", "checkpoint.every=10m"]));
         let mut running = start(command);
         running.until_logged(&setting.out, 3);
-        fs::remove_dir_all(&setting.out).unwrap();
+        remove_at_once(&setting.out);
         running.wait(PATIENCE).failed(1, &["folder was removed", &setting.out]);
         assert!(!Path::new(&setting.out).exists(), "the output folder exists again");
     }

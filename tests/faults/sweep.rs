@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use support::disk::{Disk, with_permission_to_mount};
-use support::program::{PATIENCE, Running, assert_gone, checkpoints, events, signal};
+use support::program::{PATIENCE, Running, assert_gone, checkpoints, events, longer, remove_at_once, signal};
 use support::small_run::{IN_TIME, SHARDS, SmallRun};
 
 const RANKS: usize = 3;
@@ -53,19 +53,19 @@ impl Fault {
 
     fn arguments(self) -> &'static [&'static str] {
         match self {
-            Self::FillForTheModel => &["--stall-warn", "1s", "--stall-abort", "3s", "--max-steps", "60"],
-            _ => &["--stall-warn", "1s", "--stall-abort", "3s"],
+            Self::FillForTheModel => &["--stall-warn", "1s", "--stall-abort", "10s", "--max-steps", "60"],
+            _ => &["--stall-warn", "1s", "--stall-abort", "10s"],
         }
     }
 
     /// Causes the fault. Returns words that one line of stderr must contain. The list is empty if the ranks end without
-    /// a message about the fault.
-    fn strike(self, case: &SmallRun, running: &mut Running, disk: Option<&Disk>) -> &'static [&'static str] {
+    /// a message about the fault. Returns `None` if the run was already over.
+    fn strike(self, case: &SmallRun, running: &mut Running, disk: Option<&Disk>) -> Option<&'static [&'static str]> {
         let ranks = running.ranks();
         if !matches!(self, Self::KillAfter(..) | Self::KillWriting) {
             running.until("third step", || case.steps() >= 3);
         }
-        match self {
+        let parts: &'static [&'static str] = match self {
             Self::KillAfter(rank, ms) => {
                 std::thread::sleep(Duration::from_millis(ms));
                 signal(ranks[rank] as i32, libc::SIGKILL);
@@ -83,7 +83,7 @@ impl Fault {
                 };
                 let since = Instant::now();
                 while !writing() {
-                    assert!(since.elapsed() < PATIENCE, "no checkpoint was being written");
+                    assert!(since.elapsed() < longer(PATIENCE), "no checkpoint was being written");
                 }
                 ranks.iter().for_each(|&id| signal(id as i32, libc::SIGKILL));
                 &[]
@@ -118,7 +118,7 @@ impl Fault {
                 &["rank ", "shard ", "byte offset "]
             }
             Self::Remove => {
-                fs::remove_dir_all(&case.out).unwrap();
+                remove_at_once(&case.out);
                 &["rank 0: ", "checkpoints", "folder was removed", "--out"]
             }
             Self::Fill => {
@@ -136,9 +136,14 @@ impl Fault {
             }
             Self::FillForTheModel => {
                 disk.iter().for_each(|disk| disk.fill_but(LOG));
+                // after the last step, the model may have been written before the disk was full
+                if case.steps() >= 60 {
+                    return None;
+                }
                 &["o space left", "model.h5"]
             }
-        }
+        };
+        Some(parts)
     }
 }
 
@@ -171,7 +176,10 @@ fn try_fault(fault: Fault) {
     let data = read_shards(&case);
     let mut running = case.start(RANKS, fault.arguments());
     let ranks = all_there(&mut running);
-    let parts = fault.strike(&case, &mut running, disk.as_ref());
+    let Some(parts) = fault.strike(&case, &mut running, disk.as_ref()) else {
+        drop(running);
+        return try_fault(fault);
+    };
     let since = Instant::now();
     // a run whose disk is too full only for the model continues to its last step before it fails
     let ended = running.wait(if matches!(fault, FillForTheModel) { PATIENCE } else { IN_TIME });
@@ -199,7 +207,7 @@ fn all_there(running: &mut Running) -> Vec<u32> {
         if ranks.len() == RANKS {
             return ranks;
         }
-        assert!(since.elapsed() < PATIENCE, "the launcher has started only {} ranks", ranks.len());
+        assert!(since.elapsed() < longer(PATIENCE), "the launcher has started only {} ranks", ranks.len());
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use support::images::DIGITS;
 use support::mentions;
@@ -106,11 +106,11 @@ fn a_resume_waits_for_the_lock_of_a_killed_run() {
     let program = setting.folder.at("ending");
     compile_c("tests/runs/ending.c", &program, &["-Wall", "-Wextra", "-Werror", "-pthread"]);
     let lock = Path::new(&out).join(".trireme-lock");
-    let mut holder = Command::new(program).arg(&lock).arg("3000").stdout(Stdio::piped()).spawn().unwrap();
+    let mut holder = Command::new(program);
+    let mut holder = holder.arg(&lock).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
     BufReader::new(holder.stdout.take().unwrap()).read_line(&mut said).unwrap();
     assert_eq!(said, "locked\n");
-    let begin = Instant::now();
     let read = |path: &str| fs::read_to_string(path).unwrap().trim().to_string();
     let stat = read(&format!("/proc/{}/stat", holder.id()));
     let ticks: u64 = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().parse().unwrap();
@@ -119,8 +119,14 @@ fn a_resume_waits_for_the_lock_of_a_killed_run() {
         "process": holder.id(), "ticks": ticks, "since": 0, "job": null,
     });
     fs::write(&lock, name.to_string()).unwrap();
-    setting.train("out", 1, &["--resume", "auto"]).succeeded();
-    assert!(begin.elapsed() >= Duration::from_millis(2500), "{:?}", begin.elapsed());
+    let mut running = setting.start("out", 1, &["--resume", "auto"]);
+    // a run that does not wait for the lock fails or trains in this time
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!running.has_ended());
+    assert_eq!(events(&out, "step").len(), 3);
+    // the holder ends at the end of its input
+    drop(holder.stdin.take());
+    running.wait(PATIENCE).succeeded();
     assert_eq!(events(&out, "step").len(), 8);
     holder.wait().unwrap();
 }

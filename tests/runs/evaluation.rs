@@ -170,8 +170,9 @@ fn a_stopped_run_keeps_its_last_scoring() {
 fn a_follower_waits_for_its_run() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 30]);
     let out = setting.out("late");
-    let follower = start(trireme(0, &["eval", &out, "--follow", "--threads", "1"]));
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    let mut follower = start(trireme(0, &["eval", &out, "--follow", "--threads", "1"]));
+    let said = follower.stderr();
+    follower.until("message", || said().contains("waiting for "));
     setting.trained("late", 0, &[]);
     let ended = follower.wait(PATIENCE).succeeded();
     ended.says(&["waiting for ", "recipe", &out]);

@@ -9,13 +9,13 @@ use support::program::{PATIENCE, Running, checkpoints, events, files, is_alive, 
 use support::setting::Setting;
 use support::{images::DIGITS, small_run::RECIPE};
 
-const RESUME: [&str; 6] = ["--resume", "auto", "--set", "epochs=1000", "--set", "checkpoint.every=2 steps"];
+const RESUME: [&str; 6] = ["--resume", "auto", "--set", "epochs=100000", "--set", "checkpoint.every=2 steps"];
 
 fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [48, 10])
 }
 
-/// Starts a training run of a thousand epochs and waits for its first checkpoint.
+/// Starts a training run that takes longer than any test and waits for its first checkpoint.
 #[track_caller]
 fn endless(setting: &Setting) -> Running {
     let mut running = setting.start("out", 0, &RESUME);
@@ -82,9 +82,8 @@ fn only_one_of_two_simultaneous_runs_starts() {
         assert!(good >= 1, "{said:?}");
         for refused in ended.iter().filter(|ended| !ended.status.success()) {
             assert_eq!(refused.status.code(), Some(2), "{said:?}");
-            // the run that fails either finds the lock in use, or finds a model of the other run after it has found no
-            // checkpoint
-            let reasons = [" in use by ", "but no checkpoint"];
+            // the run that fails either finds the lock in use, or finds files of the other run after it has found no checkpoint
+            let reasons = [" in use by ", "but no checkpoint", "that another run wrote"];
             assert!(reasons.iter().any(|reason| refused.stderr.contains(reason)), "{said:?}");
         }
         let steps: Vec<u64> = events(&setting.out("out"), "step").iter().map(|e| e["step"].as_u64().unwrap()).collect();

@@ -4,13 +4,12 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use formats::checkpoint::LayerWeights;
 
 use support::images::DIGITS;
 use support::program::{
-    PATIENCE, ProgramOutput, Running, checkpoints, compile_c, files, is_alive, is_ignored, mpirun, run, signal, start,
+    PATIENCE, ProgramOutput, Running, checkpoints, compile_c, files, is_ignored, logged, mpirun, run, signal, start,
     trireme,
 };
 use support::setting::Setting;
@@ -59,12 +58,12 @@ const SIGNALS: [(i32, Reaction); 19] = [
 #[test]
 fn every_signal_does_what_the_table_says() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
-    let ignored = setting.under_way("ignored", 0, &[]);
+    let mut ignored = setting.under_way("ignored", 0, &[]);
     for (number, _) in SIGNALS.into_iter().filter(|(_, reaction)| *reaction == Reaction::Nothing) {
         signal(ignored.id() as i32, number);
     }
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(is_alive(ignored.id()));
+    let out = setting.out("ignored");
+    ignored.until_logged(&out, logged(&out, "\n") + 3);
     drop(ignored);
     for (number, reaction) in SIGNALS.into_iter().filter(|(number, _)| !is_ignored(*number)) {
         if reaction == Reaction::Nothing {
@@ -248,7 +247,6 @@ fn files_that_hang_are_noticed_wherever_they_are_used() {
         // Open MPI's launcher forwards only variables with its prefix, but ranks on the same machine inherit all variables
         command.env("LD_PRELOAD", &library).env("HANG", word).env("HANG_ON", call);
         let ended = start(command).wait(PATIENCE);
-        assert!(ended.took < Duration::from_secs(30), "{word}: {:?}", ended.took);
         assert!(!ended.status.success() && ended.stderr.contains(said), "{word}:\n{}", ended.stderr);
         assert!(ended.stderr.contains("--stall-abort"), "{word}:\n{}", ended.stderr);
     };

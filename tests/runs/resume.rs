@@ -472,7 +472,7 @@ fn a_named_checkpoint() {
 #[test]
 fn a_run_in_a_new_folder_resumes_before_its_first_checkpoint() {
     let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[0]), DIGITS, [50, 0]);
-    let keys = ["--set", "epochs=1000", "--set", "checkpoint.every=1h"];
+    let keys = ["--set", "epochs=100000", "--set", "checkpoint.every=1h"];
     let part = setting.trained("part", 0, &[&keys[..], &["--max-steps", "3"]].concat());
     let (named, out) = (checkpoint(&part, 3).display().to_string(), setting.out("fresh"));
     let mut running = setting.start("fresh", 0, &[&keys[..], &["--resume", &named]].concat());

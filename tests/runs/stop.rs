@@ -10,13 +10,14 @@ use formats::checkpoint::StateFile;
 
 use support::images::DIGITS;
 use support::program::{
-    PATIENCE, events, files, is_alive, is_ignored, logged, numbers, run, sets, signal, signal_mask, start,
+    PATIENCE, PATIENT_MPIRUN, ProgramOutput, events, files, is_alive, is_ignored, logged, longer, numbers, run, sets,
+    signal, signal_mask, start,
 };
 use support::setting::Setting;
 
-/// A recipe with five steps per epoch. It trains for a few seconds in total.
+/// A recipe with five steps per epoch. Its 100,000 epochs take longer than any test.
 const RECIPE: &str = r#"
-epochs = 200
+epochs = 100000
 batch = 10
 workers = 2
 optimizer.momentum = 0.9
@@ -39,26 +40,25 @@ fn stopped_at(out: &str) -> u64 {
 #[test]
 fn usr1_to_mpirun_stops_and_the_run_resumes_to_the_same_bits() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
-    let more = ["--max-steps", "400"];
-    setting.train("whole", 1, &more).succeeded();
     let out = setting.out("parts");
     // under nohup, child processes ignore SIGHUP
     let third = if !is_ignored(libc::SIGHUP) { (0, libc::SIGHUP, "SIGHUP") } else { (0, libc::SIGINT, "SIGINT") };
     let signals = [(2, libc::SIGUSR1, "SIGUSR1"), (0, libc::SIGTERM, "SIGTERM"), third, (1, libc::SIGUSR1, "SIGUSR1")];
     for (ranks, number, name) in signals {
         let before = events(&out, "step").len();
-        let mut running = setting.start("parts", ranks, &[&more[..], &["--resume", "auto"]].concat());
+        let mut running = setting.start("parts", ranks, &["--resume", "auto"]);
         running.until("step", || logged(&out, "\"step\",") > before + 5);
         signal(running.id() as i32, number);
-        let ended =
-            running.wait(Duration::from_secs(15)).failed(75, &["stopped after step", name, "--resume auto", "step-"]);
+        let ended = running.wait(PATIENCE).failed(75, &["stopped after step", name, "--resume auto", "step-"]);
         let step = stopped_at(&out);
-        assert!(step > before as u64 && step < 400, "{step}\n{}", ended.stderr);
+        assert!(step > before as u64, "{step}\n{}", ended.stderr);
         // `trireme runs` lists the run as stopped at once, not only when its log is old
         let listed = run(0, &["runs", &out]).succeeded().stdout;
-        assert!(listed.contains(&format!("stopped, step {step} of 400")), "{listed}");
+        assert!(listed.contains(&format!("stopped, step {step} of 500000")), "{listed}");
     }
-    setting.train("parts", 2, &[&more[..], &["--resume", "auto"]].concat()).succeeded();
+    let last = (stopped_at(&out) + 20).to_string();
+    setting.train("parts", 2, &["--resume", "auto", "--max-steps", &last]).succeeded();
+    setting.train("whole", 1, &["--max-steps", &last]).succeeded();
     setting.assert_same_bits("parts", "whole");
     let numbers = |name, event, field: &str| {
         let events = events(&setting.out(name), event);
@@ -102,23 +102,42 @@ fn threads_that_compute_leave_signals_to_others() {
         .map(|task| signal_mask(&task.unwrap().path().join("status"), "SigBlk"));
     assert!(threads.map(|mask| mask & ours).any(|mask| mask == 0), "some thread must accept the signals");
     signal(running.id() as i32, libc::SIGTERM);
-    running.wait(Duration::from_secs(15)).failed(75, &["SIGTERM"]);
+    running.wait(PATIENCE).failed(75, &["SIGTERM"]);
 }
 
-/// Open MPI's mpirun gives its ranks about a second, which is enough for this network.
+/// Open MPI's mpirun gives its ranks about a second between SIGTERM and SIGKILL, which is enough for this network. The
+/// test makes it wait longer, because a busy machine needs more time.
 #[test]
 fn term_to_mpirun_leaves_a_checkpoint() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
-    let running = setting.under_way("out", 2, &[]);
-    let begin = Instant::now();
+    let mut command = setting.command("out", 2, &["--threads", "1"]);
+    command.env(PATIENT_MPIRUN.0, PATIENT_MPIRUN.1);
+    let mut running = start(command);
+    running.until_logged(&setting.out("out"), 3);
     signal(running.id() as i32, libc::SIGTERM);
-    let ended = running.wait(Duration::from_secs(15));
+    let ended = running.wait(PATIENCE);
     assert!(!ended.status.success(), "{}", ended.stderr);
-    eprintln!("mpirun ended {:?} after SIGTERM with {}", begin.elapsed(), ended.status);
     let step = stopped_at(&setting.out("out"));
     assert!(step >= 2);
     let more = (step + 50).to_string();
     setting.train("out", 1, &["--resume", "auto", "--max-steps", &more]).succeeded();
+}
+
+/// Starts a run, and sends SIGUSR1 during its first evaluation. Waits for the end of the run.
+fn stopped_while_it_scores(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> ProgramOutput {
+    let out = setting.out(name);
+    // if this test was suspended for so long that the evaluation is complete, tries again
+    for _ in 0..5 {
+        let mut running = setting.start(name, ranks, more);
+        running.until("epoch", || logged(&out, "\"epoch\",") > 0);
+        signal(running.id() as i32, libc::SIGUSR1);
+        let ended = running.wait(PATIENCE);
+        if events(&out, "eval").is_empty() {
+            return ended;
+        }
+        fs::remove_dir_all(&out).unwrap();
+    }
+    panic!("the signal did not end the evaluation in five runs");
 }
 
 /// If a signal arrives during an evaluation, the score is dropped. The resumed run computes it again.
@@ -127,13 +146,8 @@ fn a_signal_during_the_evaluation() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 10_000]);
     for ranks in [0, 2] {
         let name = format!("out{ranks}");
-        let out = setting.out(&name);
-        let mut running = setting.start(&name, ranks, &[]);
-        running.until("epoch", || logged(&out, "\"epoch\",") > 0);
-        signal(running.id() as i32, libc::SIGUSR1);
-        running.wait(Duration::from_secs(15)).failed(75, &["stopped after step 5", "SIGUSR1"]);
-        assert!(events(&out, "eval").is_empty());
-        assert_eq!(stopped_at(&out), 5);
+        stopped_while_it_scores(&setting, &name, ranks, &[]).failed(75, &["stopped after step 5", "SIGUSR1"]);
+        assert_eq!(stopped_at(&setting.out(&name)), 5);
     }
     let ended = setting.train("out0", 2, &["--resume", "auto", "--max-steps", "5"]);
     ended.succeeded();
@@ -154,10 +168,7 @@ fn a_signal_during_the_evaluation() {
 fn a_signal_during_the_evaluation_of_a_part_of_an_epoch() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 10_000]);
     let (out, part) = (setting.out("out"), ["--max-steps", "3"]);
-    let mut running = setting.start("out", 0, &part);
-    running.until("epoch", || logged(&out, "\"epoch\",") > 0);
-    signal(running.id() as i32, libc::SIGUSR1);
-    running.wait(PATIENCE).failed(75, &["stopped after step 3", "SIGUSR1"]);
+    stopped_while_it_scores(&setting, "out", 0, &part).failed(75, &["stopped after step 3", "SIGUSR1"]);
     setting.train("out", 0, &[&["--resume", "auto"][..], &part].concat()).succeeded();
     let speeds = numbers(&out, "epoch", "img_per_s");
     assert!(speeds.len() == 1 && speeds[0] > 0.0, "{speeds:?}");
@@ -192,18 +203,24 @@ fn a_stop_with_a_large_checkpoint_names_its_reason() {
     }
 }
 
-/// The signals arrive in the middle of a step that takes some seconds. A single SIGINT would let the step finish.
+/// The signals arrive in a step that takes much longer than this test needs. A single SIGINT would let the step finish.
 #[test]
 fn a_second_interrupt_leaves_at_once() {
     let setting = Setting::new(RECIPE, DIGITS, [6_000, 20]);
     let out = setting.out("out");
-    let mut running = setting.start("out", 0, &["--set", "model=lenet", "--set", "batch=6000"]);
+    let slow = sets(&["model=resnet20", "batch=6000", "workers=100"]);
+    let mut running = setting.start("out", 0, &slow);
     running.until("start", || Path::new(&out).join("metrics.jsonl").exists());
-    std::thread::sleep(Duration::from_millis(300));
     signal(running.id() as i32, libc::SIGINT);
-    std::thread::sleep(Duration::from_millis(200));
+    running.until_taken(libc::SIGINT);
     assert!(is_alive(running.id()));
-    signal(running.id() as i32, libc::SIGINT);
+    let since = Instant::now();
+    // the handlers of signals that follow each other within microseconds may run at the same time, and then both count as the
+    // first one
+    while !running.has_ended() && since.elapsed() < longer(PATIENCE) {
+        signal(running.id() as i32, libc::SIGINT);
+        std::thread::sleep(Duration::from_millis(50));
+    }
     // 130 and not 75: the run has not waited for the end of the step
     let ended = running.wait(PATIENCE);
     assert_eq!(ended.status.code(), Some(130), "{}", ended.stderr);
@@ -223,18 +240,18 @@ fn limits_of_time_end_runs_in_time() {
         let environment: Vec<_> =
             slurm.iter().map(|seconds| ("SLURM_JOB_END_TIME", (now() + seconds).to_string())).collect();
         let trace = setting.out(&format!("trace-{ranks}-{limit}.json"));
-        let more = ["--set", "epochs=100000", "--time-limit", limit, "--trace", &trace];
+        let more = ["--time-limit", limit, "--trace", &trace];
         let mut command = setting.command(&name, ranks, &more);
         command.args(["--threads", "1"]).envs(environment);
-        let ended = start(command).wait(PATIENCE);
-        let took = ended.took;
-        ended.failed(75, &["stopped after step", reason]);
+        start(command).wait(PATIENCE).failed(75, &["stopped after step", reason]);
         assert!(Path::new(&trace).exists(), "a stopped run has a trace, too");
-        assert!(took < Duration::from_secs(6 + 15), "{took:?}");
         stopped_at(&setting.out(&name));
-        // the last step ends before the limit, and the rest of the time is for the checkpoint
-        let last = events(&setting.out(&name), "step").last().unwrap()["t"].as_f64().unwrap();
-        assert!(last < if limit == "4s" { 4.0 } else { 6.0 }, "{name}: the last step ended after {last} s");
+        // the last step ends before the limit, and the rest of the time is for the checkpoint. If the machine was suspended, the
+        // step in which this happened may end later
+        let times = numbers(&setting.out(&name), "step", "t");
+        let longest = times.windows(2).map(|pair| pair[1] - pair[0]).fold(times[0], f64::max);
+        let (last, limit) = (times.last().unwrap(), if limit == "4s" { 4.0 } else { 6.0 });
+        assert!(*last < limit + longest, "{name}: the last step ended after {last} s");
     }
 }
 

@@ -63,15 +63,18 @@ fn every_combination_is_trained_once() {
 #[test]
 fn a_stopped_sweep_continues() {
     let setting = setting();
-    let grid = ["--grid", "seed=1,2", "--set", "epochs=1000", "--", "--threads", "1", "--max-steps", "200"];
+    let grid = ["--grid", "seed=1,2", "--set", "epochs=100000", "--", "--threads", "1"];
     let mut running = begin(&setting, &grid);
     running.until_logged(&setting.out("sweep/seed=1"), 5);
     signal(running.id() as i32, libc::SIGINT);
     let ended = running.wait(PATIENCE).failed(75, &["stopped", "0 of 2 trainings"]);
     let line = ended.stdout.lines().nth(1).unwrap_or_default();
     assert!(line.starts_with("1     stopped  "), "{}", ended.stdout);
-    let ended = begin(&setting, &grid).wait(3 * PATIENCE).succeeded();
-    assert_eq!(ended.stdout.matches("done   200").count(), 2, "{}", ended.stdout);
+    let last = events(&setting.out("sweep/seed=1"), "checkpoint").last().unwrap()["step"].as_u64().unwrap() + 20;
+    let more = ["--max-steps", &last.to_string()].map(String::from);
+    let more: Vec<&str> = grid.into_iter().chain(more.iter().map(String::as_str)).collect();
+    let ended = begin(&setting, &more).wait(3 * PATIENCE).succeeded();
+    assert_eq!(ended.stdout.matches(&format!("done   {last}")).count(), 2, "{}", ended.stdout);
     assert_eq!(events(&setting.out("sweep/seed=1"), "start").len(), 2);
 }
 
@@ -81,7 +84,7 @@ fn one_interrupt_stops_ranks_of_a_launcher_with_a_checkpoint() {
     let setting = setting();
     let (mpirun, options) = mpirun();
     let launch = [&[mpirun.as_str()][..], options, &["-n", "2"]].concat().join(" ");
-    let grid = ["--grid", "seed=1,2", "--set", "epochs=1000", "--launch", &launch, "--", "--threads", "1"];
+    let grid = ["--grid", "seed=1,2", "--set", "epochs=100000", "--launch", &launch, "--", "--threads", "1"];
     let mut running = begin(&setting, &grid);
     running.until_logged(&setting.out("sweep/seed=1"), 5);
     signal(-(running.id() as i32), libc::SIGINT);
@@ -97,7 +100,7 @@ fn one_interrupt_stops_ranks_of_a_launcher_with_a_checkpoint() {
 fn a_signal_at_any_time_ends_the_sweep() {
     for (number, wait) in [(libc::SIGTERM, 0), (libc::SIGTERM, 10), (libc::SIGINT, 120), (libc::SIGUSR1, 400)] {
         let setting = setting();
-        let mut running = begin(&setting, &["--grid", "seed=1,2", "--set", "epochs=1000", "--", "--threads", "1"]);
+        let mut running = begin(&setting, &["--grid", "seed=1,2", "--set", "epochs=100000", "--", "--threads", "1"]);
         let heard = running.stderr();
         running.until("training", || heard().contains("training 1 of 2"));
         std::thread::sleep(Duration::from_millis(wait));

@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use super::program::PATIENCE;
+use super::program::{PATIENCE, longer};
 
 pub struct Terminal {
     keys: File,
@@ -86,7 +86,7 @@ impl Terminal {
     pub fn until(&self, text: &str) {
         let since = Instant::now();
         while !self.written().contains(text) {
-            assert!(since.elapsed() < PATIENCE, "no {text:?} in\n{}", self.written());
+            assert!(since.elapsed() < longer(PATIENCE), "no {text:?} in\n{}", self.written());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -99,7 +99,7 @@ impl Terminal {
             if let Some(status) = program.try_wait().expect("a child") {
                 break status;
             }
-            if since.elapsed() > PATIENCE {
+            if since.elapsed() > longer(PATIENCE) {
                 let _ = program.kill();
                 panic!("the program is still running:\n{}", self.written());
             }

@@ -1,7 +1,6 @@
 //! Tests of communication on real ranks. Each test starts this program under `mpirun` with a case that its ranks run.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use comm::codec::{Bucket, CATALOGUE, Key, Settings, Share, Tensor};
 use comm::{Comm, Error, Verdict, World};
@@ -276,12 +275,11 @@ fn succeed(case: &str, ranks: usize) -> String {
     play(case, ranks).succeeded().stdout
 }
 
-/// Runs a case that must fail quickly with exit code `code` and print `message` to stderr exactly once.
+/// Runs a case that must fail with exit code `code` and print `message` to stderr exactly once.
 fn fail(case: &str, ranks: usize, code: i32, message: &str) -> String {
-    let ProgramOutput { status, stderr, took, .. } = play(case, ranks);
+    let ProgramOutput { status, stderr, .. } = play(case, ranks);
     assert_eq!(status.code(), Some(code), "{case}: {status}\n{stderr}");
     assert_eq!(stderr.matches(message).count(), 1, "{message:?} should stand once in\n{stderr}");
-    assert!(took < Duration::from_secs(20), "{case} took {took:?}");
     stderr
 }
 
@@ -379,7 +377,6 @@ fn die_ends_all_ranks_with_its_code_and_message() {
 fn the_death_of_a_rank_ends_the_others() {
     let ended = play("killed", 2);
     assert!(!ended.status.success());
-    assert!(ended.took < Duration::from_secs(20), "took {:?}", ended.took);
 }
 
 #[test]

@@ -88,7 +88,12 @@ fn expect_answer(comm: &Comm) -> Sender<()> {
             let waited = progress.since.elapsed();
             if progress.running && waited >= PATIENCE {
                 let waits = format!("waiting in \"{}\" for {:.0} s", progress.name, waited.as_secs_f64());
-                if let Some(advice) = comm::network::unreachable() {
+                let advice = comm::network::unreachable();
+                if comm.progress() != progress {
+                    // the test of the network takes seconds, and the wait is over
+                    continue;
+                }
+                if let Some(advice) = advice {
                     comm::die(1, &format!("{waits}: {advice}"));
                 }
                 let why = "another rank has not started or cannot be reached over the network";

@@ -8,9 +8,9 @@ use loaders::shard::index_path;
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::channel;
-use std::time::Duration;
 use std::{fs, thread};
 use support::mentions;
+use support::program::{PATIENCE, longer};
 
 /// Replaces a file by a FIFO.
 fn fifo(path: &Path) {
@@ -23,7 +23,7 @@ fn fifo(path: &Path) {
 fn message(run: impl FnOnce() -> String + Send + 'static) {
     let (sender, receiver) = channel();
     thread::spawn(move || sender.send(run()));
-    let text = receiver.recv_timeout(Duration::from_secs(20)).expect("it waits for a writer");
+    let text = receiver.recv_timeout(longer(PATIENCE)).expect("it waits for a writer");
     mentions(text, &["FIFO"]);
 }
 

@@ -317,7 +317,7 @@ mod tests {
     fn a_file_that_grows_while_it_is_copied_is_named() {
         let root = std::env::temp_dir().join(format!("loaders-stage-grows-{}", std::process::id()));
         let (from, dir) = (data(&root), root.join("copies"));
-        fs::create_dir(&dir).unwrap();
+        fs::create_dir_all(&dir).unwrap();
         // The test uses the index's metadata as the earlier state of dataset.json.
         let before = fs::metadata(from.join("train.tfrecord.idx")).unwrap();
         let error = Copies::open(&dir).unwrap().add(&from, MANIFEST.to_string(), &before).unwrap_err();

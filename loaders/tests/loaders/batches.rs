@@ -2,7 +2,7 @@
 //! errors, panics and early ends never hang.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use loaders::order::{Order, rank_workers};
 use loaders::record::RecordFault;
@@ -232,6 +232,12 @@ fn next_does_not_wait_if_is_ready_was_true() {
         let options = Options { threads, slots: 8, ..Options::default() };
         let mut loader = data.loader(OPS, SPEC, EvalOrder::new(400, 2, 0, 1), options);
         let (mut waited, mut steps_ready) = (loader.stats().wait, 0);
+        // at least the first batch is ready, however slow the machine is
+        let since = Instant::now();
+        while !loader.is_ready() {
+            assert!(since.elapsed() < Duration::from_secs(60), "no batch is ready");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         loop {
             std::thread::sleep(Duration::from_micros(200));
             let ready = loader.is_ready();

@@ -200,9 +200,13 @@ impl Retries {
 
 /// Returns a flag that the first request to end sets. A second request ends the process at once.
 fn listen() -> Result<Arc<AtomicBool>, Error> {
-    let flag = Arc::new(AtomicBool::new(false));
-    signals::requests().try_for_each(|signal| signals::end_on_second(signal, &flag)).map_err(Error::Signals)?;
-    Ok(flag)
+    let (requested, before) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    for signal in signals::requests() {
+        // this handler is the first one, because a signal that arrives before the second one is installed must count, too
+        signal_hook::flag::register(signal, Arc::clone(&requested)).map_err(Error::Signals)?;
+        signals::end_on_second(signal, &before).map_err(Error::Signals)?;
+    }
+    Ok(requested)
 }
 
 fn nap(interrupted: &AtomicBool) {
@@ -276,6 +280,8 @@ fn files(run: &Path) -> Vec<PathBuf> {
     if run.is_file() {
         return vec![run.to_path_buf()];
     }
+    // a run writes its model after its last checkpoint. In the other order, the list could have the model without that checkpoint
+    let model = Some(run.join("model.h5")).filter(|model| model.is_file());
     let entries = fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten();
     let number = |path: &Path| -> Option<u64> {
         let stem = path.file_name()?.to_str()?.strip_suffix(".h5")?;
@@ -283,7 +289,6 @@ fn files(run: &Path) -> Vec<PathBuf> {
     };
     let mut found: Vec<(u64, PathBuf)> = entries.filter_map(|e| Some((number(&e.path())?, e.path()))).collect();
     found.sort();
-    let model = Some(run.join("model.h5")).filter(|model| model.is_file());
     found.into_iter().map(|(_, path)| path).chain(model).collect()
 }
 

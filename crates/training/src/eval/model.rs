@@ -25,18 +25,35 @@ pub struct LoadedModel {
     pub notes: Vec<String>,
 }
 
+/// How often another model is chosen if the chosen one is removed before it is open.
+const TRIES: u32 = 10;
+
+/// Finds and opens the requested model.
+fn find_and_open(request: &ModelRequest) -> Result<(FoundModel, Opened), Error> {
+    let mut left = TRIES;
+    loop {
+        let found = find_model(request)?;
+        let opened = match ModelFile::open(&found.file) {
+            Err(checkpoint::Error::Rewritten { .. }) => open_rewritten(&found.file),
+            opened => opened.map_err(Error::from),
+        };
+        left -= 1;
+        match opened {
+            // a run that is in progress removes old checkpoints, and a resumed run renames its old model
+            Err(_) if left > 0 && found.file != request.file && !found.file.exists() => {}
+            opened => return Ok((found, opened?)),
+        }
+    }
+}
+
 /// Reads the requested model. With `request.ema` set, the averaged weights replace the last weights.
 pub fn read(request: &ModelRequest) -> Result<LoadedModel, Error> {
-    let FoundModel { file, note } = &find_model(request)?;
-    let mut notes: Vec<String> = note.iter().cloned().collect();
-    let opened = match ModelFile::open(file) {
-        Err(checkpoint::Error::Rewritten { .. }) => open_rewritten(file)?,
-        opened => opened?,
-    };
-    notes.extend(opened.told(file));
+    let (FoundModel { file, note }, opened) = find_and_open(request)?;
+    let mut notes: Vec<String> = note.into_iter().collect();
+    notes.extend(opened.told(&file));
     let Opened { mut model, warning } = opened;
     if let Some(text) = warning.filter(|_| request.sealed) {
-        return Err(checkpoint::Error::Unsealed { path: file.clone(), text }.into());
+        return Err(checkpoint::Error::Unsealed { path: file, text }.into());
     }
     let averages = std::mem::take(&mut model.ema);
     if request.ema {

@@ -3,11 +3,10 @@
 //! MPI for the lost rank and cannot end by themselves.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use base::screen;
+use base::{lock, screen};
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
@@ -19,17 +18,18 @@ const GRACE_TIME: Duration = Duration::from_millis(200);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// If no process on this node is gone, an MPI operation that takes this long also counts as the sign of a lost rank.
 const LONG_WAIT: Duration = Duration::from_millis(500);
-/// Open MPI sends SIGKILL one second after SIGTERM. A run that is still alive after this time is not being killed.
-const TIME_TO_KILL: Duration = Duration::from_millis(950);
+/// Number of times to look for a lost rank. Open MPI sends SIGKILL one second after SIGTERM. A run that is still alive after
+/// these attempts is not being killed. A limit of time would also count the time in which this process was suspended.
+const ATTEMPTS: u32 = 15;
 
 /// While this value exists, a thread prints the last message after SIGTERM. The value is dropped when the run ends by
-/// itself.
-pub(super) struct LostRankMessage(Arc<AtomicBool>);
+/// itself. It contains whether this has happened.
+pub(super) struct LostRankMessage(Arc<Mutex<bool>>);
 
 impl LostRankMessage {
     /// Starts a thread that waits for SIGTERM. If it cannot start, the run continues without the message.
     pub fn prepare(watch: &Watch, out: &Path) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
+        let over = Arc::new(Mutex::new(false));
         let listener = Listener { watch: watch.clone(), out: out.to_path_buf(), over: over.clone() };
         if let Ok(mut signals) = Signals::new([SIGTERM]) {
             let listen = move || signals.forever().for_each(|_| listener.report_if_killed());
@@ -41,25 +41,30 @@ impl LostRankMessage {
 
 impl Drop for LostRankMessage {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        *lock(&self.0) = true;
     }
 }
 
 struct Listener {
     watch: Watch,
     out: PathBuf,
-    over: Arc<AtomicBool>,
+    over: Arc<Mutex<bool>>,
 }
 
 impl Listener {
     /// Runs after SIGTERM. Looks for a lost rank until the run ends by itself.
     fn report_if_killed(&self) {
-        let since = Instant::now();
         std::thread::sleep(GRACE_TIME);
-        while since.elapsed() < TIME_TO_KILL && !self.over.load(Ordering::Relaxed) {
+        for _ in 0..ATTEMPTS {
+            if *lock(&self.over) {
+                return;
+            }
             if let Some(why) = self.watch.lost(LONG_WAIT) {
-                if self.watch.claims_last_message() {
-                    screen::say(&format!("{}{why}; {}", comm::rank_prefix(), how_to_go_on(&self.out)));
+                let text = format!("{}{why}; {}", comm::rank_prefix(), how_to_go_on(&self.out));
+                // the run may have ended by itself in the meantime. From here on, its end waits for the message
+                let over = lock(&self.over);
+                if !*over && self.watch.claims_last_message() {
+                    screen::say(&text);
                 }
                 return;
             }

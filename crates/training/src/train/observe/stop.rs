@@ -64,10 +64,11 @@ impl Stop {
             ..Self::default()
         };
         let refuse = Error::Signals;
-        signals::end_on_second(SIGINT, &Arc::default()).map_err(refuse)?;
         for signal in signals::requests() {
             flag::register_usize(signal, Arc::clone(&stop.signal), signal as usize).map_err(refuse)?;
         }
+        // in the other order, a SIGINT between the two calls would have no effect
+        signals::end_on_second(SIGINT, &Arc::default()).map_err(refuse)?;
         Ok(stop)
     }
 

@@ -139,10 +139,16 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
         None if busy(out) && !request.resume => {
             "is not empty; choose another --out, remove this folder, or continue with --resume auto".into()
         }
+        // the search for the newest checkpoint has found none
+        None if output::newest(&checkpoints).is_some() => {
+            "has a checkpoint that another run wrote after this run was started; start this run again".into()
+        }
         None if out.join("model.h5").exists() => {
             "contains a model but no checkpoint to continue from; choose another --out, or remove this folder".into()
         }
         None if marker.is_none() => match WRITTEN.into_iter().find(|name| out.join(name).symlink_metadata().is_ok()) {
+            // another run has just marked the folder and then written this file
+            Some(_) if is_marked(out) => return Ok(()),
             Some(name) => format!(
                 "contains {name}, but nothing proves that it is the output of a run (no .trireme-run, no checkpoint), so nothing in it \
                  was changed; choose another --out"

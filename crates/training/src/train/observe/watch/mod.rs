@@ -39,8 +39,8 @@ struct Shared {
     is_stopping: AtomicBool,
     /// The status files. Empty until the output directory exists.
     status_files: OnceLock<StatusFiles>,
-    /// The status thread, until [`Watch::stop`] waits for its end.
-    status_thread: Mutex<Option<JoinHandle<()>>>,
+    /// The watchdog and the status thread, until [`Watch::stop`] waits for their end.
+    threads: Mutex<Vec<JoinHandle<()>>>,
     /// True if the status thread should read the other ranks' statuses.
     reads_peers: AtomicBool,
     peers: Mutex<Vec<Peer>>,
@@ -65,7 +65,7 @@ impl Watch {
             stepped: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             status_files: OnceLock::new(),
-            status_thread: Mutex::default(),
+            threads: Mutex::default(),
             reads_peers: AtomicBool::new(false),
             peers: Mutex::default(),
             ended: Mutex::new(false),
@@ -73,7 +73,9 @@ impl Watch {
         });
         let watched = shared.clone();
         let spawned = std::thread::Builder::new().name("watchdog".into()).spawn(move || watch(&watched));
-        spawned.map_or_else(|_| Self::default(), |_| Self(Some(shared)))
+        let Ok(thread) = spawned else { return Self::default() };
+        lock(&shared.threads).push(thread);
+        Self(Some(shared))
     }
 
     /// Starts to share this rank's status in `out`. All ranks call this, and rank 0 calls it first, because it removes old files. A single
@@ -87,7 +89,7 @@ impl Watch {
             let writer = shared.clone();
             // if the thread cannot start, the other ranks report that this rank gives no sign of life
             let thread = std::thread::Builder::new().name("status".into()).spawn(move || share_status(&writer));
-            *lock(&shared.status_thread) = thread.ok();
+            lock(&shared.threads).extend(thread);
         }
     }
 
@@ -161,11 +163,10 @@ impl Watch {
         let Some(shared) = &self.0 else { return };
         *lock(&shared.ended) = true;
         shared.end.notify_all();
-        if let Some(status_files) = shared.status_files.get().filter(|_| clean) {
-            // otherwise the thread could write the file again after its removal
-            let thread = lock(&shared.status_thread).take();
-            let _ = thread.map(JoinHandle::join);
-            status_files.remove();
+        if clean {
+            // they must not write a file after its removal, or end the run. After a failure, they may hang with the file system
+            lock(&shared.threads).drain(..).for_each(|thread| drop(thread.join()));
+            shared.status_files.get().into_iter().for_each(StatusFiles::remove);
         }
     }
 }
@@ -292,9 +293,11 @@ fn watch(shared: &Arc<Shared>) {
         let waited = waits.as_ref().map_or(0.0, |waits| waits.1);
         let waited = Duration::try_from_secs_f64(waited).unwrap_or_default().min(awake.elapsed());
         shared.reads_peers.store(waited > limits.before_warning(), Ordering::Relaxed);
-        if me.inside && !alone && waited >= CONNECTED {
-            tested.get_or_insert_with(network::unreachable);
+        if me.inside && !alone && waited >= CONNECTED && tested.is_none() {
+            tested = Some(network::unreachable());
             asleep = Instant::now();
+            // the test takes seconds, so the wait may be over
+            continue;
         }
         let advice = tested.as_ref().and_then(Option::as_deref);
         let blind = me.inside && !alone && lock(&shared.peers).is_empty();
