@@ -6,16 +6,18 @@
 // computes while its host is busy.
 //
 // As in an NCCL communicator that does not block, every `ncclAllReduce` returns `ncclInProgress`, and the next call of
-// `ncclCommGetAsyncError` enqueues the sum.
+// `ncclCommGetAsyncError` enqueues the sum. It returns `ncclRemoteError` if the process of a rank no longer exists.
 //
 // `TRIREME_EMULATED_NCCL=RANK:PLACE:WHAT` causes a fault on a rank. PLACE is "join", or "sum", or "sumN" for all sums
 // from number N on. WHAT is "hang", a delay such as "20ms", a status that the call returns, or "later CODE" for a
 // status that only `ncclCommGetAsyncError` returns, while the sum hangs.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <climits>
 #include <cstdio>
@@ -56,7 +58,7 @@ static constexpr size_t ROOM = 64 << 20;
 struct Meeting {
     std::atomic<int> there;
     struct Member {
-        std::atomic<int> joined;
+        std::atomic<int> joined, process;
         std::atomic<uint64_t> arrived;
         char bus[32];
     } members[MOST_RANKS];
@@ -143,6 +145,7 @@ struct Group {
         if (memory == MAP_FAILED) return false;
         file = static_cast<char*>(memory);
         cuDeviceGetPCIBusId(own().bus, sizeof own().bus, device);
+        own().process = getpid();
         if (++meeting()->there == ranks) unlink(name);
         return true;
     }
@@ -157,6 +160,8 @@ struct Group {
         }
         for (int other = 0; other < ranks; ++other)
             if (!meeting()->members[other].joined) return ncclInProgress;
+        for (int other = 0; other < ranks; ++other)
+            if (kill(meeting()->members[other].process, 0) && errno == ESRCH) return failed = ncclRemoteError;
         for (int other = 0; other < ranks; ++other)
             if (other != rank && !strcmp(own().bus, meeting()->members[other].bus)) {
                 fprintf(stderr, "emulated NCCL: Duplicate GPU detected : rank %d and rank %d both on CUDA device %s\n", rank, other, own().bus);

@@ -92,7 +92,7 @@ impl<B: Backend> Strategy<B> for Allreduce {
 /// Memory for a rank's own weights and running statistics while the graph has the synchronised model. It is allocated before the first
 /// step, so that missing memory is reported at the start.
 pub struct OwnModel<B: Backend> {
-    weights: Arena<B>,
+    pub weights: Arena<B>,
     running: Vec<f32>,
     /// True while the graph has the synchronised model.
     is_kept: bool,
@@ -101,7 +101,7 @@ pub struct OwnModel<B: Backend> {
 impl<B: Backend> OwnModel<B> {
     /// Allocates memory for the model in `graph`.
     pub fn new(graph: &Graph<B>) -> Result<Self, Error> {
-        let weights = allocate(graph.backend(), graph.weights())?;
+        let weights = Arena::new(graph.backend(), &lengths(graph.weights()))?;
         Ok(Self { weights, running: graph.running().to_vec(), is_kept: false })
     }
 
@@ -172,10 +172,13 @@ pub fn pool(running: &mut [f32], places: &[(usize, usize)], ranks: &mut dyn Rank
 
 /// Allocates an arena with the same layout, also the memory for its copies on the host.
 fn allocate<B: Backend>(backend: &B, layout: &Arena<B>) -> Result<Arena<B>, Error> {
-    let lengths: Vec<usize> = layout.buckets.iter().map(Buffer::len).collect();
-    let mut arena = Arena::new(backend, &lengths)?;
+    let mut arena = Arena::new(backend, &lengths(layout))?;
     allocate_on_host(&mut arena)?;
     Ok(arena)
+}
+
+fn lengths<B: Backend>(arena: &Arena<B>) -> Vec<usize> {
+    arena.buckets.iter().map(Buffer::len).collect()
 }
 
 /// Allocates the memory for an arena's copies on the host, unless the host can address the arena.

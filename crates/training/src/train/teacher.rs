@@ -185,8 +185,7 @@ fn plan<B: Backend>(run: &mut Run<B>, model: &ModelFile) -> Result<(), Error> {
     model::check(model, &model.layers, &net)?;
     // the teacher is planned for every image size of the run
     let largest = run.division.largest();
-    let net = NetSpec { input: run.source.largest_input(), ..net };
-    let mut teacher = run.graph.inference_graph(net, largest).map_err(for_teacher)?;
+    let mut teacher = run.graph.inference_graph(NetSpec { input: run.source.largest_input(), ..net }, largest)?;
     let [train, scored] = [&run.source.augment, &run.source.preprocess].map(|pipeline| shape_of(pipeline.output()));
     for (input, batches) in [(train, run.division.sizes()), (scored, Vec::new())] {
         let named = |error: BuildError| Error::Usage(format!("distill.teacher: {error}"));
@@ -195,26 +194,4 @@ fn plan<B: Backend>(run: &mut Run<B>, model: &ModelFile) -> Result<(), Error> {
     run.source.phases.plan(&mut teacher, &run.division)?;
     model::restore(&mut teacher, model)?;
     Ok(run.graph.teach(teacher)?)
-}
-
-/// If `error` reports missing memory, adds that the memory was for the teacher. The network in training already has its memory.
-fn for_teacher(error: BuildError) -> BuildError {
-    match error {
-        BuildError::Backend(backend::Error::DeviceMemory { what, need, have }) => {
-            BuildError::Backend(backend::Error::DeviceMemory { what: format!("the teacher {what}"), need, have })
-        }
-        error => error,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_memory_for_the_teacher_is_named() {
-        let (what, need, have) = ("lenet at 8 images".into(), "9 MB".into(), "5 MB are free".into());
-        let error = for_teacher(BuildError::Backend(backend::Error::DeviceMemory { what, need, have }));
-        assert_eq!(error.to_string(), "out of device memory: the teacher lenet at 8 images needs 9 MB, 5 MB are free");
-    }
 }

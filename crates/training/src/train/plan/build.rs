@@ -82,10 +82,13 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     let strategy = strategy(recipe.sync, place.ranks, &graph)?;
     let mut own = None;
     if !strategy.sums_gradients() {
-        own = Some(OwnModel::new(&graph)?);
-        // the host sums these over the ranks
-        let slots = optimizer.slots_mut().map(|slot| slot.1);
-        std::iter::once(graph.weights_mut().1).chain(slots).try_for_each(allocate_on_host)?;
+        let own = own.insert(OwnModel::new(&graph)?);
+        allocate_on_host(graph.weights_mut().1)?;
+        // with local SGD, the host also sums these over the ranks
+        if let Sync::Local(_) = recipe.sync {
+            let slots = optimizer.slots_mut().map(|slot| slot.1);
+            std::iter::once(&mut own.weights).chain(slots).try_for_each(allocate_on_host)?;
+        }
     }
     Ok(Run {
         recipe,
