@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::train::observe::watch::{Activity, Limits, Watch};
+use crate::train::reduce::group::gone_rank;
 
 /// A running MPI job, as seen from a rank.
 pub struct Session {
@@ -83,6 +84,10 @@ impl Session {
                 screen::say(&error.to_string());
                 Err(Error::OtherRank { code: error.code() })
             }
+            Err(error) if self.world.size > 1 && error.is_of_communication() => match gone_rank(&self.watch) {
+                Some(gone) => Err(Error::Failed(format!("{error}; {gone}"))),
+                None => Err(error),
+            },
             other => other,
         };
         // if communication failed, the cause may be a rank that is gone, and another rank knows this. If another run has taken the output

@@ -67,6 +67,17 @@ pub fn first_reason<S: AsRef<str> + PartialEq>(all: &[Option<S>]) -> Option<Stri
     Some(if alike { why.to_string() } else { format!("rank {rank}: {why}") })
 }
 
+/// Returns which rank of this host is gone and how to continue, for the message about a sum that failed. Returns `None` if no rank is gone.
+/// If another rank already reports it, gives that rank time to do so, and then returns `None`.
+pub fn gone_rank(watch: &Watch) -> Option<String> {
+    let why = watch.lost(Duration::MAX)?;
+    if watch.claims_last_message() {
+        return Some(format!("{why}; to continue, use the same command with --resume auto"));
+    }
+    sleep(OTHER_REPORT);
+    None
+}
+
 impl<B: Backend> Group<B> {
     /// Joins the devices on all ranks, see [`Group::join_first`].
     pub fn join(session: &Session, backend: &B) -> Result<Result<Arc<Self>, String>, Error> {
@@ -128,16 +139,7 @@ impl<B: Backend> Group<B> {
                 // if another thread has the lock, its call to the library returns the error itself
                 let failed = group.collective.try_lock().ok().and_then(|mut collective| collective.is_ready().err());
                 if let Some(error) = failed.filter(|_| group.watched.load(Ordering::Relaxed)) {
-                    let gone = match watch.lost(Duration::MAX) {
-                        Some(why) if watch.claims_last_message() => {
-                            format!("; {why}; to continue, use the same command with --resume auto")
-                        }
-                        Some(_) => {
-                            sleep(OTHER_REPORT);
-                            String::new()
-                        }
-                        None => String::new(),
-                    };
+                    let gone = gone_rank(&watch).map_or(String::new(), |gone| format!("; {gone}"));
                     let place = watch.place().map_or(String::new(), |place| format!("on {place}: "));
                     die(1, &format!("{place}{error}{gone}"));
                 }
