@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base::{lock, screen};
 use signal_hook::consts::SIGTERM;
@@ -18,9 +18,11 @@ const GRACE_TIME: Duration = Duration::from_millis(200);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// If no process on this node is gone, an MPI operation that takes this long also counts as the sign of a lost rank.
 const LONG_WAIT: Duration = Duration::from_millis(500);
-/// Number of times to look for a lost rank. Open MPI sends SIGKILL one second after SIGTERM. A run that is still alive after
-/// these attempts is not being killed. A limit of time would also count the time in which this process was suspended.
-const ATTEMPTS: u32 = 15;
+/// Open MPI sends SIGKILL one second after SIGTERM. A run that is still alive after this time is not being killed.
+const TIME_TO_KILL: Duration = Duration::from_millis(950);
+/// A look for a lost rank counts as at most this part of [`TIME_TO_KILL`]. If it takes longer, the process was probably
+/// suspended, and so was its launcher.
+const LONGEST_LOOK: Duration = Duration::from_millis(200);
 
 /// While this value exists, a thread prints the last message after SIGTERM. The value is dropped when the run ends by
 /// itself. It contains whether this has happened.
@@ -55,10 +57,9 @@ impl Listener {
     /// Runs after SIGTERM. Looks for a lost rank until the run ends by itself.
     fn report_if_killed(&self) {
         std::thread::sleep(GRACE_TIME);
-        for _ in 0..ATTEMPTS {
-            if *lock(&self.over) {
-                return;
-            }
+        let mut passed = GRACE_TIME;
+        while passed < TIME_TO_KILL && !*lock(&self.over) {
+            let since = Instant::now();
             if let Some(why) = self.watch.lost(LONG_WAIT) {
                 let text = format!("{}{why}; {}", comm::rank_prefix(), how_to_go_on(&self.out));
                 // the run may have ended by itself in the meantime. From here on, its end waits for the message
@@ -68,6 +69,7 @@ impl Listener {
                 }
                 return;
             }
+            passed += since.elapsed().min(LONGEST_LOOK) + POLL_INTERVAL;
             std::thread::sleep(POLL_INTERVAL);
         }
     }

@@ -95,7 +95,8 @@ impl Session {
         let is_cause =
             |error: &Error| !error.is_agreed() && !error.is_of_communication() && !matches!(error, Error::TakenOver(_));
         if self.world.size > 1 && result.as_ref().is_err_and(is_cause) {
-            self.watch.silence_other_ranks();
+            // this rank prints the cause, so no other rank may print a last message
+            self.watch.claims_last_message();
         }
         if matches!(&result, Ok(_) | Err(Error::OtherRank { .. })) {
             self.comm.finish()?;

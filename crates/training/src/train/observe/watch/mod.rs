@@ -153,11 +153,6 @@ impl Watch {
         self.0.as_ref().is_none_or(claims_last_message)
     }
 
-    /// Keeps other ranks from printing the last message, because this rank ends the run and prints the cause.
-    pub fn silence_other_ranks(&self) {
-        self.claims_last_message();
-    }
-
     /// Stops the watchdog. If the run ended normally (`clean`), also removes its files.
     pub fn stop(&self, clean: bool) {
         let Some(shared) = &self.0 else { return };
@@ -314,6 +309,11 @@ fn watch(shared: &Arc<Shared>) {
         if let Some((verdict, limit)) = limits.ending(judge) {
             let (text, lasted) = (verdict.text, end(verdict.network, limit).as_secs_f64());
             claims_last_message(shared);
+            // the claim may take a second, in which the run may have ended or the wait may be over
+            let now = shared.status().waits(alone).map(|(what, _)| what);
+            if *lock(&shared.ended) || now.as_ref() != waits.as_ref().map(|(what, _)| what) {
+                continue;
+            }
             comm::die(1, &format!("{text}. The run ends, because this lasted {lasted:.0} s (--stall-abort). {CURE}"));
         }
         let soon = limits.warn.map(|warn| if advice.is_some() { warn.min(CONNECTED) } else { warn });
