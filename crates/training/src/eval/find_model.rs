@@ -21,10 +21,25 @@ pub struct FoundModel {
     pub note: Option<String>,
 }
 
+/// How often the search is repeated if a run that is in progress writes and removes checkpoints meanwhile.
+const TRIES: u32 = 10;
+
 /// Finds the requested model file. For the directory of a run this is its model.h5 or, while the run is not finished,
 /// its newest checkpoint. With `request.best` it is always the best checkpoint. Returns an error if the path does not
 /// exist, or if the directory has no such file.
 pub fn find_model(request: &ModelRequest) -> Result<FoundModel, Error> {
+    let newest = || output::newest(&request.file.join("checkpoints"));
+    for _ in 1..TRIES {
+        let before = newest();
+        let found = find_once(request);
+        if found.is_ok() || newest() == before {
+            return found;
+        }
+    }
+    find_once(request)
+}
+
+fn find_once(request: &ModelRequest) -> Result<FoundModel, Error> {
     let given = &request.file;
     if given.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
         return Err(missing(given));
