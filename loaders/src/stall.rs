@@ -199,9 +199,7 @@ fn watch(limits: StallLimits, pause: Duration, ended: &(Mutex<bool>, Condvar), s
     while !*over {
         over = ended.1.wait_timeout(over, pause).unwrap_or_else(PoisonError::into_inner).0;
         let (workers, now) = (lock(&WORKERS).clone(), Instant::now());
-        if was_suspended(now - looked, pause) {
-            watched.iter_mut().for_each(|watched| watched.since = now);
-        }
+        skip_suspension(&mut watched, pause, looked, now);
         looked = now;
         watched.retain(|watched| workers.iter().any(|worker| Arc::ptr_eq(worker, &watched.worker)));
         for worker in workers {
@@ -230,11 +228,14 @@ fn watch(limits: StallLimits, pause: Duration, ended: &(Mutex<bool>, Condvar), s
     }
 }
 
-/// Returns true if this process was suspended between two observations, for example by Ctrl-Z or with its machine. `apart`
-/// is the time between them, and `pause` is the time that the watch wanted to sleep. The threads have not waited for a
-/// file in that time.
-fn was_suspended(apart: Duration, pause: Duration) -> bool {
-    apart > 3 * pause + Duration::from_secs(1)
+/// Leaves the time between two observations out of all waits if this process was suspended in it, for example by Ctrl-Z or
+/// with its machine. `pause` is the time that the watch wanted to sleep. The threads have not waited for a file while they
+/// were suspended.
+fn skip_suspension(watched: &mut [WatchedWorker], pause: Duration, looked: Instant, now: Instant) {
+    let apart = now - looked;
+    if apart > 3 * pause + Duration::from_secs(1) {
+        watched.iter_mut().for_each(|watched| watched.since += apart);
+    }
 }
 
 /// The result of observing a thread.
@@ -336,9 +337,19 @@ mod tests {
 
     #[test]
     fn a_suspension_of_the_process_is_no_wait() {
-        let second = Duration::from_secs(1);
-        assert!(!was_suspended(5 * second, 5 * second) && !was_suspended(16 * second, 5 * second));
-        assert!(was_suspended(17 * second, 5 * second) && was_suspended(2 * second, second / 8));
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        // Returns how long a thread has waited if it had waited for 100 s at the observation before.
+        let waited = |apart: Duration, pause: Duration| {
+            let worker = Arc::new(Worker { proc: "/none".into(), work: Mutex::default() });
+            let (used, since) = (Duration::ZERO, start);
+            let mut watched = [WatchedWorker { worker, number: 1, used, since, next: None, warned: None }];
+            let looked = start + 100 * second;
+            skip_suspension(&mut watched, pause, looked, looked + apart);
+            looked + apart - watched[0].since
+        };
+        let waits = [5, 16, 17].map(|apart: u32| waited(apart * second, 5 * second));
+        assert_eq!(waits, [105, 116, 100].map(|seconds: u32| seconds * second));
+        assert_eq!(waited(2 * second, second / 8), 100 * second);
     }
 
     #[test]
