@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use formats::checkpoint::StateFile;
 
@@ -14,6 +14,7 @@ use support::program::{
     signal, signal_mask, start,
 };
 use support::setting::Setting;
+use support::small_run::IN_TIME;
 
 /// A recipe with five steps per epoch. Its 100,000 epochs take longer than any test.
 const RECIPE: &str = r#"
@@ -49,7 +50,7 @@ fn usr1_to_mpirun_stops_and_the_run_resumes_to_the_same_bits() {
         let mut running = setting.start("parts", ranks, &["--resume", "auto"]);
         running.until("step", || logged(&out, "\"step\",") > before + 5);
         signal(running.id() as i32, number);
-        let ended = running.wait(PATIENCE).failed(75, &["stopped after step", name, "--resume auto", "step-"]);
+        let ended = running.wait(IN_TIME).failed(75, &["stopped after step", name, "--resume auto", "step-"]);
         let step = stopped_at(&out);
         assert!(step > before as u64, "{step}\n{}", ended.stderr);
         // `trireme runs` lists the run as stopped at once, not only when its log is old
@@ -102,7 +103,7 @@ fn threads_that_compute_leave_signals_to_others() {
         .map(|task| signal_mask(&task.unwrap().path().join("status"), "SigBlk"));
     assert!(threads.map(|mask| mask & ours).any(|mask| mask == 0), "some thread must accept the signals");
     signal(running.id() as i32, libc::SIGTERM);
-    running.wait(PATIENCE).failed(75, &["SIGTERM"]);
+    running.wait(IN_TIME).failed(75, &["SIGTERM"]);
 }
 
 /// Open MPI's mpirun gives its ranks about a second between SIGTERM and SIGKILL, which is enough for this network. The
@@ -115,7 +116,7 @@ fn term_to_mpirun_leaves_a_checkpoint() {
     let mut running = start(command);
     running.until_logged(&setting.out("out"), 3);
     signal(running.id() as i32, libc::SIGTERM);
-    let ended = running.wait(PATIENCE);
+    let ended = running.wait(IN_TIME);
     assert!(!ended.status.success(), "{}", ended.stderr);
     let step = stopped_at(&setting.out("out"));
     assert!(step >= 2);
@@ -131,7 +132,7 @@ fn stopped_while_it_scores(setting: &Setting, name: &str, ranks: usize, more: &[
         let mut running = setting.start(name, ranks, more);
         running.until("epoch", || logged(&out, "\"epoch\",") > 0);
         signal(running.id() as i32, libc::SIGUSR1);
-        let ended = running.wait(PATIENCE);
+        let ended = running.wait(IN_TIME);
         if events(&out, "eval").is_empty() {
             return ended;
         }
@@ -214,12 +215,13 @@ fn a_second_interrupt_leaves_at_once() {
     signal(running.id() as i32, libc::SIGINT);
     running.until_taken(libc::SIGINT);
     assert!(is_alive(running.id()));
-    let since = Instant::now();
     // the handlers of signals that follow each other within microseconds may run at the same time, and then both count as the
-    // first one
-    while !running.has_ended() && since.elapsed() < longer(PATIENCE) {
-        signal(running.id() as i32, libc::SIGINT);
-        std::thread::sleep(Duration::from_millis(50));
+    // first one, so another signal may be needed
+    for _ in 0..3 {
+        if !running.has_ended() {
+            signal(running.id() as i32, libc::SIGINT);
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
     // 130 and not 75: the run has not waited for the end of the step
     let ended = running.wait(PATIENCE);
@@ -243,15 +245,17 @@ fn limits_of_time_end_runs_in_time() {
         let more = ["--time-limit", limit, "--trace", &trace];
         let mut command = setting.command(&name, ranks, &more);
         command.args(["--threads", "1"]).envs(environment);
-        start(command).wait(PATIENCE).failed(75, &["stopped after step", reason]);
+        let ended = start(command).wait(PATIENCE).failed(75, &["stopped after step", reason]);
+        assert!(ended.took < longer(Duration::from_secs(6 + 15)), "{name}: {:?}", ended.took);
         assert!(Path::new(&trace).exists(), "a stopped run has a trace, too");
         stopped_at(&setting.out(&name));
-        // the last step ends before the limit, and the rest of the time is for the checkpoint. If the machine was suspended, the
-        // step in which this happened may end later
+        // the last step ends before the limit, and the rest of the time is for the checkpoint. If the machine was suspended
+        // during the start or a step of a few milliseconds, this cannot be checked
         let times = numbers(&setting.out(&name), "step", "t");
-        let longest = times.windows(2).map(|pair| pair[1] - pair[0]).fold(times[0], f64::max);
+        let longest = times.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
         let (last, limit) = (times.last().unwrap(), if limit == "4s" { 4.0 } else { 6.0 });
-        assert!(*last < limit + longest, "{name}: the last step ended after {last} s");
+        let was_suspended = times[0] > limit || longest > 1.0;
+        assert!(*last < limit || was_suspended, "{name}: the last step ended after {last} s");
     }
 }
 

@@ -1,10 +1,14 @@
 //! Tests of communication on real ranks. Each test starts this program under `mpirun` with a case that its ranks run.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use comm::codec::{Bucket, CATALOGUE, Key, Settings, Share, Tensor};
 use comm::{Comm, Error, Verdict, World};
-use support::program::{self, ProgramOutput};
+use support::program::{self, ProgramOutput, longer};
+
+/// Time within which all ranks must have ended after a failure.
+const IN_TIME: Duration = Duration::from_secs(20);
 
 const CASE: &str = "TRIREME_TEST_CASE";
 
@@ -277,9 +281,10 @@ fn succeed(case: &str, ranks: usize) -> String {
 
 /// Runs a case that must fail with exit code `code` and print `message` to stderr exactly once.
 fn fail(case: &str, ranks: usize, code: i32, message: &str) -> String {
-    let ProgramOutput { status, stderr, .. } = play(case, ranks);
+    let ProgramOutput { status, stderr, took, .. } = play(case, ranks);
     assert_eq!(status.code(), Some(code), "{case}: {status}\n{stderr}");
     assert_eq!(stderr.matches(message).count(), 1, "{message:?} should stand once in\n{stderr}");
+    assert!(took < longer(IN_TIME), "{case} took {took:?}");
     stderr
 }
 
@@ -377,6 +382,7 @@ fn die_ends_all_ranks_with_its_code_and_message() {
 fn the_death_of_a_rank_ends_the_others() {
     let ended = play("killed", 2);
     assert!(!ended.status.success());
+    assert!(ended.took < longer(IN_TIME), "took {:?}", ended.took);
 }
 
 #[test]
