@@ -76,7 +76,7 @@ fn layers_run_while_their_pass_does() {
         differences.extend(outside.map(|span| format!("{span:?} is not between {begin:?} and {end:?}")));
         outside.is_none() && spans.windows(2).all(|pair| pair[0].start + pair[0].took <= pair[1].start + near)
     };
-    // if the machine is suspended while one of the clocks is read, their difference is larger, so some passes may fail
-    let good = (0..9).filter(&mut is_good).take(3).count();
+    // if the machine is suspended while one of the clocks is read, their difference is larger, so up to two passes may fail
+    let good = (0..5).filter(&mut is_good).take(3).count();
     assert_eq!(good, 3, "{differences:?}");
 }

@@ -167,6 +167,11 @@ fn the_sweep_of_full_disks() {
 }
 
 fn try_fault(fault: Fault) {
+    assert!((0..5).any(|_| ends_in_time(fault)), "{fault:?}: each of five runs was over before it");
+}
+
+/// Starts a run, causes the fault, and checks how the run ends. Returns false if the run was over before the fault.
+fn ends_in_time(fault: Fault) -> bool {
     use Fault::*;
     let mut case = SmallRun::long();
     let disk = fault.fills().then(|| Disk::mount(case.folder.at("disk"), "40m").expect("a tmpfs"));
@@ -176,10 +181,7 @@ fn try_fault(fault: Fault) {
     let data = read_shards(&case);
     let mut running = case.start(RANKS, fault.arguments());
     let ranks = all_there(&mut running);
-    let Some(parts) = fault.strike(&case, &mut running, disk.as_ref()) else {
-        drop(running);
-        return try_fault(fault);
-    };
+    let Some(parts) = fault.strike(&case, &mut running, disk.as_ref()) else { return false };
     let since = Instant::now();
     // a run whose disk is too full only for the model continues to its last step before it fails
     let ended = running.wait(if matches!(fault, FillForTheModel) { PATIENCE } else { IN_TIME });
@@ -197,6 +199,7 @@ fn try_fault(fault: Fault) {
     resume(&case, fault);
     let message = said.last().filter(|_| !parts.is_empty()).map_or("(the launcher says it)", |line| line);
     eprintln!("{fault:?}: ended after {:.1} s, all files complete, resumed. {message}", took.as_secs_f64());
+    true
 }
 
 /// Waits until the launcher has started all ranks and returns their process ids.

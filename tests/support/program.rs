@@ -165,10 +165,10 @@ pub fn trireme(ranks: usize, args: &[&str]) -> Command {
     command
 }
 
-/// An environment variable and a value that make Open MPI's mpirun wait six seconds, and not one, between SIGTERM and
+/// An environment variable and a value that make Open MPI's mpirun wait three seconds, and not one, between SIGTERM and
 /// SIGKILL. Tests set it if a rank must do something in that time, which may be longer on a busy machine. mpirun also waits
-/// this long before it sends SIGTERM.
-pub const PATIENT_MPIRUN: (&str, &str) = ("OMPI_MCA_odls_base_sigkill_timeout", "6");
+/// this long before it sends SIGTERM, so each use costs six seconds.
+pub const PATIENT_MPIRUN: (&str, &str) = ("OMPI_MCA_odls_base_sigkill_timeout", "3");
 
 /// The environment variable that selects the GPUs that a program sees.
 pub const GPUS: &str = "CUDA_VISIBLE_DEVICES";
@@ -413,7 +413,7 @@ pub fn checkpoints(out: &str) -> Vec<u64> {
 pub fn assert_gone(ranks: &[u32]) {
     let start = Instant::now();
     while ranks.iter().any(|&rank| is_alive(rank)) {
-        assert!(start.elapsed() < longer(PATIENCE), "ranks are still running after mpirun ended");
+        assert!(start.elapsed() < longer(Duration::from_secs(5)), "ranks are still running after mpirun ended");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
