@@ -33,16 +33,19 @@ pub struct ImportArgs {
     /// trireme
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Network in the catalogue [default: the recipe's network, or the graph of an ONNX file]
+    /// Network in the catalogue [default: the recipe's network, the graph of an ONNX file, or the network that a file of
+    /// trireme names]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
     /// Read model, augment.eval, init.key, init.match and init.exclude from this recipe. Other options take precedence
     #[arg(long, value_name = "RECIPE")]
     pub recipe: Option<PathBuf>,
-    /// File with the class names in the order of their labels, one per line [default: numbers]
+    /// File with the class names in the order of their labels, one per line [default: the names in a file of trireme,
+    /// otherwise numbers]
     #[arg(long, value_name = "FILE")]
     pub classes: Option<PathBuf>,
     /// Transform from an image to the network's input, as in augment.eval of a recipe. Repeat the option for a list
+    /// [default: those in the recipe or in a file of trireme]
     #[arg(long = "transform", value_name = "T")]
     pub transforms: Vec<String>,
     /// Rename tensors of the file. REGEX must match a whole name, and $1 in NAME is its first group

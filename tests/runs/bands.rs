@@ -369,6 +369,26 @@ fn files_of_bands_are_classified_and_models_exported() {
     assert!(bytes.windows(17).any(|part| part == b"\"dtype\":\"uint16\","), "the metadata tell the type");
 }
 
+/// As in data sets, grey images of bytes are read as RGB.
+#[test]
+fn grey_files_of_bytes_are_classified_by_models_of_rgb_images() {
+    let value = |_: At, draws: &mut Draws| f64::from(draws.below(256));
+    let setting = Setting::with(RECIPE, |dir| images(dir, (ImageSpec::new(28, 28, 3), Dtype::U8), [60, 20], value));
+    let reading = Reading { layout: "NHWC".into(), ..Reading::default() };
+    let read = setting.described("read", |manifest| manifest.bands.reading = Some(reading));
+    let out = setting.trained("out", 0, &["--data", &read, "--max-steps", "1"]);
+    let grey: Vec<u8> = (0..28 * 28).map(|pixel| (pixel % 251) as u8).collect();
+    let rgb: Vec<u8> = grey.iter().flat_map(|value| [*value; 3]).collect();
+    let [grey, rgb] = [("grey.npy", 1, grey), ("rgb.npy", 3, rgb)].map(|(name, bands, values)| {
+        let path = npy(&setting, name, ("|u1", bands), &values);
+        run(0, &["predict", &out, &path, "--json"]).succeeded().json_lines()[0]["classes"].clone()
+    });
+    assert_eq!(grey, rgb);
+    // a single band of 16 bits is not grey
+    let path = npy(&setting, "wide.npy", ("<u2", 1), &[0; 2 * 28 * 28]);
+    run(0, &["predict", &out, &path]).failed(1, &["wide.npy", "3 bands of uint8", "1 of uint16"]);
+}
+
 /// Starts training on 13 bands from the weights of a model for three bands.
 #[test]
 fn the_first_layer_of_other_weights_is_spread_over_the_bands() {

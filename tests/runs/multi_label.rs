@@ -194,7 +194,7 @@ fn tables_sheets_and_predictions() {
     assert_eq!(top.lines().count(), 81);
     assert_activation(&setting, &out, "sigmoid");
     assert_import_keeps_predictions(&setting, &out, &photos, &["--threshold", "0"]);
-    assert_exports_are_imported(&setting, &out);
+    assert_exports_are_imported(&setting, &out, &photos, &["--threshold", "0"]);
     let page = evaluation_file(&out);
     assert_eq!((page["several"]["images"].as_u64(), page["images"].as_array().unwrap().len()), (Some(40), 5));
     assert!(fs::read_to_string(format!("{out}/report.html")).unwrap().contains("average precision"));
@@ -287,11 +287,26 @@ pub fn assert_import_keeps_predictions(setting: &Setting, out: &str, images: &st
     assert_eq!(predicted(&copy), predicted(out));
 }
 
+/// Returns what a model predicts for each image: the targets, or the probabilities of all classes in the order of the labels.
+fn predicted_numbers(model: &str, images: &str, more: &[&str]) -> Vec<Vec<f64>> {
+    let number = |value: &Value| value.as_f64().unwrap();
+    let row = |line: &Value| match line["classes"].as_array() {
+        Some(classes) => {
+            let mut classes: Vec<&Value> = classes.iter().collect();
+            classes.sort_by_key(|class| class["label"].as_u64());
+            classes.into_iter().map(|class| number(&class["probability"])).collect()
+        }
+        None => line["targets"].as_object().unwrap().values().map(number).collect(),
+    };
+    run(0, &[&["predict", model, images, "--json"], more].concat()).succeeded().json_lines().iter().map(row).collect()
+}
+
 /// Checks that exports of this model can be imported without options, and that the imported models have the same labels,
-/// transforms and statistics.
+/// transforms and statistics, and the same predictions up to rounding. `images` is a file or a folder.
 #[track_caller]
-pub fn assert_exports_are_imported(setting: &Setting, out: &str) {
+pub fn assert_exports_are_imported(setting: &Setting, out: &str, images: &str, more: &[&str]) {
     let own = model(out);
+    let expected = predicted_numbers(out, images, more);
     for (to, name) in [("safetensors", "labels.safetensors"), ("keras", "labels.h5"), ("onnx", "labels.onnx")] {
         let (file, copy) = (setting.folder.at(name), setting.folder.at("copy.h5"));
         run(0, &["export", out, "--to", to, "-o", &file]).succeeded();
@@ -300,6 +315,13 @@ pub fn assert_exports_are_imported(setting: &Setting, out: &str) {
         assert_eq!((made.label_kind(), &made.classes, &made.targets), (own.label_kind(), &own.classes, &own.targets));
         assert_eq!((made.image, &made.preprocess, &made.bands), (own.image, &own.preprocess, &own.bands), "{name}");
         assert_eq!((&made.mean, &made.std), (&own.mean, &own.std), "{name}");
+        let found = predicted_numbers(&copy, images, more);
+        let near = |a: &f64, b: &f64| (a - b).abs() <= 1e-4 * (1.0 + b.abs());
+        let is_near = |(a, b): (&Vec<f64>, &Vec<f64>)| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| near(a, b));
+        assert!(
+            found.len() == expected.len() && found.iter().zip(&expected).all(is_near),
+            "{name}: {found:?}, {expected:?}"
+        );
     }
 }
 

@@ -167,7 +167,7 @@ fn tables_sheets_and_exports() {
     // exported networks predict in the targets' units
     assert_activation(&setting, &out, "linear");
     assert_import_keeps_predictions(&setting, &out, &photos, &[]);
-    assert_exports_are_imported(&setting, &out);
+    assert_exports_are_imported(&setting, &out, &photos, &[]);
     // a run can start from an export, but not with its last layer
     let from = format!("init.from={}", setting.folder.at("labels.safetensors"));
     let lists = ["train", "eval"].map(|list| format!("augment.{list}=[\"normalize(0.25, 0.2)\"]"));

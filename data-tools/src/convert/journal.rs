@@ -18,6 +18,7 @@ use std::sync::Mutex;
 
 use base::fnv;
 use loaders::dataset::MANIFEST;
+use loaders::folder_of;
 use loaders::replace::replace;
 use loaders::safe_create;
 use loaders::shard::index_path;
@@ -27,6 +28,7 @@ use serde_json::{Map, Value};
 use super::dataset::{Finished, FinishedShards};
 use super::order::{Order, Task};
 use super::shard_writer::{UNFINISHED, explain_full};
+use super::staging::Staging;
 use super::summary::SKIPPED;
 use crate::error::Error;
 use crate::image::band_stats::Histograms;
@@ -42,39 +44,24 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Locks the journal in `dir` for the request `plan`, which writes `shards`. Returns an error if another process is
-    /// converting there, if the folder belongs to a different request, or if it contains unknown files. Nothing is
-    /// changed in these cases.
-    pub(super) fn lock(dir: &Path, plan: &Map<String, Value>, shards: &[&str]) -> Result<Self, Error> {
+    /// Locks the journal in the folder of `staging` for the request `plan`, which writes `shards`. The lock is released
+    /// when both the journal and `staging` are dropped. Returns an error if another process is converting there, if the
+    /// folder belongs to a different request, or if it contains unknown files. Nothing is changed in these cases.
+    pub(super) fn lock(staging: &mut Staging, plan: &Map<String, Value>, shards: &[&str]) -> Result<Self, Error> {
+        let dir = &staging.dir().to_path_buf();
         let check = || match read_plan(dir)? {
             Some(old) if old != *plan => Err(other_plan(dir, &old, plan)),
             Some(_) => refuse_others(dir, |name| is_written(name, shards), ""),
             None => refuse_others(dir, |name| is_start(dir, name), " and no conversion plan"),
         };
         check()?;
-        let journal = Self::open(dir)?;
-        // Check again: until the lock was taken, another process could change the folder.
-        check().map(|()| journal)
-    }
-
-    /// Opens the journal file and locks it against other processes.
-    fn open(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(FINISHED);
         let file = safe_create::to_append(&path).map_err(|e| Error::io("open", &path, e))?;
-        match file.try_lock() {
-            // Until the file was locked, a conversion that ended could remove or publish the folder.
-            Ok(()) if safe_create::is_at(&file, &path) => Ok(Journal { path, file: Mutex::new(file) }),
-            Ok(()) | Err(TryLockError::WouldBlock) => Err(Error::Usage(format!(
-                "{}: another conversion is running in this folder; wait until it ends, or choose another OUT",
-                dir.display()
-            ))),
-            Err(TryLockError::Error(e)) => Err(Error::io("lock", &path, e)),
-        }
-    }
-
-    /// Returns another handle of the locked file. The lock is released when all handles are closed.
-    pub(super) fn handle(&self) -> Result<File, Error> {
-        pool::lock(&self.file).try_clone().map_err(|e| Error::io("open", &self.path, e))
+        lock_file(&file, &path)?;
+        // Check again: until the lock was taken, another process could change the folder.
+        check()?;
+        staging.hold(file.try_clone().map_err(|e| Error::io("open", &path, e))?);
+        Ok(Journal { path, file: Mutex::new(file) })
     }
 
     /// Returns true if no shard is finished.
@@ -149,6 +136,20 @@ impl Journal {
             fs::remove_file(&path).map_err(|e| Error::io("remove", &path, e))?;
         }
         Ok(())
+    }
+}
+
+/// Locks the journal file against other processes.
+fn lock_file(file: &File, path: &Path) -> Result<(), Error> {
+    let other = |problem: &str| Error::Usage(format!("{}: another conversion {problem}", folder_of(path).display()));
+    match file.try_lock() {
+        // Until the file was locked, a conversion that ended could remove or publish the folder.
+        Ok(()) if !safe_create::is_at(file, path) => Err(other("has just ended in this folder; repeat the command")),
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            Err(other("is running in this folder; wait until it ends, or choose another OUT"))
+        }
+        Err(TryLockError::Error(e)) => Err(Error::io("lock", path, e)),
     }
 }
 
@@ -290,6 +291,9 @@ pub(super) fn shard_stamp(source: &dyn Source, order: &Order, task: &Task, jobs:
 
 #[cfg(test)]
 mod tests {
+    use support::mentions;
+    use support::program::Folder;
+
     use super::*;
 
     #[test]
@@ -298,6 +302,24 @@ mod tests {
         assert_eq!(stamp_hash(3, stamp), 0xce26_a6b5_fe86_5fe4);
         assert_ne!(stamp_hash(3, Stamp { nanoseconds: 6, ..stamp }), stamp_hash(3, stamp));
         assert_ne!(stamp_hash(3, Stamp { seconds: -1, ..stamp }), stamp_hash(4, stamp));
+    }
+
+    /// The lock is held until the folder has been removed or published. A conversion that opened the journal before must
+    /// not start in a folder that is gone.
+    #[test]
+    fn the_lock_lasts_as_long_as_the_folder() {
+        let folder = Folder::new();
+        let mut staging = Staging::resumable(&folder.path().join("out")).unwrap();
+        let path = staging.dir().join(FINISHED);
+        let journal = Journal::lock(&mut staging, &Map::new(), &[]).unwrap();
+        let other = safe_create::to_append(&path).unwrap();
+        drop(journal);
+        mentions(lock_file(&other, &path).unwrap_err(), &["out.partial: ", "is running", "wait"]);
+        drop(staging);
+        lock_file(&other, &path).unwrap();
+        other.unlock().unwrap();
+        fs::remove_file(&path).unwrap();
+        mentions(lock_file(&other, &path).unwrap_err(), &["out.partial: ", "has just ended", "repeat"]);
     }
 
     /// Writing to `/dev/full` fails with ENOSPC. A journal line is short, so the message must state the size of the

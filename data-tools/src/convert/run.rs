@@ -33,7 +33,7 @@ use crate::{kinds, text};
 /// Returns an error if the kind is unknown, the options are invalid, `out` is not empty, not writable or inside the
 /// source folder, the source is incomplete or damaged, or the disk is full. `out` is then unchanged. For sources of
 /// image files, finished shards are kept in `OUT.partial`, and the same request continues from them. Otherwise all
-/// temporary files are removed.
+/// temporary files are removed, except for `OUT.partial` on a file system whose locks other hosts may not see.
 pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> Result<ConvertSummary, Error> {
     let started = Instant::now();
     options.check()?;
@@ -139,8 +139,7 @@ impl<'a> Attempt<'a> {
         let mut staging = Staging::resumable(self.out)?;
         let dir = staging.dir().to_path_buf();
         let shards: Vec<&str> = self.tasks.iter().map(|task| task.name.as_str()).collect();
-        let journal = Journal::lock(&dir, request, &shards)?;
-        staging.hold(journal.handle()?);
+        let journal = Journal::lock(&mut staging, request, &shards)?;
         staging.keep(!journal.is_empty());
         let tasks: BTreeMap<&str, &Task> = self.tasks.iter().map(|task| (task.name.as_str(), task)).collect();
         let (orders, mut changed) = (Order::all(self.source, self.options.seed), 0);
@@ -157,16 +156,17 @@ impl<'a> Attempt<'a> {
         };
         let kept = journal.resume(&dir, request, wanted)?;
         let resumed = kept.0.len();
-        staging.keep(resumed > 0);
-        let work = Conversion::new(self.source, &dir, self.options, &self.tasks, kept, Some(&journal), survey)?;
+        let partial = staging.keep(resumed > 0).then_some(&*dir);
+        let work = Conversion::new(self.source, &dir, self.options, &self.tasks, kept, Some(&journal), survey);
+        let work = work.map_err(|source| self.stopped(source, resumed, partial))?;
         let result = pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs);
         let (needed, spent, bands, finished) = (work.needed(), work.spent(), work.bands(), work.into_finished());
-        staging.keep(!finished.0.is_empty());
+        let partial = staging.keep(!finished.0.is_empty()).then_some(&*dir);
         if result.is_err() {
             Journal::discard_unfinished(&dir);
         }
         let kept = finished.0.len();
-        let stopped = |source: Error| self.stopped(source, kept, &dir);
+        let stopped = |source: Error| self.stopped(source, kept, partial);
         result.map_err(stopped)?;
         let dataset = ConvertedDataset::from_shards(self.source, &self.tasks, finished, bands).map_err(stopped)?;
         dataset.write(&dir, needed).map_err(stopped)?;
@@ -182,13 +182,13 @@ impl<'a> Attempt<'a> {
         Ok(converted)
     }
 
-    /// Wraps the error of an attempt that leaves `kept` finished shards in the folder `partial`.
-    fn stopped(&self, source: Error, kept: usize, partial: &Path) -> Error {
-        match kept {
-            0 => source,
-            // Publishing renames the folder first. If a later step fails, there is no partial folder.
-            _ if !partial.exists() => source,
-            kept => Error::Stopped {
+    /// Wraps the error of an attempt that leaves `kept` finished shards in the folder `partial`. Returns the error itself
+    /// if the folder is removed.
+    fn stopped(&self, source: Error, kept: usize, partial: Option<&Path>) -> Error {
+        // Publishing renames the folder first. If a later step fails, there is no partial folder.
+        match partial.filter(|partial| partial.exists()) {
+            None => source,
+            Some(partial) => Error::Stopped {
                 source: Box::new(source),
                 kept,
                 shards: self.tasks.len(),

@@ -95,10 +95,21 @@ impl Staging {
         self.lock = Some(lock);
     }
 
-    /// Sets whether the temporary folder is kept with its files if it is not published. Requires a lock.
-    pub(crate) fn keep(&mut self, keep: bool) {
-        // If locks do not apply to other hosts, a conversion on one of them may write to the folder.
+    /// Sets whether the temporary folder is kept with its files if it is not published. It is always kept if its locks do
+    /// not apply to other hosts, because a conversion on one of them may write to it. Returns whether it is kept. Requires
+    /// a lock.
+    pub(crate) fn keep(&mut self, keep: bool) -> bool {
         self.keep = keep || !filesystem::locks_everywhere(&self.temp);
+        self.keep
+    }
+
+    /// Returns the paths in the temporary folder in the order in which they are removed. The locked file is the last.
+    /// Without it, another conversion could start in the folder while the other files are being removed.
+    fn removal_order(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.temp).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        paths.sort_by_cached_key(|path| self.lock.as_ref().is_some_and(|lock| safe_create::is_at(lock, path)));
+        paths
     }
 
     /// Creates the temporary folder. Returns an error if OUT is a file or a folder that is not empty, or if its parent
@@ -204,11 +215,14 @@ impl Drop for Staging {
         // Ignore errors while cleaning up: the first error is more useful. `remove_dir` fails if the folder is not empty.
         let _ = match (self.keep, self.created) {
             _ if self.temp.as_os_str().is_empty() => Ok(()),
-            // On NFS, the locked file stays in the folder under another name until it is closed.
-            (false, _) => fs::remove_dir_all(&self.temp).or_else(|_| {
+            (false, _) => {
+                for path in self.removal_order() {
+                    let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+                }
+                // On NFS, the locked file stays in the folder under another name until it is closed.
                 drop(self.lock.take());
                 fs::remove_dir(&self.temp)
-            }),
+            }
             (true, true) => fs::remove_dir(&self.temp),
             (true, false) => Ok(()),
         };
@@ -332,7 +346,10 @@ fn remove_if_abandoned(dir: &Path) {
         return;
     }
     if others.map(|entry| fs::remove_file(entry.path())).all(|removed| removed.is_ok()) {
-        let _ = fs::remove_file(&path).and_then(|()| fs::remove_dir(dir));
+        let _ = fs::remove_file(&path);
+        // On NFS, the file stays in the folder under another name until it is closed.
+        drop(lock);
+        let _ = fs::remove_dir(dir);
     }
 }
 
@@ -393,22 +410,27 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path().join("parent")).unwrap().count(), 0);
     }
 
-    /// The lock is released after the folder is gone, so that no conversion writes to a folder that is being removed.
+    /// As long as the locked file is in the folder, no other conversion starts there.
     #[test]
-    fn a_failed_conversion_holds_its_lock_until_the_folder_is_removed() {
+    fn the_locked_file_is_removed_last() {
         let folder = Folder::new();
         let mut staging = Staging::resumable(&folder.path().join("out")).unwrap();
-        let path = staging.dir().join("finished.jsonl");
+        let dir = staging.dir().to_path_buf();
+        let path = dir.join("finished.jsonl");
         let journal = File::create(&path).unwrap();
         journal.try_lock().unwrap();
-        staging.hold(journal.try_clone().unwrap());
-        drop(journal);
-        let other = File::open(&path).unwrap();
-        assert!(other.try_lock().is_err());
-        staging.keep(false);
+        (0..20).for_each(|number| fs::write(dir.join(number.to_string()), "").unwrap());
+        fs::create_dir(dir.join("class")).unwrap();
+        fs::write(dir.join("class/0.png"), "").unwrap();
+        staging.hold(journal);
+        let order = staging.removal_order();
+        assert_eq!((order.len(), order.last()), (22, Some(&path)));
+        let is_kept = staging.keep(false);
         drop(staging);
-        assert!(!path.parent().unwrap().exists());
-        assert!(other.try_lock().is_ok() && !safe_create::is_at(&other, &path));
+        if is_kept {
+            return support::skip("removal of a folder, because other hosts do not see the locks of this file system");
+        }
+        assert!(!dir.exists());
     }
 
     #[test]

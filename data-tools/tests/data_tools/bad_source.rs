@@ -14,6 +14,7 @@ fn refused(kind: &str, src: &Path, parts: &[&str]) -> Error {
     let out = temp.path("made/for/out");
     let error = convert(kind, src, &out, &ConvertOptions::default()).unwrap_err();
     mentions(&error, parts);
+    assert_removed(&temp.path("made"));
     assert!(names(&temp.path("")).is_empty(), "left behind: {:?}", names(&temp.path("")));
     error
 }

@@ -164,7 +164,8 @@ fn chosen_classes_in_their_order() {
 fn refused(temp: &Temp, parts: &[&str]) -> Error {
     let error = convert("imagenet", &temp.path("src"), &temp.path("out"), &options()).unwrap_err();
     mentions(&error, parts);
-    assert!(!temp.path("out").exists() && !temp.path("out.partial").exists());
+    assert_removed(&temp.path("out.partial"));
+    assert!(!temp.path("out").exists());
     error
 }
 

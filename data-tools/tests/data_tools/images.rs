@@ -157,6 +157,7 @@ fn bad_files_fail_or_are_left_out() {
             let options = ConvertOptions { jobs, shards: 1, ..options() };
             let error = convert("folder", &temp.path("src"), &temp.path("out"), &options).unwrap_err();
             mentions(error, &[part, &format!("src/cat/{name}: ")]);
+            assert_removed(&temp.path("out.partial"));
             assert_eq!(names(&temp.path("")), ["src"], "nothing finished, nothing kept");
         }
         let made = convert("folder", &temp.path("src"), &temp.path("out"), &skipping()).unwrap();

@@ -123,15 +123,19 @@ impl ValueBudget {
         Self { left: total, total }
     }
 
+    /// Subtracts a number of values from the limit. Returns false and subtracts nothing if there are too many.
+    fn take(&mut self, values: u64) -> bool {
+        let left = self.left.checked_sub(values);
+        self.left = left.unwrap_or(self.left);
+        left.is_some()
+    }
+
     /// Subtracts the array's values from the limit.
     fn subtract(&mut self, array: &Dataset) -> hdf5::Result<()> {
         let values = array.shape().iter().try_fold(1u64, |product, n| product.checked_mul(*n as u64));
-        match values.and_then(|values| self.left.checked_sub(values)) {
-            Some(left) => {
-                self.left = left;
-                Ok(())
-            }
-            None => Err(format!(
+        match values.is_some_and(|values| self.take(values)) {
+            true => Ok(()),
+            false => Err(format!(
                 "{} has the shape {:?}, so the arrays have more than {} values, the limit for a file of this size",
                 array.name(),
                 array.shape(),
@@ -222,18 +226,11 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
     // A file that has only weights has no model config.
     let config = texts(&root, "model_config").ok().flatten().unwrap_or_default();
     let facts = model_facts(config.first().map_or("", String::as_str));
-    let mut about = Vec::new();
-    for name in root.attr_names().map_err(|error| refuse("list the attributes", error))? {
-        if name.starts_with(ModelFile::METADATA_PREFIX) {
-            let text = root.attr(&name).and_then(|attribute| read_texts(&attribute));
-            let text = text.map_err(|error| refuse(&format!("read the attribute {}", printable(&name)), error))?;
-            about.extend([name, text.concat()]);
-        }
-    }
+    let mut budget = ValueBudget::for_file(from);
+    let about = metadata(&root, &mut budget);
     let file = H5File::create(to)?;
     drop_name(to);
     let group = file.root()?.create(GROUP)?;
-    let mut budget = ValueBudget::for_file(from);
     let mut names = Vec::new();
     for (name, array) in found {
         let Some(values) = floats(&array, &mut budget, &refuse)? else { continue };
@@ -249,6 +246,21 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
     group.put_texts(ABOUT, &about)?;
     drop(group);
     file.close()
+}
+
+/// Reads the texts that describe a model which trireme exported. Each name is followed by its text. Attributes of other
+/// types are left out, because another program may use the same names for something else. So are lists, whose texts may
+/// all be the same bytes of a small file.
+fn metadata(root: &Group, budget: &mut ValueBudget) -> Vec<String> {
+    let mut about = Vec::new();
+    for name in ModelFile::METADATA_READ.map(|name| format!("{}{name}", ModelFile::METADATA_PREFIX)) {
+        let attribute = root.attr(&name).ok().filter(|attribute| attribute.is_scalar());
+        let text = attribute.and_then(|attribute| read_texts(&attribute).ok()?.pop());
+        if let Some(text) = text.filter(|text| budget.take(text.len().div_ceil(size_of::<f32>()) as u64)) {
+            about.extend([name, text]);
+        }
+    }
+    about
 }
 
 fn find_arrays(root: &Group) -> hdf5::Result<NamedArrays> {
@@ -454,6 +466,8 @@ pub fn drop_name(to: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::super::read_weights;
     use super::*;
     use crate::temporary::Temporary;
@@ -502,6 +516,28 @@ mod tests {
         rewrite(from, to).unwrap();
         let error = ModelFile::open_copy(to, from).unwrap_err();
         assert!(matches!(&error, Error::Unsealed { path, .. } if path == from), "{error}");
+    }
+
+    #[test]
+    fn attributes_of_other_types_with_names_of_trireme_are_left_out() {
+        let [Temporary(from), Temporary(to)] = &paths();
+        write(from, |root| {
+            root.create("conv1")?.create("vars")?.put_array("0", &[2], &[1f32, 2.0])?;
+            root.put_number("trireme.network", 1u32)?;
+            root.put_texts("trireme.classes", &["cat".into(), "dog".into()])?;
+            root.put_text("trireme.other", "unknown")?;
+            root.put_text("trireme.recipe", "epochs = 1")
+        });
+        rewrite_weights(from, to).unwrap();
+        let read = read_weights(to, from).unwrap();
+        assert_eq!(read.tensors, [("conv1/0".to_string(), vec![2], vec![1.0, 2.0])]);
+        assert_eq!(read.about, BTreeMap::from([("trireme.recipe".to_string(), "epochs = 1".to_string())]));
+    }
+
+    #[test]
+    fn texts_count_against_the_limit_for_values() {
+        let mut budget = ValueBudget { left: 5, total: 5 };
+        assert!(budget.take(3) && !budget.take(3) && budget.take(2) && !budget.take(1));
     }
 
     #[test]

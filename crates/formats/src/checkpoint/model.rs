@@ -148,6 +148,21 @@ impl ModelFile {
     /// The start of the names of metadata in exported files.
     pub(crate) const METADATA_PREFIX: &str = "trireme.";
 
+    /// The names that [`Self::from_metadata`] looks up, without the prefix.
+    pub(crate) const METADATA_READ: [&str; 11] = [
+        "network",
+        "input",
+        "image",
+        "classes",
+        "preprocess",
+        "mean",
+        "std",
+        "recipe",
+        "multi_label",
+        "bands",
+        "targets",
+    ];
+
     /// Returns the metadata of an exported file: texts by name, such as `trireme.classes`. Lists are JSON.
     pub(crate) fn metadata(&self) -> BTreeMap<String, String> {
         let fields = [
@@ -187,14 +202,22 @@ impl ModelFile {
         let of = |name: &str, why: String| format!("metadata {}{name}: {why}", Self::METADATA_PREFIX);
         let input: Vec<u64> = parse_json("input", text("input"))?;
         let input = parse_input(&input).map_err(|why| of("input", why))?;
-        // Exports of earlier builds do not have the size of the data set's images.
         let image = match text("image") {
-            Some(image) => parse_chw(&parse_json::<Vec<u64>>("image", Some(image))?).map_err(|why| of("image", why))?,
-            None => input,
+            Some(image) => {
+                Some(parse_chw(&parse_json::<Vec<u64>>("image", Some(image))?).map_err(|why| of("image", why))?)
+            }
+            None => None,
         };
+        let bands = match text("bands") {
+            Some(text) => parse_bands(text, image.map(|image| image[0])).map_err(|why| of("bands", why))?,
+            None => Bands::default(),
+        };
+        // Exports of earlier builds do not have the size of the data set's images. The input may have fewer channels,
+        // because the transforms may select bands.
+        let [channels, height, width] = input;
+        let image = image.unwrap_or([bands.channels.map_or(channels, |described| described as usize), height, width]);
         let classes: Vec<String> = parse_json("classes", text("classes"))?;
         let targets = text("targets").map(|text| parse_targets(text, &classes).map_err(|why| of("targets", why)));
-        let bands = text("bands").map(|text| parse_bands(text, image[0]).map_err(|why| of("bands", why)));
         Ok(Some(Self {
             network: network.into(),
             input,
@@ -203,7 +226,7 @@ impl ModelFile {
             classes,
             multi_label: text("multi_label").is_some(),
             preprocess: parse_json("preprocess", text("preprocess"))?,
-            bands: bands.transpose()?.unwrap_or_default(),
+            bands,
             mean: parse_json("mean", text("mean"))?,
             std: parse_json("std", text("std"))?,
             recipe: text("recipe").unwrap_or_default().into(),
@@ -278,7 +301,7 @@ pub(super) fn read_head(path: &Path, ours: &Group) -> Result<ModelFile, Error> {
         None => Vec::new(),
     };
     let bands = match ours.optional("bands", Group::text)? {
-        Some(text) => parse_bands(&text, image[0]).map_err(|text| content(format!("bands: {text}")))?,
+        Some(text) => parse_bands(&text, Some(image[0])).map_err(|text| content(format!("bands: {text}")))?,
         None => Bands::default(),
     };
     Ok(ModelFile {
@@ -324,13 +347,15 @@ fn parse_targets(text: &str, names: &[String]) -> Result<Vec<Target>, String> {
     }
 }
 
-/// Parses the attribute `bands` of a model for images with `channels`.
-fn parse_bands(text: &str, channels: usize) -> Result<Bands, String> {
+/// Parses the attribute `bands` of a model for images with `channels`, if their number is known.
+fn parse_bands(text: &str, channels: Option<usize>) -> Result<Bands, String> {
     let bands: Bands = serde_json::from_str(text).map_err(|error| error.to_string())?;
     bands.check()?;
-    match bands.channels.filter(|&described| bands.need_version() && described as usize != channels) {
-        Some(described) => Err(format!("`channels` is {described}, but the images have {channels}")),
-        None => Ok(bands),
+    match bands.channels.zip(channels) {
+        Some((described, channels)) if bands.need_version() && described as usize != channels => {
+            Err(format!("`channels` is {described}, but the images have {channels}"))
+        }
+        _ => Ok(bands),
     }
 }
 
@@ -352,10 +377,16 @@ pub(super) fn parse_chw(numbers: &[u64]) -> Result<[usize; 3], String> {
 
 #[cfg(test)]
 mod tests {
+    use loaders::Dtype;
+
     use super::*;
 
     fn read(texts: &BTreeMap<String, String>) -> Result<Option<ModelFile>, String> {
-        ModelFile::from_metadata(|name| texts.get(name).map(String::as_str))
+        ModelFile::from_metadata(|name| {
+            let short = name.strip_prefix(ModelFile::METADATA_PREFIX).unwrap();
+            assert!(ModelFile::METADATA_READ.contains(&short), "{name}");
+            texts.get(name).map(String::as_str)
+        })
     }
 
     #[test]
@@ -403,6 +434,20 @@ mod tests {
             let error = changed(name, text).unwrap_err();
             assert!(error.contains(name), "{error}");
         }
+    }
+
+    #[test]
+    fn exports_of_earlier_builds_have_the_channels_of_their_bands() {
+        let bands = Bands { dtype: Dtype::U16, channels: Some(4), ..Bands::default() };
+        let preprocess = vec!["select_bands(3, 2, 1)".into(), "normalize(0.5, 0.25)".into()];
+        let model = ModelFile { image: [4, 8, 8], bands, preprocess, ..ModelFile::sample() };
+        let mut texts = model.metadata();
+        texts.remove("trireme.image").unwrap();
+        let found = read(&texts).unwrap().unwrap();
+        assert_eq!((found.input, found.image, found.bands), ([3, 8, 8], [4, 8, 8], model.bands));
+        texts.insert("trireme.image".into(), "[5,8,8]".into());
+        let error = read(&texts).unwrap_err();
+        assert!(error.contains("trireme.bands"), "{error}");
     }
 
     #[test]

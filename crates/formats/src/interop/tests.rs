@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use loaders::Target;
+use loaders::{Bands, Dtype, Target};
 use net::{Linear, NetSpec, Pool, Shape};
 use serde::Deserialize;
 
@@ -122,4 +122,22 @@ fn exports_have_the_description_of_their_model() {
         }
     }
     assert_eq!(read(&folder().join("plain.safetensors"), None).unwrap().description(), None);
+}
+
+/// The graph of such an export normalises the images. A model with the transforms of its metadata would do it again.
+#[test]
+fn exports_with_preprocess_are_refused() {
+    let Temporary(path) = &Temporary::new("stored.onnx");
+    for dtype in [Dtype::U8, Dtype::F32] {
+        let mut net = NetSpec::new("two", Shape::image(3, 8, 8));
+        let mean = net.add("mean", Pool::global(), net.image());
+        net.add("fc1", Linear::new(2), mean);
+        let bands = Bands { dtype, channels: Some(3), ..Bands::default() };
+        let preprocess = vec!["normalize(0.5, 0.25)".to_string()];
+        let model = ModelFile { bands, preprocess, ..ModelFile::sample() };
+        let settings = Settings { format: Format::Onnx, half: false, fold: false, preprocess: true, force: true };
+        export::write(Trained::new(net, model).unwrap(), path, &settings).unwrap();
+        let error = read(path, None).unwrap_err().to_string();
+        assert!(error.contains("input image") && error.contains("export without --preprocess"), "{dtype}: {error}");
+    }
 }

@@ -177,8 +177,11 @@ impl ImageReader {
         };
         let mut image = found.map_err(|error| Error::Failed(error.to_string()))?;
         let (dtype, channels) = (self.model.bands.dtype, self.model.image[0]);
+        // As in data sets, the decoder converts grey images of bytes to RGB.
+        let becomes_rgb = (image.dtype, image.channels, channels) == (Dtype::U8, 1, 3) && image.nodata.is_none();
         let read = as_read(&self.model.preprocess, Images::Varied { channels: image.channels });
-        if (image.dtype, read.channels() as usize) != (dtype, channels) {
+        let found = if becomes_rgb { channels } else { read.channels() as usize };
+        if (image.dtype, found) != (dtype, channels) {
             return Err(Error::Failed(format!(
                 "{}: expected {} of {dtype}, as in the images that the model was trained on, got {} of {}{}",
                 printable(&name),

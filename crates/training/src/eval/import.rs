@@ -39,8 +39,7 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     if name.is_none() && weights.format == interop::onnx::FORMAT_NAME {
         return import_graph(request, transforms, classes, &weights);
     }
-    let saved = weights.description().cloned();
-    let saved = saved.as_ref();
+    let saved = weights.description();
     let name = name.or(saved.map(|saved| saved.network.clone())).ok_or_else(|| {
         let file = request.file.display();
         Error::Usage(format!(
@@ -59,7 +58,7 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     notes.extend(normalization_warning(&pipeline, &weights));
     let shapes = net.shapes().map_err(BuildError::from)?;
     let classes = classes.unwrap_or_else(|| numbers_as_names(shapes[shapes.len() - 1].elems(), &mut notes));
-    let head = head(&name, classes, &pipeline, saved)?;
+    let head = head(&name, classes, &pipeline, &weights)?;
     write(ModelFile { layers: layers(&net, &fit, &weights)?, ..head }, &net, &weights, &request.out)?;
     Ok(notes)
 }
@@ -104,7 +103,7 @@ fn import_graph(
     let mut notes: Vec<String> = file_network.notes.into_iter().chain(table::rows(&fit, weights)).collect();
     notes.extend(normalization_warning(&pipeline, weights));
     let classes = names.unwrap_or_else(|| numbers_as_names(count, &mut notes));
-    let head = head(&name, classes, &pipeline, saved)?;
+    let head = head(&name, classes, &pipeline, weights)?;
     let layers = layers(&file_network.net, &fit, weights)?;
     let file = ModelFile { layers, definition: file_network.text, ..head };
     write(file, &file_network.net, weights, &request.out)?;
@@ -234,15 +233,11 @@ pub fn read(path: &Path) -> Result<Vec<String>, Error> {
     }
 }
 
-/// Returns the model file for an import, still without weights and scores. `saved` is the trireme model that has the
-/// weights, if there is such a model. The import keeps its kind of labels and its pixel values.
-pub fn head(
-    model: &str,
-    classes: Vec<String>,
-    pipeline: &Pipeline,
-    saved: Option<&ModelFile>,
-) -> Result<ModelFile, Error> {
+/// Returns the model file for an import, still without weights and scores. If a trireme model has the weights, the
+/// import keeps its kind of labels and its pixel values.
+pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline, weights: &Weights) -> Result<ModelFile, Error> {
     let (input, ops) = (pipeline.output(), pipeline.ops());
+    let saved = weights.description();
     let (mean, std) = match saved {
         Some(saved) => (saved.mean.clone(), saved.std.clone()),
         None => mean_and_std(&ops, input.channels as usize),
@@ -254,6 +249,10 @@ pub fn head(
     // the loss says how to score numbers
     if let Some(loss) = saved.recipe.parse::<toml::Table>().ok().and_then(|mut recipe| recipe.remove("loss")) {
         recipe.insert("loss".into(), loss);
+    }
+    // The file has other scores than its metadata says, for example because another program has changed it.
+    if !saved.targets.is_empty() && saved.targets.len() != classes.len() {
+        return Err(other_count(weights, saved.targets.len(), classes.len()));
     }
     let renamed = saved.targets.into_iter().zip(&classes).map(|(target, name)| Target { name: name.clone(), ..target });
     let targets: Vec<Target> = renamed.collect();
@@ -343,5 +342,31 @@ impl ImportSettings {
                 whiten: None,
             },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_do_not_fit_the_targets_are_refused() {
+        let target = |name: &str| Target { name: name.into(), mean: 10.0, std: 4.0 };
+        let targets = vec![target("height"), target("age"), target("weight")];
+        let path = PathBuf::from("net.safetensors");
+        let weights =
+            Weights { path, exported: Some(ModelFile { targets, ..ModelFile::default() }), ..Weights::default() };
+        let ops = ["normalize(0.5, 0.25)".to_string()];
+        let pipeline = Pipeline::new(&ops, ImageSpec::new(8, 8, 3), &Manifest::default(), 0).unwrap();
+        let made = |names: &[&str]| {
+            let names = names.iter().map(|name| name.to_string()).collect();
+            head("lenet", names, &pipeline, &weights)
+        };
+        let renamed = made(&["a", "b", "c"]).unwrap().targets;
+        assert_eq!(renamed.iter().map(|target| target.name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+        for names in [&["a", "b"][..], &["a", "b", "c", "d", "e"]] {
+            let error = made(names).unwrap_err().to_string();
+            assert!(error.contains("net.safetensors") && error.contains("for 3 classes"), "{error}");
+        }
     }
 }

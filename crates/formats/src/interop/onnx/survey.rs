@@ -14,6 +14,7 @@ use super::graph::{Dim, Graph, Input, Node};
 use super::operators;
 use super::tensor::type_name;
 use crate::checkpoint::{ModelFile, Tensor};
+use crate::interop::export::onnx::STORED_INPUT;
 
 #[derive(Clone, Debug)]
 pub struct Survey {
@@ -154,6 +155,9 @@ fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
 /// Number of inputs that a message lists.
 const MOST_NAMED: usize = 5;
 
+/// What to do about a graph that normalises its images.
+const WITHOUT_PREPROCESS: &str = "The network must read normalised images: export without --preprocess";
+
 /// Returns the name, the shape and the layout of the input image.
 fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
     let [Input { name, kind, dims }] = &graph.inputs[..] else {
@@ -169,10 +173,14 @@ fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
             names.len()
         ));
     };
+    // An export with --preprocess of a model for float32 images. Its graph repeats the `normalize` that its metadata list.
+    if *kind == FLOAT && *name == STORED_INPUT && !graph.about.is_empty() {
+        return Err(format!("its input {name} has stored pixel values. {WITHOUT_PREPROCESS}"));
+    }
     if *kind != FLOAT {
         let cure = match *kind {
             FLOAT16 | FLOAT64 | BFLOAT16 => "Export model.float()",
-            _ => "The network must read normalised images: export without --preprocess",
+            _ => WITHOUT_PREPROCESS,
         };
         return Err(format!("its input {name} is of {}, expected float32. {cure}", type_name(*kind)));
     }

@@ -32,13 +32,16 @@ const MOST: u64 = i32::MAX as u64;
 
 const INPUT: &str = "input";
 
+/// Name of the input if the graph reads stored pixel values.
+pub(crate) const STORED_INPUT: &str = "image";
+
 /// Name of the output: class scores before softmax.
 const OUTPUT: &str = "logits";
 
 /// Writes a network to `path`. Returns a note for the user, if there is one.
 pub(super) fn write(trained: &Trained, path: &Path, settings: &Settings) -> Result<Option<String>, Error> {
     let mut graph = Graph::new(settings.number());
-    let outs = outputs(&mut graph, trained, if settings.preprocess { preprocess::INPUT } else { INPUT });
+    let outs = outputs(&mut graph, trained, if settings.preprocess { STORED_INPUT } else { INPUT });
     let mut notes = None;
     let image = match settings.preprocess {
         true => {

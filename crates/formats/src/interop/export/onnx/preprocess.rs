@@ -5,11 +5,10 @@
 use loaders::Dtype;
 use net::Shape;
 
+use super::STORED_INPUT;
 use super::graph::{Attribute, Graph};
 use crate::interop::export::format::Error;
 use crate::interop::export::trained::{Trained, fill_nodata};
-
-pub(super) const INPUT: &str = "image";
 
 /// What [`add_before`] added.
 pub(super) struct Before {
@@ -44,7 +43,7 @@ pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before,
              --preprocess out"
         )));
     }
-    let image = graph.stored(INPUT, dtype, from);
+    let image = graph.stored(STORED_INPUT, dtype, from);
     let cast = graph.cast(&image, "image.float");
     let mut planes = graph.node("Transpose", &[&cast], "image.planes", &[("perm", Attribute::Ints(&[0, 3, 1, 2]))]);
     if let Some(crop) = crop {
@@ -56,7 +55,7 @@ pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before,
     let before = if rest.is_empty() { String::new() } else { format!(" after {}", rest.join(", ")) };
     let stored = if dtype == Dtype::U8 { "pixels from 0 to 255" } else { "stored values" };
     let fill = fill_nodata(&trained.model).map_or_else(String::new, |fill| format!(". {fill}"));
-    Ok(Before { output, note: format!("input \"{INPUT}\": {dtype} (N, {h}, {w}, {c}), {stored}{before}{fill}") })
+    Ok(Before { output, note: format!("input \"{STORED_INPUT}\": {dtype} (N, {h}, {w}, {c}), {stored}{before}{fill}") })
 }
 
 /// Transforms of the loader after which pixels no longer have stored values. ONNX graphs cannot contain them, except for
