@@ -135,7 +135,7 @@ test_ranks() {
     same 4x1 20
     [ "$(digest 4x2)" = "$(digest 8-workers)" ] || fail 'eight ranks on four nodes compute other bits than one'
     on 1 mpirun "${mpi[@]}" --host n1:2,n2:2 -n 4 ./trireme doctor >doctor.log 2>&1 || fail "$(<doctor.log)"
-    says doctor.log '^n2 +rank\(s\) 2-3'
+    says doctor.log '^n2 +ranks 2-3'
 }
 
 test_hydra() {

@@ -37,7 +37,7 @@ answers() {
     local text=$1
     shift
     "$@" doctor >/tmp/doctor 2>&1 || { cat /tmp/doctor >&2; exit 1; }
-    for text in "^mpi .*$text" '2 rank\(s\)' 'no problem found'; do
+    for text in "^mpi .*$text" '2 ranks' 'no problem found'; do
         grep -E "$text" /tmp/doctor || { cat /tmp/doctor >&2; exit 1; }
     done
 }

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::train::observe::watch::{Activity, Limits, Watch};
-use crate::train::reduce::group::gone_rank;
 
 /// A running MPI job, as seen from a rank.
 pub struct Session {
@@ -84,7 +83,7 @@ impl Session {
                 screen::say(&error.to_string());
                 Err(Error::OtherRank { code: error.code() })
             }
-            Err(error) if self.world.size > 1 && error.is_of_communication() => match gone_rank(&self.watch) {
+            Err(error) if self.world.size > 1 && error.is_of_communication() => match self.watch.gone_rank() {
                 Some(gone) => Err(Error::Failed(format!("{error}; {gone}"))),
                 None => Err(error),
             },

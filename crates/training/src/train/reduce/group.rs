@@ -19,8 +19,6 @@ const JOINING: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(10);
 /// Time between two checks of the group's state.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a rank waits for the rank that reports a lost rank and then ends all ranks.
-const OTHER_REPORT: Duration = Duration::from_secs(2);
 
 /// A group of devices, shared by all buckets.
 pub struct Group<B: Backend> {
@@ -65,17 +63,6 @@ pub fn first_reason<S: AsRef<str> + PartialEq>(all: &[Option<S>]) -> Option<Stri
     let alike = all.iter().all(|other| *other == all[rank]);
     let why = all[rank].as_ref()?.as_ref();
     Some(if alike { why.to_string() } else { format!("rank {rank}: {why}") })
-}
-
-/// Returns which rank of this host is gone and how to continue, for the message about a sum that failed. Returns `None` if no rank is gone.
-/// If another rank already reports it, gives that rank time to do so, and then returns `None`.
-pub fn gone_rank(watch: &Watch) -> Option<String> {
-    let why = watch.lost(Duration::MAX)?;
-    if watch.claims_last_message() {
-        return Some(format!("{why}; to continue, use the same command with --resume auto"));
-    }
-    sleep(OTHER_REPORT);
-    None
 }
 
 impl<B: Backend> Group<B> {
@@ -139,7 +126,7 @@ impl<B: Backend> Group<B> {
                 // if another thread has the lock, its call to the library returns the error itself
                 let failed = group.collective.try_lock().ok().and_then(|mut collective| collective.is_ready().err());
                 if let Some(error) = failed.filter(|_| group.watched.load(Ordering::Relaxed)) {
-                    let gone = gone_rank(&watch).map_or(String::new(), |gone| format!("; {gone}"));
+                    let gone = watch.gone_rank().map_or(String::new(), |gone| format!("; {gone}"));
                     let place = watch.place().map_or(String::new(), |place| format!("on {place}: "));
                     die(1, &format!("{place}{error}{gone}"));
                 }

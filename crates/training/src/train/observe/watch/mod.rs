@@ -6,6 +6,7 @@
 //! thread. The *watchdog* thread decides whether to warn or end the run. It uses only data in memory, so that it works even if the file
 //! system hangs. `verdict` has the rules and messages.
 
+mod activity;
 mod status_files;
 mod verdict;
 
@@ -15,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub use activity::Activity;
 use base::{lock, screen};
 use comm::{Comm, network};
 use status_files::{Peer, Status, StatusFiles};
@@ -153,6 +155,17 @@ impl Watch {
         self.0.as_ref().is_none_or(claims_last_message)
     }
 
+    /// Returns which rank of this host is gone and how to continue, for the message about a sum that failed. Returns `None` if no rank is
+    /// gone. If another rank already reports it, gives that rank time to do so, and then returns `None`.
+    pub fn gone_rank(&self) -> Option<String> {
+        let why = self.lost(Duration::MAX)?;
+        if self.claims_last_message() {
+            return Some(format!("{why}; to continue, use the same command with --resume auto"));
+        }
+        std::thread::sleep(OTHER_REPORT);
+        None
+    }
+
     /// Stops the watchdog. If the run ended normally (`clean`), also removes its files.
     pub fn stop(&self, clean: bool) {
         let Some(shared) = &self.0 else { return };
@@ -258,6 +271,9 @@ fn claims_last_message(shared: &Arc<Shared>) -> bool {
 
 /// How long a rank waits until it has claimed the last message.
 const CLAIM: Duration = Duration::from_secs(1);
+
+/// How long a rank waits for the rank that reports a lost rank and then ends all ranks.
+const OTHER_REPORT: Duration = Duration::from_secs(2);
 
 /// Runs the watchdog thread until the watchdog is stopped.
 fn watch(shared: &Arc<Shared>) {
@@ -420,94 +436,6 @@ impl Limits {
     fn period(&self) -> Duration {
         let eighth = self.shortest().unwrap_or(Duration::MAX) / 8;
         eighth.clamp(Duration::from_millis(50), Duration::from_secs(5))
-    }
-}
-
-/// The activity of a rank between collective operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activity {
-    /// Not recorded, so that the watchdog reports only waits in MPI operations.
-    Unrecorded,
-    /// Plans and prepares the run.
-    Starting,
-    /// Reads the recipe, the data set's description or a checkpoint.
-    Reading,
-    /// Copies the data set to the node's local disk.
-    Staging,
-    /// Waits for the loader during training.
-    Data {
-        /// Number of the current step, starting at 1.
-        step: u64,
-        /// The worker that needs the data.
-        worker: usize,
-    },
-    /// Computes forward, backward or update.
-    Computing {
-        /// Number of the current step, starting at 1.
-        step: u64,
-    },
-    /// Waits until the device has computed a pass.
-    Device {
-        /// Number of the step, starting at 1.
-        step: u64,
-    },
-    /// Waits until the devices of all ranks have summed the gradients.
-    DeviceSums {
-        /// Number of the step, starting at 1.
-        step: u64,
-    },
-    /// Waits for the loader during an evaluation.
-    ScoringData {
-        /// Number of the last logical batch that was scored, or 0 before the first.
-        after: u64,
-    },
-    /// Computes one logical batch of an evaluation.
-    Scoring {
-        batch: u64,
-        /// True if this rank waits for a device that computes the batch.
-        on_device: bool,
-    },
-    /// Rank 0 writes a model or a checkpoint.
-    Writing {
-        /// Number of steps that the file contains.
-        step: u64,
-    },
-}
-
-impl Activity {
-    /// Returns true if this is a wait for files or a device, which takes seconds unless something hangs. All other activities are work,
-    /// which may take longer.
-    pub fn is_wait(self) -> bool {
-        match self {
-            Activity::Reading | Activity::Data { .. } | Activity::ScoringData { .. } | Activity::Writing { .. } => true,
-            activity if activity.is_on_device() => true,
-            _ => false,
-        }
-    }
-
-    fn is_on_device(self) -> bool {
-        matches!(
-            self,
-            Activity::Device { .. } | Activity::DeviceSums { .. } | Activity::Scoring { on_device: true, .. }
-        )
-    }
-}
-
-impl std::fmt::Display for Activity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Activity::Unrecorded => Ok(()),
-            Activity::Starting => write!(f, "prepares the run"),
-            Activity::Reading => write!(f, "reads the recipe, the data set or a checkpoint"),
-            Activity::Staging => write!(f, "copies the data set (--stage)"),
-            Activity::ScoringData { after } => write!(f, "waits for data to score (after batch {after})"),
-            Activity::Data { step, worker } => write!(f, "waits for data (step {step}, worker {worker})"),
-            Activity::Device { step } => write!(f, "waits for the GPU to compute step {step}"),
-            Activity::DeviceSums { step } => write!(f, "gradient sums in step {step}"),
-            Activity::Computing { step } => write!(f, "computes step {step}"),
-            Activity::Scoring { batch, .. } => write!(f, "scores batch {batch}"),
-            Activity::Writing { step } => write!(f, "writes the files of step {step}"),
-        }
     }
 }
 
