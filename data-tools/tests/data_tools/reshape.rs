@@ -103,10 +103,13 @@ fn merge_joins_classes_by_name() {
     assert!(stats.mean.iter().zip(&made.manifest.mean).all(|(a, b)| (a - b).abs() < 1e-12), "{stats}");
     let error = merge(&[&dir], &temp.path("x"), &options()).unwrap_err();
     assert!(error.is_usage(), "{error}");
-    // Grey and colour images cannot be merged.
+    // Grey images count as colour images if there are any.
     mnist(&temp.path("mnist-src"), false, false);
     convert("mnist", &temp.path("mnist-src"), &temp.path("mnist"), &ConvertOptions::default()).unwrap();
-    assert!(merge(&[&dir, &temp.path("mnist")], &temp.path("x"), &options()).is_err() && !temp.path("x").exists());
+    let made = merge(&[&dir, &temp.path("mnist")], &temp.path("x"), &options()).unwrap();
+    assert_eq!((made.manifest.mean.len(), made.manifest.classes.len()), (3, 12));
+    let stats = data_tools::stats(&temp.path("x"), "train", 1).unwrap();
+    assert!(stats.mean.iter().zip(&made.manifest.mean).all(|(a, b)| (a - b).abs() < 1e-12), "{stats}");
 }
 
 #[test]
