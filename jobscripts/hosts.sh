@@ -119,7 +119,7 @@ read_hosts
 check_hosts || exit 1
 ranks=$(wc -l <"$work/ranks")
 if [ -n "$check" ]; then
-    say "${#hosts[@]} machine(s) for $ranks rank(s) are ready"
+    say "ready: $(plural "${#hosts[@]}" machine) for $(plural "$ranks" rank)"
     exit 0
 fi
 resume_of "$@"

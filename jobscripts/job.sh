@@ -28,6 +28,11 @@ say() {
     echo "$me: $(date '+%F %T') $*" >&2
 }
 
+# plural NUMBER NOUN: prints both, with an s unless the number is 1.
+plural() {
+    echo "$1 $2$([ "$1" = 1 ] || echo s)"
+}
+
 # Prints the comment at the head of the script and exits.
 usage() {
     sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$script" >&2
@@ -189,6 +194,6 @@ repeat() {
     for (( ; ; left--)); do
         in_session "$@"
         [ "$code" = 75 ] && [ -z "$stopped" ] && [ "$left" -gt 0 ] || return 0
-        say "continues from the checkpoint ($((left - 1)) restarts left)"
+        say "continues from the checkpoint ($(plural $((left - 1)) restart) left)"
     done
 }

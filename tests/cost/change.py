@@ -120,7 +120,8 @@ def measure(both, args):
         costs.append(100 * (times[1] / times[0] - 1))
     low, middle, high = statistics.quantiles(costs, n=4)
     without, changed = map(statistics.median, medians)
-    print(f"{pathlib.Path(args.recipe).stem}, {args.ranks} rank(s), {args.change}: {without:.2f} ms per step, {changed:.2f} with the change; "
+    ranks = "1 rank" if args.ranks == 1 else f"{args.ranks} ranks"
+    print(f"{pathlib.Path(args.recipe).stem}, {ranks}, {args.change}: {without:.2f} ms per step, {changed:.2f} with the change; "
           f"{middle:+.2f} %, quartiles {low:+.2f} and {high:+.2f} % of {args.slices} pairs of slices of {args.steps} steps")
 
 

@@ -31,7 +31,7 @@ python3 -c "import ssl; print(ssl.OPENSSL_VERSION)"
 
 step doctor
 ./trireme doctor | tee /tmp/doctor
-grep -q 'libcuda is not there' /tmp/doctor
+grep -q 'driver (libcuda) was not found' /tmp/doctor
 
 step 'golden numbers, on the processor'
 tests/gpu/bin/numerics golden:: --skip on_the_gpu --test-threads=2

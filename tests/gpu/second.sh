@@ -12,7 +12,7 @@ cd "$(dirname "$0")/../.." || exit 1
 # measured.
 counters() {
     local skip=$1 count=$2
-    TRIREME_NO_GRAPH=1 "$NCU" --clock-control none --kernel-name 'regex:norm|columns' --launch-skip "$skip" --launch-count "$count" \
+    TRIREME_NO_GRAPH=1 "$NCU" --clock-control none --kernel-name regex:norm --launch-skip "$skip" --launch-count "$count" \
         --section SpeedOfLight --section MemoryWorkloadAnalysis --section LaunchStats --section Occupancy --section WarpStateStats \
         --export "$OUT/norm" --force-overwrite \
         "$TRIREME" bench step --device "$DEVICE" --model resnet50 --batch 256 --precision bf16 --seconds 0.1

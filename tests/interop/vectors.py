@@ -59,7 +59,7 @@ NETWORKS = {
 NOT_KERAS = {
     "response norm of a vector": "local response normalisation",
     "layer scale of a vector": "learns a factor for each channel",
-    "slope below zero": "no slope below zero",
+    "slope below zero": "does not allow a negative slope",
 }
 EXACT = 1e-5
 

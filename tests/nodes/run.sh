@@ -175,7 +175,7 @@ test_hosts() {
     nodes_up 2 "$PWD"
     printf '%s\n' 'n1 slots=2' 'n2 slots=2' >hosts
     on 1 TRIREME=/mnt/trireme jobscripts/hosts.sh -c hosts 2>hosts.log || fail "$(<hosts.log)"
-    says hosts.log '2 machine\(s\) for 4 rank\(s\) are ready'
+    says hosts.log 'ready: 2 machines for 4 ranks'
     cat >noting <<'END'
 #!/bin/sh
 env >"/mnt/env-$(hostname)"

@@ -259,7 +259,9 @@ test_hosts() {
     local name
     export PWD_OF_TEST=$PWD
     printf '%s\n' '# two' 'n17 slots=2' '' 'n18:1  # small' ' n19' >hosts
-    refused 0 '3 machine\(s\) for 4 rank' -c hosts
+    refused 0 'ready: 3 machines for 4 ranks$' -c hosts
+    echo n17 >one
+    refused 0 'ready: 1 machine for 1 rank$' -c one
     refused 2 'does not accept --resume.*folder checkpoints of OUT' hosts recipe.toml --resume run
     TRIREME_CACHE=/c STEPS=3 refused 0 '' hosts recipe.toml --out out
     [ "$(cat "$SITES/hostfile")" = $'n17\nn17\nn18\nn19' ] || fail "hostfile: $(cat "$SITES/hostfile")"

@@ -258,7 +258,7 @@ END
     [ ! -e limited/model.h5 ] || fail 'a model, though the time limit struck'
     echo $(($(steps limited) + 30)) >last-step
     finish "$id" COMPLETED 600
-    echo "    stopped at step $(($(cat last-step) - 30)), $(field "$id" Restarts) restart(s)"
+    echo "    stopped at step $(($(cat last-step) - 30)), restarts: $(field "$id" Restarts)"
     id=$(TRIREME=$WORK/some-steps train unlimited)
     finish "$id" COMPLETED 600
     same_bits unlimited limited

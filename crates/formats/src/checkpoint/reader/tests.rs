@@ -319,7 +319,7 @@ fn fuzz_seeds_are_read_and_findings_are_refused() {
     assert!(whole >= 4, "{whole} files that can be read, {found} that cannot");
 }
 
-/// Run by hand if the layout has changed: cargo test --lib -- --ignored seeds_are_written
+/// Run by hand if the layout has changed: cargo test -p formats --lib -- --ignored seeds_are_written
 #[test]
 #[ignore = "writes fuzz/seeds/h5"]
 fn seeds_are_written() {
@@ -340,7 +340,7 @@ fn seeds_are_written() {
     }
 }
 
-/// Run this by hand on an idle machine: cargo test --release --lib -- --ignored large_files --nocapture
+/// Run this by hand on an idle machine: cargo test --release -p formats --lib -- --ignored large_files --nocapture
 #[test]
 #[ignore = "measures"]
 fn large_files_are_read_about_as_fast_as_bytes() {
