@@ -219,7 +219,7 @@ test-nodes: build ## train over a network of 2 to 4 nodes in network namespaces:
 	@[ "$$(id -u)" != 0 ] || ($(call install,$(PACKAGES) $(NODES_PACKAGES) $(SLURM_PACKAGES)))
 	@TRIREME='$(abspath $(BIN))' tests/skipped.sh tests/nodes/run.sh
 
-test-aarch64: ## build for 64-bit ARM with a cross compiler and run its tests under qemu (root, rustup; an hour)
+test-aarch64: ## build for 64-bit ARM with a cross compiler and run its tests under qemu (root, rustup; half an hour)
 	@[ "$$(id -u)" != 0 ] || ($(call install,$(PACKAGES) $(AARCH64_PACKAGES)))
 	@tests/skipped.sh tests/aarch64/run.sh '$(abspath $(or $(CARGO_TARGET_DIR),target))/aarch64'
 
@@ -396,7 +396,7 @@ lint: check-aarch64 ## run rustfmt and clippy, warnings are errors; check the lo
 		$(CARGO) check --locked --quiet --tests --manifest-path tests/loom/Cargo.toml
 	@$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
 
-# The crates that contain code for ARM. `make test-aarch64` also runs it, but takes an hour.
+# The crates that contain code for ARM. `make test-aarch64` also runs it, but takes half an hour.
 check-aarch64:
 	@if ! command -v aarch64-linux-gnu-g++ > /dev/null; then \
 		echo 'skipped: check for ARM: needs the Debian package g++-aarch64-linux-gnu' >&2; \

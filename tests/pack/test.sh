@@ -9,7 +9,7 @@ set -euo pipefail
 # shellcheck source=packaging/bare.sh
 . "$ROOT/packaging/bare.sh"
 releases=("$@")
-# The archive for ARM needs a newer glibc than Debian 11 has. An emulated release takes half an hour.
+# The archive for ARM needs a newer glibc than Debian 11 has. An emulated release takes four minutes.
 if [ $# = 0 ]; then
     case $ARCH in x86_64) releases=(bullseye bookworm trixie) ;; *) releases=(bookworm) ;; esac
 fi
