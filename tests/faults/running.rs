@@ -93,7 +93,7 @@ fn a_killed_rank_is_named_once() {
 fn the_watchdog_ignores_working_ranks() {
     let case = SmallRun::long();
     let running = case.running(2, &["--stall-warn", "5s"]);
-    // the run takes longer than the limit of 5 s, but each of its steps takes milliseconds
+    // the run lasts longer than the limit of 5 s, but no step does, so there must be no warning
     std::thread::sleep(Duration::from_secs(8));
     signal(running.id() as i32, libc::SIGUSR1);
     let ended = running.wait(PATIENCE).failed(75, &["stopped after step", "SIGUSR1"]);
@@ -226,7 +226,7 @@ fn an_interrupt_ends_a_follower_with_code_0() {
     for stop in [libc::SIGINT, libc::SIGTERM] {
         let args = ["eval", &case.out, "--data", &case.data, "--split", "train", "--follow"];
         let mut follower = start(trireme(0, &args));
-        // the handler of SIGPWR is installed after those of the other two signals
+        // the program installs the handler of SIGPWR last
         follower.until_caught(&[libc::SIGINT, libc::SIGTERM, libc::SIGPWR]);
         signal(follower.id() as i32, stop);
         follower.wait(PATIENCE).succeeded();

@@ -111,7 +111,7 @@ fn channels_agree_with_avx2() {
     assert!(done.status.success() && out.contains("3 passed"), "{out}{err}");
 }
 
-/// Kernel size and padding. At the edges, part of the kernel or all of it lies outside the image.
+/// Kernel sizes and paddings that place some kernels partly or completely outside the image.
 const WIDE: [(usize, usize); 6] = [(5, 4), (7, 6), (1, 1), (1, 2), (3, 3), (4, 5)];
 
 fn wide_case(conv: Conv, n: usize, x: Shape, k: usize) -> Case {

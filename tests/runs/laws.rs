@@ -125,7 +125,7 @@ fn assert_same_runs(setting: &Setting, ranks: &[usize]) {
     }
 }
 
-/// Trains on 203 images in batches of 8 with 4 workers. The last batch of an epoch has 3 images, so one worker has none.
+/// The last batch of each epoch has 3 images for 4 workers, so one worker gets no image.
 #[test]
 fn ranks_change_nothing_without_batch_norm() {
     let setting = Setting::new(LENET, DIGITS, [203, 67]);

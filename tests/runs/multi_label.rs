@@ -287,7 +287,7 @@ pub fn assert_import_keeps_predictions(setting: &Setting, out: &str, images: &st
     assert_eq!(predicted(&copy), predicted(out));
 }
 
-/// Returns what a model predicts for each image: the targets, or the probabilities of all classes in the order of the labels.
+/// Returns the predictions for each image: the targets, or the probabilities of the classes in label order.
 fn predicted_numbers(model: &str, images: &str, more: &[&str]) -> Vec<Vec<f64>> {
     let number = |value: &Value| value.as_f64().unwrap();
     let row = |line: &Value| match line["classes"].as_array() {

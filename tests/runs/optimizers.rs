@@ -123,7 +123,7 @@ fn weights_of(layers: &[LayerWeights]) -> Vec<f64> {
     weights::values(layers).into_iter().map(f64::from).collect()
 }
 
-/// Returns the gradient of the first step. At a rate of 1 it equals the change of the weights.
+/// Returns the gradient of the first step, which SGD with a learning rate of 1 subtracts from the weights.
 fn gradient(before: &[f64], out: &str) -> Vec<f64> {
     before.iter().zip(weights_of(&model(out).layers)).map(|(b, a)| b - a).collect()
 }
@@ -203,7 +203,7 @@ fn averaged() -> Setting {
     Setting::new(AVERAGED, DIGITS, [48, 20])
 }
 
-/// Neither the last step of the run nor the step of the stop is a multiple of the lookahead period.
+/// The run ends, and is stopped, between two updates of the averages.
 #[test]
 fn lookahead_ends_with_the_averages_on_any_number_of_ranks_and_after_a_stop() {
     let setting = averaged();

@@ -90,7 +90,7 @@ fn expect_answer(comm: &Comm) -> Sender<()> {
                 let waits = format!("waiting in \"{}\" for {:.0} s", progress.name, waited.as_secs_f64());
                 let advice = comm::network::unreachable();
                 if comm.progress() != progress {
-                    // the test of the network takes seconds, and the wait is over
+                    // the wait ended while the network was tested, which takes seconds
                     continue;
                 }
                 if let Some(advice) = advice {

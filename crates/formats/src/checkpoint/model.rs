@@ -145,7 +145,7 @@ impl ModelFile {
         (!self.targets.is_empty()).then(|| json!(self.targets).to_string())
     }
 
-    /// The start of the names of metadata in exported files.
+    /// Exported files have metadata whose names start with this prefix.
     pub(crate) const METADATA_PREFIX: &str = "trireme.";
 
     /// The names that [`Self::from_metadata`] looks up, without the prefix.
@@ -325,13 +325,13 @@ pub(super) fn read_head(path: &Path, ours: &Group) -> Result<ModelFile, Error> {
     })
 }
 
-/// Parses a text of the metadata, which is JSON.
+/// Parses the JSON text of a metadata entry. Returns an error if the entry is missing.
 fn parse_json<T: DeserializeOwned>(name: &str, text: Option<&str>) -> Result<T, String> {
     let text = text.ok_or_else(|| format!("metadata {}{name}: it is missing", ModelFile::METADATA_PREFIX))?;
     serde_json::from_str(text).map_err(|error| format!("metadata {}{name}: {error}", ModelFile::METADATA_PREFIX))
 }
 
-/// Converts three numbers to the shape of an input, which has no size 0.
+/// Converts three numbers to the shape of an input. No size may be 0.
 fn parse_input(numbers: &[u64]) -> Result<[usize; 3], String> {
     parse_chw(numbers)
         .and_then(|input| if input.contains(&0) { Err(format!("a size is 0: {input:?}")) } else { Ok(input) })

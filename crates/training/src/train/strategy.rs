@@ -205,7 +205,7 @@ pub struct Easgd<B: Backend> {
     centre: Arena<B>,
     /// The difference x_i - c from before the current step.
     distance: Arena<B>,
-    /// Memory for the sum of one bucket of differences.
+    /// Buffer in which the ranks sum the differences of a bucket.
     total: Vec<f32>,
 }
 
