@@ -64,7 +64,7 @@ pub use storage::dataset::{Dataset, Split};
 pub use storage::mapping::Mapping;
 pub use storage::read_plan::Io;
 pub use storage::shard::Shard;
-pub use storage::{dataset, filesystem, shard, sigbus, stage};
+pub use storage::{dataset, filesystem, lock_file, shard, sigbus, stage};
 pub use threads::on_threads;
 pub use transform::resample::{Plane, PlaneResizer};
 pub use transform::{Conversion, CropRect, Pipeline, picture};
