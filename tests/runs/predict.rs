@@ -242,6 +242,38 @@ fn a_killed_prediction_continues() {
     assert!(!Path::new(&journal).exists());
 }
 
+/// A job that was submitted twice starts two predictions with the same table.
+#[test]
+fn a_second_prediction_at_the_same_time_is_refused() {
+    let setting = SmallRun::trained();
+    pictures(&setting, 600);
+    let at = |name: &str| setting.folder.at(name);
+    predict(&setting, 0, "whole.csv", &["--features", &at("whole.npy")]).succeeded();
+    let (photos, out, features) = (at("photos"), at("twice.csv"), at("twice.npy"));
+    let args = ["predict", &setting.out, &photos, "--out", &out, "--batch", "4", "--threads", "1"];
+    let mut first = start(trireme(0, &[&args[..], &["--features", &features]].concat()));
+    let rows = || fs::read(at("twice.csv.partial")).map_or(0, |bytes| bytes.iter().filter(|b| **b == b'\n').count());
+    first.until("rows", || rows() > 1);
+    signal(first.id() as i32, libc::SIGSTOP);
+    let named = format!("process {} on ", first.id());
+    for ranks in [0, 2] {
+        let ended = predict(&setting, ranks, "twice.csv", &["--features", &features]);
+        ended.failed(2, &[&out, &named, "another --out"]);
+        let ended = predict(&setting, ranks, "other.csv", &["--features", &features]);
+        ended.failed(2, &[&features, &named, "another --features"]);
+    }
+    assert!(!Path::new(&at("other.csv.partial")).exists() && !Path::new(&at(".other.csv.trireme-lock")).exists());
+    // a killed prediction does not prevent the next one
+    drop(first);
+    assert!(Path::new(&at(".twice.csv.trireme-lock")).exists() && !Path::new(&out).exists());
+    predict(&setting, 2, "twice.csv", &["--features", &features]).succeeded();
+    assert_eq!(bytes(&setting, "twice.csv"), bytes(&setting, "whole.csv"));
+    assert_eq!(bytes(&setting, "twice.npy"), bytes(&setting, "whole.npy"));
+    let left = fs::read_dir(setting.folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().ends_with("-lock")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 /// Without an output folder the ranks do not know each other's states. They still end at the limit and say the truth.
 #[test]
 fn a_rank_that_stays_stopped_ends_a_prediction() {

@@ -10,6 +10,7 @@ use backend::Backend;
 use base::screen;
 use comm::Comm;
 use engine::Graph;
+use loaders::lock_file::{LockError, LockFile};
 use loaders::record::masked_crc32c;
 use loaders::{Dataset, LabelKind, Split, on_threads, overwrite};
 
@@ -169,14 +170,17 @@ struct Predicted {
     columns: Option<usize>,
     images: u64,
     kept: u64,
+    /// The locks on the table and on the features. Released after both are written.
+    locks: Vec<LockFile>,
 }
 
 impl Predicted {
     /// Writes the table and the features, and removes the journal.
     fn write(self, request: &ManyRequest) -> Result<ManySummary, Error> {
-        let Self { journal, format, shape, columns, images, kept } = self;
+        let Self { journal, format, shape, columns, images, kept, locks } = self;
         let features = request.features.as_deref().zip(columns);
         let failures = journal.finish(&request.out, format, &shape, features)?;
+        drop(locks);
         Ok(ManySummary { images, kept, failures })
     }
 }
@@ -257,6 +261,7 @@ fn predict_on<D: Device>(
 ) -> Result<Option<Predicted>, Error> {
     session.watch.set_activity(Activity::Reading);
     let format = session.agree(TableFormat::of(&request.out))?;
+    let locks = session.agree(if session.is_root() { lock_outputs(request, format) } else { Ok(Vec::new()) })?;
     let (reader, mut notes) = session.agree(ImageReader::open(&request.model, &request.reading))?;
     session.agree(request.wanted.check(reader.model.label_kind(), &request.model.file))?;
     let (images, note) = list_images(session, request, &reader, list)?;
@@ -282,12 +287,29 @@ fn predict_on<D: Device>(
     let mut work = Prediction { request, reader, images, graph, batch, top, loader: resources.loader };
     let columns = request.features.as_ref().map(|_| work.feature_count()).transpose()?;
     let features = request.features.as_deref().zip(columns);
-    let (journal, kept) = open_journal(session, request, &work.images, format, &identity, features, batch as u64)?;
+    let (journal, kept) = open_journal(session, request, &work.images, &identity, features, batch as u64)?;
     session.watch.set_ready(true);
     let predicted = work.run(session, journal, kept);
     let predicted = predicted.map_err(|error| gpus::located(device, error, &session.world.host, gpu.as_ref()))?;
     let journal = session.agree(Ok(predicted))?;
-    Ok(journal.map(|journal| Predicted { journal, format, shape, columns, images: work.images.len(), kept }))
+    Ok(journal.map(|journal| Predicted { journal, format, shape, columns, images: work.images.len(), kept, locks }))
+}
+
+/// Checks that the table and the features may be written, and locks them against other predictions to the same files.
+/// Rank 0 calls this before it reads the model and the images, which can take minutes.
+fn lock_outputs(request: &ManyRequest, format: TableFormat) -> Result<Vec<LockFile>, Error> {
+    let inputs: Vec<&Path> = request.images.iter().chain([&request.model.file]).map(PathBuf::as_path).collect();
+    let table = (request.out.as_path(), "--out", format.content());
+    let features = request.features.as_deref().map(|path| (path, "--features", &NPY));
+    let mut locks = Vec::new();
+    for (path, option, content) in [table].into_iter().chain(features) {
+        overwrite::check(path, content, &inputs).map_err(Error::Usage)?;
+        locks.push(LockFile::beside(path).map_err(|error| match error {
+            LockError::File { path, source } => Error::File { action: "lock", path, source },
+            LockError::InUse { .. } => Error::Usage(error.message(path, option)),
+        })?);
+    }
+    Ok(locks)
 }
 
 /// Opens the journal on rank 0 and returns the number of rows that are already in it, on all ranks.
@@ -295,18 +317,15 @@ fn open_journal(
     session: &Session,
     request: &ManyRequest,
     images: &ImageList,
-    format: TableFormat,
     identity: &str,
     features: Option<(&Path, usize)>,
     chunk: u64,
 ) -> Result<(Option<Journal>, u64), Error> {
     let open = || {
-        let mut inputs: Vec<&Path> = request.images.iter().chain([&request.model.file]).map(PathBuf::as_path).collect();
-        overwrite::check(&request.out, format.content(), &inputs).map_err(Error::Usage)?;
         if let Some((path, _)) = features {
             // the images may be arrays, too
-            inputs.extend(images.files().iter().map(|file| file.path.as_path()));
-            overwrite::check(path, &NPY, &inputs).map_err(Error::Usage)?;
+            let images: Vec<&Path> = images.files().iter().map(|file| file.path.as_path()).collect();
+            overwrite::check(path, &NPY, &images).map_err(Error::Usage)?;
         }
         Journal::open(&request.out, features, identity, chunk)
     };
