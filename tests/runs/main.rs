@@ -13,6 +13,7 @@ mod init;
 mod laws;
 mod limits;
 mod loading;
+mod locks;
 mod log;
 mod losses;
 mod many;

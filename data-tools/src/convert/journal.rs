@@ -1,7 +1,8 @@
 //! The files that let an interrupted conversion continue: its request and the list of finished shards.
 //!
 //! `plan.json` holds the request. `finished.jsonl` has a line for each finished shard, written after the shard was
-//! synced to disk. A line that a crash cut short is ignored. The folder is locked while a conversion runs. A later
+//! synced to disk. A line that a crash cut short is ignored. The journal is locked while a conversion runs. [`Staging`]
+//! has another lock, which names its holder and also works between hosts. This one also works between threads. A later
 //! attempt with the same request keeps the finished shards.
 //!
 //! A conversion only removes files that its own request writes, and only from a folder that contains that request. If a
@@ -143,6 +144,8 @@ impl Journal {
 fn lock_file(file: &File, path: &Path) -> Result<(), Error> {
     let other = |problem: &str| Error::Usage(format!("{}: another conversion {problem}", folder_of(path).display()));
     match file.try_lock() {
+        // The lock next to OUT also works on a file system without locks.
+        Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
         // Until the file was locked, a conversion that ended could remove or publish the folder.
         Ok(()) if !safe_create::is_at(file, path) => Err(other("has just ended in this folder; repeat the command")),
         Ok(()) => Ok(()),

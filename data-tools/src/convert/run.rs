@@ -33,7 +33,7 @@ use crate::{kinds, text};
 /// Returns an error if the kind is unknown, the options are invalid, `out` is not empty, not writable or inside the
 /// source folder, the source is incomplete or damaged, or the disk is full. `out` is then unchanged. For sources of
 /// image files, finished shards are kept in `OUT.partial`, and the same request continues from them. Otherwise all
-/// temporary files are removed, except for `OUT.partial` on a file system whose locks other hosts may not see.
+/// temporary files are removed.
 pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> Result<ConvertSummary, Error> {
     let started = Instant::now();
     options.check()?;
@@ -156,17 +156,17 @@ impl<'a> Attempt<'a> {
         };
         let kept = journal.resume(&dir, request, wanted)?;
         let resumed = kept.0.len();
-        let partial = staging.keep(resumed > 0).then_some(&*dir);
+        staging.keep(resumed > 0);
         let work = Conversion::new(self.source, &dir, self.options, &self.tasks, kept, Some(&journal), survey);
-        let work = work.map_err(|source| self.stopped(source, resumed, partial))?;
+        let work = work.map_err(|source| self.stopped(source, resumed, &dir))?;
         let result = pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs);
         let (needed, spent, bands, finished) = (work.needed(), work.spent(), work.bands(), work.into_finished());
-        let partial = staging.keep(!finished.0.is_empty()).then_some(&*dir);
+        let kept = finished.0.len();
+        staging.keep(kept > 0);
         if result.is_err() {
             Journal::discard_unfinished(&dir);
         }
-        let kept = finished.0.len();
-        let stopped = |source: Error| self.stopped(source, kept, partial);
+        let stopped = |source: Error| self.stopped(source, kept, &dir);
         result.map_err(stopped)?;
         let dataset = ConvertedDataset::from_shards(self.source, &self.tasks, finished, bands).map_err(stopped)?;
         dataset.write(&dir, needed).map_err(stopped)?;
@@ -183,18 +183,13 @@ impl<'a> Attempt<'a> {
     }
 
     /// Wraps the error of an attempt that leaves `kept` finished shards in the folder `partial`. Returns the error itself
-    /// if the folder is removed.
-    fn stopped(&self, source: Error, kept: usize, partial: Option<&Path>) -> Error {
+    /// if no shard is finished, because the folder is then removed.
+    fn stopped(&self, source: Error, kept: usize, partial: &Path) -> Error {
         // Publishing renames the folder first. If a later step fails, there is no partial folder.
-        match partial.filter(|partial| partial.exists()) {
-            None => source,
-            Some(partial) => Error::Stopped {
-                source: Box::new(source),
-                kept,
-                shards: self.tasks.len(),
-                partial: partial.to_path_buf(),
-            },
+        if kept == 0 || !partial.exists() {
+            return source;
         }
+        Error::Stopped { source: Box::new(source), kept, shards: self.tasks.len(), partial: partial.to_path_buf() }
     }
 
     fn converted(&self, dataset: ConvertedDataset, resumed: usize, mut spent: ThreadTimes) -> ConvertSummary {

@@ -10,9 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use loaders::folder_of;
+use loaders::lock_file::{LockError, LockFile};
 use loaders::safe_create::{self, NewFile};
 use loaders::stall::during;
-use loaders::{filesystem, folder_of};
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 
 use crate::error::Error;
@@ -29,6 +30,8 @@ pub(crate) struct Staging {
     parents: Vec<PathBuf>,
     /// A locked file that shows other processes that the folder is in use.
     lock: Option<File>,
+    /// The lock on `OUT.partial`. Unlike `lock`, it also works for hosts that do not see each other's locks.
+    claim: Option<LockFile>,
     /// True if this process created the temporary folder.
     created: bool,
     published: bool,
@@ -60,13 +63,18 @@ impl Staging {
         }
     }
 
-    /// Creates `OUT.partial`, or reuses the folder of an earlier attempt.
+    /// Creates `OUT.partial`, or reuses the folder of an earlier attempt. Returns an error that names the other process
+    /// if one is converting there.
     pub(crate) fn resumable(out: &Path) -> Result<Self, Error> {
         during("creating", out, || Self::create_partial(out))
     }
 
     fn create_partial(out: &Path) -> Result<Self, Error> {
         let mut staging = Self::begin(out)?;
+        staging.claim = Some(LockFile::beside(&staging.out).map_err(|error| match error {
+            LockError::File { path, source } => Error::write(&path, None::<u64>, source),
+            LockError::InUse { .. } => Error::Usage(error.message(&staging.out, "OUT")),
+        })?);
         let mut name = staging.out.file_name().unwrap_or_default().to_os_string();
         name.push(".partial");
         let temp = staging.out.with_file_name(name);
@@ -82,7 +90,7 @@ impl Staging {
                     let problem = format!("the conversion needs a folder of this name, but it is a {kind}");
                     return Err(out_taken(&temp, &problem));
                 }
-                // Until this conversion holds a lock, another one may write to the folder, even if this one created it.
+                // Until the journal is locked, another thread may convert there, even if this one created the folder.
                 (staging.temp, staging.keep) = (temp, true);
                 Ok(staging)
             }
@@ -95,12 +103,9 @@ impl Staging {
         self.lock = Some(lock);
     }
 
-    /// Sets whether the temporary folder is kept with its files if it is not published. It is always kept if its locks do
-    /// not apply to other hosts, because a conversion on one of them may write to it. Returns whether it is kept. Requires
-    /// a lock.
-    pub(crate) fn keep(&mut self, keep: bool) -> bool {
-        self.keep = keep || !filesystem::locks_everywhere(&self.temp);
-        self.keep
+    /// Sets whether the temporary folder is kept with its files if it is not published. Requires a lock.
+    pub(crate) fn keep(&mut self, keep: bool) {
+        self.keep = keep;
     }
 
     /// Returns the paths in the temporary folder in the order in which they are removed. The locked file is the last.
@@ -128,7 +133,8 @@ impl Staging {
         let out = resolve(out)?;
         remove_abandoned(&out);
         let (temp, parents) = (PathBuf::new(), Vec::new());
-        let mut staging = Staging { out, temp, parents, lock: None, created: false, published: false, keep: false };
+        let (lock, claim) = (None, None);
+        let mut staging = Staging { out, temp, parents, lock, claim, created: false, published: false, keep: false };
         staging.make_parents()?;
         Ok(staging)
     }
@@ -226,6 +232,8 @@ impl Drop for Staging {
             (true, true) => fs::remove_dir(&self.temp),
             (true, false) => Ok(()),
         };
+        // The file of this lock is in one of the parents.
+        drop(self.claim.take());
         for parent in self.parents.iter().rev() {
             let _ = fs::remove_dir(parent);
         }
@@ -425,11 +433,8 @@ mod tests {
         staging.hold(journal);
         let order = staging.removal_order();
         assert_eq!((order.len(), order.last()), (22, Some(&path)));
-        let is_kept = staging.keep(false);
+        staging.keep(false);
         drop(staging);
-        if is_kept {
-            return support::skip("removal of a folder, because other hosts do not see the locks of this file system");
-        }
         assert!(!dir.exists());
     }
 

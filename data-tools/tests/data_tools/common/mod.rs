@@ -7,7 +7,7 @@ pub mod tiff;
 use data_tools::{ConvertOptions, Error, IndexSummary, OnBad, convert};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
-use loaders::{Dataset, Example, Split, filesystem};
+use loaders::{Dataset, Example, Split};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -48,14 +48,9 @@ pub fn refused(kind: &str, src: &Path, options: &ConvertOptions, parts: &[&str])
     error
 }
 
-/// Asserts that a failed conversion has removed its temporary folder, or a parent folder that it created. On some file
-/// systems it must not, because it could be in use on another host. Then the check is skipped and the folder removed.
+/// Asserts that a failed conversion has removed its temporary folder, or a parent folder that it created.
 #[track_caller]
 pub fn assert_removed(folder: &Path) {
-    if folder.exists() && !filesystem::locks_everywhere(folder) {
-        support::skip("removal of OUT.partial, because other hosts may not see the locks of this file system");
-        fs::remove_dir_all(folder).unwrap();
-    }
     assert!(!folder.exists(), "left behind: {}", folder.display());
 }
 
