@@ -36,6 +36,7 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
     overwrite::check(&request.out, &HDF5, &inputs).map_err(Error::Usage)?;
     let weights = interop::read(&request.file, init.key.as_deref())?;
+    weights.check_description()?;
     if name.is_none() && weights.format == interop::onnx::FORMAT_NAME {
         return import_graph(request, transforms, classes, &weights);
     }
@@ -347,6 +348,9 @@ impl ImportSettings {
 
 #[cfg(test)]
 mod tests {
+    use formats::interop::ExportedModel;
+    use loaders::LabelKind;
+
     use super::*;
 
     #[test]
@@ -354,8 +358,9 @@ mod tests {
         let target = |name: &str| Target { name: name.into(), mean: 10.0, std: 4.0 };
         let targets = vec![target("height"), target("age"), target("weight")];
         let path = PathBuf::from("net.safetensors");
-        let weights =
-            Weights { path, exported: Some(ModelFile { targets, ..ModelFile::default() }), ..Weights::default() };
+        let model = Ok(ModelFile { targets, ..ModelFile::default() });
+        let exported = ExportedModel { labels: LabelKind::Numbers, model };
+        let weights = Weights { path, exported: Some(exported), ..Weights::default() };
         let ops = ["normalize(0.5, 0.25)".to_string()];
         let pipeline = Pipeline::new(&ops, ImageSpec::new(8, 8, 3), &Manifest::default(), 0).unwrap();
         let made = |names: &[&str]| {
