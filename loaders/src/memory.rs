@@ -17,8 +17,14 @@ pub fn total() -> u64 {
 /// Returns the maximum memory in bytes for each of `ranks` processes on this machine. They share the machine's memory and cgroup
 /// limits, but each has its own address space.
 pub fn share(ranks: usize) -> u64 {
+    share_left(ranks, 0)
+}
+
+/// Returns how much of its [`share`] a process can still allocate if it has already allocated `allocated` bytes. The
+/// address space left is a measured value, so `allocated` is not subtracted from it.
+pub fn share_left(ranks: usize, allocated: u64) -> u64 {
     let shared = proc_bytes("/proc/meminfo", "MemTotal:").unwrap_or(u64::MAX).min(cgroup_limit());
-    (shared / ranks.max(1) as u64).min(address_space_left())
+    (shared / ranks.max(1) as u64).saturating_sub(allocated).min(address_space_left())
 }
 
 /// Returns the bytes available for the page cache: `MemAvailable`, limited by cgroups and by the address space left.
@@ -214,6 +220,14 @@ mod tests {
         put("memory/other/memory.limit_in_bytes", "2\n");
         assert_eq!(limit_below(&root, job), 3000);
         fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn allocated_memory_is_subtracted_from_the_share() {
+        assert_eq!(share_left(2, u64::MAX), 0);
+        if limits().is_none() {
+            assert_eq!(share_left(2, 4096), share(2) - 4096);
+        }
     }
 
     #[test]

@@ -113,6 +113,20 @@ fn layers_that_pytorch_has_in_other_shapes_are_written_in_those() {
     let taken = [&sets[..], &["--max-steps", "0", "--out", &again]].concat();
     run(0, &[&["train", &setting.recipe, "--data", &setting.data, "--threads", "1"][..], &taken].concat()).succeeded();
     assert!(weights::model(&again).layers == weights::model(&setting.out).layers);
+    // it needs only the weights, not the texts that describe the model
+    let (mut bytes, mean) = (fs::read(&out).unwrap(), b"\"trireme.mean\":\"[");
+    let at = bytes.windows(mean.len()).position(|part| part == mean).unwrap();
+    bytes[at + mean.len() - 1] = b'{';
+    let damaged = folder.write("damaged.safetensors", bytes);
+    let from = format!("init.from=\"{damaged}\"");
+    let other = folder.at("other");
+    let sets = [&model, &from, &lists[0], &lists[1]].map(|set| ["--set", set]).concat();
+    let taken = [&sets[..], &["--max-steps", "0", "--out", &other]].concat();
+    let started =
+        run(0, &[&["train", &setting.recipe, "--data", &setting.data, "--threads", "1"][..], &taken].concat());
+    started.succeeded().says(&["warning", &damaged, "trireme.mean"]);
+    assert!(weights::model(&other).layers == weights::model(&setting.out).layers);
+    run(0, &["import", &damaged, "-o", &folder.at("import.h5")]).failed(1, &[&damaged, "trireme.mean"]);
     // a layer with a larger kernel is not fully connected
     setting.folder.write("net.toml", NARROW.replace("kernel = 1, linear", "kernel = 3, linear"));
     setting.train(0, &["--set", &model]).failed(2, &["net.toml", "wide", "kernel 1"]);

@@ -237,6 +237,7 @@ impl<Buf: Buffer> Region<Buf> for SeparateBuffers<Buf> {
 
 /// How much memory a network may use.
 pub struct MemoryLimit {
+    /// Bytes that can still be allocated.
     pub bytes: usize,
     /// The limit and its reason for messages, such as "540 MB are free".
     pub text: String,
@@ -263,8 +264,10 @@ pub trait DeviceMemory: Sized + 'static {
         Ok(Box::new(SeparateBuffers::new(elems, parts, |elems| self.alloc(elems))?))
     }
 
-    /// Returns how much memory a network may use at most, or `None` if this is unknown.
-    fn memory_limit(&self) -> Result<Option<MemoryLimit>, Error> {
+    /// Returns how much memory another network may use at most, or `None` if this is unknown. The networks that are
+    /// already on the device have allocated `allocated` bytes.
+    fn memory_limit(&self, allocated: usize) -> Result<Option<MemoryLimit>, Error> {
+        let _ = allocated;
         Ok(None)
     }
 

@@ -85,16 +85,28 @@ impl<B: Backend> Graph<B> {
     /// Plans `net` for batches of up to `batch` images, allocates its memory, and draws the initial parameters from
     /// `seed`.
     pub fn new(backend: B, net: NetSpec, batch: usize, purpose: Purpose, seed: u64) -> Result<Self, BuildError> {
-        Self::build(Rc::new(backend), net, batch, purpose, seed)
+        Self::build(Rc::new(backend), net, batch, purpose, seed, &Need::default())
     }
 
-    /// Creates a second network, for inference only, on the same device.
+    /// Creates a second network, for inference only, on the same device. Returns an error if the device does not have
+    /// enough memory for both networks.
     pub fn inference_graph(&self, net: NetSpec, batch: usize) -> Result<Self, BuildError> {
-        let graph = Self::build(Rc::clone(&self.backend), net, batch, Purpose::Infer, self.plan.seed)?;
+        let plan = &self.plan;
+        let parameters = parameter_bytes(&*self.backend, &plan.layout);
+        let training = Need::new(parameters, plan.trains, &plan.memory, 0);
+        let graph = Self::build(Rc::clone(&self.backend), net, batch, Purpose::Infer, plan.seed, &training)?;
         Ok(Self { shares_device: true, ..graph })
     }
 
-    fn build(backend: Rc<B>, net: NetSpec, batch: usize, purpose: Purpose, seed: u64) -> Result<Self, BuildError> {
+    /// `training` is the memory of the network in training if this is another network, otherwise zero.
+    fn build(
+        backend: Rc<B>,
+        net: NetSpec,
+        batch: usize,
+        purpose: Purpose,
+        seed: u64,
+        training: &Need,
+    ) -> Result<Self, BuildError> {
         let shapes = net.shapes()?;
         let (specs, trains) = (param_specs(&net, &shapes), purpose != Purpose::Infer);
         let (operations, descs) = make_plan(&*backend, &net, &shapes, batch, None, trains)?;
@@ -112,9 +124,8 @@ impl<B: Backend> Graph<B> {
         let mut slots = vec![Vec::new(); net.nodes.len()];
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
         let workspace = backend.scratch_bytes() + operations.iter().flatten().map(|op| op.state_bytes()).sum::<usize>();
-        let elems = layout.buckets.iter().fold(0, |sum: usize, bucket| sum.saturating_add(*bucket));
-        let bytes = backend.parameter_bytes().saturating_mul(elems);
-        Need::new(bytes, trains, &memory, workspace).check(&net, batch, backend.memory_limit()?)?;
+        let need = Need::new(parameter_bytes(&*backend, &layout), trains, &memory, workspace);
+        need.check(&net, batch, training, backend.memory_limit(training.bytes())?)?;
         let norms = norm_places(&net, &shapes);
         let parameters = Parameters {
             weights: Arena::new(&*backend, &layout.buckets)?,
@@ -395,6 +406,11 @@ impl<B: Backend> Graph<B> {
         };
         self.params().iter().map(line).collect()
     }
+}
+
+fn parameter_bytes<B: Backend>(backend: &B, layout: &Layout<B>) -> usize {
+    let elems = layout.buckets.iter().fold(0, |sum: usize, bucket| sum.saturating_add(*bucket));
+    backend.parameter_bytes().saturating_mul(elems)
 }
 
 fn pack<B: Backend>(p: &Param<B>, plain: &[f32], arena: &mut Arena<B>) -> Result<(), Error> {

@@ -140,15 +140,17 @@ impl DeviceMemory for Cpu {
         Ok(Box::new(Whole::new(self.alloc(elems)?)))
     }
 
-    /// Returns this rank's limit: the node's whole memory divided by its number of ranks. Memory in use also counts,
-    /// because the system can free its page cache.
-    fn memory_limit(&self) -> Result<Option<MemoryLimit>, Error> {
-        let bytes = usize::try_from(loaders::memory::share(self.node_ranks)).unwrap_or(usize::MAX);
+    /// Returns what is left of this rank's share: the node's whole memory divided by its number of ranks. Apart from
+    /// the networks of this rank, memory in use also counts, because the system can free its page cache.
+    fn memory_limit(&self, allocated: usize) -> Result<Option<MemoryLimit>, Error> {
+        let left = loaders::memory::share_left(self.node_ranks, allocated as u64);
+        let bytes = usize::try_from(left).unwrap_or(usize::MAX);
         let user = match self.node_ranks {
             1 => "this process".into(),
             ranks => format!("each of the {ranks} ranks on this node"),
         };
-        Ok(Some(MemoryLimit { bytes, text: format!("{user} can use at most {:.0} MB", bytes as f64 / 1e6) }))
+        let most = bytes.saturating_add(allocated) as f64 / 1e6;
+        Ok(Some(MemoryLimit { bytes, text: format!("{user} can use at most {most:.0} MB") }))
     }
 
     fn scratch_bytes(&self) -> usize {
@@ -279,11 +281,16 @@ mod tests {
 
     #[test]
     fn ranks_of_a_node_share_its_memory() {
-        let limit = |ranks| CpuDevice::default().open(&settings(ranks)).unwrap().memory_limit().unwrap().unwrap();
-        let (one, four) = (limit(1), limit(4));
+        let limit = |ranks, allocated| {
+            CpuDevice::default().open(&settings(ranks)).unwrap().memory_limit(allocated).unwrap().unwrap()
+        };
+        let (one, four) = (limit(1, 0), limit(4, 0));
         assert!(four.bytes <= one.bytes);
         if loaders::memory::limits().is_none() {
             assert_eq!(four.bytes, one.bytes / 4);
+            // a second network gets only what the first one has left
+            let second = limit(4, 1 << 20);
+            assert_eq!((second.bytes, &second.text), (four.bytes - (1 << 20), &four.text));
         }
         let megabytes = format!("{:.0} MB", four.bytes as f64 / 1e6);
         assert_eq!(four.text, format!("each of the 4 ranks on this node can use at most {megabytes}"));

@@ -35,7 +35,8 @@ impl DeviceMemory for Cuda {
         Ok(Box::new(memory::Region::new(self.alloc(elems)?)))
     }
 
-    fn memory_limit(&self) -> Result<Option<MemoryLimit>, Error> {
+    /// Returns the free memory of the GPU, which does not include memory that is already allocated.
+    fn memory_limit(&self, _: usize) -> Result<Option<MemoryLimit>, Error> {
         let (free, _) = self.shared.context().memory()?;
         Ok(Some(MemoryLimit { bytes: free, text: format!("{} are free", memory::megabytes(free)) }))
     }

@@ -21,7 +21,7 @@ use std::path::Path;
 use super::checksum::CheckedFile;
 use super::error::Error;
 use super::h5::{self, Group};
-use super::keras::{self, LayerKind, Tensor};
+use super::keras::{self, LayerKind};
 use super::keras_file::{Described, put_layer, put_versions};
 use super::model::{LayerWeights, ModelFile, parse_chw, read_head};
 use super::reader::{self, group};
@@ -71,10 +71,12 @@ impl ModelFile {
     ///
     /// Returns errors like [`ModelFile::write`].
     pub fn write_described(&self, path: &Path, described: &Described) -> Result<(), Error> {
-        let weights = [to_keras(&self.layers)?, to_keras(&self.ema)?];
-        let bytes = weights.iter().flatten().flatten().map(|(_, _, values)| 4 * values.len() as u64).sum();
+        check_names(&self.layers)?;
+        check_names(&self.ema)?;
+        let tensors = self.layers.iter().chain(&self.ema).flat_map(|layer| &layer.tensors);
+        let bytes = tensors.map(|(_, _, values)| 4 * values.len() as u64).sum();
         atomic::replace(path, bytes, |new| {
-            h5::write(new, |root| self.fill(root, &weights, described))?;
+            h5::write(new, |root| self.fill(root, described))?;
             checksum::append(&new.name())
         })
     }
@@ -142,63 +144,54 @@ impl ModelFile {
         Ok(Self { layers, ema, ..head })
     }
 
-    fn fill(&self, root: &Group, [weights, ema]: &[Vec<Vec<Tensor>>; 2], described: &Described) -> Result<(), Error> {
+    fn fill(&self, root: &Group, described: &Described) -> Result<(), Error> {
         let group = root.create("model_weights")?;
         put_versions(root, &group)?;
         if let Some(config) = &described.config {
             root.put_text("model_config", config)?;
         }
-        write_layers(&group, &self.layers, weights, described)?;
+        write_layers(&group, &self.layers, described)?;
         let ours = root.create("trireme")?;
         self.put_head(&ours)?;
-        if !ema.is_empty() {
-            write_layers(&ours.create("ema")?, &self.ema, ema, described)?;
+        if !self.ema.is_empty() {
+            write_layers(&ours.create("ema")?, &self.ema, described)?;
         }
         self.put_seal(&ours)
     }
 }
 
-/// Converts all tensors to Keras's names and layouts. Returns an error for layers that could not be read back from a
-/// file.
-fn to_keras(layers: &[LayerWeights]) -> Result<Vec<Vec<Tensor>>, Error> {
+/// Returns an error for names of layers that could not be read back from a file.
+fn check_names(layers: &[LayerWeights]) -> Result<(), Error> {
     let mut seen = BTreeSet::new();
-    let convert = |layer: &LayerWeights| {
+    for layer in layers {
         let name = layer.name.as_str();
-        let refuse = |text| Error::Layer { layer: name.to_string(), text };
+        let refuse = |text: &str| Err(Error::Layer { layer: name.to_string(), text: text.into() });
         if name.is_empty() || name == "." || name.contains(['/', '\0']) {
-            return Err(refuse("a name in HDF5 must not be empty or a dot, and must not contain a slash".into()));
+            return refuse("a name in HDF5 must not be empty or a dot, and must not contain a slash");
         }
-        if !seen.insert(name.to_string()) {
-            return Err(refuse("two layers have this name".into()));
+        if !seen.insert(name) {
+            return refuse("two layers have this name");
         }
-        keras::to_keras(layer.kind, &layer.tensors).map_err(refuse)
-    };
-    layers.iter().map(convert).collect()
+    }
+    Ok(())
 }
 
-fn write_layers(
-    group: &Group,
-    layers: &[LayerWeights],
-    weights: &[Vec<Tensor>],
-    described: &Described,
-) -> Result<(), Error> {
+fn write_layers(group: &Group, layers: &[LayerWeights], described: &Described) -> Result<(), Error> {
     let place: BTreeMap<&str, usize> = described.order.iter().map(String::as_str).zip(0..).collect();
-    let mut ordered: Vec<(&LayerWeights, &Vec<Tensor>)> = layers.iter().zip(weights).collect();
+    let mut ordered: Vec<&LayerWeights> = layers.iter().collect();
     // The sort is stable, so layers that are not in the order keep their positions.
-    ordered.sort_by_key(|(layer, _)| place.get(layer.name.as_str()).copied().unwrap_or(usize::MAX));
-    let names = keras_names(ordered.iter().map(|(layer, _)| layer.name.as_str()));
+    ordered.sort_by_key(|layer| place.get(layer.name.as_str()).copied().unwrap_or(usize::MAX));
+    let names = keras_names(ordered.iter().map(|layer| layer.name.as_str()));
     // Layers that are not part of Keras's network, such as auxiliary classifiers, must not be in Keras's list.
-    let outside = ordered
-        .iter()
-        .filter(|(layer, _)| described.config.is_some() && !place.contains_key(layer.name.as_str()))
-        .count();
+    let outside =
+        ordered.iter().filter(|layer| described.config.is_some() && !place.contains_key(layer.name.as_str())).count();
     let (network, heads) = names.split_at(names.len() - outside);
     group.put_texts("layer_names", network)?;
     if !heads.is_empty() {
         group.put_texts(HEADS, heads)?;
     }
     let mut each = ordered.into_iter().zip(&names);
-    each.try_for_each(|((layer, tensors), name)| write_layer(group, name, layer, tensors, described))
+    each.try_for_each(|(layer, name)| write_layer(group, name, layer, described))
 }
 
 /// Returns the layers' names in Keras. If two of them would be equal, returns the names in the network.
@@ -208,13 +201,11 @@ fn keras_names<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Vec<String> 
     if different.len() == names.len() { names } else { paths.map(String::from).collect() }
 }
 
-fn write_layer(
-    group: &Group,
-    name: &str,
-    layer: &LayerWeights,
-    tensors: &[Tensor],
-    described: &Described,
-) -> Result<(), Error> {
+/// Converts a layer's tensors to Keras's names and layouts, and writes them. Only one layer is converted at a time,
+/// because the converted tensors need as much memory as the layer.
+fn write_layer(group: &Group, name: &str, layer: &LayerWeights, described: &Described) -> Result<(), Error> {
+    let tensors =
+        keras::to_keras(layer.kind, &layer.tensors).map_err(|text| Error::Layer { layer: layer.name.clone(), text })?;
     let group = group.create(name)?;
     group.put_text("trireme_kind", layer.kind.stored.kind)?;
     if name != layer.name {
@@ -226,7 +217,7 @@ fn write_layer(
     if let Some(epsilon) = described.epsilon.get(&layer.name) {
         group.put_number("trireme_epsilon", *epsilon)?;
     }
-    put_layer(&group, name, tensors, false)
+    put_layer(&group, name, &tensors, false)
 }
 
 /// Describes which parts another program changed.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use base::text::printable;
 
-use super::weights::{Error, Fault, Format, Weights};
+use super::weights::{Error, ExportedModel, Format, Weights};
 use crate::checkpoint;
 use crate::checkpoint::foreign::Failed;
 use crate::checkpoint::{KerasWeights, ModelFile, Opened, Tensor, foreign, read_weights};
@@ -52,8 +52,7 @@ fn read_keras(path: &Path) -> Result<Weights, Error> {
             "this HDF5 file has no weights in a Keras layout (layer_names and weight_names, or layers with vars)";
         return Err(unsupported(text.into()));
     }
-    let exported = ModelFile::from_metadata(|name| about.get(name).map(String::as_str));
-    let exported = exported.map_err(|text| Fault::Damaged(text).of(path))?;
+    let exported = ExportedModel::from_metadata(|name| about.get(name).map(String::as_str));
     Ok(Weights { warning, keras: true, exported, ..Weights::new(path, "Keras", tensors) })
 }
 

@@ -26,7 +26,7 @@ mod tests;
 mod torch;
 mod weights;
 
-pub use weights::{Error, Format, Weights};
+pub use weights::{Error, ExportedModel, Format, Weights};
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -10,8 +10,8 @@ use loaders::regular;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::number::Number;
-use super::weights::{Error, Fault, Format, Weights, damaged};
-use crate::checkpoint::{ModelFile, Tensor};
+use super::weights::{Error, ExportedModel, Fault, Format, Weights, damaged};
+use crate::checkpoint::Tensor;
 
 /// Largest header length in bytes. The crate has the same limit.
 const LONGEST: u64 = 100_000_000;
@@ -29,8 +29,7 @@ fn read(path: &Path, _: Option<&str>) -> Result<Weights, Error> {
     let bytes = regular::read(path).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
     let tensors = parse(&bytes).map_err(|fault| fault.of(path))?;
     let about = SafeTensors::read_metadata(&bytes).ok().and_then(|(_, header)| header.metadata().clone());
-    let exported = ModelFile::from_metadata(|name| about.as_ref()?.get(name).map(String::as_str));
-    let exported = exported.map_err(|text| Fault::Damaged(text).of(path))?;
+    let exported = ExportedModel::from_metadata(|name| about.as_ref()?.get(name).map(String::as_str));
     Ok(Weights { exported, ..Weights::new(path, FORMAT.name, tensors) })
 }
 

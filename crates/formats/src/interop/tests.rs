@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use loaders::{Bands, Dtype, Target};
+use loaders::{Bands, Dtype, LabelKind, Target};
 use net::{Linear, NetSpec, Pool, Shape};
 use serde::Deserialize;
 
@@ -98,6 +98,15 @@ fn unknown_formats_are_refused_with_a_list_of_the_supported_ones() {
     assert!(matches!(read(&folder(), None), Err(Error::Io { .. })));
 }
 
+/// Exports a model with one layer to `out`.
+fn export_model(model: ModelFile, format: Format, out: &Path) {
+    let mut net = NetSpec::new("two", Shape::image(3, 8, 8));
+    let mean = net.add("mean", Pool::global(), net.image());
+    net.add("fc1", Linear::new(2), mean);
+    let settings = Settings { format, half: false, fold: false, preprocess: false, force: false };
+    export::write(Trained::new(net, model).unwrap(), out, &settings).unwrap();
+}
+
 /// Foreign files have no description.
 #[test]
 fn exports_have_the_description_of_their_model() {
@@ -107,12 +116,8 @@ fn exports_have_the_description_of_their_model() {
     std::fs::create_dir(exports).unwrap();
     for model in [ModelFile::sample(), ModelFile { multi_label: true, ..ModelFile::sample() }, numbers] {
         for (format, name) in [(Format::Onnx, "net.onnx"), (Format::Safetensors, "net.safetensors")] {
-            let mut net = NetSpec::new("two", Shape::image(3, 8, 8));
-            let mean = net.add("mean", Pool::global(), net.image());
-            net.add("fc1", Linear::new(2), mean);
-            let settings = Settings { format, half: false, fold: false, preprocess: false, force: false };
             let out = exports.join(name);
-            export::write(Trained::new(net, model.clone()).unwrap(), &out, &settings).unwrap();
+            export_model(model.clone(), format, &out);
             let weights = read(&out, None).unwrap();
             assert!(weights.model.is_none(), "{name}");
             let found = weights.description().unwrap();
@@ -122,6 +127,33 @@ fn exports_have_the_description_of_their_model() {
         }
     }
     assert_eq!(read(&folder().join("plain.safetensors"), None).unwrap().description(), None);
+}
+
+#[test]
+fn weights_of_exports_with_a_damaged_description_can_be_read() {
+    let target = |name: &str| Target { name: name.into(), mean: 10.0, std: 4.0 };
+    let model = ModelFile { targets: vec![target("cat"), target("dog")], ..ModelFile::sample() };
+    let Temporary(exports) = &Temporary::new("damaged");
+    std::fs::create_dir(exports).unwrap();
+    for (format, name) in [(Format::Onnx, "net.onnx"), (Format::Safetensors, "net.safetensors")] {
+        let out = exports.join(name);
+        export_model(model.clone(), format, &out);
+        let (whole, bytes) = (read(&out, None).unwrap(), std::fs::read(&out).unwrap());
+        whole.check_description().unwrap();
+        assert_eq!(whole.exported.as_ref().unwrap().warning(&out), None, "{name}");
+        for (text, other, key) in [("[0.5]", "[0.5}", "trireme.mean"), (":10.0", ":10,0", "trireme.targets")] {
+            let at = bytes.windows(text.len()).position(|part| part == text.as_bytes()).unwrap();
+            let mut damaged = bytes.clone();
+            damaged[at..][..other.len()].copy_from_slice(other.as_bytes());
+            let weights = read_bytes(&damaged, name).unwrap();
+            assert_eq!((&weights.tensors, weights.description()), (&whole.tensors, None), "{name} {key}");
+            let exported = weights.exported.as_ref().unwrap();
+            assert_eq!(exported.labels, LabelKind::Numbers, "{name} {key}");
+            let warning = exported.warning(&weights.path).unwrap();
+            let refusal = weights.check_description().unwrap_err().to_string();
+            assert!([&warning, &refusal].iter().all(|text| text.contains(name) && text.contains(key)), "{warning}");
+        }
+    }
 }
 
 /// The graph of such an export normalises the images. A model with the transforms of its metadata would do it again.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use base::text::printable;
-use loaders::why;
+use loaders::{LabelKind, why};
 
 use crate::checkpoint;
 use crate::checkpoint::{ModelFile, Tensor};
@@ -23,9 +23,35 @@ pub struct Weights {
     /// True if shapes and values are in Keras's order. Converting them to PyTorch's order needs the layers of the
     /// network.
     pub keras: bool,
-    /// The model without its weights, if trireme exported the file to another format. If the model predicts numbers, the
-    /// last layer of the file computes them in the targets' units.
-    pub exported: Option<ModelFile>,
+    /// The model that trireme exported to this file of another format, if it did.
+    pub exported: Option<ExportedModel>,
+}
+
+/// The description of a model in a file that trireme exported.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExportedModel {
+    /// The kind of labels. If labels are numbers, the last layer of the file computes them in the targets' units.
+    pub labels: LabelKind,
+    /// The model without its weights, or a message about the first text that is missing or invalid. The weights can be
+    /// used without this description.
+    pub model: Result<ModelFile, String>,
+}
+
+impl ExportedModel {
+    /// Reads the description from the metadata of a file. `text` looks up a text by its name. Returns `None` if another
+    /// program wrote the file.
+    pub(super) fn from_metadata<'a>(text: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
+        let model = ModelFile::from_metadata(&text).transpose()?;
+        let is_there = |name: &str| text(&format!("{}{name}", ModelFile::METADATA_PREFIX)).is_some();
+        Some(Self { labels: LabelKind::new(is_there("targets"), is_there("multi_label")), model })
+    }
+
+    /// Returns a warning for a use of the weights alone if the description in the file `path` is damaged.
+    pub fn warning(&self, path: &Path) -> Option<String> {
+        let why = self.model.as_ref().err()?;
+        let (path, why) = (path.display(), printable(why));
+        Some(format!("warning: {path}: {why}. The weights are used anyway, but `trireme import` refuses this file"))
+    }
 }
 
 impl Weights {
@@ -36,7 +62,16 @@ impl Weights {
 
     /// Returns the model without its weights, if trireme wrote or exported the file.
     pub fn description(&self) -> Option<&ModelFile> {
-        self.model.as_ref().or(self.exported.as_ref())
+        let exported = self.exported.as_ref().and_then(|exported| exported.model.as_ref().ok());
+        self.model.as_ref().or(exported)
+    }
+
+    /// Returns an error if trireme exported the file and the description of the model is damaged.
+    pub fn check_description(&self) -> Result<(), Error> {
+        match self.exported.as_ref().map(|exported| &exported.model) {
+            Some(Err(why)) => Err(Fault::Damaged(why.clone()).of(&self.path)),
+            _ => Ok(()),
+        }
     }
 }
 

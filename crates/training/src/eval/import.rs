@@ -18,7 +18,7 @@ use recipe::{Changes, Init, Recipe};
 use crate::error::Error;
 use crate::eval::model::{images, manifest};
 use crate::eval::request::ImportRequest;
-use crate::train::init::matching::{FileTensor, MatchResult, TensorMatches, classes as count, match_tensors};
+use crate::train::init::matching::{MatchResult, TensorMatch, TensorMatches, classes as count, match_tensors};
 use crate::train::init::{initial_weights, positions, table};
 use crate::train::plan::network::{FileNetwork, network, shape_of, sizes_of};
 use crate::train::save::model;
@@ -35,9 +35,10 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let inputs = [Some(&request.file), request.recipe.as_ref(), request.classes.as_ref()];
     let inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
     overwrite::check(&request.out, &HDF5, &inputs).map_err(Error::Usage)?;
-    let weights = interop::read(&request.file, init.key.as_deref())?;
+    let mut weights = interop::read(&request.file, init.key.as_deref())?;
+    weights.check_description()?;
     if name.is_none() && weights.format == interop::onnx::FORMAT_NAME {
-        return import_graph(request, transforms, classes, &weights);
+        return import_graph(request, transforms, classes, &mut weights);
     }
     let saved = weights.description();
     let name = name.or(saved.map(|saved| saved.network.clone())).ok_or_else(|| {
@@ -59,7 +60,8 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let shapes = net.shapes().map_err(BuildError::from)?;
     let classes = classes.unwrap_or_else(|| numbers_as_names(shapes[shapes.len() - 1].elems(), &mut notes));
     let head = head(&name, classes, &pipeline, &weights)?;
-    write(ModelFile { layers: layers(&net, &fit, &weights)?, ..head }, &net, &weights, &request.out)?;
+    let layers = take_layers(&net, &fit, &mut weights)?;
+    write(ModelFile { layers, ..head }, &net, &weights, &request.out)?;
     Ok(notes)
 }
 
@@ -78,7 +80,7 @@ fn import_graph(
     request: &ImportRequest,
     transforms: Vec<String>,
     names: Option<Vec<String>>,
-    weights: &Weights,
+    weights: &mut Weights,
 ) -> Result<Vec<String>, Error> {
     let file = &request.file;
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -104,7 +106,7 @@ fn import_graph(
     notes.extend(normalization_warning(&pipeline, weights));
     let classes = names.unwrap_or_else(|| numbers_as_names(count, &mut notes));
     let head = head(&name, classes, &pipeline, weights)?;
-    let layers = layers(&file_network.net, &fit, weights)?;
+    let layers = take_layers(&file_network.net, &fit, weights)?;
     let file = ModelFile { layers, definition: file_network.text, ..head };
     write(file, &file_network.net, weights, &request.out)?;
     Ok(notes)
@@ -288,19 +290,21 @@ fn mean_and_std(ops: &[String], channels: usize) -> (Vec<f64>, Vec<f64>) {
     (of(mean, 0.0), of(std, 1.0))
 }
 
-/// Returns the network's layers with the values from the file.
-pub fn layers(net: &NetSpec, fit: &TensorMatches, weights: &Weights) -> Result<Vec<LayerWeights>, Error> {
-    let taken: BTreeMap<&str, FileTensor<'_>> = fit.matching_tensors(weights).collect();
+/// Returns the network's layers with the values from the file. Takes the values out of `weights`, so that they are in
+/// memory only once.
+fn take_layers(net: &NetSpec, fit: &TensorMatches, weights: &mut Weights) -> Result<Vec<LayerWeights>, Error> {
+    let taken: BTreeMap<&str, &TensorMatch> =
+        fit.with(MatchResult::Taken).map(|row| (row.name.as_str(), row)).collect();
     let shapes = net.shapes().map_err(BuildError::from)?;
     let layer = |(node, kind): (&Node, Option<LayerKind>)| {
         let kind = kind?;
         let specs = node.op.params(shapes[node.inputs[0].0]);
-        let tensor = |field: &str| {
-            let FileTensor { shape, values } = *taken.get(format!("{}.{field}", node.name).as_str())?;
-            let mut values = values.to_vec();
+        let mut tensor = |field: &str| {
+            let row = taken.get(format!("{}.{field}", node.name).as_str())?;
+            let (shape, mut values) = (row.shape.clone()?, std::mem::take(&mut weights.tensors[row.found?].2));
             let zeros = specs.iter().find(|spec| spec.field == field).map_or(0..0, |spec| spec.zeros.clone());
             values[zeros].fill(0.0);
-            Some((field.to_string(), shape.to_vec(), values))
+            Some((field.to_string(), shape, values))
         };
         let tensors = kind.stored.tensors.iter().filter_map(|stored| tensor(stored.torch)).collect();
         Some(LayerWeights { name: node.name.clone(), kind, tensors })
@@ -347,6 +351,9 @@ impl ImportSettings {
 
 #[cfg(test)]
 mod tests {
+    use formats::interop::ExportedModel;
+    use loaders::LabelKind;
+
     use super::*;
 
     #[test]
@@ -354,8 +361,9 @@ mod tests {
         let target = |name: &str| Target { name: name.into(), mean: 10.0, std: 4.0 };
         let targets = vec![target("height"), target("age"), target("weight")];
         let path = PathBuf::from("net.safetensors");
-        let weights =
-            Weights { path, exported: Some(ModelFile { targets, ..ModelFile::default() }), ..Weights::default() };
+        let model = Ok(ModelFile { targets, ..ModelFile::default() });
+        let exported = ExportedModel { labels: LabelKind::Numbers, model };
+        let weights = Weights { path, exported: Some(exported), ..Weights::default() };
         let ops = ["normalize(0.5, 0.25)".to_string()];
         let pipeline = Pipeline::new(&ops, ImageSpec::new(8, 8, 3), &Manifest::default(), 0).unwrap();
         let made = |names: &[&str]| {

@@ -13,7 +13,8 @@ use super::fuse::{fuse, without_sigmoid};
 use super::graph::{Dim, Graph, Input, Node};
 use super::operators;
 use super::tensor::type_name;
-use crate::checkpoint::{ModelFile, Tensor};
+use crate::checkpoint::Tensor;
+use crate::interop::ExportedModel;
 use crate::interop::export::onnx::STORED_INPUT;
 
 #[derive(Clone, Debug)]
@@ -37,8 +38,8 @@ pub struct Network {
     pub tensors: Vec<Tensor>,
     /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
-    /// The model without its weights, if trireme exported the file. See [`Weights::exported`](crate::interop::Weights).
-    pub exported: Option<ModelFile>,
+    /// The model that trireme exported to this file, if it did.
+    pub exported: Option<ExportedModel>,
 }
 
 const FLOAT: i64 = 1;
@@ -241,7 +242,7 @@ fn finish(mut build: Build<'_>) -> Result<Network, String> {
         let own = build.weights.remove(&node.name).into_iter().flatten();
         tensors.extend(own.map(|(field, shape, values)| (format!("{}.{field}", node.name), shape, values)));
     }
-    let exported = ModelFile::from_metadata(|name| build.graph.about.get(name).copied())?;
+    let exported = ExportedModel::from_metadata(|name| build.graph.about.get(name).copied());
     Ok(Network { net, classes: classes.elems(), tensors, notes: build.notes, exported })
 }
 

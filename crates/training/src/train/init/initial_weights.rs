@@ -62,7 +62,8 @@ fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<LoadedWeights, Error> {
     let fit = matching::match_tensors(run.graph.net(), &weights, &init)?;
     table::check(&fit, &weights, run.recipe.init.strict(), table::TRAINING_CURE)?;
     fit.check_values(&weights)?;
-    let mut notes: Vec<String> = weights.warning.iter().cloned().chain(adapted).collect();
+    let damaged = weights.exported.as_ref().and_then(|exported| exported.warning(&weights.path));
+    let mut notes: Vec<String> = weights.warning.iter().cloned().chain(damaged).chain(adapted).collect();
     notes.extend(table::check_origin(&run.source, &fit, &weights, stem_was_adapted)?);
     Ok(LoadedWeights { weights, fit, notes })
 }

@@ -116,8 +116,8 @@ pub fn check_origin(
                 states_mean_and_std(&source.recipe, weights)?;
             }
             let taken = taken_classifiers(fit);
-            let exported = weights.exported.as_ref().map(ModelFile::label_kind);
-            if exported == Some(LabelKind::Numbers) && !taken.is_empty() {
+            let labels = weights.exported.as_ref().map(|exported| exported.labels);
+            if labels == Some(LabelKind::Numbers) && !taken.is_empty() {
                 return Err(Error::Usage(format!(
                     "init.from: the last layer of {} computes numbers in the units of the targets, because the file is an export, but \
                      training needs standardised numbers. Use the model.h5 of the run, or set init.exclude = [{}] to start this layer with \

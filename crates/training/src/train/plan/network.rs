@@ -94,11 +94,14 @@ impl FileNetwork {
         let input = shape_of(image);
         if path.extension().is_some_and(|end| end == "onnx") {
             let graph = onnx::of_bytes(&bytes, path).and_then(Survey::network);
-            let graph = graph.map_err(|error| Error::Usage(error.to_string()))?;
-            let predicts = graph.exported.as_ref().map(ModelFile::label_kind);
+            let mut graph = graph.map_err(|error| Error::Usage(error.to_string()))?;
+            let exported = graph.exported.take();
             let mut network = Self::from_graph(graph, path, name, input, classes)?;
-            if predicts == Some(LabelKind::Numbers) {
-                network.start_last_layer_randomly();
+            if let Some(exported) = exported {
+                network.notes.extend(exported.warning(path));
+                if exported.labels == LabelKind::Numbers {
+                    network.start_last_layer_randomly();
+                }
             }
             return Ok(Self { copy: Some(bytes), ..network });
         }

@@ -17,6 +17,7 @@ use super::output;
 use super::resume::{self, ASIDE, Head, Logged};
 use crate::error::Error;
 use crate::train::agree::preflight::DiskNeed;
+use crate::train::observe::watch::remove_old_status_files;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::run::Run;
 
@@ -82,6 +83,7 @@ pub fn claim_output<B: Backend>(
     // another run may have used the directory between the first check and the lock
     check(request, from)?;
     set(out)?;
+    remove_old_status_files(out);
     checkpoint::check_writable(&checkpoints)?;
     for folder in [out, &checkpoints] {
         safe_create::remove_leftovers(folder).map_err(Error::file("tidy up", folder))?;

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 pub use activity::Activity;
 use base::{lock, screen};
 use comm::{Comm, network};
+pub use status_files::remove_old_status_files;
 use status_files::{Peer, Status, StatusFiles};
 use verdict::Verdict;
 
@@ -80,9 +81,9 @@ impl Watch {
         Self(Some(shared))
     }
 
-    /// Starts to share this rank's status in `out`. All ranks call this, and rank 0 calls it first, because it removes old files. A single
-    /// rank does the same, because `trireme runs` and `report` take rank 0's file as the sign that the run continues. Does nothing on a
-    /// second call.
+    /// Starts to share this rank's status in `out`. All ranks call this after rank 0 has called [`remove_old_status_files`]. A single rank
+    /// does the same, because `trireme runs` and `report` take rank 0's file as the sign that the run continues. Does nothing on a second
+    /// call.
     pub fn share(&self, out: &Path, rank: usize, ranks: usize) {
         let Some(shared) = self.0.as_ref().filter(|shared| shared.status_files.get().is_none()) else { return };
         let status_files = StatusFiles::new(out, rank);

@@ -30,17 +30,12 @@ pub struct StatusFiles {
 }
 
 impl StatusFiles {
-    /// Creates the directory for the status files in `out`. Rank 0 removes files of an earlier run.
+    /// Creates the directory for the status files in `out`.
     pub fn new(out: &Path, rank: usize) -> Self {
-        let status_files = Self { folder: out.join(".ranks"), rank, host: host() };
-        // if the directory is a link, files would be removed and written somewhere else
-        if fs::symlink_metadata(&status_files.folder).is_ok_and(|meta| meta.is_symlink()) {
+        let status_files = Self { folder: folder(out), rank, host: host() };
+        // if the directory is a link, files would be written somewhere else
+        if is_link(&status_files.folder) {
             let _ = fs::remove_file(&status_files.folder);
-        }
-        if rank == 0 {
-            // an earlier run may have had more ranks
-            let old = fs::read_dir(&status_files.folder).into_iter().flatten().flatten();
-            old.for_each(|file| drop(fs::remove_file(file.path())));
         }
         let _ = fs::create_dir(&status_files.folder);
         status_files
@@ -90,6 +85,26 @@ impl StatusFiles {
         // fails as long as other ranks have files in the directory
         let _ = fs::remove_dir(&self.folder);
     }
+}
+
+/// Removes the status files of an earlier run in `out`. It may have had more ranks, and this run may have no watchdog
+/// that would replace them.
+pub fn remove_old_status_files(out: &Path) {
+    let folder = folder(out);
+    // if the directory is a link, files would be removed somewhere else
+    if !is_link(&folder) {
+        let old = fs::read_dir(&folder).into_iter().flatten().flatten();
+        old.for_each(|file| drop(fs::remove_file(file.path())));
+        let _ = fs::remove_dir(&folder);
+    }
+}
+
+fn folder(out: &Path) -> PathBuf {
+    out.join(".ranks")
+}
+
+fn is_link(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink())
 }
 
 /// Returns true if the process exists and has not ended.
@@ -207,7 +222,11 @@ mod tests {
         fs::create_dir_all(&out).unwrap();
         // left by a killed run with more ranks
         fs::create_dir(out.join(".ranks")).unwrap();
-        fs::write(out.join(".ranks/7"), "").unwrap();
+        for old in ["0", "7", LAST] {
+            fs::write(out.join(".ranks").join(old), "").unwrap();
+        }
+        remove_old_status_files(&out);
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
         let (zero, one) = (StatusFiles::new(&out, 0), StatusFiles::new(&out, 1));
         assert!(zero.read(1).is_none());
         let many: BTreeSet<IpAddr> = (0..100u128).map(|i| IpAddr::from((u128::MAX - i).to_be_bytes())).collect();
