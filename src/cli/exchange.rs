@@ -115,7 +115,8 @@ pub struct ExportArgs {
     /// Store weights with 16 bits. Computations still use 32 bits
     #[arg(long)]
     pub half: bool,
-    /// Merge batch norms into the preceding convolutions. This gives fewer layers for prediction, but cannot be trained
+    /// Merge batch norms into the preceding convolutions and linear layers. This gives fewer layers for prediction, but
+    /// cannot be trained
     #[arg(long)]
     pub fold_batch_norm: bool,
     /// With --to onnx: add the normalisation to the graph, so that the input is stored pixels (N, H, W, C)

@@ -42,7 +42,8 @@ Example:
   trireme eval runs/r20/model.h5 --data data/cifar10
   trireme predict runs/r20/model.h5 cat.jpg
 
-Exit codes: 0 done; 1 failed; 2 usage; 75 stopped early, resumable with --resume auto."
+Exit codes: 0 done; 1 failed; 2 usage; 75 stopped early, resumable with --resume auto;
+130 ended by a second Ctrl-C."
 )]
 pub struct Cli {
     #[command(subcommand)]
