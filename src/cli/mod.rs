@@ -43,7 +43,7 @@ Example:
   trireme predict runs/r20/model.h5 cat.jpg
 
 Exit codes: 0 done; 1 failed; 2 usage; 75 stopped early, resumable with --resume auto;
-130 ended by a second Ctrl-C."
+130 a training ended by a second Ctrl-C."
 )]
 pub struct Cli {
     #[command(subcommand)]

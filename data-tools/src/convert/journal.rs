@@ -24,6 +24,7 @@ use loaders::replace::replace;
 use loaders::safe_create;
 use loaders::shard::index_path;
 use loaders::stall::during;
+use rustix::io::Errno;
 use serde_json::{Map, Value};
 
 use super::dataset::{Finished, FinishedShards};
@@ -145,7 +146,7 @@ fn lock_file(file: &File, path: &Path) -> Result<(), Error> {
     let other = |problem: &str| Error::Usage(format!("{}: another conversion {problem}", folder_of(path).display()));
     match file.try_lock() {
         // The lock next to OUT also works on a file system without locks.
-        Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
+        Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported || is_lock_missing(&e) => Ok(()),
         // Until the file was locked, a conversion that ended could remove or publish the folder.
         Ok(()) if !safe_create::is_at(file, path) => Err(other("has just ended in this folder; repeat the command")),
         Ok(()) => Ok(()),
@@ -154,6 +155,11 @@ fn lock_file(file: &File, path: &Path) -> Result<(), Error> {
         }
         Err(TryLockError::Error(e)) => Err(Error::io("lock", path, e)),
     }
+}
+
+/// Returns true for the error of NFS if the server has no lock service.
+fn is_lock_missing(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NOLCK.raw_os_error())
 }
 
 fn line(finished: &Finished) -> Result<Vec<u8>, Error> {

@@ -153,6 +153,7 @@ impl Staging {
     }
 
     fn rename(mut self) -> Result<PathBuf, Error> {
+        self.claim.as_ref().map_or(Ok(()), LockFile::check).map_err(|e| Error::io("write to", &self.out, e))?;
         // The lock is held until the folder is renamed.
         if self.lock.is_some() {
             let _ = fs::remove_file(self.temp.join(LOCK));
@@ -218,8 +219,10 @@ impl Drop for Staging {
         if self.published {
             return;
         }
+        // If the lock is lost, another process converts in this folder.
+        let keep = self.keep || self.claim.as_ref().is_some_and(LockFile::is_lost);
         // Ignore errors while cleaning up: the first error is more useful. `remove_dir` fails if the folder is not empty.
-        let _ = match (self.keep, self.created) {
+        let _ = match (keep, self.created) {
             _ if self.temp.as_os_str().is_empty() => Ok(()),
             (false, _) => {
                 for path in self.removal_order() {
@@ -436,6 +439,29 @@ mod tests {
         staging.keep(false);
         drop(staging);
         assert!(!dir.exists());
+    }
+
+    /// A user may remove a lock file although its conversion is still running. Another one then works in the same folder.
+    #[test]
+    fn a_conversion_whose_lock_was_replaced_keeps_the_folder() {
+        let folder = Folder::new();
+        let out = folder.path().join("out");
+        let replaced = || {
+            let mut staging = Staging::resumable(&out).unwrap();
+            staging.keep(false);
+            fs::write(staging.dir().join("shard"), "").unwrap();
+            let new = folder.path().join("new");
+            fs::write(&new, "").unwrap();
+            fs::rename(new, staging.claim.as_ref().unwrap().path()).unwrap();
+            staging
+        };
+        let staging = replaced();
+        let shard = staging.dir().join("shard");
+        drop(staging);
+        assert!(shard.is_file());
+        let error = replaced().publish().unwrap_err().to_string();
+        assert!(error.contains("another command"), "{error}");
+        assert!(shard.is_file() && !out.exists());
     }
 
     #[test]

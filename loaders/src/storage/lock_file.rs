@@ -3,7 +3,8 @@
 //!
 //! The lock is a POSIX byte-range lock (fcntl). NFS and Lustre share these locks between hosts, and the kernel releases
 //! them when the process ends. The description in the file is used for messages, and on file systems that have no locks
-//! or do not share them between hosts. Threads of one process do not exclude each other.
+//! or do not share them between hosts. Threads of one process do not exclude each other: if two of them lock a file, the
+//! end of one lock also releases the other.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -56,7 +57,7 @@ pub enum LockError {
         path: PathBuf,
         /// Describes the process that has the lock.
         holder: String,
-        /// True if the process is on another host, from where its state cannot be checked.
+        /// True if the process is on another host, so that its state cannot be checked from here.
         unknown: bool,
     },
 }
@@ -82,7 +83,8 @@ impl LockError {
 
 /// Result of one attempt to lock the file.
 enum LockState {
-    Locked(LockFile),
+    /// This process has locked the file.
+    Locked(File),
     /// The lock file may be replaced, because its holder has ended or the user requests it.
     Replace,
     /// Another process is just creating, replacing or describing the lock. Check again later.
@@ -96,11 +98,17 @@ impl LockFile {
     /// lock from a process on another host whose state cannot be checked. Returns an error that describes the other
     /// process if it has the lock.
     pub fn take(path: &Path, steal: bool) -> Result<Self, LockError> {
+        Self::take_as(path, steal, false)
+    }
+
+    fn take_as(path: &Path, steal: bool, temporary: bool) -> Result<Self, LockError> {
         let everywhere = filesystem::locks_everywhere(folder_of(path));
-        let lock = Self::take_here(path, steal, everywhere)?;
+        let lock = Self::take_here(path, steal, everywhere, temporary)?;
         if !everywhere {
             // a process on another host may have done the same at the same time: the last description in the file decides
             std::thread::sleep(SETTLE_TIME);
+            // a request for a lock makes NFS read the file again
+            let _ = answer(&lock.file);
             if !lock.is_own() {
                 return Err(in_use_error(path, "another process that has just started"));
             }
@@ -114,24 +122,26 @@ impl LockFile {
         let mut name = OsString::from(".");
         name.push(output.file_name().unwrap_or_default());
         name.push(".trireme-lock");
-        let mut lock = Self::take(&output.with_file_name(name), false)?;
-        lock.temporary = true;
-        Ok(lock)
+        Self::take_as(&output.with_file_name(name), false, true)
     }
 
     /// Locks the file against processes on this host and, if `everywhere` is set, on all other hosts.
-    fn take_here(path: &Path, steal: bool, everywhere: bool) -> Result<Self, LockError> {
+    fn take_here(path: &Path, steal: bool, everywhere: bool, temporary: bool) -> Result<Self, LockError> {
         let refuse = refused(path);
         let me = Holder::me();
         let mut left = END_TRIES;
         let mut beginning = START_TRIES;
         loop {
             let held = match try_lock(path, &me, everywhere, steal)? {
-                LockState::Locked(lock) => {
-                    lock.write().map_err(refuse)?;
+                LockState::Locked(file) => {
+                    let lock = Self { file, path: path.to_path_buf(), holder: me, temporary };
+                    if let Err(error) = lock.write() {
+                        let _ = if temporary { fs::remove_file(path) } else { Ok(()) };
+                        return Err(refuse(error));
+                    }
                     return Ok(lock);
                 }
-                LockState::Replace => return Self::replace(path, me).map_err(refuse),
+                LockState::Replace => return Self::replace(path, me, temporary).map_err(refuse),
                 LockState::Ending(held) => held,
                 LockState::Again => {
                     beginning -= 1;
@@ -147,13 +157,13 @@ impl LockFile {
     }
 
     /// Replaces the lock file by a new file that this process has locked.
-    fn replace(path: &Path, holder: Holder) -> io::Result<Self> {
+    fn replace(path: &Path, holder: Holder, temporary: bool) -> io::Result<Self> {
         let mut new = NewFile::private(path)?;
         // the result is ignored, because the attempt before has already shown whether the file system supports locks
         let _ = answer(new.file()?);
         let text = serde_json::to_vec(&holder)?;
         new.file()?.write_all(&text)?;
-        Ok(Self { file: new.publish()?, path: path.to_path_buf(), holder, temporary: false })
+        Ok(Self { file: new.publish()?, path: path.to_path_buf(), holder, temporary })
     }
 
     fn write(&self) -> io::Result<()> {
@@ -169,6 +179,18 @@ impl LockFile {
     /// Returns true if another process has replaced the file. Returns false if the file was removed.
     pub fn is_lost(&self) -> bool {
         !is_at(&self.file, &self.path) && fs::symlink_metadata(&self.path).is_ok()
+    }
+
+    /// Returns an error if another process has replaced the file, so that this process must not write the output any
+    /// more.
+    pub fn check(&self) -> io::Result<()> {
+        if !self.is_lost() {
+            return Ok(());
+        }
+        let path = self.path.display();
+        Err(io::Error::other(format!(
+            "{path} was removed while this command was running, and another command has locked it, so this command ends"
+        )))
     }
 
     /// Returns true if the file still describes this process.
@@ -202,9 +224,7 @@ fn try_lock(path: &Path, me: &Holder, everywhere: bool, steal: bool) -> Result<L
     let who = holder.map_or(String::new(), |holder| holder.describe(me.since));
     match claim {
         Claim::Free if answer == Answer::None => Ok(LockState::Replace),
-        Claim::Free => {
-            Ok(LockState::Locked(LockFile { file, path: path.to_path_buf(), holder: me.clone(), temporary: false }))
-        }
+        Claim::Free => Ok(LockState::Locked(file)),
         Claim::Left => Ok(LockState::Replace),
         Claim::Unknown if steal => Ok(LockState::Replace),
         Claim::Held if ending => Ok(LockState::Ending(in_use_error(path, &who))),
@@ -214,7 +234,12 @@ fn try_lock(path: &Path, me: &Holder, everywhere: bool, steal: bool) -> Result<L
 }
 
 fn refused(path: &Path) -> impl Fn(io::Error) -> LockError + Copy {
-    move |source| LockError::File { path: path.to_path_buf(), source }
+    move |source| {
+        let foreign = source.kind() == io::ErrorKind::PermissionDenied && fs::symlink_metadata(path).is_ok();
+        let more = "another user's command is running or was killed: wait until it ends, or choose another name";
+        let source = if foreign { io::Error::new(source.kind(), format!("{source}; {more}")) } else { source };
+        LockError::File { path: path.to_path_buf(), source }
+    }
 }
 
 fn in_use_error(path: &Path, who: &str) -> LockError {
@@ -425,8 +450,11 @@ mod tests {
         let folder = folder("stolen");
         let path = folder.join("lock");
         let lock = LockFile::take(&path, false).unwrap();
-        let thief = LockFile::replace(&path, Holder { host: "n2".into(), ..Holder::me() }).unwrap();
+        lock.check().unwrap();
+        let thief = LockFile::replace(&path, Holder { host: "n2".into(), ..Holder::me() }, false).unwrap();
         assert!(lock.is_lost() && !thief.is_lost());
+        assert_mentions(&lock.check().unwrap_err().to_string(), &[&path.display().to_string(), "another command"]);
+        thief.check().unwrap();
         drop(lock);
         assert!(fs::read_to_string(&path).unwrap().contains("\"n2\""), "the new holder stays in the file");
         assert!(thief.is_own());

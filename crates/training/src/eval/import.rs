@@ -99,16 +99,17 @@ fn import_graph(
     if let Some(names) = names.as_ref().filter(|names| names.len() != count) {
         return Err(other_count(weights, count, names.len()));
     }
-    let file_network = FileNetwork::from_graph(own, file, &name, input, count)?;
-    let fit = match_tensors(&file_network.net, weights, &Init::default())?;
+    // drops the network's own copy of the weights
+    let FileNetwork { net, text, notes, .. } = FileNetwork::from_graph(own, file, &name, input, count)?;
+    let fit = match_tensors(&net, weights, &Init::default())?;
     check_complete(&fit, weights)?;
-    let mut notes: Vec<String> = file_network.notes.into_iter().chain(table::rows(&fit, weights)).collect();
+    let mut notes: Vec<String> = notes.into_iter().chain(table::rows(&fit, weights)).collect();
     notes.extend(normalization_warning(&pipeline, weights));
     let classes = names.unwrap_or_else(|| numbers_as_names(count, &mut notes));
     let head = head(&name, classes, &pipeline, weights)?;
-    let layers = take_layers(&file_network.net, &fit, weights)?;
-    let file = ModelFile { layers, definition: file_network.text, ..head };
-    write(file, &file_network.net, weights, &request.out)?;
+    let layers = take_layers(&net, &fit, weights)?;
+    let file = ModelFile { layers, definition: text, ..head };
+    write(file, &net, weights, &request.out)?;
     Ok(notes)
 }
 

@@ -170,17 +170,14 @@ struct Predicted {
     columns: Option<usize>,
     images: u64,
     kept: u64,
-    /// The locks on the table and on the features. Released after both are written.
-    locks: Vec<LockFile>,
 }
 
 impl Predicted {
     /// Writes the table and the features, and removes the journal.
     fn write(self, request: &ManyRequest) -> Result<ManySummary, Error> {
-        let Self { journal, format, shape, columns, images, kept, locks } = self;
+        let Self { journal, format, shape, columns, images, kept } = self;
         let features = request.features.as_deref().zip(columns);
         let failures = journal.finish(&request.out, format, &shape, features)?;
-        drop(locks);
         Ok(ManySummary { images, kept, failures })
     }
 }
@@ -287,12 +284,12 @@ fn predict_on<D: Device>(
     let mut work = Prediction { request, reader, images, graph, batch, top, loader: resources.loader };
     let columns = request.features.as_ref().map(|_| work.feature_count()).transpose()?;
     let features = request.features.as_deref().zip(columns);
-    let (journal, kept) = open_journal(session, request, &work.images, &identity, features, batch as u64)?;
+    let (journal, kept) = open_journal(session, request, &work.images, &identity, features, batch as u64, locks)?;
     session.watch.set_ready(true);
     let predicted = work.run(session, journal, kept);
     let predicted = predicted.map_err(|error| gpus::located(device, error, &session.world.host, gpu.as_ref()))?;
     let journal = session.agree(Ok(predicted))?;
-    Ok(journal.map(|journal| Predicted { journal, format, shape, columns, images: work.images.len(), kept, locks }))
+    Ok(journal.map(|journal| Predicted { journal, format, shape, columns, images: work.images.len(), kept }))
 }
 
 /// Checks that the table and the features may be written, and locks them against other predictions to the same files.
@@ -301,6 +298,9 @@ fn lock_outputs(request: &ManyRequest, format: TableFormat) -> Result<Vec<LockFi
     let inputs: Vec<&Path> = request.images.iter().chain([&request.model.file]).map(PathBuf::as_path).collect();
     let table = (request.out.as_path(), "--out", format.content());
     let features = request.features.as_deref().map(|path| (path, "--features", &NPY));
+    if request.features.as_ref() == Some(&request.out) {
+        return Err(Error::Usage(format!("--out and --features are the same file {}", request.out.display())));
+    }
     let mut locks = Vec::new();
     for (path, option, content) in [table].into_iter().chain(features) {
         overwrite::check(path, content, &inputs).map_err(Error::Usage)?;
@@ -320,6 +320,7 @@ fn open_journal(
     identity: &str,
     features: Option<(&Path, usize)>,
     chunk: u64,
+    locks: Vec<LockFile>,
 ) -> Result<(Option<Journal>, u64), Error> {
     let open = || {
         if let Some((path, _)) = features {
@@ -327,7 +328,8 @@ fn open_journal(
             let images: Vec<&Path> = images.files().iter().map(|file| file.path.as_path()).collect();
             overwrite::check(path, &NPY, &images).map_err(Error::Usage)?;
         }
-        Journal::open(&request.out, features, identity, chunk)
+        let (journal, kept) = Journal::open(&request.out, features, identity, chunk)?;
+        Ok((journal.with_locks(locks), kept))
     };
     let opened = if session.is_root() { open().map(Some) } else { Ok(None) };
     let opened = session.agree(opened)?;

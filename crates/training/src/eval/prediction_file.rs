@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use data_tools::parquet_table::{Column, ParquetTable, Values};
+use loaders::lock_file::LockFile;
 use loaders::overwrite::Content;
 use loaders::safe_create::{self, NewFile};
 use loaders::{LabelKind, regular};
@@ -106,6 +107,8 @@ pub struct Journal {
     path: PathBuf,
     file: File,
     features: Option<(PathBuf, File)>,
+    /// The locks on the table and on the features. Released after both are written.
+    locks: Vec<LockFile>,
 }
 
 #[derive(PartialEq, Serialize, Deserialize)]
@@ -134,7 +137,7 @@ impl Journal {
         kept -= kept % chunk;
         let file = open_journal(&path)?;
         let list = list.map(|path| Ok::<_, Error>((path.clone(), open_journal(&path)?)));
-        let mut journal = Self { path, file, features: list.transpose()? };
+        let mut journal = Self { path, file, features: list.transpose()?, locks: Vec::new() };
         journal.keep(kept, &head)?;
         Ok((journal, kept))
     }
@@ -164,11 +167,22 @@ impl Journal {
 
     /// Appends rows, given as JSON lines, and their features.
     pub fn append(&mut self, lines: &[u8], features: &[u8]) -> Result<(), Error> {
+        self.check_locks()?;
         if let Some((path, file)) = &mut self.features {
             file.write_all(features).and_then(|()| file.sync_data()).map_err(Error::file("write", path))?;
         }
         let written = self.file.write_all(lines).and_then(|()| self.file.sync_data());
         written.map_err(Error::file("write", &self.path))
+    }
+
+    /// Adds the locks on the files that [`Journal::finish`] writes.
+    pub fn with_locks(self, locks: Vec<LockFile>) -> Self {
+        Self { locks, ..self }
+    }
+
+    /// Returns an error if another command now writes the same files.
+    fn check_locks(&self) -> Result<(), Error> {
+        self.locks.iter().try_for_each(LockFile::check).map_err(Error::file("write", &self.path))
     }
 
     /// Writes the table and the features, and removes the journal. Returns the error messages in the rows.
@@ -179,6 +193,7 @@ impl Journal {
         shape: &TableShape,
         features: Option<(&Path, usize)>,
     ) -> Result<Vec<String>, Error> {
+        self.check_locks()?;
         let refuse = Error::file("read", &self.path);
         let lines = BufReader::new(regular::open(&self.path).map_err(&refuse)?).lines().skip(1);
         let mut failures = Vec::new();
@@ -449,6 +464,28 @@ mod tests {
         let text = fs::read_to_string(partial(&out)).unwrap();
         assert_eq!(text.lines().skip(1).collect::<Vec<_>>(), [line("a"), line("b")]);
         assert!(matches!(Journal::open(&out, None, "another", 1), Err(Error::Usage(_))));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// A user may remove a lock file although its command is still running. The next command then writes the same files.
+    #[test]
+    fn a_command_whose_lock_was_replaced_writes_nothing() {
+        let folder = std::env::temp_dir().join(format!("trireme-lost-lock-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let out = folder.join("t.csv");
+        let lock = LockFile::beside(&out).unwrap();
+        let path = lock.path().to_path_buf();
+        let (journal, _) = Journal::open(&out, None, "request", 1).unwrap();
+        let mut journal = journal.with_locks(vec![lock]);
+        journal.append(b"", &[]).unwrap();
+        let before = fs::read(partial(&out)).unwrap();
+        fs::write(folder.join("new"), "another command").unwrap();
+        fs::rename(folder.join("new"), &path).unwrap();
+        let error = journal.append(b"row\n", &[]).unwrap_err();
+        support::mentions(error, &["t.csv.partial", ".t.csv.trireme-lock", "another command"]);
+        assert_eq!(fs::read(partial(&out)).unwrap(), before);
+        drop(journal);
+        assert_eq!(fs::read(&path).unwrap(), b"another command");
         fs::remove_dir_all(&folder).unwrap();
     }
 
