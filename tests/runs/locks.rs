@@ -38,7 +38,7 @@ fn a_conversion_on_another_host_is_not_disturbed() {
     convert().failed(2, &[&out, "process 4711 on n9", "another OUT", &format!("remove {lock}")]);
     assert!(!Path::new(&format!("{out}.partial")).exists());
     assert!(fs::read_to_string(&lock).unwrap().contains("n9"));
-    // ends the holder, and then does what the message says
+    // ends the holder, and then follows the advice of the message
     holder.wait().unwrap();
     fs::remove_file(&lock).unwrap();
     convert().succeeded();

@@ -235,7 +235,7 @@ impl Drop for Staging {
             (true, true) => fs::remove_dir(&self.temp),
             (true, false) => Ok(()),
         };
-        // The file of this lock is in one of the parents.
+        // The parents contain this lock file.
         drop(self.claim.take());
         for parent in self.parents.iter().rev() {
             let _ = fs::remove_dir(parent);

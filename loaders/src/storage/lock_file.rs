@@ -22,11 +22,11 @@ use super::filesystem;
 use crate::error::{folder_of, why};
 use crate::file::safe_create::{self, NewFile, is_at};
 
-/// How many times to check a lock file without a description. Its holder may be about to write it, or to replace the
+/// Number of checks of a lock file without a description. Its holder may be about to write it, or to replace the
 /// file.
 const START_TRIES: u32 = 20;
-/// How many times to check a lock whose holder was killed. The kernel keeps the lock until the last thread of the
-/// holder has ended, which takes seconds on a busy machine.
+/// Number of checks of a lock after its holder was killed. The kernel keeps the lock until the holder's last thread has
+/// ended, which takes seconds on a busy machine.
 const END_TRIES: u32 = 600;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after which a process on another host, which has taken the same lock at the same time, has described itself.
@@ -282,7 +282,7 @@ struct Holder {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Job {
     id: String,
-    /// How many times Slurm has restarted the job with this id.
+    /// Number of times that Slurm has restarted the job with this id.
     restarts: u64,
 }
 

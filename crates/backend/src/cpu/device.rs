@@ -288,7 +288,7 @@ mod tests {
         assert!(four.bytes <= one.bytes);
         if loaders::memory::limits().is_none() {
             assert_eq!(four.bytes, one.bytes / 4);
-            // a second network gets only what the first one has left
+            // the first network leaves less memory for a second network
             let second = limit(4, 1 << 20);
             assert_eq!((second.bytes, &second.text), (four.bytes - (1 << 20), &four.text));
         }

@@ -46,7 +46,7 @@ impl ExportedModel {
         Some(Self { labels: LabelKind::new(is_there("targets"), is_there("multi_label")), model })
     }
 
-    /// Returns a warning for a use of the weights alone if the description in the file `path` is damaged.
+    /// Returns a warning for commands that use only the weights, if the description in the file `path` is damaged.
     pub fn warning(&self, path: &Path) -> Option<String> {
         let why = self.model.as_ref().err()?;
         let (path, why) = (path.display(), printable(why));

@@ -33,7 +33,7 @@ impl StatusFiles {
     /// Creates the directory for the status files in `out`.
     pub fn new(out: &Path, rank: usize) -> Self {
         let status_files = Self { folder: folder(out), rank, host: host() };
-        // if the directory is a link, files would be written somewhere else
+        // if the directory is a link, this would write files to another folder
         if is_link(&status_files.folder) {
             let _ = fs::remove_file(&status_files.folder);
         }
@@ -91,7 +91,7 @@ impl StatusFiles {
 /// that would replace them.
 pub fn remove_old_status_files(out: &Path) {
     let folder = folder(out);
-    // if the directory is a link, files would be removed somewhere else
+    // if the directory is a link, this would remove files of another folder
     if !is_link(&folder) {
         let old = fs::read_dir(&folder).into_iter().flatten().flatten();
         old.for_each(|file| drop(fs::remove_file(file.path())));
