@@ -299,7 +299,10 @@ fn lock_outputs(request: &ManyRequest, format: TableFormat) -> Result<Vec<LockFi
     let table = (request.out.as_path(), "--out", format.content());
     let features = request.features.as_deref().map(|path| (path, "--features", &NPY));
     if request.features.as_ref() == Some(&request.out) {
-        return Err(Error::Usage(format!("--out and --features are the same file {}", request.out.display())));
+        return Err(Error::Usage(format!(
+            "--out and --features are the same file {}; choose another name for one of them",
+            request.out.display()
+        )));
     }
     let mut locks = Vec::new();
     for (path, option, content) in [table].into_iter().chain(features) {
