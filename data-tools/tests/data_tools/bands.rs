@@ -131,6 +131,13 @@ fn sixteen_bits_and_six_bands_are_kept_and_described() {
     let sheet = |name: &str| image::open(temp.path(name)).unwrap().into_rgb8();
     assert!(sheet("grey.png").pixels().all(|pixel| pixel[0] == pixel[1] && pixel[1] == pixel[2]));
     assert_ne!(sheet("sheet.png"), sheet("usual.png"));
+    // Bands are chosen by their numbers in the data set, also after a selection.
+    for (name, selection) in [("three.png", "select_bands(4, 3, 2)"), ("four.png", "select_bands(6, 4, 3, 2)")] {
+        let transforms = vec![selection.to_string()];
+        let options = ShowOptions { count: 2, bands: vec![4, 3, 2], transforms, ..ShowOptions::default() };
+        show(&temp.path("out"), &temp.path(name), &options).unwrap();
+    }
+    assert_eq!(sheet("three.png"), sheet("four.png"));
     let wrong = ShowOptions { bands: vec![7, 1, 2], ..ShowOptions::default() };
     let error = show(&temp.path("out"), &temp.path("no.png"), &wrong).unwrap_err().to_string();
     assert!(error.contains("band 7") && error.contains("6 bands"), "{error}");

@@ -82,6 +82,21 @@ fn sizes_may_vary_and_grey_may_stand_among_colours() {
     assert!(sheet.pixels().filter(|p| **p == Rgb([1, 200, 3])).count() >= 224 * 14);
 }
 
+/// A network may read two channels of RGB images. The first is drawn as grey, as for stored images with two channels.
+#[test]
+fn a_selection_of_two_channels_is_shown_as_its_first() {
+    let temp = Temp::new();
+    let records = [raw(0, [64, 64, 3]), raw(1, [64, 64, 3])];
+    dataset(&temp.path("d"), &records);
+    for transforms in [&["select_bands(2, 1)"][..], &["select_bands(2, 1)", "normalize"]] {
+        let sheet = sheet(&temp.path("d"), &temp.path("sheet.png"), &options(2, transforms, 1));
+        for (row, x) in [(0, 0), (13, 50), (63, 63)] {
+            let green = records[1].encoded[(row * 64 + x) as usize * 3 + 1];
+            assert_eq!(at(&sheet, 1, row, x), Rgb([green; 3]), "{transforms:?} {row} {x}");
+        }
+    }
+}
+
 /// The extension determines the format, and other extensions are rejected before anything is read.
 #[test]
 fn a_sheet_is_what_its_name_says() {

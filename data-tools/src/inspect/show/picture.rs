@@ -4,7 +4,7 @@ use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
 use image::imageops::{self, FilterType};
 use image::{DynamicImage, Rgb, RgbImage};
-use loaders::transform::Scratch;
+use loaders::transform::{Scratch, selected_bands};
 use loaders::{Example, ImageSpec, LabelKind, Manifest, Pipeline, Split, decode};
 
 use crate::error::Error;
@@ -72,13 +72,13 @@ impl Scale {
     }
 }
 
-/// Converts planar floats with 1 or 3 channels to a picture.
+/// Converts planar floats to a picture: the first three channels, or the first as grey if there are fewer.
 pub(super) fn picture_from_floats(values: &[f32], spec: ImageSpec, scale: &Scale) -> RgbImage {
     let plane = spec.pixels();
     RgbImage::from_fn(spec.width, spec.height, |x, y| {
         let at = y as usize * spec.width as usize + x as usize;
         Rgb(std::array::from_fn(|k| {
-            let channel = if spec.channels == 1 { 0 } else { k };
+            let channel = if spec.channels < 3 { 0 } else { k };
             scale.byte(channel, values[channel * plane + at])
         }))
     })
@@ -229,6 +229,11 @@ impl<'a> Viewer<'a> {
             viewer.pipeline = Some((pipeline, scale));
         }
         viewer.colours = false_colours(manifest, bands).map_err(Error::Usage)?;
+        if !bands.is_empty() {
+            let channels = manifest.bands.channels.unwrap_or(0);
+            let kept = selected_bands(transforms, &manifest.bands, channels).map_err(Error::Usage)?;
+            viewer.colours = viewer.colours.of_selection(&kept);
+        }
         Ok(viewer)
     }
 
