@@ -49,8 +49,7 @@ pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before,
     if let Some(crop) = crop {
         planes = crop.add(graph, net, &planes);
     }
-    let unit = if dtype == Dtype::U8 { 255.0 } else { 1.0 };
-    let output = normalize(graph, &planes, net.c, (&numbers, unit));
+    let output = normalize(graph, &planes, net.c, (&numbers, dtype));
     let Shape { c, h, w } = from;
     let before = if rest.is_empty() { String::new() } else { format!(" after {}", rest.join(", ")) };
     let stored = if dtype == Dtype::U8 { "pixels from 0 to 255" } else { "stored values" };
@@ -62,16 +61,25 @@ pub(super) fn add_before(graph: &mut Graph, trained: &Trained) -> Result<Before,
 /// one `normalize` at the end.
 const VALUES: [&str; 5] = ["clip_percentile", "log1p", "normalize", "scale(", "standardize"];
 
-/// Computes `(x / unit - mean) / std` as a product and a sum per channel.
-fn normalize(graph: &mut Graph, planes: &str, channels: usize, (numbers, unit): (&[f64], f64)) -> String {
+/// Computes `(x / 255 - mean) / std` per channel for bytes, as a product and a sum. For other values, computes
+/// `(x - mean) / std` in the same order as the loader. If the mean is much larger than the std, a product and a sum would
+/// lose digits.
+fn normalize(graph: &mut Graph, planes: &str, channels: usize, (numbers, dtype): (&[f64], Dtype)) -> String {
     let (mean, std) = numbers.split_at(numbers.len() / 2);
-    let of = |c: usize| (mean[c % mean.len()], std[c % std.len()]);
-    let factors: Vec<f32> = (0..channels).map(|c| (1.0 / (unit * of(c).1)) as f32).collect();
-    let sums: Vec<f32> = (0..channels).map(|c| (-of(c).0 / of(c).1) as f32).collect();
-    let factors = graph.floats("normalize.factor", &[channels, 1, 1], &factors);
-    let sums = graph.floats("normalize.sum", &[channels, 1, 1], &sums);
-    let scaled = graph.node("Mul", &[planes, &factors], "normalize.scaled", &[]);
-    graph.node("Add", &[&scaled, &sums], "input", &[])
+    let mut constant = |name: &str, number: fn(f64, f64) -> f64| {
+        let of = |c: usize| number(mean[c % mean.len()], std[c % std.len()]) as f32;
+        graph.floats(name, &[channels, 1, 1], &(0..channels).map(of).collect::<Vec<f32>>())
+    };
+    if dtype == Dtype::U8 {
+        let factors = constant("normalize.factor", |_, std| 1.0 / (255.0 * std));
+        let sums = constant("normalize.sum", |mean, std| -mean / std);
+        let scaled = graph.node("Mul", &[planes, &factors], "normalize.scaled", &[]);
+        return graph.node("Add", &[&scaled, &sums], "input", &[]);
+    }
+    let means = constant("normalize.mean", |mean, _| mean);
+    let stds = constant("normalize.std", |_, std| std);
+    let centred = graph.node("Sub", &[planes, &means], "normalize.centred", &[]);
+    graph.node("Div", &[&centred, &stds], "input", &[])
 }
 
 /// Returns the arguments of a transform if its name is `name`.
@@ -121,6 +129,21 @@ mod tests {
     use super::*;
     use crate::checkpoint::ModelFile;
     use crate::interop::export::format::Number;
+
+    /// A product and a sum would have the constants 0.02 and -2026.5, and f32 has about seven digits.
+    #[test]
+    fn only_bytes_are_normalised_by_a_product_and_a_sum() {
+        let has = |dtype: Dtype, part: &[u8]| {
+            let mut graph = Graph::new(Number::F32);
+            normalize(&mut graph, "planes", 1, (&[101_325.0, 50.0], dtype));
+            graph.finish("graph").bytes().windows(part.len()).any(|own| own == part)
+        };
+        for dtype in [Dtype::U16, Dtype::F32] {
+            assert!(has(dtype, b"Sub") && has(dtype, b"Div") && !has(dtype, b"Mul"), "{dtype}");
+            assert!([101_325f32, 50.0].iter().all(|number| has(dtype, &number.to_le_bytes())), "{dtype}");
+        }
+        assert!(has(Dtype::U8, b"Mul") && has(Dtype::U8, b"Add") && !has(Dtype::U8, b"Sub"));
+    }
 
     #[test]
     fn transforms_that_change_values_before_the_last_normalize_are_refused() {
