@@ -234,6 +234,8 @@ impl Array {
         match self.descr.replace('>', "<").as_str() {
             "<f4" => Ok(all(&self.little_endian(path)?, f32::from_le_bytes)),
             "<f8" => Ok(all(&self.little_endian(path)?, |b| f64::from_le_bytes(b) as f32)),
+            // `integers` would make values of 2^63 or more negative.
+            "<u8" => Ok(all(&self.little_endian(path)?, |b| u64::from_le_bytes(b) as f32)),
             descr if descr.contains(['u', 'i', 'b']) => {
                 Ok(self.integers(path, failed)?.into_iter().map(|number| number as f32).collect())
             }
@@ -382,6 +384,9 @@ mod tests {
         let good = "{'descr': '<i2', 'fortran_order': False, 'shape': (2, 1), }\n";
         let array = parse("y", Store::Memory(npy(good, &[1, 0, 255, 255])), &mut budget()).unwrap();
         assert_eq!((array.shape.as_slice(), array.whole_numbers(Path::new("a")).unwrap()), (&[2, 1][..], vec![1, -1]));
+        let large = good.replace("<i2", "<u8").replace("(2, 1)", "(1, 1)");
+        let array = parse("y", Store::Memory(npy(&large, &(1u64 << 63).to_le_bytes())), &mut budget()).unwrap();
+        assert_eq!(array.numbers(Path::new("a"), 1).unwrap(), [2f32.powi(63)]);
         let error =
             |header: &str, values: &[u8]| parse("y", Store::Memory(npy(header, values)), &mut budget()).unwrap_err();
         assert!(error(good, &[1, 0, 2]).contains("3 bytes"));
