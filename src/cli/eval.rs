@@ -198,8 +198,12 @@ fn show(args: &Args, model: &Path, scored: &SplitScore) -> Result<(), Failure> {
     let which = if args.follow { format!("step {step}: ") } else { String::new() };
     if let Some(means) = &score.numbers {
         let line = format!(
-            "{which}{network} on {split}: RMSE {:.6}, MAE {:.6}, R2 {:.4}, loss {:.4}, {} images",
-            means.rmse, means.mae, means.r2, score.loss, score.count
+            "{which}{network} on {split}: RMSE {:.6}, MAE {:.6}, R2 {}, loss {:.4}, {} images",
+            means.rmse,
+            means.mae,
+            report::r2_text(means.r2),
+            score.loss,
+            score.count
         );
         let table = findings::text(scored);
         return print(if args.follow { line } else { format!("{line}\n{table}") });

@@ -28,4 +28,4 @@ pub use rates::{RateSearch, Suggestion};
 pub use reporter::{Advice, Error, LOG, Reporter, Sink, Verbosity};
 pub use tensorboard::Tensorboard;
 pub use terminal::Terminal;
-pub use text::best;
+pub use text::{best, r2_text};

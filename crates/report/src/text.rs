@@ -161,14 +161,19 @@ fn eval(eval: &Eval) -> String {
         (false, true) => " (at the end)",
         (true, true) => " (averages, at the end)",
     };
-    if let (Some(rmse), Some(mae), r2) = (eval.rmse, eval.mae, eval.r2.unwrap_or(f64::NAN)) {
-        return format!("{split}{of}: RMSE {rmse:.4}  MAE {mae:.4}  R2 {r2:.4}  loss {loss:.4}  ({images} images)");
+    if let (Some(rmse), Some(mae), r2) = (eval.rmse, eval.mae, r2_text(eval.r2.unwrap_or(f64::NAN))) {
+        return format!("{split}{of}: RMSE {rmse:.4}  MAE {mae:.4}  R2 {r2}  loss {loss:.4}  ({images} images)");
     }
     let share =
         |name: &str, share: Option<f64>| share.map_or(String::new(), |s| format!("{name} {:.2} %  ", s * 100.0));
     let (map, micro) = (share("mAP", *map), share("micro-F1", *micro_f1));
     let f1 = format!("{map}{micro}{}", share("macro-F1", *macro_f1));
     format!("{split}{of}: top-1 {top1:.2} %  top-5 {top5:.2} %  {f1}loss {loss:.4}  ({images} images)")
+}
+
+/// Formats an R2. It is NaN if all numbers of the split are equal.
+pub fn r2_text(r2: f64) -> String {
+    if r2.is_nan() { "-".into() } else { format!("{r2:.4}") }
 }
 
 /// Formats the best score so far with its name in recipes, like `top1 91.23 % (step 4000)`.
@@ -334,6 +339,15 @@ mod tests {
         let early = epoch(&part);
         mentions(&early, &["epoch 3 ", "early", "3 of 6 steps"]);
         assert!(early.ends_with(&format!(": {rest}")) && !early.contains("done"), "{early}");
+    }
+
+    #[test]
+    fn equal_numbers_have_no_r2() {
+        let line = |r2| eval(&Eval { rmse: Some(2.0), mae: Some(1.0), r2, ..Eval::default() });
+        mentions(&line(Some(0.25)), &["RMSE 2.0000", "R2 0.2500"]);
+        for absent in [None, Some(f64::NAN)] {
+            mentions(&line(absent), &["RMSE 2.0000", "R2 -  loss"]);
+        }
     }
 
     #[test]

@@ -69,9 +69,8 @@ fn multi_label_text(scored: &SplitScore, classes: &[ClassScore], several: &Label
 /// Formats a table with each target's scores, in its units.
 fn target_table(targets: &[TargetScore]) -> String {
     let head = ["target", "RMSE", "MAE", "R2"].map(String::from).to_vec();
-    let r2 = |r2: f64| if r2.is_nan() { "-".into() } else { format!("{r2:.4}") };
-    let row = |TargetScore { name, rmse, mae, r2: own }: &TargetScore| {
-        vec![shown(name).to_string(), format!("{rmse:.6}"), format!("{mae:.6}"), r2(*own)]
+    let row = |TargetScore { name, rmse, mae, r2 }: &TargetScore| {
+        vec![shown(name).to_string(), format!("{rmse:.6}"), format!("{mae:.6}"), report::r2_text(*r2)]
     };
     base::text::table(&std::iter::once(head).chain(targets.iter().map(row)).collect::<Vec<_>>())
 }
