@@ -395,6 +395,11 @@ fn band_numbers(given: Option<&Bands>) -> Vec<u32> {
     given.map_or(Vec::new(), |Bands(bands)| bands.clone())
 }
 
+/// Removes spaces around names, as in `--targets 'x, y'`.
+fn trimmed(names: &[String]) -> Vec<String> {
+    names.iter().map(|name| name.trim().to_string()).collect()
+}
+
 fn kinds() -> PossibleValuesParser {
     data_tools::KINDS.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)).collect::<Vec<_>>().into()
 }
@@ -418,10 +423,10 @@ pub fn convert(args: &Convert) -> Result<(), Failure> {
             layout: args.layout,
             images: args.images.clone(),
         },
-        band_names: args.band_names.clone(),
+        band_names: trimmed(&args.band_names),
         entry_points: args.entry_points,
         classes: args.classes.clone(),
-        targets: args.targets.iter().map(|name| name.trim().to_string()).collect(),
+        targets: trimmed(&args.targets),
         labels: args.labels.clone(),
         label_separator: args.label_separator,
         allow_outside: args.allow_outside,

@@ -318,6 +318,11 @@ fn files_with_more_bits_than_the_data_set_are_refused() {
     image::GrayImage::from_pixel(28, 28, image::Luma([90])).save(&bytes).unwrap();
     run(0, &["predict", &out, &bytes]).succeeded();
     run(0, &["predict", &out, &data, "--out", &setting.folder.at("table.csv")]).succeeded();
+    // without --to-8bit the images have a band, whose name may follow a space
+    let named = setting.folder.at("named");
+    run(0, &["data", "convert", "folder", &folder, &named, "--band-names", " dose"]).succeeded();
+    let manifest = std::fs::read_to_string(format!("{named}/dataset.json")).unwrap();
+    assert!(manifest.contains("\"dose\""), "{manifest}");
 }
 
 #[test]
