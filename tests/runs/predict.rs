@@ -359,6 +359,16 @@ fn data_sets_lists_and_wrong_requests() {
     // the files of a pattern are inputs, too
     fs::write(at("photos/f.npy"), b"\x93NUMPY\x01\0").unwrap();
     many(2, &at("photos/*"), "x.csv", &["--features", &at("photos/f.npy")]).failed(2, &["f.npy", "input files"]);
+    // the same file, named in the same and in another way
+    for features in [at("x.csv"), at("photos/../x.csv")] {
+        let ended = many(2, &at("photos"), "x.csv", &["--features", &features]);
+        ended.failed(2, &["--out and --features", "x.csv", "another name"]);
+    }
+    // the name of the unfinished table, which ends with .partial, has at most 255 bytes
+    let [longest, longer] = [243, 244].map(|count| format!("{}.csv", "x".repeat(count)));
+    many(2, &at("photos/0001.png"), &longest, &[]).succeeded();
+    assert_eq!(bytes(&setting, &longest).iter().filter(|byte| **byte == b'\n').count(), 2);
+    many(2, &at("photos/0001.png"), &longer, &[]).failed(2, &["--out", &longer, "247 bytes"]);
     fs::write(at("notes.csv"), "my notes").unwrap();
     many(2, &at("photos"), "notes.csv", &[]).failed(2, &["notes.csv"]);
     run(0, &["predict", &setting.out, &at("photos"), "--logits"]).failed(2, &["--logits", "--out"]);
