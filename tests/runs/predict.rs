@@ -97,7 +97,13 @@ fn a_run_is_scored_on_the_data_of_its_recipe() {
     assert!(!given.stderr.contains(&note), "{}", given.stderr);
     run(2, &["eval", &setting.out, "--json"]).succeeded().says(&[&note, "recipe"]);
     fs::rename(&setting.data, setting.folder.at("elsewhere")).unwrap();
-    run(0, &["eval", &setting.out]).failed(1, &[&setting.data]);
+    for more in [&[][..], &["--follow", "--once"]] {
+        let ended = run(0, &[&["eval", &setting.out][..], more].concat());
+        ended.failed(1, &[&setting.data, "The model's recipe", "--data"]);
+    }
+    // the advice is wrong for a folder that the user has named
+    let named = run(0, &["eval", &setting.out, "--data", &setting.data]).failed(1, &[&setting.data]);
+    assert!(!named.stderr.contains("recipe"), "{}", named.stderr);
 }
 
 /// A mistake with shell patterns can name a photo as the output file.
