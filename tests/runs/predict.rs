@@ -381,6 +381,16 @@ fn data_sets_lists_and_wrong_requests() {
     run(0, &["predict", &setting.out, &at("photos/0001.png"), "--layout", "NHWC"]).failed(2, &["--layout", "PNG"]);
 }
 
+/// A child process reads the HDF5 file. It must not read the file's name as an option.
+#[test]
+fn the_name_of_a_file_may_begin_with_a_dash() {
+    let setting = SmallRun::trained();
+    fs::copy(format!("{}/model.h5", setting.out), setting.folder.at("-m.h5")).unwrap();
+    let mut command = trireme(0, &["data", "convert", "hdf5", "--images", "nothing", "--", "-m.h5", "converted"]);
+    command.current_dir(setting.folder.path());
+    start(command).wait(PATIENCE).failed(1, &["-m.h5", "no array `nothing`"]);
+}
+
 #[test]
 fn numbers_have_a_column_for_each_target() {
     let setting = SmallRun::of(|dir| blobs::images(dir, DIGITS, [48, 10]));
